@@ -1,0 +1,482 @@
+//! Every type that crosses the boundary between core and a backend.
+//!
+//! Only integers, pointers with lengths and `repr(C)` structs of those live here: a backend may be a
+//! shared object built by another compiler. Structs grow at their end only, and a snapshot test pins
+//! each layout. The structs under "arguments of kernels" are also passed, by value, to kernels:
+//! `device/include/symmem/abi.h` declares the same layouts and both sides assert size and offsets.
+
+use std::ffi::c_void;
+
+/// Most ranks a node group can have; the length of every table of peers that a kernel takes by value.
+///
+/// 72 is the largest NVLink domain sold (NVL72).
+pub const MAX_RANKS: usize = 72;
+
+/// Bytes between two signal words, so that two peers never write the same cache line.
+pub const SIGNAL_STRIDE: u64 = 128;
+
+macro_rules! handle {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[repr(transparent)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+        pub struct $name(pub u64);
+        impl $name {
+            /// The handle that names nothing; on CUDA and HIP the null stream.
+            pub const NULL: Self = Self(0);
+        }
+    };
+}
+handle!(
+    /// An address a device (or, on the host backend, a processor) can load and store.
+    DeviceAddress
+);
+handle!(
+    /// A queue of ordered work. On a GPU it is the driver's own stream handle.
+    RawStream
+);
+handle!(
+    /// A point in a stream's work.
+    RawEvent
+);
+handle!(
+    /// Captured work, not yet launchable.
+    RawGraph
+);
+handle!(
+    /// Captured work, instantiated: launchable any number of times.
+    RawGraphExec
+);
+handle!(
+    /// Loaded device code.
+    RawModule
+);
+handle!(
+    /// A kernel inside a loaded module.
+    RawFunction
+);
+handle!(
+    /// Memory this process allocated to share it.
+    RawAllocation
+);
+handle!(
+    /// A peer's allocation as this process sees it.
+    RawMapping
+);
+
+macro_rules! open_enum {
+    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $value:expr,)+ }) => {
+        $(#[$doc])*
+        #[repr(transparent)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(pub u32);
+        impl $name {
+            $($(#[$vdoc])* pub const $variant: Self = Self($value);)+
+            /// The name of the value, or `unknown` for one from a newer version.
+            pub fn name(self) -> &'static str {
+                match self.0 { $($value => stringify!($variant),)+ _ => "unknown" }
+            }
+        }
+    };
+}
+
+open_enum!(
+    /// What became of a call through the table. Anything but `OK` has a [`FailureRecord`].
+    Status {
+        /// It worked.
+        OK = 0,
+        /// The vendor's call failed; the record has its name and number.
+        CALL_FAILED = 1,
+        /// No memory of that kind is left on this device.
+        OUT_OF_MEMORY = 2,
+        /// The backend, the device or the driver cannot do this.
+        UNSUPPORTED = 3,
+        /// An argument is outside what the contract allows.
+        INVALID_ARGUMENT = 4,
+        /// There is no such device.
+        NO_DEVICE = 5,
+        /// A library or a symbol in it is missing.
+        LIBRARY_MISSING = 6,
+        /// This device cannot address that peer's memory.
+        PEER_UNREACHABLE = 7,
+        /// The backend panicked; the panic was caught at the table.
+        PANICKED = 8,
+        /// Work submitted earlier failed, and the device's context is lost.
+        CONTEXT_LOST = 9,
+    }
+);
+
+open_enum!(
+    /// A way to hand memory to a peer. Strategies are tried in the order that the backend lists them.
+    ShareKind {
+        /// A file descriptor that maps as ordinary memory (host backend).
+        MEMORY_FILE = 1,
+        /// Virtual-memory-management handle exported as a POSIX file descriptor.
+        VMM_FILE_DESCRIPTOR = 2,
+        /// The vendor's legacy inter-process handle: 64 bytes to the allocation's base.
+        LEGACY_IPC = 3,
+        /// The plain address: only between ranks that are threads of one process.
+        SAME_PROCESS = 4,
+    }
+);
+
+open_enum!(
+    /// How bytes are moved.
+    Method {
+        /// Let the planner choose by direction and size.
+        AUTOMATIC = 0,
+        /// The copy engine: no compute unit is used.
+        COPY_ENGINE = 1,
+        /// A kernel of 16-byte loads and stores, unrolled.
+        VECTOR = 2,
+        /// A kernel of bulk asynchronous copies through shared memory.
+        BULK = 3,
+        /// Four warps, a quarter each, 4-byte loads unrolled by four: TileScale's published method.
+        UNROLLED = 4,
+    }
+);
+
+open_enum!(
+    /// Which side of a transfer is remote.
+    Direction {
+        /// Store to the peer.
+        PUT = 0,
+        /// Load from the peer.
+        GET = 1,
+    }
+);
+
+open_enum!(
+    /// Where signal words live, and so what can wait on them.
+    SignalPlacement {
+        /// In device memory of the rank that waits: kernels poll it. Epochs live on the device and
+        /// can be captured.
+        DEVICE = 0,
+        /// In host memory shared by the ranks: a stream waits in hardware and no compute unit is
+        /// used. Epochs live on the host; eager calls only.
+        HOST = 1,
+    }
+);
+
+/// Set in [`Capabilities::flags`]: kernels launched here can use [`Method::BULK`].
+pub const CAPABILITY_BULK: u64 = 1 << 0;
+/// Streams can be captured into graphs.
+pub const CAPABILITY_GRAPHS: u64 = 1 << 1;
+/// A stream can wait on a word without a kernel.
+pub const CAPABILITY_STREAM_WAIT: u64 = 1 << 2;
+/// The device has the hardware for multicast. Says nothing about permission to use it.
+pub const CAPABILITY_MULTICAST_HARDWARE: u64 = 1 << 3;
+/// A copy engine exists apart from the compute units.
+pub const CAPABILITY_COPY_ENGINE: u64 = 1 << 4;
+/// Kernels can be loaded and launched through [`crate::backend::Device::launch`].
+pub const CAPABILITY_LAUNCH: u64 = 1 << 5;
+
+/// What went wrong in the last failed call of this thread.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct FailureRecord {
+    /// The status that the call returned.
+    pub status: Status,
+    /// The vendor's error number, 0 if there is none.
+    pub vendor_code: i32,
+    /// The failing call as the vendor spells it, UTF-8, zero-padded.
+    pub call: [u8; 64],
+    /// What it said and what to do about it, UTF-8, zero-padded.
+    pub message: [u8; 952],
+}
+
+/// A device as [`crate::backend::BackendTable::probe`] reports it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct DeviceDescription {
+    /// The ordinal under the visibility variables in force.
+    pub ordinal: u32,
+    /// Compute units (streaming multiprocessors, compute units, or processors).
+    pub compute_units: u32,
+    /// Architecture, e.g. 90 for sm_90, 942 for gfx942; 0 on the host.
+    pub architecture: u32,
+    /// 1 if the device is a partition of a device (a MIG instance).
+    pub partition: u32,
+    /// Bytes of memory.
+    pub memory_bytes: u64,
+    /// What the vendor identifies this very device by.
+    pub uuid: [u8; 16],
+    /// The device's name, UTF-8, zero-padded.
+    pub name: [u8; 64],
+    /// PCI address as text, zero-padded.
+    pub bus: [u8; 16],
+}
+
+/// A row of a transfer table: up to `bytes`, move like this.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TransferRow {
+    /// The row holds for transfers of at most this many bytes.
+    pub bytes: u64,
+    /// How to move them.
+    pub method: Method,
+    /// Blocks of the grid.
+    pub blocks: u32,
+    /// Threads of a block.
+    pub threads: u32,
+    /// Bulk copies in flight per block ([`Method::BULK`]).
+    pub stages: u32,
+    /// Bytes of each bulk copy, a multiple of 16 ([`Method::BULK`]).
+    pub stage_bytes: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// What an open device can do.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Capabilities {
+    /// `CAPABILITY_*`.
+    pub flags: u64,
+    /// Strategies for sharing memory, best first, ended by 0.
+    pub share_kinds: [ShareKind; 4],
+    /// Bytes that allocations to be shared are rounded up to.
+    pub share_granularity: u64,
+    /// Most bytes of shared memory a block can have.
+    pub shared_memory_per_block: u32,
+    /// How many peers at once keep the links busy: 1 behind a switch, all of them in a mesh.
+    pub fanout: u32,
+    /// The transfer table for puts, ended by a row of `bytes == u64::MAX`.
+    pub put_rows: [TransferRow; 8],
+    /// The transfer table for gets.
+    pub get_rows: [TransferRow; 8],
+    /// Version of the driver, as the vendor numbers it.
+    pub driver_version: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// Free and total memory of a device, in bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MemoryInformation {
+    /// Bytes an allocation could still get.
+    pub free: u64,
+    /// Bytes in all.
+    pub total: u64,
+}
+
+/// Host memory that both the host and the device address; pinned on a GPU.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HostMemory {
+    /// The host's pointer.
+    pub host: u64,
+    /// The same bytes as kernels and stream operations address them.
+    pub device: DeviceAddress,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// Memory allocated to be shared.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SharedAllocation {
+    /// Names it in later calls.
+    pub handle: RawAllocation,
+    /// Its first byte on this device.
+    pub address: DeviceAddress,
+    /// Bytes, after rounding up to the granularity.
+    pub bytes: u64,
+}
+
+/// What a peer needs to map an allocation. Travels between ranks; a descriptor travels beside it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ExportedHandle {
+    /// The strategy that made it.
+    pub kind: ShareKind,
+    /// The exporter's device ordinal (used by [`ShareKind::SAME_PROCESS`]).
+    pub device: u32,
+    /// From the shared object's base to the first byte meant.
+    pub offset: u64,
+    /// Bytes of the whole shared object.
+    pub bytes: u64,
+    /// The exporter's own address of the first byte meant ([`ShareKind::SAME_PROCESS`]).
+    pub address: u64,
+    /// The vendor's opaque handle ([`ShareKind::LEGACY_IPC`]).
+    pub opaque: [u8; 64],
+    /// A file descriptor the receiver of this struct owns, or −1.
+    pub descriptor: i32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// A peer's memory, mapped here.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SharedMapping {
+    /// Names it in [`crate::backend::SymmetricMemory::unmap`].
+    pub handle: RawMapping,
+    /// The peer's first byte as this device addresses it.
+    pub address: DeviceAddress,
+}
+
+/// A grid of blocks of threads.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Geometry {
+    /// Blocks along x, y, z.
+    pub blocks: [u32; 3],
+    /// Threads of a block along x, y, z.
+    pub threads: [u32; 3],
+    /// Bytes of dynamic shared memory.
+    pub shared_memory: u32,
+}
+
+/// A move of bytes between two addresses, ordered on a stream.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Transfer {
+    /// First byte written.
+    pub destination: DeviceAddress,
+    /// First byte read.
+    pub source: DeviceAddress,
+    /// Bytes; may be 0.
+    pub bytes: u64,
+    /// The signal to give once every byte is visible to the peer; `word` 0 for none.
+    pub signal: SignalTarget,
+    /// Which side is remote.
+    pub direction: Direction,
+    /// Method, blocks, threads and bytes in flight; never [`Method::AUTOMATIC`].
+    pub row: TransferRow,
+}
+
+// ---- arguments of kernels; mirrored in device/include/symmem/abi.h ----
+
+/// Where a signal goes and what counts it.
+///
+/// The giver writes `++*epoch` to `word`. With `epoch` 0 it writes `value`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SignalTarget {
+    /// The peer's 32-bit word, as this device addresses it; 0 for no signal.
+    pub word: DeviceAddress,
+    /// This rank's own 32-bit counter of signals given to that word; 0 if the host counts.
+    pub epoch: DeviceAddress,
+    /// A zeroed 32-bit word in this device's memory by which the blocks of one grid find the last
+    /// among them. It is zero again when the grid ends.
+    pub arrivals: DeviceAddress,
+    /// The value to write where `epoch` is 0.
+    pub value: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// What a waiting kernel watches besides its word.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Watch {
+    /// The abort word: pinned host memory, 0 while all is well.
+    pub abort: DeviceAddress,
+    /// A [`WaitRecord`] in pinned host memory, filled by the first wait that gives up.
+    pub record: DeviceAddress,
+    /// Nanoseconds from the kernel's start after which a wait gives up.
+    pub deadline_ns: u64,
+    /// This rank.
+    pub rank: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// A wait for a peer's signal: until `word` has reached `++*epoch`, compared with wrapping
+/// arithmetic. With `epoch` 0 the value waited for is `value`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SignalWait {
+    /// This rank's own word.
+    pub word: DeviceAddress,
+    /// This rank's counter of waits on that word; 0 if the host counts.
+    pub epoch: DeviceAddress,
+    /// Abort word, record and deadline.
+    pub watch: Watch,
+    /// The value to reach where `epoch` is 0.
+    pub value: u32,
+    /// Who is to give the signal (for the record).
+    pub peer: u32,
+    /// The channel (for the record).
+    pub slot: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// A barrier among `world` ranks: each writes its epoch into its word at every peer, then waits
+/// until every peer's word here has reached it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Barrier {
+    /// Abort word, record and deadline.
+    pub watch: Watch,
+    /// This rank's 32-bit counter of barriers on these words.
+    pub epoch: DeviceAddress,
+    /// This rank's own words: the one that rank `p` writes is at `p *` [`SIGNAL_STRIDE`].
+    pub own: DeviceAddress,
+    /// At each peer the word that this rank writes, as this device addresses it.
+    pub peers: [DeviceAddress; MAX_RANKS],
+    /// Ranks in the barrier.
+    pub world: u32,
+    /// The channel (for the record).
+    pub slot: u32,
+}
+
+/// Written once by the first wait that gave up; lives in host memory.
+///
+/// `state` goes 0 → 1 (being written) → 2 (complete).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WaitRecord {
+    /// 0 empty, 1 being written, 2 complete.
+    pub state: u32,
+    /// 1 a signal wait, 2 a barrier.
+    pub kind: u32,
+    /// Who waited.
+    pub rank: u32,
+    /// For whom.
+    pub peer: u32,
+    /// On which channel.
+    pub slot: u32,
+    /// The epoch waited for.
+    pub expected: u32,
+    /// The epoch seen when it gave up.
+    pub seen: u32,
+    /// 1 the deadline passed, 2 the abort word was set.
+    pub reason: u32,
+}
+
+// ---- what core lends to a backend ----
+
+/// Services of the host program that a backend may call.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct HostServices {
+    /// Bytes of this struct in the host's build.
+    pub size: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Log `length` bytes of UTF-8 at `level` (1 error … 5 trace).
+    pub log: Option<unsafe extern "C" fn(level: u32, text: *const u8, length: usize)>,
+}
+
+/// How to open a device.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct OpenOptions {
+    /// Bytes of this struct in the host's build.
+    pub size: u32,
+    /// The device's ordinal as probed.
+    pub ordinal: u32,
+    /// This rank, for messages.
+    pub rank: u32,
+    /// Ranks on this host, which a spinning host backend compares with its processors.
+    pub local_world: u32,
+    /// The host's services; outlives the instance.
+    pub services: *const HostServices,
+}
+
+/// An open backend, owned by the table's `open` and `close`.
+pub type Instance = *const c_void;

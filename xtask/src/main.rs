@@ -1,0 +1,2 @@
+//! Maintainers' commands.
+fn main() {}
