@@ -424,6 +424,45 @@ pub struct Barrier {
     pub slot: u32,
 }
 
+/// What the copy kernels take: the device's part of a [`Transfer`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TransferArguments {
+    /// First byte written.
+    pub destination: DeviceAddress,
+    /// First byte read.
+    pub source: DeviceAddress,
+    /// Bytes; may be 0.
+    pub bytes: u64,
+    /// The signal to give; `word` 0 for none.
+    pub signal: SignalTarget,
+    /// Bulk copies in flight per block.
+    pub stages: u32,
+    /// Bytes of each bulk copy.
+    pub stage_bytes: u32,
+}
+
+/// What the ping-pong kernels of the benchmark take (`symmem_latency_packet`,
+/// `symmem_latency_signal`): `rounds` round trips between two ranks inside one kernel.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LatencyArguments {
+    /// This rank's inbox: flag word, then data from byte [`SIGNAL_STRIDE`] on. Zeroed before.
+    pub local: DeviceAddress,
+    /// The peer's inbox.
+    pub remote: DeviceAddress,
+    /// Bytes of data put before each signal.
+    pub bytes: u64,
+    /// Round trips.
+    pub rounds: u32,
+    /// 1 at the rank that sends first.
+    pub first: u32,
+    /// Abort word, record and deadline.
+    pub watch: Watch,
+    /// Where the nanoseconds of all rounds together are written (64 bits).
+    pub result: DeviceAddress,
+}
+
 /// Written once by the first wait that gave up; lives in host memory.
 ///
 /// `state` goes 0 → 1 (being written) → 2 (complete).

@@ -1,0 +1,20 @@
+//! The kinds of handle behind which a backend can stand.
+
+// enum_dispatch emits each implementation here, where the traits must be in scope; it forwards
+// unsafe methods without a block of their own.
+#![allow(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
+
+use super::abi::*;
+use super::failure::CallResult;
+use super::{Collectives, Device, PluginBackend, RemoteAccess, Signals, SymmetricMemory};
+use crate::host::HostBackend;
+use enum_dispatch::enum_dispatch;
+
+/// An open backend. The variants are kinds of handle, not vendors.
+#[enum_dispatch(Device, SymmetricMemory, RemoteAccess, Signals, Collectives)]
+pub enum Backend {
+    /// The built-in reference backend.
+    Host(HostBackend),
+    /// A table of functions, linked or loaded.
+    Plugin(PluginBackend),
+}

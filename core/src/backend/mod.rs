@@ -1,0 +1,46 @@
+//! The contract between core and a backend.
+//!
+//! Five traits, one for each noun: [`Device`], [`SymmetricMemory`], [`RemoteAccess`], [`Signals`] and
+//! [`Collectives`]. A backend gives mechanism only; every choice (which engine, which size, which
+//! order, which deadline) is core's. What each side promises:
+//!
+//! - Methods take `&self`, integers, pointers and `repr(C)` structs, and may be called from any
+//!   thread. A backend makes its device current itself.
+//! - A method enqueues and returns; none waits for a device, except allocation, mapping, module
+//!   loading and freeing, which may. Core bounds those.
+//! - No method allocates host memory or takes a lock that a launch could contend on once the first
+//!   call of its kind has been made (launch path: `transfer`, `signal_*`, `barrier`, `launch`).
+//! - Errors name the vendor's call and its number. Core adds rank, peer and size.
+//! - Arguments were checked by core: bounds, overlap, alignment that a row demands, peers. A backend
+//!   checks only what core cannot know.
+//! - No trait has a default method, since the plugin table would silently not forward it.
+//!
+//! A vendor backend is always reached through its [`BackendTable`], linked or loaded: one path.
+
+pub mod abi;
+mod collectives;
+mod device;
+mod failure;
+mod loader;
+mod plugin;
+mod remote_access;
+mod signals;
+mod symmetric_memory;
+mod table;
+
+// After the traits: enum_dispatch emits the enum's implementations at whichever comes last.
+mod enumeration;
+
+pub use collectives::Collectives;
+pub use device::Device;
+pub use enumeration::Backend;
+pub use failure::{CallResult, Failure, read_text, write_text};
+pub use loader::{LoadError, load};
+pub use plugin::{PluginBackend, Tables};
+pub use remote_access::RemoteAccess;
+pub use signals::Signals;
+pub use symmetric_memory::SymmetricMemory;
+pub use table::{
+    ABI_MAJOR, ABI_MINOR, BackendTable, CollectivesTable, DeviceTable, Implementation, MAGIC,
+    RemoteAccessTable, SignalsTable, SymmetricMemoryTable, TableEntry,
+};

@@ -1,0 +1,34 @@
+//! Signals on a stream.
+
+use super::abi::*;
+use super::failure::CallResult;
+use enum_dispatch::enum_dispatch;
+
+/// Give a signal, wait for a signal.
+#[enum_dispatch]
+pub trait Signals {
+    /// Gives the signal once all earlier work on the stream is visible to whoever sees it.
+    ///
+    /// # Safety
+    /// The words are live until the stream has passed this point.
+    unsafe fn signal_give(
+        &self,
+        target: &SignalTarget,
+        placement: SignalPlacement,
+        stream: RawStream,
+    ) -> CallResult<()>;
+    /// Holds the stream until the signal has come; later work sees what the giver's stream had done.
+    ///
+    /// With [`SignalPlacement::DEVICE`] a kernel waits: it leaves at the deadline or when the abort
+    /// word is set, and fills the record. With [`SignalPlacement::HOST`] the stream waits in
+    /// hardware and only a store to the word releases it: core's watcher gives that.
+    ///
+    /// # Safety
+    /// The words, the abort word and the record are live until the stream has passed this point.
+    unsafe fn signal_wait(
+        &self,
+        wait: &SignalWait,
+        placement: SignalPlacement,
+        stream: RawStream,
+    ) -> CallResult<()>;
+}
