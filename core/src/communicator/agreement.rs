@@ -3,8 +3,9 @@
 //! Every rank sends what it means to do; every rank compares. So a call that differs, a rank that
 //! fails and a rank that dies each become the same typed error everywhere, and none is waited for.
 
-use crate::bootstrap::{Bootstrap, BootstrapError};
+use crate::bootstrap::{Bootstrap, BootstrapError, Contribution};
 use crate::error::{Error, Result};
+use rustix::fd::BorrowedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -36,6 +37,16 @@ impl Agreement {
         &self.bootstrap
     }
 
+    /// This rank.
+    pub fn rank(&self) -> usize {
+        self.bootstrap.rank() as usize
+    }
+
+    /// Ranks in the world.
+    pub fn world(&self) -> usize {
+        self.bootstrap.world() as usize
+    }
+
     /// Begins a collective call. Threads of a rank take turns.
     pub fn begin(&self, operation: &'static str) -> Round<'_> {
         Round {
@@ -48,7 +59,7 @@ impl Agreement {
 
 impl Round<'_> {
     fn rank(&self) -> usize {
-        self.agreement.bootstrap.rank()
+        self.agreement.rank()
     }
 
     /// The number of the step, the same on all ranks.
@@ -61,21 +72,32 @@ impl Round<'_> {
     /// # Errors
     /// A rank died, failed or did not come within the deadline, or is in another operation.
     pub fn exchange(&mut self, payload: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let contributions = self.exchange_with(payload, None)?;
+        Ok(contributions.into_iter().map(|contribution| contribution.payload).collect())
+    }
+
+    /// As [`Round::exchange`], with a file descriptor beside the bytes where a rank gives one.
+    pub fn exchange_with(
+        &mut self,
+        payload: &[u8],
+        descriptor: Option<BorrowedFd<'_>>,
+    ) -> Result<Vec<Contribution>> {
         *self.number += 1;
         let tag = format!("agreement/{}", *self.number);
         let mut message = Vec::with_capacity(1 + self.operation.len() + payload.len());
         message.push(self.operation.len() as u8);
         message.extend_from_slice(self.operation.as_bytes());
         message.extend_from_slice(payload);
-        let bootstrap = &self.agreement.bootstrap;
+        let agreement = self.agreement;
         let rank = self.rank();
-        let answers = bootstrap
-            .all_gather(&tag, &message, self.agreement.deadline)
+        let mut answers = agreement
+            .bootstrap
+            .store()
+            .all_gather_with_descriptors(&tag, &message, descriptor, agreement.deadline)
             .map_err(|error| translate(rank, error))?;
-        let mut payloads = Vec::with_capacity(answers.len());
-        for (peer, answer) in answers.into_iter().enumerate() {
-            let length = answer.first().map_or(0, |&length| usize::from(length));
-            let operation = answer.get(1..1 + length).unwrap_or_default();
+        for (peer, answer) in answers.iter_mut().enumerate() {
+            let length = answer.payload.first().map_or(0, |&length| usize::from(length));
+            let operation = answer.payload.get(1..1 + length).unwrap_or_default();
             if operation != self.operation.as_bytes() {
                 return Err(Error::Mismatch {
                     rank,
@@ -86,9 +108,9 @@ impl Round<'_> {
                     theirs: String::from_utf8_lossy(operation).into_owned(),
                 });
             }
-            payloads.push(answer[1 + length..].to_vec());
+            answer.payload.drain(..1 + length);
         }
-        Ok(payloads)
+        Ok(answers)
     }
 
     /// Compares named values among all ranks.
@@ -151,8 +173,10 @@ impl Round<'_> {
 /// A failure of the control plane as the failure of a rank, where it is one.
 fn translate(rank: usize, error: BootstrapError) -> Error {
     match error {
-        BootstrapError::PeerDied { peer, .. } => Error::PeerDied { rank, peer },
-        BootstrapError::PeerFailed { peer, reason, .. } => Error::PeerFailed { rank, peer, reason },
+        BootstrapError::PeerDied { peer, .. } => Error::PeerDied { rank, peer: peer as usize },
+        BootstrapError::PeerFailed { peer, reason } => {
+            Error::PeerFailed { rank, peer: peer as usize, reason }
+        }
         other => other.into(),
     }
 }

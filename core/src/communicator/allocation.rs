@@ -5,6 +5,7 @@ use crate::backend::abi::{
     DeviceAddress, ExportedHandle, RawMapping, ShareKind, SharedAllocation, SharedMapping,
 };
 use crate::backend::SymmetricMemory;
+use crate::bootstrap::Contribution;
 use crate::communicator::agreement::Round;
 use crate::error::{Error, Result};
 use std::fmt::Write;
@@ -127,6 +128,7 @@ fn attempt(
     shared_memory
 }
 
+/// Everything after the allocation itself: handles, mappings, the proof, the control block's entry.
 fn share(
     shared: &Shared,
     round: &mut Round<'_>,
@@ -139,8 +141,11 @@ fn share(
     let exported = unsafe { backend.export(own.handle) }
         .map_err(|failure| Error::backend(shared.rank, "export", failure).about(None, bytes));
     let exported = round.vote(exported)?;
-    let handles = round.exchange(&encode(&exported))?;
-    let mut descriptors = exchange_descriptors(shared, round, &exported)?;
+    // SAFETY: the backend's contract gives the descriptor to the caller, here.
+    let descriptor = (exported.descriptor >= 0)
+        .then(|| unsafe { OwnedFd::from_raw_fd(exported.descriptor) });
+    let handles =
+        round.exchange_with(&encode(&exported), descriptor.as_ref().map(AsFd::as_fd))?;
 
     let mut unmapping = Unmapping { shared, mappings: Vec::new() };
     let mut peers = Vec::new();
@@ -150,7 +155,7 @@ fn share(
             unmapping.mappings.push(None);
             return Ok(());
         }
-        let mapping = import(shared, peer, &handles[peer], descriptors[peer].take())?;
+        let mapping = import(shared, peer, &handles[peer])?;
         peers.push(mapping.address);
         unmapping.mappings.push(Some(mapping.handle));
         Ok(())
@@ -217,41 +222,18 @@ fn decode(bytes: &[u8]) -> Option<ExportedHandle> {
     })
 }
 
-/// Sends this rank's descriptor, if its handle has one, to all peers, and takes theirs.
-fn exchange_descriptors(
-    shared: &Shared,
-    round: &Round<'_>,
-    exported: &ExportedHandle,
-) -> Result<Vec<Option<OwnedFd>>> {
-    // SAFETY: the backend's contract gives the descriptor to the caller.
-    let mine = (exported.descriptor >= 0)
-        .then(|| unsafe { OwnedFd::from_raw_fd(exported.descriptor) });
-    match exported.kind {
-        ShareKind::MEMORY_FILE | ShareKind::VMM_FILE_DESCRIPTOR => Ok(shared
-            .agreement
-            .bootstrap()
-            .exchange_descriptors(
-                round.number(),
-                mine.as_ref().map(AsFd::as_fd),
-                shared.options.setup_deadline,
-            )?),
-        _ => Ok((0..shared.world).map(|_| None).collect()),
-    }
-}
-
 fn import(
     shared: &Shared,
     peer: usize,
-    handle: &[u8],
-    descriptor: Option<OwnedFd>,
+    contribution: &Contribution,
 ) -> Result<SharedMapping> {
     let rank = shared.rank;
-    let mut handle = decode(handle).ok_or_else(|| Error::InvalidArgument {
+    let mut handle = decode(&contribution.payload).ok_or_else(|| Error::InvalidArgument {
         rank,
         operation: "import",
         message: format!("rank {peer} sent a handle of another version"),
     })?;
-    handle.descriptor = descriptor.as_ref().map_or(-1, AsRawFd::as_raw_fd);
+    handle.descriptor = contribution.descriptor.as_ref().map_or(-1, AsRawFd::as_raw_fd);
     // The legacy handle of a rank in this very process cannot be opened; its address can be used.
     if shared.is_same_process(peer) && handle.kind == ShareKind::LEGACY_IPC {
         handle.kind = ShareKind::SAME_PROCESS;

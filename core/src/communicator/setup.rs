@@ -15,7 +15,7 @@ use crate::control::{ControlBlock, RankState};
 use crate::error::{Error, Result};
 use crate::health::Health;
 use crate::host::HostBackend;
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, OwnedFd};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -80,8 +80,8 @@ pub(super) fn listed_kinds(capabilities: &Capabilities) -> Vec<ShareKind> {
 pub(super) fn open(source: &BackendSource, configuration: Configuration) -> Result<Communicator> {
     let bootstrap =
         Bootstrap::connect(configuration.launch.clone(), configuration.setup_deadline)?;
-    let (rank, world) = (bootstrap.rank(), bootstrap.world());
     let agreement = Agreement::new(bootstrap, configuration.setup_deadline);
+    let (rank, world) = (agreement.rank(), agreement.world());
     let mut round = agreement.begin("open");
 
     let opened = round.vote(open_device(source, &configuration, rank));
@@ -89,7 +89,7 @@ pub(super) fn open(source: &BackendSource, configuration: Configuration) -> Resu
     round.compare(&fields(&backend_name(source), &configuration, &capabilities))?;
     let peers = meet(&mut round, &agreement, rank, &description)?;
     let kinds = negotiate(&mut round, rank, &configuration, &capabilities)?;
-    let control = share_file(&mut round, &agreement, &configuration, || {
+    let control = share_file(&mut round, rank, || {
         ControlBlock::create().and_then(|control| rustix::io::dup(control.descriptor()))
     })?;
     let control = ControlBlock::map(control).map_err(|error| Error::System {
@@ -150,7 +150,7 @@ fn complete(shared: &Shared, kinds: &[ShareKind], configuration: &Configuration)
         allocation::allocate(shared, &mut round, kinds, bytes, Origin::Backend)?;
     let host = match configuration.signal_placement {
         SignalPlacement::HOST => {
-            let file = share_file(&mut round, &shared.agreement, configuration, || {
+            let file = share_file(&mut round, rank, || {
                 HostPad::create_file(shared.world)
             });
             // Kept by the pad from here on, so that a failed vote unmaps it.
@@ -386,12 +386,9 @@ fn negotiate(
 /// Hands one descriptor from rank 0 to every rank.
 fn share_file(
     round: &mut Round<'_>,
-    agreement: &Agreement,
-    configuration: &Configuration,
+    rank: usize,
     create: impl FnOnce() -> rustix::io::Result<OwnedFd>,
 ) -> Result<OwnedFd> {
-    let bootstrap = agreement.bootstrap();
-    let rank = bootstrap.rank();
     let created = if rank == 0 { create().map(Some) } else { Ok(None) };
     let created = created.map_err(|error| Error::System {
         rank,
@@ -399,17 +396,12 @@ fn share_file(
         reason: error.to_string(),
     });
     let created = round.vote(created)?;
-    let mine: Option<BorrowedFd<'_>> = created.as_ref().map(AsFd::as_fd);
-    let received =
-        bootstrap.exchange_descriptors(round.number(), mine, configuration.setup_deadline);
-    let received = received.map_err(Error::from).and_then(|mut received| {
-        created.or_else(|| received[0].take()).ok_or(Error::System {
-            rank,
-            call: "recvmsg",
-            reason: "rank 0 sent no descriptor".into(),
-        })
-    });
-    round.vote(received)
+    let mut received = round.exchange_with(&[], created.as_ref().map(AsFd::as_fd))?;
+    received[0].descriptor.take().ok_or(Error::System {
+        rank,
+        call: "recvmsg",
+        reason: "rank 0 sent no descriptor".into(),
+    })
 }
 
 /// What a communicator takes from the device before it can wait or copy.
