@@ -325,7 +325,9 @@ pub enum ReadError {
     #[error("not a report: {0}; expected the JSON that `--json` writes")]
     Json(#[from] serde_json::Error),
     /// It is a report of another version.
-    #[error("the report has schema `{found}`, this version reads `{SCHEMA}`; use the version that wrote it")]
+    #[error(
+        "the report has schema `{found}`, this version reads `{SCHEMA}`; use the version that wrote it"
+    )]
     Schema {
         /// What its `schema` field says.
         found: String,
@@ -549,13 +551,7 @@ mod tests {
             (first.direction, first.traffic, first.bytes)
         };
         let ratio = |report: &Report| {
-            report.ratio(
-                direction,
-                traffic,
-                bytes,
-                Column::Block128,
-                Column::Nvshmem,
-            )
+            report.ratio(direction, traffic, bytes, Column::Block128, Column::Nvshmem)
         };
         assert!(ratio(&report).is_some());
         let mut wrong = report.points[0].clone();

@@ -68,10 +68,7 @@ fn draw(text: &mut String, view: &View) {
 /// Appends a line without the blanks at its end, and without what could steer a terminal.
 fn line(text: &mut String, content: &str) {
     for part in content.lines() {
-        let visible: String = part
-            .chars()
-            .filter(|letter| !letter.is_control())
-            .collect();
+        let visible: String = part.chars().filter(|letter| !letter.is_control()).collect();
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{}", visible.trim_end());
     }

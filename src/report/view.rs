@@ -176,6 +176,17 @@ impl<'a> Grid<'a> {
     }
 }
 
+/// For each size and column the point that stands for all pairs, in the order of size.
+pub(super) fn slowest_points(
+    report: &Report,
+    direction: Direction,
+    traffic: Traffic,
+) -> Vec<&Point> {
+    Grid::of(report, direction, traffic)
+        .map(|grid| grid.cells.into_values().collect())
+        .unwrap_or_default()
+}
+
 /// Looped rates, a row for each size; `None` if nothing was measured.
 pub(super) fn rates(report: &Report, direction: Direction, traffic: Traffic) -> Option<View> {
     let grid = Grid::of(report, direction, traffic)?;
@@ -387,7 +398,7 @@ pub(super) fn environment(report: &Report) -> Vec<(String, String)> {
 }
 
 /// Equal neighbours counted: `2 × A, B`.
-fn counted(names: &[String]) -> String {
+pub(super) fn counted(names: &[String]) -> String {
     let runs = names.chunk_by(|a, b| a == b).map(|run| match run.len() {
         1 => run[0].clone(),
         count => format!("{count} × {}", run[0]),
@@ -440,7 +451,7 @@ fn range(values: &[u64], show: impl Fn(u64) -> String) -> String {
     }
 }
 
-fn capital(word: &str) -> String {
+pub(super) fn capital(word: &str) -> String {
     let mut letters = word.chars();
     match letters.next() {
         Some(first) => first.to_uppercase().chain(letters).collect(),
