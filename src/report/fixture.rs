@@ -1,6 +1,7 @@
 //! Made-up reports for tests. No figure here was ever measured: rates follow a formula.
 
 use super::schema::*;
+use super::statistics::{SingleShot, Spread, Timing};
 
 const BYTES: [u64; 8] = [
     2 << 10,

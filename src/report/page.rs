@@ -5,6 +5,7 @@ use std::fmt::{self, Display, Formatter, Write};
 use super::plot::{self, Axes};
 use super::published;
 use super::schema::{Column, Direction, Report, Traffic};
+use super::text;
 use super::view::{self, Cell, View};
 
 const STYLE: &str = include_str!("page.css");
@@ -42,7 +43,7 @@ impl Display for Escaped<'_> {
 pub fn html(report: &Report) -> Result<String, fmt::Error> {
     let mut page = String::new();
     let environment = &report.environment;
-    let devices = view::counted(&environment.devices);
+    let devices = text::counted(&environment.devices);
     let mut title = "Peer-to-peer bandwidth".to_owned();
     if !devices.is_empty() {
         title += &format!(", {devices}");
@@ -129,12 +130,11 @@ fn plots(page: &mut String, report: &Report) -> fmt::Result {
     let drawn = |column: &Column| report.points.iter().any(|point| point.column == *column);
     page.push_str("<ul class=\"legend\">\n");
     for column in Column::ALL.iter().filter(|column| drawn(column)) {
-        let number = *column as usize;
         writeln!(
             page,
-            "<li><svg viewBox=\"0 0 26 10\" aria-hidden=\"true\">\
-             <g class=\"poloto_line poloto{number}\"><path d=\"M1 5H25\"/></g>\
-             <circle class=\"mark poloto{number}\" cx=\"13\" cy=\"5\" r=\"3\"/></svg>{}</li>",
+            "<li><svg viewBox=\"0 0 26 10\" aria-hidden=\"true\"><g class=\"{}\">\
+             <polyline points=\"1,5 25,5\"/><circle cx=\"13\" cy=\"5\" r=\"3\"/></g></svg>{}</li>",
+            column.class(),
             column.label()
         )?;
     }
@@ -145,7 +145,7 @@ fn plots(page: &mut String, report: &Report) -> fmt::Result {
                 writeln!(
                     page,
                     "<figure>\n<figcaption>{}, <span>{}</span></figcaption>\n{svg}\n</figure>",
-                    view::capital(direction.label()),
+                    text::capital(direction.label()),
                     traffic.label()
                 )?;
             }
@@ -226,7 +226,7 @@ fn table(page: &mut String, view: &View) -> fmt::Result {
 }
 
 fn class_of(column: Column) -> String {
-    format!(" class=\"key poloto{}\"", column as usize)
+    format!(" class=\"key {}\"", column.class())
 }
 
 /// The blanks at the end, as wide as digits.
@@ -266,7 +266,7 @@ fn published_figures(page: &mut String) -> fmt::Result {
         writeln!(
             page,
             "<tr><th scope=\"row\">{}</th><td>{:.4}</td><td>{:.4}</td><td>{:.4}</td><td>{:.4}</td></tr>",
-            view::size(row.bytes),
+            text::size(row.bytes),
             row.nvshmem_push,
             row.nvshmem_pull,
             row.tilescale_push,
@@ -359,7 +359,7 @@ mod tests {
                     continue;
                 }
                 match tag.strip_prefix('/') {
-                    Some(name) if name == "html" => {}
+                    Some("html") => {}
                     Some(name) => assert_eq!(open.pop(), Some(name)),
                     None => open.push(tag.split([' ', '\n']).next().unwrap()),
                 }
@@ -393,14 +393,13 @@ mod tests {
         assert!(page.contains("title=\"7 wrong bytes\""));
     }
 
-    /// Renders the made-up reports for a look: `REPORT_PAGES=<folder> cargo test pages_to_look_at`.
     #[test]
+    #[ignore = "writes the made-up reports to <temporary folder>/symmem-report, to look at"]
     fn pages_to_look_at() {
-        let Some(folder) = std::env::var_os("REPORT_PAGES") else {
-            return;
-        };
+        let folder = std::env::temp_dir().join("symmem-report");
+        std::fs::create_dir_all(&folder).unwrap();
         for (name, report) in [("cuda", fixture::cuda()), ("host", fixture::host())] {
-            let path = std::path::Path::new(&folder).join(name);
+            let path = folder.join(name);
             std::fs::write(path.with_extension("html"), html(&report).unwrap()).unwrap();
             let text = crate::report::table::terminal(&report);
             std::fs::write(path.with_extension("txt"), text).unwrap();

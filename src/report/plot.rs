@@ -1,7 +1,8 @@
 //! Rates over sizes as SVG: both axes logarithmic, a line for each column, a title on each point.
 //!
-//! poloto draws axes, grid and lines in the logarithms of the figures; colours come from the page's
-//! style sheet by class. The points are ours, because poloto's carry no title.
+//! poloto draws the axes with their grid and labels, in the logarithms of the figures. What lies on
+//! them is ours: poloto paints its grid over its lines and gives points no titles. Colours come from
+//! the page's style sheet, by class.
 
 use std::fmt::Write;
 
@@ -10,6 +11,7 @@ use poloto::ticks::from_iter;
 
 use super::page::Escaped;
 use super::schema::{Column, Direction, Report, Traffic};
+use super::text::{rate, size};
 use super::view;
 
 const WIDTH: f64 = 860.0;
@@ -58,25 +60,35 @@ impl Axis {
         }
     }
 
-    /// Over 1, 2, 5, 10, 20, …: the finer ticks of an axis of few decades.
+    /// Between steps of 1, 2, 5, 10, 20, …; an axis within a decade has each digit for a step, and of
+    /// an axis of many decades only whole ones are ticks.
     fn of_decades(least: f64, most: f64) -> Self {
-        let (low, high) = (least.log10().floor() as i32, most.log10().ceil() as i32);
-        if high - low > 3 {
-            return Self::of_powers(low, high);
-        }
-        let ladder: Vec<f64> = (low..=high.max(low + 1))
-            .flat_map(|decade| [1.0f64, 2.0, 5.0].map(|step| step.log10() + f64::from(decade)))
+        let (least, most) = (least.log10(), most.log10());
+        let (first, last) = (least.floor() as i32, most.ceil() as i32);
+        let digits: &[f64] = if most - least < 1.0 {
+            &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]
+        } else {
+            &[1.0, 2.0, 5.0]
+        };
+        let steps: Vec<f64> = (first..=last.max(first + 1))
+            .flat_map(|decade| {
+                digits
+                    .iter()
+                    .map(move |digit| f64::from(decade) + digit.log10())
+            })
             .collect();
-        let below = ladder.iter().rposition(|tick| *tick <= least.log10());
-        let above = ladder.iter().position(|tick| *tick >= most.log10());
-        let below = below.unwrap_or(0);
-        let above = above.unwrap_or(ladder.len() - 1).max(below + 1);
-        let ticks = ladder[below..=above.min(ladder.len() - 1)].to_vec();
-        Self {
-            low: ticks[0],
-            high: ticks[ticks.len() - 1],
-            ticks,
-        }
+        // The first step is at or below `least`, and the last above `most`.
+        let below = steps.iter().rposition(|step| *step <= least).unwrap_or(0);
+        let above = steps.iter().position(|step| *step >= most);
+        let above = above.unwrap_or(steps.len() - 1).max(below + 1);
+        let (low, high) = (steps[below], steps[above]);
+        let ticks = if high - low > 3.0 {
+            let (first, last) = (low.ceil() as i32, high.floor() as i32);
+            Self::of_powers(first, last).ticks
+        } else {
+            steps[below..=above].to_vec()
+        };
+        Self { ticks, low, high }
     }
 }
 
@@ -105,6 +117,16 @@ impl Axes {
             ),
         })
     }
+
+    /// Where a point lies in the drawing.
+    fn place(&self, mark: &Mark) -> [f64; 2] {
+        let across = self.x.place((mark.bytes as f64).log2());
+        let up = self.y.place(mark.gbps.log10());
+        [
+            BESIDE + across * (WIDTH - 2.0 * BESIDE),
+            HEIGHT - ABOVE - up * (HEIGHT - 2.0 * ABOVE),
+        ]
+    }
 }
 
 /// A point of a line.
@@ -112,12 +134,6 @@ struct Mark {
     bytes: u64,
     gbps: f64,
     title: String,
-}
-
-impl Mark {
-    fn logarithms(&self) -> [f64; 2] {
-        [(self.bytes as f64).log2(), self.gbps.log10()]
-    }
 }
 
 /// The lines of a plot; only what has a logarithm, and only what was right.
@@ -133,15 +149,18 @@ fn series(report: &Report, direction: Direction, traffic: Traffic) -> Vec<(Colum
                 title: format!(
                     "{}, {}: {} GB/s ({}–{})",
                     column.label(),
-                    view::size(point.bytes),
-                    view::rate(point.looped.gbps).trim_end(),
-                    view::rate(point.looped.min).trim_end(),
-                    view::rate(point.looped.max).trim_end(),
+                    size(point.bytes),
+                    rate(point.looped.gbps).trim_end(),
+                    rate(point.looped.min).trim_end(),
+                    rate(point.looped.max).trim_end(),
                 ),
             })
             .collect()
     };
-    Column::ALL.map(|column| (column, marks(column))).into()
+    (Column::ALL.into_iter())
+        .map(|column| (column, marks(column)))
+        .filter(|(_, marks): &(Column, Vec<Mark>)| !marks.is_empty())
+        .collect()
 }
 
 /// One plot as an `svg` element; `None` if there is nothing to draw.
@@ -155,22 +174,16 @@ pub(super) fn svg(
     traffic: Traffic,
 ) -> Result<Option<String>, std::fmt::Error> {
     let series = series(report, direction, traffic);
-    if series.iter().all(|(_, marks)| marks.is_empty()) {
+    if series.is_empty() {
         return Ok(None);
     }
     let Axes { x, y } = axes;
-    let lines = series.iter().map(|(_, marks)| {
-        // Every column has a line, if an empty one: its number, and so its colour, is always the same.
-        let line: Vec<[f64; 2]> = marks.iter().map(Mark::logarithms).collect();
-        build::plot("").line(line)
-    });
-    let bounds = build::markers([x.low, x.high], [y.low, y.high]);
+    let corners = build::markers::<_, _, (f64, f64)>([x.low, x.high], [y.low, y.high]);
     let drawn = poloto::frame()
         .with_viewbox([WIDTH, HEIGHT])
         .with_tick_lines([true, true])
-        .num_css_class(None)
         .build()
-        .data(poloto::plots!(bounds, lines))
+        .data(corners)
         .map_xticks(|_| from_iter(x.ticks.iter().copied()).with_tick_fmt(|tick| bytes_label(*tick)))
         .map_yticks(|_| from_iter(y.ticks.iter().copied()).with_tick_fmt(|tick| rate_label(*tick)))
         .build_and_label(("", "", ""))
@@ -178,15 +191,7 @@ pub(super) fn svg(
         .render_string()?;
 
     let name = format!("{} bandwidth, {}", direction.label(), traffic.label());
-    let mut text = format!(r#"<svg viewBox="{VIEW_BOX}" role="img" aria-label="{name}">"#);
-    // poloto numbers its lines by id in each plot; on a page of several these would not be unique.
-    let mut rest = drawn.as_str();
-    while let Some(at) = rest.find(" id=\"poloto_plot") {
-        text.push_str(&rest[..at]);
-        let after = &rest[at + " id=\"".len()..];
-        rest = after.find('"').map_or("", |end| &after[end + 1..]);
-    }
-    text.push_str(rest);
+    let mut text = format!(r#"<svg viewBox="{VIEW_BOX}" role="img" aria-label="{name}">{drawn}"#);
     write!(
         text,
         r#"<text class="unit" x="{}" y="{}">GB/s</text>"#,
@@ -194,17 +199,22 @@ pub(super) fn svg(
         ABOVE - 16.0
     )?;
     for (column, marks) in &series {
+        let class = column.class();
+        write!(text, r#"<g class="{class}"><polyline points=""#)?;
         for mark in marks {
-            let [across, up] = mark.logarithms();
+            let [across, up] = axes.place(mark);
+            write!(text, "{across:.2},{up:.2} ")?;
+        }
+        text.push_str("\"/>");
+        for mark in marks {
+            let [across, up] = axes.place(mark);
             write!(
                 text,
-                r#"<circle class="mark poloto{}" cx="{:.2}" cy="{:.2}" r="3"><title>{}</title></circle>"#,
-                *column as usize,
-                BESIDE + x.place(across) * (WIDTH - 2.0 * BESIDE),
-                HEIGHT - ABOVE - y.place(up) * (HEIGHT - 2.0 * ABOVE),
+                r#"<circle cx="{across:.2}" cy="{up:.2}" r="3"><title>{}</title></circle>"#,
                 Escaped(&mark.title),
             )?;
         }
+        text.push_str("</g>");
     }
     text.push_str("</svg>");
     Ok(Some(text))
@@ -212,12 +222,12 @@ pub(super) fn svg(
 
 fn bytes_label(power: f64) -> String {
     // The last tick above the largest u64 would be 2⁶⁴.
-    view::size(1 << (power as u32).min(63))
+    size(1 << (power as u32).min(63))
 }
 
 fn rate_label(power: f64) -> String {
     let rate = 10f64.powf(power);
-    // Ticks are 1, 2 or 5 times a power of ten: so many decimals are exact.
+    // Ticks are a digit times a power of ten: so many decimals are exact.
     let decimals = (-(power + 1e-9).floor()).max(0.0) as usize;
     format!("{rate:.decimals$}")
 }
@@ -234,55 +244,48 @@ mod tests {
             .unwrap()
     }
 
-    /// The vertices of poloto's line number `line`.
-    fn vertices(svg: &str, line: usize) -> Vec<[f64; 2]> {
-        let group = svg.find(&format!("poloto_line poloto{line} ")).unwrap();
-        let path = &svg[group..];
-        let path = &path[path.find(" d=\"").unwrap() + 4..];
-        let path = &path[..path.find('"').unwrap()];
-        let numbers: Vec<f64> = path
-            .split(|letter: char| !letter.is_ascii_digit() && letter != '.')
-            .filter_map(|number| number.parse().ok())
-            .collect();
-        numbers.chunks_exact(2).map(|at| [at[0], at[1]]).collect()
-    }
-
-    fn marks(svg: &str, line: usize) -> Vec<[f64; 2]> {
-        let number = |text: &str, name: &str| -> f64 {
-            let from = &text[text.find(&format!("{name}=\"")).unwrap() + name.len() + 2..];
-            from[..from.find('"').unwrap()].parse().unwrap()
+    /// The numbers of attribute `name` in each element that `begin` opens.
+    fn numbers(svg: &str, begin: &str, name: &str) -> Vec<f64> {
+        let of = |element: &str| -> Option<f64> {
+            let element = &element[..element.find('>')?];
+            let from = element.split_once(&format!("{name}=\""))?.1;
+            from[..from.find('"')?].parse().ok()
         };
-        svg.split("<circle ")
-            .filter(|circle| circle.starts_with(&format!("class=\"mark poloto{line}\"")))
-            .map(|circle| [number(circle, "cx"), number(circle, "cy")])
-            .collect()
+        svg.split(begin).skip(1).filter_map(of).collect()
     }
 
     #[test]
-    fn marks_lie_on_the_vertices_of_their_line() {
-        let svg = push(&fixture::cuda());
-        for column in [Column::Block128, Column::Nvshmem] {
-            let (line, marks) = (
-                vertices(&svg, column as usize),
-                marks(&svg, column as usize),
-            );
-            assert_eq!(line.len(), 8);
-            assert_eq!(line.len(), marks.len());
-            for (a, b) in line.iter().zip(&marks) {
-                assert!(
-                    (a[0] - b[0]).abs() < 0.02 && (a[1] - b[1]).abs() < 0.02,
-                    "{a:?} {b:?}"
-                );
-            }
-        }
+    fn points_lie_on_the_axes_that_poloto_draws() {
+        let mut report = fixture::cuda();
+        // One point on a tick of each axis.
+        report.points.truncate(2);
+        (report.points[0].bytes, report.points[0].looped.gbps) = (2048, 1.0);
+        (report.points[1].bytes, report.points[1].looped.gbps) = (4096, 10.0);
+        let svg = push(&report);
+        let grid = |axis: &str| {
+            let from = &svg[svg.find(&format!("poloto_grid poloto_{axis}")).unwrap()..];
+            from[..from.find("</g>").unwrap()].to_owned()
+        };
+        let (across, up) = (
+            numbers(&grid("x"), "<line", "x1"),
+            numbers(&grid("y"), "<line", "y1"),
+        );
+        assert_eq!((across.len(), up.len()), (2, 4), "2 and 4 KiB; 1, 2, 5, 10");
+        let (cx, cy) = (
+            numbers(&svg, "<circle", "cx"),
+            numbers(&svg, "<circle", "cy"),
+        );
+        assert_eq!(cx, across);
+        assert_eq!(cy, [up[0], up[3]]);
     }
 
     #[test]
     fn every_point_has_a_title_and_no_element_an_id() {
         let svg = push(&fixture::cuda());
         assert_eq!(svg.matches("<title>").count(), 6 * 8);
+        assert_eq!(svg.matches("<polyline").count(), 6);
         assert!(svg.contains("<title>block128, 2 KiB: "));
-        assert!(!svg.contains("id=\"poloto"));
+        assert!(!svg.contains(" id="));
     }
 
     #[test]

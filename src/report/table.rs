@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 
 use super::schema::{Direction, Report, Traffic};
 use super::view::{self, View};
@@ -39,17 +39,22 @@ pub fn terminal(report: &Report) -> String {
     text
 }
 
+/// A rule under the headings and one at the end; rows stand close, as figures are compared downwards.
+const RULED: TableStyle = TableStyle::new()
+    .header_separator(LineStyle::none().fill('─').junction('─'))
+    .bottom_border(LineStyle::none().fill('─').junction('─'));
+
 fn draw(text: &mut String, view: &View) {
     line(text, &view.title);
     let mut table = Table::new();
     table
-        .load_style(presets::UTF8_HORIZONTAL_ONLY)
+        .load_style(RULED)
         .set_content_arrangement(ContentArrangement::Disabled)
         .set_header(view.headings.iter().map(|heading| heading.text.as_str()));
     for row in &view.rows {
         table.add_row(row.iter().map(view::Cell::text));
     }
-    // Figures are read by their last digits, and so are sizes; only names of messages begin at the left.
+    // Figures are read from their last digits, and sizes as well.
     for column in table.column_iter_mut() {
         column.set_cell_alignment(CellAlignment::Right);
     }

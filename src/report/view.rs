@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::schema::{Column, Direction, Point, Report, Traffic};
+use super::text::{capital, counted, fine_microseconds, microseconds, range, rate, size};
 
 /// A table: every row has a cell for each heading, the first heading names the rows.
 #[derive(Clone, Debug, PartialEq)]
@@ -114,19 +115,19 @@ impl<'a> Grid<'a> {
         Heading {
             text: column.label().to_owned(),
             column: Some(column),
-            detail: Some(self.how(column)),
+            detail: Some(self.how(column)).filter(|how| !how.is_empty()),
         }
     }
 
     /// Method, geometry and bytes in flight of a column, over its sizes.
     fn how(&self, column: Column) -> String {
-        let mut methods: Vec<&str> = Vec::new();
+        let mut parts: Vec<String> = Vec::new();
         for point in self.of_column(column) {
-            if !methods.contains(&point.method.as_str()) {
-                methods.push(&point.method);
+            // A method that says no more than the column's name is left out.
+            if point.method.replace('_', " ") != column.label() && !parts.contains(&point.method) {
+                parts.push(point.method.clone());
             }
         }
-        let mut text = methods.join(", ");
         // 0 stands for "no kernel" and "not ours to say".
         let known = |of: fn(&Point) -> u64| -> Vec<u64> {
             (self.of_column(column).map(of))
@@ -137,13 +138,13 @@ impl<'a> Grid<'a> {
         let threads = range(&known(|point| point.threads.into()), |n| n.to_string());
         if !blocks.is_empty() {
             let plural = if blocks == "1" { "block" } else { "blocks" };
-            text += &format!(", {blocks} {plural} of {threads} threads");
+            parts.push(format!("{blocks} {plural} of {threads} threads"));
         }
         let flight = range(&known(|point| point.bytes_in_flight), size);
         if !flight.is_empty() {
-            text += &format!(", {flight} in flight");
+            parts.push(format!("{flight} in flight"));
         }
-        text
+        parts.join(", ")
     }
 
     fn wrong_and_notes(&self, caption: &mut Vec<String>) {
@@ -397,65 +398,11 @@ pub(super) fn environment(report: &Report) -> Vec<(String, String)> {
     rows
 }
 
-/// Equal neighbours counted: `2 × A, B`.
-pub(super) fn counted(names: &[String]) -> String {
-    let runs = names.chunk_by(|a, b| a == b).map(|run| match run.len() {
-        1 => run[0].clone(),
-        count => format!("{count} × {}", run[0]),
-    });
-    runs.collect::<Vec<_>>().join(", ")
-}
-
 fn figure(point: Option<&Point>) -> Cell {
     match point {
         None => Cell::Absent,
         Some(point) if point.wrong_bytes != 0 => Cell::Wrong(point.wrong_bytes),
         Some(point) => Cell::Figure(rate(point.looped.gbps)),
-    }
-}
-
-/// A size as people say it, and exactly: `2 KiB`, `4 MiB`, `1000003 B`.
-pub(super) fn size(bytes: u64) -> String {
-    for (shift, unit) in [(30, "GiB"), (20, "MiB"), (10, "KiB")] {
-        if bytes != 0 && bytes.trailing_zeros() >= shift {
-            return format!("{} {unit}", bytes >> shift);
-        }
-    }
-    format!("{bytes} B")
-}
-
-/// A rate with the digits that mean something, padded so that decimal points stand in line.
-pub(super) fn rate(gbps: f64) -> String {
-    match gbps {
-        gbps if gbps < 1.0 => format!("{gbps:.3}"),
-        gbps if gbps < 100.0 => format!("{gbps:.2} "),
-        gbps => format!("{gbps:.1}  "),
-    }
-}
-
-fn microseconds(ns: f64) -> String {
-    let digits = if ns < 100e3 { 1 } else { 0 };
-    format!("{:.digits$}", ns / 1e3)
-}
-
-fn fine_microseconds(ns: f64) -> String {
-    format!("{:.3}", ns / 1e3)
-}
-
-/// `a`, `a–b`, or nothing for no values.
-fn range(values: &[u64], show: impl Fn(u64) -> String) -> String {
-    match (values.iter().min(), values.iter().max()) {
-        (Some(&least), Some(&most)) if least != most => format!("{}–{}", show(least), show(most)),
-        (Some(&only), _) => show(only),
-        _ => String::new(),
-    }
-}
-
-pub(super) fn capital(word: &str) -> String {
-    let mut letters = word.chars();
-    match letters.next() {
-        Some(first) => first.to_uppercase().chain(letters).collect(),
-        None => String::new(),
     }
 }
 
@@ -535,35 +482,13 @@ mod tests {
         let view = rates(&fixture::cuda(), Direction::Push, Traffic::BothWays).unwrap();
         let detail = |name: &str| {
             let heading = view.headings.iter().find(|h| h.text == name).unwrap();
-            heading.detail.clone().unwrap()
+            heading.detail.as_deref()
         };
         assert_eq!(
             detail("block128"),
-            "bulk, 1 block of 128 threads, 2 KiB–128 KiB in flight"
+            Some("bulk, 1 block of 128 threads, 2 KiB–128 KiB in flight")
         );
-        assert_eq!(detail("copy engine"), "copy_engine");
-    }
-
-    #[test]
-    fn sizes_are_exact() {
-        assert_eq!(size(2048), "2 KiB");
-        assert_eq!(size(3 << 20), "3 MiB");
-        assert_eq!(size(1_000_003), "1000003 B");
-        assert_eq!(size(0), "0 B");
-    }
-
-    #[test]
-    fn decimal_points_of_rates_stand_in_line() {
-        for gbps in [0.0604, 0.168, 2.25, 44.31, 395.12] {
-            let text = rate(gbps);
-            let after = text.chars().count() - text.find('.').unwrap();
-            assert_eq!(after, 4, "{text:?}");
-        }
-    }
-
-    #[test]
-    fn equal_devices_are_counted() {
-        let names = ["A", "A", "B"].map(str::to_owned);
-        assert_eq!(counted(&names), "2 × A, B");
+        assert_eq!(detail("unrolled"), Some("1 block of 128 threads"));
+        assert_eq!(detail("copy engine"), None);
     }
 }
