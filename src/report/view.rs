@@ -356,7 +356,7 @@ pub(super) fn matrix(report: &Report) -> Option<View> {
     Some(View {
         title: "Every pair".to_owned(),
         caption: vec![format!(
-            "GB/s, {} of {} by {}, one pair at a time.",
+            "GB/s, {} of {} by {}.",
             matrix.direction.label(),
             size(matrix.bytes),
             matrix.column.label()
