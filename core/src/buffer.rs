@@ -13,6 +13,7 @@ use crate::stream::Stream;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use zerocopy::IntoBytes;
 
 /// The same number of elements on every rank; each rank can address every peer's copy.
 ///
@@ -145,22 +146,11 @@ impl<T: Element> SymmetricBuffer<T> {
     ///
     /// # Errors
     /// As [`SymmetricBuffer::write`].
-    pub fn read(&self, stream: &Stream, offset: usize, elements: &mut [T]) -> Result<()>
-    where
-        T: zerocopy::IntoBytes + zerocopy::FromBytes,
-    {
+    pub fn read(&self, stream: &Stream, offset: usize, elements: &mut [T]) -> Result<()> {
         let range = self.range(offset, elements.len())?;
         stream.check_same(&self.shared, "read")?;
         let address = self.allocation().at(self.shared.rank, range.byte_offset());
-        // SAFETY: elements are plain old data: any bytes are a value, and a value has no padding, so
-        // its bytes may be read and written as such for as long as `elements` is borrowed.
-        let bytes = unsafe {
-            std::slice::from_raw_parts_mut(
-                elements.as_mut_ptr().cast::<u8>(),
-                size_of_val(elements),
-            )
-        };
-        self.shared.read_on(stream.raw_handle(), address, bytes)
+        self.shared.read_on(stream.raw_handle(), address, elements.as_mut_bytes())
     }
 
     /// Frees the buffer on all ranks: waits for this rank's work, then for every rank, and the memory

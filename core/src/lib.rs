@@ -16,6 +16,7 @@ pub mod bootstrap;
 mod buffer;
 mod communicator;
 mod control;
+mod epoch;
 mod element;
 mod error;
 mod graph;
