@@ -7,4 +7,5 @@
 compile_error!("symmem runs on Linux, on x86-64 and aarch64; no other platform is supported");
 
 pub mod backend;
+pub mod epoch;
 pub mod host;
