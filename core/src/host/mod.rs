@@ -18,6 +18,9 @@ mod stream;
 mod transfer;
 mod waiting;
 
+#[cfg(all(test, not(loom)))]
+mod tests;
+
 use crate::backend::abi::*;
 use crate::backend::{CallResult, Failure};
 use std::mem::ManuallyDrop;

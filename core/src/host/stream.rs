@@ -276,6 +276,12 @@ impl Stream {
         Ok(std::mem::take(&mut *capture))
     }
 
+    /// Whether queued work has needed a thread.
+    #[cfg(test)]
+    pub(super) fn has_thread(&self) -> bool {
+        lock(&self.incoming).thread.is_some()
+    }
+
     /// Fails if the stream is being captured, where `call` cannot be.
     pub(super) fn refuse_capture(&self, call: &str, advice: &str) -> CallResult<()> {
         if !self.is_capturing() {
