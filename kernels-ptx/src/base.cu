@@ -22,21 +22,24 @@ SYMMEM_KERNEL(1024) symmem_copy_unrolled(SYMMEM_ARGUMENTS(TransferArguments) tra
   uint32* destination = pointer<uint32>(transfer.destination);
   const uint32* source = pointer<const uint32>(transfer.source);
   const uint64 count = transfer.bytes / 4;
-  const uint32 warps_per_block = (arch::thread_count() + arch::warp_size - 1) / arch::warp_size;
+  // A block that is not made of whole warps counts as one.
+  const uint32 threads = arch::thread_count();
+  const uint32 width = threads % arch::warp_size == 0 ? arch::warp_size : threads;
+  const uint32 warps_per_block = threads / width;
   const uint64 warps = static_cast<uint64>(arch::block_count()) * warps_per_block;
-  const uint64 warp = static_cast<uint64>(arch::block_index()) * warps_per_block + arch::thread_index() / arch::warp_size;
+  const uint64 warp = static_cast<uint64>(arch::block_index()) * warps_per_block + arch::thread_index() / width;
   const uint64 part = (count + warps - 1) / warps;
   uint64 index = part * warp;
   const uint64 end = index + part < count ? index + part : count;
-  const uint32 lane = arch::thread_index() % arch::warp_size;
-  for (; index + unroll * arch::warp_size <= end; index += unroll * arch::warp_size) {
+  const uint32 lane = arch::thread_index() % width;
+  for (; index + unroll * width <= end; index += unroll * width) {
     uint32 words[unroll];
-#pragma unroll
-    for (uint32 row = 0; row < unroll; ++row) words[row] = arch::load(source + index + row * arch::warp_size + lane);
-#pragma unroll
-    for (uint32 row = 0; row < unroll; ++row) arch::store(destination + index + row * arch::warp_size + lane, words[row]);
+    SYMMEM_UNROLL
+    for (uint32 row = 0; row < unroll; ++row) words[row] = arch::load(source + index + row * width + lane);
+    SYMMEM_UNROLL
+    for (uint32 row = 0; row < unroll; ++row) arch::store(destination + index + row * width + lane, words[row]);
   }
-  for (index += lane; index < end; index += arch::warp_size) arch::store(destination + index, arch::load(source + index));
+  for (index += lane; index < end; index += width) arch::store(destination + index, arch::load(source + index));
   copy_edges(transfer.destination, transfer.source, transfer.bytes, 0, transfer.bytes % 4);
   give_signal(transfer.signal);
 }

@@ -5,6 +5,7 @@
 //   SYMMEM_DEVICE               a function of device code, inlined
 //   SYMMEM_HOST_DEVICE          a function that the host program may call too
 //   SYMMEM_KERNEL(threads)      an entry point, called with blocks of at most `threads` threads
+//   SYMMEM_UNROLL               before a loop that is to be unrolled whole
 //   SYMMEM_ARGUMENTS(T)         the type of a kernel's one argument, passed by value and read only
 //
 // Geometry (grids and blocks are one-dimensional)

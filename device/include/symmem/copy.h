@@ -28,9 +28,9 @@ SYMMEM_DEVICE void copy_tiles(Word* destination, uint64 count, Load load_word) {
   if (rows == unroll) {
     for (; begin + tile <= count; begin += step) {
       const uint64 index = begin + thread;
-#pragma unroll
+      SYMMEM_UNROLL
       for (int row = 0; row < unroll; ++row) words[row] = load_word(index + row * stride);
-#pragma unroll
+      SYMMEM_UNROLL
       for (int row = 0; row < unroll; ++row) arch::store(destination + index + row * stride, words[row]);
     }
   }
@@ -38,12 +38,12 @@ SYMMEM_DEVICE void copy_tiles(Word* destination, uint64 count, Load load_word) {
   if (begin >= count) return;
   const uint64 left = count - begin;
   const uint32 end = left < tile ? static_cast<uint32>(left) : tile;
-#pragma unroll
+  SYMMEM_UNROLL
   for (int row = 0; row < unroll; ++row) {
     const uint32 offset = thread + row * stride;
     if (offset < end) words[row] = load_word(begin + offset);
   }
-#pragma unroll
+  SYMMEM_UNROLL
   for (int row = 0; row < unroll; ++row) {
     const uint32 offset = thread + row * stride;
     if (offset < end) arch::store(destination + begin + offset, words[row]);
