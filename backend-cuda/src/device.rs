@@ -264,8 +264,10 @@ impl Device for CudaBackend {
         let _entered = self.enter()?;
         // SAFETY: the caller gives `bytes` readable bytes.
         let code = unsafe { std::slice::from_raw_parts(data, bytes as usize) };
+        // PTX must end with a zero; behind a cubin it does no harm.
+        let image = [code, &[0]].concat();
         // SAFETY: the context is current; the caller vouches for the code.
-        unsafe { modules::load(self.driver, code) }.map(|module| RawModule(handle(module)))
+        unsafe { modules::load(self.driver, &image) }.map(|module| RawModule(handle(module)))
     }
 
     unsafe fn module_unload(&self, raw: RawModule) -> CallResult<()> {

@@ -8,6 +8,7 @@ use cudarc::driver::sys::{CUfunction, CUmodule};
 use std::sync::Arc;
 use symmem_core::backend::abi::Status;
 use symmem_core::backend::{CallResult, Failure};
+use symmem_kernels_ptx::{Image, Module};
 
 /// The kernels of one open device; unloaded on drop.
 pub struct Kernels {
@@ -83,10 +84,10 @@ impl Kernels {
         };
         let mut by_name = Vec::new();
         for module in symmem_kernels_ptx::modules() {
-            if architecture < module.minimum_architecture {
+            let Some(image) = module.choose(architecture) else {
                 continue;
-            }
-            let raw = load_module(driver, module, architecture)?;
+            };
+            let raw = load_module(driver, module, image)?;
             loading.modules.push(raw);
             for entry in module.entries {
                 // SAFETY: loaded just now, in the current context.
@@ -130,46 +131,47 @@ fn find(by_name: &[(&'static str, CUfunction)], name: &str) -> CallResult<CUfunc
         })
 }
 
-/// Loads a module's cubin for the architecture, or its PTX where there is none or the driver will
-/// not have it. Context current.
-fn load_module(
-    driver: &Driver,
-    module: &symmem_kernels_ptx::Module,
-    architecture: u32,
-) -> CallResult<CUmodule> {
-    let named = |mut failure: Failure| {
+/// Loads the image chosen for the architecture, or the PTX where the driver will not have machine
+/// code. Context current.
+fn load_module(driver: &Driver, module: &Module, image: Image) -> CallResult<CUmodule> {
+    // SAFETY: the caller made the context current; the code is ours.
+    let load = |bytes| unsafe { modules::load(driver, bytes) };
+    match load(image.bytes()) {
+        Err(failure) if failure.vendor_code == NO_BINARY_FOR_GPU as i32 => load(module.ptx),
+        other => other,
+    }
+    .map_err(|mut failure| {
         failure.message = format!("module {}: {}", module.name, failure.message);
         failure
-    };
-    if let Some((_, cubin)) = cubin(module, architecture) {
-        // SAFETY: the caller made the context current; the code is ours.
-        match unsafe { modules::load(driver, cubin) } {
-            Err(failure) if failure.vendor_code == NO_BINARY_FOR_GPU as i32 => {}
-            other => return other.map_err(named),
-        }
-    }
-    // SAFETY: as above.
-    unsafe { modules::load(driver, module.ptx) }.map_err(named)
-}
-
-/// The best cubin for an architecture: the same major version and the highest minor one not above
-/// it, which is what CUDA promises to run.
-fn cubin(module: &symmem_kernels_ptx::Module, architecture: u32) -> Option<(u32, &'static [u8])> {
-    module
-        .cubins
-        .iter()
-        .copied()
-        .filter(|&(built, _)| built / 10 == architecture / 10 && built <= architecture)
-        .max_by_key(|&(built, _)| built)
+    })
 }
 
 /// Which code a module is loaded from on an architecture, in words.
-pub fn origin(module: &symmem_kernels_ptx::Module, architecture: u32) -> String {
-    if architecture < module.minimum_architecture {
-        return format!("none (needs sm_{})", module.minimum_architecture);
+pub fn origin(module: &Module, architecture: u32) -> String {
+    match module.choose(architecture) {
+        Some(Image::Cubin(built, _)) => format!("cubin sm_{built}"),
+        Some(Image::Ptx(_)) => "PTX, compiled by the driver".into(),
+        None => format!("none (needs sm_{})", module.minimum_architecture),
     }
-    match cubin(module, architecture) {
-        Some((built, _)) => format!("cubin sm_{built}"),
-        None => "PTX, compiled by the driver".into(),
+}
+
+#[cfg(test)]
+mod tests {
+    use symmem_core::backend::abi::{Barrier, SignalTarget, SignalWait, TransferArguments};
+
+    #[test]
+    fn kernels_take_the_structs_that_they_are_launched_with() {
+        for (name, bytes) in [
+            ("symmem_copy_vector", size_of::<TransferArguments>()),
+            ("symmem_copy_unrolled", size_of::<TransferArguments>()),
+            ("symmem_copy_bulk", size_of::<TransferArguments>()),
+            ("symmem_signal", size_of::<SignalTarget>()),
+            ("symmem_wait", size_of::<SignalWait>()),
+            ("symmem_barrier", size_of::<Barrier>()),
+        ] {
+            let mut entries = symmem_kernels_ptx::modules().iter().flat_map(|m| m.entries);
+            let entry = entries.find(|entry| entry.name == name).expect(name);
+            assert_eq!(entry.argument_bytes as usize, bytes, "{name}");
+        }
     }
 }

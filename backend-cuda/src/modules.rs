@@ -21,10 +21,9 @@ const COMPILER_LOG_BYTES: usize = 512;
 /// The driver's, with its compiler's log.
 ///
 /// # Safety
-/// The context is current, and the code is safe to run.
-pub unsafe fn load(driver: &Driver, code: &[u8]) -> CallResult<CUmodule> {
-    // PTX must end with a zero; behind a cubin it does no harm.
-    let image = [code, &[0]].concat();
+/// The context is current, and the image is a whole cubin, or PTX that ends with a zero byte, whose
+/// code is safe to run.
+pub unsafe fn load(driver: &Driver, image: &[u8]) -> CallResult<CUmodule> {
     let mut log = [0_u8; COMPILER_LOG_BYTES];
     let mut options = [JIT_ERROR_LOG_BUFFER, JIT_ERROR_LOG_BUFFER_BYTES];
     let mut values = [
@@ -33,7 +32,7 @@ pub unsafe fn load(driver: &Driver, code: &[u8]) -> CallResult<CUmodule> {
         without_provenance_mut(COMPILER_LOG_BYTES),
     ];
     let mut module = null_mut();
-    // SAFETY: the image is complete and ends with a zero; both lists have the length named, and the
+    // SAFETY: the image is as the driver wants it; both lists have the length named, and the
     // log has the bytes that its option names.
     unsafe {
         call!(

@@ -12,7 +12,6 @@ pub struct PlainMemory {
     kind: ShareKind,
     address: u64,
     bytes: u64,
-    live: bool,
 }
 
 impl PlainMemory {
@@ -25,18 +24,13 @@ impl PlainMemory {
             kind,
             address,
             bytes,
-            live: true,
         })
     }
 
     /// Frees it. Nothing may be using it. Context current.
-    pub fn release(&mut self, driver: &Driver) -> CallResult<()> {
-        if self.live {
-            // SAFETY: allocated by `allocate` and freed once.
-            unsafe { call!(driver, cuMemFree_v2(self.address)) }?;
-            self.live = false;
-        }
-        Ok(())
+    pub fn release(self, driver: &Driver) -> CallResult<()> {
+        // SAFETY: allocated by `allocate` and freed once, since `self` is used up.
+        unsafe { call!(driver, cuMemFree_v2(self.address)) }
     }
 
     /// The first byte, as this device addresses it.
@@ -82,7 +76,6 @@ pub fn export(
 /// A peer's memory, opened by its inter-process handle. The driver refuses one of its own process.
 pub struct OpenedHandle {
     address: u64,
-    live: bool,
 }
 
 impl OpenedHandle {
@@ -99,20 +92,13 @@ impl OpenedHandle {
                 cuIpcOpenMemHandle_v2(&raw mut address, handle, IPC_LAZY_ENABLE_PEER_ACCESS)
             )
         }?;
-        Ok(Self {
-            address,
-            live: true,
-        })
+        Ok(Self { address })
     }
 
     /// Closes it. Nothing may be using it. Context current.
-    pub fn release(&mut self, driver: &Driver) -> CallResult<()> {
-        if self.live {
-            // SAFETY: opened by `open` and closed once.
-            unsafe { call!(driver, cuIpcCloseMemHandle(self.address)) }?;
-            self.live = false;
-        }
-        Ok(())
+    pub fn release(self, driver: &Driver) -> CallResult<()> {
+        // SAFETY: opened by `open` and closed once, since `self` is used up.
+        unsafe { call!(driver, cuIpcCloseMemHandle(self.address)) }
     }
 
     /// The first byte of the peer's object, as this device addresses it.

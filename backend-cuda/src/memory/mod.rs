@@ -3,8 +3,10 @@
 //! Three ways to share, best first: memory made by virtual-memory management and handed over as a
 //! file descriptor; `cuMemAlloc`'s memory and its 64-byte inter-process handle; and, between ranks of
 //! one process, the plain address under peer access. What an instance holds is kept in two lists, so
-//! that closing it gives back whatever was not given up. Their lock is taken by allocation and
-//! mapping only, never by a transfer.
+//! that closing it gives back whatever was not given up. Giving back does every step it can, whatever
+//! became of the others, and never a step twice: a call that frees also reports what failed before
+//! it, so its failure does not mean that nothing was freed. The lists' lock is taken by allocation and mapping
+//! only, never by a transfer.
 
 mod legacy;
 mod register;
@@ -121,10 +123,10 @@ impl Drop for Memory {
     fn drop(&mut self) {
         // Nobody is left to tell of failures, and each item is tried whatever became of the others.
         let _entered = self.context.enter();
-        for mapping in lock(&self.mappings).values_mut() {
+        for (_, mapping) in lock(&self.mappings).drain() {
             let _ = mapping.release(self.driver);
         }
-        for allocation in lock(&self.allocations).values_mut() {
+        for (_, allocation) in lock(&self.allocations).drain() {
             let _ = allocation.release(self.driver);
         }
     }
@@ -136,8 +138,8 @@ fn lock<T>(list: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 impl Allocation {
-    /// Gives the memory back; what failed can be tried again. Context current.
-    fn release(&mut self, driver: &Driver) -> CallResult<()> {
+    /// Gives the memory back. Context current.
+    fn release(self, driver: &Driver) -> CallResult<()> {
         match self {
             Self::Vmm(memory) => memory.release(driver),
             Self::Plain(memory) => memory.release(driver),
@@ -147,8 +149,8 @@ impl Allocation {
 }
 
 impl Mapping {
-    /// Unmaps; what failed can be tried again. Context current.
-    fn release(&mut self, driver: &Driver) -> CallResult<()> {
+    /// Unmaps. Context current.
+    fn release(self, driver: &Driver) -> CallResult<()> {
         match self {
             Self::Vmm(memory) => memory.release(driver),
             Self::Legacy(handle) => handle.release(driver),
@@ -163,7 +165,7 @@ impl SymmetricMemory for CudaBackend {
         let bytes = round_up(bytes, self.capabilities.share_granularity)?;
         let _entered = self.enter()?;
         let driver = self.driver;
-        let (mut allocation, address) = if kind == ShareKind::VMM_FILE_DESCRIPTOR {
+        let (allocation, address) = if kind == ShareKind::VMM_FILE_DESCRIPTOR {
             let memory = VmmMemory::allocate(driver, self.context.device(), bytes)?;
             let address = memory.address();
             (Allocation::Vmm(memory), address)
@@ -172,10 +174,11 @@ impl SymmetricMemory for CudaBackend {
             let address = memory.address();
             (Allocation::Plain(memory), address)
         };
-        self.clear(address, bytes).inspect_err(|_| {
+        if let Err(failure) = self.clear(address, bytes) {
             // The first failure is the one to tell.
             let _ = allocation.release(driver);
-        })?;
+            return Err(failure);
+        }
         Ok(SharedAllocation {
             handle: RawAllocation(self.memory.keep(&self.memory.allocations, allocation)),
             address: DeviceAddress(address),
@@ -203,14 +206,10 @@ impl SymmetricMemory for CudaBackend {
 
     unsafe fn free(&self, allocation: RawAllocation) -> CallResult<()> {
         let _entered = self.enter()?;
-        let mut allocations = lock(&self.memory.allocations);
-        let Some(found) = allocations.get_mut(&allocation.0) else {
-            return Err(unknown("free", "allocation", allocation.0));
-        };
-        // Kept until it has worked, so that closing the instance tries once more.
-        found.release(self.driver)?;
-        allocations.remove(&allocation.0);
-        Ok(())
+        match lock(&self.memory.allocations).remove(&allocation.0) {
+            Some(found) => found.release(self.driver),
+            None => Err(unknown("free", "allocation", allocation.0)),
+        }
     }
 
     unsafe fn export(&self, allocation: RawAllocation) -> CallResult<ExportedHandle> {
@@ -264,13 +263,10 @@ impl SymmetricMemory for CudaBackend {
 
     unsafe fn unmap(&self, mapping: RawMapping) -> CallResult<()> {
         let _entered = self.enter()?;
-        let mut mappings = lock(&self.memory.mappings);
-        let Some(found) = mappings.get_mut(&mapping.0) else {
-            return Err(unknown("unmap", "mapping", mapping.0));
-        };
-        found.release(self.driver)?;
-        mappings.remove(&mapping.0);
-        Ok(())
+        match lock(&self.memory.mappings).remove(&mapping.0) {
+            Some(found) => found.release(self.driver),
+            None => Err(unknown("unmap", "mapping", mapping.0)),
+        }
     }
 }
 

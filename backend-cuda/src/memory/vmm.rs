@@ -20,10 +20,9 @@ pub struct VmmMemory {
     done: Step,
 }
 
-/// How far the making has come, or the undoing still has to go.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+/// How far the making has come.
+#[derive(PartialEq, PartialOrd)]
 enum Step {
-    Nothing,
     Created,
     Reserved,
     Mapped,
@@ -115,10 +114,11 @@ impl VmmMemory {
             bytes,
             done: Step::Created,
         };
-        memory.map_steps(driver, device).inspect_err(|_| {
+        if let Err(failure) = memory.map_steps(driver, device) {
             // The first failure is the one to tell.
             let _ = memory.release(driver);
-        })?;
+            return Err(failure);
+        }
         Ok(memory)
     }
 
@@ -144,26 +144,21 @@ impl VmmMemory {
         }
     }
 
-    /// Undoes what was made, last step first, and stops at one that fails; called again it goes on
-    /// from there. Nothing may be using the memory. Context current.
-    pub fn release(&mut self, driver: &Driver) -> CallResult<()> {
+    /// Undoes what was made, last step first; tells the first failure. Nothing may be using the
+    /// memory. Context current.
+    pub fn release(self, driver: &Driver) -> CallResult<()> {
         let bytes = self.bytes as usize;
-        // SAFETY: each step undoes what `done` says is there, once.
+        let mut result = Ok(());
+        // SAFETY: each step undoes what `done` says is there, once, since `self` is used up.
         unsafe {
-            if self.done == Step::Mapped {
-                call!(driver, cuMemUnmap(self.address, bytes))?;
-                self.done = Step::Reserved;
+            if self.done >= Step::Mapped {
+                result = result.and(call!(driver, cuMemUnmap(self.address, bytes)));
             }
-            if self.done == Step::Reserved {
-                call!(driver, cuMemAddressFree(self.address, bytes))?;
-                self.done = Step::Created;
+            if self.done >= Step::Reserved {
+                result = result.and(call!(driver, cuMemAddressFree(self.address, bytes)));
             }
-            if self.done == Step::Created {
-                call!(driver, cuMemRelease(self.handle))?;
-                self.done = Step::Nothing;
-            }
+            result.and(call!(driver, cuMemRelease(self.handle)))
         }
-        Ok(())
     }
 
     /// The first byte, as this device addresses it.
