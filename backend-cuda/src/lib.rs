@@ -1,1 +1,32 @@
-//! Placeholder while the walls go up.
+//! The CUDA backend of symmem: NVIDIA's driver, opened at run time.
+//!
+//! Nothing here needs a toolkit to build, and nothing panics where no driver is installed: the
+//! backend then says why it cannot start. What is where:
+//!
+//! - `driver`: the library, the table of its functions, its numbers and what they mean;
+//! - `describe`, `libraries`, `multicast`: what is known without opening a device;
+//! - `context`, `instance`, `modules`, `kernels`: opening one;
+//! - `device`, `memory`, `transfer`, `signals`: the five traits;
+//! - `tuning`: data, which method and geometry for which size.
+//!
+//! What bites: a free, an unload or a first launch may wait until the device is idle, so none may
+//! happen while a kernel waits for a peer; the launch path neither allocates nor locks; the caller's
+//! current context is put back.
+
+mod context;
+mod describe;
+mod device;
+mod driver;
+mod instance;
+mod kernels;
+mod libraries;
+mod memory;
+mod modules;
+mod multicast;
+mod signals;
+mod transfer;
+mod tuning;
+
+pub use instance::CudaBackend;
+
+symmem_core::export_backend!(CudaBackend, symmem_backend_cuda_v1);

@@ -1,1 +1,80 @@
-//! Placeholder while the walls go up.
+//! The device-side headers of symmem, embedded.
+//!
+//! A program that compiles kernels while it runs hands [`HEADERS`] to the compiler (`nvrtcCreateProgram`
+//! takes names and contents as they are here); others add `device/include` to their include path. The
+//! headers need C++17 and no header of any vendor: `#include "symmem/copy.h"`, `"symmem/signal.h"`,
+//! `"symmem/wait.h"`, `"symmem/barrier.h"`, `"symmem/bulk.h"`.
+
+/// A header file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Its path as `#include` names it, e.g. `symmem/copy.h`.
+    pub path: &'static str,
+    /// Its text.
+    pub contents: &'static str,
+}
+
+macro_rules! headers {
+    ($($name:literal),+ $(,)?) => {
+        &[$(Header {
+            path: concat!("symmem/", $name),
+            contents: include_str!(concat!("../include/symmem/", $name)),
+        }),+]
+    };
+}
+
+/// Every header of the library, sorted by path.
+pub const HEADERS: &[Header] = headers![
+    "abi.h",
+    "arch.h",
+    "arch_host.h",
+    "arch_ptx.h",
+    "barrier.h",
+    "bulk.h",
+    "copy.h",
+    "memory.h",
+    "signal.h",
+    "wait.h",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_header_file_is_embedded() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/include/symmem");
+        let mut files: Vec<_> = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| format!("symmem/{}", entry.unwrap().file_name().to_str().unwrap()))
+            .collect();
+        files.sort();
+        let embedded: Vec<_> = HEADERS.iter().map(|header| header.path).collect();
+        assert_eq!(embedded, files);
+    }
+
+    #[test]
+    fn headers_include_only_each_other_and_the_host_twin_the_standard_library() {
+        for header in HEADERS
+            .iter()
+            .filter(|header| header.path != "symmem/arch_host.h")
+        {
+            for line in header
+                .contents
+                .lines()
+                .filter(|line| line.starts_with("#include"))
+            {
+                let name = line
+                    .split('"')
+                    .nth(1)
+                    .unwrap_or_else(|| panic!("{}: {line}", header.path));
+                let path = format!("symmem/{name}");
+                assert!(
+                    HEADERS.iter().any(|other| other.path == path),
+                    "{}: {line}",
+                    header.path
+                );
+            }
+        }
+    }
+}

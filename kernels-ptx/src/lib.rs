@@ -1,1 +1,246 @@
-//! Placeholder while the walls go up.
+//! symmem's kernels for NVIDIA GPUs, compiled ahead of time.
+//!
+//! Sources are `src/*.cu` beside this file; `cargo xtask kernels build` makes the artefacts from them with
+//! clang and ptxas, and `cargo xtask kernels check` proves that they belong together. A program that uses
+//! this crate needs no compiler.
+//!
+//! Every kernel takes one struct by value; the layouts are those of `symmem/abi.h`.
+
+/// Kernels that are loaded together and need the same hardware.
+#[derive(Clone, Copy, Debug)]
+pub struct Module {
+    /// `base`, `latency` or `bulk`.
+    pub name: &'static str,
+    /// PTX that ends with a zero byte, as the driver wants it.
+    pub ptx: &'static [u8],
+    /// Machine code by architecture (90 for sm_90), in rising order.
+    pub cubins: &'static [(u32, &'static [u8])],
+    /// The kernels in it.
+    pub entries: &'static [Entry],
+    /// The lowest architecture that can run it.
+    pub minimum_architecture: u32,
+}
+
+/// A kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its symbol.
+    pub name: &'static str,
+    /// Bytes of its one argument.
+    pub argument_bytes: u32,
+}
+
+/// What to hand to the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Image {
+    /// Machine code for an architecture (90 for sm_90): loads without compilation.
+    Cubin(u32, &'static [u8]),
+    /// PTX, zero-terminated: the driver compiles it.
+    Ptx(&'static [u8]),
+}
+
+impl Image {
+    /// The bytes, for `cuModuleLoadData`.
+    pub fn bytes(self) -> &'static [u8] {
+        match self {
+            Self::Cubin(_, bytes) | Self::Ptx(bytes) => bytes,
+        }
+    }
+}
+
+impl Module {
+    /// The image to load on an architecture (90 for sm_90): the newest machine code that it runs, which is of
+    /// the same major and no later minor version; else PTX. `None` where the module cannot run.
+    pub fn choose(&self, architecture: u32) -> Option<Image> {
+        if architecture < self.minimum_architecture {
+            return None;
+        }
+        let runs =
+            |cubin: &&(u32, &[u8])| cubin.0 / 10 == architecture / 10 && cubin.0 <= architecture;
+        let cubin = self.cubins.iter().rev().find(runs);
+        Some(cubin.map_or(Image::Ptx(self.ptx), |(architecture, bytes)| {
+            Image::Cubin(*architecture, bytes)
+        }))
+    }
+}
+
+/// All modules.
+pub fn modules() -> &'static [Module] {
+    &MODULES
+}
+
+/// Places machine code as a loader of ELF files may expect it.
+#[repr(C, align(64))]
+struct Aligned<T: ?Sized>(T);
+
+macro_rules! cubin {
+    ($file:literal) => {{
+        static IMAGE: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!("../artefacts/", $file)));
+        &IMAGE.0
+    }};
+}
+
+macro_rules! ptx {
+    ($file:literal) => {
+        concat!(include_str!(concat!("../artefacts/", $file)), "\0").as_bytes()
+    };
+}
+
+const TRANSFER_ARGUMENTS: u32 = 64;
+const SIGNAL_TARGET: u32 = 32;
+const SIGNAL_WAIT: u32 = 64;
+const BARRIER: u32 = 632;
+const LATENCY_ARGUMENTS: u32 = 80;
+
+static MODULES: [Module; 3] = [
+    Module {
+        name: "base",
+        ptx: ptx!("base.ptx"),
+        cubins: &[
+            (80, cubin!("base.sm_80.cubin")),
+            (90, cubin!("base.sm_90.cubin")),
+        ],
+        entries: &[
+            Entry {
+                name: "symmem_copy_vector",
+                argument_bytes: TRANSFER_ARGUMENTS,
+            },
+            Entry {
+                name: "symmem_copy_unrolled",
+                argument_bytes: TRANSFER_ARGUMENTS,
+            },
+            Entry {
+                name: "symmem_signal",
+                argument_bytes: SIGNAL_TARGET,
+            },
+            Entry {
+                name: "symmem_wait",
+                argument_bytes: SIGNAL_WAIT,
+            },
+            Entry {
+                name: "symmem_barrier",
+                argument_bytes: BARRIER,
+            },
+        ],
+        minimum_architecture: 80,
+    },
+    Module {
+        name: "latency",
+        ptx: ptx!("latency.ptx"),
+        cubins: &[
+            (80, cubin!("latency.sm_80.cubin")),
+            (90, cubin!("latency.sm_90.cubin")),
+        ],
+        entries: &[
+            Entry {
+                name: "symmem_latency_packet",
+                argument_bytes: LATENCY_ARGUMENTS,
+            },
+            Entry {
+                name: "symmem_latency_signal",
+                argument_bytes: LATENCY_ARGUMENTS,
+            },
+        ],
+        minimum_architecture: 80,
+    },
+    Module {
+        name: "bulk",
+        ptx: ptx!("bulk.ptx"),
+        cubins: &[(90, cubin!("bulk.sm_90.cubin"))],
+        entries: &[Entry {
+            name: "symmem_copy_bulk",
+            argument_bytes: TRANSFER_ARGUMENTS,
+        }],
+        minimum_architecture: 90,
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn module(name: &str) -> &'static Module {
+        modules().iter().find(|module| module.name == name).unwrap()
+    }
+
+    fn text(module: &Module) -> &str {
+        std::str::from_utf8(module.ptx).unwrap()
+    }
+
+    #[test]
+    fn an_image_is_chosen_by_architecture() {
+        let cubin = |name: &str, architecture| match module(name).choose(architecture) {
+            Some(Image::Cubin(found, _)) => Some(found),
+            Some(Image::Ptx(_)) => Some(0),
+            None => None,
+        };
+        assert_eq!(cubin("base", 75), None);
+        assert_eq!(cubin("base", 80), Some(80));
+        assert_eq!(
+            cubin("base", 86),
+            Some(80),
+            "sm_86 runs sm_80's machine code"
+        );
+        assert_eq!(cubin("base", 90), Some(90));
+        assert_eq!(
+            cubin("base", 100),
+            Some(0),
+            "another major version compiles the PTX"
+        );
+        assert_eq!(cubin("bulk", 89), None);
+        assert_eq!(cubin("bulk", 90), Some(90));
+        assert_eq!(cubin("bulk", 120), Some(0));
+    }
+
+    #[test]
+    fn every_entry_is_in_its_ptx_with_its_argument_size_and_no_other() {
+        for module in modules() {
+            let text = text(module);
+            for entry in module.entries {
+                let parameter = format!("{}_param_0[{}]", entry.name, entry.argument_bytes);
+                assert!(text.contains(&parameter), "{}: {parameter}", module.name);
+                assert!(
+                    !text.contains(&format!("{}_param_1", entry.name)),
+                    "{}: one argument",
+                    entry.name
+                );
+            }
+            assert_eq!(
+                text.matches(".entry").count(),
+                module.entries.len(),
+                "{}",
+                module.name
+            );
+        }
+    }
+
+    #[test]
+    fn ptx_names_its_architecture_and_ends_with_a_zero() {
+        for module in modules() {
+            assert!(
+                text(module).contains(&format!(".target sm_{}\n", module.minimum_architecture))
+            );
+            assert!(
+                text(module).contains(".version 8.0\n"),
+                "drivers from CUDA 12.0 on take it"
+            );
+            assert_eq!(module.ptx.iter().filter(|byte| **byte == 0).count(), 1);
+            assert_eq!(module.ptx.last(), Some(&0));
+        }
+    }
+
+    #[test]
+    fn cubins_are_aligned_elf_files_in_rising_order() {
+        for module in modules() {
+            assert!(
+                module
+                    .cubins
+                    .is_sorted_by_key(|(architecture, _)| *architecture)
+            );
+            for (_, bytes) in module.cubins {
+                assert!(bytes.starts_with(b"\x7fELF"));
+                assert_eq!(bytes.as_ptr().addr() % 64, 0);
+            }
+        }
+    }
+}

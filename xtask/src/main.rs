@@ -1,2 +1,42 @@
-//! Maintainers' commands.
-fn main() {}
+//! Maintainers' commands: `cargo xtask <command>`.
+
+mod error;
+mod kernels;
+mod tools;
+mod twin;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Maintainers' commands")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// The kernels' artefacts: build, check, lint.
+    Kernels {
+        #[command(subcommand)]
+        command: kernels::Command,
+    },
+    /// Test the device code on the host, under sanitizers.
+    Twin,
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
+        Command::Kernels { command } => kernels::run(command),
+        Command::Twin => twin::run(),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

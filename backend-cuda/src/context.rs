@@ -1,0 +1,146 @@
+//! The device's primary context: the one that every CUDA library in the process shares.
+
+use crate::driver::constants::result::PEER_ACCESS_ALREADY_ENABLED;
+use crate::driver::{Driver, call};
+use cudarc::driver::sys::{CUcontext, CUdevice};
+use std::cell::Cell;
+use std::ptr::null_mut;
+use symmem_core::backend::abi::Status;
+use symmem_core::backend::{CallResult, Failure};
+
+thread_local! {
+    /// The context of ours that was left current on this thread, which had none before.
+    static LEFT_CURRENT: Cell<CUcontext> = const { Cell::new(null_mut()) };
+}
+
+/// A retained primary context; given back on drop.
+pub struct Context {
+    driver: &'static Driver,
+    device: CUdevice,
+    raw: CUcontext,
+}
+
+// SAFETY: the driver's functions may be called from any thread; a context is only a handle.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+impl Context {
+    /// Retains the primary context of a device, creating it if this process has none yet.
+    pub fn retain(driver: &'static Driver, device: CUdevice) -> CallResult<Self> {
+        let mut raw = null_mut();
+        // SAFETY: the place is writable; the driver checks the device.
+        unsafe { call!(driver, cuDevicePrimaryCtxRetain(&raw mut raw, device)) }?;
+        Ok(Self {
+            driver,
+            device,
+            raw,
+        })
+    }
+
+    /// The device.
+    pub fn device(&self) -> CUdevice {
+        self.device
+    }
+
+    /// Makes the context current on this thread until the guard is dropped.
+    ///
+    /// The driver is asked each time, since the program may change contexts behind our back; it is
+    /// a read of a thread-local, some tens of nanoseconds.
+    #[inline]
+    pub fn enter(&self) -> CallResult<Entered<'_>> {
+        let driver = self.driver;
+        let mut current = null_mut();
+        // SAFETY: the place is writable.
+        unsafe { call!(driver, cuCtxGetCurrent(&raw mut current)) }?;
+        if current == self.raw {
+            return Ok(Entered {
+                driver,
+                restore: null_mut(),
+            });
+        }
+        // SAFETY: the context is retained while `self` lives.
+        unsafe { call!(driver, cuCtxSetCurrent(self.raw)) }?;
+        if current.is_null() {
+            LEFT_CURRENT.set(self.raw);
+        }
+        Ok(Entered {
+            driver,
+            restore: current,
+        })
+    }
+
+    /// Lets this context's kernels and copies reach everything that `cuMemAlloc` gave in `peer`.
+    ///
+    /// Never disabled again: other code in the process may have come to rely on it.
+    pub fn enable_peer_access(&self, peer: &Context) -> CallResult<()> {
+        if peer.raw == self.raw {
+            return Ok(());
+        }
+        let driver = self.driver;
+        let mut can = 0;
+        // SAFETY: the place is writable.
+        unsafe {
+            call!(
+                driver,
+                cuDeviceCanAccessPeer(&raw mut can, self.device, peer.device)
+            )
+        }?;
+        if can == 0 {
+            return Err(Failure::new(
+                Status::PEER_UNREACHABLE,
+                "cuDeviceCanAccessPeer",
+                format!(
+                    "device {} cannot address the memory of device {}; `nvidia-smi topo -p2p rw` \
+                     shows which devices can: use those, or one process for each host bridge",
+                    self.device, peer.device
+                ),
+            ));
+        }
+        let _entered = self.enter()?;
+        // SAFETY: both contexts are retained.
+        let code = unsafe { (driver.table.cuCtxEnablePeerAccess)(peer.raw, 0) };
+        if code == PEER_ACCESS_ALREADY_ENABLED {
+            return Ok(());
+        }
+        driver.check("cuCtxEnablePeerAccess", code)
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        let table = &self.driver.table;
+        // The last release destroys the context: do not leave it current where we put it.
+        if LEFT_CURRENT.try_with(Cell::get) == Ok(self.raw) {
+            let mut current = null_mut();
+            // SAFETY: the place is writable; no context current is always allowed.
+            unsafe {
+                if (table.cuCtxGetCurrent)(&raw mut current) == 0 && current == self.raw {
+                    (table.cuCtxSetCurrent)(null_mut());
+                }
+            }
+        }
+        // SAFETY: retained once by `self`, and everything made in it has been given up. A failure
+        // cannot be told to anybody here.
+        unsafe { (table.cuDevicePrimaryCtxRelease_v2)(self.device) };
+    }
+}
+
+/// Proof that the context is current on this thread.
+pub struct Entered<'context> {
+    driver: &'context Driver,
+    restore: CUcontext,
+}
+
+impl Drop for Entered<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // A program that had made another context current finds it current again. Where there was
+        // none, ours stays: a rank's thread then pays for the switch only once.
+        if !self.restore.is_null() {
+            // SAFETY: the context was current when the guard was made. A failure means that it is
+            // gone, which is its owner's to notice.
+            unsafe { (self.driver.table.cuCtxSetCurrent)(self.restore) };
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Structs of the driver API whose declaration changed between CUDA versions, as the ABI has them.
+//!
+//! `CUmemLocation` gained a union in CUDA 13.2 and took its parents with it, so a binding built for
+//! one version does not compile against another. The bytes are the same in all.
+
+use std::mem::offset_of;
+
+/// `CUmemLocation`: a device, named by its ordinal.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MemoryLocation {
+    /// `CUmemLocationType`.
+    pub kind: u32,
+    /// The ordinal.
+    pub id: i32,
+}
+
+/// `CUmemAllocationProp`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AllocationProperties {
+    /// `CUmemAllocationType`.
+    pub kind: u32,
+    /// `CUmemAllocationHandleType`, a bit set.
+    pub handle_types: u32,
+    /// Where the memory is.
+    pub location: MemoryLocation,
+    /// Null: for another operating system.
+    pub win32_metadata: usize,
+    /// Compression, RDMA and usage; zero.
+    pub flags: [u8; 8],
+}
+
+/// `CUmemAccessDesc`: who may do what.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AccessDescription {
+    /// Who.
+    pub location: MemoryLocation,
+    /// `CUmemAccess_flags`.
+    pub flags: u32,
+}
+
+const _: () = {
+    assert!(size_of::<MemoryLocation>() == 8);
+    assert!(offset_of!(MemoryLocation, id) == 4);
+    assert!(size_of::<AllocationProperties>() == 32 && align_of::<AllocationProperties>() == 8);
+    assert!(offset_of!(AllocationProperties, handle_types) == 4);
+    assert!(offset_of!(AllocationProperties, location) == 8);
+    assert!(offset_of!(AllocationProperties, win32_metadata) == 16);
+    assert!(offset_of!(AllocationProperties, flags) == 24);
+    assert!(size_of::<AccessDescription>() == 12);
+    assert!(offset_of!(AccessDescription, flags) == 8);
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cudarc::driver::sys;
+
+    #[test]
+    fn layouts_are_those_of_the_binding() {
+        assert_eq!(size_of::<MemoryLocation>(), size_of::<sys::CUmemLocation>());
+        assert_eq!(
+            size_of::<AllocationProperties>(),
+            size_of::<sys::CUmemAllocationProp>()
+        );
+        assert_eq!(
+            size_of::<AccessDescription>(),
+            size_of::<sys::CUmemAccessDesc>()
+        );
+    }
+}

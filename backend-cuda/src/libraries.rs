@@ -1,0 +1,45 @@
+//! What `symmem info` says about the libraries that this backend found.
+
+use crate::driver::{Driver, Table, version_text};
+use crate::{describe, kernels, multicast};
+use std::fmt::Write;
+
+/// Lines of `key=value`.
+pub fn describe() -> String {
+    let mut text = String::new();
+    // Writing to a String cannot fail, so the results are not looked at.
+    match Driver::get() {
+        Err(failure) => {
+            let _ = writeln!(text, "libcuda.so.1=unavailable: {failure}");
+        }
+        Ok(driver) => describe_driver(driver, &mut text),
+    }
+    text
+}
+
+fn describe_driver(driver: &Driver, text: &mut String) {
+    let file = driver
+        .file()
+        .map_or("unknown file".into(), |file| file.display().to_string());
+    let _ = writeln!(text, "libcuda.so.1={file}");
+    let _ = writeln!(text, "driver_version={}", version_text(driver.version));
+    let missing = driver.table.missing();
+    let _ = match missing.as_slice() {
+        [] => writeln!(text, "optional_symbols=all {}", Table::OPTIONAL.len()),
+        names => writeln!(text, "optional_symbols=missing {}", names.join(" ")),
+    };
+    for ordinal in 0..describe::count(driver).unwrap_or(0) {
+        let Ok(device) = describe::describe(driver, ordinal) else {
+            let _ = writeln!(text, "device_{ordinal}=cannot be described");
+            continue;
+        };
+        for module in symmem_kernels_ptx::modules() {
+            let origin = kernels::origin(module, device.architecture);
+            let _ = writeln!(text, "device_{ordinal}_kernels_{}={origin}", module.name);
+        }
+        if let Ok(raw) = describe::device(driver, ordinal) {
+            let line = multicast::line(driver, raw);
+            let _ = writeln!(text, "device_{ordinal}_multicast={line}");
+        }
+    }
+}

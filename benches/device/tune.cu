@@ -1,0 +1,729 @@
+// Tuning harness: finds geometries and ring sizes for the transfer tables on a machine with two GPUs.
+//
+//   nvcc -std=c++17 -O3 -arch=sm_90 -I device/include -o tune benches/device/tune.cu
+//   ./tune results.jsonl [section ...]
+//
+// Sections: check protocol ring vector small large engine latency (all by default). One process, two GPUs,
+// each direction driven by its own host thread, both moving at once unless it says "one way". A rate is
+// 10 warm-up launches, then 50 launches back to back between two events, the slower of the two
+// directions, median over rounds. Every configuration is checked first: random contents, poisoned output,
+// guard bytes behind it.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <cuda_runtime.h>
+
+#include "../../kernels-ptx/src/base.cu"
+#include "../../kernels-ptx/src/bulk.cu"
+#include "../../kernels-ptx/src/latency.cu"
+
+#define CHECK(call)                                                                              \
+  do {                                                                                           \
+    const cudaError_t status = (call);                                                           \
+    if (status != cudaSuccess) {                                                                 \
+      std::fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(status)); \
+      std::exit(1);                                                                              \
+    }                                                                                            \
+  } while (0)
+
+// ---- variants that are not in the library ----
+
+template <int unroll>
+__global__ __launch_bounds__(unroll > 8 ? 256 : 1024, 1) void tune_vector(const __grid_constant__ TransferArguments transfer) {
+  copy_vector<unroll>(transfer.destination, transfer.source, transfer.bytes);
+  give_signal(transfer.signal);
+}
+
+// What NVSHMEM's block put does on a peer: 16 bytes a thread, no unrolling by hand.
+__global__ void tune_plain(const __grid_constant__ TransferArguments transfer) {
+  int4* destination = pointer<int4>(transfer.destination);
+  const int4* source = pointer<const int4>(transfer.source);
+  for (uint64 index = threadIdx.x; index < transfer.bytes / 16; index += blockDim.x) destination[index] = source[index];
+}
+
+// 16-byte loads that leave no line in the L1 cache.
+template <int unroll>
+__global__ __launch_bounds__(1024, 1) void tune_no_allocate(const __grid_constant__ TransferArguments transfer) {
+  copy_tiles<unroll>(pointer<arch::Vector16>(transfer.destination), transfer.bytes / 16, [&](uint64 index) {
+    arch::Vector16 value;
+    asm volatile("ld.global.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(value.words[0]), "=r"(value.words[1]), "=r"(value.words[2]), "=r"(value.words[3])
+                 : "l"(transfer.source + index * 16)
+                 : "memory");
+    return value;
+  });
+}
+
+template <int pending>
+__global__ __launch_bounds__(1024, 1) void tune_bulk(const __grid_constant__ TransferArguments transfer) {
+  copy_bulk<pending>(transfer.destination, transfer.source, transfer.bytes, transfer.stages, transfer.stage_bytes);
+}
+
+// The next launch's blocks become resident while this one runs, and wait for its end on the device.
+__global__ __launch_bounds__(1024, 1) void tune_bulk_dependent(const __grid_constant__ TransferArguments transfer) {
+  asm volatile("griddepcontrol.launch_dependents;");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  copy_bulk<1>(transfer.destination, transfer.source, transfer.bytes, transfer.stages, transfer.stage_bytes);
+}
+
+// A ring of equal pieces.
+template <int pending>
+__global__ __launch_bounds__(1024, 1) void tune_bulk_even(const __grid_constant__ TransferArguments transfer) {
+  if (threadIdx.x != 0) return;
+  const uint32 stages = transfer.stages;
+  const uint32 size = transfer.stage_bytes;
+  uint8* shared = arch::dynamic_shared();
+  auto* barriers = reinterpret_cast<arch::BulkBarrier*>(shared);
+  uint8* ring = shared + bulk_shared_memory(stages, 0);
+  const uint64 span = (transfer.bytes / 16 + gridDim.x - 1) / gridDim.x * 16;
+  const uint64 begin = span * blockIdx.x;
+  if (begin >= transfer.bytes) return;
+  const uint64 bytes = begin + span < transfer.bytes ? span : transfer.bytes - begin;
+  BulkCursor loads = {0, 0, 0}, stores = {0, 0, 0};
+  const auto piece = [&](uint64 done) { return static_cast<uint32>(bytes - done < size ? bytes - done : size); };
+  const auto load_next = [&] {
+    const uint32 count = piece(loads.done);
+    arch::bulk_expect(barriers + loads.stage, count);
+    arch::bulk_load(ring + loads.stage * size, pointer<const uint8>(transfer.source + begin + loads.done), count,
+                    barriers + loads.stage);
+    loads.advance(count, stages);
+  };
+  for (uint32 stage = 0; stage < stages; ++stage) arch::bulk_barrier_initialise(barriers + stage);
+  arch::fence_async_proxy();
+  for (uint32 stage = 0; stage < stages && loads.done < bytes; ++stage) load_next();
+  for (uint32 stored = 1; stores.done < bytes; ++stored) {
+    const uint32 count = piece(stores.done);
+    arch::bulk_wait(barriers + stores.stage, stores.parity);
+    arch::bulk_store(pointer<uint8>(transfer.destination + begin + stores.done), ring + stores.stage * size, count);
+    arch::bulk_commit();
+    stores.advance(count, stages);
+    if (stored > pending && loads.done < bytes) {
+      arch::bulk_wait_read<pending>();
+      load_next();
+    }
+  }
+  arch::bulk_wait_complete();
+}
+
+// Two threads: thread 0 issues loads, thread 32 stores and hands the stages back.
+template <int pending>
+__global__ __launch_bounds__(1024, 1) void tune_bulk_pair(const __grid_constant__ TransferArguments transfer) {
+  const uint32 stages = transfer.stages;
+  const uint32 size = transfer.stage_bytes;
+  uint8* shared = arch::dynamic_shared();
+  auto* full = reinterpret_cast<arch::BulkBarrier*>(shared);
+  auto* empty = full + 16;
+  uint8* ring = shared + 256;
+  const uint64 bytes = transfer.bytes;
+  if (threadIdx.x == 0) {
+    for (uint32 stage = 0; stage < stages; ++stage) {
+      arch::bulk_barrier_initialise(full + stage);
+      arch::bulk_barrier_initialise(empty + stage);
+    }
+    arch::fence_async_proxy();
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    BulkCursor loads = {0, 0, 0};
+    for (uint32 count = 0; loads.done < bytes; ++count) {
+      if (count >= stages) arch::bulk_wait(empty + loads.stage, loads.parity ^ 1);
+      const uint32 piece = bulk_piece(loads.done, bytes, size);
+      arch::bulk_expect(full + loads.stage, piece);
+      arch::bulk_load(ring + loads.stage * size, pointer<const uint8>(transfer.source + loads.done), piece,
+                      full + loads.stage);
+      loads.advance(piece, stages);
+    }
+  } else if (threadIdx.x == 32) {
+    BulkCursor stores = {0, 0, 0};
+    uint32 freed = 0;
+    for (uint32 stored = 1; stores.done < bytes; ++stored) {
+      const uint32 piece = bulk_piece(stores.done, bytes, size);
+      arch::bulk_wait(full + stores.stage, stores.parity);
+      arch::bulk_store(pointer<uint8>(transfer.destination + stores.done), ring + stores.stage * size, piece);
+      arch::bulk_commit();
+      stores.advance(piece, stages);
+      if (stored > pending) {
+        arch::bulk_wait_read<pending>();
+        arch::bulk_expect(empty + freed, 0);
+        if (++freed == stages) freed = 0;
+      }
+    }
+    arch::bulk_wait_complete();
+  }
+}
+
+// symmem_latency_signal with the release by one thread only, after the block barrier.
+__global__ __launch_bounds__(1024, 1) void tune_latency_one_fence(const __grid_constant__ LatencyArguments arguments) {
+  Waiter waiter(arguments.watch);
+  const uint64 start = arch::nanoseconds();
+  bool complete = true;
+  for (uint32 turn = 0; complete && turn < 2 * arguments.rounds; ++turn) {
+    const uint32 value = arguments.base + turn / 2 + 1;
+    if ((turn % 2 == 0) == (arguments.first != 0)) {
+      copy_words<1, arch::Vector16>(arguments.remote + signal_stride, arguments.local + signal_stride, arguments.bytes);
+      arch::block_barrier();
+      if (threadIdx.x == 0) arch::publish_flag(pointer<uint32>(arguments.remote), value);
+    } else {
+      bool arrived = true;
+      if (threadIdx.x == 0)
+        arrived = waiter.until_reached(pointer<const uint32>(arguments.local), value, WaitKind::signal, 0, 0);
+      complete = arch::block_all(arrived);
+    }
+  }
+  if (threadIdx.x == 0)
+    arch::store_relaxed(pointer<uint64>(arguments.result), complete ? arch::nanoseconds() - start : ~0ull);
+}
+
+// ---- data ----
+
+__host__ __device__ inline uint32 contents(uint64 index, uint32 seed) {
+  uint64 x = index * 0x9e3779b97f4a7c15ull + seed;
+  x = (x ^ (x >> 31)) * 0xbf58476d1ce4e5b9ull;
+  return static_cast<uint32>(x >> 32);
+}
+
+__global__ void fill(uint32* words, uint64 count, uint32 seed) {
+  for (uint64 index = blockIdx.x * 1ull * blockDim.x + threadIdx.x; index < count; index += 1ull * gridDim.x * blockDim.x)
+    words[index] = contents(index, seed);
+}
+
+__global__ void compare(const uint32* words, uint64 count, uint32 seed, unsigned long long* wrong) {
+  for (uint64 index = blockIdx.x * 1ull * blockDim.x + threadIdx.x; index < count; index += 1ull * gridDim.x * blockDim.x)
+    if (words[index] != contents(index, seed)) atomicAdd(wrong, 1ull);
+}
+
+constexpr uint64 largest = 256ull << 20;
+constexpr uint64 guard = 256;
+
+struct Gpu {
+  cudaStream_t stream;
+  cudaEvent_t begin, end;
+  uint8 *source, *destination, *mailbox;
+  unsigned long long* wrong;
+};
+Gpu gpus[2];
+std::FILE* json;
+bool failed = false;
+const auto program_start = std::chrono::steady_clock::now();
+
+double elapsed() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - program_start).count();
+}
+
+void emit(const char* format, ...) {
+  va_list list;
+  va_start(list, format);
+  std::vfprintf(json, format, list);
+  va_end(list);
+  std::fflush(json);
+}
+
+uint64 address(const void* p) { return reinterpret_cast<uint64>(p); }
+
+// ---- one configuration ----
+
+using Kernel = void (*)(TransferArguments);
+
+struct Config {
+  const char* name;
+  Kernel kernel;  // null: the copy engine
+  uint32 blocks, threads, stages, stage_bytes;
+  bool dependent;  // programmatic dependent launch
+};
+
+TransferArguments arguments_of(const Config& config, int rank, bool pull, uint64 bytes) {
+  TransferArguments transfer{};
+  transfer.destination = address(gpus[pull ? rank : 1 - rank].destination);
+  transfer.source = address(gpus[pull ? 1 - rank : rank].source);
+  transfer.bytes = bytes;
+  transfer.stages = config.stages;
+  transfer.stage_bytes = config.stage_bytes;
+  return transfer;
+}
+
+uint32 shared_bytes(const Config& config) {
+  return config.stages ? 256 + config.stages * config.stage_bytes : 0;
+}
+
+void launch(const Config& config, TransferArguments transfer, cudaStream_t stream) {
+  if (config.kernel == nullptr) {
+    CHECK(cudaMemcpyAsync(reinterpret_cast<void*>(transfer.destination), reinterpret_cast<void*>(transfer.source),
+                          transfer.bytes, cudaMemcpyDeviceToDevice, stream));
+    return;
+  }
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t geometry{};
+  geometry.gridDim = dim3(config.blocks);
+  geometry.blockDim = dim3(config.threads);
+  geometry.dynamicSmemBytes = shared_bytes(config);
+  geometry.stream = stream;
+  geometry.attrs = &attribute;
+  geometry.numAttrs = config.dependent ? 1 : 0;
+  CHECK(cudaLaunchKernelEx(&geometry, config.kernel, transfer));
+}
+
+// Runs `body(rank)` on a host thread for each rank that moves.
+template <class Body>
+void on_ranks(bool both, Body body) {
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < (both ? 2 : 1); ++rank)
+    threads.emplace_back([=] {
+      CHECK(cudaSetDevice(rank));
+      body(rank);
+    });
+  for (auto& thread : threads) thread.join();
+}
+
+bool verify(const Config& config, bool pull, uint64 bytes, bool both) {
+  bool right = true;
+  for (int rank = 0; rank < 2; ++rank) {
+    CHECK(cudaSetDevice(rank));
+    CHECK(cudaMemset(gpus[rank].destination, 0xA5, bytes + guard));
+    CHECK(cudaDeviceSynchronize());
+  }
+  on_ranks(both, [&](int rank) {
+    launch(config, arguments_of(config, rank, pull, bytes), gpus[rank].stream);
+    CHECK(cudaStreamSynchronize(gpus[rank].stream));
+  });
+  for (int rank = 0; rank < (both ? 2 : 1); ++rank) {
+    const int target = pull ? rank : 1 - rank;
+    CHECK(cudaSetDevice(target));
+    CHECK(cudaMemset(gpus[target].wrong, 0, 8));
+    compare<<<512, 256>>>(reinterpret_cast<uint32*>(gpus[target].destination), bytes / 4, 1 + (1 - target), gpus[target].wrong);
+    unsigned long long wrong = 0;
+    uint8 behind[guard];
+    CHECK(cudaMemcpy(&wrong, gpus[target].wrong, 8, cudaMemcpyDeviceToHost));
+    CHECK(cudaMemcpy(behind, gpus[target].destination + bytes, guard, cudaMemcpyDeviceToHost));
+    for (uint8 byte : behind) right = right && byte == 0xA5;
+    right = right && wrong == 0;
+  }
+  return right;
+}
+
+// GB/s of the slower direction; 0 after a wrong result.
+double measure(const Config& config, bool pull, uint64 bytes, bool both = true) {
+  if (elapsed() > 150) return 0;
+  if (!verify(config, pull, bytes, both)) {
+    std::printf("WRONG: %s %s %llu bytes, %u x %u, %u x %u\n", config.name, pull ? "pull" : "push", bytes, config.blocks,
+                config.threads, config.stages, config.stage_bytes);
+    failed = true;
+    return 0;
+  }
+  const bool big = bytes > (16ull << 20);
+  const int warm_ups = big ? 2 : 10;
+  const int launches = big ? 10 : 50;
+  const int rounds = big ? 3 : 5;
+  std::vector<double> rates;
+  std::atomic<int> ready{0};
+  std::vector<std::vector<float>> times(2, std::vector<float>(rounds));
+  const int ranks = both ? 2 : 1;
+  on_ranks(both, [&](int rank) {
+    Gpu& gpu = gpus[rank];
+    const TransferArguments transfer = arguments_of(config, rank, pull, bytes);
+    for (int round = 0; round < rounds; ++round) {
+      CHECK(cudaStreamSynchronize(gpu.stream));
+      ready.fetch_add(1);
+      while (ready.load() < ranks * (round + 1)) {
+      }
+      for (int i = 0; i < warm_ups; ++i) launch(config, transfer, gpu.stream);
+      CHECK(cudaEventRecord(gpu.begin, gpu.stream));
+      for (int i = 0; i < launches; ++i) launch(config, transfer, gpu.stream);
+      CHECK(cudaEventRecord(gpu.end, gpu.stream));
+      CHECK(cudaStreamSynchronize(gpu.stream));
+      CHECK(cudaEventElapsedTime(&times[rank][round], gpu.begin, gpu.end));
+    }
+  });
+  for (int round = 0; round < rounds; ++round)
+    rates.push_back(bytes * 1e-6 * launches / std::max(times[0][round], times[1][round]));
+  std::sort(rates.begin(), rates.end());
+  const double rate = rates[rates.size() / 2];
+  emit("{\"kernel\":\"%s\",\"direction\":\"%s\",\"both\":%s,\"bytes\":%llu,\"blocks\":%u,\"threads\":%u,\"stages\":%u,"
+       "\"stage_bytes\":%u,\"gbps\":%.4f,\"low\":%.4f,\"high\":%.4f}\n",
+       config.name, pull ? "pull" : "push", both ? "true" : "false", bytes, config.blocks, config.threads, config.stages,
+       config.stage_bytes, rate, rates.front(), rates.back());
+  return rate;
+}
+
+// ---- sections ----
+
+// Every kernel over alignments and lengths, against the host's own idea.
+void section_check() {
+  const struct {
+    const char* name;
+    Kernel kernel;
+    uint32 stages, stage_bytes;
+  } kernels[] = {{"symmem_copy_vector", symmem_copy_vector, 0, 0},
+                 {"symmem_copy_unrolled", symmem_copy_unrolled, 0, 0},
+                 {"symmem_copy_bulk", symmem_copy_bulk, 4, 1024},
+                 {"symmem_copy_bulk 16K", symmem_copy_bulk, 8, 16384}};
+  const uint64 lengths[] = {0, 1, 3, 15, 16, 17, 31, 47, 64, 255, 1027, 4099, 20000, 140001};
+  const uint64 window = 140001 + 128;
+  std::vector<uint8> source(window), got(window), expected(window);
+  CHECK(cudaSetDevice(1));
+  CHECK(cudaMemcpy(source.data(), gpus[1].source, window, cudaMemcpyDeviceToHost));
+  CHECK(cudaSetDevice(0));
+  unsigned cases = 0, wrong = 0;
+  for (const auto& kernel : kernels)
+    for (uint64 length : lengths)
+      for (uint64 to = 0; to < 18; to += length > 5000 ? 5 : 1)
+        for (uint64 from = 0; from < 18; from += length > 5000 ? 3 : 1) {
+          const uint32 blocks = (to + from) % 2 ? 1 : 3;
+          const Config config{kernel.name, kernel.kernel, blocks, 128, kernel.stages, kernel.stage_bytes, false};
+          TransferArguments transfer = arguments_of(config, 0, true, length);
+          const uint64 used = length + 96;
+          transfer.destination += 32 + to;
+          transfer.source += from;
+          CHECK(cudaMemsetAsync(gpus[0].destination, 0xA5, used, gpus[0].stream));
+          launch(config, transfer, gpus[0].stream);
+          CHECK(cudaMemcpyAsync(got.data(), gpus[0].destination, used, cudaMemcpyDeviceToHost, gpus[0].stream));
+          CHECK(cudaStreamSynchronize(gpus[0].stream));
+          std::memset(expected.data(), 0xA5, used);
+          std::memcpy(expected.data() + 32 + to, source.data() + from, length);
+          ++cases;
+          if (std::memcmp(got.data(), expected.data(), used) != 0 && ++wrong < 5)
+            std::printf("WRONG: %s, %llu bytes, destination +%llu, source +%llu, %u blocks\n", kernel.name, length, to, from, blocks);
+        }
+  std::printf("check: %u cases of alignment and length, %u wrong (%.1f s)\n", cases, wrong, elapsed());
+  emit("{\"section\":\"check\",\"cases\":%u,\"wrong\":%u}\n", cases, wrong);
+  failed = failed || wrong != 0;
+}
+
+WaitRecord* record;
+uint32* abort_word;
+
+Watch watch_of(uint32 rank, uint64 deadline_ns) {
+  return Watch{address(abort_word), address(record), deadline_ns, rank, 0};
+}
+
+void expect(bool condition, const char* what) {
+  std::printf("protocol: %-66s %s\n", what, condition ? "ok" : "WRONG");
+  failed = failed || !condition;
+}
+
+// Signals, waits and the barrier.
+void section_protocol() {
+  for (int rank = 0; rank < 2; ++rank) {
+    CHECK(cudaSetDevice(rank));
+    CHECK(cudaMemset(gpus[rank].mailbox, 0, 1 << 20));
+    CHECK(cudaDeviceSynchronize());
+  }
+  std::memset(record, 0, sizeof *record);
+  *abort_word = 0;
+  // Mailbox: signal word at 0, epoch of gives at 128, of waits at 256, arrivals at 384, barrier epoch at
+  // 512, barrier words at 1024 and on.
+  for (uint32 blocks : {1u, 4u, 16u})
+    for (int method = 0; method < 2; ++method) {
+      const uint64 bytes = 3 << 20;
+      const Config config = method ? Config{"bulk", symmem_copy_bulk, blocks, 128, 4, 16384, false}
+                                   : Config{"vector", symmem_copy_vector, blocks, 512, 0, 0, false};
+      CHECK(cudaSetDevice(1));
+      CHECK(cudaMemset(gpus[1].destination, 0xA5, bytes));
+      CHECK(cudaMemset(gpus[1].wrong, 0, 8));
+      CHECK(cudaDeviceSynchronize());
+      // The consumer is launched first: it waits, then a kernel compares.
+      SignalWait wait{};
+      wait.word = address(gpus[1].mailbox);
+      wait.epoch = address(gpus[1].mailbox + 256);
+      wait.watch = watch_of(1, 2000000000);
+      symmem_wait<<<1, 1, 0, gpus[1].stream>>>(wait);
+      compare<<<256, 256, 0, gpus[1].stream>>>(reinterpret_cast<uint32*>(gpus[1].destination), bytes / 4, 1, gpus[1].wrong);
+      CHECK(cudaSetDevice(0));
+      TransferArguments transfer = arguments_of(config, 0, false, bytes);
+      transfer.signal.word = address(gpus[1].mailbox);
+      transfer.signal.epoch = address(gpus[0].mailbox + 128);
+      transfer.signal.arrivals = address(gpus[0].mailbox + 384);
+      launch(config, transfer, gpus[0].stream);
+      CHECK(cudaStreamSynchronize(gpus[0].stream));
+      CHECK(cudaSetDevice(1));
+      CHECK(cudaStreamSynchronize(gpus[1].stream));
+      unsigned long long wrong = 1;
+      CHECK(cudaMemcpy(&wrong, gpus[1].wrong, 8, cudaMemcpyDeviceToHost));
+      char what[80];
+      std::snprintf(what, sizeof what, "put with signal, %s, %u blocks", config.name, blocks);
+      expect(wrong == 0 && record->state == 0, what);
+    }
+  for (int repeat = 0; repeat < 20; ++repeat)
+    for (int rank = 0; rank < 2; ++rank) {
+      CHECK(cudaSetDevice(rank));
+      Barrier arguments{};
+      arguments.watch = watch_of(rank, 2000000000);
+      arguments.epoch = address(gpus[rank].mailbox + 512);
+      arguments.own = address(gpus[rank].mailbox + 1024);
+      arguments.peers[1 - rank] = address(gpus[1 - rank].mailbox + 1024 + rank * signal_stride);
+      arguments.world = 2;
+      symmem_barrier<<<1, 32, 0, gpus[rank].stream>>>(arguments);
+    }
+  for (int rank = 0; rank < 2; ++rank) {
+    CHECK(cudaSetDevice(rank));
+    CHECK(cudaStreamSynchronize(gpus[rank].stream));
+  }
+  expect(record->state == 0, "20 barriers of 2 ranks");
+  CHECK(cudaSetDevice(0));
+  SignalWait wait{};
+  wait.word = address(gpus[0].mailbox + 8192);
+  wait.value = 7;
+  wait.peer = 1;
+  wait.slot = 3;
+  wait.watch = watch_of(0, 1000000);
+  symmem_wait<<<1, 1, 0, gpus[0].stream>>>(wait);
+  CHECK(cudaStreamSynchronize(gpus[0].stream));
+  expect(record->state == 2 && record->reason == 1 && record->expected == 7 && record->peer == 1 && record->slot == 3,
+         "a wait of 1 ms gives up and leaves a record");
+  std::memset(record, 0, sizeof *record);
+  wait.watch = watch_of(0, 5000000000);
+  symmem_wait<<<1, 1, 0, gpus[0].stream>>>(wait);
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  const bool waiting = cudaStreamQuery(gpus[0].stream) == cudaErrorNotReady;
+  const auto set = std::chrono::steady_clock::now();
+  __atomic_store_n(abort_word, 1u, __ATOMIC_RELEASE);
+  CHECK(cudaStreamSynchronize(gpus[0].stream));
+  const double microseconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - set).count() * 1e6;
+  *abort_word = 0;
+  char what[80];
+  std::snprintf(what, sizeof what, "the abort word ends a wait (%.0f us until the stream is idle)", microseconds);
+  expect(waiting && record->state == 2 && record->reason == 2, what);
+}
+
+// One block of 128 threads, bulk copies: stages and their size.
+void section_ring() {
+  const struct {
+    const char* name;
+    Kernel kernel;
+    bool dependent;
+  } kernels[] = {{"bulk pending 1", tune_bulk<1>, false},     {"bulk pending 2", tune_bulk<2>, false},
+                 {"bulk pending 3", tune_bulk<3>, false},     {"even pending 1", tune_bulk_even<1>, false},
+                 {"pair pending 1", tune_bulk_pair<1>, false}, {"pair pending 2", tune_bulk_pair<2>, false},
+                 {"dependent launch", tune_bulk_dependent, true}};
+  const std::pair<uint32, uint32> rings[] = {{4, 16}, {4, 32}, {4, 48}, {6, 32}, {7, 32}, {8, 8},  {8, 16}, {8, 20}, {8, 24},
+                                             {8, 28}, {10, 16}, {10, 20}, {12, 12}, {12, 16}, {13, 16}, {14, 16}};
+  std::printf("\none block of 128 threads, 4 MiB, both ways, push / pull GB/s\n%-18s", "stages x KiB");
+  for (const auto& kernel : kernels) std::printf("  %17s", kernel.name);
+  std::printf("\n");
+  for (const auto& ring : rings) {
+    std::printf("%8u x %-7u", ring.first, ring.second);
+    for (const auto& kernel : kernels) {
+      const Config config{kernel.name, kernel.kernel, 1, 128, ring.first, ring.second * 1024, kernel.dependent};
+      const double push = measure(config, false, 4 << 20);
+      const double pull = measure(config, true, 4 << 20);
+      std::printf("     %6.2f / %5.2f", push, pull);
+      std::fflush(stdout);
+    }
+    std::printf("\n");
+  }
+  std::printf("(%.1f s)\n", elapsed());
+}
+
+void table(const char* title, const std::vector<Config>& configs, const std::vector<uint64>& sizes, bool both = true) {
+  for (bool pull : {false, true}) {
+    std::printf("\n%s, %s, %s, GB/s\n%-26s", title, both ? "both ways" : "one way", pull ? "pull" : "push", "");
+    for (uint64 bytes : sizes) bytes < (1 << 20) ? std::printf(" %6lluK", bytes >> 10) : std::printf(" %6lluM", bytes >> 20);
+    std::printf("\n");
+    for (const Config& config : configs) {
+      char name[64];
+      if (config.stages)
+        std::snprintf(name, sizeof name, "%s %ux%u %ux%uK", config.name, config.blocks, config.threads, config.stages, config.stage_bytes / 1024);
+      else
+        std::snprintf(name, sizeof name, "%s %ux%u", config.name, config.blocks, config.threads);
+      std::printf("%-26s", name);
+      for (uint64 bytes : sizes) {
+        std::printf(" %7.2f", measure(config, pull, bytes, both));
+        std::fflush(stdout);
+      }
+      std::printf("\n");
+    }
+  }
+  std::printf("(%.1f s)\n", elapsed());
+}
+
+std::vector<uint64> doubling(uint64 from, uint64 to, int factor = 2) {
+  std::vector<uint64> sizes;
+  for (uint64 bytes = from; bytes <= to; bytes *= factor) sizes.push_back(bytes);
+  return sizes;
+}
+
+// One block of 128 threads: what the published table shows.
+void section_small() {
+  table("one block of 128 threads",
+        {{"plain", tune_plain, 1, 128, 0, 0, false},
+         {"vector1", tune_vector<1>, 1, 128, 0, 0, false},
+         {"vector2", tune_vector<2>, 1, 128, 0, 0, false},
+         {"vector4", tune_vector<4>, 1, 128, 0, 0, false},
+         {"vector8", tune_vector<8>, 1, 128, 0, 0, false},
+         {"vector16", tune_vector<16>, 1, 128, 0, 0, false},
+         {"unrolled", symmem_copy_unrolled, 1, 128, 0, 0, false},
+         {"bulk", symmem_copy_bulk, 1, 128, 8, 16384, false},
+         {"bulk", symmem_copy_bulk, 1, 128, 8, 24576, false},
+         {"bulk", symmem_copy_bulk, 1, 128, 8, 8192, false},
+         {"dependent", tune_bulk_dependent, 1, 128, 8, 16384, true}},
+        doubling(2048, 4 << 20));
+}
+
+// One block, its best.
+void section_vector() {
+  std::vector<Config> configs;
+  for (uint32 threads : {256u, 512u, 1024u}) {
+    configs.push_back({"vector2", tune_vector<2>, 1, threads, 0, 0, false});
+    configs.push_back({"vector4", tune_vector<4>, 1, threads, 0, 0, false});
+    configs.push_back({"vector8", tune_vector<8>, 1, threads, 0, 0, false});
+    configs.push_back({"no_alloc4", tune_no_allocate<4>, 1, threads, 0, 0, false});
+  }
+  table("one block, threads and unrolling", configs, {4096, 16384, 65536, 262144, 1 << 20, 4 << 20});
+}
+
+// Several blocks, up to 16.
+void section_large() {
+  std::vector<Config> configs = {{"engine", nullptr, 0, 0, 0, 0, false}};
+  for (uint32 blocks : {4u, 8u, 12u, 16u}) {
+    configs.push_back({"vector4", tune_vector<4>, blocks, 1024, 0, 0, false});
+    configs.push_back({"vector8", tune_vector<8>, blocks, 512, 0, 0, false});
+    configs.push_back({"vector8", tune_vector<8>, blocks, 1024, 0, 0, false});
+    configs.push_back({"bulk", symmem_copy_bulk, blocks, 128, 8, 16384, false});
+    configs.push_back({"bulk", symmem_copy_bulk, blocks, 128, 8, 24576, false});
+    configs.push_back({"bulk", symmem_copy_bulk, blocks, 128, 4, 16384, false});
+  }
+  table("several blocks", configs, {65536, 262144, 1 << 20, 4 << 20, 16 << 20, largest});
+  table("several blocks", configs, {4 << 20, largest}, false);
+}
+
+void section_engine() {
+  const std::vector<Config> engine = {{"engine", nullptr, 0, 0, 0, 0, false}};
+  table("copy engine", engine, doubling(2048, largest, 4));
+  table("copy engine", engine, {4 << 20, largest}, false);
+}
+
+void section_latency() {
+  const struct {
+    const char* name;
+    void (*kernel)(LatencyArguments);
+    uint32 threads;
+    uint64 bytes;
+  } cases[] = {{"LL packet", symmem_latency_packet, 1, 0},
+               {"signal", symmem_latency_signal, 32, 8},
+               {"signal", symmem_latency_signal, 32, 512},
+               {"signal", symmem_latency_signal, 128, 8},
+               {"signal", symmem_latency_signal, 128, 2048},
+               {"signal", symmem_latency_signal, 1024, 16384},
+               {"one fence", tune_latency_one_fence, 32, 8},
+               {"one fence", tune_latency_one_fence, 32, 512},
+               {"one fence", tune_latency_one_fence, 128, 8},
+               {"one fence", tune_latency_one_fence, 128, 2048},
+               {"one fence", tune_latency_one_fence, 1024, 16384}};
+  constexpr uint32 rounds = 2000;
+  uint32 base = 0;
+  for (int rank = 0; rank < 2; ++rank) {
+    CHECK(cudaSetDevice(rank));
+    CHECK(cudaMemset(gpus[rank].mailbox, 0, 1 << 20));
+    CHECK(cudaDeviceSynchronize());
+  }
+  std::memset(record, 0, sizeof *record);
+  uint64* result = nullptr;
+  CHECK(cudaHostAlloc(&result, 16, cudaHostAllocPortable | cudaHostAllocMapped));
+  std::printf("\none way, microseconds, %u round trips in one kernel\n", rounds);
+  for (const auto& each : cases) {
+    double best = 1e9, worst = 0;
+    bool same = true;
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      // The flag's place depends on the kernel (packets hold it in their upper half), so start from zero.
+      base = 0;
+      for (int rank = 0; rank < 2; ++rank) {
+        CHECK(cudaSetDevice(rank));
+        CHECK(cudaMemset(gpus[rank].mailbox, 0, signal_stride));
+        fill<<<32, 256>>>(reinterpret_cast<uint32*>(gpus[rank].mailbox + signal_stride), 16384, 40 + rank + repeat);
+        CHECK(cudaDeviceSynchronize());
+      }
+      for (int rank = 0; rank < 2; ++rank) {
+        CHECK(cudaSetDevice(rank));
+        LatencyArguments arguments{};
+        arguments.local = address(gpus[rank].mailbox);
+        arguments.remote = address(gpus[1 - rank].mailbox);
+        arguments.bytes = each.bytes;
+        arguments.result = address(result + rank);
+        arguments.watch = watch_of(rank, 3000000000);
+        arguments.rounds = rounds;
+        arguments.base = base;
+        arguments.first = rank == 0;
+        arguments.peer = 1 - rank;
+        each.kernel<<<1, each.threads, 0, gpus[rank].stream>>>(arguments);
+      }
+      for (int rank = 0; rank < 2; ++rank) {
+        CHECK(cudaSetDevice(rank));
+        CHECK(cudaStreamSynchronize(gpus[rank].stream));
+        std::vector<uint32> got(each.bytes / 4);
+        CHECK(cudaMemcpy(got.data(), gpus[rank].mailbox + signal_stride, each.bytes, cudaMemcpyDeviceToHost));
+        for (uint64 index = 0; index < got.size(); ++index) same = same && got[index] == contents(index, 40 + repeat);
+      }
+      same = same && result[0] != ~0ull && result[1] != ~0ull;
+      const double microseconds = result[0] * 1e-3 / (2.0 * rounds);
+      best = std::min(best, microseconds);
+      worst = std::max(worst, microseconds);
+    }
+    std::printf("%-12s %5u threads %6llu bytes  %.3f .. %.3f %s\n", each.name, each.threads, each.bytes, best, worst, same ? "" : "WRONG");
+    emit("{\"latency\":\"%s\",\"threads\":%u,\"bytes\":%llu,\"microseconds\":%.4f,\"worst\":%.4f,\"right\":%s}\n", each.name,
+         each.threads, each.bytes, best, worst, same ? "true" : "false");
+    failed = failed || !same;
+  }
+}
+
+int main(int count, char** words) {
+  if (count < 2) {
+    std::fprintf(stderr, "usage: %s results.jsonl [check protocol ring small vector large engine latency]\n", words[0]);
+    return 2;
+  }
+  setenv("CUDA_MODULE_LOADING", "EAGER", 1);  // nothing may load while a kernel of ours can wait
+  json = std::fopen(words[1], "w");
+  if (json == nullptr) {
+    std::perror(words[1]);
+    return 2;
+  }
+  // Contexts on all devices first, then peer access.
+  for (int rank = 0; rank < 2; ++rank) {
+    CHECK(cudaSetDevice(rank));
+    CHECK(cudaFree(nullptr));
+  }
+  for (int rank = 0; rank < 2; ++rank) {
+    CHECK(cudaSetDevice(rank));
+    CHECK(cudaDeviceEnablePeerAccess(1 - rank, 0));
+    Gpu& gpu = gpus[rank];
+    CHECK(cudaStreamCreateWithFlags(&gpu.stream, cudaStreamNonBlocking));
+    CHECK(cudaEventCreate(&gpu.begin));
+    CHECK(cudaEventCreate(&gpu.end));
+    CHECK(cudaMalloc(&gpu.source, largest + guard));
+    CHECK(cudaMalloc(&gpu.destination, largest + guard));
+    CHECK(cudaMalloc(&gpu.mailbox, 1 << 20));
+    CHECK(cudaMalloc(&gpu.wrong, 8));
+    fill<<<1024, 256>>>(reinterpret_cast<uint32*>(gpu.source), (largest + guard) / 4, 1 + rank);
+    CHECK(cudaDeviceSynchronize());
+    for (Kernel kernel : {static_cast<Kernel>(symmem_copy_bulk), static_cast<Kernel>(tune_bulk<1>),
+                          static_cast<Kernel>(tune_bulk<2>), static_cast<Kernel>(tune_bulk<3>),
+                          static_cast<Kernel>(tune_bulk_even<1>), static_cast<Kernel>(tune_bulk_pair<1>),
+                          static_cast<Kernel>(tune_bulk_pair<2>), static_cast<Kernel>(tune_bulk_dependent)})
+      CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 227 * 1024));
+  }
+  CHECK(cudaHostAlloc(&record, sizeof *record, cudaHostAllocPortable | cudaHostAllocMapped));
+  CHECK(cudaHostAlloc(&abort_word, 64, cudaHostAllocPortable | cudaHostAllocMapped));
+  std::memset(record, 0, sizeof *record);
+  *abort_word = 0;
+  const struct {
+    const char* name;
+    void (*run)();
+  } sections[] = {{"check", section_check},   {"protocol", section_protocol}, {"latency", section_latency},
+                  {"ring", section_ring},     {"small", section_small},       {"vector", section_vector},
+                  {"large", section_large},   {"engine", section_engine}};
+  for (const auto& section : sections) {
+    bool wanted = count == 2;
+    for (int index = 2; index < count; ++index) wanted = wanted || std::strcmp(words[index], section.name) == 0;
+    if (wanted) section.run();
+  }
+  std::printf("%s, %.1f s\n", failed ? "SOMETHING WAS WRONG" : "all checked results right", elapsed());
+  return failed ? 1 : 0;
+}

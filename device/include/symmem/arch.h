@@ -1,0 +1,50 @@
+// Selects the arch header of the target. Everything a target does its own way is behind these names,
+// in namespace symmem::arch; the other headers are portable.
+//
+// Attributes
+//   SYMMEM_DEVICE               a function of device code, inlined
+//   SYMMEM_HOST_DEVICE          a function that the host program may call too
+//   SYMMEM_KERNEL(threads)      an entry point, called with blocks of at most `threads` threads
+//   SYMMEM_UNROLL               before a loop that is to be unrolled whole
+//   SYMMEM_ARGUMENTS(T)         the type of a kernel's one argument, passed by value and read only
+//
+// Geometry (grids and blocks are one-dimensional)
+//   thread_index, thread_count, block_index, block_count, warp_size
+//   dynamic_shared()            the block's dynamic shared memory, 128-byte aligned
+//   block_barrier()             all threads of the block; orders their shared and global accesses
+//   block_all(condition)        the same, and whether the condition held for every thread
+//   nanoseconds()               a clock common to all blocks of the device
+//   pause()                     in a polling loop
+//
+// Data: plain accesses, ordered by what is below; overloads for uint8, uint32, uint64 and Vector16
+//   load(pointer), store(pointer, value)
+//   funnel(low, high, bits)     the low 32 bits of (high:low) >> bits, bits < 32
+//
+// Words that other devices or the host see: system scope, uint32 and uint64
+//   load_relaxed, store_relaxed
+//   compare_exchange            relaxed; returns what was there
+//
+// Order
+//   release_wave()              each thread, after its stores and before a block barrier, so that a later
+//                               publish_flag by one thread of the block covers those stores
+//   publish_flag(word, value)   system release, then a relaxed store of the flag
+//   acquire_flag(word)          after a relaxed load of the flag has seen its value: system acquire
+//   arrive(counter)             adds 1 to a counter of this device's own grids, acquire and release at
+//                               device scope; where a device release does not reach peers (AMD: a
+//                               release writes back only its own die's L2) it releases at system scope
+//   reset(counter)              zeroes it for the next grid
+//
+// Bulk copies through shared memory, where SYMMEM_HAS_BULK is 1
+//   bulk_barrier_initialise, bulk_expect, bulk_load, bulk_wait, bulk_store, bulk_commit,
+//   bulk_wait_read<pending>, bulk_wait_complete, fence_async_proxy
+#pragma once
+
+#include "abi.h"
+
+#if defined(__CUDA__) || defined(__CUDACC__) || defined(__CUDACC_RTC__)
+#include "arch_ptx.h"
+#elif defined(__HIP__) || defined(__SPIRV__)
+#error "symmem has no arch header for this target"
+#else
+#include "arch_host.h"
+#endif

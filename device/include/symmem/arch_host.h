@@ -1,0 +1,276 @@
+// The host twin: device code run by the processor, for tests of values, protocols and data races. Threads
+// of a block are host threads, or calls in turn where the code has no block barrier. Slow by intent:
+// bulk copies happen as late as their waits allow, so that a missing wait shows.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "abi.h"
+
+#define SYMMEM_DEVICE inline
+#define SYMMEM_HOST_DEVICE inline
+#define SYMMEM_KERNEL(threads) extern "C" inline void
+#define SYMMEM_ARGUMENTS(T) const T&
+#define SYMMEM_UNROLL
+#define SYMMEM_HAS_BULK 1
+
+namespace symmem {
+namespace arch {
+
+constexpr uint32 warp_size = 32;
+
+struct BulkBarrier {
+  uint64 state;
+};
+
+// What a block's threads share.
+class HostBlock {
+ public:
+  HostBlock(uint32 block, uint32 blocks, uint32 threads, uint64 shared_bytes)
+      : block(block), blocks(blocks), threads(threads), storage_(shared_bytes + 128) {
+    const uint64 address = reinterpret_cast<uint64>(storage_.data());
+    shared = storage_.data() + ((address + 127) / 128 * 128 - address);
+  }
+
+  bool barrier(bool condition) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    all_ = all_ && condition;
+    if (++arrived_ == threads) {
+      arrived_ = 0;
+      result_ = all_;
+      all_ = true;
+      ++generation_;
+      turned_.notify_all();
+      return result_;
+    }
+    const uint64 generation = generation_;
+    turned_.wait(lock, [&] { return generation != generation_; });
+    return result_;
+  }
+
+  const uint32 block, blocks, threads;
+  uint8* shared;
+
+  // Bulk copies, issued by one thread at a time.
+  struct BulkCopy {
+    uint8* destination;
+    const uint8* source;
+    uint32 bytes;
+  };
+  struct BulkPhase {
+    uint32 count = 0;
+    bool armed = false;
+    uint64 expected = 0;
+    std::vector<BulkCopy> loads;
+  };
+  struct BulkWrite {
+    uint8* destination;
+    std::vector<uint8> data;
+  };
+  std::map<BulkBarrier*, BulkPhase> phases;
+  std::vector<BulkCopy> open_group;
+  std::deque<std::vector<BulkCopy>> groups;
+  std::vector<BulkWrite> writes;
+  bool fenced = false;
+
+ private:
+  std::vector<uint8> storage_;
+  std::mutex mutex_;
+  std::condition_variable turned_;
+  uint32 arrived_ = 0;
+  uint64 generation_ = 0;
+  bool all_ = true;
+  bool result_ = true;
+};
+
+struct HostThread {
+  HostBlock* block = nullptr;
+  uint32 index = 0;
+};
+
+inline HostThread& current() {
+  static thread_local HostThread thread;
+  return thread;
+}
+
+[[noreturn]] inline void fault(const char* what) {
+  std::fprintf(stderr, "host twin: %s\n", what);
+  std::abort();
+}
+
+// Runs a grid, each device thread on a host thread of its own. Returns when all have ended.
+template <class Body>
+void launch(uint32 blocks, uint32 threads, uint64 shared_bytes, Body body) {
+  std::deque<HostBlock> grid;
+  std::vector<std::thread> running;
+  for (uint32 block = 0; block < blocks; ++block) {
+    grid.emplace_back(block, blocks, threads, shared_bytes);
+    for (uint32 index = 0; index < threads; ++index) {
+      running.emplace_back([&body, state = &grid.back(), index] {
+        current() = HostThread{state, index};
+        body();
+      });
+    }
+  }
+  for (auto& thread : running) thread.join();
+}
+
+// The same for code without block barriers: each device thread in turn, on this host thread.
+template <class Body>
+void launch_in_turn(uint32 blocks, uint32 threads, uint64 shared_bytes, Body body) {
+  for (uint32 block = 0; block < blocks; ++block) {
+    HostBlock state(block, blocks, threads, shared_bytes);
+    for (uint32 index = 0; index < threads; ++index) {
+      current() = HostThread{&state, index};
+      body();
+    }
+  }
+  current() = HostThread{};
+}
+
+SYMMEM_DEVICE uint32 thread_index() { return current().index; }
+SYMMEM_DEVICE uint32 thread_count() { return current().block->threads; }
+SYMMEM_DEVICE uint32 block_index() { return current().block->block; }
+SYMMEM_DEVICE uint32 block_count() { return current().block->blocks; }
+SYMMEM_DEVICE uint8* dynamic_shared() { return current().block->shared; }
+SYMMEM_DEVICE bool block_all(bool condition) { return current().block->barrier(condition); }
+SYMMEM_DEVICE void block_barrier() { block_all(true); }
+
+SYMMEM_DEVICE uint64 nanoseconds() {
+  return static_cast<uint64>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+          .count());
+}
+
+SYMMEM_DEVICE void pause() { std::this_thread::yield(); }
+
+// ---- data ----
+
+struct alignas(16) Vector16 {
+  uint32 words[4];
+};
+
+template <class Word>
+SYMMEM_DEVICE Word load(const Word* pointer) {
+  return *pointer;
+}
+
+template <class Word>
+SYMMEM_DEVICE void store(Word* pointer, const Word& value) {
+  *pointer = value;
+}
+
+SYMMEM_DEVICE uint32 funnel(uint32 low, uint32 high, uint32 bits) {
+  return static_cast<uint32>((static_cast<uint64>(high) << 32 | low) >> bits);
+}
+
+// ---- words that other devices or the host see ----
+
+template <class Word>
+SYMMEM_DEVICE Word load_relaxed(const Word* word) {
+  return __atomic_load_n(word, __ATOMIC_RELAXED);
+}
+
+template <class Word>
+SYMMEM_DEVICE void store_relaxed(Word* word, Word value) {
+  __atomic_store_n(word, value, __ATOMIC_RELAXED);
+}
+
+SYMMEM_DEVICE uint32 compare_exchange(uint32* word, uint32 expected, uint32 desired) {
+  __atomic_compare_exchange_n(word, &expected, desired, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+  return expected;
+}
+
+// ---- order: on the flag itself, since ThreadSanitizer does not see stand-alone fences ----
+
+SYMMEM_DEVICE void release_wave() {}
+SYMMEM_DEVICE void publish_flag(uint32* word, uint32 value) { __atomic_store_n(word, value, __ATOMIC_RELEASE); }
+SYMMEM_DEVICE void acquire_flag(const uint32* word) { (void)__atomic_load_n(word, __ATOMIC_ACQUIRE); }
+SYMMEM_DEVICE uint32 arrive(uint32* counter) { return __atomic_fetch_add(counter, 1u, __ATOMIC_ACQ_REL); }
+SYMMEM_DEVICE void reset(uint32* counter) { store_relaxed(counter, 0u); }
+
+// ---- bulk copies ----
+
+inline void check_bulk(const void* shared, const void* global, uint32 bytes) {
+  if (bytes == 0 || (reinterpret_cast<uint64>(shared) | reinterpret_cast<uint64>(global) | bytes) % 16 != 0) {
+    fault("a bulk copy is empty or not a multiple of 16 bytes from and to multiples of 16");
+  }
+}
+
+SYMMEM_DEVICE void bulk_barrier_initialise(BulkBarrier* barrier) {
+  HostBlock& block = *current().block;
+  block.phases[barrier] = HostBlock::BulkPhase{};
+  block.fenced = false;
+}
+
+SYMMEM_DEVICE void bulk_expect(BulkBarrier* barrier, uint32 bytes) {
+  HostBlock::BulkPhase& phase = current().block->phases.at(barrier);
+  if (phase.armed) fault("a stage was loaded again before its last load was waited for");
+  phase.armed = true;
+  phase.expected = bytes;
+}
+
+SYMMEM_DEVICE void bulk_load(uint8* shared, const uint8* global, uint32 bytes, BulkBarrier* barrier) {
+  HostBlock& block = *current().block;
+  check_bulk(shared, global, bytes);
+  if (!block.fenced) fault("a bulk load without a proxy fence after its barrier was initialised");
+  std::memset(shared, 0xEE, bytes);  // what a store that still reads this stage would now send
+  block.phases.at(barrier).loads.push_back({shared, global, bytes});
+}
+
+SYMMEM_DEVICE void bulk_wait(BulkBarrier* barrier, uint32 parity) {
+  HostBlock::BulkPhase& phase = current().block->phases.at(barrier);
+  if (phase.count % 2 != parity) return;
+  if (!phase.armed) fault("a wait for a stage that nobody loads");
+  uint64 arrived = 0;
+  for (const auto& load : phase.loads) {
+    std::memcpy(load.destination, load.source, load.bytes);
+    arrived += load.bytes;
+  }
+  if (arrived != phase.expected) fault("a stage expects other bytes than were loaded");
+  phase.loads.clear();
+  phase.armed = false;
+  ++phase.count;
+}
+
+SYMMEM_DEVICE void bulk_store(uint8* global, const uint8* shared, uint32 bytes) {
+  check_bulk(shared, global, bytes);
+  current().block->open_group.push_back({global, shared, bytes});
+}
+
+SYMMEM_DEVICE void bulk_commit() {
+  HostBlock& block = *current().block;
+  block.groups.push_back(block.open_group);
+  block.open_group.clear();
+}
+
+template <int pending>
+SYMMEM_DEVICE void bulk_wait_read() {
+  HostBlock& block = *current().block;
+  for (; block.groups.size() > static_cast<std::size_t>(pending); block.groups.pop_front()) {
+    for (const auto& copy : block.groups.front()) {
+      block.writes.push_back({copy.destination, std::vector<uint8>(copy.source, copy.source + copy.bytes)});
+    }
+  }
+}
+
+SYMMEM_DEVICE void bulk_wait_complete() {
+  bulk_wait_read<0>();
+  HostBlock& block = *current().block;
+  for (const auto& write : block.writes) std::memcpy(write.destination, write.data.data(), write.data.size());
+  block.writes.clear();
+}
+
+SYMMEM_DEVICE void fence_async_proxy() { current().block->fenced = true; }
+
+}  // namespace arch
+}  // namespace symmem

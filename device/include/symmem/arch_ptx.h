@@ -1,0 +1,285 @@
+// NVIDIA GPUs. Every access that another device may see is inline assembly with its scope and order:
+// what a compiler makes of builtins differs (clang 22 turns a system-scope acq_rel fetch-add into a
+// relaxed gpu-scope one, and const __restrict into ld.global.nc). `cargo xtask kernels lint` checks it.
+//
+// Scopes and orders: PTX ISA, chapter "Memory consistency model".
+#pragma once
+
+#include "abi.h"
+
+#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
+#define SYMMEM_DEVICE __device__ __forceinline__
+#define SYMMEM_HOST_DEVICE __host__ __device__
+#define SYMMEM_KERNEL(threads) extern "C" __global__ __launch_bounds__(threads, 1) void
+#define SYMMEM_ARGUMENTS(T) const __grid_constant__ T
+#else  // clang without NVIDIA's headers
+#define SYMMEM_DEVICE inline __attribute__((device, always_inline))
+#define SYMMEM_HOST_DEVICE __attribute__((host, device))
+#define SYMMEM_KERNEL(threads) extern "C" __attribute__((global, launch_bounds(threads, 1))) void
+#define SYMMEM_ARGUMENTS(T) const __attribute__((grid_constant)) T
+#endif
+
+#define SYMMEM_UNROLL _Pragma("unroll")
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900  // undefined while nvcc parses for the host
+#define SYMMEM_HAS_BULK 1
+#else
+#define SYMMEM_HAS_BULK 0
+#endif
+
+namespace symmem {
+namespace arch {
+
+constexpr uint32 warp_size = 32;
+
+SYMMEM_DEVICE uint32 thread_index() {
+  uint32 value;
+  asm("mov.u32 %0, %%tid.x;" : "=r"(value));
+  return value;
+}
+
+SYMMEM_DEVICE uint32 thread_count() {
+  uint32 value;
+  asm("mov.u32 %0, %%ntid.x;" : "=r"(value));
+  return value;
+}
+
+SYMMEM_DEVICE uint32 block_index() {
+  uint32 value;
+  asm("mov.u32 %0, %%ctaid.x;" : "=r"(value));
+  return value;
+}
+
+SYMMEM_DEVICE uint32 block_count() {
+  uint32 value;
+  asm("mov.u32 %0, %%nctaid.x;" : "=r"(value));
+  return value;
+}
+
+SYMMEM_DEVICE uint8* dynamic_shared() {
+#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
+  extern __shared__ __align__(128) uint8 symmem_dynamic_shared[];
+#else
+  extern __attribute__((shared, aligned(128))) uint8 symmem_dynamic_shared[];
+#endif
+  return symmem_dynamic_shared;
+}
+
+SYMMEM_DEVICE void block_barrier() { asm volatile("barrier.sync 0;" ::: "memory"); }
+
+SYMMEM_DEVICE bool block_all(bool condition) {
+  uint32 all;
+  asm volatile(
+      "{ .reg .pred p, q;\n\t"
+      "setp.ne.u32 p, %1, 0;\n\t"
+      "barrier.red.and.pred q, 0, p;\n\t"
+      "selp.u32 %0, 1, 0, q; }"
+      : "=r"(all)
+      : "r"(static_cast<uint32>(condition))
+      : "memory");
+  return all != 0;
+}
+
+SYMMEM_DEVICE uint64 nanoseconds() {
+  uint64 value;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(value)::"memory");
+  return value;
+}
+
+// Polling reads go to L2 and cost more than any pause would save.
+SYMMEM_DEVICE void pause() {}
+
+// ---- data ----
+
+struct alignas(16) Vector16 {
+  uint32 words[4];
+};
+
+// Volatile: the loads of an unrolled copy stay in front of its stores.
+SYMMEM_DEVICE uint8 load(const uint8* pointer) {
+  uint32 value;
+  asm volatile("ld.global.u8 %0, [%1];" : "=r"(value) : "l"(pointer) : "memory");
+  return static_cast<uint8>(value);
+}
+
+SYMMEM_DEVICE uint32 load(const uint32* pointer) {
+  uint32 value;
+  asm volatile("ld.global.b32 %0, [%1];" : "=r"(value) : "l"(pointer) : "memory");
+  return value;
+}
+
+SYMMEM_DEVICE uint64 load(const uint64* pointer) {
+  uint64 value;
+  asm volatile("ld.global.b64 %0, [%1];" : "=l"(value) : "l"(pointer) : "memory");
+  return value;
+}
+
+SYMMEM_DEVICE Vector16 load(const Vector16* pointer) {
+  Vector16 value;
+  asm volatile("ld.global.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.words[0]), "=r"(value.words[1]), "=r"(value.words[2]), "=r"(value.words[3])
+               : "l"(pointer)
+               : "memory");
+  return value;
+}
+
+SYMMEM_DEVICE void store(uint8* pointer, uint8 value) {
+  asm volatile("st.global.u8 [%0], %1;" ::"l"(pointer), "r"(static_cast<uint32>(value)) : "memory");
+}
+
+SYMMEM_DEVICE void store(uint32* pointer, uint32 value) {
+  asm volatile("st.global.b32 [%0], %1;" ::"l"(pointer), "r"(value) : "memory");
+}
+
+SYMMEM_DEVICE void store(uint64* pointer, uint64 value) {
+  asm volatile("st.global.b64 [%0], %1;" ::"l"(pointer), "l"(value) : "memory");
+}
+
+SYMMEM_DEVICE void store(Vector16* pointer, const Vector16& value) {
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(pointer), "r"(value.words[0]),
+               "r"(value.words[1]), "r"(value.words[2]), "r"(value.words[3])
+               : "memory");
+}
+
+SYMMEM_DEVICE uint32 funnel(uint32 low, uint32 high, uint32 bits) {
+  uint32 value;
+  asm("shf.r.wrap.b32 %0, %1, %2, %3;" : "=r"(value) : "r"(low), "r"(high), "r"(bits));
+  return value;
+}
+
+// ---- words that other devices or the host see ----
+
+SYMMEM_DEVICE uint32 load_relaxed(const uint32* word) {
+  uint32 value;
+  asm volatile("ld.relaxed.sys.global.b32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+  return value;
+}
+
+SYMMEM_DEVICE uint64 load_relaxed(const uint64* word) {
+  uint64 value;
+  asm volatile("ld.relaxed.sys.global.b64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+  return value;
+}
+
+SYMMEM_DEVICE void store_relaxed(uint32* word, uint32 value) {
+  asm volatile("st.relaxed.sys.global.b32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
+}
+
+SYMMEM_DEVICE void store_relaxed(uint64* word, uint64 value) {
+  asm volatile("st.relaxed.sys.global.b64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
+}
+
+SYMMEM_DEVICE uint32 compare_exchange(uint32* word, uint32 expected, uint32 desired) {
+  uint32 seen;
+  asm volatile("atom.relaxed.sys.global.cas.b32 %0, [%1], %2, %3;"
+               : "=r"(seen)
+               : "l"(word), "r"(expected), "r"(desired)
+               : "memory");
+  return seen;
+}
+
+// ---- order ----
+
+SYMMEM_DEVICE void fence_system() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+
+// The tag names the one use of device scope that the lint allows: a counter that only blocks of one grid
+// touch.
+SYMMEM_DEVICE void fence_device() { asm volatile("fence.acq_rel.gpu; /* arrivals */" ::: "memory"); }
+
+// PTX's causality order is transitive through a block barrier, so that one thread's fence would do; the
+// rule that every storing wave releases is the same on all targets and costs one instruction.
+SYMMEM_DEVICE void release_wave() { fence_system(); }
+
+SYMMEM_DEVICE void publish_flag(uint32* word, uint32 value) {
+  fence_system();
+  store_relaxed(word, value);
+}
+
+SYMMEM_DEVICE void acquire_flag(const uint32*) { fence_system(); }
+
+SYMMEM_DEVICE uint32 arrive(uint32* counter) {
+  uint32 before;
+  fence_device();
+  asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], 1; /* arrivals */" : "=r"(before) : "l"(counter) : "memory");
+  fence_device();
+  return before;
+}
+
+SYMMEM_DEVICE void reset(uint32* counter) { store_relaxed(counter, 0); }
+
+// ---- bulk copies ----
+
+#if SYMMEM_HAS_BULK
+
+// A phase of this barrier ends when the bytes expected of it have arrived in shared memory.
+struct BulkBarrier {
+  uint64 state;
+};
+
+SYMMEM_DEVICE uint32 shared_address(const void* pointer) {
+  uint32 address;
+  asm("{ .reg .u64 a; cvta.to.shared.u64 a, %1; cvt.u32.u64 %0, a; }" : "=r"(address) : "l"(pointer));
+  return address;
+}
+
+// One arrival a phase: that of bulk_expect. A proxy fence must follow before the first bulk_load.
+SYMMEM_DEVICE void bulk_barrier_initialise(BulkBarrier* barrier) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(barrier)) : "memory");
+}
+
+SYMMEM_DEVICE void bulk_expect(BulkBarrier* barrier, uint32 bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
+               "r"(bytes)
+               : "memory");
+}
+
+// Global to shared memory; bytes and both addresses are multiples of 16.
+SYMMEM_DEVICE void bulk_load(uint8* shared, const uint8* global, uint32 bytes, BulkBarrier* barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+          shared_address(shared)),
+      "l"(global), "r"(bytes), "r"(shared_address(barrier))
+      : "memory");
+}
+
+// Until the phase of that parity has ended. Ends without a peer's help: no deadline is needed.
+SYMMEM_DEVICE void bulk_wait(BulkBarrier* barrier, uint32 parity) {
+  uint32 done;
+  do {
+    asm volatile(
+        "{ .reg .pred p;\n\t"
+        "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n\t"
+        "selp.u32 %0, 1, 0, p; }"
+        : "=r"(done)
+        : "r"(shared_address(barrier)), "r"(parity)
+        : "memory");
+  } while (done == 0);
+}
+
+// Shared to global memory; bytes and both addresses are multiples of 16.
+SYMMEM_DEVICE void bulk_store(uint8* global, const uint8* shared, uint32 bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(global),
+               "r"(shared_address(shared)), "r"(bytes)
+               : "memory");
+}
+
+// Ends a group of this thread's bulk stores.
+SYMMEM_DEVICE void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+
+// Until all but this thread's `pending` youngest groups have read their shared memory, which may then be
+// reused. Says nothing about what they wrote.
+template <int pending>
+SYMMEM_DEVICE void bulk_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(pending) : "memory");
+}
+
+// Until this thread's bulk stores have been written, so that a release by this thread covers them.
+SYMMEM_DEVICE void bulk_wait_complete() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+
+// Between ordinary accesses and bulk copies of the same memory, global and shared.
+SYMMEM_DEVICE void fence_async_proxy() { asm volatile("fence.proxy.async;" ::: "memory"); }
+
+#endif  // SYMMEM_HAS_BULK
+
+}  // namespace arch
+}  // namespace symmem

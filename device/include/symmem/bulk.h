@@ -1,0 +1,120 @@
+// Copies by bulk asynchronous copies: global to shared to global memory, a ring of stages in flight, one
+// thread issuing. One SM then keeps more bytes in flight than its registers could hold.
+//
+// Source: PTX ISA, "Data movement and conversion instructions: asynchronous copy".
+#pragma once
+
+#include "copy.h"
+
+#if SYMMEM_HAS_BULK
+
+namespace symmem {
+
+constexpr uint32 bulk_alignment = 128;
+// Pieces at the start and end of a copy are no smaller than this (as far as there are bytes).
+constexpr uint64 bulk_smallest_piece = 2048;
+
+// Bytes of dynamic shared memory that a ring takes: its barriers, then its stages.
+SYMMEM_HOST_DEVICE constexpr uint64 bulk_shared_memory(uint32 stages, uint32 stage_bytes) {
+  return (stages * 8ull + bulk_alignment - 1) / bulk_alignment * bulk_alignment +
+         static_cast<uint64>(stages) * stage_bytes;
+}
+
+// The next piece of a copy of which `done` bytes are done. Pieces are small at the start, so that the first
+// store need not wait for a whole stage, and at the end, where the last piece's load and store do not
+// overlap with anything.
+SYMMEM_DEVICE uint32 bulk_piece(uint64 done, uint64 bytes, uint32 stage_bytes) {
+  const uint64 left = bytes - done;
+  uint64 piece = done < stage_bytes ? stage_bytes / 4 : stage_bytes;
+  if (left < 2 * piece) piece = left / 2;
+  piece &= ~15ull;
+  if (piece < bulk_smallest_piece) piece = bulk_smallest_piece < stage_bytes ? bulk_smallest_piece : stage_bytes;
+  return static_cast<uint32>(piece < left ? piece : left);
+}
+
+// Where a ring's loads or stores are: the bytes done, the stage and the parity of its phase.
+struct BulkCursor {
+  uint64 done;
+  uint32 stage;
+  uint32 parity;
+
+  SYMMEM_DEVICE void advance(uint32 piece, uint32 stages) {
+    done += piece;
+    if (++stage == stages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+// Called by one thread. Addresses, `bytes` and `stage_bytes` are multiples of 16. On return everything is
+// written, and a release by this thread covers it.
+//
+// A stage is loaded again once all but `pending` of the stores issued since have read theirs: the youngest
+// stores may still be reading, and keep the path to the destination busy meanwhile.
+template <int pending>
+SYMMEM_DEVICE void bulk_ring(uint64 destination, uint64 source, uint64 bytes, uint32 stages,
+                             uint32 stage_bytes) {
+  uint8* shared = arch::dynamic_shared();
+  arch::BulkBarrier* barriers = reinterpret_cast<arch::BulkBarrier*>(shared);
+  uint8* ring = shared + bulk_shared_memory(stages, 0);
+  BulkCursor loads = {0, 0, 0};
+  BulkCursor stores = {0, 0, 0};
+  const auto load_next = [&] {
+    const uint32 piece = bulk_piece(loads.done, bytes, stage_bytes);
+    arch::bulk_expect(barriers + loads.stage, piece);
+    arch::bulk_load(ring + loads.stage * stage_bytes, pointer<const uint8>(source + loads.done), piece,
+                    barriers + loads.stage);
+    loads.advance(piece, stages);
+  };
+
+  for (uint32 stage = 0; stage < stages; ++stage) arch::bulk_barrier_initialise(barriers + stage);
+  // Bulk copies see the initialised barriers, and what an acquire made visible to this thread.
+  arch::fence_async_proxy();
+  for (uint32 stage = 0; stage < stages && loads.done < bytes; ++stage) load_next();
+
+  for (uint32 stored = 1; stores.done < bytes; ++stored) {
+    const uint32 piece = bulk_piece(stores.done, bytes, stage_bytes);
+    arch::bulk_wait(barriers + stores.stage, stores.parity);
+    arch::bulk_store(pointer<uint8>(destination + stores.done), ring + stores.stage * stage_bytes, piece);
+    arch::bulk_commit();
+    stores.advance(piece, stages);
+    if (stored > pending && loads.done < bytes) {
+      arch::bulk_wait_read<pending>();
+      load_next();
+    }
+  }
+  arch::bulk_wait_complete();
+}
+
+// Called by every thread of every block, with bulk_shared_memory(stages, stage_bytes) bytes of dynamic
+// shared memory; each block moves one span. Sides that differ modulo 16 are copied by ordinary accesses.
+template <int pending = 1>
+SYMMEM_DEVICE void copy_bulk(uint64 destination, uint64 source, uint64 bytes, uint32 stages,
+                             uint32 stage_bytes) {
+  if (((destination - source) & 15) != 0 || stages <= pending || stage_bytes < 16) {
+    copy_vector<4>(destination, source, bytes);
+    return;
+  }
+  uint64 head = (0 - destination) & 15;
+  if (head > bytes) head = bytes;
+  const uint64 tail = (bytes - head) & 15;
+  const uint64 body = bytes - head - tail;
+  uint64 begin = 0;
+  uint64 end = body;
+  const uint32 blocks = arch::block_count();
+  if (blocks > 1) {
+    const uint64 span = (body / 16 + blocks - 1) / blocks * 16;
+    begin = span * arch::block_index();
+    if (begin > body) begin = body;
+    if (end > begin + span) end = begin + span;
+  }
+  if (arch::thread_index() == 0 && begin < end) {
+    bulk_ring<pending>(destination + head + begin, source + head + begin, end - begin, stages, stage_bytes);
+  }
+  copy_edges(destination, source, bytes, head, tail);
+}
+
+}  // namespace symmem
+
+#endif  // SYMMEM_HAS_BULK

@@ -1,0 +1,124 @@
+// Copies by ordinary loads and stores: any alignment of either side, any length to one byte, not a byte
+// outside written or read.
+//
+// A rate is bytes in flight over latency, so all loads of an unrolled step are issued before its stores.
+#pragma once
+
+#include "memory.h"
+
+namespace symmem {
+
+// Words copied by the whole grid. A tile is what a block moves in one unrolled step; blocks take tiles in
+// turn.
+template <int unroll, class Word, class Load>
+SYMMEM_DEVICE void copy_tiles(Word* destination, uint64 count, Load load_word) {
+  const uint32 stride = arch::thread_count();
+  const uint32 blocks = arch::block_count();
+  uint32 rows = unroll;
+  // Too little for every block to fill a tile: shrink the tiles, so that every block has a share.
+  if (blocks > 1 && count < static_cast<uint64>(stride) * unroll * blocks) {
+    const uint32 width = stride * blocks;
+    rows = (static_cast<uint32>(count) + width - 1) / width;
+  }
+  const uint32 tile = stride * rows;
+  const uint64 step = static_cast<uint64>(tile) * blocks;
+  uint64 begin = static_cast<uint64>(tile) * arch::block_index();
+  const uint32 thread = arch::thread_index();
+  Word words[unroll];
+  if (rows == unroll) {
+    for (; begin + tile <= count; begin += step) {
+      const uint64 index = begin + thread;
+      SYMMEM_UNROLL
+      for (int row = 0; row < unroll; ++row) words[row] = load_word(index + row * stride);
+      SYMMEM_UNROLL
+      for (int row = 0; row < unroll; ++row) arch::store(destination + index + row * stride, words[row]);
+    }
+  }
+  // What is left for this block is at most one tile, and that may be cut short.
+  if (begin >= count) return;
+  const uint64 left = count - begin;
+  const uint32 end = left < tile ? static_cast<uint32>(left) : tile;
+  SYMMEM_UNROLL
+  for (int row = 0; row < unroll; ++row) {
+    const uint32 offset = thread + row * stride;
+    if (offset < end) words[row] = load_word(begin + offset);
+  }
+  SYMMEM_UNROLL
+  for (int row = 0; row < unroll; ++row) {
+    const uint32 offset = thread + row * stride;
+    if (offset < end) arch::store(destination + begin + offset, words[row]);
+  }
+}
+
+template <class Word>
+struct LoadWord {
+  const Word* source;
+  SYMMEM_DEVICE Word operator()(uint64 index) const { return arch::load(source + index); }
+};
+
+// A 32-bit word that straddles two aligned ones.
+struct LoadStraddling {
+  const uint32* source;
+  uint32 bits;
+  SYMMEM_DEVICE uint32 operator()(uint64 index) const {
+    const uint32 low = arch::load(source + index);
+    const uint32 high = arch::load(source + index + 1);
+    return arch::funnel(low, high, bits);
+  }
+};
+
+// The first `head` and last `tail` bytes, by the last threads of block 0. They are not the thread that
+// issues bulk copies unless the block is a single warp.
+SYMMEM_DEVICE void copy_edges(uint64 destination, uint64 source, uint64 bytes, uint64 head, uint64 tail) {
+  if (arch::block_index() != 0) return;
+  const uint32 threads = arch::thread_count();
+  for (uint64 index = threads - 1 - arch::thread_index(); index < head + tail; index += threads) {
+    const uint64 offset = index < head ? index : bytes - tail + (index - head);
+    arch::store(pointer<uint8>(destination + offset), arch::load(pointer<const uint8>(source + offset)));
+  }
+}
+
+template <int unroll, class Word>
+SYMMEM_DEVICE void copy_words(uint64 destination, uint64 source, uint64 bytes) {
+  uint64 head = (0 - destination) & (sizeof(Word) - 1);
+  if (head > bytes) head = bytes;
+  const uint64 count = (bytes - head) / sizeof(Word);
+  copy_tiles<unroll>(pointer<Word>(destination + head), count,
+                     LoadWord<Word>{pointer<const Word>(source + head)});
+  copy_edges(destination, source, bytes, head, (bytes - head) % sizeof(Word));
+}
+
+// Sides that differ modulo 4: aligned 32-bit loads, two of which make each aligned 32-bit store.
+template <int unroll>
+SYMMEM_DEVICE void copy_straddling(uint64 destination, uint64 source, uint64 bytes) {
+  uint64 head = (0 - destination) & 3;
+  // The first aligned load may not start before the source.
+  if (((source + head) & ~3ull) < source) head += 4;
+  const uint64 aligned = (source + head) & ~3ull;
+  if (bytes < head || source + bytes < aligned + 8) {
+    copy_edges(destination, source, bytes, bytes, 0);
+    return;
+  }
+  const uint64 count = (source + bytes - aligned) / 4 - 1;
+  copy_tiles<unroll>(pointer<uint32>(destination + head), count,
+                     LoadStraddling{pointer<const uint32>(aligned), static_cast<uint32>(source + head - aligned) * 8});
+  copy_edges(destination, source, bytes, head, bytes - head - 4 * count);
+}
+
+// Called by every thread of every block. The widest access that both sides allow; `unroll` of them in
+// flight per thread.
+template <int unroll>
+SYMMEM_DEVICE void copy_vector(uint64 destination, uint64 source, uint64 bytes) {
+  const uint64 difference = destination - source;
+  if ((difference & 15) == 0) {
+    copy_words<unroll, arch::Vector16>(destination, source, bytes);
+  } else if ((difference & 7) == 0) {
+    copy_words<unroll, uint64>(destination, source, bytes);
+  } else if ((difference & 3) == 0) {
+    copy_words<unroll, uint32>(destination, source, bytes);
+  } else {
+    copy_straddling<unroll>(destination, source, bytes);
+  }
+}
+
+}  // namespace symmem

@@ -1,0 +1,94 @@
+// Waits that end: at the flag, at a deadline, or when the host sets the abort word. A wait that gives up
+// leaves a record and returns false; its kernel then leaves by early exit. A trap would destroy the
+// context.
+#pragma once
+
+#include "memory.h"
+
+namespace symmem {
+
+// Nanoseconds between two reads of the abort word: each crosses the host's bus.
+constexpr uint64 abort_poll_ns = 10000;
+// Reads of the flag between two reads of the clock.
+constexpr uint32 polls_per_clock = 16;
+
+// One thread's waits within one kernel. Made at the kernel's start, from which the deadline counts.
+class Waiter {
+ public:
+  SYMMEM_DEVICE explicit Waiter(const Watch& watch)
+      : watch_(watch), start_(arch::nanoseconds()), checked_(start_) {}
+
+  // Until *word has reached `expected`; what was stored before the flag is then visible to this thread.
+  SYMMEM_DEVICE bool until_reached(const uint32* word, uint32 expected, WaitKind kind, uint32 peer,
+                                   uint32 slot) {
+    uint32 seen = arch::load_relaxed(word);
+    for (uint32 polls = 1; !reached(seen, expected); ++polls) {
+      if (polls % polls_per_clock == 0 && gives_up(kind, peer, slot, expected, seen)) return false;
+      arch::pause();
+      seen = arch::load_relaxed(word);
+    }
+    arch::acquire_flag(word);
+    return true;
+  }
+
+  // Until the upper half of *packet is `flag`; its lower half is then in `data`. Flag and data are one
+  // access, so no fence is needed, and nothing else is ordered by it.
+  SYMMEM_DEVICE bool until_packet(const uint64* packet, uint32 flag, uint32& data, uint32 peer, uint32 slot) {
+    uint64 seen = arch::load_relaxed(packet);
+    for (uint32 polls = 1; static_cast<uint32>(seen >> 32) != flag; ++polls) {
+      if (polls % polls_per_clock == 0 &&
+          gives_up(WaitKind::signal, peer, slot, flag, static_cast<uint32>(seen >> 32)))
+        return false;
+      arch::pause();
+      seen = arch::load_relaxed(packet);
+    }
+    data = static_cast<uint32>(seen);
+    return true;
+  }
+
+ private:
+  SYMMEM_DEVICE bool gives_up(WaitKind kind, uint32 peer, uint32 slot, uint32 expected, uint32 seen) {
+    const uint64 now = arch::nanoseconds();
+    if (now - start_ >= watch_.deadline_ns) {
+      record(kind, peer, slot, expected, seen, WaitReason::deadline);
+      return true;
+    }
+    if (watch_.abort != 0 && now - checked_ >= abort_poll_ns) {
+      checked_ = now;
+      if (arch::load_relaxed(pointer<uint32>(watch_.abort)) != 0) {
+        record(kind, peer, slot, expected, seen, WaitReason::abort);
+        return true;
+      }
+    }
+    return false;
+  }
+
+  // The first to give up writes; the others find the record taken.
+  SYMMEM_DEVICE void record(WaitKind kind, uint32 peer, uint32 slot, uint32 expected, uint32 seen,
+                            WaitReason reason) {
+    if (watch_.record == 0) return;
+    WaitRecord* record = pointer<WaitRecord>(watch_.record);
+    if (arch::compare_exchange(&record->state, 0, 1) != 0) return;
+    arch::store_relaxed(&record->kind, static_cast<uint32>(kind));
+    arch::store_relaxed(&record->rank, watch_.rank);
+    arch::store_relaxed(&record->peer, peer);
+    arch::store_relaxed(&record->slot, slot);
+    arch::store_relaxed(&record->expected, expected);
+    arch::store_relaxed(&record->seen, seen);
+    arch::store_relaxed(&record->reason, static_cast<uint32>(reason));
+    arch::publish_flag(&record->state, 2);
+  }
+
+  const Watch& watch_;
+  const uint64 start_;
+  uint64 checked_;
+};
+
+// One thread waits for a signal, as `wait` says.
+SYMMEM_DEVICE bool wait_signal(const SignalWait& wait) {
+  Waiter waiter(wait.watch);
+  const uint32 expected = advance(wait.epoch, wait.value);
+  return waiter.until_reached(pointer<uint32>(wait.word), expected, WaitKind::signal, wait.peer, wait.slot);
+}
+
+}  // namespace symmem

@@ -1,0 +1,254 @@
+// Tests of the device code on the host twin. `cargo xtask twin` builds and runs them: all under
+// AddressSanitizer and UndefinedBehaviorSanitizer, `protocol` also under ThreadSanitizer.
+#include <atomic>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "../../kernels-ptx/src/base.cu"
+#include "../../kernels-ptx/src/bulk.cu"
+#include "../../kernels-ptx/src/latency.cu"
+
+namespace {
+
+std::atomic<unsigned> failures{0};
+
+void expect(bool condition, const std::string& what) {
+  if (condition) return;
+  if (++failures <= 20) std::fprintf(stderr, "failed: %s\n", what.c_str());
+}
+
+uint64 address(const volatile void* pointer) { return reinterpret_cast<uint64>(pointer); }
+
+uint8 contents(uint64 index) { return static_cast<uint8>(index * 167 + index / 251 + 13); }
+
+// ---- copies: any alignment, any length, guard bytes untouched, nothing read behind the source ----
+
+using Kernel = void (*)(const TransferArguments&);
+
+void copies_exactly(const char* name, Kernel kernel, uint64 to, uint64 from, uint64 length, uint32 blocks, uint32 threads,
+                    uint32 stages, uint32 stage_bytes) {
+  constexpr uint64 guard = 48;
+  // malloc aligns to 16, and the source ends with its allocation: a read behind it is an error.
+  uint8* source = static_cast<uint8*>(std::malloc(from + length));
+  std::vector<uint8> destination(guard + 16 + to + length + guard, 0xA5);
+  uint8* base = destination.data() + guard;
+  base += (16 - address(base) % 16) % 16;
+  for (uint64 index = 0; index < length; ++index) source[from + index] = contents(index);
+  TransferArguments transfer{};
+  transfer.destination = address(base + to);
+  transfer.source = address(source + from);
+  transfer.bytes = length;
+  transfer.stages = stages;
+  transfer.stage_bytes = stage_bytes;
+  arch::launch_in_turn(blocks, threads, bulk_shared_memory(stages, stage_bytes), [&] { kernel(transfer); });
+  bool right = true;
+  for (uint8* byte = destination.data(); byte != destination.data() + destination.size(); ++byte) {
+    const bool inside = byte >= base + to && byte < base + to + length;
+    const uint8 expected = inside ? contents(static_cast<uint64>(byte - (base + to))) : 0xA5;
+    right = right && *byte == expected;
+  }
+  std::free(source);
+  expect(right, std::string(name) + " of " + std::to_string(length) + " bytes to +" + std::to_string(to) + " from +" +
+                    std::to_string(from) + " with " + std::to_string(blocks) + " blocks of " + std::to_string(threads));
+}
+
+void copies() {
+  const struct {
+    const char* name;
+    Kernel kernel;
+    uint32 stages, stage_bytes;
+  } kernels[] = {{"symmem_copy_vector", symmem_copy_vector, 0, 0},
+                 {"symmem_copy_unrolled", symmem_copy_unrolled, 0, 0},
+                 {"symmem_copy_bulk", symmem_copy_bulk, 3, 32}};
+  for (const auto& kernel : kernels) {
+    for (uint64 to = 0; to <= 17; ++to) {
+      for (uint64 from = 0; from <= 17; ++from) {
+        for (uint64 length = 0; length <= 300; ++length) {
+          copies_exactly(kernel.name, kernel.kernel, to, from, length, 1 + (to + length) % 3, 4, kernel.stages,
+                         kernel.stage_bytes);
+        }
+      }
+    }
+    for (uint64 length : {4096u, 5000u, 65536u, 70001u}) {
+      for (uint64 to : {0u, 1u, 8u, 12u}) {
+        for (uint32 blocks : {1u, 2u, 5u}) {
+          copies_exactly(kernel.name, kernel.kernel, to, 0, length, blocks, 128, kernel.stages, kernel.stage_bytes);
+        }
+      }
+    }
+  }
+  for (uint32 stages : {1u, 2u, 3u, 8u}) {
+    for (uint32 stage_bytes : {16u, 48u, 2048u, 4096u, 16384u}) {
+      for (uint64 length : {16u, 2048u, 2064u, 10000u, 100000u}) {
+        copies_exactly("symmem_copy_bulk", symmem_copy_bulk, 0, 0, length, 1, 64, stages, stage_bytes);
+        copies_exactly("symmem_copy_bulk", symmem_copy_bulk, 3, 3, length, 3, 1, stages, stage_bytes);
+      }
+    }
+  }
+}
+
+// ---- protocols between ranks, each on a host thread ----
+
+template <class Body>
+void on_ranks(uint32 ranks, Body body) {
+  std::vector<std::thread> threads;
+  for (uint32 rank = 0; rank < ranks; ++rank) threads.emplace_back([=] { body(rank); });
+  for (auto& thread : threads) thread.join();
+}
+
+constexpr uint64 second = 1000000000;
+
+struct HostWords {
+  uint32 abort = 0;
+  WaitRecord record = {};
+  Watch watch(uint32 rank, uint64 deadline_ns) {
+    return Watch{address(&abort), address(&record), deadline_ns, rank, 0};
+  }
+};
+
+// A grid of any number of blocks signals once, after all its stores.
+void signal_covers_every_block(uint32 blocks, Kernel kernel) {
+  constexpr uint64 bytes = 4096;
+  constexpr uint32 repeats = 20;
+  alignas(16) static uint8 source[bytes], destination[bytes];
+  uint32 word = 0xfffffff0, gives = 0xfffffff0, waits = 0xfffffff0, arrivals = 0;  // the epochs wrap on the way
+  uint32 back = 0;
+  HostWords host;
+  on_ranks(2, [&](uint32 rank) {
+    for (uint32 repeat = 1; repeat <= repeats; ++repeat) {
+      if (rank == 0) {
+        std::memset(source, static_cast<int>(repeat), bytes);
+        TransferArguments transfer{address(destination), address(source), bytes, {}, 3, 256};
+        transfer.signal = {address(&word), address(&gives), address(&arrivals), 0, 0};
+        arch::launch(blocks, 4, bulk_shared_memory(3, 256), [&] { kernel(transfer); });
+        expect(arrivals == 0, "the counter of arrivals is zero again");
+        // Its turn again once the other has looked.
+        SignalWait wait{address(&back), 0, host.watch(0, 60 * second), repeat, 1, 0, 0};
+        arch::launch(1, 1, 0, [&] { symmem_wait(wait); });
+      } else {
+        SignalWait wait{address(&word), address(&waits), host.watch(1, 60 * second), 0, 0, 0, 0};
+        arch::launch(1, 1, 0, [&] { symmem_wait(wait); });
+        for (uint8 byte : destination) expect(byte == repeat, "a signal covers the stores of every block");
+        SignalTarget target{address(&back), 0, 0, repeat, 0};
+        arch::launch(1, 1, 0, [&] { symmem_signal(target); });
+      }
+    }
+  });
+  expect(word == 0xfffffff0u + repeats && gives == word && waits == word, "epochs count uses of their slot, and wrap");
+  expect(host.record.state == 0, "no wait gave up");
+}
+
+void waits_end() {
+  uint32 word = 5;
+  HostWords host;
+  const auto wait_for = [&](uint32 value, uint64 deadline_ns) {
+    SignalWait wait{address(&word), 0, host.watch(3, deadline_ns), value, 1, 9, 0};
+    bool arrived = false;
+    arch::launch(1, 1, 0, [&] { arrived = wait_signal(wait); });
+    return arrived;
+  };
+  expect(wait_for(5, 0) && wait_for(4, 0) && wait_for(5 - 0x7fffffffu, 0), "an epoch that was reached does not wait");
+  expect(host.record.state == 0, "a wait that ends well leaves no record");
+  expect(!wait_for(6, second / 100), "a wait gives up at its deadline");
+  const WaitRecord& record = host.record;
+  expect(record.state == 2 && record.kind == 1 && record.rank == 3 && record.peer == 1 && record.slot == 9 &&
+             record.expected == 6 && record.seen == 5 && record.reason == 1,
+         "the record tells who waited for what");
+  expect(!wait_for(7, 0) && record.expected == 6, "the first to give up keeps the record");
+  host.record = {};
+  std::thread setter([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    __atomic_store_n(&host.abort, 1u, __ATOMIC_RELEASE);
+  });
+  expect(!wait_for(6, 60 * second), "the abort word ends a wait");
+  setter.join();
+  expect(record.state == 2 && record.reason == 2, "the record says that it was the abort word");
+}
+
+void barriers(uint32 world, uint32 threads) {
+  constexpr uint32 repeats = 30;
+  struct alignas(128) Word {
+    uint32 value = 0;
+    uint8 padding[124] = {};
+  };
+  static_assert(sizeof(Word) == signal_stride, "one word a stride");
+  std::vector<std::vector<Word>> words(world, std::vector<Word>(world));
+  std::vector<uint32> epochs(world, 0), data(world, 0);
+  HostWords host;
+  on_ranks(world, [&](uint32 rank) {
+    Barrier arguments{};
+    arguments.watch = host.watch(rank, 60 * second);
+    arguments.epoch = address(&epochs[rank]);
+    arguments.own = address(words[rank].data());
+    for (uint32 peer = 0; peer < world; ++peer) {
+      arguments.peers[peer] = peer == rank ? 0 : address(&words[peer][rank].value);
+    }
+    arguments.world = world;
+    for (uint32 repeat = 1; repeat <= repeats; ++repeat) {
+      data[rank] = repeat;
+      arch::launch(1, threads, 0, [&] { symmem_barrier(arguments); });
+      for (uint32 peer = 0; peer < world; ++peer) expect(data[peer] == repeat, "a barrier shows what peers stored before it");
+      arch::launch(1, threads, 0, [&] { symmem_barrier(arguments); });
+    }
+  });
+  expect(host.record.state == 0, "no barrier gave up");
+  // Rank 0 alone.
+  Barrier arguments{};
+  arguments.watch = host.watch(0, second / 100);
+  arguments.epoch = address(&epochs[0]);
+  arguments.own = address(words[0].data());
+  for (uint32 peer = 1; peer < world; ++peer) arguments.peers[peer] = address(&words[peer][0].value);
+  arguments.world = world;
+  bool arrived = true;
+  arch::launch(1, threads, 0, [&] {
+    const bool all = barrier(arguments);
+    if (arch::thread_index() == 0) arrived = all;
+  });
+  expect(!arrived && host.record.state == 2 && host.record.kind == 2 && host.record.reason == 1,
+         "a barrier whose peers never come gives up with a record");
+}
+
+void ping_pong(void (*kernel)(const LatencyArguments&), uint32 threads, uint64 bytes) {
+  struct alignas(128) Mailbox {
+    uint64 flag = 0;
+    uint8 padding[120] = {};
+    uint8 payload[256] = {};
+  };
+  Mailbox mailboxes[2];
+  for (uint64 index = 0; index < bytes; ++index) mailboxes[0].payload[index] = contents(index);
+  uint64 results[2] = {0, 0};
+  HostWords host;
+  on_ranks(2, [&](uint32 rank) {
+    LatencyArguments arguments{address(&mailboxes[rank]), address(&mailboxes[1 - rank]), bytes, address(&results[rank]),
+                               host.watch(rank, 60 * second), 20, 0, rank == 0, 1 - rank};
+    arch::launch(1, threads, 0, [&] { kernel(arguments); });
+  });
+  expect(results[0] != 0 && results[0] != ~0ull && results[1] != 0 && results[1] != ~0ull, "both ranks report a time");
+  expect(std::memcmp(mailboxes[0].payload, mailboxes[1].payload, sizeof mailboxes[0].payload) == 0,
+         "the payload went round");
+}
+
+void protocol() {
+  for (uint32 blocks : {1u, 2u, 7u}) {
+    signal_covers_every_block(blocks, symmem_copy_vector);
+    signal_covers_every_block(blocks, symmem_copy_bulk);
+    signal_covers_every_block(blocks, symmem_copy_unrolled);
+  }
+  waits_end();
+  barriers(4, 4);
+  barriers(5, 2);
+  ping_pong(symmem_latency_packet, 1, 0);
+  ping_pong(symmem_latency_signal, 4, 200);
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  const std::string part = count > 1 ? words[1] : "all";
+  if (part == "all") copies();
+  protocol();
+  std::printf("host twin, %s: %u failures\n", part.c_str(), failures.load());
+  return failures == 0 ? 0 : 1;
+}

@@ -1,0 +1,39 @@
+//! What can go wrong in a maintainers' command.
+
+use std::path::{Path, PathBuf};
+
+/// Why a command failed, and what to do about it.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{}: {source}", path.display())]
+    File {
+        path: PathBuf,
+        source: std::io::Error,
+    },
+    #[error("no {tool} found: {advice}")]
+    ToolMissing {
+        tool: &'static str,
+        advice: &'static str,
+    },
+    #[error("{command} failed:\n{output}")]
+    ToolFailed { command: String, output: String },
+    #[error("{}: {source}", path.display())]
+    Manifest {
+        path: PathBuf,
+        source: serde_json::Error,
+    },
+    #[error("the lint found:\n{}", .0.join("\n"))]
+    Lint(Vec<String>),
+    #[error("artefacts are not what their sources make; run `cargo xtask kernels build`:\n{}", .0.join("\n"))]
+    Stale(Vec<String>),
+}
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Names the file in an input or output error.
+pub fn at<T>(path: &Path, result: std::io::Result<T>) -> Result<T> {
+    result.map_err(|source| Error::File {
+        path: path.to_owned(),
+        source,
+    })
+}

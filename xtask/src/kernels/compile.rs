@@ -1,0 +1,109 @@
+//! Device sources to PTX, and PTX to cubins.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::error::Result;
+use crate::tools;
+
+/// A module of `kernels-ptx`.
+pub struct Module {
+    /// Its source is `kernels-ptx/src/<name>.cu`.
+    pub name: &'static str,
+    /// The architecture its PTX is for, which any later one can run.
+    pub architecture: u32,
+    /// The architectures it is assembled for, so that start-up there needs no compiler.
+    pub cubins: &'static [u32],
+}
+
+/// One bulk instruction makes a whole sm_80 module fail to load: hence several modules.
+pub const MODULES: [Module; 3] = [
+    Module {
+        name: "base",
+        architecture: 80,
+        cubins: &[80, 90],
+    },
+    Module {
+        name: "latency",
+        architecture: 80,
+        cubins: &[80, 90],
+    },
+    Module {
+        name: "bulk",
+        architecture: 90,
+        cubins: &[90],
+    },
+];
+
+/// The lowest PTX version that has bulk copies; drivers from CUDA 12.0 on take it. Without the feature
+/// clang's back end crashes.
+const PTX_FEATURE: &str = "--cuda-feature=+ptx80";
+
+/// clang's options but for the architecture and files. The host's target is fixed so that the bytes are
+/// the same wherever they are made.
+pub const CLANG_OPTIONS: [&str; 14] = [
+    "-x",
+    "cuda",
+    "--target=x86_64-unknown-linux-gnu",
+    "--cuda-device-only",
+    "-nocudainc",
+    "-nocudalib",
+    "-nogpulib",
+    PTX_FEATURE,
+    "-std=c++17",
+    "-O3",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-S",
+];
+
+/// The compilers of one run.
+pub struct Compilers {
+    pub clang: PathBuf,
+    pub ptxas: PathBuf,
+}
+
+impl Compilers {
+    pub fn find() -> Result<Self> {
+        Ok(Self {
+            clang: tools::clang()?,
+            ptxas: tools::ptxas()?,
+        })
+    }
+
+    /// Writes `<name>.ptx` and `<name>.sm_<architecture>.cubin` of a module into `folder`; returns what the
+    /// assembler said.
+    pub fn module(&self, module: &Module, folder: &Path) -> Result<String> {
+        let root = tools::root();
+        let ptx = folder.join(format!("{}.ptx", module.name));
+        tools::output(
+            Command::new(&self.clang)
+                .args(CLANG_OPTIONS)
+                .arg(format!("--cuda-gpu-arch=sm_{}", module.architecture))
+                .arg("-I")
+                .arg(root.join("device/include"))
+                .arg(root.join(format!("kernels-ptx/src/{}.cu", module.name)))
+                .arg("-o")
+                .arg(&ptx),
+        )?;
+        let mut said = String::new();
+        for architecture in module.cubins {
+            let cubin = folder.join(format!("{}.sm_{architecture}.cubin", module.name));
+            said += &self.assemble(&ptx, *architecture, &cubin)?;
+        }
+        Ok(said)
+    }
+
+    /// Assembles PTX; returns what the assembler said, resource use included.
+    pub fn assemble(&self, ptx: &Path, architecture: u32, cubin: &Path) -> Result<String> {
+        tools::output(
+            Command::new(&self.ptxas)
+                .arg("-v")
+                .arg(format!("-arch=sm_{architecture}"))
+                .arg(ptx)
+                .arg("-o")
+                .arg(cubin),
+        )
+    }
+}

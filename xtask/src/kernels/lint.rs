@@ -1,0 +1,402 @@
+//! `cargo xtask kernels lint`: rules that the sources promise and a compiler could break.
+//!
+//! - No load goes through the non-coherent cache.
+//! - What other devices may see has system scope. Exceptions carry a tag in the source; see [`ALLOWED`].
+//! - Between a generic access and a bulk copy of the same memory stands a proxy fence. A kernel's start
+//!   counts as an acquire: the stream's previous kernel may have been a wait.
+//! - Bulk stores are complete, not only read, before a release and before the end.
+//! - No local memory, and none of the assembler's C75xx warnings (serialised asynchronous instructions).
+
+use std::path::Path;
+
+use super::compile::{Compilers, MODULES};
+use super::flow;
+use super::manifest;
+use super::ptx::{self, Function, Item, Statement};
+use crate::error::{Error, Result, at};
+use crate::tools::Scratch;
+
+/// Tags in the sources, and the operations that may then be less than system scope.
+const ALLOWED: [(&str, &[&str]); 1] = [
+    // Counts the blocks of one grid; no other device ever sees it (arch::arrive).
+    ("arrivals", &["atom", "fence"]),
+];
+
+/// Lints one file, or the committed artefacts.
+pub fn run(file: Option<&Path>) -> Result<()> {
+    let compilers = Compilers::find()?;
+    let scratch = Scratch::new("kernels-lint")?;
+    let cubin = scratch.path().join("out.cubin");
+    let mut found = Vec::new();
+    if let Some(path) = file {
+        let text = at(path, std::fs::read_to_string(path))?;
+        let name = path.display().to_string();
+        found.extend(ptx(&name, &text));
+        found.extend(assembler(
+            &name,
+            &compilers.assemble(path, target(&text), &cubin)?,
+        ));
+    } else {
+        for module in &MODULES {
+            let path = manifest::artefacts().join(format!("{}.ptx", module.name));
+            let text = at(&path, std::fs::read_to_string(&path))?;
+            found.extend(ptx(module.name, &text));
+            for architecture in module.cubins {
+                found.extend(assembler(
+                    module.name,
+                    &compilers.assemble(&path, *architecture, &cubin)?,
+                ));
+            }
+        }
+    }
+    verdict(found)?;
+    println!("lint: nothing found");
+    Ok(())
+}
+
+/// An error if anything was found.
+pub fn verdict(found: Vec<String>) -> Result<()> {
+    if found.is_empty() {
+        Ok(())
+    } else {
+        Err(Error::Lint(found))
+    }
+}
+
+/// The architecture that a PTX file is for; 90 if it does not say.
+fn target(text: &str) -> u32 {
+    text.lines()
+        .find_map(|line| line.trim().strip_prefix(".target sm_"))
+        .and_then(|rest| {
+            rest.split(|c: char| !c.is_ascii_digit())
+                .next()?
+                .parse()
+                .ok()
+        })
+        .unwrap_or(90)
+}
+
+/// What is wrong with a module's PTX, a line each.
+pub fn ptx(name: &str, text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for function in ptx::parse(text) {
+        let facts = flow::facts(&function, GLOBAL_UNFENCED, transfer);
+        for (item, facts) in function.items.iter().zip(facts) {
+            let Item::Statement(statement) = item else {
+                continue;
+            };
+            let complaints = [
+                scope(statement),
+                facts.and_then(|facts| proxy(statement, facts)),
+            ];
+            found.extend(
+                complaints
+                    .into_iter()
+                    .flatten()
+                    .map(|complaint| describe(name, &function, statement, complaint)),
+            );
+        }
+    }
+    found
+}
+
+fn describe(name: &str, function: &Function, statement: &Statement, complaint: &str) -> String {
+    format!(
+        "{name}:{} {}: {}: {complaint}",
+        statement.line, function.name, statement.mnemonic
+    )
+}
+
+/// What is wrong with one instruction by itself.
+fn scope(statement: &Statement) -> Option<&'static str> {
+    let operation = statement.operation();
+    if operation == "ld" && statement.has("nc") {
+        return Some(
+            "a load through the non-coherent cache may return what a peer has overwritten",
+        );
+    }
+    if matches!(operation, "ld" | "st") && statement.has("local") {
+        return Some("local memory: a spill or an array that is not in registers");
+    }
+    if statement.is_shared() || statement.has("sys") || allowed(statement) {
+        return None;
+    }
+    match operation {
+        "atom" | "red" | "multimem" => {
+            Some("an atomic below system scope, which a peer may not see")
+        }
+        "st" if is_strong(statement) => {
+            Some("a flag is stored below system scope, and a peer may not see it")
+        }
+        "ld" if is_strong(statement) => {
+            Some("a flag is loaded below system scope, and may be stale")
+        }
+        "membar" => Some("a fence below system scope"),
+        "fence" if !statement.has("proxy") && !statement.has("mbarrier_init") => {
+            Some("a fence below system scope")
+        }
+        _ => None,
+    }
+}
+
+fn is_strong(statement: &Statement) -> bool {
+    ["relaxed", "acquire", "release", "volatile", "mmio"]
+        .iter()
+        .any(|order| statement.has(order))
+}
+
+fn allowed(statement: &Statement) -> bool {
+    ALLOWED.iter().any(|(tag, operations)| {
+        statement.tag.as_deref() == Some(*tag) && operations.contains(&statement.operation())
+    })
+}
+
+// Facts that may hold before an instruction.
+
+/// Global memory announced by an acquire; no proxy fence since.
+const GLOBAL_UNFENCED: u8 = 1;
+/// Shared memory written by ordinary accesses; no proxy fence since.
+const SHARED_UNFENCED: u8 = 2;
+/// Bulk stores issued and not known to be written.
+const STORES_INCOMPLETE: u8 = 4;
+
+fn is_bulk(statement: &Statement) -> bool {
+    statement.mnemonic.starts_with("cp.async.bulk.")
+        || statement.mnemonic.starts_with("cp.reduce.async.bulk.")
+}
+
+fn is_bulk_load(statement: &Statement) -> bool {
+    is_bulk(statement) && statement.has("mbarrier::complete_tx::bytes")
+}
+
+fn is_bulk_store(statement: &Statement) -> bool {
+    is_bulk(statement) && statement.has("bulk_group")
+}
+
+fn is_completion(statement: &Statement) -> bool {
+    statement.mnemonic == "cp.async.bulk.wait_group" && statement.operands == "0"
+}
+
+fn is_release_or_acquire(statement: &Statement) -> bool {
+    match statement.operation() {
+        "fence" => ["acq_rel", "sc", "acquire", "release"]
+            .iter()
+            .any(|order| statement.has(order)),
+        "membar" => true,
+        "ld" | "st" | "atom" | "red" => {
+            !statement.is_shared()
+                && ["acquire", "release", "acq_rel"]
+                    .iter()
+                    .any(|order| statement.has(order))
+        }
+        _ => false,
+    }
+}
+
+fn transfer(statement: &Statement, mut facts: u8) -> u8 {
+    if is_release_or_acquire(statement) {
+        facts |= GLOBAL_UNFENCED;
+    }
+    if statement.mnemonic.starts_with("mbarrier.init")
+        || (statement.operation() == "st" && statement.is_shared())
+    {
+        facts |= SHARED_UNFENCED;
+    }
+    if is_bulk_store(statement) {
+        facts |= STORES_INCOMPLETE;
+    }
+    if statement.predicated {
+        return facts; // what may not happen clears nothing
+    }
+    if statement.mnemonic.starts_with("fence.proxy.async") {
+        if !statement.is_shared() {
+            facts &= !GLOBAL_UNFENCED;
+        }
+        if !statement.has("global") {
+            facts &= !SHARED_UNFENCED;
+        }
+    }
+    if is_completion(statement) {
+        facts &= !STORES_INCOMPLETE;
+    }
+    facts
+}
+
+/// What is wrong with one instruction after what may have come before it.
+fn proxy(statement: &Statement, facts: u8) -> Option<&'static str> {
+    if is_bulk_load(statement) && facts & GLOBAL_UNFENCED != 0 {
+        return Some("a bulk load after an acquire, without fence.proxy.async between them");
+    }
+    if (is_bulk_load(statement) || is_bulk_store(statement)) && facts & SHARED_UNFENCED != 0 {
+        return Some(
+            "a bulk copy after ordinary writes to shared memory, without fence.proxy.async between them",
+        );
+    }
+    let ends = matches!(statement.operation(), "ret" | "exit");
+    let publishes =
+        is_release_or_acquire(statement) || (statement.operation() == "st" && is_strong(statement));
+    if (ends || publishes) && facts & STORES_INCOMPLETE != 0 {
+        return Some(
+            "bulk stores may not be complete: cp.async.bulk.wait_group 0 (not .read) comes first",
+        );
+    }
+    None
+}
+
+/// What the assembler complained of: C75xx and other warnings, spills.
+pub fn assembler(name: &str, said: &str) -> Vec<String> {
+    let spills = |line: &str| {
+        line.contains("spill")
+            && line
+                .split(", ")
+                .any(|part| !part.trim().starts_with("0 bytes") && part.contains("bytes"))
+    };
+    said.lines()
+        .filter(|line| line.contains("(C75") || line.contains("warning") || spills(line))
+        .map(|line| format!("{name}: ptxas: {}", line.trim()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn module(body: &str) -> String {
+        format!(".version 8.0\n.target sm_90\n.visible .entry kernel(\n)\n{{\n{body}\nret;\n}}\n")
+    }
+
+    fn complaints(body: &str) -> Vec<String> {
+        ptx("module", &module(body))
+    }
+
+    #[track_caller]
+    fn catches(body: &str, word: &str) {
+        let found = complaints(body);
+        assert!(
+            found.len() == 1 && found[0].contains(word),
+            "expected one complaint of {word:?}: {found:?}"
+        );
+    }
+
+    const LOAD: &str = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%rd1], %r2, [%r3];\n";
+    const STORE: &str = "cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r1], %r2;\n";
+
+    #[test]
+    fn catches_a_signal_stored_at_device_scope() {
+        catches("st.relaxed.gpu.global.b32 [%rd1], %r1;", "flag is stored");
+        catches("st.release.gpu.global.b32 [%rd1], %r1;", "flag is stored");
+        assert!(complaints("st.relaxed.sys.global.b32 [%rd1], %r1;").is_empty());
+    }
+
+    #[test]
+    fn catches_a_flag_loaded_at_device_scope() {
+        catches("ld.acquire.gpu.global.b32 %r1, [%rd1];", "flag is loaded");
+        catches("ld.volatile.global.b32 %r1, [%rd1];", "flag is loaded");
+        assert!(complaints("ld.relaxed.sys.global.b32 %r1, [%rd1];").is_empty());
+    }
+
+    #[test]
+    fn catches_atomics_below_system_scope_unless_they_are_tagged() {
+        catches("atom.relaxed.gpu.global.add.u32 %r1, [%rd1], 1;", "atomic");
+        catches("red.global.add.u32 [%rd1], 1;", "atomic");
+        catches(
+            "atom.relaxed.gpu.global.add.u32 %r1, [%rd1], 1; /* unknown */",
+            "atomic",
+        );
+        catches(
+            "st.relaxed.gpu.global.b32 [%rd1], %r1; /* arrivals */",
+            "flag is stored",
+        );
+        assert!(
+            complaints("atom.relaxed.gpu.global.add.u32 %r1, [%rd1], 1; /* arrivals */").is_empty()
+        );
+        assert!(complaints("atom.shared.add.u32 %r1, [%r2], 1;").is_empty());
+    }
+
+    #[test]
+    fn catches_non_coherent_loads_and_local_memory() {
+        catches("ld.global.nc.b32 %r1, [%rd1];", "non-coherent");
+        catches(
+            "ld.global.nc.v4.b32 {%r1, %r2, %r3, %r4}, [%rd1];",
+            "non-coherent",
+        );
+        catches("st.local.b32 [%rd1], %r1;", "local memory");
+    }
+
+    #[test]
+    fn catches_a_missing_proxy_fence_before_a_bulk_load() {
+        catches(LOAD, "bulk load after an acquire");
+        catches(
+            &format!("fence.proxy.async;\nfence.acq_rel.sys;\n{LOAD}"),
+            "bulk load after an acquire",
+        );
+        catches(
+            &format!("fence.proxy.async.shared::cta;\n{LOAD}"),
+            "bulk load after an acquire",
+        );
+        assert!(complaints(&format!("fence.proxy.async;\n{LOAD}")).is_empty());
+    }
+
+    #[test]
+    fn follows_branches_and_loops() {
+        // The acquire at the loop's end reaches the load at its start.
+        catches(
+            &format!("fence.proxy.async;\n$L1:\n{LOAD}fence.acq_rel.sys;\n@%p1 bra $L1;"),
+            "bulk load after an acquire",
+        );
+        // A fence on one of two paths is none.
+        catches(
+            &format!("@%p1 bra $L1;\nfence.proxy.async;\n$L1:\n{LOAD}"),
+            "bulk load after an acquire",
+        );
+        // What cannot be reached is not complained of.
+        assert!(complaints(&format!("ret;\n{LOAD}")).is_empty());
+    }
+
+    #[test]
+    fn catches_shared_memory_written_before_a_bulk_copy() {
+        let done = "cp.async.bulk.wait_group 0;\n";
+        catches(
+            &format!("st.shared.b32 [%r1], %r2;\n{STORE}{done}"),
+            "ordinary writes to shared",
+        );
+        catches(
+            &format!("fence.proxy.async;\nmbarrier.init.shared::cta.b64 [%r1], 1;\n{LOAD}"),
+            "ordinary writes to shared",
+        );
+    }
+
+    #[test]
+    fn catches_a_release_before_bulk_stores_are_complete() {
+        let read = "cp.async.bulk.wait_group.read 0;\n";
+        let done = "cp.async.bulk.wait_group 0;\n";
+        catches(
+            &format!("{STORE}{read}fence.acq_rel.sys;\n{done}"),
+            "may not be complete",
+        );
+        catches(&format!("{STORE}{read}"), "may not be complete");
+        assert!(complaints(&format!("{STORE}{done}fence.acq_rel.sys;")).is_empty());
+    }
+
+    #[test]
+    fn catches_spills_and_warnings_of_the_assembler() {
+        let clean = "ptxas info    : Used 28 registers\n    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads";
+        assert!(assembler("module", clean).is_empty());
+        assert_eq!(
+            assembler(
+                "module",
+                "    8 bytes stack frame, 8 bytes spill stores, 8 bytes spill loads"
+            )
+            .len(),
+            1
+        );
+        let warning = "ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized";
+        assert_eq!(assembler("module", warning).len(), 1);
+    }
+
+    #[test]
+    fn reads_the_target() {
+        assert_eq!(target(".version 8.0\n.target sm_80\n"), 80);
+        assert_eq!(target(".target sm_90a, debug\n"), 90);
+    }
+}

@@ -1,0 +1,101 @@
+//! `kernels-ptx/artefacts/manifest.json`: what made the artefacts, and from what.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::compile::{CLANG_OPTIONS, Compilers};
+use crate::error::{Error, Result, at};
+use crate::tools;
+
+/// Versions, options and SHA-256 digests.
+#[derive(Serialize, Deserialize, PartialEq, Debug)]
+pub struct Manifest {
+    pub compiler: String,
+    pub assembler: String,
+    pub options: Vec<String>,
+    /// By path from the repository's root.
+    pub sources: BTreeMap<String, String>,
+    /// By file name.
+    pub artefacts: BTreeMap<String, String>,
+}
+
+/// Where the committed artefacts are.
+pub fn artefacts() -> PathBuf {
+    tools::root().join("kernels-ptx/artefacts")
+}
+
+/// The path of the manifest.
+pub fn path() -> PathBuf {
+    artefacts().join("manifest.json")
+}
+
+impl Manifest {
+    pub fn read() -> Result<Self> {
+        let path = path();
+        let text = at(&path, std::fs::read_to_string(&path))?;
+        serde_json::from_str(&text).map_err(|source| Error::Manifest { path, source })
+    }
+
+    pub fn write(&self) -> Result<()> {
+        let path = path();
+        let text = serde_json::to_string_pretty(self).map_err(|source| Error::Manifest {
+            path: path.clone(),
+            source,
+        })?;
+        at(&path, std::fs::write(&path, text + "\n"))
+    }
+
+    /// The manifest of artefacts that these compilers made in `folder`.
+    pub fn of(compilers: &Compilers, folder: &Path) -> Result<Self> {
+        Ok(Self {
+            compiler: tools::version(&compilers.clang)?,
+            assembler: tools::version(&compilers.ptxas)?,
+            options: CLANG_OPTIONS
+                .iter()
+                .map(|option| (*option).to_owned())
+                .collect(),
+            sources: sources()?,
+            artefacts: digests(folder, &["ptx", "cubin"], "")?,
+        })
+    }
+}
+
+/// Digests of all sources that go into the artefacts. The host twin's header does not.
+pub fn sources() -> Result<BTreeMap<String, String>> {
+    let root = tools::root();
+    let mut all = BTreeMap::new();
+    for folder in ["device/include/symmem", "kernels-ptx/src"] {
+        all.append(&mut digests(
+            &root.join(folder),
+            &["h", "cu"],
+            &format!("{folder}/"),
+        )?);
+    }
+    all.remove("device/include/symmem/arch_host.h");
+    Ok(all)
+}
+
+/// Digests of the files in a folder that have one of the extensions, under `prefix` and their name.
+pub fn digests(
+    folder: &Path,
+    extensions: &[&str],
+    prefix: &str,
+) -> Result<BTreeMap<String, String>> {
+    let mut all = BTreeMap::new();
+    for entry in at(folder, std::fs::read_dir(folder))? {
+        let path = at(folder, entry)?.path();
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        if !extension.is_some_and(|extension| extensions.contains(&extension)) {
+            continue;
+        }
+        let contents = at(&path, std::fs::read(&path))?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let digest = Sha256::digest(&contents);
+        let text = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        all.insert(format!("{prefix}{name}"), text);
+    }
+    Ok(all)
+}

@@ -1,0 +1,200 @@
+//! PTX as a list of functions, each a list of labels and statements: as much as the lint needs.
+
+/// An entry point or device function.
+#[derive(Debug, Default)]
+pub struct Function {
+    pub name: String,
+    pub items: Vec<Item>,
+}
+
+/// A line of a function's body.
+#[derive(Debug)]
+pub enum Item {
+    Label(String),
+    Statement(Statement),
+}
+
+/// An instruction.
+#[derive(Debug)]
+pub struct Statement {
+    /// In the file, from 1.
+    pub line: usize,
+    /// It has a predicate, so it may do nothing.
+    pub predicated: bool,
+    /// With its suffixes, e.g. `st.relaxed.sys.global.b32`.
+    pub mnemonic: String,
+    pub operands: String,
+    /// The word in a `/* comment */` on the same line: the sources name exceptions so.
+    pub tag: Option<String>,
+}
+
+impl Statement {
+    /// The instruction without its suffixes.
+    pub fn operation(&self) -> &str {
+        self.mnemonic.split('.').next().unwrap_or_default()
+    }
+
+    /// Whether it has this suffix.
+    pub fn has(&self, suffix: &str) -> bool {
+        self.mnemonic.split('.').skip(1).any(|each| each == suffix)
+    }
+
+    /// Whether it names shared memory, of the block or the cluster.
+    pub fn is_shared(&self) -> bool {
+        self.mnemonic
+            .split('.')
+            .any(|each| each == "shared" || each.starts_with("shared::"))
+    }
+}
+
+/// The functions of a PTX file. Declarations and directives are left out.
+pub fn parse(text: &str) -> Vec<Function> {
+    let mut functions = Vec::new();
+    let mut name = None;
+    let mut depth = 0usize;
+    let mut function = Function::default();
+    for (index, raw) in text.lines().enumerate() {
+        let line = raw.split("//").next().unwrap_or_default();
+        if depth == 0 {
+            name = name.or_else(|| function_name(line));
+        }
+        let tag = line
+            .split_once("/*")
+            .and_then(|(_, rest)| rest.split_once("*/"))
+            .map(|(tag, _)| tag.trim().to_owned());
+        for piece in line.split_inclusive([';', '{', '}']) {
+            // Operands in braces, {%r1, %r2}, open and close within one statement.
+            let piece = piece.trim();
+            match piece {
+                "{" if name.is_some() || depth > 0 => {
+                    if depth == 0 {
+                        function = Function {
+                            name: name.take().unwrap_or_default(),
+                            items: Vec::new(),
+                        };
+                    }
+                    depth += 1;
+                }
+                "}" if depth > 0 => {
+                    depth -= 1;
+                    if depth == 0 {
+                        functions.push(std::mem::take(&mut function));
+                    }
+                }
+                _ => {}
+            }
+        }
+        if depth > 0 {
+            let code = line.split("/*").next().unwrap_or_default();
+            for text in code.split(';') {
+                let text = text.trim().trim_start_matches('{').trim();
+                if let Some(item) = item(text, index + 1, tag.clone()) {
+                    function.items.push(item);
+                }
+            }
+        }
+    }
+    functions
+}
+
+/// The name that a line declares, if it declares a function.
+fn function_name(line: &str) -> Option<String> {
+    let (_, rest) = [".entry", ".func"]
+        .iter()
+        .find_map(|word| line.split_once(word))?;
+    // A device function's name follows its result, which stands in parentheses.
+    let rest = rest.trim_start();
+    let rest = if rest.starts_with('(') {
+        rest.split_once(')')?.1.trim_start()
+    } else {
+        rest
+    };
+    let end = rest
+        .find(|c: char| c == '(' || c.is_whitespace())
+        .unwrap_or(rest.len());
+    Some(rest[..end].to_owned())
+}
+
+fn item(text: &str, line: usize, tag: Option<String>) -> Option<Item> {
+    if let Some(label) = text.strip_suffix(':') {
+        return Some(Item::Label(label.trim().to_owned()));
+    }
+    let predicated = text.starts_with('@');
+    let text = if predicated {
+        text.split_once(char::is_whitespace)?.1.trim_start()
+    } else {
+        text
+    };
+    if !text.starts_with(|c: char| c.is_ascii_lowercase()) {
+        return None; // a directive, a brace or nothing
+    }
+    let (mnemonic, operands) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+    Some(Item::Statement(Statement {
+        line,
+        predicated,
+        mnemonic: mnemonic.to_owned(),
+        operands: operands.trim().to_owned(),
+        tag,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_functions_labels_predicates_and_tags() {
+        let text = "
+.visible .entry first(
+\t.param .align 8 .b8 first_param_0[64]
+)
+.maxntid 1024
+{
+\t.reg .b32 %r<2>;
+$L__BB0_1: // a loop
+\t@%p1 bra $L__BB0_1;
+\tatom.relaxed.gpu.global.add.u32 %r1, [%rd1], 1; /* arrivals */
+\tld.global.v4.b32 {%r1, %r2, %r3, %r4}, [%rd1];
+\t{ .reg .u64 a; cvta.to.shared.u64 a, %rd1; cvt.u32.u64 %r1, a; }
+\tret;
+}
+.visible .entry second()
+{
+\tret;
+}
+";
+        let functions = parse(text);
+        let names: Vec<_> = functions
+            .iter()
+            .map(|function| function.name.as_str())
+            .collect();
+        assert_eq!(names, ["first", "second"]);
+        let first: Vec<_> = functions[0]
+            .items
+            .iter()
+            .map(|item| match item {
+                Item::Label(label) => format!("{label}:"),
+                Item::Statement(s) => {
+                    format!("{}{}", if s.predicated { "@ " } else { "" }, s.mnemonic)
+                }
+            })
+            .collect();
+        assert_eq!(
+            first,
+            [
+                "$L__BB0_1:",
+                "@ bra",
+                "atom.relaxed.gpu.global.add.u32",
+                "ld.global.v4.b32",
+                "cvta.to.shared.u64",
+                "cvt.u32.u64",
+                "ret"
+            ]
+        );
+        let Item::Statement(atomic) = &functions[0].items[2] else {
+            panic!("a statement")
+        };
+        assert_eq!(atomic.tag.as_deref(), Some("arrivals"));
+        assert!(atomic.has("gpu") && !atomic.has("sys") && atomic.line == 10);
+    }
+}
