@@ -16,7 +16,7 @@ pub mod bootstrap;
 mod buffer;
 mod communicator;
 mod control;
-mod epoch;
+pub mod epoch;
 mod element;
 mod error;
 mod graph;
