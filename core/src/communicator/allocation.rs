@@ -22,8 +22,6 @@ pub struct Allocation {
     kind: ShareKind,
     /// This rank's copy.
     pub own: SharedAllocation,
-    /// Bytes asked for.
-    pub bytes: u64,
     /// The first byte of each rank's copy, as this device addresses it.
     pub peers: Vec<DeviceAddress>,
     mappings: Vec<Option<RawMapping>>,
@@ -171,7 +169,6 @@ fn share(
         entry,
         kind: exported.kind,
         own,
-        bytes,
         peers,
         mappings: std::mem::take(&mut unmapping.mappings),
         unmapped: AtomicBool::new(false),

@@ -7,7 +7,7 @@ use crate::backend::abi::{
     Capabilities, DeviceAddress, DeviceDescription, Direction, HostMemory, Method, RawStream,
     ShareKind, Transfer, TransferRow,
 };
-use crate::backend::{Backend, CallResult, Device, RemoteAccess, SymmetricMemory};
+use crate::backend::{Backend, CallResult, Device, RemoteAccess};
 use crate::error::{Error, Result};
 use crate::control::RankState;
 use crate::health::Health;

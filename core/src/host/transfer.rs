@@ -45,7 +45,7 @@ pub(super) fn rows() -> [TransferRow; 8] {
         bytes: u64::MAX,
         method: Method::VECTOR,
         blocks: 1,
-        threads: 1,
+        threads: 128,
         ..TransferRow::default()
     };
     rows

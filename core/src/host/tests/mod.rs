@@ -175,7 +175,7 @@ impl Rank {
             bytes: u64::MAX,
             method: Method::VECTOR,
             blocks: 1,
-            threads: 1,
+            threads: 128,
             ..TransferRow::default()
         };
         Transfer {
