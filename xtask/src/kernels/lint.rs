@@ -9,12 +9,12 @@
 
 use std::path::Path;
 
-use super::compile::{Compilers, MODULES};
+use super::compile::{MODULES, assemble};
 use super::flow;
 use super::manifest;
 use super::ptx::{self, Function, Item, Statement};
 use crate::error::{Error, Result, at};
-use crate::tools::Scratch;
+use crate::tools::{self, Scratch};
 
 /// Tags in the sources, and the operations that may then be less than system scope.
 const ALLOWED: [(&str, &[&str]); 1] = [
@@ -24,30 +24,40 @@ const ALLOWED: [(&str, &[&str]); 1] = [
 
 /// Lints one file, or the committed artefacts.
 pub fn run(file: Option<&Path>) -> Result<()> {
-    let compilers = Compilers::find()?;
-    let scratch = Scratch::new("kernels-lint")?;
-    let cubin = scratch.path().join("out.cubin");
-    let mut found = Vec::new();
+    let mut files = Vec::new();
     if let Some(path) = file {
-        let text = at(path, std::fs::read_to_string(path))?;
-        let name = path.display().to_string();
-        found.extend(ptx(&name, &text));
-        found.extend(assembler(
-            &name,
-            &compilers.assemble(path, target(&text), &cubin)?,
-        ));
+        files.push((path.to_owned(), None));
     } else {
         for module in &MODULES {
             let path = manifest::artefacts().join(format!("{}.ptx", module.name));
-            let text = at(&path, std::fs::read_to_string(&path))?;
-            found.extend(ptx(module.name, &text));
-            for architecture in module.cubins {
-                found.extend(assembler(
-                    module.name,
-                    &compilers.assemble(&path, *architecture, &cubin)?,
-                ));
-            }
+            files.push((path, Some(module.cubins)));
         }
+    }
+    let mut found = Vec::new();
+    let mut assemblies = Vec::new();
+    for (path, architectures) in files {
+        let text = at(&path, std::fs::read_to_string(&path))?;
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        found.extend(ptx(&name, &text));
+        let own = [target(&text)];
+        for architecture in architectures.unwrap_or(&own) {
+            assemblies.push((path.clone(), name.clone(), *architecture));
+        }
+    }
+    verdict(found)?;
+    let assembler_path = tools::ptxas()?;
+    let scratch = Scratch::new("kernels-lint")?;
+    let cubin = scratch.path().join("out.cubin");
+    let mut found = Vec::new();
+    for (path, name, architecture) in assemblies {
+        found.extend(assembler(
+            &name,
+            &assemble(&assembler_path, &path, architecture, &cubin)?,
+        ));
     }
     verdict(found)?;
     println!("lint: nothing found");
