@@ -79,12 +79,13 @@ SYMMEM_DEVICE void bulk_ring(uint64 destination, uint64 source, uint64 bytes, ui
 }
 
 // Called by every thread of every block, with bulk_shared_memory(stages, stage_bytes) bytes of dynamic
-// shared memory; each block moves one span. Sides that differ modulo 16 are copied by ordinary accesses.
+// shared memory; each block moves one span. Ordinary accesses copy sides that differ modulo 16, and
+// everything where the ring is none: fewer than two stages, or stages that are not a multiple of 16 bytes.
 // Waits for the launch's prerequisites itself, after what can be done before.
 template <int pending = 1>
 SYMMEM_DEVICE void copy_bulk(uint64 destination, uint64 source, uint64 bytes, uint32 stages,
                              uint32 stage_bytes) {
-  if (((destination - source) & 15) != 0 || stages <= pending || stage_bytes < 16) {
+  if (((destination - source) & 15) != 0 || stages <= pending || stage_bytes == 0 || (stage_bytes & 15) != 0) {
     arch::wait_for_prerequisites();
     copy_vector<4>(destination, source, bytes);
     return;

@@ -4,6 +4,7 @@
 //! - What other devices may see has system scope. Exceptions carry a tag in the source; see [`ALLOWED`].
 //! - Between a generic access and a bulk copy of the same memory stands a proxy fence. A kernel's start
 //!   counts as an acquire: the stream's previous kernel may have been a wait.
+//! - A kernel that waits for its launch's prerequisites touches no global memory before.
 //! - Bulk stores are complete, not only read, before a release and before the end.
 //! - No local memory, and none of the assembler's C75xx warnings (serialised asynchronous instructions).
 
@@ -90,14 +91,14 @@ fn target(text: &str) -> u32 {
 pub fn ptx(name: &str, text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for function in ptx::parse(text) {
-        let facts = flow::facts(&function, GLOBAL_UNFENCED, transfer);
+        let facts = flow::facts(&function, entry_facts(&function), transfer);
         for (item, facts) in function.items.iter().zip(facts) {
             let Item::Statement(statement) = item else {
                 continue;
             };
             let complaints = [
                 scope(statement),
-                facts.and_then(|facts| proxy(statement, facts)),
+                facts.and_then(|facts| order(statement, facts)),
             ];
             found.extend(
                 complaints
@@ -170,6 +171,30 @@ const SHARED_UNFENCED: u8 = 2;
 /// Bulk stores issued and not known to be written.
 const STORES_INCOMPLETE: u8 = 4;
 
+/// Kernels that this one was launched beside may still run.
+const PREREQUISITES_PENDING: u8 = 8;
+
+fn entry_facts(function: &Function) -> u8 {
+    let waits = function
+        .items
+        .iter()
+        .any(|item| matches!(item, Item::Statement(statement) if is_prerequisite_wait(statement)));
+    GLOBAL_UNFENCED | if waits { PREREQUISITES_PENDING } else { 0 }
+}
+
+fn is_prerequisite_wait(statement: &Statement) -> bool {
+    statement.mnemonic == "griddepcontrol.wait"
+}
+
+fn touches_global(statement: &Statement) -> bool {
+    match statement.operation() {
+        "ld" | "st" | "atom" | "red" => {
+            !statement.is_shared() && !statement.has("param") && !statement.has("local")
+        }
+        _ => is_bulk_load(statement) || is_bulk_store(statement),
+    }
+}
+
 fn is_bulk(statement: &Statement) -> bool {
     statement.mnemonic.starts_with("cp.async.bulk.")
         || statement.mnemonic.starts_with("cp.reduce.async.bulk.")
@@ -226,6 +251,9 @@ fn transfer(statement: &Statement, mut facts: u8) -> u8 {
             facts &= !SHARED_UNFENCED;
         }
     }
+    if is_prerequisite_wait(statement) {
+        facts &= !PREREQUISITES_PENDING;
+    }
     if is_completion(statement) {
         facts &= !STORES_INCOMPLETE;
     }
@@ -233,7 +261,10 @@ fn transfer(statement: &Statement, mut facts: u8) -> u8 {
 }
 
 /// What is wrong with one instruction after what may have come before it.
-fn proxy(statement: &Statement, facts: u8) -> Option<&'static str> {
+fn order(statement: &Statement, facts: u8) -> Option<&'static str> {
+    if touches_global(statement) && facts & PREREQUISITES_PENDING != 0 {
+        return Some("global memory is touched before griddepcontrol.wait");
+    }
     if is_bulk_load(statement) && facts & GLOBAL_UNFENCED != 0 {
         return Some("a bulk load after an acquire, without fence.proxy.async between them");
     }
@@ -386,6 +417,19 @@ mod tests {
         );
         catches(&format!("{STORE}{read}"), "may not be complete");
         assert!(complaints(&format!("{STORE}{done}fence.acq_rel.sys;")).is_empty());
+    }
+
+    #[test]
+    fn catches_memory_touched_before_the_prerequisites_are_complete() {
+        catches(
+            "ld.global.b32 %r1, [%rd1];\ngriddepcontrol.wait;",
+            "before griddepcontrol.wait",
+        );
+        catches(
+            "@%p1 bra $L1;\ngriddepcontrol.wait;\n$L1:\nst.global.b32 [%rd1], %r1;",
+            "before griddepcontrol.wait",
+        );
+        assert!(complaints("ld.param.b64 %rd1, [kernel_param_0];\ngriddepcontrol.wait;\nst.global.b32 [%rd1], %r1;").is_empty());
     }
 
     #[test]
