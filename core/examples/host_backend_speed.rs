@@ -97,19 +97,23 @@ fn ping_pong(rank: &Rank, first: bool) -> CallResult<Vec<u64>> {
     Ok(times)
 }
 
-/// Median nanoseconds of `copy`.
-fn median(mut copy: impl FnMut() -> CallResult<()>, bytes: u64) -> CallResult<f64> {
+/// Median nanoseconds of each copy, taken in turn so that all see the same machine.
+fn medians(copies: [&dyn Fn() -> CallResult<()>; 3], bytes: u64) -> CallResult<[f64; 3]> {
     let loops = (LARGEST / bytes).clamp(1, 32);
-    let mut times = Vec::new();
-    for _ in 0..15 {
-        let start = Instant::now();
-        for _ in 0..loops {
-            copy()?;
+    let mut times = [const { Vec::new() }; 3];
+    for _ in 0..21 {
+        for (copy, times) in copies.iter().zip(&mut times) {
+            let start = Instant::now();
+            for _ in 0..loops {
+                copy()?;
+            }
+            times.push(start.elapsed().as_nanos() as f64 / loops as f64);
         }
-        times.push(start.elapsed().as_nanos() as f64 / loops as f64);
     }
-    times.sort_unstable_by(f64::total_cmp);
-    Ok(times[times.len() / 2])
+    Ok(times.map(|mut times| {
+        times.sort_unstable_by(f64::total_cmp);
+        times[times.len() / 2]
+    }))
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -163,12 +167,11 @@ fn main() -> Result<(), Box<dyn Error>> {
             // SAFETY: as above.
             move || unsafe { backend.transfer(&transfer, RawStream::NULL) }
         };
-        let (a_put, a_get) = (plain(peer, own, bytes), plain(own, peer, bytes));
-        let memcpy = median(memcpy, bytes)?;
         let (put, get) = (
-            median(transfer(a_put), bytes)?,
-            median(transfer(a_get), bytes)?,
+            transfer(plain(peer, own, bytes)),
+            transfer(plain(own, peer, bytes)),
         );
+        let [memcpy, put, get] = medians([&memcpy, &put, &get], bytes)?;
         let rate = |time: f64| bytes as f64 / time;
         println!(
             "{bytes:>10} {:>12.2} {:>12.2} {:>12.2} {:>7.2} {:>7.2}",
