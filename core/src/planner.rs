@@ -24,17 +24,28 @@ pub struct TransferOptions {
 impl TransferOptions {
     /// Moves bytes by this method, with the tables' geometry.
     pub fn method(method: Method) -> Self {
-        Self { method, ..Self::default() }
+        Self {
+            method,
+            ..Self::default()
+        }
     }
 
     /// Uses this many blocks of this many threads.
     pub fn geometry(self, blocks: u32, threads: u32) -> Self {
-        Self { blocks, threads, ..self }
+        Self {
+            blocks,
+            threads,
+            ..self
+        }
     }
 
     /// Keeps this many bulk copies of this many bytes in flight per block.
     pub fn in_flight(self, stages: u32, stage_bytes: u32) -> Self {
-        Self { stages, stage_bytes, ..self }
+        Self {
+            stages,
+            stage_bytes,
+            ..self
+        }
     }
 }
 
@@ -66,7 +77,12 @@ pub fn plan(
             .find(fits)
             .or_else(|| rows.iter().rev().find(|row| row.method == method))
             .copied()
-            .or(Some(TransferRow { method, blocks: 1, threads: 128, ..TransferRow::default() })),
+            .or(Some(TransferRow {
+                method,
+                blocks: 1,
+                threads: 128,
+                ..TransferRow::default()
+            })),
     }
     .ok_or("the backend's transfer table has no row for this size; this is a bug in the backend")?;
     if options.blocks != 0 {
@@ -120,7 +136,10 @@ pub fn plan(
         return Err(format!("{} blocks; choose 1 to 65535", row.blocks));
     }
     if row.threads == 0 || row.threads > 1024 || row.threads % 32 != 0 {
-        return Err(format!("{} threads a block; choose a multiple of 32 up to 1024", row.threads));
+        return Err(format!(
+            "{} threads a block; choose a multiple of 32 up to 1024",
+            row.threads
+        ));
     }
     if row.method == Method::UNROLLED && row.threads % 128 != 0 {
         return Err("the unrolled method is four warps, a quarter each: use 128 threads".into());
