@@ -1,1 +1,3 @@
 //! symmem
+
+pub mod launch;

@@ -328,11 +328,6 @@ impl Coordinator {
         self.fail(failure, now);
     }
 
-    /// Whether all ranks have met.
-    pub(super) fn is_complete(&self) -> bool {
-        self.complete
-    }
-
     /// Whether ranks are still awaited.
     fn is_gathering(&self) -> bool {
         !self.complete && self.failure.is_none()
@@ -381,10 +376,12 @@ impl Coordinator {
             _ => return Ok(()),
         };
         debug_assert_eq!(version, VERSION, "the parser tells other versions apart");
-        if let Some(failure) = &self.failure {
+        let rank = peer.rank;
+        // Rank 0 holds the store, so it comes in even after a failure and is told last.
+        let is_host = rank == 0 && self.members.first().is_some_and(Option::is_none);
+        if let Some(failure) = self.failure.as_ref().filter(|_| !is_host) {
             return Err(failure.clone());
         }
-        let rank = peer.rank;
         if world != self.world || rank >= self.world {
             return Err(Failure::WorldMismatch {
                 rank,
@@ -427,7 +424,9 @@ impl Coordinator {
             left: false,
         });
         self.ranks.insert(token, rank);
-        if self.members.iter().all(Option::is_some) {
+        if self.failure.is_some() {
+            self.schedule_farewell(now);
+        } else if self.members.iter().all(Option::is_some) {
             self.complete = true;
             // First of all: a rank that is welcomed may hold the next rendezvous at the same name.
             self.actions.push(Action::StopListening);
@@ -464,13 +463,14 @@ impl Coordinator {
         if self.complete || is_over {
             self.tell_rank_0();
         } else {
-            // Rank 0 ends the store when it hears of it.
-            let deadline = self
-                .members
-                .first()
-                .and_then(Option::as_ref)
-                .map(|member| member.deadline);
-            self.farewell = deadline.into_iter().chain([now + FAREWELL]).min();
+            self.schedule_farewell(now);
+        }
+    }
+
+    /// Rank 0 ends the store when it hears of a failure, so it hears last.
+    fn schedule_farewell(&mut self, now: Instant) {
+        if let Some(Some(rank_0)) = self.members.first() {
+            self.farewell = Some(rank_0.deadline.min(now + FAREWELL));
             self.hasten_farewell();
         }
     }
@@ -489,9 +489,6 @@ impl Coordinator {
                 UNSOLICITED,
                 &Reply::Failure(failure.clone()),
             ));
-        }
-        if !self.complete {
-            self.actions.push(Action::StopListening);
         }
     }
 

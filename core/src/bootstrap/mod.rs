@@ -23,7 +23,6 @@ mod store;
 mod stream;
 
 use std::io;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -38,7 +37,7 @@ pub use store::{Contribution, Store};
 use coordinator::Coordinator;
 use handshake::Refusal;
 use message::{Reply, Request, VERSION};
-use server::{HANDSHAKE_DEADLINE, Server};
+use server::{HANDSHAKE_DEADLINE, ServerThread};
 use stream::{Address, Listener, Stream};
 
 /// A rank that has met all others of its job.
@@ -234,7 +233,7 @@ impl<'a> Meeting<'a> {
     }
 
     /// Start the store on rank 0. `None` if another already listens: who that is shows on joining.
-    fn start_store(&self) -> Result<Option<JoinHandle<()>>, BootstrapError> {
+    fn start_store(&self) -> Result<Option<ServerThread>, BootstrapError> {
         let listener = match Listener::bind(&self.address) {
             Ok(listener) => listener,
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Ok(None),
@@ -255,17 +254,14 @@ impl<'a> Meeting<'a> {
             world, generation, ..
         } = *self.environment;
         let coordinator = Coordinator::new(world, generation, self.peer.boot_id.clone(), name);
-        let server = Server::new(listeners, self.secret.clone(), coordinator, self.until);
-        std::thread::Builder::new()
-            .name("symmem-store".into())
-            .spawn(move || server.run())
+        ServerThread::start(listeners, self.secret.clone(), coordinator)
             .map(Some)
             .map_err(self.system("starting the store's thread"))
     }
 
     fn join(
         &self,
-        server: Option<JoinHandle<()>>,
+        server: Option<ServerThread>,
     ) -> Result<(Store, Vec<PeerInformation>), BootstrapError> {
         let LaunchEnvironment {
             rank,

@@ -7,12 +7,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-use super::coordinator::{Action, Beside, Coordinator, FAREWELL, Token, Transport};
+use super::coordinator::{Action, Beside, Coordinator, Token, Transport};
 use super::descriptors::{self, Batch};
 use super::handshake::{Challenge, HELLO_BYTES, PROOF_BYTES};
 use super::message::{Frame, HEADER_BYTES, MAX_BODY, Request};
@@ -76,49 +77,85 @@ enum End {
     Violation(String),
 }
 
-pub(super) struct Server {
+struct Server {
     listeners: Vec<Listener>,
     secret: Secret,
     coordinator: Coordinator,
     connections: BTreeMap<Token, Connection>,
     next_token: Token,
-    /// Ends a store that rank 0 itself never joined.
-    give_up: Option<Instant>,
+    /// Closed at its other end when the store is to end.
+    stop: OwnedFd,
+    /// Where bytes are read to before they are appended to a connection's.
+    scratch: Box<[u8]>,
     uid: u32,
 }
 
-impl Server {
-    /// A store behind `listeners`. It ends when rank 0 leaves or its connection closes, or at
-    /// `join_deadline` if rank 0 has not joined.
-    pub(super) fn new(
+/// Runs a store in a thread, until it is dropped.
+#[derive(Debug)]
+pub(super) struct ServerThread {
+    stop: Option<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl ServerThread {
+    /// Serve the job with `secret` behind `listeners`.
+    pub(super) fn start(
         listeners: Vec<Listener>,
         secret: Secret,
         coordinator: Coordinator,
-        join_deadline: Instant,
-    ) -> Self {
-        Self {
+    ) -> io::Result<Self> {
+        let (stopped, stop) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        let server = Server {
             listeners,
             secret,
             coordinator,
             connections: BTreeMap::new(),
             next_token: 1,
-            give_up: Some(join_deadline + FAREWELL),
+            stop: stopped,
+            scratch: vec![0; CHUNK].into_boxed_slice(),
             uid: rustix::process::geteuid().as_raw(),
+        };
+        let thread = std::thread::Builder::new()
+            .name("symmem-store".into())
+            .spawn(move || server.run())?;
+        Ok(Self {
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
+}
+
+/// Ends the store once it has sent what is queued; blocks for a second at most.
+impl Drop for ServerThread {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // The thread does not panic; if it did, the ranks saw their connections close.
+            let _ = thread.join();
         }
     }
+}
 
+impl Server {
     /// Serve until the store ends. Blocks.
-    pub(super) fn run(mut self) {
+    fn run(mut self) {
         loop {
             let now = Instant::now();
             self.coordinator.expire(now);
-            if self.carry_out() || self.give_up.is_some_and(|at| at <= now) {
+            if self.carry_out() {
                 break;
             }
             self.close_silent(now);
-            if let Err(error) = self.wait_and_serve() {
-                tracing::error!(%error, "the store of rank 0 cannot poll its sockets and ends");
-                break;
+            match self.wait_and_serve() {
+                Ok(true) => {}
+                Ok(false) => {
+                    self.carry_out();
+                    break;
+                }
+                Err(error) => {
+                    tracing::error!(%error, "the store of rank 0 cannot poll its sockets and ends");
+                    break;
+                }
             }
         }
         self.flush();
@@ -144,10 +181,7 @@ impl Server {
                         let _ = connection.send_queued();
                     }
                 }
-                Action::StopListening => {
-                    self.listeners.clear();
-                    self.give_up = self.give_up.filter(|_| !self.coordinator.is_complete());
-                }
+                Action::StopListening => self.listeners.clear(),
                 Action::Finish => finish = true,
             }
         }
@@ -166,7 +200,8 @@ impl Server {
         });
     }
 
-    fn wait_and_serve(&mut self) -> Result<(), Errno> {
+    /// One round; `false` if the store is to end.
+    fn wait_and_serve(&mut self) -> Result<bool, Errno> {
         let connection_deadlines = self
             .connections
             .values()
@@ -176,11 +211,11 @@ impl Server {
             .coordinator
             .next_deadline()
             .into_iter()
-            .chain(self.give_up)
             .chain(connection_deadlines)
             .min();
         let tokens: Vec<Token> = self.connections.keys().copied().collect();
         let ready: Vec<PollFlags> = {
+            let stop = [PollFd::new(&self.stop, PollFlags::IN)];
             let listeners = self
                 .listeners
                 .iter()
@@ -189,13 +224,18 @@ impl Server {
                 .connections
                 .values()
                 .map(|connection| PollFd::new(&connection.stream, connection.events()));
-            let mut polled: Vec<PollFd<'_>> = listeners.chain(connections).collect();
+            let mut polled: Vec<PollFd<'_>> = stop
+                .into_iter()
+                .chain(listeners)
+                .chain(connections)
+                .collect();
             match poll(&mut polled, Some(&time_until(deadline))) {
                 Ok(_) => polled.iter().map(PollFd::revents).collect(),
-                Err(Errno::INTR) => return Ok(()),
+                Err(Errno::INTR) => return Ok(true),
                 Err(error) => return Err(error),
             }
         };
+        let (stop, ready) = ready.split_at(1);
         let (listeners, connections) = ready.split_at(self.listeners.len());
         for (index, events) in listeners.iter().enumerate() {
             if !events.is_empty() {
@@ -214,7 +254,8 @@ impl Server {
                 }
             }
         }
-        Ok(())
+        // Last: what rank 0 said before it ended the store has been read.
+        Ok(stop[0].is_empty())
     }
 
     fn accept(&mut self, index: usize) {
@@ -260,7 +301,7 @@ impl Server {
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
         };
-        let mut end = connection.read(&self.secret).err();
+        let mut end = connection.read(&self.secret, &mut self.scratch).err();
         // What arrived before the end still counts: a rank says that it leaves, then closes.
         loop {
             match connection.next_request() {
@@ -344,7 +385,7 @@ impl Connection {
     }
 
     /// Read what is there, as far as the phase allows: nothing of a message before the proof.
-    fn read(&mut self, secret: &Secret) -> Result<(), End> {
+    fn read(&mut self, secret: &Secret, scratch: &mut [u8]) -> Result<(), End> {
         // One message's worth at a time, so that one rank cannot occupy the store.
         while self.incoming.len() < HEADER_BYTES + MAX_BODY {
             let received = match &mut self.phase {
@@ -385,12 +426,14 @@ impl Connection {
                     }
                     received
                 }
-                Phase::Trusted => self.receive_message_bytes(),
+                Phase::Trusted => self.receive_message_bytes(scratch),
             };
             match received {
                 Ok(0) => return Err(End::Closed),
                 // There is rarely more, and poll tells if there is.
-                Ok(count) if count < CHUNK && matches!(self.phase, Phase::Trusted) => return Ok(()),
+                Ok(count) if count < scratch.len() && matches!(self.phase, Phase::Trusted) => {
+                    return Ok(());
+                }
                 Ok(_) => {}
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(_) => return Err(End::Closed),
@@ -399,17 +442,13 @@ impl Connection {
         Ok(())
     }
 
-    fn receive_message_bytes(&mut self) -> Result<usize, Errno> {
-        let start = self.incoming.len();
-        self.incoming.resize(start + CHUNK, 0);
+    fn receive_message_bytes(&mut self, scratch: &mut [u8]) -> Result<usize, Errno> {
         let received = match self.stream.transport {
-            Transport::Unix => {
-                descriptors::receive(&self.stream, &mut self.incoming[start..], &mut self.batches)
-            }
-            Transport::Tcp => self.stream.receive(&mut self.incoming[start..]),
-        };
-        self.incoming.truncate(start + received.unwrap_or(0));
-        received
+            Transport::Unix => descriptors::receive(&self.stream, scratch, &mut self.batches),
+            Transport::Tcp => self.stream.receive(scratch),
+        }?;
+        self.incoming.extend_from_slice(&scratch[..received]);
+        Ok(received)
     }
 
     /// Take the first complete request off what was read.
