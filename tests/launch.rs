@@ -4,7 +4,7 @@
 //! its own: this test binary again, in which only `driver` runs.
 
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
@@ -16,6 +16,8 @@ fn driver() {
     let Ok(ranks) = std::env::var("SYMMEM_TEST_RANKS") else {
         return;
     };
+    // libtest has begun a line with this test's name.
+    println!();
     let mut options = RunOptions::new(
         ranks.parse().unwrap(),
         std::env::var_os("SYMMEM_TEST_PROGRAM").unwrap(),
@@ -70,18 +72,20 @@ fn lines(bytes: &[u8]) -> Vec<String> {
     lines
 }
 
-/// A launcher whose ranks have each printed a line `pid <number>`, and those numbers.
-fn running(ranks: u32, script: &str) -> (Child, Vec<Pid>) {
+/// A launcher whose ranks have each printed a line `pid <number>`, those numbers, and
+/// the rest of its output.
+fn running(ranks: u32, script: &str) -> (Child, Vec<Pid>, BufReader<ChildStdout>) {
     let mut child = command(ranks, script).spawn().unwrap();
-    let output = BufReader::new(child.stdout.as_mut().unwrap());
+    let mut output = BufReader::new(child.stdout.take().unwrap());
     let pids = output
+        .by_ref()
         .lines()
         .map_while(Result::ok)
         .filter_map(|line| Some(line.split_once("] pid ")?.1.trim().parse().unwrap()))
         .map(|pid: i32| Pid::from_raw(pid).unwrap())
         .take(ranks as usize)
         .collect();
-    (child, pids)
+    (child, pids, output)
 }
 
 fn assert_gone(pids: &[Pid]) {
@@ -136,9 +140,8 @@ fn the_secret_is_on_no_command_line() {
     );
     let lines = lines(&output.stdout);
     // The script itself names the variable; its value must not be there.
-    let (secret, shown): (Vec<&String>, Vec<&String>) = lines.iter().partition(|line| {
-        line.len() == 4 + 64 && !line.contains(' ').then_some(false).unwrap_or(false)
-    });
+    let is_secret = |line: &&String| line.len() == 4 + 64 && !line[4..].contains(' ');
+    let (secret, shown): (Vec<&String>, Vec<&String>) = lines.iter().partition(is_secret);
     assert_eq!(secret.len(), 1);
     assert!(shown.iter().all(|line| !line.contains(&secret[0][4..])));
 }
@@ -195,7 +198,7 @@ fn a_rank_that_ignores_the_request_is_killed_after_the_grace() {
     let start = Instant::now();
     let output = launcher(
         2,
-        "trap '' TERM; [ $SYMMEM_RANK = 0 ] && exit 3; while :; do sleep 1; done",
+        "trap '' TERM; [ $SYMMEM_RANK = 0 ] && sleep 0.3 && exit 3; while :; do sleep 1; done",
     );
     assert_eq!(output.status.code(), Some(3));
     assert!(
@@ -226,15 +229,10 @@ fn signals_reach_every_rank() {
         let script = format!(
             "trap 'echo caught; exit {code}' {name}; echo pid $$; while :; do sleep 0.02; done"
         );
-        let (mut child, pids) = running(2, &script);
+        let (mut child, pids, mut output) = running(2, &script);
         kill_process(Pid::from_child(&child), signal).unwrap();
         let mut rest = String::new();
-        child
-            .stdout
-            .take()
-            .unwrap()
-            .read_to_string(&mut rest)
-            .unwrap();
+        output.read_to_string(&mut rest).unwrap();
         assert_eq!(lines(rest.as_bytes()), ["[0] caught", "[1] caught"]);
         assert_eq!(child.wait().unwrap().code(), Some(code));
         assert_gone(&pids);
@@ -243,7 +241,7 @@ fn signals_reach_every_rank() {
 
 #[test]
 fn no_rank_outlives_a_launcher_that_is_killed() {
-    let (mut child, pids) = running(3, "echo pid $$; while :; do sleep 0.02; done");
+    let (mut child, pids, _output) = running(3, "echo pid $$; while :; do sleep 0.02; done");
     child.kill().unwrap();
     child.wait().unwrap();
     assert_gone(&pids);

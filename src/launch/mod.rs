@@ -89,21 +89,21 @@ pub fn run(options: RunOptions) -> io::Result<ExitCode> {
     let mut copiers = Vec::new();
     for number in 0..options.ranks {
         let started = Rank::start(&options, number, &job[..32], &secret).and_then(|mut rank| {
-            let outputs = rank.take_outputs();
+            let (output, error) = rank.take_outputs();
             let watched = rank.watch(number as usize, events.clone());
             // Kept even if it cannot be watched, so that it is ended below.
             ranks.push(rank);
-            watched.map(|()| outputs)
+            watched?;
+            if let Some(pipe) = output {
+                copiers.push(Copier::start(pipe, number, Destination::Output)?);
+            }
+            if let Some(pipe) = error {
+                copiers.push(Copier::start(pipe, number, Destination::Error)?);
+            }
+            Ok(())
         });
         match started {
-            Ok((standard_output, standard_error)) => {
-                copiers.extend(
-                    standard_output.map(|pipe| Copier::start(pipe, number, Destination::Output)),
-                );
-                copiers.extend(
-                    standard_error.map(|pipe| Copier::start(pipe, number, Destination::Error)),
-                );
-            }
+            Ok(()) => {}
             Err(error) => {
                 ranks.iter().for_each(|rank| rank.signal(Signal::KILL));
                 ranks.into_iter().for_each(Rank::reap);
@@ -118,7 +118,7 @@ pub fn run(options: RunOptions) -> io::Result<ExitCode> {
     ranks.iter().for_each(|rank| rank.signal(Signal::KILL));
     let until = Instant::now() + LAST_OUTPUT;
     for copier in copiers {
-        copier?.finish(until);
+        copier.finish(until);
     }
     ranks.into_iter().for_each(Rank::reap);
     drop(signals);
@@ -129,6 +129,7 @@ pub fn run(options: RunOptions) -> io::Result<ExitCode> {
 fn supervise(ranks: &[Rank], inbox: &mpsc::Receiver<Event>, grace: Duration) -> u8 {
     let mut running = vec![true; ranks.len()];
     let mut failure = None;
+    let mut asked_to_end: Option<Instant> = None;
     let mut kill_at: Option<Instant> = None;
     while running.contains(&true) {
         let event = match kill_at {
@@ -143,7 +144,10 @@ fn supervise(ranks: &[Rank], inbox: &mpsc::Receiver<Event>, grace: Duration) -> 
                 .for_each(|(rank, _)| rank.signal(signal));
         };
         match event {
-            Ok(Event::Signal(signal)) => signal_running(&running, signal),
+            Ok(Event::Signal(signal)) => {
+                asked_to_end = Some(Instant::now());
+                signal_running(&running, signal);
+            }
             Ok(Event::Ended { rank, how }) => {
                 running[rank] = false;
                 if how.code() != 0 && failure.is_none() {
@@ -153,7 +157,11 @@ fn supervise(ranks: &[Rank], inbox: &mpsc::Receiver<Event>, grace: Duration) -> 
                     } else {
                         eprintln!("symmem run: rank {rank} {how}");
                     }
-                    signal_running(&running, Signal::TERM);
+                    // Ranks that end on a signal just passed on are left to do so: a second one would
+                    // cut their cleaning up short.
+                    if asked_to_end.is_none_or(|at| at.elapsed() >= grace) {
+                        signal_running(&running, Signal::TERM);
+                    }
                     kill_at = Instant::now().checked_add(grace);
                 }
             }

@@ -127,14 +127,15 @@ mod tests {
 
     #[test]
     fn every_line_is_prefixed_however_it_arrives() {
-        for (pieces, expected) in [
-            (&[][..], ""),
+        let cases: [(&[&[u8]], &str); 6] = [
+            (&[], ""),
             (&[b"one\ntwo\n"], "[3] one\n[3] two\n"),
             (&[b"o", b"ne\ntw", b"o\n"], "[3] one\n[3] two\n"),
             (&[b"\n\n"], "[3] \n[3] \n"),
             (&[b"no newline"], "[3] no newline\n"),
             (&[b"bar 1\rbar 2\r\n"], "[3] bar 1\rbar 2\r\n"),
-        ] {
+        ];
+        for (pieces, expected) in cases {
             assert_eq!(copied(pieces), expected.as_bytes());
         }
         assert_eq!(

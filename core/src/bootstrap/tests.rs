@@ -504,8 +504,13 @@ fn a_rank_killed_in_the_rendezvous_is_named_within_a_second() {
 }
 
 fn raw(job: &str) -> UnixStream {
-    let Address::Unix(name) = Meeting::of(&place(1, 2, job), LONG).unwrap().address else {
-        panic!("the default is a Unix socket");
+    raw_at(&Meeting::of(&place(1, 2, job), LONG).unwrap().address)
+}
+
+/// A connection to rank 0, as soon as it listens, that has not said anything.
+fn raw_at(address: &Address) -> UnixStream {
+    let Address::Unix(name) = address else {
+        panic!("the default is a Unix socket")
     };
     let name = std::os::unix::net::SocketAddr::from_abstract_name(name).unwrap();
     let start = Instant::now();
@@ -574,6 +579,52 @@ fn a_rank_with_another_secret_is_refused() {
             "{error}"
         );
         assert!(rank_0.join().unwrap().is_err());
+    });
+}
+
+#[test]
+fn another_user_is_refused_on_both_sides() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root can act as another user");
+        return;
+    }
+    let job = job();
+    let environment = place(1, 2, &job);
+    let meeting = Meeting::of(&environment, LONG).unwrap();
+    std::thread::scope(|scope| {
+        let rank_0 = scope.spawn(|| Bootstrap::connect(place(0, 2, &job), SHORT));
+        drop(raw(&job));
+        // The system call changes the user of this thread only.
+        scope.spawn(|| {
+            let (root, nobody) = (
+                rustix::process::Uid::ROOT,
+                rustix::process::Uid::from_raw(65534),
+            );
+            rustix::thread::set_thread_res_uid(root, nobody, root).unwrap();
+            let error = meeting.reach(&meeting.address).unwrap_err();
+            assert!(
+                matches!(
+                    error,
+                    BootstrapError::ForeignUser {
+                        rank: 1,
+                        uid: 0,
+                        ..
+                    }
+                ),
+                "{error}"
+            );
+            // One that does not look at who listens gets no further.
+            let mut stranger = raw_at(&meeting.address);
+            let _ = stranger.write_all(&[b"symmem\0\n".as_slice(), &[1; 32]].concat());
+            assert!(
+                matches!(stranger.read(&mut [0; 64]), Ok(0) | Err(_)),
+                "not one byte in answer"
+            );
+        });
+        assert!(matches!(
+            rank_0.join().unwrap(),
+            Err(BootstrapError::Timeout { .. })
+        ));
     });
 }
 
