@@ -14,6 +14,9 @@ use super::message::{Failure, Part, PeerInformation, Reply, Request, UNSOLICITED
 /// Names a connection of the server.
 pub(super) type Token = u64;
 
+/// The connection of the rank 0 whose process holds the store.
+pub(super) const HOST: Token = 0;
+
 /// How long rank 0 holds back news of a failed rendezvous from itself, so that ranks which come
 /// late are told the reason too before the store ends with rank 0.
 pub(super) const FAREWELL: Duration = Duration::from_secs(1);
@@ -306,14 +309,14 @@ impl Coordinator {
 
     /// Connection `token` closed, for `reason` if it was the server that closed it.
     pub(super) fn disconnect(&mut self, token: Token, reason: Option<String>, now: Instant) {
-        let Some(rank) = self.ranks.remove(&token) else {
-            return;
-        };
-        if rank == 0 {
+        if token == HOST {
             // The store is part of rank 0: the others see their connections close.
             self.actions.push(Action::Finish);
             return;
         }
+        let Some(rank) = self.ranks.remove(&token) else {
+            return;
+        };
         if self.members[rank as usize]
             .as_ref()
             .is_some_and(|member| member.left)
@@ -377,9 +380,8 @@ impl Coordinator {
         };
         debug_assert_eq!(version, VERSION, "the parser tells other versions apart");
         let rank = peer.rank;
-        // Rank 0 holds the store, so it comes in even after a failure and is told last.
-        let is_host = rank == 0 && self.members.first().is_some_and(Option::is_none);
-        if let Some(failure) = self.failure.as_ref().filter(|_| !is_host) {
+        // The host is let in after a failure too, and told last.
+        if let Some(failure) = self.failure.as_ref().filter(|_| token != HOST) {
             return Err(failure.clone());
         }
         if world != self.world || rank >= self.world {
@@ -400,7 +402,7 @@ impl Coordinator {
             return Err(Failure::OtherHost { rank });
         }
         let place = &mut self.members[rank as usize];
-        if place.is_some() {
+        if place.is_some() || (rank == 0) != (token == HOST) {
             return Err(Failure::RankTaken { rank });
         }
         if transport == Transport::Tcp {

@@ -6,7 +6,16 @@ use super::*;
 
 const SECOND: u64 = 1_000_000;
 
-/// A coordinator that has connection `100 + rank` for each rank.
+/// The connection of `rank`.
+fn connection(rank: u32) -> Token {
+    if rank == 0 {
+        HOST
+    } else {
+        100 + u64::from(rank)
+    }
+}
+
+/// A coordinator and its clock.
 struct Bench {
     coordinator: Coordinator,
     now: Instant,
@@ -24,7 +33,7 @@ impl Bench {
     fn joined(world: u32) -> Self {
         let mut bench = Self::empty(world);
         for rank in 0..world {
-            bench.join(100 + u64::from(rank), rank, world);
+            bench.join(connection(rank), rank, world);
         }
         bench.news();
         bench
@@ -67,7 +76,7 @@ impl Bench {
     }
 
     fn request(&mut self, rank: u32, number: u64, request: Request) {
-        let token = 100 + u64::from(rank);
+        let token = connection(rank);
         self.coordinator
             .handle(
                 token,
@@ -133,12 +142,12 @@ fn ranks_are_welcomed_when_the_last_has_come_and_the_door_closes_first() {
     let mut bench = Bench::empty(2);
     bench.join(101, 1, 2);
     assert_eq!(bench.news(), []);
-    bench.join(100, 0, 2);
+    bench.join(HOST, 0, 2);
     let actions = bench.coordinator.take_actions();
     assert!(matches!(actions[0], Action::StopListening));
     // Rank 0 last: the store may end on its answer.
     assert!(matches!(actions[1], Action::Send { to: 101, .. }));
-    assert!(matches!(actions[2], Action::Send { to: 100, .. }));
+    assert!(matches!(actions[2], Action::Send { to: HOST, .. }));
 }
 
 #[test]
@@ -171,7 +180,7 @@ fn a_deadline_names_the_ranks_that_never_came_not_those_that_gave_up_before() {
     bench.after(500);
     bench.gather(1, 2, "a");
     bench.after(600);
-    assert_eq!(bench.news(), [(100, 2, timed_out(&[2]))]);
+    assert_eq!(bench.news(), [(HOST, 2, timed_out(&[2]))]);
     bench.after(600);
     assert_eq!(bench.news(), [(101, 2, timed_out(&[2]))]);
     // Now rank 2 comes to an empty room.
@@ -222,7 +231,7 @@ fn all_ranks_waiting_under_different_tags_are_told_at_once() {
         })
     };
     let expected = [
-        (100, 2, mismatch(2, "b")),
+        (HOST, 2, mismatch(2, "b")),
         (101, 2, mismatch(2, "b")),
         (102, 2, mismatch(0, "a")),
     ];
@@ -242,7 +251,7 @@ fn a_death_fails_what_is_pending_and_what_comes_later_and_the_first_reason_stand
     let died = Reply::Failure(Failure::Died { rank: 2 });
     assert_eq!(
         bench.news(),
-        [(100, UNSOLICITED, died.clone()), (101, UNSOLICITED, died)]
+        [(HOST, UNSOLICITED, died.clone()), (101, UNSOLICITED, died)]
     );
     bench.request(
         1,
@@ -262,7 +271,7 @@ fn a_rank_that_left_fails_the_collectives_that_need_it_and_nothing_else() {
     bench.request(2, 2, Request::Leave);
     bench.coordinator.disconnect(102, None, bench.now);
     let left = Reply::Failure(Failure::Left { rank: 2 });
-    assert_eq!(bench.news(), [(100, 2, left.clone())]);
+    assert_eq!(bench.news(), [(HOST, 2, left.clone())]);
     bench.gather(1, 2, "b");
     assert_eq!(bench.news(), [(101, 2, left)]);
     bench.request(
@@ -299,7 +308,7 @@ fn a_get_waits_for_its_key_and_a_counter_counts() {
     assert_eq!(
         bench.news(),
         [
-            (100, 2, Reply::Sum { value: 5 }),
+            (HOST, 2, Reply::Sum { value: 5 }),
             (101, 2, Reply::Value { bytes })
         ]
     );
@@ -311,7 +320,7 @@ fn a_get_waits_for_its_key_and_a_counter_counts() {
             amount: -7,
         },
     );
-    assert_eq!(bench.news(), [(100, 3, Reply::Sum { value: -2 })]);
+    assert_eq!(bench.news(), [(HOST, 3, Reply::Sum { value: -2 })]);
     bench.request(
         0,
         4,
@@ -329,7 +338,7 @@ fn a_get_waits_for_its_key_and_a_counter_counts() {
         },
     );
     let failure = Reply::Failure(Failure::NotACounter { key: "k".into() });
-    assert_eq!(bench.news()[1..], [(100, 5, failure)]);
+    assert_eq!(bench.news()[1..], [(HOST, 5, failure)]);
     bench.request(
         1,
         6,
@@ -373,10 +382,10 @@ fn a_rank_that_does_not_fit_fails_the_rendezvous_for_all() {
     ];
     for (misfit, failure) in misfits {
         let mut bench = Bench::empty(3);
-        bench.join(100, 0, 3);
+        bench.join(HOST, 0, 3);
         bench.join(101, 1, 3);
         misfit(&mut bench);
-        let told = [100, 101, 200].map(|to| (to, UNSOLICITED, Reply::Failure(failure.clone())));
+        let told = [HOST, 101, 200].map(|to| (to, UNSOLICITED, Reply::Failure(failure.clone())));
         assert_eq!(bench.news(), told);
     }
 }
@@ -384,7 +393,7 @@ fn a_rank_that_does_not_fit_fails_the_rendezvous_for_all() {
 #[test]
 fn rank_0_holds_the_store_open_for_those_who_come_late() {
     let mut bench = Bench::empty(4);
-    bench.join(100, 0, 4);
+    bench.join(HOST, 0, 4);
     bench.join(101, 1, 5);
     let misfit = Reply::Failure(Failure::WorldMismatch {
         rank: 1,
@@ -396,7 +405,7 @@ fn rank_0_holds_the_store_open_for_those_who_come_late() {
     bench.join(102, 2, 4);
     assert_eq!(bench.news(), [(102, UNSOLICITED, misfit.clone())]);
     bench.after(500);
-    assert_eq!(bench.news(), [(100, UNSOLICITED, misfit)]);
+    assert_eq!(bench.news(), [(HOST, UNSOLICITED, misfit)]);
 }
 
 #[test]
@@ -404,11 +413,11 @@ fn a_rendezvous_ends_with_the_first_rank_that_gives_up() {
     let mut bench = Bench::empty(3);
     bench.join(102, 2, 3);
     bench.after(9_000);
-    bench.join(100, 0, 3);
+    bench.join(HOST, 0, 3);
     bench.after(1_000);
     assert_eq!(
         bench.news(),
-        [100, 102].map(|to| (to, UNSOLICITED, timed_out(&[1])))
+        [HOST, 102].map(|to| (to, UNSOLICITED, timed_out(&[1])))
     );
 }
 
@@ -427,7 +436,7 @@ fn tcp_is_only_a_way_to_the_unix_socket() {
         )]
     );
     bench.coordinator.disconnect(200, None, bench.now);
-    bench.join(100, 0, 2);
+    bench.join(HOST, 0, 2);
     bench.join(101, 1, 2);
     assert_eq!(bench.news().len(), 2);
 }
@@ -440,7 +449,7 @@ fn nothing_is_answered_before_joining() {
         deadline: 1,
     };
     let early = bench.coordinator.handle(
-        100,
+        HOST,
         Transport::Unix,
         1,
         get.clone(),
@@ -448,9 +457,9 @@ fn nothing_is_answered_before_joining() {
         bench.now,
     );
     assert_eq!(early, Err("a request before joining"));
-    bench.join(100, 0, 2);
+    bench.join(HOST, 0, 2);
     let early = bench
         .coordinator
-        .handle(100, Transport::Unix, 1, get, Beside::Nothing, bench.now);
+        .handle(HOST, Transport::Unix, 1, get, Beside::Nothing, bench.now);
     assert_eq!(early, Err("a request before the rendezvous was complete"));
 }

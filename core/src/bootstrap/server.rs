@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-use super::coordinator::{Action, Beside, Coordinator, Token, Transport};
+use super::coordinator::{Action, Beside, Coordinator, HOST, Token, Transport};
 use super::descriptors::{self, Batch};
 use super::handshake::{Challenge, HELLO_BYTES, PROOF_BYTES};
 use super::message::{Frame, HEADER_BYTES, MAX_BODY, Request};
@@ -33,6 +33,9 @@ const FLUSH_DEADLINE: Duration = Duration::from_secs(1);
 /// Pause before a send is tried again that the kernel refused because too many descriptors are on
 /// their way (`ETOOMANYREFS`); no event announces that there are fewer.
 const DESCRIPTORS_IN_FLIGHT_PAUSE: Duration = Duration::from_millis(1);
+
+/// Pause after a caller could not be accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(1);
 
 /// Bytes read at a time.
 const CHUNK: usize = 16 * 1024;
@@ -83,53 +86,50 @@ struct Server {
     coordinator: Coordinator,
     connections: BTreeMap<Token, Connection>,
     next_token: Token,
-    /// Closed at its other end when the store is to end.
-    stop: OwnedFd,
     /// Where bytes are read to before they are appended to a connection's.
     scratch: Box<[u8]>,
     uid: u32,
 }
 
-/// Runs a store in a thread, until it is dropped.
+/// The thread of a store, which ends with rank 0's connection.
 #[derive(Debug)]
-pub(super) struct ServerThread {
-    stop: Option<OwnedFd>,
-    thread: Option<JoinHandle<()>>,
-}
+pub(super) struct ServerThread(Option<JoinHandle<()>>);
 
 impl ServerThread {
-    /// Serve the job with `secret` behind `listeners`.
+    /// Serve the job with `secret` behind `listeners`; also the connection that rank 0 joins by.
     pub(super) fn start(
         listeners: Vec<Listener>,
         secret: Secret,
         coordinator: Coordinator,
-    ) -> io::Result<Self> {
-        let (stopped, stop) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    ) -> io::Result<(Self, Stream)> {
+        let (own, of_rank_0) = Stream::pair()?;
+        // Made here and handed over in this process: there is nothing to prove.
+        let host = Connection {
+            phase: Phase::Trusted,
+            deadline: None,
+            ..Connection::new(own)
+        };
         let server = Server {
             listeners,
             secret,
             coordinator,
-            connections: BTreeMap::new(),
-            next_token: 1,
-            stop: stopped,
+            connections: BTreeMap::from([(HOST, host)]),
+            next_token: HOST + 1,
             scratch: vec![0; CHUNK].into_boxed_slice(),
             uid: rustix::process::geteuid().as_raw(),
         };
         let thread = std::thread::Builder::new()
             .name("symmem-store".into())
             .spawn(move || server.run())?;
-        Ok(Self {
-            stop: Some(stop),
-            thread: Some(thread),
-        })
+        Ok((Self(Some(thread)), of_rank_0))
     }
 }
 
-/// Ends the store once it has sent what is queued; blocks for a second at most.
+/// Waits until the store has sent what is queued, a second at most. Rank 0's connection must have been
+/// shut down.
 impl Drop for ServerThread {
     fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
+        if let Some(thread) = self.0.take() {
             // The thread does not panic; if it did, the ranks saw their connections close.
             let _ = thread.join();
         }
@@ -146,16 +146,9 @@ impl Server {
                 break;
             }
             self.close_silent(now);
-            match self.wait_and_serve() {
-                Ok(true) => {}
-                Ok(false) => {
-                    self.carry_out();
-                    break;
-                }
-                Err(error) => {
-                    tracing::error!(%error, "the store of rank 0 cannot poll its sockets and ends");
-                    break;
-                }
+            if let Err(error) = self.wait_and_serve() {
+                tracing::error!(%error, "the store of rank 0 cannot poll its sockets and ends");
+                break;
             }
         }
         self.flush();
@@ -200,8 +193,7 @@ impl Server {
         });
     }
 
-    /// One round; `false` if the store is to end.
-    fn wait_and_serve(&mut self) -> Result<bool, Errno> {
+    fn wait_and_serve(&mut self) -> Result<(), Errno> {
         let connection_deadlines = self
             .connections
             .values()
@@ -215,7 +207,6 @@ impl Server {
             .min();
         let tokens: Vec<Token> = self.connections.keys().copied().collect();
         let ready: Vec<PollFlags> = {
-            let stop = [PollFd::new(&self.stop, PollFlags::IN)];
             let listeners = self
                 .listeners
                 .iter()
@@ -224,18 +215,13 @@ impl Server {
                 .connections
                 .values()
                 .map(|connection| PollFd::new(&connection.stream, connection.events()));
-            let mut polled: Vec<PollFd<'_>> = stop
-                .into_iter()
-                .chain(listeners)
-                .chain(connections)
-                .collect();
+            let mut polled: Vec<PollFd<'_>> = listeners.chain(connections).collect();
             match poll(&mut polled, Some(&time_until(deadline))) {
                 Ok(_) => polled.iter().map(PollFd::revents).collect(),
-                Err(Errno::INTR) => return Ok(true),
+                Err(Errno::INTR) => return Ok(()),
                 Err(error) => return Err(error),
             }
         };
-        let (stop, ready) = ready.split_at(1);
         let (listeners, connections) = ready.split_at(self.listeners.len());
         for (index, events) in listeners.iter().enumerate() {
             if !events.is_empty() {
@@ -254,8 +240,7 @@ impl Server {
                 }
             }
         }
-        // Last: what rank 0 said before it ended the store has been read.
-        Ok(stop[0].is_empty())
+        Ok(())
     }
 
     fn accept(&mut self, index: usize) {
@@ -264,8 +249,10 @@ impl Server {
                 Ok(stream) => stream,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) => {
-                    // Out of descriptors, or the caller hung up. Back to the others; poll comes again.
+                    // Most likely this process is out of descriptors: poll will say at once that a
+                    // caller still waits, so pause rather than spin.
                     tracing::warn!(%error, "could not accept a connection to the store");
+                    std::thread::sleep(ACCEPT_PAUSE);
                     return;
                 }
             };
