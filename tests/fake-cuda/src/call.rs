@@ -1,0 +1,180 @@
+//! What every exported function goes through: counting, tracing, injected failures, panics.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{LazyLock, Mutex, MutexGuard, Once, PoisonError};
+
+use crate::error::{Code, Result};
+use crate::{devices, inject, report};
+
+static CALLS: AtomicU64 = AtomicU64::new(0);
+static BY_SYMBOL: LazyLock<Mutex<HashMap<String, u64>>> = LazyLock::new(Mutex::default);
+static TRACE: LazyLock<Option<File>> = LazyLock::new(|| {
+    let path = std::env::var_os("FAKE_CUDA_TRACE")?;
+    File::options().create(true).append(true).open(path).ok()
+});
+
+thread_local! {
+    static CURRENT: RefCell<String> = const { RefCell::new(String::new()) };
+    static LAST_NUMBER: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Lock `mutex`, also after a panic elsewhere: the tables are plain values that stay readable.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Calls made so far. Naming an error and looking up symbols do not count.
+pub(crate) fn calls() -> u64 {
+    CALLS.load(Ordering::Relaxed)
+}
+
+/// Calls made so far to `symbol`, whatever its version suffix.
+pub(crate) fn calls_of(symbol: &str) -> u64 {
+    lock(&BY_SYMBOL)
+        .get(base_name(symbol))
+        .copied()
+        .unwrap_or(0)
+}
+
+/// `cuMemAlloc` for `cuMemAlloc_v2`.
+pub(crate) fn base_name(symbol: &str) -> &str {
+    match symbol.rsplit_once("_v") {
+        Some((base, version)) if version.parse::<u32>().is_ok() => base,
+        _ => symbol,
+    }
+}
+
+/// Where this thread is, for reports: a call and its number, or a stream's work.
+pub(crate) fn place() -> String {
+    CURRENT
+        .try_with(|place| place.borrow().clone())
+        .unwrap_or_default()
+}
+
+/// Say where this thread is, for reports.
+pub(crate) fn set_place(place: String) {
+    // A thread that is ending has no place any more, and nobody left to tell.
+    let _ = CURRENT.try_with(|current| *current.borrow_mut() = place);
+}
+
+/// Calls that only describe things: not counted, so that `#n` walks over what can really fail.
+fn describes(symbol: &str) -> bool {
+    matches!(
+        symbol,
+        "cuGetErrorName" | "cuGetErrorString" | "cuGetProcAddress_v2"
+    )
+}
+
+/// Calls that give something back. When told to fail they do their work first, as a driver that
+/// reports an earlier asynchronous error does; so an injected failure is never itself a leak.
+fn gives_back(symbol: &str) -> bool {
+    let name = base_name(symbol);
+    [
+        "Free",
+        "FreeHost",
+        "Release",
+        "Destroy",
+        "Unmap",
+        "Unregister",
+        "CloseMemHandle",
+        "Unload",
+    ]
+    .iter()
+    .any(|ending| name.ends_with(ending))
+}
+
+/// Run one exported function.
+pub(crate) fn enter(symbol: &'static str, body: impl FnOnce() -> Result) -> i32 {
+    static AT_EXIT: Once = Once::new();
+    AT_EXIT.call_once(report::write_at_exit);
+    if devices::configuration().stub {
+        return Code::STUB_LIBRARY.0;
+    }
+    let number = if describes(symbol) {
+        calls()
+    } else {
+        CALLS.fetch_add(1, Ordering::Relaxed) + 1
+    };
+    *lock(&BY_SYMBOL)
+        .entry(base_name(symbol).to_owned())
+        .or_default() += 1;
+    let outer = place();
+    set_place(format!("{symbol} (call {number})"));
+    inject::stall(symbol);
+    let result = match inject::failure(symbol, describes(symbol)) {
+        Some(code) if gives_back(symbol) => guarded(symbol, body).and(Err(code)),
+        Some(code) => Err(code),
+        None => guarded(symbol, body),
+    };
+    let code = result.err().map_or(0, |code| code.0);
+    if let Some(mut file) = TRACE.as_ref() {
+        let thread = rustix::thread::gettid().as_raw_nonzero();
+        let line = format!(
+            "{} {thread} #{number} {symbol} = {code}\n",
+            std::process::id()
+        );
+        // A trace that cannot be written must not change what the traced program sees.
+        let _ = file.write_all(line.as_bytes());
+    }
+    set_place(outer);
+    code
+}
+
+fn guarded(symbol: &'static str, body: impl FnOnce() -> Result) -> Result {
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
+        report::violation(format!("the fake driver itself panicked in {symbol}"));
+        Err(Code::UNKNOWN)
+    })
+}
+
+/// Write `value` through an out parameter, which the driver requires.
+pub(crate) fn put<T>(out: Option<&mut T>, value: T) -> Result {
+    *out.ok_or(Code::INVALID_VALUE)? = value;
+    Ok(())
+}
+
+/// Write `value` through an out parameter that may be left out.
+pub(crate) fn put_optional<T>(out: Option<&mut T>, value: T) {
+    if let Some(out) = out {
+        *out = value;
+    }
+}
+
+/// The driver's functions.
+///
+/// Each becomes an exported C function under every name listed. References stand for C pointers
+/// (`Option` for those that may be null), so a body needs `unsafe` only for arrays and host buffers.
+macro_rules! api {
+    ($(fn [$($name:ident),+] $arguments:tt $body:block)*) => {
+        $($( $crate::call::api!(@one $name $arguments $body); )+)*
+    };
+    (unsafe; $(fn [$($name:ident),+] $arguments:tt $body:block)*) => {
+        $($( $crate::call::api!(@unsafe $name $arguments $body); )+)*
+    };
+    (@one $name:ident ($($argument:ident : $type:ty),* $(,)?) $body:block) => {
+        #[doc = concat!("The driver's `", stringify!($name), "`.")]
+        #[unsafe(no_mangle)]
+        #[allow(non_snake_case)]
+        pub extern "C" fn $name($($argument: $type),*) -> i32 {
+            $crate::call::enter(stringify!($name), || -> $crate::error::Result { $body })
+        }
+    };
+    (@unsafe $name:ident ($($argument:ident : $type:ty),* $(,)?) $body:block) => {
+        #[doc = concat!("The driver's `", stringify!($name), "`.")]
+        ///
+        /// # Safety
+        /// Host pointers and arrays are valid for the lengths that go with them, as the driver asks,
+        /// until the work that uses them has run.
+        #[unsafe(no_mangle)]
+        #[allow(non_snake_case)]
+        pub unsafe extern "C" fn $name($($argument: $type),*) -> i32 {
+            $crate::call::enter(stringify!($name), || -> $crate::error::Result { $body })
+        }
+    };
+}
+pub(crate) use api;

@@ -1,0 +1,162 @@
+//! Failures and delays on order: the n-th call, or the n-th call of one symbol.
+
+use std::ffi::{CStr, c_char};
+use std::sync::{LazyLock, Mutex};
+use std::time::Duration;
+
+use crate::call::{base_name, calls, calls_of, lock};
+use crate::contexts;
+use crate::error::Code;
+
+/// Fail one call.
+struct Failure {
+    /// Of this symbol; any counted call if there is none.
+    symbol: Option<String>,
+    /// The number of the call, counted over the process's life.
+    at: u64,
+    code: Code,
+}
+
+/// Delay one call, or every one.
+struct Stall {
+    symbol: String,
+    /// The number of the call; 0 for every call.
+    at: u64,
+    time: Duration,
+}
+
+static FAILURES: LazyLock<Mutex<Vec<Failure>>> = LazyLock::new(|| {
+    let rules = std::env::var("FAKE_CUDA_FAIL").unwrap_or_default();
+    let here = match std::env::var("FAKE_CUDA_FAIL_RANK") {
+        Ok(wanted) => rank().is_some_and(|rank| rank == wanted),
+        Err(_) => true,
+    };
+    Mutex::new(if here {
+        rules.split(',').filter_map(parse_failure).collect()
+    } else {
+        Vec::new()
+    })
+});
+
+static STALLS: LazyLock<Vec<Stall>> = LazyLock::new(|| {
+    let rules = std::env::var("FAKE_CUDA_STALL").unwrap_or_default();
+    rules.split(',').filter_map(parse_stall).collect()
+});
+
+/// This process's rank, if its environment names one.
+pub(crate) fn rank() -> Option<String> {
+    std::env::var("SYMMEM_RANK")
+        .or_else(|_| std::env::var("RANK"))
+        .ok()
+}
+
+fn parse_failure(rule: &str) -> Option<Failure> {
+    let mut parts = rule.split(':');
+    let what = parts.next().filter(|what| !what.is_empty())?;
+    let (symbol, at) = match what.strip_prefix('#') {
+        Some(number) => (None, number.parse().ok()?),
+        None => (
+            Some(base_name(what).to_owned()),
+            parts.next().map_or(Some(1), |n| n.parse().ok())?,
+        ),
+    };
+    let code = parts.next().map_or(Some(Code::UNKNOWN), Code::parse)?;
+    Some(Failure { symbol, at, code })
+}
+
+fn parse_stall(rule: &str) -> Option<Stall> {
+    let mut parts = rule.split(':');
+    let symbol = base_name(parts.next().filter(|symbol| !symbol.is_empty())?).to_owned();
+    let at = parts.next()?.parse().ok()?;
+    let time = Duration::from_millis(parts.next()?.parse().ok()?);
+    Some(Stall { symbol, at, time })
+}
+
+/// The code with which the call that was just counted is to fail, if it is. A rule fires once.
+pub(crate) fn failure(symbol: &str, uncounted: bool) -> Option<Code> {
+    let mut rules = lock(&FAILURES);
+    let position = rules.iter().position(|rule| match &rule.symbol {
+        Some(name) => name == base_name(symbol) && calls_of(symbol) == rule.at,
+        None => !uncounted && calls() == rule.at,
+    })?;
+    let code = rules.swap_remove(position).code;
+    drop(rules);
+    if code.is_sticky() {
+        contexts::lose_current(code);
+    }
+    Some(code)
+}
+
+/// Sleep if the call that was just counted is to be slow.
+pub(crate) fn stall(symbol: &str) {
+    for stall in STALLS
+        .iter()
+        .filter(|stall| stall.symbol == base_name(symbol))
+    {
+        if stall.at == 0 || stall.at == calls_of(symbol) {
+            std::thread::sleep(stall.time);
+        }
+    }
+}
+
+/// Fail the `n`-th counted call from now, 1 being the next, with `error`. `n` 0 drops all rules.
+#[unsafe(no_mangle)]
+pub extern "C" fn fake_cuda_fail_call(n: u64, error: i32) {
+    let mut rules = lock(&FAILURES);
+    if n == 0 {
+        rules.clear();
+    } else {
+        rules.push(Failure {
+            symbol: None,
+            at: calls() + n,
+            code: Code(error),
+        });
+    }
+}
+
+/// Fail the `nth` call of `symbol` from now, 1 being the next, with `error`.
+///
+/// # Safety
+/// `symbol` is a zero-terminated string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fake_cuda_fail_symbol(symbol: *const c_char, nth: u64, error: i32) {
+    // SAFETY: the caller promises a zero-terminated string.
+    let name = unsafe { CStr::from_ptr(symbol) }
+        .to_string_lossy()
+        .into_owned();
+    let rule = Failure {
+        at: calls_of(&name) + nth,
+        symbol: Some(base_name(&name).to_owned()),
+        code: Code(error),
+    };
+    lock(&FAILURES).push(rule);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_names_a_symbol_or_a_number() {
+        let rule = parse_failure("cuMemCreate:3:OUT_OF_MEMORY").expect("a rule");
+        assert_eq!(
+            (rule.symbol.as_deref(), rule.at, rule.code.0),
+            (Some("cuMemCreate"), 3, 2)
+        );
+        let rule = parse_failure("cuMemAlloc_v2").expect("a rule");
+        assert_eq!(
+            (rule.symbol.as_deref(), rule.at, rule.code.0),
+            (Some("cuMemAlloc"), 1, 999)
+        );
+        let rule = parse_failure("#17:700").expect("a rule");
+        assert_eq!((rule.symbol, rule.at, rule.code.0), (None, 17, 700));
+    }
+
+    #[test]
+    fn a_malformed_rule_is_no_rule() {
+        for text in ["", "#x", "cuInit:one", "cuInit:1:NO_SUCH_ERROR"] {
+            assert!(parse_failure(text).is_none(), "{text}");
+        }
+        assert!(parse_stall("cuInit:1").is_none());
+    }
+}

@@ -1,0 +1,250 @@
+//! The map of addresses: what lies where, and who may touch it.
+
+use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::driver::{Driver, Kind};
+use crate::physical::{Pages, Physical, is_device_address};
+
+/// What backs a range of addresses.
+pub(crate) enum Backing {
+    /// `cuMemAlloc`.
+    Allocation(Arc<Physical>),
+    /// `cuMemMap`: of a part of the memory, with the accesses that `cuMemSetAccess` gave.
+    Mapping {
+        memory: Arc<Physical>,
+        offset: u64,
+        access: BTreeMap<usize, u32>,
+    },
+    /// `cuIpcOpenMemHandle`, so many times.
+    Ipc {
+        memory: Arc<Physical>,
+        references: u32,
+    },
+    /// `cuMemHostAlloc`.
+    HostAllocation(Arc<Pages>),
+    /// `cuMemHostRegister`: pages of the program's own.
+    HostRegistration,
+}
+
+/// A range of addresses that means something.
+pub(crate) struct Range {
+    pub base: u64,
+    pub bytes: u64,
+    /// The context it was made in.
+    pub context: u64,
+    /// A number that no other range of this process has had.
+    pub identity: u64,
+    pub backing: Backing,
+}
+
+impl Range {
+    pub fn kind(&self) -> Kind {
+        match self.backing {
+            Backing::Allocation(_) => Kind::Allocation,
+            Backing::Mapping { .. } => Kind::Mapping,
+            Backing::Ipc { .. } => Kind::IpcMapping,
+            Backing::HostAllocation(_) => Kind::HostAllocation,
+            Backing::HostRegistration => Kind::HostRegistration,
+        }
+    }
+
+    /// The memory behind it, if it is a device's.
+    pub fn physical(&self) -> Option<&Arc<Physical>> {
+        match &self.backing {
+            Backing::Allocation(memory)
+            | Backing::Ipc { memory, .. }
+            | Backing::Mapping { memory, .. } => Some(memory),
+            Backing::HostAllocation(_) | Backing::HostRegistration => None,
+        }
+    }
+
+    pub fn is_host(&self) -> bool {
+        self.physical().is_none()
+    }
+
+    fn end(&self) -> u64 {
+        self.base + self.bytes
+    }
+}
+
+/// Every range, by its base.
+#[derive(Default)]
+pub(crate) struct Memory {
+    pub ranges: BTreeMap<u64, Range>,
+    /// Bytes of each reservation of addresses, by its base.
+    pub reservations: BTreeMap<u64, u64>,
+}
+
+impl Memory {
+    /// The range that `address` is in.
+    pub fn find(&self, address: u64) -> Option<&Range> {
+        self.ranges
+            .range(..=address)
+            .next_back()
+            .map(|(_, range)| range)
+            .filter(|r| address < r.end())
+    }
+
+    /// Whether any range has addresses from here.
+    pub fn overlaps(&self, base: u64, bytes: u64) -> bool {
+        self.ranges
+            .range(..base.saturating_add(bytes))
+            .next_back()
+            .is_some_and(|(_, r)| r.end() > base)
+    }
+}
+
+/// Who touches memory, and so by which rules.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Engine {
+    /// A kernel or a stream's memory operation: needs a mapping in its own context.
+    Kernel,
+    /// A copy: the driver finds a way between any two allocations, but not into a mapping that the
+    /// copying device has no access to. Host memory may be anything the process has.
+    Copy,
+}
+
+/// Consecutive bytes, and what keeps them there.
+pub(crate) struct Piece {
+    pub pointer: *mut u8,
+    pub bytes: usize,
+    #[expect(dead_code, reason = "held, so that the bytes stay mapped")]
+    keep: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+impl Driver {
+    /// The bytes behind `bytes` from `address`, as `engine` of `context` may touch them; or what is
+    /// wrong with that.
+    pub fn resolve(
+        &self,
+        address: u64,
+        bytes: u64,
+        context: u64,
+        engine: Engine,
+    ) -> Result<Vec<Piece>, String> {
+        let Some(toucher) = self.contexts.get(&context) else {
+            return Err("its context is gone".into());
+        };
+        let mut pieces = Vec::new();
+        let mut at = address;
+        let end = address
+            .checked_add(bytes)
+            .ok_or_else(|| format!("{address:#x}+{bytes} wraps"))?;
+        while at < end {
+            let Some(range) = self.memory.find(at) else {
+                if engine == Engine::Copy && pieces.is_empty() && !is_device_address(at) && at != 0
+                {
+                    // Pageable memory of the program: nobody but the program knows its bounds.
+                    pieces.push(Piece {
+                        pointer: at as *mut u8,
+                        bytes: bytes as usize,
+                        keep: None,
+                    });
+                    return Ok(pieces);
+                }
+                return Err(self.describe_hole(at, address, bytes));
+            };
+            may_touch(range, toucher.device, context, &toucher.peers, engine)
+                .map_err(|why| format!("{bytes} bytes at {address:#x}: {why}"))?;
+            let inside = at - range.base;
+            let length = (range.end().min(end) - at) as usize;
+            let (pointer, keep): (*mut u8, Option<Arc<dyn Any + Send + Sync>>) =
+                match &range.backing {
+                    Backing::Allocation(memory) | Backing::Ipc { memory, .. } => {
+                        (memory.at(inside as usize), Some(memory.clone()))
+                    }
+                    Backing::Mapping { memory, offset, .. } => {
+                        (memory.at((offset + inside) as usize), Some(memory.clone()))
+                    }
+                    Backing::HostAllocation(pages) => (
+                        pages.pointer.wrapping_add(inside as usize),
+                        Some(pages.clone()),
+                    ),
+                    Backing::HostRegistration => (at as *mut u8, None),
+                };
+            pieces.push(Piece {
+                pointer,
+                bytes: length,
+                keep,
+            });
+            at += length as u64;
+        }
+        Ok(pieces)
+    }
+
+    fn describe_hole(&self, at: u64, address: u64, bytes: u64) -> String {
+        let what = if at > address {
+            format!("runs out of its memory after {} bytes", at - address)
+        } else if at == 0 {
+            "is the null pointer".into()
+        } else if self
+            .memory
+            .reservations
+            .range(..=at)
+            .next_back()
+            .is_some_and(|(b, n)| at < b + n)
+        {
+            "is reserved and not mapped".into()
+        } else if is_device_address(at) {
+            "was freed, or is between allocations".into()
+        } else {
+            "is not memory that the driver knows".into()
+        };
+        format!("{bytes} bytes at {address:#x}: the address {what}")
+    }
+}
+
+fn may_touch(
+    range: &Range,
+    device: usize,
+    context: u64,
+    peers: &BTreeSet<usize>,
+    engine: Engine,
+) -> Result<(), String> {
+    let owner = |memory: &Physical| crate::devices::ordinal_of(memory.device);
+    match &range.backing {
+        Backing::Mapping { access, .. } => match access.get(&device) {
+            Some(3) => Ok(()),
+            Some(_) => Err(format!("device {device} may only read there")),
+            None => Err(format!(
+                "cuMemSetAccess has not given device {device} access"
+            )),
+        },
+        Backing::Allocation(memory) if engine == Engine::Kernel => match owner(memory) {
+            Some(owner) if owner == device || peers.contains(&owner) => Ok(()),
+            owner => Err(format!(
+                "it is on device {owner:?}, and device {device} has not enabled access to that peer"
+            )),
+        },
+        Backing::Ipc { memory, .. } if engine == Engine::Kernel => match owner(memory) {
+            _ if range.context == context => Ok(()),
+            Some(owner) if owner == device || peers.contains(&owner) => Ok(()),
+            _ => Err("the IPC handle was opened in another device's context".into()),
+        },
+        _ => Ok(()),
+    }
+}
+
+/// Forget the memory that was made in `context`, which is going away, and say what there was.
+pub(crate) fn drop_context(driver: &mut Driver, context: u64) -> Vec<(Kind, usize)> {
+    // Mappings of cuMemMap belong to the process, not to a context.
+    let gone = crate::driver::take(&mut driver.memory.ranges, |range| {
+        range.context == context && range.kind() != Kind::Mapping
+    });
+    let kinds = [
+        Kind::Allocation,
+        Kind::IpcMapping,
+        Kind::HostAllocation,
+        Kind::HostRegistration,
+    ];
+    kinds
+        .map(|kind| {
+            (
+                kind,
+                gone.iter().filter(|range| range.kind() == kind).count(),
+            )
+        })
+        .to_vec()
+}

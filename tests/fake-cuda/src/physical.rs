@@ -1,0 +1,269 @@
+//! Memory itself: files that processes can share, and the addresses that stand for them.
+//!
+//! A device address is never loadable by the host: addresses come from one arena without access,
+//! and the bytes are mapped a second time, where only the fake's streams look. So a program that
+//! reads a device pointer on the host crashes here as it does with a GPU, and memory freed under a
+//! running operation stays readable to that operation while the mistake is reported.
+
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, LazyLock, Mutex, Weak};
+
+use rustix::fs::{MemfdFlags, fstat, ftruncate, memfd_create};
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+
+use crate::call::lock;
+use crate::error::{Code, Result};
+use crate::ledger;
+
+/// What a piece of memory was made for, and so how it can be shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// `cuMemAlloc`: legacy IPC handles.
+    Allocation,
+    /// `cuMemCreate` for export: file descriptors.
+    Exportable,
+    /// `cuMemCreate` without a handle type: not at all.
+    Private,
+}
+
+/// Memory of a physical device, mapped for the fake's own eyes.
+pub(crate) struct Physical {
+    file: OwnedFd,
+    pointer: *mut u8,
+    pub bytes: usize,
+    /// The physical device.
+    pub device: usize,
+    pub made_for: Use,
+    /// Identifies the memory in every process.
+    pub inode: u64,
+    charged: bool,
+}
+
+// SAFETY: the mapping belongs to this object and lives as long; what is in it is only touched
+// through raw pointers by code that owes its own synchronisation, like the GPU's.
+unsafe impl Send for Physical {}
+// SAFETY: as above.
+unsafe impl Sync for Physical {}
+
+/// Every piece of memory of this process, so that an import of what is here already is no copy.
+static KNOWN: LazyLock<Mutex<Vec<Weak<Physical>>>> = LazyLock::new(Mutex::default);
+
+impl Physical {
+    /// New, zeroed memory of a physical device.
+    pub fn create(device: usize, bytes: usize, made_for: Use) -> Result<Arc<Self>> {
+        ledger::charge(device, bytes as u64)?;
+        let name = match made_for {
+            Use::Allocation => format!("fake-cuda/{device}/allocation"),
+            Use::Exportable => format!("fake-cuda/{device}/exportable"),
+            Use::Private => format!("fake-cuda/{device}/private"),
+        };
+        let made = memfd_create(name, MemfdFlags::CLOEXEC)
+            .and_then(|file| ftruncate(&file, bytes as u64).map(|()| file))
+            .map_err(|_| Code::OPERATING_SYSTEM)
+            .and_then(|file| Self::map(file, device, bytes, made_for, true));
+        if made.is_err() {
+            ledger::refund(device, bytes as u64);
+        }
+        made
+    }
+
+    /// Memory made here or by another process, from a descriptor of it.
+    ///
+    /// Nothing if the descriptor is not of this driver's memory, or of memory with another use.
+    pub fn open(file: BorrowedFd<'_>, made_for: Use) -> Result<Arc<Self>> {
+        let link = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        let link = link
+            .map_err(|_| Code::INVALID_VALUE)?
+            .to_string_lossy()
+            .into_owned();
+        let mut parts = link
+            .strip_prefix("/memfd:fake-cuda/")
+            .ok_or(Code::INVALID_VALUE)?
+            .split('/');
+        let device = parts
+            .next()
+            .and_then(|d| d.parse().ok())
+            .ok_or(Code::INVALID_VALUE)?;
+        let wanted = match made_for {
+            Use::Allocation => "allocation",
+            Use::Exportable => "exportable",
+            Use::Private => "private",
+        };
+        if !parts.next().is_some_and(|made| made.starts_with(wanted)) {
+            return Err(Code::INVALID_VALUE);
+        }
+        let stat = fstat(file).map_err(|_| Code::INVALID_VALUE)?;
+        let known = lock(&KNOWN)
+            .iter()
+            .filter_map(Weak::upgrade)
+            .find(|p| p.inode == stat.st_ino);
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let file = file
+            .try_clone_to_owned()
+            .map_err(|_| Code::OPERATING_SYSTEM)?;
+        Self::map(file, device, stat.st_size as usize, made_for, false)
+    }
+
+    fn map(
+        file: OwnedFd,
+        device: usize,
+        bytes: usize,
+        made_for: Use,
+        charged: bool,
+    ) -> Result<Arc<Self>> {
+        let inode = fstat(&file).map_err(|_| Code::OPERATING_SYSTEM)?.st_ino;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address the kernel chooses disturbs no memory of ours.
+        let pointer = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                bytes,
+                protection,
+                MapFlags::SHARED,
+                &file,
+                0,
+            )
+        }
+        .map_err(|_| Code::OPERATING_SYSTEM)?
+        .cast();
+        let memory = Arc::new(Self {
+            file,
+            pointer,
+            bytes,
+            device,
+            made_for,
+            inode,
+            charged,
+        });
+        let mut known = lock(&KNOWN);
+        known.retain(|memory| memory.strong_count() > 0);
+        known.push(Arc::downgrade(&memory));
+        Ok(memory)
+    }
+
+    /// Where byte `offset` lies for the fake's own eyes.
+    pub fn at(&self, offset: usize) -> *mut u8 {
+        assert!(
+            offset <= self.bytes,
+            "{offset} is behind the {} bytes",
+            self.bytes
+        );
+        // SAFETY: just checked to be in the mapping or at its end.
+        unsafe { self.pointer.add(offset) }
+    }
+
+    /// The file that holds it.
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl Drop for Physical {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made by `map` with this length, and no pointer into it outlives
+        // the references to this object.
+        let unmapped = unsafe { munmap(self.pointer.cast(), self.bytes) };
+        debug_assert!(unmapped.is_ok());
+        if self.charged {
+            ledger::refund(self.device, self.bytes as u64);
+        }
+    }
+}
+
+/// Pinned host memory: loadable by the host at the address that devices use too.
+pub(crate) struct Pages {
+    pub pointer: *mut u8,
+    pub bytes: usize,
+}
+
+// SAFETY: as for Physical.
+unsafe impl Send for Pages {}
+// SAFETY: as for Physical.
+unsafe impl Sync for Pages {}
+
+impl Pages {
+    /// New, zeroed pages.
+    pub fn create(bytes: usize) -> Result<Arc<Self>> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address the kernel chooses disturbs no memory of ours.
+        let pointer =
+            unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, protection, MapFlags::PRIVATE) }
+                .map_err(|_| Code::OUT_OF_MEMORY)?
+                .cast();
+        Ok(Arc::new(Self { pointer, bytes }))
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made by `create` with this length, and the last who held it is gone.
+        let unmapped = unsafe { munmap(self.pointer.cast(), self.bytes) };
+        debug_assert!(unmapped.is_ok());
+    }
+}
+
+/// The addresses that device memory can have: reserved once, without access, and never used twice,
+/// so that an address that was freed never means something else.
+struct Arena {
+    start: u64,
+    next: u64,
+    end: u64,
+}
+
+static ARENA: LazyLock<Mutex<Arena>> = LazyLock::new(|| {
+    // As much as the address space allows: 16 TiB where it has 47 bits, less elsewhere.
+    for shift in (36..=44).rev() {
+        let bytes = 1usize << shift;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new mapping at an address the kernel chooses disturbs no memory of ours.
+        let base =
+            unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::empty(), flags) };
+        if let Ok(base) = base {
+            return Mutex::new(Arena {
+                start: base as u64,
+                next: base as u64,
+                end: base as u64 + bytes as u64,
+            });
+        }
+    }
+    Mutex::new(Arena {
+        start: 0,
+        next: 0,
+        end: 0,
+    })
+});
+
+/// Fresh addresses, aligned, with a gap behind them that belongs to nothing.
+pub(crate) fn fresh_addresses(bytes: u64, alignment: u64) -> Result<u64> {
+    let mut arena = lock(&ARENA);
+    let base = arena.next.next_multiple_of(alignment);
+    let end = base
+        .checked_add(bytes)
+        .and_then(|end| end.checked_add(4096))
+        .ok_or(Code::OUT_OF_MEMORY)?;
+    if end > arena.end {
+        return Err(Code::OUT_OF_MEMORY);
+    }
+    arena.next = end;
+    Ok(base)
+}
+
+/// Whether an address is one of the arena's, so a device address or what was one.
+pub(crate) fn is_device_address(address: u64) -> bool {
+    let arena = lock(&ARENA);
+    (arena.start..arena.end).contains(&address)
+}
+
+/// Another process's descriptor, opened here.
+pub(crate) fn open_descriptor_of(process: u32, descriptor: i32) -> Result<OwnedFd> {
+    let path = format!("/proc/{process}/fd/{descriptor}");
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .open(path)
+        .map_err(|_| Code::INVALID_VALUE)?;
+    Ok(file.into())
+}

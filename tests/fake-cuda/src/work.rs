@@ -1,0 +1,292 @@
+//! What a stream can be told to do, and how it is done.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use crate::driver::state;
+use crate::error::{Code, Result};
+use crate::graphs::Executable;
+use crate::kernels::Launch;
+use crate::memory::{Engine, Piece};
+use crate::report::violation;
+
+/// One piece of a stream's work. Addresses are looked up when it runs.
+#[derive(Clone)]
+pub(crate) enum Work {
+    /// A marker: an event's record, or a wait for other streams.
+    Nothing,
+    Copy {
+        destination: u64,
+        source: u64,
+        bytes: u64,
+    },
+    /// A copy from pageable memory, whose bytes were taken when it was submitted.
+    Write {
+        destination: u64,
+        data: Arc<[u8]>,
+    },
+    /// `count` elements of `width` bytes.
+    Fill {
+        address: u64,
+        value: u32,
+        width: usize,
+        count: u64,
+    },
+    WriteValue {
+        address: u64,
+        value: u32,
+    },
+    WaitValue {
+        address: u64,
+        value: u32,
+        condition: Condition,
+    },
+    Kernel(Arc<Launch>),
+    Graph(Arc<Executable>),
+}
+
+/// When a stream's wait on a value ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Condition {
+    /// The word has reached the value, compared with wrapping arithmetic.
+    Reached,
+    Equal,
+    And,
+    Nor,
+}
+
+impl Condition {
+    pub fn holds(self, word: u32, value: u32) -> bool {
+        match self {
+            Self::Reached => word.wrapping_sub(value) as i32 >= 0,
+            Self::Equal => word == value,
+            Self::And => word & value != 0,
+            Self::Nor => !(word | value) != 0,
+        }
+    }
+}
+
+impl Work {
+    /// The addresses it touches, with lengths.
+    pub fn ranges(&self) -> Vec<(u64, u64)> {
+        match self {
+            Self::Nothing => Vec::new(),
+            Self::Copy {
+                destination,
+                source,
+                bytes,
+            } => vec![(*destination, *bytes), (*source, *bytes)],
+            Self::Write { destination, data } => vec![(*destination, data.len() as u64)],
+            Self::Fill {
+                address,
+                width,
+                count,
+                ..
+            } => vec![(*address, *width as u64 * count)],
+            Self::WriteValue { address, .. } | Self::WaitValue { address, .. } => {
+                vec![(*address, 4)]
+            }
+            Self::Kernel(launch) => launch.ranges(),
+            Self::Graph(graph) => graph.nodes().flat_map(Work::ranges).collect(),
+        }
+    }
+
+    /// Whether it can wait for somebody else.
+    pub fn can_wait(&self) -> bool {
+        match self {
+            Self::WaitValue { .. } => true,
+            Self::Kernel(launch) => launch.can_wait(),
+            Self::Graph(graph) => graph.nodes().any(Work::can_wait),
+            _ => false,
+        }
+    }
+
+    /// Whether it runs a kernel of `module`.
+    pub fn uses_module(&self, module: u64) -> bool {
+        match self {
+            Self::Kernel(launch) => launch.module == module,
+            Self::Graph(graph) => graph.nodes().any(|work| work.uses_module(module)),
+            _ => false,
+        }
+    }
+
+    /// Do it.
+    pub fn run(&self, runner: &Runner) -> Result {
+        match self {
+            Self::Nothing => Ok(()),
+            Self::Copy {
+                destination,
+                source,
+                bytes,
+            } => runner.copy(*destination, *source, *bytes, Engine::Copy),
+            Self::Write { destination, data } => {
+                let source = data.as_ptr() as u64;
+                // The staged bytes are this process's ordinary memory, which copies may read.
+                runner.copy(*destination, source, data.len() as u64, Engine::Copy)
+            }
+            Self::Fill {
+                address,
+                value,
+                width,
+                count,
+            } => runner.fill(
+                *address,
+                &value.to_ne_bytes()[..*width],
+                *count,
+                Engine::Copy,
+            ),
+            Self::WriteValue { address, value } => {
+                runner
+                    .word(*address)?
+                    .atomic()
+                    .store(*value, Ordering::Release);
+                Ok(())
+            }
+            Self::WaitValue {
+                address,
+                value,
+                condition,
+            } => {
+                let word = runner.word(*address)?;
+                let mut rounds = 0;
+                while !condition.holds(word.atomic().load(Ordering::Acquire), *value) {
+                    runner.pause(&mut rounds)?;
+                }
+                Ok(())
+            }
+            Self::Kernel(launch) => launch.run(runner),
+            Self::Graph(graph) => graph.run(runner),
+        }
+    }
+}
+
+/// Who runs work: a context's stream.
+pub(crate) struct Runner {
+    pub context: u64,
+    /// Set when the context is released or lost.
+    pub dead: Arc<AtomicBool>,
+}
+
+impl Runner {
+    /// The bytes at an address, or an illegal access.
+    pub fn resolve(&self, address: u64, bytes: u64, engine: Engine) -> Result<Vec<Piece>> {
+        state()
+            .resolve(address, bytes, self.context, engine)
+            .map_err(|why| {
+                violation(format!(
+                    "illegal access by work that was submitted before: {why}"
+                ));
+                Code::ILLEGAL_ADDRESS
+            })
+    }
+
+    /// The aligned 32-bit word at an address, as kernels and stream operations reach it.
+    pub fn word(&self, address: u64) -> Result<Word> {
+        if !address.is_multiple_of(4) {
+            violation(format!(
+                "the word at {address:#x} is not aligned to 4 bytes"
+            ));
+            return Err(Code::MISALIGNED_ADDRESS);
+        }
+        let piece = self
+            .resolve(address, 4, Engine::Kernel)?
+            .pop()
+            .ok_or(Code::ILLEGAL_ADDRESS)?;
+        Ok(Word(piece))
+    }
+
+    /// Move bytes.
+    pub fn copy(&self, destination: u64, source: u64, bytes: u64, engine: Engine) -> Result {
+        let to = self.resolve(destination, bytes, engine)?;
+        let from = self.resolve(source, bytes, engine)?;
+        let (mut to, mut from) = (to.iter(), from.iter());
+        let (mut out, mut into) = (from.next(), to.next());
+        let (mut read, mut written) = (0, 0);
+        while let (Some(source), Some(target)) = (out, into) {
+            let length = (source.bytes - read).min(target.bytes - written);
+            // SAFETY: both pieces were just resolved to memory that they keep mapped, and `length`
+            // stays inside both. Other processes and threads may touch the same bytes, as with any
+            // device memory: ordering that is the duty of the program under test.
+            unsafe {
+                std::ptr::copy(
+                    source.pointer.add(read),
+                    target.pointer.add(written),
+                    length,
+                )
+            };
+            read += length;
+            written += length;
+            if read == source.bytes {
+                (out, read) = (from.next(), 0);
+            }
+            if written == target.bytes {
+                (into, written) = (to.next(), 0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Write `pattern` `count` times.
+    pub fn fill(&self, address: u64, pattern: &[u8], count: u64, engine: Engine) -> Result {
+        let bytes = pattern.repeat(count as usize);
+        for (piece, offset) in self
+            .resolve(address, bytes.len() as u64, engine)?
+            .iter()
+            .scan(0, |at, piece| {
+                let offset = *at;
+                *at += piece.bytes;
+                Some((piece, offset))
+            })
+        {
+            // SAFETY: the piece is resolved memory of its length, and `bytes` has as many from `offset`.
+            unsafe { std::ptr::copy(bytes.as_ptr().add(offset), piece.pointer, piece.bytes) };
+        }
+        Ok(())
+    }
+
+    /// Let others run before looking again; an error once the context is gone.
+    pub fn pause(&self, rounds: &mut u32) -> Result {
+        if self.dead.load(Ordering::Acquire) {
+            return Err(Code::DEINITIALIZED);
+        }
+        *rounds += 1;
+        if *rounds < 200 {
+            std::thread::yield_now();
+        } else {
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        Ok(())
+    }
+}
+
+/// A word that other devices and the host may write.
+pub(crate) struct Word(Piece);
+
+impl Word {
+    pub fn atomic(&self) -> &AtomicU32 {
+        // SAFETY: the word is aligned, stays mapped while the piece is held, and everyone who
+        // shares it through this driver uses atomics.
+        unsafe { AtomicU32::from_ptr(self.0.pointer.cast()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Condition;
+
+    #[test]
+    fn a_stream_waits_for_what_the_driver_documents() {
+        assert!(Condition::Reached.holds(5, 5));
+        assert!(!Condition::Reached.holds(4, 5));
+        assert!(
+            Condition::Reached.holds(2, u32::MAX),
+            "the comparison wraps"
+        );
+        assert!(!Condition::Equal.holds(6, 5));
+        assert!(Condition::And.holds(0b110, 0b010));
+        assert!(!Condition::And.holds(0b101, 0b010));
+        assert!(!Condition::Nor.holds(u32::MAX - 1, 1));
+        assert!(Condition::Nor.holds(0, 1));
+    }
+}
