@@ -55,6 +55,9 @@ impl Drop for Kernels {
 }
 
 fn unload(driver: &Driver, context: &Context, modules: &[CUmodule]) {
+    if modules.is_empty() {
+        return;
+    }
     // Nobody is left to tell of failures, and each module is tried whatever became of the others.
     let _entered = context.enter();
     for &module in modules {
