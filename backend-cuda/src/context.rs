@@ -113,19 +113,27 @@ impl Context {
     }
 
     fn give_back(&self) -> CallResult<()> {
+        let left = self.leave_thread();
         let driver = self.driver;
-        // The last release destroys the context: do not leave it current where we put it.
-        if LEFT_CURRENT.try_with(Cell::get) == Ok(self.raw) {
-            let mut current = null_mut();
-            // SAFETY: the place is writable; no context current is always allowed.
-            unsafe {
-                if (driver.table.cuCtxGetCurrent)(&raw mut current) == 0 && current == self.raw {
-                    (driver.table.cuCtxSetCurrent)(null_mut());
-                }
-            }
-        }
         // SAFETY: retained once by `self`, and everything made in it has been given up.
-        unsafe { call!(driver, cuDevicePrimaryCtxRelease_v2(self.device)) }
+        left.and(unsafe { call!(driver, cuDevicePrimaryCtxRelease_v2(self.device)) })
+    }
+
+    /// Makes no context current where this one was left so: its last release destroys it.
+    fn leave_thread(&self) -> CallResult<()> {
+        if LEFT_CURRENT.try_with(Cell::get) != Ok(self.raw) {
+            return Ok(());
+        }
+        let driver = self.driver;
+        let mut current = self.raw;
+        // SAFETY: the place is writable; no context current is always allowed.
+        unsafe {
+            let asked = call!(driver, cuCtxGetCurrent(&raw mut current));
+            if current != self.raw {
+                return asked;
+            }
+            asked.and(call!(driver, cuCtxSetCurrent(null_mut())))
+        }
     }
 }
 
