@@ -80,6 +80,13 @@ fn ranks_in_one_process_do_everything_and_give_everything_back() {
     }
 }
 
+#[test]
+fn a_backend_loaded_from_its_plugin_file_does_the_same() {
+    let plugin = support::build_plugin();
+    let path = plugin.to_str().expect("a path of this test");
+    run("everything VMM_FILE_DESCRIPTOR", &[(world::PLUGIN, path)]).assert_clean();
+}
+
 /// Runs two ranks, each with what is given for it.
 fn two_ranks(kind: &str, environment: &[(&str, &str)]) -> [Outcome; 2] {
     let meeting = fresh("meeting");

@@ -30,19 +30,39 @@ pub fn fake_directory() -> &'static Path {
 
 /// Builds the fake into the target directory that this program was built into.
 fn build_fake() -> PathBuf {
+    let target = target_directory();
+    cargo("build", "symmem-fake-cuda", &target, &[]);
+    target.join("debug/libsymmem_fake_cuda.so")
+}
+
+/// Builds the backend as a plugin file.
+pub fn build_plugin() -> PathBuf {
+    // A directory of its own: the same crate as another type of library would otherwise evict the
+    // one that this program links.
+    let target = target_directory().join("plugin");
+    cargo("rustc", "symmem-cuda", &target, &["--crate-type", "cdylib"]);
+    target.join("debug/libsymmem_cuda.so")
+}
+
+fn target_directory() -> PathBuf {
     let program = std::env::current_exe().expect("this program's path");
     let target = program.ancestors().nth(3).expect("target/<profile>/deps/");
-    let built = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()))
-        .args(["build", "--quiet", "--package", "symmem-fake-cuda"])
-        .arg("--manifest-path")
-        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml"))
+    target.to_owned()
+}
+
+fn cargo(command: &str, package: &str, target: &Path, more: &[&str]) {
+    let status = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()))
+        .args([command, "--quiet", "--package", package])
+        .args([
+            "--manifest-path",
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml"),
+        ])
         .arg("--target-dir")
         .arg(target)
-        .stderr(Stdio::inherit())
+        .args(more)
         .status()
         .expect("cargo runs");
-    assert!(built.success(), "the fake driver does not build");
-    target.join("debug/libsymmem_fake_cuda.so")
+    assert!(status.success(), "{package} does not build");
 }
 
 /// A path that no other run uses.

@@ -6,10 +6,18 @@ use symmem_core::backend::{
     CallResult, Device, Failure, PluginBackend, RemoteAccess, SymmetricMemory, Tables,
 };
 
+/// The variable that names a plugin file to use in place of the linked backend.
+pub const PLUGIN: &str = "SYMMEM_TEST_PLUGIN";
+
 type Undo = Box<dyn FnOnce(&[PluginBackend]) -> CallResult<()>>;
 
-/// The backend's tables, read as a program that links it does.
+/// The backend's tables, read as a program that links it does, or that loads the plugin file that
+/// the environment names.
 pub fn tables() -> Tables {
+    if let Some(path) = std::env::var_os(PLUGIN) {
+        // SAFETY: the file was built by the parent from this very source.
+        return unsafe { symmem_core::backend::load(path.as_ref(), "cuda") }.expect("a plugin");
+    }
     // SAFETY: the table is a static of this program.
     unsafe { Tables::read(&raw const symmem_cuda::TABLE) }.expect("a table of this build")
 }
