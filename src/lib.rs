@@ -1,1 +1,41 @@
-//! symmem
+//! Symmetric memory across the GPUs of a node: one-sided put and get, signals and collectives, the
+//! vendor chosen at run time.
+//!
+//! ```no_run
+//! # fn main() -> symmem::Result<()> {
+//! let communicator = symmem::init()?; // rank and world from the launcher, the best backend there is
+//! let (rank, world) = (communicator.rank(), communicator.world());
+//! let stream = communicator.stream()?;
+//! let inbox = communicator.allocate::<f32>(&[1024])?;
+//! let outbox = communicator.allocate::<f32>(&[1024])?;
+//! outbox.write(&stream, 0, &[rank as f32; 1024])?;
+//! stream.put_signal((rank + 1) % world, inbox.all(), outbox.all(), 0)?;
+//! stream.wait_signal((rank + world - 1) % world, 0)?;
+//! let mut received = [0.0; 1024];
+//! inbox.read(&stream, 0, &mut received)?;
+//! inbox.free()?;
+//! outbox.free()?;
+//! communicator.finalize()?;
+//! # Ok(()) }
+//! ```
+//!
+//! Every wait is bounded; a peer that dies is an error within a second. The contract and the policy
+//! are in [`symmem_core`]; this crate selects a backend ([`select`]), launches ranks and
+//! holds the benchmark, the conformance suite and the report behind the `symmem` command.
+
+//LAUNCH
+pub mod report;
+pub mod select;
+
+mod builder;
+
+pub use builder::{Builder, init};
+pub use symmem_core::backend;
+pub use symmem_core::backend::abi::{
+    DeviceAddress, Direction, Method, ShareKind, SignalPlacement, TransferRow,
+};
+pub use symmem_core::bootstrap::{BootstrapError, LaunchEnvironment};
+pub use symmem_core::{
+    BARRIER_CHANNELS, BufferRange, CHANNELS, Communicator, DeviceChoice, Element, Error, Graph,
+    Leaks, Peer, RawView, Result, Stream, SymmetricBuffer, TransferOptions,
+};

@@ -1,4 +1,9 @@
 //! The contract, the policy and the host backend of symmem. Knows no vendor.
+//!
+//! [`backend`] states what a backend gives; everything else here is policy written once: meeting the
+//! other ranks ([`bootstrap`]), the [`Communicator`] and its [`SymmetricBuffer`]s, [`Stream`]s and
+//! [`Graph`]s, deadlines, abort and the watcher. Use it through the `symmem` crate, which selects a
+//! backend.
 
 #[cfg(not(all(
     target_os = "linux",
@@ -7,4 +12,26 @@
 compile_error!("symmem runs on Linux, on x86-64 and aarch64; no other platform is supported");
 
 pub mod backend;
+pub mod bootstrap;
+mod buffer;
+mod communicator;
+mod control;
+mod element;
+pub mod epoch;
+mod error;
+mod graph;
+mod health;
 pub mod host;
+mod planner;
+mod stream;
+
+pub use buffer::{BufferRange, RawView, SymmetricBuffer};
+pub use communicator::{
+    BARRIER_CHANNELS, BackendSource, CHANNELS, Communicator, Configuration, DeviceChoice, Leaks,
+    Peer,
+};
+pub use element::Element;
+pub use error::{Error, Result};
+pub use graph::Graph;
+pub use planner::{TransferOptions, plan};
+pub use stream::Stream;

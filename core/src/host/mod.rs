@@ -1,163 +1,121 @@
-//! placeholder
+//! The host backend: ranks are processes or threads of one machine, memory is memfd mapped by each,
+//! and the initiator's processor does every transfer.
+//!
+//! It needs nothing but Linux, so it is the default where no GPU is found, and the reference that
+//! every other backend must agree with. A [`DeviceAddress`] is a plain address. The 32 bits after
+//! each signal word belong to this backend: it counts there who sleeps on the word, and whoever
+//! allocates signal words leaves that space zero.
+
+mod device;
+mod events;
+mod graph;
+mod handle;
+mod machine;
+mod memory;
+mod operation;
+mod signals;
+mod stream;
+mod transfer;
+mod waiting;
+
+#[cfg(all(test, not(loom)))]
+mod tests;
+
 use crate::backend::abi::*;
-use crate::backend::{
-    CallResult, Collectives, Device, Failure, RemoteAccess, Signals, SymmetricMemory,
-};
-pub struct HostBackend;
-impl Device for HostBackend {
-    fn capabilities(&self) -> CallResult<Capabilities> {
-        Err(Failure::new(Status::UNSUPPORTED, "", ""))
+use crate::backend::{CallResult, Failure};
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The machine, opened for one rank.
+pub struct HostBackend {
+    policy: waiting::Policy,
+    /// What events measure time from.
+    origin: Instant,
+    /// What [`RawStream::NULL`] names.
+    null_stream: Arc<stream::Stream>,
+    segments: memory::Segments,
+}
+
+impl HostBackend {
+    /// How many devices there are: the machine is one.
+    pub fn device_count() -> u32 {
+        1
     }
-    fn description(&self) -> CallResult<DeviceDescription> {
-        Err(Failure::new(Status::UNSUPPORTED, "", ""))
+
+    /// Describes the machine without opening it.
+    ///
+    /// # Errors
+    /// `NO_DEVICE` for any ordinal but 0.
+    pub fn describe_device(ordinal: u32) -> CallResult<DeviceDescription> {
+        only_device(ordinal, "describe_device")?;
+        Ok(machine::describe())
     }
-    fn memory_information(&self) -> CallResult<MemoryInformation> {
-        Err(Failure::new(Status::UNSUPPORTED, "", ""))
+
+    /// Opens the machine for one rank. With more ranks than processors its waits do not spin.
+    ///
+    /// # Errors
+    /// `NO_DEVICE` for any ordinal but 0.
+    pub fn open(options: &OpenOptions) -> CallResult<Self> {
+        only_device(options.ordinal, "open")?;
+        let policy = waiting::Policy::new(options.local_world, machine::processors());
+        Ok(Self {
+            policy,
+            origin: Instant::now(),
+            null_stream: stream::Stream::new(policy),
+            segments: memory::Segments::default(),
+        })
     }
-    fn stream_create(&self) -> CallResult<RawStream> {
-        Err(Failure::new(Status::UNSUPPORTED, "", ""))
+
+    /// Blocks until all work on the stream is done, at most for `longest`: 1 if it is done, else 0.
+    ///
+    /// [`crate::backend::Device::stream_idle`] does not block; this is for a caller with nothing
+    /// else to do, which would otherwise take the processor from the rank that it waits for.
+    ///
+    /// # Errors
+    /// `UNSUPPORTED` while the stream is captured.
+    ///
+    /// # Safety
+    /// `stream` is live.
+    pub unsafe fn stream_block(&self, stream: RawStream, longest: Duration) -> CallResult<u32> {
+        // SAFETY: the caller names a live stream.
+        let stream = unsafe { self.stream(stream, "stream_block")? };
+        stream.refuse_capture("stream_block", "its work is not run; end the capture first")?;
+        Ok(stream.block(longest).into())
     }
-    unsafe fn stream_destroy(&self, stream: RawStream) -> CallResult<()> {
-        Err(Failure::new(Status::UNSUPPORTED, "", ""))
-    }
-    unsafe fn stream_idle(&self, stream: RawStream) -> CallResult<u32> {
-        Err(Failure::new(Status::UNSUPPORTED, "", ""))
-    }
-    unsafe fn stream_wait_event(&self, stream: RawStream, event: RawEvent) -> CallResult<()> {
-        Err(Failure::new(Status::UNSUPPORTED, "", ""))
-    }
-    unsafe fn stream_capturing(&self, stream: RawStream) -> CallResult<u32> {
-        Err(Failure::new(Status::UNSUPPORTED, "", ""))
-    }
-    fn event_create(&self) -> CallResult<RawEvent> {
-        Err(Failure::new(Status::UNSUPPORTED, "", ""))
-    }
-    unsafe fn event_destroy(&self, event: RawEvent) -> CallResult<()> {
-        Err(Failure::new(Status::UNSUPPORTED, "", ""))
-    }
-    unsafe fn event_record(&self, event: RawEvent, stream: RawStream) -> CallResult<()> {
-        Err(Failure::new(Status::UNSUPPORTED, "", ""))
-    }
-    unsafe fn event_done(&self, event: RawEvent) -> CallResult<u32> {
-        Err(Failure::new(Status::UNSUPPORTED, "", ""))
-    }
-    unsafe fn event_elapsed(&self, start: RawEvent, end: RawEvent) -> CallResult<u64> {
-        Err(Failure::new(Status::UNSUPPORTED, "", ""))
-    }
-    unsafe fn capture_begin(&self, stream: RawStream) -> CallResult<()> {
-        Err(Failure::new(Status::UNSUPPORTED, "", ""))
-    }
-    unsafe fn capture_end(&self, stream: RawStream) -> CallResult<RawGraph> {
-        Err(Failure::new(Status::UNSUPPORTED, "", ""))
-    }
-    unsafe fn graph_instantiate(&self, graph: RawGraph) -> CallResult<RawGraphExec> {
-        Err(Failure::new(Status::UNSUPPORTED, "", ""))
-    }
-    unsafe fn graph_launch(&self, graph: RawGraphExec, stream: RawStream) -> CallResult<()> {
-        Err(Failure::new(Status::UNSUPPORTED, "", ""))
-    }
-    unsafe fn graph_destroy(&self, graph: RawGraphExec) -> CallResult<()> {
-        Err(Failure::new(Status::UNSUPPORTED, "", ""))
-    }
-    fn host_allocate(&self, bytes: u64) -> CallResult<HostMemory> {
-        Err(Failure::new(Status::UNSUPPORTED, "", ""))
-    }
-    unsafe fn host_free(&self, memory: HostMemory) -> CallResult<()> {
-        Err(Failure::new(Status::UNSUPPORTED, "", ""))
-    }
-    unsafe fn host_register(&self, pointer: u64, bytes: u64) -> CallResult<HostMemory> {
-        Err(Failure::new(Status::UNSUPPORTED, "", ""))
-    }
-    unsafe fn host_unregister(&self, pointer: u64) -> CallResult<()> {
-        Err(Failure::new(Status::UNSUPPORTED, "", ""))
-    }
-    unsafe fn memory_set(
+
+    /// The stream that a handle names.
+    ///
+    /// # Safety
+    /// `stream` is live while the result is.
+    unsafe fn stream(
         &self,
-        destination: DeviceAddress,
-        value: u32,
-        bytes: u64,
         stream: RawStream,
-    ) -> CallResult<()> {
-        Err(Failure::new(Status::UNSUPPORTED, "", ""))
-    }
-    unsafe fn module_load(&self, data: *const u8, bytes: u64) -> CallResult<RawModule> {
-        Err(Failure::new(Status::UNSUPPORTED, "", ""))
-    }
-    unsafe fn module_unload(&self, module: RawModule) -> CallResult<()> {
-        Err(Failure::new(Status::UNSUPPORTED, "", ""))
-    }
-    unsafe fn module_function(
-        &self,
-        module: RawModule,
-        name: *const u8,
-        length: u64,
-    ) -> CallResult<RawFunction> {
-        Err(Failure::new(Status::UNSUPPORTED, "", ""))
-    }
-    unsafe fn builtin_function(&self, name: *const u8, length: u64) -> CallResult<RawFunction> {
-        Err(Failure::new(Status::UNSUPPORTED, "", ""))
-    }
-    unsafe fn launch(
-        &self,
-        function: RawFunction,
-        geometry: &Geometry,
-        arguments: *const u8,
-        bytes: u64,
-        stream: RawStream,
-    ) -> CallResult<()> {
-        Err(Failure::new(Status::UNSUPPORTED, "", ""))
+        call: &str,
+    ) -> CallResult<ManuallyDrop<Arc<stream::Stream>>> {
+        let handle = if stream == RawStream::NULL {
+            Arc::as_ptr(&self.null_stream).expose_provenance() as u64
+        } else {
+            stream.0
+        };
+        // SAFETY: the null stream lives as long as `self`; any other is live by the caller's word.
+        unsafe { handle::borrow_shared(handle, call) }
     }
 }
-impl SymmetricMemory for HostBackend {
-    fn allocate(&self, kind: ShareKind, bytes: u64) -> CallResult<SharedAllocation> {
-        Err(Failure::new(Status::UNSUPPORTED, "", ""))
-    }
-    unsafe fn register(
-        &self,
-        kind: ShareKind,
-        address: DeviceAddress,
-        bytes: u64,
-    ) -> CallResult<SharedAllocation> {
-        Err(Failure::new(Status::UNSUPPORTED, "", ""))
-    }
-    unsafe fn free(&self, allocation: RawAllocation) -> CallResult<()> {
-        Err(Failure::new(Status::UNSUPPORTED, "", ""))
-    }
-    unsafe fn export(&self, allocation: RawAllocation) -> CallResult<ExportedHandle> {
-        Err(Failure::new(Status::UNSUPPORTED, "", ""))
-    }
-    unsafe fn import(&self, handle: &ExportedHandle) -> CallResult<SharedMapping> {
-        Err(Failure::new(Status::UNSUPPORTED, "", ""))
-    }
-    unsafe fn unmap(&self, mapping: RawMapping) -> CallResult<()> {
-        Err(Failure::new(Status::UNSUPPORTED, "", ""))
+
+impl Drop for HostBackend {
+    fn drop(&mut self) {
+        self.null_stream.close();
     }
 }
-impl RemoteAccess for HostBackend {
-    unsafe fn transfer(&self, transfer: &Transfer, stream: RawStream) -> CallResult<()> {
-        Err(Failure::new(Status::UNSUPPORTED, "", ""))
+
+fn only_device(ordinal: u32, call: &str) -> CallResult<()> {
+    if ordinal == 0 {
+        return Ok(());
     }
-}
-impl Signals for HostBackend {
-    unsafe fn signal_give(
-        &self,
-        target: &SignalTarget,
-        placement: SignalPlacement,
-        stream: RawStream,
-    ) -> CallResult<()> {
-        Err(Failure::new(Status::UNSUPPORTED, "", ""))
-    }
-    unsafe fn signal_wait(
-        &self,
-        wait: &SignalWait,
-        placement: SignalPlacement,
-        stream: RawStream,
-    ) -> CallResult<()> {
-        Err(Failure::new(Status::UNSUPPORTED, "", ""))
-    }
-}
-impl Collectives for HostBackend {
-    unsafe fn barrier(&self, barrier: &Barrier, stream: RawStream) -> CallResult<()> {
-        Err(Failure::new(Status::UNSUPPORTED, "", ""))
-    }
+    Err(Failure::new(
+        Status::NO_DEVICE,
+        call,
+        format!("the host backend has one device, number 0, and was asked for {ordinal}"),
+    ))
 }

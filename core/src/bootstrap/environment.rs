@@ -1,0 +1,637 @@
+//! What a launcher says through the environment: who this rank is, and where its job meets.
+
+use super::error::BootstrapError;
+use super::process::ProcessIdentity;
+use super::secret::{Secret, hex, random_bytes};
+use crate::backend::abi::MAX_RANKS;
+
+/// A rank's place in its job, as read from a launcher's variables or set by the caller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaunchEnvironment {
+    /// This rank, counted from 0.
+    pub rank: u32,
+    /// Ranks in the job.
+    pub world: u32,
+    /// This rank among the ranks of its host.
+    pub local_rank: u32,
+    /// Ranks on this host.
+    pub local_world: u32,
+    /// `host:port` where rank 0 listens. `None`, the default, is an abstract Unix socket named after
+    /// the job, where the kernel itself vouches for the user who calls.
+    pub address: Option<String>,
+    /// What every connection proves to know. Needed with `address`.
+    pub secret: Option<Secret>,
+    /// What tells this job apart from the user's other jobs on the host. Not needed with `secret`.
+    pub job: Option<String>,
+    /// Counts rebuilds of the job: ranks of different generations never meet.
+    pub generation: u64,
+    /// Which launcher said so, for messages.
+    pub source: &'static str,
+}
+
+impl LaunchEnvironment {
+    /// What this process's environment says; a world of one rank if no launcher set anything.
+    ///
+    /// # Errors
+    /// See [`LaunchEnvironment::from_variables`]; also if the kernel gives no random bytes.
+    pub fn detect() -> Result<Self, BootstrapError> {
+        // A value that is not UTF-8 is kept, so that the error about it can show it.
+        let lookup =
+            |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
+        let Some(mut environment) = Self::from_variables(lookup)? else {
+            return Self::alone();
+        };
+        if environment.job.is_none() && environment.source == PMI {
+            environment.job = job_of_parent();
+        }
+        Ok(environment)
+    }
+
+    /// A world of one rank, which nobody else can join.
+    ///
+    /// # Errors
+    /// The kernel gives no random bytes.
+    pub fn alone() -> Result<Self, BootstrapError> {
+        Self::local(0, 1, random_job(0)?)
+    }
+
+    /// Rank `rank` of `world` on this host, meeting under the name `job`: explicit configuration.
+    ///
+    /// # Errors
+    /// [`BootstrapError::RankOutsideWorld`].
+    pub fn local(rank: u32, world: u32, job: String) -> Result<Self, BootstrapError> {
+        let environment = Self {
+            rank,
+            world,
+            local_rank: rank,
+            local_world: world,
+            address: None,
+            secret: None,
+            job: Some(job),
+            generation: 0,
+            source: "explicit configuration",
+        };
+        environment.check()?;
+        Ok(environment)
+    }
+
+    /// What the variables behind `lookup` say, or `None` if they name no rank.
+    ///
+    /// Looked at in order: `SYMMEM_*` (set by `symmem run` or by hand), torchrun, Open MPI, PMI
+    /// (MPICH, Intel MPI), Slurm. Whichever names the rank, `SYMMEM_RENDEZVOUS`, `SYMMEM_SECRET`,
+    /// `SYMMEM_JOB` and `SYMMEM_GENERATION` have the last word on how ranks meet.
+    ///
+    /// # Errors
+    /// [`BootstrapError::BadVariable`], [`BootstrapError::MissingVariable`],
+    /// [`BootstrapError::RankOutsideWorld`], [`BootstrapError::SeveralHosts`].
+    pub fn from_variables(
+        lookup: impl Fn(&str) -> Option<String>,
+    ) -> Result<Option<Self>, BootstrapError> {
+        // Job scripts write `VARIABLE=` to unset one.
+        let variables = Variables {
+            lookup: |name: &str| lookup(name).filter(|value| !value.is_empty()),
+        };
+        let launchers = [
+            Variables::symmem_run,
+            Variables::torchrun,
+            Variables::open_mpi,
+            Variables::pmi,
+            Variables::slurm,
+        ];
+        for launcher in launchers {
+            if let Some(mut environment) = launcher(&variables)? {
+                variables.meeting_place(&mut environment)?;
+                environment.check()?;
+                return Ok(Some(environment));
+            }
+        }
+        Ok(None)
+    }
+
+    /// That the numbers fit together and one host holds them all.
+    pub(super) fn check(&self) -> Result<(), BootstrapError> {
+        let Self {
+            rank,
+            world,
+            local_rank,
+            local_world,
+            source,
+            ..
+        } = *self;
+        if rank >= world || world as usize > MAX_RANKS {
+            return Err(BootstrapError::RankOutsideWorld {
+                rank,
+                world,
+                origin: source,
+            });
+        }
+        if local_world < world {
+            return Err(BootstrapError::SeveralHosts { world, local_world });
+        }
+        if local_rank >= local_world {
+            return Err(BootstrapError::RankOutsideWorld {
+                rank: local_rank,
+                world: local_world,
+                origin: source,
+            });
+        }
+        Ok(())
+    }
+}
+
+const PMI: &str = "PMI";
+
+/// A job's name that nobody can guess.
+pub(super) fn random_job(rank: u32) -> Result<String, BootstrapError> {
+    let bytes = random_bytes().map_err(|source| BootstrapError::System {
+        rank,
+        call: "getrandom",
+        source,
+    })?;
+    Ok(hex(&bytes[..16]))
+}
+
+/// Hydra tells its ranks no job name, but is the parent of all of them on a host.
+fn job_of_parent() -> Option<String> {
+    let pid = rustix::process::getppid()?.as_raw_nonzero().get();
+    let parent = ProcessIdentity::of(u32::try_from(pid).ok()?)?;
+    Some(format!("parent-{}-{}", parent.pid, parent.start_time))
+}
+
+/// Step numbers from here up are Slurm's own (batch script, interactive, external): only one process
+/// runs there, whatever the count of tasks says. From slurm.h, `SLURM_MAX_NORMAL_STEP_ID`.
+const SLURM_FIRST_SPECIAL_STEP: u64 = 0xffff_fff0;
+
+struct Variables<F> {
+    lookup: F,
+}
+
+impl<F: Fn(&str) -> Option<String>> Variables<F> {
+    fn text(&self, name: &str) -> Option<String> {
+        (self.lookup)(name)
+    }
+
+    fn number(&self, name: &'static str) -> Result<Option<u32>, BootstrapError> {
+        let Some(value) = self.text(name) else {
+            return Ok(None);
+        };
+        match value.trim().parse() {
+            Ok(number) => Ok(Some(number)),
+            Err(_) => Err(BootstrapError::BadVariable {
+                name,
+                value,
+                expected: "a whole number from 0 up",
+            }),
+        }
+    }
+
+    /// Rank and world from two variables that must come together.
+    fn rank_and_world(
+        &self,
+        rank: &'static str,
+        world: &'static str,
+    ) -> Result<Option<(u32, u32)>, BootstrapError> {
+        match (self.number(rank)?, self.number(world)?) {
+            (Some(rank), Some(world)) => Ok(Some((rank, world))),
+            (None, None) => Ok(None),
+            (Some(_), None) => Err(BootstrapError::MissingVariable {
+                missing: world,
+                present: rank,
+            }),
+            (None, Some(_)) => Err(BootstrapError::MissingVariable {
+                missing: rank,
+                present: world,
+            }),
+        }
+    }
+
+    /// The environment of a launcher, whose local numbers default to the global ones.
+    fn launched(
+        &self,
+        (rank, world): (u32, u32),
+        local: (Option<u32>, Option<u32>),
+        job: Option<String>,
+        source: &'static str,
+    ) -> LaunchEnvironment {
+        LaunchEnvironment {
+            rank,
+            world,
+            local_rank: local.0.unwrap_or(rank),
+            local_world: local.1.unwrap_or(world),
+            address: None,
+            secret: None,
+            job,
+            generation: 0,
+            source,
+        }
+    }
+
+    fn symmem_run(&self) -> Result<Option<LaunchEnvironment>, BootstrapError> {
+        let Some(place) = self.rank_and_world("SYMMEM_RANK", "SYMMEM_WORLD")? else {
+            return Ok(None);
+        };
+        let local = (
+            self.number("SYMMEM_LOCAL_RANK")?,
+            self.number("SYMMEM_LOCAL_WORLD")?,
+        );
+        Ok(Some(self.launched(place, local, None, "SYMMEM_RANK")))
+    }
+
+    fn torchrun(&self) -> Result<Option<LaunchEnvironment>, BootstrapError> {
+        // Either name alone is too common a word to mean this.
+        if self.text("RANK").is_none() || self.text("WORLD_SIZE").is_none() {
+            return Ok(None);
+        }
+        let Some(place) = self.rank_and_world("RANK", "WORLD_SIZE")? else {
+            return Ok(None);
+        };
+        let local = (self.number("LOCAL_RANK")?, self.number("LOCAL_WORLD_SIZE")?);
+        // TORCHELASTIC_RUN_ID is "none" unless asked for, so the agent's port, which it owns while
+        // the job runs, is part of the name. The port itself is never used: the agent's own store
+        // listens there. The restart count keeps out ranks left over from an earlier attempt.
+        let parts = [
+            "TORCHELASTIC_RUN_ID",
+            "MASTER_ADDR",
+            "MASTER_PORT",
+            "TORCHELASTIC_RESTART_COUNT",
+        ]
+        .map(|name| self.text(name).unwrap_or_default());
+        let job = (!parts[0].is_empty() || !parts[2].is_empty())
+            .then(|| format!("torchrun-{}", parts.join("-")));
+        Ok(Some(self.launched(place, local, job, "torchrun")))
+    }
+
+    fn open_mpi(&self) -> Result<Option<LaunchEnvironment>, BootstrapError> {
+        let Some(place) = self.rank_and_world("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")?
+        else {
+            return Ok(None);
+        };
+        let local = (
+            self.number("OMPI_COMM_WORLD_LOCAL_RANK")?,
+            self.number("OMPI_COMM_WORLD_LOCAL_SIZE")?,
+        );
+        let job = self
+            .text("PMIX_NAMESPACE")
+            .or_else(|| self.text("OMPI_MCA_ess_base_jobid"))
+            .or_else(|| self.text("OMPI_MCA_orte_hnp_uri"))
+            .map(|job| format!("openmpi-{job}"));
+        Ok(Some(self.launched(place, local, job, "Open MPI")))
+    }
+
+    fn pmi(&self) -> Result<Option<LaunchEnvironment>, BootstrapError> {
+        let Some(place) = self.rank_and_world("PMI_RANK", "PMI_SIZE")? else {
+            return Ok(None);
+        };
+        let mut local = (
+            self.number("MPI_LOCALRANKID")?,
+            self.number("MPI_LOCALNRANKS")?,
+        );
+        let mut job = self
+            .text("PMI_JOBID")
+            .or_else(|| self.text("PMIX_NAMESPACE"));
+        // `srun --mpi=pmi2` sets PMI's rank and size and leaves the rest to Slurm's variables.
+        if let Some(slurm) = self.slurm()? {
+            local = (
+                local.0.or(Some(slurm.local_rank)),
+                local.1.or(Some(slurm.local_world)),
+            );
+            job = job.or(slurm.job);
+        }
+        Ok(Some(self.launched(place, local, job, PMI)))
+    }
+
+    fn slurm(&self) -> Result<Option<LaunchEnvironment>, BootstrapError> {
+        let (Some(job), Some(step)) = (self.text("SLURM_JOB_ID"), self.text("SLURM_STEP_ID"))
+        else {
+            // Inside `sbatch` and `salloc`, but not started by `srun`: one process, not a rank.
+            return Ok(None);
+        };
+        if step
+            .parse()
+            .is_ok_and(|step: u64| step >= SLURM_FIRST_SPECIAL_STEP)
+        {
+            return Ok(None);
+        }
+        // The step's own count where srun gave it, else the allocation's.
+        let world = ["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"]
+            .into_iter()
+            .find(|name| self.text(name).is_some())
+            .unwrap_or("SLURM_NTASKS");
+        let Some(place) = self.rank_and_world("SLURM_PROCID", world)? else {
+            return Ok(None);
+        };
+        let local = (self.number("SLURM_LOCALID")?, self.slurm_tasks_here()?);
+        Ok(Some(self.launched(
+            place,
+            local,
+            Some(format!("slurm-{job}.{step}")),
+            "Slurm",
+        )))
+    }
+
+    /// Tasks on this node, from a list such as `4(x2),3` with one count a node.
+    fn slurm_tasks_here(&self) -> Result<Option<u32>, BootstrapError> {
+        let node = self.number("SLURM_NODEID")?.unwrap_or(0) as usize;
+        for name in [
+            "SLURM_STEP_TASKS_PER_NODE",
+            "SLURM_TASKS_PER_NODE",
+            "SLURM_NTASKS_PER_NODE",
+        ] {
+            if let Some(value) = self.text(name) {
+                let expected = "a list of tasks per node such as 8 or 4(x2),3";
+                return match tasks_of_node(&value, node) {
+                    Some(tasks) => Ok(Some(tasks)),
+                    None => Err(BootstrapError::BadVariable {
+                        name,
+                        value,
+                        expected,
+                    }),
+                };
+            }
+        }
+        Ok(None)
+    }
+
+    fn meeting_place(&self, environment: &mut LaunchEnvironment) -> Result<(), BootstrapError> {
+        if let Some(job) = self.text("SYMMEM_JOB") {
+            environment.job = Some(job);
+        }
+        if let Some(value) = self.text("SYMMEM_SECRET") {
+            // The value is not repeated in the error: it may be all but right.
+            environment.secret =
+                Some(
+                    Secret::from_hex(&value).ok_or_else(|| BootstrapError::BadVariable {
+                        name: "SYMMEM_SECRET",
+                        value: format!("<{} characters>", value.len()),
+                        expected: "64 hexadecimal digits",
+                    })?,
+                );
+        }
+        if let Some(value) = self.text("SYMMEM_GENERATION") {
+            environment.generation = value.parse().map_err(|_| BootstrapError::BadVariable {
+                name: "SYMMEM_GENERATION",
+                value,
+                expected: "a whole number from 0 up",
+            })?;
+        }
+        if let Some(value) = self.text("SYMMEM_RENDEZVOUS") {
+            let valid = value.rsplit_once(':').is_some_and(|(host, port)| {
+                !host.is_empty() && port.parse().is_ok_and(|port: u16| port != 0)
+            });
+            if !valid {
+                return Err(BootstrapError::BadVariable {
+                    name: "SYMMEM_RENDEZVOUS",
+                    value,
+                    expected: "host:port with a port from 1 to 65535",
+                });
+            }
+            environment.address = Some(value);
+        }
+        Ok(())
+    }
+}
+
+/// The count for node `node` in Slurm's run-length list.
+fn tasks_of_node(list: &str, node: usize) -> Option<u32> {
+    let mut first = 0;
+    for item in list.split(',') {
+        let (count, repeat) = match item.trim().split_once("(x") {
+            Some((count, repeat)) => (count, repeat.strip_suffix(')')?.parse().ok()?),
+            None => (item.trim(), 1usize),
+        };
+        let count = count.parse().ok()?;
+        first += repeat;
+        if node < first {
+            return Some(count);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(variables: &[(&str, &str)]) -> Result<Option<LaunchEnvironment>, BootstrapError> {
+        LaunchEnvironment::from_variables(|name| {
+            variables
+                .iter()
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    fn place(variables: &[(&str, &str)]) -> (u32, u32, u32, u32, Option<String>, &'static str) {
+        let found = read(variables)
+            .unwrap()
+            .expect("variables that name a rank");
+        (
+            found.rank,
+            found.world,
+            found.local_rank,
+            found.local_world,
+            found.job,
+            found.source,
+        )
+    }
+
+    const SYMMEM: [(&str, &str); 2] = [("SYMMEM_RANK", "1"), ("SYMMEM_WORLD", "4")];
+    const TORCHRUN: [(&str, &str); 7] = [
+        ("RANK", "2"),
+        ("WORLD_SIZE", "8"),
+        ("LOCAL_RANK", "2"),
+        ("LOCAL_WORLD_SIZE", "8"),
+        ("MASTER_ADDR", "127.0.0.1"),
+        ("MASTER_PORT", "29500"),
+        ("TORCHELASTIC_RUN_ID", "none"),
+    ];
+    const OPEN_MPI: [(&str, &str); 5] = [
+        ("OMPI_COMM_WORLD_RANK", "3"),
+        ("OMPI_COMM_WORLD_SIZE", "4"),
+        ("OMPI_COMM_WORLD_LOCAL_RANK", "3"),
+        ("OMPI_COMM_WORLD_LOCAL_SIZE", "4"),
+        ("PMIX_NAMESPACE", "prterun-7@1"),
+    ];
+    const SLURM: [(&str, &str); 6] = [
+        ("SLURM_JOB_ID", "900"),
+        ("SLURM_STEP_ID", "2"),
+        ("SLURM_PROCID", "5"),
+        ("SLURM_NTASKS", "8"),
+        ("SLURM_LOCALID", "5"),
+        ("SLURM_STEP_TASKS_PER_NODE", "8"),
+    ];
+
+    #[test]
+    fn without_a_launcher_there_is_no_rank() {
+        assert_eq!(read(&[]).unwrap(), None);
+        assert_eq!(
+            read(&[("RANK", "3")]).unwrap(),
+            None,
+            "RANK alone is too common a word"
+        );
+        assert_eq!(
+            read(&[("SYMMEM_RANK", ""), ("SYMMEM_WORLD", "")]).unwrap(),
+            None
+        );
+        let alone = LaunchEnvironment::alone().unwrap();
+        assert_eq!((alone.rank, alone.world), (0, 1));
+    }
+
+    #[test]
+    fn each_launcher_is_understood() {
+        assert_eq!(place(&SYMMEM), (1, 4, 1, 4, None, "SYMMEM_RANK"));
+        let job = Some("torchrun-none-127.0.0.1-29500-".into());
+        assert_eq!(place(&TORCHRUN), (2, 8, 2, 8, job, "torchrun"));
+        assert_eq!(
+            place(&OPEN_MPI),
+            (3, 4, 3, 4, Some("openmpi-prterun-7@1".into()), "Open MPI")
+        );
+        let hydra = [
+            ("PMI_RANK", "1"),
+            ("PMI_SIZE", "2"),
+            ("MPI_LOCALRANKID", "1"),
+            ("MPI_LOCALNRANKS", "2"),
+        ];
+        assert_eq!(place(&hydra), (1, 2, 1, 2, None, "PMI"));
+        assert_eq!(
+            place(&SLURM),
+            (5, 8, 5, 8, Some("slurm-900.2".into()), "Slurm")
+        );
+        let srun_pmi = [&SLURM[..], &[("PMI_RANK", "5"), ("PMI_SIZE", "8")]].concat();
+        assert_eq!(
+            place(&srun_pmi),
+            (5, 8, 5, 8, Some("slurm-900.2".into()), "PMI")
+        );
+    }
+
+    #[test]
+    fn launchers_come_in_order_and_the_meeting_place_is_ours_to_set() {
+        let all = [&SYMMEM[..], &TORCHRUN, &OPEN_MPI, &SLURM].concat();
+        assert_eq!(place(&all).5, "SYMMEM_RANK");
+        assert_eq!(place(&all[2..]).5, "torchrun");
+        assert_eq!(place(&all[9..]).5, "Open MPI");
+        let secret = "0f".repeat(32);
+        let own = [
+            ("SYMMEM_JOB", "mine"),
+            ("SYMMEM_SECRET", secret.as_str()),
+            ("SYMMEM_RENDEZVOUS", "127.0.0.1:4000"),
+            ("SYMMEM_GENERATION", "3"),
+        ];
+        let found = read(&[&TORCHRUN[..], &own].concat()).unwrap().unwrap();
+        assert_eq!(found.job.as_deref(), Some("mine"));
+        assert_eq!(found.secret, Secret::from_hex(&secret));
+        assert_eq!(found.address.as_deref(), Some("127.0.0.1:4000"));
+        assert_eq!(found.generation, 3);
+    }
+
+    #[test]
+    fn a_slurm_batch_script_is_not_a_rank() {
+        assert_eq!(
+            read(&[
+                ("SLURM_JOB_ID", "9"),
+                ("SLURM_PROCID", "0"),
+                ("SLURM_NTASKS", "8")
+            ])
+            .unwrap(),
+            None
+        );
+        let mut batch = SLURM;
+        batch[1].1 = "4294967291";
+        assert_eq!(read(&batch).unwrap(), None);
+    }
+
+    #[test]
+    fn slurm_counts_tasks_node_by_node() {
+        for (list, node, tasks) in [
+            ("8", 0, Some(8)),
+            ("4(x2),3", 0, Some(4)),
+            ("4(x2),3", 1, Some(4)),
+            ("4(x2),3", 2, Some(3)),
+            ("4(x2),3", 3, None),
+            ("4(x", 0, None),
+            ("", 0, None),
+            ("4(x99999999999999999999)", 0, None),
+        ] {
+            assert_eq!(tasks_of_node(list, node), tasks, "{list} {node}");
+        }
+    }
+
+    #[test]
+    fn several_hosts_are_their_own_error() {
+        let mut torchrun = TORCHRUN;
+        torchrun[3].1 = "4";
+        assert!(matches!(
+            read(&torchrun),
+            Err(BootstrapError::SeveralHosts {
+                world: 8,
+                local_world: 4
+            })
+        ));
+        let mut slurm = SLURM;
+        slurm[5].1 = "4(x2)";
+        assert!(matches!(
+            read(&slurm),
+            Err(BootstrapError::SeveralHosts {
+                world: 8,
+                local_world: 4
+            })
+        ));
+    }
+
+    #[test]
+    fn bad_values_are_named() {
+        let bad = |variables: &[(&str, &str)]| match read(variables) {
+            Err(BootstrapError::BadVariable { name, .. }) => name,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(
+            bad(&[("SYMMEM_RANK", "-1"), ("SYMMEM_WORLD", "2")]),
+            "SYMMEM_RANK"
+        );
+        assert_eq!(bad(&[("RANK", "0"), ("WORLD_SIZE", "two")]), "WORLD_SIZE");
+        for place in [
+            "4000",
+            ":4000",
+            "localhost:",
+            "localhost:0",
+            "localhost:70000",
+        ] {
+            assert_eq!(
+                bad(&[&SYMMEM[..], &[("SYMMEM_RENDEZVOUS", place)]].concat()),
+                "SYMMEM_RENDEZVOUS"
+            );
+        }
+        assert_eq!(
+            bad(&[&SYMMEM[..], &[("SYMMEM_SECRET", "abc")]].concat()),
+            "SYMMEM_SECRET"
+        );
+        assert_eq!(
+            bad(&[&SYMMEM[..], &[("SYMMEM_GENERATION", "x")]].concat()),
+            "SYMMEM_GENERATION"
+        );
+    }
+
+    #[test]
+    fn numbers_that_do_not_fit_together_are_refused() {
+        for (rank, world) in [("4", "4"), ("0", "0"), ("0", "73")] {
+            let result = read(&[("SYMMEM_RANK", rank), ("SYMMEM_WORLD", world)]);
+            assert!(
+                matches!(result, Err(BootstrapError::RankOutsideWorld { .. })),
+                "{rank} of {world}"
+            );
+        }
+        let half = read(&[("SYMMEM_RANK", "0")]);
+        assert!(matches!(
+            half,
+            Err(BootstrapError::MissingVariable {
+                missing: "SYMMEM_WORLD",
+                ..
+            })
+        ));
+        let local = [&SYMMEM[..], &[("SYMMEM_LOCAL_RANK", "9")]].concat();
+        assert!(matches!(
+            read(&local),
+            Err(BootstrapError::RankOutsideWorld { rank: 9, .. })
+        ));
+    }
+}

@@ -1,0 +1,276 @@
+//! Symmetric buffers, ranges of them, and raw views.
+//!
+//! Peers write a buffer's memory at any time, so nothing safe here gives a reference to it: ranges
+//! are offset and length, views are pointer and length, and host copies go through the device's own
+//! order.
+
+use crate::backend::abi::DeviceAddress;
+use crate::communicator::Shared;
+use crate::communicator::allocation::{self, Allocation};
+use crate::element::Element;
+use crate::error::{Error, Result};
+use crate::stream::Stream;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use zerocopy::IntoBytes;
+
+/// The same number of elements on every rank; each rank can address every peer's copy.
+///
+/// Dropping it gives up this rank's use, without waiting for anybody: the memory goes back when every
+/// rank has dropped it or died, and this rank's streams and graphs are done with it.
+/// [`SymmetricBuffer::free`] is the collective form, after which the memory is back at once.
+pub struct SymmetricBuffer<T: Element> {
+    shared: Arc<Shared>,
+    allocation: Option<Arc<Allocation>>,
+    length: usize,
+    shape: Vec<usize>,
+    elements: PhantomData<fn() -> T>,
+}
+
+/// Elements `offset..offset + length` of a buffer, checked.
+#[derive(Clone, Copy)]
+pub struct BufferRange<'a, T: Element> {
+    buffer: &'a SymmetricBuffer<T>,
+    offset: usize,
+    length: usize,
+}
+
+/// A copy of a buffer on one rank, as this rank's device addresses it. Borrows the buffer.
+///
+/// Holds no reference to the elements: peers may be writing them.
+#[derive(Clone, Copy, Debug)]
+pub struct RawView<'a, T: Element> {
+    address: DeviceAddress,
+    length: usize,
+    buffer: PhantomData<&'a SymmetricBuffer<T>>,
+}
+
+impl<T: Element> SymmetricBuffer<T> {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        allocation: Allocation,
+        length: usize,
+        shape: Vec<usize>,
+    ) -> Self {
+        shared.live_buffers.fetch_add(1, Ordering::AcqRel);
+        Self {
+            shared,
+            allocation: Some(Arc::new(allocation)),
+            length,
+            shape,
+            elements: PhantomData,
+        }
+    }
+
+    pub(crate) fn allocation(&self) -> &Arc<Allocation> {
+        self.allocation
+            .as_ref()
+            .expect("taken only by `free` and `drop`, which end the value")
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Elements on each rank.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Never: an empty buffer is refused.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// The shape it was allocated with.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// Elements `offset..offset + length`.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`].
+    pub fn range(&self, offset: usize, length: usize) -> Result<BufferRange<'_, T>> {
+        match offset.checked_add(length) {
+            Some(end) if end <= self.length => Ok(BufferRange {
+                buffer: self,
+                offset,
+                length,
+            }),
+            _ => Err(Error::OutOfRange {
+                rank: self.shared.rank,
+                offset,
+                count: length,
+                length: self.length,
+            }),
+        }
+    }
+
+    /// All elements.
+    pub fn all(&self) -> BufferRange<'_, T> {
+        BufferRange {
+            buffer: self,
+            offset: 0,
+            length: self.length,
+        }
+    }
+
+    /// This rank's copy.
+    pub fn local(&self) -> RawView<'_, T> {
+        self.view(self.shared.rank)
+    }
+
+    /// A peer's copy, or this rank's own.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if there is no such rank.
+    pub fn peer(&self, rank: usize) -> Result<RawView<'_, T>> {
+        check_peer(&self.shared, rank, "peer")?;
+        Ok(self.view(rank))
+    }
+
+    fn view(&self, rank: usize) -> RawView<'_, T> {
+        RawView {
+            address: self.allocation().at(rank, 0),
+            length: self.length,
+            buffer: PhantomData,
+        }
+    }
+
+    /// Copies host elements into this rank's copy from element `offset` on, after all earlier work on
+    /// `stream`. Blocks until they are there.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`], the backend's, and what poisoned the communicator.
+    pub fn write(&self, stream: &Stream, offset: usize, elements: &[T]) -> Result<()> {
+        let range = self.range(offset, elements.len())?;
+        stream.check_same(&self.shared, "write")?;
+        let address = self.allocation().at(self.shared.rank, range.byte_offset());
+        self.shared
+            .write_on(stream.raw_handle(), address, elements.as_bytes())
+    }
+
+    /// Copies elements of this rank's copy from element `offset` on to the host, after all earlier
+    /// work on `stream`. Blocks until they are there.
+    ///
+    /// # Errors
+    /// As [`SymmetricBuffer::write`].
+    pub fn read(&self, stream: &Stream, offset: usize, elements: &mut [T]) -> Result<()> {
+        let range = self.range(offset, elements.len())?;
+        stream.check_same(&self.shared, "read")?;
+        let address = self.allocation().at(self.shared.rank, range.byte_offset());
+        self.shared
+            .read_on(stream.raw_handle(), address, elements.as_mut_bytes())
+    }
+
+    /// Frees the buffer on all ranks: waits for this rank's work, then for every rank, and the memory
+    /// is back when it returns. Collective.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] if ranks free different buffers, and as any collective call; the buffer is
+    /// then given up as if dropped.
+    pub fn free(mut self) -> Result<()> {
+        let allocation = self.allocation().clone();
+        allocation::free(&self.shared, &allocation)?;
+        // Freed: the drop has nothing left to give up.
+        self.allocation = None;
+        Ok(())
+    }
+}
+
+impl<T: Element> Drop for SymmetricBuffer<T> {
+    fn drop(&mut self) {
+        self.shared.live_buffers.fetch_sub(1, Ordering::AcqRel);
+        if let Some(allocation) = self.allocation.take() {
+            self.shared.give_up(allocation);
+        }
+    }
+}
+
+impl<T: Element> std::fmt::Debug for SymmetricBuffer<T> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("SymmetricBuffer")
+            .field("shape", &self.shape)
+            .field("element", &std::any::type_name::<T>())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a, T: Element> BufferRange<'a, T> {
+    /// First element.
+    pub fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// Elements.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether it has no element.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// The buffer.
+    pub fn buffer(&self) -> &'a SymmetricBuffer<T> {
+        self.buffer
+    }
+
+    pub(crate) fn byte_offset(&self) -> u64 {
+        (self.offset * size_of::<T>()) as u64
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        (self.length * size_of::<T>()) as u64
+    }
+}
+
+impl<T: Element> RawView<'_, T> {
+    /// Its first byte, as kernels on this rank's device address it.
+    pub fn address(&self) -> DeviceAddress {
+        self.address
+    }
+
+    /// The same as a pointer. It can be dereferenced on the host only with the host backend, and only
+    /// by volatile or atomic access while peers may write.
+    pub fn as_ptr(&self) -> *mut T {
+        self.address.0 as *mut T
+    }
+
+    /// Elements.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether it has no element.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// The elements as a slice.
+    ///
+    /// # Safety
+    /// The memory is the host's (host backend), and for as long as the slice lives no rank writes any
+    /// of these elements: every peer has passed a barrier after its last put, and none puts before
+    /// the next one.
+    pub unsafe fn as_slice(&self) -> &[T] {
+        // SAFETY: the caller's word for the condition above; address and length are an allocation's.
+        unsafe { std::slice::from_raw_parts(self.as_ptr(), self.length) }
+    }
+}
+
+/// Checks that there is such a rank.
+pub(crate) fn check_peer(shared: &Shared, peer: usize, operation: &'static str) -> Result<()> {
+    if peer < shared.world {
+        return Ok(());
+    }
+    Err(Error::InvalidArgument {
+        rank: shared.rank,
+        operation,
+        message: format!("there is no rank {peer} in a world of {}", shared.world),
+    })
+}

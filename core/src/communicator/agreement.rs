@@ -1,0 +1,211 @@
+//! What all ranks must do together: each collective call on the control plane is an agreement.
+//!
+//! Every rank sends what it means to do; every rank compares. So a call that differs, a rank that
+//! fails and a rank that dies each become the same typed error everywhere, and none is waited for.
+
+use crate::bootstrap::{Bootstrap, BootstrapError, Contribution};
+use crate::error::{Error, Result};
+use rustix::fd::BorrowedFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// The control plane: one collective call at a time, numbered alike on all ranks.
+pub struct Agreement {
+    bootstrap: Bootstrap,
+    deadline: Duration,
+    number: Mutex<u64>,
+}
+
+/// Between values of a comparison; in none of them.
+const SEPARATOR: &str = "\0";
+
+/// One collective call on the control plane.
+pub struct Round<'a> {
+    agreement: &'a Agreement,
+    number: MutexGuard<'a, u64>,
+    operation: &'static str,
+}
+
+impl Agreement {
+    /// Agreements over `bootstrap`, each step within `deadline`.
+    pub fn new(bootstrap: Bootstrap, deadline: Duration) -> Self {
+        Self {
+            bootstrap,
+            deadline,
+            number: Mutex::new(0),
+        }
+    }
+
+    /// The connection to the other ranks.
+    pub fn bootstrap(&self) -> &Bootstrap {
+        &self.bootstrap
+    }
+
+    /// This rank.
+    pub fn rank(&self) -> usize {
+        self.bootstrap.rank() as usize
+    }
+
+    /// Ranks in the world.
+    pub fn world(&self) -> usize {
+        self.bootstrap.world() as usize
+    }
+
+    /// Begins a collective call. Threads of a rank take turns.
+    pub fn begin(&self, operation: &'static str) -> Round<'_> {
+        Round {
+            agreement: self,
+            number: self.number.lock().unwrap_or_else(PoisonError::into_inner),
+            operation,
+        }
+    }
+}
+
+impl Round<'_> {
+    fn rank(&self) -> usize {
+        self.agreement.rank()
+    }
+
+    /// The number of the step, the same on all ranks.
+    pub fn number(&self) -> u64 {
+        *self.number
+    }
+
+    /// Gives every rank's bytes to every rank, in rank order.
+    ///
+    /// # Errors
+    /// A rank died, failed or did not come within the deadline, or is in another operation.
+    pub fn exchange(&mut self, payload: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let contributions = self.exchange_with(payload, None)?;
+        Ok(contributions
+            .into_iter()
+            .map(|contribution| contribution.payload)
+            .collect())
+    }
+
+    /// As [`Round::exchange`], with a file descriptor beside the bytes where a rank gives one.
+    pub fn exchange_with(
+        &mut self,
+        payload: &[u8],
+        descriptor: Option<BorrowedFd<'_>>,
+    ) -> Result<Vec<Contribution>> {
+        *self.number += 1;
+        let tag = format!("agreement/{}", *self.number);
+        let mut message = Vec::with_capacity(1 + self.operation.len() + payload.len());
+        message.push(self.operation.len() as u8);
+        message.extend_from_slice(self.operation.as_bytes());
+        message.extend_from_slice(payload);
+        let agreement = self.agreement;
+        let rank = self.rank();
+        let mut answers = agreement
+            .bootstrap
+            .store()
+            .all_gather_with_descriptors(&tag, &message, descriptor, agreement.deadline)
+            .map_err(|error| translate(rank, error))?;
+        for (peer, answer) in answers.iter_mut().enumerate() {
+            let length = answer
+                .payload
+                .first()
+                .map_or(0, |&length| usize::from(length));
+            let operation = answer.payload.get(1..1 + length).unwrap_or_default();
+            if operation != self.operation.as_bytes() {
+                return Err(Error::Mismatch {
+                    rank,
+                    peer,
+                    operation: self.operation,
+                    what: "the operation",
+                    mine: self.operation.into(),
+                    theirs: String::from_utf8_lossy(operation).into_owned(),
+                });
+            }
+            answer.payload.drain(..1 + length);
+        }
+        Ok(answers)
+    }
+
+    /// Compares named values among all ranks.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] on every rank if any differs; what [`Round::exchange`] fails with.
+    pub fn compare(&mut self, fields: &[(&'static str, String)]) -> Result<()> {
+        let values: Vec<&str> = fields.iter().map(|(_, value)| value.as_str()).collect();
+        let answers = self.exchange(values.join(SEPARATOR).as_bytes())?;
+        let answers: Vec<String> = answers
+            .iter()
+            .map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+            .collect();
+        let value_of = |peer: usize, index: usize| {
+            answers[peer]
+                .split(SEPARATOR)
+                .nth(index)
+                .unwrap_or("missing")
+                .to_owned()
+        };
+        // Every rank looks for the first rank that differs from rank 0, so that all fail alike.
+        for peer in 0..answers.len() {
+            for (index, (what, mine)) in fields.iter().enumerate() {
+                if value_of(peer, index) != value_of(0, index) {
+                    let rank = self.rank();
+                    // Names a rank that differs from this one: the first odd one out, or rank 0.
+                    let peer = if value_of(peer, index) == *mine {
+                        0
+                    } else {
+                        peer
+                    };
+                    return Err(Error::Mismatch {
+                        rank,
+                        peer,
+                        operation: self.operation,
+                        what,
+                        mine: mine.clone(),
+                        theirs: value_of(peer, index),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends a step that can fail on one rank alone: succeeds everywhere or fails everywhere.
+    ///
+    /// # Errors
+    /// This rank's own error, or [`Error::PeerFailed`] with the reason of the first rank that failed.
+    pub fn vote<T>(&mut self, outcome: Result<T>) -> Result<T> {
+        let reason = outcome.as_ref().err().map(|error| {
+            // A message's limit is far larger; nobody reads more than this.
+            error.to_string().chars().take(1024).collect::<String>()
+        });
+        let answers = self.exchange(reason.as_deref().unwrap_or_default().as_bytes());
+        // This rank's own failure says more than what it did to the exchange.
+        let value = outcome?;
+        let rank = self.rank();
+        match answers?
+            .into_iter()
+            .enumerate()
+            .find(|(_, reason)| !reason.is_empty())
+        {
+            None => Ok(value),
+            Some((peer, reason)) => Err(Error::PeerFailed {
+                rank,
+                peer,
+                reason: String::from_utf8_lossy(&reason).into_owned(),
+            }),
+        }
+    }
+}
+
+/// A failure of the control plane as the failure of a rank, where it is one.
+fn translate(rank: usize, error: BootstrapError) -> Error {
+    match error {
+        BootstrapError::PeerDied { peer, .. } => Error::PeerDied {
+            rank,
+            peer: peer as usize,
+        },
+        BootstrapError::PeerFailed { peer, reason } => Error::PeerFailed {
+            rank,
+            peer: peer as usize,
+            reason,
+        },
+        other => other.into(),
+    }
+}

@@ -1,0 +1,489 @@
+//! Bringing a communicator up: meet, open, compare, share the control block, make the signal pad.
+
+use super::agreement::{Agreement, Round};
+use super::allocation::{self, Origin};
+use super::pad::{HostPad, SignalPad};
+use super::shared::{STAGING_BYTES, Staging};
+use super::{Communicator, Peer, Shared, shared};
+use crate::backend::abi::{
+    Capabilities, DeviceDescription, HostServices, OpenOptions, ShareKind, SignalPlacement,
+};
+use crate::backend::{Backend, Device, Failure, Tables, read_text};
+use crate::bootstrap::{Bootstrap, LaunchEnvironment};
+use crate::control::{ControlBlock, RankState};
+use crate::error::{Error, Result};
+use crate::health::Health;
+use crate::host::HostBackend;
+use rustix::fd::{AsFd, OwnedFd};
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+/// Where a communicator's backend comes from.
+#[derive(Clone)]
+pub enum BackendSource {
+    /// The built-in one.
+    Host,
+    /// A vendor's, through its table.
+    Tables(Box<Tables>),
+}
+
+/// Which of the backend's devices a rank uses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum DeviceChoice {
+    /// The rank's number on this host, modulo the number of devices. Ranks may share a device.
+    #[default]
+    LocalRank,
+    /// This ordinal, under the visibility variables in force.
+    Ordinal(u32),
+    /// The device with this identifier.
+    Uuid([u8; 16]),
+}
+
+/// What a rank needs to join a world. Deadlines, placement and strategies must be the same on all.
+#[derive(Clone, Debug)]
+pub struct Configuration {
+    /// Who this rank is and where its job meets.
+    pub launch: LaunchEnvironment,
+    /// Its device.
+    pub device: DeviceChoice,
+    /// Bound of every wait on a peer, from the waiting kernel's start. Default 10 minutes.
+    pub deadline: Duration,
+    /// Bound of every step in which ranks set something up together. Default 60 seconds.
+    pub setup_deadline: Duration,
+    /// Where signal words live.
+    pub signal_placement: SignalPlacement,
+    /// Strategies of sharing to try, in order; empty for the backend's own order.
+    pub share_kinds: Vec<ShareKind>,
+}
+
+impl Configuration {
+    /// The defaults, for the rank that `launch` describes.
+    pub fn new(launch: LaunchEnvironment) -> Self {
+        Self {
+            launch,
+            device: DeviceChoice::default(),
+            deadline: Duration::from_secs(600),
+            setup_deadline: Duration::from_secs(60),
+            signal_placement: SignalPlacement::DEVICE,
+            share_kinds: Vec::new(),
+        }
+    }
+}
+
+/// The strategies that a backend lists.
+pub(super) fn listed_kinds(capabilities: &Capabilities) -> Vec<ShareKind> {
+    capabilities
+        .share_kinds
+        .iter()
+        .copied()
+        .filter(|kind| kind.0 != 0)
+        .collect()
+}
+
+pub(super) fn open(source: &BackendSource, configuration: Configuration) -> Result<Communicator> {
+    let bootstrap = Bootstrap::connect(configuration.launch.clone(), configuration.setup_deadline)?;
+    let agreement = Agreement::new(bootstrap, configuration.setup_deadline);
+    let (rank, world) = (agreement.rank(), agreement.world());
+    let mut round = agreement.begin("open");
+
+    let opened = round.vote(open_device(source, &configuration, rank));
+    let (backend, capabilities, description) = opened?;
+    round.compare(&fields(
+        &backend_name(source),
+        &configuration,
+        &capabilities,
+    ))?;
+    let peers = meet(&mut round, &agreement, rank, &description)?;
+    let kinds = negotiate(&mut round, rank, &configuration, &capabilities)?;
+    let control = share_file(&mut round, rank, || {
+        ControlBlock::create().and_then(|control| rustix::io::dup(control.descriptor()))
+    })?;
+    let control = ControlBlock::map(control).map_err(|error| Error::System {
+        rank,
+        call: "mmap of the control block",
+        reason: error.to_string(),
+    });
+    let control = round.vote(control)?;
+    let resources = round.vote(Resources::new(&backend, rank))?;
+    let number = round.number();
+    drop(round);
+
+    let identities = agreement
+        .bootstrap()
+        .peers()
+        .iter()
+        .map(|peer| peer.process)
+        .collect::<Vec<_>>();
+    let health = Arc::new(Health::new(rank, control, identities, resources.words));
+    health.control().set_state(rank, RankState::Up, None);
+    let shared = Shared {
+        rank,
+        world,
+        options: shared::Options {
+            deadline: configuration.deadline,
+            setup_deadline: configuration.setup_deadline,
+        },
+        capabilities,
+        description,
+        health: health.clone(),
+        agreement,
+        kind: OnceLock::new(),
+        pad: OnceLock::new(),
+        same_process: peers.iter().map(|peer| peer.same_process).collect(),
+        live_buffers: AtomicUsize::new(0),
+        words: resources.words,
+        staging: Mutex::new(resources.staging),
+        streams: Mutex::new(Vec::new()),
+        dropped: Mutex::new(Vec::new()),
+        dropped_count: AtomicUsize::new(0),
+        watcher: Mutex::new(None),
+        backend,
+    };
+    tracing::debug!(rank, world, number, "met");
+    complete(&shared, &kinds, &configuration)?;
+    Ok(Communicator::assemble(
+        Arc::new(shared),
+        peers,
+        configuration.signal_placement,
+    ))
+}
+
+/// What needs the rest to be there: the watcher and the signal pad.
+fn complete(shared: &Shared, kinds: &[ShareKind], configuration: &Configuration) -> Result<()> {
+    let rank = shared.rank;
+    let mut round = shared.agreement.begin("signal pad");
+    let watcher = shared
+        .health
+        .start_watcher()
+        .map_err(|error| Error::System {
+            rank,
+            call: "spawning the watcher",
+            reason: error.to_string(),
+        });
+    *shared
+        .watcher
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner) = Some(round.vote(watcher)?);
+    let bytes = SignalPad::bytes(shared.world);
+    let (allocation, kind) =
+        allocation::allocate(shared, &mut round, kinds, bytes, Origin::Backend)?;
+    let host = match configuration.signal_placement {
+        SignalPlacement::HOST => {
+            let file = share_file(&mut round, rank, || HostPad::create_file(shared.world));
+            // Kept by the pad from here on, so that a failed vote unmaps it.
+            Some(file.and_then(|file| round.vote(HostPad::new(shared, file))))
+        }
+        _ => None,
+    };
+    let (host, failed) = match host {
+        Some(Ok(host)) => (Some(host), Ok(())),
+        Some(Err(error)) => (None, Err(error)),
+        None => (None, Ok(())),
+    };
+    // Both are set once, here. The pad is set even after a failure, so that it is given back.
+    let _ = shared.kind.set(kind);
+    let _ = shared
+        .pad
+        .set(SignalPad::new(rank, shared.world, allocation, host));
+    failed
+}
+
+fn backend_name(source: &BackendSource) -> String {
+    match source {
+        BackendSource::Host => "host".into(),
+        BackendSource::Tables(tables) => format!("{} {}", tables.name(), tables.build()),
+    }
+}
+
+/// What must be alike on all ranks for their kernels to understand each other.
+fn fields(
+    backend: &str,
+    configuration: &Configuration,
+    capabilities: &Capabilities,
+) -> Vec<(&'static str, String)> {
+    let tables = format!("{:?}{:?}", capabilities.put_rows, capabilities.get_rows);
+    let overrides: Vec<String> = ["SYMMEM_MULTICAST"]
+        .iter()
+        .map(|name| format!("{:?}", std::env::var_os(name)))
+        .collect();
+    vec![
+        ("the version of symmem", env!("CARGO_PKG_VERSION").into()),
+        ("the backend", backend.into()),
+        (
+            "the signal placement",
+            configuration.signal_placement.name().into(),
+        ),
+        (
+            "the list of sharing strategies",
+            format!("{:?}", configuration.share_kinds),
+        ),
+        ("the deadline", format!("{:?}", configuration.deadline)),
+        (
+            "the transfer tables",
+            format!("{:016x}", fingerprint(tables.as_bytes())),
+        ),
+        ("an overriding variable", overrides.join(" ")),
+    ]
+}
+
+/// FNV-1a, 64 bits: equal tables give equal numbers, and nobody here means harm.
+fn fingerprint(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+static SERVICES: HostServices = HostServices {
+    size: size_of::<HostServices>() as u32,
+    reserved: 0,
+    log: Some(log),
+};
+
+/// A plugin has its own copy of `tracing` that nobody listens to: its lines come through here.
+unsafe extern "C" fn log(level: u32, text: *const u8, length: usize) {
+    // SAFETY: the backend gives `length` readable bytes.
+    let bytes = unsafe { std::slice::from_raw_parts(text, length) };
+    let text = String::from_utf8_lossy(bytes);
+    match level {
+        1 => tracing::error!(target: "symmem::backend", "{text}"),
+        2 => tracing::warn!(target: "symmem::backend", "{text}"),
+        3 => tracing::info!(target: "symmem::backend", "{text}"),
+        4 => tracing::debug!(target: "symmem::backend", "{text}"),
+        _ => tracing::trace!(target: "symmem::backend", "{text}"),
+    }
+}
+
+fn open_device(
+    source: &BackendSource,
+    configuration: &Configuration,
+    rank: usize,
+) -> Result<(Backend, Capabilities, DeviceDescription)> {
+    let failed = |failure| Error::backend(rank, "open", failure);
+    let mut options = OpenOptions {
+        size: size_of::<OpenOptions>() as u32,
+        ordinal: 0,
+        rank: rank as u32,
+        local_world: configuration.launch.local_world,
+        services: &SERVICES,
+    };
+    let backend = match source {
+        BackendSource::Host => {
+            options.ordinal =
+                choose_device(configuration, rank, 1, |_| HostBackend::describe_device(0))?;
+            Backend::Host(HostBackend::open(&options).map_err(failed)?)
+        }
+        BackendSource::Tables(tables) => {
+            let count = tables.device_count().map_err(failed)?;
+            options.ordinal = choose_device(configuration, rank, count, |ordinal| {
+                tables.describe_device(ordinal)
+            })?;
+            Backend::Plugin(tables.open(&options).map_err(failed)?)
+        }
+    };
+    let capabilities = backend.capabilities().map_err(failed)?;
+    let description = backend.description().map_err(failed)?;
+    Ok((backend, capabilities, description))
+}
+
+fn choose_device(
+    configuration: &Configuration,
+    rank: usize,
+    count: u32,
+    describe: impl Fn(u32) -> std::result::Result<DeviceDescription, Failure>,
+) -> Result<u32> {
+    let describe =
+        |ordinal| describe(ordinal).map_err(|failure| Error::backend(rank, "open", failure));
+    let none = |message: String| Err(Error::NoSuchDevice { rank, message });
+    let chosen = match configuration.device {
+        _ if count == 0 => return none("the backend sees no device".into()),
+        DeviceChoice::LocalRank => configuration.launch.local_rank % count,
+        DeviceChoice::Ordinal(ordinal) if ordinal < count => ordinal,
+        DeviceChoice::Ordinal(ordinal) => {
+            return none(format!(
+                "there is no device {ordinal}: {count} are visible, counted from 0; \
+                 CUDA_VISIBLE_DEVICES and its kin decide which"
+            ));
+        }
+        DeviceChoice::Uuid(uuid) => {
+            let mut found = None;
+            for ordinal in 0..count {
+                if describe(ordinal)?.uuid == uuid {
+                    found = Some(ordinal);
+                }
+            }
+            match found {
+                Some(ordinal) => ordinal,
+                None => {
+                    return none(format!(
+                        "none of the {count} visible devices has the UUID {}",
+                        uuid.iter()
+                            .map(|byte| format!("{byte:02x}"))
+                            .collect::<String>()
+                    ));
+                }
+            }
+        }
+    };
+    let description = describe(chosen)?;
+    if description.partition != 0 {
+        return Err(Error::Unsupported {
+            rank,
+            operation: "open",
+            message: format!(
+                "device {chosen} ({}) is a partition of a GPU (MIG), which cannot address other \
+                 devices' memory; use whole GPUs",
+                read_text(&description.name)
+            ),
+        });
+    }
+    Ok(chosen)
+}
+
+/// Tells every rank about every rank's device.
+fn meet(
+    round: &mut Round<'_>,
+    agreement: &Agreement,
+    rank: usize,
+    description: &DeviceDescription,
+) -> Result<Vec<Peer>> {
+    let mut payload = description.ordinal.to_le_bytes().to_vec();
+    payload.extend_from_slice(&description.uuid);
+    let answers = round.exchange(&payload)?;
+    let processes = agreement.bootstrap().peers();
+    let me = processes[rank].process;
+    answers
+        .iter()
+        .enumerate()
+        .map(|(peer, answer)| {
+            let (Some(ordinal), Some(uuid)) = (answer.get(..4), answer.get(4..20)) else {
+                return Err(Error::InvalidArgument {
+                    rank,
+                    operation: "open",
+                    message: format!("rank {peer} described its device in another version's form"),
+                });
+            };
+            let uuid: [u8; 16] = uuid.try_into().expect("sixteen bytes");
+            Ok(Peer {
+                rank: peer,
+                process: processes[peer].process.pid,
+                device: u32::from_le_bytes(ordinal.try_into().expect("four bytes")),
+                uuid,
+                same_process: processes[peer].process == me,
+                same_device: uuid == description.uuid,
+            })
+        })
+        .collect()
+}
+
+/// The strategies that every rank has, in the order that all agreed on.
+fn negotiate(
+    round: &mut Round<'_>,
+    rank: usize,
+    configuration: &Configuration,
+    capabilities: &Capabilities,
+) -> Result<Vec<ShareKind>> {
+    let listed = listed_kinds(capabilities);
+    let mine: Vec<ShareKind> = match configuration.share_kinds.as_slice() {
+        [] => listed.clone(),
+        forced => forced
+            .iter()
+            .copied()
+            .filter(|kind| listed.contains(kind))
+            .collect(),
+    };
+    let payload: Vec<u8> = mine.iter().map(|kind| kind.0 as u8).collect();
+    let answers = round.exchange(&payload)?;
+    // Rank 0's order, so that all try the same one at a time.
+    let common: Vec<ShareKind> = answers[0]
+        .iter()
+        .filter(|kind| answers.iter().all(|answer| answer.contains(kind)))
+        .map(|&kind| ShareKind(u32::from(kind)))
+        .collect();
+    if common.is_empty() {
+        let names = |kinds: &[ShareKind]| {
+            kinds
+                .iter()
+                .map(|kind| kind.name())
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
+        return Err(Error::Unsupported {
+            rank,
+            operation: "sharing memory",
+            message: format!(
+                "the ranks have no strategy in common; this device has {}, asked for: {}",
+                names(&listed),
+                if configuration.share_kinds.is_empty() {
+                    "any".into()
+                } else {
+                    names(&configuration.share_kinds)
+                }
+            ),
+        });
+    }
+    Ok(common)
+}
+
+/// Hands one descriptor from rank 0 to every rank.
+fn share_file(
+    round: &mut Round<'_>,
+    rank: usize,
+    create: impl FnOnce() -> rustix::io::Result<OwnedFd>,
+) -> Result<OwnedFd> {
+    let created = if rank == 0 {
+        create().map(Some)
+    } else {
+        Ok(None)
+    };
+    let created = created.map_err(|error| Error::System {
+        rank,
+        call: "memfd_create",
+        reason: error.to_string(),
+    });
+    let created = round.vote(created)?;
+    let mut received = round.exchange_with(&[], created.as_ref().map(AsFd::as_fd))?;
+    received[0].descriptor.take().ok_or(Error::System {
+        rank,
+        call: "recvmsg",
+        reason: "rank 0 sent no descriptor".into(),
+    })
+}
+
+/// What a communicator takes from the device before it can wait or copy.
+struct Resources {
+    words: crate::backend::abi::HostMemory,
+    staging: Staging,
+}
+
+impl Resources {
+    fn new(backend: &Backend, rank: usize) -> Result<Self> {
+        let failed = |bytes| {
+            move |failure: Failure| {
+                Error::backend(rank, "host_allocate", failure).about(None, bytes)
+            }
+        };
+        let words = backend
+            .host_allocate(Health::BYTES)
+            .map_err(failed(Health::BYTES))?;
+        let memory = match backend.host_allocate(STAGING_BYTES) {
+            Ok(memory) => memory,
+            Err(failure) => {
+                // SAFETY: allocated above, used by nobody.
+                let _ = unsafe { backend.host_free(words) };
+                return Err(failed(STAGING_BYTES)(failure));
+            }
+        };
+        match backend.stream_create() {
+            Ok(stream) => Ok(Self {
+                words,
+                staging: Staging { memory, stream },
+            }),
+            Err(failure) => {
+                // SAFETY: allocated above, used by nobody.
+                let _ = unsafe { (backend.host_free(words), backend.host_free(memory)) };
+                Err(Error::backend(rank, "stream_create", failure))
+            }
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! A page of host memory that all ranks of a communicator map: who is up, who failed, and which
+//! allocations each rank has given up.
+//!
+//! It carries what must not need a round trip: a drop cannot wait for peers, and an abort must reach
+//! them even when they are not listening.
+
+use crate::backend::abi::MAX_RANKS;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::mm::{MapFlags, ProtFlags};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Allocations that can be live, or dropped and not yet released by all ranks, at once.
+pub const MAX_ALLOCATIONS: usize = 4096;
+
+/// Where a rank stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum RankState {
+    /// Not there yet.
+    Joining = 0,
+    /// Taking part.
+    Up = 1,
+    /// Finalized or dropped in good order.
+    Left = 2,
+    /// Alive, but its communicator is poisoned.
+    Failed = 3,
+    /// Poisoned, and its communicator is gone: it touches nobody's memory any more.
+    FailedAndLeft = 4,
+}
+
+#[repr(C)]
+struct RankEntry {
+    state: AtomicU32,
+    /// 1 + the rank whose fault it was, 0 if its own.
+    culprit: AtomicU32,
+    padding: [u64; 15],
+}
+
+#[repr(C)]
+struct AllocationEntry {
+    /// Bit r: rank r no longer addresses any peer's copy.
+    given_up: [AtomicU64; 2],
+    /// Bit r: rank r has released its own copy too, and looks at this entry no more.
+    released: [AtomicU64; 2],
+    /// 1 from the entry's first use on; kept by rank 0.
+    taken: AtomicU64,
+    padding: [u64; 3],
+}
+
+#[repr(C)]
+struct Page {
+    ranks: [RankEntry; MAX_RANKS],
+    allocations: [AllocationEntry; MAX_ALLOCATIONS],
+}
+
+/// This process's mapping of the page.
+pub struct ControlBlock {
+    page: *const Page,
+    file: OwnedFd,
+}
+
+// SAFETY: all access to the page is through atomics.
+unsafe impl Send for ControlBlock {}
+// SAFETY: as above.
+unsafe impl Sync for ControlBlock {}
+
+impl ControlBlock {
+    /// A new page, zeroed. It has no name in any file system.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn create() -> rustix::io::Result<Self> {
+        let file = rustix::fs::memfd_create("symmem-control", rustix::fs::MemfdFlags::CLOEXEC)?;
+        rustix::fs::ftruncate(&file, size_of::<Page>() as u64)?;
+        Self::map(file)
+    }
+
+    /// Maps a page that another rank created.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn map(file: OwnedFd) -> rustix::io::Result<Self> {
+        // A peer's file that is too short would end this process with SIGBUS at the first access.
+        if (rustix::fs::fstat(&file)?.st_size as u64) < size_of::<Page>() as u64 {
+            return Err(rustix::io::Errno::INVAL);
+        }
+        // SAFETY: a new mapping at an address that the kernel chooses.
+        let page = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                size_of::<Page>(),
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                &file,
+                0,
+            )?
+        };
+        Ok(Self {
+            page: page.cast(),
+            file,
+        })
+    }
+
+    /// The descriptor to hand to the other ranks.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    fn page(&self) -> &Page {
+        // SAFETY: mapped while `self` lives; zeroed or written by atomics only, in this very layout,
+        // since rendezvous compares versions before the page is handed out.
+        unsafe { &*self.page }
+    }
+
+    /// Where a rank stands, and by whose fault.
+    pub fn state(&self, rank: usize) -> (RankState, Option<usize>) {
+        let entry = &self.page().ranks[rank];
+        let state = match entry.state.load(Ordering::Acquire) {
+            0 => RankState::Joining,
+            1 => RankState::Up,
+            2 => RankState::Left,
+            3 => RankState::Failed,
+            _ => RankState::FailedAndLeft,
+        };
+        (
+            state,
+            (entry.culprit.load(Ordering::Relaxed) as usize).checked_sub(1),
+        )
+    }
+
+    /// Says where this rank stands.
+    pub fn set_state(&self, rank: usize, state: RankState, culprit: Option<usize>) {
+        let entry = &self.page().ranks[rank];
+        entry
+            .culprit
+            .store(culprit.map_or(0, |rank| rank as u32 + 1), Ordering::Relaxed);
+        entry.state.store(state as u32, Ordering::Release);
+    }
+
+    /// Rank 0: takes an entry that nobody uses, for a new allocation among `world` ranks. A rank that
+    /// `is_gone` need not have released its copy.
+    pub fn take_entry(&self, world: usize, is_gone: impl Fn(usize) -> bool) -> Option<usize> {
+        let entries = &self.page().allocations;
+        let index = entries.iter().position(|entry| {
+            entry.taken.load(Ordering::Acquire) == 0
+                || (0..world).all(|rank| bit(&entry.released, rank) || is_gone(rank))
+        })?;
+        for word in entries[index]
+            .given_up
+            .iter()
+            .chain(&entries[index].released)
+        {
+            word.store(0, Ordering::Relaxed);
+        }
+        entries[index].taken.store(1, Ordering::Release);
+        Some(index)
+    }
+
+    /// This rank no longer addresses any peer's copy.
+    pub fn give_up(&self, index: usize, rank: usize) {
+        set_bit(&self.page().allocations[index].given_up, rank);
+    }
+
+    /// Whether a rank no longer addresses any peer's copy.
+    pub fn has_given_up(&self, index: usize, rank: usize) -> bool {
+        bit(&self.page().allocations[index].given_up, rank)
+    }
+
+    /// This rank has released its own copy, and looks at the entry no more.
+    pub fn release(&self, index: usize, rank: usize) {
+        set_bit(&self.page().allocations[index].released, rank);
+    }
+}
+
+fn bit(words: &[AtomicU64; 2], rank: usize) -> bool {
+    words[rank / 64].load(Ordering::Acquire) & (1 << (rank % 64)) != 0
+}
+
+fn set_bit(words: &[AtomicU64; 2], rank: usize) {
+    words[rank / 64].fetch_or(1 << (rank % 64), Ordering::AcqRel);
+}
+
+impl Drop for ControlBlock {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map` with this size; no reference outlives `self`. Failure would only
+        // leave the mapping.
+        let _ = unsafe { rustix::mm::munmap(self.page.cast_mut().cast(), size_of::<Page>()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_is_reused_only_after_every_living_rank_released_its_copy() {
+        let mine = ControlBlock::create().unwrap();
+        let theirs = ControlBlock::map(mine.file.try_clone().unwrap()).unwrap();
+        let entry = mine.take_entry(3, |_| false).unwrap();
+        theirs.give_up(entry, 2);
+        assert!(mine.has_given_up(entry, 2) && !mine.has_given_up(entry, 1));
+        mine.release(entry, 0);
+        theirs.release(entry, 2);
+        assert_ne!(
+            mine.take_entry(3, |_| false),
+            Some(entry),
+            "rank 1 still holds its copy"
+        );
+        assert_eq!(
+            mine.take_entry(3, |rank| rank == 1),
+            Some(entry),
+            "unless it is gone"
+        );
+        assert!(
+            !mine.has_given_up(entry, 2),
+            "a new allocation starts with nobody gone"
+        );
+    }
+
+    #[test]
+    fn a_failure_and_its_culprit_are_seen_by_the_others() {
+        let mine = ControlBlock::create().unwrap();
+        let theirs = ControlBlock::map(mine.file.try_clone().unwrap()).unwrap();
+        assert_eq!(theirs.state(3), (RankState::Joining, None));
+        mine.set_state(3, RankState::Failed, Some(0));
+        assert_eq!(theirs.state(3), (RankState::Failed, Some(0)));
+    }
+
+    #[test]
+    fn a_file_that_is_too_short_is_refused() {
+        let file = rustix::fs::memfd_create("short", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        assert!(ControlBlock::map(file).is_err());
+    }
+}

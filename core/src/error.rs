@@ -1,0 +1,276 @@
+//! Every way an operation can fail.
+
+use crate::backend::abi::Status;
+use crate::backend::{Failure, LoadError};
+use crate::bootstrap::BootstrapError;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Result of an operation of symmem.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What went wrong: who noticed, which peer and how many bytes it was about, what failed and what to
+/// do. Clonable, since a poisoned
+/// communicator returns its cause from every later call.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A call to the backend failed.
+    #[error("rank {rank}: {operation}{}: {failure}", about(*peer, *bytes))]
+    Backend {
+        /// The rank that called.
+        rank: usize,
+        /// The peer it was about.
+        peer: Option<usize>,
+        /// The bytes it was about.
+        bytes: Option<u64>,
+        /// What symmem was doing.
+        operation: &'static str,
+        /// The backend's own words: call, number, advice.
+        failure: Failure,
+    },
+    /// A device has too little memory left.
+    #[error(
+        "rank {rank}: no memory for {bytes} bytes of {operation}: {failure}; free buffers or ask for less"
+    )]
+    OutOfMemory {
+        /// The rank whose device is full.
+        rank: usize,
+        /// The bytes asked for.
+        bytes: u64,
+        /// What they were for.
+        operation: &'static str,
+        /// The backend's own words.
+        failure: Failure,
+    },
+    /// Ranks called the same collective operation with different arguments.
+    #[error(
+        "rank {rank}: {operation}: {what} is {mine} here but {theirs} at rank {peer}; every rank must pass the same"
+    )]
+    Mismatch {
+        /// The rank that noticed.
+        rank: usize,
+        /// The first rank that differs.
+        peer: usize,
+        /// The collective operation.
+        operation: &'static str,
+        /// The argument.
+        what: &'static str,
+        /// Its value here.
+        mine: String,
+        /// Its value there.
+        theirs: String,
+    },
+    /// A wait passed its deadline.
+    #[error(
+        "rank {rank}: {operation} gave up on rank {peer} after {waited:?}: channel {channel}, expected {expected}, saw {seen}; is the peer still in step?"
+    )]
+    Timeout {
+        /// The rank that waited.
+        rank: usize,
+        /// For whom.
+        peer: usize,
+        /// In which operation.
+        operation: &'static str,
+        /// On which channel.
+        channel: u32,
+        /// The epoch waited for.
+        expected: u32,
+        /// The epoch seen.
+        seen: u32,
+        /// For how long.
+        waited: Duration,
+    },
+    /// The host waited for the device past the deadline.
+    #[error("rank {rank}: {operation} did not complete within {waited:?}")]
+    HostTimeout {
+        /// The rank that waited.
+        rank: usize,
+        /// In which operation.
+        operation: &'static str,
+        /// For how long.
+        waited: Duration,
+    },
+    /// A peer's process ended.
+    #[error(
+        "rank {rank}: rank {peer} died; what it was to write is undefined, rebuild or end the job"
+    )]
+    PeerDied {
+        /// The rank that noticed.
+        rank: usize,
+        /// The rank that died.
+        peer: usize,
+    },
+    /// A peer is alive but failed.
+    #[error("rank {rank}: rank {peer} failed: {reason}")]
+    PeerFailed {
+        /// The rank that was told.
+        rank: usize,
+        /// The rank that failed.
+        peer: usize,
+        /// In its own words.
+        reason: String,
+    },
+    /// [`crate::Communicator::abort`] was called here.
+    #[error("rank {rank}: the communicator was aborted here")]
+    Aborted {
+        /// This rank.
+        rank: usize,
+    },
+    /// A range that its buffer does not have.
+    #[error("rank {rank}: elements {offset}..{} are outside the buffer's {length}", offset.saturating_add(*count))]
+    OutOfRange {
+        /// This rank.
+        rank: usize,
+        /// First element.
+        offset: usize,
+        /// Elements.
+        count: usize,
+        /// Elements that the buffer has.
+        length: usize,
+    },
+    /// An argument no call can accept.
+    #[error("rank {rank}: {operation}: {message}")]
+    InvalidArgument {
+        /// This rank.
+        rank: usize,
+        /// The operation.
+        operation: &'static str,
+        /// What is wrong and what would be right.
+        message: String,
+    },
+    /// The backend or device cannot do this.
+    #[error("rank {rank}: {operation} is not possible here: {message}")]
+    Unsupported {
+        /// This rank.
+        rank: usize,
+        /// The operation.
+        operation: &'static str,
+        /// Why, and what is possible.
+        message: String,
+    },
+    /// Memory that the caller owns is of a kind that peers cannot map.
+    #[error("rank {rank}: the {bytes} bytes at {address:#x} cannot be shared with peers: {reason}")]
+    NotShareable {
+        /// This rank.
+        rank: usize,
+        /// The memory's address.
+        address: u64,
+        /// Its size.
+        bytes: u64,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// No strategy of sharing works between these two devices.
+    #[error("rank {rank}: cannot address the memory of rank {peer}: {reason}")]
+    PeerUnreachable {
+        /// The rank that tried.
+        rank: usize,
+        /// The rank it cannot reach.
+        peer: usize,
+        /// Each strategy tried and why it failed.
+        reason: String,
+    },
+    /// There is no such device.
+    #[error("rank {rank}: {message}")]
+    NoSuchDevice {
+        /// This rank.
+        rank: usize,
+        /// What was asked for and what exists.
+        message: String,
+    },
+    /// No backend could start; each probe and why it failed.
+    #[error("{0}")]
+    NoBackend(String),
+    /// A plugin file is not a backend.
+    #[error(transparent)]
+    Plugin(Arc<LoadError>),
+    /// Finding, reaching or agreeing with the other ranks failed.
+    #[error(transparent)]
+    Bootstrap(Arc<BootstrapError>),
+    /// The operating system refused something.
+    #[error("rank {rank}: {call}: {reason}")]
+    System {
+        /// This rank.
+        rank: usize,
+        /// The system call.
+        call: &'static str,
+        /// Its error.
+        reason: String,
+    },
+}
+
+fn about(peer: Option<usize>, bytes: Option<u64>) -> String {
+    match (peer, bytes) {
+        (Some(peer), Some(bytes)) => format!(" ({bytes} bytes, rank {peer})"),
+        (Some(peer), None) => format!(" (rank {peer})"),
+        (None, Some(bytes)) => format!(" ({bytes} bytes)"),
+        (None, None) => String::new(),
+    }
+}
+
+impl Error {
+    /// A failed call to the backend, with what core knows of it.
+    pub(crate) fn backend(rank: usize, operation: &'static str, failure: Failure) -> Self {
+        match failure.status {
+            Status::NO_DEVICE => Self::NoSuchDevice {
+                rank,
+                message: failure.to_string(),
+            },
+            Status::UNSUPPORTED => Self::Unsupported {
+                rank,
+                operation,
+                message: failure.to_string(),
+            },
+            _ => Self::Backend {
+                rank,
+                peer: None,
+                bytes: None,
+                operation,
+                failure,
+            },
+        }
+    }
+
+    /// Adds the peer and the size that a failed call was about.
+    pub(crate) fn about(self, about_peer: Option<usize>, about_bytes: u64) -> Self {
+        match self {
+            Self::Backend {
+                rank,
+                operation,
+                failure,
+                ..
+            } if failure.status == Status::OUT_OF_MEMORY => Self::OutOfMemory {
+                rank,
+                bytes: about_bytes,
+                operation,
+                failure,
+            },
+            Self::Backend {
+                rank,
+                operation,
+                failure,
+                ..
+            } => Self::Backend {
+                rank,
+                peer: about_peer,
+                bytes: Some(about_bytes),
+                operation,
+                failure,
+            },
+            other => other,
+        }
+    }
+}
+
+impl From<BootstrapError> for Error {
+    fn from(error: BootstrapError) -> Self {
+        Self::Bootstrap(Arc::new(error))
+    }
+}
+
+impl From<LoadError> for Error {
+    fn from(error: LoadError) -> Self {
+        Self::Plugin(Arc::new(error))
+    }
+}

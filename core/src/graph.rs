@@ -1,0 +1,110 @@
+//! Recorded work, replayed any number of times.
+
+use crate::backend::Device;
+use crate::backend::abi::RawGraphExec;
+use crate::communicator::Shared;
+use crate::communicator::allocation::Allocation;
+use crate::error::Result;
+use crate::stream::Stream;
+use std::sync::Arc;
+
+/// Work recorded from one stream, ready to be launched. It keeps the buffers that it uses.
+///
+/// Signals and barriers count on the device, so a graph can be launched any number of times and mixed
+/// with eager calls. Launches of one graph run one after the other.
+pub struct Graph {
+    exec: RawGraphExec,
+    _allocations: Vec<Arc<Allocation>>,
+    shared: Arc<Shared>,
+}
+
+impl Graph {
+    /// Records what `work` enqueues on `stream`, without running it.
+    ///
+    /// # Errors
+    /// `work`'s own error, which ends the recording; the backend's.
+    pub fn capture(stream: &Stream, work: impl FnOnce(&Stream) -> Result<()>) -> Result<Self> {
+        let shared = stream.shared();
+        shared.health.check()?;
+        // SAFETY: the stream is live.
+        unsafe { shared.backend.capture_begin(stream.raw_handle()) }
+            .map_err(|failure| shared.failed("capture", failure))?;
+        stream.set_capturing(true);
+        let recording = Recording { stream };
+        let outcome = work(stream);
+        std::mem::forget(recording);
+        let allocations = stream.set_capturing(false);
+        // SAFETY: the capture began above.
+        let graph = unsafe { shared.backend.capture_end(stream.raw_handle()) };
+        outcome?;
+        let exec = graph
+            // SAFETY: ended above; used only here.
+            .and_then(|graph| unsafe { shared.backend.graph_instantiate(graph) })
+            .map_err(|failure| shared.failed("capture", failure))?;
+        Ok(Self {
+            exec,
+            _allocations: allocations,
+            shared: shared.clone(),
+        })
+    }
+
+    /// Runs the recorded work after all earlier work on `stream`.
+    ///
+    /// # Errors
+    /// [`crate::Error::InvalidArgument`] for a stream of another communicator; the backend's; what
+    /// poisoned the communicator.
+    pub fn launch(&self, stream: &Stream) -> Result<()> {
+        stream.check_same(&self.shared, "graph launch")?;
+        self.shared.health.check()?;
+        let raw = stream.raw_handle();
+        // SAFETY: both are live; the graph keeps the buffers it uses, and `shared` the rest.
+        unsafe { self.shared.backend.graph_launch(self.exec, raw) }
+            .map_err(|failure| self.shared.failed("graph launch", failure))
+    }
+}
+
+/// Ends a capture whose work panicked, so that the stream can be used and dropped.
+struct Recording<'a> {
+    stream: &'a Stream,
+}
+
+impl Drop for Recording<'_> {
+    fn drop(&mut self) {
+        self.stream.set_capturing(false);
+        let shared = self.stream.shared();
+        // SAFETY: the capture began before this value; the graph is used only here.
+        let ended = unsafe {
+            shared
+                .backend
+                .capture_end(self.stream.raw_handle())
+                .and_then(|graph| shared.backend.graph_instantiate(graph))
+                .and_then(|exec| shared.backend.graph_destroy(exec))
+        };
+        if let Err(failure) = ended {
+            tracing::warn!(rank = shared.rank, %failure, "ending the capture of work that panicked");
+        }
+    }
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        let shared = &self.shared;
+        if let Err(error) = shared.wait_all_idle(shared.options.setup_deadline) {
+            tracing::warn!(rank = shared.rank, %error, "a graph is dropped while work is left");
+            return;
+        }
+        // SAFETY: live, and no stream has work left.
+        if let Err(failure) = unsafe { shared.backend.graph_destroy(self.exec) } {
+            tracing::warn!(rank = shared.rank, %failure, "graph_destroy");
+        }
+    }
+}
+
+impl std::fmt::Debug for Graph {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Graph")
+            .field("raw", &self.exec.0)
+            .finish_non_exhaustive()
+    }
+}

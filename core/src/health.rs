@@ -1,0 +1,294 @@
+//! Whether a communicator can still be used, and the thread that finds out when it cannot.
+//!
+//! [`Health`] holds the abort word that every waiting kernel polls and the record that the first wait
+//! to give up fills. Poisoning is final: the cause is kept, the abort word is set, peers are told
+//! through the control block, and hardware waits are released by the store they wait for.
+
+use crate::backend::abi::{DeviceAddress, HostMemory, SIGNAL_STRIDE, WaitRecord, Watch};
+use crate::bootstrap::ProcessIdentity;
+use crate::control::{ControlBlock, RankState};
+use crate::error::{Error, Result};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How often the watcher looks at peers.
+pub const WATCH_INTERVAL: Duration = Duration::from_millis(50);
+
+/// A stream's hardware wait that only a store to its word can end.
+pub struct HostWait {
+    /// The word, in host memory mapped while the communicator lives.
+    pub word: *const AtomicU32,
+    /// The value that satisfies the wait.
+    pub value: u32,
+    /// The rank that should give it.
+    pub peer: usize,
+    /// On which channel.
+    pub channel: u32,
+    /// When the wait was enqueued.
+    pub since: Instant,
+    /// How long it may take.
+    pub limit: Duration,
+}
+
+// SAFETY: the word is shared memory accessed atomically.
+unsafe impl Send for HostWait {}
+
+/// The state that calls, streams and the watcher share.
+pub struct Health {
+    rank: usize,
+    world: usize,
+    control: ControlBlock,
+    peers: Vec<ProcessIdentity>,
+    words: HostMemory,
+    cause: OnceLock<Error>,
+    host_waits: Mutex<Vec<HostWait>>,
+    stopping: AtomicBool,
+}
+
+// SAFETY: `words` is host memory that outlives the value and is accessed through atomics, and read
+// volatile where kernels write.
+unsafe impl Send for Health {}
+// SAFETY: as above.
+unsafe impl Sync for Health {}
+
+impl Health {
+    /// Bytes of host memory that the abort word and the record need.
+    pub const BYTES: u64 = 2 * SIGNAL_STRIDE;
+
+    /// `words` are [`Health::BYTES`] zeroed bytes that the device can address; the caller frees them
+    /// after the last kernel and this value are gone.
+    pub fn new(
+        rank: usize,
+        control: ControlBlock,
+        peers: Vec<ProcessIdentity>,
+        words: HostMemory,
+    ) -> Self {
+        Self {
+            rank,
+            world: peers.len(),
+            control,
+            peers,
+            words,
+            cause: OnceLock::new(),
+            host_waits: Mutex::new(Vec::new()),
+            stopping: AtomicBool::new(false),
+        }
+    }
+
+    /// What a kernel that waits at most `deadline` has to watch.
+    pub fn watch(&self, deadline: Duration) -> Watch {
+        Watch {
+            abort: self.words.device,
+            record: DeviceAddress(self.words.device.0 + SIGNAL_STRIDE),
+            deadline_ns: u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX),
+            rank: self.rank as u32,
+            reserved: 0,
+        }
+    }
+
+    /// The page shared with the peers.
+    pub fn control(&self) -> &ControlBlock {
+        &self.control
+    }
+
+    fn abort_word(&self) -> &AtomicU32 {
+        // SAFETY: the words outlive `self`, are aligned and zeroed, and are only accessed atomically.
+        unsafe { AtomicU32::from_ptr(self.words.host as *mut u32) }
+    }
+
+    /// Fails with the cause if the communicator is poisoned. Not blocking, a load.
+    pub fn check(&self) -> Result<()> {
+        match self.cause.get() {
+            None => Ok(()),
+            Some(cause) => Err(cause.clone()),
+        }
+    }
+
+    /// The rank whose fault it was, if it was another's.
+    pub fn culprit(&self) -> Option<usize> {
+        match self.cause.get()? {
+            Error::PeerDied { peer, .. }
+            | Error::PeerFailed { peer, .. }
+            | Error::Timeout { peer, .. } => Some(*peer),
+            _ => None,
+        }
+    }
+
+    /// As [`Health::check`], after looking at what kernels and peers have left.
+    pub fn look(&self) -> Result<()> {
+        if let Some(error) = self.take_record() {
+            self.poison(error);
+        }
+        self.check()
+    }
+
+    /// Ends the use of this communicator: the first cause stays.
+    pub fn poison(&self, cause: Error) {
+        if self.cause.set(cause).is_ok() {
+            tracing::warn!(rank = self.rank, cause = ?self.cause.get(), "poisoned");
+            self.control
+                .set_state(self.rank, RankState::Failed, self.culprit());
+        }
+        self.abort_word().store(1, Ordering::SeqCst);
+        for wait in self.host_waits().drain(..) {
+            release(&wait);
+        }
+    }
+
+    /// What the first wait that gave up wrote, if it is complete and was not an abort.
+    fn take_record(&self) -> Option<Error> {
+        let pointer = (self.words.host + SIGNAL_STRIDE) as *const WaitRecord;
+        // SAFETY: the record outlives `self`; kernels complete it before they set the state to 2 with
+        // release order, so after this acquire the rest is read without a race.
+        let state = unsafe { AtomicU32::from_ptr(pointer.cast_mut().cast()) };
+        if state.load(Ordering::Acquire) != 2 {
+            return None;
+        }
+        // SAFETY: as above.
+        let record = unsafe { pointer.read_volatile() };
+        (record.reason == 1).then(|| Error::Timeout {
+            rank: self.rank,
+            peer: record.peer as usize,
+            operation: if record.kind == 2 {
+                "barrier"
+            } else {
+                "wait_signal"
+            },
+            channel: record.slot,
+            expected: record.expected,
+            seen: record.seen,
+            waited: Duration::ZERO,
+        })
+    }
+
+    fn host_waits(&self) -> MutexGuard<'_, Vec<HostWait>> {
+        self.host_waits
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the watcher release a hardware wait at its deadline, or at once if all is lost.
+    pub fn guard(&self, wait: HostWait) {
+        let mut waits = self.host_waits();
+        // Waits that were satisfied need no guard any more.
+        waits.retain(|wait| !satisfied(wait));
+        if self.cause.get().is_some() {
+            release(&wait);
+        } else {
+            waits.push(wait);
+        }
+    }
+
+    /// Whether a rank will never again touch anybody's memory.
+    pub fn is_gone(&self, rank: usize) -> bool {
+        let (state, _) = self.control.state(rank);
+        matches!(state, RankState::Left | RankState::FailedAndLeft) || self.is_dead(rank)
+    }
+
+    fn is_dead(&self, rank: usize) -> bool {
+        !self.peers[rank].is_alive()
+    }
+
+    /// One round of the watcher.
+    fn watch_once(&self) {
+        if let Some(error) = self.take_record() {
+            self.poison(error);
+        }
+        for peer in (0..self.world).filter(|&peer| peer != self.rank) {
+            let rank = self.rank;
+            match self.control.state(peer) {
+                (RankState::Left, _) => {}
+                _ if self.is_dead(peer) => self.poison_once(|| Error::PeerDied { rank, peer }),
+                (RankState::Joining | RankState::Up, _) => {}
+                (_, Some(culprit)) if culprit == rank => {
+                    self.poison_once(|| Error::PeerFailed {
+                        rank,
+                        peer,
+                        reason: "it gave up waiting for this rank".into(),
+                    });
+                }
+                (_, Some(culprit)) if self.is_dead(culprit) => {
+                    self.poison_once(|| Error::PeerDied {
+                        rank,
+                        peer: culprit,
+                    });
+                }
+                (_, culprit) => self.poison_once(|| Error::PeerFailed {
+                    rank,
+                    peer,
+                    reason: match culprit {
+                        Some(culprit) => format!("it gave up on rank {culprit}"),
+                        None => "it failed or was aborted; its own error says why".into(),
+                    },
+                }),
+            }
+        }
+        let expired = {
+            let mut waits = self.host_waits();
+            waits.retain(|wait| !satisfied(wait));
+            let position = waits
+                .iter()
+                .position(|wait| wait.since.elapsed() > wait.limit);
+            position.map(|position| waits.swap_remove(position))
+        };
+        if let Some(wait) = expired {
+            // SAFETY: the word is mapped while the communicator lives.
+            let seen = unsafe { &*wait.word }.load(Ordering::Acquire);
+            self.poison_once(|| Error::Timeout {
+                rank: self.rank,
+                peer: wait.peer,
+                operation: "wait_signal",
+                channel: wait.channel,
+                expected: wait.value,
+                seen,
+                waited: wait.since.elapsed(),
+            });
+            release(&wait);
+        }
+    }
+
+    fn poison_once(&self, cause: impl FnOnce() -> Error) {
+        if self.cause.get().is_none() {
+            self.poison(cause());
+        }
+    }
+
+    /// Starts the watcher.
+    ///
+    /// # Errors
+    /// The operating system has no thread left.
+    pub fn start_watcher(self: &Arc<Self>) -> std::io::Result<JoinHandle<()>> {
+        let health = self.clone();
+        std::thread::Builder::new()
+            .name("symmem-watcher".into())
+            .spawn(move || {
+                while !health.stopping.load(Ordering::Acquire) {
+                    health.watch_once();
+                    std::thread::park_timeout(WATCH_INTERVAL);
+                }
+            })
+    }
+
+    /// Ends the watcher.
+    pub fn stop_watcher(&self, watcher: JoinHandle<()>) {
+        self.stopping.store(true, Ordering::Release);
+        watcher.thread().unpark();
+        // A watcher that panicked has nothing left to give.
+        let _ = watcher.join();
+    }
+}
+
+fn satisfied(wait: &HostWait) -> bool {
+    // SAFETY: the word is mapped while the communicator lives.
+    let seen = unsafe { &*wait.word }.load(Ordering::Acquire);
+    crate::epoch::reached(seen, wait.value)
+}
+
+fn release(wait: &HostWait) {
+    if !satisfied(wait) {
+        // SAFETY: as above.
+        unsafe { &*wait.word }.store(wait.value, Ordering::SeqCst);
+    }
+}

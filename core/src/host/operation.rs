@@ -1,0 +1,112 @@
+//! What a stream can be asked to do, and how far it has come with it.
+
+use super::events::Event;
+use super::graph::Recording;
+use super::signals::{self, Pending};
+use super::transfer;
+use super::waiting::Sleep;
+use crate::backend::abi::*;
+use std::sync::Arc;
+
+/// One item of a stream's work.
+#[derive(Clone)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "a queued item must not allocate; an item is moved only when it is queued"
+)]
+pub(super) enum Operation {
+    /// Move bytes, then give a signal.
+    Transfer(Transfer),
+    /// Give a signal.
+    Give(SignalTarget),
+    /// Wait for a signal.
+    Wait(SignalWait, SignalPlacement),
+    /// Wait for all ranks.
+    Barrier(Barrier),
+    /// Fill memory with a byte.
+    Fill {
+        /// First byte written.
+        destination: DeviceAddress,
+        /// What is written.
+        value: u8,
+        /// Bytes.
+        bytes: u64,
+    },
+    /// Reach an event: the numbered record of it, or at replay a fresh one.
+    Record(Arc<Event>, Option<u32>),
+    /// Wait for the numbered record of an event.
+    WaitEvent(Arc<Event>, u32),
+    /// Do all that was recorded, in order.
+    Replay(Arc<Recording>),
+}
+
+/// How far an operation has come.
+#[derive(Default)]
+pub(super) struct Progress {
+    /// Items of a recording that are done.
+    replayed: usize,
+    /// The wait that the operation is in.
+    pub(super) pending: Option<Pending>,
+}
+
+/// What became of an attempt to do an operation.
+#[must_use]
+pub(super) enum Step {
+    /// It is done, or has given up.
+    Done,
+    /// It waits; this is how to sleep on what it waits for.
+    Blocked(Sleep),
+}
+
+impl Operation {
+    /// Goes on with the operation as far as it can without waiting.
+    ///
+    /// # Safety
+    /// All memory that the operation names is live, and no other thread advances this progress.
+    pub(super) unsafe fn advance(&self, progress: &mut Progress) -> Step {
+        if let Self::Replay(recording) = self {
+            while let Some(item) = recording.items().get(progress.replayed) {
+                // SAFETY: the caller's word, for all that the recording names.
+                if let Step::Blocked(sleep) = unsafe { item.advance_one(&mut progress.pending) } {
+                    return Step::Blocked(sleep);
+                }
+                progress.pending = None;
+                progress.replayed += 1;
+            }
+            return Step::Done;
+        }
+        // SAFETY: the caller's word.
+        unsafe { self.advance_one(&mut progress.pending) }
+    }
+
+    /// # Safety
+    /// As [`Operation::advance`].
+    unsafe fn advance_one(&self, pending: &mut Option<Pending>) -> Step {
+        // SAFETY: the caller's word, for each operation's own addresses.
+        unsafe {
+            match self {
+                Self::Wait(wait, placement) => {
+                    return signals::advance_wait(wait, *placement, pending);
+                }
+                Self::Barrier(barrier) => return signals::advance_barrier(barrier, pending),
+                Self::WaitEvent(event, number) => {
+                    return signals::advance_event(event, *number, pending);
+                }
+                Self::Transfer(transfer) => {
+                    transfer::copy(transfer.destination, transfer.source, transfer.bytes);
+                    signals::give(&transfer.signal);
+                }
+                Self::Give(target) => signals::give(target),
+                Self::Fill {
+                    destination,
+                    value,
+                    bytes,
+                } => transfer::fill(*destination, *value, *bytes),
+                Self::Record(event, number) => event.reach(*number),
+                // A recording holds no recordings: capture flattens them.
+                Self::Replay(_) => {}
+            }
+        }
+        Step::Done
+    }
+}

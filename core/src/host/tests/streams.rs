@@ -1,0 +1,224 @@
+//! Order, threads, help, events.
+
+use super::*;
+use crate::backend::RemoteAccess;
+use rstest::rstest;
+
+#[rstest]
+fn every_method_moves_the_bytes_and_no_others_in_the_caller(
+    #[values(Method::COPY_ENGINE, Method::VECTOR, Method::BULK, Method::UNROLLED)] method: Method,
+    #[values((0, 1, 0), (3, 5, 1), (0, 0, 4096), (1, 2, 999))] shape: (u64, u64, u64),
+) {
+    let ranks = world(2);
+    let me = &ranks[0];
+    let (to, from, bytes) = shape;
+    let stream = me.stream();
+    // SAFETY: all memory outlives the stream.
+    unsafe {
+        me.backend
+            .memory_set(me.at(0, DATA), 0xAB, 8192, stream)
+            .unwrap();
+        let mut transfer = me.transfer(me.at(1, DATA + 64 + to), me.at(0, DATA + from), bytes);
+        transfer.row.method = method;
+        me.backend.transfer(&transfer, stream).unwrap();
+    }
+    assert!(me.idle(stream) && !me.has_thread(stream));
+    for offset in (0..8192).step_by(4) {
+        let word = read(ranks[1].at(1, DATA + offset)).to_le_bytes();
+        for (byte, value) in (offset..).zip(word) {
+            let written = (64 + to..64 + to + bytes).contains(&byte);
+            assert_eq!(value, if written { 0xAB } else { 0 }, "at {byte}");
+        }
+    }
+}
+
+#[test]
+fn work_behind_a_wait_is_done_after_the_signal_and_not_before() {
+    let ranks = world(2);
+    let (me, peer) = (&ranks[0], &ranks[1]);
+    let (stream, theirs) = (me.stream(), peer.stream());
+    me.await_signal(1, LONG, stream);
+    // SAFETY: all memory outlives the stream.
+    unsafe {
+        me.backend.memory_set(me.at(0, DATA), 1, 4, stream).unwrap();
+        let copy = me.transfer(me.at(1, DATA), me.at(0, DATA), 4);
+        me.backend.transfer(&copy, stream).unwrap();
+    }
+    assert!(!me.idle(stream) && me.has_thread(stream));
+    assert_eq!(read(peer.at(1, DATA)), 0);
+    peer.give(0, theirs);
+    me.synchronize(stream);
+    assert_eq!(read(peer.at(1, DATA)), 0x0101_0101);
+}
+
+#[test]
+fn a_wait_that_is_satisfied_needs_no_thread() {
+    let ranks = world(2);
+    let (me, peer) = (&ranks[0], &ranks[1]);
+    let stream = me.stream();
+    peer.give(0, RawStream::NULL);
+    me.await_signal(1, LONG, stream);
+    assert!(me.idle(stream) && !me.has_thread(stream));
+}
+
+#[test]
+fn queued_work_goes_on_although_nobody_polls() {
+    let ranks = world(2);
+    let (me, peer) = (&ranks[0], &ranks[1]);
+    let (stream, reply) = (me.stream(), peer.wait(0, LONG).word);
+    // In the first round the stream's thread is started, in the second it has to be woken.
+    for round in 1..=2 {
+        me.await_signal(1, LONG, stream);
+        me.give(1, stream);
+        // Long enough that the thread sleeps on the word.
+        std::thread::sleep(Duration::from_millis(30));
+        assert_eq!(read(reply), round - 1);
+        peer.give(0, RawStream::NULL);
+        let start = Instant::now();
+        while read(reply) != round {
+            assert!(start.elapsed() < LONG, "nobody went on with the queue");
+            std::thread::yield_now();
+        }
+        // Long enough that it comes to rest.
+        std::thread::sleep(Duration::from_millis(30));
+    }
+    let sleepers = DeviceAddress(me.wait(1, LONG).word.0 + 4);
+    assert_eq!(read(sleepers), 0, "a sleeper is still counted");
+}
+
+#[test]
+fn memory_may_go_as_soon_as_a_poll_says_idle_although_the_thread_slept_on_it() {
+    if cfg!(miri) {
+        return;
+    }
+    let backend = HostBackend::open(&options(1)).unwrap();
+    let stream = backend.stream_create().unwrap();
+    for round in 0..20 {
+        let memory = backend.allocate(ShareKind::MEMORY_FILE, 4096).unwrap();
+        let wait = SignalWait {
+            word: memory.address,
+            value: 1,
+            ..SignalWait::default()
+        };
+        // SAFETY: the word lives until the stream is idle.
+        unsafe {
+            backend
+                .signal_wait(&wait, SignalPlacement::HOST, stream)
+                .unwrap();
+            std::thread::sleep(Duration::from_millis(round % 3));
+            write(wait.word, 1);
+            while backend.stream_idle(stream).unwrap() == 0 {}
+            backend.free(memory.handle).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_stream_that_is_given_up_finishes_its_work() {
+    let ranks = world(2);
+    let (me, peer) = (&ranks[0], &ranks[1]);
+    let stream = me.stream();
+    me.await_signal(1, LONG, stream);
+    me.give(1, stream);
+    // SAFETY: the stream is not used again.
+    unsafe { me.backend.stream_destroy(stream).unwrap() };
+    peer.give(0, RawStream::NULL);
+    let theirs = peer.stream();
+    peer.await_signal(0, LONG, theirs);
+    peer.synchronize(theirs);
+    assert_eq!(peer.record().state, 0);
+}
+
+#[test]
+fn blocking_on_a_stream_returns_when_it_is_idle_or_the_time_is_over() {
+    let ranks = world(2);
+    let (me, peer) = (&ranks[0], &ranks[1]);
+    let stream = me.stream();
+    me.await_signal(1, LONG, stream);
+    // SAFETY: the stream is live.
+    let block = |longest| unsafe { me.backend.stream_block(stream, longest).unwrap() };
+    assert_eq!(block(Duration::from_millis(2)), 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(5));
+            peer.give(0, RawStream::NULL);
+        });
+        assert_eq!(block(LONG), 1);
+    });
+    assert!(me.idle(stream));
+}
+
+#[test]
+fn work_from_many_threads_on_one_stream_is_all_done() {
+    let ranks = world(1);
+    let me = &ranks[0];
+    let stream = me.stream();
+    let rounds = if cfg!(miri) { 10 } else { 2000 };
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                for _ in 0..rounds {
+                    me.give(0, stream);
+                }
+            });
+        }
+    });
+    me.synchronize(stream);
+    assert_eq!(read(me.target(0).word), 3 * rounds);
+}
+
+#[test]
+fn an_event_is_done_when_the_work_before_it_is_and_has_a_time() {
+    let ranks = world(2);
+    let (me, peer) = (&ranks[0], &ranks[1]);
+    let stream = me.stream();
+    let (start, end) = (
+        me.backend.event_create().unwrap(),
+        me.backend.event_create().unwrap(),
+    );
+    // SAFETY: streams and events are live.
+    unsafe {
+        assert_eq!(
+            me.backend.event_done(end).unwrap(),
+            1,
+            "nothing was recorded"
+        );
+        let unrecorded = me.backend.event_elapsed(start, end).unwrap_err();
+        assert_eq!(unrecorded.status, Status::INVALID_ARGUMENT);
+        me.backend.event_record(start, stream).unwrap();
+        assert_eq!(me.backend.event_done(start).unwrap(), 1);
+        me.await_signal(1, LONG, stream);
+        me.backend.event_record(end, stream).unwrap();
+        assert_eq!(me.backend.event_done(end).unwrap(), 0);
+        std::thread::sleep(Duration::from_millis(2));
+        peer.give(0, RawStream::NULL);
+        while me.backend.event_done(end).unwrap() == 0 {
+            std::thread::yield_now();
+        }
+        assert!(me.backend.event_elapsed(start, end).unwrap() >= 2_000_000);
+        me.backend.event_destroy(start).unwrap();
+        me.backend.event_destroy(end).unwrap();
+    }
+}
+
+#[test]
+fn a_stream_waits_for_another_streams_event() {
+    let ranks = world(2);
+    let (me, peer) = (&ranks[0], &ranks[1]);
+    let (first, second) = (me.stream(), me.stream());
+    let event = me.backend.event_create().unwrap();
+    me.await_signal(1, LONG, first);
+    // SAFETY: streams, event and memory are live; the event's queued uses own it.
+    unsafe {
+        me.backend.event_record(event, first).unwrap();
+        me.backend.stream_wait_event(second, event).unwrap();
+        me.backend.event_destroy(event).unwrap();
+        me.backend.memory_set(me.at(0, DATA), 1, 4, second).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(20));
+    assert!(!me.idle(second));
+    assert_eq!(read(me.at(0, DATA)), 0);
+    peer.give(0, RawStream::NULL);
+    me.synchronize(second);
+    assert_eq!(read(me.at(0, DATA)), 0x0101_0101);
+}

@@ -1,0 +1,79 @@
+//! Moving bytes: one-sided copies by the initiator.
+
+use super::HostBackend;
+use super::operation::Operation;
+use crate::backend::abi::*;
+use crate::backend::{CallResult, Failure, RemoteAccess};
+use std::ptr;
+
+/// Copies as fast as the machine's `memcpy`.
+///
+/// Peers may store to either range at any time, which Rust has no way to express at this speed. As
+/// in every one-sided library, the ranges are never behind a reference, the copy is a call into the
+/// C library that the compiler cannot see through, and bytes that a peer changes meanwhile arrive in
+/// any mixture: the initiator orders itself with the peer by signals, and then nothing changes.
+///
+/// # Safety
+/// Both ranges are mapped and do not overlap.
+pub(super) unsafe fn copy(destination: DeviceAddress, source: DeviceAddress, bytes: u64) {
+    if bytes == 0 {
+        return;
+    }
+    let destination: *mut u8 = ptr::with_exposed_provenance_mut(destination.0 as usize);
+    let source: *const u8 = ptr::with_exposed_provenance(source.0 as usize);
+    // SAFETY: the caller's word.
+    unsafe { ptr::copy_nonoverlapping(source, destination, bytes as usize) };
+}
+
+/// Fills memory with a byte.
+///
+/// # Safety
+/// The range is mapped.
+pub(super) unsafe fn fill(destination: DeviceAddress, value: u8, bytes: u64) {
+    if bytes == 0 {
+        return;
+    }
+    let destination: *mut u8 = ptr::with_exposed_provenance_mut(destination.0 as usize);
+    // SAFETY: the caller's word.
+    unsafe { ptr::write_bytes(destination, value, bytes as usize) };
+}
+
+/// The transfer table: one row, since the initiator's processor does every copy.
+pub(super) fn rows() -> [TransferRow; 8] {
+    let mut rows = [TransferRow::default(); 8];
+    rows[0] = TransferRow {
+        bytes: u64::MAX,
+        method: Method::VECTOR,
+        blocks: 1,
+        threads: 128,
+        ..TransferRow::default()
+    };
+    rows
+}
+
+impl RemoteAccess for HostBackend {
+    unsafe fn transfer(&self, transfer: &Transfer, stream: RawStream) -> CallResult<()> {
+        // SAFETY: the caller names a live stream.
+        let stream = unsafe { self.stream(stream, "transfer")? };
+        match transfer.row.method {
+            Method::COPY_ENGINE | Method::VECTOR | Method::BULK | Method::UNROLLED => {}
+            other => {
+                return Err(Failure::new(
+                    Status::INVALID_ARGUMENT,
+                    "transfer",
+                    format!(
+                        "method {} ({}) names no way to move bytes; the planner must choose one",
+                        other.name(),
+                        other.0
+                    ),
+                ));
+            }
+        }
+        let signal = &transfer.signal;
+        if transfer.row.method == Method::COPY_ENGINE && signal.word.0 != 0 && signal.epoch.0 == 0 {
+            stream.refuse_capture("transfer", "a copy engine's signal without an epoch would give the same value at every replay; use a device epoch")?;
+        }
+        // SAFETY: the caller keeps the memory alive until the stream has passed this point.
+        unsafe { stream.submit(Operation::Transfer(*transfer)) }
+    }
+}

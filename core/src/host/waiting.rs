@@ -1,0 +1,230 @@
+//! Waiting for a word: how long to spin, when to sleep, how to be woken.
+//!
+//! A signal word is followed by a 32-bit count of sleepers, which fits since signal words are
+//! [`SIGNAL_STRIDE`] apart. A giver calls the kernel only if that count is not zero.
+
+use crate::backend::abi::{DeviceAddress, SIGNAL_STRIDE};
+use crate::epoch;
+use std::ffi::{c_int, c_long};
+use std::ptr;
+use std::sync::atomic::AtomicU32;
+use std::time::{Duration, Instant};
+
+/// How long the caller of a wait on an idle stream polls before the wait is queued. A thread hand-off
+/// costs about as much.
+const SPIN: Duration = Duration::from_micros(20);
+/// How long the stream's thread leaves a wait to a caller who may be about to synchronise.
+pub(super) const GRACE: Duration = Duration::from_micros(50);
+/// How long it keeps away after a caller has polled the stream.
+pub(super) const HELPED: Duration = Duration::from_micros(100);
+/// Longest sleep: nobody wakes a sleeper when the abort word is set, so it has to look.
+pub(super) const LONGEST_SLEEP: Duration = Duration::from_millis(10);
+
+/// Whether waiters of this instance may burn cycles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Policy {
+    /// Every rank on this host has a processor to itself.
+    spin: bool,
+}
+
+impl Policy {
+    /// The policy for `ranks` on a machine with `processors`.
+    pub(super) fn new(ranks: u32, processors: u32) -> Self {
+        Self {
+            spin: ranks <= processors,
+        }
+    }
+
+    /// Polls for a short bounded time, if ranks have processors to themselves; true once `ready` is.
+    #[inline]
+    pub(super) fn spin(self, mut ready: impl FnMut() -> bool) -> bool {
+        if !self.spin {
+            return false;
+        }
+        let start = Instant::now();
+        loop {
+            // Reading the clock costs more than looking at the word.
+            for _ in 0..32 {
+                if ready() {
+                    return true;
+                }
+                std::hint::spin_loop();
+            }
+            if start.elapsed() > SPIN {
+                return false;
+            }
+        }
+    }
+
+    /// Between two polls of a caller who synchronises: lets another rank run if it needs this
+    /// processor.
+    pub(super) fn between_polls(self) {
+        if !self.spin {
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// A word that one side raises and another waits on, and the count of sleepers beside it.
+#[repr(C)]
+pub(super) struct SignalWord {
+    /// The epoch reached.
+    pub(super) value: AtomicU32,
+    /// How many waiters sleep, or are about to.
+    pub(super) sleepers: AtomicU32,
+}
+
+const _: () = assert!(size_of::<SignalWord>() as u64 <= SIGNAL_STRIDE);
+
+impl SignalWord {
+    /// The signal word at `address`.
+    ///
+    /// # Safety
+    /// The 8 bytes at `address` are mapped, 4-byte aligned, and accessed atomically only, for `'a`.
+    #[inline]
+    pub(super) unsafe fn at<'a>(address: DeviceAddress) -> &'a Self {
+        // SAFETY: the caller's word. Both fields are atomics, which other threads and processes may
+        // change behind a shared reference.
+        unsafe { &*ptr::with_exposed_provenance(address.0 as usize) }
+    }
+
+    /// Writes the word, and wakes who sleeps on it.
+    #[inline]
+    pub(super) fn publish(&self, value: u32) {
+        if epoch::publish(&self.value, &self.sleepers, value) {
+            self.wake();
+        }
+    }
+
+    /// Writes the word unless it is further already, and wakes who sleeps on it.
+    #[inline]
+    pub(super) fn raise(&self, value: u32) {
+        if epoch::raise(&self.value, &self.sleepers, value) {
+            self.wake();
+        }
+    }
+
+    #[cold]
+    pub(super) fn wake(&self) {
+        futex(&self.value, FUTEX_WAKE, u32::MAX >> 1, None);
+    }
+}
+
+/// A plain 32-bit word: an epoch counter or an abort word.
+///
+/// # Safety
+/// The 4 bytes at `address` are mapped, aligned, and accessed atomically only, for `'a`.
+#[inline]
+pub(super) unsafe fn word_at<'a>(address: DeviceAddress) -> &'a AtomicU32 {
+    // SAFETY: the caller's word.
+    unsafe { AtomicU32::from_ptr(ptr::with_exposed_provenance_mut(address.0 as usize)) }
+}
+
+/// A sleep on a word that has been announced in its count of sleepers.
+///
+/// It holds an address, not a reference: while one thread sleeps, another may complete the wait and
+/// the memory may be unmapped.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sleep {
+    /// The word.
+    pub(super) word: DeviceAddress,
+    /// Its value when it was last looked at.
+    pub(super) seen: u32,
+    /// At most this long.
+    pub(super) limit: Duration,
+}
+
+impl Sleep {
+    /// Sleeps until the word changes, someone wakes it, or the limit has passed. May return early.
+    pub(super) fn sleep(self) {
+        let limit = self.limit.min(LONGEST_SLEEP);
+        let word = ptr::with_exposed_provenance(self.word.0 as usize);
+        futex(word, FUTEX_WAIT, self.seen, Some(limit));
+    }
+}
+
+const FUTEX_WAIT: c_int = 0;
+const FUTEX_WAKE: c_int = 1;
+
+#[cfg(target_arch = "x86_64")]
+const SYS_FUTEX: c_long = 202;
+#[cfg(target_arch = "aarch64")]
+const SYS_FUTEX: c_long = 98;
+
+#[repr(C)]
+struct Timespec {
+    seconds: i64,
+    nanoseconds: i64,
+}
+
+unsafe extern "C" {
+    // The safe wrappers of the field take the word by reference, which a sleeper here must not hold.
+    fn syscall(number: c_long, ...) -> c_long;
+}
+
+/// futex(2), without the private flag, since words are shared between processes.
+///
+/// Its result is not looked at: whatever ended a sleep, the caller looks at the word again.
+fn futex(word: *const AtomicU32, operation: c_int, value: u32, limit: Option<Duration>) {
+    let limit = limit.map(|limit| Timespec {
+        seconds: limit.as_secs() as i64,
+        nanoseconds: i64::from(limit.subsec_nanos()),
+    });
+    let limit: *const Timespec = limit.as_ref().map_or(ptr::null(), ptr::from_ref);
+    // SAFETY: the kernel reads the word itself and fails with EFAULT if it is not mapped; it writes
+    // nothing. `limit` is null or points to a timespec that lives through the call.
+    unsafe { syscall(SYS_FUTEX, word, operation, value, limit) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering;
+
+    #[test]
+    fn waits_spin_only_if_every_rank_has_a_processor() {
+        assert!(Policy::new(2, 2).spin(|| true));
+        assert!(!Policy::new(3, 2).spin(|| unreachable!("polled")));
+        assert!(!Policy::new(1, 1).spin(|| false));
+    }
+
+    #[test]
+    fn a_sleeper_is_woken_by_the_giver_and_not_by_the_clock() {
+        let word = SignalWord {
+            value: AtomicU32::new(0),
+            sleepers: AtomicU32::new(0),
+        };
+        let address = DeviceAddress((&raw const word).expose_provenance() as u64);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while word.sleepers.load(Ordering::Acquire) == 0 {
+                    std::thread::yield_now();
+                }
+                std::thread::sleep(Duration::from_millis(1));
+                word.raise(1);
+            });
+            epoch::register_sleeper(&word.sleepers);
+            while word.value.load(Ordering::Acquire) == 0 {
+                let sleep = Sleep {
+                    word: address,
+                    seen: 0,
+                    limit: LONGEST_SLEEP,
+                };
+                sleep.sleep();
+            }
+            epoch::unregister_sleeper(&word.sleepers);
+        });
+        assert_eq!(word.value.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "the word is not memory")]
+    fn a_sleep_on_memory_that_is_gone_returns() {
+        let sleep = Sleep {
+            word: DeviceAddress(4096),
+            seen: 0,
+            limit: LONGEST_SLEEP,
+        };
+        sleep.sleep();
+    }
+}

@@ -1,0 +1,19 @@
+//! The report of a peer-to-peer benchmark: JSON for machines, tables for a terminal, one page for people.
+//!
+//! [`Report`] holds what was measured and nothing derived from it. [`table::terminal`] and
+//! [`page::html`] draw the same tables of it, so that the two never disagree.
+
+pub mod page;
+mod plot;
+pub mod published;
+mod schema;
+mod statistics;
+pub mod table;
+mod text;
+mod view;
+
+#[cfg(test)]
+mod fixture;
+
+pub use schema::*;
+pub use statistics::{SingleShot, Spread, Timing};

@@ -1,0 +1,408 @@
+//! The report as one HTML page that needs nothing but itself.
+
+use std::fmt::{self, Display, Formatter, Write};
+
+use super::plot::{self, Axes};
+use super::published;
+use super::schema::{Column, Direction, Report, Traffic};
+use super::text;
+use super::view::{self, Cell, View};
+
+const STYLE: &str = include_str!("page.css");
+
+/// Text inside an element or a quoted attribute.
+pub(super) struct Escaped<'a>(pub &'a str);
+
+impl Display for Escaped<'_> {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        for letter in self.0.chars() {
+            match letter {
+                '&' => formatter.write_str("&amp;")?,
+                '<' => formatter.write_str("&lt;")?,
+                '>' => formatter.write_str("&gt;")?,
+                '"' => formatter.write_str("&quot;")?,
+                '\'' => formatter.write_str("&#39;")?,
+                // HTML allows no control character but white space, not even as a reference.
+                letter if letter.is_control() && !letter.is_whitespace() => {
+                    formatter.write_char(char::REPLACEMENT_CHARACTER)?;
+                }
+                letter => formatter.write_char(letter)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The whole page: plots, every table, notes, environment, and published figures with their caveat.
+///
+/// It loads nothing: style and plots are inside, there is no script. Light or dark follows the
+/// reader's setting.
+///
+/// # Errors
+/// Those of the plot's writer; writing to memory raises none.
+pub fn html(report: &Report) -> Result<String, fmt::Error> {
+    let mut page = String::new();
+    let environment = &report.environment;
+    let devices = text::counted(&environment.devices);
+    let mut title = "Peer-to-peer bandwidth".to_owned();
+    if !devices.is_empty() {
+        title += &format!(", {devices}");
+    }
+    write!(
+        page,
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n\
+         <title>{}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n",
+        Escaped(&title)
+    )?;
+    head(&mut page, report, &devices)?;
+    plots(&mut page, report)?;
+    for traffic in Traffic::ALL {
+        for direction in Direction::ALL {
+            if let Some(view) = view::rates(report, direction, traffic) {
+                section(&mut page, &view, "h2")?;
+            }
+            if let Some(view) = view::single_shots(report, direction, traffic) {
+                page.push_str("<details>\n<summary>");
+                write!(page, "{}", Escaped(&view.title))?;
+                page.push_str("</summary>\n");
+                table(&mut page, &view)?;
+                page.push_str("</details>\n");
+            }
+        }
+    }
+    for view in [view::latencies(report), view::matrix(report)]
+        .iter()
+        .flatten()
+    {
+        section(&mut page, view, "h2")?;
+    }
+    notes(&mut page, report)?;
+    page.push_str("<h2>Environment</h2>\n<dl>\n");
+    for (name, value) in view::environment(report) {
+        writeln!(
+            page,
+            "<div><dt>{}</dt><dd>{}</dd></div>",
+            Escaped(&name),
+            Escaped(&value)
+        )?;
+    }
+    page.push_str("</dl>\n");
+    published_figures(&mut page)?;
+    page.push_str("</main>\n</body>\n</html>\n");
+    Ok(page)
+}
+
+fn head(page: &mut String, report: &Report, devices: &str) -> fmt::Result {
+    let environment = &report.environment;
+    let facts = [
+        devices,
+        &format!("{} backend", environment.backend),
+        &format!("multicast {}", environment.multicast),
+        &environment.date,
+    ];
+    let facts: Vec<String> = (facts.iter())
+        .filter(|fact| !fact.is_empty())
+        .map(|fact| Escaped(fact).to_string())
+        .collect();
+    writeln!(
+        page,
+        "<header>\n<h1>Peer-to-peer bandwidth</h1>\n<p>{}</p>\n</header>",
+        facts.join(" · ")
+    )?;
+    let wrong = report.wrong_points().count();
+    if wrong != 0 {
+        writeln!(
+            page,
+            "<p class=\"alarm\">{wrong} of {} results had wrong bytes. Their rates are not shown.</p>",
+            report.points.len()
+        )?;
+    }
+    Ok(())
+}
+
+/// A legend, then the plots of each way of traffic, push beside pull.
+fn plots(page: &mut String, report: &Report) -> fmt::Result {
+    let Some(axes) = Axes::of(report) else {
+        return Ok(());
+    };
+    let drawn = |column: &Column| report.points.iter().any(|point| point.column == *column);
+    page.push_str("<ul class=\"legend\">\n");
+    for column in Column::ALL.iter().filter(|column| drawn(column)) {
+        writeln!(
+            page,
+            "<li><svg viewBox=\"0 0 26 10\" aria-hidden=\"true\"><g class=\"{}\">\
+             <polyline points=\"1,5 25,5\"/><circle cx=\"13\" cy=\"5\" r=\"3\"/></g></svg>{}</li>",
+            column.class(),
+            column.label()
+        )?;
+    }
+    page.push_str("</ul>\n<div class=\"plots\">\n");
+    for traffic in Traffic::ALL {
+        for direction in Direction::ALL {
+            if let Some(svg) = plot::svg(report, &axes, direction, traffic)? {
+                writeln!(
+                    page,
+                    "<figure>\n<figcaption>{}, <span>{}</span></figcaption>\n{svg}\n</figure>",
+                    text::capital(direction.label()),
+                    traffic.label()
+                )?;
+            }
+        }
+    }
+    page.push_str("</div>\n");
+    Ok(())
+}
+
+fn section(page: &mut String, view: &View, level: &str) -> fmt::Result {
+    writeln!(page, "<{level}>{}</{level}>", Escaped(&view.title))?;
+    table(page, view)
+}
+
+fn table(page: &mut String, view: &View) -> fmt::Result {
+    page.push_str("<div class=\"scroll\"><table>\n<thead><tr>");
+    for heading in &view.headings {
+        let class = heading.column.map(class_of).unwrap_or_default();
+        match &heading.detail {
+            Some(detail) => write!(
+                page,
+                "<th scope=\"col\"{class} title=\"{}\">{}</th>",
+                Escaped(detail),
+                Escaped(&heading.text)
+            )?,
+            None => write!(
+                page,
+                "<th scope=\"col\"{class}>{}</th>",
+                Escaped(&heading.text)
+            )?,
+        }
+    }
+    page.push_str("</tr></thead>\n<tbody>\n");
+    for row in &view.rows {
+        page.push_str("<tr>");
+        for cell in row {
+            let text = cell.text();
+            match cell {
+                Cell::Name(_) => write!(page, "<th scope=\"row\">{}</th>", Escaped(&text))?,
+                // A figure space is as wide as a digit: decimal points stay in line.
+                Cell::Figure(_) => write!(page, "<td>{}</td>", Escaped(&figure_spaces(&text)))?,
+                Cell::Ratio(ratio) => {
+                    let class = if *ratio >= 1.0 { "ahead" } else { "behind" };
+                    write!(page, "<td class=\"{class}\">{}</td>", Escaped(&text))?;
+                }
+                Cell::Absent => write!(page, "<td class=\"absent\">{}</td>", Escaped(&text))?,
+                Cell::Wrong(bytes) => write!(
+                    page,
+                    "<td class=\"wrong\" title=\"{bytes} wrong bytes\">{}</td>",
+                    Escaped(&text)
+                )?,
+            }
+        }
+        page.push_str("</tr>\n");
+    }
+    page.push_str("</tbody>\n</table></div>\n<p class=\"caption\">");
+    write!(page, "{}", Escaped(&view.caption.join(" ")))?;
+    page.push_str("</p>\n");
+    let details = || {
+        view.headings
+            .iter()
+            .filter(|heading| heading.detail.is_some())
+    };
+    if details().next().is_some() {
+        page.push_str("<ul class=\"how\">\n");
+        for heading in details() {
+            writeln!(
+                page,
+                "<li><b{}>{}</b> {}</li>",
+                heading.column.map(class_of).unwrap_or_default(),
+                Escaped(&heading.text),
+                Escaped(heading.detail.as_deref().unwrap_or_default())
+            )?;
+        }
+        page.push_str("</ul>\n");
+    }
+    Ok(())
+}
+
+fn class_of(column: Column) -> String {
+    format!(" class=\"key {}\"", column.class())
+}
+
+/// The blanks at the end, as wide as digits.
+fn figure_spaces(text: &str) -> String {
+    let figures = text.trim_end_matches(' ');
+    let blanks = text.len() - figures.len();
+    format!("{figures}{}", "\u{2007}".repeat(blanks))
+}
+
+fn notes(page: &mut String, report: &Report) -> fmt::Result {
+    if report.notes.is_empty() {
+        return Ok(());
+    }
+    page.push_str("<h2>Notes</h2>\n<ul>\n");
+    for note in &report.notes {
+        writeln!(page, "<li>{}</li>", Escaped(note))?;
+    }
+    page.push_str("</ul>\n");
+    Ok(())
+}
+
+fn published_figures(page: &mut String) -> fmt::Result {
+    page.push_str("<section class=\"published\">\n<h2>Published elsewhere, for context</h2>\n");
+    writeln!(
+        page,
+        "<p class=\"caveat\">{}</p>\n<p>{}</p>",
+        Escaped(published::CAVEAT),
+        Escaped(published::METHOD)
+    )?;
+    page.push_str(
+        "<div class=\"scroll\"><table>\n<thead><tr><th scope=\"col\">bytes</th>\
+         <th scope=\"col\">NVSHMEM 3.2.5 push</th><th scope=\"col\">NVSHMEM 3.2.5 pull</th>\
+         <th scope=\"col\">TileScale push, as printed</th>\
+         <th scope=\"col\">TileScale pull, as printed</th></tr></thead>\n<tbody>\n",
+    );
+    for row in published::ONE_BLOCK {
+        writeln!(
+            page,
+            "<tr><th scope=\"row\">{}</th><td>{:.4}</td><td>{:.4}</td><td>{:.4}</td><td>{:.4}</td></tr>",
+            text::size(row.bytes),
+            row.nvshmem_push,
+            row.nvshmem_pull,
+            row.tilescale_push,
+            row.tilescale_pull
+        )?;
+    }
+    page.push_str("</tbody>\n</table></div>\n</section>\n");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::fixture;
+
+    #[test]
+    fn a_page_has_every_part() {
+        let page = html(&fixture::cuda()).unwrap();
+        for part in [
+            "<!doctype html>",
+            "prefers-color-scheme: dark",
+            "Push, both ways at once",
+            "Latency",
+            "Every pair",
+            "Environment",
+            "Notes",
+            "Published elsewhere",
+            "very likely computed from elements",
+            "3.2.5",
+        ] {
+            assert!(page.contains(part), "{part:?} is missing");
+        }
+        assert_eq!(page.matches("<figure>").count(), 4);
+    }
+
+    #[test]
+    fn a_page_loads_nothing() {
+        let page = html(&fixture::cuda()).unwrap();
+        for reference in [
+            "http:", "https:", "src=", "href=", "url(", "@import", "<script",
+        ] {
+            assert!(!page.contains(reference), "{reference} is in the page");
+        }
+    }
+
+    #[test]
+    fn every_text_of_a_report_is_escaped() {
+        const PLANTED: &str = "<script>alert(\"'&\")</script>\u{1b}";
+        let text = fixture::cuda().to_json().unwrap();
+        let mut value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        plant(&mut value, PLANTED);
+        let report: Report = serde_json::from_value(value).unwrap();
+        assert_eq!(report.notes[0], PLANTED);
+        let page = html(&report).unwrap();
+        assert!(!page.contains("<script"));
+        assert!(!page.contains('\u{1b}'));
+        assert!(page.contains("&lt;script&gt;alert(&quot;&#39;&amp;&quot;)&lt;/script&gt;"));
+    }
+
+    /// Replaces every text and every key of a map, but for those that the schema fixes.
+    fn plant(value: &mut serde_json::Value, text: &str) {
+        use serde_json::Value;
+        match value {
+            Value::String(content) => *content = text.to_owned(),
+            Value::Array(items) => items.iter_mut().for_each(|item| plant(item, text)),
+            Value::Object(fields) => {
+                for (name, field) in fields {
+                    match name.as_str() {
+                        "direction" | "traffic" | "column" => {}
+                        "libraries" | "variables" => {
+                            *field = serde_json::json!({ text: text });
+                        }
+                        _ => plant(field, text),
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn elements_are_closed_in_order() {
+        for report in [fixture::cuda(), fixture::host()] {
+            let page = html(&report).unwrap();
+            let mut open = Vec::new();
+            let body = &page[page.find("<body>").unwrap()..];
+            for tag in body.split('<').skip(1) {
+                let tag = &tag[..tag.find('>').unwrap()];
+                if tag.ends_with('/') {
+                    continue;
+                }
+                match tag.strip_prefix('/') {
+                    Some("html") => {}
+                    Some(name) => assert_eq!(open.pop(), Some(name)),
+                    None => open.push(tag.split([' ', '\n']).next().unwrap()),
+                }
+            }
+            assert_eq!(open, Vec::<&str>::new());
+        }
+    }
+
+    #[test]
+    fn what_is_absent_leaves_no_trace() {
+        let page = html(&fixture::host()).unwrap();
+        for part in ["copy engine", "Latency", "Every pair", "Notes", "alarm\">"] {
+            assert!(!page.contains(part), "{part:?} is there");
+        }
+        assert_eq!(page.matches("<figure>").count(), 2);
+    }
+
+    #[test]
+    fn a_report_of_nothing_is_still_a_page() {
+        let mut report = fixture::host();
+        report.points.clear();
+        assert!(html(&report).unwrap().contains("Environment"));
+    }
+
+    #[test]
+    fn wrong_results_are_announced() {
+        let mut report = fixture::cuda();
+        report.points[0].wrong_bytes = 7;
+        let page = html(&report).unwrap();
+        assert!(page.contains("1 of 192 results had wrong bytes"));
+        assert!(page.contains("title=\"7 wrong bytes\""));
+    }
+
+    #[test]
+    #[ignore = "writes the made-up reports to <temporary folder>/symmem-report, to look at"]
+    fn pages_to_look_at() {
+        let folder = std::env::temp_dir().join("symmem-report");
+        std::fs::create_dir_all(&folder).unwrap();
+        for (name, report) in [("cuda", fixture::cuda()), ("host", fixture::host())] {
+            let path = folder.join(name);
+            std::fs::write(path.with_extension("html"), html(&report).unwrap()).unwrap();
+            let text = crate::report::table::terminal(&report);
+            std::fs::write(path.with_extension("txt"), text).unwrap();
+        }
+    }
+}

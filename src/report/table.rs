@@ -1,0 +1,141 @@
+//! The report in a terminal.
+
+use std::fmt::Write;
+
+use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
+
+use super::schema::{Direction, Report, Traffic};
+use super::view::{self, View};
+
+/// Every table of the report, as plain text without colours: for each way of traffic and direction
+/// the looped rates, then graph replay and single shots; then latencies, the matrix and the notes.
+///
+/// What was not measured is left out. Lines are as long as the tables need, at most about 110
+/// characters with every column there is.
+pub fn terminal(report: &Report) -> String {
+    let mut text = String::new();
+    for traffic in Traffic::ALL {
+        for direction in Direction::ALL {
+            for view in [
+                view::rates(report, direction, traffic),
+                view::single_shots(report, direction, traffic),
+            ]
+            .into_iter()
+            .flatten()
+            {
+                draw(&mut text, &view);
+            }
+        }
+    }
+    for view in [view::latencies(report), view::matrix(report)]
+        .into_iter()
+        .flatten()
+    {
+        draw(&mut text, &view);
+    }
+    for note in &report.notes {
+        line(&mut text, &format!("note: {note}"));
+    }
+    text
+}
+
+/// A rule under the headings and one at the end; rows stand close, as figures are compared downwards.
+const RULED: TableStyle = TableStyle::new()
+    .header_separator(LineStyle::none().fill('─').junction('─'))
+    .bottom_border(LineStyle::none().fill('─').junction('─'));
+
+fn draw(text: &mut String, view: &View) {
+    line(text, &view.title);
+    let mut table = Table::new();
+    table
+        .load_style(RULED)
+        .set_content_arrangement(ContentArrangement::Disabled)
+        .set_header(view.headings.iter().map(|heading| heading.text.as_str()));
+    for row in &view.rows {
+        table.add_row(row.iter().map(view::Cell::text));
+    }
+    // Figures are read from their last digits, and sizes as well.
+    for column in table.column_iter_mut() {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    line(text, &table.to_string());
+    for sentence in &view.caption {
+        line(text, sentence);
+    }
+    for heading in &view.headings {
+        if let Some(detail) = &heading.detail {
+            line(text, &format!("{}: {detail}", heading.text));
+        }
+    }
+    text.push('\n');
+}
+
+/// Appends a line without the blanks at its end, and without what could steer a terminal.
+fn line(text: &mut String, content: &str) {
+    for part in content.lines() {
+        let visible: String = part.chars().filter(|letter| !letter.is_control()).collect();
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{}", visible.trim_end());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::fixture;
+
+    #[test]
+    fn every_direction_has_its_table_with_every_column() {
+        let text = terminal(&fixture::cuda());
+        for part in [
+            "Push, both ways at once",
+            "Pull, one way",
+            "block128",
+            "nvshmem",
+            "ratio",
+            "copy engine",
+            "in flight",
+            "GB/s (10⁹ bytes a second)",
+            "p50/p99",
+            "Latency",
+            "Every pair",
+            "note: ",
+        ] {
+            assert!(text.contains(part), "{part:?} is missing in\n{text}");
+        }
+    }
+
+    #[test]
+    fn lines_fit_a_wide_terminal() {
+        for text in [terminal(&fixture::cuda()), terminal(&fixture::host())] {
+            for line in text.lines() {
+                assert!(line.chars().count() <= 110, "{line}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_absent_leaves_no_trace() {
+        let text = terminal(&fixture::host());
+        for part in ["nvshmem", "copy engine", "both ways", "Latency", "graph GB"] {
+            assert!(!text.contains(part), "{part:?} is in\n{text}");
+        }
+        assert!(text.contains("memcpy"));
+    }
+
+    #[test]
+    fn nothing_in_a_report_can_steer_the_terminal() {
+        let mut report = fixture::host();
+        report.notes.push("\u{1b}[31mred\u{7}".to_owned());
+        let text = terminal(&report);
+        assert!(!text.contains(['\u{1b}', '\u{7}']));
+        assert!(text.contains("[31mred"));
+    }
+
+    #[test]
+    fn a_report_of_nothing_is_empty() {
+        let mut report = fixture::host();
+        report.points.clear();
+        assert_eq!(terminal(&report), "");
+    }
+}

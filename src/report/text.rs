@@ -1,0 +1,83 @@
+//! Figures and names as people read them.
+
+/// A size as people say it, and exactly: `2 KiB`, `4 MiB`, `1000003 B`.
+pub(super) fn size(bytes: u64) -> String {
+    for (shift, unit) in [(30, "GiB"), (20, "MiB"), (10, "KiB")] {
+        if bytes != 0 && bytes.trailing_zeros() >= shift {
+            return format!("{} {unit}", bytes >> shift);
+        }
+    }
+    format!("{bytes} B")
+}
+
+/// A rate with the digits that mean something, padded so that decimal points stand in line.
+pub(super) fn rate(gbps: f64) -> String {
+    match gbps {
+        gbps if gbps < 1.0 => format!("{gbps:.3}"),
+        gbps if gbps < 100.0 => format!("{gbps:.2} "),
+        gbps => format!("{gbps:.1}  "),
+    }
+}
+
+pub(super) fn microseconds(ns: f64) -> String {
+    let digits = if ns < 100e3 { 1 } else { 0 };
+    format!("{:.digits$}", ns / 1e3)
+}
+
+pub(super) fn fine_microseconds(ns: f64) -> String {
+    format!("{:.3}", ns / 1e3)
+}
+
+/// `a`, `a–b`, or nothing for no values.
+pub(super) fn range(values: &[u64], show: impl Fn(u64) -> String) -> String {
+    match (values.iter().min(), values.iter().max()) {
+        (Some(&least), Some(&most)) if least != most => format!("{}–{}", show(least), show(most)),
+        (Some(&only), _) => show(only),
+        _ => String::new(),
+    }
+}
+
+pub(super) fn capital(word: &str) -> String {
+    let mut letters = word.chars();
+    match letters.next() {
+        Some(first) => first.to_uppercase().chain(letters).collect(),
+        None => String::new(),
+    }
+}
+
+/// Equal neighbours counted: `2 × A, B`.
+pub(super) fn counted(names: &[String]) -> String {
+    let runs = names.chunk_by(|a, b| a == b).map(|run| match run.len() {
+        1 => run[0].clone(),
+        count => format!("{count} × {}", run[0]),
+    });
+    runs.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_exact() {
+        assert_eq!(size(2048), "2 KiB");
+        assert_eq!(size(3 << 20), "3 MiB");
+        assert_eq!(size(1_000_003), "1000003 B");
+        assert_eq!(size(0), "0 B");
+    }
+
+    #[test]
+    fn decimal_points_of_rates_stand_in_line() {
+        for gbps in [0.0604, 0.168, 2.25, 44.31, 395.12] {
+            let text = rate(gbps);
+            let after = text.chars().count() - text.find('.').unwrap();
+            assert_eq!(after, 4, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn equal_devices_are_counted() {
+        let names = ["A", "A", "B"].map(str::to_owned);
+        assert_eq!(counted(&names), "2 × A, B");
+    }
+}
