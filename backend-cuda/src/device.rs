@@ -57,9 +57,8 @@ impl Device for CudaBackend {
     }
 
     unsafe fn stream_destroy(&self, raw: RawStream) -> CallResult<()> {
-        let _entered = self.enter()?;
         // SAFETY: the caller gives a live stream up. Its work still completes.
-        unsafe { call!(self.driver, cuStreamDestroy_v2(stream(raw))) }
+        self.give_back(|| unsafe { call!(self.driver, cuStreamDestroy_v2(stream(raw))) })
     }
 
     unsafe fn stream_idle(&self, raw: RawStream) -> CallResult<u32> {
@@ -103,9 +102,8 @@ impl Device for CudaBackend {
     }
 
     unsafe fn event_destroy(&self, raw: RawEvent) -> CallResult<()> {
-        let _entered = self.enter()?;
         // SAFETY: the caller gives a live event up.
-        unsafe { call!(self.driver, cuEventDestroy_v2(event(raw))) }
+        self.give_back(|| unsafe { call!(self.driver, cuEventDestroy_v2(event(raw))) })
     }
 
     unsafe fn event_record(&self, raw: RawEvent, on: RawStream) -> CallResult<()> {
@@ -157,19 +155,19 @@ impl Device for CudaBackend {
     }
 
     unsafe fn graph_instantiate(&self, raw: RawGraph) -> CallResult<RawGraphExec> {
-        let _entered = self.enter()?;
         let graph: CUgraph = with_exposed_provenance_mut(raw.0 as usize);
         let mut executable = null_mut();
-        // SAFETY: the graph is live and given up here, whether it can be instantiated or not.
-        let (made, given_up) = unsafe {
-            (
+        let made = self.enter().and_then(|_entered| {
+            // SAFETY: the place is writable and the graph live.
+            unsafe {
                 call!(
                     self.driver,
                     cuGraphInstantiateWithFlags(&raw mut executable, graph, 0)
-                ),
-                call!(self.driver, cuGraphDestroy(graph)),
-            )
-        };
+                )
+            }
+        });
+        // SAFETY: the graph is given up here, whether it could be instantiated or not.
+        let given_up = self.give_back(|| unsafe { call!(self.driver, cuGraphDestroy(graph)) });
         made?;
         given_up.inspect_err(|_| {
             // SAFETY: made above and given to nobody.
@@ -186,10 +184,9 @@ impl Device for CudaBackend {
     }
 
     unsafe fn graph_destroy(&self, graph: RawGraphExec) -> CallResult<()> {
-        let _entered = self.enter()?;
         let executable: CUgraphExec = with_exposed_provenance_mut(graph.0 as usize);
         // SAFETY: the caller gives a live graph up.
-        unsafe { call!(self.driver, cuGraphExecDestroy(executable)) }
+        self.give_back(|| unsafe { call!(self.driver, cuGraphExecDestroy(executable)) })
     }
 
     fn host_allocate(&self, bytes: u64) -> CallResult<HostMemory> {
@@ -211,10 +208,9 @@ impl Device for CudaBackend {
     }
 
     unsafe fn host_free(&self, memory: HostMemory) -> CallResult<()> {
-        let _entered = self.enter()?;
         let pointer = with_exposed_provenance_mut(memory.host as usize);
         // SAFETY: the caller gives live host memory up.
-        unsafe { call!(self.driver, cuMemFreeHost(pointer)) }
+        self.give_back(|| unsafe { call!(self.driver, cuMemFreeHost(pointer)) })
     }
 
     unsafe fn host_register(&self, pointer: u64, bytes: u64) -> CallResult<HostMemory> {
@@ -234,10 +230,9 @@ impl Device for CudaBackend {
     }
 
     unsafe fn host_unregister(&self, pointer: u64) -> CallResult<()> {
-        let _entered = self.enter()?;
         let pointer = with_exposed_provenance_mut(pointer as usize);
         // SAFETY: registered, and no longer used by the device.
-        unsafe { call!(self.driver, cuMemHostUnregister(pointer)) }
+        self.give_back(|| unsafe { call!(self.driver, cuMemHostUnregister(pointer)) })
     }
 
     unsafe fn memory_set(
@@ -271,10 +266,9 @@ impl Device for CudaBackend {
     }
 
     unsafe fn module_unload(&self, raw: RawModule) -> CallResult<()> {
-        let _entered = self.enter()?;
         let module: CUmodule = with_exposed_provenance_mut(raw.0 as usize);
         // SAFETY: the caller gives a live module up, none of whose kernels runs.
-        unsafe { call!(self.driver, cuModuleUnload(module)) }
+        self.give_back(|| unsafe { call!(self.driver, cuModuleUnload(module)) })
     }
 
     unsafe fn module_function(

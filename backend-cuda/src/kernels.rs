@@ -55,6 +55,9 @@ impl Drop for Kernels {
 }
 
 fn unload(driver: &Driver, context: &Context, modules: &[CUmodule]) {
+    if modules.is_empty() {
+        return;
+    }
     // Nobody is left to tell of failures, and each module is tried whatever became of the others.
     let _entered = context.enter();
     for &module in modules {
@@ -157,7 +160,9 @@ pub fn origin(module: &Module, architecture: u32) -> String {
 
 #[cfg(test)]
 mod tests {
-    use symmem_core::backend::abi::{Barrier, SignalTarget, SignalWait, TransferArguments};
+    use symmem_core::backend::abi::{
+        Barrier, LatencyArguments, SignalTarget, SignalWait, TransferArguments,
+    };
 
     #[test]
     fn kernels_take_the_structs_that_they_are_launched_with() {
@@ -168,6 +173,8 @@ mod tests {
             ("symmem_signal", size_of::<SignalTarget>()),
             ("symmem_wait", size_of::<SignalWait>()),
             ("symmem_barrier", size_of::<Barrier>()),
+            ("symmem_latency_packet", size_of::<LatencyArguments>()),
+            ("symmem_latency_signal", size_of::<LatencyArguments>()),
         ] {
             let mut entries = symmem_kernels_ptx::modules().iter().flat_map(|m| m.entries);
             let entry = entries.find(|entry| entry.name == name).expect(name);

@@ -103,6 +103,7 @@ table! {
         cuStreamCreate(stream: *mut CUstream, flags: c_uint);
         cuStreamDestroy_v2(stream: CUstream);
         cuStreamQuery(stream: CUstream);
+        cuStreamSynchronize(stream: CUstream);
         cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: c_uint);
         cuStreamIsCapturing(stream: CUstream, status: *mut u32);
         cuStreamBeginCapture_v2(stream: CUstream, mode: u32);
