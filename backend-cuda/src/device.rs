@@ -2,6 +2,7 @@
 
 use crate::driver::call;
 use crate::driver::constants::*;
+use crate::driver::structs::{LaunchAttribute, LaunchConfiguration};
 use crate::instance::CudaBackend;
 use crate::modules;
 use cudarc::driver::sys::{CUevent, CUfunction, CUgraph, CUgraphExec, CUmodule, CUstream};
@@ -394,5 +395,59 @@ impl CudaBackend {
         // SAFETY: a struct by value is laid out in the buffer as in memory; the rest is the caller's
         // word.
         unsafe { self.launch_packed(function, &geometry, argument, size_of::<T>(), on) }
+    }
+
+    /// As [`CudaBackend::launch_struct`], for a kernel that waits for its predecessor itself: the
+    /// driver may start it while that one still runs, which hides the launch.
+    ///
+    /// Programmatic dependent launch: CUDA Programming Guide, "Programmatic Dependent Launch and
+    /// Synchronization". Without the entry point (before CUDA 11.8) it is an ordinary launch.
+    ///
+    /// # Safety
+    /// As [`Device::launch`]; `T` is what the kernel takes, and the kernel runs
+    /// `griddepcontrol.wait` before it touches memory.
+    #[inline]
+    pub(crate) unsafe fn launch_struct_beside<T>(
+        &self,
+        function: CUfunction,
+        blocks: u32,
+        threads: u32,
+        shared_memory: u32,
+        argument: &T,
+        on: RawStream,
+    ) -> CallResult<()> {
+        let Some(launch) = self.driver.table.cuLaunchKernelEx else {
+            // SAFETY: the caller's word.
+            return unsafe {
+                self.launch_struct(function, blocks, threads, shared_memory, argument, on)
+            };
+        };
+        let attribute = LaunchAttribute {
+            kind: LAUNCH_BESIDE_PREDECESSOR,
+            padding: 0,
+            value: 1,
+            rest: [0; 15],
+        };
+        let configuration = LaunchConfiguration {
+            blocks: [blocks, 1, 1],
+            threads: [threads, 1, 1],
+            shared_memory,
+            stream: stream(on),
+            attributes: &attribute,
+            count: 1,
+        };
+        let mut parameter: *mut c_void = std::ptr::from_ref(argument).cast_mut().cast();
+        let _entered = self.enter()?;
+        // SAFETY: the driver reads configuration and parameter before it returns; the rest is the
+        // caller's word.
+        let code = unsafe {
+            launch(
+                &raw const configuration,
+                function,
+                &raw mut parameter,
+                null_mut(),
+            )
+        };
+        self.driver.check("cuLaunchKernelEx", code)
     }
 }

@@ -22,6 +22,9 @@ pub struct Kernels {
     pub copy_unrolled: CUfunction,
     /// Put or get by bulk copies, where the architecture has them.
     pub copy_bulk: Option<CUfunction>,
+    /// Whether the bulk kernel may start beside its predecessor: it waits for it before it touches
+    /// memory.
+    pub copy_bulk_dependent: bool,
     /// Gives a signal.
     pub signal: CUfunction,
     /// Waits for a signal.
@@ -105,6 +108,10 @@ impl Kernels {
             copy_vector: find(&by_name, "symmem_copy_vector")?,
             copy_unrolled: find(&by_name, "symmem_copy_unrolled")?,
             copy_bulk: find(&by_name, "symmem_copy_bulk").ok(),
+            copy_bulk_dependent: symmem_kernels_ptx::modules()
+                .iter()
+                .flat_map(|module| module.entries)
+                .any(|entry| entry.name == "symmem_copy_bulk" && entry.dependent_launch),
             signal: find(&by_name, "symmem_signal")?,
             wait: find(&by_name, "symmem_wait")?,
             barrier: find(&by_name, "symmem_barrier")?,

@@ -34,6 +34,20 @@ impl RemoteAccess for CudaBackend {
             stages: row.stages,
             stage_bytes: row.stage_bytes,
         };
+        if row.method == Method::BULK && self.kernels.copy_bulk_dependent {
+            // SAFETY: the kernel takes these arguments and waits for its predecessor; the caller
+            // keeps the memory live.
+            return unsafe {
+                self.launch_struct_beside(
+                    function,
+                    row.blocks,
+                    row.threads,
+                    shared_memory,
+                    &arguments,
+                    on,
+                )
+            };
+        }
         // SAFETY: the kernel takes these arguments; the caller keeps the memory live.
         unsafe {
             self.launch_struct(
