@@ -225,8 +225,12 @@ impl Health {
             let rank = self.rank;
             match self.control.state(peer) {
                 (RankState::Left, _) => {}
-                _ if self.is_dead(peer) => self.poison_once(|| Error::PeerDied { rank, peer }),
-                (RankState::Joining | RankState::Up, _) => {}
+                (RankState::Joining | RankState::Up, _) => {
+                    if self.is_dead(peer) {
+                        self.poison_once(|| Error::PeerDied { rank, peer });
+                    }
+                }
+                // One that failed may have ended since: what made it fail is the cause.
                 (_, Some(culprit)) if culprit == rank => {
                     self.poison_once(|| Error::PeerFailed {
                         rank,
