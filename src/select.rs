@@ -7,6 +7,9 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+use symmem_core::abandon::run_within;
+use symmem_core::backend::abi::Status;
 use symmem_core::backend::{Failure, Tables, load};
 use symmem_core::{BackendSource, Error, Result};
 
@@ -180,9 +183,24 @@ fn probe_tables(tables: Tables, origin: Origin) -> Probe {
     Probe {
         name: tables.name(),
         origin,
-        devices: tables.device_count(),
+        devices: count_devices(tables),
         source: Some(BackendSource::Tables(Box::new(tables))),
     }
+}
+
+/// How long a driver may take to start. Eight GPUs without persistence mode need ten seconds.
+const START_DEADLINE: Duration = Duration::from_secs(60);
+
+/// Counts a backend's devices; a driver that never returns is a failed probe.
+fn count_devices(tables: Tables) -> std::result::Result<u32, Failure> {
+    let count = move || tables.device_count();
+    run_within("symmem-probe", START_DEADLINE, count).unwrap_or_else(|abandoned| {
+        Err(Failure::new(
+            Status::CALL_FAILED,
+            "device_count",
+            format!("{abandoned}; look at the driver's own tools and the kernel's log"),
+        ))
+    })
 }
 
 fn probe_file(path: &Path, name: &str) -> Probe {
