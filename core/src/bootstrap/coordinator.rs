@@ -14,6 +14,9 @@ use super::message::{Failure, Part, PeerInformation, Reply, Request, UNSOLICITED
 /// Names a connection of the server.
 pub(super) type Token = u64;
 
+/// The connection of the rank 0 whose process holds the store.
+pub(super) const HOST: Token = 0;
+
 /// How long rank 0 holds back news of a failed rendezvous from itself, so that ranks which come
 /// late are told the reason too before the store ends with rank 0.
 pub(super) const FAREWELL: Duration = Duration::from_secs(1);
@@ -306,14 +309,14 @@ impl Coordinator {
 
     /// Connection `token` closed, for `reason` if it was the server that closed it.
     pub(super) fn disconnect(&mut self, token: Token, reason: Option<String>, now: Instant) {
-        let Some(rank) = self.ranks.remove(&token) else {
-            return;
-        };
-        if rank == 0 {
+        if token == HOST {
             // The store is part of rank 0: the others see their connections close.
             self.actions.push(Action::Finish);
             return;
         }
+        let Some(rank) = self.ranks.remove(&token) else {
+            return;
+        };
         if self.members[rank as usize]
             .as_ref()
             .is_some_and(|member| member.left)
@@ -326,11 +329,6 @@ impl Coordinator {
             None => Failure::Died { rank },
         };
         self.fail(failure, now);
-    }
-
-    /// Whether all ranks have met.
-    pub(super) fn is_complete(&self) -> bool {
-        self.complete
     }
 
     /// Whether ranks are still awaited.
@@ -381,10 +379,11 @@ impl Coordinator {
             _ => return Ok(()),
         };
         debug_assert_eq!(version, VERSION, "the parser tells other versions apart");
-        if let Some(failure) = &self.failure {
+        let rank = peer.rank;
+        // The host is let in after a failure too, and told last.
+        if let Some(failure) = self.failure.as_ref().filter(|_| token != HOST) {
             return Err(failure.clone());
         }
-        let rank = peer.rank;
         if world != self.world || rank >= self.world {
             return Err(Failure::WorldMismatch {
                 rank,
@@ -403,7 +402,7 @@ impl Coordinator {
             return Err(Failure::OtherHost { rank });
         }
         let place = &mut self.members[rank as usize];
-        if place.is_some() {
+        if place.is_some() || (rank == 0) != (token == HOST) {
             return Err(Failure::RankTaken { rank });
         }
         if transport == Transport::Tcp {
@@ -427,7 +426,9 @@ impl Coordinator {
             left: false,
         });
         self.ranks.insert(token, rank);
-        if self.members.iter().all(Option::is_some) {
+        if self.failure.is_some() {
+            self.schedule_farewell(now);
+        } else if self.members.iter().all(Option::is_some) {
             self.complete = true;
             // First of all: a rank that is welcomed may hold the next rendezvous at the same name.
             self.actions.push(Action::StopListening);
@@ -464,13 +465,14 @@ impl Coordinator {
         if self.complete || is_over {
             self.tell_rank_0();
         } else {
-            // Rank 0 ends the store when it hears of it.
-            let deadline = self
-                .members
-                .first()
-                .and_then(Option::as_ref)
-                .map(|member| member.deadline);
-            self.farewell = deadline.into_iter().chain([now + FAREWELL]).min();
+            self.schedule_farewell(now);
+        }
+    }
+
+    /// Rank 0 ends the store when it hears of a failure, so it hears last.
+    fn schedule_farewell(&mut self, now: Instant) {
+        if let Some(Some(rank_0)) = self.members.first() {
+            self.farewell = Some(rank_0.deadline.min(now + FAREWELL));
             self.hasten_farewell();
         }
     }
@@ -489,9 +491,6 @@ impl Coordinator {
                 UNSOLICITED,
                 &Reply::Failure(failure.clone()),
             ));
-        }
-        if !self.complete {
-            self.actions.push(Action::StopListening);
         }
     }
 
