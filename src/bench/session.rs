@@ -92,7 +92,8 @@ impl<'a> Session<'a> {
     fn start_together(&self) -> Result<()> {
         self.stream.barrier()?;
         if self.by_caller {
-            // Work behind a barrier that has to wait would run on the stream's thread.
+            // Work behind a barrier that has to wait would run on the stream's thread, and `memcpy`
+            // would not wait at all.
             self.stream.synchronize()?;
         }
         Ok(())
@@ -200,7 +201,7 @@ impl<'a> Session<'a> {
                 failure,
             },
         )?;
-        self.stream.barrier()?;
+        self.start_together()?;
         transfer()?;
         self.stream.barrier()?;
         self.stream.synchronize()?;
