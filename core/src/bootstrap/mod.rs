@@ -10,6 +10,7 @@
 //! secret before a message is read. `host:port` can be given instead; a rank that comes that way is
 //! checked and sent on to the Unix socket, since file descriptors travel nowhere else.
 
+mod codec;
 mod coordinator;
 mod descriptors;
 mod environment;

@@ -82,6 +82,17 @@ pub fn allocate(
             peer,
             reason: reasons,
         }),
+        Some(Error::NotShareable {
+            rank,
+            address,
+            bytes,
+            ..
+        }) => Err(Error::NotShareable {
+            rank,
+            address,
+            bytes,
+            reason: reasons,
+        }),
         Some(error) => Err(error),
         None => Err(Error::Unsupported {
             rank: shared.rank,
@@ -238,9 +249,17 @@ fn import(shared: &Shared, peer: usize, contribution: &Contribution) -> Result<S
         .descriptor
         .as_ref()
         .map_or(-1, AsRawFd::as_raw_fd);
-    // The legacy handle of a rank in this very process cannot be opened; its address can be used.
-    if shared.is_same_process(peer) && handle.kind == ShareKind::LEGACY_IPC {
-        handle.kind = ShareKind::SAME_PROCESS;
+    match (handle.kind, shared.is_same_process(peer)) {
+        // The legacy handle of a rank in this very process cannot be opened; its address can be used.
+        (ShareKind::LEGACY_IPC, true) => handle.kind = ShareKind::SAME_PROCESS,
+        (ShareKind::SAME_PROCESS, false) => {
+            return Err(Error::PeerUnreachable {
+                rank,
+                peer,
+                reason: "its address means nothing in another process".into(),
+            });
+        }
+        _ => {}
     }
     // SAFETY: the peer exported it and keeps it at least until the vote after this.
     unsafe { shared.backend.import(&handle) }.map_err(|failure| Error::PeerUnreachable {
