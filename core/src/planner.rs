@@ -82,7 +82,7 @@ pub fn plan(
         row.stage_bytes = options.stage_bytes;
     }
     let has = |flag| capabilities.flags & flag != 0;
-    let bulk_possible = has(CAPABILITY_BULK) && skew % 16 == 0;
+    let bulk_possible = has(CAPABILITY_BULK) && skew.is_multiple_of(16);
     if row.method == Method::BULK && !bulk_possible {
         if options.method == Method::BULK && !has(CAPABILITY_BULK) {
             return Err("this device has no bulk copies; use another method".into());

@@ -154,7 +154,7 @@ impl Communicator {
         address: DeviceAddress,
         shape: &[usize],
     ) -> Result<SymmetricBuffer<T>> {
-        if address.0 % align_of::<T>() as u64 != 0 {
+        if !address.0.is_multiple_of(align_of::<T>() as u64) {
             return Err(Error::InvalidArgument {
                 rank: self.rank(),
                 operation: "register",
