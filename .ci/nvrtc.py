@@ -11,20 +11,15 @@ import sys
 def main(library, include, *sources):
     nvrtc = ctypes.CDLL(library)
     headers = sorted(pathlib.Path(include).rglob("*.h"))
-    names = [str(header.relative_to(include)) for header in headers]
-    # Headers name each other without their directory, which NVRTC does not resolve for the ones it was
-    # handed: each goes in under both names.
-    table = {name: header for name, header in zip(names, headers)}
-    table |= {header.name: header for header in headers}
-    Strings = ctypes.c_char_p * len(table)
-    contents = Strings(*[header.read_bytes() for header in table.values()])
-    includes = Strings(*[name.encode() for name in table])
+    Strings = ctypes.c_char_p * len(headers)
+    contents = Strings(*[header.read_bytes() for header in headers])
+    names = Strings(*[str(header.relative_to(include)).encode() for header in headers])
     options = [b"-std=c++17", b"-arch=sm_90"]
     for source in sources:
         program = ctypes.c_void_p()
         text = pathlib.Path(source).read_bytes()
         name = pathlib.Path(source).name.encode()
-        check(nvrtc.nvrtcCreateProgram(ctypes.byref(program), text, name, len(table), contents, includes))
+        check(nvrtc.nvrtcCreateProgram(ctypes.byref(program), text, name, len(headers), contents, names))
         status = nvrtc.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
         if status != 0:
             size = ctypes.c_size_t()
