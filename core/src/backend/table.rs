@@ -283,11 +283,9 @@ macro_rules! tables {
                     ) -> Status {
                         // SAFETY: `open` made the instance from this very type.
                         let this = unsafe { &*instance.cast::<B>() };
+                        // SAFETY: the caller keeps the trait method's own conditions.
                         #[allow(unused_unsafe, reason = "some methods are safe")]
-                        let call = || {
-                            // SAFETY: the caller keeps the trait method's own conditions.
-                            unsafe { $trait::$name(this, $($argument),*) }
-                        };
+                        let call = || unsafe { $trait::$name(this, $($argument),*) };
                         // SAFETY: the caller gives a writable place.
                         unsafe { enter(out, call) }
                     }

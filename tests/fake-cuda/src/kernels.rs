@@ -6,7 +6,9 @@
 mod signals;
 mod transfers;
 
-use symmem_core::backend::abi::{Barrier, SignalTarget, SignalWait, Watch};
+use symmem_core::backend::abi::{
+    Barrier, LatencyArguments, SignalTarget, SignalWait, TransferArguments,
+};
 
 use crate::driver::state;
 use crate::error::{Code, Result};
@@ -18,44 +20,6 @@ use transfers::{
     copy, copy_bulk, copy_ranges, copy_unrolled, fill, fill_ranges, latency_packet, latency_ranges,
     latency_signal,
 };
-
-/// The argument of the three copy kernels.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct TransferArguments {
-    /// First byte written.
-    pub destination: u64,
-    /// First byte read.
-    pub source: u64,
-    /// Bytes.
-    pub bytes: u64,
-    /// The signal to give when all are written.
-    pub signal: SignalTarget,
-    /// Bulk copies in flight per block.
-    pub stages: u32,
-    /// Bytes of each.
-    pub stage_bytes: u32,
-}
-
-/// The argument of the two ping-pong kernels.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct LatencyArguments {
-    /// What the peer writes and this rank polls.
-    pub local: u64,
-    /// What this rank writes and the peer polls.
-    pub remote: u64,
-    /// Bytes of payload.
-    pub bytes: u64,
-    /// Round trips.
-    pub rounds: u32,
-    /// 1 at the rank that starts.
-    pub first: u32,
-    /// Abort word, record and deadline.
-    pub watch: Watch,
-    /// A 64-bit word for the nanoseconds that all rounds took; 0 for nowhere.
-    pub result: u64,
-}
 
 /// The argument of `symmem_test_fill`, which takes three parameters.
 #[repr(C)]

@@ -3,17 +3,18 @@
 use std::sync::atomic::Ordering;
 
 use super::signals::{Bounded, give, target_ranges, watch_ranges};
-use super::{FillArguments, LatencyArguments, Launch, TransferArguments, touched};
+use super::{FillArguments, Launch, touched};
 use crate::error::{Code, Result};
 use crate::memory::Engine;
 use crate::report::violation;
 use crate::work::Runner;
+use symmem_core::backend::abi::{LatencyArguments, SIGNAL_STRIDE, TransferArguments};
 
 pub(super) fn copy(launch: &Launch, runner: &Runner) -> Result {
     let transfer: TransferArguments = launch.arguments();
     runner.copy(
-        transfer.destination,
-        transfer.source,
+        transfer.destination.0,
+        transfer.source.0,
         transfer.bytes,
         Engine::Kernel,
     )?;
@@ -41,12 +42,11 @@ pub(super) fn copy(launch: &Launch, runner: &Runner) -> Result {
 pub(super) fn copy_bulk(launch: &Launch, runner: &Runner) -> Result {
     let transfer: TransferArguments = launch.arguments();
     let TransferArguments {
-        destination,
-        source,
         stages,
         stage_bytes,
         ..
     } = transfer;
+    let (destination, source) = (transfer.destination.0, transfer.source.0);
     // Bulk copies need both ends aligned to 16, which a common shift can give and no other.
     if destination.wrapping_sub(source) % 16 != 0 {
         violation(format!(
@@ -81,8 +81,8 @@ pub(super) fn copy_ranges(launch: &Launch) -> Vec<(u64, u64)> {
     let transfer: TransferArguments = launch.arguments();
     let mut ranges = target_ranges(&transfer.signal);
     ranges.extend([
-        (transfer.destination, transfer.bytes),
-        (transfer.source, transfer.bytes),
+        (transfer.destination.0, transfer.bytes),
+        (transfer.source.0, transfer.bytes),
     ]);
     ranges
 }
@@ -97,71 +97,60 @@ fn ping_pong(
     receive: impl Fn(&Bounded, u32) -> Result<bool>,
 ) -> Result {
     let bounded = Bounded::new(runner, arguments.watch, 1, 0)?;
-    for round in 1..=arguments.rounds {
+    let mut complete = true;
+    for round in (1..=arguments.rounds).map(|round| arguments.base.wrapping_add(round)) {
         if arguments.first != 0 {
             send(round)?;
         }
-        if !receive(&bounded, round)? {
-            return Ok(());
+        complete = receive(&bounded, round)?;
+        if !complete {
+            break;
         }
         if arguments.first == 0 {
             send(round)?;
         }
     }
-    if arguments.result != 0 {
-        let nanoseconds = bounded.started.elapsed().as_nanos() as u64;
-        let staged = nanoseconds.to_ne_bytes();
-        runner.fill(arguments.result, &staged, 1, Engine::Kernel)?;
-    }
-    Ok(())
+    let nanoseconds = if complete {
+        bounded.started.elapsed().as_nanos() as u64
+    } else {
+        u64::MAX
+    };
+    runner.fill(
+        arguments.result.0,
+        &nanoseconds.to_ne_bytes(),
+        1,
+        Engine::Kernel,
+    )
 }
 
-/// Packets of 8 bytes, data below and the round's number above, as many as hold the payload.
+/// One packet of 8 bytes: data below, the round's number above.
 pub(super) fn latency_packet(launch: &Launch, runner: &Runner) -> Result {
     let arguments: LatencyArguments = launch.arguments();
-    let packets = arguments.bytes.div_ceil(4).max(1);
     let send = |round: u32| {
-        for packet in 0..packets {
-            let at = arguments.remote + packet * 8;
-            runner.word(at)?.atomic().store(round, Ordering::Relaxed);
-            runner
-                .word(at + 4)?
-                .atomic()
-                .store(round, Ordering::Release);
-        }
+        let word = runner.word(arguments.remote.0 + 4)?;
+        word.atomic().store(round, Ordering::Release);
         Ok(())
     };
     let receive = |bounded: &Bounded, round: u32| {
-        for packet in 0..packets {
-            let flag = runner.word(arguments.local + packet * 8 + 4)?;
-            if !bounded.until(&flag, |seen| seen == round, round, 0)? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        let flag = runner.word(arguments.local.0 + 4)?;
+        bounded.until(&flag, |seen| seen == round, round, 0)
     };
     ping_pong(&arguments, runner, send, receive)
 }
 
-/// The payload, and behind it (rounded up to 8 bytes) the signal's word.
+/// The payload into one of two slots, then the flag.
 pub(super) fn latency_signal(launch: &Launch, runner: &Runner) -> Result {
     let arguments: LatencyArguments = launch.arguments();
-    let behind = arguments.bytes.next_multiple_of(8);
     let send = |round: u32| {
-        runner.fill(
-            arguments.remote,
-            &[round as u8],
-            arguments.bytes,
-            Engine::Kernel,
-        )?;
-        runner
-            .word(arguments.remote + behind)?
-            .atomic()
-            .store(round, Ordering::Release);
+        let slot = SIGNAL_STRIDE + u64::from(round % 2) * arguments.bytes;
+        let payload = arguments.remote.0 + slot;
+        runner.fill(payload, &[round as u8], arguments.bytes, Engine::Kernel)?;
+        let word = runner.word(arguments.remote.0)?;
+        word.atomic().store(round, Ordering::Release);
         Ok(())
     };
     let receive = |bounded: &Bounded, round: u32| {
-        let word = runner.word(arguments.local + behind)?;
+        let word = runner.word(arguments.local.0)?;
         bounded.until(&word, |seen| seen == round, round, 0)
     };
     ping_pong(&arguments, runner, send, receive)
@@ -171,9 +160,9 @@ pub(super) fn latency_ranges(launch: &Launch) -> Vec<(u64, u64)> {
     let arguments: LatencyArguments = launch.arguments();
     let mut ranges = watch_ranges(&arguments.watch);
     ranges.extend(touched(&[
-        arguments.local,
-        arguments.remote,
-        arguments.result,
+        arguments.local.0,
+        arguments.remote.0,
+        arguments.result.0,
     ]));
     ranges
 }

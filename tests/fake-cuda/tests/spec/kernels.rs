@@ -3,11 +3,11 @@
 use std::ffi::c_void;
 
 use symmem_core::backend::abi::{
-    Barrier, DeviceAddress, MAX_RANKS, SIGNAL_STRIDE, SignalTarget, SignalWait, WaitRecord, Watch,
+    Barrier, DeviceAddress, LatencyArguments, MAX_RANKS, SIGNAL_STRIDE, SignalTarget, SignalWait,
+    TransferArguments, WaitRecord, Watch,
 };
 use symmem_fake_cuda::allocations::*;
 use symmem_fake_cuda::contexts::*;
-use symmem_fake_cuda::kernels::{LatencyArguments, TransferArguments};
 use symmem_fake_cuda::launch::*;
 use symmem_fake_cuda::modules::*;
 use symmem_fake_cuda::report;
@@ -62,8 +62,8 @@ fn a_copy_moves_bytes_and_then_signals() {
             ..Default::default()
         };
         let transfer = TransferArguments {
-            destination: to + 3,
-            source: from,
+            destination: DeviceAddress(to + 3),
+            source: DeviceAddress(from),
             bytes: 10,
             signal,
             ..Default::default()
@@ -124,8 +124,8 @@ fn a_bulk_copy_has_its_alignment_and_shared_memory() {
         let (from, to) = (device_memory(4096), device_memory(4096));
         let (_, function) = kernel("symmem_copy_bulk", size_of::<TransferArguments>());
         let good = TransferArguments {
-            destination: to + 3,
-            source: from + 19,
+            destination: DeviceAddress(to + 3),
+            source: DeviceAddress(from + 19),
             bytes: 1000,
             stages: 4,
             stage_bytes: 16384,
@@ -145,7 +145,7 @@ fn a_bulk_copy_has_its_alignment_and_shared_memory() {
             65536,
             0,
             &TransferArguments {
-                source: from,
+                source: DeviceAddress(from),
                 ..good
             },
         ));
@@ -279,7 +279,7 @@ fn a_barrier_holds_until_everyone_is_there() {
 fn ping_pong_is_timed() {
     alone(&[], || {
         context(0);
-        let (one, two, result) = (device_memory(256), device_memory(256), device_memory(8));
+        let (one, two, result) = (device_memory(256), device_memory(256), device_memory(16));
         for name in ["symmem_latency_packet", "symmem_latency_signal"] {
             symmem_fake_cuda::copies::cuMemsetD8_v2(one, 0, 256);
             symmem_fake_cuda::copies::cuMemsetD8_v2(two, 0, 256);
@@ -290,13 +290,15 @@ fn ping_pong_is_timed() {
                 ..Default::default()
             };
             let side = |local, remote, first, result| LatencyArguments {
-                local,
-                remote,
+                local: DeviceAddress(local),
+                remote: DeviceAddress(remote),
                 bytes: 64,
-                rounds: 20,
-                first,
+                result: DeviceAddress(result),
                 watch,
-                result,
+                rounds: 20,
+                base: 0,
+                first,
+                peer: 1 - first,
             };
             ok(launch(
                 function,
@@ -306,7 +308,14 @@ fn ping_pong_is_timed() {
                 stream(),
                 &side(one, two, 1, result),
             ));
-            ok(launch(function, 1, 32, 0, stream(), &side(two, one, 0, 0)));
+            ok(launch(
+                function,
+                1,
+                32,
+                0,
+                stream(),
+                &side(two, one, 0, result + 8),
+            ));
             ok(cuCtxSynchronize());
             assert!(read_word(result) > 0);
         }
@@ -321,8 +330,8 @@ fn a_kernel_that_goes_astray_takes_its_context_with_it() {
         let memory = device_memory(64);
         let (_, function) = kernel("symmem_copy_vector", size_of::<TransferArguments>());
         let astray = TransferArguments {
-            destination: memory,
-            source: memory + 32,
+            destination: DeviceAddress(memory),
+            source: DeviceAddress(memory + 32),
             bytes: 40,
             ..Default::default()
         };
@@ -347,8 +356,8 @@ fn a_peers_memory_needs_peer_access() {
         let (_, function) = kernel("symmem_copy_vector", size_of::<TransferArguments>());
         let ours = device_memory(16);
         let put = TransferArguments {
-            destination: theirs,
-            source: ours,
+            destination: DeviceAddress(theirs),
+            source: DeviceAddress(ours),
             bytes: 16,
             ..Default::default()
         };
@@ -373,8 +382,8 @@ fn a_lazy_first_launch_behind_a_wait_is_reported() {
         let (module, function) = kernel("symmem_copy_vector", size_of::<TransferArguments>());
         ok(cuStreamWaitValue32(waiter, word, 1, 1));
         let copy = TransferArguments {
-            destination: memory,
-            source: memory,
+            destination: DeviceAddress(memory),
+            source: DeviceAddress(memory),
             bytes: 4,
             ..Default::default()
         };
