@@ -40,3 +40,8 @@ pub use symmem_core::{
     BARRIER_CHANNELS, BufferRange, CHANNELS, Communicator, DeviceChoice, Element, Error, Graph,
     Leaks, Peer, RawView, Result, Stream, SymmetricBuffer, TransferOptions,
 };
+
+/// The README's example is compiled and run with the documentation's tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
