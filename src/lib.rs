@@ -24,6 +24,7 @@
 //! holds the benchmark, the conformance suite and the report behind the `symmem` command.
 
 //LAUNCH
+pub mod conformance;
 pub mod report;
 pub mod select;
 
