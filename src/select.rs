@@ -195,14 +195,20 @@ fn probe_file(path: &Path, name: &str) -> Probe {
 }
 
 fn failed(name: String, origin: Origin, failure: Failure) -> Probe {
-    Probe { name, origin, devices: Err(failure), source: None }
+    Probe {
+        name,
+        origin,
+        devices: Err(failure),
+        source: None,
+    }
 }
 
 /// The backend's name in a plugin file's: `libsymmem_cuda.so`, `libsymmem_cuda.so.0.1`.
 fn name_of(path: &Path) -> Option<&str> {
     let file = path.file_name()?.to_str()?;
     let stem = file.split('.').next()?;
-    stem.strip_prefix("libsymmem_").filter(|name| !name.is_empty())
+    stem.strip_prefix("libsymmem_")
+        .filter(|name| !name.is_empty())
 }
 
 /// Chooses a backend.
@@ -220,8 +226,10 @@ pub fn choose(selection: &Selection) -> Result<Chosen> {
             {
                 probes.push(probe_file(&path, name));
             }
-            let named: Vec<Probe> =
-                probes.into_iter().filter(|probe| &probe.name == name).collect();
+            let named: Vec<Probe> = probes
+                .into_iter()
+                .filter(|probe| &probe.name == name)
+                .collect();
             if named.is_empty() {
                 let searched: Vec<String> = plugin_directories()
                     .iter()
@@ -248,7 +256,11 @@ pub fn choose(selection: &Selection) -> Result<Chosen> {
     let report: Vec<String> = probes.iter().map(|probe| format!("  {probe}")).collect();
     for probe in probes {
         if let (Ok(devices @ 1..), Some(source)) = (&probe.devices, probe.source) {
-            return Ok(Chosen { name: probe.name, devices: *devices, source });
+            return Ok(Chosen {
+                name: probe.name,
+                devices: *devices,
+                source,
+            });
         }
     }
     Err(Error::NoBackend(format!(
@@ -264,12 +276,21 @@ mod tests {
     #[test]
     fn a_selection_is_a_name_a_path_or_auto_and_nothing_else() {
         assert_eq!(Selection::parse("").unwrap(), Selection::Auto);
-        assert_eq!(Selection::parse("cuda").unwrap(), Selection::Named("cuda".into()));
+        assert_eq!(
+            Selection::parse("cuda").unwrap(),
+            Selection::Named("cuda".into())
+        );
         let plugin = Selection::Plugin("/x/libsymmem_cuda.so".into());
-        assert_eq!(Selection::parse("path:/x/libsymmem_cuda.so").unwrap(), plugin);
+        assert_eq!(
+            Selection::parse("path:/x/libsymmem_cuda.so").unwrap(),
+            plugin
+        );
         for text in ["path:", "cuda, host", "/x/libsymmem_cuda.so"] {
             let error = Selection::parse(text).unwrap_err().to_string();
-            assert!(error.contains(text) && error.contains("path:FILE"), "{error}");
+            assert!(
+                error.contains(text) && error.contains("path:FILE"),
+                "{error}"
+            );
         }
     }
 
@@ -282,7 +303,13 @@ mod tests {
 
     #[test]
     fn a_backend_that_is_not_there_is_an_error_that_says_where_it_was_looked_for() {
-        let error = choose(&Selection::Named("tpu".into())).map(|_| ()).unwrap_err().to_string();
-        assert!(error.contains("`tpu`") && error.contains("libsymmem_tpu.so"), "{error}");
+        let error = choose(&Selection::Named("tpu".into()))
+            .map(|_| ())
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("`tpu`") && error.contains("libsymmem_tpu.so"),
+            "{error}"
+        );
     }
 }

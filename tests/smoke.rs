@@ -1,19 +1,27 @@
 //! Ranks as threads of one process pass a ring of puts with signals.
 use std::time::Duration;
-use symmem::{Builder, Graph, LaunchEnvironment};
 use symmem::select::Selection;
+use symmem::{Builder, Graph, LaunchEnvironment};
 
 fn world(n: u32, f: impl Fn(symmem::Communicator) + Send + Sync + Copy) {
-    let job = format!("smoke-{}-{:?}", std::process::id(), std::time::Instant::now());
+    let job = format!(
+        "smoke-{}-{:?}",
+        std::process::id(),
+        std::time::Instant::now()
+    );
     std::thread::scope(|s| {
         for r in 0..n {
             let job = job.clone();
             s.spawn(move || {
                 let c = Builder::new()
                     .launch(LaunchEnvironment::local(r, n, job).unwrap())
-                    .backend(Selection::Named(std::env::var("SMOKE_BACKEND").unwrap_or("host".into())))
-                    .setup_deadline(Duration::from_secs(10)).deadline(Duration::from_secs(10))
-                    .build().unwrap();
+                    .backend(Selection::Named(
+                        std::env::var("SMOKE_BACKEND").unwrap_or("host".into()),
+                    ))
+                    .setup_deadline(Duration::from_secs(10))
+                    .deadline(Duration::from_secs(10))
+                    .build()
+                    .unwrap();
                 f(c);
             });
         }
@@ -32,20 +40,31 @@ fn ring() {
             outbox.write(&stream, 0, &data).unwrap();
             let (next, prev) = ((rank + 1) % world, (rank + world - 1) % world);
             for _ in 0..20 {
-                stream.put_signal(next, inbox.all(), outbox.all(), 3).unwrap();
+                stream
+                    .put_signal(next, inbox.all(), outbox.all(), 3)
+                    .unwrap();
                 stream.wait_signal(prev, 3).unwrap();
                 stream.barrier().unwrap();
             }
             let mut got = vec![0; 1 << 16];
             inbox.read(&stream, 0, &mut got).unwrap();
-            assert!(got.iter().enumerate().all(|(i, &x)| x == i as u32 * 7 + prev as u32));
+            assert!(
+                got.iter()
+                    .enumerate()
+                    .all(|(i, &x)| x == i as u32 * 7 + prev as u32)
+            );
             let graph = Graph::capture(&stream, |s| {
                 s.put_signal(next, inbox.all(), outbox.all(), 3)?;
                 s.wait_signal(prev, 3)?;
                 s.barrier()
-            }).unwrap();
-            for _ in 0..10 { graph.launch(&stream).unwrap(); }
-            stream.put_signal(next, inbox.all(), outbox.all(), 3).unwrap();
+            })
+            .unwrap();
+            for _ in 0..10 {
+                graph.launch(&stream).unwrap();
+            }
+            stream
+                .put_signal(next, inbox.all(), outbox.all(), 3)
+                .unwrap();
             stream.wait_signal(prev, 3).unwrap();
             stream.synchronize().unwrap();
             drop(graph);

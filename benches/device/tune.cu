@@ -67,114 +67,53 @@ __global__ __launch_bounds__(1024, 1) void tune_bulk(const __grid_constant__ Tra
   copy_bulk<pending>(transfer.destination, transfer.source, transfer.bytes, transfer.stages, transfer.stage_bytes);
 }
 
-// The next launch's blocks become resident while this one runs, and wait for its end on the device.
-__global__ __launch_bounds__(1024, 1) void tune_bulk_dependent(const __grid_constant__ TransferArguments transfer) {
-  asm volatile("griddepcontrol.launch_dependents;");
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-  copy_bulk<1>(transfer.destination, transfer.source, transfer.bytes, transfer.stages, transfer.stage_bytes);
+// Ordinary accesses with dependent launch.
+template <int unroll>
+__global__ __launch_bounds__(1024, 1) void tune_vector_dependent(const __grid_constant__ TransferArguments transfer) {
+  arch::start_dependents();
+  arch::wait_for_prerequisites();
+  copy_vector<unroll>(transfer.destination, transfer.source, transfer.bytes);
 }
 
-// A ring of equal pieces.
-template <int pending>
-__global__ __launch_bounds__(1024, 1) void tune_bulk_even(const __grid_constant__ TransferArguments transfer) {
-  if (threadIdx.x != 0) return;
-  const uint32 stages = transfer.stages;
-  const uint32 size = transfer.stage_bytes;
-  uint8* shared = arch::dynamic_shared();
-  auto* barriers = reinterpret_cast<arch::BulkBarrier*>(shared);
-  uint8* ring = shared + bulk_shared_memory(stages, 0);
-  const uint64 span = (transfer.bytes / 16 + gridDim.x - 1) / gridDim.x * 16;
-  const uint64 begin = span * blockIdx.x;
-  if (begin >= transfer.bytes) return;
-  const uint64 bytes = begin + span < transfer.bytes ? span : transfer.bytes - begin;
-  BulkCursor loads = {0, 0, 0}, stores = {0, 0, 0};
-  const auto piece = [&](uint64 done) { return static_cast<uint32>(bytes - done < size ? bytes - done : size); };
-  const auto load_next = [&] {
-    const uint32 count = piece(loads.done);
-    arch::bulk_expect(barriers + loads.stage, count);
-    arch::bulk_load(ring + loads.stage * size, pointer<const uint8>(transfer.source + begin + loads.done), count,
-                    barriers + loads.stage);
-    loads.advance(count, stages);
-  };
-  for (uint32 stage = 0; stage < stages; ++stage) arch::bulk_barrier_initialise(barriers + stage);
-  arch::fence_async_proxy();
-  for (uint32 stage = 0; stage < stages && loads.done < bytes; ++stage) load_next();
-  for (uint32 stored = 1; stores.done < bytes; ++stored) {
-    const uint32 count = piece(stores.done);
-    arch::bulk_wait(barriers + stores.stage, stores.parity);
-    arch::bulk_store(pointer<uint8>(transfer.destination + begin + stores.done), ring + stores.stage * size, count);
-    arch::bulk_commit();
-    stores.advance(count, stages);
-    if (stored > pending && loads.done < bytes) {
-      arch::bulk_wait_read<pending>();
-      load_next();
-    }
-  }
-  arch::bulk_wait_complete();
-}
+// Ways to release and acquire in symmem_latency_signal.
+enum class Release { every_warp, one_fence, one_store };
+enum class Acquire { fence, load_after, load_polling };
 
-// Two threads: thread 0 issues loads, thread 32 stores and hands the stages back.
-template <int pending>
-__global__ __launch_bounds__(1024, 1) void tune_bulk_pair(const __grid_constant__ TransferArguments transfer) {
-  const uint32 stages = transfer.stages;
-  const uint32 size = transfer.stage_bytes;
-  uint8* shared = arch::dynamic_shared();
-  auto* full = reinterpret_cast<arch::BulkBarrier*>(shared);
-  auto* empty = full + 16;
-  uint8* ring = shared + 256;
-  const uint64 bytes = transfer.bytes;
-  if (threadIdx.x == 0) {
-    for (uint32 stage = 0; stage < stages; ++stage) {
-      arch::bulk_barrier_initialise(full + stage);
-      arch::bulk_barrier_initialise(empty + stage);
-    }
-    arch::fence_async_proxy();
-  }
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    BulkCursor loads = {0, 0, 0};
-    for (uint32 count = 0; loads.done < bytes; ++count) {
-      if (count >= stages) arch::bulk_wait(empty + loads.stage, loads.parity ^ 1);
-      const uint32 piece = bulk_piece(loads.done, bytes, size);
-      arch::bulk_expect(full + loads.stage, piece);
-      arch::bulk_load(ring + loads.stage * size, pointer<const uint8>(transfer.source + loads.done), piece,
-                      full + loads.stage);
-      loads.advance(piece, stages);
-    }
-  } else if (threadIdx.x == 32) {
-    BulkCursor stores = {0, 0, 0};
-    uint32 freed = 0;
-    for (uint32 stored = 1; stores.done < bytes; ++stored) {
-      const uint32 piece = bulk_piece(stores.done, bytes, size);
-      arch::bulk_wait(full + stores.stage, stores.parity);
-      arch::bulk_store(pointer<uint8>(transfer.destination + stores.done), ring + stores.stage * size, piece);
-      arch::bulk_commit();
-      stores.advance(piece, stages);
-      if (stored > pending) {
-        arch::bulk_wait_read<pending>();
-        arch::bulk_expect(empty + freed, 0);
-        if (++freed == stages) freed = 0;
-      }
-    }
-    arch::bulk_wait_complete();
-  }
-}
-
-// symmem_latency_signal with the release by one thread only, after the block barrier.
-__global__ __launch_bounds__(1024, 1) void tune_latency_one_fence(const __grid_constant__ LatencyArguments arguments) {
-  Waiter waiter(arguments.watch);
+template <Release release, Acquire acquire, bool payload = true>
+__global__ __launch_bounds__(1024, 1) void tune_latency(const __grid_constant__ LatencyArguments arguments) {
   const uint64 start = arch::nanoseconds();
+  uint32* remote = pointer<uint32>(arguments.remote);
+  const uint32* local = pointer<const uint32>(arguments.local);
   bool complete = true;
   for (uint32 turn = 0; complete && turn < 2 * arguments.rounds; ++turn) {
     const uint32 value = arguments.base + turn / 2 + 1;
     if ((turn % 2 == 0) == (arguments.first != 0)) {
-      copy_words<1, arch::Vector16>(arguments.remote + signal_stride, arguments.local + signal_stride, arguments.bytes);
+      if (payload)
+        copy_words<1, arch::Vector16>(arguments.remote + signal_stride, arguments.local + signal_stride, arguments.bytes);
+      if (release == Release::every_warp) arch::fence_system();
       arch::block_barrier();
-      if (threadIdx.x == 0) arch::publish_flag(pointer<uint32>(arguments.remote), value);
+      if (threadIdx.x == 0) {
+        if (release == Release::one_store) {
+          asm volatile("st.release.sys.global.b32 [%0], %1;" ::"l"(remote), "r"(value) : "memory");
+        } else {
+          arch::fence_system();
+          arch::store_relaxed(remote, value);
+        }
+      }
     } else {
       bool arrived = true;
-      if (threadIdx.x == 0)
-        arrived = waiter.until_reached(pointer<const uint32>(arguments.local), value, WaitKind::signal, 0, 0);
+      if (threadIdx.x == 0) {
+        for (uint32 polls = 0;; ++polls) {
+          const uint32 seen = acquire == Acquire::load_polling ? arch::load_flag(local) : arch::load_relaxed(local);
+          if (reached(seen, value)) break;
+          if (polls > 10000000) {
+            arrived = false;
+            break;
+          }
+        }
+        if (acquire == Acquire::fence) arch::fence_system();
+        if (acquire == Acquire::load_after) (void)arch::load_flag(local);
+      }
       complete = arch::block_all(arrived);
     }
   }
@@ -348,9 +287,9 @@ double measure(const Config& config, bool pull, uint64 bytes, bool both = true) 
   std::sort(rates.begin(), rates.end());
   const double rate = rates[rates.size() / 2];
   emit("{\"kernel\":\"%s\",\"direction\":\"%s\",\"both\":%s,\"bytes\":%llu,\"blocks\":%u,\"threads\":%u,\"stages\":%u,"
-       "\"stage_bytes\":%u,\"gbps\":%.4f,\"low\":%.4f,\"high\":%.4f}\n",
+       "\"stage_bytes\":%u,\"dependent\":%s,\"gbps\":%.4f,\"low\":%.4f,\"high\":%.4f}\n",
        config.name, pull ? "pull" : "push", both ? "true" : "false", bytes, config.blocks, config.threads, config.stages,
-       config.stage_bytes, rate, rates.front(), rates.back());
+       config.stage_bytes, config.dependent ? "true" : "false", rate, rates.front(), rates.back());
   return rate;
 }
 
@@ -500,12 +439,12 @@ void section_ring() {
     const char* name;
     Kernel kernel;
     bool dependent;
-  } kernels[] = {{"bulk pending 1", tune_bulk<1>, false},     {"bulk pending 2", tune_bulk<2>, false},
-                 {"bulk pending 3", tune_bulk<3>, false},     {"even pending 1", tune_bulk_even<1>, false},
-                 {"pair pending 1", tune_bulk_pair<1>, false}, {"pair pending 2", tune_bulk_pair<2>, false},
-                 {"dependent launch", tune_bulk_dependent, true}};
-  const std::pair<uint32, uint32> rings[] = {{4, 16}, {4, 32}, {4, 48}, {6, 32}, {7, 32}, {8, 8},  {8, 16}, {8, 20}, {8, 24},
-                                             {8, 28}, {10, 16}, {10, 20}, {12, 12}, {12, 16}, {13, 16}, {14, 16}};
+  } kernels[] = {{"pending 1", tune_bulk<1>, false},
+                 {"pending 2", tune_bulk<2>, false},
+                 {"library", symmem_copy_bulk, false},
+                 {"dependent launch", symmem_copy_bulk, true}};
+  const std::pair<uint32, uint32> rings[] = {{4, 16}, {4, 32}, {4, 48}, {5, 40}, {6, 32}, {7, 32}, {8, 8},
+                                             {8, 16}, {8, 24}, {8, 28}, {12, 8}, {12, 16}, {16, 8}, {24, 8}};
   std::printf("\none block of 128 threads, 4 MiB, both ways, push / pull GB/s\n%-18s", "stages x KiB");
   for (const auto& kernel : kernels) std::printf("  %17s", kernel.name);
   std::printf("\n");
@@ -531,7 +470,7 @@ void table(const char* title, const std::vector<Config>& configs, const std::vec
     for (const Config& config : configs) {
       char name[64];
       if (config.stages)
-        std::snprintf(name, sizeof name, "%s %ux%u %ux%uK", config.name, config.blocks, config.threads, config.stages, config.stage_bytes / 1024);
+        std::snprintf(name, sizeof name, "%s%s %ux%u %ux%uK", config.name, config.dependent ? "+" : "", config.blocks, config.threads, config.stages, config.stage_bytes / 1024);
       else
         std::snprintf(name, sizeof name, "%s %ux%u", config.name, config.blocks, config.threads);
       std::printf("%-26s", name);
@@ -563,8 +502,11 @@ void section_small() {
          {"unrolled", symmem_copy_unrolled, 1, 128, 0, 0, false},
          {"bulk", symmem_copy_bulk, 1, 128, 8, 16384, false},
          {"bulk", symmem_copy_bulk, 1, 128, 8, 24576, false},
-         {"bulk", symmem_copy_bulk, 1, 128, 8, 8192, false},
-         {"dependent", tune_bulk_dependent, 1, 128, 8, 16384, true}},
+         {"bulk", symmem_copy_bulk, 1, 128, 16, 8192, false},
+         {"dependent bulk", symmem_copy_bulk, 1, 128, 8, 16384, true},
+         {"dependent bulk", symmem_copy_bulk, 1, 128, 8, 24576, true},
+         {"dependent bulk", symmem_copy_bulk, 1, 128, 16, 8192, true},
+         {"dependent vector8", tune_vector_dependent<8>, 1, 128, 0, 0, true}},
         doubling(2048, 4 << 20));
 }
 
@@ -583,13 +525,12 @@ void section_vector() {
 // Several blocks, up to 16.
 void section_large() {
   std::vector<Config> configs = {{"engine", nullptr, 0, 0, 0, 0, false}};
-  for (uint32 blocks : {4u, 8u, 12u, 16u}) {
-    configs.push_back({"vector4", tune_vector<4>, blocks, 1024, 0, 0, false});
+  for (uint32 blocks : {2u, 4u, 6u, 8u, 10u, 16u}) {
     configs.push_back({"vector8", tune_vector<8>, blocks, 512, 0, 0, false});
     configs.push_back({"vector8", tune_vector<8>, blocks, 1024, 0, 0, false});
     configs.push_back({"bulk", symmem_copy_bulk, blocks, 128, 8, 16384, false});
     configs.push_back({"bulk", symmem_copy_bulk, blocks, 128, 8, 24576, false});
-    configs.push_back({"bulk", symmem_copy_bulk, blocks, 128, 4, 16384, false});
+    configs.push_back({"bulk", symmem_copy_bulk, blocks, 128, 8, 16384, true});
   }
   table("several blocks", configs, {65536, 262144, 1 << 20, 4 << 20, 16 << 20, largest});
   table("several blocks", configs, {4 << 20, largest}, false);
@@ -613,11 +554,15 @@ void section_latency() {
                {"signal", symmem_latency_signal, 128, 8},
                {"signal", symmem_latency_signal, 128, 2048},
                {"signal", symmem_latency_signal, 1024, 16384},
-               {"one fence", tune_latency_one_fence, 32, 8},
-               {"one fence", tune_latency_one_fence, 32, 512},
-               {"one fence", tune_latency_one_fence, 128, 8},
-               {"one fence", tune_latency_one_fence, 128, 2048},
-               {"one fence", tune_latency_one_fence, 1024, 16384}};
+               {"every warp, fence", tune_latency<Release::every_warp, Acquire::fence>, 128, 2048},
+               {"one fence, fence", tune_latency<Release::one_fence, Acquire::fence>, 128, 2048},
+               {"one fence, load after", tune_latency<Release::one_fence, Acquire::load_after>, 128, 2048},
+               {"one fence, load polling", tune_latency<Release::one_fence, Acquire::load_polling>, 128, 2048},
+               {"one store, load after", tune_latency<Release::one_store, Acquire::load_after>, 128, 2048},
+               {"one store, load polling", tune_latency<Release::one_store, Acquire::load_polling>, 128, 2048},
+               {"every warp, load polling", tune_latency<Release::every_warp, Acquire::load_polling>, 128, 2048},
+               {"one store, load polling", tune_latency<Release::one_store, Acquire::load_polling>, 32, 8},
+               {"no payload, one store", tune_latency<Release::one_store, Acquire::load_polling, false>, 32, 0}};
   constexpr uint32 rounds = 2000;
   uint32 base = 0;
   for (int rank = 0; rank < 2; ++rank) {
@@ -660,6 +605,8 @@ void section_latency() {
         CHECK(cudaStreamSynchronize(gpus[rank].stream));
         std::vector<uint32> got(each.bytes / 4);
         CHECK(cudaMemcpy(got.data(), gpus[rank].mailbox + signal_stride, each.bytes, cudaMemcpyDeviceToHost));
+        // The library's kernel makes its payload itself and checks it itself.
+        if (each.kernel == symmem_latency_signal) got.clear();
         for (uint64 index = 0; index < got.size(); ++index) same = same && got[index] == contents(index, 40 + repeat);
       }
       same = same && result[0] != ~0ull && result[1] != ~0ull;
@@ -667,7 +614,7 @@ void section_latency() {
       best = std::min(best, microseconds);
       worst = std::max(worst, microseconds);
     }
-    std::printf("%-12s %5u threads %6llu bytes  %.3f .. %.3f %s\n", each.name, each.threads, each.bytes, best, worst, same ? "" : "WRONG");
+    std::printf("%-26s %5u threads %6llu bytes  %.3f .. %.3f %s\n", each.name, each.threads, each.bytes, best, worst, same ? "" : "WRONG");
     emit("{\"latency\":\"%s\",\"threads\":%u,\"bytes\":%llu,\"microseconds\":%.4f,\"worst\":%.4f,\"right\":%s}\n", each.name,
          each.threads, each.bytes, best, worst, same ? "true" : "false");
     failed = failed || !same;
@@ -704,9 +651,7 @@ int main(int count, char** words) {
     fill<<<1024, 256>>>(reinterpret_cast<uint32*>(gpu.source), (largest + guard) / 4, 1 + rank);
     CHECK(cudaDeviceSynchronize());
     for (Kernel kernel : {static_cast<Kernel>(symmem_copy_bulk), static_cast<Kernel>(tune_bulk<1>),
-                          static_cast<Kernel>(tune_bulk<2>), static_cast<Kernel>(tune_bulk<3>),
-                          static_cast<Kernel>(tune_bulk_even<1>), static_cast<Kernel>(tune_bulk_pair<1>),
-                          static_cast<Kernel>(tune_bulk_pair<2>), static_cast<Kernel>(tune_bulk_dependent)})
+                          static_cast<Kernel>(tune_bulk<2>)})
       CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 227 * 1024));
   }
   CHECK(cudaHostAlloc(&record, sizeof *record, cudaHostAllocPortable | cudaHostAllocMapped));

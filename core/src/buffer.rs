@@ -64,7 +64,9 @@ impl<T: Element> SymmetricBuffer<T> {
     }
 
     pub(crate) fn allocation(&self) -> &Arc<Allocation> {
-        self.allocation.as_ref().expect("taken only by `free` and `drop`, which end the value")
+        self.allocation
+            .as_ref()
+            .expect("taken only by `free` and `drop`, which end the value")
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -92,7 +94,11 @@ impl<T: Element> SymmetricBuffer<T> {
     /// [`Error::OutOfRange`].
     pub fn range(&self, offset: usize, length: usize) -> Result<BufferRange<'_, T>> {
         match offset.checked_add(length) {
-            Some(end) if end <= self.length => Ok(BufferRange { buffer: self, offset, length }),
+            Some(end) if end <= self.length => Ok(BufferRange {
+                buffer: self,
+                offset,
+                length,
+            }),
             _ => Err(Error::OutOfRange {
                 rank: self.shared.rank,
                 offset,
@@ -104,7 +110,11 @@ impl<T: Element> SymmetricBuffer<T> {
 
     /// All elements.
     pub fn all(&self) -> BufferRange<'_, T> {
-        BufferRange { buffer: self, offset: 0, length: self.length }
+        BufferRange {
+            buffer: self,
+            offset: 0,
+            length: self.length,
+        }
     }
 
     /// This rank's copy.
@@ -138,7 +148,8 @@ impl<T: Element> SymmetricBuffer<T> {
         let range = self.range(offset, elements.len())?;
         stream.check_same(&self.shared, "write")?;
         let address = self.allocation().at(self.shared.rank, range.byte_offset());
-        self.shared.write_on(stream.raw_handle(), address, elements.as_bytes())
+        self.shared
+            .write_on(stream.raw_handle(), address, elements.as_bytes())
     }
 
     /// Copies elements of this rank's copy from element `offset` on to the host, after all earlier
@@ -150,7 +161,8 @@ impl<T: Element> SymmetricBuffer<T> {
         let range = self.range(offset, elements.len())?;
         stream.check_same(&self.shared, "read")?;
         let address = self.allocation().at(self.shared.rank, range.byte_offset());
-        self.shared.read_on(stream.raw_handle(), address, elements.as_mut_bytes())
+        self.shared
+            .read_on(stream.raw_handle(), address, elements.as_mut_bytes())
     }
 
     /// Frees the buffer on all ranks: waits for this rank's work, then for every rank, and the memory

@@ -95,7 +95,10 @@ impl ControlBlock {
                 0,
             )?
         };
-        Ok(Self { page: page.cast(), file })
+        Ok(Self {
+            page: page.cast(),
+            file,
+        })
     }
 
     /// The descriptor to hand to the other ranks.
@@ -119,13 +122,18 @@ impl ControlBlock {
             3 => RankState::Failed,
             _ => RankState::FailedAndLeft,
         };
-        (state, (entry.culprit.load(Ordering::Relaxed) as usize).checked_sub(1))
+        (
+            state,
+            (entry.culprit.load(Ordering::Relaxed) as usize).checked_sub(1),
+        )
     }
 
     /// Says where this rank stands.
     pub fn set_state(&self, rank: usize, state: RankState, culprit: Option<usize>) {
         let entry = &self.page().ranks[rank];
-        entry.culprit.store(culprit.map_or(0, |rank| rank as u32 + 1), Ordering::Relaxed);
+        entry
+            .culprit
+            .store(culprit.map_or(0, |rank| rank as u32 + 1), Ordering::Relaxed);
         entry.state.store(state as u32, Ordering::Release);
     }
 
@@ -137,7 +145,11 @@ impl ControlBlock {
             entry.taken.load(Ordering::Acquire) == 0
                 || (0..world).all(|rank| bit(&entry.released, rank) || is_gone(rank))
         })?;
-        for word in entries[index].given_up.iter().chain(&entries[index].released) {
+        for word in entries[index]
+            .given_up
+            .iter()
+            .chain(&entries[index].released)
+        {
             word.store(0, Ordering::Relaxed);
         }
         entries[index].taken.store(1, Ordering::Release);
@@ -189,9 +201,20 @@ mod tests {
         assert!(mine.has_given_up(entry, 2) && !mine.has_given_up(entry, 1));
         mine.release(entry, 0);
         theirs.release(entry, 2);
-        assert_ne!(mine.take_entry(3, |_| false), Some(entry), "rank 1 still holds its copy");
-        assert_eq!(mine.take_entry(3, |rank| rank == 1), Some(entry), "unless it is gone");
-        assert!(!mine.has_given_up(entry, 2), "a new allocation starts with nobody gone");
+        assert_ne!(
+            mine.take_entry(3, |_| false),
+            Some(entry),
+            "rank 1 still holds its copy"
+        );
+        assert_eq!(
+            mine.take_entry(3, |rank| rank == 1),
+            Some(entry),
+            "unless it is gone"
+        );
+        assert!(
+            !mine.has_given_up(entry, 2),
+            "a new allocation starts with nobody gone"
+        );
     }
 
     #[test]

@@ -30,7 +30,9 @@ pub enum Error {
         failure: Failure,
     },
     /// A device has too little memory left.
-    #[error("rank {rank}: no memory for {bytes} bytes of {operation}: {failure}; free buffers or ask for less")]
+    #[error(
+        "rank {rank}: no memory for {bytes} bytes of {operation}: {failure}; free buffers or ask for less"
+    )]
     OutOfMemory {
         /// The rank whose device is full.
         rank: usize,
@@ -42,7 +44,9 @@ pub enum Error {
         failure: Failure,
     },
     /// Ranks called the same collective operation with different arguments.
-    #[error("rank {rank}: {operation}: {what} is {mine} here but {theirs} at rank {peer}; every rank must pass the same")]
+    #[error(
+        "rank {rank}: {operation}: {what} is {mine} here but {theirs} at rank {peer}; every rank must pass the same"
+    )]
     Mismatch {
         /// The rank that noticed.
         rank: usize,
@@ -58,7 +62,9 @@ pub enum Error {
         theirs: String,
     },
     /// A wait passed its deadline.
-    #[error("rank {rank}: {operation} gave up on rank {peer} after {waited:?}: channel {channel}, expected {expected}, saw {seen}; is the peer still in step?")]
+    #[error(
+        "rank {rank}: {operation} gave up on rank {peer} after {waited:?}: channel {channel}, expected {expected}, saw {seen}; is the peer still in step?"
+    )]
     Timeout {
         /// The rank that waited.
         rank: usize,
@@ -86,7 +92,9 @@ pub enum Error {
         waited: Duration,
     },
     /// A peer's process ended.
-    #[error("rank {rank}: rank {peer} died; what it was to write is undefined, rebuild or end the job")]
+    #[error(
+        "rank {rank}: rank {peer} died; what it was to write is undefined, rebuild or end the job"
+    )]
     PeerDied {
         /// The rank that noticed.
         rank: usize,
@@ -205,23 +213,45 @@ impl Error {
     /// A failed call to the backend, with what core knows of it.
     pub(crate) fn backend(rank: usize, operation: &'static str, failure: Failure) -> Self {
         match failure.status {
-            Status::NO_DEVICE => Self::NoSuchDevice { rank, message: failure.to_string() },
-            Status::UNSUPPORTED => {
-                Self::Unsupported { rank, operation, message: failure.to_string() }
-            }
-            _ => Self::Backend { rank, peer: None, bytes: None, operation, failure },
+            Status::NO_DEVICE => Self::NoSuchDevice {
+                rank,
+                message: failure.to_string(),
+            },
+            Status::UNSUPPORTED => Self::Unsupported {
+                rank,
+                operation,
+                message: failure.to_string(),
+            },
+            _ => Self::Backend {
+                rank,
+                peer: None,
+                bytes: None,
+                operation,
+                failure,
+            },
         }
     }
 
     /// Adds the peer and the size that a failed call was about.
     pub(crate) fn about(self, about_peer: Option<usize>, about_bytes: u64) -> Self {
         match self {
-            Self::Backend { rank, operation, failure, .. }
-                if failure.status == Status::OUT_OF_MEMORY =>
-            {
-                Self::OutOfMemory { rank, bytes: about_bytes, operation, failure }
-            }
-            Self::Backend { rank, operation, failure, .. } => Self::Backend {
+            Self::Backend {
+                rank,
+                operation,
+                failure,
+                ..
+            } if failure.status == Status::OUT_OF_MEMORY => Self::OutOfMemory {
+                rank,
+                bytes: about_bytes,
+                operation,
+                failure,
+            },
+            Self::Backend {
+                rank,
+                operation,
+                failure,
+                ..
+            } => Self::Backend {
                 rank,
                 peer: about_peer,
                 bytes: Some(about_bytes),

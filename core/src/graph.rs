@@ -102,6 +102,9 @@ impl Drop for Graph {
 
 impl std::fmt::Debug for Graph {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Graph").field("raw", &self.exec.0).finish_non_exhaustive()
+        formatter
+            .debug_struct("Graph")
+            .field("raw", &self.exec.0)
+            .finish_non_exhaustive()
     }
 }

@@ -128,7 +128,8 @@ impl Health {
     pub fn poison(&self, cause: Error) {
         if self.cause.set(cause).is_ok() {
             tracing::warn!(rank = self.rank, cause = ?self.cause.get(), "poisoned");
-            self.control.set_state(self.rank, RankState::Failed, self.culprit());
+            self.control
+                .set_state(self.rank, RankState::Failed, self.culprit());
         }
         self.abort_word().store(1, Ordering::SeqCst);
         for wait in self.host_waits().drain(..) {
@@ -150,7 +151,11 @@ impl Health {
         (record.reason == 1).then(|| Error::Timeout {
             rank: self.rank,
             peer: record.peer as usize,
-            operation: if record.kind == 2 { "barrier" } else { "wait_signal" },
+            operation: if record.kind == 2 {
+                "barrier"
+            } else {
+                "wait_signal"
+            },
             channel: record.slot,
             expected: record.expected,
             seen: record.seen,
@@ -159,7 +164,9 @@ impl Health {
     }
 
     fn host_waits(&self) -> MutexGuard<'_, Vec<HostWait>> {
-        self.host_waits.lock().unwrap_or_else(PoisonError::into_inner)
+        self.host_waits
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Has the watcher release a hardware wait at its deadline, or at once if all is lost.
@@ -203,7 +210,10 @@ impl Health {
                     });
                 }
                 (_, Some(culprit)) if self.is_dead(culprit) => {
-                    self.poison_once(|| Error::PeerDied { rank, peer: culprit });
+                    self.poison_once(|| Error::PeerDied {
+                        rank,
+                        peer: culprit,
+                    });
                 }
                 (_, culprit) => self.poison_once(|| Error::PeerFailed {
                     rank,
@@ -218,7 +228,9 @@ impl Health {
         let expired = {
             let mut waits = self.host_waits();
             waits.retain(|wait| !satisfied(wait));
-            let position = waits.iter().position(|wait| wait.since.elapsed() > wait.limit);
+            let position = waits
+                .iter()
+                .position(|wait| wait.since.elapsed() > wait.limit);
             position.map(|position| waits.swap_remove(position))
         };
         if let Some(wait) = expired {
@@ -249,12 +261,14 @@ impl Health {
     /// The operating system has no thread left.
     pub fn start_watcher(self: &Arc<Self>) -> std::io::Result<JoinHandle<()>> {
         let health = self.clone();
-        std::thread::Builder::new().name("symmem-watcher".into()).spawn(move || {
-            while !health.stopping.load(Ordering::Acquire) {
-                health.watch_once();
-                std::thread::park_timeout(WATCH_INTERVAL);
-            }
-        })
+        std::thread::Builder::new()
+            .name("symmem-watcher".into())
+            .spawn(move || {
+                while !health.stopping.load(Ordering::Acquire) {
+                    health.watch_once();
+                    std::thread::park_timeout(WATCH_INTERVAL);
+                }
+            })
     }
 
     /// Ends the watcher.

@@ -24,17 +24,28 @@ pub struct TransferOptions {
 impl TransferOptions {
     /// Moves bytes by this method, with the tables' geometry.
     pub fn method(method: Method) -> Self {
-        Self { method, ..Self::default() }
+        Self {
+            method,
+            ..Self::default()
+        }
     }
 
     /// Uses this many blocks of this many threads.
     pub fn geometry(self, blocks: u32, threads: u32) -> Self {
-        Self { blocks, threads, ..self }
+        Self {
+            blocks,
+            threads,
+            ..self
+        }
     }
 
     /// Keeps this many bulk copies of this many bytes in flight per block.
     pub fn in_flight(self, stages: u32, stage_bytes: u32) -> Self {
-        Self { stages, stage_bytes, ..self }
+        Self {
+            stages,
+            stage_bytes,
+            ..self
+        }
     }
 }
 
@@ -66,7 +77,12 @@ pub fn plan(
             .find(fits)
             .or_else(|| rows.iter().rev().find(|row| row.method == method))
             .copied()
-            .or(Some(TransferRow { method, blocks: 1, threads: 128, ..TransferRow::default() })),
+            .or(Some(TransferRow {
+                method,
+                blocks: 1,
+                threads: 128,
+                ..TransferRow::default()
+            })),
     }
     .ok_or("the backend's transfer table has no row for this size; this is a bug in the backend")?;
     if options.blocks != 0 {
@@ -82,7 +98,7 @@ pub fn plan(
         row.stage_bytes = options.stage_bytes;
     }
     let has = |flag| capabilities.flags & flag != 0;
-    let bulk_possible = has(CAPABILITY_BULK) && skew % 16 == 0;
+    let bulk_possible = has(CAPABILITY_BULK) && skew.is_multiple_of(16);
     if row.method == Method::BULK && !bulk_possible {
         if options.method == Method::BULK && !has(CAPABILITY_BULK) {
             return Err("this device has no bulk copies; use another method".into());
@@ -106,7 +122,7 @@ pub fn plan(
             let needed = u64::from(row.stages) * u64::from(row.stage_bytes);
             // A little room for the ring's barriers.
             let room = u64::from(capabilities.shared_memory_per_block).saturating_sub(1024);
-            if row.stage_bytes % 16 != 0 || needed > room {
+            if !row.stage_bytes.is_multiple_of(16) || needed > room {
                 return Err(format!(
                     "{} bulk copies of {} bytes do not fit: each must be a multiple of 16 bytes, \
                      and all together at most {room}",
@@ -119,10 +135,13 @@ pub fn plan(
     if row.blocks == 0 || row.blocks > 65_535 {
         return Err(format!("{} blocks; choose 1 to 65535", row.blocks));
     }
-    if row.threads == 0 || row.threads > 1024 || row.threads % 32 != 0 {
-        return Err(format!("{} threads a block; choose a multiple of 32 up to 1024", row.threads));
+    if row.threads == 0 || row.threads > 1024 || !row.threads.is_multiple_of(32) {
+        return Err(format!(
+            "{} threads a block; choose a multiple of 32 up to 1024",
+            row.threads
+        ));
     }
-    if row.method == Method::UNROLLED && row.threads % 128 != 0 {
+    if row.method == Method::UNROLLED && !row.threads.is_multiple_of(128) {
         return Err("the unrolled method is four warps, a quarter each: use 128 threads".into());
     }
     Ok(TransferRow { bytes, ..row })

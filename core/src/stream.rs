@@ -48,7 +48,12 @@ impl Stream {
     }
 
     fn wrap(shared: Arc<Shared>, raw: RawStream) -> Self {
-        Self { shared, raw, capturing: AtomicBool::new(false), captured: Mutex::default() }
+        Self {
+            shared,
+            raw,
+            capturing: AtomicBool::new(false),
+            captured: Mutex::default(),
+        }
     }
 
     /// The vendor's own handle (`cudaStream_t`, `hipStream_t`).
@@ -69,11 +74,18 @@ impl Stream {
         if Arc::ptr_eq(&self.shared, other) {
             return Ok(());
         }
-        Err(self.invalid(operation, "buffer and stream belong to different communicators"))
+        Err(self.invalid(
+            operation,
+            "buffer and stream belong to different communicators",
+        ))
     }
 
     fn invalid(&self, operation: &'static str, message: impl Into<String>) -> Error {
-        Error::InvalidArgument { rank: self.shared.rank, operation, message: message.into() }
+        Error::InvalidArgument {
+            rank: self.shared.rank,
+            operation,
+            message: message.into(),
+        }
     }
 
     /// Stores `source`, elements of this rank's copy, into `destination` of `peer`'s copy.
@@ -105,7 +117,15 @@ impl Stream {
         options: &TransferOptions,
     ) -> Result<()> {
         let signal = SignalTarget::default();
-        self.transfer("put", Direction::PUT, peer, destination, source, options, signal)
+        self.transfer(
+            "put",
+            Direction::PUT,
+            peer,
+            destination,
+            source,
+            options,
+            signal,
+        )
     }
 
     /// Loads `source` of `peer`'s copy into `destination`, elements of this rank's copy.
@@ -133,7 +153,15 @@ impl Stream {
         options: &TransferOptions,
     ) -> Result<()> {
         let signal = SignalTarget::default();
-        self.transfer("get", Direction::GET, peer, destination, source, options, signal)
+        self.transfer(
+            "get",
+            Direction::GET,
+            peer,
+            destination,
+            source,
+            options,
+            signal,
+        )
     }
 
     /// [`Stream::put`], then a signal to `peer` on `channel`: once its [`Stream::wait_signal`] has
@@ -151,7 +179,13 @@ impl Stream {
         source: BufferRange<'_, T>,
         channel: u32,
     ) -> Result<()> {
-        self.put_signal_with(peer, destination, source, channel, &TransferOptions::default())
+        self.put_signal_with(
+            peer,
+            destination,
+            source,
+            channel,
+            &TransferOptions::default(),
+        )
     }
 
     /// [`Stream::put_signal`] with a method and geometry of the caller's choice.
@@ -170,9 +204,24 @@ impl Stream {
         self.check_channel("put_signal", channel, CHANNELS)?;
         self.check_placement("put_signal")?;
         // Checked before the signal is counted: a refused call must not leave a gap in the count.
-        self.plan("put_signal", Direction::PUT, peer, destination, source, options)?;
+        self.plan(
+            "put_signal",
+            Direction::PUT,
+            peer,
+            destination,
+            source,
+            options,
+        )?;
         let signal = self.shared.pad().target(channel, peer);
-        self.transfer("put_signal", Direction::PUT, peer, destination, source, options, signal)
+        self.transfer(
+            "put_signal",
+            Direction::PUT,
+            peer,
+            destination,
+            source,
+            options,
+            signal,
+        )
     }
 
     /// Holds the stream until `peer`'s next signal on `channel`; later work of this stream sees what
@@ -289,7 +338,11 @@ impl Stream {
             source,
             bytes,
             direction: Direction::PUT,
-            row: TransferRow { bytes, method: Method::COPY_ENGINE, ..TransferRow::default() },
+            row: TransferRow {
+                bytes,
+                method: Method::COPY_ENGINE,
+                ..TransferRow::default()
+            },
             ..Transfer::default()
         };
         // SAFETY: the caller's word for the source; the buffer lives until the stream is idle.
@@ -303,7 +356,10 @@ impl Stream {
         if channel < channels {
             return Ok(());
         }
-        Err(self.invalid(operation, format!("channel {channel}; there are {channels}, from 0")))
+        Err(self.invalid(
+            operation,
+            format!("channel {channel}; there are {channels}, from 0"),
+        ))
     }
 
     /// Words on the host are compared with values that a capture would freeze.
@@ -355,7 +411,10 @@ impl Stream {
             _ => (peer, shared.rank),
         };
         let bytes = destination.bytes();
-        let to = destination.buffer().allocation().at(to, destination.byte_offset());
+        let to = destination
+            .buffer()
+            .allocation()
+            .at(to, destination.byte_offset());
         let from = source.buffer().allocation().at(from, source.byte_offset());
         if to.0 < from.0 + bytes && from.0 < to.0 + bytes {
             return Err(self.invalid(operation, "destination and source overlap"));
@@ -373,7 +432,10 @@ impl Stream {
         })
     }
 
-    #[allow(clippy::too_many_arguments, reason = "one private funnel for put, get and put_signal")]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "one private funnel for put, get and put_signal"
+    )]
     fn transfer<T: Element>(
         &self,
         operation: &'static str,
@@ -384,8 +446,7 @@ impl Stream {
         options: &TransferOptions,
         signal: SignalTarget,
     ) -> Result<()> {
-        let mut transfer =
-            self.plan(operation, direction, peer, destination, source, options)?;
+        let mut transfer = self.plan(operation, direction, peer, destination, source, options)?;
         transfer.signal = signal;
         if transfer.bytes == 0 && signal.word == DeviceAddress::NULL {
             return Ok(());
@@ -393,7 +454,9 @@ impl Stream {
         // SAFETY: both ranges are inside live allocations of this communicator, which are released
         // only once this rank's streams are idle; they do not overlap.
         unsafe { self.shared.backend.transfer(&transfer, self.raw) }.map_err(|failure| {
-            self.shared.failed(operation, failure).about(Some(peer), transfer.bytes)
+            self.shared
+                .failed(operation, failure)
+                .about(Some(peer), transfer.bytes)
         })?;
         self.note(destination.buffer().allocation());
         self.note(source.buffer().allocation());
@@ -429,6 +492,9 @@ impl Drop for Stream {
 
 impl std::fmt::Debug for Stream {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Stream").field("raw", &self.raw.0).finish_non_exhaustive()
+        formatter
+            .debug_struct("Stream")
+            .field("raw", &self.raw.0)
+            .finish_non_exhaustive()
     }
 }

@@ -1,5 +1,4 @@
 // Module `latency`: round trips between two ranks, timed inside one kernel on each.
-#include "symmem/copy.h"
 #include "symmem/wait.h"
 
 using namespace symmem;
@@ -8,6 +7,11 @@ namespace {
 
 SYMMEM_DEVICE void finish(const LatencyArguments& arguments, bool complete, uint64 start) {
   arch::store_relaxed(pointer<uint64>(arguments.result), complete ? arch::nanoseconds() - start : ~0ull);
+}
+
+// What the word at `index` of the payload is in the round of `value`.
+SYMMEM_DEVICE uint64 payload(uint32 value, uint64 index) {
+  return (static_cast<uint64>(value) << 32 | 0x5ee5u) ^ (index * 0x9e3779b97f4a7c15ull);
 }
 
 }  // namespace
@@ -32,21 +36,36 @@ SYMMEM_KERNEL(1024) symmem_latency_packet(SYMMEM_ARGUMENTS(LatencyArguments) arg
   finish(arguments, complete, start);
 }
 
-// One block; each way is a put of `bytes` by all its threads, a release and a signal. The payload goes
-// round: each rank sends on what it received, so that at the end both hold what the first rank held.
+// One block; each way is a put of `bytes` (a multiple of 8) by all its threads, a release and a signal.
+// The payload comes from registers, as in a kernel that puts what it has just computed. It is checked
+// after the answer is on its way, so that the check is not timed: two slots take turns, and a slot is
+// written again only after the answer to the round in between. A wrong payload counts as a wait given up.
 SYMMEM_KERNEL(1024) symmem_latency_signal(SYMMEM_ARGUMENTS(LatencyArguments) arguments) {
   if (arch::block_index() != 0) return;
   Waiter waiter(arguments.watch);
   const uint32* flag = pointer<const uint32>(arguments.local);
   uint32* peer_flag = pointer<uint32>(arguments.remote);
+  const uint64 words = arguments.bytes / 8;
   const uint64 start = arch::nanoseconds();
   bool complete = true;
   for (uint32 turn = 0; complete && turn < 2 * arguments.rounds; ++turn) {
     const uint32 value = arguments.base + turn / 2 + 1;
+    const uint64 slot = signal_stride + (value % 2) * arguments.bytes;
     if ((turn % 2 == 0) == (arguments.first != 0)) {
-      copy_words<1, arch::Vector16>(arguments.remote + signal_stride, arguments.local + signal_stride,
-                                     arguments.bytes);
+      uint64* outbox = pointer<uint64>(arguments.remote + slot);
+      for (uint64 word = arch::thread_index(); word < words; word += arch::thread_count()) {
+        arch::store(outbox + word, payload(value, word));
+      }
       publish(peer_flag, value);
+      // The first rank has nothing to check before its first answer.
+      const uint32 checked = arguments.first != 0 ? value - 1 : value;
+      if (turn == 0) continue;
+      const uint64* inbox = pointer<const uint64>(arguments.local + signal_stride + (checked % 2) * arguments.bytes);
+      bool right = true;
+      for (uint64 word = arch::thread_index(); word < words; word += arch::thread_count()) {
+        right = right && arch::load(inbox + word) == payload(checked, word);
+      }
+      complete = arch::block_all(right);
     } else {
       bool arrived = true;
       if (arch::thread_index() == 0) {

@@ -28,6 +28,15 @@ pub struct Entry {
     pub name: &'static str,
     /// Bytes of its one argument.
     pub argument_bytes: u32,
+    /// It waits by itself for the stream's previous kernels before it touches memory, so it may be launched
+    /// with programmatic stream serialization: its block is then resident when they end.
+    pub dependent_launch: bool,
+}
+
+/// Bytes of dynamic shared memory that `symmem_copy_bulk` needs for a ring of `stages` copies in flight of
+/// `stage_bytes` each (`bulk_shared_memory` in `symmem/bulk.h`).
+pub const fn bulk_shared_memory(stages: u32, stage_bytes: u32) -> u64 {
+    (stages as u64 * 8).next_multiple_of(128) + stages as u64 * stage_bytes as u64
 }
 
 /// What to hand to the driver.
@@ -86,6 +95,14 @@ macro_rules! ptx {
     };
 }
 
+const fn entry(name: &'static str, argument_bytes: u32) -> Entry {
+    Entry {
+        name,
+        argument_bytes,
+        dependent_launch: false,
+    }
+}
+
 const TRANSFER_ARGUMENTS: u32 = 64;
 const SIGNAL_TARGET: u32 = 32;
 const SIGNAL_WAIT: u32 = 64;
@@ -101,26 +118,11 @@ static MODULES: [Module; 3] = [
             (90, cubin!("base.sm_90.cubin")),
         ],
         entries: &[
-            Entry {
-                name: "symmem_copy_vector",
-                argument_bytes: TRANSFER_ARGUMENTS,
-            },
-            Entry {
-                name: "symmem_copy_unrolled",
-                argument_bytes: TRANSFER_ARGUMENTS,
-            },
-            Entry {
-                name: "symmem_signal",
-                argument_bytes: SIGNAL_TARGET,
-            },
-            Entry {
-                name: "symmem_wait",
-                argument_bytes: SIGNAL_WAIT,
-            },
-            Entry {
-                name: "symmem_barrier",
-                argument_bytes: BARRIER,
-            },
+            entry("symmem_copy_vector", TRANSFER_ARGUMENTS),
+            entry("symmem_copy_unrolled", TRANSFER_ARGUMENTS),
+            entry("symmem_signal", SIGNAL_TARGET),
+            entry("symmem_wait", SIGNAL_WAIT),
+            entry("symmem_barrier", BARRIER),
         ],
         minimum_architecture: 80,
     },
@@ -132,14 +134,8 @@ static MODULES: [Module; 3] = [
             (90, cubin!("latency.sm_90.cubin")),
         ],
         entries: &[
-            Entry {
-                name: "symmem_latency_packet",
-                argument_bytes: LATENCY_ARGUMENTS,
-            },
-            Entry {
-                name: "symmem_latency_signal",
-                argument_bytes: LATENCY_ARGUMENTS,
-            },
+            entry("symmem_latency_packet", LATENCY_ARGUMENTS),
+            entry("symmem_latency_signal", LATENCY_ARGUMENTS),
         ],
         minimum_architecture: 80,
     },
@@ -148,8 +144,8 @@ static MODULES: [Module; 3] = [
         ptx: ptx!("bulk.ptx"),
         cubins: &[(90, cubin!("bulk.sm_90.cubin"))],
         entries: &[Entry {
-            name: "symmem_copy_bulk",
-            argument_bytes: TRANSFER_ARGUMENTS,
+            dependent_launch: true,
+            ..entry("symmem_copy_bulk", TRANSFER_ARGUMENTS)
         }],
         minimum_architecture: 90,
     },
@@ -212,6 +208,31 @@ mod tests {
                 module.name
             );
         }
+    }
+
+    #[test]
+    fn only_kernels_that_wait_for_prerequisites_allow_a_dependent_launch() {
+        for module in modules() {
+            for part in text(module).split(".entry ").skip(1) {
+                let entry = module
+                    .entries
+                    .iter()
+                    .find(|entry| part.starts_with(&format!("{}(", entry.name)))
+                    .unwrap();
+                assert_eq!(
+                    part.contains("griddepcontrol.wait"),
+                    entry.dependent_launch,
+                    "{}",
+                    entry.name
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn shared_memory_of_a_ring_holds_its_barriers_and_stages() {
+        assert_eq!(bulk_shared_memory(8, 16384), 128 + 8 * 16384);
+        assert_eq!(bulk_shared_memory(17, 1024), 256 + 17 * 1024);
     }
 
     #[test]

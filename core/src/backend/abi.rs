@@ -13,6 +13,9 @@ use std::ffi::c_void;
 pub const MAX_RANKS: usize = 72;
 
 /// Bytes between two signal words, so that two peers never write the same cache line.
+///
+/// The 32 bits after a signal word are the backend's (the host backend counts sleepers there) and
+/// start as zero.
 pub const SIGNAL_STRIDE: u64 = 128;
 
 macro_rules! handle {
@@ -185,7 +188,7 @@ pub struct FailureRecord {
     pub message: [u8; 952],
 }
 
-/// A device as [`crate::backend::BackendTable::probe`] reports it.
+/// A device as a backend describes it.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct DeviceDescription {
@@ -447,20 +450,25 @@ pub struct TransferArguments {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LatencyArguments {
-    /// This rank's inbox: flag word, then data from byte [`SIGNAL_STRIDE`] on. Zeroed before.
+    /// This rank's inbox, aligned to 16 bytes: the flag at its start, two slots of payload from
+    /// [`SIGNAL_STRIDE`] on.
     pub local: DeviceAddress,
     /// The peer's inbox.
     pub remote: DeviceAddress,
-    /// Bytes of data put before each signal.
+    /// Bytes of payload put before each signal, a multiple of 8.
     pub bytes: u64,
-    /// Round trips.
-    pub rounds: u32,
-    /// 1 at the rank that sends first.
-    pub first: u32,
+    /// Where the nanoseconds of all rounds together are written (64 bits); all ones if a wait gave up.
+    pub result: DeviceAddress,
     /// Abort word, record and deadline.
     pub watch: Watch,
-    /// Where the nanoseconds of all rounds together are written (64 bits).
-    pub result: DeviceAddress,
+    /// Round trips.
+    pub rounds: u32,
+    /// The flag's value before the first round.
+    pub base: u32,
+    /// 1 at the rank that sends first.
+    pub first: u32,
+    /// The other rank (for the record).
+    pub peer: u32,
 }
 
 /// Written once by the first wait that gave up; lives in host memory.

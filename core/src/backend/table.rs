@@ -281,13 +281,13 @@ macro_rules! tables {
                         $($argument: $type,)*
                         out: *mut $return,
                     ) -> Status {
-                        // SAFETY: `open` made the instance from this very type; the caller gives a
-                        // writable place and keeps the trait method's own conditions.
+                        // SAFETY: `open` made the instance from this very type.
+                        let this = unsafe { &*instance.cast::<B>() };
+                        // SAFETY: the caller keeps the trait method's own conditions.
                         #[allow(unused_unsafe, reason = "some methods are safe")]
-                        unsafe {
-                            let this = &*instance.cast::<B>();
-                            enter(out, || unsafe { $trait::$name(this, $($argument),*) })
-                        }
+                        let call = || unsafe { $trait::$name(this, $($argument),*) };
+                        // SAFETY: the caller gives a writable place.
+                        unsafe { enter(out, call) }
                     }
                 )*
                 Self { size: size_of::<Self>() as u64, $( $name: Some($name::<B>), )* }

@@ -29,7 +29,11 @@ pub struct Round<'a> {
 impl Agreement {
     /// Agreements over `bootstrap`, each step within `deadline`.
     pub fn new(bootstrap: Bootstrap, deadline: Duration) -> Self {
-        Self { bootstrap, deadline, number: Mutex::new(0) }
+        Self {
+            bootstrap,
+            deadline,
+            number: Mutex::new(0),
+        }
     }
 
     /// The connection to the other ranks.
@@ -73,7 +77,10 @@ impl Round<'_> {
     /// A rank died, failed or did not come within the deadline, or is in another operation.
     pub fn exchange(&mut self, payload: &[u8]) -> Result<Vec<Vec<u8>>> {
         let contributions = self.exchange_with(payload, None)?;
-        Ok(contributions.into_iter().map(|contribution| contribution.payload).collect())
+        Ok(contributions
+            .into_iter()
+            .map(|contribution| contribution.payload)
+            .collect())
     }
 
     /// As [`Round::exchange`], with a file descriptor beside the bytes where a rank gives one.
@@ -96,7 +103,10 @@ impl Round<'_> {
             .all_gather_with_descriptors(&tag, &message, descriptor, agreement.deadline)
             .map_err(|error| translate(rank, error))?;
         for (peer, answer) in answers.iter_mut().enumerate() {
-            let length = answer.payload.first().map_or(0, |&length| usize::from(length));
+            let length = answer
+                .payload
+                .first()
+                .map_or(0, |&length| usize::from(length));
             let operation = answer.payload.get(1..1 + length).unwrap_or_default();
             if operation != self.operation.as_bytes() {
                 return Err(Error::Mismatch {
@@ -120,10 +130,16 @@ impl Round<'_> {
     pub fn compare(&mut self, fields: &[(&'static str, String)]) -> Result<()> {
         let values: Vec<&str> = fields.iter().map(|(_, value)| value.as_str()).collect();
         let answers = self.exchange(values.join(SEPARATOR).as_bytes())?;
-        let answers: Vec<String> =
-            answers.iter().map(|bytes| String::from_utf8_lossy(bytes).into_owned()).collect();
+        let answers: Vec<String> = answers
+            .iter()
+            .map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+            .collect();
         let value_of = |peer: usize, index: usize| {
-            answers[peer].split(SEPARATOR).nth(index).unwrap_or("missing").to_owned()
+            answers[peer]
+                .split(SEPARATOR)
+                .nth(index)
+                .unwrap_or("missing")
+                .to_owned()
         };
         // Every rank looks for the first rank that differs from rank 0, so that all fail alike.
         for peer in 0..answers.len() {
@@ -131,7 +147,11 @@ impl Round<'_> {
                 if value_of(peer, index) != value_of(0, index) {
                     let rank = self.rank();
                     // Names a rank that differs from this one: the first odd one out, or rank 0.
-                    let peer = if value_of(peer, index) == *mine { 0 } else { peer };
+                    let peer = if value_of(peer, index) == *mine {
+                        0
+                    } else {
+                        peer
+                    };
                     return Err(Error::Mismatch {
                         rank,
                         peer,
@@ -159,7 +179,11 @@ impl Round<'_> {
         // This rank's own failure says more than what it did to the exchange.
         let value = outcome?;
         let rank = self.rank();
-        match answers?.into_iter().enumerate().find(|(_, reason)| !reason.is_empty()) {
+        match answers?
+            .into_iter()
+            .enumerate()
+            .find(|(_, reason)| !reason.is_empty())
+        {
             None => Ok(value),
             Some((peer, reason)) => Err(Error::PeerFailed {
                 rank,
@@ -173,10 +197,15 @@ impl Round<'_> {
 /// A failure of the control plane as the failure of a rank, where it is one.
 fn translate(rank: usize, error: BootstrapError) -> Error {
     match error {
-        BootstrapError::PeerDied { peer, .. } => Error::PeerDied { rank, peer: peer as usize },
-        BootstrapError::PeerFailed { peer, reason } => {
-            Error::PeerFailed { rank, peer: peer as usize, reason }
-        }
+        BootstrapError::PeerDied { peer, .. } => Error::PeerDied {
+            rank,
+            peer: peer as usize,
+        },
+        BootstrapError::PeerFailed { peer, reason } => Error::PeerFailed {
+            rank,
+            peer: peer as usize,
+            reason,
+        },
         other => other.into(),
     }
 }

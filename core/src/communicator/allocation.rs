@@ -1,17 +1,17 @@
 //! Symmetric allocations: every rank allocates, shares, maps every peer's copy and proves it.
 
 use super::Shared;
+use crate::backend::SymmetricMemory;
 use crate::backend::abi::{
     DeviceAddress, ExportedHandle, RawMapping, ShareKind, SharedAllocation, SharedMapping,
 };
-use crate::backend::SymmetricMemory;
 use crate::bootstrap::Contribution;
 use crate::communicator::agreement::Round;
 use crate::error::{Error, Result};
-use std::fmt::Write;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
 use rustix::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// One rank's part of a symmetric allocation: its own copy, and every peer's as it is mapped here.
 pub struct Allocation {
@@ -62,10 +62,12 @@ pub fn allocate(
         match attempt(shared, round, kind, bytes, origin) {
             Ok(allocation) => return Ok((allocation, kind)),
             // Only what another strategy could mend is worth another attempt.
-            Err(error @ (Error::OutOfMemory { .. }
-            | Error::PeerDied { .. }
-            | Error::Mismatch { .. }
-            | Error::Bootstrap(_))) => return Err(error),
+            Err(
+                error @ (Error::OutOfMemory { .. }
+                | Error::PeerDied { .. }
+                | Error::Mismatch { .. }
+                | Error::Bootstrap(_)),
+            ) => return Err(error),
             Err(error) => {
                 let _ = write!(reasons, "{}: {error}; ", kind.name());
                 tracing::debug!(rank = shared.rank, kind = kind.name(), %error, "strategy failed");
@@ -75,9 +77,22 @@ pub fn allocate(
     }
     match last {
         Some(error) if kinds.len() == 1 => Err(error),
-        Some(Error::PeerUnreachable { rank, peer, .. }) => {
-            Err(Error::PeerUnreachable { rank, peer, reason: reasons })
-        }
+        Some(Error::PeerUnreachable { rank, peer, .. }) => Err(Error::PeerUnreachable {
+            rank,
+            peer,
+            reason: reasons,
+        }),
+        Some(Error::NotShareable {
+            rank,
+            address,
+            bytes,
+            ..
+        }) => Err(Error::NotShareable {
+            rank,
+            address,
+            bytes,
+            reason: reasons,
+        }),
         Some(error) => Err(error),
         None => Err(Error::Unsupported {
             rank: shared.rank,
@@ -111,7 +126,9 @@ fn attempt(
     });
     // The one step whose failure leaves something on some ranks only.
     let allocated = mine.as_ref().ok().copied();
-    let shared_memory = round.vote(mine).and_then(|own| share(shared, round, own, bytes, origin));
+    let shared_memory = round
+        .vote(mine)
+        .and_then(|own| share(shared, round, own, bytes, origin));
     if let (Err(error), Some(own)) = (&shared_memory, allocated) {
         // Nobody frees before everybody has unmapped; where the exchange itself failed, a rank is
         // dead and the rest of its mappings with it.
@@ -140,12 +157,14 @@ fn share(
         .map_err(|failure| Error::backend(shared.rank, "export", failure).about(None, bytes));
     let exported = round.vote(exported)?;
     // SAFETY: the backend's contract gives the descriptor to the caller, here.
-    let descriptor = (exported.descriptor >= 0)
-        .then(|| unsafe { OwnedFd::from_raw_fd(exported.descriptor) });
-    let handles =
-        round.exchange_with(&encode(&exported), descriptor.as_ref().map(AsFd::as_fd))?;
+    let descriptor =
+        (exported.descriptor >= 0).then(|| unsafe { OwnedFd::from_raw_fd(exported.descriptor) });
+    let handles = round.exchange_with(&encode(&exported), descriptor.as_ref().map(AsFd::as_fd))?;
 
-    let mut unmapping = Unmapping { shared, mappings: Vec::new() };
+    let mut unmapping = Unmapping {
+        shared,
+        mappings: Vec::new(),
+    };
     let mut peers = Vec::new();
     let imported = (0..shared.world).try_for_each(|peer| {
         if peer == shared.rank {
@@ -219,21 +238,28 @@ fn decode(bytes: &[u8]) -> Option<ExportedHandle> {
     })
 }
 
-fn import(
-    shared: &Shared,
-    peer: usize,
-    contribution: &Contribution,
-) -> Result<SharedMapping> {
+fn import(shared: &Shared, peer: usize, contribution: &Contribution) -> Result<SharedMapping> {
     let rank = shared.rank;
     let mut handle = decode(&contribution.payload).ok_or_else(|| Error::InvalidArgument {
         rank,
         operation: "import",
         message: format!("rank {peer} sent a handle of another version"),
     })?;
-    handle.descriptor = contribution.descriptor.as_ref().map_or(-1, AsRawFd::as_raw_fd);
-    // The legacy handle of a rank in this very process cannot be opened; its address can be used.
-    if shared.is_same_process(peer) && handle.kind == ShareKind::LEGACY_IPC {
-        handle.kind = ShareKind::SAME_PROCESS;
+    handle.descriptor = contribution
+        .descriptor
+        .as_ref()
+        .map_or(-1, AsRawFd::as_raw_fd);
+    match (handle.kind, shared.is_same_process(peer)) {
+        // The legacy handle of a rank in this very process cannot be opened; its address can be used.
+        (ShareKind::LEGACY_IPC, true) => handle.kind = ShareKind::SAME_PROCESS,
+        (ShareKind::SAME_PROCESS, false) => {
+            return Err(Error::PeerUnreachable {
+                rank,
+                peer,
+                reason: "its address means nothing in another process".into(),
+            });
+        }
+        _ => {}
     }
     // SAFETY: the peer exported it and keeps it at least until the vote after this.
     unsafe { shared.backend.import(&handle) }.map_err(|failure| Error::PeerUnreachable {
@@ -315,14 +341,20 @@ fn prove_by_reading(
 }
 
 fn number(bytes: &[u8], index: usize) -> u64 {
-    u64::from_le_bytes(bytes[index * 8..index * 8 + 8].try_into().expect("eight bytes"))
+    u64::from_le_bytes(
+        bytes[index * 8..index * 8 + 8]
+            .try_into()
+            .expect("eight bytes"),
+    )
 }
 
 /// The entry of the control block for a new allocation: rank 0 chooses, all take it.
 fn entry_for(shared: &Shared, round: &mut Round<'_>) -> Result<usize> {
     let health = &shared.health;
     let chosen = if shared.rank == 0 {
-        health.control().take_entry(shared.world, |rank| health.is_gone(rank))
+        health
+            .control()
+            .take_entry(shared.world, |rank| health.is_gone(rank))
     } else {
         Some(0)
     };
@@ -362,14 +394,16 @@ impl Allocation {
             return true;
         }
         // A file's memory outlives its exporter's mapping while any peer maps it.
-        if matches!(self.kind, ShareKind::MEMORY_FILE | ShareKind::VMM_FILE_DESCRIPTOR) {
+        if matches!(
+            self.kind,
+            ShareKind::MEMORY_FILE | ShareKind::VMM_FILE_DESCRIPTOR
+        ) {
             self.free_now(shared);
             return true;
         }
         let health = &shared.health;
-        let in_use = (0..shared.world).any(|rank| {
-            !health.control().has_given_up(self.entry, rank) && !health.is_gone(rank)
-        });
+        let in_use = (0..shared.world)
+            .any(|rank| !health.control().has_given_up(self.entry, rank) && !health.is_gone(rank));
         if in_use {
             return false;
         }
@@ -392,7 +426,10 @@ impl Allocation {
 /// The collective end of an allocation: unmapped by all, then freed by all.
 pub fn free(shared: &Shared, allocation: &Allocation) -> Result<()> {
     let mut round = shared.agreement.begin("free");
-    round.compare(&[("the buffer (by order of allocation)", allocation.number.to_string())])?;
+    round.compare(&[(
+        "the buffer (by order of allocation)",
+        allocation.number.to_string(),
+    )])?;
     let idle = shared.wait_all_idle(shared.options.setup_deadline);
     round.vote(idle)?;
     allocation.unmap(shared);

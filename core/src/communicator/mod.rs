@@ -96,7 +96,9 @@ impl Communicator {
     /// then not run at the same time, so waits are slower and grids must stay small.
     pub fn shares_device(&self) -> bool {
         let own = self.rank();
-        self.peers.iter().any(|peer| peer.rank != own && peer.same_device)
+        self.peers
+            .iter()
+            .any(|peer| peer.rank != own && peer.same_device)
     }
 
     /// This rank's device.
@@ -125,7 +127,10 @@ impl Communicator {
     /// The backend's.
     pub fn memory_information(&self) -> Result<MemoryInformation> {
         let shared = &self.shared;
-        shared.backend.memory_information().map_err(|failure| shared.failed("memory", failure))
+        shared
+            .backend
+            .memory_information()
+            .map_err(|failure| shared.failed("memory", failure))
     }
 
     /// Allocates `shape`'s product of elements on every rank, zeroed. Collective.
@@ -154,7 +159,7 @@ impl Communicator {
         address: DeviceAddress,
         shape: &[usize],
     ) -> Result<SymmetricBuffer<T>> {
-        if address.0 % align_of::<T>() as u64 != 0 {
+        if !address.0.is_multiple_of(align_of::<T>() as u64) {
             return Err(Error::InvalidArgument {
                 rank: self.rank(),
                 operation: "register",
@@ -197,7 +202,9 @@ impl Communicator {
     ) -> Result<SymmetricBuffer<T>> {
         let shared = &self.shared;
         shared.reclaim();
-        let length = shape.iter().try_fold(1usize, |product, &side| product.checked_mul(side));
+        let length = shape
+            .iter()
+            .try_fold(1usize, |product, &side| product.checked_mul(side));
         let bytes = length.and_then(|length| length.checked_mul(size_of::<T>()));
         let mut round = shared.agreement.begin(operation);
         // Compared before it is judged, so that a rank with a bad shape does not leave the others.
@@ -223,7 +230,12 @@ impl Communicator {
         };
         let (allocation, _) =
             allocation::allocate(shared, &mut round, &kinds, bytes as u64, origin)?;
-        Ok(SymmetricBuffer::new(shared.clone(), allocation, length, shape.to_vec()))
+        Ok(SymmetricBuffer::new(
+            shared.clone(),
+            allocation,
+            length,
+            shape.to_vec(),
+        ))
     }
 
     /// A new stream of this rank, not ordered with any other.
@@ -251,7 +263,11 @@ impl Communicator {
     /// A rank that died, failed or did not come within the setup deadline.
     pub fn host_barrier(&self) -> Result<()> {
         self.shared.health.look()?;
-        self.shared.agreement.begin("host_barrier").exchange(&[]).map(drop)
+        self.shared
+            .agreement
+            .begin("host_barrier")
+            .exchange(&[])
+            .map(drop)
     }
 
     /// Gives every rank's bytes to every rank, in rank order, over the host. Collective. For small
@@ -261,7 +277,10 @@ impl Communicator {
     /// As [`Communicator::host_barrier`].
     pub fn host_all_gather(&self, payload: &[u8]) -> Result<Vec<Vec<u8>>> {
         self.shared.health.look()?;
-        self.shared.agreement.begin("host_all_gather").exchange(payload)
+        self.shared
+            .agreement
+            .begin("host_all_gather")
+            .exchange(payload)
     }
 
     /// Whether the communicator can still be used. Not blocking: looks at what kernels, the watcher
@@ -277,7 +296,9 @@ impl Communicator {
     /// fails, here with [`Error::Aborted`], elsewhere with [`Error::PeerFailed`]. Not blocking; peers
     /// notice within 50 ms. The contents of every buffer are undefined afterwards.
     pub fn abort(&self) {
-        self.shared.health.poison(Error::Aborted { rank: self.rank() });
+        self.shared
+            .health
+            .poison(Error::Aborted { rank: self.rank() });
     }
 
     /// Leaves in good order: waits for this rank's work, then for every rank to get here, and says
@@ -299,7 +320,11 @@ impl Communicator {
             held_by_peers: shared.unreclaimed(),
         };
         if !leaks.is_empty() {
-            tracing::warn!(rank = shared.rank, ?leaks, "finalized with buffers still held");
+            tracing::warn!(
+                rank = shared.rank,
+                ?leaks,
+                "finalized with buffers still held"
+            );
         }
         Ok(leaks)
     }
@@ -319,7 +344,11 @@ impl Communicator {
         peers: Vec<Peer>,
         placement: SignalPlacement,
     ) -> Self {
-        Self { shared, peers, placement }
+        Self {
+            shared,
+            peers,
+            placement,
+        }
     }
 }
 

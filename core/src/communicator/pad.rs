@@ -49,7 +49,12 @@ impl SignalPad {
 
     /// A pad in `allocation`, which is zeroed.
     pub fn new(rank: usize, world: usize, allocation: Allocation, host: Option<HostPad>) -> Self {
-        Self { world: world as u64, rank: rank as u64, allocation, host }
+        Self {
+            world: world as u64,
+            rank: rank as u64,
+            allocation,
+            host,
+        }
     }
 
     /// The pad's allocation.
@@ -92,7 +97,10 @@ impl SignalPad {
                 word: host.word(peer, channel, self.rank).1,
                 epoch: DeviceAddress::NULL,
                 arrivals,
-                value: host.given(channel, peer).fetch_add(1, Ordering::Relaxed).wrapping_add(1),
+                value: host
+                    .given(channel, peer)
+                    .fetch_add(1, Ordering::Relaxed)
+                    .wrapping_add(1),
                 reserved: 0,
             },
         }
@@ -117,11 +125,16 @@ impl SignalPad {
             slot,
             reserved: 0,
         };
-        let Some(host) = &self.host else { return (wait, None) };
+        let Some(host) = &self.host else {
+            return (wait, None);
+        };
         let (pointer, address) = host.word(self.rank, channel, peer);
         wait.word = address;
         wait.epoch = DeviceAddress::NULL;
-        wait.value = host.waited(channel, peer).fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        wait.value = host
+            .waited(channel, peer)
+            .fetch_add(1, Ordering::Relaxed)
+            .wrapping_add(1);
         (wait, Some(pointer))
     }
 
@@ -188,7 +201,11 @@ impl HostPad {
     pub fn new(shared: &Shared, file: OwnedFd) -> Result<Self> {
         let (rank, world) = (shared.rank, shared.world);
         let system = |call: &'static str| {
-            move |error: rustix::io::Errno| Error::System { rank, call, reason: error.to_string() }
+            move |error: rustix::io::Errno| Error::System {
+                rank,
+                call,
+                reason: error.to_string(),
+            }
         };
         let bytes = Self::bytes(world);
         if (rustix::fs::fstat(&file).map_err(system("fstat"))?.st_size as u64) < bytes {
@@ -246,8 +263,7 @@ impl HostPad {
 impl Drop for HostPad {
     fn drop(&mut self) {
         // SAFETY: mapped by `new` with this size; the device's registration ended in `close`.
-        let _ = unsafe {
-            rustix::mm::munmap(self.memory.host as *mut _, self.memory.bytes as usize)
-        };
+        let _ =
+            unsafe { rustix::mm::munmap(self.memory.host as *mut _, self.memory.bytes as usize) };
     }
 }

@@ -6,8 +6,7 @@ use super::pad::{HostPad, SignalPad};
 use super::shared::{STAGING_BYTES, Staging};
 use super::{Communicator, Peer, Shared, shared};
 use crate::backend::abi::{
-    Capabilities, DeviceDescription, HostServices, OpenOptions, ShareKind,
-    SignalPlacement,
+    Capabilities, DeviceDescription, HostServices, OpenOptions, ShareKind, SignalPlacement,
 };
 use crate::backend::{Backend, Device, Failure, Tables, read_text};
 use crate::bootstrap::{Bootstrap, LaunchEnvironment};
@@ -74,19 +73,27 @@ impl Configuration {
 
 /// The strategies that a backend lists.
 pub(super) fn listed_kinds(capabilities: &Capabilities) -> Vec<ShareKind> {
-    capabilities.share_kinds.iter().copied().filter(|kind| kind.0 != 0).collect()
+    capabilities
+        .share_kinds
+        .iter()
+        .copied()
+        .filter(|kind| kind.0 != 0)
+        .collect()
 }
 
 pub(super) fn open(source: &BackendSource, configuration: Configuration) -> Result<Communicator> {
-    let bootstrap =
-        Bootstrap::connect(configuration.launch.clone(), configuration.setup_deadline)?;
+    let bootstrap = Bootstrap::connect(configuration.launch.clone(), configuration.setup_deadline)?;
     let agreement = Agreement::new(bootstrap, configuration.setup_deadline);
     let (rank, world) = (agreement.rank(), agreement.world());
     let mut round = agreement.begin("open");
 
     let opened = round.vote(open_device(source, &configuration, rank));
     let (backend, capabilities, description) = opened?;
-    round.compare(&fields(&backend_name(source), &configuration, &capabilities))?;
+    round.compare(&fields(
+        &backend_name(source),
+        &configuration,
+        &capabilities,
+    ))?;
     let peers = meet(&mut round, &agreement, rank, &description)?;
     let kinds = negotiate(&mut round, rank, &configuration, &capabilities)?;
     let control = share_file(&mut round, rank, || {
@@ -102,8 +109,12 @@ pub(super) fn open(source: &BackendSource, configuration: Configuration) -> Resu
     let number = round.number();
     drop(round);
 
-    let identities =
-        agreement.bootstrap().peers().iter().map(|peer| peer.process).collect::<Vec<_>>();
+    let identities = agreement
+        .bootstrap()
+        .peers()
+        .iter()
+        .map(|peer| peer.process)
+        .collect::<Vec<_>>();
     let health = Arc::new(Health::new(rank, control, identities, resources.words));
     health.control().set_state(rank, RankState::Up, None);
     let shared = Shared {
@@ -131,28 +142,35 @@ pub(super) fn open(source: &BackendSource, configuration: Configuration) -> Resu
     };
     tracing::debug!(rank, world, number, "met");
     complete(&shared, &kinds, &configuration)?;
-    Ok(Communicator::assemble(Arc::new(shared), peers, configuration.signal_placement))
+    Ok(Communicator::assemble(
+        Arc::new(shared),
+        peers,
+        configuration.signal_placement,
+    ))
 }
 
 /// What needs the rest to be there: the watcher and the signal pad.
 fn complete(shared: &Shared, kinds: &[ShareKind], configuration: &Configuration) -> Result<()> {
     let rank = shared.rank;
     let mut round = shared.agreement.begin("signal pad");
-    let watcher = shared.health.start_watcher().map_err(|error| Error::System {
-        rank,
-        call: "spawning the watcher",
-        reason: error.to_string(),
-    });
-    *shared.watcher.lock().unwrap_or_else(std::sync::PoisonError::into_inner) =
-        Some(round.vote(watcher)?);
+    let watcher = shared
+        .health
+        .start_watcher()
+        .map_err(|error| Error::System {
+            rank,
+            call: "spawning the watcher",
+            reason: error.to_string(),
+        });
+    *shared
+        .watcher
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner) = Some(round.vote(watcher)?);
     let bytes = SignalPad::bytes(shared.world);
     let (allocation, kind) =
         allocation::allocate(shared, &mut round, kinds, bytes, Origin::Backend)?;
     let host = match configuration.signal_placement {
         SignalPlacement::HOST => {
-            let file = share_file(&mut round, rank, || {
-                HostPad::create_file(shared.world)
-            });
+            let file = share_file(&mut round, rank, || HostPad::create_file(shared.world));
             // Kept by the pad from here on, so that a failed vote unmaps it.
             Some(file.and_then(|file| round.vote(HostPad::new(shared, file))))
         }
@@ -165,7 +183,9 @@ fn complete(shared: &Shared, kinds: &[ShareKind], configuration: &Configuration)
     };
     // Both are set once, here. The pad is set even after a failure, so that it is given back.
     let _ = shared.kind.set(kind);
-    let _ = shared.pad.set(SignalPad::new(rank, shared.world, allocation, host));
+    let _ = shared
+        .pad
+        .set(SignalPad::new(rank, shared.world, allocation, host));
     failed
 }
 
@@ -190,10 +210,19 @@ fn fields(
     vec![
         ("the version of symmem", env!("CARGO_PKG_VERSION").into()),
         ("the backend", backend.into()),
-        ("the signal placement", configuration.signal_placement.name().into()),
-        ("the list of sharing strategies", format!("{:?}", configuration.share_kinds)),
+        (
+            "the signal placement",
+            configuration.signal_placement.name().into(),
+        ),
+        (
+            "the list of sharing strategies",
+            format!("{:?}", configuration.share_kinds),
+        ),
         ("the deadline", format!("{:?}", configuration.deadline)),
-        ("the transfer tables", format!("{:016x}", fingerprint(tables.as_bytes()))),
+        (
+            "the transfer tables",
+            format!("{:016x}", fingerprint(tables.as_bytes())),
+        ),
         ("an overriding variable", overrides.join(" ")),
     ]
 }
@@ -205,8 +234,11 @@ fn fingerprint(bytes: &[u8]) -> u64 {
     })
 }
 
-static SERVICES: HostServices =
-    HostServices { size: size_of::<HostServices>() as u32, reserved: 0, log: Some(log) };
+static SERVICES: HostServices = HostServices {
+    size: size_of::<HostServices>() as u32,
+    reserved: 0,
+    log: Some(log),
+};
 
 /// A plugin has its own copy of `tracing` that nobody listens to: its lines come through here.
 unsafe extern "C" fn log(level: u32, text: *const u8, length: usize) {
@@ -237,9 +269,8 @@ fn open_device(
     };
     let backend = match source {
         BackendSource::Host => {
-            options.ordinal = choose_device(configuration, rank, 1, |_| {
-                HostBackend::describe_device(0)
-            })?;
+            options.ordinal =
+                choose_device(configuration, rank, 1, |_| HostBackend::describe_device(0))?;
             Backend::Host(HostBackend::open(&options).map_err(failed)?)
         }
         BackendSource::Tables(tables) => {
@@ -261,7 +292,8 @@ fn choose_device(
     count: u32,
     describe: impl Fn(u32) -> std::result::Result<DeviceDescription, Failure>,
 ) -> Result<u32> {
-    let describe = |ordinal| describe(ordinal).map_err(|failure| Error::backend(rank, "open", failure));
+    let describe =
+        |ordinal| describe(ordinal).map_err(|failure| Error::backend(rank, "open", failure));
     let none = |message: String| Err(Error::NoSuchDevice { rank, message });
     let chosen = match configuration.device {
         _ if count == 0 => return none("the backend sees no device".into()),
@@ -285,7 +317,9 @@ fn choose_device(
                 None => {
                     return none(format!(
                         "none of the {count} visible devices has the UUID {}",
-                        uuid.iter().map(|byte| format!("{byte:02x}")).collect::<String>()
+                        uuid.iter()
+                            .map(|byte| format!("{byte:02x}"))
+                            .collect::<String>()
                     ));
                 }
             }
@@ -352,7 +386,11 @@ fn negotiate(
     let listed = listed_kinds(capabilities);
     let mine: Vec<ShareKind> = match configuration.share_kinds.as_slice() {
         [] => listed.clone(),
-        forced => forced.iter().copied().filter(|kind| listed.contains(kind)).collect(),
+        forced => forced
+            .iter()
+            .copied()
+            .filter(|kind| listed.contains(kind))
+            .collect(),
     };
     let payload: Vec<u8> = mine.iter().map(|kind| kind.0 as u8).collect();
     let answers = round.exchange(&payload)?;
@@ -364,7 +402,11 @@ fn negotiate(
         .collect();
     if common.is_empty() {
         let names = |kinds: &[ShareKind]| {
-            kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(", ")
+            kinds
+                .iter()
+                .map(|kind| kind.name())
+                .collect::<Vec<_>>()
+                .join(", ")
         };
         return Err(Error::Unsupported {
             rank,
@@ -389,7 +431,11 @@ fn share_file(
     rank: usize,
     create: impl FnOnce() -> rustix::io::Result<OwnedFd>,
 ) -> Result<OwnedFd> {
-    let created = if rank == 0 { create().map(Some) } else { Ok(None) };
+    let created = if rank == 0 {
+        create().map(Some)
+    } else {
+        Ok(None)
+    };
     let created = created.map_err(|error| Error::System {
         rank,
         call: "memfd_create",
@@ -413,9 +459,13 @@ struct Resources {
 impl Resources {
     fn new(backend: &Backend, rank: usize) -> Result<Self> {
         let failed = |bytes| {
-            move |failure: Failure| Error::backend(rank, "host_allocate", failure).about(None, bytes)
+            move |failure: Failure| {
+                Error::backend(rank, "host_allocate", failure).about(None, bytes)
+            }
         };
-        let words = backend.host_allocate(Health::BYTES).map_err(failed(Health::BYTES))?;
+        let words = backend
+            .host_allocate(Health::BYTES)
+            .map_err(failed(Health::BYTES))?;
         let memory = match backend.host_allocate(STAGING_BYTES) {
             Ok(memory) => memory,
             Err(failure) => {
@@ -425,7 +475,10 @@ impl Resources {
             }
         };
         match backend.stream_create() {
-            Ok(stream) => Ok(Self { words, staging: Staging { memory, stream } }),
+            Ok(stream) => Ok(Self {
+                words,
+                staging: Staging { memory, stream },
+            }),
             Err(failure) => {
                 // SAFETY: allocated above, used by nobody.
                 let _ = unsafe { (backend.host_free(words), backend.host_free(memory)) };

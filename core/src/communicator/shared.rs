@@ -8,8 +8,8 @@ use crate::backend::abi::{
     ShareKind, Transfer, TransferRow,
 };
 use crate::backend::{Backend, CallResult, Device, RemoteAccess};
-use crate::error::{Error, Result};
 use crate::control::RankState;
+use crate::error::{Error, Result};
 use crate::health::Health;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -85,7 +85,9 @@ fn back_off(waited: Duration) {
 impl Shared {
     /// The signal pad.
     pub fn pad(&self) -> &SignalPad {
-        self.pad.get().expect("set before a communicator is handed out")
+        self.pad
+            .get()
+            .expect("set before a communicator is handed out")
     }
 
     /// Whether a peer is a thread of this process.
@@ -116,7 +118,11 @@ impl Shared {
             let waited = start.elapsed();
             if waited > deadline {
                 let operation = "synchronize";
-                self.health.poison(Error::HostTimeout { rank: self.rank, operation, waited });
+                self.health.poison(Error::HostTimeout {
+                    rank: self.rank,
+                    operation,
+                    waited,
+                });
                 return self.health.check();
             }
             back_off(waited);
@@ -142,7 +148,10 @@ impl Shared {
     /// Waits until no stream of this rank has work.
     pub fn wait_all_idle(&self, deadline: Duration) -> Result<()> {
         let start = Instant::now();
-        while !self.idle_now().map_err(|failure| self.failed("drain streams", failure))? {
+        while !self
+            .idle_now()
+            .map_err(|failure| self.failed("drain streams", failure))?
+        {
             let waited = start.elapsed();
             if waited > deadline {
                 return Err(Error::HostTimeout {
@@ -190,9 +199,15 @@ impl Shared {
             // SAFETY: the staging memory is this long, locked, and no copy from it is under way:
             // each is waited for below.
             unsafe {
-                (staging.memory.host as *mut u8).copy_from_nonoverlapping(chunk.as_ptr(), chunk.len())
+                (staging.memory.host as *mut u8)
+                    .copy_from_nonoverlapping(chunk.as_ptr(), chunk.len())
             };
-            self.copy(stream, DeviceAddress(address), staging.memory.device, chunk.len())?;
+            self.copy(
+                stream,
+                DeviceAddress(address),
+                staging.memory.device,
+                chunk.len(),
+            )?;
             address += chunk.len() as u64;
         }
         Ok(())
@@ -207,7 +222,12 @@ impl Shared {
     ) -> Result<()> {
         let mut address = source.0;
         for chunk in bytes.chunks_mut(STAGING_BYTES as usize) {
-            self.copy(stream, staging.memory.device, DeviceAddress(address), chunk.len())?;
+            self.copy(
+                stream,
+                staging.memory.device,
+                DeviceAddress(address),
+                chunk.len(),
+            )?;
             // SAFETY: as above; the copy has completed.
             unsafe {
                 chunk
@@ -232,7 +252,11 @@ impl Shared {
             source,
             bytes,
             direction: Direction::PUT,
-            row: TransferRow { bytes, method: Method::COPY_ENGINE, ..TransferRow::default() },
+            row: TransferRow {
+                bytes,
+                method: Method::COPY_ENGINE,
+                ..TransferRow::default()
+            },
             ..Transfer::default()
         };
         // SAFETY: the caller names live memory; the copy is waited for, so both ranges stay live.
@@ -245,15 +269,20 @@ impl Shared {
     pub fn add_stream(&self, raw: RawStream, owned: bool) {
         let mut streams = lock(&self.streams);
         // A caller's stream may be wrapped more than once.
-        streams.push(KnownStream { raw, owned, closing: false });
+        streams.push(KnownStream {
+            raw,
+            owned,
+            closing: false,
+        });
     }
 
     /// Forgets a stream; one made here is destroyed as soon as it is idle.
     pub fn close_stream(&self, raw: RawStream) {
         {
             let mut streams = lock(&self.streams);
-            if let Some(stream) =
-                streams.iter_mut().find(|stream| stream.raw == raw && !stream.closing)
+            if let Some(stream) = streams
+                .iter_mut()
+                .find(|stream| stream.raw == raw && !stream.closing)
             {
                 stream.closing = true;
             }
@@ -268,7 +297,9 @@ impl Shared {
                 if !stream.closing || !matches!(self.backend.stream_idle(stream.raw), Ok(1)) {
                     return true;
                 }
-                if stream.owned && let Err(failure) = self.backend.stream_destroy(stream.raw) {
+                if stream.owned
+                    && let Err(failure) = self.backend.stream_destroy(stream.raw)
+                {
                     tracing::warn!(rank = self.rank, %failure, "stream_destroy");
                 }
             }
@@ -322,7 +353,9 @@ impl Drop for Shared {
             Ok(()) => RankState::Left,
             Err(_) => RankState::FailedAndLeft,
         };
-        self.health.control().set_state(self.rank, state, self.health.culprit());
+        self.health
+            .control()
+            .set_state(self.rank, state, self.health.culprit());
         if drained {
             let start = Instant::now();
             let pad = self.pad.get().map(SignalPad::allocation);

@@ -16,6 +16,11 @@
 //   nanoseconds()               a clock common to all blocks of the device
 //   pause()                     in a polling loop
 //
+// Dependent launch: where the launch asked for it, the next kernel of the stream may become resident while
+// this one runs. Without effect otherwise, and where a target has no such thing.
+//   start_dependents()          from here on the stream's next kernel may start
+//   wait_for_prerequisites()    until the stream's previous kernels are complete and visible
+//
 // Data: plain accesses, ordered by what is below; overloads for uint8, uint32, uint64 and Vector16
 //   load(pointer), store(pointer, value)
 //   funnel(low, high, bits)     the low 32 bits of (high:low) >> bits, bits < 32
@@ -28,7 +33,8 @@
 //   release_wave()              each thread, after its stores and before a block barrier, so that a later
 //                               publish_flag by one thread of the block covers those stores
 //   publish_flag(word, value)   system release, then a relaxed store of the flag
-//   acquire_flag(word)          after a relaxed load of the flag has seen its value: system acquire
+//   load_flag(word)             a load of the flag, in a polling loop
+//   acquire_flag(word)          after load_flag has seen the value: system acquire
 //   arrive(counter)             adds 1 to a counter of this device's own grids, acquire and release at
 //                               device scope; where a device release does not reach peers (AMD: a
 //                               release writes back only its own die's L2) it releases at system scope

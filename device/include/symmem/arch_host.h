@@ -153,6 +153,11 @@ SYMMEM_DEVICE uint64 nanoseconds() {
 
 SYMMEM_DEVICE void pause() { std::this_thread::yield(); }
 
+// ---- dependent launch: a launch starts when its prerequisites have ended ----
+
+SYMMEM_DEVICE void start_dependents() {}
+SYMMEM_DEVICE void wait_for_prerequisites() {}
+
 // ---- data ----
 
 struct alignas(16) Vector16 {
@@ -194,6 +199,7 @@ SYMMEM_DEVICE uint32 compare_exchange(uint32* word, uint32 expected, uint32 desi
 
 SYMMEM_DEVICE void release_wave() {}
 SYMMEM_DEVICE void publish_flag(uint32* word, uint32 value) { __atomic_store_n(word, value, __ATOMIC_RELEASE); }
+SYMMEM_DEVICE uint32 load_flag(const uint32* word) { return load_relaxed(word); }
 SYMMEM_DEVICE void acquire_flag(const uint32* word) { (void)__atomic_load_n(word, __ATOMIC_ACQUIRE); }
 SYMMEM_DEVICE uint32 arrive(uint32* counter) { return __atomic_fetch_add(counter, 1u, __ATOMIC_ACQ_REL); }
 SYMMEM_DEVICE void reset(uint32* counter) { store_relaxed(counter, 0u); }

@@ -21,11 +21,11 @@ class Waiter {
   // Until *word has reached `expected`; what was stored before the flag is then visible to this thread.
   SYMMEM_DEVICE bool until_reached(const uint32* word, uint32 expected, WaitKind kind, uint32 peer,
                                    uint32 slot) {
-    uint32 seen = arch::load_relaxed(word);
+    uint32 seen = arch::load_flag(word);
     for (uint32 polls = 1; !reached(seen, expected); ++polls) {
       if (polls % polls_per_clock == 0 && gives_up(kind, peer, slot, expected, seen)) return false;
       arch::pause();
-      seen = arch::load_relaxed(word);
+      seen = arch::load_flag(word);
     }
     arch::acquire_flag(word);
     return true;

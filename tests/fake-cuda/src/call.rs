@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, Once, PoisonError};
 
 use crate::error::{Code, Result};
-use crate::{devices, inject, report};
+use crate::{contexts, devices, inject, report};
 
 static CALLS: AtomicU64 = AtomicU64::new(0);
 static BY_SYMBOL: LazyLock<Mutex<HashMap<String, u64>>> = LazyLock::new(Mutex::default);
@@ -107,8 +107,17 @@ pub(crate) fn enter(symbol: &'static str, body: impl FnOnce() -> Result) -> i32 
     set_place(format!("{symbol} (call {number})"));
     inject::stall(symbol);
     let result = match inject::failure(symbol, describes(symbol)) {
-        Some(code) if gives_back(symbol) => guarded(symbol, body).and(Err(code)),
-        Some(code) => Err(code),
+        Some(code) => {
+            let done = if gives_back(symbol) {
+                guarded(symbol, body)
+            } else {
+                Ok(())
+            };
+            if code.is_sticky() {
+                contexts::lose_current(code);
+            }
+            done.and(Err(code))
+        }
         None => guarded(symbol, body),
     };
     let code = result.err().map_or(0, |code| code.0);

@@ -5,7 +5,6 @@ use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
 use crate::call::{base_name, calls, calls_of, lock};
-use crate::contexts;
 use crate::error::Code;
 
 /// Fail one call.
@@ -79,12 +78,7 @@ pub(crate) fn failure(symbol: &str, uncounted: bool) -> Option<Code> {
         Some(name) => name == base_name(symbol) && calls_of(symbol) == rule.at,
         None => !uncounted && calls() == rule.at,
     })?;
-    let code = rules.swap_remove(position).code;
-    drop(rules);
-    if code.is_sticky() {
-        contexts::lose_current(code);
-    }
-    Some(code)
+    Some(rules.swap_remove(position).code)
 }
 
 /// Sleep if the call that was just counted is to be slow.

@@ -90,20 +90,20 @@ impl Compilers {
         let mut said = String::new();
         for architecture in module.cubins {
             let cubin = folder.join(format!("{}.sm_{architecture}.cubin", module.name));
-            said += &self.assemble(&ptx, *architecture, &cubin)?;
+            said += &assemble(&self.ptxas, &ptx, *architecture, &cubin)?;
         }
         Ok(said)
     }
+}
 
-    /// Assembles PTX; returns what the assembler said, resource use included.
-    pub fn assemble(&self, ptx: &Path, architecture: u32, cubin: &Path) -> Result<String> {
-        tools::output(
-            Command::new(&self.ptxas)
-                .arg("-v")
-                .arg(format!("-arch=sm_{architecture}"))
-                .arg(ptx)
-                .arg("-o")
-                .arg(cubin),
-        )
-    }
+/// Assembles PTX; returns what the assembler said, resource use included.
+pub fn assemble(ptxas: &Path, ptx: &Path, architecture: u32, cubin: &Path) -> Result<String> {
+    tools::output(
+        Command::new(ptxas)
+            .arg("-v")
+            .arg(format!("-arch=sm_{architecture}"))
+            .arg(ptx)
+            .arg("-o")
+            .arg(cubin),
+    )
 }

@@ -4,17 +4,18 @@
 //! - What other devices may see has system scope. Exceptions carry a tag in the source; see [`ALLOWED`].
 //! - Between a generic access and a bulk copy of the same memory stands a proxy fence. A kernel's start
 //!   counts as an acquire: the stream's previous kernel may have been a wait.
+//! - A kernel that waits for its launch's prerequisites touches no global memory before.
 //! - Bulk stores are complete, not only read, before a release and before the end.
 //! - No local memory, and none of the assembler's C75xx warnings (serialised asynchronous instructions).
 
 use std::path::Path;
 
-use super::compile::{Compilers, MODULES};
+use super::compile::{MODULES, assemble};
 use super::flow;
 use super::manifest;
 use super::ptx::{self, Function, Item, Statement};
 use crate::error::{Error, Result, at};
-use crate::tools::Scratch;
+use crate::tools::{self, Scratch};
 
 /// Tags in the sources, and the operations that may then be less than system scope.
 const ALLOWED: [(&str, &[&str]); 1] = [
@@ -24,30 +25,40 @@ const ALLOWED: [(&str, &[&str]); 1] = [
 
 /// Lints one file, or the committed artefacts.
 pub fn run(file: Option<&Path>) -> Result<()> {
-    let compilers = Compilers::find()?;
-    let scratch = Scratch::new("kernels-lint")?;
-    let cubin = scratch.path().join("out.cubin");
-    let mut found = Vec::new();
+    let mut files = Vec::new();
     if let Some(path) = file {
-        let text = at(path, std::fs::read_to_string(path))?;
-        let name = path.display().to_string();
-        found.extend(ptx(&name, &text));
-        found.extend(assembler(
-            &name,
-            &compilers.assemble(path, target(&text), &cubin)?,
-        ));
+        files.push((path.to_owned(), None));
     } else {
         for module in &MODULES {
             let path = manifest::artefacts().join(format!("{}.ptx", module.name));
-            let text = at(&path, std::fs::read_to_string(&path))?;
-            found.extend(ptx(module.name, &text));
-            for architecture in module.cubins {
-                found.extend(assembler(
-                    module.name,
-                    &compilers.assemble(&path, *architecture, &cubin)?,
-                ));
-            }
+            files.push((path, Some(module.cubins)));
         }
+    }
+    let mut found = Vec::new();
+    let mut assemblies = Vec::new();
+    for (path, architectures) in files {
+        let text = at(&path, std::fs::read_to_string(&path))?;
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        found.extend(ptx(&name, &text));
+        let own = [target(&text)];
+        for architecture in architectures.unwrap_or(&own) {
+            assemblies.push((path.clone(), name.clone(), *architecture));
+        }
+    }
+    verdict(found)?;
+    let assembler_path = tools::ptxas()?;
+    let scratch = Scratch::new("kernels-lint")?;
+    let cubin = scratch.path().join("out.cubin");
+    let mut found = Vec::new();
+    for (path, name, architecture) in assemblies {
+        found.extend(assembler(
+            &name,
+            &assemble(&assembler_path, &path, architecture, &cubin)?,
+        ));
     }
     verdict(found)?;
     println!("lint: nothing found");
@@ -80,14 +91,14 @@ fn target(text: &str) -> u32 {
 pub fn ptx(name: &str, text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for function in ptx::parse(text) {
-        let facts = flow::facts(&function, GLOBAL_UNFENCED, transfer);
+        let facts = flow::facts(&function, entry_facts(&function), transfer);
         for (item, facts) in function.items.iter().zip(facts) {
             let Item::Statement(statement) = item else {
                 continue;
             };
             let complaints = [
                 scope(statement),
-                facts.and_then(|facts| proxy(statement, facts)),
+                facts.and_then(|facts| order(statement, facts)),
             ];
             found.extend(
                 complaints
@@ -160,6 +171,30 @@ const SHARED_UNFENCED: u8 = 2;
 /// Bulk stores issued and not known to be written.
 const STORES_INCOMPLETE: u8 = 4;
 
+/// Kernels that this one was launched beside may still run.
+const PREREQUISITES_PENDING: u8 = 8;
+
+fn entry_facts(function: &Function) -> u8 {
+    let waits = function
+        .items
+        .iter()
+        .any(|item| matches!(item, Item::Statement(statement) if is_prerequisite_wait(statement)));
+    GLOBAL_UNFENCED | if waits { PREREQUISITES_PENDING } else { 0 }
+}
+
+fn is_prerequisite_wait(statement: &Statement) -> bool {
+    statement.mnemonic == "griddepcontrol.wait"
+}
+
+fn touches_global(statement: &Statement) -> bool {
+    match statement.operation() {
+        "ld" | "st" | "atom" | "red" => {
+            !statement.is_shared() && !statement.has("param") && !statement.has("local")
+        }
+        _ => is_bulk_load(statement) || is_bulk_store(statement),
+    }
+}
+
 fn is_bulk(statement: &Statement) -> bool {
     statement.mnemonic.starts_with("cp.async.bulk.")
         || statement.mnemonic.starts_with("cp.reduce.async.bulk.")
@@ -216,6 +251,9 @@ fn transfer(statement: &Statement, mut facts: u8) -> u8 {
             facts &= !SHARED_UNFENCED;
         }
     }
+    if is_prerequisite_wait(statement) {
+        facts &= !PREREQUISITES_PENDING;
+    }
     if is_completion(statement) {
         facts &= !STORES_INCOMPLETE;
     }
@@ -223,7 +261,10 @@ fn transfer(statement: &Statement, mut facts: u8) -> u8 {
 }
 
 /// What is wrong with one instruction after what may have come before it.
-fn proxy(statement: &Statement, facts: u8) -> Option<&'static str> {
+fn order(statement: &Statement, facts: u8) -> Option<&'static str> {
+    if touches_global(statement) && facts & PREREQUISITES_PENDING != 0 {
+        return Some("global memory is touched before griddepcontrol.wait");
+    }
     if is_bulk_load(statement) && facts & GLOBAL_UNFENCED != 0 {
         return Some("a bulk load after an acquire, without fence.proxy.async between them");
     }
@@ -376,6 +417,19 @@ mod tests {
         );
         catches(&format!("{STORE}{read}"), "may not be complete");
         assert!(complaints(&format!("{STORE}{done}fence.acq_rel.sys;")).is_empty());
+    }
+
+    #[test]
+    fn catches_memory_touched_before_the_prerequisites_are_complete() {
+        catches(
+            "ld.global.b32 %r1, [%rd1];\ngriddepcontrol.wait;",
+            "before griddepcontrol.wait",
+        );
+        catches(
+            "@%p1 bra $L1;\ngriddepcontrol.wait;\n$L1:\nst.global.b32 [%rd1], %r1;",
+            "before griddepcontrol.wait",
+        );
+        assert!(complaints("ld.param.b64 %rd1, [kernel_param_0];\ngriddepcontrol.wait;\nst.global.b32 [%rd1], %r1;").is_empty());
     }
 
     #[test]

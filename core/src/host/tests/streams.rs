@@ -65,24 +65,25 @@ fn a_wait_that_is_satisfied_needs_no_thread() {
 fn queued_work_goes_on_although_nobody_polls() {
     let ranks = world(2);
     let (me, peer) = (&ranks[0], &ranks[1]);
-    let stream = me.stream();
-    me.await_signal(1, LONG, stream);
-    me.give(1, stream);
-    // Long enough that the stream's thread sleeps on the word.
-    std::thread::sleep(Duration::from_millis(30));
-    assert_eq!(read(peer.wait(0, LONG).word), 0);
-    peer.give(0, RawStream::NULL);
-    let start = Instant::now();
-    while read(peer.wait(0, LONG).word) == 0 {
-        assert!(start.elapsed() < LONG);
-        std::thread::yield_now();
+    let (stream, reply) = (me.stream(), peer.wait(0, LONG).word);
+    // In the first round the stream's thread is started, in the second it has to be woken.
+    for round in 1..=2 {
+        me.await_signal(1, LONG, stream);
+        me.give(1, stream);
+        // Long enough that the thread sleeps on the word.
+        std::thread::sleep(Duration::from_millis(30));
+        assert_eq!(read(reply), round - 1);
+        peer.give(0, RawStream::NULL);
+        let start = Instant::now();
+        while read(reply) != round {
+            assert!(start.elapsed() < LONG, "nobody went on with the queue");
+            std::thread::yield_now();
+        }
+        // Long enough that it comes to rest.
+        std::thread::sleep(Duration::from_millis(30));
     }
-    me.synchronize(stream);
-    assert_eq!(
-        read(DeviceAddress(me.wait(1, LONG).word.0 + 4)),
-        0,
-        "a sleeper is still counted"
-    );
+    let sleepers = DeviceAddress(me.wait(1, LONG).word.0 + 4);
+    assert_eq!(read(sleepers), 0, "a sleeper is still counted");
 }
 
 #[test]

@@ -1,0 +1,10 @@
+//! What the fake driver promises, as tests. Each runs in a process of its own, since a driver's
+//! state is one per process.
+
+mod binding;
+mod kernels;
+mod memory;
+mod refusals;
+mod sharing;
+mod streams;
+mod support;

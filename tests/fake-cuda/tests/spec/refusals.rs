@@ -1,0 +1,283 @@
+//! Failures on order, machines without a driver, and the exported names.
+
+use std::ffi::{CStr, CString};
+use std::time::{Duration, Instant};
+
+use symmem_fake_cuda::allocations::*;
+use symmem_fake_cuda::contexts::*;
+use symmem_fake_cuda::devices::*;
+use symmem_fake_cuda::driver::Kind;
+use symmem_fake_cuda::inject::*;
+use symmem_fake_cuda::report::{fake_cuda_calls, fake_cuda_report};
+use symmem_fake_cuda::symbols::*;
+
+use crate::support::*;
+
+#[test]
+fn a_symbol_fails_at_its_nth_call() {
+    alone(
+        &[(
+            "FAKE_CUDA_FAIL",
+            "cuMemAlloc:2:OUT_OF_MEMORY,cuMemHostAlloc",
+        )],
+        || {
+            context(0);
+            let mut address = 0;
+            ok(cuMemAlloc_v2(Some(&mut address), 4));
+            assert_eq!(cuMemAlloc_v2(Some(&mut address), 4), 2);
+            ok(cuMemAlloc_v2(Some(&mut address), 4));
+            assert_eq!(cuMemHostAlloc(Some(&mut address), 4, 0), 999);
+            // SAFETY: a zero-terminated name.
+            unsafe { fake_cuda_fail_symbol(c"cuMemAlloc_v2".as_ptr(), 1, 304) };
+            assert_eq!(cuMemAlloc_v2(Some(&mut address), 4), 304);
+        },
+    );
+}
+
+#[test]
+fn the_nth_call_of_all_fails() {
+    alone(&[("FAKE_CUDA_FAIL", "#2:100")], || {
+        ok(cuInit(0));
+        let mut context = 0;
+        assert_eq!(cuDevicePrimaryCtxRetain(Some(&mut context), 0), 100);
+        ok(cuDevicePrimaryCtxRetain(Some(&mut context), 0));
+        assert_eq!(fake_cuda_calls(), 3);
+        fake_cuda_fail_call(1, 700);
+        ok(cuGetErrorName(1, Some(&mut std::ptr::null())));
+        ok(cuCtxSetCurrent(context) - 700);
+        ok(cuCtxSetCurrent(context));
+    });
+}
+
+#[test]
+fn a_call_that_gives_back_does_so_even_when_it_fails() {
+    alone(&[("FAKE_CUDA_FAIL", "cuMemFree:1:700")], || {
+        context(0);
+        let memory = device_memory(4);
+        assert_eq!(cuMemFree_v2(memory), 700);
+        assert_eq!(live(Kind::Allocation), 0);
+        assert_eq!(cuMemFree_v2(memory), 700, "a lost context stays lost");
+        clean();
+    });
+}
+
+#[test]
+fn a_rank_fails_alone() {
+    let rank_one = [
+        ("FAKE_CUDA_FAIL", "cuInit"),
+        ("FAKE_CUDA_FAIL_RANK", "1"),
+        ("RANK", "0"),
+    ];
+    alone(&rank_one, || ok(cuInit(0)));
+}
+
+#[test]
+fn a_call_is_slow_on_order() {
+    alone(&[("FAKE_CUDA_STALL", "cuInit:1:60")], || {
+        let started = Instant::now();
+        ok(cuInit(0));
+        assert!(started.elapsed() >= Duration::from_millis(60));
+    });
+}
+
+#[test]
+fn a_stub_library_says_what_it_is() {
+    alone(&[("FAKE_CUDA_STUB", "1")], || {
+        assert_eq!(cuInit(0), 34);
+        assert_eq!(cuDriverGetVersion(Some(&mut 0)), 34);
+    });
+}
+
+#[test]
+fn nothing_works_before_initialisation_or_without_devices() {
+    alone(&[("CUDA_VISIBLE_DEVICES", "")], || {
+        assert_eq!(cuDeviceGetCount(Some(&mut 0)), 3);
+        assert_eq!(cuInit(0), 100);
+        assert_eq!(cuDeviceGetCount(Some(&mut 0)), 3);
+    });
+}
+
+#[test]
+fn visible_devices_are_renumbered() {
+    alone(
+        &[("CUDA_VISIBLE_DEVICES", "3,1"), ("FAKE_CUDA_DEVICES", "4")],
+        || {
+            ok(cuInit(0));
+            let (mut count, mut uuid) = (0, [0; 16]);
+            ok(cuDeviceGetCount(Some(&mut count)));
+            assert_eq!(count, 2);
+            ok(cuDeviceGetUuid_v2(Some(&mut uuid), 0));
+            assert_eq!(uuid[2], 3);
+            assert_eq!(cuDeviceGetUuid(Some(&mut uuid), 2), 101);
+        },
+    );
+}
+
+#[test]
+fn a_mig_instance_looks_like_one() {
+    alone(&[("FAKE_CUDA_MIG", "1")], || {
+        ok(cuInit(0));
+        let (mut name, mut reaches) = ([0; 64], 1);
+        // SAFETY: a buffer of that length.
+        ok(unsafe { cuDeviceGetName(name.as_mut_ptr(), 64, 0) });
+        // SAFETY: the driver ends names with a zero.
+        let name = unsafe { CStr::from_ptr(name.as_ptr()) };
+        assert!(name.to_string_lossy().contains("MIG"));
+        ok(cuDeviceCanAccessPeer(Some(&mut reaches), 0, 1));
+        assert_eq!(reaches, 0);
+    });
+}
+
+#[test]
+fn the_report_is_written_at_exit() {
+    let path = std::env::temp_dir().join(format!("fake-cuda-report-{}", std::process::id()));
+    let text = path.to_string_lossy().into_owned();
+    let body = || {
+        context(0);
+        let memory = device_memory(4);
+        assert_eq!(cuMemFree_v2(memory + 1), 1);
+        let mut buffer = [0u8; 10];
+        // SAFETY: a buffer of that length.
+        assert!(unsafe { fake_cuda_report(buffer.as_mut_ptr(), 10) } > 10);
+        assert_eq!(&buffer, b"violation:");
+    };
+    let inside = std::env::var_os("FAKE_CUDA_TEST_CHILD").is_some();
+    alone(&[("FAKE_CUDA_REPORT", &text), ("SYMMEM_RANK", "4")], body);
+    if !inside {
+        let report = std::fs::read_to_string(&path).expect("the report");
+        std::fs::remove_file(&path).expect("the report can be removed");
+        for line in [
+            " rank 4 calls 5",
+            "\nviolation: cuMemFree_v2 (call 5): ",
+            "\nlive: allocations 1\n",
+        ] {
+            assert!(report.contains(line), "{report}");
+        }
+    }
+}
+
+#[test]
+fn calls_are_traced() {
+    let path = std::env::temp_dir().join(format!("fake-cuda-trace-{}", std::process::id()));
+    let text = path.to_string_lossy().into_owned();
+    let inside = std::env::var_os("FAKE_CUDA_TEST_CHILD").is_some();
+    alone(&[("FAKE_CUDA_TRACE", &text)], || {
+        ok(cuInit(0));
+        assert_eq!(cuDeviceGet(Some(&mut 0), 9), 101);
+    });
+    if !inside {
+        let trace = std::fs::read_to_string(&path).expect("the trace");
+        std::fs::remove_file(&path).expect("the trace can be removed");
+        let calls: Vec<_> = trace
+            .lines()
+            .filter_map(|line| line.split_once('#'))
+            .map(|(_, call)| call)
+            .collect();
+        assert_eq!(calls, ["1 cuInit = 0", "2 cuDeviceGet = 101"]);
+    }
+}
+
+#[test]
+fn every_name_is_exported_and_multicast_is_not() {
+    // The library beside this binary, as programs will open it.
+    let mut path = std::env::current_exe().expect("the test binary's path");
+    path.pop();
+    path.push("libsymmem_fake_cuda.so");
+    // SAFETY: the library's initialisers are Rust's own.
+    let library =
+        unsafe { libloading::Library::new(&path) }.expect("the library was built with the tests");
+    let exported = |name: &str| {
+        // SAFETY: the symbol is only looked for, never called.
+        unsafe { library.get::<*const ()>(CString::new(name).expect("a name").as_bytes()) }.is_ok()
+    };
+    for name in NAMES
+        .iter()
+        .chain(&["fake_cuda_report", "fake_cuda_live", "fake_cuda_calls"])
+    {
+        assert!(exported(name), "{name}");
+    }
+    assert!(!NAMES.iter().any(|name| name.contains("Multicast")));
+    let (mut found, mut status) = (0, 9);
+    ok(cuInit(0));
+    // SAFETY: zero-terminated names.
+    unsafe {
+        ok(cuGetProcAddress_v2(
+            c"cuMemAlloc".as_ptr(),
+            Some(&mut found),
+            12000,
+            0,
+            Some(&mut status),
+        ));
+        assert_eq!((found, status), (cuMemAlloc_v2 as *const () as usize, 0));
+        assert_eq!(
+            cuGetProcAddress_v2(
+                c"cuNothing".as_ptr(),
+                Some(&mut found),
+                12000,
+                0,
+                Some(&mut status)
+            ),
+            500
+        );
+        assert_eq!((found, status), (0, 1));
+    }
+}
+
+#[test]
+fn the_numbers_are_the_drivers() {
+    use cudarc::driver::sys::{
+        CUdevice_attribute as Attribute, CUmemAccessDesc, CUmemAllocationProp, CUresult,
+    };
+    use symmem_fake_cuda::error::Code;
+    use symmem_fake_cuda::launch::LaunchConfiguration;
+    use symmem_fake_cuda::vmm::{Access, Properties};
+
+    assert_eq!(size_of::<Properties>(), size_of::<CUmemAllocationProp>());
+    assert_eq!(size_of::<Access>(), size_of::<CUmemAccessDesc>());
+    assert_eq!(
+        size_of::<LaunchConfiguration>(),
+        size_of::<cudarc::driver::sys::CUlaunchConfig>()
+    );
+    assert_eq!(
+        Code::PEER_ACCESS_UNSUPPORTED.0,
+        CUresult::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED as i32
+    );
+    assert_eq!(
+        Code::CAPTURED_EVENT.0,
+        CUresult::CUDA_ERROR_CAPTURED_EVENT as i32
+    );
+    alone(&[], || {
+        ok(cuInit(0));
+        for (attribute, value) in [
+            (Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 132),
+            (Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 9),
+            (Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 0),
+            (
+                Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
+                227 << 10,
+            ),
+            (Attribute::CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT, 3),
+            (
+                Attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+                1,
+            ),
+            (
+                Attribute::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+                1,
+            ),
+            (
+                Attribute::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED,
+                0,
+            ),
+            (Attribute::CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, 1),
+            (
+                Attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM,
+                1,
+            ),
+        ] {
+            let mut found = -1;
+            ok(cuDeviceGetAttribute(Some(&mut found), attribute as u32, 0));
+            assert_eq!(found, value, "{attribute:?}");
+        }
+    });
+}

@@ -1,0 +1,327 @@
+//! Memory shared between processes: the test binary runs itself as the peer.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::process::{Child, ChildStdout, Stdio};
+
+use symmem_fake_cuda::allocations::*;
+use symmem_fake_cuda::contexts::*;
+use symmem_fake_cuda::copies::*;
+use symmem_fake_cuda::driver::Kind;
+use symmem_fake_cuda::ipc::*;
+use symmem_fake_cuda::streams::*;
+use symmem_fake_cuda::vmm::*;
+
+use crate::support::*;
+
+const MIB2: usize = GRANULARITY as usize;
+
+/// The other process, and what it prints for us behind a mark.
+struct Peer {
+    process: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl Peer {
+    fn start(environment: &[(&str, &str)]) -> Self {
+        let mut command = child(environment);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = command
+            .env("FAKE_CUDA_TEST_PEER", "1")
+            .spawn()
+            .expect("the peer starts");
+        let output = BufReader::new(process.stdout.take().expect("a pipe"));
+        Self { process, output }
+    }
+
+    /// The next line that the peer said.
+    fn hear(&mut self) -> String {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            assert!(
+                self.output.read_line(&mut line).expect("a line") > 0,
+                "the peer is gone"
+            );
+            if let Some((_, text)) = line.split_once("PEER ") {
+                return text.trim().to_owned();
+            }
+        }
+    }
+
+    /// Let the peer go on, and see it end well.
+    fn release(mut self) {
+        self.process
+            .stdin
+            .take()
+            .expect("a pipe")
+            .write_all(b"go")
+            .expect("the peer listens");
+        let mut rest = String::new();
+        self.output
+            .read_to_string(&mut rest)
+            .expect("the peer's last words");
+        assert!(
+            self.process.wait().expect("the peer's end").success(),
+            "{rest}"
+        );
+    }
+
+    fn kill(mut self) {
+        self.process.kill().expect("the peer can be killed");
+        self.process.wait().expect("the peer's end");
+    }
+}
+
+fn is_peer() -> bool {
+    std::env::var_os("FAKE_CUDA_TEST_PEER").is_some()
+}
+
+/// As the peer: say something, then wait to be released.
+fn say_and_wait(text: &str) {
+    println!("PEER {text}");
+    let mut go = [0; 2];
+    std::io::stdin()
+        .read_exact(&mut go)
+        .expect("to be released");
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    let byte = |at: usize| u8::from_str_radix(&text[at..at + 2], 16).expect("hexadecimal");
+    (0..text.len()).step_by(2).map(byte).collect()
+}
+
+/// Export an allocation of device 0 with `text` in it, 16 bytes from its start.
+fn export_legacy(text: &[u8]) -> (u64, IpcHandle) {
+    let memory = device_memory(4096);
+    write(memory + 16, text);
+    let mut handle = IpcHandle::default();
+    ok(cuIpcGetMemHandle(Some(&mut handle), memory + 16));
+    (memory, handle)
+}
+
+fn heard_handle(peer: &mut Peer) -> IpcHandle {
+    IpcHandle(unhex(&peer.hear()).try_into().expect("64 bytes"))
+}
+
+#[test]
+fn a_legacy_handle_opens_in_another_process() {
+    alone(&[], || {
+        if is_peer() {
+            context(0);
+            let (memory, handle) = export_legacy(b"from the peer");
+            say_and_wait(&hex(&handle.0));
+            assert_eq!(read(memory + 16, 13), b"from us, too.");
+            return ok(cuMemFree_v2(memory));
+        }
+        let mut peer = Peer::start(&[]);
+        context(1);
+        let handle = heard_handle(&mut peer);
+        let (mut mapped, mut again) = (0, 0);
+        assert_eq!(
+            cuIpcOpenMemHandle_v2(Some(&mut mapped), handle, 0),
+            1,
+            "the flag is required"
+        );
+        ok(cuIpcOpenMemHandle_v2(Some(&mut mapped), handle, 1));
+        ok(cuIpcOpenMemHandle(Some(&mut again), handle, 1));
+        assert_eq!(mapped, again, "a second time it is counted");
+        assert_eq!(read(mapped + 16, 13), b"from the peer");
+        write(mapped + 16, b"from us, too.");
+        peer.release();
+        ok(cuIpcCloseMemHandle(mapped));
+        assert_eq!(live(Kind::IpcMapping), 1);
+        ok(cuIpcCloseMemHandle(mapped));
+        assert_eq!(cuIpcCloseMemHandle(mapped), 1);
+        violated("is not, or no longer, an opened IPC handle");
+        assert_eq!(
+            cuIpcOpenMemHandle_v2(Some(&mut mapped), handle, 1),
+            1,
+            "the exporter is gone"
+        );
+        clean();
+    });
+}
+
+#[test]
+fn a_legacy_handle_is_for_other_processes_and_cu_mem_alloc() {
+    alone(&[], || {
+        context(0);
+        let (_, mut handle) = export_legacy(b"");
+        assert_eq!(cuIpcOpenMemHandle_v2(Some(&mut 0), handle, 1), 201);
+        violated("opened in the process that made it");
+        assert_eq!(cuIpcGetMemHandle(Some(&mut handle), host_memory(4)), 1);
+        violated("is not memory of cuMemAlloc");
+        let mut out_of_nothing = 0;
+        assert_eq!(
+            cuIpcOpenMemHandle_v2(Some(&mut out_of_nothing), IpcHandle::default(), 1),
+            1
+        );
+    });
+}
+
+/// Create and map memory of device 0, open to device `access` too.
+fn map(handle: u64, access: i32) -> u64 {
+    let mut base = 0;
+    ok(cuMemAddressReserve(Some(&mut base), MIB2, MIB2, 0, 0));
+    ok(cuMemMap(base, MIB2, 0, handle, 0));
+    let access = Access {
+        location: Location {
+            kind: 1,
+            id: access,
+        },
+        flags: 3,
+    };
+    // SAFETY: one descriptor.
+    ok(unsafe { cuMemSetAccess(base, MIB2, &access, 1) });
+    base
+}
+
+/// The peer's descriptor, opened here as SCM_RIGHTS would hand it over.
+fn descriptor_of(peer: &Peer, number: i32) -> OwnedFd {
+    let path = format!("/proc/{}/fd/{number}", peer.process.id());
+    std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open(path)
+        .expect("the peer's descriptor")
+        .into()
+}
+
+fn import(descriptor: BorrowedFd<'_>) -> u64 {
+    use std::os::fd::AsRawFd;
+    let mut handle = 0;
+    let number = descriptor.as_raw_fd() as usize as *mut std::ffi::c_void;
+    // SAFETY: the descriptor is open during the call.
+    ok(unsafe { cuMemImportFromShareableHandle(Some(&mut handle), number, 1) });
+    handle
+}
+
+/// As the peer: export 2 MiB with a text at the start, and say the descriptor's number.
+fn export_descriptor() -> (u64, OwnedFd) {
+    context(0);
+    let (mut handle, mut descriptor) = (0, -1);
+    let location = Location { kind: 1, id: 0 };
+    let properties = Properties {
+        kind: 1,
+        handle_types: 1,
+        location,
+        ..Default::default()
+    };
+    ok(cuMemCreate(Some(&mut handle), MIB2, Some(&properties), 0));
+    let base = map(handle, 0);
+    ok(cuMemRelease(handle));
+    write(base, b"from the peer");
+    // The released handle can be had again from an address that it is mapped at.
+    ok(cuMemRetainAllocationHandle(Some(&mut handle), base));
+    ok(cuMemExportToShareableHandle(
+        Some(&mut descriptor),
+        handle,
+        1,
+        0,
+    ));
+    ok(cuMemRelease(handle));
+    // SAFETY: the driver gave the descriptor to us.
+    (base, unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+#[test]
+fn a_descriptor_maps_in_another_process_and_a_wait_sees_the_peers_write() {
+    use std::os::fd::AsRawFd;
+    alone(&[], || {
+        if is_peer() {
+            let (base, descriptor) = export_descriptor();
+            let waiter = stream();
+            ok(cuStreamWaitValue32_v2(waiter, base + 128, 42, 1));
+            assert_eq!(cuStreamQuery(waiter), 600);
+            say_and_wait(&descriptor.as_raw_fd().to_string());
+            ok(cuStreamSynchronize(waiter));
+            return clean();
+        }
+        let mut peer = Peer::start(&[]);
+        context(1);
+        let number = peer.hear().parse().expect("a number");
+        let descriptor = descriptor_of(&peer, number);
+        let handle = import(descriptor.as_fd());
+        drop(descriptor);
+        let base = map(handle, 1);
+        ok(cuMemRelease(handle));
+        assert_eq!(read(base, 13), b"from the peer");
+        ok(cuMemsetD32_v2(base + 128, 42, 1));
+        peer.release();
+        ok(cuMemUnmap(base, MIB2));
+        ok(cuMemAddressFree(base, MIB2));
+        clean();
+    });
+}
+
+#[test]
+fn memory_outlives_a_killed_exporter_while_it_is_mapped() {
+    use std::os::fd::AsRawFd;
+    let ledger = std::env::temp_dir().join(format!("fake-cuda-ledger-{}", std::process::id()));
+    let path = ledger.to_string_lossy().into_owned();
+    let parent = std::env::var_os("FAKE_CUDA_TEST_CHILD").is_none();
+    let bytes = (3 * MIB2).to_string();
+    alone(
+        &[
+            ("FAKE_CUDA_LEDGER", &path),
+            ("FAKE_CUDA_MEMORY_BYTES", &bytes),
+        ],
+        || {
+            if is_peer() {
+                let (_, descriptor) = export_descriptor();
+                return say_and_wait(&descriptor.as_raw_fd().to_string());
+            }
+            let mut peer = Peer::start(&[]);
+            context(0);
+            let number = peer.hear().parse().expect("a number");
+            let base = map(import(descriptor_of(&peer, number).as_fd()), 0);
+            let (mut free, mut total) = (0, 0);
+            ok(cuMemGetInfo_v2(Some(&mut free), Some(&mut total)));
+            assert_eq!(free, 2 * MIB2, "what the peer took counts here");
+            peer.kill();
+            assert_eq!(read(base, 13), b"from the peer");
+            ok(cuMemGetInfo_v2(Some(&mut free), Some(&mut total)));
+            assert_eq!(free, 3 * MIB2, "a dead process has given its memory back");
+            ok(cuCtxSynchronize());
+            clean();
+        },
+    );
+    if parent {
+        std::fs::remove_file(ledger).expect("the ledger can be removed");
+    }
+}
+
+#[test]
+fn threads_of_one_process_share_by_address() {
+    alone(&[], || {
+        let contexts = [context(0), context(1)];
+        ok(cuCtxSetCurrent(contexts[0]));
+        let (flag, memory) = (device_memory(4), device_memory(8));
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                ok(cuCtxSetCurrent(contexts[1]));
+                ok(cuCtxEnablePeerAccess(contexts[0], 0));
+                let stream = stream();
+                ok(cuMemsetD32Async(memory, 6, 1, stream));
+                ok(cuStreamWriteValue32_v2(stream, flag, 1, 0));
+                ok(cuStreamSynchronize(stream));
+                ok(cuStreamDestroy_v2(stream));
+            });
+            let stream = stream();
+            ok(cuStreamWaitValue32_v2(stream, flag, 1, 0));
+            ok(cuStreamSynchronize(stream));
+            ok(cuStreamDestroy_v2(stream));
+        });
+        assert_eq!(read_word(memory), 6);
+        ok(cuMemFree_v2(memory));
+        ok(cuMemFree_v2(flag));
+        ok(cuDevicePrimaryCtxRelease_v2(0));
+        ok(cuDevicePrimaryCtxRelease_v2(1));
+        clean();
+    });
+}
