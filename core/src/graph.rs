@@ -31,12 +31,12 @@ impl Graph {
             .map_err(|failure| shared.failed("capture", failure))?;
         stream.set_capturing(true);
         let recording = Recording { stream };
-        let outcome = work(stream);
+        // An error drops `recording`, which ends the capture and gives up what it holds.
+        work(stream)?;
         std::mem::forget(recording);
         let allocations = stream.set_capturing(false);
         // SAFETY: the capture began above.
         let graph = unsafe { shared.backend.capture_end(stream.raw_handle()) };
-        outcome?;
         let exec = graph
             // SAFETY: ended above; used only here.
             .and_then(|graph| unsafe { shared.backend.graph_instantiate(graph) })
@@ -63,7 +63,7 @@ impl Graph {
     }
 }
 
-/// Ends a capture whose work panicked, so that the stream can be used and dropped.
+/// Ends a capture whose work failed or panicked, so that the stream can be used and dropped.
 struct Recording<'a> {
     stream: &'a Stream,
 }
@@ -81,7 +81,7 @@ impl Drop for Recording<'_> {
                 .and_then(|exec| shared.backend.graph_destroy(exec))
         };
         if let Err(failure) = ended {
-            tracing::warn!(rank = shared.rank, %failure, "ending the capture of work that panicked");
+            tracing::warn!(rank = shared.rank, %failure, "ending the capture of work that failed");
         }
     }
 }

@@ -140,6 +140,11 @@ impl World {
         &self.about
     }
 
+    /// The ranks' processes, by rank; one if the ranks are threads.
+    pub fn processes(&self) -> Vec<u32> {
+        self.ranks.children.iter().map(Child::id).collect()
+    }
+
     /// Runs cases in order and says what became of each. A world that is lost by a case is replaced
     /// for the rest, a few times.
     ///
