@@ -24,6 +24,7 @@
 //! holds the benchmark, the conformance suite and the report behind the `symmem` command.
 
 pub mod bench;
+pub mod conformance;
 pub mod launch;
 pub mod report;
 pub mod select;
