@@ -8,6 +8,7 @@ mod run;
 mod selftest;
 
 use clap::{Args, Parser, Subcommand};
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use symmem::bench::{BenchError, Effort};
@@ -151,5 +152,6 @@ pub fn logging() {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
         .init();
 }
