@@ -15,7 +15,8 @@ fn main() -> Result<()> {
             .collect();
         ranks.into_iter().try_for_each(|rank| {
             // A rank that panicked has said why.
-            rank.join().unwrap_or_else(|payload| std::panic::resume_unwind(payload))
+            rank.join()
+                .unwrap_or_else(|payload| std::panic::resume_unwind(payload))
         })
     })
 }

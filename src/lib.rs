@@ -23,6 +23,8 @@
 //! are in [`symmem_core`]; this crate selects a backend ([`select`]), launches ranks and
 //! holds the benchmark, the conformance suite and the report behind the `symmem` command.
 
+pub mod bench;
+pub mod conformance;
 pub mod launch;
 pub mod report;
 pub mod select;

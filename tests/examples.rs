@@ -7,7 +7,11 @@ use std::process::{Command, Stdio};
 fn example(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let path = test.ancestors().nth(2).unwrap().join("examples").join(name);
-    assert!(path.exists(), "{} is missing: cargo build --examples", path.display());
+    assert!(
+        path.exists(),
+        "{} is missing: cargo build --examples",
+        path.display()
+    );
     path
 }
 
@@ -42,7 +46,8 @@ fn ring_hands_every_message_on() {
         for (rank, text) in run("ring", world).iter().enumerate() {
             // Eleven steps: one eager, ten in the graph.
             let origin = (rank as u32 + 11 * (world - 1)) % world;
-            let expected = format!("rank {rank} of {world}: 10 laps, now holding what rank {origin} sent");
+            let expected =
+                format!("rank {rank} of {world}: 10 laps, now holding what rank {origin} sent");
             assert_eq!(text.trim_end(), expected);
         }
     }
@@ -53,13 +58,18 @@ fn threads_gather_in_one_process() {
     let text = run("threads", 1).concat();
     let mut lines: Vec<_> = text.lines().collect();
     lines.sort_unstable();
-    let expected: Vec<_> = (0..4).map(|rank| format!("rank {rank} of 4: gathered 4000 elements")).collect();
+    let expected: Vec<_> = (0..4)
+        .map(|rank| format!("rank {rank} of 4: gathered 4000 elements"))
+        .collect();
     assert_eq!(lines, expected);
 }
 
 #[test]
 fn a_stream_of_the_application_carries_transfers() {
     for (rank, text) in run("own_stream", 2).iter().enumerate() {
-        assert_eq!(text.trim_end(), format!("rank {rank} of 2: received from rank {}", 1 - rank));
+        assert_eq!(
+            text.trim_end(),
+            format!("rank {rank} of 2: received from rank {}", 1 - rank)
+        );
     }
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// with eager calls. Launches of one graph run one after the other.
 pub struct Graph {
     exec: RawGraphExec,
-    _allocations: Vec<Arc<Allocation>>,
+    allocations: Vec<Arc<Allocation>>,
     shared: Arc<Shared>,
 }
 
@@ -31,19 +31,19 @@ impl Graph {
             .map_err(|failure| shared.failed("capture", failure))?;
         stream.set_capturing(true);
         let recording = Recording { stream };
-        let outcome = work(stream);
+        // An error drops `recording`, which ends the capture and gives up what it holds.
+        work(stream)?;
         std::mem::forget(recording);
         let allocations = stream.set_capturing(false);
         // SAFETY: the capture began above.
         let graph = unsafe { shared.backend.capture_end(stream.raw_handle()) };
-        outcome?;
         let exec = graph
             // SAFETY: ended above; used only here.
             .and_then(|graph| unsafe { shared.backend.graph_instantiate(graph) })
             .map_err(|failure| shared.failed("capture", failure))?;
         Ok(Self {
             exec,
-            _allocations: allocations,
+            allocations,
             shared: shared.clone(),
         })
     }
@@ -63,7 +63,7 @@ impl Graph {
     }
 }
 
-/// Ends a capture whose work panicked, so that the stream can be used and dropped.
+/// Ends a capture whose work failed or panicked, so that the stream can be used and dropped.
 struct Recording<'a> {
     stream: &'a Stream,
 }
@@ -81,22 +81,16 @@ impl Drop for Recording<'_> {
                 .and_then(|exec| shared.backend.graph_destroy(exec))
         };
         if let Err(failure) = ended {
-            tracing::warn!(rank = shared.rank, %failure, "ending the capture of work that panicked");
+            tracing::warn!(rank = shared.rank, %failure, "ending the capture of work that failed");
         }
     }
 }
 
+/// Gives the graph up without waiting: it goes once this rank's streams are idle.
 impl Drop for Graph {
     fn drop(&mut self) {
-        let shared = &self.shared;
-        if let Err(error) = shared.wait_all_idle(shared.options.setup_deadline) {
-            tracing::warn!(rank = shared.rank, %error, "a graph is dropped while work is left");
-            return;
-        }
-        // SAFETY: live, and no stream has work left.
-        if let Err(failure) = unsafe { shared.backend.graph_destroy(self.exec) } {
-            tracing::warn!(rank = shared.rank, %failure, "graph_destroy");
-        }
+        self.shared
+            .give_up_graph(self.exec, std::mem::take(&mut self.allocations));
     }
 }
 
