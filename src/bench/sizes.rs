@@ -52,7 +52,7 @@ const REPEATS: f64 = 50.0;
 
 /// How many transfers of `each_ns` to launch back to back in about `budget_ns`: 1 to 50.
 pub(super) fn repeats(each_ns: f64, budget_ns: f64) -> u32 {
-    (budget_ns / each_ns).min(REPEATS).max(1.0) as u32
+    (budget_ns / each_ns).clamp(1.0, REPEATS) as u32
 }
 
 /// How many single transfers of `each_ns` to time in about `budget_ns`: 5 to 200.
