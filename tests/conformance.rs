@@ -37,8 +37,13 @@ enum Backend {
     LegacyIpc,
 }
 
-const BACKENDS: [Backend; 5] =
-    [Backend::Host, Backend::Linked, Backend::Plugin, Backend::Vmm, Backend::LegacyIpc];
+const BACKENDS: [Backend; 5] = [
+    Backend::Host,
+    Backend::Linked,
+    Backend::Plugin,
+    Backend::Vmm,
+    Backend::LegacyIpc,
+];
 const SIZES: [u32; 5] = [1, 2, 3, 4, 8];
 /// Worlds whose ranks are threads of one process.
 const THREADED: [(Backend, u32); 2] = [(Backend::Host, 3), (Backend::Linked, 2)];
@@ -60,7 +65,12 @@ struct Live {
 
 static SITES: LazyLock<Vec<Site>> = LazyLock::new(|| {
     let processes = BACKENDS.into_iter().flat_map(|backend| {
-        SIZES.map(|ranks| Site { backend, ranks, threads: false, live: Mutex::default() })
+        SIZES.map(|ranks| Site {
+            backend,
+            ranks,
+            threads: false,
+            live: Mutex::default(),
+        })
     });
     let threads = THREADED.map(|(backend, ranks)| Site {
         backend,
@@ -94,9 +104,14 @@ fn violations(name: &str) -> PathBuf {
 
 fn options(backend: Backend, ranks: u32, threads: bool, name: &str) -> WorldOptions {
     let test = std::env::current_exe().expect("a test knows its own file");
-    let mut options = WorldOptions { threads, ..WorldOptions::new(ranks, test) };
-    options.arguments =
-        ["--exact", "rank_process", "--nocapture"].iter().map(Into::into).collect();
+    let mut options = WorldOptions {
+        threads,
+        ..WorldOptions::new(ranks, test)
+    };
+    options.arguments = ["--exact", "rank_process", "--nocapture"]
+        .iter()
+        .map(Into::into)
+        .collect();
     options.environment.push((RANK.into(), "1".into()));
     options.backend = match backend {
         Backend::Host => Selection::Named("host".into()),
@@ -126,8 +141,15 @@ fn end(world: World, name: &str) {
         panic!("{name}: {error}");
     }
     let report = std::fs::read_to_string(violations(name)).unwrap_or_default();
-    let wrong: Vec<&str> = report.lines().filter(|line| !line.starts_with("process ")).collect();
-    assert!(wrong.is_empty(), "{name}: the driver's report:\n{}", wrong.join("\n"));
+    let wrong: Vec<&str> = report
+        .lines()
+        .filter(|line| !line.starts_with("process "))
+        .collect();
+    assert!(
+        wrong.is_empty(),
+        "{name}: the driver's report:\n{}",
+        wrong.join("\n")
+    );
 }
 
 /// Says what the tests' harness would keep to itself.
@@ -137,10 +159,17 @@ fn announce(line: &str) {
 
 /// Leaves a world's totals to `cargo xtask conformance`.
 fn account(name: &str, totals: &Totals) {
-    announce(&format!("conformance: {name}: {totals}, of {} cases in all", plan::full_count()));
+    announce(&format!(
+        "conformance: {name}: {totals}, of {} cases in all",
+        plan::full_count()
+    ));
     if let Some(file) = std::env::var_os("SYMMEM_CONFORMANCE_TOTALS") {
-        let line = serde_json::json!({ "world": name, "all": plan::full_count(), "totals": totals });
-        let file = std::fs::File::options().append(true).create(true).open(file);
+        let line =
+            serde_json::json!({ "world": name, "all": plan::full_count(), "totals": totals });
+        let file = std::fs::File::options()
+            .append(true)
+            .create(true)
+            .open(file);
         let mut file = file.expect("the totals' file can be written");
         writeln!(file, "{line}").expect("the totals' file can be written");
     }
@@ -163,7 +192,12 @@ fn check(index: usize, method: MethodName) {
         let options = options(site.backend, site.ranks, site.threads, &name);
         live.world = Some(World::launch(options).unwrap_or_else(|error| panic!("{name}: {error}")));
     }
-    let Live { world: Some(world), .. } = &mut *live else { return };
+    let Live {
+        world: Some(world), ..
+    } = &mut *live
+    else {
+        return;
+    };
     let records = world.run(&cases, |_| ());
     let failed: Vec<String> = records
         .iter()
@@ -183,7 +217,12 @@ fn check(index: usize, method: MethodName) {
         }
     }
     drop(live);
-    assert!(failed.is_empty(), "{name}: {} failed:\n{}", failed.len(), failed.join("\n"));
+    assert!(
+        failed.is_empty(),
+        "{name}: {} failed:\n{}",
+        failed.len(),
+        failed.join("\n")
+    );
 }
 
 #[rstest]
@@ -207,7 +246,10 @@ fn processes(
     engine: MethodName,
 ) {
     let here = |site: &Site| (site.backend, site.ranks, site.threads) == (backend, world, false);
-    check(SITES.iter().position(here).expect("every world has a site"), engine);
+    check(
+        SITES.iter().position(here).expect("every world has a site"),
+        engine,
+    );
 }
 
 #[rstest]
@@ -223,7 +265,10 @@ fn threads(
     engine: MethodName,
 ) {
     let here = |site: &Site| (site.backend, site.ranks) == world && site.threads;
-    check(SITES.iter().position(here).expect("every world has a site"), engine);
+    check(
+        SITES.iter().position(here).expect("every world has a site"),
+        engine,
+    );
 }
 
 #[test]
@@ -278,7 +323,13 @@ fn the_selftest_names_every_case_and_its_outcome() {
     for field in ["name", "outcome", "nanoseconds", "case"] {
         assert!(!first[field].is_null(), "{field} is missing in {first}");
     }
-    assert!(report.totals.skipped.keys().any(|reason| reason.contains("no copy engine")));
+    assert!(
+        report
+            .totals
+            .skipped
+            .keys()
+            .any(|reason| reason.contains("no copy engine"))
+    );
 }
 
 /// Not a test: what a process of this file does that was started as a rank.

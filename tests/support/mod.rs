@@ -14,7 +14,9 @@ fn profile_directory() -> PathBuf {
 /// Builds a shared object of this workspace beside the test and returns it.
 fn build(arguments: &[&str], file: &str) -> PathBuf {
     let profile = profile_directory();
-    let target = profile.parent().expect("a profile's directory lies in the target directory");
+    let target = profile
+        .parent()
+        .expect("a profile's directory lies in the target directory");
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).arg("--target-dir").arg(target);
     command.current_dir(env!("CARGO_MANIFEST_DIR"));
@@ -32,8 +34,10 @@ fn build(arguments: &[&str], file: &str) -> PathBuf {
 /// A directory that holds the fake driver under the driver's names, for `SYMMEM_LIBRARY_PATH`.
 pub fn fake_driver() -> &'static Path {
     static DIRECTORY: LazyLock<PathBuf> = LazyLock::new(|| {
-        let built =
-            build(&["build", "--quiet", "-p", "symmem-fake-cuda", "--lib"], "libsymmem_fake_cuda.so");
+        let built = build(
+            &["build", "--quiet", "-p", "symmem-fake-cuda", "--lib"],
+            "libsymmem_fake_cuda.so",
+        );
         let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fake-driver");
         std::fs::create_dir_all(&directory).expect("the tests' directory can be written");
         for name in ["libcuda.so", "libcuda.so.1"] {
@@ -52,7 +56,15 @@ pub fn fake_driver() -> &'static Path {
 /// The CUDA backend as a plugin file.
 pub fn cuda_plugin() -> &'static Path {
     static FILE: LazyLock<PathBuf> = LazyLock::new(|| {
-        let arguments = ["rustc", "--quiet", "-p", "symmem-cuda", "--lib", "--crate-type", "cdylib"];
+        let arguments = [
+            "rustc",
+            "--quiet",
+            "-p",
+            "symmem-cuda",
+            "--lib",
+            "--crate-type",
+            "cdylib",
+        ];
         build(&arguments, "libsymmem_cuda.so")
     });
     &FILE
