@@ -23,6 +23,7 @@
 //! are in [`symmem_core`]; this crate selects a backend ([`select`]), launches ranks and
 //! holds the benchmark, the conformance suite and the report behind the `symmem` command.
 
+pub mod bench;
 pub mod conformance;
 pub mod launch;
 pub mod report;
@@ -40,3 +41,8 @@ pub use symmem_core::{
     BARRIER_CHANNELS, BufferRange, CHANNELS, Communicator, DeviceChoice, Element, Error, Graph,
     Leaks, Peer, RawView, Result, Stream, SymmetricBuffer, TransferOptions,
 };
+
+/// The README's example is compiled and run with the documentation's tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

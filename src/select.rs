@@ -7,6 +7,9 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+use symmem_core::abandon::run_within;
+use symmem_core::backend::abi::Status;
 use symmem_core::backend::{Failure, Tables, load};
 use symmem_core::{BackendSource, Error, Result};
 
@@ -180,9 +183,24 @@ fn probe_tables(tables: Tables, origin: Origin) -> Probe {
     Probe {
         name: tables.name(),
         origin,
-        devices: tables.device_count(),
+        devices: count_devices(tables),
         source: Some(BackendSource::Tables(Box::new(tables))),
     }
+}
+
+/// How long a driver may take to start. Eight GPUs without persistence mode need ten seconds.
+const START_DEADLINE: Duration = Duration::from_secs(60);
+
+/// Counts a backend's devices; a driver that never returns is a failed probe.
+fn count_devices(tables: Tables) -> std::result::Result<u32, Failure> {
+    let count = move || tables.device_count();
+    run_within("symmem-probe", START_DEADLINE, count).unwrap_or_else(|abandoned| {
+        Err(Failure::new(
+            Status::CALL_FAILED,
+            "device_count",
+            format!("{abandoned}; look at the driver's own tools and the kernel's log"),
+        ))
+    })
 }
 
 fn probe_file(path: &Path, name: &str) -> Probe {
@@ -211,12 +229,12 @@ fn name_of(path: &Path) -> Option<&str> {
         .filter(|name| !name.is_empty())
 }
 
-/// Chooses a backend.
+/// Looks at the backends that a selection names, without opening a device.
 ///
 /// # Errors
-/// [`Error::NoBackend`] lists every backend looked at and why it cannot start.
-pub fn choose(selection: &Selection) -> Result<Chosen> {
-    let probes = match selection {
+/// [`Error::NoBackend`] if there is none of that name, with where it was looked for.
+pub fn probe(selection: &Selection) -> Result<Vec<Probe>> {
+    Ok(match selection {
         Selection::Auto => probe_all(),
         Selection::Named(name) if name == "host" => vec![host()],
         Selection::Named(name) => {
@@ -252,7 +270,15 @@ pub fn choose(selection: &Selection) -> Result<Chosen> {
             };
             vec![probe_file(path, name)]
         }
-    };
+    })
+}
+
+/// Chooses a backend.
+///
+/// # Errors
+/// [`Error::NoBackend`] lists every backend looked at and why it cannot start.
+pub fn choose(selection: &Selection) -> Result<Chosen> {
+    let probes = probe(selection)?;
     let report: Vec<String> = probes.iter().map(|probe| format!("  {probe}")).collect();
     for probe in probes {
         if let (Ok(devices @ 1..), Some(source)) = (&probe.devices, probe.source) {

@@ -62,13 +62,17 @@ impl Context {
         }
         // SAFETY: the context is retained while `self` lives.
         unsafe { call!(driver, cuCtxSetCurrent(self.raw)) }?;
-        if current.is_null() {
+        // What we left current ourselves is nobody's to find again, and may be gone by now: another
+        // thread can have given that context back.
+        let restore = if current == LEFT_CURRENT.get() {
+            null_mut()
+        } else {
+            current
+        };
+        if restore.is_null() {
             LEFT_CURRENT.set(self.raw);
         }
-        Ok(Entered {
-            driver,
-            restore: current,
-        })
+        Ok(Entered { driver, restore })
     }
 
     /// Lets this context's kernels and copies reach everything that `cuMemAlloc` gave in `peer`.

@@ -62,9 +62,7 @@ pub enum Error {
         theirs: String,
     },
     /// A wait passed its deadline.
-    #[error(
-        "rank {rank}: {operation} gave up on rank {peer} after {waited:?}: channel {channel}, expected {expected}, saw {seen}; is the peer still in step?"
-    )]
+    #[error("rank {rank}: {operation} gave up on rank {peer}{}: channel {channel}, expected {expected}, saw {seen}; is the peer still in step?", after(*waited))]
     Timeout {
         /// The rank that waited.
         rank: usize,
@@ -78,7 +76,7 @@ pub enum Error {
         expected: u32,
         /// The epoch seen.
         seen: u32,
-        /// For how long.
+        /// For how long; zero where only the device knows, which is the deadline of that wait.
         waited: Duration,
     },
     /// The host waited for the device past the deadline.
@@ -198,6 +196,14 @@ pub enum Error {
         /// Its error.
         reason: String,
     },
+}
+
+fn after(waited: Duration) -> String {
+    if waited.is_zero() {
+        " at its deadline".into()
+    } else {
+        format!(" after {waited:?}")
+    }
 }
 
 fn about(peer: Option<usize>, bytes: Option<u64>) -> String {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// with eager calls. Launches of one graph run one after the other.
 pub struct Graph {
     exec: RawGraphExec,
-    _allocations: Vec<Arc<Allocation>>,
+    allocations: Vec<Arc<Allocation>>,
     shared: Arc<Shared>,
 }
 
@@ -43,7 +43,7 @@ impl Graph {
             .map_err(|failure| shared.failed("capture", failure))?;
         Ok(Self {
             exec,
-            _allocations: allocations,
+            allocations,
             shared: shared.clone(),
         })
     }
@@ -86,17 +86,11 @@ impl Drop for Recording<'_> {
     }
 }
 
+/// Gives the graph up without waiting: it goes once this rank's streams are idle.
 impl Drop for Graph {
     fn drop(&mut self) {
-        let shared = &self.shared;
-        if let Err(error) = shared.wait_all_idle(shared.options.setup_deadline) {
-            tracing::warn!(rank = shared.rank, %error, "a graph is dropped while work is left");
-            return;
-        }
-        // SAFETY: live, and no stream has work left.
-        if let Err(failure) = unsafe { shared.backend.graph_destroy(self.exec) } {
-            tracing::warn!(rank = shared.rank, %failure, "graph_destroy");
-        }
+        self.shared
+            .give_up_graph(self.exec, std::mem::take(&mut self.allocations));
     }
 }
 

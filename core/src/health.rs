@@ -1,11 +1,13 @@
 //! Whether a communicator can still be used, and the thread that finds out when it cannot.
 //!
 //! [`Health`] holds the abort word that every waiting kernel polls and the record that the first wait
-//! to give up fills. Poisoning is final: the cause is kept, the abort word is set, peers are told
-//! through the control block, and hardware waits are released by the store they wait for.
+//! to give up fills. Poisoning is final: the cause is kept, the abort word is set, hardware waits are
+//! released by the store they wait for, and peers are told twice: through the control block, for
+//! those that wait on a device, and through the job's store, for those that wait there.
 
 use crate::backend::abi::{DeviceAddress, HostMemory, SIGNAL_STRIDE, WaitRecord, Watch};
-use crate::bootstrap::ProcessIdentity;
+use crate::bootstrap::{Bootstrap, BootstrapError};
+use crate::communicator::translate;
 use crate::control::{ControlBlock, RankState};
 use crate::error::{Error, Result};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -38,9 +40,8 @@ unsafe impl Send for HostWait {}
 /// The state that calls, streams and the watcher share.
 pub struct Health {
     rank: usize,
-    world: usize,
+    bootstrap: Arc<Bootstrap>,
     control: ControlBlock,
-    peers: Vec<ProcessIdentity>,
     words: HostMemory,
     cause: OnceLock<Error>,
     host_waits: Mutex<Vec<HostWait>>,
@@ -59,17 +60,11 @@ impl Health {
 
     /// `words` are [`Health::BYTES`] zeroed bytes that the device can address; the caller frees them
     /// after the last kernel and this value are gone.
-    pub fn new(
-        rank: usize,
-        control: ControlBlock,
-        peers: Vec<ProcessIdentity>,
-        words: HostMemory,
-    ) -> Self {
+    pub fn new(bootstrap: Arc<Bootstrap>, control: ControlBlock, words: HostMemory) -> Self {
         Self {
-            rank,
-            world: peers.len(),
+            rank: bootstrap.rank() as usize,
+            bootstrap,
             control,
-            peers,
             words,
             cause: OnceLock::new(),
             host_waits: Mutex::new(Vec::new()),
@@ -112,6 +107,12 @@ impl Health {
             Error::PeerDied { peer, .. }
             | Error::PeerFailed { peer, .. }
             | Error::Timeout { peer, .. } => Some(*peer),
+            Error::Bootstrap(error) => match &**error {
+                BootstrapError::Timeout { missing, .. } => {
+                    missing.first().map(|&peer| peer as usize)
+                }
+                _ => None,
+            },
             _ => None,
         }
     }
@@ -124,17 +125,31 @@ impl Health {
         self.check()
     }
 
-    /// Ends the use of this communicator: the first cause stays.
+    /// Ends the use of this communicator: the first cause stays. Blocks for the time of a message to
+    /// rank 0, a second at most if rank 0 is stopped.
     pub fn poison(&self, cause: Error) {
-        if self.cause.set(cause).is_ok() {
-            tracing::warn!(rank = self.rank, cause = ?self.cause.get(), "poisoned");
-            self.control
-                .set_state(self.rank, RankState::Failed, self.culprit());
-        }
+        let words = cause.to_string();
+        let first = self.cause.set(cause).is_ok();
         self.abort_word().store(1, Ordering::SeqCst);
         for wait in self.host_waits().drain(..) {
             release(&wait);
         }
+        if first {
+            tracing::warn!(rank = self.rank, cause = %words, "poisoned");
+            self.control
+                .set_state(self.rank, RankState::Failed, self.culprit());
+            // Whoever waits in the store hears of it there. A store that is gone has told already.
+            let _ = self.bootstrap.store().fail(&words);
+        }
+    }
+
+    /// A collective call on the host did not complete, because of `error` or of what lies behind it.
+    /// Poisons, and returns the cause.
+    pub fn broken(&self, error: Error) -> Error {
+        // A peer that gave up on a dead one is heard of before the death itself is seen.
+        self.watch_once();
+        self.poison_once(|| error.clone());
+        self.cause.get().cloned().unwrap_or(error)
     }
 
     /// What the first wait that gave up wrote, if it is complete and was not an abort.
@@ -148,7 +163,7 @@ impl Health {
         }
         // SAFETY: as above.
         let record = unsafe { pointer.read_volatile() };
-        (record.reason == 1).then(|| Error::Timeout {
+        (record.reason == 1).then_some(Error::Timeout {
             rank: self.rank,
             peer: record.peer as usize,
             operation: if record.kind == 2 {
@@ -188,20 +203,34 @@ impl Health {
     }
 
     fn is_dead(&self, rank: usize) -> bool {
-        !self.peers[rank].is_alive()
+        !self.bootstrap.peers()[rank].process.is_alive()
+    }
+
+    /// What rank 0's store says has become of a peer, if anything.
+    fn news(&self) -> Option<Error> {
+        let error = self.bootstrap.store().check().err()?;
+        match translate(self.rank, error) {
+            error @ (Error::PeerDied { .. } | Error::PeerFailed { .. }) => Some(error),
+            // Left in good order: whoever still waits for that rank times out or finds out by asking.
+            _ => None,
+        }
     }
 
     /// One round of the watcher.
-    fn watch_once(&self) {
+    pub fn watch_once(&self) {
         if let Some(error) = self.take_record() {
             self.poison(error);
         }
-        for peer in (0..self.world).filter(|&peer| peer != self.rank) {
+        for peer in (0..self.bootstrap.peers().len()).filter(|&peer| peer != self.rank) {
             let rank = self.rank;
             match self.control.state(peer) {
                 (RankState::Left, _) => {}
-                _ if self.is_dead(peer) => self.poison_once(|| Error::PeerDied { rank, peer }),
-                (RankState::Joining | RankState::Up, _) => {}
+                (RankState::Joining | RankState::Up, _) => {
+                    if self.is_dead(peer) {
+                        self.poison_once(|| Error::PeerDied { rank, peer });
+                    }
+                }
+                // One that failed may have ended since: what made it fail is the cause.
                 (_, Some(culprit)) if culprit == rank => {
                     self.poison_once(|| Error::PeerFailed {
                         rank,
@@ -215,15 +244,24 @@ impl Health {
                         peer: culprit,
                     });
                 }
-                (_, culprit) => self.poison_once(|| Error::PeerFailed {
-                    rank,
-                    peer,
-                    reason: match culprit {
-                        Some(culprit) => format!("it gave up on rank {culprit}"),
-                        None => "it failed or was aborted; its own error says why".into(),
+                (_, culprit) => self.poison_once(|| match self.news() {
+                    Some(error @ Error::PeerFailed { peer: who, .. }) if who == peer => error,
+                    _ => Error::PeerFailed {
+                        rank,
+                        peer,
+                        reason: match culprit {
+                            Some(culprit) => format!("it gave up on rank {culprit}"),
+                            None => "it failed or was aborted; its own error says why".into(),
+                        },
                     },
                 }),
             }
+        }
+        // The store sees connections close, also of processes that cannot be looked at from here.
+        if self.cause.get().is_none()
+            && let Some(error) = self.news()
+        {
+            self.poison(error);
         }
         let expired = {
             let mut waits = self.host_waits();

@@ -11,6 +11,7 @@
 )))]
 compile_error!("symmem runs on Linux, on x86-64 and aarch64; no other platform is supported");
 
+pub mod abandon;
 pub mod backend;
 pub mod bootstrap;
 mod buffer;

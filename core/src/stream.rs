@@ -212,7 +212,8 @@ impl Stream {
             source,
             options,
         )?;
-        let signal = self.shared.pad().target(channel, peer);
+        let pad = self.shared.pad();
+        let signal = pad.target(channel, peer);
         self.transfer(
             "put_signal",
             Direction::PUT,
@@ -222,6 +223,7 @@ impl Stream {
             options,
             signal,
         )
+        .inspect_err(|_| pad.untarget(channel, peer, &signal))
     }
 
     /// Holds the stream until `peer`'s next signal on `channel`; later work of this stream sees what
@@ -248,8 +250,12 @@ impl Stream {
         let (wait, word) = pad.wait(channel, peer, shared.health.watch(deadline));
         // SAFETY: the pad, the abort word and the record live as long as `shared`, which this stream
         // holds and which drains its streams before it lets them go.
-        unsafe { shared.backend.signal_wait(&wait, pad.placement(), self.raw) }
-            .map_err(|failure| shared.failed("wait_signal", failure).about(Some(peer), 0))?;
+        unsafe { shared.backend.signal_wait(&wait, pad.placement(), self.raw) }.map_err(
+            |failure| {
+                pad.unwait(channel, peer, &wait);
+                shared.failed("wait_signal", failure).about(Some(peer), 0)
+            },
+        )?;
         if let Some(word) = word {
             shared.health.guard(HostWait {
                 word,

@@ -2,18 +2,24 @@
 //!
 //! Every rank sends what it means to do; every rank compares. So a call that differs, a rank that
 //! fails and a rank that dies each become the same typed error everywhere, and none is waited for.
+//!
+//! A step that all ranks complete, with whatever outcome, leaves them in step. One that does not
+//! complete (a rank died, failed or was late) does not: it poisons the communicator, everywhere.
 
 use crate::bootstrap::{Bootstrap, BootstrapError, Contribution};
 use crate::error::{Error, Result};
+use crate::health::Health;
 use rustix::fd::BorrowedFd;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// The control plane: one collective call at a time, numbered alike on all ranks.
 pub struct Agreement {
-    bootstrap: Bootstrap,
+    bootstrap: Arc<Bootstrap>,
     deadline: Duration,
     number: Mutex<u64>,
+    /// Poisoned by a step that does not complete; not there while the communicator is being opened.
+    health: OnceLock<Arc<Health>>,
 }
 
 /// Between values of a comparison; in none of them.
@@ -28,16 +34,43 @@ pub struct Round<'a> {
 
 impl Agreement {
     /// Agreements over `bootstrap`, each step within `deadline`.
-    pub fn new(bootstrap: Bootstrap, deadline: Duration) -> Self {
+    pub fn new(bootstrap: Arc<Bootstrap>, deadline: Duration) -> Self {
         Self {
             bootstrap,
             deadline,
             number: Mutex::new(0),
+            health: OnceLock::new(),
+        }
+    }
+
+    /// From here on a step that does not complete poisons `health`.
+    pub fn watch_over(&self, health: Arc<Health>) {
+        // Called once, by whoever opens the communicator.
+        let _ = self.health.set(health);
+    }
+
+    /// A step did not complete: tells every rank, so that none waits for another's next step.
+    fn broken(&self, error: BootstrapError) -> Error {
+        match error {
+            // Nothing was lost: this rank alone asked for too much, or everybody hears that a peer
+            // has left in good order.
+            BootstrapError::TooLarge { .. } | BootstrapError::PeerLeft { .. } => error.into(),
+            error => {
+                let error = translate(self.rank(), error);
+                match self.health.get() {
+                    Some(health) => health.broken(error),
+                    None => {
+                        // If rank 0 is gone, the others see that for themselves.
+                        let _ = self.bootstrap.store().fail(&error.to_string());
+                        error
+                    }
+                }
+            }
         }
     }
 
     /// The connection to the other ranks.
-    pub fn bootstrap(&self) -> &Bootstrap {
+    pub fn bootstrap(&self) -> &Arc<Bootstrap> {
         &self.bootstrap
     }
 
@@ -49,6 +82,12 @@ impl Agreement {
     /// Ranks in the world.
     pub fn world(&self) -> usize {
         self.bootstrap.world() as usize
+    }
+
+    /// Most bytes that a rank can give to one step.
+    pub fn most_bytes(&self) -> usize {
+        // One byte for the length of the operation's name, and the name.
+        self.bootstrap.store().payload_limit() - 1 - usize::from(u8::MAX)
     }
 
     /// Begins a collective call. Threads of a rank take turns.
@@ -101,7 +140,7 @@ impl Round<'_> {
             .bootstrap
             .store()
             .all_gather_with_descriptors(&tag, &message, descriptor, agreement.deadline)
-            .map_err(|error| translate(rank, error))?;
+            .map_err(|error| agreement.broken(error))?;
         for (peer, answer) in answers.iter_mut().enumerate() {
             let length = answer
                 .payload
@@ -195,7 +234,7 @@ impl Round<'_> {
 }
 
 /// A failure of the control plane as the failure of a rank, where it is one.
-fn translate(rank: usize, error: BootstrapError) -> Error {
+pub(crate) fn translate(rank: usize, error: BootstrapError) -> Error {
     match error {
         BootstrapError::PeerDied { peer, .. } => Error::PeerDied {
             rank,

@@ -1,6 +1,6 @@
 //! Symmetric allocations: every rank allocates, shares, maps every peer's copy and proves it.
 
-use super::Shared;
+use super::shared::Inner;
 use crate::backend::SymmetricMemory;
 use crate::backend::abi::{
     DeviceAddress, ExportedHandle, RawMapping, ShareKind, SharedAllocation, SharedMapping,
@@ -50,7 +50,7 @@ impl Allocation {
 ///
 /// Returns it with the strategy that worked. On failure nothing is left on any rank.
 pub fn allocate(
-    shared: &Shared,
+    shared: &Inner,
     round: &mut Round<'_>,
     kinds: &[ShareKind],
     bytes: u64,
@@ -61,13 +61,10 @@ pub fn allocate(
     for &kind in kinds {
         match attempt(shared, round, kind, bytes, origin) {
             Ok(allocation) => return Ok((allocation, kind)),
-            // Only what another strategy could mend is worth another attempt.
-            Err(
-                error @ (Error::OutOfMemory { .. }
-                | Error::PeerDied { .. }
-                | Error::Mismatch { .. }
-                | Error::Bootstrap(_)),
-            ) => return Err(error),
+            // The ranks are not in step any more.
+            Err(error @ (Error::Mismatch { .. } | Error::Bootstrap(_))) => return Err(error),
+            Err(error) if shared.health.check().is_err() => return Err(error),
+            // Each rank fails for a reason of its own, so all of them must try on, whatever it was.
             Err(error) => {
                 let _ = write!(reasons, "{}: {error}; ", kind.name());
                 tracing::debug!(rank = shared.rank, kind = kind.name(), %error, "strategy failed");
@@ -103,7 +100,7 @@ pub fn allocate(
 }
 
 fn attempt(
-    shared: &Shared,
+    shared: &Inner,
     round: &mut Round<'_>,
     kind: ShareKind,
     bytes: u64,
@@ -126,26 +123,26 @@ fn attempt(
     });
     // The one step whose failure leaves something on some ranks only.
     let allocated = mine.as_ref().ok().copied();
-    let shared_memory = round
-        .vote(mine)
-        .and_then(|own| share(shared, round, own, bytes, origin));
-    if let (Err(error), Some(own)) = (&shared_memory, allocated) {
-        // Nobody frees before everybody has unmapped; where the exchange itself failed, a rank is
-        // dead and the rest of its mappings with it.
-        if !matches!(error, Error::PeerDied { .. } | Error::Bootstrap(_)) {
+    let outcome = round.vote(mine);
+    let outcome = outcome.and_then(|own| {
+        share(shared, round, own, bytes, origin).inspect_err(|_| {
+            // Nobody frees before everybody has unmapped. Where this step fails too, the ranks are
+            // out of step and whoever lives gives up.
             let _ = round.exchange(&[]);
-        }
+        })
+    });
+    if let (Err(_), Some(own)) = (&outcome, allocated) {
         // SAFETY: allocated above; no work was enqueued on it that has not completed.
         if let Err(failure) = unsafe { backend.free(own.handle) } {
             tracing::warn!(rank = shared.rank, %failure, "while giving up an allocation");
         }
     }
-    shared_memory
+    outcome
 }
 
 /// Everything after the allocation itself: handles, mappings, the proof, the control block's entry.
 fn share(
-    shared: &Shared,
+    shared: &Inner,
     round: &mut Round<'_>,
     own: SharedAllocation,
     bytes: u64,
@@ -197,7 +194,7 @@ fn share(
 
 /// Unmaps what was mapped of an allocation that did not come about.
 struct Unmapping<'a> {
-    shared: &'a Shared,
+    shared: &'a Inner,
     mappings: Vec<Option<RawMapping>>,
 }
 
@@ -238,7 +235,7 @@ fn decode(bytes: &[u8]) -> Option<ExportedHandle> {
     })
 }
 
-fn import(shared: &Shared, peer: usize, contribution: &Contribution) -> Result<SharedMapping> {
+fn import(shared: &Inner, peer: usize, contribution: &Contribution) -> Result<SharedMapping> {
     let rank = shared.rank;
     let mut handle = decode(&contribution.payload).ok_or_else(|| Error::InvalidArgument {
         rank,
@@ -271,7 +268,7 @@ fn import(shared: &Shared, peer: usize, contribution: &Contribution) -> Result<S
 
 /// Proves every mapping by a word written to the peer and a word read from it: the driver's word
 /// that a peer can be reached has been wrong often enough.
-fn prove(shared: &Shared, round: &mut Round<'_>, peers: &[DeviceAddress]) -> Result<()> {
+fn prove(shared: &Inner, round: &mut Round<'_>, peers: &[DeviceAddress]) -> Result<()> {
     let (rank, world) = (shared.rank, shared.world);
     if world == 1 {
         return Ok(());
@@ -314,7 +311,7 @@ fn prove(shared: &Shared, round: &mut Round<'_>, peers: &[DeviceAddress]) -> Res
 /// The proof for memory whose contents are the caller's: every rank reads what the owner says is
 /// there, and writes nothing.
 fn prove_by_reading(
-    shared: &Shared,
+    shared: &Inner,
     round: &mut Round<'_>,
     peers: &[DeviceAddress],
     bytes: u64,
@@ -349,7 +346,7 @@ fn number(bytes: &[u8], index: usize) -> u64 {
 }
 
 /// The entry of the control block for a new allocation: rank 0 chooses, all take it.
-fn entry_for(shared: &Shared, round: &mut Round<'_>) -> Result<usize> {
+fn entry_for(shared: &Inner, round: &mut Round<'_>) -> Result<usize> {
     let health = &shared.health;
     let chosen = if shared.rank == 0 {
         health
@@ -373,7 +370,7 @@ fn entry_for(shared: &Shared, round: &mut Round<'_>) -> Result<usize> {
 
 impl Allocation {
     /// Unmaps peers' copies and tells everybody. Call once no work of this rank uses them.
-    pub(super) fn unmap(&self, shared: &Shared) {
+    pub(super) fn unmap(&self, shared: &Inner) {
         if self.unmapped.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -389,7 +386,7 @@ impl Allocation {
     }
 
     /// Frees this rank's copy if every peer has unmapped it or is gone; says whether it is freed.
-    pub(super) fn try_free(&self, shared: &Shared) -> bool {
+    pub(super) fn try_free(&self, shared: &Inner) -> bool {
         if self.freed.load(Ordering::Acquire) {
             return true;
         }
@@ -411,7 +408,7 @@ impl Allocation {
         true
     }
 
-    fn free_now(&self, shared: &Shared) {
+    fn free_now(&self, shared: &Inner) {
         if self.freed.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -424,7 +421,7 @@ impl Allocation {
 }
 
 /// The collective end of an allocation: unmapped by all, then freed by all.
-pub fn free(shared: &Shared, allocation: &Allocation) -> Result<()> {
+pub fn free(shared: &Inner, allocation: &Allocation) -> Result<()> {
     let mut round = shared.agreement.begin("free");
     round.compare(&[(
         "the buffer (by order of allocation)",
@@ -441,7 +438,7 @@ pub fn free(shared: &Shared, allocation: &Allocation) -> Result<()> {
 /// Releases what it can of allocations whose buffers were dropped; keeps the rest.
 ///
 /// Nothing is unmapped while any stream of this rank has work, since that work may use it.
-pub fn reclaim(shared: &Shared, dropped: &mut Vec<Arc<Allocation>>) {
+pub fn reclaim(shared: &Inner, dropped: &mut Vec<Arc<Allocation>>) {
     if dropped.is_empty() {
         return;
     }

@@ -9,11 +9,13 @@ pub(crate) mod shared;
 use crate::backend::Device;
 use crate::backend::abi::{
     Capabilities, DeviceAddress, DeviceDescription, MemoryInformation, ShareKind, SignalPlacement,
+    Watch,
 };
 use crate::buffer::SymmetricBuffer;
 use crate::element::Element;
 use crate::error::{Error, Result};
 use crate::stream::Stream;
+pub(crate) use agreement::translate;
 use allocation::Origin;
 pub use pad::{BARRIER_CHANNELS, CHANNELS};
 pub use setup::{BackendSource, Configuration, DeviceChoice};
@@ -48,6 +50,7 @@ pub struct Communicator {
     shared: Arc<Shared>,
     peers: Vec<Peer>,
     placement: SignalPlacement,
+    device_open_time: Duration,
 }
 
 /// What was still held when a communicator was finalized.
@@ -136,7 +139,7 @@ impl Communicator {
     /// Allocates `shape`'s product of elements on every rank, zeroed. Collective.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] on every rank if shapes or element sizes differ; [`Error::OutOfMemory`] on
+    /// [`Error::Mismatch`] on every rank if shapes or element types differ; [`Error::OutOfMemory`] on
     /// a rank without room and [`Error::PeerFailed`] on the others; [`Error::PeerUnreachable`] if a
     /// peer's copy cannot be mapped or does not pass the proof. Nothing is left behind.
     pub fn allocate<T: Element>(&self, shape: &[usize]) -> Result<SymmetricBuffer<T>> {
@@ -210,6 +213,7 @@ impl Communicator {
         // Compared before it is judged, so that a rank with a bad shape does not leave the others.
         round.compare(&[
             ("the shape", format!("{shape:?}")),
+            ("the element type", std::any::type_name::<T>().into()),
             ("the element size", size_of::<T>().to_string()),
         ])?;
         shared.health.look()?;
@@ -276,11 +280,22 @@ impl Communicator {
     /// # Errors
     /// As [`Communicator::host_barrier`].
     pub fn host_all_gather(&self, payload: &[u8]) -> Result<Vec<Vec<u8>>> {
-        self.shared.health.look()?;
-        self.shared
-            .agreement
-            .begin("host_all_gather")
-            .exchange(payload)
+        let shared = &self.shared;
+        shared.health.look()?;
+        let mut round = shared.agreement.begin("host_all_gather");
+        // Too much on one rank alone must not leave the others waiting.
+        let most = shared.agreement.most_bytes();
+        let fits = if payload.len() <= most {
+            Ok(())
+        } else {
+            Err(Error::InvalidArgument {
+                rank: shared.rank,
+                operation: "host_all_gather",
+                message: format!("{} bytes; a rank can give {most} at most", payload.len()),
+            })
+        };
+        round.vote(fits)?;
+        round.exchange(payload)
     }
 
     /// Whether the communicator can still be used. Not blocking: looks at what kernels, the watcher
@@ -334,6 +349,18 @@ impl Communicator {
         self.shared.options.deadline
     }
 
+    /// What a kernel of one's own that waits for a peer has to watch, so that it leaves when the
+    /// communicator is aborted, and after `deadline` at the latest. Valid while the communicator lives.
+    pub fn watch(&self, deadline: Duration) -> Watch {
+        self.shared.health.watch(deadline)
+    }
+
+    /// How long the backend took to open this rank's device: the part of bringing a communicator up
+    /// that is the driver's own.
+    pub fn device_open_time(&self) -> Duration {
+        self.device_open_time
+    }
+
     /// The backend, for kernels of one's own.
     pub fn backend(&self) -> &crate::backend::Backend {
         &self.shared.backend
@@ -343,11 +370,13 @@ impl Communicator {
         shared: Arc<Shared>,
         peers: Vec<Peer>,
         placement: SignalPlacement,
+        device_open_time: Duration,
     ) -> Self {
         Self {
             shared,
             peers,
             placement,
+            device_open_time,
         }
     }
 }

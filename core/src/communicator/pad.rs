@@ -13,8 +13,8 @@
 //! whose one counter is `given[channel][0]`. With [`SignalPlacement::HOST`] words are in a memory file
 //! that all ranks map and register with their device, and the host keeps the counters.
 
-use super::Shared;
 use super::allocation::Allocation;
+use super::shared::Inner;
 use crate::backend::Device;
 use crate::backend::abi::{
     Barrier, DeviceAddress, HostMemory, MAX_RANKS, SIGNAL_STRIDE, SignalPlacement, SignalTarget,
@@ -106,6 +106,21 @@ impl SignalPad {
         }
     }
 
+    /// Takes back a signal whose work was refused: a gap in the count would satisfy a later wait too
+    /// early. Counters on the device have not moved.
+    pub fn untarget(&self, channel: u32, peer: usize, target: &SignalTarget) {
+        if let Some(host) = &self.host {
+            uncount(host.given(u64::from(channel), peer as u64), target.value);
+        }
+    }
+
+    /// Takes back a wait whose work was refused.
+    pub fn unwait(&self, channel: u32, peer: usize, wait: &SignalWait) {
+        if let Some(host) = &self.host {
+            uncount(host.waited(u64::from(channel), peer as u64), wait.value);
+        }
+    }
+
     /// This rank's wait for `peer`'s next signal on `channel`; with words on the host also the
     /// host's own view of the word.
     pub fn wait(
@@ -156,7 +171,7 @@ impl SignalPad {
     }
 
     /// Ends the use of host words by the device. Call once no work uses them.
-    pub fn close(&self, shared: &Shared) {
+    pub fn close(&self, shared: &Inner) {
         if let Some(host) = &self.host {
             // SAFETY: registered by `HostPad::new`; no work uses the words.
             if let Err(failure) = unsafe { shared.backend.host_unregister(host.memory.host) } {
@@ -164,6 +179,17 @@ impl SignalPad {
             }
         }
     }
+}
+
+/// Signals to one peer on one channel are ordered, so `value` is the last that was counted; where
+/// it is not, somebody has counted on and the gap is theirs to see.
+fn uncount(counter: &AtomicU32, value: u32) {
+    let _ = counter.compare_exchange(
+        value,
+        value.wrapping_sub(1),
+        Ordering::Relaxed,
+        Ordering::Relaxed,
+    );
 }
 
 /// Words in host memory: `[owner][channel][giver]`, one file for all ranks.
@@ -198,7 +224,7 @@ impl HostPad {
     ///
     /// # Errors
     /// The operating system's or the backend's.
-    pub fn new(shared: &Shared, file: OwnedFd) -> Result<Self> {
+    pub fn new(shared: &Inner, file: OwnedFd) -> Result<Self> {
         let (rank, world) = (shared.rank, shared.world);
         let system = |call: &'static str| {
             move |error: rustix::io::Errno| Error::System {

@@ -3,10 +3,12 @@
 use super::agreement::{Agreement, Round};
 use super::allocation::{self, Origin};
 use super::pad::{HostPad, SignalPad};
-use super::shared::{STAGING_BYTES, Staging};
+use super::shared::{Inner, STAGING_BYTES, Staging};
 use super::{Communicator, Peer, Shared, shared};
+use crate::abandon::{Abandoned, run_within};
 use crate::backend::abi::{
-    Capabilities, DeviceDescription, HostServices, OpenOptions, ShareKind, SignalPlacement,
+    Capabilities, DeviceDescription, HostMemory, HostServices, OpenOptions, RawStream, ShareKind,
+    SignalPlacement,
 };
 use crate::backend::{Backend, Device, Failure, Tables, read_text};
 use crate::bootstrap::{Bootstrap, LaunchEnvironment};
@@ -15,9 +17,10 @@ use crate::error::{Error, Result};
 use crate::health::Health;
 use crate::host::HostBackend;
 use rustix::fd::{AsFd, OwnedFd};
+use std::mem::ManuallyDrop;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Where a communicator's backend comes from.
 #[derive(Clone)]
@@ -83,11 +86,15 @@ pub(super) fn listed_kinds(capabilities: &Capabilities) -> Vec<ShareKind> {
 
 pub(super) fn open(source: &BackendSource, configuration: Configuration) -> Result<Communicator> {
     let bootstrap = Bootstrap::connect(configuration.launch.clone(), configuration.setup_deadline)?;
-    let agreement = Agreement::new(bootstrap, configuration.setup_deadline);
+    let bootstrap = Arc::new(bootstrap);
+    let agreement = Agreement::new(bootstrap.clone(), configuration.setup_deadline);
     let (rank, world) = (agreement.rank(), agreement.world());
     let mut round = agreement.begin("open");
 
-    let opened = round.vote(open_device(source, &configuration, rank));
+    let opening = Instant::now();
+    let opened = open_device_within(source, &configuration, rank);
+    let device_open_time = opening.elapsed();
+    let opened = round.vote(opened);
     let (backend, capabilities, description) = opened?;
     round.compare(&fields(
         &backend_name(source),
@@ -105,19 +112,14 @@ pub(super) fn open(source: &BackendSource, configuration: Configuration) -> Resu
         reason: error.to_string(),
     });
     let control = round.vote(control)?;
-    let resources = round.vote(Resources::new(&backend, rank))?;
+    let (words, staging) = round.vote(Resources::new(&backend, rank))?.keep();
     let number = round.number();
     drop(round);
 
-    let identities = agreement
-        .bootstrap()
-        .peers()
-        .iter()
-        .map(|peer| peer.process)
-        .collect::<Vec<_>>();
-    let health = Arc::new(Health::new(rank, control, identities, resources.words));
+    let health = Arc::new(Health::new(bootstrap, control, words));
     health.control().set_state(rank, RankState::Up, None);
-    let shared = Shared {
+    agreement.watch_over(health.clone());
+    let shared = Shared::new(Inner {
         rank,
         world,
         options: shared::Options {
@@ -126,26 +128,28 @@ pub(super) fn open(source: &BackendSource, configuration: Configuration) -> Resu
         },
         capabilities,
         description,
-        health: health.clone(),
+        health,
         agreement,
         kind: OnceLock::new(),
         pad: OnceLock::new(),
         same_process: peers.iter().map(|peer| peer.same_process).collect(),
         live_buffers: AtomicUsize::new(0),
-        words: resources.words,
-        staging: Mutex::new(resources.staging),
+        words,
+        staging: Mutex::new(staging),
         streams: Mutex::new(Vec::new()),
+        graphs: Mutex::new(Vec::new()),
         dropped: Mutex::new(Vec::new()),
-        dropped_count: AtomicUsize::new(0),
+        given_up: AtomicUsize::new(0),
         watcher: Mutex::new(None),
-        backend,
-    };
+        backend: ManuallyDrop::new(backend),
+    });
     tracing::debug!(rank, world, number, "met");
     complete(&shared, &kinds, &configuration)?;
     Ok(Communicator::assemble(
         Arc::new(shared),
         peers,
         configuration.signal_placement,
+        device_open_time,
     ))
 }
 
@@ -153,40 +157,37 @@ pub(super) fn open(source: &BackendSource, configuration: Configuration) -> Resu
 fn complete(shared: &Shared, kinds: &[ShareKind], configuration: &Configuration) -> Result<()> {
     let rank = shared.rank;
     let mut round = shared.agreement.begin("signal pad");
-    let watcher = shared
-        .health
-        .start_watcher()
-        .map_err(|error| Error::System {
-            rank,
-            call: "spawning the watcher",
-            reason: error.to_string(),
-        });
-    *shared
-        .watcher
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner) = Some(round.vote(watcher)?);
+    let watcher = shared.start_watcher().map_err(|error| Error::System {
+        rank,
+        call: "spawning the watcher",
+        reason: error.to_string(),
+    });
+    round.vote(watcher)?;
     let bytes = SignalPad::bytes(shared.world);
     let (allocation, kind) =
         allocation::allocate(shared, &mut round, kinds, bytes, Origin::Backend)?;
-    let host = match configuration.signal_placement {
-        SignalPlacement::HOST => {
-            let file = share_file(&mut round, rank, || HostPad::create_file(shared.world));
-            // Kept by the pad from here on, so that a failed vote unmaps it.
-            Some(file.and_then(|file| round.vote(HostPad::new(shared, file))))
-        }
-        _ => None,
-    };
-    let (host, failed) = match host {
-        Some(Ok(host)) => (Some(host), Ok(())),
-        Some(Err(error)) => (None, Err(error)),
-        None => (None, Ok(())),
+    let (host, outcome) = match configuration.signal_placement {
+        SignalPlacement::HOST => host_pad(shared, &mut round),
+        _ => (None, Ok(())),
     };
     // Both are set once, here. The pad is set even after a failure, so that it is given back.
     let _ = shared.kind.set(kind);
     let _ = shared
         .pad
         .set(SignalPad::new(rank, shared.world, allocation, host));
-    failed
+    outcome
+}
+
+/// Signal words on the host. What this rank has made is returned also if another rank failed.
+fn host_pad(shared: &Shared, round: &mut Round<'_>) -> (Option<HostPad>, Result<()>) {
+    let create = || HostPad::create_file(shared.world);
+    let made = match share_file(round, shared.rank, create) {
+        Ok(file) => HostPad::new(shared, file),
+        // It failed on all ranks together.
+        Err(error) => return (None, Err(error)),
+    };
+    let outcome = round.vote(made.as_ref().map(drop).map_err(Error::clone));
+    (made.ok(), outcome)
 }
 
 fn backend_name(source: &BackendSource) -> String {
@@ -252,6 +253,32 @@ unsafe extern "C" fn log(level: u32, text: *const u8, length: usize) {
         4 => tracing::debug!(target: "symmem::backend", "{text}"),
         _ => tracing::trace!(target: "symmem::backend", "{text}"),
     }
+}
+
+/// As [`open_device`], but a driver that never returns costs only its thread.
+fn open_device_within(
+    source: &BackendSource,
+    configuration: &Configuration,
+    rank: usize,
+) -> Result<(Backend, Capabilities, DeviceDescription)> {
+    // Shorter than the others' wait for this rank, so that they hear the reason.
+    let limit = configuration.setup_deadline * 7 / 8;
+    let (source, configuration) = (source.clone(), configuration.clone());
+    let open = move || open_device(&source, &configuration, rank);
+    run_within("symmem-open", limit, open).unwrap_or_else(|abandoned| {
+        Err(match abandoned {
+            Abandoned::Late(waited) => Error::HostTimeout {
+                rank,
+                operation: "open",
+                waited,
+            },
+            Abandoned::NoThread(error) => Error::System {
+                rank,
+                call: "pthread_create",
+                reason: error.to_string(),
+            },
+        })
+    })
 }
 
 fn open_device(
@@ -450,39 +477,54 @@ fn share_file(
     })
 }
 
-/// What a communicator takes from the device before it can wait or copy.
-struct Resources {
-    words: crate::backend::abi::HostMemory,
-    staging: Staging,
+/// What a communicator takes from the device before it can wait or copy. Given back unless kept.
+struct Resources<'a> {
+    backend: &'a Backend,
+    words: Option<HostMemory>,
+    memory: Option<HostMemory>,
+    stream: Option<RawStream>,
 }
 
-impl Resources {
-    fn new(backend: &Backend, rank: usize) -> Result<Self> {
-        let failed = |bytes| {
-            move |failure: Failure| {
+impl<'a> Resources<'a> {
+    fn new(backend: &'a Backend, rank: usize) -> Result<Self> {
+        let mut resources = Self {
+            backend,
+            words: None,
+            memory: None,
+            stream: None,
+        };
+        let allocate = |bytes| {
+            backend.host_allocate(bytes).map_err(|failure| {
                 Error::backend(rank, "host_allocate", failure).about(None, bytes)
-            }
+            })
         };
-        let words = backend
-            .host_allocate(Health::BYTES)
-            .map_err(failed(Health::BYTES))?;
-        let memory = match backend.host_allocate(STAGING_BYTES) {
-            Ok(memory) => memory,
-            Err(failure) => {
-                // SAFETY: allocated above, used by nobody.
-                let _ = unsafe { backend.host_free(words) };
-                return Err(failed(STAGING_BYTES)(failure));
-            }
+        resources.words = Some(allocate(Health::BYTES)?);
+        resources.memory = Some(allocate(STAGING_BYTES)?);
+        let stream = backend.stream_create();
+        resources.stream =
+            Some(stream.map_err(|failure| Error::backend(rank, "stream_create", failure))?);
+        Ok(resources)
+    }
+
+    fn keep(mut self) -> (HostMemory, Staging) {
+        let parts = (self.words.take(), self.memory.take(), self.stream.take());
+        let (Some(words), Some(memory), Some(stream)) = parts else {
+            unreachable!("`new` returns all three or fails");
         };
-        match backend.stream_create() {
-            Ok(stream) => Ok(Self {
-                words,
-                staging: Staging { memory, stream },
-            }),
-            Err(failure) => {
-                // SAFETY: allocated above, used by nobody.
-                let _ = unsafe { (backend.host_free(words), backend.host_free(memory)) };
-                Err(Error::backend(rank, "stream_create", failure))
+        (words, Staging { memory, stream })
+    }
+}
+
+impl Drop for Resources<'_> {
+    fn drop(&mut self) {
+        let memory = [self.words.take(), self.memory.take()];
+        // SAFETY: made by `new`, and used by nobody yet. Nothing is to be done about a failure.
+        unsafe {
+            for memory in memory.into_iter().flatten() {
+                let _ = self.backend.host_free(memory);
+            }
+            if let Some(stream) = self.stream.take() {
+                let _ = self.backend.stream_destroy(stream);
             }
         }
     }

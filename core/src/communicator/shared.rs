@@ -3,14 +3,18 @@
 use super::agreement::Agreement;
 use super::allocation::{self, Allocation};
 use super::pad::SignalPad;
+use crate::abandon::{Abandoned, run_within};
 use crate::backend::abi::{
-    Capabilities, DeviceAddress, DeviceDescription, Direction, HostMemory, Method, RawStream,
-    ShareKind, Transfer, TransferRow,
+    Capabilities, DeviceAddress, DeviceDescription, Direction, HostMemory, Method, RawGraphExec,
+    RawStream, ShareKind, Status, Transfer, TransferRow,
 };
-use crate::backend::{Backend, CallResult, Device, RemoteAccess};
+use crate::backend::{Backend, CallResult, Device, Failure, RemoteAccess};
+use crate::bootstrap::Bootstrap;
 use crate::control::RankState;
 use crate::error::{Error, Result};
 use crate::health::Health;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
@@ -38,8 +42,25 @@ pub struct KnownStream {
     pub closing: bool,
 }
 
-/// Shared by everything that belongs to one communicator.
+/// How long teardown waits in good order for work that is under way, and for peers.
+const GOOD_ORDER: Duration = Duration::from_secs(3);
+/// How long waiting kernels and streams have to leave once all is lost.
+const DRAIN: Duration = Duration::from_secs(2);
+/// When teardown itself is abandoned: a driver's call has not returned.
+const TEARDOWN: Duration = Duration::from_secs(7);
+/// The device's own verdict on a wait names the peer, so it goes before the host's.
+const VERDICT_GRACE: Duration = Duration::from_millis(100);
+
+/// Shared by everything that belongs to one communicator; torn down when the last of it goes.
 pub struct Shared {
+    inner: ManuallyDrop<Inner>,
+    /// Dropped after the rest and on the thread that drops this, since a rank that is panicking has
+    /// not left in good order.
+    _bootstrap: Arc<Bootstrap>,
+}
+
+/// What a communicator is made of.
+pub struct Inner {
     pub rank: usize,
     pub world: usize,
     pub options: Options,
@@ -56,11 +77,19 @@ pub struct Shared {
     pub(super) words: HostMemory,
     pub(super) staging: Mutex<Staging>,
     pub(super) streams: Mutex<Vec<KnownStream>>,
+    pub(super) graphs: Mutex<Vec<GivenUpGraph>>,
     pub(super) dropped: Mutex<Vec<Arc<Allocation>>>,
-    pub(super) dropped_count: AtomicUsize,
+    /// Streams, graphs and allocations that were given up and are still there.
+    pub(super) given_up: AtomicUsize,
     pub(super) watcher: Mutex<Option<JoinHandle<()>>>,
-    /// Last, so that it is dropped last: everything above calls it.
-    pub backend: Backend,
+    /// Closed by hand: not while anything may still use it.
+    pub backend: ManuallyDrop<Backend>,
+}
+
+/// A graph whose handle was dropped, with what it uses.
+pub struct GivenUpGraph {
+    exec: RawGraphExec,
+    _allocations: Vec<Arc<Allocation>>,
 }
 
 /// Pinned memory and a stream for host copies.
@@ -73,16 +102,80 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A wait that will be long is not worth a core.
-fn back_off(waited: Duration) {
-    match waited.as_micros() {
-        0..200 => std::hint::spin_loop(),
-        200..5_000 => std::thread::yield_now(),
-        _ => std::thread::sleep(Duration::from_micros(50)),
+/// The host's patience with work on the device.
+struct Patience {
+    start: Instant,
+    limit: Duration,
+    /// Since when all is lost, and kernels have to leave.
+    lost: Option<Instant>,
+}
+
+impl Patience {
+    fn new(limit: Duration) -> Self {
+        Self {
+            start: Instant::now(),
+            limit,
+            lost: None,
+        }
+    }
+
+    /// Waits a little; the time waited once there is no patience left.
+    fn wait(&mut self, health: &Health) -> std::result::Result<(), Duration> {
+        let waited = self.start.elapsed();
+        if waited > self.limit {
+            return Err(waited);
+        }
+        if health.check().is_err() {
+            let lost = *self.lost.get_or_insert_with(Instant::now);
+            if lost.elapsed() > DRAIN {
+                return Err(waited);
+            }
+        }
+        // A wait that will be long is not worth a core.
+        match waited.as_micros() {
+            0..200 => std::hint::spin_loop(),
+            200..5_000 => std::thread::yield_now(),
+            _ => std::thread::sleep(Duration::from_micros(50)),
+        }
+        Ok(())
     }
 }
 
 impl Shared {
+    pub(super) fn new(inner: Inner) -> Self {
+        Self {
+            _bootstrap: inner.agreement.bootstrap().clone(),
+            inner: ManuallyDrop::new(inner),
+        }
+    }
+}
+
+impl Deref for Shared {
+    type Target = Inner;
+
+    #[inline]
+    fn deref(&self) -> &Inner {
+        &self.inner
+    }
+}
+
+impl Drop for Shared {
+    /// Gives everything back, on a thread that is abandoned if a call of the driver never returns.
+    /// Bounded: [`TEARDOWN`], and the farewell to the other ranks.
+    fn drop(&mut self) {
+        let rank = self.rank;
+        // SAFETY: taken once, here, where `self` ends.
+        let inner = unsafe { ManuallyDrop::take(&mut self.inner) };
+        // Without a thread the work is dropped undone, which drops `inner` here.
+        if let Err(error @ Abandoned::Late(_)) =
+            run_within("symmem-teardown", TEARDOWN, move || drop(inner))
+        {
+            tracing::error!(rank, %error, "teardown is abandoned");
+        }
+    }
+}
+
+impl Inner {
     /// The signal pad.
     pub fn pad(&self) -> &SignalPad {
         self.pad
@@ -96,14 +189,14 @@ impl Shared {
     }
 
     /// A failed call to the backend as this rank's error.
-    pub fn failed(&self, operation: &'static str, failure: crate::backend::Failure) -> Error {
+    pub fn failed(&self, operation: &'static str, failure: Failure) -> Error {
         Error::backend(self.rank, operation, failure)
     }
 
     /// Waits until a stream is idle, the deadline passes or the communicator is poisoned (then until
     /// the stream has drained, since waiting kernels leave by the abort word).
     pub fn wait_idle(&self, stream: RawStream, deadline: Duration) -> Result<()> {
-        let start = Instant::now();
+        let mut patience = Patience::new(deadline.saturating_add(VERDICT_GRACE));
         loop {
             // SAFETY: every stream that reaches this is live.
             match unsafe { self.backend.stream_idle(stream) } {
@@ -115,25 +208,38 @@ impl Shared {
                     return self.health.check();
                 }
             }
-            let waited = start.elapsed();
-            if waited > deadline {
-                let operation = "synchronize";
+            if let Err(waited) = patience.wait(&self.health) {
+                // A wait of this stream may have passed its own deadline: that says more.
+                self.health.watch_once();
                 self.health.poison(Error::HostTimeout {
                     rank: self.rank,
-                    operation,
+                    operation: "synchronize",
                     waited,
                 });
                 return self.health.check();
             }
-            back_off(waited);
+        }
+    }
+
+    /// Whether a stream has no work. Asking a stream that is being captured would end the capture.
+    fn is_idle(&self, stream: RawStream) -> CallResult<bool> {
+        // SAFETY: known streams are live while their list is locked, as it is here.
+        unsafe {
+            if self.backend.stream_capturing(stream)? != 0 {
+                return Err(Failure::new(
+                    Status::UNSUPPORTED,
+                    "stream_idle",
+                    "a stream is being captured; end the capture first",
+                ));
+            }
+            Ok(self.backend.stream_idle(stream)? != 0)
         }
     }
 
     /// Whether no stream of this rank has work; an error if work failed or is being captured.
     fn idle_now(&self) -> CallResult<bool> {
         for stream in lock(&self.streams).iter() {
-            // SAFETY: known streams are live while the list is locked.
-            if unsafe { self.backend.stream_idle(stream.raw) }? == 0 {
+            if !self.is_idle(stream.raw)? {
                 return Ok(false);
             }
         }
@@ -147,20 +253,19 @@ impl Shared {
 
     /// Waits until no stream of this rank has work.
     pub fn wait_all_idle(&self, deadline: Duration) -> Result<()> {
-        let start = Instant::now();
+        let mut patience = Patience::new(deadline);
         while !self
             .idle_now()
             .map_err(|failure| self.failed("drain streams", failure))?
         {
-            let waited = start.elapsed();
-            if waited > deadline {
+            if let Err(waited) = patience.wait(&self.health) {
+                self.health.look()?;
                 return Err(Error::HostTimeout {
                     rank: self.rank,
                     operation: "drain streams",
                     waited,
                 });
             }
-            back_off(waited);
         }
         self.health.look()
     }
@@ -285,63 +390,124 @@ impl Shared {
                 .find(|stream| stream.raw == raw && !stream.closing)
             {
                 stream.closing = true;
+                self.given_up.fetch_add(1, Ordering::AcqRel);
             }
         }
-        self.close_idle_streams();
+        self.reclaim();
     }
 
-    fn close_idle_streams(&self) {
-        lock(&self.streams).retain(|stream| {
-            // SAFETY: known streams are live; a closing one has no handle left.
-            unsafe {
-                if !stream.closing || !matches!(self.backend.stream_idle(stream.raw), Ok(1)) {
-                    return true;
-                }
-                if stream.owned
-                    && let Err(failure) = self.backend.stream_destroy(stream.raw)
-                {
-                    tracing::warn!(rank = self.rank, %failure, "stream_destroy");
-                }
-            }
-            false
+    /// Takes a dropped graph; it is destroyed once this rank's streams are idle.
+    pub fn give_up_graph(&self, exec: RawGraphExec, allocations: Vec<Arc<Allocation>>) {
+        lock(&self.graphs).push(GivenUpGraph {
+            exec,
+            _allocations: allocations,
         });
+        self.given_up.fetch_add(1, Ordering::AcqRel);
+        self.reclaim();
     }
 
     /// Takes a dropped buffer's allocation; it is released when every rank has dropped its own.
     pub fn give_up(&self, allocation: Arc<Allocation>) {
-        let mut dropped = lock(&self.dropped);
-        dropped.push(allocation);
-        allocation::reclaim(self, &mut dropped);
-        self.dropped_count.store(dropped.len(), Ordering::Release);
+        lock(&self.dropped).push(allocation);
+        self.given_up.fetch_add(1, Ordering::AcqRel);
+        self.reclaim();
     }
 
-    /// Releases what was dropped and is no longer used. A load where nothing was dropped.
+    /// Releases what was given up and is no longer used. A load where nothing was.
     pub fn reclaim(&self) {
-        if self.dropped_count.load(Ordering::Acquire) == 0 {
+        if self.given_up.load(Ordering::Acquire) == 0 {
             return;
         }
         self.close_idle_streams();
+        self.destroy_graphs();
         let mut dropped = lock(&self.dropped);
+        let before = dropped.len();
         allocation::reclaim(self, &mut dropped);
-        self.dropped_count.store(dropped.len(), Ordering::Release);
+        self.released(before - dropped.len());
+    }
+
+    fn released(&self, count: usize) {
+        self.given_up.fetch_sub(count, Ordering::AcqRel);
+    }
+
+    fn close_idle_streams(&self) {
+        lock(&self.streams).retain(|stream| {
+            if !stream.closing || !matches!(self.is_idle(stream.raw), Ok(true)) {
+                return true;
+            }
+            if stream.owned {
+                // SAFETY: live, idle, and no handle is left.
+                let destroyed = unsafe { self.backend.stream_destroy(stream.raw) };
+                if let Err(failure) = destroyed {
+                    tracing::warn!(rank = self.rank, %failure, "stream_destroy");
+                }
+            }
+            self.released(1);
+            false
+        });
+    }
+
+    fn destroy_graphs(&self) {
+        let mut graphs = lock(&self.graphs);
+        if graphs.is_empty() || !self.all_idle() {
+            return;
+        }
+        for graph in graphs.drain(..) {
+            // SAFETY: live, and no stream runs it or can any more: its handle is gone.
+            if let Err(failure) = unsafe { self.backend.graph_destroy(graph.exec) } {
+                tracing::warn!(rank = self.rank, %failure, "graph_destroy");
+            }
+            self.released(1);
+        }
     }
 
     /// Dropped allocations that some rank still uses.
     pub fn unreclaimed(&self) -> usize {
-        self.dropped_count.load(Ordering::Acquire)
+        lock(&self.dropped).len()
+    }
+
+    /// Starts the thread that watches over peers.
+    pub(super) fn start_watcher(&self) -> std::io::Result<()> {
+        *lock(&self.watcher) = Some(self.health.start_watcher()?);
+        Ok(())
+    }
+
+    /// Waits until nothing of this rank runs on the device any more; says whether that is so.
+    fn drain(&self, limit: Duration) -> bool {
+        let start = Instant::now();
+        loop {
+            match self.idle_now() {
+                Ok(true) => return true,
+                // With the context everything that ran in it is gone.
+                Err(failure) if failure.status == Status::CONTEXT_LOST => return true,
+                Ok(false) | Err(_) if start.elapsed() > limit => return false,
+                Ok(false) | Err(_) => std::thread::sleep(Duration::from_micros(200)),
+            }
+        }
+    }
+
+    /// Frees what peers have given up; says whether that was everything.
+    fn free_given_up(&self) -> bool {
+        lock(&self.dropped).retain(|allocation| !allocation.try_free(self));
+        let pad = self.pad.get().map(SignalPad::allocation);
+        pad.is_none_or(|pad| pad.try_free(self)) && self.unreclaimed() == 0
     }
 }
 
-impl Drop for Shared {
-    /// Gives everything back. Work still running is waited for, but not for ever: what a stuck
-    /// device may still touch is left to the end of the process.
+impl Drop for Inner {
+    /// Gives everything back, within [`GOOD_ORDER`] and [`DRAIN`]. What a stuck device or a peer may
+    /// still touch is left to the end of the process.
     fn drop(&mut self) {
-        const PATIENCE: Duration = Duration::from_secs(5);
-        let drained = self.wait_all_idle(PATIENCE).is_ok() || self.all_idle();
-        self.close_idle_streams();
-        let mut dropped = std::mem::take(&mut *lock(&self.dropped));
+        let start = Instant::now();
+        let drained = self.drain(GOOD_ORDER) || {
+            // Nobody will ever synchronise with these waits: they leave by the abort word.
+            self.health.poison(Error::Aborted { rank: self.rank });
+            self.drain(DRAIN)
+        };
         if drained {
-            for allocation in &dropped {
+            self.close_idle_streams();
+            self.destroy_graphs();
+            for allocation in lock(&self.dropped).iter() {
                 allocation.unmap(self);
             }
             if let Some(pad) = self.pad.get() {
@@ -356,18 +522,12 @@ impl Drop for Shared {
         self.health
             .control()
             .set_state(self.rank, state, self.health.culprit());
-        if drained {
-            let start = Instant::now();
-            let pad = self.pad.get().map(SignalPad::allocation);
-            dropped.retain(|allocation| !allocation.try_free(self));
-            // Memory shared by file may go at once: peers' mappings keep it. Other kinds wait a
-            // while for peers that leave later.
-            while !(dropped.is_empty() && pad.is_none_or(|pad| pad.try_free(self)))
-                && start.elapsed() < PATIENCE
-            {
-                std::thread::sleep(Duration::from_millis(1));
-                dropped.retain(|allocation| !allocation.try_free(self));
-            }
+        // Memory shared by file may go at once: peers' mappings keep it. Other kinds wait a while
+        // for peers that leave later.
+        let mut free = drained && self.free_given_up();
+        while drained && !free && start.elapsed() < GOOD_ORDER + DRAIN {
+            std::thread::sleep(Duration::from_millis(1));
+            free = self.free_given_up();
         }
         if let Some(watcher) = lock(&self.watcher).take() {
             self.health.stop_watcher(watcher);
@@ -380,6 +540,18 @@ impl Drop for Shared {
                 let _ = self.backend.host_free(staging.memory);
                 let _ = self.backend.host_free(self.words);
             }
+        }
+        if drained && free {
+            // SAFETY: dropped once, here; what is dropped after this does not call it.
+            unsafe { ManuallyDrop::drop(&mut self.backend) };
+        } else {
+            tracing::warn!(
+                rank = self.rank,
+                drained,
+                "memory that may still be in use is left to the end of the process"
+            );
+            // Its host words may still be waited on.
+            std::mem::forget(self.pad.take());
         }
     }
 }

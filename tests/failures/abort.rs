@@ -1,0 +1,107 @@
+//! `abort()`: every rank leaves what it waits in, and the cause stays.
+
+use crate::support::{Member, Plan, Setting};
+use rstest::rstest;
+use std::time::Duration;
+use symmem::Graph;
+
+const WORLD: usize = 3;
+
+pub fn role(_role: &str, member: &Member) {
+    let communicator = member.join();
+    let stream = communicator.stream().expect("a stream");
+    let buffer = communicator.allocate::<u64>(&[512]).expect("memory");
+    let graph = Graph::capture(&stream, |stream| {
+        stream.put(
+            (member.rank + 1) % member.world,
+            buffer.range(0, 8)?,
+            buffer.range(8, 8)?,
+        )?;
+        stream.barrier_within(1, Duration::from_secs(60))
+    })
+    .expect("captured");
+    member.ready();
+    if member.rank == 0 {
+        communicator.abort();
+        member.say("left", "the abort");
+    } else {
+        // Rank 0 takes part in none of these.
+        let waited = match member.argument.as_str() {
+            "signal" => stream.wait_signal(0, 1).and_then(|()| stream.synchronize()),
+            "barrier" => stream.barrier().and_then(|()| stream.synchronize()),
+            "replay" => graph.launch(&stream).and_then(|()| stream.synchronize()),
+            "host" => communicator.host_barrier(),
+            other => panic!("no such wait: {other}"),
+        };
+        member.tell("left", &waited);
+    }
+    // The cause stays, whatever is called.
+    let check = communicator.check();
+    member.tell("check", &check);
+    let cause = format!("{check:?}");
+    let later = [
+        format!("{:?}", stream.barrier()),
+        format!("{:?}", stream.synchronize()),
+        format!(
+            "{:?}",
+            stream.put(0, buffer.range(0, 8).unwrap(), buffer.range(8, 8).unwrap())
+        ),
+        format!("{:?}", graph.launch(&stream)),
+        format!("{:?}", communicator.host_barrier()),
+        format!("{:?}", communicator.allocate::<u8>(&[1]).map(drop)),
+        format!("{:?}", communicator.stream().map(drop)),
+    ];
+    for (index, error) in later.iter().enumerate() {
+        assert_eq!(*error, cause, "call {index}");
+    }
+    // Nothing of it hangs when it is dropped, in whatever order.
+    drop(communicator);
+    drop(buffer);
+    drop(graph);
+    drop(stream);
+    member.say("dropped", "");
+}
+
+#[rstest]
+fn every_rank_leaves_and_later_calls_fail_with_the_cause(
+    #[values(
+        Setting::Host,
+        Setting::HostWithHostSignals,
+        Setting::Cuda,
+        Setting::CudaWithHostSignals,
+        Setting::CudaLegacy
+    )]
+    setting: Setting,
+    #[values("signal", "barrier", "replay", "host")] wait: &str,
+) {
+    let mut world = Plan::new("abort/wait", WORLD, setting)
+        .argument(wait)
+        .start();
+    world.ready();
+    for rank in &mut world.ranks[1..] {
+        rank.go();
+    }
+    std::thread::sleep(Duration::from_millis(60));
+    world.ranks[0].go();
+    let (aborted, _) = world.ranks[0].expect("left");
+    for rank in &mut world.ranks {
+        if rank.number > 0 {
+            let (left, error) = rank.expect("left");
+            let after = left.saturating_duration_since(aborted);
+            println!(
+                "{setting:?} {wait}: rank {} left after {after:?}",
+                rank.number
+            );
+            assert!(
+                error.contains("PeerFailed") && error.contains("abort"),
+                "{error}"
+            );
+            assert!(after < Duration::from_millis(400), "only after {after:?}");
+        } else {
+            let (_, error) = rank.expect("check");
+            assert!(error.contains("Aborted { rank: 0 }"), "{error}");
+        }
+        rank.expect_within("dropped", Duration::from_secs(8));
+    }
+    world.ends_well();
+}

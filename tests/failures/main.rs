@@ -1,0 +1,37 @@
+//! The failure model, proved: an error, never a hang.
+//!
+//! Ranks are processes, so that they can be killed and stopped; they run on the host backend and on
+//! the CUDA backend over a fake driver. `SYMMEM_TEST_FULL=1` asks for every case, not a sample.
+
+mod abort;
+mod injection;
+mod memory;
+mod mismatch;
+mod rendezvous;
+mod start;
+mod support;
+mod teardown;
+mod waits;
+
+use support::Member;
+
+/// What a started rank does; see [`support::Plan`].
+#[test]
+fn rank() {
+    // Run by itself it is no rank, and has nothing to do.
+    let Some((role, member)) = Member::find() else {
+        return;
+    };
+    let (theme, role) = role.split_once('/').expect("theme/role");
+    match theme {
+        "abort" => abort::role(role, &member),
+        "injection" => injection::role(role, &member),
+        "memory" => memory::role(role, &member),
+        "mismatch" => mismatch::role(role, &member),
+        "rendezvous" => rendezvous::role(role, &member),
+        "start" => start::role(role, &member),
+        "teardown" => teardown::role(role, &member),
+        "waits" => waits::role(role, &member),
+        _ => panic!("no such theme: {theme}"),
+    }
+}

@@ -1,0 +1,188 @@
+//! Ranks that die, hang or never come while the others meet, and strangers who come instead.
+
+use crate::support::{DETECTION, Member, PATIENCE, Plan, Setting, fresh_name};
+use rstest::rstest;
+use std::io::{Read, Write};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::time::{Duration, Instant};
+
+pub fn role(role: &str, member: &Member) {
+    match role {
+        "open" => {
+            member.ready();
+            member.tell("opened", &member.builder().build());
+        }
+        _ => panic!("no such role: {role}"),
+    }
+}
+
+#[rstest]
+fn a_rank_that_never_comes_is_named(
+    #[values(Setting::Host, Setting::Cuda)] setting: Setting,
+    #[values(0, 1)] absent: usize,
+) {
+    let deadline = Duration::from_millis(1500);
+    let plan = Plan::new("rendezvous/open", 3, setting).setup_deadline(deadline);
+    let mut world = plan.without_rank(absent).start();
+    world.ready();
+    let start = Instant::now();
+    world.go();
+    for rank in &mut world.ranks {
+        let (at, error) = rank.expect("opened");
+        let waited = at.saturating_duration_since(start);
+        assert!(
+            error.contains("Timeout") && error.contains(&format!("[{absent}]")),
+            "{error}"
+        );
+        assert!(
+            waited < deadline + Duration::from_millis(1500),
+            "only after {waited:?}"
+        );
+    }
+    world.ends_well();
+}
+
+#[rstest]
+fn a_rank_killed_before_all_have_met_ends_the_meeting(
+    #[values(Setting::Host, Setting::Cuda)] setting: Setting,
+    // Rank 0 holds the store.
+    #[values(0, 1)] victim: usize,
+) {
+    // Rank 2 never comes, so the others wait.
+    let plan = Plan::new("rendezvous/open", 3, setting).without_rank(2);
+    let mut world = plan.start();
+    world.ready().go();
+    std::thread::sleep(Duration::from_millis(150));
+    let killed = world.ranks[victim].kill();
+    let dead = world.ranks.remove(victim);
+    let survivor = &mut world.ranks[0];
+    let (at, error) = survivor.expect("opened");
+    let detection = at.saturating_duration_since(killed);
+    println!("{setting:?}: heard of rank {victim} in rendezvous after {detection:?}");
+    assert!(
+        error.contains("PeerDied") && error.contains(&format!("peer: {victim}")),
+        "{error}"
+    );
+    // Rank 0 lingers a second for ranks that come late, so that they hear the reason too.
+    let limit = if victim == 0 {
+        DETECTION
+    } else {
+        DETECTION * 2
+    };
+    assert!(detection < limit, "only after {detection:?}");
+    world.ends_well();
+    drop(dead);
+}
+
+#[rstest]
+fn a_rank_killed_while_its_device_opens_ends_the_others(#[values(0, 1)] victim: usize) {
+    // The victim's driver takes its time, so all have met and the others wait for it.
+    let plan = Plan::new("rendezvous/open", 3, Setting::Cuda);
+    let mut world = plan
+        .env_of(
+            victim,
+            "FAKE_CUDA_STALL",
+            "cuDevicePrimaryCtxRetain:1:20000",
+        )
+        .start();
+    world.ready().go();
+    std::thread::sleep(Duration::from_millis(300));
+    let killed = world.ranks[victim].kill();
+    let dead = world.ranks.remove(victim);
+    for rank in &mut world.ranks {
+        let (at, error) = rank.expect("opened");
+        let detection = at.saturating_duration_since(killed);
+        println!("heard of rank {victim} in its start after {detection:?}");
+        assert!(
+            error.contains("PeerDied") && error.contains(&format!("peer: {victim}")),
+            "{error}"
+        );
+        assert!(detection < DETECTION, "only after {detection:?}");
+    }
+    world.ends_well();
+    drop(dead);
+}
+
+/// The name of the abstract socket at which the ranks of a user's job meet, as the kernel lists it.
+fn meeting_places() -> Vec<String> {
+    let sockets = std::fs::read_to_string("/proc/net/unix").expect("/proc");
+    let names = sockets
+        .lines()
+        .filter_map(|line| line.rsplit_once(" @symmem-"));
+    names.map(|(_, name)| format!("symmem-{name}")).collect()
+}
+
+#[test]
+fn a_stranger_is_not_let_in_and_delays_nobody() {
+    let before = meeting_places();
+    let job = fresh_name("job");
+    let plan = Plan::new("rendezvous/open", 2, Setting::Host).job(&job);
+    let mut first = plan.without_rank(1).start();
+    first.ready().go();
+    let start = Instant::now();
+    let place = loop {
+        let places = meeting_places();
+        // Other tests meet at the same time; strangers may knock at their doors too.
+        if let Some(place) = places.into_iter().find(|place| !before.contains(place)) {
+            break place;
+        }
+        assert!(start.elapsed() < PATIENCE, "rank 0 does not listen");
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let address = SocketAddr::from_abstract_name(place.as_bytes()).expect("a name");
+    let knock = |words: &[u8]| {
+        let mut stream = UnixStream::connect_addr(&address).ok()?;
+        stream
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .ok()?;
+        // It may hang up at once.
+        let _ = stream.write_all(words);
+        Some(stream)
+    };
+    // One says nothing and stays; one says what no rank says and is hung up on.
+    let silent = knock(b"");
+    let loud = knock(&[0xa5; 4096]);
+    if let Some(mut loud) = loud {
+        let mut answer = Vec::new();
+        let _ = loud.read_to_end(&mut answer);
+        assert!(
+            answer.len() < 256,
+            "a stranger was told {} bytes",
+            answer.len()
+        );
+    }
+    let mut second = Plan::new("rendezvous/open", 2, Setting::Host)
+        .job(&job)
+        .without_rank(0)
+        .start();
+    second.ready().go();
+    assert_eq!(first.expect("opened"), ["ok"]);
+    assert_eq!(second.expect("opened"), ["ok"]);
+    first.ends_well();
+    second.ends_well();
+    drop(silent);
+}
+
+#[test]
+fn two_that_claim_one_rank_are_both_told() {
+    let job = fresh_name("job");
+    let start = |absent: usize| {
+        let plan = Plan::new("rendezvous/open", 3, Setting::Host).job(&job);
+        plan.without_rank(absent).without_rank(2).start()
+    };
+    let mut world = start(usize::MAX);
+    world.ready().go();
+    std::thread::sleep(Duration::from_millis(100));
+    let mut twin = start(0);
+    twin.ready().go();
+    for error in world
+        .expect("opened")
+        .into_iter()
+        .chain(twin.expect("opened"))
+    {
+        assert!(error.contains("RankTaken { rank: 1 }"), "{error}");
+    }
+    world.ends_well();
+    twin.ends_well();
+}

@@ -1,0 +1,262 @@
+//! A peer is killed, or stopped, while others wait for it in every way there is.
+
+use crate::support::{DETECTION, Member, Plan, Setting};
+use rstest::rstest;
+use std::time::Duration;
+use symmem::{Communicator, Graph, Result, SignalPlacement, Stream, SymmetricBuffer};
+
+const WORLD: usize = 3;
+
+/// Waits on the device, or on the host through rank 0's store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wait {
+    Signal,
+    Barrier,
+    Replay,
+    HostBarrier,
+    Allocate,
+    Free,
+    Finalize,
+}
+
+impl Wait {
+    fn parse(name: &str) -> Self {
+        use Wait::*;
+        [
+            Signal,
+            Barrier,
+            Replay,
+            HostBarrier,
+            Allocate,
+            Free,
+            Finalize,
+        ]
+        .into_iter()
+        .find(|wait| format!("{wait:?}") == name)
+        .expect("a wait's name")
+    }
+
+    fn on_the_host(self) -> bool {
+        matches!(
+            self,
+            Self::HostBarrier | Self::Allocate | Self::Free | Self::Finalize
+        )
+    }
+}
+
+pub fn role(role: &str, member: &Member) {
+    let (what, victim) = member.argument.split_once(' ').expect("wait and victim");
+    let victim: usize = victim.parse().expect("a rank");
+    let communicator = member.join();
+    let stream = communicator.stream().expect("a stream");
+    let big = if role == "transfer" {
+        16 << 20
+    } else {
+        1 << 10
+    };
+    let buffer = communicator.allocate::<u32>(&[2 * big]).expect("memory");
+    member.ready();
+    if member.rank == victim {
+        // If it lives on, it hears that the others gave up on it.
+        let error = loop {
+            match communicator.check() {
+                Ok(()) => std::thread::sleep(Duration::from_millis(5)),
+                Err(error) => break error,
+            }
+        };
+        member.say("done", format!("{error:?} {error}"));
+        return;
+    }
+    let error = match role {
+        "wait" => wait(Wait::parse(what), victim, communicator, stream, buffer).unwrap_err(),
+        "transfer" => loop {
+            let (one, other) = (buffer.range(0, big), buffer.range(big, big));
+            let (one, other) = (one.expect("half"), other.expect("half"));
+            let moved = stream
+                .put(victim, one, other)
+                .and_then(|()| stream.synchronize());
+            if let Err(error) = moved {
+                break error;
+            }
+            member.say("moved", "");
+        },
+        _ => panic!("no such role: {role}"),
+    };
+    member.say("done", format!("{error:?} {error}"));
+}
+
+fn wait(
+    what: Wait,
+    victim: usize,
+    communicator: Communicator,
+    stream: Stream,
+    buffer: SymmetricBuffer<u32>,
+) -> Result<()> {
+    match what {
+        Wait::Signal => {
+            stream.wait_signal(victim, 3)?;
+            stream.synchronize()
+        }
+        Wait::Barrier => {
+            stream.barrier()?;
+            stream.synchronize()
+        }
+        Wait::Replay => {
+            let on_device = communicator.signal_placement() == SignalPlacement::DEVICE;
+            let graph = Graph::capture(&stream, |stream| {
+                if on_device {
+                    stream.wait_signal(victim, 5)?;
+                }
+                stream.barrier()
+            })?;
+            graph.launch(&stream)?;
+            stream.synchronize()
+        }
+        Wait::HostBarrier => communicator.host_barrier(),
+        Wait::Allocate => communicator.allocate::<u32>(&[8]).map(drop),
+        Wait::Free => buffer.free(),
+        Wait::Finalize => communicator.finalize().map(drop),
+    }
+}
+
+#[rstest]
+fn survivors_of_a_kill_hear_of_it_within_a_second(
+    #[values(
+        Setting::Host,
+        Setting::HostWithHostSignals,
+        Setting::Cuda,
+        Setting::CudaWithHostSignals,
+        Setting::CudaLegacy
+    )]
+    setting: Setting,
+    #[values(
+        Wait::Signal,
+        Wait::Barrier,
+        Wait::Replay,
+        Wait::HostBarrier,
+        Wait::Allocate,
+        Wait::Free,
+        Wait::Finalize
+    )]
+    wait: Wait,
+    // Rank 0 also holds the store.
+    #[values(0, 2)] victim: usize,
+) {
+    let plan = Plan::new("waits/wait", WORLD, setting).argument(format!("{wait:?} {victim}"));
+    let mut world = plan.start();
+    world.ready().go();
+    // Time to get into the wait.
+    std::thread::sleep(Duration::from_millis(60));
+    let killed = world.ranks[victim].kill();
+    let dead = world.ranks.remove(victim);
+    for rank in &mut world.ranks {
+        let (heard, error) = rank.expect("done");
+        let detection = heard.saturating_duration_since(killed);
+        println!(
+            "{setting:?} {wait:?}: rank {} heard of rank {victim} after {detection:?}",
+            rank.number
+        );
+        assert!(
+            error.contains("PeerDied") && error.contains(&format!("peer: {victim}")),
+            "{error}"
+        );
+        assert!(detection < DETECTION, "only after {detection:?}: {error}");
+    }
+    world.ends_well();
+    drop(dead);
+}
+
+#[rstest]
+fn a_stopped_rank_is_given_up_at_the_deadline_by_name(
+    #[values(
+        Setting::Host,
+        Setting::HostWithHostSignals,
+        Setting::Cuda,
+        Setting::CudaWithHostSignals
+    )]
+    setting: Setting,
+    #[values(
+        Wait::Signal,
+        Wait::Barrier,
+        Wait::Replay,
+        Wait::HostBarrier,
+        Wait::Allocate,
+        Wait::Free,
+        Wait::Finalize
+    )]
+    wait: Wait,
+    #[values(0, 2)] victim: usize,
+) {
+    // The store's part does not depend on where signals live, and little on the call.
+    let same = setting.placement() == SignalPlacement::HOST
+        || !crate::support::full() && matches!(wait, Wait::Free | Wait::Finalize);
+    if wait.on_the_host() && same {
+        return;
+    }
+    let deadline = Duration::from_millis(if wait.on_the_host() { 2500 } else { 800 });
+    let mut plan = Plan::new("waits/wait", WORLD, setting).argument(format!("{wait:?} {victim}"));
+    plan = match wait.on_the_host() {
+        true => plan.setup_deadline(deadline),
+        false => plan.deadline(deadline),
+    };
+    let mut world = plan.start();
+    world.ready();
+    let stopped = world.ranks[victim].stop();
+    world.go();
+    for rank in world.ranks.iter_mut().filter(|rank| rank.number != victim) {
+        let (heard, error) = rank.expect("done");
+        let waited = heard.saturating_duration_since(stopped);
+        println!(
+            "{setting:?} {wait:?}: rank {} gave up on rank {victim} after {waited:?}",
+            rank.number
+        );
+        // The first to give up says on whom and in what; the other may hear it from that one.
+        let named = error.contains("Timeout") || error.contains("PeerFailed");
+        assert!(
+            named && error.contains(&format!("rank {victim}")),
+            "{error}"
+        );
+        assert!(
+            waited < deadline + Duration::from_millis(1500),
+            "only after {waited:?}: {error}"
+        );
+    }
+    world.ranks[victim].resume();
+    let (_, error) = world.ranks[victim].expect("done");
+    // To a rank that holds the store the others have already left, or died, when it wakes up.
+    assert!(
+        error.contains("PeerFailed") || error.contains("PeerDied"),
+        "{error}"
+    );
+    for rank in &mut world.ranks {
+        rank.ends_well();
+    }
+}
+
+#[rstest]
+fn a_kill_in_the_middle_of_a_large_transfer_ends_it(
+    #[values(Setting::Host, Setting::Cuda, Setting::CudaLegacy)] setting: Setting,
+) {
+    let victim = 1;
+    let plan = Plan::new("waits/transfer", WORLD, setting).argument(format!("put {victim}"));
+    let mut world = plan.start();
+    world.ready().go();
+    world.ranks[0].expect("moved");
+    let killed = world.ranks[victim].kill();
+    let dead = world.ranks.remove(victim);
+    for rank in &mut world.ranks {
+        let (heard, error) = rank.expect("done");
+        let detection = heard.saturating_duration_since(killed);
+        println!(
+            "{setting:?} transfer: rank {} heard after {detection:?}",
+            rank.number
+        );
+        assert!(
+            error.contains("PeerDied") && error.contains("peer: 1"),
+            "{error}"
+        );
+        assert!(detection < DETECTION, "only after {detection:?}: {error}");
+    }
+    world.ends_well();
+    drop(dead);
+}
