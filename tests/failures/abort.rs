@@ -12,7 +12,11 @@ pub fn role(_role: &str, member: &Member) {
     let stream = communicator.stream().expect("a stream");
     let buffer = communicator.allocate::<u64>(&[512]).expect("memory");
     let graph = Graph::capture(&stream, |stream| {
-        stream.put((member.rank + 1) % member.world, buffer.range(0, 8)?, buffer.range(8, 8)?)?;
+        stream.put(
+            (member.rank + 1) % member.world,
+            buffer.range(0, 8)?,
+            buffer.range(8, 8)?,
+        )?;
         stream.barrier_within(1, Duration::from_secs(60))
     })
     .expect("captured");
@@ -38,7 +42,10 @@ pub fn role(_role: &str, member: &Member) {
     let later = [
         format!("{:?}", stream.barrier()),
         format!("{:?}", stream.synchronize()),
-        format!("{:?}", stream.put(0, buffer.range(0, 8).unwrap(), buffer.range(8, 8).unwrap())),
+        format!(
+            "{:?}",
+            stream.put(0, buffer.range(0, 8).unwrap(), buffer.range(8, 8).unwrap())
+        ),
         format!("{:?}", graph.launch(&stream)),
         format!("{:?}", communicator.host_barrier()),
         format!("{:?}", communicator.allocate::<u8>(&[1]).map(drop)),
@@ -67,7 +74,9 @@ fn every_rank_leaves_and_later_calls_fail_with_the_cause(
     setting: Setting,
     #[values("signal", "barrier", "replay", "host")] wait: &str,
 ) {
-    let mut world = Plan::new("abort/wait", WORLD, setting).argument(wait).start();
+    let mut world = Plan::new("abort/wait", WORLD, setting)
+        .argument(wait)
+        .start();
     world.ready();
     for rank in &mut world.ranks[1..] {
         rank.go();
@@ -79,8 +88,14 @@ fn every_rank_leaves_and_later_calls_fail_with_the_cause(
         if rank.number > 0 {
             let (left, error) = rank.expect("left");
             let after = left.saturating_duration_since(aborted);
-            println!("{setting:?} {wait}: rank {} left after {after:?}", rank.number);
-            assert!(error.contains("PeerFailed") && error.contains("abort"), "{error}");
+            println!(
+                "{setting:?} {wait}: rank {} left after {after:?}",
+                rank.number
+            );
+            assert!(
+                error.contains("PeerFailed") && error.contains("abort"),
+                "{error}"
+            );
             assert!(after < Duration::from_millis(400), "only after {after:?}");
         } else {
             let (_, error) = rank.expect("check");

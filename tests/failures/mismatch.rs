@@ -24,7 +24,10 @@ pub fn role(role: &str, member: &Member) {
                     (launch.world, launch.local_world) = (4, 4);
                     builder.launch(launch)
                 }
-                "generation" => builder.launch(LaunchEnvironment { generation: 9, ..member.launch() }),
+                "generation" => builder.launch(LaunchEnvironment {
+                    generation: 9,
+                    ..member.launch()
+                }),
                 other => panic!("no such difference: {other}"),
             };
             member.tell("opened", &builder.build());
@@ -57,7 +60,9 @@ fn call(member: &Member) {
     member.tell("result", &result);
     member.tell("check", &communicator.check());
     // All ranks are in step, so everything goes on.
-    let again = communicator.allocate::<u32>(&[100]).and_then(|buffer| buffer.free());
+    let again = communicator
+        .allocate::<u32>(&[100])
+        .and_then(|buffer| buffer.free());
     member.tell("again", &again);
     member.tell("finalized", &communicator.finalize());
 }
@@ -81,7 +86,9 @@ fn ranks_that_pass_something_else_all_fail_and_go_on(
     case: (&str, &str),
 ) {
     let (what, variant) = case;
-    let mut world = Plan::new("mismatch/call", WORLD, setting).argument(what).start();
+    let mut world = Plan::new("mismatch/call", WORLD, setting)
+        .argument(what)
+        .start();
     for error in world.expect("result") {
         assert!(error.starts_with(variant), "{error}");
     }
@@ -93,12 +100,20 @@ fn ranks_that_pass_something_else_all_fail_and_go_on(
 
 #[test]
 fn a_payload_that_is_too_large_on_one_rank_fails_all_and_they_go_on() {
-    let mut world = Plan::new("mismatch/call", WORLD, Setting::Host).argument("payload").start();
+    let mut world = Plan::new("mismatch/call", WORLD, Setting::Host)
+        .argument("payload")
+        .start();
     let errors = world.expect("result");
     for error in &errors[..WORLD - 1] {
-        assert!(error.starts_with("PeerFailed") && error.contains("can give"), "{error}");
+        assert!(
+            error.starts_with("PeerFailed") && error.contains("can give"),
+            "{error}"
+        );
     }
-    assert!(errors[WORLD - 1].starts_with("InvalidArgument"), "{errors:?}");
+    assert!(
+        errors[WORLD - 1].starts_with("InvalidArgument"),
+        "{errors:?}"
+    );
     assert_eq!(world.expect("again"), ["ok"; WORLD]);
     world.ends_well();
 }

@@ -31,8 +31,14 @@ fn a_rank_that_never_comes_is_named(
     for rank in &mut world.ranks {
         let (at, error) = rank.expect("opened");
         let waited = at.saturating_duration_since(start);
-        assert!(error.contains("Timeout") && error.contains(&format!("[{absent}]")), "{error}");
-        assert!(waited < deadline + Duration::from_millis(1500), "only after {waited:?}");
+        assert!(
+            error.contains("Timeout") && error.contains(&format!("[{absent}]")),
+            "{error}"
+        );
+        assert!(
+            waited < deadline + Duration::from_millis(1500),
+            "only after {waited:?}"
+        );
     }
     world.ends_well();
 }
@@ -54,9 +60,16 @@ fn a_rank_killed_before_all_have_met_ends_the_meeting(
     let (at, error) = survivor.expect("opened");
     let detection = at.saturating_duration_since(killed);
     println!("{setting:?}: heard of rank {victim} in rendezvous after {detection:?}");
-    assert!(error.contains("PeerDied") && error.contains(&format!("peer: {victim}")), "{error}");
+    assert!(
+        error.contains("PeerDied") && error.contains(&format!("peer: {victim}")),
+        "{error}"
+    );
     // Rank 0 lingers a second for ranks that come late, so that they hear the reason too.
-    let limit = if victim == 0 { DETECTION } else { DETECTION * 2 };
+    let limit = if victim == 0 {
+        DETECTION
+    } else {
+        DETECTION * 2
+    };
     assert!(detection < limit, "only after {detection:?}");
     world.ends_well();
     drop(dead);
@@ -66,7 +79,13 @@ fn a_rank_killed_before_all_have_met_ends_the_meeting(
 fn a_rank_killed_while_its_device_opens_ends_the_others(#[values(0, 1)] victim: usize) {
     // The victim's driver takes its time, so all have met and the others wait for it.
     let plan = Plan::new("rendezvous/open", 3, Setting::Cuda);
-    let mut world = plan.env_of(victim, "FAKE_CUDA_STALL", "cuDevicePrimaryCtxRetain:1:20000").start();
+    let mut world = plan
+        .env_of(
+            victim,
+            "FAKE_CUDA_STALL",
+            "cuDevicePrimaryCtxRetain:1:20000",
+        )
+        .start();
     world.ready().go();
     std::thread::sleep(Duration::from_millis(300));
     let killed = world.ranks[victim].kill();
@@ -75,7 +94,10 @@ fn a_rank_killed_while_its_device_opens_ends_the_others(#[values(0, 1)] victim: 
         let (at, error) = rank.expect("opened");
         let detection = at.saturating_duration_since(killed);
         println!("heard of rank {victim} in its start after {detection:?}");
-        assert!(error.contains("PeerDied") && error.contains(&format!("peer: {victim}")), "{error}");
+        assert!(
+            error.contains("PeerDied") && error.contains(&format!("peer: {victim}")),
+            "{error}"
+        );
         assert!(detection < DETECTION, "only after {detection:?}");
     }
     world.ends_well();
@@ -85,7 +107,9 @@ fn a_rank_killed_while_its_device_opens_ends_the_others(#[values(0, 1)] victim: 
 /// The name of the abstract socket at which the ranks of a user's job meet, as the kernel lists it.
 fn meeting_places() -> Vec<String> {
     let sockets = std::fs::read_to_string("/proc/net/unix").expect("/proc");
-    let names = sockets.lines().filter_map(|line| line.rsplit_once(" @symmem-"));
+    let names = sockets
+        .lines()
+        .filter_map(|line| line.rsplit_once(" @symmem-"));
     names.map(|(_, name)| format!("symmem-{name}")).collect()
 }
 
@@ -109,7 +133,9 @@ fn a_stranger_is_not_let_in_and_delays_nobody() {
     let address = SocketAddr::from_abstract_name(place.as_bytes()).expect("a name");
     let knock = |words: &[u8]| {
         let mut stream = UnixStream::connect_addr(&address).ok()?;
-        stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
+        stream
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .ok()?;
         // It may hang up at once.
         let _ = stream.write_all(words);
         Some(stream)
@@ -120,9 +146,16 @@ fn a_stranger_is_not_let_in_and_delays_nobody() {
     if let Some(mut loud) = loud {
         let mut answer = Vec::new();
         let _ = loud.read_to_end(&mut answer);
-        assert!(answer.len() < 256, "a stranger was told {} bytes", answer.len());
+        assert!(
+            answer.len() < 256,
+            "a stranger was told {} bytes",
+            answer.len()
+        );
     }
-    let mut second = Plan::new("rendezvous/open", 2, Setting::Host).job(&job).without_rank(0).start();
+    let mut second = Plan::new("rendezvous/open", 2, Setting::Host)
+        .job(&job)
+        .without_rank(0)
+        .start();
     second.ready().go();
     assert_eq!(first.expect("opened"), ["ok"]);
     assert_eq!(second.expect("opened"), ["ok"]);
@@ -143,7 +176,11 @@ fn two_that_claim_one_rank_are_both_told() {
     std::thread::sleep(Duration::from_millis(100));
     let mut twin = start(0);
     twin.ready().go();
-    for error in world.expect("opened").into_iter().chain(twin.expect("opened")) {
+    for error in world
+        .expect("opened")
+        .into_iter()
+        .chain(twin.expect("opened"))
+    {
         assert!(error.contains("RankTaken { rank: 1 }"), "{error}");
     }
     world.ends_well();

@@ -46,10 +46,16 @@ impl Setting {
 
     fn parse(name: &str) -> Self {
         use Setting::*;
-        [Host, HostWithHostSignals, Cuda, CudaWithHostSignals, CudaLegacy]
-            .into_iter()
-            .find(|setting| setting.name() == name)
-            .expect("a setting's name")
+        [
+            Host,
+            HostWithHostSignals,
+            Cuda,
+            CudaWithHostSignals,
+            CudaLegacy,
+        ]
+        .into_iter()
+        .find(|setting| setting.name() == name)
+        .expect("a setting's name")
     }
 
     pub fn is_cuda(self) -> bool {
@@ -173,7 +179,13 @@ impl Plan {
     fn spawn(&self, rank: usize, directory: &Path) -> Rank {
         let mut command = Command::new(std::env::current_exe().expect("this program's path"));
         command
-            .args(["--exact", "rank", "--nocapture", "--test-threads=1", "--quiet"])
+            .args([
+                "--exact",
+                "rank",
+                "--nocapture",
+                "--test-threads=1",
+                "--quiet",
+            ])
             .env(ROLE, self.role)
             .env(RANK, rank.to_string())
             .env(WORLD, self.world.to_string())
@@ -245,7 +257,10 @@ impl Rank {
                         RecvTimeoutError::Timeout => format!("hangs: nothing for {limit:?}"),
                         RecvTimeoutError::Disconnected => "ended".into(),
                     };
-                    panic!("rank {} {why}; awaited @{key}, heard {:?}", self.number, self.heard);
+                    panic!(
+                        "rank {} {why}; awaited @{key}, heard {:?}",
+                        self.number, self.heard
+                    );
                 }
             }
         }
@@ -309,7 +324,12 @@ impl Rank {
     #[track_caller]
     pub fn ends_well(&mut self) {
         let status = self.wait();
-        assert!(status.success(), "rank {}: {status}; heard {:?}", self.number, self.heard);
+        assert!(
+            status.success(),
+            "rank {}: {status}; heard {:?}",
+            self.number,
+            self.heard
+        );
     }
 }
 
@@ -343,7 +363,10 @@ impl World {
     /// What every rank says under `key`.
     #[track_caller]
     pub fn expect(&mut self, key: &str) -> Vec<String> {
-        self.ranks.iter_mut().map(|rank| rank.expect(key).1).collect()
+        self.ranks
+            .iter_mut()
+            .map(|rank| rank.expect(key).1)
+            .collect()
     }
 
     /// Waits for every rank's clean end and looks at what they left behind.
@@ -420,7 +443,10 @@ pub fn cargo_build(package: &str, library: &str) -> PathBuf {
     let target = program.ancestors().nth(3).expect("target/<profile>/deps/");
     let status = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()))
         .args(["build", "--quiet", "--package", package])
-        .args(["--manifest-path", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")])
+        .args([
+            "--manifest-path",
+            concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"),
+        ])
         .arg("--target-dir")
         .arg(target)
         .status()
@@ -466,7 +492,11 @@ impl Member {
             let text = std::env::var(name).ok()?;
             Some(Duration::from_millis(text.parse().expect("milliseconds")))
         };
-        let backend = if self.setting.is_cuda() { "cuda" } else { "host" };
+        let backend = if self.setting.is_cuda() {
+            "cuda"
+        } else {
+            "host"
+        };
         Builder::new()
             .launch(self.launch())
             .backend(Selection::Named(backend.into()))
@@ -500,7 +530,9 @@ impl Member {
     /// Waits until the test lets this rank go on.
     pub fn wait_for_go(&self) {
         let mut line = String::new();
-        std::io::stdin().read_line(&mut line).expect("the test's word");
+        std::io::stdin()
+            .read_line(&mut line)
+            .expect("the test's word");
     }
 
     /// Says that this rank is ready and waits until it may go on.

@@ -59,10 +59,17 @@ pub fn role(role: &str, member: &Member) {
 
 /// Drops the parts of a communicator in every order, work done and work under way.
 fn orders(member: &Member) {
-    for (number, order) in ["csbg", "gbsc", "bcgs", "sgcb", "cgbs", "bgsc"].iter().enumerate() {
+    for (number, order) in ["csbg", "gbsc", "bcgs", "sgcb", "cgbs", "bgsc"]
+        .iter()
+        .enumerate()
+    {
         let mut launch = member.launch();
         launch.job = launch.job.map(|job| format!("{job}-{number}"));
-        let communicator = member.builder().launch(launch).build().expect("all ranks come");
+        let communicator = member
+            .builder()
+            .launch(launch)
+            .build()
+            .expect("all ranks come");
         let stream = communicator.stream().expect("a stream");
         let buffer = communicator.allocate::<u32>(&[1 << 12]).expect("memory");
         let peer = (member.rank + 1) % member.world;
@@ -100,7 +107,10 @@ fn waits_that_nobody_satisfies_hold_teardown_for_seconds_only(
     world.ranks[1].expect("dropped");
     let (_, took) = world.ranks[0].expect("dropped");
     println!("{setting:?}: dropped in {took} ms");
-    assert!(took.parse::<u64>().expect("milliseconds") < 6500, "{took} ms");
+    assert!(
+        took.parse::<u64>().expect("milliseconds") < 6500,
+        "{took} ms"
+    );
     world.ranks[1].go();
     for rank in &mut world.ranks {
         rank.ends_well();
@@ -134,7 +144,11 @@ fn a_second_kill_during_teardown_is_survived(
     world.ranks[3].kill();
     world.go();
     // The second dies while the survivors notice the first and tear down.
-    std::thread::sleep(Duration::from_millis(if crate::support::full() { 45 } else { 20 }));
+    std::thread::sleep(Duration::from_millis(if crate::support::full() {
+        45
+    } else {
+        20
+    }));
     world.ranks[2].kill();
     let dead = world.ranks.split_off(2);
     for rank in &mut world.ranks {
@@ -183,8 +197,16 @@ fn a_driver_that_never_returns_holds_neither_start_nor_end() {
         .env_of(1, "FAKE_CUDA_STALL", "cuDevicePrimaryCtxRetain:1:60000")
         .start();
     let opened = world.expect("opened");
-    assert!(opened[1].contains("HostTimeout") && opened[1].contains("open"), "{}", opened[1]);
-    assert!(opened[0].contains("PeerFailed") && opened[0].contains("open"), "{}", opened[0]);
+    assert!(
+        opened[1].contains("HostTimeout") && opened[1].contains("open"),
+        "{}",
+        opened[1]
+    );
+    assert!(
+        opened[0].contains("PeerFailed") && opened[0].contains("open"),
+        "{}",
+        opened[0]
+    );
     for rank in &mut world.ranks {
         rank.wait();
     }
@@ -194,6 +216,9 @@ fn a_driver_that_never_returns_holds_neither_start_nor_end() {
         .start();
     let (_, took) = world.ranks[0].expect("dropped");
     println!("teardown over a stuck driver: {took} ms");
-    assert!(took.parse::<u64>().expect("milliseconds") < 9000, "{took} ms");
+    assert!(
+        took.parse::<u64>().expect("milliseconds") < 9000,
+        "{took} ms"
+    );
     world.ranks[0].wait();
 }

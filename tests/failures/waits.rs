@@ -22,14 +22,25 @@ enum Wait {
 impl Wait {
     fn parse(name: &str) -> Self {
         use Wait::*;
-        [Signal, Barrier, Replay, HostBarrier, Allocate, Free, Finalize]
-            .into_iter()
-            .find(|wait| format!("{wait:?}") == name)
-            .expect("a wait's name")
+        [
+            Signal,
+            Barrier,
+            Replay,
+            HostBarrier,
+            Allocate,
+            Free,
+            Finalize,
+        ]
+        .into_iter()
+        .find(|wait| format!("{wait:?}") == name)
+        .expect("a wait's name")
     }
 
     fn on_the_host(self) -> bool {
-        matches!(self, Self::HostBarrier | Self::Allocate | Self::Free | Self::Finalize)
+        matches!(
+            self,
+            Self::HostBarrier | Self::Allocate | Self::Free | Self::Finalize
+        )
     }
 }
 
@@ -38,7 +49,11 @@ pub fn role(role: &str, member: &Member) {
     let victim: usize = victim.parse().expect("a rank");
     let communicator = member.join();
     let stream = communicator.stream().expect("a stream");
-    let big = if role == "transfer" { 16 << 20 } else { 1 << 10 };
+    let big = if role == "transfer" {
+        16 << 20
+    } else {
+        1 << 10
+    };
     let buffer = communicator.allocate::<u32>(&[2 * big]).expect("memory");
     member.ready();
     if member.rank == victim {
@@ -137,8 +152,14 @@ fn survivors_of_a_kill_hear_of_it_within_a_second(
     for rank in &mut world.ranks {
         let (heard, error) = rank.expect("done");
         let detection = heard.saturating_duration_since(killed);
-        println!("{setting:?} {wait:?}: rank {} heard of rank {victim} after {detection:?}", rank.number);
-        assert!(error.contains("PeerDied") && error.contains(&format!("peer: {victim}")), "{error}");
+        println!(
+            "{setting:?} {wait:?}: rank {} heard of rank {victim} after {detection:?}",
+            rank.number
+        );
+        assert!(
+            error.contains("PeerDied") && error.contains(&format!("peer: {victim}")),
+            "{error}"
+        );
         assert!(detection < DETECTION, "only after {detection:?}: {error}");
     }
     world.ends_well();
@@ -154,7 +175,15 @@ fn a_stopped_rank_is_given_up_at_the_deadline_by_name(
         Setting::CudaWithHostSignals
     )]
     setting: Setting,
-    #[values(Wait::Signal, Wait::Barrier, Wait::Replay, Wait::HostBarrier, Wait::Allocate, Wait::Free, Wait::Finalize)]
+    #[values(
+        Wait::Signal,
+        Wait::Barrier,
+        Wait::Replay,
+        Wait::HostBarrier,
+        Wait::Allocate,
+        Wait::Free,
+        Wait::Finalize
+    )]
     wait: Wait,
     #[values(0, 2)] victim: usize,
 ) {
@@ -177,16 +206,28 @@ fn a_stopped_rank_is_given_up_at_the_deadline_by_name(
     for rank in world.ranks.iter_mut().filter(|rank| rank.number != victim) {
         let (heard, error) = rank.expect("done");
         let waited = heard.saturating_duration_since(stopped);
-        println!("{setting:?} {wait:?}: rank {} gave up on rank {victim} after {waited:?}", rank.number);
+        println!(
+            "{setting:?} {wait:?}: rank {} gave up on rank {victim} after {waited:?}",
+            rank.number
+        );
         // The first to give up says on whom and in what; the other may hear it from that one.
         let named = error.contains("Timeout") || error.contains("PeerFailed");
-        assert!(named && error.contains(&format!("rank {victim}")), "{error}");
-        assert!(waited < deadline + Duration::from_millis(1500), "only after {waited:?}: {error}");
+        assert!(
+            named && error.contains(&format!("rank {victim}")),
+            "{error}"
+        );
+        assert!(
+            waited < deadline + Duration::from_millis(1500),
+            "only after {waited:?}: {error}"
+        );
     }
     world.ranks[victim].resume();
     let (_, error) = world.ranks[victim].expect("done");
     // To a rank that holds the store the others have already left, or died, when it wakes up.
-    assert!(error.contains("PeerFailed") || error.contains("PeerDied"), "{error}");
+    assert!(
+        error.contains("PeerFailed") || error.contains("PeerDied"),
+        "{error}"
+    );
     for rank in &mut world.ranks {
         rank.ends_well();
     }
@@ -206,8 +247,14 @@ fn a_kill_in_the_middle_of_a_large_transfer_ends_it(
     for rank in &mut world.ranks {
         let (heard, error) = rank.expect("done");
         let detection = heard.saturating_duration_since(killed);
-        println!("{setting:?} transfer: rank {} heard after {detection:?}", rank.number);
-        assert!(error.contains("PeerDied") && error.contains("peer: 1"), "{error}");
+        println!(
+            "{setting:?} transfer: rank {} heard after {detection:?}",
+            rank.number
+        );
+        assert!(
+            error.contains("PeerDied") && error.contains("peer: 1"),
+            "{error}"
+        );
         assert!(detection < DETECTION, "only after {detection:?}: {error}");
     }
     world.ends_well();

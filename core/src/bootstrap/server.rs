@@ -401,7 +401,7 @@ impl Connection {
 
     fn receive_message_bytes(&mut self) -> Result<usize, Errno> {
         let start = self.incoming.len();
-        self.incoming.resize(start + CHUNK, 0);
+        self.incoming.extend_from_slice(&[0; CHUNK]);
         let received = match self.stream.transport {
             Transport::Unix => {
                 descriptors::receive(&self.stream, &mut self.incoming[start..], &mut self.batches)
