@@ -23,7 +23,9 @@
 //! are in [`symmem_core`]; this crate selects a backend ([`select`]), launches ranks and
 //! holds the benchmark, the conformance suite and the report behind the `symmem` command.
 
-//LAUNCH
+pub mod bench;
+pub mod conformance;
+pub mod launch;
 pub mod report;
 pub mod select;
 
@@ -39,3 +41,8 @@ pub use symmem_core::{
     BARRIER_CHANNELS, BufferRange, CHANNELS, Communicator, DeviceChoice, Element, Error, Graph,
     Leaks, Peer, RawView, Result, Stream, SymmetricBuffer, TransferOptions,
 };
+
+/// The README's example is compiled and run with the documentation's tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -229,12 +229,12 @@ fn name_of(path: &Path) -> Option<&str> {
         .filter(|name| !name.is_empty())
 }
 
-/// Chooses a backend.
+/// Looks at the backends that a selection names, without opening a device.
 ///
 /// # Errors
-/// [`Error::NoBackend`] lists every backend looked at and why it cannot start.
-pub fn choose(selection: &Selection) -> Result<Chosen> {
-    let probes = match selection {
+/// [`Error::NoBackend`] if there is none of that name, with where it was looked for.
+pub fn probe(selection: &Selection) -> Result<Vec<Probe>> {
+    Ok(match selection {
         Selection::Auto => probe_all(),
         Selection::Named(name) if name == "host" => vec![host()],
         Selection::Named(name) => {
@@ -270,7 +270,15 @@ pub fn choose(selection: &Selection) -> Result<Chosen> {
             };
             vec![probe_file(path, name)]
         }
-    };
+    })
+}
+
+/// Chooses a backend.
+///
+/// # Errors
+/// [`Error::NoBackend`] lists every backend looked at and why it cannot start.
+pub fn choose(selection: &Selection) -> Result<Chosen> {
+    let probes = probe(selection)?;
     let report: Vec<String> = probes.iter().map(|probe| format!("  {probe}")).collect();
     for probe in probes {
         if let (Ok(devices @ 1..), Some(source)) = (&probe.devices, probe.source) {

@@ -4,6 +4,7 @@ use crate::driver::constants::result::PEER_ACCESS_ALREADY_ENABLED;
 use crate::driver::{Driver, call};
 use cudarc::driver::sys::{CUcontext, CUdevice};
 use std::cell::Cell;
+use std::mem::ManuallyDrop;
 use std::ptr::null_mut;
 use symmem_core::backend::abi::Status;
 use symmem_core::backend::{CallResult, Failure};
@@ -109,24 +110,41 @@ impl Context {
         }
         driver.check("cuCtxEnablePeerAccess", code)
     }
+
+    /// Gives the context back, and tells what a drop cannot.
+    pub fn release(self) -> CallResult<()> {
+        ManuallyDrop::new(self).give_back()
+    }
+
+    fn give_back(&self) -> CallResult<()> {
+        let left = self.leave_thread();
+        let driver = self.driver;
+        // SAFETY: retained once by `self`, and everything made in it has been given up.
+        left.and(unsafe { call!(driver, cuDevicePrimaryCtxRelease_v2(self.device)) })
+    }
+
+    /// Makes no context current where this one was left so: its last release destroys it.
+    fn leave_thread(&self) -> CallResult<()> {
+        if LEFT_CURRENT.try_with(Cell::get) != Ok(self.raw) {
+            return Ok(());
+        }
+        let driver = self.driver;
+        let mut current = self.raw;
+        // SAFETY: the place is writable; no context current is always allowed.
+        unsafe {
+            let asked = call!(driver, cuCtxGetCurrent(&raw mut current));
+            if current != self.raw {
+                return asked;
+            }
+            asked.and(call!(driver, cuCtxSetCurrent(null_mut())))
+        }
+    }
 }
 
 impl Drop for Context {
     fn drop(&mut self) {
-        let table = &self.driver.table;
-        // The last release destroys the context: do not leave it current where we put it.
-        if LEFT_CURRENT.try_with(Cell::get) == Ok(self.raw) {
-            let mut current = null_mut();
-            // SAFETY: the place is writable; no context current is always allowed.
-            unsafe {
-                if (table.cuCtxGetCurrent)(&raw mut current) == 0 && current == self.raw {
-                    (table.cuCtxSetCurrent)(null_mut());
-                }
-            }
-        }
-        // SAFETY: retained once by `self`, and everything made in it has been given up. A failure
-        // cannot be told to anybody here.
-        unsafe { (table.cuDevicePrimaryCtxRelease_v2)(self.device) };
+        // Nobody is left to tell of a failure.
+        let _ = self.give_back();
     }
 }
 

@@ -54,6 +54,22 @@ pub fn attribute(driver: &Driver, device: CUdevice, attribute: u32) -> CallResul
     Ok(u32::try_from(value).unwrap_or(0))
 }
 
+/// Whether a device can address the memory of another, in a word. Opens neither.
+pub fn link(driver: &Driver, from: u32, to: u32) -> &'static str {
+    let can = || {
+        let mut can = 0;
+        let (from, to) = (device(driver, from)?, device(driver, to)?);
+        // SAFETY: the place is writable.
+        unsafe { call!(driver, cuDeviceCanAccessPeer(&raw mut can, from, to)) }?;
+        Ok::<_, Failure>(can != 0)
+    };
+    match can() {
+        Ok(true) => "peer",
+        Ok(false) => "no",
+        Err(_) => "unknown",
+    }
+}
+
 /// Describes a device.
 pub fn describe(driver: &Driver, ordinal: u32) -> CallResult<DeviceDescription> {
     let device = device(driver, ordinal)?;

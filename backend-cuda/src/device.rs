@@ -2,6 +2,7 @@
 
 use crate::driver::call;
 use crate::driver::constants::*;
+use crate::driver::structs::{LaunchAttribute, LaunchConfiguration};
 use crate::instance::CudaBackend;
 use crate::modules;
 use cudarc::driver::sys::{CUevent, CUfunction, CUgraph, CUgraphExec, CUmodule, CUstream};
@@ -57,9 +58,8 @@ impl Device for CudaBackend {
     }
 
     unsafe fn stream_destroy(&self, raw: RawStream) -> CallResult<()> {
-        let _entered = self.enter()?;
         // SAFETY: the caller gives a live stream up. Its work still completes.
-        unsafe { call!(self.driver, cuStreamDestroy_v2(stream(raw))) }
+        self.give_back(|| unsafe { call!(self.driver, cuStreamDestroy_v2(stream(raw))) })
     }
 
     unsafe fn stream_idle(&self, raw: RawStream) -> CallResult<u32> {
@@ -103,9 +103,8 @@ impl Device for CudaBackend {
     }
 
     unsafe fn event_destroy(&self, raw: RawEvent) -> CallResult<()> {
-        let _entered = self.enter()?;
         // SAFETY: the caller gives a live event up.
-        unsafe { call!(self.driver, cuEventDestroy_v2(event(raw))) }
+        self.give_back(|| unsafe { call!(self.driver, cuEventDestroy_v2(event(raw))) })
     }
 
     unsafe fn event_record(&self, raw: RawEvent, on: RawStream) -> CallResult<()> {
@@ -157,19 +156,19 @@ impl Device for CudaBackend {
     }
 
     unsafe fn graph_instantiate(&self, raw: RawGraph) -> CallResult<RawGraphExec> {
-        let _entered = self.enter()?;
         let graph: CUgraph = with_exposed_provenance_mut(raw.0 as usize);
         let mut executable = null_mut();
-        // SAFETY: the graph is live and given up here, whether it can be instantiated or not.
-        let (made, given_up) = unsafe {
-            (
+        let made = self.enter().and_then(|_entered| {
+            // SAFETY: the place is writable and the graph live.
+            unsafe {
                 call!(
                     self.driver,
                     cuGraphInstantiateWithFlags(&raw mut executable, graph, 0)
-                ),
-                call!(self.driver, cuGraphDestroy(graph)),
-            )
-        };
+                )
+            }
+        });
+        // SAFETY: the graph is given up here, whether it could be instantiated or not.
+        let given_up = self.give_back(|| unsafe { call!(self.driver, cuGraphDestroy(graph)) });
         made?;
         given_up.inspect_err(|_| {
             // SAFETY: made above and given to nobody.
@@ -186,10 +185,9 @@ impl Device for CudaBackend {
     }
 
     unsafe fn graph_destroy(&self, graph: RawGraphExec) -> CallResult<()> {
-        let _entered = self.enter()?;
         let executable: CUgraphExec = with_exposed_provenance_mut(graph.0 as usize);
         // SAFETY: the caller gives a live graph up.
-        unsafe { call!(self.driver, cuGraphExecDestroy(executable)) }
+        self.give_back(|| unsafe { call!(self.driver, cuGraphExecDestroy(executable)) })
     }
 
     fn host_allocate(&self, bytes: u64) -> CallResult<HostMemory> {
@@ -211,10 +209,9 @@ impl Device for CudaBackend {
     }
 
     unsafe fn host_free(&self, memory: HostMemory) -> CallResult<()> {
-        let _entered = self.enter()?;
         let pointer = with_exposed_provenance_mut(memory.host as usize);
         // SAFETY: the caller gives live host memory up.
-        unsafe { call!(self.driver, cuMemFreeHost(pointer)) }
+        self.give_back(|| unsafe { call!(self.driver, cuMemFreeHost(pointer)) })
     }
 
     unsafe fn host_register(&self, pointer: u64, bytes: u64) -> CallResult<HostMemory> {
@@ -234,10 +231,9 @@ impl Device for CudaBackend {
     }
 
     unsafe fn host_unregister(&self, pointer: u64) -> CallResult<()> {
-        let _entered = self.enter()?;
         let pointer = with_exposed_provenance_mut(pointer as usize);
         // SAFETY: registered, and no longer used by the device.
-        unsafe { call!(self.driver, cuMemHostUnregister(pointer)) }
+        self.give_back(|| unsafe { call!(self.driver, cuMemHostUnregister(pointer)) })
     }
 
     unsafe fn memory_set(
@@ -271,10 +267,9 @@ impl Device for CudaBackend {
     }
 
     unsafe fn module_unload(&self, raw: RawModule) -> CallResult<()> {
-        let _entered = self.enter()?;
         let module: CUmodule = with_exposed_provenance_mut(raw.0 as usize);
         // SAFETY: the caller gives a live module up, none of whose kernels runs.
-        unsafe { call!(self.driver, cuModuleUnload(module)) }
+        self.give_back(|| unsafe { call!(self.driver, cuModuleUnload(module)) })
     }
 
     unsafe fn module_function(
@@ -400,5 +395,59 @@ impl CudaBackend {
         // SAFETY: a struct by value is laid out in the buffer as in memory; the rest is the caller's
         // word.
         unsafe { self.launch_packed(function, &geometry, argument, size_of::<T>(), on) }
+    }
+
+    /// As [`CudaBackend::launch_struct`], for a kernel that waits for its predecessor itself: the
+    /// driver may start it while that one still runs, which hides the launch.
+    ///
+    /// Programmatic dependent launch: CUDA Programming Guide, "Programmatic Dependent Launch and
+    /// Synchronization". Without the entry point (before CUDA 11.8) it is an ordinary launch.
+    ///
+    /// # Safety
+    /// As [`Device::launch`]; `T` is what the kernel takes, and the kernel runs
+    /// `griddepcontrol.wait` before it touches memory.
+    #[inline]
+    pub(crate) unsafe fn launch_struct_beside<T>(
+        &self,
+        function: CUfunction,
+        blocks: u32,
+        threads: u32,
+        shared_memory: u32,
+        argument: &T,
+        on: RawStream,
+    ) -> CallResult<()> {
+        let Some(launch) = self.driver.table.cuLaunchKernelEx else {
+            // SAFETY: the caller's word.
+            return unsafe {
+                self.launch_struct(function, blocks, threads, shared_memory, argument, on)
+            };
+        };
+        let attribute = LaunchAttribute {
+            kind: LAUNCH_BESIDE_PREDECESSOR,
+            padding: 0,
+            value: 1,
+            rest: [0; 15],
+        };
+        let configuration = LaunchConfiguration {
+            blocks: [blocks, 1, 1],
+            threads: [threads, 1, 1],
+            shared_memory,
+            stream: stream(on),
+            attributes: &attribute,
+            count: 1,
+        };
+        let mut parameter: *mut c_void = std::ptr::from_ref(argument).cast_mut().cast();
+        let _entered = self.enter()?;
+        // SAFETY: the driver reads configuration and parameter before it returns; the rest is the
+        // caller's word.
+        let code = unsafe {
+            launch(
+                &raw const configuration,
+                function,
+                &raw mut parameter,
+                null_mut(),
+            )
+        };
+        self.driver.check("cuLaunchKernelEx", code)
     }
 }

@@ -35,6 +35,14 @@ impl CudaBackend {
         self.context.enter()
     }
 
+    /// Gives something back, in the context; done even where the context cannot be made current,
+    /// since most things know theirs and whatever is not given back now never will be.
+    pub(crate) fn give_back(&self, call: impl FnOnce() -> CallResult<()>) -> CallResult<()> {
+        let entered = self.enter();
+        let given = call();
+        entered.map(drop).and(given)
+    }
+
     /// Whether the device has a capability, one of `CAPABILITY_*`.
     #[inline]
     pub(crate) fn has(&self, capability: u64) -> bool {

@@ -22,6 +22,9 @@ pub struct Kernels {
     pub copy_unrolled: CUfunction,
     /// Put or get by bulk copies, where the architecture has them.
     pub copy_bulk: Option<CUfunction>,
+    /// Whether the bulk kernel may start beside its predecessor: it waits for it before it touches
+    /// memory.
+    pub copy_bulk_dependent: bool,
     /// Gives a signal.
     pub signal: CUfunction,
     /// Waits for a signal.
@@ -55,6 +58,9 @@ impl Drop for Kernels {
 }
 
 fn unload(driver: &Driver, context: &Context, modules: &[CUmodule]) {
+    if modules.is_empty() {
+        return;
+    }
     // Nobody is left to tell of failures, and each module is tried whatever became of the others.
     let _entered = context.enter();
     for &module in modules {
@@ -102,6 +108,10 @@ impl Kernels {
             copy_vector: find(&by_name, "symmem_copy_vector")?,
             copy_unrolled: find(&by_name, "symmem_copy_unrolled")?,
             copy_bulk: find(&by_name, "symmem_copy_bulk").ok(),
+            copy_bulk_dependent: symmem_kernels_ptx::modules()
+                .iter()
+                .flat_map(|module| module.entries)
+                .any(|entry| entry.name == "symmem_copy_bulk" && entry.dependent_launch),
             signal: find(&by_name, "symmem_signal")?,
             wait: find(&by_name, "symmem_wait")?,
             barrier: find(&by_name, "symmem_barrier")?,
@@ -157,7 +167,9 @@ pub fn origin(module: &Module, architecture: u32) -> String {
 
 #[cfg(test)]
 mod tests {
-    use symmem_core::backend::abi::{Barrier, SignalTarget, SignalWait, TransferArguments};
+    use symmem_core::backend::abi::{
+        Barrier, LatencyArguments, SignalTarget, SignalWait, TransferArguments,
+    };
 
     #[test]
     fn kernels_take_the_structs_that_they_are_launched_with() {
@@ -168,6 +180,8 @@ mod tests {
             ("symmem_signal", size_of::<SignalTarget>()),
             ("symmem_wait", size_of::<SignalWait>()),
             ("symmem_barrier", size_of::<Barrier>()),
+            ("symmem_latency_packet", size_of::<LatencyArguments>()),
+            ("symmem_latency_signal", size_of::<LatencyArguments>()),
         ] {
             let mut entries = symmem_kernels_ptx::modules().iter().flat_map(|m| m.entries);
             let entry = entries.find(|entry| entry.name == name).expect(name);

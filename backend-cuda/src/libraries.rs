@@ -28,7 +28,14 @@ fn describe_driver(driver: &Driver, text: &mut String) {
         [] => writeln!(text, "optional_symbols=all {}", Table::OPTIONAL.len()),
         names => writeln!(text, "optional_symbols=missing {}", names.join(" ")),
     };
-    for ordinal in 0..describe::count(driver).unwrap_or(0) {
+    let count = describe::count(driver).unwrap_or(0);
+    for from in 0..count {
+        for to in (0..count).filter(|&to| to != from) {
+            let link = describe::link(driver, from, to);
+            let _ = writeln!(text, "link_{from}_{to}={link}");
+        }
+    }
+    for ordinal in 0..count {
         let Ok(device) = describe::describe(driver, ordinal) else {
             let _ = writeln!(text, "device_{ordinal}=cannot be described");
             continue;

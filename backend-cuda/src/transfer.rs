@@ -34,6 +34,20 @@ impl RemoteAccess for CudaBackend {
             stages: row.stages,
             stage_bytes: row.stage_bytes,
         };
+        if row.method == Method::BULK && self.kernels.copy_bulk_dependent {
+            // SAFETY: the kernel takes these arguments and waits for its predecessor; the caller
+            // keeps the memory live.
+            return unsafe {
+                self.launch_struct_beside(
+                    function,
+                    row.blocks,
+                    row.threads,
+                    shared_memory,
+                    &arguments,
+                    on,
+                )
+            };
+        }
         // SAFETY: the kernel takes these arguments; the caller keeps the memory live.
         unsafe {
             self.launch_struct(
@@ -96,7 +110,7 @@ impl CudaBackend {
             )));
         }
         let most = self.capabilities.shared_memory_per_block;
-        let shared = bulk_shared_memory(row.stages, row.stage_bytes)
+        let shared = ring_bytes(row.stages, row.stage_bytes)
             .filter(|&bytes| bytes <= most)
             .ok_or_else(|| {
                 refuse(format!(
@@ -109,14 +123,12 @@ impl CudaBackend {
     }
 }
 
-/// Bytes of dynamic shared memory that a ring of bulk copies takes: a barrier of 8 bytes for each
-/// stage, up to the next multiple of 128, then the stages. Mirrors `device/include/symmem/bulk.h`.
-fn bulk_shared_memory(stages: u32, stage_bytes: u32) -> Option<u32> {
+/// Bytes of dynamic shared memory of a ring of bulk copies; `None` where there is no such ring.
+fn ring_bytes(stages: u32, stage_bytes: u32) -> Option<u32> {
     if stages == 0 || stage_bytes == 0 || !stage_bytes.is_multiple_of(16) {
         return None;
     }
-    let barriers = stages.checked_mul(8)?.checked_next_multiple_of(128)?;
-    barriers.checked_add(stages.checked_mul(stage_bytes)?)
+    u32::try_from(symmem_kernels_ptx::bulk_shared_memory(stages, stage_bytes)).ok()
 }
 
 fn refuse(message: String) -> Failure {
@@ -129,10 +141,10 @@ mod tests {
 
     #[test]
     fn a_ring_takes_its_barriers_and_its_stages() {
-        assert_eq!(bulk_shared_memory(8, 16 << 10), Some(128 + (128 << 10)));
-        assert_eq!(bulk_shared_memory(17, 16), Some(256 + 17 * 16));
+        assert_eq!(ring_bytes(8, 16 << 10), Some(128 + (128 << 10)));
+        assert_eq!(ring_bytes(17, 16), Some(256 + 17 * 16));
         for (stages, bytes) in [(0, 16), (1, 0), (1, 24), (u32::MAX, 16), (2, !15)] {
-            assert_eq!(bulk_shared_memory(stages, bytes), None);
+            assert_eq!(ring_bytes(stages, bytes), None);
         }
     }
 }

@@ -31,11 +31,13 @@ impl Graph {
             .map_err(|failure| shared.failed("capture", failure))?;
         stream.set_capturing(true);
         let recording = Recording { stream };
+        // An error drops `recording`, which ends the capture and gives up what it holds.
         work(stream)?;
         std::mem::forget(recording);
         let allocations = stream.set_capturing(false);
         // SAFETY: the capture began above.
-        let exec = unsafe { shared.backend.capture_end(stream.raw_handle()) }
+        let graph = unsafe { shared.backend.capture_end(stream.raw_handle()) };
+        let exec = graph
             // SAFETY: ended above; used only here.
             .and_then(|graph| unsafe { shared.backend.graph_instantiate(graph) })
             .map_err(|failure| shared.failed("capture", failure))?;

@@ -163,7 +163,7 @@ impl Health {
         }
         // SAFETY: as above.
         let record = unsafe { pointer.read_volatile() };
-        (record.reason == 1).then(|| Error::Timeout {
+        (record.reason == 1).then_some(Error::Timeout {
             rank: self.rank,
             peer: record.peer as usize,
             operation: if record.kind == 2 {

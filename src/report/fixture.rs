@@ -114,12 +114,12 @@ pub fn cuda() -> Report {
             note: None,
         },
     ];
-    report.matrix = Some(Matrix {
+    report.matrices = vec![Matrix {
         direction: Direction::Push,
         bytes: 64 << 20,
         column: Column::CopyEngine,
         gbps: vec![vec![None, Some(390.0)], vec![Some(385.5), None]],
-    });
+    }];
     report.notes = vec!["Every figure on this page is made up <for tests>.".to_owned()];
     report
 }

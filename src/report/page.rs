@@ -72,11 +72,11 @@ pub fn html(report: &Report) -> Result<String, fmt::Error> {
             }
         }
     }
-    for view in [view::latencies(report), view::matrix(report)]
-        .iter()
-        .flatten()
+    for view in view::latencies(report)
+        .into_iter()
+        .chain(view::matrices(report))
     {
-        section(&mut page, view, "h2")?;
+        section(&mut page, &view, "h2")?;
     }
     notes(&mut page, report)?;
     page.push_str("<h2>Environment</h2>\n<dl>\n");

@@ -24,9 +24,9 @@ pub struct Report {
     /// Times of single messages.
     #[serde(default)]
     pub latencies: Vec<Latency>,
-    /// Bandwidth between every two ranks, if it was asked for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub matrix: Option<Matrix>,
+    /// Bandwidth between every two ranks, if it was asked for, by each means.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub matrices: Vec<Matrix>,
     /// What a reader of the figures must know.
     #[serde(default)]
     pub notes: Vec<String>,
@@ -284,7 +284,7 @@ impl Report {
             environment,
             points: Vec::new(),
             latencies: Vec::new(),
-            matrix: None,
+            matrices: Vec::new(),
             notes: Vec::new(),
         }
     }

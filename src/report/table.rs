@@ -27,9 +27,9 @@ pub fn terminal(report: &Report) -> String {
             }
         }
     }
-    for view in [view::latencies(report), view::matrix(report)]
+    for view in view::latencies(report)
         .into_iter()
-        .flatten()
+        .chain(view::matrices(report))
     {
         draw(&mut text, &view);
     }

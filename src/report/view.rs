@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::schema::{Column, Direction, Point, Report, Traffic};
+use super::schema::{Column, Direction, Matrix, Point, Report, Traffic};
 use super::text::{capital, counted, fine_microseconds, microseconds, range, rate, size};
 
 /// A table: every row has a cell for each heading, the first heading names the rows.
@@ -64,7 +64,7 @@ struct Grid<'a> {
     cells: BTreeMap<(u64, Column), &'a Point>,
     sizes: BTreeSet<u64>,
     columns: BTreeSet<Column>,
-    ranks: usize,
+    pairs: usize,
     rounds: BTreeSet<u32>,
 }
 
@@ -90,7 +90,7 @@ impl<'a> Grid<'a> {
             cells,
             sizes,
             columns,
-            ranks: points()
+            pairs: points()
                 .map(|point| point.rank)
                 .collect::<BTreeSet<_>>()
                 .len(),
@@ -170,8 +170,8 @@ impl<'a> Grid<'a> {
         let rounds: Vec<u64> = self.rounds.iter().map(|n| u64::from(*n)).collect();
         let rounds = range(&rounds, |n| n.to_string());
         let mut text = format!("median of {rounds} rounds");
-        if self.ranks > 1 {
-            text += &format!(", of the slowest of {} ranks", self.ranks);
+        if self.pairs > 1 {
+            text += &format!(", of the slowest of {} pairs", self.pairs);
         }
         text
     }
@@ -337,9 +337,12 @@ pub(super) fn latencies(report: &Report) -> Option<View> {
     })
 }
 
-/// Bandwidth between every two ranks; `None` if it was not measured.
-pub(super) fn matrix(report: &Report) -> Option<View> {
-    let matrix = report.matrix.as_ref()?;
+/// Bandwidth between every two ranks, a table for each means.
+pub(super) fn matrices(report: &Report) -> impl Iterator<Item = View> {
+    report.matrices.iter().map(matrix)
+}
+
+fn matrix(matrix: &Matrix) -> View {
     let width = matrix.gbps.iter().map(Vec::len).max().unwrap_or(0);
     let mut headings = vec![heading("rank \\ peer")];
     headings.extend((0..width).map(|peer| heading(peer.to_string())));
@@ -353,7 +356,7 @@ pub(super) fn matrix(report: &Report) -> Option<View> {
             name.chain((0..width).map(cell)).collect()
         })
         .collect();
-    Some(View {
+    View {
         title: "Every pair".to_owned(),
         caption: vec![format!(
             "GB/s, {} of {} by {}.",
@@ -363,7 +366,7 @@ pub(super) fn matrix(report: &Report) -> Option<View> {
         )],
         headings,
         rows,
-    })
+    }
 }
 
 /// What ran where, in pairs of name and value; what is unknown is left out.
@@ -454,7 +457,7 @@ mod tests {
     fn what_was_not_measured_has_no_table() {
         let report = fixture::host();
         assert_eq!(rates(&report, Direction::Push, Traffic::BothWays), None);
-        assert_eq!(matrix(&report), None);
+        assert_eq!(matrices(&report).count(), 0);
         let mut looped_only = report;
         looped_only.latencies.clear();
         for point in &mut looped_only.points {

@@ -1,8 +1,10 @@
 //! Every call of the driver fails once, on one rank: it is named there, told elsewhere, and nothing
 //! is left behind.
 
-use crate::support::{Member, Plan, Setting, full};
+use crate::support::{Member, Plan, Setting, fresh_name, full};
 use rstest::rstest;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use symmem::{Graph, Result, SignalPlacement};
 
@@ -50,18 +52,62 @@ fn everything(member: &Member) -> Result<()> {
 }
 
 fn plan(setting: Setting) -> Plan {
-    let deadline = Duration::from_secs(10);
+    let deadline = Duration::from_secs(3);
     Plan::new("injection/everything", WORLD, setting)
         .deadline(deadline)
         .setup_deadline(deadline)
 }
 
-/// Fails the `number`th call; the function's name, if it came to that call.
-fn fail(setting: Setting, number: u64) -> std::result::Result<Option<String>, String> {
-    let trace =
-        std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(crate::support::fresh_name("trace"));
+/// A call of the driver: the how-manieth of a function.
+type Call = (String, usize);
+
+/// Functions that the host polls: how often depends on the machine.
+const POLLED: [&str; 3] = ["cuStreamQuery", "cuStreamIsCapturing", "cuCtxGetCurrent"];
+/// So of those only the first are numbered, which come in each run.
+const POLLS: usize = 60;
+
+fn trace_path() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(fresh_name("trace"))
+}
+
+/// The functions that a trace lists and what each returned.
+fn read_trace(path: &Path) -> Vec<(String, String)> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let _ = std::fs::remove_file(path);
+    // process thread #number function = code
+    let call = |line: &str| {
+        let mut words = line.split(' ').skip(3);
+        Some((words.next()?.to_owned(), words.nth(1)?.to_owned()))
+    };
+    text.lines().filter_map(call).collect()
+}
+
+/// Every call that the victim makes if nothing fails.
+fn calls(setting: Setting) -> Vec<Call> {
+    let trace = trace_path();
+    let plan = plan(setting).env_of(VICTIM, "FAKE_CUDA_TRACE", trace.display());
+    let mut clean = plan.start();
+    assert_eq!(clean.expect("result"), ["ok"; WORLD]);
+    clean.ends_well();
+    let mut counts = BTreeMap::new();
+    let mut calls = Vec::new();
+    for (function, _) in read_trace(&trace) {
+        let count = counts.entry(function.clone()).or_insert(0);
+        *count += 1;
+        let uncounted = function.starts_with("cuGetError");
+        let polled = POLLED.contains(&function.as_str()) && *count > POLLS;
+        if !uncounted && !polled {
+            calls.push((function, *count));
+        }
+    }
+    calls
+}
+
+/// Fails one call and says what is wrong with what comes of it.
+fn fail(setting: Setting, (function, number): &Call) -> std::result::Result<(), String> {
+    let trace = trace_path();
     let mut world = plan(setting)
-        .env("FAKE_CUDA_FAIL", format!("#{number}"))
+        .env("FAKE_CUDA_FAIL", format!("{function}:{number}"))
         .env("FAKE_CUDA_FAIL_RANK", VICTIM)
         .env_of(VICTIM, "FAKE_CUDA_TRACE", trace.display())
         .start();
@@ -69,72 +115,55 @@ fn fail(setting: Setting, number: u64) -> std::result::Result<Option<String>, St
     for rank in &mut world.ranks {
         rank.ends_well();
     }
-    let traced = std::fs::read_to_string(&trace).unwrap_or_default();
-    let _ = std::fs::remove_file(&trace);
-    // process thread #number function = code
-    let failed = traced.lines().find(|line| line.ends_with(" = 999"));
-    let Some(function) = failed.and_then(|line| line.split(' ').nth(3)) else {
-        return Ok(None);
-    };
     let report = world.report();
-    let clean = report.lines().all(|line| line.starts_with("process "));
     let problem = |what: &str| {
         Err(format!(
-            "{setting:?}, call {number}, {function}: {what}\n  {results:?}\n{report}"
+            "{setting:?}, {function} number {number}: {what}\n  {results:?}\n{report}"
         ))
     };
-    if !clean {
+    if !read_trace(&trace).iter().any(|(_, code)| code == "999") {
+        return problem("the call did not come");
+    }
+    if !report.lines().all(|line| line.starts_with("process ")) {
         return problem("something is left behind");
     }
-    let (mine, theirs) = (&results[VICTIM], &results[1 - VICTIM]);
-    // A call that gives something back is logged, and the rest goes on.
-    if mine == "ok" {
-        return if theirs == "ok" {
-            Ok(Some(function.into()))
-        } else {
-            problem("one goes on")
-        };
+    let (mine, theirs) = (results[VICTIM].as_str(), results[1 - VICTIM].as_str());
+    let told = ["PeerFailed", "PeerDied", "PeerLeft"]
+        .iter()
+        .any(|word| theirs.contains(word));
+    match (mine, theirs) {
+        // A call that gives something back is logged, and the rest goes on.
+        ("ok", "ok") => Ok(()),
+        // A driver that fails before the ranks meet is no backend: the rank never comes.
+        _ if mine.starts_with("NoBackend") && theirs.contains("Timeout") => Ok(()),
+        _ if !mine.contains(function.as_str()) => problem("the error does not name the call"),
+        _ if !told => problem("the other rank is not told"),
+        _ => Ok(()),
     }
-    if !mine.contains(function) {
-        return problem("the error does not name the call");
-    }
-    // What fails before the ranks have met is found by the rank alone; else the others are told.
-    let told = ["PeerFailed", "PeerDied", "PeerLeft", "Timeout"];
-    if theirs != "ok" && !told.iter().any(|word| theirs.contains(word)) {
-        return problem("the other rank is not told");
-    }
-    if theirs == "ok" {
-        return problem("the other rank does not notice");
-    }
-    Ok(Some(function.into()))
 }
 
 #[rstest]
 fn every_failing_call_is_named_told_and_leaves_nothing(
     #[values(Setting::Cuda, Setting::CudaWithHostSignals, Setting::CudaLegacy)] setting: Setting,
 ) {
-    let mut clean = plan(setting).start();
-    assert_eq!(clean.expect("result"), ["ok"; WORLD]);
-    clean.ends_well();
-    let calls = clean.calls_of(VICTIM);
-    // A prime step, another start for each setting: together they see most of the calls.
-    let step = if full() { 1 } else { calls / 23 | 1 };
-    let mut numbers = (1 + setting as u64 * 3 % step..=calls).step_by(step as usize);
-    let (mut functions, mut problems) = (std::collections::BTreeSet::new(), Vec::new());
-    let (mut runs, mut reached) = (0, 0);
-    for number in &mut numbers {
+    let calls = calls(setting);
+    // Another start for each setting: together they see more.
+    let step = if full() { 1 } else { calls.len() / 16 | 1 };
+    let sample = calls.iter().skip(setting as usize * 5 % step).step_by(step);
+    let (mut functions, mut problems, mut runs) = (BTreeSet::new(), Vec::new(), 0);
+    for call in sample {
         runs += 1;
-        match fail(setting, number) {
-            Ok(function) => reached += usize::from(function.map(|f| functions.insert(f)).is_some()),
-            Err(problem) => problems.push(problem),
-        }
+        functions.insert(&call.0);
+        problems.extend(fail(setting, call).err());
     }
-    println!("{setting:?}: {reached} of {calls} calls failed in {runs} runs: {functions:?}");
+    println!(
+        "{setting:?}: {runs} of {} calls failed in turn, of {functions:?}",
+        calls.len()
+    );
     assert!(
         problems.is_empty(),
         "{} problems:\n{}",
         problems.len(),
         problems.join("\n")
     );
-    assert!(reached * 10 >= runs * 8, "most numbers name a call");
 }

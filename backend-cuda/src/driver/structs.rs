@@ -3,6 +3,7 @@
 //! `CUmemLocation` gained a union in CUDA 13.2 and took its parents with it, so a binding built for
 //! one version does not compile against another. The bytes are the same in all.
 
+use cudarc::driver::sys::CUstream;
 use std::mem::offset_of;
 
 /// `CUmemLocation`: a device, named by its ordinal.
@@ -30,6 +31,47 @@ pub struct AllocationProperties {
     /// Compression, RDMA and usage; zero.
     pub flags: [u8; 8],
 }
+
+/// `CUlaunchAttribute`: its number, and a union of 64 bytes of which one word is used here.
+#[repr(C, align(8))]
+#[derive(Clone, Copy, Debug)]
+pub struct LaunchAttribute {
+    /// `CUlaunchAttributeID`.
+    pub kind: u32,
+    /// Zero.
+    pub padding: u32,
+    /// The value's first word.
+    pub value: u32,
+    /// The rest of the union; zero.
+    pub rest: [u32; 15],
+}
+
+/// `CUlaunchConfig`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct LaunchConfiguration {
+    /// Blocks along x, y, z.
+    pub blocks: [u32; 3],
+    /// Threads of a block along x, y, z.
+    pub threads: [u32; 3],
+    /// Bytes of dynamic shared memory.
+    pub shared_memory: u32,
+    /// The stream.
+    pub stream: CUstream,
+    /// Attributes, this many.
+    pub attributes: *const LaunchAttribute,
+    /// How many attributes.
+    pub count: u32,
+}
+
+const _: () = assert!(
+    size_of::<LaunchAttribute>() == 72
+        && offset_of!(LaunchAttribute, value) == 8
+        && size_of::<LaunchConfiguration>() == 56
+        && offset_of!(LaunchConfiguration, stream) == 32
+        && offset_of!(LaunchConfiguration, attributes) == 40
+        && offset_of!(LaunchConfiguration, count) == 48
+);
 
 /// `CUmemAccessDesc`: who may do what.
 #[repr(C)]

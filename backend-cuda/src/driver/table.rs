@@ -4,7 +4,7 @@
 //! header that a caller was compiled with.
 
 use super::library::Library;
-use super::structs::{AccessDescription, AllocationProperties};
+use super::structs::{AccessDescription, AllocationProperties, LaunchConfiguration};
 use cudarc::driver::sys::{
     CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec, CUipcMemHandle,
     CUmemGenericAllocationHandle, CUmodule, CUstream, CUuuid,
@@ -103,6 +103,7 @@ table! {
         cuStreamCreate(stream: *mut CUstream, flags: c_uint);
         cuStreamDestroy_v2(stream: CUstream);
         cuStreamQuery(stream: CUstream);
+        cuStreamSynchronize(stream: CUstream);
         cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: c_uint);
         cuStreamIsCapturing(stream: CUstream, status: *mut u32);
         cuStreamBeginCapture_v2(stream: CUstream, mode: u32);
@@ -165,6 +166,13 @@ table! {
         // From CUDA 11.7 on, and only of use where the device allows stream memory operations.
         cuStreamWriteValue32_v2(stream: CUstream, address: CUdeviceptr, value: u32, flags: c_uint);
         cuStreamWaitValue32_v2(stream: CUstream, address: CUdeviceptr, value: u32, flags: c_uint);
+        // From CUDA 11.8 on.
+        cuLaunchKernelEx(
+            configuration: *const LaunchConfiguration,
+            function: CUfunction,
+            parameters: *mut *mut c_void,
+            extra: *mut *mut c_void
+        );
         // From CUDA 12.4 on; older drivers load a function when it is looked up.
         cuFuncLoad(function: CUfunction);
         cuModuleGetFunctionCount(count: *mut c_uint, module: CUmodule);

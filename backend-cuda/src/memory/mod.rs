@@ -21,7 +21,6 @@ use cudarc::driver::sys::CUdevice;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{CallResult, Failure, SymmetricMemory};
 
@@ -32,10 +31,6 @@ use vmm::VmmMemory;
 /// `cuMemAlloc` cuts smaller requests out of a block of this size, and an inter-process handle opens
 /// the whole block: whole blocks share nothing with strangers.
 const ALLOCATION_BLOCK_BYTES: u64 = 2 << 20;
-
-/// How long clearing new memory may take. At 139 GiB and over 2 TB/s it takes less than 0.1 s; the
-/// rest is for other work on the device.
-const CLEAR_DEADLINE: Duration = Duration::from_secs(30);
 
 /// What an instance allocated or took over.
 enum Allocation {
@@ -49,7 +44,7 @@ enum Mapping {
     Vmm(VmmMemory),
     Legacy(OpenedHandle),
     /// The peer's context is held so that its memory stays addressable.
-    SameProcess(#[expect(dead_code, reason = "held, not read")] Context),
+    SameProcess(Context),
 }
 
 /// The allocations and mappings of one instance.
@@ -154,7 +149,7 @@ impl Mapping {
         match self {
             Self::Vmm(memory) => memory.release(driver),
             Self::Legacy(handle) => handle.release(driver),
-            Self::SameProcess(_) => Ok(()),
+            Self::SameProcess(peer) => peer.release(),
         }
     }
 }
@@ -174,13 +169,17 @@ impl SymmetricMemory for CudaBackend {
             let address = memory.address();
             (Allocation::Plain(memory), address)
         };
-        if let Err(failure) = self.clear(address, bytes) {
+        let (cleared, idle) = self.clear(address, bytes);
+        if cleared.is_err() && idle {
             // The first failure is the one to tell.
             let _ = allocation.release(driver);
-            return Err(failure);
+            cleared?;
         }
+        let handle = self.memory.keep(&self.memory.allocations, allocation);
+        // Memory that is still being cleared goes when the instance is closed.
+        cleared?;
         Ok(SharedAllocation {
-            handle: RawAllocation(self.memory.keep(&self.memory.allocations, allocation)),
+            handle: RawAllocation(handle),
             address: DeviceAddress(address),
             bytes,
         })
@@ -205,9 +204,9 @@ impl SymmetricMemory for CudaBackend {
     }
 
     unsafe fn free(&self, allocation: RawAllocation) -> CallResult<()> {
-        let _entered = self.enter()?;
-        match lock(&self.memory.allocations).remove(&allocation.0) {
-            Some(found) => found.release(self.driver),
+        let found = lock(&self.memory.allocations).remove(&allocation.0);
+        match found {
+            Some(found) => self.give_back(|| found.release(self.driver)),
             None => Err(unknown("free", "allocation", allocation.0)),
         }
     }
@@ -262,9 +261,9 @@ impl SymmetricMemory for CudaBackend {
     }
 
     unsafe fn unmap(&self, mapping: RawMapping) -> CallResult<()> {
-        let _entered = self.enter()?;
-        match lock(&self.memory.mappings).remove(&mapping.0) {
-            Some(found) => found.release(self.driver),
+        let found = lock(&self.memory.mappings).remove(&mapping.0);
+        match found {
+            Some(found) => self.give_back(|| found.release(self.driver)),
             None => Err(unknown("unmap", "mapping", mapping.0)),
         }
     }
@@ -287,25 +286,37 @@ impl CudaBackend {
         ))
     }
 
-    /// Fills new memory with zeros, so that no rank sees what a stranger left. Blocks; bounded.
-    fn clear(&self, address: u64, bytes: u64) -> CallResult<()> {
+    /// Fills new memory with zeros, so that no rank sees what a stranger left. Blocks; bounded. Also
+    /// says whether the device is done with the memory, which it may not be after a failure.
+    fn clear(&self, address: u64, bytes: u64) -> (CallResult<()>, bool) {
         // SAFETY: the range was allocated just now and nobody else has it.
-        unsafe {
+        let filled = unsafe {
             call!(
                 self.driver,
                 cuMemsetD8Async(address, 0, bytes as usize, self.setup.raw)
             )
-        }?;
+        };
+        if filled.is_err() {
+            return (filled, true);
+        }
         let start = Instant::now();
+        let mut outcome = Ok(());
         loop {
             // SAFETY: the stream is this instance's own.
             let code = unsafe { (self.driver.table.cuStreamQuery)(self.setup.raw) };
-            if self.driver.check_ready("cuStreamQuery", code)? == 1 {
-                return Ok(());
+            match self.driver.check_ready("cuStreamQuery", code) {
+                Ok(1) => return (outcome, true),
+                Ok(_) => {}
+                // With the context the work is gone.
+                Err(failure) if failure.status == Status::CONTEXT_LOST => {
+                    return (outcome.and(Err(failure)), true);
+                }
+                // The question failed, not the work.
+                Err(failure) => outcome = outcome.and(Err(failure)),
             }
             let waited = start.elapsed();
             if waited > CLEAR_DEADLINE {
-                return Err(Failure::new(
+                let late = Failure::new(
                     Status::CALL_FAILED,
                     "cuMemsetD8Async",
                     format!(
@@ -313,7 +324,8 @@ impl CudaBackend {
                          device; wait for it before allocating",
                         CLEAR_DEADLINE.as_secs()
                     ),
-                ));
+                );
+                return (outcome.and(Err(late)), false);
             }
             // Small allocations clear within microseconds; large ones need no precision.
             if waited < Duration::from_micros(200) {

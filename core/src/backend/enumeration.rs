@@ -3,6 +3,8 @@
 // enum_dispatch emits each implementation here, where the traits must be in scope; it forwards
 // unsafe methods without a block of their own.
 #![allow(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
+// A process has a handful of these, and the large variant is on every call's path.
+#![allow(clippy::large_enum_variant)]
 
 use super::abi::*;
 use super::failure::CallResult;

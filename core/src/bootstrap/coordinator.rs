@@ -3,16 +3,23 @@
 //! Pure bookkeeping without sockets or clocks of its own. The [server](super::server) feeds it
 //! requests and carries out the [`Action`]s it leaves behind.
 
+mod gather;
+
 use std::collections::{BTreeMap, HashMap};
 use std::mem;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::message::{Failure, Part, PeerInformation, Reply, Request, UNSOLICITED, VERSION};
+use gather::{Contribution, Gather};
+
+use super::message::{Failure, PeerInformation, Reply, Request, UNSOLICITED, VERSION};
 
 /// Names a connection of the server.
 pub(super) type Token = u64;
+
+/// The connection of the rank 0 whose process holds the store.
+pub(super) const HOST: Token = 0;
 
 /// How long rank 0 holds back news of a failed rendezvous from itself, so that ranks which come
 /// late are told the reason too before the store ends with rank 0.
@@ -64,18 +71,6 @@ struct Getter {
     request: u64,
     deadline: Instant,
 }
-
-struct Contribution {
-    request: u64,
-    payload: Vec<u8>,
-    descriptor: Option<OwnedFd>,
-    deadline: Instant,
-    /// False once its rank was told that the deadline passed.
-    waiting: bool,
-}
-
-/// The contributions to one collective, by rank.
-type Gather = BTreeMap<u32, Contribution>;
 
 pub(super) struct Coordinator {
     world: u32,
@@ -179,42 +174,6 @@ impl Coordinator {
         });
     }
 
-    fn expire_gathers(&mut self, now: Instant) {
-        let (world, members, actions) = (self.world, &self.members, &mut self.actions);
-        self.gathers.retain(|_, gather| {
-            let expired: Vec<u32> = gather
-                .iter()
-                .filter(|(_, part)| part.waiting && part.deadline <= now)
-                .map(|(rank, _)| *rank)
-                .collect();
-            if expired.is_empty() {
-                return true;
-            }
-            let mut missing: Vec<u32> = (0..world)
-                .filter(|rank| !gather.contains_key(rank))
-                .collect();
-            if missing.is_empty() {
-                // All came once, but some had given up before the last arrived.
-                missing = gather
-                    .iter()
-                    .filter(|(_, part)| !part.waiting)
-                    .map(|(rank, _)| *rank)
-                    .collect();
-            }
-            for rank in expired {
-                if let (Some(part), Some(member)) = (gather.get_mut(&rank), &members[rank as usize])
-                {
-                    part.waiting = false;
-                    let failure = Failure::TimedOut {
-                        missing: missing.clone(),
-                    };
-                    actions.push(send(member.token, part.request, &Reply::Failure(failure)));
-                }
-            }
-            gather.values().any(|part| part.waiting)
-        });
-    }
-
     /// Act on a request that arrived by connection `token`.
     ///
     /// # Errors
@@ -306,14 +265,14 @@ impl Coordinator {
 
     /// Connection `token` closed, for `reason` if it was the server that closed it.
     pub(super) fn disconnect(&mut self, token: Token, reason: Option<String>, now: Instant) {
-        let Some(rank) = self.ranks.remove(&token) else {
-            return;
-        };
-        if rank == 0 {
+        if token == HOST {
             // The store is part of rank 0: the others see their connections close.
             self.actions.push(Action::Finish);
             return;
         }
+        let Some(rank) = self.ranks.remove(&token) else {
+            return;
+        };
         if self.members[rank as usize]
             .as_ref()
             .is_some_and(|member| member.left)
@@ -326,11 +285,6 @@ impl Coordinator {
             None => Failure::Died { rank },
         };
         self.fail(failure, now);
-    }
-
-    /// Whether all ranks have met.
-    pub(super) fn is_complete(&self) -> bool {
-        self.complete
     }
 
     /// Whether ranks are still awaited.
@@ -381,10 +335,11 @@ impl Coordinator {
             _ => return Ok(()),
         };
         debug_assert_eq!(version, VERSION, "the parser tells other versions apart");
-        if let Some(failure) = &self.failure {
+        let rank = peer.rank;
+        // The host is let in after a failure too, and told last.
+        if let Some(failure) = self.failure.as_ref().filter(|_| token != HOST) {
             return Err(failure.clone());
         }
-        let rank = peer.rank;
         if world != self.world || rank >= self.world {
             return Err(Failure::WorldMismatch {
                 rank,
@@ -403,7 +358,7 @@ impl Coordinator {
             return Err(Failure::OtherHost { rank });
         }
         let place = &mut self.members[rank as usize];
-        if place.is_some() {
+        if place.is_some() || (rank == 0) != (token == HOST) {
             return Err(Failure::RankTaken { rank });
         }
         if transport == Transport::Tcp {
@@ -427,7 +382,9 @@ impl Coordinator {
             left: false,
         });
         self.ranks.insert(token, rank);
-        if self.members.iter().all(Option::is_some) {
+        if self.failure.is_some() {
+            self.schedule_farewell(now);
+        } else if self.members.iter().all(Option::is_some) {
             self.complete = true;
             // First of all: a rank that is welcomed may hold the next rendezvous at the same name.
             self.actions.push(Action::StopListening);
@@ -464,13 +421,14 @@ impl Coordinator {
         if self.complete || is_over {
             self.tell_rank_0();
         } else {
-            // Rank 0 ends the store when it hears of it.
-            let deadline = self
-                .members
-                .first()
-                .and_then(Option::as_ref)
-                .map(|member| member.deadline);
-            self.farewell = deadline.into_iter().chain([now + FAREWELL]).min();
+            self.schedule_farewell(now);
+        }
+    }
+
+    /// Rank 0 ends the store when it hears of a failure, so it hears last.
+    fn schedule_farewell(&mut self, now: Instant) {
+        if let Some(Some(rank_0)) = self.members.first() {
+            self.farewell = Some(rank_0.deadline.min(now + FAREWELL));
             self.hasten_farewell();
         }
     }
@@ -489,9 +447,6 @@ impl Coordinator {
                 UNSOLICITED,
                 &Reply::Failure(failure.clone()),
             ));
-        }
-        if !self.complete {
-            self.actions.push(Action::StopListening);
         }
     }
 
@@ -546,95 +501,6 @@ impl Coordinator {
         self.set(key, value.to_le_bytes().to_vec());
     }
 
-    fn gather(&mut self, rank: u32, token: Token, tag: String, contribution: Contribution) {
-        if let Some(left) = self.members.iter().flatten().find(|member| member.left) {
-            let failure = Failure::Left {
-                rank: left.peer.rank,
-            };
-            self.actions
-                .push(send(token, contribution.request, &Reply::Failure(failure)));
-            return;
-        }
-        // A rank is in one collective at a time: it gave up on any earlier one.
-        self.withdraw(rank);
-        let gather = self.gathers.entry(tag.clone()).or_default();
-        gather.insert(rank, contribution);
-        if gather.values().filter(|part| part.waiting).count() == self.world as usize {
-            if let Some(gather) = self.gathers.remove(&tag) {
-                self.complete_gather(gather);
-            }
-            return;
-        }
-        let waiting = self
-            .gathers
-            .values()
-            .flat_map(BTreeMap::values)
-            .filter(|part| part.waiting)
-            .count();
-        if waiting == self.world as usize {
-            self.break_deadlock();
-        }
-    }
-
-    /// Take back what `rank` gave to a collective that has not completed.
-    fn withdraw(&mut self, rank: u32) {
-        self.gathers.retain(|_, gather| {
-            gather.remove(&rank);
-            gather.values().any(|part| part.waiting)
-        });
-    }
-
-    fn complete_gather(&mut self, gather: Gather) {
-        let mut parts = Vec::with_capacity(gather.len());
-        let mut descriptors = Vec::new();
-        let mut waiting = Vec::with_capacity(gather.len());
-        for (rank, contribution) in gather {
-            waiting.push((rank, contribution.request));
-            let has_descriptor = contribution.descriptor.is_some();
-            descriptors.extend(contribution.descriptor);
-            parts.push(Part {
-                payload: contribution.payload,
-                has_descriptor,
-            });
-        }
-        let reply = Reply::Gathered { parts };
-        let count = descriptors.len() as u16; // at most MAX_RANKS
-        let descriptors = (count > 0).then(|| Arc::new(descriptors));
-        // Rank 0 comes last: it may end its process, and the store, on its answer.
-        for (rank, request) in waiting.into_iter().rev() {
-            if let Some(member) = &self.members[rank as usize] {
-                let frame = reply.encode(request, count);
-                self.actions.push(Action::Send {
-                    to: member.token,
-                    frame,
-                    descriptors: descriptors.clone(),
-                });
-            }
-        }
-    }
-
-    /// All ranks wait for collectives that cannot complete: tell each of one that waits elsewhere.
-    fn break_deadlock(&mut self) {
-        let gathers = mem::take(&mut self.gathers);
-        let waiting: Vec<(u32, u64, &String)> = gathers
-            .iter()
-            .flat_map(|(tag, gather)| gather.iter().map(move |(rank, part)| (*rank, part, tag)))
-            .filter(|(_, part, _)| part.waiting)
-            .map(|(rank, part, tag)| (rank, part.request, tag))
-            .collect();
-        for &(rank, request, tag) in &waiting {
-            if let Some((other, _, elsewhere)) =
-                waiting.iter().find(|(_, _, elsewhere)| *elsewhere != tag)
-            {
-                let failure = Failure::TagMismatch {
-                    rank: *other,
-                    tag: (*elsewhere).clone(),
-                };
-                self.answer(rank, request, Reply::Failure(failure));
-            }
-        }
-    }
-
     fn answer(&mut self, rank: u32, request: u64, reply: Reply) {
         if let Some(member) = &self.members[rank as usize] {
             self.actions.push(send(member.token, request, &reply));
@@ -654,5 +520,4 @@ fn send(to: Token, request: u64, reply: &Reply) -> Action {
 }
 
 #[cfg(test)]
-#[path = "coordinator_tests.rs"]
 mod tests;

@@ -95,16 +95,6 @@ pub enum BootstrapError {
         /// The user who listens there.
         uid: u32,
     },
-    /// Rank 0 hung up on this rank before it had joined.
-    #[error(
-        "rank {rank} was refused at {address}: rank 0 ended, or does not accept this rank's secret; see rank 0's messages"
-    )]
-    Refused {
-        /// This rank.
-        rank: u32,
-        /// Where it called.
-        address: String,
-    },
     /// A deadline passed.
     #[error(
         "rank {rank} waited {elapsed:?} for {awaited}{}; see what those ranks do, or raise the deadline",

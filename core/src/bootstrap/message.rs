@@ -5,6 +5,7 @@
 //! integers are little-endian; text and byte strings carry their length before them. Parsing is a pure
 //! function over bytes: it never panics and never reserves memory that a length merely claims.
 
+use super::codec::{Reader, Writer};
 use super::process::ProcessIdentity;
 
 /// Version of this protocol; compared at the rendezvous.
@@ -471,35 +472,7 @@ impl Failure {
     }
 }
 
-#[derive(Default)]
-struct Writer(Vec<u8>);
-
 impl Writer {
-    fn u8(&mut self, value: u8) -> &mut Self {
-        self.0.push(value);
-        self
-    }
-
-    fn u32(&mut self, value: u32) -> &mut Self {
-        self.0.extend_from_slice(&value.to_le_bytes());
-        self
-    }
-
-    fn u64(&mut self, value: u64) -> &mut Self {
-        self.0.extend_from_slice(&value.to_le_bytes());
-        self
-    }
-
-    fn bytes(&mut self, value: &[u8]) -> &mut Self {
-        self.u32(value.len() as u32);
-        self.0.extend_from_slice(value);
-        self
-    }
-
-    fn text(&mut self, value: &str) -> &mut Self {
-        self.bytes(value.as_bytes())
-    }
-
     fn peer(&mut self, peer: &PeerInformation) -> &mut Self {
         let ProcessIdentity {
             pid,
@@ -515,62 +488,7 @@ impl Writer {
     }
 }
 
-struct Reader<'a>(&'a [u8]);
-
-impl<'a> Reader<'a> {
-    fn take(&mut self, length: usize) -> Option<&'a [u8]> {
-        let (head, rest) = self.0.split_at_checked(length)?;
-        self.0 = rest;
-        Some(head)
-    }
-
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        self.take(N)?.try_into().ok()
-    }
-
-    fn u8(&mut self) -> Option<u8> {
-        self.array().map(u8::from_le_bytes)
-    }
-
-    fn u16(&mut self) -> Option<u16> {
-        self.array().map(u16::from_le_bytes)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.array().map(u32::from_le_bytes)
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        self.array().map(u64::from_le_bytes)
-    }
-
-    fn bytes(&mut self) -> Option<Vec<u8>> {
-        let length = self.u32()? as usize;
-        self.take(length).map(<[u8]>::to_vec)
-    }
-
-    fn text(&mut self) -> Option<String> {
-        String::from_utf8(self.bytes()?).ok()
-    }
-
-    fn pair<A, B>(
-        &mut self,
-        first: impl Fn(&mut Self) -> Option<A>,
-        second: impl Fn(&mut Self) -> Option<B>,
-    ) -> Option<(A, B)> {
-        Some((first(self)?, second(self)?))
-    }
-
-    fn list<T>(&mut self, item: impl Fn(&mut Self) -> Option<T>) -> Option<Vec<T>> {
-        let count = self.u32()?;
-        // Every item takes bytes, so a false count ends the loop at the end of the body.
-        let mut items = Vec::new();
-        for _ in 0..count {
-            items.push(item(self)?);
-        }
-        Some(items)
-    }
-
+impl Reader<'_> {
     fn part(&mut self) -> Option<Part> {
         let has_descriptor = match self.u8()? {
             0 => false,

@@ -10,6 +10,7 @@
 //! secret before a message is read. `host:port` can be given instead; a rank that comes that way is
 //! checked and sent on to the Unix socket, since file descriptors travel nowhere else.
 
+mod codec;
 mod coordinator;
 mod descriptors;
 mod environment;
@@ -23,7 +24,6 @@ mod store;
 mod stream;
 
 use std::io;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -38,7 +38,7 @@ pub use store::{Contribution, Store};
 use coordinator::Coordinator;
 use handshake::Refusal;
 use message::{Reply, Request, VERSION};
-use server::{HANDSHAKE_DEADLINE, Server};
+use server::{HANDSHAKE_DEADLINE, ServerThread};
 use stream::{Address, Listener, Stream};
 
 /// A rank that has met all others of its job.
@@ -61,8 +61,7 @@ impl Bootstrap {
     ///   [`BootstrapError::VersionMismatch`], [`BootstrapError::GenerationMismatch`],
     ///   [`BootstrapError::OtherHost`], [`BootstrapError::PeerDied`]: on every rank that has come or
     ///   comes within a second.
-    /// - [`BootstrapError::WrongSecret`], [`BootstrapError::ForeignUser`],
-    ///   [`BootstrapError::Refused`]: what listens there is not this job's rank 0.
+    /// - [`BootstrapError::WrongSecret`], [`BootstrapError::ForeignUser`]: what listens there is not this job's rank 0.
     /// - [`BootstrapError::JobUnknown`], [`BootstrapError::SecretMissing`] and those of
     ///   [`LaunchEnvironment::from_variables`].
     pub fn connect(
@@ -71,12 +70,15 @@ impl Bootstrap {
     ) -> Result<Self, BootstrapError> {
         environment.check()?;
         let meeting = Meeting::of(&environment, deadline)?;
-        let server = if environment.rank == 0 {
+        let hosted = if environment.rank == 0 {
             meeting.start_store()?
         } else {
             None
         };
-        let (store, peers) = meeting.join(server)?;
+        let (store, peers) = match hosted {
+            Some((server, stream)) => meeting.join_own(server, stream)?,
+            None => meeting.join(meeting.address.clone())?,
+        };
         tracing::debug!(
             rank = environment.rank,
             world = environment.world,
@@ -234,7 +236,7 @@ impl<'a> Meeting<'a> {
     }
 
     /// Start the store on rank 0. `None` if another already listens: who that is shows on joining.
-    fn start_store(&self) -> Result<Option<JoinHandle<()>>, BootstrapError> {
+    fn start_store(&self) -> Result<Option<(ServerThread, Stream)>, BootstrapError> {
         let listener = match Listener::bind(&self.address) {
             Ok(listener) => listener,
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Ok(None),
@@ -255,63 +257,61 @@ impl<'a> Meeting<'a> {
             world, generation, ..
         } = *self.environment;
         let coordinator = Coordinator::new(world, generation, self.peer.boot_id.clone(), name);
-        let server = Server::new(listeners, self.secret.clone(), coordinator, self.until);
-        std::thread::Builder::new()
-            .name("symmem-store".into())
-            .spawn(move || server.run())
+        ServerThread::start(listeners, self.secret.clone(), coordinator)
             .map(Some)
             .map_err(self.system("starting the store's thread"))
     }
 
-    fn join(
+    /// Join the store that this process holds.
+    fn join_own(
         &self,
-        server: Option<JoinHandle<()>>,
+        server: ServerThread,
+        stream: Stream,
     ) -> Result<(Store, Vec<PeerInformation>), BootstrapError> {
-        let LaunchEnvironment {
-            rank,
-            world,
-            generation,
-            ..
-        } = *self.environment;
-        let mut server = server;
-        let mut address = self.address.clone();
-        loop {
-            let stream = self.reach(&address)?;
-            let left = self.until.saturating_duration_since(Instant::now());
-            let deadline = u64::try_from(left.as_micros()).unwrap_or(u64::MAX);
-            let request = Request::Join {
-                version: VERSION,
-                world,
-                generation,
-                peer: self.peer.clone(),
-                deadline,
-            };
-            let by_unix = matches!(address, Address::Unix(_));
-            let store = Store::new(
-                rank,
-                world,
-                stream,
-                if by_unix { server.take() } else { None },
-            );
-            match store.join(&request, left) {
-                Ok(Reply::Welcome { peers }) if peers.len() == world as usize => {
-                    return Ok((store, peers));
-                }
-                Ok(Reply::Redirect { name }) if !by_unix => address = Address::Unix(name),
-                Ok(reply) => {
-                    let reason = format!("an answer to another question: {reply:?}");
-                    return Err(BootstrapError::Malformed { rank, reason });
-                }
-                // The store hung up without a reason before it knew this rank.
-                Err(BootstrapError::PeerDied { peer: 0, .. }) if rank == 0 => {
-                    return Err(BootstrapError::Refused {
-                        rank,
-                        address: address.to_string(),
-                    });
-                }
-                Err(error) => return Err(error),
+        let store = Store::new(self.peer.rank, self.environment.world, stream, Some(server));
+        let reply = store.join(&self.request(), self.left())?;
+        self.welcomed(store, reply)
+    }
+
+    /// Join the store at `address`, or where it sends this rank on to.
+    fn join(&self, address: Address) -> Result<(Store, Vec<PeerInformation>), BootstrapError> {
+        let stream = self.reach(&address)?;
+        let store = Store::new(self.peer.rank, self.environment.world, stream, None);
+        match store.join(&self.request(), self.left())? {
+            Reply::Redirect { name } if matches!(address, Address::Tcp(_)) => {
+                self.join(Address::Unix(name))
             }
+            reply => self.welcomed(store, reply),
         }
+    }
+
+    fn welcomed(
+        &self,
+        store: Store,
+        reply: Reply,
+    ) -> Result<(Store, Vec<PeerInformation>), BootstrapError> {
+        let world = self.environment.world as usize;
+        match reply {
+            Reply::Welcome { peers } if peers.len() == world => Ok((store, peers)),
+            other => Err(BootstrapError::Malformed {
+                rank: self.peer.rank,
+                reason: format!("an answer to another question: {other:?}"),
+            }),
+        }
+    }
+
+    fn request(&self) -> Request {
+        Request::Join {
+            version: VERSION,
+            world: self.environment.world,
+            generation: self.environment.generation,
+            peer: self.peer.clone(),
+            deadline: u64::try_from(self.left().as_micros()).unwrap_or(u64::MAX),
+        }
+    }
+
+    fn left(&self) -> Duration {
+        self.until.saturating_duration_since(Instant::now())
     }
 
     /// A connection on which both ends have proved the secret. Waits for rank 0 to listen.

@@ -7,12 +7,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-use super::coordinator::{Action, Beside, Coordinator, FAREWELL, Token, Transport};
+use super::coordinator::{Action, Beside, Coordinator, HOST, Token, Transport};
 use super::descriptors::{self, Batch};
 use super::handshake::{Challenge, HELLO_BYTES, PROOF_BYTES};
 use super::message::{Frame, HEADER_BYTES, MAX_BODY, Request};
@@ -32,6 +33,9 @@ const FLUSH_DEADLINE: Duration = Duration::from_secs(1);
 /// Pause before a send is tried again that the kernel refused because too many descriptors are on
 /// their way (`ETOOMANYREFS`); no event announces that there are fewer.
 const DESCRIPTORS_IN_FLIGHT_PAUSE: Duration = Duration::from_millis(1);
+
+/// Pause after a caller could not be accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(1);
 
 /// Bytes read at a time.
 const CHUNK: usize = 16 * 1024;
@@ -76,43 +80,69 @@ enum End {
     Violation(String),
 }
 
-pub(super) struct Server {
+struct Server {
     listeners: Vec<Listener>,
     secret: Secret,
     coordinator: Coordinator,
     connections: BTreeMap<Token, Connection>,
     next_token: Token,
-    /// Ends a store that rank 0 itself never joined.
-    give_up: Option<Instant>,
+    /// Where bytes are read to before they are appended to a connection's.
+    scratch: Box<[u8]>,
     uid: u32,
 }
 
-impl Server {
-    /// A store behind `listeners`. It ends when rank 0 leaves or its connection closes, or at
-    /// `join_deadline` if rank 0 has not joined.
-    pub(super) fn new(
+/// The thread of a store, which ends with rank 0's connection.
+#[derive(Debug)]
+pub(super) struct ServerThread(Option<JoinHandle<()>>);
+
+impl ServerThread {
+    /// Serve the job with `secret` behind `listeners`; also the connection that rank 0 joins by.
+    pub(super) fn start(
         listeners: Vec<Listener>,
         secret: Secret,
         coordinator: Coordinator,
-        join_deadline: Instant,
-    ) -> Self {
-        Self {
+    ) -> io::Result<(Self, Stream)> {
+        let (own, of_rank_0) = Stream::pair()?;
+        // Made here and handed over in this process: there is nothing to prove.
+        let host = Connection {
+            phase: Phase::Trusted,
+            deadline: None,
+            ..Connection::new(own)
+        };
+        let server = Server {
             listeners,
             secret,
             coordinator,
-            connections: BTreeMap::new(),
-            next_token: 1,
-            give_up: Some(join_deadline + FAREWELL),
+            connections: BTreeMap::from([(HOST, host)]),
+            next_token: HOST + 1,
+            scratch: vec![0; CHUNK].into_boxed_slice(),
             uid: rustix::process::geteuid().as_raw(),
+        };
+        let thread = std::thread::Builder::new()
+            .name("symmem-store".into())
+            .spawn(move || server.run())?;
+        Ok((Self(Some(thread)), of_rank_0))
+    }
+}
+
+/// Waits until the store has sent what is queued, a second at most. Rank 0's connection must have been
+/// shut down.
+impl Drop for ServerThread {
+    fn drop(&mut self) {
+        if let Some(thread) = self.0.take() {
+            // The thread does not panic; if it did, the ranks saw their connections close.
+            let _ = thread.join();
         }
     }
+}
 
+impl Server {
     /// Serve until the store ends. Blocks.
-    pub(super) fn run(mut self) {
+    fn run(mut self) {
         loop {
             let now = Instant::now();
             self.coordinator.expire(now);
-            if self.carry_out() || self.give_up.is_some_and(|at| at <= now) {
+            if self.carry_out() {
                 break;
             }
             self.close_silent(now);
@@ -144,10 +174,7 @@ impl Server {
                         let _ = connection.send_queued();
                     }
                 }
-                Action::StopListening => {
-                    self.listeners.clear();
-                    self.give_up = self.give_up.filter(|_| !self.coordinator.is_complete());
-                }
+                Action::StopListening => self.listeners.clear(),
                 Action::Finish => finish = true,
             }
         }
@@ -176,7 +203,6 @@ impl Server {
             .coordinator
             .next_deadline()
             .into_iter()
-            .chain(self.give_up)
             .chain(connection_deadlines)
             .min();
         let tokens: Vec<Token> = self.connections.keys().copied().collect();
@@ -223,8 +249,10 @@ impl Server {
                 Ok(stream) => stream,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) => {
-                    // Out of descriptors, or the caller hung up. Back to the others; poll comes again.
+                    // Most likely this process is out of descriptors: poll will say at once that a
+                    // caller still waits, so pause rather than spin.
                     tracing::warn!(%error, "could not accept a connection to the store");
+                    std::thread::sleep(ACCEPT_PAUSE);
                     return;
                 }
             };
@@ -260,7 +288,7 @@ impl Server {
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
         };
-        let mut end = connection.read(&self.secret).err();
+        let mut end = connection.read(&self.secret, &mut self.scratch).err();
         // What arrived before the end still counts: a rank says that it leaves, then closes.
         loop {
             match connection.next_request() {
@@ -344,7 +372,7 @@ impl Connection {
     }
 
     /// Read what is there, as far as the phase allows: nothing of a message before the proof.
-    fn read(&mut self, secret: &Secret) -> Result<(), End> {
+    fn read(&mut self, secret: &Secret, scratch: &mut [u8]) -> Result<(), End> {
         // One message's worth at a time, so that one rank cannot occupy the store.
         while self.incoming.len() < HEADER_BYTES + MAX_BODY {
             let received = match &mut self.phase {
@@ -385,12 +413,14 @@ impl Connection {
                     }
                     received
                 }
-                Phase::Trusted => self.receive_message_bytes(),
+                Phase::Trusted => self.receive_message_bytes(scratch),
             };
             match received {
                 Ok(0) => return Err(End::Closed),
                 // There is rarely more, and poll tells if there is.
-                Ok(count) if count < CHUNK && matches!(self.phase, Phase::Trusted) => return Ok(()),
+                Ok(count) if count < scratch.len() && matches!(self.phase, Phase::Trusted) => {
+                    return Ok(());
+                }
                 Ok(_) => {}
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(_) => return Err(End::Closed),
@@ -399,17 +429,13 @@ impl Connection {
         Ok(())
     }
 
-    fn receive_message_bytes(&mut self) -> Result<usize, Errno> {
-        let start = self.incoming.len();
-        self.incoming.extend_from_slice(&[0; CHUNK]);
+    fn receive_message_bytes(&mut self, scratch: &mut [u8]) -> Result<usize, Errno> {
         let received = match self.stream.transport {
-            Transport::Unix => {
-                descriptors::receive(&self.stream, &mut self.incoming[start..], &mut self.batches)
-            }
-            Transport::Tcp => self.stream.receive(&mut self.incoming[start..]),
-        };
-        self.incoming.truncate(start + received.unwrap_or(0));
-        received
+            Transport::Unix => descriptors::receive(&self.stream, scratch, &mut self.batches),
+            Transport::Tcp => self.stream.receive(scratch),
+        }?;
+        self.incoming.extend_from_slice(&scratch[..received]);
+        Ok(received)
     }
 
     /// Take the first complete request off what was read.

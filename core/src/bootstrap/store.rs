@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
@@ -16,6 +15,7 @@ use super::error::BootstrapError;
 use super::message::{
     Failure, Frame, HEADER_BYTES, MAX_BODY, MAX_NAME, Reply, Request, UNSOLICITED, payload_limit,
 };
+use super::server::ServerThread;
 use super::stream::Stream;
 
 /// How long past a deadline a rank waits for rank 0 to say who was missing. When even that does not
@@ -26,7 +26,7 @@ const VERDICT_GRACE: Duration = Duration::from_millis(500);
 const FAREWELL_DEADLINE: Duration = Duration::from_secs(1);
 
 /// Bytes read at a time.
-const CHUNK: usize = 64 * 1024;
+const CHUNK: usize = 16 * 1024;
 
 /// What a rank gave to an all-gather.
 #[derive(Debug)]
@@ -52,11 +52,13 @@ pub struct Store {
     writing: Mutex<()>,
     inbox: Mutex<Inbox>,
     /// Rank 0 holds the store itself.
-    server: Option<JoinHandle<()>>,
+    server: Option<ServerThread>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Inbox {
+    /// Where bytes are read to before they are appended to the others.
+    scratch: Box<[u8]>,
     bytes: Vec<u8>,
     batches: VecDeque<Batch>,
     /// Number of the request last sent.
@@ -65,19 +67,27 @@ struct Inbox {
     failure: Option<Failure>,
 }
 
+impl Inbox {
+    fn new() -> Self {
+        let scratch = vec![0; CHUNK].into_boxed_slice();
+        Self {
+            scratch,
+            bytes: Vec::new(),
+            batches: VecDeque::new(),
+            request: 0,
+            failure: None,
+        }
+    }
+}
+
 impl Store {
-    pub(super) fn new(
-        rank: u32,
-        world: u32,
-        stream: Stream,
-        server: Option<JoinHandle<()>>,
-    ) -> Self {
+    pub(super) fn new(rank: u32, world: u32, stream: Stream, server: Option<ServerThread>) -> Self {
         Self {
             rank,
             world,
             stream,
             writing: Mutex::new(()),
-            inbox: Mutex::default(),
+            inbox: Mutex::new(Inbox::new()),
             server,
         }
     }
@@ -414,18 +424,17 @@ impl Store {
     /// Take in what has arrived, without blocking; `false` if nothing has. The end of the stream
     /// becomes `inbox.failure`.
     fn receive(&self, inbox: &mut Inbox) -> bool {
-        let start = inbox.bytes.len();
-        // A copy of a constant, since `resize` goes byte by byte in a build without optimisation.
-        inbox.bytes.extend_from_slice(&[0; CHUNK]);
         let received = match self.stream.transport {
             Transport::Unix => {
-                descriptors::receive(&self.stream, &mut inbox.bytes[start..], &mut inbox.batches)
+                descriptors::receive(&self.stream, &mut inbox.scratch, &mut inbox.batches)
             }
-            Transport::Tcp => self.stream.receive(&mut inbox.bytes[start..]),
+            Transport::Tcp => self.stream.receive(&mut inbox.scratch),
         };
-        inbox.bytes.truncate(start + received.unwrap_or(0));
         match received {
-            Ok(count) if count > 0 => true,
+            Ok(count) if count > 0 => {
+                inbox.bytes.extend_from_slice(&inbox.scratch[..count]);
+                true
+            }
             Err(Errno::AGAIN) => false,
             Ok(_) | Err(_) => {
                 inbox.failure.get_or_insert(Failure::Died { rank: 0 });
@@ -507,10 +516,8 @@ impl Drop for Store {
         }
         // Tells the server even where a child inherited the socket by a fork.
         let _ = rustix::net::shutdown(&self.stream, rustix::net::Shutdown::Write);
-        if let Some(server) = self.server.take() {
-            // The thread does not panic; if it did, the others saw their connections close.
-            let _ = server.join();
-        }
+        // Before the socket closes: the others hear that rank 0 left rather than see an end.
+        drop(self.server.take());
     }
 }
 

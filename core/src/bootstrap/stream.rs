@@ -5,7 +5,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -89,6 +89,13 @@ impl Stream {
     fn new(socket: OwnedFd, transport: Transport) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&socket, true)?;
         Ok(Self { socket, transport })
+    }
+
+    /// Both ends of a connection within this process.
+    pub(super) fn pair() -> io::Result<(Self, Self)> {
+        let (left, right) = UnixStream::pair()?;
+        let [left, right] = [left, right].map(|end| Self::new(end.into(), Transport::Unix));
+        Ok((left?, right?))
     }
 
     /// Connect once. `ConnectionRefused` or `WouldBlock` mean that nobody listens there yet, or that

@@ -79,6 +79,17 @@ pub fn allocate(
             peer,
             reason: reasons,
         }),
+        Some(Error::NotShareable {
+            rank,
+            address,
+            bytes,
+            ..
+        }) => Err(Error::NotShareable {
+            rank,
+            address,
+            bytes,
+            reason: reasons,
+        }),
         Some(error) => Err(error),
         None => Err(Error::Unsupported {
             rank: shared.rank,

@@ -9,6 +9,7 @@ pub(crate) mod shared;
 use crate::backend::Device;
 use crate::backend::abi::{
     Capabilities, DeviceAddress, DeviceDescription, MemoryInformation, ShareKind, SignalPlacement,
+    Watch,
 };
 use crate::buffer::SymmetricBuffer;
 use crate::element::Element;
@@ -49,6 +50,7 @@ pub struct Communicator {
     shared: Arc<Shared>,
     peers: Vec<Peer>,
     placement: SignalPlacement,
+    device_open_time: Duration,
 }
 
 /// What was still held when a communicator was finalized.
@@ -347,6 +349,18 @@ impl Communicator {
         self.shared.options.deadline
     }
 
+    /// What a kernel of one's own that waits for a peer has to watch, so that it leaves when the
+    /// communicator is aborted, and after `deadline` at the latest. Valid while the communicator lives.
+    pub fn watch(&self, deadline: Duration) -> Watch {
+        self.shared.health.watch(deadline)
+    }
+
+    /// How long the backend took to open this rank's device: the part of bringing a communicator up
+    /// that is the driver's own.
+    pub fn device_open_time(&self) -> Duration {
+        self.device_open_time
+    }
+
     /// The backend, for kernels of one's own.
     pub fn backend(&self) -> &crate::backend::Backend {
         &self.shared.backend
@@ -356,11 +370,13 @@ impl Communicator {
         shared: Arc<Shared>,
         peers: Vec<Peer>,
         placement: SignalPlacement,
+        device_open_time: Duration,
     ) -> Self {
         Self {
             shared,
             peers,
             placement,
+            device_open_time,
         }
     }
 }

@@ -20,7 +20,7 @@ use rustix::fd::{AsFd, OwnedFd};
 use std::mem::ManuallyDrop;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Where a communicator's backend comes from.
 #[derive(Clone)]
@@ -91,7 +91,10 @@ pub(super) fn open(source: &BackendSource, configuration: Configuration) -> Resu
     let (rank, world) = (agreement.rank(), agreement.world());
     let mut round = agreement.begin("open");
 
-    let opened = round.vote(open_device_within(source, &configuration, rank));
+    let opening = Instant::now();
+    let opened = open_device_within(source, &configuration, rank);
+    let device_open_time = opening.elapsed();
+    let opened = round.vote(opened);
     let (backend, capabilities, description) = opened?;
     round.compare(&fields(
         &backend_name(source),
@@ -146,6 +149,7 @@ pub(super) fn open(source: &BackendSource, configuration: Configuration) -> Resu
         Arc::new(shared),
         peers,
         configuration.signal_placement,
+        device_open_time,
     ))
 }
 

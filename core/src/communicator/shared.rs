@@ -203,9 +203,13 @@ impl Inner {
                 Ok(0) => {}
                 Ok(_) => return self.health.look(),
                 Err(failure) => {
-                    let error = self.failed("synchronize", failure);
-                    self.health.poison(error);
-                    return self.health.check();
+                    let lost = failure.status == Status::CONTEXT_LOST;
+                    self.health.poison(self.failed("synchronize", failure));
+                    // The question failed; the work it asked about may still run, and whoever waits
+                    // here may be about to release what it uses. All is lost, so it leaves soon.
+                    if lost {
+                        return self.health.check();
+                    }
                 }
             }
             if let Err(waited) = patience.wait(&self.health) {
@@ -475,8 +479,12 @@ impl Inner {
     /// Waits until nothing of this rank runs on the device any more; says whether that is so.
     fn drain(&self, limit: Duration) -> bool {
         let start = Instant::now();
+        let staging = lock(&self.staging).stream;
         loop {
-            match self.idle_now() {
+            let idle = self
+                .idle_now()
+                .and_then(|idle| Ok(idle && self.is_idle(staging)?));
+            match idle {
                 Ok(true) => return true,
                 // With the context everything that ran in it is gone.
                 Err(failure) if failure.status == Status::CONTEXT_LOST => return true,

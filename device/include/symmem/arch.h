@@ -45,12 +45,12 @@
 //   bulk_wait_read<pending>, bulk_wait_complete, fence_async_proxy
 #pragma once
 
-#include "abi.h"
+#include "symmem/abi.h"
 
 #if defined(__CUDA__) || defined(__CUDACC__) || defined(__CUDACC_RTC__)
-#include "arch_ptx.h"
+#include "symmem/arch_ptx.h"
 #elif defined(__HIP__) || defined(__SPIRV__)
 #error "symmem has no arch header for this target"
 #else
-#include "arch_host.h"
+#include "symmem/arch_host.h"
 #endif

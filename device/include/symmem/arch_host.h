@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "abi.h"
+#include "symmem/abi.h"
 
 #define SYMMEM_DEVICE inline
 #define SYMMEM_HOST_DEVICE inline

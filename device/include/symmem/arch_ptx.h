@@ -5,7 +5,7 @@
 // Scopes and orders: PTX ISA, chapter "Memory consistency model".
 #pragma once
 
-#include "abi.h"
+#include "symmem/abi.h"
 
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
 #define SYMMEM_DEVICE __device__ __forceinline__

@@ -1,7 +1,7 @@
 // A barrier among ranks: all tell all, nobody in the middle.
 #pragma once
 
-#include "wait.h"
+#include "symmem/wait.h"
 
 namespace symmem {
 

@@ -4,7 +4,7 @@
 // Source: PTX ISA, "Data movement and conversion instructions: asynchronous copy".
 #pragma once
 
-#include "copy.h"
+#include "symmem/copy.h"
 
 #if SYMMEM_HAS_BULK
 

@@ -4,7 +4,7 @@
 // A rate is bytes in flight over latency, so all loads of an unrolled step are issued before its stores.
 #pragma once
 
-#include "memory.h"
+#include "symmem/memory.h"
 
 namespace symmem {
 

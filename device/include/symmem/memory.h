@@ -6,7 +6,7 @@
 //    GPUs up to LLVM 22 may let a release store overtake the write-back).
 #pragma once
 
-#include "arch.h"
+#include "symmem/arch.h"
 
 namespace symmem {
 

@@ -1,7 +1,7 @@
 // Giving a signal from a grid of any number of blocks.
 #pragma once
 
-#include "memory.h"
+#include "symmem/memory.h"
 
 namespace symmem {
 

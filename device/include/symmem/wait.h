@@ -3,7 +3,7 @@
 // context.
 #pragma once
 
-#include "memory.h"
+#include "symmem/memory.h"
 
 namespace symmem {
 

@@ -1,0 +1,213 @@
+//! Building the fake driver and running a role of this test program over it.
+//!
+//! The backend opens the driver once per process and looks for it where the environment says, so
+//! every role is this very program, started again with its own environment.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use symmem_core::backend::{CallResult, Failure};
+
+/// The variable that names the role of a started child.
+pub const ROLE: &str = "SYMMEM_TEST_ROLE";
+/// The file that a child writes what came of it to.
+const OUTCOME: &str = "SYMMEM_TEST_OUTCOME";
+
+/// A directory with the fake driver as `libcuda.so.1`.
+pub fn fake_directory() -> &'static Path {
+    static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
+    DIRECTORY.get_or_init(|| {
+        let directory = fresh("fake").with_file_name("fake");
+        std::fs::create_dir_all(&directory).expect("a directory");
+        let link = directory.join("libcuda.so.1");
+        // Another run may make the same link at the same time; what counts is where it leads.
+        let _ = std::os::unix::fs::symlink(build_fake(), &link);
+        assert!(link.exists(), "{} leads nowhere", link.display());
+        directory
+    })
+}
+
+/// Builds the fake into the target directory that this program was built into.
+fn build_fake() -> PathBuf {
+    let target = target_directory();
+    cargo("build", "symmem-fake-cuda", &target, &[]);
+    target.join("debug/libsymmem_fake_cuda.so")
+}
+
+/// Builds the backend as a plugin file.
+pub fn build_plugin() -> PathBuf {
+    // A directory of its own: the same crate as another type of library would otherwise evict the
+    // one that this program links.
+    let target = target_directory().join("plugin");
+    cargo("rustc", "symmem-cuda", &target, &["--crate-type", "cdylib"]);
+    target.join("debug/libsymmem_cuda.so")
+}
+
+fn target_directory() -> PathBuf {
+    let program = std::env::current_exe().expect("this program's path");
+    let target = program.ancestors().nth(3).expect("target/<profile>/deps/");
+    target.to_owned()
+}
+
+fn cargo(command: &str, package: &str, target: &Path, more: &[&str]) {
+    let status = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()))
+        .args([command, "--quiet", "--package", package])
+        .args([
+            "--manifest-path",
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml"),
+        ])
+        .arg("--target-dir")
+        .arg(target)
+        .args(more)
+        .status()
+        .expect("cargo runs");
+    assert!(status.success(), "{package} does not build");
+}
+
+/// A path that no other run uses.
+pub fn fresh(name: &str) -> PathBuf {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let process = std::process::id();
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.{process}.{number}"))
+}
+
+/// A role being run.
+pub struct Running {
+    child: Child,
+    outcome: PathBuf,
+    report: PathBuf,
+    trace: PathBuf,
+}
+
+/// What came of a role.
+pub struct Outcome {
+    /// `key value` lines that the role wrote.
+    pub lines: Vec<(String, String)>,
+    /// What the fake says at the end: broken rules and what was not given back.
+    pub report: Vec<String>,
+    /// The driver's calls, in order.
+    pub calls: Vec<String>,
+}
+
+/// Starts a role with these variables.
+pub fn start(role: &str, environment: &[(&str, &str)]) -> Running {
+    let (outcome, report, trace) = (fresh("outcome"), fresh("report"), fresh("trace"));
+    let child = Command::new(std::env::current_exe().expect("this program's path"))
+        .args(["--exact", "child", "--ignored", "--quiet"])
+        .env(ROLE, role)
+        .env(OUTCOME, &outcome)
+        .env("SYMMEM_LIBRARY_PATH", fake_directory())
+        .env("FAKE_CUDA_REPORT", &report)
+        .env("FAKE_CUDA_TRACE", &trace)
+        .envs(environment.iter().copied())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("this program starts");
+    Running {
+        child,
+        outcome,
+        report,
+        trace,
+    }
+}
+
+/// Runs a role to its end.
+pub fn run(role: &str, environment: &[(&str, &str)]) -> Outcome {
+    start(role, environment).wait()
+}
+
+impl Running {
+    /// Waits for the end.
+    pub fn wait(mut self) -> Outcome {
+        let status = self.child.wait().expect("a child of ours");
+        let take = |path: &Path| {
+            let text = std::fs::read_to_string(path).unwrap_or_default();
+            let _ = std::fs::remove_file(path);
+            text
+        };
+        let (text, report, trace) = (take(&self.outcome), take(&self.report), take(&self.trace));
+        assert!(
+            status.success(),
+            "the role failed: {status}\n{text}{report}"
+        );
+        Outcome {
+            lines: text
+                .lines()
+                .filter_map(|line| line.split_once(' '))
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .collect(),
+            report: report.lines().skip(1).map(str::to_owned).collect(),
+            // process thread #number symbol = code
+            calls: trace
+                .lines()
+                .filter_map(|line| line.split(' ').nth(3))
+                .map(str::to_owned)
+                .collect(),
+        }
+    }
+}
+
+impl Outcome {
+    /// The value of a line, empty if there is none.
+    pub fn get(&self, key: &str) -> &str {
+        let line = self.lines.iter().find(|(name, _)| name == key);
+        line.map_or("", |(_, value)| value)
+    }
+
+    /// Asserts that the role ended well, broke no rule and gave everything back.
+    #[track_caller]
+    pub fn assert_clean(&self) {
+        assert_eq!(self.get("result"), "ok", "{:?}", self.lines);
+        assert_eq!(self.report, [""; 0]);
+    }
+}
+
+/// Writes down what came of a role.
+pub fn tell(key: &str, value: impl std::fmt::Display) {
+    use std::io::Write;
+    let Some(path) = std::env::var_os(OUTCOME) else {
+        return;
+    };
+    let mut file = std::fs::File::options()
+        .create(true)
+        .append(true)
+        .open(path)
+        .expect("the outcome's file");
+    let line = value.to_string().replace('\n', " ");
+    writeln!(file, "{key} {line}").expect("a line");
+}
+
+/// Writes down a result: `result ok`, or the failure's parts.
+pub fn tell_result(result: CallResult<()>) {
+    match result {
+        Ok(()) => tell("result", "ok"),
+        Err(failure) => tell_failure(&failure),
+    }
+}
+
+fn tell_failure(failure: &Failure) {
+    tell("result", "failed");
+    tell("call", &failure.call);
+    tell("code", failure.vendor_code);
+    tell("status", failure.status.name());
+    tell("message", &failure.message);
+}
+
+/// Calls a function of the fake itself that takes nothing.
+pub fn fake_number(name: &str) -> u64 {
+    let path = std::env::var_os("SYMMEM_LIBRARY_PATH").expect("set by the parent");
+    // SAFETY: the fake is loaded already, or loads without doing anything; the function takes
+    // nothing and returns a number.
+    unsafe {
+        let library = libloading::Library::new(Path::new(&path).join("libcuda.so.1"))
+            .expect("the fake driver");
+        let function = library
+            .get::<unsafe extern "C" fn() -> u64>(name)
+            .expect("a function of the fake");
+        let number = function();
+        std::mem::forget(library);
+        number
+    }
+}

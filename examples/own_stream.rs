@@ -1,0 +1,32 @@
+//! Transfers on a stream that the application made itself, in order with the application's own work.
+//!
+//! `symmem run -n 2 -- target/debug/examples/own_stream`
+
+fn main() -> symmem::Result<()> {
+    let communicator = symmem::init()?;
+    let (rank, world) = (communicator.rank(), communicator.world());
+    let buffer = communicator.allocate::<u64>(&[2, 256])?;
+
+    // A `cudaStream_t` of cudarc, candle or a C library goes here as a number; 0 is the device's
+    // default stream, which exists on every backend.
+    let application_stream = 0;
+    // SAFETY: the default stream outlives everything, and belongs to the device of this rank.
+    let stream = unsafe { communicator.stream_from_raw(application_stream) };
+
+    buffer.write(&stream, 0, &[rank as u64; 256])?;
+    // Kernels enqueued by the application before this line have run when the bytes are taken, and
+    // those enqueued after the wait see what the neighbour put.
+    let (source, destination) = (buffer.range(0, 256)?, buffer.range(256, 256)?);
+    stream.put_signal((rank + 1) % world, destination, source, 0)?;
+    let neighbour = (rank + world - 1) % world;
+    stream.wait_signal(neighbour, 0)?;
+
+    let mut received = [0; 256];
+    buffer.read(&stream, 256, &mut received)?;
+    assert_eq!(received, [neighbour as u64; 256]);
+    println!("rank {rank} of {world}: received from rank {neighbour}");
+
+    buffer.free()?;
+    communicator.finalize()?;
+    Ok(())
+}

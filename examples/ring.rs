@@ -1,0 +1,50 @@
+//! Every rank puts into the next one's memory and signals, eagerly and from a recorded graph.
+//!
+//! `symmem run -n 4 -- target/debug/examples/ring`; started alone it is a ring of one.
+
+use symmem::Graph;
+
+const LENGTH: usize = 1 << 16;
+/// Signals are counted per peer and channel; any number below [`symmem::CHANNELS`] does.
+const CHANNEL: u32 = 0;
+const LAPS: usize = 10;
+
+fn main() -> symmem::Result<()> {
+    let communicator = symmem::init()?;
+    let (rank, world) = (communicator.rank(), communicator.world());
+    let (next, previous) = ((rank + 1) % world, (rank + world - 1) % world);
+
+    let stream = communicator.stream()?;
+    let inbox = communicator.allocate::<u32>(&[LENGTH])?;
+    let outbox = communicator.allocate::<u32>(&[LENGTH])?;
+    outbox.write(&stream, 0, &vec![rank as u32; LENGTH])?;
+
+    stream.put_signal(next, inbox.all(), outbox.all(), CHANNEL)?;
+    stream.wait_signal(previous, CHANNEL)?;
+
+    let mut received = vec![0; LENGTH];
+    inbox.read(&stream, 0, &mut received)?;
+    assert!(received.iter().all(|&value| value == previous as u32));
+
+    // A lap hands on what the last one brought. The barrier keeps a fast rank from overwriting an
+    // inbox that its owner has not handed on yet.
+    let lap = Graph::capture(&stream, |stream| {
+        stream.put(rank, outbox.all(), inbox.all())?;
+        stream.barrier()?;
+        stream.put_signal(next, inbox.all(), outbox.all(), CHANNEL)?;
+        stream.wait_signal(previous, CHANNEL)
+    })?;
+    for _ in 0..LAPS {
+        lap.launch(&stream)?;
+    }
+    inbox.read(&stream, 0, &mut received)?;
+    let origin = (rank + world * (LAPS + 1) - (LAPS + 1)) % world;
+    assert!(received.iter().all(|&value| value == origin as u32));
+    println!("rank {rank} of {world}: {LAPS} laps, now holding what rank {origin} sent");
+
+    drop(lap);
+    inbox.free()?;
+    outbox.free()?;
+    communicator.finalize()?;
+    Ok(())
+}

@@ -1,0 +1,90 @@
+//! Which sizes are measured, and how often.
+
+use serde::{Deserialize, Serialize};
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Effort {
+    /// A handful of sizes, 3 rounds: does it work?
+    Quick,
+    /// The published sizes, 2 KiB to 4 MiB, and on to 64 MiB; 9 rounds.
+    #[default]
+    Standard,
+    /// On to 1 GiB.
+    Full,
+}
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+/// The smallest size of the published table.
+const SMALLEST: u64 = 2 * KIB;
+
+impl Effort {
+    /// Rounds of each looped and replayed measurement; their median is reported.
+    pub(super) fn rounds(self) -> u32 {
+        match self {
+            Self::Quick => 3,
+            Self::Standard | Self::Full => 9,
+        }
+    }
+
+    /// Bytes of the transfers to measure, rising, none above `limit` but the first.
+    pub(super) fn sizes(self, limit: u64) -> Vec<u64> {
+        let wanted: Vec<u64> = match self {
+            Self::Quick => vec![SMALLEST, 64 * KIB, MIB, 4 * MIB],
+            Self::Standard => powers_of_two(SMALLEST, 64 * MIB),
+            Self::Full => powers_of_two(SMALLEST, 1024 * MIB),
+        };
+        let fits = |&bytes: &u64| bytes == SMALLEST || bytes <= limit;
+        wanted.into_iter().filter(fits).collect()
+    }
+}
+
+fn powers_of_two(from: u64, to: u64) -> Vec<u64> {
+    std::iter::successors(Some(from), |bytes| Some(bytes * 2))
+        .take_while(|&bytes| bytes <= to)
+        .collect()
+}
+
+/// Transfers back to back, as published tables have it, where they fit the time.
+const REPEATS: f64 = 50.0;
+
+/// How many transfers of `each_ns` to launch back to back in about `budget_ns`: 1 to 50.
+pub(super) fn repeats(each_ns: f64, budget_ns: f64) -> u32 {
+    (budget_ns / each_ns).min(REPEATS).max(1.0) as u32
+}
+
+/// How many single transfers of `each_ns` to time in about `budget_ns`: 5 to 200.
+pub(super) fn samples(each_ns: f64, budget_ns: f64) -> u32 {
+    (budget_ns / each_ns).clamp(5.0, 200.0) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_published_sizes_come_first_and_full_ends_at_a_gibibyte() {
+        let sizes = Effort::Standard.sizes(u64::MAX);
+        assert_eq!(sizes[..12], powers_of_two(2048, 4 << 20)[..]);
+        assert_eq!(sizes.last(), Some(&(64 << 20)));
+        assert_eq!(Effort::Full.sizes(u64::MAX).last(), Some(&(1 << 30)));
+        assert!(Effort::Quick.sizes(u64::MAX).len() < 6);
+    }
+
+    #[test]
+    fn no_size_exceeds_the_limit_and_one_is_always_left() {
+        assert_eq!(Effort::Full.sizes(5000), [2048, 4096]);
+        assert_eq!(Effort::Standard.sizes(0), [2048]);
+    }
+
+    #[test]
+    fn repeats_fill_the_time_and_stay_in_bounds() {
+        assert_eq!(repeats(1e3, 1e6), 50);
+        assert_eq!(repeats(1e5, 1e6), 10);
+        assert_eq!(repeats(1e9, 1e6), 1);
+        assert_eq!(samples(1e3, 2e7), 200);
+        assert_eq!(samples(1e9, 2e7), 5);
+    }
+}

@@ -1,0 +1,156 @@
+//! `symmem bench`: chooses backend and ranks, and starts this program again for each rank. The
+//! process that the user started never opens a device.
+
+use super::output::check_writable;
+use super::rank::{Kind, Task};
+use super::run::{default_ranks, launch};
+use super::{CommandError, Common, Result};
+use clap::{Subcommand, ValueEnum};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use symmem::bench::p2p;
+use symmem::launch::RunOptions;
+use symmem::select::{self, Selection};
+
+#[derive(Debug, Subcommand)]
+pub enum What {
+    /// Bandwidth and latency of one-sided transfers between pairs of ranks
+    P2p {
+        /// Which ranks pair up
+        #[arg(long, value_enum, default_value_t)]
+        pairs: Pairs,
+        /// Run NVSHMEM beside: nvshmem, or nvshmem=PROGRAM (benches/baselines/build.sh makes it)
+        /// [default: SYMMEM_NVSHMEM_BASELINE, if it is set]
+        #[arg(long, value_name = "BASELINE")]
+        baseline: Option<String>,
+    },
+    /// What a call costs the host
+    Enqueue,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Pairs {
+    /// Each rank with its neighbour, rank xor 1, all pairs at once
+    #[default]
+    Neighbours,
+    /// Every two ranks, one pair at a time, as a matrix
+    All,
+}
+
+/// No command: the peer-to-peer benchmark, with its files in the current directory.
+pub fn everything(mut common: Common) -> Result<ExitCode> {
+    common.json.get_or_insert("symmem-p2p.json".into());
+    common.html.get_or_insert("symmem-p2p.html".into());
+    let what = What::P2p {
+        pairs: Pairs::default(),
+        baseline: None,
+    };
+    bench(common, what)
+}
+
+/// Launches the ranks of a benchmark.
+pub fn bench(common: Common, what: What) -> Result<ExitCode> {
+    for file in [&common.json, &common.html].into_iter().flatten() {
+        check_writable(file)?;
+    }
+    let selection = common.selection()?;
+    let chosen = select::choose(&selection)?;
+    let kind = match what {
+        What::P2p { pairs, baseline } => Kind::PeerToPeer(p2p::Options {
+            effort: common.effort(),
+            every_pair: pairs == Pairs::All,
+            baseline: find_baseline(baseline)?,
+        }),
+        What::Enqueue => Kind::Enqueue(common.effort()),
+    };
+    let ranks = common.ranks.unwrap_or_else(|| match kind {
+        Kind::PeerToPeer(_) => default_ranks(&chosen),
+        // Only one rank is measured.
+        Kind::Enqueue(_) => 2,
+    });
+    let task = Task {
+        backend: match selection {
+            Selection::Plugin(_) => selection.to_string(),
+            // Every rank takes what was found here.
+            _ => chosen.name,
+        },
+        kind,
+        json: common.json,
+        html: common.html,
+        command: std::env::args().collect::<Vec<_>>().join(" "),
+    };
+    let task = serde_json::to_string(&task)
+        .map_err(|error| CommandError::Said(format!("a file name is not text: {error}")))?;
+    let program = std::env::current_exe().map_err(|error| CommandError::System {
+        what: "finding this program's own file".into(),
+        error,
+    })?;
+    let mut options = RunOptions::new(ranks, program);
+    options.arguments = vec!["rank".into(), task.into()];
+    // Only rank 0 prints, and its progress bar wants the terminal.
+    options.prefix = false;
+    launch(options)
+}
+
+/// The baseline's program: named, built on request, or from `SYMMEM_NVSHMEM_BASELINE`.
+fn find_baseline(asked: Option<String>) -> Result<Option<PathBuf>> {
+    let variable = std::env::var_os("SYMMEM_NVSHMEM_BASELINE").map(PathBuf::from);
+    let program = match asked.as_deref() {
+        None => variable,
+        Some("nvshmem") => Some(variable.map_or_else(build_baseline, Ok)?),
+        Some(text) => match text.strip_prefix("nvshmem=") {
+            Some(path) if !path.is_empty() => Some(path.into()),
+            _ => {
+                return Err(CommandError::Said(format!(
+                    "no baseline `{text}`; write nvshmem or nvshmem=PROGRAM"
+                )));
+            }
+        },
+    };
+    // Ranks run in the same directory, but a message with the whole path says more.
+    program
+        .map(|path| {
+            path.canonicalize().map_err(|error| CommandError::System {
+                what: format!("baseline {}", path.display()),
+                error,
+            })
+        })
+        .transpose()
+}
+
+fn build_baseline() -> Result<PathBuf> {
+    let script = Path::new("benches/baselines/build.sh");
+    let failed = |error| CommandError::System {
+        what: format!(
+            "{} (run this in the repository, or name the program: --baseline nvshmem=PROGRAM)",
+            script.display()
+        ),
+        error,
+    };
+    let out = Path::new("target/baselines");
+    let status = Command::new("sh")
+        .arg(script.canonicalize().map_err(failed)?)
+        .arg(out)
+        .stdin(Stdio::null())
+        .status()
+        .map_err(failed)?;
+    if !status.success() {
+        return Err(CommandError::Said(format!(
+            "the NVSHMEM baseline could not be built ({status}); the lines above say why"
+        )));
+    }
+    Ok(out.join("nvshmem_p2p"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_baseline_that_is_not_there_or_not_known_is_an_error_that_names_it() {
+        let error = |text: &str| find_baseline(Some(text.into())).unwrap_err().to_string();
+        assert!(error("nvshmem=/no/such/file").contains("/no/such/file"));
+        assert!(error("mpi").contains("`mpi`"));
+        assert!(error("nvshmem=").contains("nvshmem=PROGRAM"));
+    }
+}

@@ -1,0 +1,147 @@
+//! One rank of a benchmark: joins the world, measures, and as rank 0 prints and writes.
+
+use super::{CommandError, Result, output};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::{Deserialize, Serialize};
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use symmem::bench::{Effort, bring_up, enqueue, environment, p2p};
+use symmem::report::{Environment, Report, page, table};
+use symmem::select::{self, Chosen, Selection};
+use symmem::{Builder, Communicator};
+
+/// Bound of every wait on a peer: much longer than any measurement, much shorter than a night.
+const DEADLINE: Duration = Duration::from_secs(120);
+
+/// What the ranks are to do, as the launching process tells them.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Task {
+    /// The backend, as [`Selection::parse`] reads it.
+    pub backend: String,
+    /// What to measure.
+    pub kind: Kind,
+    /// Where rank 0 writes JSON.
+    pub json: Option<PathBuf>,
+    /// Where rank 0 writes the page.
+    pub html: Option<PathBuf>,
+    /// The user's command, for the report.
+    pub command: String,
+}
+
+/// What can be measured.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Kind {
+    /// `symmem bench p2p`.
+    PeerToPeer(p2p::Options),
+    /// `symmem bench enqueue`.
+    Enqueue(Effort),
+}
+
+/// Does this rank's part.
+pub fn rank(task: &str) -> Result<ExitCode> {
+    let task: Task = serde_json::from_str(task).map_err(|error| {
+        CommandError::Said(format!(
+            "`symmem rank` is for symmem itself; its task cannot be read: {error}"
+        ))
+    })?;
+    let start = Instant::now();
+    let selection = Selection::parse(&task.backend)?;
+    let chosen = select::choose(&selection)?;
+    let probe = start.elapsed();
+    let communicator = Builder::new()
+        .backend(selection)
+        .deadline(DEADLINE)
+        .setup_deadline(DEADLINE)
+        .build()?;
+    let up = bring_up::note(&communicator, probe, start.elapsed())?;
+    let first = communicator.rank() == 0;
+    let environment = match first {
+        true => environment::collect(&chosen, task.command.clone()),
+        false => Environment::default(),
+    };
+    let code = match &task.kind {
+        Kind::PeerToPeer(options) => {
+            let mut report = measure(&communicator, options, environment)?;
+            report.notes.push(up);
+            match first {
+                true => tell(&task, &report)?,
+                false => ExitCode::SUCCESS,
+            }
+        }
+        Kind::Enqueue(effort) => {
+            let batches = if *effort == Effort::Quick { 3 } else { 21 };
+            let result = enqueue::run(&communicator, batches, environment)?;
+            if first {
+                tell_enqueue(&task, &chosen, &result)?;
+            }
+            ExitCode::SUCCESS
+        }
+    };
+    communicator.finalize()?;
+    Ok(code)
+}
+
+/// Runs the benchmark, with a bar at rank 0 if somebody looks.
+fn measure(
+    communicator: &Communicator,
+    options: &p2p::Options,
+    environment: Environment,
+) -> Result<Report> {
+    let bar = if communicator.rank() == 0 && std::io::stderr().is_terminal() {
+        ProgressBar::new(0).with_style(style())
+    } else {
+        ProgressBar::hidden()
+    };
+    let report = p2p::run(communicator, options, environment, &mut |progress| {
+        bar.set_length(progress.total as u64);
+        bar.set_position(progress.done as u64);
+        bar.set_message(progress.what);
+    });
+    bar.finish_and_clear();
+    Ok(report?)
+}
+
+fn style() -> ProgressStyle {
+    ProgressStyle::with_template("{bar:40} {pos}/{len} {msg}")
+        .unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
+/// Prints and writes; a failure if bytes were wrong.
+fn tell(task: &Task, report: &Report) -> Result<ExitCode> {
+    print!("{}", table::terminal(report));
+    let unwritable = |error: &dyn std::fmt::Display| CommandError::Said(format!("report: {error}"));
+    if let Some(file) = &task.json {
+        output::write(file, &report.to_json().map_err(|error| unwritable(&error))?)?;
+    }
+    if let Some(file) = &task.html {
+        output::write(
+            file,
+            &page::html(report).map_err(|error| unwritable(&error))?,
+        )?;
+    }
+    let wrong = report.wrong_points().count();
+    let wrong_pairs = (report.notes.iter()).any(|note| note.starts_with("WRONG"));
+    if wrong == 0 && !wrong_pairs {
+        return Ok(ExitCode::SUCCESS);
+    }
+    eprintln!(
+        "symmem: bytes arrived wrong; the report says where. Do not use this machine's links"
+    );
+    Ok(ExitCode::FAILURE)
+}
+
+fn tell_enqueue(task: &Task, chosen: &Chosen, result: &enqueue::Enqueue) -> Result<()> {
+    println!("backend {}", chosen.name);
+    print!("{}", result.to_text());
+    if let Some(file) = &task.json {
+        let text = result.to_json();
+        let text = text.map_err(|error| CommandError::Said(format!("result: {error}")))?;
+        output::write(file, &text)?;
+    }
+    if task.html.is_some() {
+        eprintln!("symmem: `bench enqueue` makes no page; --html is not used");
+    }
+    Ok(())
+}

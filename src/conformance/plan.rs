@@ -1,0 +1,218 @@
+//! Which cases are run: a sample in which every pair of parameters meets, or all.
+
+use super::case::{Case, Dtype, Engine, Length, OFFSETS, Operation, Placement, Traffic};
+use super::covering::{Random, pairwise};
+
+/// The seed of the sample that tests run.
+pub const SEED: u64 = 20_261_120;
+
+/// The sample for `worlds` worlds: pairs of a world's number and a case.
+///
+/// World, operation, traffic, dtype, length, both offsets, engine and placement are the parameters;
+/// every two values of every two of them meet in some case. Every world has the cases of
+/// [`local`] besides, for one dtype each.
+pub fn sample(worlds: usize, seed: u64) -> Vec<(usize, Case)> {
+    let sizes = [
+        worlds,
+        Operation::TRANSFERS.len(),
+        Traffic::ALL.len(),
+        Dtype::ALL.len(),
+        Length::ALL.len(),
+        OFFSETS.len(),
+        OFFSETS.len(),
+        Engine::ALL.len(),
+        Placement::ALL.len(),
+    ];
+    let mut random = Random(seed);
+    let mut cases: Vec<(usize, Case)> = pairwise(&sizes, seed)
+        .into_iter()
+        .map(|row| {
+            let case = Case {
+                operation: Operation::TRANSFERS[row[1]],
+                traffic: Traffic::ALL[row[2]],
+                dtype: Dtype::ALL[row[3]],
+                length: Length::ALL[row[4]],
+                destination_offset: OFFSETS[row[5]],
+                source_offset: OFFSETS[row[6]],
+                engine: Engine::ALL[row[7]],
+                placement: Placement::ALL[row[8]],
+                seed: random.number(),
+            };
+            (row[0], case)
+        })
+        .collect();
+    for world in 0..worlds {
+        for (index, operation) in LOCAL.into_iter().enumerate() {
+            let dtype = Dtype::ALL[(world * LOCAL.len() + index) % Dtype::ALL.len()];
+            cases.push((world, local_case(operation, dtype, &mut random)));
+        }
+    }
+    // A world opens a communicator for each placement: in turn, once.
+    cases.sort_by_key(|(world, case)| (*world, case.placement != Placement::Device));
+    cases
+}
+
+/// Every case of one world: the product of dtype, length, offsets and engine, to which operation,
+/// traffic and placement are dealt by lot; and the cases of [`local`].
+pub fn full(seed: u64) -> impl Iterator<Item = Case> {
+    Placement::ALL.into_iter().flat_map(move |placement| {
+        let locals = (placement == Placement::Device).then(|| local(seed));
+        let transfers = product(seed).filter(move |case| case.placement == placement);
+        locals.into_iter().flatten().chain(transfers)
+    })
+}
+
+/// How many cases [`full`] has.
+pub fn full_count() -> usize {
+    LOCAL.len() * Dtype::ALL.len() + PRODUCT
+}
+
+const PRODUCT: usize =
+    Dtype::ALL.len() * Length::ALL.len() * OFFSETS.len() * OFFSETS.len() * Engine::ALL.len();
+
+fn product(seed: u64) -> impl Iterator<Item = Case> {
+    (0..PRODUCT).map(move |number| {
+        let mut random = Random(seed ^ (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut rest = number;
+        let mut digit = |base: usize| {
+            let value = rest % base;
+            rest /= base;
+            value
+        };
+        Case {
+            dtype: Dtype::ALL[digit(Dtype::ALL.len())],
+            engine: Engine::ALL[digit(Engine::ALL.len())],
+            destination_offset: OFFSETS[digit(OFFSETS.len())],
+            source_offset: OFFSETS[digit(OFFSETS.len())],
+            length: Length::ALL[digit(Length::ALL.len())],
+            operation: Operation::TRANSFERS[random.below(Operation::TRANSFERS.len())],
+            traffic: Traffic::ALL[random.below(Traffic::ALL.len())],
+            placement: Placement::ALL[random.below(Placement::ALL.len())],
+            seed: random.number(),
+        }
+    })
+}
+
+/// Operations that move nothing between ranks by an engine.
+const LOCAL: [Operation; 3] = [
+    Operation::HostCopy,
+    Operation::Refusals,
+    Operation::Registration,
+];
+
+/// Host copies, refusals and registration, for every dtype.
+pub fn local(seed: u64) -> impl Iterator<Item = Case> {
+    let mut random = Random(seed);
+    LOCAL.into_iter().flat_map(move |operation| {
+        Dtype::ALL.map(|dtype| local_case(operation, dtype, &mut random))
+    })
+}
+
+fn local_case(operation: Operation, dtype: Dtype, random: &mut Random) -> Case {
+    Case {
+        operation,
+        traffic: Traffic::Ring,
+        dtype,
+        length: Length::ALL[random.below(Length::ALL.len())],
+        destination_offset: OFFSETS[random.below(OFFSETS.len())],
+        source_offset: OFFSETS[random.below(OFFSETS.len())],
+        engine: Engine::AUTOMATIC,
+        placement: Placement::Device,
+        seed: random.number(),
+    }
+}
+
+/// Barriers and signals with little data, for worlds of more ranks than processors.
+pub fn crowd(seed: u64) -> Vec<Case> {
+    let mut random = Random(seed);
+    Placement::ALL
+        .into_iter()
+        .flat_map(|placement| {
+            [Operation::Barrier, Operation::PutSignal].map(|operation| Case {
+                operation,
+                traffic: Traffic::Ring,
+                dtype: Dtype::U32,
+                length: Length::Elements(33),
+                destination_offset: 1,
+                source_offset: 3,
+                engine: Engine::AUTOMATIC,
+                placement,
+                seed: random.number(),
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    /// Every pair of values of two parameters that occurs in `cases`.
+    fn pairs<A: std::hash::Hash + Eq, B: std::hash::Hash + Eq>(
+        cases: &[(usize, Case)],
+        of: impl Fn(&(usize, Case)) -> (A, B),
+    ) -> usize {
+        let transfers = cases
+            .iter()
+            .filter(|(_, case)| !LOCAL.contains(&case.operation));
+        transfers.map(of).collect::<HashSet<_>>().len()
+    }
+
+    #[test]
+    fn the_sample_has_a_case_for_each_pair_of_parameters() {
+        let cases = sample(25, SEED);
+        assert_eq!(
+            pairs(&cases, |(world, case)| (*world, case.length)),
+            25 * 20
+        );
+        assert_eq!(
+            pairs(&cases, |(world, case)| (*world, case.engine)),
+            25 * 12
+        );
+        assert_eq!(
+            pairs(&cases, |(_, case)| (case.length, case.engine)),
+            20 * 12
+        );
+        assert_eq!(
+            pairs(&cases, |(_, case)| (case.operation, case.placement)),
+            7 * 2
+        );
+        assert_eq!(
+            pairs(&cases, |(_, case)| (case.dtype, case.traffic)),
+            10 * 3
+        );
+        assert_eq!(
+            pairs(&cases, |(_, case)| (
+                case.destination_offset,
+                case.source_offset
+            )),
+            7 * 7
+        );
+        for world in 0..25 {
+            for operation in LOCAL {
+                let is_here =
+                    |(of, case): &(usize, Case)| *of == world && case.operation == operation;
+                assert!(cases.iter().any(is_here));
+            }
+        }
+    }
+
+    #[test]
+    fn all_cases_are_as_many_as_they_are_said_to_be_and_no_two_are_alike() {
+        let unlike: HashSet<String> = full(SEED)
+            .map(|case| format!("{case}/{}", case.seed))
+            .collect();
+        assert_eq!(unlike.len(), full_count());
+    }
+
+    #[test]
+    fn a_world_changes_its_placement_once() {
+        for cases in [full(SEED).collect::<Vec<_>>(), crowd(SEED)] {
+            let changes = cases
+                .windows(2)
+                .filter(|two| two[0].placement != two[1].placement);
+            assert_eq!(changes.count(), 1);
+        }
+    }
+}

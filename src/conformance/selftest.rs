@@ -1,0 +1,271 @@
+//! The suite from the installed binary, for a machine nobody has seen.
+
+use super::case::{Case, Outcome};
+use super::plan;
+use super::rank::About;
+use super::world::{Record, World, WorldError, WorldOptions};
+use crate::select::{self, Selection};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use symmem_core::Error;
+
+/// The argument by which the `symmem` command becomes a rank of the selftest.
+pub const RANK_ARGUMENT: &str = "rank-selftest";
+
+/// The schema that this version writes.
+pub const SCHEMA: &str = "symmem-selftest/1";
+
+/// What to test.
+#[derive(Clone, Debug)]
+pub struct SelftestOptions {
+    /// The backend.
+    pub backend: Selection,
+    /// World sizes; empty for 1, 2 and one rank a device (4 ranks on the host).
+    pub ranks: Vec<u32>,
+    /// All cases in place of the sample.
+    pub full: bool,
+    /// Seeds the sample and the data.
+    pub seed: u64,
+    /// The program that is a rank when its arguments say so; `None` for this one.
+    pub program: Option<PathBuf>,
+    /// The arguments that say so.
+    pub arguments: Vec<OsString>,
+    /// Variables to set for every rank.
+    pub environment: Vec<(OsString, OsString)>,
+}
+
+impl Default for SelftestOptions {
+    fn default() -> Self {
+        Self {
+            backend: Selection::Auto,
+            ranks: Vec::new(),
+            full: false,
+            seed: plan::SEED,
+            program: None,
+            arguments: vec![RANK_ARGUMENT.into()],
+            environment: Vec::new(),
+        }
+    }
+}
+
+/// Every case with its outcome.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// Version of symmem.
+    pub version: String,
+    /// The backend's name.
+    pub backend: String,
+    /// Whether all cases were run, or the sample.
+    pub full: bool,
+    /// The seed.
+    pub seed: u64,
+    /// Over all worlds.
+    pub totals: Totals,
+    /// One for each world size.
+    pub worlds: Vec<WorldReport>,
+}
+
+/// What became of the cases of one world.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct WorldReport {
+    /// Ranks.
+    pub world: u32,
+    /// What it ran on.
+    pub about: About,
+    /// What was wrong with the world itself: it did not start or did not end in good order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
+    /// Its cases, in order.
+    pub cases: Vec<NamedRecord>,
+}
+
+/// A [`Record`] with the case's name for people.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NamedRecord {
+    /// The case's name.
+    pub name: String,
+    /// The case, its outcome and duration.
+    #[serde(flatten)]
+    pub record: Record,
+}
+
+/// Cases counted by outcome.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Totals {
+    /// Passed.
+    pub passed: usize,
+    /// Skipped, by reason.
+    pub skipped: BTreeMap<String, usize>,
+    /// Failed.
+    pub failed: usize,
+}
+
+impl Totals {
+    /// Counts an outcome.
+    pub fn count(&mut self, outcome: &Outcome) {
+        match outcome {
+            Outcome::Passed => self.passed += 1,
+            Outcome::Skipped(reason) => *self.skipped.entry(reason.clone()).or_default() += 1,
+            Outcome::Failed(_) => self.failed += 1,
+        }
+    }
+
+    /// Adds what another counted.
+    pub fn add(&mut self, other: &Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        for (reason, count) in &other.skipped {
+            *self.skipped.entry(reason.clone()).or_default() += count;
+        }
+    }
+
+    /// Cases in all.
+    pub fn cases(&self) -> usize {
+        self.passed + self.failed + self.skipped.values().sum::<usize>()
+    }
+}
+
+impl std::fmt::Display for Totals {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let skipped: usize = self.skipped.values().sum();
+        write!(
+            formatter,
+            "{} passed, {} failed, {skipped} skipped",
+            self.passed, self.failed
+        )?;
+        for (index, (reason, count)) in self.skipped.iter().enumerate() {
+            write!(
+                formatter,
+                "{}{count}: {reason}",
+                if index == 0 { " (" } else { "; " }
+            )?;
+        }
+        if skipped > 0 {
+            write!(formatter, ")")
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl Report {
+    /// Whether every case passed or was skipped, and every world started and ended in good order.
+    pub fn is_clean(&self) -> bool {
+        self.totals.failed == 0 && self.worlds.iter().all(|world| world.trouble.is_none())
+    }
+}
+
+/// Runs the suite on this machine: one world of processes for each size, launched once.
+///
+/// `progress` is told how many cases are done of how many, and of the last one. Blocks until all are
+/// done.
+///
+/// # Errors
+/// [`Error::NoBackend`] with every probe; [`Error::System`] if this program cannot be found. A world
+/// that does not start is in the report.
+pub fn selftest(
+    options: &SelftestOptions,
+    mut progress: impl FnMut(usize, usize, &Record),
+) -> symmem_core::Result<Report> {
+    let chosen = select::choose(&options.backend)?;
+    let program = match &options.program {
+        Some(program) => program.clone(),
+        None => std::env::current_exe().map_err(|error| Error::System {
+            rank: 0,
+            call: "finding this program",
+            reason: error.to_string(),
+        })?,
+    };
+    let sizes = sizes(options, &chosen.name, chosen.devices);
+    let cases = cases(options, sizes.len());
+    let all: usize = cases.iter().map(Vec::len).sum();
+    let mut done = 0;
+    let mut report = Report {
+        schema: SCHEMA.into(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        backend: chosen.name.clone(),
+        full: options.full,
+        seed: options.seed,
+        totals: Totals::default(),
+        worlds: Vec::new(),
+    };
+    for (world, cases) in sizes.into_iter().zip(cases) {
+        let world_options = WorldOptions {
+            backend: match &options.backend {
+                // Every rank takes what was chosen here.
+                Selection::Auto => Selection::Named(chosen.name.clone()),
+                named => named.clone(),
+            },
+            arguments: options.arguments.clone(),
+            environment: options.environment.clone(),
+            ..WorldOptions::new(world, &program)
+        };
+        let mut each = |record: &Record| {
+            done += 1;
+            report.totals.count(&record.outcome);
+            progress(done, all, record);
+        };
+        report
+            .worlds
+            .push(run_world(world_options, &cases, &mut each));
+    }
+    Ok(report)
+}
+
+fn run_world(options: WorldOptions, cases: &[Case], each: &mut dyn FnMut(&Record)) -> WorldReport {
+    let world = options.ranks;
+    let (about, records, trouble): (_, Vec<Record>, Option<WorldError>) =
+        match World::launch(options) {
+            Ok(mut launched) => {
+                let records = launched.run(cases, each);
+                (launched.about().clone(), records, launched.finish().err())
+            }
+            Err(error) => {
+                let records = cases.iter().map(|case| Record {
+                    case: case.clone(),
+                    outcome: Outcome::Failed(format!("not run: {error}")),
+                    nanoseconds: 0,
+                });
+                let records: Vec<Record> = records.collect();
+                records.iter().for_each(each);
+                (About::default(), records, Some(error))
+            }
+        };
+    let named = |record: Record| NamedRecord {
+        name: record.case.to_string(),
+        record,
+    };
+    WorldReport {
+        world,
+        about,
+        trouble: trouble.map(|error| error.to_string()),
+        cases: records.into_iter().map(named).collect(),
+    }
+}
+
+fn sizes(options: &SelftestOptions, backend: &str, devices: u32) -> Vec<u32> {
+    if !options.ranks.is_empty() {
+        return options.ranks.clone();
+    }
+    let most = if backend == "host" { 4 } else { devices };
+    let mut sizes = vec![1, 2, most];
+    sizes.sort_unstable();
+    sizes.dedup();
+    sizes
+}
+
+/// The cases of each world.
+fn cases(options: &SelftestOptions, worlds: usize) -> Vec<Vec<Case>> {
+    if options.full {
+        return vec![plan::full(options.seed).collect(); worlds];
+    }
+    let mut cases = vec![Vec::new(); worlds];
+    for (world, case) in plan::sample(worlds, options.seed) {
+        cases[world].push(case);
+    }
+    cases
+}

@@ -1,0 +1,160 @@
+//! Copies what a rank writes to this process's own output, line by line, with the rank before each.
+
+use std::io::{self, Read, Write};
+use std::sync::mpsc::{self, Receiver};
+use std::time::Instant;
+
+/// Longest line kept together; longer ones are cut.
+const LONGEST_LINE: usize = 64 * 1024;
+
+/// Where a rank's output goes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Destination {
+    Output,
+    Error,
+}
+
+impl Destination {
+    fn write(self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Output => {
+                let mut output = io::stdout().lock();
+                output.write_all(bytes)?;
+                output.flush()
+            }
+            Self::Error => io::stderr().lock().write_all(bytes),
+        }
+    }
+}
+
+/// A thread that copies one pipe until its end.
+pub(super) struct Copier {
+    done: Receiver<()>,
+}
+
+impl Copier {
+    pub(super) fn start(
+        mut pipe: impl Read + Send + 'static,
+        rank: u32,
+        destination: Destination,
+    ) -> io::Result<Self> {
+        let (ended, done) = mpsc::channel();
+        std::thread::Builder::new()
+            .name(format!("symmem-output-{rank}"))
+            .spawn(move || {
+                // A reader that has gone away is no reason to let the rank block on a full pipe.
+                copy_lines(&mut pipe, rank, |lines| drop(destination.write(lines)));
+                drop(ended);
+            })?;
+        Ok(Self { done })
+    }
+
+    /// Wait for the end of the pipe, until `until` at most.
+    pub(super) fn finish(self, until: Instant) {
+        let _ = self
+            .done
+            .recv_timeout(until.saturating_duration_since(Instant::now()));
+    }
+}
+
+/// Give `write` every line of `pipe`, prefixed; several at once where they came at once. The last
+/// line gets the newline it may lack.
+fn copy_lines(pipe: &mut impl Read, rank: u32, mut write: impl FnMut(&[u8])) {
+    let prefix = format!("[{rank}] ");
+    let mut chunk = [0; 8192];
+    let mut line: Vec<u8> = Vec::new();
+    let mut lines: Vec<u8> = Vec::new();
+    loop {
+        let count = match pipe.read(&mut chunk) {
+            Ok(0) => break,
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(_) => break,
+        };
+        for piece in chunk[..count].split_inclusive(|&byte| byte == b'\n') {
+            line.extend_from_slice(piece);
+            let is_whole = line.ends_with(b"\n");
+            if is_whole || line.len() >= LONGEST_LINE {
+                lines.extend_from_slice(prefix.as_bytes());
+                lines.append(&mut line);
+                if !is_whole {
+                    lines.push(b'\n');
+                }
+            }
+        }
+        if !lines.is_empty() {
+            write(&lines);
+            lines.clear();
+        }
+    }
+    if !line.is_empty() {
+        lines.extend_from_slice(prefix.as_bytes());
+        lines.append(&mut line);
+        lines.push(b'\n');
+        write(&lines);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Yields one piece a read.
+    struct Pieces<'a>(&'a [&'a [u8]]);
+
+    impl Read for Pieces<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let Some((first, rest)) = self.0.split_first() else {
+                return Ok(0);
+            };
+            buffer[..first.len()].copy_from_slice(first);
+            self.0 = rest;
+            Ok(first.len())
+        }
+    }
+
+    fn copied(pieces: &[&[u8]]) -> Vec<u8> {
+        let mut all = Vec::new();
+        copy_lines(&mut Pieces(pieces), 3, |lines| {
+            assert!(
+                lines.ends_with(b"\n"),
+                "whole lines only, so that ranks do not mix within one"
+            );
+            all.extend_from_slice(lines);
+        });
+        all
+    }
+
+    #[test]
+    fn every_line_is_prefixed_however_it_arrives() {
+        let cases: [(&[&[u8]], &str); 6] = [
+            (&[], ""),
+            (&[b"one\ntwo\n"], "[3] one\n[3] two\n"),
+            (&[b"o", b"ne\ntw", b"o\n"], "[3] one\n[3] two\n"),
+            (&[b"\n\n"], "[3] \n[3] \n"),
+            (&[b"no newline"], "[3] no newline\n"),
+            (&[b"bar 1\rbar 2\r\n"], "[3] bar 1\rbar 2\r\n"),
+        ];
+        for (pieces, expected) in cases {
+            assert_eq!(copied(pieces), expected.as_bytes());
+        }
+        assert_eq!(
+            copied(&[b"\xff\xfe\n"]),
+            b"[3] \xff\xfe\n",
+            "bytes are not judged"
+        );
+    }
+
+    #[test]
+    fn a_line_without_end_does_not_fill_the_memory() {
+        let piece = [b'x'; 4096];
+        let pieces = vec![&piece[..]; 3 * LONGEST_LINE / 4096];
+        assert_eq!(
+            copied(&pieces)
+                .iter()
+                .filter(|&&byte| byte == b'\n')
+                .count(),
+            3
+        );
+    }
+}

@@ -1,0 +1,334 @@
+//! The `symmem` command as its users meet it, on the host backend and on CUDA over the fake driver.
+
+#[allow(dead_code, reason = "these tests use the fake driver only")]
+mod support;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use symmem::report::{Column, Direction, Report, Traffic};
+
+/// An empty directory of a test's own.
+fn directory(name: &str) -> PathBuf {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .join("command")
+        .join(name);
+    let _ = std::fs::remove_dir_all(&directory);
+    std::fs::create_dir_all(&directory).unwrap();
+    directory
+}
+
+fn symmem(directory: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_symmem"));
+    command.args(arguments).current_dir(directory);
+    for name in ["SYMMEM_BACKEND", "SYMMEM_RANK", "SYMMEM_NVSHMEM_BASELINE"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+fn on_fake_driver(directory: &Path, devices: u32, arguments: &[&str]) -> Command {
+    let mut command = symmem(directory, arguments);
+    command
+        .env("SYMMEM_LIBRARY_PATH", support::fake_driver())
+        .env("LD_LIBRARY_PATH", support::fake_driver())
+        .env("FAKE_CUDA_DEVICES", devices.to_string());
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[track_caller]
+fn succeed(mut command: Command) -> Output {
+    let output = command.output().unwrap();
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{command:?}\n{out}\n{err}");
+    output
+}
+
+#[track_caller]
+fn fail(mut command: Command) -> String {
+    let output = command.output().unwrap();
+    assert!(!output.status.success(), "{command:?}");
+    text(&output.stderr)
+}
+
+#[track_caller]
+fn report(file: &Path) -> Report {
+    let text = std::fs::read_to_string(file).unwrap();
+    let report = Report::from_json(&text).unwrap();
+    assert_eq!(report.wrong_points().count(), 0);
+    report
+}
+
+/// That a report has every size, way and direction for these columns, timed in every way.
+#[track_caller]
+fn is_whole(report: &Report, columns: &[Column]) {
+    let mut sizes: Vec<u64> = report.points.iter().map(|point| point.bytes).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    assert_eq!(sizes, [2 << 10, 64 << 10, 1 << 20, 4 << 20]);
+    for traffic in Traffic::ALL {
+        for direction in Direction::ALL {
+            for bytes in &sizes {
+                for &column in columns {
+                    let point = report.slowest(direction, traffic, *bytes, column);
+                    let point = point.unwrap_or_else(|| panic!("{column:?} {bytes}"));
+                    assert!(point.looped.gbps > 0.0 && point.rounds == 3);
+                    let timed = point.graph.is_some() && point.single.is_some();
+                    assert_eq!(timed, !column.is_baseline(), "{column:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn without_a_command_two_ranks_of_the_host_are_measured_and_both_files_written() {
+    let directory = directory("host");
+    let mut command = symmem(&directory, &["--quick"]);
+    command.env("SYMMEM_BACKEND", "host");
+    let output = succeed(command);
+    let table = text(&output.stdout);
+    for part in [
+        "Push, both ways at once",
+        "Pull, one way",
+        "memcpy",
+        "Latency",
+    ] {
+        assert!(table.contains(part), "{part} is missing in\n{table}");
+    }
+    let report = report(&directory.join("symmem-p2p.json"));
+    is_whole(&report, &[Column::Block128, Column::Memcpy]);
+    assert_eq!(report.environment.devices.len(), 2);
+    assert_eq!(report.environment.backend, "host");
+    assert!(
+        report
+            .notes
+            .iter()
+            .any(|note| note.contains("initialisation"))
+    );
+    let page = std::fs::read_to_string(directory.join("symmem-p2p.html")).unwrap();
+    assert!(page.contains("<svg") && page.trim_end().ends_with("</html>"));
+}
+
+#[test]
+fn on_cuda_every_column_is_measured_and_every_byte_checked() {
+    let directory = directory("cuda");
+    let arguments = [
+        "bench",
+        "p2p",
+        "--quick",
+        "--json",
+        "p2p.json",
+        "--backend",
+        "cuda",
+    ];
+    succeed(on_fake_driver(&directory, 2, &arguments));
+    let report = report(&directory.join("p2p.json"));
+    is_whole(
+        &report,
+        &[
+            Column::Block128,
+            Column::BlockBest,
+            Column::GridBest,
+            Column::CopyEngine,
+            Column::Unrolled,
+        ],
+    );
+    assert_eq!(report.latencies.len(), 4, "a packet, two puts, and calls");
+    assert!(report.environment.driver.is_some());
+}
+
+#[test]
+fn an_odd_rank_stands_by_and_every_pair_is_measured_alone() {
+    let directory = directory("pairs");
+    let arguments = [
+        "bench", "p2p", "--quick", "--pairs", "all", "--json", "all.json",
+    ];
+    succeed(on_fake_driver(&directory, 3, &arguments));
+    let report = report(&directory.join("all.json"));
+    assert_eq!(
+        report.matrices.len(),
+        4,
+        "push and pull, copy engine and kernel"
+    );
+    for matrix in &report.matrices {
+        for (rank, row) in matrix.gbps.iter().enumerate() {
+            for (peer, gbps) in row.iter().enumerate() {
+                assert_eq!(gbps.is_some(), rank != peer, "{rank} {peer}");
+            }
+        }
+    }
+}
+
+/// A stand-in for NVSHMEM's program: speaks its protocol, moves nothing. Breaks off after `limit`
+/// commands.
+fn stand_in(directory: &Path, limit: u32) -> PathBuf {
+    let script = format!(
+        r#"#!/bin/sh
+echo $$ >> pids
+if [ "$2" = 0 ]; then echo "uid c0ffee"; else read -r word id; [ "$id" = c0ffee ] || exit 1; fi
+echo "ready 0.0.1"
+left={limit}
+while read -r command rest; do
+    [ "$left" -gt 0 ] || {{ echo "error broken off"; exit 1; }}
+    left=$((left - 1))
+    case $command in
+    measure) echo "result 1000.0 0" ;;
+    latency) echo "latency 1500.0 1400.0 1600.0" ;;
+    quit) exit 0 ;;
+    esac
+done
+"#
+    );
+    let file = directory.join("stand-in");
+    std::fs::write(&file, script).unwrap();
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).unwrap();
+    file
+}
+
+/// That both processes of the stand-in were started and have ended.
+#[track_caller]
+fn have_ended(directory: &Path) {
+    let pids = std::fs::read_to_string(directory.join("pids")).unwrap();
+    assert_eq!(pids.lines().count(), 2);
+    for pid in pids.lines() {
+        let command = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        assert!(!command.contains("stand-in"), "{pid} still runs");
+    }
+}
+
+#[test]
+fn the_baseline_takes_turns_with_us_and_stands_beside_in_the_report() {
+    let directory = directory("baseline");
+    let baseline = format!("nvshmem={}", stand_in(&directory, 1_000_000).display());
+    let arguments = [
+        "bench",
+        "p2p",
+        "--quick",
+        "--baseline",
+        &baseline,
+        "--json",
+        "b.json",
+    ];
+    succeed(on_fake_driver(&directory, 2, &arguments));
+    let report = report(&directory.join("b.json"));
+    is_whole(&report, &[Column::Block128, Column::Nvshmem]);
+    let point = report.slowest(Direction::Pull, Traffic::OneWay, 2048, Column::Nvshmem);
+    assert_eq!(point.unwrap().looped.ns, 1000.0);
+    assert_eq!(report.environment.libraries["nvshmem"], "0.0.1");
+    assert!(
+        report
+            .latencies
+            .iter()
+            .any(|latency| latency.baseline.is_some())
+    );
+    have_ended(&directory);
+}
+
+#[test]
+fn a_baseline_that_breaks_off_is_an_error_that_names_it_and_leaves_no_process() {
+    let directory = directory("broken-baseline");
+    let baseline = format!("nvshmem={}", stand_in(&directory, 5).display());
+    let arguments = ["bench", "p2p", "--quick", "--baseline", &baseline];
+    let error = fail(on_fake_driver(&directory, 2, &arguments));
+    assert!(
+        error.contains("broken off") && error.contains("stand-in"),
+        "{error}"
+    );
+    have_ended(&directory);
+}
+
+#[test]
+fn the_cost_of_a_call_stands_beside_what_lies_below_it() {
+    let directory = directory("enqueue");
+    let arguments = ["bench", "enqueue", "--quick", "--json", "e.json"];
+    succeed(on_fake_driver(&directory, 2, &arguments));
+    let json = std::fs::read_to_string(directory.join("e.json")).unwrap();
+    let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let rows = value["rows"].as_array().unwrap();
+    let put = |row: &&serde_json::Value| row["call"] == "Stream::put_with, vector";
+    let put = rows.iter().find(put).unwrap();
+    assert!(put["above"]["call"].as_str().unwrap().contains("launch"));
+    assert!(put["ns"]["median"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn info_says_what_starts_and_why_the_rest_does_not() {
+    let directory = directory("info");
+    let mut command = symmem(&directory, &["info", "--json", "info.json"]);
+    command.env("SYMMEM_LIBRARY_PATH", &directory);
+    let output = text(&succeed(command).stdout);
+    assert!(output.contains("host (built in): 1 device(s)"), "{output}");
+    let json = std::fs::read_to_string(directory.join("info.json")).unwrap();
+    let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(value["schema"], "symmem-info/1");
+
+    let output = succeed(on_fake_driver(
+        &directory,
+        2,
+        &["info", "--backend", "cuda"],
+    ));
+    let output = text(&output.stdout);
+    for part in [
+        "Fake NVIDIA H200",
+        "peer",
+        "libcuda.so.1",
+        "driver_version",
+        "multicast",
+    ] {
+        assert!(output.contains(part), "{part} is missing in\n{output}");
+    }
+    let mut apart = on_fake_driver(&directory, 2, &["info", "--backend", "cuda"]);
+    apart.env("FAKE_CUDA_NO_PEER", "1");
+    assert!(text(&succeed(apart).stdout).contains("no"));
+}
+
+#[test]
+fn run_starts_a_program_for_each_rank_and_ends_with_its_code() {
+    let directory = directory("run");
+    let script = "echo rank $SYMMEM_RANK of $SYMMEM_WORLD on $SYMMEM_BACKEND; exit $SYMMEM_RANK";
+    let arguments = [
+        "run",
+        "-n",
+        "2",
+        "--backend",
+        "host",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ];
+    let output = symmem(&directory, &arguments).output().unwrap();
+    let lines = text(&output.stdout);
+    assert!(lines.contains("[0] rank 0 of 2 on host"), "{lines}");
+    assert!(lines.contains("[1] rank 1 of 2 on host"), "{lines}");
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn what_cannot_be_done_is_a_sentence_that_says_what_would() {
+    let directory = directory("refused");
+    for (arguments, part) in [
+        (&["--backend", "tpu"][..], "libsymmem_tpu.so"),
+        (&["--backend", "host", "-n", "1"], "--ranks 2"),
+        (
+            &["--json", "no/such/directory/x.json"],
+            "a directory that exists",
+        ),
+        (&["--quick", "--full"], "cannot be used with"),
+        (&["-n", "0"], "0 is not in"),
+        (&["bench", "p2p", "--baseline", "mpi"], "nvshmem=PROGRAM"),
+        (
+            &["run", "-n", "2", "--", "no-such-program"],
+            "no-such-program",
+        ),
+        (&["rank", "{}"], "for symmem itself"),
+    ] {
+        let error = fail(symmem(&directory, arguments));
+        assert!(error.contains(part), "{arguments:?}: {error}");
+    }
+}

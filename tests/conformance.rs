@@ -1,0 +1,341 @@
+//! Every backend does what the contract says, alike: the conformance suite over backends, worlds and
+//! engines.
+//!
+//! Each world of ranks is launched once and fed the cases of each engine. By default they are the
+//! seeded sample; with `SYMMEM_CONFORMANCE=full`, all (`cargo xtask conformance --full`).
+
+mod support;
+
+use rstest::rstest;
+use std::collections::HashSet;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::{LazyLock, Mutex, PoisonError};
+use symmem::ShareKind;
+use symmem::conformance::{
+    Case, MethodName, Outcome, SelftestOptions, Totals, World, WorldOptions, plan, rank_main,
+    selftest,
+};
+use symmem::select::Selection;
+
+/// Set for the processes that are ranks of a world.
+const RANK: &str = "SYMMEM_CONFORMANCE_RANK";
+
+/// A backend as it is come by, and how it shares memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Backend {
+    /// The reference.
+    Host,
+    /// CUDA, linked, over the fake driver.
+    Linked,
+    /// CUDA, loaded from a plugin file, over the fake driver.
+    Plugin,
+    /// CUDA with memory shared by file descriptors of the virtual memory management.
+    Vmm,
+    /// CUDA with memory shared by legacy handles.
+    LegacyIpc,
+}
+
+const BACKENDS: [Backend; 5] = [
+    Backend::Host,
+    Backend::Linked,
+    Backend::Plugin,
+    Backend::Vmm,
+    Backend::LegacyIpc,
+];
+const SIZES: [u32; 5] = [1, 2, 3, 4, 8];
+/// Worlds whose ranks are threads of one process.
+const THREADED: [(Backend, u32); 2] = [(Backend::Host, 3), (Backend::Linked, 2)];
+
+/// A world, to be launched when its first case comes.
+struct Site {
+    backend: Backend,
+    ranks: u32,
+    threads: bool,
+    live: Mutex<Live>,
+}
+
+#[derive(Default)]
+struct Live {
+    world: Option<World>,
+    done: HashSet<usize>,
+    totals: Totals,
+}
+
+static SITES: LazyLock<Vec<Site>> = LazyLock::new(|| {
+    let processes = BACKENDS.into_iter().flat_map(|backend| {
+        SIZES.map(|ranks| Site {
+            backend,
+            ranks,
+            threads: false,
+            live: Mutex::default(),
+        })
+    });
+    let threads = THREADED.map(|(backend, ranks)| Site {
+        backend,
+        ranks,
+        threads: true,
+        live: Mutex::default(),
+    });
+    processes.chain(threads).collect()
+});
+
+static SAMPLE: LazyLock<Vec<(usize, Case)>> =
+    LazyLock::new(|| plan::sample(SITES.len(), plan::SEED));
+
+fn is_full() -> bool {
+    std::env::var("SYMMEM_CONFORMANCE").is_ok_and(|wanted| wanted == "full")
+}
+
+/// The cases of a world.
+fn cases_of(site: usize) -> Vec<Case> {
+    if is_full() {
+        return plan::full(plan::SEED).collect();
+    }
+    let here = SAMPLE.iter().filter(|(of, _)| *of == site);
+    here.map(|(_, case)| case.clone()).collect()
+}
+
+/// Where the fake driver writes what a world's ranks did wrong.
+fn violations(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.report"))
+}
+
+fn options(backend: Backend, ranks: u32, threads: bool, name: &str) -> WorldOptions {
+    let test = std::env::current_exe().expect("a test knows its own file");
+    let mut options = WorldOptions {
+        threads,
+        ..WorldOptions::new(ranks, test)
+    };
+    options.arguments = ["--exact", "rank_process", "--nocapture"]
+        .iter()
+        .map(Into::into)
+        .collect();
+    options.environment.push((RANK.into(), "1".into()));
+    options.backend = match backend {
+        Backend::Host => Selection::Named("host".into()),
+        Backend::Plugin => Selection::Plugin(support::cuda_plugin().into()),
+        _ => Selection::Named("cuda".into()),
+    };
+    options.share_kinds = match backend {
+        Backend::Vmm => vec![ShareKind::VMM_FILE_DESCRIPTOR],
+        Backend::LegacyIpc => vec![ShareKind::LEGACY_IPC],
+        _ => Vec::new(),
+    };
+    if backend != Backend::Host {
+        let report = violations(name);
+        let _ = std::fs::remove_file(&report);
+        options.environment.extend([
+            ("SYMMEM_LIBRARY_PATH".into(), support::fake_driver().into()),
+            ("FAKE_CUDA_DEVICES".into(), "4".into()),
+            ("FAKE_CUDA_REPORT".into(), report.into()),
+        ]);
+    }
+    options
+}
+
+/// What must hold of a world that has ended: in good order, nothing left, the driver not misused.
+fn end(world: World, name: &str) {
+    if let Err(error) = world.finish() {
+        panic!("{name}: {error}");
+    }
+    let report = std::fs::read_to_string(violations(name)).unwrap_or_default();
+    let wrong: Vec<&str> = report
+        .lines()
+        .filter(|line| !line.starts_with("process "))
+        .collect();
+    assert!(
+        wrong.is_empty(),
+        "{name}: the driver's report:\n{}",
+        wrong.join("\n")
+    );
+}
+
+/// Says what the tests' harness would keep to itself.
+fn announce(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// Leaves a world's totals to `cargo xtask conformance`.
+fn account(name: &str, totals: &Totals) {
+    announce(&format!(
+        "conformance: {name}: {totals}, of {} cases in all",
+        plan::full_count()
+    ));
+    if let Some(file) = std::env::var_os("SYMMEM_CONFORMANCE_TOTALS") {
+        let line =
+            serde_json::json!({ "world": name, "all": plan::full_count(), "totals": totals });
+        let file = std::fs::File::options()
+            .append(true)
+            .create(true)
+            .open(file);
+        let mut file = file.expect("the totals' file can be written");
+        writeln!(file, "{line}").expect("the totals' file can be written");
+    }
+}
+
+/// Feeds a world the cases of one engine, and ends it after the last engine.
+fn check(index: usize, method: MethodName) {
+    let site = &SITES[index];
+    let kind = if site.threads { "threads" } else { "processes" };
+    let name = format!("{:?}-{}-{kind}", site.backend, site.ranks);
+    let mut cases: Vec<Case> = cases_of(index);
+    cases.retain(|case| case.engine.method == method);
+    // So that a world which has ended an engine with one placement of signals begins the next with
+    // the same: each change is a new communicator.
+    if method as usize % 2 == 1 {
+        cases.reverse();
+    }
+    let mut live = site.live.lock().unwrap_or_else(PoisonError::into_inner);
+    if live.world.is_none() {
+        let options = options(site.backend, site.ranks, site.threads, &name);
+        live.world = Some(World::launch(options).unwrap_or_else(|error| panic!("{name}: {error}")));
+    }
+    let Live {
+        world: Some(world), ..
+    } = &mut *live
+    else {
+        return;
+    };
+    let records = world.run(&cases, |_| ());
+    let failed: Vec<String> = records
+        .iter()
+        .filter_map(|record| match &record.outcome {
+            Outcome::Failed(reason) => Some(format!("{}: {reason}", record.case)),
+            _ => None,
+        })
+        .collect();
+    for record in &records {
+        live.totals.count(&record.outcome);
+    }
+    live.done.insert(method as usize);
+    if live.done.len() == MethodName::ALL.len() {
+        account(&name, &live.totals);
+        if let Some(world) = live.world.take().filter(|_| failed.is_empty()) {
+            end(world, &name);
+        }
+    }
+    drop(live);
+    assert!(
+        failed.is_empty(),
+        "{name}: {} failed:\n{}",
+        failed.len(),
+        failed.join("\n")
+    );
+}
+
+#[rstest]
+fn processes(
+    #[values(
+        Backend::Host,
+        Backend::Linked,
+        Backend::Plugin,
+        Backend::Vmm,
+        Backend::LegacyIpc
+    )]
+    backend: Backend,
+    #[values(1, 2, 3, 4, 8)] world: u32,
+    #[values(
+        MethodName::Automatic,
+        MethodName::CopyEngine,
+        MethodName::Vector,
+        MethodName::Bulk,
+        MethodName::Unrolled
+    )]
+    engine: MethodName,
+) {
+    let here = |site: &Site| (site.backend, site.ranks, site.threads) == (backend, world, false);
+    check(
+        SITES.iter().position(here).expect("every world has a site"),
+        engine,
+    );
+}
+
+#[rstest]
+fn threads(
+    #[values((Backend::Host, 3), (Backend::Linked, 2))] world: (Backend, u32),
+    #[values(
+        MethodName::Automatic,
+        MethodName::CopyEngine,
+        MethodName::Vector,
+        MethodName::Bulk,
+        MethodName::Unrolled
+    )]
+    engine: MethodName,
+) {
+    let here = |site: &Site| (site.backend, site.ranks) == world && site.threads;
+    check(
+        SITES.iter().position(here).expect("every world has a site"),
+        engine,
+    );
+}
+
+#[test]
+fn sixty_four_ranks_pass_barriers_and_signals_on_the_host() {
+    let name = "Host-64-processes";
+    let mut world = World::launch(options(Backend::Host, 64, false, name)).unwrap();
+    let mut totals = Totals::default();
+    for record in world.run(&plan::crowd(plan::SEED), |_| ()) {
+        assert_eq!(record.outcome, Outcome::Passed, "{}", record.case);
+        totals.count(&record.outcome);
+    }
+    account(name, &totals);
+    end(world, name);
+}
+
+#[test]
+fn a_world_whose_rank_dies_fails_that_case_and_is_replaced_for_the_rest() {
+    let mut options = options(Backend::Host, 2, false, "killed");
+    options.deadline = std::time::Duration::from_secs(5);
+    let mut world = World::launch(options).unwrap();
+    let cases = plan::crowd(1);
+    assert_eq!(world.run(&cases[..1], |_| ())[0].outcome, Outcome::Passed);
+
+    let victim = rustix::process::Pid::from_raw(world.processes()[1] as i32).unwrap();
+    rustix::process::kill_process(victim, rustix::process::Signal::KILL).unwrap();
+    let records = world.run(&cases[1..], |_| ());
+
+    let passed = |at: usize| records[at].outcome == Outcome::Passed;
+    assert!(!passed(0) && passed(1) && passed(2), "{records:#?}");
+    world.finish().unwrap();
+}
+
+#[test]
+fn the_selftest_names_every_case_and_its_outcome() {
+    let template = options(Backend::Host, 1, false, "selftest");
+    let selftest_options = SelftestOptions {
+        backend: template.backend,
+        ranks: vec![2],
+        program: Some(template.program),
+        arguments: template.arguments,
+        environment: template.environment,
+        ..SelftestOptions::default()
+    };
+    let mut told = 0;
+    let report = selftest(&selftest_options, |done, _, _| told = done).unwrap();
+    assert!(report.is_clean(), "{}", report.totals);
+    assert_eq!(report.totals.cases(), told);
+    assert_eq!(report.worlds[0].cases.len(), told);
+    let text = serde_json::to_string(&report).unwrap();
+    let read: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let first = &read["worlds"][0]["cases"][0];
+    for field in ["name", "outcome", "nanoseconds", "case"] {
+        assert!(!first[field].is_null(), "{field} is missing in {first}");
+    }
+    assert!(
+        report
+            .totals
+            .skipped
+            .keys()
+            .any(|reason| reason.contains("no copy engine"))
+    );
+}
+
+/// Not a test: what a process of this file does that was started as a rank.
+#[test]
+fn rank_process() {
+    if std::env::var_os(RANK).is_some() && rank_main() != ExitCode::SUCCESS {
+        std::process::exit(1);
+    }
+}

@@ -1,0 +1,128 @@
+//! After a stream's first calls, put, get, put_signal, wait_signal and barrier allocate nothing in
+//! the thread that calls them.
+
+#[allow(dead_code, reason = "this test uses the fake driver only")]
+mod support;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::process::Command;
+use std::time::Duration;
+use symmem::select::Selection;
+use symmem::{Builder, Communicator, LaunchEnvironment};
+
+/// The system's allocator, which counts for each thread.
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+fn count() {
+    // A thread that is ending has no counter any more, and nobody who would ask.
+    let _ = ALLOCATIONS.try_with(|counter| counter.set(counter.get() + 1));
+}
+
+// SAFETY: every call is passed on to the system's allocator unchanged; counting allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's word.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's word.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        // SAFETY: the caller's word.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const RANKS: u32 = 2;
+
+#[test]
+fn the_counter_sees_an_allocation() {
+    let before = ALLOCATIONS.get();
+    drop(std::hint::black_box(Box::new(1)));
+    assert_eq!(ALLOCATIONS.get(), before + 1);
+}
+
+#[test]
+fn on_the_host_backend() {
+    ranks("host");
+}
+
+/// In a process of its own, since the driver's place is a variable.
+#[test]
+fn on_cuda_over_the_fake_driver() {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["cuda_ranks", "--exact", "--ignored", "--nocapture"])
+        .env("SYMMEM_LIBRARY_PATH", support::fake_driver())
+        .env("LD_LIBRARY_PATH", support::fake_driver())
+        .env("FAKE_CUDA_DEVICES", RANKS.to_string())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
+}
+
+#[test]
+#[ignore = "run by on_cuda_over_the_fake_driver"]
+fn cuda_ranks() {
+    ranks("cuda");
+}
+
+/// Ranks as threads, each of which counts its own allocations.
+fn ranks(backend: &str) {
+    let job = format!("no-allocation-{}-{backend}", std::process::id());
+    std::thread::scope(|scope| {
+        for rank in 0..RANKS {
+            let job = job.clone();
+            scope.spawn(move || {
+                let communicator = Builder::new()
+                    .launch(LaunchEnvironment::local(rank, RANKS, job).unwrap())
+                    .backend(Selection::Named(backend.into()))
+                    .deadline(Duration::from_secs(20))
+                    .build()
+                    .unwrap();
+                calls_allocate_nothing(&communicator);
+                communicator.finalize().unwrap();
+            });
+        }
+    });
+}
+
+fn calls_allocate_nothing(communicator: &Communicator) {
+    const CHANNEL: u32 = 1;
+    let peer = 1 - communicator.rank();
+    let stream = communicator.stream().unwrap();
+    let inbox = communicator.allocate::<u32>(&[1024]).unwrap();
+    let outbox = communicator.allocate::<u32>(&[1024]).unwrap();
+    let all_calls = || {
+        stream.put(peer, inbox.all(), outbox.all())?;
+        stream.get(peer, inbox.all(), outbox.all())?;
+        stream.put_signal(peer, inbox.all(), outbox.all(), CHANNEL)?;
+        stream.wait_signal(peer, CHANNEL)?;
+        stream.barrier()?;
+        stream.synchronize()
+    };
+    // The first waits that really wait start the host stream's thread and make its queue.
+    for _ in 0..20 {
+        all_calls().unwrap();
+    }
+    let before = ALLOCATIONS.get();
+    for _ in 0..100 {
+        all_calls().unwrap();
+    }
+    assert_eq!(ALLOCATIONS.get() - before, 0, "allocations in 100 rounds");
+    inbox.free().unwrap();
+    outbox.free().unwrap();
+}
