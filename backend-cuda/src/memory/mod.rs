@@ -169,17 +169,13 @@ impl SymmetricMemory for CudaBackend {
             let address = memory.address();
             (Allocation::Plain(memory), address)
         };
-        let (cleared, idle) = self.clear(address, bytes);
-        if cleared.is_err() && idle {
+        if let Err(failure) = self.clear(address, bytes) {
             // The first failure is the one to tell.
             let _ = allocation.release(driver);
-            cleared?;
+            return Err(failure);
         }
-        let handle = self.memory.keep(&self.memory.allocations, allocation);
-        // Memory that is still being cleared goes when the instance is closed.
-        cleared?;
         Ok(SharedAllocation {
-            handle: RawAllocation(handle),
+            handle: RawAllocation(self.memory.keep(&self.memory.allocations, allocation)),
             address: DeviceAddress(address),
             bytes,
         })
@@ -286,53 +282,18 @@ impl CudaBackend {
         ))
     }
 
-    /// Fills new memory with zeros, so that no rank sees what a stranger left. Blocks; bounded. Also
-    /// says whether the device is done with the memory, which it may not be after a failure.
-    fn clear(&self, address: u64, bytes: u64) -> (CallResult<()>, bool) {
-        // SAFETY: the range was allocated just now and nobody else has it.
-        let filled = unsafe {
-            call!(
-                self.driver,
-                cuMemsetD8Async(address, 0, bytes as usize, self.setup.raw)
-            )
-        };
-        if filled.is_err() {
-            return (filled, true);
-        }
-        let start = Instant::now();
-        let mut outcome = Ok(());
-        loop {
-            // SAFETY: the stream is this instance's own.
-            let code = unsafe { (self.driver.table.cuStreamQuery)(self.setup.raw) };
-            match self.driver.check_ready("cuStreamQuery", code) {
-                Ok(1) => return (outcome, true),
-                Ok(_) => {}
-                // With the context the work is gone.
-                Err(failure) if failure.status == Status::CONTEXT_LOST => {
-                    return (outcome.and(Err(failure)), true);
-                }
-                // The question failed, not the work.
-                Err(failure) => outcome = outcome.and(Err(failure)),
-            }
-            let waited = start.elapsed();
-            if waited > CLEAR_DEADLINE {
-                let late = Failure::new(
-                    Status::CALL_FAILED,
-                    "cuMemsetD8Async",
-                    format!(
-                        "clearing {bytes} bytes did not end within {} s: other work holds the \
-                         device; wait for it before allocating",
-                        CLEAR_DEADLINE.as_secs()
-                    ),
-                );
-                return (outcome.and(Err(late)), false);
-            }
-            // Small allocations clear within microseconds; large ones need no precision.
-            if waited < Duration::from_micros(200) {
-                std::thread::yield_now();
-            } else {
-                std::thread::sleep(Duration::from_micros(50));
-            }
+    /// Fills new memory with zeros, so that no rank sees what a stranger left. Blocks.
+    fn clear(&self, address: u64, bytes: u64) -> CallResult<()> {
+        let (driver, stream) = (self.driver, self.setup.raw);
+        // SAFETY: the range was allocated just now and nobody else has it; the stream is this
+        // instance's own.
+        unsafe {
+            call!(driver, cuMemsetD8Async(address, 0, bytes as usize, stream))?;
+            call!(driver, cuStreamSynchronize(stream)).inspect_err(|_| {
+                // The memory is given back next and must not be in use then. After an error of the
+                // device this one returns at once.
+                (driver.table.cuStreamSynchronize)(stream);
+            })
         }
     }
 
