@@ -1,3 +1,169 @@
-//! x
-use crate::support::Member;
-pub fn role(_role: &str, _member: &Member) {}
+//! Every call of the driver fails once, on one rank: it is named there, told elsewhere, and nothing
+//! is left behind.
+
+use crate::support::{Member, Plan, Setting, fresh_name, full};
+use rstest::rstest;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use symmem::{Graph, Result, SignalPlacement};
+
+const WORLD: usize = 2;
+/// The rank whose driver fails.
+const VICTIM: usize = 1;
+
+pub fn role(_role: &str, member: &Member) {
+    member.tell("result", &everything(member));
+}
+
+/// Some of everything.
+fn everything(member: &Member) -> Result<()> {
+    let communicator = member.builder().build()?;
+    let peer = 1 - member.rank;
+    let stream = communicator.stream()?;
+    let buffer = communicator.allocate::<u32>(&[4096])?;
+    let other = communicator.allocate::<u32>(&[64])?;
+    buffer.write(&stream, 0, &[member.rank as u32; 2048])?;
+    stream.put_signal(peer, buffer.range(2048, 2048)?, buffer.range(0, 2048)?, 0)?;
+    stream.wait_signal(peer, 0)?;
+    stream.get(peer, other.all(), buffer.range(0, 64)?)?;
+    stream.barrier()?;
+    let on_device = communicator.signal_placement() == SignalPlacement::DEVICE;
+    let graph = Graph::capture(&stream, |stream| {
+        stream.put(peer, other.range(0, 32)?, other.range(32, 32)?)?;
+        if on_device {
+            stream.put_signal(peer, other.range(0, 8)?, other.range(32, 8)?, 1)?;
+            stream.wait_signal(peer, 1)?;
+        }
+        stream.barrier()
+    })?;
+    graph.launch(&stream)?;
+    graph.launch(&stream)?;
+    stream.synchronize()?;
+    let mut seen = [0; 2048];
+    buffer.read(&stream, 2048, &mut seen)?;
+    assert_eq!(seen, [peer as u32; 2048]);
+    communicator.host_barrier()?;
+    drop(graph);
+    buffer.free()?;
+    drop(other);
+    drop(stream);
+    communicator.finalize().map(drop)
+}
+
+fn plan(setting: Setting) -> Plan {
+    let deadline = Duration::from_secs(3);
+    Plan::new("injection/everything", WORLD, setting)
+        .deadline(deadline)
+        .setup_deadline(deadline)
+}
+
+/// A call of the driver: the how-manieth of a function.
+type Call = (String, usize);
+
+/// Functions that the host polls: how often depends on the machine.
+const POLLED: [&str; 3] = ["cuStreamQuery", "cuStreamIsCapturing", "cuCtxGetCurrent"];
+/// So of those only the first are numbered, which come in each run.
+const POLLS: usize = 60;
+
+fn trace_path() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(fresh_name("trace"))
+}
+
+/// The functions that a trace lists and what each returned.
+fn read_trace(path: &Path) -> Vec<(String, String)> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let _ = std::fs::remove_file(path);
+    // process thread #number function = code
+    let call = |line: &str| {
+        let mut words = line.split(' ').skip(3);
+        Some((words.next()?.to_owned(), words.nth(1)?.to_owned()))
+    };
+    text.lines().filter_map(call).collect()
+}
+
+/// Every call that the victim makes if nothing fails.
+fn calls(setting: Setting) -> Vec<Call> {
+    let trace = trace_path();
+    let plan = plan(setting).env_of(VICTIM, "FAKE_CUDA_TRACE", trace.display());
+    let mut clean = plan.start();
+    assert_eq!(clean.expect("result"), ["ok"; WORLD]);
+    clean.ends_well();
+    let mut counts = BTreeMap::new();
+    let mut calls = Vec::new();
+    for (function, _) in read_trace(&trace) {
+        let count = counts.entry(function.clone()).or_insert(0);
+        *count += 1;
+        let uncounted = function.starts_with("cuGetError");
+        let polled = POLLED.contains(&function.as_str()) && *count > POLLS;
+        if !uncounted && !polled {
+            calls.push((function, *count));
+        }
+    }
+    calls
+}
+
+/// Fails one call and says what is wrong with what comes of it.
+fn fail(setting: Setting, (function, number): &Call) -> std::result::Result<(), String> {
+    let trace = trace_path();
+    let mut world = plan(setting)
+        .env("FAKE_CUDA_FAIL", format!("{function}:{number}"))
+        .env("FAKE_CUDA_FAIL_RANK", VICTIM)
+        .env_of(VICTIM, "FAKE_CUDA_TRACE", trace.display())
+        .start();
+    let results = world.expect("result");
+    for rank in &mut world.ranks {
+        rank.ends_well();
+    }
+    let report = world.report();
+    let problem = |what: &str| {
+        Err(format!(
+            "{setting:?}, {function} number {number}: {what}\n  {results:?}\n{report}"
+        ))
+    };
+    if !read_trace(&trace).iter().any(|(_, code)| code == "999") {
+        return problem("the call did not come");
+    }
+    if !report.lines().all(|line| line.starts_with("process ")) {
+        return problem("something is left behind");
+    }
+    let (mine, theirs) = (results[VICTIM].as_str(), results[1 - VICTIM].as_str());
+    let told = ["PeerFailed", "PeerDied", "PeerLeft"]
+        .iter()
+        .any(|word| theirs.contains(word));
+    match (mine, theirs) {
+        // A call that gives something back is logged, and the rest goes on.
+        ("ok", "ok") => Ok(()),
+        // A driver that fails before the ranks meet is no backend: the rank never comes.
+        _ if mine.starts_with("NoBackend") && theirs.contains("Timeout") => Ok(()),
+        _ if !mine.contains(function.as_str()) => problem("the error does not name the call"),
+        _ if !told => problem("the other rank is not told"),
+        _ => Ok(()),
+    }
+}
+
+#[rstest]
+fn every_failing_call_is_named_told_and_leaves_nothing(
+    #[values(Setting::Cuda, Setting::CudaWithHostSignals, Setting::CudaLegacy)] setting: Setting,
+) {
+    let calls = calls(setting);
+    // Another start for each setting: together they see more.
+    let step = if full() { 1 } else { calls.len() / 16 | 1 };
+    let sample = calls.iter().skip(setting as usize * 5 % step).step_by(step);
+    let (mut functions, mut problems, mut runs) = (BTreeSet::new(), Vec::new(), 0);
+    for call in sample {
+        runs += 1;
+        functions.insert(&call.0);
+        problems.extend(fail(setting, call).err());
+    }
+    println!(
+        "{setting:?}: {runs} of {} calls failed in turn, of {functions:?}",
+        calls.len()
+    );
+    assert!(
+        problems.is_empty(),
+        "{} problems:\n{}",
+        problems.len(),
+        problems.join("\n")
+    );
+}

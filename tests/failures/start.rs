@@ -1,3 +1,237 @@
-//! x
-use crate::support::Member;
-pub fn role(_role: &str, _member: &Member) {}
+//! Every way not to start: devices, drivers and plugins that are not what they should be.
+
+use crate::support::{Member, Plan, Setting, World, cargo_build, fresh_name};
+use rstest::rstest;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use symmem::DeviceChoice;
+use symmem::select::Selection;
+
+pub fn role(_role: &str, member: &Member) {
+    let builder = member.builder();
+    let odd = member.rank == member.world - 1;
+    let builder = match member
+        .argument
+        .split_once(' ')
+        .unwrap_or((&member.argument, ""))
+    {
+        ("ordinal", ordinal) if odd => {
+            builder.device(DeviceChoice::Ordinal(ordinal.parse().expect("a number")))
+        }
+        ("uuid", _) if odd => builder.device(DeviceChoice::Uuid(*b"no such device !")),
+        ("plugin", path) => builder
+            .backend(Selection::Plugin(path.into()))
+            .share_kinds(&[]),
+        _ => builder,
+    };
+    let opened = builder.build();
+    member.tell("opened", &opened);
+    if let Ok(communicator) = opened {
+        let used = communicator.allocate::<u32>(&[16]).and_then(|buffer| {
+            let stream = communicator.stream()?;
+            buffer.write(&stream, 0, &[7; 16])?;
+            let mut read = [0; 16];
+            buffer.read(&stream, 0, &mut read)?;
+            assert_eq!(read, [7; 16]);
+            // The fixture can be asked to panic here.
+            communicator.memory_information()?;
+            buffer.free()
+        });
+        member.tell("used", &used);
+        member.tell("finalized", &communicator.finalize());
+    }
+}
+
+fn opened(world: &mut World) -> Vec<String> {
+    let opened = world.expect("opened");
+    world.ends_well();
+    opened
+}
+
+#[rstest]
+fn a_device_that_does_not_exist_is_named_and_the_others_are_told(
+    #[values(Setting::Host, Setting::Cuda)] setting: Setting,
+    #[values("ordinal 99", "uuid")] choice: &str,
+) {
+    let errors = opened(&mut Plan::new("start/open", 2, setting).argument(choice).start());
+    let words = if choice == "uuid" {
+        "UUID"
+    } else {
+        "no device 99"
+    };
+    assert!(
+        errors[1].starts_with("NoSuchDevice") && errors[1].contains(words),
+        "{}",
+        errors[1]
+    );
+    assert!(
+        errors[0].starts_with("PeerFailed") && errors[0].contains(words),
+        "{}",
+        errors[0]
+    );
+}
+
+#[rstest]
+#[case::stub(("FAKE_CUDA_STUB", "1"), &["NoBackend", "stub"])]
+#[case::no_device(("CUDA_VISIBLE_DEVICES", ""), &["NoBackend", "CUDA_VISIBLE_DEVICES"])]
+#[case::partition(("FAKE_CUDA_MIG", "1"), &["Unsupported", "MIG"])]
+#[case::no_peer_access(("FAKE_CUDA_NO_PEER", "1"), &["PeerUnreachable", "topo -p2p"])]
+#[case::old_driver(("FAKE_CUDA_DRIVER_VERSION", "11040"), &[])]
+fn a_driver_that_cannot_serve_says_why(#[case] variable: (&str, &str), #[case] words: &[&str]) {
+    let plan = Plan::new("start/open", 2, Setting::Cuda).env(variable.0, variable.1);
+    for error in opened(&mut plan.start()) {
+        // The rank whose turn comes first may tell the other.
+        let told = error.starts_with("PeerFailed");
+        assert!(
+            words.iter().all(|word| error.contains(word)) || told,
+            "{error}"
+        );
+    }
+}
+
+/// A directory whose `libcuda.so.1` is this.
+fn library_directory(name: &str, contents: Option<&[u8]>) -> PathBuf {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(fresh_name(name));
+    std::fs::create_dir_all(&directory).expect("a directory");
+    if let Some(contents) = contents {
+        std::fs::write(directory.join("libcuda.so.1"), contents).expect("a file");
+    }
+    directory
+}
+
+#[test]
+fn a_library_that_is_missing_or_no_library_says_where_it_was_looked_for() {
+    for (name, contents) in [
+        ("missing", None),
+        ("text", Some(&b"this is no ELF file"[..])),
+        ("empty", Some(&b""[..])),
+        (
+            "truncated",
+            Some(&b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0\x3e\0"[..]),
+        ),
+    ] {
+        let directory = library_directory(name, contents);
+        let plan = Plan::new("start/open", 1, Setting::Cuda);
+        let mut world = plan.env("SYMMEM_LIBRARY_PATH", directory.display()).start();
+        let error = world.expect("opened").remove(0);
+        assert!(
+            error.starts_with("NoBackend") && error.contains("libcuda.so.1"),
+            "{error}"
+        );
+        assert!(error.contains("SYMMEM_LIBRARY_PATH"), "{error}");
+        world.ranks[0].ends_well();
+        let _ = std::fs::remove_dir_all(directory);
+    }
+}
+
+/// The fixture's plugin file, under the name that its backend has.
+fn plugin() -> &'static Path {
+    static PLUGIN: OnceLock<PathBuf> = OnceLock::new();
+    PLUGIN.get_or_init(|| {
+        let library = cargo_build("symmem-plugin-fixture", "libsymmem_plugin_fixture.so");
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(fresh_name("plugin"));
+        std::fs::create_dir_all(&directory).expect("a directory");
+        let plugin = directory.join("libsymmem_tiny.so");
+        std::fs::copy(library, &plugin).expect("a copy");
+        plugin
+    })
+}
+
+fn load(path: &Path, variable: (&str, &str)) -> (String, World) {
+    let plan = Plan::new("start/open", 1, Setting::Host);
+    let plan = plan.argument(format!("plugin {}", path.display()));
+    let mut world = plan.env(variable.0, variable.1).start();
+    let opened = world.expect("opened").remove(0);
+    (opened, world)
+}
+
+#[test]
+fn a_plugin_file_is_a_backend_like_any_other() {
+    let (opened, mut world) = load(plugin(), ("FIXTURE_FAULT", ""));
+    assert_eq!(opened, "ok");
+    assert_eq!(world.expect("used"), ["ok"]);
+    assert_eq!(world.expect("finalized"), ["ok"]);
+    world.ends_well();
+}
+
+#[rstest]
+#[case("null", "gives no table")]
+#[case("magic", "magic bytes")]
+#[case("major", "ABI version 2")]
+#[case("truncated", "damaged")]
+fn a_plugin_with_a_bad_table_is_refused(#[case] fault: &str, #[case] words: &str) {
+    let (error, mut world) = load(plugin(), ("FIXTURE_FAULT", fault));
+    assert!(
+        error.starts_with("NoBackend") && error.contains(words),
+        "{error}"
+    );
+    world.ends_well();
+}
+
+#[rstest]
+#[case("device_count", "NoBackend")]
+#[case("capabilities", "Backend")]
+fn a_plugin_that_panics_is_an_error(#[case] method: &str, #[case] variant: &str) {
+    let (error, mut world) = load(plugin(), ("TINY_PANIC", method));
+    assert!(
+        error.starts_with(variant) && error.contains("panicked"),
+        "{error}"
+    );
+    assert!(error.contains("was asked to panic"), "{error}");
+    world.ends_well();
+}
+
+#[test]
+fn a_plugin_that_panics_later_fails_that_call_only() {
+    let (opened, mut world) = load(plugin(), ("TINY_PANIC", "memory_information"));
+    assert_eq!(opened, "ok");
+    let error = world.expect("used").remove(0);
+    assert!(
+        error.starts_with("Backend") && error.contains("panicked"),
+        "{error}"
+    );
+    assert_eq!(world.expect("finalized"), ["ok"]);
+    world.ends_well();
+}
+
+#[test]
+fn a_file_that_is_no_plugin_is_refused_by_name() {
+    let good = std::fs::read(plugin()).expect("the fixture");
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(fresh_name("bad-plugins"));
+    std::fs::create_dir_all(&directory).expect("a directory");
+    let write = |name: &str, bytes: &[u8]| {
+        let path = directory.join(name);
+        std::fs::write(&path, bytes).expect("a file");
+        path
+    };
+    let cases = [
+        (directory.join("libsymmem_absent.so"), "libsymmem_absent.so"),
+        (
+            write("libsymmem_text.so", b"#!/bin/sh\n"),
+            "libsymmem_text.so",
+        ),
+        (
+            write("libsymmem_cut.so", &good[..good.len() / 3]),
+            "libsymmem_cut.so",
+        ),
+        (
+            write("libsymmem_head.so", &good[..100]),
+            "libsymmem_head.so",
+        ),
+        // A good file under another backend's name: the symbol is missing.
+        (
+            write("libsymmem_other.so", &good),
+            "symmem_backend_other_v1",
+        ),
+        (write("other.so", &good), "libsymmem_NAME.so"),
+    ];
+    for (path, words) in cases {
+        let (error, mut world) = load(&path, ("FIXTURE_FAULT", ""));
+        assert!(
+            error.starts_with("NoBackend") && error.contains(words),
+            "{error}"
+        );
+        world.ends_well();
+    }
+    let _ = std::fs::remove_dir_all(directory);
+}

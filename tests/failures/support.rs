@@ -396,16 +396,6 @@ impl World {
         }
         std::fs::read_to_string(self.directory.join("report")).unwrap_or_default()
     }
-
-    /// Driver calls that a rank made.
-    #[track_caller]
-    pub fn calls_of(&self, rank: usize) -> u64 {
-        let report = self.report();
-        let needle = format!(" rank {rank} calls ");
-        let line = report.lines().find(|line| line.contains(&needle));
-        line.and_then(|line| line.rsplit_once(' ')?.1.parse().ok())
-            .unwrap_or_else(|| panic!("rank {rank} reported nothing:\n{report}"))
-    }
 }
 
 impl Drop for World {

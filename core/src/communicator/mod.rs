@@ -329,6 +329,7 @@ impl Communicator {
         shared.reclaim();
         // The second step sees what the others gave up in the first.
         round.exchange(&[])?;
+        shared.finalized.store(true, Ordering::Release);
         shared.reclaim();
         let leaks = Leaks {
             buffers: shared.live_buffers.load(Ordering::Acquire),

@@ -18,7 +18,7 @@ use crate::health::Health;
 use crate::host::HostBackend;
 use rustix::fd::{AsFd, OwnedFd};
 use std::mem::ManuallyDrop;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -134,6 +134,8 @@ pub(super) fn open(source: &BackendSource, configuration: Configuration) -> Resu
         pad: OnceLock::new(),
         same_process: peers.iter().map(|peer| peer.same_process).collect(),
         live_buffers: AtomicUsize::new(0),
+        fault: OnceLock::new(),
+        finalized: AtomicBool::new(false),
         words,
         staging: Mutex::new(staging),
         streams: Mutex::new(Vec::new()),

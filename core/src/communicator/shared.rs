@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::health::Health;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -74,6 +74,9 @@ pub struct Inner {
     /// Peers in this very process.
     pub same_process: Vec<bool>,
     pub live_buffers: AtomicUsize,
+    /// The first call of the device that failed.
+    pub(super) fault: OnceLock<Error>,
+    pub(super) finalized: AtomicBool,
     pub(super) words: HostMemory,
     pub(super) staging: Mutex<Staging>,
     pub(super) streams: Mutex<Vec<KnownStream>>,
@@ -190,7 +193,17 @@ impl Inner {
 
     /// A failed call to the backend as this rank's error.
     pub fn failed(&self, operation: &'static str, failure: Failure) -> Error {
-        Error::backend(self.rank, operation, failure)
+        // What the caller got wrong is no reason to mistrust the device.
+        let mistake = matches!(
+            failure.status,
+            Status::INVALID_ARGUMENT | Status::UNSUPPORTED
+        );
+        let error = Error::backend(self.rank, operation, failure);
+        if !mistake {
+            // Only the first is kept.
+            let _ = self.fault.set(error.clone());
+        }
+        error
     }
 
     /// Waits until a stream is idle, the deadline passes or the communicator is poisoned (then until
@@ -203,9 +216,13 @@ impl Inner {
                 Ok(0) => {}
                 Ok(_) => return self.health.look(),
                 Err(failure) => {
-                    let error = self.failed("synchronize", failure);
-                    self.health.poison(error);
-                    return self.health.check();
+                    let lost = failure.status == Status::CONTEXT_LOST;
+                    self.health.poison(self.failed("synchronize", failure));
+                    // The question failed; the work it asked about may still run, and whoever waits
+                    // here may be about to release what it uses. All is lost, so it leaves soon.
+                    if lost {
+                        return self.health.check();
+                    }
                 }
             }
             if let Err(waited) = patience.wait(&self.health) {
@@ -475,8 +492,12 @@ impl Inner {
     /// Waits until nothing of this rank runs on the device any more; says whether that is so.
     fn drain(&self, limit: Duration) -> bool {
         let start = Instant::now();
+        let staging = lock(&self.staging).stream;
         loop {
-            match self.idle_now() {
+            let idle = self
+                .idle_now()
+                .and_then(|idle| Ok(idle && self.is_idle(staging)?));
+            match idle {
                 Ok(true) => return true,
                 // With the context everything that ran in it is gone.
                 Err(failure) if failure.status == Status::CONTEXT_LOST => return true,
@@ -499,6 +520,12 @@ impl Drop for Inner {
     /// still touch is left to the end of the process.
     fn drop(&mut self) {
         let start = Instant::now();
+        if let Some(fault) = self.fault.get()
+            && !self.finalized.load(Ordering::Acquire)
+        {
+            // It leaves because of that: peers may be waiting for what was not enqueued.
+            self.health.poison(fault.clone());
+        }
         let drained = self.drain(GOOD_ORDER) || {
             // Nobody will ever synchronise with these waits: they leave by the abort word.
             self.health.poison(Error::Aborted { rank: self.rank });

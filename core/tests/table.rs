@@ -1,0 +1,271 @@
+//! The plugin table, driven as the host drives a plugin: every value through `extern "C"` functions.
+//!
+//! `cargo +nightly miri test -p symmem-core --test table` looks for undefined behaviour in it.
+
+mod tiny;
+
+use std::any::Any;
+use std::sync::Mutex;
+use symmem_core::backend::abi::*;
+use symmem_core::backend::{
+    ABI_MAJOR, BackendTable, Collectives, Device, DeviceTable, LoadError, PluginBackend,
+    RemoteAccess, Signals, SignalsTable, SymmetricMemory, Tables,
+};
+use tiny::{PANICKING_DEVICE, TOO_MANY_BYTES, Tiny};
+
+static TABLE: BackendTable = BackendTable::of::<Tiny>();
+
+fn options(ordinal: u32) -> OpenOptions {
+    OpenOptions {
+        size: size_of::<OpenOptions>() as u32,
+        ordinal,
+        rank: 0,
+        local_world: 1,
+        services: std::ptr::null(),
+    }
+}
+
+fn read(table: &'static BackendTable) -> Result<Tables, LoadError> {
+    // SAFETY: a whole table that lives as long as the program.
+    unsafe { Tables::read(table) }
+}
+
+/// Keeps something as long as the program, where a search for leaks finds it.
+fn keep<T: Any + Send + Sync>(value: T) -> &'static T {
+    static KEPT: Mutex<Vec<&'static (dyn Any + Send + Sync)>> = Mutex::new(Vec::new());
+    let value: &'static T = Box::leak(Box::new(value));
+    KEPT.lock().expect("no panic under it").push(value);
+    value
+}
+
+/// As [`TABLE`], changed.
+fn changed(change: impl FnOnce(&mut BackendTable)) -> &'static BackendTable {
+    let mut table = TABLE;
+    change(&mut table);
+    keep(table)
+}
+
+fn open() -> PluginBackend {
+    read(&TABLE)
+        .expect("a good table")
+        .open(&options(2))
+        .expect("device 2 opens")
+}
+
+#[test]
+fn table_gives_what_the_backend_gives() {
+    let tables = read(&TABLE).expect("a good table");
+    assert_eq!(
+        (tables.name().as_str(), tables.build().as_str()),
+        ("tiny", env!("CARGO_PKG_VERSION"))
+    );
+    assert_eq!(tables.device_count(), Ok(PANICKING_DEVICE + 1));
+    assert_eq!(tables.describe_device(3).expect("described").uuid, [3; 16]);
+    assert_eq!(tables.describe_libraries().as_deref(), Ok("tiny=none\n"));
+    let backend = open();
+    assert_eq!(backend.description().expect("described").ordinal, 2);
+    assert_eq!(backend.memory_information().expect("known").free, 1 << 20);
+}
+
+#[test]
+fn table_moves_bytes_and_gives_signals() {
+    let backend = open();
+    let kind = ShareKind::SAME_PROCESS;
+    let (one, other) = (
+        backend.allocate(kind, 64).unwrap(),
+        backend.allocate(kind, 256).unwrap(),
+    );
+    let stream = backend.stream_create().unwrap();
+    let (word, epoch) = (
+        DeviceAddress(other.address.0 + 128),
+        DeviceAddress(other.address.0 + 192),
+    );
+    let transfer = Transfer {
+        destination: other.address,
+        source: one.address,
+        bytes: 64,
+        signal: SignalTarget {
+            word,
+            epoch,
+            ..SignalTarget::default()
+        },
+        ..Transfer::default()
+    };
+    let wait = |value| SignalWait {
+        word,
+        value,
+        ..SignalWait::default()
+    };
+    // SAFETY: everything named is live and allocated above.
+    unsafe {
+        backend.memory_set(one.address, 0xab, 64, stream).unwrap();
+        let early = backend
+            .signal_wait(&wait(1), SignalPlacement::DEVICE, stream)
+            .unwrap_err();
+        assert_eq!(
+            (early.status, early.call.as_str()),
+            (Status::CALL_FAILED, "tiny_wait")
+        );
+        backend.transfer(&transfer, stream).unwrap();
+        backend
+            .signal_wait(&wait(1), SignalPlacement::DEVICE, stream)
+            .unwrap();
+        backend
+            .signal_give(&transfer.signal, SignalPlacement::DEVICE, stream)
+            .unwrap();
+        backend
+            .signal_wait(&wait(2), SignalPlacement::DEVICE, stream)
+            .unwrap();
+        let seen: *const u8 = std::ptr::with_exposed_provenance(other.address.0 as usize);
+        assert_eq!(
+            (seen.read(), seen.add(63).read(), seen.add(64).read()),
+            (0xab, 0xab, 0)
+        );
+        let exported = backend.export(one.handle).unwrap();
+        assert_eq!(exported.descriptor, -1);
+        let mapped = backend.import(&exported).unwrap();
+        assert_eq!(mapped.address, one.address);
+        backend.unmap(mapped.handle).unwrap();
+        let barrier = Barrier {
+            watch: Watch::default(),
+            epoch,
+            own: word,
+            peers: [DeviceAddress::NULL; MAX_RANKS],
+            world: 2,
+            slot: 0,
+        };
+        assert_eq!(
+            backend.barrier(&barrier, stream).unwrap_err().status,
+            Status::UNSUPPORTED
+        );
+        backend.free(one.handle).unwrap();
+        let twice = backend.free(one.handle).unwrap_err();
+        assert_eq!(
+            (twice.status, twice.call.as_str()),
+            (Status::INVALID_ARGUMENT, "tiny_free")
+        );
+        backend.stream_destroy(stream).unwrap();
+    }
+    // The other is given back when the backend is closed; Miri tells if not.
+}
+
+#[test]
+fn table_carries_a_failure_whole_and_once() {
+    let backend = open();
+    let failure = backend
+        .allocate(ShareKind::SAME_PROCESS, TOO_MANY_BYTES)
+        .unwrap_err();
+    assert_eq!(
+        (failure.status, failure.vendor_code),
+        (Status::OUT_OF_MEMORY, 12)
+    );
+    assert_eq!(failure.call, "tiny_alloc");
+    assert_eq!(
+        failure.message,
+        format!("{TOO_MANY_BYTES} bytes are too many")
+    );
+    assert!(backend.allocate(ShareKind::SAME_PROCESS, 1).is_ok());
+}
+
+#[test]
+fn table_turns_a_panic_into_a_failure() {
+    let tables = read(&TABLE).expect("a good table");
+    let failure = tables
+        .open(&options(PANICKING_DEVICE))
+        .map(drop)
+        .unwrap_err();
+    assert_eq!(failure.status, Status::PANICKED);
+    assert!(
+        failure.message.contains("unlucky") && failure.message.contains("bug"),
+        "{failure}"
+    );
+    // The next call is not affected.
+    assert!(tables.open(&options(0)).is_ok());
+}
+
+#[test]
+fn table_of_another_kind_or_version_is_refused_with_both_numbers() {
+    // SAFETY: null is allowed.
+    let none = unsafe { Tables::read(std::ptr::null()) };
+    assert!(matches!(none, Err(LoadError::NoTable)));
+    let other = read(changed(|table| table.magic = *b"symmemA\0"));
+    assert!(matches!(other, Err(LoadError::WrongMagic { found }) if &found == b"symmemA\0"));
+    let newer = read(changed(|table| table.abi_major = ABI_MAJOR + 1))
+        .map(drop)
+        .unwrap_err();
+    assert!(matches!(newer, LoadError::WrongMajor { .. }));
+    let text = newer.to_string();
+    assert!(text.contains(&ABI_MAJOR.to_string()) && text.contains(&(ABI_MAJOR + 1).to_string()));
+    let short = read(changed(|table| table.size = 100))
+        .map(drop)
+        .unwrap_err();
+    assert!(
+        matches!(short, LoadError::Truncated { found: 100, .. }),
+        "{short}"
+    );
+}
+
+#[test]
+fn table_without_an_entry_says_that_the_plugin_is_older() {
+    let older = read(changed(|table| {
+        table.describe_libraries = None;
+        // SAFETY: the table points to a whole one.
+        let mut device: DeviceTable = unsafe { *table.device };
+        device.size = std::mem::offset_of!(DeviceTable, launch) as u64;
+        table.device = keep(device);
+        table.signals = std::ptr::null::<SignalsTable>();
+    }));
+    let tables = older.expect("older, and good");
+    let failure = tables.describe_libraries().unwrap_err();
+    assert_eq!(
+        (failure.status, failure.call.as_str()),
+        (Status::UNSUPPORTED, "describe_libraries")
+    );
+    let backend = tables.open(&options(0)).expect("opens");
+    let stream = backend.stream_create().expect("an entry that is there");
+    // SAFETY: neither entry is there, so nothing is done with what is named.
+    let (launch, give) = unsafe {
+        (
+            backend.launch(
+                RawFunction(1),
+                &Geometry::default(),
+                std::ptr::null(),
+                0,
+                stream,
+            ),
+            backend.signal_give(&SignalTarget::default(), SignalPlacement::DEVICE, stream),
+        )
+    };
+    for failure in [launch.unwrap_err(), give.unwrap_err()] {
+        assert_eq!(failure.status, Status::UNSUPPORTED);
+        assert!(
+            failure.message.contains("older than this call"),
+            "{failure}"
+        );
+    }
+}
+
+#[test]
+fn table_can_be_used_from_any_thread_and_each_has_its_own_failure() {
+    fn is_send_and_sync<T: Send + Sync>() {}
+    is_send_and_sync::<Tables>();
+    is_send_and_sync::<PluginBackend>();
+    let backend = open();
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let backend = &backend;
+            scope.spawn(move || {
+                for round in 0..8 {
+                    let bytes = TOO_MANY_BYTES + thread * 100 + round;
+                    let failure = backend
+                        .allocate(ShareKind::SAME_PROCESS, bytes)
+                        .unwrap_err();
+                    assert!(failure.message.starts_with(&bytes.to_string()), "{failure}");
+                    let memory = backend.host_allocate(64).unwrap();
+                    // SAFETY: allocated above, used by nobody.
+                    unsafe { backend.host_free(memory).unwrap() };
+                }
+            });
+        }
+    });
+}
