@@ -290,7 +290,11 @@ mod tests {
             buffer: PhantomData,
         };
         std::thread::scope(|scope| {
-            scope.spawn(|| memory.iter().for_each(|word| word.store(7, Ordering::Release)));
+            scope.spawn(|| {
+                memory
+                    .iter()
+                    .for_each(|word| word.store(7, Ordering::Release))
+            });
             let copy = view;
             for index in 0..copy.len() {
                 // SAFETY: inside the memory, which outlives the view and is only accessed atomically.
@@ -311,7 +315,10 @@ mod tests {
             length: 3,
             buffer: PhantomData,
         };
-        assert_eq!((view.address().0, view.len(), view.is_empty()), (0x1000, 3, false));
+        assert_eq!(
+            (view.address().0, view.len(), view.is_empty()),
+            (0x1000, 3, false)
+        );
         assert_eq!(view.as_ptr() as u64, 0x1000);
         assert!(format!("{view:?}").contains("4096"));
     }
