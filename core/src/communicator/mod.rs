@@ -162,17 +162,6 @@ impl Communicator {
         address: DeviceAddress,
         shape: &[usize],
     ) -> Result<SymmetricBuffer<T>> {
-        if !address.0.is_multiple_of(align_of::<T>() as u64) {
-            return Err(Error::InvalidArgument {
-                rank: self.rank(),
-                operation: "register",
-                message: format!(
-                    "{:#x} is not aligned to the {} bytes of its elements",
-                    address.0,
-                    align_of::<T>()
-                ),
-            });
-        }
         self.buffer("register", shape, Origin::Caller(address))
     }
 
@@ -229,8 +218,21 @@ impl Communicator {
         };
         let kinds = match origin {
             Origin::Backend => vec![self.share_kind()],
-            // Whoever allocated the memory chose its kind: try them all.
-            Origin::Caller(_) => setup::listed_kinds(&shared.capabilities),
+            Origin::Caller(address) => {
+                let aligned = address.0.is_multiple_of(align_of::<T>() as u64);
+                let misaligned = || Error::InvalidArgument {
+                    rank: shared.rank,
+                    operation,
+                    message: format!(
+                        "{:#x} is not aligned to the {} bytes of its elements",
+                        address.0,
+                        align_of::<T>()
+                    ),
+                };
+                round.vote(aligned.then_some(()).ok_or_else(misaligned))?;
+                // Whoever allocated the memory chose its kind: try all that every rank has.
+                setup::common_kinds(&mut round, &setup::listed_kinds(&shared.capabilities))?
+            }
         };
         let (allocation, _) =
             allocation::allocate(shared, &mut round, &kinds, bytes as u64, origin)?;
