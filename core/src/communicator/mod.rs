@@ -205,7 +205,6 @@ impl Communicator {
             ("the element type", std::any::type_name::<T>().into()),
             ("the element size", size_of::<T>().to_string()),
         ])?;
-        shared.health.look()?;
         let (Some(length), Some(bytes)) = (length, bytes.filter(|&bytes| bytes > 0)) else {
             return Err(Error::InvalidArgument {
                 rank: shared.rank,
@@ -268,7 +267,6 @@ impl Communicator {
     /// # Errors
     /// A rank that died, failed or did not come within the setup deadline.
     pub fn host_barrier(&self) -> Result<()> {
-        self.shared.health.look()?;
         self.shared
             .agreement
             .begin("host_barrier")
@@ -283,7 +281,6 @@ impl Communicator {
     /// As [`Communicator::host_barrier`].
     pub fn host_all_gather(&self, payload: &[u8]) -> Result<Vec<Vec<u8>>> {
         let shared = &self.shared;
-        shared.health.look()?;
         let mut round = shared.agreement.begin("host_all_gather");
         // Too much on one rank alone must not leave the others waiting.
         let most = shared.agreement.most_bytes();
