@@ -19,24 +19,28 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// Records what `work` enqueues on `stream`, without running it.
+    /// Records what `work` enqueues on `stream`, without running it; so is what other threads enqueue
+    /// there meanwhile.
     ///
     /// # Errors
-    /// `work`'s own error, which ends the recording; the backend's.
+    /// `work`'s own error, which ends the recording; [`crate::Error::InvalidArgument`] if the stream is
+    /// being captured already; the backend's.
     pub fn capture(stream: &Stream, work: impl FnOnce(&Stream) -> Result<()>) -> Result<Self> {
         let shared = stream.shared();
         shared.health.check()?;
+        stream.begin_keeping()?;
         // SAFETY: the stream is live.
-        unsafe { shared.backend.capture_begin(stream.raw_handle()) }
-            .map_err(|failure| shared.failed("capture", failure))?;
-        stream.set_capturing(true);
+        if let Err(failure) = unsafe { shared.backend.capture_begin(stream.raw_handle()) } {
+            stream.end_keeping();
+            return Err(shared.failed("capture", failure));
+        }
         let recording = Recording { stream };
         // An error drops `recording`, which ends the capture and gives up what it holds.
         work(stream)?;
         std::mem::forget(recording);
-        let allocations = stream.set_capturing(false);
         // SAFETY: the capture began above.
         let graph = unsafe { shared.backend.capture_end(stream.raw_handle()) };
+        let allocations = stream.end_keeping();
         let exec = graph
             // SAFETY: ended above; used only here.
             .and_then(|graph| unsafe { shared.backend.graph_instantiate(graph) })
@@ -70,7 +74,6 @@ struct Recording<'a> {
 
 impl Drop for Recording<'_> {
     fn drop(&mut self) {
-        self.stream.set_capturing(false);
         let shared = self.stream.shared();
         // SAFETY: the capture began before this value; the graph is used only here.
         let ended = unsafe {
@@ -80,6 +83,7 @@ impl Drop for Recording<'_> {
                 .and_then(|graph| shared.backend.graph_instantiate(graph))
                 .and_then(|exec| shared.backend.graph_destroy(exec))
         };
+        self.stream.end_keeping();
         if let Err(failure) = ended {
             tracing::warn!(rank = shared.rank, %failure, "ending the capture of work that failed");
         }

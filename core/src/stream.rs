@@ -1,7 +1,8 @@
 //! Streams: put, get, signals and barriers in order.
 //!
-//! Every method here enqueues and returns; [`Stream::synchronize`] waits. After a put, get or barrier
-//! nothing is allocated and no lock is taken on the way to the driver.
+//! Every method here enqueues and returns; [`Stream::synchronize`] waits. Outside of a capture nothing
+//! is allocated and no lock is taken on the way to the driver, but for a wait for a signal in host
+//! memory, which the watcher has to know of.
 
 use crate::backend::abi::{
     DeviceAddress, Direction, Method, RawStream, SignalPlacement, SignalTarget, Transfer,
@@ -15,7 +16,7 @@ use crate::element::Element;
 use crate::error::{Error, Result};
 use crate::health::HostWait;
 use crate::planner::{TransferOptions, plan};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -23,7 +24,8 @@ use std::time::{Duration, Instant};
 pub struct Stream {
     shared: Arc<Shared>,
     raw: RawStream,
-    capturing: AtomicBool,
+    /// Counts begins and ends of captures: odd while [`crate::Graph::capture`] records this stream.
+    captures: AtomicU32,
     /// What the work recorded since the capture began uses.
     captured: Mutex<Vec<Arc<Allocation>>>,
 }
@@ -40,7 +42,7 @@ impl Stream {
     }
 
     /// # Safety
-    /// The stream lives longer than the value and its work, and belongs to this rank's device.
+    /// As [`crate::Communicator::stream_from_raw`].
     pub(crate) unsafe fn from_raw(shared: Arc<Shared>, raw: u64) -> Self {
         let raw = RawStream(raw);
         shared.add_stream(raw, false);
@@ -51,7 +53,7 @@ impl Stream {
         Self {
             shared,
             raw,
-            capturing: AtomicBool::new(false),
+            captures: AtomicU32::new(0),
             captured: Mutex::default(),
         }
     }
@@ -116,16 +118,9 @@ impl Stream {
         source: BufferRange<'_, T>,
         options: &TransferOptions,
     ) -> Result<()> {
-        let signal = SignalTarget::default();
-        self.transfer(
-            "put",
-            Direction::PUT,
-            peer,
-            destination,
-            source,
-            options,
-            signal,
-        )
+        let transfer = self.plan("put", Direction::PUT, peer, destination, source, options)?;
+        let uses = [destination.buffer(), source.buffer()];
+        self.transfer("put", Some(peer), &transfer, uses)
     }
 
     /// Loads `source` of `peer`'s copy into `destination`, elements of this rank's copy.
@@ -152,16 +147,9 @@ impl Stream {
         source: BufferRange<'_, T>,
         options: &TransferOptions,
     ) -> Result<()> {
-        let signal = SignalTarget::default();
-        self.transfer(
-            "get",
-            Direction::GET,
-            peer,
-            destination,
-            source,
-            options,
-            signal,
-        )
+        let transfer = self.plan("get", Direction::GET, peer, destination, source, options)?;
+        let uses = [destination.buffer(), source.buffer()];
+        self.transfer("get", Some(peer), &transfer, uses)
     }
 
     /// [`Stream::put`], then a signal to `peer` on `channel`: once its [`Stream::wait_signal`] has
@@ -200,11 +188,10 @@ impl Stream {
         channel: u32,
         options: &TransferOptions,
     ) -> Result<()> {
-        check_peer(&self.shared, peer, "put_signal")?;
         self.check_channel("put_signal", channel, CHANNELS)?;
         self.check_placement("put_signal")?;
-        // Checked before the signal is counted: a refused call must not leave a gap in the count.
-        self.plan(
+        // Planned before the signal is counted: a refused call must not leave a gap in the count.
+        let mut transfer = self.plan(
             "put_signal",
             Direction::PUT,
             peer,
@@ -213,17 +200,10 @@ impl Stream {
             options,
         )?;
         let pad = self.shared.pad();
-        let signal = pad.target(channel, peer);
-        self.transfer(
-            "put_signal",
-            Direction::PUT,
-            peer,
-            destination,
-            source,
-            options,
-            signal,
-        )
-        .inspect_err(|_| pad.untarget(channel, peer, &signal))
+        transfer.signal = pad.target(channel, peer);
+        let uses = [destination.buffer(), source.buffer()];
+        self.transfer("put_signal", Some(peer), &transfer, uses)
+            .inspect_err(|_| pad.untarget(channel, peer, &transfer.signal))
     }
 
     /// Holds the stream until `peer`'s next signal on `channel`; later work of this stream sees what
@@ -350,11 +330,8 @@ impl Stream {
             },
             ..Transfer::default()
         };
-        // SAFETY: the caller's word for the source; the buffer lives until the stream is idle.
-        unsafe { self.shared.backend.transfer(&transfer, self.raw) }
-            .map_err(|failure| self.shared.failed("stage", failure).about(None, bytes))?;
-        self.note(buffer.allocation());
-        Ok(())
+        // The caller's word for the source.
+        self.transfer("stage", None, &transfer, [buffer, buffer])
     }
 
     fn check_channel(&self, operation: &'static str, channel: u32, channels: u32) -> Result<()> {
@@ -449,41 +426,42 @@ impl Stream {
         })
     }
 
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "one private funnel for put, get and put_signal"
-    )]
+    /// Enqueues a transfer between live ranges that do not overlap, of `uses` or of the caller's.
     fn transfer<T: Element>(
         &self,
         operation: &'static str,
-        direction: Direction,
-        peer: usize,
-        destination: BufferRange<'_, T>,
-        source: BufferRange<'_, T>,
-        options: &TransferOptions,
-        signal: SignalTarget,
+        peer: Option<usize>,
+        transfer: &Transfer,
+        uses: [&SymmetricBuffer<T>; 2],
     ) -> Result<()> {
-        let mut transfer = self.plan(operation, direction, peer, destination, source, options)?;
-        transfer.signal = signal;
-        if transfer.bytes == 0 && signal.word == DeviceAddress::NULL {
+        if transfer.bytes == 0 && transfer.signal.word == DeviceAddress::NULL {
             return Ok(());
         }
-        // SAFETY: both ranges are inside live allocations of this communicator, which are released
-        // only once this rank's streams are idle; they do not overlap.
-        unsafe { self.shared.backend.transfer(&transfer, self.raw) }.map_err(|failure| {
+        let uses = uses.map(SymmetricBuffer::allocation);
+        let before = self.captures.load(Ordering::Acquire);
+        if is_odd(before) {
+            // First kept, then recorded: the capture may end right after.
+            self.keep(uses);
+        }
+        // SAFETY: the ranges are live and do not overlap, by `plan` or by the caller's word. Those of
+        // this communicator are released only once its streams are idle and no graph keeps them.
+        let enqueued = unsafe { self.shared.backend.transfer(transfer, self.raw) };
+        if self.captures.load(Ordering::Acquire) != before {
+            // Another thread began or ended a capture meanwhile, so a graph may have it that does not
+            // know: it stays as long as the communicator.
+            self.shared.keep(uses);
+        }
+        enqueued.map_err(|failure| {
             self.shared
                 .failed(operation, failure)
-                .about(Some(peer), transfer.bytes)
-        })?;
-        self.note(destination.buffer().allocation());
-        self.note(source.buffer().allocation());
-        Ok(())
+                .about(peer, transfer.bytes)
+        })
     }
 
-    /// Remembers what recorded work uses. A load outside of a capture.
-    fn note(&self, allocation: &Arc<Allocation>) {
-        if self.is_capturing() {
-            let mut captured = self.captured.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Remembers what recorded work uses.
+    fn keep(&self, uses: [&Arc<Allocation>; 2]) {
+        let mut captured = self.captured.lock().unwrap_or_else(PoisonError::into_inner);
+        for allocation in uses {
             if !captured.iter().any(|known| Arc::ptr_eq(known, allocation)) {
                 captured.push(allocation.clone());
             }
@@ -492,13 +470,27 @@ impl Stream {
 
     /// Whether [`crate::Graph::capture`] is recording this stream.
     pub fn is_capturing(&self) -> bool {
-        self.capturing.load(Ordering::Acquire)
+        is_odd(self.captures.load(Ordering::Acquire))
     }
 
-    pub(crate) fn set_capturing(&self, capturing: bool) -> Vec<Arc<Allocation>> {
-        self.capturing.store(capturing, Ordering::Release);
+    /// From here on what work uses is kept. Before the capture begins.
+    pub(crate) fn begin_keeping(&self) -> Result<()> {
+        let begin = |count| (!is_odd(count)).then(|| count.wrapping_add(1));
+        self.captures
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, begin)
+            .map(drop)
+            .map_err(|_| self.invalid("capture", "the stream is being captured already"))
+    }
+
+    /// What the recorded work uses. After the capture has ended.
+    pub(crate) fn end_keeping(&self) -> Vec<Arc<Allocation>> {
+        self.captures.fetch_add(1, Ordering::AcqRel);
         std::mem::take(&mut *self.captured.lock().unwrap_or_else(PoisonError::into_inner))
     }
+}
+
+fn is_odd(count: u32) -> bool {
+    count % 2 == 1
 }
 
 impl Drop for Stream {

@@ -234,3 +234,57 @@ fn deadlines_that_no_clock_can_express_are_as_good_as_none() {
     buffer.free().expect("freed");
     assert!(communicator.finalize().expect("finalized").is_empty());
 }
+
+/// Two threads, one of which captures the stream that the other enqueues on: whatever is recorded,
+/// its memory is there when the graph is launched.
+#[test]
+fn what_another_thread_enqueues_during_a_capture_outlives_its_buffer() {
+    for result in world(1, |communicator| {
+        let stream = communicator.stream()?;
+        let mut graphs = Vec::new();
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                for _ in 0..60 {
+                    let buffer = communicator.allocate::<u8>(&[2 << 12])?;
+                    for _ in 0..10 {
+                        let (to, from) = (buffer.range(1 << 12, 64)?, buffer.range(0, 64)?);
+                        stream.put(0, to, from)?;
+                    }
+                }
+                Result::Ok(())
+            });
+            while !other.is_finished() {
+                graphs.push(Graph::capture(&stream, |_| Ok(()))?);
+            }
+            other.join().expect("no panic")
+        })?;
+        for graph in &graphs {
+            graph.launch(&stream)?;
+        }
+        stream.synchronize()?;
+        drop(graphs);
+        communicator.finalize().map(drop)
+    }) {
+        result.expect("nothing is touched that is gone");
+    }
+}
+
+#[test]
+fn a_stream_is_captured_once_at_a_time() {
+    for result in world(1, |communicator| {
+        let stream = communicator.stream()?;
+        let graph = Graph::capture(&stream, |stream| {
+            let nested = Graph::capture(stream, |_| Ok(())).map(drop);
+            let error = nested.expect_err("captured already");
+            assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");
+            stream.barrier()
+        })?;
+        assert!(!stream.is_capturing());
+        graph.launch(&stream)?;
+        stream.synchronize()?;
+        drop(graph);
+        communicator.finalize().map(drop)
+    }) {
+        result.expect("the outer capture goes on");
+    }
+}

@@ -255,8 +255,11 @@ impl Communicator {
     /// this rank's device; 0 is the default stream.
     ///
     /// # Safety
-    /// The stream lives longer than the value and all work enqueued through it, and belongs to this
-    /// rank's device.
+    /// The stream belongs to this rank's device. It lives until the value was dropped with all its
+    /// work done, or else as long as the communicator and everything made from it: a stream dropped
+    /// with work is asked later whether it is idle. Where the caller captures it by the vendor's own
+    /// API, buffers and communicator outlive the last launch of that graph, of which they know
+    /// nothing.
     pub unsafe fn stream_from_raw(&self, raw: u64) -> Stream {
         // SAFETY: the caller's word.
         unsafe { Stream::from_raw(self.shared.clone(), raw) }
@@ -307,8 +310,8 @@ impl Communicator {
     }
 
     /// Ends all waits of all ranks: every kernel and stream that waits leaves, and every later call
-    /// fails, here with [`Error::Aborted`], elsewhere with [`Error::PeerFailed`]. Not blocking; peers
-    /// notice within 50 ms. The contents of every buffer are undefined afterwards.
+    /// fails, here with [`Error::Aborted`], elsewhere with [`Error::PeerFailed`]. Waits for nobody, for
+    /// a second at most if rank 0 is stopped; peers notice within 50 ms. The contents of every buffer are undefined afterwards.
     pub fn abort(&self) {
         self.shared
             .health

@@ -141,6 +141,7 @@ pub(super) fn open(source: &BackendSource, configuration: Configuration) -> Resu
         streams: Mutex::new(Vec::new()),
         graphs: Mutex::new(Vec::new()),
         dropped: Mutex::new(Vec::new()),
+        kept: Mutex::new(Vec::new()),
         given_up: AtomicUsize::new(0),
         watcher: Mutex::new(None),
         backend: ManuallyDrop::new(backend),

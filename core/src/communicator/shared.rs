@@ -82,6 +82,8 @@ pub struct Inner {
     pub(super) streams: Mutex<Vec<KnownStream>>,
     pub(super) graphs: Mutex<Vec<GivenUpGraph>>,
     pub(super) dropped: Mutex<Vec<Arc<Allocation>>>,
+    /// What a graph may use that does not know of it.
+    pub(super) kept: Mutex<Vec<Arc<Allocation>>>,
     /// Streams, graphs and allocations that were given up and are still there.
     pub(super) given_up: AtomicUsize,
     pub(super) watcher: Mutex<Option<JoinHandle<()>>>,
@@ -438,6 +440,12 @@ impl Inner {
         lock(&self.dropped).push(allocation);
         self.given_up.fetch_add(1, Ordering::AcqRel);
         self.reclaim();
+    }
+
+    /// Keeps allocations as long as the communicator.
+    #[cold]
+    pub fn keep(&self, allocations: [&Arc<Allocation>; 2]) {
+        lock(&self.kept).extend(allocations.map(Arc::clone));
     }
 
     /// Releases what was given up and is no longer used. A load where nothing was.

@@ -77,8 +77,12 @@ impl Stream {
     /// recording of it is replayed.
     pub(super) unsafe fn submit(self: &Arc<Self>, operation: Operation) -> CallResult<()> {
         if self.is_capturing() {
-            lock(&self.capture).push(operation);
-            return Ok(());
+            let mut capture = lock(&self.capture);
+            // Another thread may have ended it meanwhile.
+            if self.is_capturing() {
+                capture.push(operation);
+                return Ok(());
+            }
         }
         if self.is_empty()
             && let Some(mut execution) = self.try_execute()
