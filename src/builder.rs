@@ -4,7 +4,7 @@ use crate::select::{self, Selection};
 use std::time::Duration;
 use symmem_core::backend::abi::{ShareKind, SignalPlacement};
 use symmem_core::bootstrap::LaunchEnvironment;
-use symmem_core::{Communicator, Configuration, DeviceChoice, Result};
+use symmem_core::{Communicator, Configuration, DeviceChoice, Error, Result};
 
 /// Joins the world that the launcher describes, with the best backend there is.
 ///
@@ -95,7 +95,10 @@ impl Builder {
         let mut configuration = Configuration::new(launch);
         configuration.device = self.device;
         configuration.signal_placement = self.signal_placement;
-        configuration.share_kinds = self.share_kinds;
+        configuration.share_kinds = match self.share_kinds {
+            kinds if kinds.is_empty() => share_kinds_from_environment()?,
+            kinds => kinds,
+        };
         if let Some(deadline) = self.deadline {
             configuration.deadline = deadline;
         }
@@ -103,5 +106,55 @@ impl Builder {
             configuration.setup_deadline = deadline;
         }
         Communicator::open(&chosen.source, configuration)
+    }
+}
+
+/// Reads `SYMMEM_SHARE`: strategies by name, in order, separated by commas; empty for the backend's
+/// own order.
+fn share_kinds_from_environment() -> Result<Vec<ShareKind>> {
+    let Some(text) = std::env::var_os("SYMMEM_SHARE") else {
+        return Ok(Vec::new());
+    };
+    parse_share_kinds(&text.to_string_lossy())
+}
+
+fn parse_share_kinds(text: &str) -> Result<Vec<ShareKind>> {
+    const KINDS: [ShareKind; 4] = [
+        ShareKind::MEMORY_FILE,
+        ShareKind::VMM_FILE_DESCRIPTOR,
+        ShareKind::LEGACY_IPC,
+        ShareKind::SAME_PROCESS,
+    ];
+    text.split(',')
+        .map(str::trim)
+        .filter(|name| !name.is_empty())
+        .map(|name| {
+            KINDS
+                .into_iter()
+                .find(|kind| kind.name().eq_ignore_ascii_case(name))
+                .ok_or_else(|| {
+                    Error::NoBackend(format!(
+                        "SYMMEM_SHARE: `{name}` is no strategy of sharing memory; write {}",
+                        KINDS.map(|kind| kind.name().to_lowercase()).join(", ")
+                    ))
+                })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strategies_of_sharing_are_read_in_order_and_an_unknown_one_is_refused() {
+        let kinds = parse_share_kinds("legacy_ipc, VMM_FILE_DESCRIPTOR,").unwrap();
+        assert_eq!(
+            kinds,
+            [ShareKind::LEGACY_IPC, ShareKind::VMM_FILE_DESCRIPTOR]
+        );
+        assert!(parse_share_kinds("").unwrap().is_empty());
+        let error = parse_share_kinds("carrier_pigeon").unwrap_err().to_string();
+        assert!(error.contains("carrier_pigeon") && error.contains("legacy_ipc"));
     }
 }

@@ -290,7 +290,10 @@ fn info_says_what_starts_and_why_the_rest_does_not() {
 #[test]
 fn run_starts_a_program_for_each_rank_and_ends_with_its_code() {
     let directory = directory("run");
-    let script = "echo rank $SYMMEM_RANK of $SYMMEM_WORLD on $SYMMEM_BACKEND; exit $SYMMEM_RANK";
+    // Rank 1, whose end would end rank 0, waits for it.
+    let script = "echo rank $SYMMEM_RANK of $SYMMEM_WORLD on $SYMMEM_BACKEND; \
+                  if [ $SYMMEM_RANK = 0 ]; then touch done; exit 0; fi; \
+                  while [ ! -e done ]; do sleep 0.02; done; exit 7";
     let arguments = [
         "run",
         "-n",
@@ -306,7 +309,7 @@ fn run_starts_a_program_for_each_rank_and_ends_with_its_code() {
     let lines = text(&output.stdout);
     assert!(lines.contains("[0] rank 0 of 2 on host"), "{lines}");
     assert!(lines.contains("[1] rank 1 of 2 on host"), "{lines}");
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(7));
 }
 
 #[test]
@@ -331,4 +334,24 @@ fn what_cannot_be_done_is_a_sentence_that_says_what_would() {
         let error = fail(symmem(&directory, arguments));
         assert!(error.contains(part), "{arguments:?}: {error}");
     }
+}
+
+#[test]
+fn the_selftest_counts_what_passed_failed_and_was_skipped() {
+    let directory = directory("selftest");
+    let arguments = [
+        "selftest",
+        "--backend",
+        "host",
+        "-n",
+        "1",
+        "--json",
+        "s.json",
+    ];
+    let output = text(&succeed(symmem(&directory, &arguments)).stdout);
+    assert!(output.contains("host in worlds of 1, a sample"), "{output}");
+    assert!(output.contains(" 0 failed"), "{output}");
+    let json = std::fs::read_to_string(directory.join("s.json")).unwrap();
+    let report: symmem::conformance::Report = serde_json::from_str(&json).unwrap();
+    assert!(report.is_clean() && report.totals.passed > 0);
 }

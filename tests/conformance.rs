@@ -81,8 +81,26 @@ static SITES: LazyLock<Vec<Site>> = LazyLock::new(|| {
     processes.chain(threads).collect()
 });
 
-static SAMPLE: LazyLock<Vec<(usize, Case)>> =
-    LazyLock::new(|| plan::sample(SITES.len(), plan::SEED));
+/// A sample for each backend over its worlds, and one for the worlds of threads: so every two
+/// parameters meet on every backend.
+static SAMPLE: LazyLock<Vec<(usize, Case)>> = LazyLock::new(|| {
+    let mut cases = Vec::new();
+    let mut first = 0;
+    for worlds in BACKENDS
+        .map(|_| SIZES.len())
+        .into_iter()
+        .chain([THREADED.len()])
+    {
+        let sample = plan::sample(worlds, plan::SEED + first as u64);
+        cases.extend(
+            sample
+                .into_iter()
+                .map(|(world, case)| (first + world, case)),
+        );
+        first += worlds;
+    }
+    cases
+});
 
 fn is_full() -> bool {
     std::env::var("SYMMEM_CONFORMANCE").is_ok_and(|wanted| wanted == "full")

@@ -114,8 +114,13 @@ fn calls_allocate_nothing(communicator: &Communicator) {
         stream.barrier()?;
         stream.synchronize()
     };
-    // The first waits that really wait start the host stream's thread and make its queue.
-    for _ in 0..20 {
+    // A first wait that really waits starts the host stream's thread and makes its queue: each rank
+    // comes late in turn.
+    for round in 0..10 {
+        communicator.host_barrier().unwrap();
+        if round % 2 == communicator.rank() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
         all_calls().unwrap();
     }
     let before = ALLOCATIONS.get();

@@ -274,3 +274,52 @@ pub(crate) fn check_peer(shared: &Shared, peer: usize, operation: &'static str) 
         message: format!("there is no rank {peer} in a world of {}", shared.world),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU32;
+
+    /// Run under Miri, which sees a reference to memory that another thread writes.
+    #[test]
+    fn a_view_can_be_held_and_read_while_a_peer_writes() {
+        let memory: Vec<AtomicU32> = (0..8).map(AtomicU32::new).collect();
+        let view = RawView::<u32> {
+            address: DeviceAddress(memory.as_ptr().expose_provenance() as u64),
+            length: memory.len(),
+            buffer: PhantomData,
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                memory
+                    .iter()
+                    .for_each(|word| word.store(7, Ordering::Release))
+            });
+            let copy = view;
+            for index in 0..copy.len() {
+                // SAFETY: inside the memory, which outlives the view and is only accessed atomically.
+                let word = unsafe { AtomicU32::from_ptr(copy.as_ptr().add(index)) };
+                let seen = word.load(Ordering::Acquire);
+                assert!(seen == 7 || seen == index as u32);
+            }
+        });
+        // SAFETY: the only writer has ended.
+        let settled = unsafe { view.as_slice() };
+        assert_eq!(settled, [7; 8]);
+    }
+
+    #[test]
+    fn a_view_itself_touches_no_memory() {
+        let view = RawView::<u64> {
+            address: DeviceAddress(0x1000),
+            length: 3,
+            buffer: PhantomData,
+        };
+        assert_eq!(
+            (view.address().0, view.len(), view.is_empty()),
+            (0x1000, 3, false)
+        );
+        assert_eq!(view.as_ptr() as u64, 0x1000);
+        assert!(format!("{view:?}").contains("4096"));
+    }
+}

@@ -24,7 +24,7 @@ const LEAVE: Duration = Duration::from_secs(3);
 const WARM_UPS: u32 = 10;
 const REPEATS: f64 = 50.0;
 const BLOCKS: u32 = 1;
-const THREADS: u32 = 128;
+pub(super) const THREADS: u32 = 128;
 /// Nanoseconds of a round, beyond which fewer launches have to do.
 const ROUND_NS: f64 = 100e6;
 

@@ -1,15 +1,15 @@
 //! Bandwidth and latency between pairs of ranks, every point checked, beside a baseline in the same run.
 //!
 //! Method: ranks pair up with `rank xor 1` and start each measurement together, behind a barrier on
-//! the device. For each size the geometry of each column is chosen by a short search. Then come 10
-//! warm-ups and rounds in which all columns, baselines among them, take turns: up to 50 transfers
+//! the device. For each size the geometry of each column is chosen by a short search. Then come
+//! rounds in which all columns, baselines among them, take turns: 10 warm-ups, then up to 50 transfers
 //! back to back between two events, as published tables have it; fewer where that would take long.
 //! The slower rank of a pair counts, and of the rounds the median.
 
 use super::baseline::{self, Baseline};
 use super::candidates::Candidate;
 use super::session::{Case, Session, is_by_caller};
-use super::sizes::Effort;
+use super::sizes::{Effort, fewer_rounds};
 use super::{BenchError, Result, exchange, latency, matrix};
 use crate::report::{Direction, Environment, Report, Traffic};
 use serde::{Deserialize, Serialize};
@@ -221,9 +221,19 @@ impl Run<'_> {
         }
     }
 
+    /// Rounds of a point whose slowest column takes `each_ns` for a transfer.
+    pub(super) fn rounds(&self, each_ns: f64) -> u32 {
+        let wanted = self.effort.rounds();
+        match self.by_caller {
+            true => fewer_rounds(wanted, each_ns, self.budget()),
+            false => wanted,
+        }
+    }
+
     /// For each candidate the time of a transfer, of the slowest rank that moves. Collective.
     pub(super) fn search(&self, case: &Case, candidates: &[Candidate]) -> Result<Vec<f64>> {
         let count = match case.bytes >> 20 {
+            _ if self.effort == Effort::Quick => 1,
             0..=1 => 8,
             2..=8 => 4,
             _ => 1,

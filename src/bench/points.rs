@@ -10,7 +10,7 @@ use crate::report::{Column, Direction, Point, SingleShot, Timing, Traffic};
 use serde::{Deserialize, Serialize};
 use symmem_core::Graph;
 
-/// Before the rounds, as published tables have it.
+/// Before each round, as published tables have it.
 const WARM_UPS: u32 = 10;
 
 /// A column while it is measured.
@@ -49,18 +49,21 @@ impl Run<'_> {
         };
         let candidates = candidates(&self.capabilities, direction, bytes, self.by_caller);
         let times = self.search(&case, &candidates)?;
+        let chosen = choose(&candidates, &times);
+        let slowest = chosen.iter().map(|&(_, index)| times[index]);
+        let rounds = self.rounds(slowest.fold(0.0, f64::max));
         let mut series = Vec::new();
-        for (column, index) in choose(&candidates, &times) {
-            series.push(self.prepare(&case, column, &candidates[index], times[index])?);
+        for (column, index) in chosen {
+            series.push(self.prepare(&case, column, &candidates[index], times[index], rounds)?);
         }
-        let rounds = self.effort.rounds();
         let mut nvshmem = Measured::default();
         let beside = self.has_baseline && bytes <= baseline::LARGEST;
         for _ in 0..rounds {
             for one in &mut series {
-                let ns = self
-                    .session
-                    .looped(&case, one.candidate.means, one.repeats)?;
+                let means = one.candidate.means;
+                let warm_ups = WARM_UPS.min(one.repeats);
+                self.session.warm_up(&case, means, warm_ups)?;
+                let ns = self.session.looped(&case, means, one.repeats)?;
                 one.measured.looped.push(ns);
             }
             if beside {
@@ -128,15 +131,16 @@ impl Run<'_> {
         Ok(points)
     }
 
-    /// Checks a column's choice, captures it and warms it up. Collective.
+    /// Checks a column's choice and captures it. Collective.
     fn prepare<'a>(
         &self,
         case: &Case,
         column: Column,
         candidate: &'a Candidate,
         each_ns: f64,
+        rounds: u32,
     ) -> Result<Series<'a>> {
-        let repeats = repeats(each_ns, self.budget() / f64::from(self.effort.rounds()));
+        let repeats = repeats(each_ns, self.budget() / f64::from(rounds));
         let means = candidate.means;
         let mut measured = Measured {
             wrong: self.session.check(case, means)?,
@@ -147,7 +151,6 @@ impl Run<'_> {
             graph = self.session.graph(case, means, repeats)?;
             measured.wrong += self.session.check_replay(case, graph.as_ref())?;
         }
-        self.session.warm_up(case, means, WARM_UPS.min(repeats))?;
         Ok(Series {
             column,
             candidate,

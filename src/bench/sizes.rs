@@ -52,7 +52,12 @@ const REPEATS: f64 = 50.0;
 
 /// How many transfers of `each_ns` to launch back to back in about `budget_ns`: 1 to 50.
 pub(super) fn repeats(each_ns: f64, budget_ns: f64) -> u32 {
-    (budget_ns / each_ns).min(REPEATS).max(1.0) as u32
+    (budget_ns / each_ns).clamp(1.0, REPEATS) as u32
+}
+
+/// How many of `wanted` rounds fit about `budget_ns` if one transfer takes `each_ns`: at least 3.
+pub(super) fn fewer_rounds(wanted: u32, each_ns: f64, budget_ns: f64) -> u32 {
+    ((budget_ns / each_ns) as u32).clamp(3, wanted.max(3))
 }
 
 /// How many single transfers of `each_ns` to time in about `budget_ns`: 5 to 200.
@@ -84,6 +89,9 @@ mod tests {
         assert_eq!(repeats(1e3, 1e6), 50);
         assert_eq!(repeats(1e5, 1e6), 10);
         assert_eq!(repeats(1e9, 1e6), 1);
+        assert_eq!(fewer_rounds(9, 1e6, 1e8), 9);
+        assert_eq!(fewer_rounds(9, 1e6, 5e6), 5);
+        assert_eq!(fewer_rounds(9, 1e9, 5e6), 3);
         assert_eq!(samples(1e3, 2e7), 200);
         assert_eq!(samples(1e9, 2e7), 5);
     }

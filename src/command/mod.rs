@@ -5,8 +5,10 @@ mod info;
 mod output;
 mod rank;
 mod run;
+mod selftest;
 
 use clap::{Args, Parser, Subcommand};
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use symmem::bench::{BenchError, Effort};
@@ -66,6 +68,11 @@ enum Command {
         #[command(subcommand)]
         what: bench::What,
     },
+    /// Run the conformance suite: --full for all cases in place of a sample
+    Selftest,
+    /// One rank of the conformance suite
+    #[command(hide = true, name = symmem::conformance::RANK_ARGUMENT)]
+    RankSelftest,
     /// One rank of a job that another command started
     #[command(hide = true)]
     Rank {
@@ -110,6 +117,8 @@ impl Arguments {
             Some(Command::Info) => info::info(&common),
             Some(Command::Run { program, plain }) => run::run(&common, program, plain),
             Some(Command::Bench { what }) => bench::bench(common, what),
+            Some(Command::Selftest) => selftest::run(&common),
+            Some(Command::RankSelftest) => Ok(symmem::conformance::rank_main()),
             Some(Command::Rank { task }) => rank::rank(&task),
         }
     }
@@ -143,5 +152,6 @@ pub fn logging() {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
         .init();
 }

@@ -12,11 +12,15 @@
 use super::case::{Case, OFFSETS, Operation, Placement};
 use super::pattern::{Tag, difference, elements};
 use super::session::{Buffers, Context, Fault, Findings, STREAMS};
+use std::time::Duration;
 use symmem_core::{BufferRange, CHANNELS, Element, Error, Graph, Result, Stream, SymmetricBuffer};
 use zerocopy::IntoBytes;
 
 /// Untouched bytes on each side of data, and the alignment that offsets count from.
 const GUARD_BYTES: usize = 256;
+
+/// How late a rank is that is made to be late.
+const LATE: Duration = Duration::from_micros(500);
 
 /// Independent sets of data for the cases with several streams or channels.
 const SETS: usize = STREAMS;
@@ -191,6 +195,14 @@ impl<T: Element> Transfer<'_, T> {
             .try_for_each(|&giver| stream.wait_signal_within(giver, channel, deadline))
     }
 
+    /// Lets every other rank be late, so that the rest already waits when its signal comes and looks
+    /// at once: ranks in lockstep would hide a signal that is given before its data.
+    fn stagger(&self, round: u32) {
+        if (self.rank + round as usize) % 2 == 1 {
+            std::thread::sleep(LATE);
+        }
+    }
+
     fn device_barrier(&self) -> Result<()> {
         let channel = self.channel % symmem_core::BARRIER_CHANNELS;
         self.stream().barrier_within(channel, self.context.deadline)
@@ -233,6 +245,7 @@ impl<T: Element> Transfer<'_, T> {
                 // Every rank's poison is in place before anybody's data arrives.
                 self.device_barrier()?;
             }
+            self.stagger(round);
             if !self.context.planted(Fault::Late) {
                 self.put_all(self.stream(), 0, None)?;
             }
@@ -257,6 +270,7 @@ impl<T: Element> Transfer<'_, T> {
                 self.synchronize()?;
             }
             let sets = self.layout.sets;
+            self.stagger(round);
             for set in 0..sets {
                 let channel = self.channel + set as u32;
                 self.put_all(&streams[set % streams.len()], set, Some(channel))?;
@@ -314,6 +328,7 @@ impl<T: Element> Transfer<'_, T> {
             if round == 0 {
                 self.device_barrier()?;
             }
+            self.stagger(round);
             if launches == 0 {
                 work(self, self.stream())?;
             }

@@ -188,7 +188,8 @@ pub struct Point {
     pub direction: Direction,
     /// One rank of the pair moving, or both.
     pub traffic: Traffic,
-    /// The rank that moved the bytes.
+    /// The rank that moved the bytes; of both ways at once the lower rank, and the times are those of
+    /// the slower one.
     pub rank: u32,
     /// The other rank.
     pub peer: u32,

@@ -1,5 +1,6 @@
 //! Maintainers' commands: `cargo xtask <command>`.
 
+mod conformance;
 mod error;
 mod kernels;
 mod tools;
@@ -18,6 +19,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Run the conformance suite and count: the sample, or all.
+    Conformance(conformance::Options),
     /// The kernels' artefacts: build, check, lint.
     Kernels {
         #[command(subcommand)]
@@ -29,6 +32,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
+        Command::Conformance(options) => conformance::run(options),
         Command::Kernels { command } => kernels::run(command),
         Command::Twin => twin::run(),
     };

@@ -1,0 +1,5 @@
+fn element<T: symmem_core::Element>() {}
+
+fn main() {
+    element::<bool>();
+}

@@ -1,0 +1,7 @@
+use symmem_core::SymmetricBuffer;
+
+fn look(buffer: &SymmetricBuffer<f32>) -> f32 {
+    buffer.local().as_slice()[0]
+}
+
+fn main() {}
