@@ -49,11 +49,15 @@ pub fn role(role: &str, member: &Member) {
     let victim: usize = victim.parse().expect("a rank");
     let communicator = member.join();
     let stream = communicator.stream().expect("a stream");
-    let big = if role == "transfer" {
+    // `FAILURES_ELEMENTS` makes victims with more memory than a test needs: theirs takes the longer
+    // to go.
+    let elements = std::env::var("FAILURES_ELEMENTS").ok();
+    let elements = elements.map(|text| text.parse().expect("a number of elements"));
+    let big = elements.unwrap_or(if role == "transfer" {
         16 << 20
     } else {
         1 << 10
-    };
+    });
     let buffer = communicator.allocate::<u32>(&[2 * big]).expect("memory");
     member.ready();
     if member.rank == victim {
