@@ -143,10 +143,12 @@ impl<T: Element> SymmetricBuffer<T> {
     /// `stream`. Blocks until they are there.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`], the backend's, and what poisoned the communicator.
+    /// [`Error::OutOfRange`]; [`Error::InvalidArgument`] for a stream of another communicator or one
+    /// that is being captured; the backend's; what poisoned the communicator.
     pub fn write(&self, stream: &Stream, offset: usize, elements: &[T]) -> Result<()> {
         let range = self.range(offset, elements.len())?;
         stream.check_same(&self.shared, "write")?;
+        stream.refuse_capture("write")?;
         let address = self.allocation().at(self.shared.rank, range.byte_offset());
         self.shared
             .write_on(stream.raw_handle(), address, elements.as_bytes())
@@ -160,6 +162,7 @@ impl<T: Element> SymmetricBuffer<T> {
     pub fn read(&self, stream: &Stream, offset: usize, elements: &mut [T]) -> Result<()> {
         let range = self.range(offset, elements.len())?;
         stream.check_same(&self.shared, "read")?;
+        stream.refuse_capture("read")?;
         let address = self.allocation().at(self.shared.rank, range.byte_offset());
         self.shared
             .read_on(stream.raw_handle(), address, elements.as_mut_bytes())
@@ -169,11 +172,11 @@ impl<T: Element> SymmetricBuffer<T> {
     /// is back when it returns. Collective.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] if ranks free different buffers, and as any collective call; the buffer is
-    /// then given up as if dropped.
+    /// [`Error::Mismatch`] if ranks free different buffers; [`Error::InvalidArgument`] on a rank where
+    /// a [`crate::Graph`] uses the buffer and [`Error::PeerFailed`] on the others; as any collective
+    /// call. The buffer is then given up as if dropped.
     pub fn free(mut self) -> Result<()> {
-        let allocation = self.allocation().clone();
-        allocation::free(&self.shared, &allocation)?;
+        allocation::free(&self.shared, self.allocation())?;
         // Freed: the drop has nothing left to give up.
         self.allocation = None;
         Ok(())

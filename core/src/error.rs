@@ -10,8 +10,7 @@ use std::time::Duration;
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// What went wrong: who noticed, which peer and how many bytes it was about, what failed and what to
-/// do. Clonable, since a poisoned
-/// communicator returns its cause from every later call.
+/// do. Clonable, since a poisoned communicator returns its cause from every later call.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -62,7 +61,7 @@ pub enum Error {
         theirs: String,
     },
     /// A wait passed its deadline.
-    #[error("rank {rank}: {operation} gave up on rank {peer}{}: channel {channel}, expected {expected}, saw {seen}; is the peer still in step?", after(*waited))]
+    #[error("rank {rank}: {operation} gave up on rank {peer} {}: channel {channel}, expected {expected}, saw {seen}; is the peer still in step?", after(*waited))]
     Timeout {
         /// The rank that waited.
         rank: usize,
@@ -76,8 +75,8 @@ pub enum Error {
         expected: u32,
         /// The epoch seen.
         seen: u32,
-        /// For how long; zero where only the device knows, which is the deadline of that wait.
-        waited: Duration,
+        /// For how long; `None` where a kernel waited, which gives up at that wait's own deadline.
+        waited: Option<Duration>,
     },
     /// The host waited for the device past the deadline.
     #[error("rank {rank}: {operation} did not complete within {waited:?}")]
@@ -198,12 +197,10 @@ pub enum Error {
     },
 }
 
-fn after(waited: Duration) -> String {
-    if waited.is_zero() {
-        " at its deadline".into()
-    } else {
-        format!(" after {waited:?}")
-    }
+fn after(waited: Option<Duration>) -> String {
+    waited.map_or("at its deadline".into(), |waited| {
+        format!("after {waited:?}")
+    })
 }
 
 fn about(peer: Option<usize>, bytes: Option<u64>) -> String {

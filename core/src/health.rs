@@ -174,7 +174,7 @@ impl Health {
             channel: record.slot,
             expected: record.expected,
             seen: record.seen,
-            waited: Duration::ZERO,
+            waited: None,
         })
     }
 
@@ -281,7 +281,7 @@ impl Health {
                 channel: wait.channel,
                 expected: wait.value,
                 seen,
-                waited: wait.since.elapsed(),
+                waited: Some(wait.since.elapsed()),
             });
             release(&wait);
         }

@@ -307,9 +307,7 @@ impl Stream {
     /// # Errors
     /// As [`Stream::synchronize`]; [`Error::HostTimeout`] at the deadline.
     pub fn synchronize_within(&self, deadline: Duration) -> Result<()> {
-        if self.is_capturing() {
-            return Err(self.invalid("synchronize", "the stream is being captured"));
-        }
+        self.refuse_capture("synchronize")?;
         let result = self.shared.wait_idle(self.raw, deadline);
         self.shared.reclaim();
         result
@@ -321,6 +319,7 @@ impl Stream {
     /// As [`Stream::synchronize`].
     pub fn is_idle(&self) -> Result<bool> {
         self.shared.health.look()?;
+        self.refuse_capture("is_idle")?;
         // SAFETY: the stream is live.
         unsafe { self.shared.backend.stream_idle(self.raw) }
             .map(|idle| idle != 0)
@@ -370,13 +369,9 @@ impl Stream {
 
     /// Words on the host are compared with values that a capture would freeze.
     fn check_placement(&self, operation: &'static str) -> Result<()> {
-        if self.shared.pad().placement() == SignalPlacement::DEVICE {
-            return Ok(());
-        }
-        // SAFETY: the stream is live.
-        let capturing = unsafe { self.shared.backend.stream_capturing(self.raw) }
-            .map_err(|failure| self.shared.failed(operation, failure))?;
-        if capturing == 0 {
+        if self.shared.pad().placement() == SignalPlacement::DEVICE
+            || !self.asked_capturing(operation)?
+        {
             return Ok(());
         }
         Err(Error::Unsupported {
@@ -386,6 +381,22 @@ impl Stream {
                       frozen; open the communicator with signals in device memory"
                 .into(),
         })
+    }
+
+    /// Whether anybody is recording this stream, also by the vendor's own API.
+    fn asked_capturing(&self, operation: &'static str) -> Result<bool> {
+        // SAFETY: the stream is live.
+        unsafe { self.shared.backend.stream_capturing(self.raw) }
+            .map(|capturing| capturing != 0)
+            .map_err(|failure| self.shared.failed(operation, failure))
+    }
+
+    /// Refuses what asks the stream how far it is, which would end a capture.
+    pub(crate) fn refuse_capture(&self, operation: &'static str) -> Result<()> {
+        if self.asked_capturing(operation)? {
+            return Err(self.invalid(operation, "the stream is being captured"));
+        }
+        Ok(())
     }
 
     fn plan<T: Element>(

@@ -246,6 +246,32 @@ fn table_without_an_entry_says_that_the_plugin_is_older() {
 }
 
 #[test]
+fn table_that_ends_inside_an_entry_does_not_have_it() {
+    let cut = read(changed(|table| {
+        // SAFETY: the table points to a whole one.
+        let mut device: DeviceTable = unsafe { *table.device };
+        device.size = std::mem::offset_of!(DeviceTable, memory_information) as u64 + 4;
+        table.device = keep(device);
+    }));
+    let backend = cut.expect("a good head").open(&options(0)).expect("opens");
+    assert!(backend.description().is_ok());
+    let failure = backend.memory_information().unwrap_err();
+    assert_eq!(failure.status, Status::UNSUPPORTED);
+}
+
+#[test]
+fn table_is_not_opened_by_a_program_whose_options_are_too_short() {
+    let older = OpenOptions {
+        size: size_of::<OpenOptions>() as u32 - 8,
+        ..options(0)
+    };
+    let opened = read(&TABLE).expect("a good table").open(&older).map(drop);
+    let failure = opened.unwrap_err();
+    assert_eq!(failure.status, Status::INVALID_ARGUMENT);
+    assert!(failure.message.contains("older"), "{failure}");
+}
+
+#[test]
 fn table_can_be_used_from_any_thread_and_each_has_its_own_failure() {
     fn is_send_and_sync<T: Send + Sync>() {}
     is_send_and_sync::<Tables>();

@@ -173,7 +173,17 @@ unsafe extern "C" fn open<B: Implementation>(
     out: *mut Instance,
 ) -> Status {
     let open = || {
-        // SAFETY: the caller gives a readable struct of at least the size that it names.
+        // SAFETY: the caller gives a readable struct of at least the size that it names, which comes
+        // first in every version.
+        let size = unsafe { (*options).size as usize };
+        if size < size_of::<OpenOptions>() {
+            return Err(Failure::new(
+                Status::INVALID_ARGUMENT,
+                "open",
+                "the program is older than this backend; use a plugin file of its release",
+            ));
+        }
+        // SAFETY: the caller's word, and the size was checked.
         let options = unsafe { &*options };
         Ok(Box::into_raw(Box::new(B::open(options)?)) as Instance)
     };
@@ -302,6 +312,8 @@ macro_rules! tables {
                 if !table.is_null() {
                     // SAFETY: the first field exists in every version.
                     let bytes = unsafe { (*table).size as usize }.min(size_of::<Self>());
+                    // A size that ends inside an entry would give half a function pointer.
+                    let bytes = bytes - bytes % size_of::<TableEntry<fn()>>();
                     // SAFETY: the table has these bytes; all-zero and function pointers are both
                     // valid entries.
                     unsafe {

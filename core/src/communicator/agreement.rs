@@ -113,7 +113,8 @@ impl Round<'_> {
     /// Gives every rank's bytes to every rank, in rank order.
     ///
     /// # Errors
-    /// A rank died, failed or did not come within the deadline, or is in another operation.
+    /// A rank died, failed or did not come within the deadline, or is in another operation; at once
+    /// what poisoned the communicator.
     pub fn exchange(&mut self, payload: &[u8]) -> Result<Vec<Vec<u8>>> {
         let contributions = self.exchange_with(payload, None)?;
         Ok(contributions
@@ -128,6 +129,10 @@ impl Round<'_> {
         payload: &[u8],
         descriptor: Option<BorrowedFd<'_>>,
     ) -> Result<Vec<Contribution>> {
+        if let Some(health) = self.agreement.health.get() {
+            // Whoever poisoned it has told the others; a wait that just gave up is told of here.
+            health.look()?;
+        }
         *self.number += 1;
         let tag = format!("agreement/{}", *self.number);
         let mut message = Vec::with_capacity(1 + self.operation.len() + payload.len());

@@ -421,14 +421,29 @@ impl Allocation {
 }
 
 /// The collective end of an allocation: unmapped by all, then freed by all.
-pub fn free(shared: &Inner, allocation: &Allocation) -> Result<()> {
+///
+/// The buffer must hold the only count of it besides graphs, which keep what they use.
+pub fn free(shared: &Inner, allocation: &Arc<Allocation>) -> Result<()> {
     let mut round = shared.agreement.begin("free");
     round.compare(&[(
         "the buffer (by order of allocation)",
         allocation.number.to_string(),
     )])?;
-    let idle = shared.wait_all_idle(shared.options.setup_deadline);
-    round.vote(idle)?;
+    let unused = shared
+        .wait_all_idle(shared.options.setup_deadline)
+        .and_then(|()| {
+            // Graphs that were dropped go now, since nothing runs any more.
+            shared.reclaim();
+            if Arc::strong_count(allocation) == 1 {
+                return Ok(());
+            }
+            Err(Error::InvalidArgument {
+                rank: shared.rank,
+                operation: "free",
+                message: "a graph uses the buffer; drop the graph first".into(),
+            })
+        });
+    round.vote(unused)?;
     allocation.unmap(shared);
     round.vote(Ok(()))?;
     allocation.free_now(shared);

@@ -164,17 +164,6 @@ impl Communicator {
         address: DeviceAddress,
         shape: &[usize],
     ) -> Result<SymmetricBuffer<T>> {
-        if !address.0.is_multiple_of(align_of::<T>() as u64) {
-            return Err(Error::InvalidArgument {
-                rank: self.rank(),
-                operation: "register",
-                message: format!(
-                    "{:#x} is not aligned to the {} bytes of its elements",
-                    address.0,
-                    align_of::<T>()
-                ),
-            });
-        }
         self.buffer("register", shape, Origin::Caller(address))
     }
 
@@ -218,7 +207,6 @@ impl Communicator {
             ("the element type", std::any::type_name::<T>().into()),
             ("the element size", size_of::<T>().to_string()),
         ])?;
-        shared.health.look()?;
         let (Some(length), Some(bytes)) = (length, bytes.filter(|&bytes| bytes > 0)) else {
             return Err(Error::InvalidArgument {
                 rank: shared.rank,
@@ -231,8 +219,21 @@ impl Communicator {
         };
         let kinds = match origin {
             Origin::Backend => vec![self.share_kind()],
-            // Whoever allocated the memory chose its kind: try them all.
-            Origin::Caller(_) => setup::listed_kinds(&shared.capabilities),
+            Origin::Caller(address) => {
+                let aligned = address.0.is_multiple_of(align_of::<T>() as u64);
+                let misaligned = || Error::InvalidArgument {
+                    rank: shared.rank,
+                    operation,
+                    message: format!(
+                        "{:#x} is not aligned to the {} bytes of its elements",
+                        address.0,
+                        align_of::<T>()
+                    ),
+                };
+                round.vote(aligned.then_some(()).ok_or_else(misaligned))?;
+                // Whoever allocated the memory chose its kind: try all that every rank has.
+                setup::common_kinds(&mut round, &setup::listed_kinds(&shared.capabilities))?
+            }
         };
         let (allocation, _) =
             allocation::allocate(shared, &mut round, &kinds, bytes as u64, origin)?;
@@ -268,7 +269,6 @@ impl Communicator {
     /// # Errors
     /// A rank that died, failed or did not come within the setup deadline.
     pub fn host_barrier(&self) -> Result<()> {
-        self.shared.health.look()?;
         self.shared
             .agreement
             .begin("host_barrier")
@@ -283,7 +283,6 @@ impl Communicator {
     /// As [`Communicator::host_barrier`].
     pub fn host_all_gather(&self, payload: &[u8]) -> Result<Vec<Vec<u8>>> {
         let shared = &self.shared;
-        shared.health.look()?;
         let mut round = shared.agreement.begin("host_all_gather");
         // Too much on one rank alone must not leave the others waiting.
         let most = shared.agreement.most_bytes();

@@ -207,7 +207,9 @@ unsafe impl Sync for HostPad {}
 
 impl HostPad {
     fn bytes(world: usize) -> u64 {
-        (world as u64 * u64::from(CHANNELS) * world as u64 * SIGNAL_STRIDE).next_multiple_of(4096)
+        let bytes = world as u64 * u64::from(CHANNELS) * world as u64 * SIGNAL_STRIDE;
+        // Devices register whole pages, and those of aarch64 can have 64 KiB.
+        bytes.next_multiple_of(rustix::param::page_size() as u64)
     }
 
     /// The file for `world` ranks; rank 0 creates it and hands it to the others.

@@ -264,7 +264,7 @@ fn open_device_within(
     rank: usize,
 ) -> Result<(Backend, Capabilities, DeviceDescription)> {
     // Shorter than the others' wait for this rank, so that they hear the reason.
-    let limit = configuration.setup_deadline * 7 / 8;
+    let limit = configuration.setup_deadline - configuration.setup_deadline / 8;
     let (source, configuration) = (source.clone(), configuration.clone());
     let open = move || open_device(&source, &configuration, rank);
     run_within("symmem-open", limit, open).unwrap_or_else(|abandoned| {
@@ -421,14 +421,7 @@ fn negotiate(
             .filter(|kind| listed.contains(kind))
             .collect(),
     };
-    let payload: Vec<u8> = mine.iter().map(|kind| kind.0 as u8).collect();
-    let answers = round.exchange(&payload)?;
-    // Rank 0's order, so that all try the same one at a time.
-    let common: Vec<ShareKind> = answers[0]
-        .iter()
-        .filter(|kind| answers.iter().all(|answer| answer.contains(kind)))
-        .map(|&kind| ShareKind(u32::from(kind)))
-        .collect();
+    let common = common_kinds(round, &mine)?;
     if common.is_empty() {
         let names = |kinds: &[ShareKind]| {
             kinds
@@ -452,6 +445,17 @@ fn negotiate(
         });
     }
     Ok(common)
+}
+
+/// The strategies that every rank lists, in rank 0's order, so that all try the same one at a time.
+pub(super) fn common_kinds(round: &mut Round<'_>, mine: &[ShareKind]) -> Result<Vec<ShareKind>> {
+    let payload: Vec<u8> = mine.iter().map(|kind| kind.0 as u8).collect();
+    let answers = round.exchange(&payload)?;
+    Ok(answers[0]
+        .iter()
+        .filter(|kind| answers.iter().all(|answer| answer.contains(kind)))
+        .map(|&kind| ShareKind(u32::from(kind)))
+        .collect())
 }
 
 /// Hands one descriptor from rank 0 to every rank.

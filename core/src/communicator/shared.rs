@@ -301,12 +301,20 @@ impl Inner {
 
     /// As [`Shared::write_bytes`], after all earlier work on `stream`.
     pub fn write_on(&self, stream: RawStream, to: DeviceAddress, bytes: &[u8]) -> Result<()> {
+        self.wait_before_staging(stream)?;
         self.write_through(&lock(&self.staging), stream, to, bytes)
     }
 
     /// As [`Shared::read_bytes`], after all earlier work on `stream`.
     pub fn read_on(&self, stream: RawStream, from: DeviceAddress, bytes: &mut [u8]) -> Result<()> {
+        self.wait_before_staging(stream)?;
         self.read_through(&lock(&self.staging), stream, from, bytes)
+    }
+
+    /// A stream that waits for a peer must not hold the staging memory meanwhile: the peer may be
+    /// waiting for what another thread of this rank is about to write.
+    fn wait_before_staging(&self, stream: RawStream) -> Result<()> {
+        self.wait_idle(stream, self.options.deadline)
     }
 
     fn write_through(
@@ -368,6 +376,8 @@ impl Inner {
         source: DeviceAddress,
         bytes: usize,
     ) -> Result<()> {
+        // After a failure an earlier copy may still use the staging memory.
+        self.health.check()?;
         let bytes = bytes as u64;
         let transfer = Transfer {
             destination,
@@ -544,7 +554,9 @@ impl Drop for Inner {
         }
         let state = match self.health.check() {
             Ok(()) => RankState::Left,
-            Err(_) => RankState::FailedAndLeft,
+            Err(_) if drained => RankState::FailedAndLeft,
+            // A stuck device may still touch peers' memory: they keep it while this process lives.
+            Err(_) => RankState::Failed,
         };
         self.health
             .control()
