@@ -10,6 +10,10 @@ use symmem_core::backend::abi::Status;
 use symmem_core::backend::{CallResult, Failure};
 use symmem_kernels_ptx::{Image, Module};
 
+/// The driver from which on a graph can hold an edge between kernels that overlap (`CUgraphEdgeData`):
+/// before it, a dependent launch has no place in a capture.
+const GRAPHS_HOLD_DEPENDENT_LAUNCHES: u32 = 12_030;
+
 /// The kernels of one open device; unloaded on drop.
 pub struct Kernels {
     driver: &'static Driver,
@@ -23,7 +27,7 @@ pub struct Kernels {
     /// Put or get by bulk copies, where the architecture has them.
     pub copy_bulk: Option<CUfunction>,
     /// Whether the bulk kernel may start beside its predecessor: it waits for it before it touches
-    /// memory.
+    /// memory, and the driver lets such a launch be captured.
     pub copy_bulk_dependent: bool,
     /// Gives a signal.
     pub signal: CUfunction,
@@ -108,10 +112,11 @@ impl Kernels {
             copy_vector: find(&by_name, "symmem_copy_vector")?,
             copy_unrolled: find(&by_name, "symmem_copy_unrolled")?,
             copy_bulk: find(&by_name, "symmem_copy_bulk").ok(),
-            copy_bulk_dependent: symmem_kernels_ptx::modules()
-                .iter()
-                .flat_map(|module| module.entries)
-                .any(|entry| entry.name == "symmem_copy_bulk" && entry.dependent_launch),
+            copy_bulk_dependent: driver.version >= GRAPHS_HOLD_DEPENDENT_LAUNCHES
+                && symmem_kernels_ptx::modules()
+                    .iter()
+                    .flat_map(|module| module.entries)
+                    .any(|entry| entry.name == "symmem_copy_bulk" && entry.dependent_launch),
             signal: find(&by_name, "symmem_signal")?,
             wait: find(&by_name, "symmem_wait")?,
             barrier: find(&by_name, "symmem_barrier")?,

@@ -35,15 +35,14 @@ impl Graph {
             return Err(shared.failed("capture", failure));
         }
         let recording = Recording { stream };
-        // An error drops `recording`, which ends the capture and gives up what it holds.
         work(stream)?;
-        std::mem::forget(recording);
         // SAFETY: the capture began above.
-        let graph = unsafe { shared.backend.capture_end(stream.raw_handle()) };
+        let graph = unsafe { shared.backend.capture_end(stream.raw_handle()) }
+            .map_err(|failure| shared.failed("capture", failure))?;
+        std::mem::forget(recording);
         let allocations = stream.end_keeping();
-        let exec = graph
-            // SAFETY: ended above; used only here.
-            .and_then(|graph| unsafe { shared.backend.graph_instantiate(graph) })
+        // SAFETY: ended above; used only here.
+        let exec = unsafe { shared.backend.graph_instantiate(graph) }
             .map_err(|failure| shared.failed("capture", failure))?;
         Ok(Self {
             exec,
@@ -74,16 +73,28 @@ struct Recording<'a> {
 
 impl Drop for Recording<'_> {
     fn drop(&mut self) {
+        self.end();
+        self.stream.end_keeping();
+    }
+}
+
+impl Recording<'_> {
+    fn end(&self) {
         let shared = self.stream.shared();
+        let raw = self.stream.raw_handle();
+        // SAFETY: the stream is live.
+        if matches!(unsafe { shared.backend.stream_capturing(raw) }, Ok(0)) {
+            // An attempt to end it has failed, and has ended it all the same.
+            return;
+        }
         // SAFETY: the capture began before this value; the graph is used only here.
         let ended = unsafe {
             shared
                 .backend
-                .capture_end(self.stream.raw_handle())
+                .capture_end(raw)
                 .and_then(|graph| shared.backend.graph_instantiate(graph))
                 .and_then(|exec| shared.backend.graph_destroy(exec))
         };
-        self.stream.end_keeping();
         if let Err(failure) = ended {
             tracing::warn!(rank = shared.rank, %failure, "ending the capture of work that failed");
         }

@@ -119,6 +119,9 @@ pub fn plan(
             if row.stage_bytes == 0 {
                 row.stage_bytes = DEFAULT_STAGE_BYTES;
             }
+            if row.stages < 2 {
+                return Err("one bulk copy in flight is no ring; use 2 or more".into());
+            }
             let needed = u64::from(row.stages) * u64::from(row.stage_bytes);
             // A little room for the ring's barriers.
             let room = u64::from(capabilities.shared_memory_per_block).saturating_sub(1024);

@@ -12,9 +12,11 @@ const MOST_BLOCKS: u32 = 16;
 /// Bytes above which TileScale's method, at a few GB/s, is left out: it would take most of the run.
 const LARGEST_UNROLLED: u64 = 64 << 20;
 
-/// Words of 16 and of 4 bytes that a thread has under way in the vector and the unrolled kernel
-/// (`device/include/symmem/copy.h`).
-const WORDS_UNDER_WAY: u64 = 4;
+/// Bytes that a thread of the vector kernel has under way: eight words of 16
+/// (`kernels-ptx/src/base.cu`).
+const VECTOR_UNDER_WAY: u64 = 8 * 16;
+/// Bytes that a thread of the unrolled kernel has under way: four words of 4 (likewise).
+const UNROLLED_UNDER_WAY: u64 = 4 * 4;
 
 /// A way of moving bytes, and the columns that may choose it.
 #[derive(Clone, Debug)]
@@ -48,8 +50,8 @@ impl Candidate {
         let Some(row) = &self.row else { return 0 };
         let per_block = match row.method {
             Method::BULK => u64::from(row.stages) * u64::from(row.stage_bytes),
-            Method::VECTOR => u64::from(row.threads) * 16 * WORDS_UNDER_WAY,
-            Method::UNROLLED => u64::from(row.threads) * 4 * WORDS_UNDER_WAY,
+            Method::VECTOR => u64::from(row.threads) * VECTOR_UNDER_WAY,
+            Method::UNROLLED => u64::from(row.threads) * UNROLLED_UNDER_WAY,
             _ => return 0,
         };
         (per_block * u64::from(row.blocks)).min(bytes)
@@ -266,6 +268,15 @@ mod tests {
         };
         assert_eq!(ring(2).bytes_in_flight(1 << 30), 256 << 10);
         assert_eq!(ring(2).bytes_in_flight(4096), 4096);
+        let block = |method| Candidate {
+            row: Some(TransferRow {
+                method,
+                ..ring(1).row.unwrap()
+            }),
+            ..ring(1)
+        };
+        assert_eq!(block(Method::VECTOR).bytes_in_flight(1 << 30), 16 << 10);
+        assert_eq!(block(Method::UNROLLED).bytes_in_flight(1 << 30), 2 << 10);
     }
 
     #[test]

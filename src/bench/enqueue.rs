@@ -21,9 +21,10 @@ pub const SCHEMA: &str = "symmem-enqueue/1";
 /// Bytes of each put.
 const BYTES: usize = 8;
 
-/// Calls between two synchronizations: fewer than the 1024 launches that a CUDA stream queues before
-/// a launch blocks.
-const BATCH: usize = 500;
+/// Calls between two synchronizations. A CUDA stream queues about a thousand launches before a launch
+/// blocks, and a copy may take several places: far fewer, or the device would be timed and not the
+/// host.
+const BATCH: usize = 200;
 
 /// What was measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -128,6 +128,12 @@ impl Run<'_> {
                 points.push(point(series.len(), Column::Nvshmem, method)?);
             }
         }
+        let pairs = pairing::pairs(world).into_iter();
+        for (lower, upper) in pairs {
+            let of_pair =
+                |point: &&mut Point| (point.rank, point.peer) == (lower as u32, upper as u32);
+            best_of_measured(&mut points.iter_mut().filter(of_pair).collect::<Vec<_>>());
+        }
         Ok(points)
     }
 
@@ -180,6 +186,26 @@ impl Run<'_> {
     }
 }
 
+/// The best one block is at least what the fixed block reached, and the best grid at least that: the
+/// search before the rounds is short, and below some 64 KiB it is a matter of luck.
+fn best_of_measured(points: &mut [&mut Point]) {
+    for (lesser, greater) in [
+        (Column::Block128, Column::BlockBest),
+        (Column::BlockBest, Column::GridBest),
+    ] {
+        let find = |points: &[&mut Point], column| points.iter().position(|p| p.column == column);
+        let (Some(from), Some(to)) = (find(points, lesser), find(points, greater)) else {
+            continue;
+        };
+        if points[from].looped.gbps > points[to].looped.gbps {
+            *points[to] = Point {
+                column: greater,
+                ..points[from].clone()
+            };
+        }
+    }
+}
+
 /// Round by round the time of the slower of the ranks that moved.
 fn slower(movers: &[Measured], times: impl Fn(&Measured) -> &Vec<f64>) -> Vec<f64> {
     let rounds = movers.iter().map(|mover| times(mover).len()).min();
@@ -223,6 +249,37 @@ mod tests {
         assert_eq!(slower(&movers, |m| &m.looped), [3.0, 5.0, 2.0]);
         assert!(slower(&movers, |m| &m.graph).is_empty());
         assert!(slower(&[], |m| &m.looped).is_empty());
+    }
+
+    #[test]
+    fn what_the_fixed_block_reached_counts_for_the_best_block_and_the_best_grid() {
+        let point = |column, ns| Point {
+            direction: Direction::Push,
+            traffic: Traffic::OneWay,
+            rank: 0,
+            peer: 1,
+            bytes: 1000,
+            column,
+            method: format!("{column:?}"),
+            blocks: 1,
+            threads: 128,
+            bytes_in_flight: 0,
+            looped: Timing::from_rounds(1000, &[ns]).unwrap(),
+            graph: None,
+            single: None,
+            wrong_bytes: 0,
+            rounds: 1,
+            note: None,
+        };
+        let mut points = [
+            point(Column::Block128, 10.0),
+            point(Column::BlockBest, 20.0),
+            point(Column::GridBest, 5.0),
+        ];
+        best_of_measured(&mut points.iter_mut().collect::<Vec<_>>());
+        assert_eq!(points[1].method, "Block128");
+        assert_eq!(points[1].column, Column::BlockBest);
+        assert_eq!(points[2].method, "GridBest", "faster as it is");
     }
 
     #[test]

@@ -353,7 +353,7 @@ impl Engine {
     pub const AUTOMATIC: Self = Self::of(MethodName::Automatic);
 
     /// The engines that cases are run with.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::AUTOMATIC,
         Self::of(MethodName::CopyEngine),
         Self::of(MethodName::Vector),
@@ -365,6 +365,8 @@ impl Engine {
         Self::ring(2),
         Self::ring(4),
         Self::ring(8),
+        Self::rings(4, 2, 2 << 10),
+        Self::rings(16, 8, 1 << 10),
         Self::of(MethodName::Unrolled),
     ];
 
@@ -387,11 +389,16 @@ impl Engine {
     }
 
     const fn ring(stages: u32) -> Self {
+        Self::rings(1, stages, 16 << 10)
+    }
+
+    /// A ring in each of several blocks, of which the last one signals.
+    const fn rings(blocks: u32, stages: u32, stage_bytes: u32) -> Self {
         Self {
-            blocks: 1,
+            blocks,
             threads: 128,
             stages,
-            stage_bytes: 16 << 10,
+            stage_bytes,
             ..Self::of(MethodName::Bulk)
         }
     }

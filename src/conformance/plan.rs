@@ -168,11 +168,11 @@ mod tests {
         );
         assert_eq!(
             pairs(&cases, |(world, case)| (*world, case.engine)),
-            25 * 12
+            25 * Engine::ALL.len()
         );
         assert_eq!(
             pairs(&cases, |(_, case)| (case.length, case.engine)),
-            20 * 12
+            20 * Engine::ALL.len()
         );
         assert_eq!(
             pairs(&cases, |(_, case)| (case.operation, case.placement)),

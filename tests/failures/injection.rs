@@ -148,7 +148,7 @@ fn every_failing_call_is_named_told_and_leaves_nothing(
 ) {
     let calls = calls(setting);
     // Another start for each setting: together they see more.
-    let step = if full() { 1 } else { calls.len() / 16 | 1 };
+    let step = if full() { 1 } else { (calls.len() / 16) | 1 };
     let sample = calls.iter().skip(setting as usize * 5 % step).step_by(step);
     let (mut functions, mut problems, mut runs) = (BTreeSet::new(), Vec::new(), 0);
     for call in sample {

@@ -1,9 +1,11 @@
 //! The failure model, proved: an error, never a hang.
 //!
 //! Ranks are processes, so that they can be killed and stopped; they run on the host backend and on
-//! the CUDA backend over a fake driver. `SYMMEM_TEST_FULL=1` asks for every case, not a sample.
+//! the CUDA backend over a fake driver. `SYMMEM_TEST_FULL=1` asks for every case, not a sample;
+//! `SYMMEM_TEST_DRIVER=system` runs the themes that can on the machine's own driver.
 
 mod abort;
+mod exporter;
 mod injection;
 mod memory;
 mod mismatch;
@@ -25,6 +27,7 @@ fn rank() {
     let (theme, role) = role.split_once('/').expect("theme/role");
     match theme {
         "abort" => abort::role(role, &member),
+        "exporter" => exporter::role(role, &member),
         "injection" => injection::role(role, &member),
         "memory" => memory::role(role, &member),
         "mismatch" => mismatch::role(role, &member),

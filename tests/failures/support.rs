@@ -83,6 +83,12 @@ pub fn full() -> bool {
     std::env::var_os("SYMMEM_TEST_FULL").is_some_and(|value| value != "0" && !value.is_empty())
 }
 
+/// Whether CUDA is the machine's own driver, with `SYMMEM_TEST_DRIVER=system`, and not the fake one:
+/// for the themes that do not look into the driver (`waits`, `abort`, `exporter`).
+pub fn system_driver() -> bool {
+    std::env::var_os("SYMMEM_TEST_DRIVER").is_some_and(|value| value == "system")
+}
+
 // ---- what the test sees ----
 
 /// A rank, as the test sees it.
@@ -162,7 +168,13 @@ impl Plan {
     }
 
     pub fn start(self) -> World {
-        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(fresh_name("world"));
+        let built_here = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        // A test program that was carried to another machine has no target directory.
+        let root = match built_here.is_dir() {
+            true => built_here.to_path_buf(),
+            false => std::env::temp_dir(),
+        };
+        let directory = root.join(fresh_name("world"));
         std::fs::create_dir_all(&directory).expect("a directory for the world");
         let mut world = World {
             ranks: Vec::new(),
@@ -195,7 +207,7 @@ impl Plan {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit());
-        if self.setting.is_cuda() {
+        if self.setting.is_cuda() && !system_driver() {
             command
                 .env("SYMMEM_LIBRARY_PATH", fake_directory())
                 .env("FAKE_CUDA_DEVICES", "4")

@@ -3,7 +3,7 @@
 use crate::support::{DETECTION, Member, Plan, Setting};
 use rstest::rstest;
 use std::time::Duration;
-use symmem::{Communicator, Graph, Result, SignalPlacement, Stream, SymmetricBuffer};
+use symmem::{Communicator, Error, Graph, Result, SignalPlacement, Stream, SymmetricBuffer};
 
 const WORLD: usize = 3;
 
@@ -49,11 +49,15 @@ pub fn role(role: &str, member: &Member) {
     let victim: usize = victim.parse().expect("a rank");
     let communicator = member.join();
     let stream = communicator.stream().expect("a stream");
-    let big = if role == "transfer" {
+    // `FAILURES_ELEMENTS` makes victims with more memory than a test needs: theirs takes the longer
+    // to go.
+    let elements = std::env::var("FAILURES_ELEMENTS").ok();
+    let elements = elements.map(|text| text.parse().expect("a number of elements"));
+    let big = elements.unwrap_or(if role == "transfer" {
         16 << 20
     } else {
         1 << 10
-    };
+    });
     let buffer = communicator.allocate::<u32>(&[2 * big]).expect("memory");
     member.ready();
     if member.rank == victim {
@@ -67,8 +71,13 @@ pub fn role(role: &str, member: &Member) {
         member.say("done", format!("{error:?} {error}"));
         return;
     }
-    let error = match role {
-        "wait" => wait(Wait::parse(what), victim, communicator, stream, buffer).unwrap_err(),
+    // Told as soon as it is known: giving the device back takes a driver a good part of a second.
+    let tell = |error: Error| member.say("done", format!("{error:?} {error}"));
+    match role {
+        "wait" => {
+            let what = Wait::parse(what);
+            wait(what, victim, communicator, stream, buffer, tell).unwrap_err();
+        }
         "transfer" => loop {
             let (one, other) = (buffer.range(0, big), buffer.range(big, big));
             let (one, other) = (one.expect("half"), other.expect("half"));
@@ -76,13 +85,12 @@ pub fn role(role: &str, member: &Member) {
                 .put(victim, one, other)
                 .and_then(|()| stream.synchronize());
             if let Err(error) = moved {
-                break error;
+                break tell(error);
             }
             member.say("moved", "");
         },
         _ => panic!("no such role: {role}"),
-    };
-    member.say("done", format!("{error:?} {error}"));
+    }
 }
 
 fn wait(
@@ -91,16 +99,13 @@ fn wait(
     communicator: Communicator,
     stream: Stream,
     buffer: SymmetricBuffer<u32>,
+    tell: impl Fn(Error),
 ) -> Result<()> {
-    match what {
-        Wait::Signal => {
-            stream.wait_signal(victim, 3)?;
-            stream.synchronize()
-        }
-        Wait::Barrier => {
-            stream.barrier()?;
-            stream.synchronize()
-        }
+    let outcome = match what {
+        Wait::Signal => stream
+            .wait_signal(victim, 3)
+            .and_then(|()| stream.synchronize()),
+        Wait::Barrier => stream.barrier().and_then(|()| stream.synchronize()),
         Wait::Replay => {
             let on_device = communicator.signal_placement() == SignalPlacement::DEVICE;
             let graph = Graph::capture(&stream, |stream| {
@@ -109,14 +114,27 @@ fn wait(
                 }
                 stream.barrier()
             })?;
-            graph.launch(&stream)?;
-            stream.synchronize()
+            let outcome = graph.launch(&stream).and_then(|()| stream.synchronize());
+            if let Err(error) = &outcome {
+                tell(error.clone());
+            }
+            return outcome;
         }
         Wait::HostBarrier => communicator.host_barrier(),
         Wait::Allocate => communicator.allocate::<u32>(&[8]).map(drop),
         Wait::Free => buffer.free(),
-        Wait::Finalize => communicator.finalize().map(drop),
+        Wait::Finalize => {
+            let outcome = communicator.finalize().map(drop);
+            if let Err(error) = &outcome {
+                tell(error.clone());
+            }
+            return outcome;
+        }
+    };
+    if let Err(error) = &outcome {
+        tell(error.clone());
     }
+    outcome
 }
 
 #[rstest]

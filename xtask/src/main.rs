@@ -3,6 +3,7 @@
 mod conformance;
 mod error;
 mod kernels;
+mod readme;
 mod tools;
 mod twin;
 
@@ -26,6 +27,8 @@ enum Command {
         #[command(subcommand)]
         command: kernels::Command,
     },
+    /// Put a recorded benchmark's figures into the README.
+    Readme(readme::Options),
     /// Test the device code on the host, under sanitizers.
     Twin,
 }
@@ -34,6 +37,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Conformance(options) => conformance::run(options),
         Command::Kernels { command } => kernels::run(command),
+        Command::Readme(options) => readme::run(&options),
         Command::Twin => twin::run(),
     };
     match result {

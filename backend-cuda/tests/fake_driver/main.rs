@@ -503,6 +503,25 @@ fn older_architectures_run_without_bulk_copies() {
     run("open 0", &environment).assert_clean();
 }
 
+/// Before 12.3 no graph could hold an edge between kernels that overlap, and any put may be captured.
+#[test]
+fn kernels_start_beside_their_predecessors_only_where_a_graph_can_say_so() {
+    for (version, expected) in [("12020", false), ("12030", true)] {
+        let trace = fresh("trace");
+        let file = trace.to_str().expect("a path of this test");
+        let environment = [
+            ("FAKE_CUDA_DRIVER_VERSION", version),
+            ("FAKE_CUDA_TRACE", file),
+        ];
+        run("everything VMM_FILE_DESCRIPTOR", &environment).assert_clean();
+        let calls = std::fs::read_to_string(&trace).expect("the fake driver's trace");
+        let _ = std::fs::remove_file(&trace);
+        assert!(calls.contains(" cuLaunchKernel = "), "{version}");
+        let beside = calls.contains(" cuLaunchKernelEx = ");
+        assert_eq!(beside, expected, "{version}");
+    }
+}
+
 #[test]
 fn multicast_is_only_read_and_not_even_that_where_forbidden() {
     let hardware = ("FAKE_CUDA_MULTICAST_HARDWARE", "1");

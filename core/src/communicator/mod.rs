@@ -44,7 +44,9 @@ pub struct Peer {
 /// This rank's membership in a world of ranks.
 ///
 /// Collective methods (marked so) must be called by every rank, in the same order; a rank that calls
-/// another one, passes something else, fails or dies makes them fail on every rank. Everything else
+/// another one, passes something else, fails or dies makes them fail on every rank. After a mismatch,
+/// or a step that failed on one rank, the ranks are in step and go on; a rank that dies or does not
+/// come within the setup deadline poisons the communicator. Everything else
 /// is this rank's own business. `Communicator` can be shared between threads.
 pub struct Communicator {
     shared: Arc<Shared>,

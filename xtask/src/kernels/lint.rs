@@ -4,7 +4,8 @@
 //! - What other devices may see has system scope. Exceptions carry a tag in the source; see [`ALLOWED`].
 //! - Between a generic access and a bulk copy of the same memory stands a proxy fence. A kernel's start
 //!   counts as an acquire: the stream's previous kernel may have been a wait.
-//! - A kernel that waits for its launch's prerequisites touches no global memory before.
+//! - A kernel that waits for its launch's prerequisites touches no global memory before, and waits on
+//!   every path: one that ended first would let its own successor overtake what it did not wait for.
 //! - Bulk stores are complete, not only read, before a release and before the end.
 //! - No local memory, and none of the assembler's C75xx warnings (serialised asynchronous instructions).
 
@@ -274,6 +275,9 @@ fn order(statement: &Statement, facts: u8) -> Option<&'static str> {
         );
     }
     let ends = matches!(statement.operation(), "ret" | "exit");
+    if ends && facts & PREREQUISITES_PENDING != 0 {
+        return Some("a path to the end without griddepcontrol.wait");
+    }
     let publishes =
         is_release_or_acquire(statement) || (statement.operation() == "st" && is_strong(statement));
     if (ends || publishes) && facts & STORES_INCOMPLETE != 0 {
@@ -426,8 +430,12 @@ mod tests {
             "before griddepcontrol.wait",
         );
         catches(
-            "@%p1 bra $L1;\ngriddepcontrol.wait;\n$L1:\nst.global.b32 [%rd1], %r1;",
+            "@%p1 bra $L1;\ngriddepcontrol.wait;\n$L1:\nst.global.b32 [%rd1], %r1;\ngriddepcontrol.wait;",
             "before griddepcontrol.wait",
+        );
+        catches(
+            "@%p1 bra $L1;\ngriddepcontrol.wait;\n$L1:",
+            "without griddepcontrol.wait",
         );
         assert!(complaints("ld.param.b64 %rd1, [kernel_param_0];\ngriddepcontrol.wait;\nst.global.b32 [%rd1], %r1;").is_empty());
     }

@@ -1,0 +1,106 @@
+//! The layout of every struct that crosses the plugin table, pinned: a change of any line breaks
+//! plugins that are already built. Structs may grow at their end, tables by entries at theirs.
+
+use std::fmt::Write;
+use symmem_core::backend::abi::*;
+use symmem_core::backend::{
+    BackendTable, CollectivesTable, DeviceTable, RemoteAccessTable, SignalsTable,
+    SymmetricMemoryTable,
+};
+
+macro_rules! layouts {
+    ($($type:ident { $($field:ident),* $(,)? })*) => {{
+        let mut text = String::new();
+        $(
+            // Names every field: a new one does not compile until it is listed here.
+            let _ = |value: &$type| {
+                let $type { $($field: _),* } = value;
+            };
+            let (size, align) = (size_of::<$type>(), align_of::<$type>());
+            writeln!(text, "{} size {size} align {align}", stringify!($type)).unwrap();
+            $(
+                let offset = std::mem::offset_of!($type, $field);
+                writeln!(text, "  {offset:5} {}", stringify!($field)).unwrap();
+            )*
+        )*
+        text
+    }};
+}
+
+#[test]
+fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
+    let text = layouts! {
+        FailureRecord { status, vendor_code, call, message }
+        DeviceDescription {
+            ordinal, compute_units, architecture, partition, memory_bytes, uuid, name, bus
+        }
+        TransferRow { bytes, method, blocks, threads, stages, stage_bytes, reserved }
+        Capabilities {
+            flags, share_kinds, share_granularity, shared_memory_per_block, fanout, put_rows,
+            get_rows, driver_version, reserved
+        }
+        MemoryInformation { free, total }
+        HostMemory { host, device, bytes }
+        SharedAllocation { handle, address, bytes }
+        ExportedHandle { kind, device, offset, bytes, address, opaque, descriptor, reserved }
+        SharedMapping { handle, address }
+        Geometry { blocks, threads, shared_memory }
+        Transfer { destination, source, bytes, signal, direction, row }
+        SignalTarget { word, epoch, arrivals, value, reserved }
+        Watch { abort, record, deadline_ns, rank, reserved }
+        SignalWait { word, epoch, watch, value, peer, slot, reserved }
+        Barrier { watch, epoch, own, peers, world, slot }
+        TransferArguments { destination, source, bytes, signal, stages, stage_bytes }
+        LatencyArguments { local, remote, bytes, result, watch, rounds, base, first, peer }
+        WaitRecord { state, kind, rank, peer, slot, expected, seen, reason }
+        HostServices { size, reserved, log }
+        OpenOptions { size, ordinal, rank, local_world, services }
+        BackendTable {
+            magic, abi_major, abi_minor, size, reserved, name, build, device_count,
+            describe_device, describe_libraries, open, close, last_failure, device,
+            symmetric_memory, remote_access, signals, collectives
+        }
+        DeviceTable {
+            size, capabilities, description, memory_information, stream_create, stream_destroy,
+            stream_idle, stream_wait_event, stream_capturing, event_create, event_destroy,
+            event_record, event_done, event_elapsed, capture_begin, capture_end,
+            graph_instantiate, graph_launch, graph_destroy, host_allocate, host_free,
+            host_register, host_unregister, memory_set, module_load, module_unload,
+            module_function, builtin_function, launch
+        }
+        SymmetricMemoryTable { size, allocate, register, free, export, import, unmap }
+        RemoteAccessTable { size, transfer }
+        SignalsTable { size, signal_give, signal_wait }
+        CollectivesTable { size, barrier }
+    };
+    insta::assert_snapshot!("layout", text);
+}
+
+#[test]
+fn every_number_of_the_boundary_is_the_one_that_was_released() {
+    let mut text = String::new();
+    let mut names = |kind: &str, name_of: &dyn Fn(u32) -> &'static str| {
+        let known: Vec<String> = (0..32)
+            .map(|number| (number, name_of(number)))
+            .filter(|(_, name)| *name != "unknown")
+            .map(|(number, name)| format!("{number} {name}"))
+            .collect();
+        writeln!(text, "{kind}: {}", known.join(", ")).unwrap();
+    };
+    names("Status", &|number| Status(number).name());
+    names("ShareKind", &|number| ShareKind(number).name());
+    names("Method", &|number| Method(number).name());
+    names("Direction", &|number| Direction(number).name());
+    names("SignalPlacement", &|number| SignalPlacement(number).name());
+    let flags = [
+        CAPABILITY_BULK,
+        CAPABILITY_GRAPHS,
+        CAPABILITY_STREAM_WAIT,
+        CAPABILITY_MULTICAST_HARDWARE,
+        CAPABILITY_COPY_ENGINE,
+        CAPABILITY_LAUNCH,
+    ];
+    writeln!(text, "flags: {flags:?}").unwrap();
+    writeln!(text, "ranks: {MAX_RANKS}, stride: {SIGNAL_STRIDE}").unwrap();
+    insta::assert_snapshot!("numbers", text);
+}

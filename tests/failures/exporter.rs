@@ -1,0 +1,97 @@
+//! What becomes of copies and kernels that use a dead rank's memory.
+//!
+//! symmem promises nothing about the bytes; it promises that the survivors end. What a driver does is
+//! printed, and recorded in `benches/NOTES.md` for the machines where this ran.
+
+use crate::support::{Member, Plan, Setting};
+use rstest::rstest;
+use std::time::{Duration, Instant};
+use symmem::backend::abi::{RawStream, Transfer, TransferRow};
+use symmem::backend::{Device, RemoteAccess};
+use symmem::{Direction, Method};
+
+const VICTIM: usize = 1;
+const ELEMENTS: usize = 4 << 20;
+
+pub fn role(role: &str, member: &Member) {
+    assert_eq!(role, "use", "the theme's one role");
+    let communicator = member.join();
+    let stream = communicator.stream().expect("a stream");
+    let buffer = communicator
+        .allocate::<u32>(&[2 * ELEMENTS])
+        .expect("memory");
+    let contents = vec![7 + member.rank as u32; 2 * ELEMENTS];
+    buffer.write(&stream, 0, &contents).expect("written");
+    communicator.host_barrier().expect("everybody has written");
+    member.ready();
+    if member.rank == VICTIM {
+        loop {
+            std::thread::sleep(Duration::from_secs(1));
+        }
+    }
+    while communicator.check().is_ok() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // The communicator is poisoned; its mappings stay until it is dropped.
+    let remote = buffer.peer(VICTIM).expect("a rank").address();
+    let local = buffer.local().address();
+    let mut seen = Vec::new();
+    for (name, method, source, destination) in [
+        ("engine get", Method::COPY_ENGINE, remote, local),
+        ("kernel get", Method::VECTOR, remote, local),
+        ("engine put", Method::COPY_ENGINE, local, remote),
+        ("kernel put", Method::VECTOR, local, remote),
+    ] {
+        let bytes = (ELEMENTS * size_of::<u32>()) as u64;
+        let transfer = Transfer {
+            destination,
+            source,
+            bytes,
+            direction: Direction::PUT,
+            row: TransferRow {
+                bytes,
+                method,
+                blocks: 16,
+                threads: 512,
+                ..TransferRow::default()
+            },
+            ..Transfer::default()
+        };
+        let raw = RawStream(stream.raw());
+        // SAFETY: both ranges are inside live mappings of this process; that the owner of one is
+        // dead is what is tried here.
+        let outcome = unsafe { communicator.backend().transfer(&transfer, raw) };
+        let start = Instant::now();
+        let outcome = outcome.and_then(|()| {
+            loop {
+                // SAFETY: the stream is live.
+                if unsafe { communicator.backend().stream_idle(raw) }? != 0 {
+                    return Ok("done");
+                }
+                if start.elapsed() > Duration::from_secs(5) {
+                    return Ok("still not done after 5 s");
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        seen.push(match outcome {
+            Ok(what) => format!("{name}: {what}"),
+            Err(failure) => format!("{name}: {failure}"),
+        });
+    }
+    member.say("seen", seen.join("; "));
+}
+
+#[rstest]
+fn the_survivors_end_though_they_use_a_dead_ranks_memory(
+    #[values(Setting::Host, Setting::Cuda, Setting::CudaLegacy)] setting: Setting,
+) {
+    let mut world = Plan::new("exporter/use", 2, setting).start();
+    world.ready().go();
+    world.ranks[VICTIM].kill();
+    let dead = world.ranks.remove(VICTIM);
+    let (_, seen) = world.ranks[0].expect("seen");
+    println!("{setting:?}: {seen}");
+    world.ends_well();
+    drop(dead);
+}

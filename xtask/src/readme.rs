@@ -1,0 +1,195 @@
+//! Puts a recorded benchmark's figures into the README, so that no figure is copied by hand.
+
+use crate::error::{Error, Result, at};
+use serde_json::Value;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+const BEGIN: &str = "<!-- benchmark:begin -->\n";
+const END: &str = "<!-- benchmark:end -->";
+
+/// The columns shown: in the report, and what a reader calls it.
+const COLUMNS: [(&str, &str); 5] = [
+    ("block128", "one block of 128 threads"),
+    ("nvshmem", "NVSHMEM, the same block"),
+    ("block_best", "best one block"),
+    ("grid_best", "best kernel, ≤ 16 blocks"),
+    ("copy_engine", "copy engine"),
+];
+
+#[derive(clap::Args)]
+pub struct Options {
+    /// The benchmark's JSON, in benches/results.
+    report: PathBuf,
+}
+
+pub fn run(options: &Options) -> Result<()> {
+    let text = at(&options.report, std::fs::read_to_string(&options.report))?;
+    let report = serde_json::from_str(&text).map_err(|source| Error::Manifest {
+        path: options.report.clone(),
+        source,
+    })?;
+    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md"));
+    let readme = at(path, std::fs::read_to_string(path))?;
+    let section = section(&report, &options.report);
+    let changed = between(&readme, &section).ok_or(Error::ToolFailed {
+        command: "readme".into(),
+        output: format!("README.md has no {BEGIN}…{END}"),
+    })?;
+    at(path, std::fs::write(path, changed))
+}
+
+fn between(readme: &str, section: &str) -> Option<String> {
+    let (head, rest) = readme.split_once(BEGIN)?;
+    let (_, tail) = rest.split_once(END)?;
+    Some(format!("{head}{BEGIN}{section}{END}{tail}"))
+}
+
+fn section(report: &Value, file: &Path) -> String {
+    let environment = &report["environment"];
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    let libraries = &environment["libraries"];
+    let mut text = format!(
+        "{} × {}, {}, driver {}, NVSHMEM {}, commit {}; multicast: {}. Raw: [`benches/results/{name}`](benches/results/{name}).\n\n",
+        environment["devices"].as_array().map_or(0, Vec::len),
+        word(&environment["devices"][0]),
+        word(&environment["date"])
+            .split('T')
+            .next()
+            .unwrap_or_default(),
+        word(&libraries["libcuda.so.1"])
+            .rsplit("libcuda.so.")
+            .next()
+            .unwrap_or_default(),
+        word(&libraries["nvshmem"]),
+        word(&environment["commit"])
+            .chars()
+            .take(12)
+            .collect::<String>(),
+        word(&environment["multicast"]),
+    );
+    text.push_str(
+        "GB/s (10⁹ bytes a second) of each rank, both ranks moving at once; 10 warm-ups, then up to 50 \
+         launches back to back, the slower rank, median of 9 rounds interleaved with NVSHMEM's; random \
+         data, every point checked.\n",
+    );
+    for direction in ["push", "pull"] {
+        let _ = writeln!(text, "\n**{direction}**\n");
+        let _ = write!(text, "| bytes |");
+        let _ = COLUMNS
+            .iter()
+            .try_for_each(|(_, label)| write!(text, " {label} |"));
+        let _ = write!(text, " over NVSHMEM |\n|---:|");
+        let _ = COLUMNS.iter().try_for_each(|_| write!(text, "---:|"));
+        let _ = writeln!(text, "---:|");
+        for bytes in sizes(report, direction) {
+            let rates = COLUMNS.map(|(column, _)| rate(report, direction, bytes, column));
+            let _ = write!(text, "| {} |", size(bytes));
+            for rate in rates {
+                let _ = write!(text, " {} |", rate.map_or("–".into(), figure));
+            }
+            let ratio = rates[0].zip(rates[1]).map(|(ours, theirs)| ours / theirs);
+            let ratio = ratio.map_or("–".into(), |ratio| format!("{ratio:.2}×"));
+            let _ = writeln!(text, " {ratio} |");
+        }
+    }
+    text.push_str("\n| one way, µs | median | NVSHMEM |\n|---|---:|---:|\n");
+    for latency in report["latencies"].as_array().into_iter().flatten() {
+        let median = |spread: &Value| {
+            spread["median"]
+                .as_f64()
+                .map(|ns| format!("{:.3}", ns / 1e3))
+        };
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} |",
+            word(&latency["name"]),
+            median(&latency["one_way_ns"]).unwrap_or("–".into()),
+            median(&latency["baseline"]["one_way_ns"]).unwrap_or("–".into()),
+        );
+    }
+    text
+}
+
+fn word(value: &Value) -> &str {
+    value.as_str().unwrap_or("unknown")
+}
+
+fn points<'a>(report: &'a Value, direction: &'a str) -> impl Iterator<Item = &'a Value> {
+    report["points"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(move |point| {
+            point["direction"] == direction
+                && point["traffic"] == "both_ways"
+                && point["wrong_bytes"] == 0
+        })
+}
+
+fn sizes(report: &Value, direction: &str) -> Vec<u64> {
+    let mut sizes: Vec<u64> = points(report, direction)
+        .filter_map(|point| point["bytes"].as_u64())
+        .collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    sizes
+}
+
+/// The slowest rank's looped rate.
+fn rate(report: &Value, direction: &str, bytes: u64, column: &str) -> Option<f64> {
+    points(report, direction)
+        .filter(|point| point["bytes"] == bytes && point["column"] == column)
+        .filter_map(|point| point["looped"]["gbps"].as_f64())
+        .reduce(f64::min)
+}
+
+fn size(bytes: u64) -> String {
+    match bytes {
+        0..1024 => format!("{bytes} B"),
+        1024..1048576 => format!("{} KiB", bytes >> 10),
+        1048576..1073741824 => format!("{} MiB", bytes >> 20),
+        _ => format!("{} GiB", bytes >> 30),
+    }
+}
+
+/// Three significant digits.
+fn figure(rate: f64) -> String {
+    match rate {
+        rate if rate < 10.0 => format!("{rate:.2}"),
+        rate if rate < 100.0 => format!("{rate:.1}"),
+        rate => format!("{rate:.0}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_section_shows_the_slowest_rank_and_leaves_wrong_points_out() {
+        let point = |rank, column, gbps, wrong| {
+            json!({"direction": "push", "traffic": "both_ways", "rank": rank, "bytes": 2048,
+                   "column": column, "looped": {"gbps": gbps}, "wrong_bytes": wrong})
+        };
+        let report = json!({"environment": {"devices": ["made up"]}, "points": [
+            point(0, "block128", 4.0, 0), point(1, "block128", 3.0, 0),
+            point(0, "nvshmem", 1.5, 0), point(0, "copy_engine", 9.0, 1)]});
+        let text = section(&report, Path::new("x.json"));
+        assert!(
+            text.contains("| 2 KiB | 3.00 | 1.50 | – | – | – | 2.00× |"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn only_what_is_between_the_marks_changes() {
+        let readme = format!("a {BEGIN}old{END} b");
+        assert_eq!(
+            between(&readme, "new\n"),
+            Some(format!("a {BEGIN}new\n{END} b"))
+        );
+        assert_eq!(between("no marks", "new"), None);
+    }
+}
