@@ -128,7 +128,7 @@ impl Run<'_> {
                 points.push(point(series.len(), Column::Nvshmem, method)?);
             }
         }
-        let pairs = pairing::pairs(world).into_iter();
+        let pairs = pairing::pairs(world);
         for (lower, upper) in pairs {
             let of_pair =
                 |point: &&mut Point| (point.rank, point.peer) == (lower as u32, upper as u32);
