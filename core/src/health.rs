@@ -244,17 +244,27 @@ impl Health {
                         peer: culprit,
                     });
                 }
-                (_, culprit) => self.poison_once(|| match self.news() {
-                    Some(error @ Error::PeerFailed { peer: who, .. }) if who == peer => error,
-                    _ => Error::PeerFailed {
-                        rank,
-                        peer,
-                        reason: match culprit {
-                            Some(culprit) => format!("it gave up on rank {culprit}"),
-                            None => "it failed or was aborted; its own error says why".into(),
+                (_, culprit) => {
+                    // The rank it names may have failed since it was looked at in this round, and
+                    // is then the cause.
+                    let (peer, culprit) = culprit
+                        .map(|named| (named, self.control.state(named)))
+                        .filter(|(_, (state, _))| {
+                            matches!(state, RankState::Failed | RankState::FailedAndLeft)
+                        })
+                        .map_or((peer, culprit), |(named, (_, further))| (named, further));
+                    self.poison_once(|| match self.news() {
+                        Some(error @ Error::PeerFailed { peer: who, .. }) if who == peer => error,
+                        _ => Error::PeerFailed {
+                            rank,
+                            peer,
+                            reason: match culprit {
+                                Some(culprit) => format!("it gave up on rank {culprit}"),
+                                None => "it failed or was aborted; its own error says why".into(),
+                            },
                         },
-                    },
-                }),
+                    });
+                }
             }
         }
         // The store sees connections close, also of processes that cannot be looked at from here.

@@ -24,7 +24,7 @@ const LEAVE: Duration = Duration::from_secs(3);
 const WARM_UPS: u32 = 10;
 const REPEATS: f64 = 50.0;
 const BLOCKS: u32 = 1;
-pub(super) const THREADS: u32 = 128;
+const THREADS: u32 = 128;
 /// Nanoseconds of a round, beyond which fewer launches have to do.
 const ROUND_NS: f64 = 100e6;
 
@@ -195,8 +195,8 @@ impl Baseline {
     }
 
     /// One-way time of a put with signal between two kernels.
-    pub(super) fn latency(&mut self, bytes: u64, rounds: u32) -> Result<Spread> {
-        self.tell(&format!("latency {bytes} {THREADS} {WARM_UPS} {rounds}"))?;
+    pub(super) fn latency(&mut self, bytes: u64, threads: u32, rounds: u32) -> Result<Spread> {
+        self.tell(&format!("latency {bytes} {threads} {WARM_UPS} {rounds}"))?;
         let answer = self.expect("latency")?;
         let [median, min, p99] = self.numbers(&answer)?;
         Ok(Spread { median, min, p99 })

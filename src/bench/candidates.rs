@@ -119,11 +119,11 @@ fn kernels() -> Vec<TransferOptions> {
     for (stages, kib) in [(8, 2), (8, 8), (8, 16), (8, 24), (8, 28), (4, 32), (12, 16)] {
         all.push(bulk.in_flight(stages, kib << 10));
     }
-    for blocks in [2, 4, 8, 12, MOST_BLOCKS] {
+    for blocks in [2, 4, 8, 12, 14, MOST_BLOCKS] {
         for threads in [512, 1024] {
             all.push(vector.geometry(blocks, threads));
         }
-        for (stages, kib) in [(8, 8), (8, 16), (8, 24)] {
+        for (stages, kib) in [(8, 8), (8, 16), (8, 24), (8, 28), (7, 32)] {
             all.push(bulk.geometry(blocks, 128).in_flight(stages, kib << 10));
         }
     }

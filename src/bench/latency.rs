@@ -1,6 +1,5 @@
 //! Times of single messages, as half of a round trip between ranks 0 and 1.
 
-use super::baseline::THREADS;
 use super::p2p::Run;
 use super::sizes::Effort;
 use super::{BenchError, Result, exchange};
@@ -11,9 +10,10 @@ use symmem_core::backend::abi::{
     DeviceAddress, Geometry, LatencyArguments, RawStream, SIGNAL_STRIDE,
 };
 
-/// Payloads of a put with signal: a word, and what one block has in registers. With two slots of it
+/// Payloads of a put with signal and the threads that put them: a word by a warp, and what a block of
+/// 128 threads has in registers. With two slots of it
 /// and the flag, each fits a place of the inbox.
-const PAYLOADS: [u64; 2] = [8, 1024];
+const PAYLOADS: [(u64, u32); 2] = [(8, 32), (1024, 128)];
 
 /// Bytes of the message in the calls' ping-pong.
 const MESSAGE: usize = 8;
@@ -29,11 +29,13 @@ pub(super) fn measure(run: &mut Run<'_>, report: &mut Report) -> Result<()> {
             let packet = in_kernels(run, "symmem_latency_packet", 8, 32)?;
             let name = "packet of 8 bytes with its flag, to a polling kernel";
             report.latencies.push(latency(name.into(), packet));
-            for bytes in PAYLOADS {
-                let ours = in_kernels(run, "symmem_latency_signal", bytes, THREADS)?;
-                let name = format!("put of {bytes} bytes, release, signal, to a polling kernel");
+            for (bytes, threads) in PAYLOADS {
+                let ours = in_kernels(run, "symmem_latency_signal", bytes, threads)?;
+                let name = format!(
+                    "put of {bytes} bytes by {threads} threads, release, signal, to a polling kernel"
+                );
                 report.latencies.push(Latency {
-                    baseline: beside(run, bytes)?,
+                    baseline: beside(run, bytes, threads)?,
                     ..latency(name, ours)
                 });
             }
@@ -148,7 +150,7 @@ fn in_kernels(run: &Run<'_>, kernel: &str, bytes: u64, threads: u32) -> Result<(
 }
 
 /// The same message by the baseline. Collective.
-fn beside(run: &mut Run<'_>, bytes: u64) -> Result<Option<LatencyBaseline>> {
+fn beside(run: &mut Run<'_>, bytes: u64, threads: u32) -> Result<Option<LatencyBaseline>> {
     if !run.has_baseline {
         return Ok(None);
     }
@@ -157,7 +159,7 @@ fn beside(run: &mut Run<'_>, bytes: u64) -> Result<Option<LatencyBaseline>> {
     let measured = match &mut run.baseline {
         Some(baseline) if communicator.rank() < 2 => {
             let name = format!("nvshmem {}", baseline.version);
-            let one_way_ns = baseline.latency(bytes, 2000)?;
+            let one_way_ns = baseline.latency(bytes, threads, 2000)?;
             Some(LatencyBaseline { name, one_way_ns })
         }
         _ => None,
