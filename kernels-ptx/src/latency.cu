@@ -5,8 +5,8 @@ using namespace symmem;
 
 namespace {
 
-SYMMEM_DEVICE void finish(const LatencyArguments& arguments, bool complete, uint64 start) {
-  arch::store_relaxed(pointer<uint64>(arguments.result), complete ? arch::nanoseconds() - start : ~0ull);
+SYMMEM_DEVICE void finish(const LatencyArguments& arguments, bool complete, uint64 nanoseconds) {
+  arch::store_relaxed(pointer<uint64>(arguments.result), complete ? nanoseconds : ~0ull);
 }
 
 // What the word at `index` of the payload is in the round of `value`.
@@ -33,13 +33,14 @@ SYMMEM_KERNEL(1024) symmem_latency_packet(SYMMEM_ARGUMENTS(LatencyArguments) arg
       arch::store_relaxed(outbox, static_cast<uint64>(flag) << 32 | (data + 1));
     }
   }
-  finish(arguments, complete, start);
+  finish(arguments, complete, arch::nanoseconds() - start);
 }
 
 // One block; each way is a put of `bytes` (a multiple of 8) by all its threads, a release and a signal.
 // The payload comes from registers, as in a kernel that puts what it has just computed. It is checked
-// after the answer is on its way, so that the check is not timed: two slots take turns, and a slot is
-// written again only after the answer to the round in between. A wrong payload counts as a wait given up.
+// after the answer is on its way, each thread for itself until the end, so that the check is not timed:
+// two slots take turns, and a slot is written again only after the answer to the round in between. A
+// wrong payload counts as a wait given up.
 SYMMEM_KERNEL(1024) symmem_latency_signal(SYMMEM_ARGUMENTS(LatencyArguments) arguments) {
   if (arch::block_index() != 0) return;
   Waiter waiter(arguments.watch);
@@ -48,6 +49,7 @@ SYMMEM_KERNEL(1024) symmem_latency_signal(SYMMEM_ARGUMENTS(LatencyArguments) arg
   const uint64 words = arguments.bytes / 8;
   const uint64 start = arch::nanoseconds();
   bool complete = true;
+  bool right = true;
   for (uint32 turn = 0; complete && turn < 2 * arguments.rounds; ++turn) {
     const uint32 value = arguments.base + turn / 2 + 1;
     const uint64 slot = signal_stride + (value % 2) * arguments.bytes;
@@ -61,11 +63,9 @@ SYMMEM_KERNEL(1024) symmem_latency_signal(SYMMEM_ARGUMENTS(LatencyArguments) arg
       const uint32 checked = arguments.first != 0 ? value - 1 : value;
       if (turn == 0) continue;
       const uint64* inbox = pointer<const uint64>(arguments.local + signal_stride + (checked % 2) * arguments.bytes);
-      bool right = true;
       for (uint64 word = arch::thread_index(); word < words; word += arch::thread_count()) {
         right = right && arch::load(inbox + word) == payload(checked, word);
       }
-      complete = arch::block_all(right);
     } else {
       bool arrived = true;
       if (arch::thread_index() == 0) {
@@ -74,5 +74,7 @@ SYMMEM_KERNEL(1024) symmem_latency_signal(SYMMEM_ARGUMENTS(LatencyArguments) arg
       complete = arch::block_all(arrived);
     }
   }
-  if (arch::thread_index() == 0) finish(arguments, complete, start);
+  const uint64 end = arch::nanoseconds();
+  complete = arch::block_all(right) && complete;
+  if (arch::thread_index() == 0) finish(arguments, complete, end - start);
 }
