@@ -149,3 +149,99 @@ pub fn plan(
     }
     Ok(TransferRow { bytes, ..row })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::abi::ShareKind;
+
+    fn capabilities(flags: u64) -> Capabilities {
+        let row = |bytes, method, blocks| TransferRow {
+            bytes,
+            method,
+            blocks,
+            threads: 128,
+            stages: 8,
+            stage_bytes: 16 << 10,
+            reserved: 0,
+        };
+        let last = row(u64::MAX, Method::VECTOR, 16);
+        let mut rows = [last; 8];
+        rows[0] = row(64 << 10, Method::BULK, 1);
+        Capabilities {
+            flags,
+            share_kinds: [ShareKind::default(); 4],
+            share_granularity: 4096,
+            shared_memory_per_block: 227 << 10,
+            fanout: 1,
+            put_rows: rows,
+            get_rows: [last; 8],
+            driver_version: 0,
+            reserved: 0,
+        }
+    }
+
+    const ALL: u64 = CAPABILITY_BULK | CAPABILITY_COPY_ENGINE;
+
+    fn put(bytes: u64, skew: u64, options: TransferOptions) -> Result<TransferRow, String> {
+        plan(&capabilities(ALL), Direction::PUT, bytes, skew, &options)
+    }
+
+    #[test]
+    fn the_first_row_that_holds_for_the_size_is_taken() {
+        let automatic = TransferOptions::default();
+        assert_eq!(put(64 << 10, 0, automatic).unwrap().method, Method::BULK);
+        assert_eq!(put(65_537, 0, automatic).unwrap().method, Method::VECTOR);
+        let get = plan(&capabilities(ALL), Direction::GET, 8, 0, &automatic);
+        assert_eq!(get.unwrap().method, Method::VECTOR);
+    }
+
+    #[test]
+    fn addresses_that_bulk_copies_cannot_take_are_moved_by_vector_accesses() {
+        let skewed = put(1000, 8, TransferOptions::method(Method::BULK)).unwrap();
+        assert_eq!(skewed.method, Method::VECTOR);
+        let without = plan(
+            &capabilities(0),
+            Direction::PUT,
+            1000,
+            0,
+            &TransferOptions::default(),
+        );
+        assert_eq!(without.unwrap().method, Method::VECTOR);
+    }
+
+    #[test]
+    fn what_the_caller_says_overrides_the_table() {
+        let options = TransferOptions::method(Method::BULK)
+            .geometry(4, 256)
+            .in_flight(2, 1024);
+        let row = put(1 << 30, 0, options).unwrap();
+        assert_eq!((row.blocks, row.threads), (4, 256));
+        assert_eq!((row.stages, row.stage_bytes), (2, 1024));
+    }
+
+    #[test]
+    fn options_that_cannot_be_met_are_refused_with_what_would_be_right() {
+        let vector = TransferOptions::method(Method::VECTOR);
+        let bulk = TransferOptions::method(Method::BULK);
+        for (options, word) in [
+            (vector.geometry(1, 100), "multiple of 32"),
+            (vector.geometry(70_000, 32), "65535"),
+            (bulk.in_flight(1, 1024), "2 or more"),
+            (bulk.in_flight(8, 24), "multiple of 16"),
+            (bulk.in_flight(8, 32 << 10), "do not fit"),
+            (TransferOptions::method(Method(77)), "unknown"),
+            (
+                TransferOptions::method(Method::UNROLLED).geometry(1, 96),
+                "128 threads",
+            ),
+        ] {
+            let refused = put(1 << 20, 0, options).unwrap_err();
+            assert!(refused.contains(word), "{options:?}: {refused}");
+        }
+        for method in [Method::BULK, Method::COPY_ENGINE] {
+            let options = TransferOptions::method(method);
+            assert!(plan(&capabilities(0), Direction::PUT, 64, 0, &options).is_err());
+        }
+    }
+}

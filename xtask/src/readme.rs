@@ -108,6 +108,11 @@ fn section(report: &Value, file: &Path) -> String {
             median(&latency["baseline"]["one_way_ns"]).unwrap_or("–".into()),
         );
     }
+    text.push_str(
+        "\nOur kernels put what they have in registers, NVSHMEM puts from memory; each message is one \
+         of many round trips inside one kernel, but for the last line. Below 64 KiB the bandwidths \
+         are the host's launch rate.\n",
+    );
     text
 }
 

@@ -1,8 +1,8 @@
 //! Every type that crosses the boundary between core and a backend.
 //!
 //! Only integers, pointers with lengths and `repr(C)` structs of those live here: a backend may be a
-//! shared object built by another compiler. Structs grow at their end only, and a snapshot test pins
-//! each layout. The structs under "arguments of kernels" are also passed, by value, to kernels:
+//! shared object built by another compiler. Within a major version only structs that carry their size
+//! grow, at their end; every other layout is fixed. A snapshot test pins each. The structs under "arguments of kernels" are also passed, by value, to kernels:
 //! `device/include/symmem/abi.h` declares the same layouts and both sides assert size and offsets.
 
 use std::ffi::c_void;

@@ -85,6 +85,14 @@ pub(super) fn listed_kinds(capabilities: &Capabilities) -> Vec<ShareKind> {
 }
 
 pub(super) fn open(source: &BackendSource, configuration: Configuration) -> Result<Communicator> {
+    let placement = configuration.signal_placement;
+    if ![SignalPlacement::DEVICE, SignalPlacement::HOST].contains(&placement) {
+        return Err(Error::InvalidArgument {
+            rank: configuration.launch.rank as usize,
+            operation: "open",
+            message: format!("signal placement {} is unknown", placement.0),
+        });
+    }
     let bootstrap = Bootstrap::connect(configuration.launch.clone(), configuration.setup_deadline)?;
     let bootstrap = Arc::new(bootstrap);
     let agreement = Agreement::new(bootstrap.clone(), configuration.setup_deadline);
