@@ -215,9 +215,8 @@ SYMMEM_DEVICE void publish_flag(uint32* word, uint32 value) {
 SYMMEM_DEVICE uint32 load_flag(const uint32* word) { return load_relaxed(word); }
 
 SYMMEM_DEVICE void acquire_flag(const uint32* word) {
-  uint32 value;
+  [[maybe_unused]] uint32 value;
   asm volatile("ld.acquire.sys.global.b32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
-  (void)value;
 }
 
 SYMMEM_DEVICE uint32 arrive(uint32* counter) {
