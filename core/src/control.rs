@@ -5,8 +5,8 @@
 //! them even when they are not listening.
 
 use crate::backend::abi::MAX_RANKS;
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::mm::{MapFlags, ProtFlags};
+use crate::shared_file::{self, SharedFile};
+use rustix::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Allocations that can be live, or dropped and not yet released by all ranks, at once.
@@ -55,14 +55,8 @@ struct Page {
 
 /// This process's mapping of the page.
 pub struct ControlBlock {
-    page: *const Page,
-    file: OwnedFd,
+    file: SharedFile,
 }
-
-// SAFETY: all access to the page is through atomics.
-unsafe impl Send for ControlBlock {}
-// SAFETY: as above.
-unsafe impl Sync for ControlBlock {}
 
 impl ControlBlock {
     /// A new page, zeroed. It has no name in any file system.
@@ -70,46 +64,27 @@ impl ControlBlock {
     /// # Errors
     /// The operating system's.
     pub fn create() -> rustix::io::Result<Self> {
-        let file = rustix::fs::memfd_create("symmem-control", rustix::fs::MemfdFlags::CLOEXEC)?;
-        rustix::fs::ftruncate(&file, size_of::<Page>() as u64)?;
-        Self::map(file)
+        Self::map(shared_file::create("symmem-control", size_of::<Page>())?)
     }
 
     /// Maps a page that another rank created.
     ///
     /// # Errors
-    /// The operating system's.
+    /// The operating system's; `INVAL` for a file that is no page.
     pub fn map(file: OwnedFd) -> rustix::io::Result<Self> {
-        // A peer's file that is too short would end this process with SIGBUS at the first access.
-        if (rustix::fs::fstat(&file)?.st_size as u64) < size_of::<Page>() as u64 {
-            return Err(rustix::io::Errno::INVAL);
-        }
-        // SAFETY: a new mapping at an address that the kernel chooses.
-        let page = unsafe {
-            rustix::mm::mmap(
-                std::ptr::null_mut(),
-                size_of::<Page>(),
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-                &file,
-                0,
-            )?
-        };
-        Ok(Self {
-            page: page.cast(),
-            file,
-        })
+        let file = SharedFile::map(file, size_of::<Page>())?;
+        Ok(Self { file })
     }
 
     /// The descriptor to hand to the other ranks.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+        self.file.descriptor()
     }
 
     fn page(&self) -> &Page {
         // SAFETY: mapped while `self` lives; zeroed or written by atomics only, in this very layout,
         // since rendezvous compares versions before the page is handed out.
-        unsafe { &*self.page }
+        unsafe { &*self.file.pointer().cast::<Page>() }
     }
 
     /// Where a rank stands, and by whose fault.
@@ -124,7 +99,10 @@ impl ControlBlock {
         };
         (
             state,
-            (entry.culprit.load(Ordering::Relaxed) as usize).checked_sub(1),
+            (entry.culprit.load(Ordering::Relaxed) as usize)
+                .checked_sub(1)
+                // A peer wrote it; no rank is beyond the page.
+                .filter(|&rank| rank < MAX_RANKS),
         )
     }
 
@@ -180,14 +158,6 @@ fn set_bit(words: &[AtomicU64; 2], rank: usize) {
     words[rank / 64].fetch_or(1 << (rank % 64), Ordering::AcqRel);
 }
 
-impl Drop for ControlBlock {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `map` with this size; no reference outlives `self`. Failure would only
-        // leave the mapping.
-        let _ = unsafe { rustix::mm::munmap(self.page.cast_mut().cast(), size_of::<Page>()) };
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -195,7 +165,7 @@ mod tests {
     #[test]
     fn an_entry_is_reused_only_after_every_living_rank_released_its_copy() {
         let mine = ControlBlock::create().unwrap();
-        let theirs = ControlBlock::map(mine.file.try_clone().unwrap()).unwrap();
+        let theirs = ControlBlock::map(rustix::io::dup(mine.descriptor()).unwrap()).unwrap();
         let entry = mine.take_entry(3, |_| false).unwrap();
         theirs.give_up(entry, 2);
         assert!(mine.has_given_up(entry, 2) && !mine.has_given_up(entry, 1));
@@ -220,7 +190,7 @@ mod tests {
     #[test]
     fn a_failure_and_its_culprit_are_seen_by_the_others() {
         let mine = ControlBlock::create().unwrap();
-        let theirs = ControlBlock::map(mine.file.try_clone().unwrap()).unwrap();
+        let theirs = ControlBlock::map(rustix::io::dup(mine.descriptor()).unwrap()).unwrap();
         assert_eq!(theirs.state(3), (RankState::Joining, None));
         mine.set_state(3, RankState::Failed, Some(0));
         assert_eq!(theirs.state(3), (RankState::Failed, Some(0)));

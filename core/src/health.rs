@@ -203,7 +203,9 @@ impl Health {
     }
 
     fn is_dead(&self, rank: usize) -> bool {
-        !self.bootstrap.peers()[rank].process.is_alive()
+        // A rank that a peer names may be none.
+        let peer = self.bootstrap.peers().get(rank);
+        peer.is_some_and(|peer| !peer.process.is_alive())
     }
 
     /// What rank 0's store says has become of a peer, if anything.

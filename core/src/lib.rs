@@ -24,6 +24,7 @@ mod graph;
 mod health;
 pub mod host;
 mod planner;
+mod shared_file;
 mod stream;
 
 pub use buffer::{BufferRange, RawView, SymmetricBuffer};

@@ -365,7 +365,14 @@ fn entry_for(shared: &Inner, round: &mut Round<'_>) -> Result<usize> {
     });
     let chosen = round.vote(chosen)?;
     let answers = round.exchange(&(chosen as u64).to_le_bytes())?;
-    Ok(number(&answers[0], 0) as usize)
+    match answers[0].get(..8).map(|bytes| number(bytes, 0) as usize) {
+        Some(entry) if entry < crate::control::MAX_ALLOCATIONS => Ok(entry),
+        _ => Err(Error::InvalidArgument {
+            rank: shared.rank,
+            operation: "allocate",
+            message: "rank 0 chose an entry that the control block does not have".into(),
+        }),
+    }
 }
 
 impl Allocation {

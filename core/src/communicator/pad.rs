@@ -21,8 +21,8 @@ use crate::backend::abi::{
     SignalWait, Watch,
 };
 use crate::error::{Error, Result};
-use rustix::fd::{AsFd, OwnedFd};
-use rustix::mm::{MapFlags, ProtFlags};
+use crate::shared_file::{self, SharedFile};
+use rustix::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Channels for signals. Signals on different channels do not wait for each other.
@@ -195,6 +195,8 @@ fn uncount(counter: &AtomicU32, value: u32) {
 /// Words in host memory: `[owner][channel][giver]`, one file for all ranks.
 pub struct HostPad {
     memory: HostMemory,
+    /// Keeps the words mapped.
+    _file: SharedFile,
     world: u64,
     given: Vec<AtomicU32>,
     waited: Vec<AtomicU32>,
@@ -217,9 +219,7 @@ impl HostPad {
     /// # Errors
     /// The operating system's.
     pub fn create_file(world: usize) -> rustix::io::Result<OwnedFd> {
-        let file = rustix::fs::memfd_create("symmem-signals", rustix::fs::MemfdFlags::CLOEXEC)?;
-        rustix::fs::ftruncate(&file, Self::bytes(world))?;
-        Ok(file)
+        shared_file::create("symmem-signals", Self::bytes(world) as usize)
     }
 
     /// Maps the file and registers it with the device.
@@ -228,42 +228,20 @@ impl HostPad {
     /// The operating system's or the backend's.
     pub fn new(shared: &Inner, file: OwnedFd) -> Result<Self> {
         let (rank, world) = (shared.rank, shared.world);
-        let system = |call: &'static str| {
-            move |error: rustix::io::Errno| Error::System {
-                rank,
-                call,
-                reason: error.to_string(),
-            }
-        };
         let bytes = Self::bytes(world);
-        if (rustix::fs::fstat(&file).map_err(system("fstat"))?.st_size as u64) < bytes {
-            return Err(system("signals file")(rustix::io::Errno::INVAL));
-        }
-        // SAFETY: a new mapping at an address that the kernel chooses.
-        let pointer = unsafe {
-            rustix::mm::mmap(
-                std::ptr::null_mut(),
-                bytes as usize,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-                file.as_fd(),
-                0,
-            )
-        }
-        .map_err(system("mmap"))?;
+        let file = SharedFile::map(file, bytes as usize).map_err(|error| Error::System {
+            rank,
+            call: "mapping the signals' file",
+            reason: error.to_string(),
+        })?;
         // SAFETY: mapped above, page-aligned, and unmapped only after `close` has unregistered it.
-        let registered = unsafe { shared.backend.host_register(pointer as u64, bytes) };
-        let memory = match registered {
-            Ok(memory) => memory,
-            Err(failure) => {
-                // SAFETY: mapped above and used by nobody.
-                let _ = unsafe { rustix::mm::munmap(pointer, bytes as usize) };
-                return Err(Error::backend(rank, "host_register", failure).about(None, bytes));
-            }
-        };
+        let registered = unsafe { shared.backend.host_register(file.pointer() as u64, bytes) };
+        let memory = registered
+            .map_err(|failure| Error::backend(rank, "host_register", failure).about(None, bytes))?;
         let counters = || (0..u64::from(CHANNELS) * world as u64).map(|_| AtomicU32::new(0));
         Ok(Self {
             memory,
+            _file: file,
             world: world as u64,
             given: counters().collect(),
             waited: counters().collect(),
@@ -285,13 +263,5 @@ impl HostPad {
 
     fn waited(&self, channel: u64, peer: u64) -> &AtomicU32 {
         &self.waited[(channel * self.world + peer) as usize]
-    }
-}
-
-impl Drop for HostPad {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `new` with this size; the device's registration ended in `close`.
-        let _ =
-            unsafe { rustix::mm::munmap(self.memory.host as *mut _, self.memory.bytes as usize) };
     }
 }
