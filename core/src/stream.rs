@@ -5,8 +5,7 @@
 //! memory, which the watcher has to know of.
 
 use crate::backend::abi::{
-    DeviceAddress, Direction, Method, RawStream, SignalPlacement, SignalTarget, Transfer,
-    TransferRow,
+    DeviceAddress, Direction, RawStream, SignalPlacement, SignalTarget, Transfer,
 };
 use crate::backend::{Collectives, Device, RemoteAccess, Signals};
 use crate::buffer::{BufferRange, SymmetricBuffer, check_peer};
@@ -318,18 +317,7 @@ impl Stream {
         self.check_same(buffer.shared(), "stage")?;
         let bytes = buffer.all().bytes();
         let destination = buffer.local().address();
-        let transfer = Transfer {
-            destination,
-            source,
-            bytes,
-            direction: Direction::PUT,
-            row: TransferRow {
-                bytes,
-                method: Method::COPY_ENGINE,
-                ..TransferRow::default()
-            },
-            ..Transfer::default()
-        };
+        let transfer = Transfer::by_engine(destination, source, bytes);
         // The caller's word for the source.
         self.transfer("stage", None, &transfer, [buffer, buffer])
     }

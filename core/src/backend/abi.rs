@@ -350,6 +350,24 @@ pub struct Transfer {
     pub row: TransferRow,
 }
 
+impl Transfer {
+    /// A copy of `bytes` by the copy engine, without a signal, between any two addresses that the
+    /// device knows.
+    pub fn by_engine(destination: DeviceAddress, source: DeviceAddress, bytes: u64) -> Self {
+        Self {
+            destination,
+            source,
+            bytes,
+            row: TransferRow {
+                bytes,
+                method: Method::COPY_ENGINE,
+                ..TransferRow::default()
+            },
+            ..Self::default()
+        }
+    }
+}
+
 // ---- arguments of kernels; mirrored in device/include/symmem/abi.h ----
 
 /// Where a signal goes and what counts it.

@@ -5,8 +5,8 @@ use super::allocation::{self, Allocation};
 use super::pad::SignalPad;
 use crate::abandon::{Abandoned, run_within};
 use crate::backend::abi::{
-    Capabilities, DeviceAddress, DeviceDescription, Direction, HostMemory, Method, RawGraphExec,
-    RawStream, ShareKind, Status, Transfer, TransferRow,
+    Capabilities, DeviceAddress, DeviceDescription, HostMemory, RawGraphExec, RawStream, ShareKind,
+    Status, Transfer,
 };
 use crate::backend::{Backend, CallResult, Device, Failure, RemoteAccess};
 use crate::bootstrap::Bootstrap;
@@ -381,18 +381,7 @@ impl Inner {
         // After a failure an earlier copy may still use the staging memory.
         self.health.check()?;
         let bytes = bytes as u64;
-        let transfer = Transfer {
-            destination,
-            source,
-            bytes,
-            direction: Direction::PUT,
-            row: TransferRow {
-                bytes,
-                method: Method::COPY_ENGINE,
-                ..TransferRow::default()
-            },
-            ..Transfer::default()
-        };
+        let transfer = Transfer::by_engine(destination, source, bytes);
         // SAFETY: the caller names live memory; the copy is waited for, so both ranges stay live.
         unsafe { self.backend.transfer(&transfer, stream) }
             .map_err(|failure| self.failed("host copy", failure).about(None, bytes))?;
