@@ -4,6 +4,10 @@
 //! the CUDA backend over a fake driver. `SYMMEM_TEST_FULL=1` asks for every case, not a sample;
 //! `SYMMEM_TEST_DRIVER=system` runs the themes that can on the machine's own driver.
 
+#[path = "../support/mod.rs"]
+#[allow(dead_code, reason = "these tests load a plugin of their own")]
+mod built;
+
 mod abort;
 mod exporter;
 mod injection;

@@ -1,6 +1,7 @@
 //! Every way not to start: devices, drivers and plugins that are not what they should be.
 
-use crate::support::{Member, Plan, Setting, World, cargo_build, fresh_name};
+use crate::built;
+use crate::support::{Member, Plan, Setting, World, fresh_name};
 use rstest::rstest;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -128,7 +129,10 @@ fn a_library_that_is_missing_or_no_library_says_where_it_was_looked_for() {
 fn plugin() -> &'static Path {
     static PLUGIN: OnceLock<PathBuf> = OnceLock::new();
     PLUGIN.get_or_init(|| {
-        let library = cargo_build("symmem-plugin-fixture", "libsymmem_plugin_fixture.so");
+        let library = built::build(
+            &["build", "--quiet", "-p", "symmem-plugin-fixture", "--lib"],
+            "libsymmem_plugin_fixture.so",
+        );
         let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(fresh_name("plugin"));
         std::fs::create_dir_all(&directory).expect("a directory");
         let plugin = directory.join("libsymmem_tiny.so");

@@ -6,7 +6,6 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -209,7 +208,7 @@ impl Plan {
             .stderr(Stdio::inherit());
         if self.setting.is_cuda() && !system_driver() {
             command
-                .env("SYMMEM_LIBRARY_PATH", fake_directory())
+                .env("SYMMEM_LIBRARY_PATH", crate::built::fake_driver())
                 .env("FAKE_CUDA_DEVICES", "4")
                 .env("FAKE_CUDA_LEDGER", directory.join("ledger"))
                 .env("FAKE_CUDA_REPORT", directory.join("report"));
@@ -422,39 +421,6 @@ pub fn fresh_name(what: &str) -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     format!("failures-{what}-{}-{number}", std::process::id())
-}
-
-/// A directory with the fake driver as `libcuda.so.1`.
-pub fn fake_directory() -> &'static Path {
-    static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
-    DIRECTORY.get_or_init(|| {
-        let library = cargo_build("symmem-fake-cuda", "libsymmem_fake_cuda.so");
-        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("failures-fake");
-        std::fs::create_dir_all(&directory).expect("a directory");
-        let link = directory.join("libcuda.so.1");
-        // Another run may make the same link at the same time; what counts is where it leads.
-        let _ = std::os::unix::fs::symlink(library, &link);
-        assert!(link.exists(), "{} leads nowhere", link.display());
-        directory
-    })
-}
-
-/// Builds a package of this workspace into the target directory that this program was built into.
-pub fn cargo_build(package: &str, library: &str) -> PathBuf {
-    let program = std::env::current_exe().expect("this program's path");
-    let target = program.ancestors().nth(3).expect("target/<profile>/deps/");
-    let status = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()))
-        .args(["build", "--quiet", "--package", package])
-        .args([
-            "--manifest-path",
-            concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"),
-        ])
-        .arg("--target-dir")
-        .arg(target)
-        .status()
-        .expect("cargo runs");
-    assert!(status.success(), "{package} does not build");
-    target.join("debug").join(library)
 }
 
 // ---- what a rank sees ----

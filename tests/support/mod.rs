@@ -12,7 +12,7 @@ fn profile_directory() -> PathBuf {
 }
 
 /// Builds a shared object of this workspace beside the test and returns it.
-fn build(arguments: &[&str], file: &str) -> PathBuf {
+pub fn build(arguments: &[&str], file: &str) -> PathBuf {
     let profile = profile_directory();
     let target = profile
         .parent()
