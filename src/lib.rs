@@ -34,12 +34,14 @@ mod builder;
 pub use builder::{Builder, init};
 pub use symmem_core::backend;
 pub use symmem_core::backend::abi::{
-    DeviceAddress, Direction, Method, ShareKind, SignalPlacement, TransferRow,
+    Algorithm, CollectiveOperation, Condition, DeviceAddress, Direction, ElementType, Method,
+    ReduceOperation, ShareKind, SignalPlacement, TransferRow,
 };
 pub use symmem_core::bootstrap::{BootstrapError, LaunchEnvironment};
 pub use symmem_core::{
-    BARRIER_CHANNELS, BufferRange, CHANNELS, Communicator, DeviceChoice, Element, Error, Graph,
-    Leaks, Peer, RawView, Result, Stream, SymmetricBuffer, TransferOptions,
+    BARRIER_CHANNELS, BufferRange, CHANNELS, CollectiveOptions, Communicator, DeviceChoice,
+    Element, Error, Exchange, Graph, Group, Leaks, Peer, Provider, RawView, Reducible, Result,
+    Stream, SymmetricBuffer, TransferOptions,
 };
 
 /// The README's example is compiled and run with the documentation's tests.

@@ -53,12 +53,140 @@ impl Signals for CudaBackend {
         // SAFETY: the kernel takes a wait; all it names is live until the stream has passed.
         unsafe { self.launch_struct(self.kernels.wait, 1, SIGNAL_THREADS, 0, wait, on) }
     }
+    unsafe fn signal_step(
+        &self,
+        _target: &SignalTarget,
+        _wait: &SignalWait,
+        _stream: RawStream,
+    ) -> CallResult<()> {
+        refuse("signal_step")
+    }
+
+    unsafe fn word_update(&self, _operation: &WordOperation, _stream: RawStream) -> CallResult<()> {
+        refuse("word_update")
+    }
+
+    unsafe fn word_wait(&self, _wait: &WordWait, _stream: RawStream) -> CallResult<()> {
+        refuse("word_wait")
+    }
 }
 
 impl Collectives for CudaBackend {
     unsafe fn barrier(&self, barrier: &Barrier, on: RawStream) -> CallResult<()> {
         // SAFETY: the kernel takes a barrier; all it names is live until the stream has passed.
         unsafe { self.launch_struct(self.kernels.barrier, 1, BARRIER_THREADS, 0, barrier, on) }
+    }
+    fn collective_row(&self, _index: u32) -> CallResult<CollectiveRow> {
+        Ok(CollectiveRow::default())
+    }
+
+    fn resident_blocks(
+        &self,
+        _kernel: CollectiveKernel,
+        _element: ElementType,
+        _threads: u32,
+    ) -> CallResult<u32> {
+        Ok(0)
+    }
+
+    unsafe fn collective_move(
+        &self,
+        _arguments: &MoveArguments,
+        _geometry: &Geometry,
+        _stream: RawStream,
+    ) -> CallResult<()> {
+        refuse("collective_move")
+    }
+
+    unsafe fn collective_packets(
+        &self,
+        _arguments: &PacketArguments,
+        _geometry: &Geometry,
+        _stream: RawStream,
+    ) -> CallResult<()> {
+        refuse("collective_packets")
+    }
+
+    unsafe fn collective_reduce(
+        &self,
+        _arguments: &ReduceArguments,
+        _geometry: &Geometry,
+        _stream: RawStream,
+    ) -> CallResult<()> {
+        refuse("collective_reduce")
+    }
+
+    unsafe fn collective_reduce_packets(
+        &self,
+        _arguments: &ReducePacketArguments,
+        _geometry: &Geometry,
+        _stream: RawStream,
+    ) -> CallResult<()> {
+        refuse("collective_reduce_packets")
+    }
+
+    unsafe fn collective_exchange(
+        &self,
+        _arguments: &ExchangeArguments,
+        _geometry: &Geometry,
+        _stream: RawStream,
+    ) -> CallResult<()> {
+        refuse("collective_exchange")
+    }
+
+    fn vendor_description(&self) -> CallResult<VendorDescription> {
+        refuse("vendor_description")
+    }
+
+    fn vendor_identifier(&self) -> CallResult<VendorIdentifier> {
+        refuse("vendor_identifier")
+    }
+
+    fn vendor_create(
+        &self,
+        _identifier: &VendorIdentifier,
+        _rank: u32,
+        _world: u32,
+    ) -> CallResult<RawVendor> {
+        refuse("vendor_create")
+    }
+
+    unsafe fn vendor_ready(&self, _vendor: RawVendor) -> CallResult<u32> {
+        refuse("vendor_ready")
+    }
+
+    unsafe fn vendor_call(
+        &self,
+        _vendor: RawVendor,
+        _call: &VendorCall,
+        _stream: RawStream,
+    ) -> CallResult<()> {
+        refuse("vendor_call")
+    }
+
+    fn vendor_group(&self, _open: u32) -> CallResult<()> {
+        refuse("vendor_group")
+    }
+
+    unsafe fn vendor_register(
+        &self,
+        _vendor: RawVendor,
+        _address: DeviceAddress,
+        _bytes: u64,
+    ) -> CallResult<u64> {
+        refuse("vendor_register")
+    }
+
+    unsafe fn vendor_deregister(&self, _vendor: RawVendor, _window: u64) -> CallResult<()> {
+        refuse("vendor_deregister")
+    }
+
+    unsafe fn vendor_abort(&self, _vendor: RawVendor) -> CallResult<()> {
+        refuse("vendor_abort")
+    }
+
+    unsafe fn vendor_destroy(&self, _vendor: RawVendor) -> CallResult<()> {
+        refuse("vendor_destroy")
     }
 }
 
@@ -104,4 +232,12 @@ fn no_stream_memory_operations(call: &str) -> Failure {
         "this driver has no stream memory operations; use signals in device memory, which kernels \
          wait for, or update the driver",
     )
+}
+
+fn refuse<T>(call: &'static str) -> CallResult<T> {
+    Err(Failure::new(
+        Status::UNSUPPORTED,
+        call,
+        "this backend does not have it yet",
+    ))
 }

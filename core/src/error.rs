@@ -75,7 +75,7 @@ pub enum Error {
         expected: u32,
         /// The epoch seen.
         seen: u32,
-        /// For how long; `None` where a kernel waited, which gives up at that wait's own deadline.
+        /// For how long, from the start of the kernel or of the wait; `None` where nobody took the time.
         waited: Option<Duration>,
     },
     /// The host waited for the device past the deadline.

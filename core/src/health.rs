@@ -174,7 +174,7 @@ impl Health {
             channel: record.slot,
             expected: record.expected,
             seen: record.seen,
-            waited: None,
+            waited: Some(Duration::from_nanos(record.elapsed_ns)),
         })
     }
 

@@ -15,6 +15,7 @@ pub mod abandon;
 pub mod backend;
 pub mod bootstrap;
 mod buffer;
+mod collectives;
 mod communicator;
 mod control;
 mod element;
@@ -28,6 +29,7 @@ mod shared_file;
 mod stream;
 
 pub use buffer::{BufferRange, RawView, SymmetricBuffer};
+pub use collectives::{CollectiveOptions, Exchange, Group, Provider, Reducible};
 pub use communicator::{
     BARRIER_CHANNELS, BackendSource, CHANNELS, Communicator, Configuration, DeviceChoice, Leaks,
     Peer,

@@ -52,7 +52,26 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
         Barrier { watch, epoch, own, peers, world, slot }
         TransferArguments { destination, source, bytes, signal, stages, stage_bytes }
         LatencyArguments { local, remote, bytes, result, watch, rounds, base, first, peer }
-        WaitRecord { state, kind, rank, peer, slot, expected, seen, reason }
+        CollectiveGroup {
+            watch, slots, packet_bytes, rank, world, slot, operation, members
+        }
+        MoveArguments { group, destinations, sources, bytes, copies, concurrent }
+        PacketArguments { group, sources, destinations, send_bytes, receive_bytes }
+        ReduceArguments { group, sources, destinations, count, element, reduce }
+        ReducePacketArguments {
+            group, sources, destinations, counts, element, reduce, two_shot, reserved
+        }
+        ExchangeArguments {
+            group, send_tokens, send_bytes, destinations, receive_bytes, table, table_ranks,
+            blocks_per_peer
+        }
+        WordOperation { word, result, operand, compare, update, bits }
+        WordWait { words, stride, value, index, watch, count, condition, any, bits }
+        WaitRecord { state, kind, rank, peer, slot, expected, seen, reason, elapsed_ns }
+        CollectiveRow { operation, world, bytes, algorithm, blocks, threads, concurrent }
+        VendorDescription { name, file, version, flags }
+        VendorIdentifier { bytes }
+        VendorCall { source, destination, count, operation, element, reduce, peer }
         HostServices { size, reserved, log }
         OpenOptions { size, ordinal, rank, local_world, services }
         BackendTable {
@@ -70,8 +89,13 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
         }
         SymmetricMemoryTable { size, allocate, register, free, export, import, unmap }
         RemoteAccessTable { size, transfer }
-        SignalsTable { size, signal_give, signal_wait }
-        CollectivesTable { size, barrier }
+        SignalsTable { size, signal_give, signal_wait, signal_step, word_update, word_wait }
+        CollectivesTable {
+            size, barrier, collective_row, resident_blocks, collective_move, collective_packets,
+            collective_reduce, collective_reduce_packets, collective_exchange,
+            vendor_description, vendor_identifier, vendor_create, vendor_ready, vendor_call,
+            vendor_group, vendor_register, vendor_deregister, vendor_abort, vendor_destroy
+        }
     };
     insta::assert_snapshot!("layout", text);
 }
@@ -92,6 +116,17 @@ fn every_number_of_the_boundary_is_the_one_that_was_released() {
     names("Method", &|number| Method(number).name());
     names("Direction", &|number| Direction(number).name());
     names("SignalPlacement", &|number| SignalPlacement(number).name());
+    names("ElementType", &|number| ElementType(number).name());
+    names("ReduceOperation", &|number| ReduceOperation(number).name());
+    names("CollectiveOperation", &|number| {
+        CollectiveOperation(number).name()
+    });
+    names("Algorithm", &|number| Algorithm(number).name());
+    names("CollectiveKernel", &|number| {
+        CollectiveKernel(number).name()
+    });
+    names("WordUpdate", &|number| WordUpdate(number).name());
+    names("Condition", &|number| Condition(number).name());
     let flags = [
         CAPABILITY_BULK,
         CAPABILITY_GRAPHS,
@@ -102,5 +137,12 @@ fn every_number_of_the_boundary_is_the_one_that_was_released() {
     ];
     writeln!(text, "flags: {flags:?}").unwrap();
     writeln!(text, "ranks: {MAX_RANKS}, stride: {SIGNAL_STRIDE}").unwrap();
+    writeln!(
+        text,
+        "slots: {SLOT_BLOCKS} of {SLOT_BYTES}, packets: {PACKET_BLOCKS}"
+    )
+    .unwrap();
+    let offsets = [SLOT_COUNTERS, SLOT_WORDS, SLOT_RECEIVED, SLOT_ANNOUNCEMENTS];
+    writeln!(text, "in a slot: {offsets:?}").unwrap();
     insta::assert_snapshot!("numbers", text);
 }

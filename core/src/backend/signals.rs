@@ -31,4 +31,27 @@ pub trait Signals {
         placement: SignalPlacement,
         stream: RawStream,
     ) -> CallResult<()>;
+    /// Gives a signal and then waits for one, as a step of a pipeline: one kernel of one block. Both
+    /// have words on the device.
+    ///
+    /// # Safety
+    /// As [`Signals::signal_wait`].
+    unsafe fn signal_step(
+        &self,
+        target: &SignalTarget,
+        wait: &SignalWait,
+        stream: RawStream,
+    ) -> CallResult<()>;
+    /// An atomic operation on a word of symmetric memory.
+    ///
+    /// # Safety
+    /// The words are live until the stream has passed this point.
+    unsafe fn word_update(&self, operation: &WordOperation, stream: RawStream) -> CallResult<()>;
+    /// Holds the stream until words of this rank's own memory are as they should be; later work sees
+    /// what was done before they became so. Leaves at the deadline or when the abort word is set, and
+    /// fills the record.
+    ///
+    /// # Safety
+    /// As [`Signals::signal_wait`].
+    unsafe fn word_wait(&self, wait: &WordWait, stream: RawStream) -> CallResult<()>;
 }

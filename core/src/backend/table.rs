@@ -20,7 +20,7 @@ pub const MAGIC: [u8; 8] = *b"symmemB\0";
 /// Changes when an existing entry or struct changes; part of the exported symbol's name.
 pub const ABI_MAJOR: u32 = 1;
 /// Changes when entries are appended.
-pub const ABI_MINOR: u32 = 0;
+pub const ABI_MINOR: u32 = 1;
 
 /// What a backend's type gives besides the five traits: everything that has no instance yet.
 pub trait Implementation:
@@ -391,9 +391,29 @@ tables! {
     SignalsTable = signals of Signals {
         [unsafe] fn signal_give(target: &SignalTarget, placement: SignalPlacement, stream: RawStream) -> ();
         [unsafe] fn signal_wait(wait: &SignalWait, placement: SignalPlacement, stream: RawStream) -> ();
+        [unsafe] fn signal_step(target: &SignalTarget, wait: &SignalWait, stream: RawStream) -> ();
+        [unsafe] fn word_update(operation: &WordOperation, stream: RawStream) -> ();
+        [unsafe] fn word_wait(wait: &WordWait, stream: RawStream) -> ();
     }
     /// Entries of [`Collectives`].
     CollectivesTable = collectives of Collectives {
         [unsafe] fn barrier(barrier: &Barrier, stream: RawStream) -> ();
+        [] fn collective_row(index: u32) -> CollectiveRow;
+        [] fn resident_blocks(kernel: CollectiveKernel, element: ElementType, threads: u32) -> u32;
+        [unsafe] fn collective_move(arguments: &MoveArguments, geometry: &Geometry, stream: RawStream) -> ();
+        [unsafe] fn collective_packets(arguments: &PacketArguments, geometry: &Geometry, stream: RawStream) -> ();
+        [unsafe] fn collective_reduce(arguments: &ReduceArguments, geometry: &Geometry, stream: RawStream) -> ();
+        [unsafe] fn collective_reduce_packets(arguments: &ReducePacketArguments, geometry: &Geometry, stream: RawStream) -> ();
+        [unsafe] fn collective_exchange(arguments: &ExchangeArguments, geometry: &Geometry, stream: RawStream) -> ();
+        [] fn vendor_description() -> VendorDescription;
+        [] fn vendor_identifier() -> VendorIdentifier;
+        [] fn vendor_create(identifier: &VendorIdentifier, rank: u32, world: u32) -> RawVendor;
+        [unsafe] fn vendor_ready(vendor: RawVendor) -> u32;
+        [unsafe] fn vendor_call(vendor: RawVendor, call: &VendorCall, stream: RawStream) -> ();
+        [] fn vendor_group(open: u32) -> ();
+        [unsafe] fn vendor_register(vendor: RawVendor, address: DeviceAddress, bytes: u64) -> u64;
+        [unsafe] fn vendor_deregister(vendor: RawVendor, window: u64) -> ();
+        [unsafe] fn vendor_abort(vendor: RawVendor) -> ();
+        [unsafe] fn vendor_destroy(vendor: RawVendor) -> ();
     }
 }

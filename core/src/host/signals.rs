@@ -3,7 +3,7 @@
 use super::HostBackend;
 use super::events::Event;
 use super::operation::{Operation, Step};
-use super::waiting::{LONGEST_SLEEP, SignalWord, Sleep, word_at};
+use super::waiting::{LONGEST_SLEEP, SignalWord, Sleep, long_at, word_at};
 use crate::backend::abi::*;
 use crate::backend::{CallResult, Collectives, Failure, Signals};
 use crate::epoch::{self, Outlook};
@@ -40,6 +40,12 @@ impl Pending {
             graced: false,
             asleep_on: None,
         }
+    }
+
+    /// For how long it has waited.
+    fn elapsed_ns(&self) -> u64 {
+        self.since
+            .map_or(0, |since| since.elapsed().as_nanos() as u64)
     }
 
     /// True once: the first time that the stream's thread finds the wait unsatisfied.
@@ -158,6 +164,7 @@ pub(super) unsafe fn advance_wait(
                 expected: pending.expected,
                 seen,
                 reason,
+                elapsed_ns: pending.elapsed_ns(),
                 ..WaitRecord::default()
             };
             // SAFETY: the caller's word.
@@ -203,6 +210,7 @@ pub(super) unsafe fn advance_barrier(barrier: &Barrier, pending: &mut Option<Pen
                         expected: pending.expected,
                         seen,
                         reason,
+                        elapsed_ns: pending.elapsed_ns(),
                         ..WaitRecord::default()
                     };
                     // SAFETY: the caller's word.
@@ -272,12 +280,15 @@ unsafe fn fill_record(address: DeviceAddress, record: &WaitRecord) {
         record.seen,
         record.reason,
     ];
-    const { assert!(size_of::<WaitRecord>() == 8 * 4) };
+    const { assert!(size_of::<WaitRecord>() == 8 * 4 + 8) };
     for (index, field) in fields.into_iter().enumerate() {
         let word = DeviceAddress(address.0 + 4 * (index as u64 + 1));
         // SAFETY: within the record, as asserted above.
         unsafe { word_at(word) }.store(field, Ordering::Relaxed);
     }
+    let elapsed = DeviceAddress(address.0 + std::mem::offset_of!(WaitRecord, elapsed_ns) as u64);
+    // SAFETY: as above.
+    unsafe { long_at(elapsed) }.store(record.elapsed_ns, Ordering::Relaxed);
     epoch::complete(state);
 }
 
@@ -313,6 +324,22 @@ impl Signals for HostBackend {
         // SAFETY: the caller keeps the words alive until the stream has passed this point.
         unsafe { stream.submit(Operation::Wait(*wait, placement)) }
     }
+    unsafe fn signal_step(
+        &self,
+        _target: &SignalTarget,
+        _wait: &SignalWait,
+        _stream: RawStream,
+    ) -> CallResult<()> {
+        refuse("signal_step")
+    }
+
+    unsafe fn word_update(&self, _operation: &WordOperation, _stream: RawStream) -> CallResult<()> {
+        refuse("word_update")
+    }
+
+    unsafe fn word_wait(&self, _wait: &WordWait, _stream: RawStream) -> CallResult<()> {
+        refuse("word_wait")
+    }
 }
 
 impl Collectives for HostBackend {
@@ -333,4 +360,124 @@ impl Collectives for HostBackend {
         // was checked.
         unsafe { stream.submit(Operation::Barrier(*barrier)) }
     }
+    fn collective_row(&self, _index: u32) -> CallResult<CollectiveRow> {
+        Ok(CollectiveRow::default())
+    }
+
+    fn resident_blocks(
+        &self,
+        _kernel: CollectiveKernel,
+        _element: ElementType,
+        _threads: u32,
+    ) -> CallResult<u32> {
+        Ok(0)
+    }
+
+    unsafe fn collective_move(
+        &self,
+        _arguments: &MoveArguments,
+        _geometry: &Geometry,
+        _stream: RawStream,
+    ) -> CallResult<()> {
+        refuse("collective_move")
+    }
+
+    unsafe fn collective_packets(
+        &self,
+        _arguments: &PacketArguments,
+        _geometry: &Geometry,
+        _stream: RawStream,
+    ) -> CallResult<()> {
+        refuse("collective_packets")
+    }
+
+    unsafe fn collective_reduce(
+        &self,
+        _arguments: &ReduceArguments,
+        _geometry: &Geometry,
+        _stream: RawStream,
+    ) -> CallResult<()> {
+        refuse("collective_reduce")
+    }
+
+    unsafe fn collective_reduce_packets(
+        &self,
+        _arguments: &ReducePacketArguments,
+        _geometry: &Geometry,
+        _stream: RawStream,
+    ) -> CallResult<()> {
+        refuse("collective_reduce_packets")
+    }
+
+    unsafe fn collective_exchange(
+        &self,
+        _arguments: &ExchangeArguments,
+        _geometry: &Geometry,
+        _stream: RawStream,
+    ) -> CallResult<()> {
+        refuse("collective_exchange")
+    }
+
+    fn vendor_description(&self) -> CallResult<VendorDescription> {
+        refuse("vendor_description")
+    }
+
+    fn vendor_identifier(&self) -> CallResult<VendorIdentifier> {
+        refuse("vendor_identifier")
+    }
+
+    fn vendor_create(
+        &self,
+        _identifier: &VendorIdentifier,
+        _rank: u32,
+        _world: u32,
+    ) -> CallResult<RawVendor> {
+        refuse("vendor_create")
+    }
+
+    unsafe fn vendor_ready(&self, _vendor: RawVendor) -> CallResult<u32> {
+        refuse("vendor_ready")
+    }
+
+    unsafe fn vendor_call(
+        &self,
+        _vendor: RawVendor,
+        _call: &VendorCall,
+        _stream: RawStream,
+    ) -> CallResult<()> {
+        refuse("vendor_call")
+    }
+
+    fn vendor_group(&self, _open: u32) -> CallResult<()> {
+        refuse("vendor_group")
+    }
+
+    unsafe fn vendor_register(
+        &self,
+        _vendor: RawVendor,
+        _address: DeviceAddress,
+        _bytes: u64,
+    ) -> CallResult<u64> {
+        refuse("vendor_register")
+    }
+
+    unsafe fn vendor_deregister(&self, _vendor: RawVendor, _window: u64) -> CallResult<()> {
+        refuse("vendor_deregister")
+    }
+
+    unsafe fn vendor_abort(&self, _vendor: RawVendor) -> CallResult<()> {
+        refuse("vendor_abort")
+    }
+
+    unsafe fn vendor_destroy(&self, _vendor: RawVendor) -> CallResult<()> {
+        refuse("vendor_destroy")
+    }
+}
+
+fn refuse<T>(call: &'static str) -> CallResult<T> {
+    Err(Failure::new(
+        Status::UNSUPPORTED,
+        call,
+        "this backend does not have it yet",
+    ))
 }

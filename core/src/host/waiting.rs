@@ -7,7 +7,7 @@ use crate::backend::abi::{DeviceAddress, SIGNAL_STRIDE};
 use crate::epoch;
 use std::ffi::{c_int, c_long};
 use std::ptr;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::{Duration, Instant};
 
 /// How long the caller of a wait on an idle stream polls before the wait is queued. A thread hand-off
@@ -118,6 +118,16 @@ impl SignalWord {
 pub(super) unsafe fn word_at<'a>(address: DeviceAddress) -> &'a AtomicU32 {
     // SAFETY: the caller's word.
     unsafe { AtomicU32::from_ptr(ptr::with_exposed_provenance_mut(address.0 as usize)) }
+}
+
+/// A plain 64-bit word.
+///
+/// # Safety
+/// The 8 bytes at `address` are mapped, aligned, and accessed atomically only, for `'a`.
+#[inline]
+pub(super) unsafe fn long_at<'a>(address: DeviceAddress) -> &'a AtomicU64 {
+    // SAFETY: the caller's word.
+    unsafe { AtomicU64::from_ptr(ptr::with_exposed_provenance_mut(address.0 as usize)) }
 }
 
 /// A sleep on a word that has been announced in its count of sleepers.

@@ -79,6 +79,123 @@ struct LatencyArguments {
   uint32 peer;    // for the record
 };
 
+enum class ElementType : uint32 {
+  i8 = 1, u8, i16, u16, i32, u32, i64, u64, f16, bf16, f32, f64, f8_e4m3, f8_e5m2
+};
+enum class ReduceOperation : uint32 { sum = 1, average, minimum, maximum, product };
+enum class WordUpdate : uint32 { fetch = 0, set, add, swap, compare_swap };
+enum class Condition : uint32 { equal = 1, not_equal, greater_or_equal, greater, less_or_equal, less };
+
+// Blocks that a collective's grid can have, each with a slot; and blocks that a grid of packets can have,
+// each with a region behind all slots.
+constexpr uint32 slot_blocks = 320;
+constexpr uint64 slot_bytes = 4096;
+constexpr uint32 packet_blocks = 64;
+// In a slot: the owner's counters (uint32: barriers, uses of packets, sends, receipts); a word for each
+// member that it raises at barriers; one that it raises when it has received; 32 bytes for each member's
+// announcement, four packets of 8 bytes.
+constexpr uint64 slot_counters = 0;
+constexpr uint64 slot_words = 128;
+constexpr uint64 slot_received = 512;
+constexpr uint64 slot_announcements = 1024;
+
+// The ranks of one collective call. Block b uses slot b and region b of each member, and talks to block b
+// of its peers only. A region has two halves, used in turn, of `world` inboxes of
+// packet_bytes / 2 / world bytes, rounded down to 16.
+struct CollectiveGroup {
+  Watch watch;              // its rank is that of the communicator
+  uint64 slots[max_ranks];  // each member's, this rank's own among them
+  uint64 packet_bytes;      // of a block's region
+  uint32 rank;              // in the group
+  uint32 world;             // ranks in the group
+  uint32 slot;              // the channel, for the record
+  uint32 operation;         // for the record
+  uint8 members[max_ranks]; // the communicator's number of each member, for the record
+};
+
+// Copies between two barriers. `concurrent` of them are under way at once, the blocks dealt out among
+// them. A copy onto itself is left out.
+struct MoveArguments {
+  CollectiveGroup group;
+  uint64 destinations[max_ranks];
+  uint64 sources[max_ranks];
+  uint64 bytes[max_ranks];
+  uint32 copies;
+  uint32 concurrent;
+};
+
+// Bytes from every member to every member in packets; all addresses are this rank's memory.
+struct PacketArguments {
+  CollectiveGroup group;
+  uint64 sources[max_ranks];
+  uint64 destinations[max_ranks];
+  uint64 send_bytes[max_ranks];
+  uint64 receive_bytes[max_ranks];
+};
+
+// A reduction between two barriers: `count` elements of every member, stored at each destination that is
+// not 0.
+struct ReduceArguments {
+  CollectiveGroup group;
+  uint64 sources[max_ranks];
+  uint64 destinations[max_ranks];
+  uint64 count;
+  uint32 element;  // an ElementType
+  uint32 reduce;   // a ReduceOperation
+};
+
+// A reduction in packets: each member is sent `counts[p]` elements from `sources[p]` and reduces its share.
+// With `two_shot` the result is sent to every member again; that of member p goes to destinations[p].
+// Otherwise it goes to destinations[rank].
+struct ReducePacketArguments {
+  CollectiveGroup group;
+  uint64 sources[max_ranks];
+  uint64 destinations[max_ranks];
+  uint64 counts[max_ranks];
+  uint32 element;
+  uint32 reduce;
+  uint32 two_shot;
+  uint32 reserved;
+};
+
+constexpr uint64 no_token = ~0ull;
+
+// Sends and receives, at most one of each for a member. A token is a row of `table` times 2^48 plus an
+// offset. The grid has world * blocks_per_peer + 1 blocks.
+struct ExchangeArguments {
+  CollectiveGroup group;
+  uint64 send_tokens[max_ranks];    // no_token for nothing
+  uint64 send_bytes[max_ranks];
+  uint64 destinations[max_ranks];   // no_token for nothing
+  uint64 receive_bytes[max_ranks];
+  uint64 table;        // [row][rank of the communicator] of addresses
+  uint32 table_ranks;  // length of a row
+  uint32 blocks_per_peer;
+};
+
+// An atomic operation on a word of symmetric memory.
+struct WordOperation {
+  uint64 word;
+  uint64 result;  // where the value before is stored; 0 for nowhere
+  uint64 operand;
+  uint64 compare;
+  uint32 update;  // a WordUpdate
+  uint32 bits;    // 32 or 64
+};
+
+// A wait for words of this rank's own memory.
+struct WordWait {
+  uint64 words;
+  uint64 stride;
+  uint64 value;
+  uint64 index;  // where the index of the first word that satisfied goes (uint32); 0 for nowhere
+  Watch watch;
+  uint32 count;
+  uint32 condition;  // a Condition
+  uint32 any;        // 1: one word is enough; 0: all
+  uint32 bits;       // 32 or 64
+};
+
 // Written once by the first wait that gave up. `state` goes 0 (empty), 1 (being written), 2 (complete).
 struct WaitRecord {
   uint32 state;
@@ -89,9 +206,11 @@ struct WaitRecord {
   uint32 expected;
   uint32 seen;
   uint32 reason;  // a WaitReason
+  uint64 elapsed_ns;  // from the kernel's start
 };
 
-enum class WaitKind : uint32 { signal = 1, barrier = 2 };
+// `collective` is added to the operation's number.
+enum class WaitKind : uint32 { signal = 1, barrier = 2, words = 3, size = 4, collective = 16 };
 enum class WaitReason : uint32 { deadline = 1, abort = 2 };
 
 #if defined(__CUDACC_RTC__)  // has no offsetof; sizes are still checked
@@ -136,7 +255,49 @@ SYMMEM_ASSERT_OFFSET(LatencyArguments, rounds, 64);
 SYMMEM_ASSERT_OFFSET(LatencyArguments, base, 68);
 SYMMEM_ASSERT_OFFSET(LatencyArguments, first, 72);
 SYMMEM_ASSERT_OFFSET(LatencyArguments, peer, 76);
-static_assert(sizeof(WaitRecord) == 32, "WaitRecord changed size");
+static_assert(sizeof(CollectiveGroup) == 704, "CollectiveGroup changed size");
+SYMMEM_ASSERT_OFFSET(CollectiveGroup, slots, 32);
+SYMMEM_ASSERT_OFFSET(CollectiveGroup, packet_bytes, 608);
+SYMMEM_ASSERT_OFFSET(CollectiveGroup, rank, 616);
+SYMMEM_ASSERT_OFFSET(CollectiveGroup, world, 620);
+SYMMEM_ASSERT_OFFSET(CollectiveGroup, slot, 624);
+SYMMEM_ASSERT_OFFSET(CollectiveGroup, operation, 628);
+SYMMEM_ASSERT_OFFSET(CollectiveGroup, members, 632);
+static_assert(sizeof(MoveArguments) == 704 + 3 * 576 + 8, "MoveArguments changed size");
+SYMMEM_ASSERT_OFFSET(MoveArguments, destinations, 704);
+SYMMEM_ASSERT_OFFSET(MoveArguments, sources, 1280);
+SYMMEM_ASSERT_OFFSET(MoveArguments, bytes, 1856);
+SYMMEM_ASSERT_OFFSET(MoveArguments, copies, 2432);
+SYMMEM_ASSERT_OFFSET(MoveArguments, concurrent, 2436);
+static_assert(sizeof(PacketArguments) == 704 + 4 * 576, "PacketArguments changed size");
+SYMMEM_ASSERT_OFFSET(PacketArguments, sources, 704);
+SYMMEM_ASSERT_OFFSET(PacketArguments, destinations, 1280);
+SYMMEM_ASSERT_OFFSET(PacketArguments, send_bytes, 1856);
+SYMMEM_ASSERT_OFFSET(PacketArguments, receive_bytes, 2432);
+static_assert(sizeof(ReduceArguments) == 704 + 2 * 576 + 16, "ReduceArguments changed size");
+SYMMEM_ASSERT_OFFSET(ReduceArguments, destinations, 1280);
+SYMMEM_ASSERT_OFFSET(ReduceArguments, count, 1856);
+SYMMEM_ASSERT_OFFSET(ReduceArguments, element, 1864);
+SYMMEM_ASSERT_OFFSET(ReduceArguments, reduce, 1868);
+static_assert(sizeof(ReducePacketArguments) == 704 + 3 * 576 + 16, "ReducePacketArguments changed size");
+SYMMEM_ASSERT_OFFSET(ReducePacketArguments, destinations, 1280);
+SYMMEM_ASSERT_OFFSET(ReducePacketArguments, counts, 1856);
+SYMMEM_ASSERT_OFFSET(ReducePacketArguments, element, 2432);
+SYMMEM_ASSERT_OFFSET(ReducePacketArguments, two_shot, 2440);
+static_assert(sizeof(ExchangeArguments) == 704 + 4 * 576 + 16, "ExchangeArguments changed size");
+SYMMEM_ASSERT_OFFSET(ExchangeArguments, send_bytes, 1280);
+SYMMEM_ASSERT_OFFSET(ExchangeArguments, destinations, 1856);
+SYMMEM_ASSERT_OFFSET(ExchangeArguments, receive_bytes, 2432);
+SYMMEM_ASSERT_OFFSET(ExchangeArguments, table, 3008);
+SYMMEM_ASSERT_OFFSET(ExchangeArguments, blocks_per_peer, 3020);
+static_assert(sizeof(WordOperation) == 40, "WordOperation changed size");
+SYMMEM_ASSERT_OFFSET(WordOperation, update, 32);
+static_assert(sizeof(WordWait) == 80, "WordWait changed size");
+SYMMEM_ASSERT_OFFSET(WordWait, watch, 32);
+SYMMEM_ASSERT_OFFSET(WordWait, count, 64);
+SYMMEM_ASSERT_OFFSET(WordWait, bits, 76);
+static_assert(sizeof(WaitRecord) == 40, "WaitRecord changed size");
+SYMMEM_ASSERT_OFFSET(WaitRecord, elapsed_ns, 32);
 SYMMEM_ASSERT_OFFSET(WaitRecord, expected, 20);
 SYMMEM_ASSERT_OFFSET(WaitRecord, reason, 28);
 

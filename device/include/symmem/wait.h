@@ -54,13 +54,13 @@ class Waiter {
   SYMMEM_DEVICE bool gives_up(WaitKind kind, uint32 peer, uint32 slot, uint32 expected, uint32 seen) {
     const uint64 now = arch::nanoseconds();
     if (now - start_ >= watch_.deadline_ns) {
-      record(kind, peer, slot, expected, seen, WaitReason::deadline);
+      record(kind, peer, slot, expected, seen, WaitReason::deadline, now);
       return true;
     }
     if (watch_.abort != 0 && now - checked_ >= abort_poll_ns) {
       checked_ = now;
       if (arch::load_relaxed(pointer<uint32>(watch_.abort)) != 0) {
-        record(kind, peer, slot, expected, seen, WaitReason::abort);
+        record(kind, peer, slot, expected, seen, WaitReason::abort, now);
         return true;
       }
     }
@@ -69,7 +69,7 @@ class Waiter {
 
   // The first to give up writes; the others find the record taken.
   SYMMEM_DEVICE void record(WaitKind kind, uint32 peer, uint32 slot, uint32 expected, uint32 seen,
-                            WaitReason reason) {
+                            WaitReason reason, uint64 now) {
     if (watch_.record == 0) return;
     WaitRecord* record = pointer<WaitRecord>(watch_.record);
     if (arch::compare_exchange(&record->state, 0, 1) != 0) return;
@@ -80,6 +80,7 @@ class Waiter {
     arch::store_relaxed(&record->expected, expected);
     arch::store_relaxed(&record->seen, seen);
     arch::store_relaxed(&record->reason, static_cast<uint32>(reason));
+    arch::store_relaxed(&record->elapsed_ns, now - start_);
     arch::publish_flag(&record->state, 2);
   }
 

@@ -26,7 +26,9 @@ fn a_wait_gives_up_at_its_deadline_says_why_and_the_stream_goes_on() {
         expected: 7,
         seen: 4,
         reason: 1,
+        elapsed_ns: me.record().elapsed_ns,
     };
+    assert!(expected.elapsed_ns >= 1_000_000);
     assert_eq!(me.record(), expected);
     assert_eq!(read(peer.wait(0, LONG).word), 1);
     assert_eq!(

@@ -237,6 +237,7 @@ impl Rank {
             expected: field(5),
             seen: field(6),
             reason: field(7),
+            elapsed_ns: u64::from(field(8)) | u64::from(field(9)) << 32,
         }
     }
 }

@@ -54,7 +54,7 @@ pub(super) struct Bounded<'a> {
     runner: &'a Runner,
     watch: Watch,
     abort: Option<Word>,
-    record: Option<[Word; 8]>,
+    record: Option<[Word; 10]>,
     pub started: Instant,
     /// 1 a signal wait, 2 a barrier.
     kind: u32,
@@ -68,9 +68,9 @@ impl<'a> Bounded<'a> {
         let record = match watch.record.0 {
             0 => None,
             base => {
-                const { assert!(size_of::<WaitRecord>() == 8 * 4) };
+                const { assert!(size_of::<WaitRecord>() == 10 * 4) };
                 let mut words = Vec::new();
-                for index in 0..8 {
+                for index in 0..10 {
                     words.push(runner.word(base + 4 * index)?);
                 }
                 words.try_into().ok()
@@ -108,6 +108,7 @@ impl<'a> Bounded<'a> {
             let late = self.started.elapsed() >= Duration::from_nanos(self.watch.deadline_ns);
             if aborted || late {
                 let reason = if aborted { 2 } else { 1 };
+                let elapsed = self.started.elapsed().as_nanos() as u64;
                 self.give_up([
                     self.kind,
                     self.watch.rank,
@@ -116,6 +117,8 @@ impl<'a> Bounded<'a> {
                     expected,
                     seen,
                     reason,
+                    elapsed as u32,
+                    (elapsed >> 32) as u32,
                 ]);
                 return Ok(false);
             }
@@ -124,7 +127,7 @@ impl<'a> Bounded<'a> {
     }
 
     /// Write the record, unless somebody has.
-    fn give_up(&self, values: [u32; 7]) {
+    fn give_up(&self, values: [u32; 9]) {
         let Some([state, fields @ ..]) = &self.record else {
             return;
         };

@@ -207,7 +207,9 @@ fn a_wait_ends_with_the_signal_the_deadline_or_the_abort() {
             expected: 2,
             seen: 1,
             reason: 1,
+            elapsed_ns: read_record().elapsed_ns,
         };
+        assert!(late.elapsed_ns >= 1_000_000);
         assert_eq!(read_record(), late);
         arguments.watch.deadline_ns = 60 * SECOND;
         ok(launch(wait, 1, 32, 0, waiter, &arguments));

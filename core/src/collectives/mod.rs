@@ -1,0 +1,50 @@
+//! Collectives: operations of a group of ranks, enqueued on a stream.
+//!
+//! `call` is the public face, `selector` chooses algorithm and geometry, `plan` turns a call into
+//! what a backend takes, `slots` is the memory by which members keep in step, `group` a subset of
+//! ranks, `exchange` sends and receives.
+//!
+//! Ranges are *symmetric*: every member passes the same part of the same buffer, except where a
+//! method says otherwise. Every member makes the same calls in the same order on a channel; calls on
+//! different channels do not wait for each other.
+
+mod call;
+mod exchange;
+mod group;
+
+pub use call::CollectiveOptions;
+pub use exchange::Exchange;
+pub use group::Group;
+
+use crate::backend::abi::ElementType;
+use crate::element::Element;
+
+/// What can be reduced: the types that NCCL reduces.
+pub trait Reducible: Element {
+    /// Its name across the plugin table.
+    const TYPE: ElementType;
+}
+
+macro_rules! reducible {
+    ($($type:ty => $name:ident,)*) => {$(
+        impl Reducible for $type {
+            const TYPE: ElementType = ElementType::$name;
+        }
+    )*};
+}
+reducible! {
+    i8 => I8, u8 => U8, i16 => I16, u16 => U16, i32 => I32, u32 => U32, i64 => I64, u64 => U64,
+    f32 => F32, f64 => F64,
+}
+
+/// Who does a collective.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Provider {
+    /// Ours, and the vendor's library where we have nothing better.
+    #[default]
+    Automatic,
+    /// Ours only.
+    Own,
+    /// The vendor's library only (NCCL, RCCL).
+    Vendor,
+}
