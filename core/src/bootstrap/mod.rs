@@ -79,7 +79,7 @@ impl Bootstrap {
     pub fn connect_while(
         environment: LaunchEnvironment,
         deadline: Duration,
-        wanted: &dyn Fn() -> bool,
+        wanted: &(dyn Fn() -> bool + Sync),
     ) -> Result<Self, BootstrapError> {
         Self::meet(environment, deadline, Some(wanted))
     }

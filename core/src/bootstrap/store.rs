@@ -29,7 +29,7 @@ const FAREWELL_DEADLINE: Duration = Duration::from_secs(1);
 const CHUNK: usize = 16 * 1024;
 
 /// Says whether a rendezvous still makes sense.
-pub(super) type Wanted<'a> = &'a dyn Fn() -> bool;
+pub(super) type Wanted<'a> = &'a (dyn Fn() -> bool + Sync);
 
 /// How often that is asked.
 const WANTED_INTERVAL: Duration = Duration::from_millis(10);
