@@ -1,8 +1,8 @@
-//! A page of host memory that all ranks of a communicator map: who is up, who failed, and which
-//! allocations each rank has given up.
+//! A page of host memory that all ranks of a communicator map: who is up, who failed, which
+//! allocations each rank has given up, and whom the survivors of a failure know to be gone.
 //!
 //! It carries what must not need a round trip: a drop cannot wait for peers, and an abort must reach
-//! them even when they are not listening.
+//! them even when they are not listening. It outlives every rank, rank 0 and its store too.
 
 use crate::backend::abi::MAX_RANKS;
 use crate::shared_file::{self, SharedFile};
@@ -33,7 +33,12 @@ struct RankEntry {
     state: AtomicU32,
     /// 1 + the rank whose fault it was, 0 if its own.
     culprit: AtomicU32,
-    padding: [u64; 15],
+    /// 1 from when the rank has begun to rebuild.
+    rebuilding: AtomicU32,
+    reserved: u32,
+    /// Bit r: this rank knows that rank r is gone.
+    gone: [AtomicU64; 2],
+    padding: [u64; 12],
 }
 
 #[repr(C)]
@@ -51,6 +56,37 @@ struct AllocationEntry {
 struct Page {
     ranks: [RankEntry; MAX_RANKS],
     allocations: [AllocationEntry; MAX_ALLOCATIONS],
+}
+
+/// Some of a communicator's ranks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RankSet(u128);
+
+impl RankSet {
+    /// With `rank` in it.
+    pub fn with(self, rank: usize) -> Self {
+        Self(self.0 | 1 << rank)
+    }
+
+    /// Whether `rank` is in it.
+    pub fn contains(self, rank: usize) -> bool {
+        self.0 >> rank & 1 != 0
+    }
+
+    /// What is in either.
+    pub fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Its members below `world`.
+    pub fn members(self, world: usize) -> impl Iterator<Item = usize> {
+        (0..world).filter(move |&rank| self.contains(rank))
+    }
+
+    /// As a number that no other set has.
+    pub fn number(self) -> u128 {
+        self.0
+    }
 }
 
 /// This process's mapping of the page.
@@ -113,6 +149,23 @@ impl ControlBlock {
             .culprit
             .store(culprit.map_or(0, |rank| rank as u32 + 1), Ordering::Relaxed);
         entry.state.store(state as u32, Ordering::Release);
+    }
+
+    /// Says that this rank is rebuilding and knows the ranks in `gone` to be gone. Sets only grow.
+    pub fn post_gone(&self, rank: usize, gone: RankSet) {
+        let entry = &self.page().ranks[rank];
+        entry.gone[0].fetch_or(gone.0 as u64, Ordering::AcqRel);
+        entry.gone[1].fetch_or((gone.0 >> 64) as u64, Ordering::AcqRel);
+        entry.rebuilding.store(1, Ordering::Release);
+    }
+
+    /// Whom a rank that is rebuilding knows to be gone; `None` for one that is not.
+    pub fn gone(&self, rank: usize) -> Option<RankSet> {
+        let entry = &self.page().ranks[rank];
+        (entry.rebuilding.load(Ordering::Acquire) != 0).then(|| {
+            let [low, high] = [0, 1].map(|half| entry.gone[half].load(Ordering::Acquire));
+            RankSet(u128::from(high) << 64 | u128::from(low))
+        })
     }
 
     /// Rank 0: takes an entry that nobody uses, for a new allocation among `world` ranks. A rank that
@@ -194,6 +247,21 @@ mod tests {
         assert_eq!(theirs.state(3), (RankState::Joining, None));
         mine.set_state(3, RankState::Failed, Some(0));
         assert_eq!(theirs.state(3), (RankState::Failed, Some(0)));
+    }
+
+    #[test]
+    fn whom_a_rank_knows_to_be_gone_is_seen_by_the_others_and_only_grows() {
+        let mine = ControlBlock::create().unwrap();
+        let theirs = ControlBlock::map(rustix::io::dup(mine.descriptor()).unwrap()).unwrap();
+        assert_eq!(theirs.gone(1), None, "it is not rebuilding");
+        mine.post_gone(1, RankSet::default());
+        assert_eq!(theirs.gone(1), Some(RankSet::default()));
+        let last = MAX_RANKS - 1;
+        mine.post_gone(1, RankSet::default().with(last));
+        mine.post_gone(1, RankSet::default().with(0));
+        let both = RankSet::default().with(0).with(last);
+        assert_eq!(theirs.gone(1), Some(both));
+        assert_eq!(both.members(MAX_RANKS).collect::<Vec<_>>(), [0, last]);
     }
 
     #[test]

@@ -78,6 +78,22 @@ pub enum Error {
         /// For how long, from the start of the kernel or of the wait; `None` where nobody took the time.
         waited: Option<Duration>,
     },
+    /// A wait for words of symmetric memory passed its deadline. Whose write was awaited nobody knows.
+    #[error(
+        "rank {rank}: a wait for words gave up after {waited:?}: word {index}, compared with {expected}, is {seen}; is the rank that writes it still in step?"
+    )]
+    WordTimeout {
+        /// The rank that waited.
+        rank: usize,
+        /// The word, counted from the first of the wait.
+        index: usize,
+        /// What it was compared with; of 64 bits the lower half.
+        expected: u32,
+        /// What it was; likewise.
+        seen: u32,
+        /// For how long, from the start of the wait.
+        waited: Duration,
+    },
     /// The host waited for the device past the deadline.
     #[error("rank {rank}: {operation} did not complete within {waited:?}")]
     HostTimeout {

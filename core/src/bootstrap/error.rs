@@ -198,6 +198,12 @@ pub enum BootstrapError {
         /// Rank 0's generation.
         expected: u64,
     },
+    /// This rank does not wait for a rendezvous any more that it no longer wants.
+    #[error("rank {rank} called the rendezvous off: a rank that was to come has ended or given up")]
+    CalledOff {
+        /// This rank.
+        rank: u32,
+    },
     /// More bytes than a message can carry.
     #[error("rank {rank}: {what} of {size} bytes is over the limit of {limit}")]
     TooLarge {

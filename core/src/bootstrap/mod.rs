@@ -39,6 +39,7 @@ use coordinator::Coordinator;
 use handshake::Refusal;
 use message::{Reply, Request, VERSION};
 use server::{HANDSHAKE_DEADLINE, ServerThread};
+use store::Wanted;
 use stream::{Address, Listener, Stream};
 
 /// A rank that has met all others of its job.
@@ -68,8 +69,28 @@ impl Bootstrap {
         environment: LaunchEnvironment,
         deadline: Duration,
     ) -> Result<Self, BootstrapError> {
+        Self::meet(environment, deadline, None)
+    }
+
+    /// As [`Bootstrap::connect`], for as long as it is `wanted`, which is asked every few milliseconds.
+    ///
+    /// # Errors
+    /// Also [`BootstrapError::CalledOff`], once it is not.
+    pub fn connect_while(
+        environment: LaunchEnvironment,
+        deadline: Duration,
+        wanted: &(dyn Fn() -> bool + Sync),
+    ) -> Result<Self, BootstrapError> {
+        Self::meet(environment, deadline, Some(wanted))
+    }
+
+    fn meet(
+        environment: LaunchEnvironment,
+        deadline: Duration,
+        wanted: Option<Wanted<'_>>,
+    ) -> Result<Self, BootstrapError> {
         environment.check()?;
-        let meeting = Meeting::of(&environment, deadline)?;
+        let meeting = Meeting::of(&environment, deadline, wanted)?;
         let hosted = if environment.rank == 0 {
             meeting.start_store()?
         } else {
@@ -168,10 +189,15 @@ struct Meeting<'a> {
     peer: PeerInformation,
     start: Instant,
     until: Instant,
+    wanted: Option<Wanted<'a>>,
 }
 
 impl<'a> Meeting<'a> {
-    fn of(environment: &'a LaunchEnvironment, deadline: Duration) -> Result<Self, BootstrapError> {
+    fn of(
+        environment: &'a LaunchEnvironment,
+        deadline: Duration,
+        wanted: Option<Wanted<'a>>,
+    ) -> Result<Self, BootstrapError> {
         let LaunchEnvironment {
             rank,
             ref address,
@@ -227,6 +253,7 @@ impl<'a> Meeting<'a> {
             peer,
             start,
             until,
+            wanted,
         })
     }
 
@@ -269,7 +296,7 @@ impl<'a> Meeting<'a> {
         stream: Stream,
     ) -> Result<(Store, Vec<PeerInformation>), BootstrapError> {
         let store = Store::new(self.peer.rank, self.environment.world, stream, Some(server));
-        let reply = store.join(&self.request(), self.left())?;
+        let reply = store.join(&self.request(), self.left(), self.wanted)?;
         self.welcomed(store, reply)
     }
 
@@ -277,7 +304,7 @@ impl<'a> Meeting<'a> {
     fn join(&self, address: Address) -> Result<(Store, Vec<PeerInformation>), BootstrapError> {
         let stream = self.reach(&address)?;
         let store = Store::new(self.peer.rank, self.environment.world, stream, None);
-        match store.join(&self.request(), self.left())? {
+        match store.join(&self.request(), self.left(), self.wanted)? {
             Reply::Redirect { name } if matches!(address, Address::Tcp(_)) => {
                 self.join(Address::Unix(name))
             }
@@ -326,6 +353,9 @@ impl<'a> Meeting<'a> {
                 },
                 Err(error) if is_not_yet(&error) => {}
                 Err(error) => return Err(self.system("connecting to the rendezvous")(error)),
+            }
+            if self.wanted.is_some_and(|wanted| !wanted()) {
+                return Err(BootstrapError::CalledOff { rank });
             }
             if Instant::now() >= self.until {
                 return Err(BootstrapError::Timeout {

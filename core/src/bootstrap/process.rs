@@ -2,6 +2,13 @@
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
+use std::time::Instant;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::stream::time_until;
 
 /// A process, told apart from a later one that is given the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -62,7 +69,41 @@ impl ProcessIdentity {
             // ESRCH: it ended between the opening and the reading of the file.
             Err(error) => {
                 !(error.kind() == io::ErrorKind::NotFound
-                    || error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()))
+                    || error.raw_os_error() == Some(Errno::SRCH.raw_os_error()))
+            }
+        }
+    }
+
+    /// Waits until the process has ended and given back all it held: memory, mappings, devices. Says
+    /// whether that was so by `until`.
+    ///
+    /// That comes later than [`ProcessIdentity::is_alive`] says that it is on its way out. Of a process
+    /// in another PID namespace this process cannot know, and takes it for ended.
+    ///
+    /// # Errors
+    /// The kernel has no `pidfd_open` (before Linux 5.3), or this process no descriptor left.
+    pub fn wait_end(&self, until: Instant) -> io::Result<bool> {
+        let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
+        let Some(pid) = pid.filter(|_| self.namespace == own_namespace()) else {
+            return Ok(true);
+        };
+        let process = match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(process) => process,
+            // Nobody has the number, or a mere thread of another process has it.
+            Err(Errno::SRCH | Errno::INVAL) => return Ok(true),
+            Err(error) => return Err(error.into()),
+        };
+        // Whoever has the number now keeps it while the descriptor is open.
+        if Self::of(self.pid).is_none_or(|now| now.start_time != self.start_time) {
+            return Ok(true);
+        }
+        loop {
+            let mut polled = [PollFd::new(&process, PollFlags::IN)];
+            match poll(&mut polled, Some(&time_until(Some(until)))) {
+                Ok(0) if Instant::now() >= until => return Ok(false),
+                Ok(0) | Err(Errno::INTR) => {}
+                Ok(_) => return Ok(true),
+                Err(error) => return Err(error.into()),
             }
         }
     }
@@ -109,7 +150,7 @@ impl Stat {
 mod tests {
     use super::*;
     use std::process::Command;
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     const FIELDS: &str = "S 1 2 3 4 5 4194560 7 8 9 10 11 12 13 14 20 0 1 0 987654 100 200 1";
 
@@ -189,12 +230,15 @@ mod tests {
     }
 
     #[test]
-    fn a_killed_child_is_dead_before_and_after_it_is_reaped() {
+    fn a_killed_child_is_dead_and_has_ended_before_and_after_it_is_reaped() {
         let mut child = Command::new("/bin/sleep").arg("60").spawn().unwrap();
         let identity = ProcessIdentity::of(child.id()).unwrap();
         assert!(identity.is_alive());
+        let soon = || Instant::now() + Duration::from_millis(20);
+        assert!(!identity.wait_end(soon()).unwrap(), "it still runs");
         child.kill().unwrap();
         let start = Instant::now();
+        assert!(identity.wait_end(start + Duration::from_secs(5)).unwrap());
         while identity.is_alive() {
             assert!(
                 start.elapsed() < Duration::from_secs(5),
@@ -204,5 +248,15 @@ mod tests {
         }
         child.wait().unwrap();
         assert!(!identity.is_alive());
+        assert!(identity.wait_end(soon()).unwrap());
+        let me = ProcessIdentity::current().unwrap();
+        let earlier = ProcessIdentity {
+            start_time: me.start_time - 1,
+            ..me
+        };
+        assert!(
+            earlier.wait_end(soon()).unwrap(),
+            "its number is another's now"
+        );
     }
 }

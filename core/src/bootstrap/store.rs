@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
@@ -27,6 +27,12 @@ const FAREWELL_DEADLINE: Duration = Duration::from_secs(1);
 
 /// Bytes read at a time.
 const CHUNK: usize = 16 * 1024;
+
+/// Says whether a rendezvous still makes sense.
+pub(super) type Wanted<'a> = &'a (dyn Fn() -> bool + Sync);
+
+/// How often that is asked.
+const WANTED_INTERVAL: Duration = Duration::from_millis(10);
 
 /// What a rank gave to an all-gather.
 #[derive(Debug)]
@@ -314,6 +320,18 @@ impl Store {
         awaited: &str,
         deadline: Duration,
     ) -> Result<(Reply, Option<Batch>), BootstrapError> {
+        self.call_while(request, descriptor, awaited, deadline, None)
+    }
+
+    /// As [`Store::call`], while the answer is wanted at all.
+    fn call_while(
+        &self,
+        request: &Request,
+        descriptor: Option<BorrowedFd<'_>>,
+        awaited: &str,
+        deadline: Duration,
+        wanted: Option<Wanted<'_>>,
+    ) -> Result<(Reply, Option<Batch>), BootstrapError> {
         let start = Instant::now();
         let failed =
             |failure| BootstrapError::from_failure(failure, self.rank, awaited, start.elapsed());
@@ -353,9 +371,14 @@ impl Store {
             if self.receive(&mut inbox) {
                 continue;
             }
-            match self.stream.wait(PollFlags::IN, until) {
+            let wake = wanted.map_or(until, |_| until.min(Instant::now() + WANTED_INTERVAL));
+            match self.stream.wait(PollFlags::IN, wake) {
                 Ok(true) => {}
-                Ok(false) => return Err(failed(Failure::TimedOut { missing: vec![0] })),
+                Ok(false) if Instant::now() >= until => {
+                    return Err(failed(Failure::TimedOut { missing: vec![0] }));
+                }
+                Ok(false) if wanted.is_none_or(|wanted| wanted()) => {}
+                Ok(false) => return Err(BootstrapError::CalledOff { rank: self.rank }),
                 Err(error) => return Err(self.system("waiting for the store", error)),
             }
         }
@@ -369,7 +392,7 @@ impl Store {
         until: Instant,
     ) -> Result<(), Errno> {
         let frame = request.encode(number, u16::from(descriptor.is_some()));
-        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _writing = self.lock_writing(until)?;
         let mut sent = 0;
         if descriptor.is_some() {
             sent = loop {
@@ -443,6 +466,21 @@ impl Store {
         }
     }
 
+    /// A thread in a collective may hold it for as long as rank 0 reads nothing: who has less time,
+    /// to tell of a failure, does not wait for that.
+    fn lock_writing(&self, until: Instant) -> Result<MutexGuard<'_, ()>, Errno> {
+        loop {
+            match self.writing.try_lock() {
+                Ok(guard) => return Ok(guard),
+                Err(TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) if Instant::now() >= until => {
+                    return Err(Errno::TIMEDOUT);
+                }
+                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_micros(200)),
+            }
+        }
+    }
+
     fn lock_inbox(&self) -> MutexGuard<'_, Inbox> {
         // A panic while it was held left at worst a reply unread.
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
@@ -489,8 +527,9 @@ impl Store {
         &self,
         request: &Request,
         deadline: Duration,
+        wanted: Option<Wanted<'_>>,
     ) -> Result<Reply, BootstrapError> {
-        self.call(request, None, "the rendezvous", deadline)
+        self.call_while(request, None, "the rendezvous", deadline, wanted)
             .map(|(reply, _)| reply)
     }
 }

@@ -296,7 +296,7 @@ fn another_version_is_an_error_on_both_sides() {
     let environment = place(1, 2, &job);
     std::thread::scope(|scope| {
         let rank_0 = scope.spawn(|| Bootstrap::connect(place(0, 2, &job), LONG));
-        let meeting = Meeting::of(&environment, LONG).unwrap();
+        let meeting = Meeting::of(&environment, LONG, None).unwrap();
         let store = Store::new(1, 2, meeting.reach(&meeting.address).unwrap(), None);
         let error = store
             .join(
@@ -305,6 +305,7 @@ fn another_version_is_an_error_on_both_sides() {
                     rank: 1,
                 },
                 LONG,
+                None,
             )
             .unwrap_err();
         let expected = |error: &BootstrapError| {

@@ -2,9 +2,12 @@
 
 mod agreement;
 pub(crate) mod allocation;
+mod opening;
 mod pad;
+mod rebuild;
 mod setup;
 pub(crate) mod shared;
+mod staging;
 
 use crate::backend::Device;
 use crate::backend::abi::{
@@ -51,7 +54,9 @@ pub struct Peer {
 pub struct Communicator {
     shared: Arc<Shared>,
     peers: Vec<Peer>,
-    placement: SignalPlacement,
+    /// What a rebuild starts from.
+    configuration: Configuration,
+    backend_name: String,
     device_open_time: Duration,
 }
 
@@ -123,7 +128,7 @@ impl Communicator {
 
     /// Where signal words live.
     pub fn signal_placement(&self) -> SignalPlacement {
-        self.placement
+        self.configuration.signal_placement
     }
 
     /// Free and total memory of the device now.
@@ -349,6 +354,36 @@ impl Communicator {
         Ok(leaks)
     }
 
+    /// A new communicator among those who are left of a poisoned one, renumbered densely in the old
+    /// order. Collective over them: every rank that is alive and still has its communicator comes, one
+    /// that was only slow too. Poisons the communicator if nothing has yet.
+    ///
+    /// Waits for this rank's work to leave the device (seconds), then at most the setup deadline for
+    /// the others, and for the processes of the dead to be gone from the system, so that nothing they
+    /// could still write to is used again. A rank that dies meanwhile is left out as well. Works
+    /// whichever rank died, rank 0 too.
+    ///
+    /// The device stays open. Buffers, streams, graphs and groups of the old communicator are of no
+    /// use any more, and what buffers hold is undefined: drop them before, so that their memory is
+    /// free for new ones.
+    ///
+    /// # Errors
+    /// - [`Error::HostTimeout`]: this rank's own work did not leave the device.
+    /// - [`BootstrapError::Timeout`](crate::bootstrap::BootstrapError::Timeout) names ranks that are
+    ///   alive and did not come.
+    /// - [`Error::PeerFailed`]: a rank gave its communicator up after it had agreed to rebuild.
+    /// - What [`Communicator::open`] fails with. Ranks have their new numbers in those.
+    ///
+    /// After an error this rank is out of the job.
+    pub fn rebuild(self) -> Result<Self> {
+        rebuild::rebuild(self)
+    }
+
+    /// How often this job has been rebuilt, on top of the generation it was launched with.
+    pub fn generation(&self) -> u64 {
+        self.configuration.launch.generation
+    }
+
     /// How long a wait may take before it fails, unless the call says otherwise.
     pub fn deadline(&self) -> Duration {
         self.shared.options.deadline
@@ -369,20 +404,6 @@ impl Communicator {
     /// The backend, for kernels of one's own.
     pub fn backend(&self) -> &crate::backend::Backend {
         &self.shared.backend
-    }
-
-    pub(crate) fn assemble(
-        shared: Arc<Shared>,
-        peers: Vec<Peer>,
-        placement: SignalPlacement,
-        device_open_time: Duration,
-    ) -> Self {
-        Self {
-            shared,
-            peers,
-            placement,
-            device_open_time,
-        }
     }
 }
 

@@ -2,20 +2,19 @@
 
 use super::agreement::{Agreement, Round};
 use super::allocation::{self, Origin};
+use super::opening::open_device_within;
 use super::pad::{HostPad, SignalPad};
-use super::shared::{Inner, STAGING_BYTES, Staging};
+use super::shared::Inner;
+use super::staging::{STAGING_BYTES, Staging};
 use super::{Communicator, Peer, Shared, shared};
-use crate::abandon::{Abandoned, run_within};
 use crate::backend::abi::{
-    Capabilities, DeviceDescription, HostMemory, HostServices, OpenOptions, RawStream, ShareKind,
-    SignalPlacement,
+    Capabilities, DeviceDescription, HostMemory, RawStream, ShareKind, SignalPlacement,
 };
-use crate::backend::{Backend, Device, Failure, Tables, read_text};
+use crate::backend::{Backend, Device, Tables};
 use crate::bootstrap::{Bootstrap, LaunchEnvironment};
 use crate::control::{ControlBlock, RankState};
 use crate::error::{Error, Result};
 use crate::health::Health;
-use crate::host::HostBackend;
 use rustix::fd::{AsFd, OwnedFd};
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -94,21 +93,45 @@ pub(super) fn open(source: &BackendSource, configuration: Configuration) -> Resu
         });
     }
     let bootstrap = Bootstrap::connect(configuration.launch.clone(), configuration.setup_deadline)?;
+    let opening = Instant::now();
+    let rank = bootstrap.rank() as usize;
+    let opened = open_device_within(source, &configuration, rank);
+    let device_open_time = opening.elapsed();
+    let opened = opened.map(|(backend, capabilities, description)| OpenDevice {
+        backend: Arc::new(backend),
+        name: backend_name(source),
+        capabilities,
+        description,
+        open_time: device_open_time,
+    });
+    establish(bootstrap, opened, configuration)
+}
+
+/// A device that this rank has open; a communicator that is rebuilt hands its own on.
+pub(super) struct OpenDevice {
+    pub backend: Arc<Backend>,
+    /// The backend's name and build.
+    pub name: String,
+    pub capabilities: Capabilities,
+    pub description: DeviceDescription,
+    /// How long it took the backend to open it.
+    pub open_time: Duration,
+}
+
+/// Everything after the ranks have met and each has, or has not, opened its device.
+pub(super) fn establish(
+    bootstrap: Bootstrap,
+    device: Result<OpenDevice>,
+    configuration: Configuration,
+) -> Result<Communicator> {
     let bootstrap = Arc::new(bootstrap);
     let agreement = Agreement::new(bootstrap.clone(), configuration.setup_deadline);
     let (rank, world) = (agreement.rank(), agreement.world());
     let mut round = agreement.begin("open");
 
-    let opening = Instant::now();
-    let opened = open_device_within(source, &configuration, rank);
-    let device_open_time = opening.elapsed();
-    let opened = round.vote(opened);
-    let (backend, capabilities, description) = opened?;
-    round.compare(&fields(
-        &backend_name(source),
-        &configuration,
-        &capabilities,
-    ))?;
+    let device = round.vote(device)?;
+    let (capabilities, description) = (device.capabilities, device.description);
+    round.compare(&fields(&device.name, &configuration, &capabilities))?;
     let peers = meet(&mut round, &agreement, rank, &description)?;
     let kinds = negotiate(&mut round, rank, &configuration, &capabilities)?;
     let control = share_file(&mut round, rank, || {
@@ -120,7 +143,7 @@ pub(super) fn open(source: &BackendSource, configuration: Configuration) -> Resu
         reason: error.to_string(),
     });
     let control = round.vote(control)?;
-    let (words, staging) = round.vote(Resources::new(&backend, rank))?.keep();
+    let (words, staging) = round.vote(Resources::new(&device.backend, rank))?.keep();
     let number = round.number();
     drop(round);
 
@@ -152,16 +175,17 @@ pub(super) fn open(source: &BackendSource, configuration: Configuration) -> Resu
         kept: Mutex::new(Vec::new()),
         given_up: AtomicUsize::new(0),
         watcher: Mutex::new(None),
-        backend: ManuallyDrop::new(backend),
+        backend: ManuallyDrop::new(device.backend),
     });
     tracing::debug!(rank, world, number, "met");
     complete(&shared, &kinds, &configuration)?;
-    Ok(Communicator::assemble(
-        Arc::new(shared),
+    Ok(Communicator {
+        shared: Arc::new(shared),
         peers,
-        configuration.signal_placement,
-        device_open_time,
-    ))
+        configuration,
+        backend_name: device.name,
+        device_open_time: device.open_time,
+    })
 }
 
 /// What needs the rest to be there: the watcher and the signal pad.
@@ -244,138 +268,6 @@ fn fingerprint(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
-}
-
-static SERVICES: HostServices = HostServices {
-    size: size_of::<HostServices>() as u32,
-    reserved: 0,
-    log: Some(log),
-};
-
-/// A plugin has its own copy of `tracing` that nobody listens to: its lines come through here.
-unsafe extern "C" fn log(level: u32, text: *const u8, length: usize) {
-    // SAFETY: the backend gives `length` readable bytes.
-    let bytes = unsafe { std::slice::from_raw_parts(text, length) };
-    let text = String::from_utf8_lossy(bytes);
-    match level {
-        1 => tracing::error!(target: "symmem::backend", "{text}"),
-        2 => tracing::warn!(target: "symmem::backend", "{text}"),
-        3 => tracing::info!(target: "symmem::backend", "{text}"),
-        4 => tracing::debug!(target: "symmem::backend", "{text}"),
-        _ => tracing::trace!(target: "symmem::backend", "{text}"),
-    }
-}
-
-/// As [`open_device`], but a driver that never returns costs only its thread.
-fn open_device_within(
-    source: &BackendSource,
-    configuration: &Configuration,
-    rank: usize,
-) -> Result<(Backend, Capabilities, DeviceDescription)> {
-    // Shorter than the others' wait for this rank, so that they hear the reason.
-    let limit = configuration.setup_deadline - configuration.setup_deadline / 8;
-    let (source, configuration) = (source.clone(), configuration.clone());
-    let open = move || open_device(&source, &configuration, rank);
-    run_within("symmem-open", limit, open).unwrap_or_else(|abandoned| {
-        Err(match abandoned {
-            Abandoned::Late(waited) => Error::HostTimeout {
-                rank,
-                operation: "open",
-                waited,
-            },
-            Abandoned::NoThread(error) => Error::System {
-                rank,
-                call: "pthread_create",
-                reason: error.to_string(),
-            },
-        })
-    })
-}
-
-fn open_device(
-    source: &BackendSource,
-    configuration: &Configuration,
-    rank: usize,
-) -> Result<(Backend, Capabilities, DeviceDescription)> {
-    let failed = |failure| Error::backend(rank, "open", failure);
-    let mut options = OpenOptions {
-        size: size_of::<OpenOptions>() as u32,
-        ordinal: 0,
-        rank: rank as u32,
-        local_world: configuration.launch.local_world,
-        services: &SERVICES,
-    };
-    let backend = match source {
-        BackendSource::Host => {
-            options.ordinal =
-                choose_device(configuration, rank, 1, |_| HostBackend::describe_device(0))?;
-            Backend::Host(HostBackend::open(&options).map_err(failed)?)
-        }
-        BackendSource::Tables(tables) => {
-            let count = tables.device_count().map_err(failed)?;
-            options.ordinal = choose_device(configuration, rank, count, |ordinal| {
-                tables.describe_device(ordinal)
-            })?;
-            Backend::Plugin(tables.open(&options).map_err(failed)?)
-        }
-    };
-    let capabilities = backend.capabilities().map_err(failed)?;
-    let description = backend.description().map_err(failed)?;
-    Ok((backend, capabilities, description))
-}
-
-fn choose_device(
-    configuration: &Configuration,
-    rank: usize,
-    count: u32,
-    describe: impl Fn(u32) -> std::result::Result<DeviceDescription, Failure>,
-) -> Result<u32> {
-    let describe =
-        |ordinal| describe(ordinal).map_err(|failure| Error::backend(rank, "open", failure));
-    let none = |message: String| Err(Error::NoSuchDevice { rank, message });
-    let chosen = match configuration.device {
-        _ if count == 0 => return none("the backend sees no device".into()),
-        DeviceChoice::LocalRank => configuration.launch.local_rank % count,
-        DeviceChoice::Ordinal(ordinal) if ordinal < count => ordinal,
-        DeviceChoice::Ordinal(ordinal) => {
-            return none(format!(
-                "there is no device {ordinal}: {count} are visible, counted from 0; \
-                 CUDA_VISIBLE_DEVICES and its kin decide which"
-            ));
-        }
-        DeviceChoice::Uuid(uuid) => {
-            let mut found = None;
-            for ordinal in 0..count {
-                if describe(ordinal)?.uuid == uuid {
-                    found = Some(ordinal);
-                }
-            }
-            match found {
-                Some(ordinal) => ordinal,
-                None => {
-                    return none(format!(
-                        "none of the {count} visible devices has the UUID {}",
-                        uuid.iter()
-                            .map(|byte| format!("{byte:02x}"))
-                            .collect::<String>()
-                    ));
-                }
-            }
-        }
-    };
-    let description = describe(chosen)?;
-    if description.partition != 0 {
-        return Err(Error::Unsupported {
-            rank,
-            operation: "open",
-            message: format!(
-                "device {chosen} ({}) is a partition of a GPU (MIG), which cannot address other \
-                 devices' memory; use whole GPUs",
-                read_text(&description.name)
-            ),
-        });
-    }
-    Ok(chosen)
 }
 
 /// Tells every rank about every rank's device.

@@ -3,12 +3,12 @@
 use super::agreement::Agreement;
 use super::allocation::{self, Allocation};
 use super::pad::SignalPad;
+use super::staging::Staging;
 use crate::abandon::{Abandoned, run_within};
 use crate::backend::abi::{
-    Capabilities, DeviceAddress, DeviceDescription, HostMemory, RawGraphExec, RawStream, ShareKind,
-    Status, Transfer,
+    Capabilities, DeviceDescription, HostMemory, RawGraphExec, RawStream, ShareKind, Status,
 };
-use crate::backend::{Backend, CallResult, Device, Failure, RemoteAccess};
+use crate::backend::{Backend, CallResult, Device, Failure};
 use crate::bootstrap::Bootstrap;
 use crate::control::RankState;
 use crate::error::{Error, Result};
@@ -19,9 +19,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-
-/// Bytes of pinned host memory through which host copies go.
-pub const STAGING_BYTES: u64 = 4 << 20;
 
 /// Deadlines and placements that every rank agreed on.
 #[derive(Clone, Copy, Debug)]
@@ -87,8 +84,9 @@ pub struct Inner {
     /// Streams, graphs and allocations that were given up and are still there.
     pub(super) given_up: AtomicUsize,
     pub(super) watcher: Mutex<Option<JoinHandle<()>>>,
-    /// Closed by hand: not while anything may still use it.
-    pub backend: ManuallyDrop<Backend>,
+    /// Closed by the last that holds it, which may be a rebuilt communicator. Dropped by hand: not
+    /// while anything may still use it.
+    pub backend: ManuallyDrop<Arc<Backend>>,
 }
 
 /// A graph whose handle was dropped, with what it uses.
@@ -97,13 +95,7 @@ pub struct GivenUpGraph {
     _allocations: Vec<Arc<Allocation>>,
 }
 
-/// Pinned memory and a stream for host copies.
-pub struct Staging {
-    pub memory: HostMemory,
-    pub stream: RawStream,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -289,105 +281,6 @@ impl Inner {
         self.health.look()
     }
 
-    /// Copies host bytes to an address of this device or a mapped peer. Blocking, bounded.
-    pub fn write_bytes(&self, destination: DeviceAddress, bytes: &[u8]) -> Result<()> {
-        let staging = lock(&self.staging);
-        self.write_through(&staging, staging.stream, destination, bytes)
-    }
-
-    /// Copies bytes at an address of this device or a mapped peer to the host. Blocking, bounded.
-    pub fn read_bytes(&self, source: DeviceAddress, bytes: &mut [u8]) -> Result<()> {
-        let staging = lock(&self.staging);
-        self.read_through(&staging, staging.stream, source, bytes)
-    }
-
-    /// As [`Shared::write_bytes`], after all earlier work on `stream`.
-    pub fn write_on(&self, stream: RawStream, to: DeviceAddress, bytes: &[u8]) -> Result<()> {
-        self.wait_before_staging(stream)?;
-        self.write_through(&lock(&self.staging), stream, to, bytes)
-    }
-
-    /// As [`Shared::read_bytes`], after all earlier work on `stream`.
-    pub fn read_on(&self, stream: RawStream, from: DeviceAddress, bytes: &mut [u8]) -> Result<()> {
-        self.wait_before_staging(stream)?;
-        self.read_through(&lock(&self.staging), stream, from, bytes)
-    }
-
-    /// A stream that waits for a peer must not hold the staging memory meanwhile: the peer may be
-    /// waiting for what another thread of this rank is about to write.
-    fn wait_before_staging(&self, stream: RawStream) -> Result<()> {
-        self.wait_idle(stream, self.options.deadline)
-    }
-
-    fn write_through(
-        &self,
-        staging: &Staging,
-        stream: RawStream,
-        destination: DeviceAddress,
-        bytes: &[u8],
-    ) -> Result<()> {
-        let mut address = destination.0;
-        for chunk in bytes.chunks(STAGING_BYTES as usize) {
-            // SAFETY: the staging memory is this long, locked, and no copy from it is under way:
-            // each is waited for below.
-            unsafe {
-                (staging.memory.host as *mut u8)
-                    .copy_from_nonoverlapping(chunk.as_ptr(), chunk.len())
-            };
-            self.copy(
-                stream,
-                DeviceAddress(address),
-                staging.memory.device,
-                chunk.len(),
-            )?;
-            address += chunk.len() as u64;
-        }
-        Ok(())
-    }
-
-    fn read_through(
-        &self,
-        staging: &Staging,
-        stream: RawStream,
-        source: DeviceAddress,
-        bytes: &mut [u8],
-    ) -> Result<()> {
-        let mut address = source.0;
-        for chunk in bytes.chunks_mut(STAGING_BYTES as usize) {
-            self.copy(
-                stream,
-                staging.memory.device,
-                DeviceAddress(address),
-                chunk.len(),
-            )?;
-            // SAFETY: as above; the copy has completed.
-            unsafe {
-                chunk
-                    .as_mut_ptr()
-                    .copy_from_nonoverlapping(staging.memory.host as *const u8, chunk.len())
-            };
-            address += chunk.len() as u64;
-        }
-        Ok(())
-    }
-
-    fn copy(
-        &self,
-        stream: RawStream,
-        destination: DeviceAddress,
-        source: DeviceAddress,
-        bytes: usize,
-    ) -> Result<()> {
-        // After a failure an earlier copy may still use the staging memory.
-        self.health.check()?;
-        let bytes = bytes as u64;
-        let transfer = Transfer::by_engine(destination, source, bytes);
-        // SAFETY: the caller names live memory; the copy is waited for, so both ranges stay live.
-        unsafe { self.backend.transfer(&transfer, stream) }
-            .map_err(|failure| self.failed("host copy", failure).about(None, bytes))?;
-        self.wait_idle(stream, self.options.deadline)
-    }
-
     /// Remembers a stream, so that nothing it may use is released while it has work.
     pub fn add_stream(&self, raw: RawStream, owned: bool) {
         let mut streams = lock(&self.streams);
@@ -512,6 +405,21 @@ impl Inner {
                 Ok(false) | Err(_) => std::thread::sleep(Duration::from_micros(200)),
             }
         }
+    }
+
+    /// Waits, for seconds at most, until waiting kernels and streams have left a poisoned communicator.
+    ///
+    /// # Errors
+    /// [`Error::HostTimeout`] if some have not: they may write to peers' memory yet.
+    pub(super) fn drain_after_poison(&self) -> Result<()> {
+        if self.drain(DRAIN) {
+            return Ok(());
+        }
+        Err(Error::HostTimeout {
+            rank: self.rank,
+            operation: "draining streams for a rebuild",
+            waited: DRAIN,
+        })
     }
 
     /// Frees what peers have given up; says whether that was everything.

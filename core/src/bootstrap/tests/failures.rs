@@ -140,7 +140,7 @@ fn a_rank_killed_in_the_rendezvous_is_named_within_a_second() {
     const NAME: &str = "failures::a_rank_killed_in_the_rendezvous_is_named_within_a_second";
     if let Some(job) = role() {
         let environment = place(1, 3, &job);
-        let meeting = Meeting::of(&environment, LONG).unwrap();
+        let meeting = Meeting::of(&environment, LONG, None).unwrap();
         let stream = meeting.reach(&meeting.address).unwrap();
         let (world, generation) = (3, 0);
         let peer = meeting.peer.clone();
@@ -170,4 +170,34 @@ fn a_rank_killed_in_the_rendezvous_is_named_within_a_second() {
         assert!(start.elapsed() < coordinator::FAREWELL + AT_ONCE);
     });
     child.wait().unwrap();
+}
+
+#[test]
+fn a_rendezvous_is_called_off_as_soon_as_it_is_not_wanted_any_more() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let job = job();
+    // Rank 0 waits for rank 1 to come; rank 2 has come; a rank of another job waits for its rank 0.
+    let places = [place(0, 3, &job), place(2, 3, &job), place(1, 2, "another")];
+    let wanted = AtomicBool::new(true);
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        let wanted = &wanted;
+        let ranks = places.map(|environment| {
+            let asked = move || wanted.load(Ordering::Relaxed);
+            scope.spawn(move || Bootstrap::connect_while(environment, LONG, &asked))
+        });
+        std::thread::sleep(SHORT);
+        assert!(ranks.iter().all(|rank| !rank.is_finished()), "still wanted");
+        wanted.store(false, Ordering::Relaxed);
+        for rank in ranks {
+            let error = rank.join().unwrap().unwrap_err();
+            // Whoever hears first that another has called it off has that as its reason.
+            let expected = matches!(
+                error,
+                BootstrapError::CalledOff { .. } | BootstrapError::PeerLeft { .. }
+            );
+            assert!(expected, "{error}");
+        }
+    });
+    assert!(start.elapsed() < AT_ONCE);
 }

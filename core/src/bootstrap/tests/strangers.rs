@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use super::*;
 
 fn raw(job: &str) -> UnixStream {
-    raw_at(&Meeting::of(&place(1, 2, job), LONG).unwrap().address)
+    raw_at(&Meeting::of(&place(1, 2, job), LONG, None).unwrap().address)
 }
 
 /// A connection to rank 0, as soon as it listens, that has not said anything.
@@ -73,7 +73,7 @@ fn a_rank_with_another_secret_is_refused() {
         let rank_0 = scope.spawn(|| Bootstrap::connect(place(0, 2, &job), SHORT));
         let stream = raw(&job);
         let environment = place(1, 2, &job);
-        let mut meeting = Meeting::of(&environment, LONG).unwrap();
+        let mut meeting = Meeting::of(&environment, LONG, None).unwrap();
         meeting.secret = Secret::random().unwrap();
         drop(stream);
         let error = meeting.join(meeting.address.clone()).unwrap_err();
@@ -93,7 +93,7 @@ fn another_user_is_refused_on_both_sides() {
     }
     let job = job();
     let environment = place(1, 2, &job);
-    let meeting = Meeting::of(&environment, LONG).unwrap();
+    let meeting = Meeting::of(&environment, LONG, None).unwrap();
     std::thread::scope(|scope| {
         let rank_0 = scope.spawn(|| Bootstrap::connect(place(0, 2, &job), SHORT));
         drop(raw(&job));
