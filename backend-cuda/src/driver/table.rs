@@ -154,6 +154,7 @@ table! {
         cuModuleGetFunction(function: *mut CUfunction, module: CUmodule, name: *const c_char);
         cuFuncGetAttribute(value: *mut c_int, attribute: u32, function: CUfunction);
         cuFuncSetAttribute(function: CUfunction, attribute: u32, value: c_int);
+        cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks: *mut c_int, function: CUfunction, threads: c_int, shared_bytes: usize);
         cuLaunchKernel(
             function: CUfunction,
             grid_x: c_uint, grid_y: c_uint, grid_z: c_uint,

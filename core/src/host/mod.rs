@@ -6,8 +6,10 @@
 //! each signal word belong to this backend: it counts there who sleeps on the word, and whoever
 //! allocates signal words leaves that space zero.
 
+mod collectives;
 mod device;
 mod events;
+mod float;
 mod graph;
 mod handle;
 mod machine;
@@ -17,6 +19,7 @@ mod signals;
 mod stream;
 mod transfer;
 mod waiting;
+mod words;
 
 #[cfg(all(test, not(loom)))]
 mod tests;

@@ -1,10 +1,13 @@
 //! What a stream can be asked to do, and how far it has come with it.
 
+use super::collectives::Collective;
 use super::events::Event;
 use super::graph::Recording;
 use super::signals::{self, Pending};
+use super::stream::Submission;
 use super::transfer;
 use super::waiting::Sleep;
+use super::words;
 use crate::backend::abi::*;
 use std::sync::Arc;
 
@@ -21,8 +24,24 @@ pub(super) enum Operation {
     Give(SignalTarget),
     /// Wait for a signal.
     Wait(SignalWait, SignalPlacement),
+    /// Give a signal, then wait for one.
+    Step(SignalTarget, SignalWait),
     /// Wait for all ranks.
     Barrier(Barrier),
+    /// An atomic operation on a word.
+    UpdateWord(WordOperation),
+    /// Wait for words.
+    WaitForWords(WordWait),
+    /// Copies between two barriers.
+    Move(MoveArguments),
+    /// Bytes in packets.
+    Packets(PacketArguments),
+    /// A reduction between two barriers.
+    Reduce(ReduceArguments),
+    /// A reduction in packets.
+    ReducePackets(ReducePacketArguments),
+    /// Sends and receives.
+    Exchange(ExchangeArguments),
     /// Fill memory with a byte.
     Fill {
         /// First byte written.
@@ -58,12 +77,8 @@ pub(super) enum Step {
     Blocked(Sleep),
 }
 
-impl Operation {
-    /// Goes on with the operation as far as it can without waiting.
-    ///
-    /// # Safety
-    /// All memory that the operation names is live, and no other thread advances this progress.
-    pub(super) unsafe fn advance(&self, progress: &mut Progress) -> Step {
+impl Submission for Operation {
+    unsafe fn advance(&self, progress: &mut Progress) -> Step {
         if let Self::Replay(recording) = self {
             while let Some(item) = recording.items().get(progress.replayed) {
                 // SAFETY: the caller's word, for all that the recording names.
@@ -79,8 +94,14 @@ impl Operation {
         unsafe { self.advance_one(&mut progress.pending) }
     }
 
+    fn into_operation(self) -> Operation {
+        self
+    }
+}
+
+impl Operation {
     /// # Safety
-    /// As [`Operation::advance`].
+    /// As [`Submission::advance`].
     unsafe fn advance_one(&self, pending: &mut Option<Pending>) -> Step {
         // SAFETY: the caller's word, for each operation's own addresses.
         unsafe {
@@ -88,7 +109,18 @@ impl Operation {
                 Self::Wait(wait, placement) => {
                     return signals::advance_wait(wait, *placement, pending);
                 }
+                Self::Step(target, wait) => return signals::advance_step(target, wait, pending),
                 Self::Barrier(barrier) => return signals::advance_barrier(barrier, pending),
+                Self::WaitForWords(wait) => return words::advance_wait(wait, pending),
+                Self::Move(arguments) => return Collective::Move(arguments).advance(pending),
+                Self::Packets(arguments) => return Collective::Packets(arguments).advance(pending),
+                Self::Reduce(arguments) => return Collective::Reduce(arguments).advance(pending),
+                Self::ReducePackets(arguments) => {
+                    return Collective::ReducePackets(arguments).advance(pending);
+                }
+                Self::Exchange(arguments) => {
+                    return Collective::Exchange(arguments).advance(pending);
+                }
                 Self::WaitEvent(event, number) => {
                     return signals::advance_event(event, *number, pending);
                 }
@@ -97,6 +129,7 @@ impl Operation {
                     signals::give(&transfer.signal);
                 }
                 Self::Give(target) => signals::give(target),
+                Self::UpdateWord(operation) => words::update(operation),
                 Self::Fill {
                     destination,
                     value,

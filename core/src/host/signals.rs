@@ -4,22 +4,32 @@ use super::HostBackend;
 use super::events::Event;
 use super::operation::{Operation, Step};
 use super::waiting::{LONGEST_SLEEP, SignalWord, Sleep, long_at, word_at};
+use super::words;
 use crate::backend::abi::*;
-use crate::backend::{CallResult, Collectives, Failure, Signals};
+use crate::backend::{CallResult, Signals};
 use crate::epoch::{self, Outlook};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 const SIGNAL_WAIT: u32 = 1;
 const BARRIER: u32 = 2;
-const DEADLINE_PASSED: u32 = 1;
-const ABORT_WORD_SET: u32 = 2;
+pub(super) const DEADLINE_PASSED: u32 = 1;
+pub(super) const ABORT_WORD_SET: u32 = 2;
 
-/// A wait that has begun.
+/// A wait that has begun, or a collective between two of its waits.
 pub(super) struct Pending {
-    expected: u32,
-    /// The barrier's next peer to wait for.
-    peer: u32,
+    /// The epoch waited for.
+    pub(super) expected: u32,
+    /// The next peer, or the next word, to wait for.
+    pub(super) peer: u32,
+    /// Which of a collective's steps it is in.
+    pub(super) stage: u32,
+    /// Whether that step has told the peers.
+    begun: bool,
+    /// Rounds of packets that are done.
+    pub(super) round: u64,
+    /// And how many there are.
+    pub(super) rounds: u64,
     /// When it was first seen unsatisfied: a satisfied wait reads no clock.
     since: Option<Instant>,
     /// Whether the stream's thread has already left it to callers for a while.
@@ -32,18 +42,55 @@ pub(super) struct Pending {
 }
 
 impl Pending {
-    fn new(expected: u32) -> Self {
+    pub(super) fn new(expected: u32) -> Self {
         Self {
             expected,
             peer: 0,
+            stage: 0,
+            begun: false,
+            round: 0,
+            rounds: 0,
             since: None,
             graced: false,
             asleep_on: None,
         }
     }
 
+    /// A collective of so many rounds.
+    pub(super) fn of_rounds(rounds: u64) -> Self {
+        Self {
+            rounds,
+            ..Self::new(0)
+        }
+    }
+
+    /// True once a step: the first time.
+    #[inline]
+    pub(super) fn begin(&mut self) -> bool {
+        !std::mem::replace(&mut self.begun, true)
+    }
+
+    /// A step with this peer is over.
+    #[inline]
+    pub(super) fn next_peer(&mut self) {
+        self.begun = false;
+        self.peer += 1;
+    }
+
+    /// A step with all peers is over.
+    #[inline]
+    pub(super) fn end(&mut self) {
+        self.begun = false;
+        self.peer = 0;
+    }
+
+    /// When it was first seen unsatisfied, from now on.
+    pub(super) fn since(&mut self) -> Instant {
+        *self.since.get_or_insert_with(Instant::now)
+    }
+
     /// For how long it has waited.
-    fn elapsed_ns(&self) -> u64 {
+    pub(super) fn elapsed_ns(&self) -> u64 {
         self.since
             .map_or(0, |since| since.elapsed().as_nanos() as u64)
     }
@@ -82,12 +129,13 @@ impl Pending {
 }
 
 /// What bounds a wait. A null abort word is not read.
-struct Bounds {
-    abort: DeviceAddress,
-    deadline: Option<Duration>,
+pub(super) struct Bounds {
+    pub(super) abort: DeviceAddress,
+    pub(super) deadline: Option<Duration>,
 }
 
-enum Look {
+/// What a wait finds when it looks.
+pub(super) enum Look {
     Reached,
     Blocked(Sleep),
     GaveUp { seen: u32, reason: u32 },
@@ -97,7 +145,8 @@ enum Look {
 ///
 /// # Safety
 /// The word and the abort word are live.
-unsafe fn look(word: DeviceAddress, bounds: &Bounds, pending: &mut Pending) -> Look {
+#[inline]
+pub(super) unsafe fn look(word: DeviceAddress, bounds: &Bounds, pending: &mut Pending) -> Look {
     // SAFETY: the caller's word.
     let signal = unsafe { SignalWord::at(word) };
     // SAFETY: as above, where there is one.
@@ -110,7 +159,7 @@ unsafe fn look(word: DeviceAddress, bounds: &Bounds, pending: &mut Pending) -> L
         },
         Outlook::Waiting { seen } => {
             let limit = bounds.deadline.map_or(LONGEST_SLEEP, |deadline| {
-                deadline.saturating_sub(pending.since.get_or_insert_with(Instant::now).elapsed())
+                deadline.saturating_sub(pending.since().elapsed())
             });
             if limit.is_zero() {
                 Look::GaveUp {
@@ -118,7 +167,12 @@ unsafe fn look(word: DeviceAddress, bounds: &Bounds, pending: &mut Pending) -> L
                     reason: DEADLINE_PASSED,
                 }
             } else {
-                return Look::Blocked(Sleep { word, seen, limit });
+                return Look::Blocked(Sleep {
+                    word,
+                    seen,
+                    limit,
+                    counted: true,
+                });
             }
         }
     };
@@ -172,6 +226,23 @@ pub(super) unsafe fn advance_wait(
             Step::Done
         }
     }
+}
+
+/// Gives a signal at its first step, then goes on with a wait.
+///
+/// # Safety
+/// All memory that both name is live.
+pub(super) unsafe fn advance_step(
+    target: &SignalTarget,
+    wait: &SignalWait,
+    pending: &mut Option<Pending>,
+) -> Step {
+    if pending.is_none() {
+        // SAFETY: the caller's word.
+        unsafe { give(target) };
+    }
+    // SAFETY: the caller's word.
+    unsafe { advance_wait(wait, SignalPlacement::DEVICE, pending) }
 }
 
 /// Goes on with a barrier: at its first step tells every peer, then waits for one after the other.
@@ -262,7 +333,7 @@ pub(super) unsafe fn give(target: &SignalTarget) {
 ///
 /// # Safety
 /// `address` is 0 or that of a live [`WaitRecord`].
-unsafe fn fill_record(address: DeviceAddress, record: &WaitRecord) {
+pub(super) unsafe fn fill_record(address: DeviceAddress, record: &WaitRecord) {
     if address.0 == 0 {
         return;
     }
@@ -324,160 +395,32 @@ impl Signals for HostBackend {
         // SAFETY: the caller keeps the words alive until the stream has passed this point.
         unsafe { stream.submit(Operation::Wait(*wait, placement)) }
     }
+
     unsafe fn signal_step(
         &self,
-        _target: &SignalTarget,
-        _wait: &SignalWait,
-        _stream: RawStream,
+        target: &SignalTarget,
+        wait: &SignalWait,
+        stream: RawStream,
     ) -> CallResult<()> {
-        refuse("signal_step")
-    }
-
-    unsafe fn word_update(&self, _operation: &WordOperation, _stream: RawStream) -> CallResult<()> {
-        refuse("word_update")
-    }
-
-    unsafe fn word_wait(&self, _wait: &WordWait, _stream: RawStream) -> CallResult<()> {
-        refuse("word_wait")
-    }
-}
-
-impl Collectives for HostBackend {
-    unsafe fn barrier(&self, barrier: &Barrier, stream: RawStream) -> CallResult<()> {
         // SAFETY: the caller names a live stream.
-        let stream = unsafe { self.stream(stream, "barrier")? };
-        if barrier.world as usize > MAX_RANKS {
-            return Err(Failure::new(
-                Status::INVALID_ARGUMENT,
-                "barrier",
-                format!(
-                    "{} ranks are more than the {MAX_RANKS} that a node group can have",
-                    barrier.world
-                ),
-            ));
-        }
-        // SAFETY: the caller keeps the words alive until the stream has passed this point; `world`
-        // was checked.
-        unsafe { stream.submit(Operation::Barrier(*barrier)) }
-    }
-    fn collective_row(&self, _index: u32) -> CallResult<CollectiveRow> {
-        Ok(CollectiveRow::default())
+        let stream = unsafe { self.stream(stream, "signal_step")? };
+        // SAFETY: the caller keeps the words alive until the stream has passed this point.
+        unsafe { stream.submit(Operation::Step(*target, *wait)) }
     }
 
-    fn resident_blocks(
-        &self,
-        _kernel: CollectiveKernel,
-        _element: ElementType,
-        _threads: u32,
-    ) -> CallResult<u32> {
-        Ok(0)
+    unsafe fn word_update(&self, operation: &WordOperation, stream: RawStream) -> CallResult<()> {
+        words::check_update(operation)?;
+        // SAFETY: the caller names a live stream.
+        let stream = unsafe { self.stream(stream, "word_update")? };
+        // SAFETY: the caller keeps the words alive until the stream has passed this point.
+        unsafe { stream.submit(Operation::UpdateWord(*operation)) }
     }
 
-    unsafe fn collective_move(
-        &self,
-        _arguments: &MoveArguments,
-        _geometry: &Geometry,
-        _stream: RawStream,
-    ) -> CallResult<()> {
-        refuse("collective_move")
+    unsafe fn word_wait(&self, wait: &WordWait, stream: RawStream) -> CallResult<()> {
+        words::check_wait(wait)?;
+        // SAFETY: the caller names a live stream.
+        let stream = unsafe { self.stream(stream, "word_wait")? };
+        // SAFETY: the caller keeps the words alive until the stream has passed this point.
+        unsafe { stream.submit(Operation::WaitForWords(*wait)) }
     }
-
-    unsafe fn collective_packets(
-        &self,
-        _arguments: &PacketArguments,
-        _geometry: &Geometry,
-        _stream: RawStream,
-    ) -> CallResult<()> {
-        refuse("collective_packets")
-    }
-
-    unsafe fn collective_reduce(
-        &self,
-        _arguments: &ReduceArguments,
-        _geometry: &Geometry,
-        _stream: RawStream,
-    ) -> CallResult<()> {
-        refuse("collective_reduce")
-    }
-
-    unsafe fn collective_reduce_packets(
-        &self,
-        _arguments: &ReducePacketArguments,
-        _geometry: &Geometry,
-        _stream: RawStream,
-    ) -> CallResult<()> {
-        refuse("collective_reduce_packets")
-    }
-
-    unsafe fn collective_exchange(
-        &self,
-        _arguments: &ExchangeArguments,
-        _geometry: &Geometry,
-        _stream: RawStream,
-    ) -> CallResult<()> {
-        refuse("collective_exchange")
-    }
-
-    fn vendor_description(&self) -> CallResult<VendorDescription> {
-        refuse("vendor_description")
-    }
-
-    fn vendor_identifier(&self) -> CallResult<VendorIdentifier> {
-        refuse("vendor_identifier")
-    }
-
-    fn vendor_create(
-        &self,
-        _identifier: &VendorIdentifier,
-        _rank: u32,
-        _world: u32,
-    ) -> CallResult<RawVendor> {
-        refuse("vendor_create")
-    }
-
-    unsafe fn vendor_ready(&self, _vendor: RawVendor) -> CallResult<u32> {
-        refuse("vendor_ready")
-    }
-
-    unsafe fn vendor_call(
-        &self,
-        _vendor: RawVendor,
-        _call: &VendorCall,
-        _stream: RawStream,
-    ) -> CallResult<()> {
-        refuse("vendor_call")
-    }
-
-    fn vendor_group(&self, _open: u32) -> CallResult<()> {
-        refuse("vendor_group")
-    }
-
-    unsafe fn vendor_register(
-        &self,
-        _vendor: RawVendor,
-        _address: DeviceAddress,
-        _bytes: u64,
-    ) -> CallResult<u64> {
-        refuse("vendor_register")
-    }
-
-    unsafe fn vendor_deregister(&self, _vendor: RawVendor, _window: u64) -> CallResult<()> {
-        refuse("vendor_deregister")
-    }
-
-    unsafe fn vendor_abort(&self, _vendor: RawVendor) -> CallResult<()> {
-        refuse("vendor_abort")
-    }
-
-    unsafe fn vendor_destroy(&self, _vendor: RawVendor) -> CallResult<()> {
-        refuse("vendor_destroy")
-    }
-}
-
-fn refuse<T>(call: &'static str) -> CallResult<T> {
-    Err(Failure::new(
-        Status::UNSUPPORTED,
-        call,
-        "this backend does not have it yet",
-    ))
 }

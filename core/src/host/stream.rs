@@ -16,6 +16,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
+/// What a stream is asked to do: an operation, or something that becomes one if it must be queued.
+pub(super) trait Submission {
+    /// Goes on with the work as far as it can without waiting.
+    ///
+    /// # Safety
+    /// All memory that the work names is live, and no other thread advances this progress.
+    unsafe fn advance(&self, progress: &mut Progress) -> Step;
+
+    /// The same as an item of a queue.
+    fn into_operation(self) -> Operation;
+}
+
 /// A queue of ordered work.
 pub(super) struct Stream {
     policy: Policy,
@@ -66,21 +78,21 @@ impl Stream {
         })
     }
 
-    /// Runs the operation now if the stream is idle and it need not wait; else queues it. While the
+    /// Does the work now if the stream is idle and it need not wait; else queues it. While the
     /// stream is captured, records it.
     ///
     /// # Errors
-    /// The stream's thread could not be started; the operation is then given up.
+    /// The stream's thread could not be started; the work is then given up.
     ///
     /// # Safety
-    /// All memory that the operation names is live until the stream has passed it, or while a
-    /// recording of it is replayed.
-    pub(super) unsafe fn submit(self: &Arc<Self>, operation: Operation) -> CallResult<()> {
+    /// All memory that the work names is live until the stream has passed it, or while a recording
+    /// of it is replayed.
+    pub(super) unsafe fn submit(self: &Arc<Self>, work: impl Submission) -> CallResult<()> {
         if self.is_capturing() {
             let mut capture = lock(&self.capture);
             // Another thread may have ended it meanwhile.
             if self.is_capturing() {
-                capture.push(operation);
+                capture.push(work.into_operation());
                 return Ok(());
             }
         }
@@ -91,14 +103,14 @@ impl Stream {
         {
             let mut progress = Progress::default();
             // SAFETY: the caller's word; the right to execute is ours.
-            let mut ready = || unsafe { matches!(operation.advance(&mut progress), Step::Done) };
+            let mut ready = || unsafe { matches!(work.advance(&mut progress), Step::Done) };
             if ready() || self.policy.spin(ready) {
                 return Ok(());
             }
             let mut incoming = lock(&self.incoming);
             self.start_thread(&mut incoming)?;
             *execution = Execution {
-                head: Some(operation),
+                head: Some(work.into_operation()),
                 progress,
             };
             self.count_one(&incoming);
@@ -106,7 +118,7 @@ impl Stream {
         }
         let mut incoming = lock(&self.incoming);
         self.start_thread(&mut incoming)?;
-        incoming.queue.push_back(operation);
+        incoming.queue.push_back(work.into_operation());
         self.count_one(&incoming);
         Ok(())
     }
@@ -307,7 +319,9 @@ impl Execution {
 
     /// Announces a sleep on the word that the head waits for.
     fn announce(&mut self, sleep: Sleep) {
-        if let Some(pending) = &mut self.progress.pending {
+        if sleep.counted
+            && let Some(pending) = &mut self.progress.pending
+        {
             // SAFETY: the head is not done, so its word is live; nobody else executes.
             unsafe { pending.announce_sleep(sleep.word) };
         }

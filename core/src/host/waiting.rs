@@ -130,7 +130,7 @@ pub(super) unsafe fn long_at<'a>(address: DeviceAddress) -> &'a AtomicU64 {
     unsafe { AtomicU64::from_ptr(ptr::with_exposed_provenance_mut(address.0 as usize)) }
 }
 
-/// A sleep on a word that has been announced in its count of sleepers.
+/// A sleep on a word, announced in its count of sleepers if it has one.
 ///
 /// It holds an address, not a reference: while one thread sleeps, another may complete the wait and
 /// the memory may be unmapped.
@@ -142,6 +142,8 @@ pub(super) struct Sleep {
     pub(super) seen: u32,
     /// At most this long.
     pub(super) limit: Duration,
+    /// Whether there is a count of sleepers behind the word.
+    pub(super) counted: bool,
 }
 
 impl Sleep {
@@ -219,6 +221,7 @@ mod tests {
                     word: address,
                     seen: 0,
                     limit: LONGEST_SLEEP,
+                    counted: true,
                 };
                 sleep.sleep();
             }
@@ -234,6 +237,7 @@ mod tests {
             word: DeviceAddress(4096),
             seen: 0,
             limit: LONGEST_SLEEP,
+            counted: true,
         };
         sleep.sleep();
     }

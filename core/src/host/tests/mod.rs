@@ -2,6 +2,7 @@
 //!
 //! Under Miri, which has no memfd, the ranks share ordinary memory.
 
+mod collectives;
 mod failures;
 mod graphs;
 mod memory;
@@ -51,6 +52,11 @@ pub(super) struct Rank {
 
 /// `ranks` instances that have mapped each other's memory. It is not unmapped: the process ends.
 pub(super) fn world(ranks: u32) -> Vec<Rank> {
+    world_with(ranks, SHARED_BYTES)
+}
+
+/// The same with so many bytes of shared memory each.
+pub(super) fn world_with(ranks: u32, bytes: u64) -> Vec<Rank> {
     let backends: Vec<_> = (0..ranks)
         .map(|_| HostBackend::open(&options(ranks)).unwrap())
         .collect();
@@ -58,15 +64,13 @@ pub(super) fn world(ranks: u32) -> Vec<Rank> {
         .iter()
         .map(|backend| {
             if cfg!(miri) {
-                let memory = backend.host_allocate(SHARED_BYTES).unwrap();
+                let memory = backend.host_allocate(bytes).unwrap();
                 return SharedAllocation {
                     address: memory.device,
                     ..SharedAllocation::default()
                 };
             }
-            backend
-                .allocate(ShareKind::MEMORY_FILE, SHARED_BYTES)
-                .unwrap()
+            backend.allocate(ShareKind::MEMORY_FILE, bytes).unwrap()
         })
         .collect();
     let bases: Vec<Vec<_>> = (0..backends.len())

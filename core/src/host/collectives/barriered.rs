@@ -1,0 +1,97 @@
+//! The families that work between two barriers: copies, and reductions.
+
+use super::super::operation::Step;
+use super::super::signals::Pending;
+use super::super::transfer;
+use super::arithmetic::reduction;
+use super::members::{Members, Turn};
+use crate::backend::abi::*;
+use std::ptr;
+
+/// Copies, between two barriers.
+///
+/// # Safety
+/// All memory that it names is live, and its numbers are in range.
+pub(super) unsafe fn advance_move(
+    arguments: &MoveArguments,
+    pending: &mut Option<Pending>,
+) -> Step {
+    // SAFETY: the caller's word.
+    let members = unsafe { Members::new(&arguments.group) };
+    between_barriers(members, pending, || {
+        for copy in 0..arguments.copies as usize {
+            let (to, from) = (arguments.destinations[copy], arguments.sources[copy]);
+            if to != from {
+                // SAFETY: the caller's word.
+                unsafe { transfer::copy(to, from, arguments.bytes[copy]) };
+            }
+        }
+    })
+}
+
+/// A reduction, between two barriers.
+///
+/// # Safety
+/// As [`advance_move`].
+pub(super) unsafe fn advance_reduce(
+    arguments: &ReduceArguments,
+    pending: &mut Option<Pending>,
+) -> Step {
+    // SAFETY: the caller's word.
+    let members = unsafe { Members::new(&arguments.group) };
+    between_barriers(members, pending, || {
+        let Some(reduce) = reduction(arguments.element, arguments.reduce) else {
+            return;
+        };
+        let world = members.world() as usize;
+        let sources = arguments.sources.map(pointer);
+        let mut destinations = [ptr::null_mut(); MAX_RANKS];
+        let mut known = 0;
+        // The next member's first, so that not all store to the same one.
+        let rank = members.rank() as usize;
+        for member in (rank..world).chain(0..rank) {
+            if arguments.destinations[member].0 != 0 {
+                destinations[known] = pointer(arguments.destinations[member]);
+                known += 1;
+            }
+        }
+        let sources = sources.map(<*mut u8>::cast_const);
+        // SAFETY: the caller's word.
+        unsafe {
+            reduce(
+                &sources[..world],
+                &destinations[..known],
+                arguments.count as usize,
+            )
+        };
+    })
+}
+
+/// The pointer to an address.
+#[inline]
+pub(super) fn pointer(address: DeviceAddress) -> *mut u8 {
+    ptr::with_exposed_provenance_mut(address.0 as usize)
+}
+
+/// Does `work` once all members are here, and ends when all have done theirs.
+#[inline]
+fn between_barriers(
+    members: Members<'_>,
+    pending: &mut Option<Pending>,
+    work: impl FnOnce(),
+) -> Step {
+    let pending = pending.get_or_insert_with(|| Pending::new(0));
+    if pending.stage == 0 {
+        match members.barrier(pending) {
+            Turn::Go => {}
+            Turn::Blocked(sleep) => return Step::Blocked(sleep),
+            Turn::GaveUp => return Step::Done,
+        }
+        work();
+        pending.stage = 1;
+    }
+    match members.barrier(pending) {
+        Turn::Blocked(sleep) => Step::Blocked(sleep),
+        Turn::Go | Turn::GaveUp => Step::Done,
+    }
+}

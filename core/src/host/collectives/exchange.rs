@@ -1,0 +1,148 @@
+//! Sends and receives: the sender announces where its bytes lie, the receiver loads them and says so.
+//!
+//! Only the two of a pair keep in step: each has a count of its sends to the other and of its
+//! receipts from it. A rank makes all its announcements before it waits for any, so that rings and
+//! exchanges with itself do not stand still.
+
+use super::super::operation::Step;
+use super::super::signals::Pending;
+use super::super::transfer;
+use super::super::waiting::long_at;
+use super::members::{BESIDE_FLAG, Counter, Members, Turn, Words};
+use crate::backend::abi::*;
+use std::sync::atomic::Ordering;
+
+/// A row of the table is the upper bits of a token, the offset the lower.
+const OFFSET_BITS: u32 = 48;
+/// The kind of a record of a receipt of another size than was sent.
+const SIZE_DIFFERS: u32 = 4;
+
+const ANNOUNCE: u32 = 0;
+const RECEIVE: u32 = 1;
+const WAIT_FOR_RECEIPTS: u32 = 2;
+
+const _: () = assert!(BESIDE_FLAG >= 16);
+
+/// Sends and receives.
+///
+/// # Safety
+/// All memory that it names is live, tokens name rows of the table, and its numbers are in range.
+pub(super) unsafe fn advance(arguments: &ExchangeArguments, pending: &mut Option<Pending>) -> Step {
+    // SAFETY: the caller's word.
+    let members = unsafe { Members::new(&arguments.group) };
+    let pending = pending.get_or_insert_with(|| Pending::new(0));
+    if pending.stage == ANNOUNCE {
+        for member in 0..members.world() {
+            let token = arguments.send_tokens[member as usize];
+            if token != NO_TOKEN {
+                // SAFETY: the caller's word.
+                unsafe {
+                    announce(
+                        members,
+                        member,
+                        token,
+                        arguments.send_bytes[member as usize],
+                    )
+                };
+            }
+        }
+        pending.stage = RECEIVE;
+    }
+    while pending.stage < WAIT_FOR_RECEIPTS + 1 {
+        while pending.peer < members.world() {
+            let member = pending.peer as usize;
+            let turn = if pending.stage == RECEIVE {
+                if arguments.destinations[member] == NO_TOKEN {
+                    Turn::Go
+                } else {
+                    // SAFETY: the caller's word.
+                    unsafe { receive(arguments, members, pending) }
+                }
+            } else if arguments.send_tokens[member] == NO_TOKEN {
+                Turn::Go
+            } else {
+                if pending.begin() {
+                    pending.expected = members.counted(Counter::SendsTo(pending.peer));
+                }
+                members.wait(Words::Received, pending.peer, pending)
+            };
+            match turn {
+                Turn::Go => pending.next_peer(),
+                Turn::Blocked(sleep) => return Step::Blocked(sleep),
+                Turn::GaveUp => return Step::Done,
+            }
+        }
+        pending.end();
+        pending.stage += 1;
+    }
+    Step::Done
+}
+
+/// Tells a member where its bytes lie.
+///
+/// The announcement before was received: the call that made it waited for that.
+///
+/// # Safety
+/// As [`advance`].
+unsafe fn announce(members: Members<'_>, member: u32, token: u64, bytes: u64) {
+    let announcement = members.beside_theirs(Words::Announced, member);
+    // SAFETY: 16 bytes behind a word, aligned to 8; only we write them.
+    unsafe {
+        long_at(announcement).store(token, Ordering::Relaxed);
+        long_at(DeviceAddress(announcement.0 + 8)).store(bytes, Ordering::Relaxed);
+    }
+    let number = members.count(Counter::SendsTo(member));
+    members.raise(Words::Announced, member, number);
+}
+
+/// Receives what the pending wait's peer sends, once it has been announced.
+///
+/// # Safety
+/// As [`advance`].
+unsafe fn receive(
+    arguments: &ExchangeArguments,
+    members: Members<'_>,
+    pending: &mut Pending,
+) -> Turn {
+    let peer = pending.peer;
+    if pending.begin() {
+        pending.expected = members.count(Counter::ReceiptsFrom(peer));
+    }
+    match members.wait(Words::Announced, peer, pending) {
+        Turn::Go => {}
+        other => return other,
+    }
+    let announcement = members.beside_own(Words::Announced, peer);
+    // SAFETY: as in `announce`; the peer raised its word behind them.
+    let (token, sent) = unsafe {
+        (
+            long_at(announcement).load(Ordering::Relaxed),
+            long_at(DeviceAddress(announcement.0 + 8)).load(Ordering::Relaxed),
+        )
+    };
+    let expected = arguments.receive_bytes[peer as usize];
+    if sent != expected {
+        let saturated = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
+        members.record(&WaitRecord {
+            kind: SIZE_DIFFERS,
+            peer: members.number_of(peer),
+            expected: saturated(expected),
+            seen: saturated(sent),
+            elapsed_ns: pending.elapsed_ns(),
+            ..WaitRecord::default()
+        });
+        return Turn::GaveUp;
+    }
+    let (row, offset) = (token >> OFFSET_BITS, token & ((1 << OFFSET_BITS) - 1));
+    let number = row * u64::from(arguments.table_ranks) + u64::from(members.number_of(peer));
+    // SAFETY: the caller's word: the row is one of the table, which nobody writes.
+    let base = unsafe { long_at(DeviceAddress(arguments.table.0 + 8 * number)) };
+    let source = DeviceAddress(base.load(Ordering::Relaxed) + offset);
+    let destination = DeviceAddress(arguments.destinations[peer as usize]);
+    if source != destination {
+        // SAFETY: the caller's word.
+        unsafe { transfer::copy(destination, source, sent) };
+    }
+    members.raise(Words::Received, peer, pending.expected);
+    Turn::Go
+}

@@ -1,0 +1,218 @@
+//! The families of packets: each member stores into an inbox at every other, raises a flag, and waits
+//! for the others' flags. No barrier.
+//!
+//! Where a GPU has a flag in every packet, a processor's stores are ordered, so one flag a message is
+//! enough; few bytes lie beside their flag and come in the same cache line. A message larger than an
+//! inbox is sent in rounds. Every round, every member raises its flag at every other and waits for
+//! all of theirs, which is what makes two halves enough (see `half_of`).
+
+use super::super::operation::Step;
+use super::super::signals::Pending;
+use super::super::transfer;
+use super::arithmetic::reduction;
+use super::barriered::pointer;
+use super::members::{BESIDE_FLAG, Counter, Members, Turn, Words, half_of, inbox_capacity};
+use crate::backend::abi::*;
+use std::ptr;
+
+/// A part of a message: one round's.
+#[derive(Clone, Copy)]
+struct Piece {
+    offset: u64,
+    bytes: u64,
+}
+
+impl Piece {
+    /// The piece of a message of `bytes` in a round, of at most `capacity`.
+    fn of(bytes: u64, round: u64, capacity: u64) -> Self {
+        let offset = (round * capacity).min(bytes);
+        Self {
+            offset,
+            bytes: (bytes - offset).min(capacity),
+        }
+    }
+}
+
+/// One use of packets.
+#[derive(Clone, Copy)]
+struct Use<'a> {
+    members: Members<'a>,
+    half: u32,
+}
+
+impl<'a> Use<'a> {
+    /// Begins the next use if `pending` is between two, or goes on with the one it is in. True if it
+    /// begins: the caller then sends.
+    fn enter(members: Members<'a>, pending: &mut Pending) -> (Self, bool) {
+        let begins = pending.begin();
+        if begins {
+            pending.expected = members.count(Counter::Packets);
+        }
+        let half = half_of(pending.expected);
+        (Self { members, half }, begins)
+    }
+
+    fn words(self) -> Words {
+        Words::Packets { half: self.half }
+    }
+
+    /// Puts bytes into the inbox at a member. They are sent with its flag.
+    ///
+    /// # Safety
+    /// The source is readable, and `bytes` is at most the inbox's capacity.
+    unsafe fn put(self, member: u32, source: DeviceAddress, piece: Piece) {
+        let inbox = if piece.bytes <= BESIDE_FLAG {
+            self.members.beside_theirs(self.words(), member)
+        } else {
+            self.members.inbox(self.half, member, self.members.rank())
+        };
+        // SAFETY: the caller's word; the inbox is as large, and its owner has read what was in it.
+        unsafe { transfer::copy(inbox, DeviceAddress(source.0 + piece.offset), piece.bytes) };
+    }
+
+    /// Where what a member sent lies, once its flag has come.
+    fn inbox_of(self, member: u32, bytes: u64) -> DeviceAddress {
+        if bytes <= BESIDE_FLAG {
+            self.members.beside_own(self.words(), member)
+        } else {
+            self.members.inbox(self.half, self.members.rank(), member)
+        }
+    }
+}
+
+/// Bytes from every member to every member.
+///
+/// # Safety
+/// All memory that it names is live, and its numbers are in range.
+pub(super) unsafe fn advance_packets(
+    arguments: &PacketArguments,
+    pending: &mut Option<Pending>,
+) -> Step {
+    // SAFETY: the caller's word.
+    let members = unsafe { Members::new(&arguments.group) };
+    let (own, world) = (members.rank() as usize, members.world() as usize);
+    let capacity = inbox_capacity(&arguments.group);
+    let pending = pending.get_or_insert_with(|| {
+        let all = 0..world;
+        let longest =
+            all.map(|member| arguments.send_bytes[member].max(arguments.receive_bytes[member]));
+        Pending::of_rounds(longest.max().unwrap_or(0).div_ceil(capacity).max(1))
+    });
+    while pending.round < pending.rounds {
+        let round = pending.round;
+        let piece = |bytes: u64| Piece::of(bytes, round, capacity);
+        let (this, begins) = Use::enter(members, pending);
+        if begins {
+            for peer in members.peers() {
+                let sent = piece(arguments.send_bytes[peer as usize]);
+                // SAFETY: the caller's word; a piece fits.
+                unsafe { this.put(peer, arguments.sources[peer as usize], sent) };
+            }
+            members.raise_all(this.words(), pending.expected);
+            let (to, from) = (arguments.destinations[own], arguments.sources[own]);
+            if round == 0 && to != from {
+                // SAFETY: the caller's word.
+                unsafe { transfer::copy(to, from, arguments.send_bytes[own]) };
+            }
+        }
+        match members.wait_for_all(this.words(), pending) {
+            Turn::Go => {}
+            Turn::Blocked(sleep) => return Step::Blocked(sleep),
+            Turn::GaveUp => return Step::Done,
+        }
+        for peer in members.peers() {
+            let received = piece(arguments.receive_bytes[peer as usize]);
+            let to = DeviceAddress(arguments.destinations[peer as usize].0 + received.offset);
+            // SAFETY: the caller's word; the sender has raised its flag behind the bytes.
+            unsafe { transfer::copy(to, this.inbox_of(peer, received.bytes), received.bytes) };
+        }
+        pending.round += 1;
+    }
+    Step::Done
+}
+
+/// A reduction: every member sends each other what that one is to reduce; with `two_shot` it sends
+/// its result to all in a second use of the same round.
+///
+/// # Safety
+/// As [`advance_packets`].
+pub(super) unsafe fn advance_reduce_packets(
+    arguments: &ReducePacketArguments,
+    pending: &mut Option<Pending>,
+) -> Step {
+    // SAFETY: the caller's word.
+    let members = unsafe { Members::new(&arguments.group) };
+    let (own, world) = (members.rank() as usize, members.world() as usize);
+    let width = arguments.element.bytes();
+    let Some(reduce) = reduction(arguments.element, arguments.reduce) else {
+        return Step::Done;
+    };
+    // A multiple of 16, so elements are not cut.
+    let capacity = inbox_capacity(&arguments.group);
+    let bytes = |member: usize| arguments.counts[member] * width;
+    let pending = pending.get_or_insert_with(|| {
+        let longest = (0..world).map(bytes).max().unwrap_or(0);
+        Pending::of_rounds(longest.div_ceil(capacity).max(1))
+    });
+    while pending.round < pending.rounds {
+        let round = pending.round;
+        let piece = |member: usize| Piece::of(bytes(member), round, capacity);
+        let mine = piece(own);
+        let result = DeviceAddress(arguments.destinations[own].0 + mine.offset);
+        if pending.stage == 0 {
+            let (this, begins) = Use::enter(members, pending);
+            if begins {
+                for peer in members.peers() {
+                    let (source, sent) = (arguments.sources[peer as usize], piece(peer as usize));
+                    // SAFETY: the caller's word; a piece fits.
+                    unsafe { this.put(peer, source, sent) };
+                }
+                members.raise_all(this.words(), pending.expected);
+            }
+            match members.wait_for_all(this.words(), pending) {
+                Turn::Go => {}
+                Turn::Blocked(sleep) => return Step::Blocked(sleep),
+                Turn::GaveUp => return Step::Done,
+            }
+            let mut sources = [ptr::null(); MAX_RANKS];
+            for (member, source) in sources[..world].iter_mut().enumerate() {
+                let address = if member == own {
+                    DeviceAddress(arguments.sources[own].0 + mine.offset)
+                } else {
+                    this.inbox_of(member as u32, mine.bytes)
+                };
+                *source = pointer(address).cast_const();
+            }
+            let count = (mine.bytes / width) as usize;
+            // SAFETY: the caller's word; all senders have raised their flags behind the bytes.
+            unsafe { reduce(&sources[..world], &[pointer(result)], count) };
+            pending.stage = arguments.two_shot;
+        }
+        if pending.stage == 1 {
+            let (this, begins) = Use::enter(members, pending);
+            if begins {
+                let sent = Piece { offset: 0, ..mine };
+                for peer in members.peers() {
+                    // SAFETY: the caller's word; a piece fits.
+                    unsafe { this.put(peer, result, sent) };
+                }
+                members.raise_all(this.words(), pending.expected);
+            }
+            match members.wait_for_all(this.words(), pending) {
+                Turn::Go => {}
+                Turn::Blocked(sleep) => return Step::Blocked(sleep),
+                Turn::GaveUp => return Step::Done,
+            }
+            for peer in members.peers() {
+                let received = piece(peer as usize);
+                let to = arguments.destinations[peer as usize].0 + received.offset;
+                let inbox = this.inbox_of(peer, received.bytes);
+                // SAFETY: the caller's word; the sender has raised its flag behind the bytes.
+                unsafe { transfer::copy(DeviceAddress(to), inbox, received.bytes) };
+            }
+            pending.stage = 0;
+        }
+        pending.round += 1;
+    }
+    Step::Done
+}

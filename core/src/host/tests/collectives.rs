@@ -1,0 +1,421 @@
+//! Collectives of threads that are ranks, beside a naive reference.
+
+use super::*;
+use crate::backend::Collectives;
+use half::{bf16, f16};
+use rstest::rstest;
+
+/// Bytes of a block's region for packets: small, so that few elements already need rounds.
+const PACKET_BYTES: u64 = 64;
+const GROUP_BYTES: u64 = SLOT_BLOCKS as u64 * SLOT_BYTES + PACKET_BLOCKS as u64 * PACKET_BYTES;
+const CHANNELS: u64 = 3;
+/// Where things lie in each rank's shared memory: slots of each channel, input, output.
+const SLOTS: u64 = 64 * 1024;
+const INPUT: u64 = SLOTS + CHANNELS * GROUP_BYTES;
+const BUFFER: u64 = 256 * 1024;
+const OUTPUT: u64 = INPUT + BUFFER;
+const BYTES: u64 = OUTPUT + BUFFER;
+
+fn ranks(count: u32) -> Vec<Rank> {
+    world_with(count, BYTES)
+}
+
+/// Runs a rank in each thread; the test fails if it has not ended after a while.
+fn on_each(ranks: &[Rank], body: impl Fn(&Rank, RawStream) + Sync) {
+    std::thread::scope(|scope| {
+        for rank in ranks {
+            let body = &body;
+            scope.spawn(move || {
+                let stream = rank.stream();
+                body(rank, stream);
+                rank.synchronize(stream);
+                // SAFETY: the stream is idle and not used again.
+                unsafe { rank.backend.stream_destroy(stream).unwrap() };
+            });
+        }
+    });
+}
+
+fn bytes(at: DeviceAddress, count: u64) -> Vec<u8> {
+    let start: *const u8 = std::ptr::with_exposed_provenance(at.0 as usize);
+    // SAFETY: tests name live ranges, which nobody writes at the time.
+    (0..count as usize)
+        .map(|index| unsafe { start.add(index).read() })
+        .collect()
+}
+
+fn put_bytes(at: DeviceAddress, bytes: &[u8]) {
+    let start: *mut u8 = std::ptr::with_exposed_provenance_mut(at.0 as usize);
+    // SAFETY: as above.
+    unsafe { start.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+}
+
+impl Rank {
+    fn group(&self, channel: u64, operation: CollectiveOperation) -> CollectiveGroup {
+        self.group_for(channel, operation, LONG)
+    }
+
+    fn group_for(
+        &self,
+        channel: u64,
+        operation: CollectiveOperation,
+        deadline: Duration,
+    ) -> CollectiveGroup {
+        let mut group = CollectiveGroup {
+            watch: self.watch(deadline),
+            slots: [DeviceAddress::NULL; MAX_RANKS],
+            packet_bytes: PACKET_BYTES,
+            rank: self.rank,
+            world: self.bases.len() as u32,
+            slot: channel as u32,
+            operation,
+            members: std::array::from_fn(|member| member as u8),
+        };
+        for member in 0..group.world {
+            group.slots[member as usize] = self.at(member, SLOTS + channel * GROUP_BYTES);
+        }
+        group
+    }
+}
+
+const NOWHERE: [DeviceAddress; MAX_RANKS] = [DeviceAddress::NULL; MAX_RANKS];
+const GEOMETRY: Geometry = Geometry {
+    blocks: [1; 3],
+    threads: [1; 3],
+    shared_memory: 0,
+};
+
+/// How an all-reduce is done.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum How {
+    OneShot,
+    TwoShot,
+    Packets,
+    PacketsTwoShot,
+}
+
+/// Part `part` of `count` elements among `parts`: first element, elements.
+fn part(count: u64, parts: u64, part: u64) -> (u64, u64) {
+    let (each, more) = (count / parts, count % parts);
+    (part * each + part.min(more), each + u64::from(part < more))
+}
+
+struct AllReduce {
+    how: How,
+    element: ElementType,
+    reduce: ReduceOperation,
+    count: u64,
+    /// Where each rank's input and output begin.
+    from: u64,
+    to: u64,
+    channel: u64,
+}
+
+impl AllReduce {
+    fn enqueue(&self, rank: &Rank, stream: RawStream) {
+        let group = rank.group(self.channel, CollectiveOperation::ALL_REDUCE);
+        let (world, width) = (u64::from(group.world), self.element.bytes());
+        let (first, own) = part(self.count, world, rank.rank.into());
+        let (mut sources, mut destinations) = (NOWHERE, NOWHERE);
+        let mut counts = [0; MAX_RANKS];
+        let me = rank.rank as usize;
+        for member in 0..group.world {
+            let index = member as usize;
+            let (at, count) = part(self.count, world, member.into());
+            match self.how {
+                How::OneShot => sources[index] = rank.at(member, self.from),
+                How::TwoShot => {
+                    sources[index] = rank.at(member, self.from + first * width);
+                    destinations[index] = rank.at(member, self.to + first * width);
+                }
+                How::Packets => {
+                    sources[index] = rank.at(rank.rank, self.from);
+                    counts[index] = self.count;
+                }
+                How::PacketsTwoShot => {
+                    sources[index] = rank.at(rank.rank, self.from + at * width);
+                    destinations[index] = rank.at(rank.rank, self.to + at * width);
+                    counts[index] = count;
+                }
+            }
+        }
+        if matches!(self.how, How::OneShot | How::Packets) {
+            destinations[me] = rank.at(rank.rank, self.to);
+        }
+        let (element, reduce) = (self.element, self.reduce);
+        let result = if matches!(self.how, How::OneShot | How::TwoShot) {
+            let count = if self.how == How::OneShot {
+                self.count
+            } else {
+                own
+            };
+            let arguments = ReduceArguments {
+                group,
+                sources,
+                destinations,
+                count,
+                element,
+                reduce,
+            };
+            // SAFETY: all memory outlives the test's streams.
+            unsafe {
+                rank.backend
+                    .collective_reduce(&arguments, &GEOMETRY, stream)
+            }
+        } else {
+            let two_shot = u32::from(self.how == How::PacketsTwoShot);
+            let arguments = ReducePacketArguments {
+                group,
+                sources,
+                destinations,
+                counts,
+                element,
+                reduce,
+                two_shot,
+                reserved: 0,
+            };
+            // SAFETY: as above.
+            unsafe {
+                rank.backend
+                    .collective_reduce_packets(&arguments, &GEOMETRY, stream)
+            }
+        };
+        result.unwrap();
+    }
+}
+
+/// Any bits, the same each time.
+struct Bits(u64);
+
+impl Bits {
+    fn next(&mut self) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        let mixed = (self.0 >> 29) ^ self.0;
+        mixed.wrapping_mul(0xff51_afd7_ed55_8ccd) >> 7
+    }
+}
+
+/// Elements of a type, as bytes: small numbers, so that products stay finite, and some of any bits.
+fn elements(element: ElementType, count: u64, seed: u64) -> Vec<u8> {
+    let mut bits = Bits(seed);
+    let mut bytes = Vec::new();
+    for index in 0..count {
+        let small = (bits.next() % 64) as f64 / 16.0 - 2.0;
+        let any = bits.next();
+        let odd = index % 5 == 4;
+        match element {
+            ElementType::F16 if !odd => bytes.extend(f16::from_f64(small).to_le_bytes()),
+            ElementType::BF16 if !odd => bytes.extend(bf16::from_f64(small).to_le_bytes()),
+            ElementType::F32 if !odd => bytes.extend((small as f32 / 3.0).to_le_bytes()),
+            ElementType::F64 if !odd => bytes.extend((small / 3.0).to_le_bytes()),
+            _ => bytes.extend(&any.to_le_bytes()[..element.bytes() as usize]),
+        }
+    }
+    bytes
+}
+
+/// The definition of a reduction, element by element.
+fn reference(element: ElementType, reduce: ReduceOperation, inputs: &[Vec<u8>]) -> Vec<u8> {
+    macro_rules! each {
+        ($bytes:literal, $wide:ty, $read:expr, $write:expr, $combine:expr, $divide:expr) => {{
+            let mut out = Vec::new();
+            for index in 0..inputs[0].len() / $bytes {
+                let numbers = inputs.iter().map(|input| -> $wide {
+                    let bytes = &input[index * $bytes..][..$bytes];
+                    $read(<[u8; $bytes]>::try_from(bytes).unwrap())
+                });
+                let mut number = numbers.reduce($combine).unwrap();
+                if reduce == ReduceOperation::AVERAGE {
+                    number = $divide(number, inputs.len());
+                }
+                out.extend($write(number));
+            }
+            out
+        }};
+    }
+    macro_rules! integer {
+        ($type:ty, $wide:ty, $bytes:literal) => {
+            each!(
+                $bytes,
+                $wide,
+                |bytes| <$type>::from_le_bytes(bytes) as $wide,
+                |number: $wide| (number as $type).to_le_bytes(),
+                |a: $wide, b: $wide| match reduce {
+                    ReduceOperation::MINIMUM => a.min(b),
+                    ReduceOperation::MAXIMUM => a.max(b),
+                    ReduceOperation::PRODUCT => a.wrapping_mul(b),
+                    _ => a.wrapping_add(b),
+                },
+                |number: $wide, ranks: usize| number / ranks as $wide
+            )
+        };
+    }
+    macro_rules! float {
+        ($wide:ty, $bytes:literal, $read:expr, $write:expr) => {
+            each!(
+                $bytes,
+                $wide,
+                $read,
+                $write,
+                |a: $wide, b: $wide| match reduce {
+                    ReduceOperation::SUM | ReduceOperation::AVERAGE => a + b,
+                    ReduceOperation::PRODUCT => a * b,
+                    _ if a.is_nan() || b.is_nan() => <$wide>::NAN,
+                    ReduceOperation::MINIMUM if a == b && a.is_sign_positive() => b,
+                    ReduceOperation::MAXIMUM if a == b && a.is_sign_negative() => b,
+                    ReduceOperation::MINIMUM =>
+                        if b < a {
+                            b
+                        } else {
+                            a
+                        },
+                    _ =>
+                        if b > a {
+                            b
+                        } else {
+                            a
+                        },
+                },
+                |number: $wide, ranks: usize| number / ranks as $wide
+            )
+        };
+    }
+    use super::super::float::{E4m3, E5m2};
+    match element {
+        ElementType::I8 => integer!(i8, i32, 1),
+        ElementType::U8 => integer!(u8, u32, 1),
+        ElementType::I16 => integer!(i16, i32, 2),
+        ElementType::U16 => integer!(u16, u32, 2),
+        ElementType::I32 => integer!(i32, i32, 4),
+        ElementType::U32 => integer!(u32, u32, 4),
+        ElementType::I64 => integer!(i64, i64, 8),
+        ElementType::U64 => integer!(u64, u64, 8),
+        ElementType::F32 => float!(f32, 4, f32::from_le_bytes, f32::to_le_bytes),
+        ElementType::F64 => float!(f64, 8, f64::from_le_bytes, f64::to_le_bytes),
+        ElementType::F16 => float!(
+            f32,
+            2,
+            |bytes| f16::from_le_bytes(bytes).to_f32(),
+            |number| { f16::from_f32(number).to_le_bytes() }
+        ),
+        ElementType::BF16 => float!(
+            f32,
+            2,
+            |bytes| bf16::from_le_bytes(bytes).to_f32(),
+            |number| { bf16::from_f32(number).to_le_bytes() }
+        ),
+        ElementType::F8_E4M3 => float!(
+            f32,
+            1,
+            |[byte]: [u8; 1]| E4m3::widen(byte.into()),
+            |number| { [E4m3::narrow(number) as u8] }
+        ),
+        ElementType::F8_E5M2 => float!(
+            f32,
+            1,
+            |[byte]: [u8; 1]| E5m2::widen(byte.into()),
+            |number| { [E5m2::narrow(number) as u8] }
+        ),
+        _ => unreachable!(),
+    }
+}
+
+/// Where a pattern is a NaN of the type, a pattern that stands for all of them.
+fn without_payload(element: ElementType, mut bytes: Vec<u8>) -> Vec<u8> {
+    let width = element.bytes() as usize;
+    for bytes in bytes.chunks_exact_mut(width) {
+        let nan = match element {
+            ElementType::F16 => f16::from_le_bytes([bytes[0], bytes[1]]).is_nan(),
+            ElementType::BF16 => bf16::from_le_bytes([bytes[0], bytes[1]]).is_nan(),
+            ElementType::F32 => f32::from_le_bytes(bytes.try_into().unwrap()).is_nan(),
+            ElementType::F64 => f64::from_le_bytes(bytes.try_into().unwrap()).is_nan(),
+            _ => false,
+        };
+        if nan {
+            bytes.fill(0xff);
+        }
+    }
+    bytes
+}
+
+const TYPES: [ElementType; 14] = [
+    ElementType::I8,
+    ElementType::U8,
+    ElementType::I16,
+    ElementType::U16,
+    ElementType::I32,
+    ElementType::U32,
+    ElementType::I64,
+    ElementType::U64,
+    ElementType::F16,
+    ElementType::BF16,
+    ElementType::F32,
+    ElementType::F64,
+    ElementType::F8_E4M3,
+    ElementType::F8_E5M2,
+];
+const OPERATIONS: [ReduceOperation; 5] = [
+    ReduceOperation::SUM,
+    ReduceOperation::AVERAGE,
+    ReduceOperation::MINIMUM,
+    ReduceOperation::MAXIMUM,
+    ReduceOperation::PRODUCT,
+];
+
+#[rstest]
+fn every_type_is_reduced_by_every_operation_as_defined_on_all_ranks_alike(
+    #[values(1, 2, 3, 5, 8)] world: u32,
+    #[values(How::OneShot, How::TwoShot, How::Packets, How::PacketsTwoShot)] how: How,
+    #[values(false, true)] in_place: bool,
+) {
+    if how == How::OneShot && in_place {
+        // Members still read what others would overwrite: core never asks for it.
+        return;
+    }
+    let ranks = ranks(world);
+    let counts: &[u64] = if cfg!(miri) {
+        &[0, 3]
+    } else {
+        &[0, 1, 3, 17, 255, 2500]
+    };
+    for (number, element) in TYPES.into_iter().enumerate() {
+        for reduce in OPERATIONS {
+            for count in counts.iter().copied() {
+                // Elements at odd addresses too.
+                let from = INPUT + count % 7;
+                let to = if in_place { from } else { OUTPUT + 1 };
+                let call = AllReduce {
+                    how,
+                    element,
+                    reduce,
+                    count,
+                    from,
+                    to,
+                    channel: 0,
+                };
+                let inputs: Vec<_> = (0..world)
+                    .map(|rank| elements(element, count, 1000 * number as u64 + u64::from(rank)))
+                    .collect();
+                for (rank, input) in ranks.iter().zip(&inputs) {
+                    put_bytes(rank.at(rank.rank, from), input);
+                }
+                on_each(&ranks, |rank, stream| call.enqueue(rank, stream));
+                let wanted = without_payload(element, reference(element, reduce, &inputs));
+                for rank in &ranks {
+                    let made = bytes(rank.at(rank.rank, to), count * element.bytes());
+                    assert!(
+                        without_payload(element, made) == wanted,
+                        "{} {} of {count} at rank {}",
+                        element.name(),
+                        reduce.name(),
+                        rank.rank
+                    );
+                    assert_eq!(rank.record().state, 0);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Atomic operations on words of symmetric memory, and waits for such words.
+//!
+//! These words are the caller's and may lie side by side, so no sleeper can be counted behind one:
+//! who sleeps on such a word wakes by itself to look again.
+
+use super::operation::Step;
+use super::signals::{ABORT_WORD_SET, DEADLINE_PASSED, Pending, fill_record};
+use super::waiting::{Sleep, long_at, word_at};
+use crate::backend::abi::*;
+use crate::backend::{CallResult, Failure};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+const WORD_WAIT: u32 = 3;
+/// Longest sleep on a word whose writers wake nobody. A thread costs about as much to wake.
+const LONGEST_UNWOKEN: Duration = Duration::from_micros(100);
+
+fn invalid<T>(call: &str, why: String) -> CallResult<T> {
+    Err(Failure::new(Status::INVALID_ARGUMENT, call, why))
+}
+
+fn check_word(call: &str, name: &str, address: DeviceAddress, bits: u32) -> CallResult<()> {
+    if bits != 32 && bits != 64 {
+        return invalid(call, format!("words have 32 or 64 bits, not {bits}"));
+    }
+    if address.0 == 0 || !address.0.is_multiple_of(u64::from(bits / 8)) {
+        return invalid(
+            call,
+            format!(
+                "the {name} at {:#x} is not aligned to its {bits} bits; atomic operations need that",
+                address.0
+            ),
+        );
+    }
+    Ok(())
+}
+
+/// Refuses an operation that cannot be done.
+pub(super) fn check_update(operation: &WordOperation) -> CallResult<()> {
+    let (call, bits) = ("word_update", operation.bits);
+    check_word(call, "word", operation.word, bits)?;
+    if operation.result.0 != 0 {
+        check_word(call, "result", operation.result, bits)?;
+    }
+    if operation.update.0 > WordUpdate::COMPARE_SWAP.0 {
+        return invalid(
+            call,
+            format!("{} is no update of this version", operation.update.0),
+        );
+    }
+    Ok(())
+}
+
+/// Refuses a wait that cannot be done.
+pub(super) fn check_wait(wait: &WordWait) -> CallResult<()> {
+    let (call, bits) = ("word_wait", wait.bits);
+    check_word(call, "first word", wait.words, bits)?;
+    if wait.count == 0 {
+        return invalid(
+            call,
+            "a wait for no words would never end; name at least 1".into(),
+        );
+    }
+    if wait.count > 1 && !wait.stride.is_multiple_of(u64::from(bits / 8)) {
+        return invalid(
+            call,
+            format!(
+                "a stride of {} bytes is no multiple of {bits} bits",
+                wait.stride
+            ),
+        );
+    }
+    if !(Condition::EQUAL.0..=Condition::LESS.0).contains(&wait.condition.0) {
+        return invalid(
+            call,
+            format!("{} is no condition of this version", wait.condition.0),
+        );
+    }
+    Ok(())
+}
+
+/// Does an operation on a word.
+///
+/// # Safety
+/// The words are live, and [`check_update`] has passed.
+pub(super) unsafe fn update(operation: &WordOperation) {
+    macro_rules! update {
+        ($word:expr, $type:ty) => {{
+            let word = $word;
+            let operand = operation.operand as $type;
+            let order = Ordering::AcqRel;
+            match operation.update {
+                WordUpdate::SET => {
+                    // Nobody asks for the old value, so a plain store will do.
+                    if operation.result.0 == 0 {
+                        word.store(operand, Ordering::Release);
+                        return;
+                    }
+                    word.swap(operand, order)
+                }
+                WordUpdate::ADD => word.fetch_add(operand, order),
+                WordUpdate::SWAP => word.swap(operand, order),
+                WordUpdate::COMPARE_SWAP => {
+                    let current = operation.compare as $type;
+                    match word.compare_exchange(current, operand, order, Ordering::Acquire) {
+                        Ok(old) | Err(old) => old,
+                    }
+                }
+                _ => word.load(Ordering::Acquire),
+            }
+        }};
+    }
+    let wide = operation.bits == 64;
+    let old = if wide {
+        // SAFETY: the caller's word.
+        update!(unsafe { long_at(operation.word) }, u64)
+    } else {
+        // SAFETY: the caller's word.
+        update!(unsafe { word_at(operation.word) }, u32).into()
+    };
+    if operation.result.0 == 0 {
+        return;
+    }
+    // SAFETY: the caller's word.
+    unsafe {
+        if wide {
+            long_at(operation.result).store(old, Ordering::Release);
+        } else {
+            word_at(operation.result).store(old as u32, Ordering::Release);
+        }
+    }
+}
+
+/// Whether a word is as it should be; both are of `bits`.
+fn holds(condition: Condition, seen: u64, value: u64, bits: u32) -> bool {
+    // Moved to the upper end, the difference wraps where the words do.
+    let ahead = (seen.wrapping_sub(value) << (64 - bits)) as i64;
+    match condition {
+        Condition::EQUAL => ahead == 0,
+        Condition::NOT_EQUAL => ahead != 0,
+        Condition::GREATER_OR_EQUAL => ahead >= 0,
+        Condition::GREATER => ahead > 0,
+        Condition::LESS_OR_EQUAL => ahead <= 0,
+        _ => ahead < 0,
+    }
+}
+
+/// Goes on with a wait for words. Of all words, each is waited for in turn, and one that was as it
+/// should be is not looked at again.
+///
+/// # Safety
+/// All memory that it names is live, and [`check_wait`] has passed.
+pub(super) unsafe fn advance_wait(wait: &WordWait, pending: &mut Option<Pending>) -> Step {
+    let pending = pending.get_or_insert_with(|| Pending::new(wait.value as u32));
+    let address = |index: u32| DeviceAddress(wait.words.0 + u64::from(index) * wait.stride);
+    let read = |index: u32| {
+        // SAFETY: the caller's word.
+        unsafe {
+            match wait.bits {
+                64 => long_at(address(index)).load(Ordering::Acquire),
+                _ => word_at(address(index)).load(Ordering::Acquire).into(),
+            }
+        }
+    };
+    let mut seen = 0;
+    let mut good = |index: u32| {
+        let word = read(index);
+        seen = word as u32;
+        holds(wait.condition, word, wait.value, wait.bits)
+    };
+    let found = if wait.any == 1 {
+        // From the last one, so that it sleeps on the first if there is none.
+        let all = (0..wait.count).rev();
+        all.fold(None, |found, index| good(index).then_some(index).or(found))
+    } else {
+        while pending.peer < wait.count && good(pending.peer) {
+            pending.peer += 1;
+        }
+        (pending.peer == wait.count).then_some(0)
+    };
+    if let Some(index) = found {
+        if wait.index.0 != 0 {
+            // SAFETY: the caller's word.
+            unsafe { word_at(wait.index) }.store(index, Ordering::Release);
+        }
+        return Step::Done;
+    }
+    // SAFETY: the caller's word, where there is one.
+    let aborted = wait.watch.abort.0 != 0
+        && unsafe { word_at(wait.watch.abort) }.load(Ordering::Acquire) != 0;
+    let deadline = Duration::from_nanos(wait.watch.deadline_ns);
+    let remaining = deadline.saturating_sub(pending.since().elapsed());
+    if !aborted && !remaining.is_zero() {
+        // The lower half of a wide word, on the machines that this runs on: a change of the upper
+        // half alone is seen when the sleep is over.
+        return Step::Blocked(Sleep {
+            word: address(pending.peer),
+            seen,
+            limit: remaining.min(LONGEST_UNWOKEN),
+            counted: false,
+        });
+    }
+    let record = WaitRecord {
+        kind: WORD_WAIT,
+        rank: wait.watch.rank,
+        peer: pending.peer,
+        expected: pending.expected,
+        seen,
+        reason: if aborted {
+            ABORT_WORD_SET
+        } else {
+            DEADLINE_PASSED
+        },
+        elapsed_ns: pending.elapsed_ns(),
+        ..WaitRecord::default()
+    };
+    // SAFETY: the caller's word.
+    unsafe { fill_record(wait.watch.record, &record) };
+    Step::Done
+}
