@@ -7,7 +7,7 @@
 use crate::backend::abi::{
     DeviceAddress, Direction, RawStream, SignalPlacement, SignalTarget, Transfer,
 };
-use crate::backend::{Collectives, Device, RemoteAccess, Signals};
+use crate::backend::{CallResult, Collectives, Device, RemoteAccess, Signals};
 use crate::buffer::{BufferRange, SymmetricBuffer, check_peer};
 use crate::communicator::allocation::Allocation;
 use crate::communicator::{BARRIER_CHANNELS, CHANNELS, Shared};
@@ -81,7 +81,7 @@ impl Stream {
         ))
     }
 
-    fn invalid(&self, operation: &'static str, message: impl Into<String>) -> Error {
+    pub(crate) fn invalid(&self, operation: &'static str, message: impl Into<String>) -> Error {
         Error::InvalidArgument {
             rank: self.shared.rank,
             operation,
@@ -426,28 +426,41 @@ impl Stream {
             return Ok(());
         }
         let uses = uses.map(SymmetricBuffer::allocation);
-        let before = self.captures.load(Ordering::Acquire);
-        if is_odd(before) {
-            // First kept, then recorded: the capture may end right after.
-            self.keep(uses);
-        }
-        // SAFETY: the ranges are live and do not overlap, by `plan` or by the caller's word. Those of
-        // this communicator are released only once its streams are idle and no graph keeps them.
-        let enqueued = unsafe { self.shared.backend.transfer(transfer, self.raw) };
-        if self.captures.load(Ordering::Acquire) != before {
-            // Another thread began or ended a capture meanwhile, so a graph may have it that does not
-            // know: it stays as long as the communicator.
-            self.shared.keep(uses);
-        }
-        enqueued.map_err(|failure| {
+        self.enqueue(uses.into_iter(), || {
+            // SAFETY: the ranges are live and do not overlap, by `plan` or by the caller's word. Those
+            // of this communicator are released only once its streams are idle and no graph keeps
+            // them.
+            unsafe { self.shared.backend.transfer(transfer, self.raw) }
+        })
+        .map_err(|failure| {
             self.shared
                 .failed(operation, failure)
                 .about(peer, transfer.bytes)
         })
     }
 
+    /// Submits work that uses these allocations, and keeps them for a graph that records it.
+    pub(crate) fn enqueue<'a>(
+        &self,
+        uses: impl Iterator<Item = &'a Arc<Allocation>> + Clone,
+        submit: impl FnOnce() -> CallResult<()>,
+    ) -> CallResult<()> {
+        let before = self.captures.load(Ordering::Acquire);
+        if is_odd(before) {
+            // First kept, then recorded: the capture may end right after.
+            self.keep(uses.clone());
+        }
+        let enqueued = submit();
+        if self.captures.load(Ordering::Acquire) != before {
+            // Another thread began or ended a capture meanwhile, so a graph may have it that does not
+            // know: it stays as long as the communicator.
+            self.shared.keep(uses);
+        }
+        enqueued
+    }
+
     /// Remembers what recorded work uses.
-    fn keep(&self, uses: [&Arc<Allocation>; 2]) {
+    fn keep<'a>(&self, uses: impl Iterator<Item = &'a Arc<Allocation>>) {
         let mut captured = self.captured.lock().unwrap_or_else(PoisonError::into_inner);
         for allocation in uses {
             if !captured.iter().any(|known| Arc::ptr_eq(known, allocation)) {

@@ -40,6 +40,11 @@ pub enum Origin {
 }
 
 impl Allocation {
+    /// Its entry in the control block, and its row in the table of addresses; alike on all ranks.
+    pub fn entry(&self) -> usize {
+        self.entry
+    }
+
     /// Where a byte of this rank's copy is at `peer`: `bases[peer] + (local - bases[me])`.
     pub fn at(&self, peer: usize, offset: u64) -> DeviceAddress {
         DeviceAddress(self.peers[peer].0 + offset)
@@ -180,6 +185,15 @@ fn share(
         Origin::Caller(_) => prove_by_reading(shared, round, &peers, bytes)?,
     }
     let entry = entry_for(shared, round)?;
+    if let Some(collectives) = shared.collectives.get() {
+        // Before anybody can be sent what it names.
+        let row = collectives.everyone.slots.table_row(shared.rank, entry);
+        let addresses: Vec<u8> = peers
+            .iter()
+            .flat_map(|peer: &DeviceAddress| peer.0.to_le_bytes())
+            .collect();
+        round.vote(shared.write_bytes(row, &addresses))?;
+    }
     Ok(Allocation {
         number: round.number(),
         entry,

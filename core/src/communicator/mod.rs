@@ -18,11 +18,12 @@ use crate::buffer::SymmetricBuffer;
 use crate::element::Element;
 use crate::error::{Error, Result};
 use crate::stream::Stream;
+pub(crate) use agreement::Round;
 pub(crate) use agreement::translate;
 use allocation::Origin;
 pub use pad::{BARRIER_CHANNELS, CHANNELS};
 pub use setup::{BackendSource, Configuration, DeviceChoice};
-pub(crate) use shared::Shared;
+pub(crate) use shared::{Inner, Shared};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -95,6 +96,10 @@ impl Communicator {
     /// Ranks in the world.
     pub fn world(&self) -> usize {
         self.shared.world
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     /// Every rank of the world, this one included.

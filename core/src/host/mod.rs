@@ -9,7 +9,7 @@
 mod collectives;
 mod device;
 mod events;
-mod float;
+pub(crate) mod float;
 mod graph;
 mod handle;
 mod machine;
