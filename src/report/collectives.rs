@@ -226,13 +226,6 @@ impl Time {
     }
 }
 
-impl Placed {
-    /// The time that stands for this one: of the replay where there was one, else looped.
-    pub fn headline(&self) -> Option<Time> {
-        self.graph.or(self.looped)
-    }
-}
-
 impl CollectivePoint {
     /// What was measured in a placement.
     pub fn placed(&self, placement: Placement) -> Option<&Placed> {
@@ -265,6 +258,27 @@ pub struct Comparison<'a> {
 }
 
 impl Collectives {
+    /// Whether replays stand for what was measured, in place of loops: everywhere but beside baselines
+    /// none of which can be replayed.
+    pub fn is_replayed(&self) -> bool {
+        let replayed = |point: &CollectivePoint| {
+            [point.out_of_place, point.in_place]
+                .into_iter()
+                .flatten()
+                .any(|placed| placed.graph.is_some())
+        };
+        let baselines = || self.points.iter().filter(|point| point.by != OURS);
+        baselines().next().is_none() || baselines().any(replayed)
+    }
+
+    /// The time that stands for a placement: of the replay, or where there is none looped.
+    pub fn headline(&self, placed: &Placed) -> Option<Time> {
+        match self.is_replayed() {
+            true => placed.graph.or(placed.looped),
+            false => placed.looped,
+        }
+    }
+
     /// Ours against the best baseline, in one placement.
     ///
     /// Replay is compared with replay where the baseline was replayed, else looped with looped. A
@@ -445,6 +459,24 @@ mod tests {
         }
         let (ratio, _) = at(&section, Placement::OutOfPlace).unwrap();
         assert!(near(ratio, 0.5), "ours took 30 in a loop: {ratio}");
+    }
+
+    #[test]
+    fn beside_what_cannot_be_replayed_loops_stand_for_all() {
+        let mut section = beside(10.0, &[("a", Some(20.0), None), ("b", Some(20.0), None)]);
+        let headline = |section: &Collectives| {
+            let placed = section.points[0].out_of_place.unwrap();
+            section.headline(&placed).unwrap().ns
+        };
+        section.points[1].out_of_place.as_mut().unwrap().graph = None;
+        assert!(near(headline(&section), 10.0), "one of the two can");
+        section.points[2].out_of_place.as_mut().unwrap().graph = None;
+        assert!(near(headline(&section), 30.0));
+        section.points.truncate(1);
+        assert!(
+            near(headline(&section), 10.0),
+            "there is nobody to compare with"
+        );
     }
 
     #[test]

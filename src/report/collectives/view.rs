@@ -39,14 +39,17 @@ fn ours(section: &Collectives, collective: Collective) -> impl Iterator<Item = &
     of(section, collective).filter(|point| point.by == OURS)
 }
 
+/// What the times of the first table are.
+fn how(section: &Collectives) -> &'static str {
+    match section.is_replayed() {
+        true => "graph replay",
+        false => "looped",
+    }
+}
+
 /// Our points as nccl-tests prints its own: out of place, then in place.
 fn nccl_tests(section: &Collectives, collective: Collective) -> View {
     let points: Vec<_> = ours(section, collective).collect();
-    let replayed = (points.iter()).all(|point| {
-        let all = Placement::ALL.into_iter();
-        all.filter_map(|placement| point.placed(placement))
-            .all(|placed| placed.graph.is_some())
-    });
     let rounds: BTreeSet<u32> = points.iter().map(|point| point.rounds).collect();
     let rounds = match (rounds.first(), rounds.last()) {
         (Some(least), Some(most)) if least != most => format!("{least} to {most}"),
@@ -56,7 +59,7 @@ fn nccl_tests(section: &Collectives, collective: Collective) -> View {
     let mut caption = vec![format!(
         "{} ranks; {}, median of {rounds} rounds, of the slowest rank; out of place, then in place.",
         section.world,
-        if replayed { "graph replay" } else { "looped" },
+        how(section),
     )];
     caption.extend(wrong(section, collective));
     View {
@@ -78,7 +81,7 @@ fn nccl_tests(section: &Collectives, collective: Collective) -> View {
                     Cell::Figure(point.root.map_or("-1".into(), |root| root.to_string())),
                 ];
                 for placement in Placement::ALL {
-                    row.extend(placed(section.world, point, placement));
+                    row.extend(placed(section, point, placement));
                 }
                 row
             })
@@ -87,7 +90,7 @@ fn nccl_tests(section: &Collectives, collective: Collective) -> View {
 }
 
 /// Time, algbw, busbw and wrong elements.
-fn placed(world: u32, point: &CollectivePoint, placement: Placement) -> [Cell; 4] {
+fn placed(section: &Collectives, point: &CollectivePoint, placement: Placement) -> [Cell; 4] {
     let absent = || [Cell::Absent, Cell::Absent, Cell::Absent, Cell::Absent];
     let Some(placed) = point.placed(placement) else {
         return absent();
@@ -97,10 +100,10 @@ fn placed(world: u32, point: &CollectivePoint, placement: Placement) -> [Cell; 4
         let count = Cell::Figure(placed.wrong.to_string());
         return [wrong(), wrong(), wrong(), count];
     }
-    let Some(time) = placed.headline() else {
+    let Some(time) = section.headline(placed) else {
         return absent();
     };
-    let (algbw, busbw) = point.bandwidths(world, time.ns);
+    let (algbw, busbw) = point.bandwidths(section.world, time.ns);
     [
         Cell::Figure(decimal(time.ns / 1e3)),
         Cell::Figure(format!("{algbw:.2}")),
@@ -189,7 +192,7 @@ fn compared(section: &Collectives, collective: Collective) -> Option<View> {
             let mut row = vec![Cell::Name(size(point.bytes))];
             for by in std::iter::once(OURS).chain(beside.iter().copied()) {
                 let found = cells.get(&(point.bytes, by));
-                row.push(found.map_or(Cell::Absent, |point| both(point)));
+                row.push(found.map_or(Cell::Absent, |point| both(section, point)));
             }
             let mut best = Cell::Absent;
             for placement in Placement::ALL {
@@ -208,10 +211,13 @@ fn compared(section: &Collectives, collective: Collective) -> Option<View> {
         })
         .collect();
     let mut caption = vec![
-        "µs, out of place/in place; graph replay where there is one, else looped.".to_owned(),
-        "best/ours: the best baseline's time over ours, above 1 ours is faster; out of place, then in \
-         place."
+        format!(
+            "µs, out of place/in place; {}, and looped where there is no such thing.",
+            how(section)
+        ),
+        "best/ours: the best baseline's time over ours, above 1 ours is faster; out of place, then in place."
             .to_owned(),
+        "A replay is compared with a replay, a loop with a loop.".to_owned(),
     ];
     if let Some(mean) = section.geometric_mean(Some(collective)) {
         caption.push(format!("Geometric mean of the ratios: {mean:.3}."));
@@ -225,13 +231,14 @@ fn compared(section: &Collectives, collective: Collective) -> Option<View> {
 }
 
 /// `out/in` of a point in microseconds.
-fn both(point: &CollectivePoint) -> Cell {
+fn both(section: &Collectives, point: &CollectivePoint) -> Cell {
     if point.is_wrong() {
         let wrong = |placed: Option<Placed>| placed.map_or(0, |placed| placed.wrong);
         return Cell::Wrong(wrong(point.out_of_place) + wrong(point.in_place));
     }
     let time = |placement| {
-        let time = point.placed(placement).and_then(Placed::headline);
+        let placed = point.placed(placement);
+        let time = placed.and_then(|placed| section.headline(placed));
         time.map_or("–".to_owned(), |time| decimal(time.ns / 1e3))
     };
     let [out, within] = Placement::ALL.map(time);
@@ -268,7 +275,7 @@ pub(in crate::report) fn curves(section: &Collectives, collective: Collective) -
     let mut curves: BTreeMap<usize, Curve<'_>> = BTreeMap::new();
     for point in of(section, collective).filter(|point| !point.is_wrong()) {
         let placed = point.out_of_place.or(point.in_place);
-        let Some(time) = placed.as_ref().and_then(Placed::headline) else {
+        let Some(time) = placed.as_ref().and_then(|placed| section.headline(placed)) else {
             continue;
         };
         let (_, busbw) = point.bandwidths(section.world, time.ns);
