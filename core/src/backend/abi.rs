@@ -618,6 +618,16 @@ pub struct SignalWait {
     pub reserved: u32,
 }
 
+/// What the kernel of a pipeline's step takes: a signal to give, then one to wait for.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StepArguments {
+    /// What is given.
+    pub target: SignalTarget,
+    /// What is waited for.
+    pub wait: SignalWait,
+}
+
 /// A barrier among `world` ranks: each writes its epoch into its word at every peer, then waits
 /// until every peer's word here has reached it.
 #[repr(C)]

@@ -7,6 +7,7 @@ mod pad;
 mod rebuild;
 mod setup;
 pub(crate) mod shared;
+mod sharing;
 mod staging;
 
 use crate::backend::Device;
@@ -19,10 +20,10 @@ use crate::element::Element;
 use crate::error::{Error, Result};
 use crate::stream::Stream;
 pub(crate) use agreement::translate;
-use allocation::Origin;
 pub use pad::{BARRIER_CHANNELS, CHANNELS};
 pub use setup::{BackendSource, Configuration, DeviceChoice};
 pub(crate) use shared::Shared;
+use sharing::Origin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -240,8 +241,7 @@ impl Communicator {
                 setup::common_kinds(&mut round, &setup::listed_kinds(&shared.capabilities))?
             }
         };
-        let (allocation, _) =
-            allocation::allocate(shared, &mut round, &kinds, bytes as u64, origin)?;
+        let (allocation, _) = sharing::allocate(shared, &mut round, &kinds, bytes as u64, origin)?;
         Ok(SymmetricBuffer::new(
             shared.clone(),
             allocation,
