@@ -13,6 +13,7 @@ mod exporter;
 mod injection;
 mod memory;
 mod mismatch;
+mod rebuild;
 mod rendezvous;
 mod start;
 mod support;
@@ -35,6 +36,7 @@ fn rank() {
         "injection" => injection::role(role, &member),
         "memory" => memory::role(role, &member),
         "mismatch" => mismatch::role(role, &member),
+        "rebuild" => rebuild::role(role, &member),
         "rendezvous" => rendezvous::role(role, &member),
         "start" => start::role(role, &member),
         "teardown" => teardown::role(role, &member),
