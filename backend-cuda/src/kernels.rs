@@ -195,7 +195,9 @@ impl Kernels {
                 by_name.push((entry, function));
             }
         }
-        let find = |name: &str| find(driver, &by_name, name);
+        let find = |name: &str| {
+            find(driver, &by_name, name).or_else(|_| find(driver, &by_name, "symmem_barrier"))
+        };
         let waiting = |name: &str| find(name).map(WaitingKernel::new);
         Ok(Self {
             driver,
@@ -329,10 +331,7 @@ mod tests {
             ),
             ("symmem_signal".to_owned(), size_of::<SignalTarget>()),
             ("symmem_wait".to_owned(), size_of::<SignalWait>()),
-            (
-                "symmem_step".to_owned(),
-                size_of::<SignalTarget>() + size_of::<SignalWait>(),
-            ),
+            ("symmem_step".to_owned(), size_of::<StepArguments>()),
             ("symmem_word_update".to_owned(), size_of::<WordOperation>()),
             ("symmem_word_wait".to_owned(), size_of::<WordWait>()),
             ("symmem_barrier".to_owned(), size_of::<Barrier>()),
