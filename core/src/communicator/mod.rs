@@ -53,7 +53,7 @@ pub struct Peer {
 /// come within the setup deadline poisons the communicator. Everything else
 /// is this rank's own business. `Communicator` can be shared between threads.
 pub struct Communicator {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     peers: Vec<Peer>,
     /// What a rebuild starts from.
     configuration: Configuration,

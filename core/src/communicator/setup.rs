@@ -172,6 +172,7 @@ pub(super) fn establish(
         streams: Mutex::new(Vec::new()),
         graphs: Mutex::new(Vec::new()),
         dropped: Mutex::new(Vec::new()),
+        modules: Mutex::new(Vec::new()),
         kept: Mutex::new(Vec::new()),
         given_up: AtomicUsize::new(0),
         watcher: Mutex::new(None),

@@ -8,6 +8,8 @@
 
 mod collectives;
 mod device;
+#[doc(hidden)]
+pub mod emulation;
 mod events;
 mod float;
 mod graph;
