@@ -201,6 +201,15 @@ fn map(
         Origin::Caller(_) => Ok(()),
     };
     let entry = entry_for(shared, round, cleared)?;
+    if let Some(collectives) = shared.collectives.get() {
+        // Before anybody can be sent what it names.
+        let row = collectives.everyone.slots.table_row(shared.rank, entry);
+        let addresses: Vec<u8> = peers
+            .iter()
+            .flat_map(|peer: &DeviceAddress| peer.0.to_le_bytes())
+            .collect();
+        round.vote(shared.write_bytes(row, &addresses))?;
+    }
     Ok(Allocation {
         number: round.number(),
         entry,
