@@ -195,9 +195,7 @@ impl Kernels {
                 by_name.push((entry, function));
             }
         }
-        let find = |name: &str| {
-            find(driver, &by_name, name).or_else(|_| find(driver, &by_name, "symmem_barrier"))
-        };
+        let find = |name: &str| find(driver, &by_name, name);
         let waiting = |name: &str| find(name).map(WaitingKernel::new);
         Ok(Self {
             driver,

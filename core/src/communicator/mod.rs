@@ -7,6 +7,7 @@ mod pad;
 mod rebuild;
 mod setup;
 pub(crate) mod shared;
+pub(crate) mod sharing;
 mod staging;
 
 use crate::backend::Device;
@@ -18,11 +19,12 @@ use crate::buffer::SymmetricBuffer;
 use crate::element::Element;
 use crate::error::{Error, Result};
 use crate::stream::Stream;
+pub(crate) use agreement::Round;
 pub(crate) use agreement::translate;
-use allocation::Origin;
 pub use pad::{BARRIER_CHANNELS, CHANNELS};
 pub use setup::{BackendSource, Configuration, DeviceChoice};
-pub(crate) use shared::Shared;
+pub(crate) use shared::{Inner, Shared};
+pub(crate) use sharing::Origin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -52,7 +54,7 @@ pub struct Peer {
 /// come within the setup deadline poisons the communicator. Everything else
 /// is this rank's own business. `Communicator` can be shared between threads.
 pub struct Communicator {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     peers: Vec<Peer>,
     /// What a rebuild starts from.
     configuration: Configuration,
@@ -95,6 +97,10 @@ impl Communicator {
     /// Ranks in the world.
     pub fn world(&self) -> usize {
         self.shared.world
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     /// Every rank of the world, this one included.
@@ -240,8 +246,7 @@ impl Communicator {
                 setup::common_kinds(&mut round, &setup::listed_kinds(&shared.capabilities))?
             }
         };
-        let (allocation, _) =
-            allocation::allocate(shared, &mut round, &kinds, bytes as u64, origin)?;
+        let (allocation, _) = sharing::allocate(shared, &mut round, &kinds, bytes as u64, origin)?;
         Ok(SymmetricBuffer::new(
             shared.clone(),
             allocation,
