@@ -26,6 +26,11 @@ pub struct Allocation {
 }
 
 impl Allocation {
+    /// Its entry in the control block, and its row in the table of addresses; alike on all ranks.
+    pub fn entry(&self) -> usize {
+        self.entry
+    }
+
     /// Where a byte of this rank's copy is at `peer`: `bases[peer] + (local - bases[me])`.
     pub fn at(&self, peer: usize, offset: u64) -> DeviceAddress {
         DeviceAddress(self.peers[peer].0 + offset)

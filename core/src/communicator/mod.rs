@@ -7,7 +7,7 @@ mod pad;
 mod rebuild;
 mod setup;
 pub(crate) mod shared;
-mod sharing;
+pub(crate) mod sharing;
 mod staging;
 
 use crate::backend::Device;
@@ -19,11 +19,12 @@ use crate::buffer::SymmetricBuffer;
 use crate::element::Element;
 use crate::error::{Error, Result};
 use crate::stream::Stream;
+pub(crate) use agreement::Round;
 pub(crate) use agreement::translate;
 pub use pad::{BARRIER_CHANNELS, CHANNELS};
 pub use setup::{BackendSource, Configuration, DeviceChoice};
-pub(crate) use shared::Shared;
-use sharing::Origin;
+pub(crate) use shared::{Inner, Shared};
+pub(crate) use sharing::Origin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -96,6 +97,10 @@ impl Communicator {
     /// Ranks in the world.
     pub fn world(&self) -> usize {
         self.shared.world
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     /// Every rank of the world, this one included.

@@ -11,6 +11,7 @@ use crate::backend::abi::{
 };
 use crate::backend::{Backend, CallResult, Device, Failure};
 use crate::bootstrap::Bootstrap;
+use crate::collectives;
 use crate::control::RankState;
 use crate::error::{Error, Result};
 use crate::health::Health;
@@ -70,6 +71,8 @@ pub struct Inner {
     /// The strategy that the signal pad proved; later allocations use it.
     pub kind: OnceLock<ShareKind>,
     pub pad: OnceLock<SignalPad>,
+    /// The slots of all ranks, and what else collectives need.
+    pub collectives: OnceLock<collectives::State>,
     /// Peers in this very process.
     pub same_process: Vec<bool>,
     pub live_buffers: AtomicUsize,
@@ -188,6 +191,20 @@ impl Inner {
         self.pad
             .get()
             .expect("set before a communicator is handed out")
+    }
+
+    /// What collectives need.
+    pub fn collectives(&self) -> &collectives::State {
+        self.collectives
+            .get()
+            .expect("set before a communicator is handed out")
+    }
+
+    /// Allocations that are there as long as the communicator.
+    fn permanent(&self) -> impl Iterator<Item = &Allocation> {
+        let pad = self.pad.get().map(SignalPad::allocation);
+        let slots = self.collectives.get().map(collectives::State::allocation);
+        pad.into_iter().chain(slots)
     }
 
     /// Whether a peer is a thread of this process.
@@ -462,8 +479,8 @@ impl Inner {
     /// Frees what peers have given up; says whether that was everything.
     fn free_given_up(&self) -> bool {
         lock(&self.dropped).retain(|allocation| !allocation.try_free(self));
-        let pad = self.pad.get().map(SignalPad::allocation);
-        pad.is_none_or(|pad| pad.try_free(self)) && self.unreclaimed() == 0
+        let permanent = self.permanent().filter(|left| !left.try_free(self)).count();
+        permanent + self.unreclaimed() == 0
     }
 }
 
@@ -494,7 +511,9 @@ impl Drop for Inner {
             }
             if let Some(pad) = self.pad.get() {
                 pad.close(self);
-                pad.allocation().unmap(self);
+            }
+            for allocation in self.permanent() {
+                allocation.unmap(self);
             }
         }
         let state = match self.health.check() {
