@@ -28,6 +28,7 @@ pub mod conformance;
 pub mod launch;
 pub mod report;
 pub mod select;
+pub mod tuning;
 
 mod builder;
 

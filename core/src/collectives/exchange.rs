@@ -6,7 +6,7 @@
 
 use super::call::CollectiveOptions;
 use super::group::Membership;
-use super::launch::{Extent, geometry, keeping};
+use super::launch::{Extent, geometry};
 use super::selector::Query;
 use super::slots::COLLECTIVE_CHANNELS;
 use crate::backend::Collectives;
@@ -14,6 +14,7 @@ use crate::backend::abi::*;
 use crate::buffer::BufferRange;
 use crate::communicator::Shared;
 use crate::communicator::allocation::Allocation;
+use crate::communicator::shared::Kept;
 use crate::element::Element;
 use crate::error::{Error, Result};
 use crate::stream::Stream;
@@ -307,19 +308,20 @@ impl Stream {
             blocks_per_peer: per_peer,
         };
         let grid = geometry(blocks, choice.threads);
-        let uses = uses.chain(std::iter::once(membership.slots.allocation()));
-        self.enqueue(
-            || keeping(uses.clone()),
-            || {
-                // SAFETY: all ranges are inside live allocations that are released only once this rank's
-                // streams are idle; a sender's stream is not before the receiver is done.
-                unsafe {
-                    shared
-                        .backend
-                        .collective_exchange(&arguments, &grid, self.raw_handle())
-                }
-            },
-        )
+        let slots = std::iter::once(membership.slots.allocation());
+        let kept = || {
+            let uses = uses.clone().chain(slots.clone());
+            uses.map(|used| used.clone() as Kept).collect()
+        };
+        self.enqueue(kept, || {
+            // SAFETY: all ranges are inside live allocations that are released only once this rank's
+            // streams are idle; a sender's stream is not before the receiver is done.
+            unsafe {
+                shared
+                    .backend
+                    .collective_exchange(&arguments, &grid, self.raw_handle())
+            }
+        })
         .map_err(|failure| shared.failed(name, failure))
     }
 }

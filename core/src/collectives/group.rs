@@ -1,8 +1,7 @@
 //! Groups: subsets of a communicator's ranks.
 
 use super::slots::{COLLECTIVE_CHANNELS, Layout, Slots};
-use crate::communicator::sharing::{self, Origin};
-use crate::communicator::{Communicator, Shared};
+use crate::communicator::{Communicator, Origin, Shared, sharing};
 use crate::error::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;

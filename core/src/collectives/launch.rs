@@ -21,12 +21,6 @@ use crate::planner::{TransferOptions, plan};
 use crate::stream::Stream;
 use std::sync::Arc;
 
-/// What a graph keeps that records work on these allocations.
-pub(super) fn keeping<'a>(uses: impl IntoIterator<Item = &'a Arc<Allocation>>) -> Vec<Kept> {
-    let kept = |allocation: &Arc<Allocation>| allocation.clone() as Kept;
-    uses.into_iter().map(kept).collect()
-}
-
 /// A range, without its element type.
 #[derive(Clone, Copy)]
 pub struct Extent<'a> {
@@ -194,7 +188,7 @@ impl Stream {
             membership.slots.allocation(),
         ];
         self.enqueue(
-            || keeping(uses),
+            || keep(&uses),
             || {
                 let backend = &*shared.backend;
                 if choice.algorithm == Algorithm::COPY_ENGINE {
@@ -361,7 +355,7 @@ impl Stream {
         let header = slots.header(options.channel, operation, self.watch(options));
         let steps = slots.steps(options.channel);
         self.enqueue(
-            || keeping([slots.allocation()]),
+            || keep(&[slots.allocation()]),
             || {
                 let (backend, whole) = (&*shared.backend, membership.whole);
                 // SAFETY: as in `collective`.
@@ -404,7 +398,7 @@ impl Stream {
         };
         let uses = [to.allocation, from.allocation];
         self.enqueue(
-            || keeping(uses),
+            || keep(&uses),
             || {
                 // SAFETY: both are inside live allocations and do not overlap, as was checked; the
                 // allocations are released only once this rank's streams are idle.
@@ -413,6 +407,11 @@ impl Stream {
         )
         .map_err(|failure| shared.failed(name, failure).about(None, bytes))
     }
+}
+
+/// What a graph has to keep.
+pub fn keep(uses: &[&Arc<Allocation>]) -> Vec<Kept> {
+    uses.iter().map(|&used| used.clone() as Kept).collect()
 }
 
 /// A grid of the choice's size.

@@ -5,8 +5,7 @@ use super::selector::Selector;
 use super::slots::{Layout, Slots};
 use crate::backend::abi::ShareKind;
 use crate::communicator::allocation::Allocation;
-use crate::communicator::sharing::{self, Origin};
-use crate::communicator::{Inner, Round};
+use crate::communicator::{Inner, Origin, Round, sharing};
 use crate::error::Result;
 use std::sync::Arc;
 

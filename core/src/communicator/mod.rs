@@ -24,7 +24,7 @@ pub(crate) use agreement::translate;
 pub use pad::{BARRIER_CHANNELS, CHANNELS};
 pub use setup::{BackendSource, Configuration, DeviceChoice};
 pub(crate) use shared::{Inner, Shared};
-use sharing::Origin;
+pub(crate) use sharing::Origin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;

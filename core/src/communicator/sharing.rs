@@ -201,15 +201,7 @@ fn map(
         Origin::Caller(_) => Ok(()),
     };
     let entry = entry_for(shared, round, cleared)?;
-    if let Some(collectives) = shared.collectives.get() {
-        // Before anybody can be sent what it names.
-        let row = collectives.everyone.slots.table_row(shared.rank, entry);
-        let addresses: Vec<u8> = peers
-            .iter()
-            .flat_map(|peer: &DeviceAddress| peer.0.to_le_bytes())
-            .collect();
-        round.vote(shared.write_bytes(row, &addresses))?;
-    }
+    list(shared, entry, &peers)?;
     Ok(Allocation {
         number: round.number(),
         entry,
@@ -220,6 +212,22 @@ fn map(
         unmapped: AtomicBool::new(false),
         freed: AtomicBool::new(false),
     })
+}
+
+/// Puts the addresses of a new allocation into this rank's table, by which kernels that receive find
+/// what they were sent.
+fn list(shared: &Inner, entry: usize, peers: &[DeviceAddress]) -> Result<()> {
+    let Some(collectives) = shared.collectives.get() else {
+        // The memory of the table itself, and what came before it: nothing of it is ever sent.
+        return Ok(());
+    };
+    let row = collectives.everyone.slots.table_row(shared.rank, entry);
+    let addresses: Vec<u8> = peers.iter().flat_map(|peer| peer.0.to_le_bytes()).collect();
+    // The other ranks have the allocation already. A device that cannot be written to any more is lost
+    // for this rank, and they are told so.
+    shared
+        .write_bytes(row, &addresses)
+        .inspect_err(|error| shared.health.poison(error.clone()))
 }
 
 /// Unmaps what was mapped of an allocation that did not come about.
