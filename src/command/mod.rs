@@ -68,8 +68,8 @@ enum Command {
         #[command(subcommand)]
         what: bench::What,
     },
-    /// Run the conformance suite: --full for all cases in place of a sample
-    Selftest,
+    /// Run the conformance suite: --full for all cases in place of a sample, --quick for fewer
+    Selftest(selftest::Options),
     /// One rank of the conformance suite
     #[command(hide = true, name = symmem::conformance::RANK_ARGUMENT)]
     RankSelftest,
@@ -117,7 +117,7 @@ impl Arguments {
             Some(Command::Info) => info::info(&common),
             Some(Command::Run { program, plain }) => run::run(&common, program, plain),
             Some(Command::Bench { what }) => bench::bench(common, what),
-            Some(Command::Selftest) => selftest::run(&common),
+            Some(Command::Selftest(options)) => selftest::run(&common, &options),
             Some(Command::RankSelftest) => Ok(symmem::conformance::rank_main()),
             Some(Command::Rank { task }) => rank::rank(&task),
         }
