@@ -4,6 +4,7 @@ use crate::driver::call;
 use crate::driver::constants::*;
 use crate::driver::structs::{LaunchAttribute, LaunchConfiguration};
 use crate::instance::CudaBackend;
+use crate::kernels::Kernel;
 use crate::modules;
 use cudarc::driver::sys::{CUevent, CUfunction, CUgraph, CUgraphExec, CUmodule, CUstream};
 use std::ffi::c_void;
@@ -377,7 +378,40 @@ impl CudaBackend {
     /// # Safety
     /// As [`Device::launch`]; `T` is what the kernel takes.
     #[inline]
-    pub(crate) unsafe fn launch_struct<T>(
+    pub(crate) unsafe fn launch_own<T>(
+        &self,
+        kernel: Kernel,
+        blocks: u32,
+        threads: u32,
+        shared_memory: u32,
+        argument: &T,
+        on: RawStream,
+    ) -> CallResult<()> {
+        let launch = if kernel.beside {
+            Self::launch_struct_beside
+        } else {
+            Self::launch_struct
+        };
+        // SAFETY: the caller's word; a kernel that may start beside its predecessor waits for it.
+        unsafe {
+            launch(
+                self,
+                kernel.function,
+                blocks,
+                threads,
+                shared_memory,
+                argument,
+                on,
+            )
+        }
+    }
+
+    /// Launches a kernel that takes one struct by value.
+    ///
+    /// # Safety
+    /// As [`Device::launch`]; `T` is what the kernel takes.
+    #[inline]
+    unsafe fn launch_struct<T>(
         &self,
         function: CUfunction,
         blocks: u32,
@@ -407,7 +441,7 @@ impl CudaBackend {
     /// As [`Device::launch`]; `T` is what the kernel takes, and the kernel runs
     /// `griddepcontrol.wait` before it touches memory.
     #[inline]
-    pub(crate) unsafe fn launch_struct_beside<T>(
+    unsafe fn launch_struct_beside<T>(
         &self,
         function: CUfunction,
         blocks: u32,

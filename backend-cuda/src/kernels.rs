@@ -1,40 +1,129 @@
 //! The backend's own kernels, chosen for the device and loaded when it is opened.
 
 use crate::context::Context;
-use crate::driver::Driver;
 use crate::driver::constants::result::NO_BINARY_FOR_GPU;
+use crate::driver::{Driver, call};
 use crate::modules;
 use cudarc::driver::sys::{CUfunction, CUmodule};
+use std::ffi::c_int;
 use std::sync::Arc;
-use symmem_core::backend::abi::Status;
+use std::sync::atomic::{AtomicU32, Ordering};
+use symmem_core::backend::abi::{CollectiveKernel, ElementType, Status};
 use symmem_core::backend::{CallResult, Failure};
-use symmem_kernels_ptx::{Image, Module};
+use symmem_kernels_ptx::{Entry, Image, Module};
 
 /// The driver from which on a graph can hold an edge between kernels that overlap (`CUgraphEdgeData`):
 /// before it, a dependent launch has no place in a capture.
 const GRAPHS_HOLD_DEPENDENT_LAUNCHES: u32 = 12_030;
+
+/// Types of elements: one kernel each in a family that reduces. Numbered from 1.
+const ELEMENTS: usize = 14;
+
+/// A kernel of ours.
+#[derive(Clone, Copy)]
+pub struct Kernel {
+    /// The driver's handle.
+    pub function: CUfunction,
+    /// Whether it may start beside its predecessor: it waits for it before it touches memory, and the
+    /// driver lets such a launch be captured.
+    pub beside: bool,
+}
+
+/// A kernel whose blocks wait for blocks of other devices, so that all must be resident at once.
+pub struct WaitingKernel {
+    /// The kernel.
+    pub kernel: Kernel,
+    /// Most resident blocks of one, two, … 32 warps; [`UNKNOWN`] until it was asked for.
+    resident: [AtomicU32; 32],
+}
+
+const UNKNOWN: u32 = u32::MAX;
+
+impl WaitingKernel {
+    fn new(kernel: Kernel) -> Self {
+        Self {
+            kernel,
+            resident: [const { AtomicU32::new(UNKNOWN) }; 32],
+        }
+    }
+
+    /// Most blocks of `threads` threads that are resident at once if nothing else runs, where the
+    /// driver was asked already; 0 where a block cannot have so many threads.
+    pub fn known_resident_blocks(&self, threads: u32) -> Option<u32> {
+        let Some(known) = self.place(threads) else {
+            return Some(0);
+        };
+        Some(known.load(Ordering::Relaxed)).filter(|&blocks| blocks != UNKNOWN)
+    }
+
+    /// As [`WaitingKernel::known_resident_blocks`]; asks the driver, for a device of so many compute
+    /// units. Context current.
+    pub fn ask_resident_blocks(
+        &self,
+        driver: &Driver,
+        compute_units: u32,
+        threads: u32,
+    ) -> CallResult<u32> {
+        let Some(known) = self.place(threads) else {
+            return Ok(0);
+        };
+        let mut each: c_int = 0;
+        // Whole warps, as they are resident: so that one answer holds for all of its entry.
+        let threads = threads.next_multiple_of(32) as c_int;
+        // SAFETY: the place is writable and the function live.
+        unsafe {
+            call!(
+                driver,
+                cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                    &raw mut each,
+                    self.kernel.function,
+                    threads,
+                    0
+                )
+            )
+        }?;
+        let blocks = u32::try_from(each).unwrap_or(0) * compute_units;
+        known.store(blocks, Ordering::Relaxed);
+        Ok(blocks)
+    }
+
+    fn place(&self, threads: u32) -> Option<&AtomicU32> {
+        self.resident.get(threads.checked_sub(1)? as usize / 32)
+    }
+}
 
 /// The kernels of one open device; unloaded on drop.
 pub struct Kernels {
     driver: &'static Driver,
     context: Arc<Context>,
     modules: Vec<CUmodule>,
-    by_name: Vec<(&'static str, CUfunction)>,
+    by_name: Vec<(&'static Entry, CUfunction)>,
     /// Put or get by 16-byte loads and stores.
-    pub copy_vector: CUfunction,
+    pub copy_vector: Kernel,
     /// Put or get by TileScale's published method.
-    pub copy_unrolled: CUfunction,
+    pub copy_unrolled: Kernel,
     /// Put or get by bulk copies, where the architecture has them.
-    pub copy_bulk: Option<CUfunction>,
-    /// Whether the bulk kernel may start beside its predecessor: it waits for it before it touches
-    /// memory, and the driver lets such a launch be captured.
-    pub copy_bulk_dependent: bool,
+    pub copy_bulk: Option<Kernel>,
     /// Gives a signal.
-    pub signal: CUfunction,
+    pub signal: Kernel,
     /// Waits for a signal.
-    pub wait: CUfunction,
+    pub wait: Kernel,
+    /// Gives a signal, then waits for one.
+    pub step: Kernel,
+    /// Updates a word.
+    pub word_update: Kernel,
+    /// Waits for words.
+    pub word_wait: Kernel,
     /// A barrier of all ranks.
-    pub barrier: CUfunction,
+    pub barrier: Kernel,
+    /// Copies between two barriers.
+    pub collective_move: WaitingKernel,
+    /// Bytes in packets.
+    pub collective_packets: WaitingKernel,
+    /// Sends and receives.
+    pub collective_exchange: WaitingKernel,
+    reduce: [WaitingKernel; ELEMENTS],
+    reduce_packets: [WaitingKernel; ELEMENTS],
 }
 
 // SAFETY: modules and functions are handles that the driver lets any thread use.
@@ -103,23 +192,28 @@ impl Kernels {
                 // SAFETY: loaded just now, in the current context.
                 let function =
                     unsafe { modules::function(driver, raw, entry.name.as_bytes(), shared_bytes) }?;
-                by_name.push((entry.name, function));
+                by_name.push((entry, function));
             }
         }
+        let find = |name: &str| find(driver, &by_name, name);
+        let waiting = |name: &str| find(name).map(WaitingKernel::new);
         Ok(Self {
             driver,
             context: context.clone(),
-            copy_vector: find(&by_name, "symmem_copy_vector")?,
-            copy_unrolled: find(&by_name, "symmem_copy_unrolled")?,
-            copy_bulk: find(&by_name, "symmem_copy_bulk").ok(),
-            copy_bulk_dependent: driver.version >= GRAPHS_HOLD_DEPENDENT_LAUNCHES
-                && symmem_kernels_ptx::modules()
-                    .iter()
-                    .flat_map(|module| module.entries)
-                    .any(|entry| entry.name == "symmem_copy_bulk" && entry.dependent_launch),
-            signal: find(&by_name, "symmem_signal")?,
-            wait: find(&by_name, "symmem_wait")?,
-            barrier: find(&by_name, "symmem_barrier")?,
+            copy_vector: find("symmem_copy_vector")?,
+            copy_unrolled: find("symmem_copy_unrolled")?,
+            copy_bulk: find("symmem_copy_bulk").ok(),
+            signal: find("symmem_signal")?,
+            wait: find("symmem_wait")?,
+            step: find("symmem_step")?,
+            word_update: find("symmem_word_update")?,
+            word_wait: find("symmem_word_wait")?,
+            barrier: find("symmem_barrier")?,
+            collective_move: waiting("symmem_move")?,
+            collective_packets: waiting("symmem_move_packets")?,
+            collective_exchange: waiting("symmem_exchange")?,
+            reduce: each_element("symmem_reduce", waiting)?,
+            reduce_packets: each_element("symmem_reduce_packets", waiting)?,
             modules: std::mem::take(&mut loading.modules),
             by_name,
         })
@@ -128,15 +222,58 @@ impl Kernels {
     /// A kernel by its name in `device/`.
     pub fn by_name(&self, name: &[u8]) -> CallResult<CUfunction> {
         let name = String::from_utf8_lossy(name);
-        find(&self.by_name, &name)
+        find(self.driver, &self.by_name, &name).map(|kernel| kernel.function)
+    }
+
+    /// The kernel of a family; `element` matters only to families that reduce. `None` for a family or
+    /// an element from a newer version.
+    pub fn collective(
+        &self,
+        family: CollectiveKernel,
+        element: ElementType,
+    ) -> Option<&WaitingKernel> {
+        let index = (element.0 as usize).wrapping_sub(1);
+        match family {
+            CollectiveKernel::MOVE => Some(&self.collective_move),
+            CollectiveKernel::PACKETS => Some(&self.collective_packets),
+            CollectiveKernel::EXCHANGE => Some(&self.collective_exchange),
+            CollectiveKernel::REDUCE => self.reduce.get(index),
+            CollectiveKernel::REDUCE_PACKETS => self.reduce_packets.get(index),
+            _ => None,
+        }
     }
 }
 
-fn find(by_name: &[(&'static str, CUfunction)], name: &str) -> CallResult<CUfunction> {
+/// A family's kernel for each type of elements, in the order of their numbers.
+fn each_element(
+    family: &str,
+    find: impl Fn(&str) -> CallResult<WaitingKernel>,
+) -> CallResult<[WaitingKernel; ELEMENTS]> {
+    let mut kernels = Vec::with_capacity(ELEMENTS);
+    for element in element_names() {
+        kernels.push(find(&format!("{family}_{element}"))?);
+    }
+    // As many as there are names.
+    Ok(kernels.try_into().unwrap_or_else(|_| unreachable!()))
+}
+
+/// Types of elements as kernels are named, in the order of their numbers.
+fn element_names() -> impl Iterator<Item = String> {
+    (1..=ELEMENTS as u32).map(|number| ElementType(number).name().to_ascii_lowercase())
+}
+
+fn find(
+    driver: &Driver,
+    by_name: &[(&'static Entry, CUfunction)],
+    name: &str,
+) -> CallResult<Kernel> {
     by_name
         .iter()
-        .find(|(known, _)| *known == name)
-        .map(|&(_, function)| function)
+        .find(|(entry, _)| entry.name == name)
+        .map(|&(entry, function)| Kernel {
+            function,
+            beside: entry.dependent_launch && driver.version >= GRAPHS_HOLD_DEPENDENT_LAUNCHES,
+        })
         .ok_or_else(|| {
             Failure::new(
                 Status::UNSUPPORTED,
@@ -172,25 +309,69 @@ pub fn origin(module: &Module, architecture: u32) -> String {
 
 #[cfg(test)]
 mod tests {
-    use symmem_core::backend::abi::{
-        Barrier, LatencyArguments, SignalTarget, SignalWait, TransferArguments,
-    };
+    use super::*;
+    use symmem_core::backend::abi::*;
 
     #[test]
     fn kernels_take_the_structs_that_they_are_launched_with() {
-        for (name, bytes) in [
-            ("symmem_copy_vector", size_of::<TransferArguments>()),
-            ("symmem_copy_unrolled", size_of::<TransferArguments>()),
-            ("symmem_copy_bulk", size_of::<TransferArguments>()),
-            ("symmem_signal", size_of::<SignalTarget>()),
-            ("symmem_wait", size_of::<SignalWait>()),
-            ("symmem_barrier", size_of::<Barrier>()),
-            ("symmem_latency_packet", size_of::<LatencyArguments>()),
-            ("symmem_latency_signal", size_of::<LatencyArguments>()),
-        ] {
+        let mut kernels = vec![
+            (
+                "symmem_copy_vector".to_owned(),
+                size_of::<TransferArguments>(),
+            ),
+            (
+                "symmem_copy_unrolled".to_owned(),
+                size_of::<TransferArguments>(),
+            ),
+            (
+                "symmem_copy_bulk".to_owned(),
+                size_of::<TransferArguments>(),
+            ),
+            ("symmem_signal".to_owned(), size_of::<SignalTarget>()),
+            ("symmem_wait".to_owned(), size_of::<SignalWait>()),
+            (
+                "symmem_step".to_owned(),
+                size_of::<SignalTarget>() + size_of::<SignalWait>(),
+            ),
+            ("symmem_word_update".to_owned(), size_of::<WordOperation>()),
+            ("symmem_word_wait".to_owned(), size_of::<WordWait>()),
+            ("symmem_barrier".to_owned(), size_of::<Barrier>()),
+            (
+                "symmem_latency_packet".to_owned(),
+                size_of::<LatencyArguments>(),
+            ),
+            (
+                "symmem_latency_signal".to_owned(),
+                size_of::<LatencyArguments>(),
+            ),
+            ("symmem_move".to_owned(), size_of::<MoveArguments>()),
+            (
+                "symmem_move_packets".to_owned(),
+                size_of::<PacketArguments>(),
+            ),
+            ("symmem_exchange".to_owned(), size_of::<ExchangeArguments>()),
+        ];
+        for element in element_names() {
+            kernels.push((
+                format!("symmem_reduce_{element}"),
+                size_of::<ReduceArguments>(),
+            ));
+            let packets = format!("symmem_reduce_packets_{element}");
+            kernels.push((packets, size_of::<ReducePacketArguments>()));
+        }
+        for (name, bytes) in kernels {
             let mut entries = symmem_kernels_ptx::modules().iter().flat_map(|m| m.entries);
-            let entry = entries.find(|entry| entry.name == name).expect(name);
+            let entry = entries.find(|entry| entry.name == name).expect(&name);
             assert_eq!(entry.argument_bytes as usize, bytes, "{name}");
         }
+    }
+
+    #[test]
+    fn elements_are_named_in_the_order_of_their_numbers_and_all_are_known() {
+        let names: Vec<_> = element_names().collect();
+        assert_eq!(names[ElementType::BF16.0 as usize - 1], "bf16");
+        assert_eq!(names[ElementType::F8_E5M2.0 as usize - 1], "f8_e5m2");
+        assert!(names.iter().all(|name| name != "unknown"));
+        assert_eq!(ElementType(ELEMENTS as u32 + 1).name(), "unknown");
     }
 }

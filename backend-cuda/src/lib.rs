@@ -6,13 +6,15 @@
 //! - `driver`: the library, the table of its functions, its numbers and what they mean;
 //! - `describe`, `libraries`, `multicast`: what is known without opening a device;
 //! - `context`, `instance`, `modules`, `kernels`: opening one;
-//! - `device`, `memory`, `transfer`, `signals`: the five traits;
+//! - `device`, `memory`, `transfer`, `signals`, `collectives`: the five traits;
+//! - `vendor`: NCCL, where it is installed;
 //! - `tuning`: data, which method and geometry for which size.
 //!
 //! What bites: a free, an unload or a first launch may wait until the device is idle, so none may
 //! happen while a kernel waits for a peer; the launch path neither allocates nor locks; the caller's
 //! current context is put back.
 
+mod collectives;
 mod context;
 mod describe;
 mod device;
@@ -26,6 +28,7 @@ mod multicast;
 mod signals;
 mod transfer;
 mod tuning;
+mod vendor;
 
 pub use instance::CudaBackend;
 

@@ -1,4 +1,4 @@
-//! Signals and the barrier: by a kernel, or by the stream itself.
+//! Signals and words: by a kernel, or by the stream itself.
 //!
 //! A stream can write and wait for a word without a kernel, but the value is frozen when the work is
 //! captured. So the stream does it where the host counts (`epoch` 0) and nothing is being captured,
@@ -8,13 +8,19 @@ use crate::device::stream;
 use crate::driver::constants::{WAIT_VALUE_GEQ, WRITE_VALUE_DEFAULT};
 use crate::instance::CudaBackend;
 use symmem_core::backend::abi::*;
-use symmem_core::backend::{CallResult, Collectives, Device, Failure, Signals};
+use symmem_core::backend::{CallResult, Device, Failure, Signals};
 
 /// Threads of the kernels that give a signal or wait for one: a warp, of which one thread acts.
 const SIGNAL_THREADS: u32 = 32;
-/// Threads of the barrier's block: one for each peer, [`MAX_RANKS`] rounded up to whole warps.
-const BARRIER_THREADS: u32 = 128;
-const _: () = assert!(BARRIER_THREADS as usize >= MAX_RANKS && BARRIER_THREADS.is_multiple_of(32));
+/// Threads of the kernel that waits for words: each looks at its share of them.
+const WORD_WAIT_THREADS: u32 = 128;
+
+/// What `symmem_step` takes: a signal to give, then one to wait for.
+#[repr(C)]
+struct StepArguments {
+    target: SignalTarget,
+    wait: SignalWait,
+}
 
 impl Signals for CudaBackend {
     unsafe fn signal_give(
@@ -37,7 +43,7 @@ impl Signals for CudaBackend {
             return unsafe { self.stream_write(target.word, target.value, on) };
         }
         // SAFETY: the kernel takes a target; its words are live until the stream has passed.
-        unsafe { self.launch_struct(self.kernels.signal, 1, SIGNAL_THREADS, 0, target, on) }
+        unsafe { self.launch_own(self.kernels.signal, 1, SIGNAL_THREADS, 0, target, on) }
     }
 
     unsafe fn signal_wait(
@@ -51,142 +57,60 @@ impl Signals for CudaBackend {
             return unsafe { self.stream_wait(wait.word, wait.value, on) };
         }
         // SAFETY: the kernel takes a wait; all it names is live until the stream has passed.
-        unsafe { self.launch_struct(self.kernels.wait, 1, SIGNAL_THREADS, 0, wait, on) }
+        unsafe { self.launch_own(self.kernels.wait, 1, SIGNAL_THREADS, 0, wait, on) }
     }
+
     unsafe fn signal_step(
         &self,
-        _target: &SignalTarget,
-        _wait: &SignalWait,
-        _stream: RawStream,
+        target: &SignalTarget,
+        wait: &SignalWait,
+        on: RawStream,
     ) -> CallResult<()> {
-        refuse("signal_step")
+        let step = StepArguments {
+            target: *target,
+            wait: *wait,
+        };
+        // SAFETY: the kernel takes a step; all it names is live until the stream has passed.
+        unsafe { self.launch_own(self.kernels.step, 1, SIGNAL_THREADS, 0, &step, on) }
     }
 
-    unsafe fn word_update(&self, _operation: &WordOperation, _stream: RawStream) -> CallResult<()> {
-        refuse("word_update")
+    unsafe fn word_update(&self, operation: &WordOperation, on: RawStream) -> CallResult<()> {
+        if operation.update > WordUpdate::COMPARE_SWAP || !is_width(operation.bits) {
+            return Err(invalid(
+                "word_update",
+                format!(
+                    "update {} of {} bits: there are updates {} to {}, of 32 and 64 bits",
+                    operation.update.0,
+                    operation.bits,
+                    WordUpdate::FETCH.0,
+                    WordUpdate::COMPARE_SWAP.0
+                ),
+            ));
+        }
+        let kernel = self.kernels.word_update;
+        // SAFETY: the kernel takes an operation; its words are live until the stream has passed.
+        unsafe { self.launch_own(kernel, 1, SIGNAL_THREADS, 0, operation, on) }
     }
 
-    unsafe fn word_wait(&self, _wait: &WordWait, _stream: RawStream) -> CallResult<()> {
-        refuse("word_wait")
-    }
-}
-
-impl Collectives for CudaBackend {
-    unsafe fn barrier(&self, barrier: &Barrier, on: RawStream) -> CallResult<()> {
-        // SAFETY: the kernel takes a barrier; all it names is live until the stream has passed.
-        unsafe { self.launch_struct(self.kernels.barrier, 1, BARRIER_THREADS, 0, barrier, on) }
-    }
-    fn collective_row(&self, _index: u32) -> CallResult<CollectiveRow> {
-        Ok(CollectiveRow::default())
-    }
-
-    fn resident_blocks(
-        &self,
-        _kernel: CollectiveKernel,
-        _element: ElementType,
-        _threads: u32,
-    ) -> CallResult<u32> {
-        Ok(0)
-    }
-
-    unsafe fn collective_move(
-        &self,
-        _arguments: &MoveArguments,
-        _geometry: &Geometry,
-        _stream: RawStream,
-    ) -> CallResult<()> {
-        refuse("collective_move")
-    }
-
-    unsafe fn collective_packets(
-        &self,
-        _arguments: &PacketArguments,
-        _geometry: &Geometry,
-        _stream: RawStream,
-    ) -> CallResult<()> {
-        refuse("collective_packets")
-    }
-
-    unsafe fn collective_reduce(
-        &self,
-        _arguments: &ReduceArguments,
-        _geometry: &Geometry,
-        _stream: RawStream,
-    ) -> CallResult<()> {
-        refuse("collective_reduce")
-    }
-
-    unsafe fn collective_reduce_packets(
-        &self,
-        _arguments: &ReducePacketArguments,
-        _geometry: &Geometry,
-        _stream: RawStream,
-    ) -> CallResult<()> {
-        refuse("collective_reduce_packets")
-    }
-
-    unsafe fn collective_exchange(
-        &self,
-        _arguments: &ExchangeArguments,
-        _geometry: &Geometry,
-        _stream: RawStream,
-    ) -> CallResult<()> {
-        refuse("collective_exchange")
-    }
-
-    fn vendor_description(&self) -> CallResult<VendorDescription> {
-        refuse("vendor_description")
-    }
-
-    fn vendor_identifier(&self) -> CallResult<VendorIdentifier> {
-        refuse("vendor_identifier")
-    }
-
-    fn vendor_create(
-        &self,
-        _identifier: &VendorIdentifier,
-        _rank: u32,
-        _world: u32,
-    ) -> CallResult<RawVendor> {
-        refuse("vendor_create")
-    }
-
-    unsafe fn vendor_ready(&self, _vendor: RawVendor) -> CallResult<u32> {
-        refuse("vendor_ready")
-    }
-
-    unsafe fn vendor_call(
-        &self,
-        _vendor: RawVendor,
-        _call: &VendorCall,
-        _stream: RawStream,
-    ) -> CallResult<()> {
-        refuse("vendor_call")
-    }
-
-    fn vendor_group(&self, _open: u32) -> CallResult<()> {
-        refuse("vendor_group")
-    }
-
-    unsafe fn vendor_register(
-        &self,
-        _vendor: RawVendor,
-        _address: DeviceAddress,
-        _bytes: u64,
-    ) -> CallResult<u64> {
-        refuse("vendor_register")
-    }
-
-    unsafe fn vendor_deregister(&self, _vendor: RawVendor, _window: u64) -> CallResult<()> {
-        refuse("vendor_deregister")
-    }
-
-    unsafe fn vendor_abort(&self, _vendor: RawVendor) -> CallResult<()> {
-        refuse("vendor_abort")
-    }
-
-    unsafe fn vendor_destroy(&self, _vendor: RawVendor) -> CallResult<()> {
-        refuse("vendor_destroy")
+    unsafe fn word_wait(&self, wait: &WordWait, on: RawStream) -> CallResult<()> {
+        let known = (Condition::EQUAL..=Condition::LESS).contains(&wait.condition);
+        if wait.count == 0 || !known || !is_width(wait.bits) {
+            return Err(invalid(
+                "word_wait",
+                format!(
+                    "{} words of {} bits, condition {}: a wait is for at least one word of 32 or 64 \
+                     bits and has a condition from {} to {}",
+                    wait.count,
+                    wait.bits,
+                    wait.condition.0,
+                    Condition::EQUAL.0,
+                    Condition::LESS.0
+                ),
+            ));
+        }
+        let kernel = self.kernels.word_wait;
+        // SAFETY: the kernel takes a wait; all it names is live until the stream has passed.
+        unsafe { self.launch_own(kernel, 1, WORD_WAIT_THREADS, 0, wait, on) }
     }
 }
 
@@ -234,10 +158,10 @@ fn no_stream_memory_operations(call: &str) -> Failure {
     )
 }
 
-fn refuse<T>(call: &'static str) -> CallResult<T> {
-    Err(Failure::new(
-        Status::UNSUPPORTED,
-        call,
-        "this backend does not have it yet",
-    ))
+fn is_width(bits: u32) -> bool {
+    bits == 32 || bits == 64
+}
+
+fn invalid(call: &'static str, message: String) -> Failure {
+    Failure::new(Status::INVALID_ARGUMENT, call, message)
 }

@@ -3,14 +3,14 @@
 use crate::device::stream;
 use crate::driver::call;
 use crate::instance::CudaBackend;
-use cudarc::driver::sys::CUfunction;
+use crate::kernels::Kernel;
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{CallResult, Failure, RemoteAccess, Signals};
 
 impl RemoteAccess for CudaBackend {
     unsafe fn transfer(&self, transfer: &Transfer, on: RawStream) -> CallResult<()> {
         let row = &transfer.row;
-        let (function, shared_memory) = match row.method {
+        let (kernel, shared_memory) = match row.method {
             // SAFETY: the caller's conditions are the same.
             Method::COPY_ENGINE => return unsafe { self.copy_by_engine(transfer, on) },
             Method::VECTOR => (self.kernels.copy_vector, 0),
@@ -34,24 +34,10 @@ impl RemoteAccess for CudaBackend {
             stages: row.stages,
             stage_bytes: row.stage_bytes,
         };
-        if row.method == Method::BULK && self.kernels.copy_bulk_dependent {
-            // SAFETY: the kernel takes these arguments and waits for its predecessor; the caller
-            // keeps the memory live.
-            return unsafe {
-                self.launch_struct_beside(
-                    function,
-                    row.blocks,
-                    row.threads,
-                    shared_memory,
-                    &arguments,
-                    on,
-                )
-            };
-        }
         // SAFETY: the kernel takes these arguments; the caller keeps the memory live.
         unsafe {
-            self.launch_struct(
-                function,
+            self.launch_own(
+                kernel,
                 row.blocks,
                 row.threads,
                 shared_memory,
@@ -93,9 +79,9 @@ impl CudaBackend {
     }
 
     /// The bulk kernel and the shared memory that its blocks need, if it can move this.
-    fn bulk_kernel(&self, transfer: &Transfer) -> CallResult<(CUfunction, u32)> {
+    fn bulk_kernel(&self, transfer: &Transfer) -> CallResult<(Kernel, u32)> {
         let row = &transfer.row;
-        let Some(function) = self.kernels.copy_bulk else {
+        let Some(kernel) = self.kernels.copy_bulk else {
             return Err(refuse(format!(
                 "bulk copies need sm_90 and this device is sm_{}; use VECTOR",
                 self.description.architecture
@@ -119,7 +105,7 @@ impl CudaBackend {
                     row.stages, row.stage_bytes
                 ))
             })?;
-        Ok((function, shared))
+        Ok((kernel, shared))
     }
 }
 

@@ -187,10 +187,25 @@ impl Health {
         }
     }
 
-    /// Whether a rank will never again touch anybody's memory.
+    /// Whether a rank has left or died: it takes part in nothing any more.
+    pub fn is_lost(&self, rank: usize) -> bool {
+        self.has_left(rank) || self.is_dead(rank)
+    }
+
+    /// Whether a rank will never again touch anybody's memory. A process that dies may do so until its
+    /// device is closed, up to a second later.
     pub fn is_gone(&self, rank: usize) -> bool {
+        // Where the system does not tell, it is taken to be there.
+        let ended = |rank: usize| {
+            let process = self.bootstrap.peers()[rank].process;
+            process.wait_end(Instant::now()).unwrap_or(false)
+        };
+        self.has_left(rank) || self.is_dead(rank) && ended(rank)
+    }
+
+    fn has_left(&self, rank: usize) -> bool {
         let (state, _) = self.control.state(rank);
-        matches!(state, RankState::Left | RankState::FailedAndLeft) || self.is_dead(rank)
+        matches!(state, RankState::Left | RankState::FailedAndLeft)
     }
 
     /// Whether a rank's process has ended, or is about to.

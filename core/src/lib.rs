@@ -22,11 +22,14 @@ mod element;
 pub mod epoch;
 mod error;
 mod graph;
+mod handle;
 mod health;
 pub mod host;
+mod module;
 mod planner;
 mod shared_file;
 mod stream;
+mod words;
 
 pub use buffer::{BufferRange, RawView, SymmetricBuffer};
 pub use collectives::{
@@ -39,5 +42,7 @@ pub use communicator::{
 pub use element::{Element, F8E4M3, F8E5M2};
 pub use error::{Error, Result};
 pub use graph::Graph;
+pub use module::{Function, Module};
 pub use planner::{TransferOptions, plan};
 pub use stream::Stream;
+pub use words::Word;

@@ -14,6 +14,7 @@ use crate::backend::abi::*;
 use crate::buffer::BufferRange;
 use crate::communicator::Shared;
 use crate::communicator::allocation::Allocation;
+use crate::communicator::shared::Kept;
 use crate::element::Element;
 use crate::error::{Error, Result};
 use crate::stream::Stream;
@@ -307,8 +308,12 @@ impl Stream {
             blocks_per_peer: per_peer,
         };
         let grid = geometry(blocks, choice.threads);
-        let uses = uses.chain(std::iter::once(membership.slots.allocation()));
-        self.enqueue(uses, || {
+        let slots = std::iter::once(membership.slots.allocation());
+        let kept = || {
+            let uses = uses.clone().chain(slots.clone());
+            uses.map(|used| used.clone() as Kept).collect()
+        };
+        self.enqueue(kept, || {
             // SAFETY: all ranges are inside live allocations that are released only once this rank's
             // streams are idle; a sender's stream is not before the receiver is done.
             unsafe {

@@ -1,8 +1,7 @@
 //! Groups: subsets of a communicator's ranks.
 
 use super::slots::{COLLECTIVE_CHANNELS, Layout, Slots};
-use crate::communicator::allocation::{self, Origin};
-use crate::communicator::{Communicator, Shared};
+use crate::communicator::{Communicator, Origin, Shared, sharing};
 use crate::error::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -117,7 +116,7 @@ impl Communicator {
         })?;
         let grids = shared.collectives().selector.has_grids();
         let layout = Layout::new(shared.world, grids, false);
-        let (allocation, _) = allocation::allocate(
+        let (allocation, _) = sharing::allocate(
             shared,
             &mut round,
             &[self.share_kind()],

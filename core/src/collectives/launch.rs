@@ -14,6 +14,7 @@ use crate::backend::abi::*;
 use crate::backend::{Backend, CallResult, Collectives, RemoteAccess};
 use crate::buffer::BufferRange;
 use crate::communicator::allocation::Allocation;
+use crate::communicator::shared::Kept;
 use crate::element::Element;
 use crate::error::Result;
 use crate::planner::{TransferOptions, plan};
@@ -186,27 +187,30 @@ impl Stream {
             call.source.allocation,
             membership.slots.allocation(),
         ];
-        self.enqueue(uses.into_iter(), || {
-            let backend = &*shared.backend;
-            if choice.algorithm == Algorithm::COPY_ENGINE {
-                let steps = membership.slots.steps(options.channel);
-                // SAFETY: as for `submit`.
-                return unsafe {
-                    copy_engine::submit(
-                        backend,
-                        &shape,
-                        steps,
-                        header,
-                        membership.whole,
-                        self.raw_handle(),
-                    )
-                };
-            }
-            // SAFETY: the ranges are inside live allocations, by their types; those of this
-            // communicator are released only once its streams are idle and no graph keeps them. The
-            // members choose alike, since the selector has been compared and the calls are alike.
-            unsafe { submit(backend, call, &shape, header, &choice, self.raw_handle()) }
-        })
+        self.enqueue(
+            || keep(&uses),
+            || {
+                let backend = &*shared.backend;
+                if choice.algorithm == Algorithm::COPY_ENGINE {
+                    let steps = membership.slots.steps(options.channel);
+                    // SAFETY: as for `submit`.
+                    return unsafe {
+                        copy_engine::submit(
+                            backend,
+                            &shape,
+                            steps,
+                            header,
+                            membership.whole,
+                            self.raw_handle(),
+                        )
+                    };
+                }
+                // SAFETY: the ranges are inside live allocations, by their types; those of this
+                // communicator are released only once its streams are idle and no graph keeps them. The
+                // members choose alike, since the selector has been compared and the calls are alike.
+                unsafe { submit(backend, call, &shape, header, &choice, self.raw_handle()) }
+            },
+        )
         .map_err(|failure| shared.failed(call.name, failure).about(None, bytes))
     }
 
@@ -350,11 +354,14 @@ impl Stream {
         let operation = CollectiveOperation::BARRIER;
         let header = slots.header(options.channel, operation, self.watch(options));
         let steps = slots.steps(options.channel);
-        self.enqueue(std::iter::once(slots.allocation()), || {
-            let (backend, whole) = (&*shared.backend, membership.whole);
-            // SAFETY: as in `collective`.
-            unsafe { copy_engine::barrier(backend, steps, header, whole, self.raw_handle()) }
-        })
+        self.enqueue(
+            || keep(&[slots.allocation()]),
+            || {
+                let (backend, whole) = (&*shared.backend, membership.whole);
+                // SAFETY: as in `collective`.
+                unsafe { copy_engine::barrier(backend, steps, header, whole, self.raw_handle()) }
+            },
+        )
         .map_err(|failure| shared.failed(NAME, failure))
     }
 
@@ -390,13 +397,21 @@ impl Stream {
             row,
         };
         let uses = [to.allocation, from.allocation];
-        self.enqueue(uses.into_iter(), || {
-            // SAFETY: both are inside live allocations and do not overlap, as was checked; the
-            // allocations are released only once this rank's streams are idle.
-            unsafe { shared.backend.transfer(&transfer, self.raw_handle()) }
-        })
+        self.enqueue(
+            || keep(&uses),
+            || {
+                // SAFETY: both are inside live allocations and do not overlap, as was checked; the
+                // allocations are released only once this rank's streams are idle.
+                unsafe { shared.backend.transfer(&transfer, self.raw_handle()) }
+            },
+        )
         .map_err(|failure| shared.failed(name, failure).about(None, bytes))
     }
+}
+
+/// What a graph has to keep.
+pub fn keep(uses: &[&Arc<Allocation>]) -> Vec<Kept> {
+    uses.iter().map(|&used| used.clone() as Kept).collect()
 }
 
 /// A grid of the choice's size.

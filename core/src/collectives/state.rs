@@ -4,8 +4,8 @@ use super::group::Membership;
 use super::selector::Selector;
 use super::slots::{Layout, Slots};
 use crate::backend::abi::ShareKind;
-use crate::communicator::allocation::{self, Allocation, Origin};
-use crate::communicator::{Inner, Round};
+use crate::communicator::allocation::Allocation;
+use crate::communicator::{Inner, Origin, Round, sharing};
 use crate::error::Result;
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ impl State {
     ) -> Result<Self> {
         let layout = Layout::new(shared.world, selector.has_grids(), true);
         let (allocation, _) =
-            allocation::allocate(shared, round, &[kind], layout.bytes(), Origin::Backend)?;
+            sharing::allocate(shared, round, &[kind], layout.bytes(), Origin::Backend)?;
         let members: Vec<usize> = (0..shared.world).collect();
         let slots = Slots::new(Arc::new(allocation), layout, &members, shared.rank);
         Ok(Self {

@@ -7,6 +7,7 @@ mod pad;
 mod rebuild;
 mod setup;
 pub(crate) mod shared;
+pub(crate) mod sharing;
 mod staging;
 
 use crate::backend::Device;
@@ -20,10 +21,10 @@ use crate::error::{Error, Result};
 use crate::stream::Stream;
 pub(crate) use agreement::Round;
 pub(crate) use agreement::translate;
-use allocation::Origin;
 pub use pad::{BARRIER_CHANNELS, CHANNELS};
 pub use setup::{BackendSource, Configuration, DeviceChoice};
 pub(crate) use shared::{Inner, Shared};
+pub(crate) use sharing::Origin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -53,7 +54,7 @@ pub struct Peer {
 /// come within the setup deadline poisons the communicator. Everything else
 /// is this rank's own business. `Communicator` can be shared between threads.
 pub struct Communicator {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     peers: Vec<Peer>,
     /// What a rebuild starts from.
     configuration: Configuration,
@@ -245,8 +246,7 @@ impl Communicator {
                 setup::common_kinds(&mut round, &setup::listed_kinds(&shared.capabilities))?
             }
         };
-        let (allocation, _) =
-            allocation::allocate(shared, &mut round, &kinds, bytes as u64, origin)?;
+        let (allocation, _) = sharing::allocate(shared, &mut round, &kinds, bytes as u64, origin)?;
         Ok(SymmetricBuffer::new(
             shared.clone(),
             allocation,

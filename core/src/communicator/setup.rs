@@ -1,10 +1,10 @@
 //! Bringing a communicator up: meet, open, compare, share the control block, make the signal pad.
 
 use super::agreement::{Agreement, Round};
-use super::allocation::{self, Origin};
 use super::opening::open_device_within;
 use super::pad::{HostPad, SignalPad};
 use super::shared::Inner;
+use super::sharing::{self, Origin};
 use super::staging::{STAGING_BYTES, Staging};
 use super::{Communicator, Peer, Shared, shared};
 use crate::backend::abi::{
@@ -190,6 +190,7 @@ pub(super) fn establish(
         streams: Mutex::new(Vec::new()),
         graphs: Mutex::new(Vec::new()),
         dropped: Mutex::new(Vec::new()),
+        modules: Mutex::new(Vec::new()),
         kept: Mutex::new(Vec::new()),
         given_up: AtomicUsize::new(0),
         watcher: Mutex::new(None),
@@ -228,8 +229,7 @@ fn complete(
     });
     round.vote(watcher)?;
     let bytes = SignalPad::bytes(shared.world);
-    let (allocation, kind) =
-        allocation::allocate(shared, &mut round, kinds, bytes, Origin::Backend)?;
+    let (allocation, kind) = sharing::allocate(shared, &mut round, kinds, bytes, Origin::Backend)?;
     let (host, outcome) = match configuration.signal_placement {
         SignalPlacement::HOST => host_pad(shared, &mut round),
         _ => (None, Ok(())),

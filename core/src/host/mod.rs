@@ -8,6 +8,8 @@
 
 mod collectives;
 mod device;
+#[doc(hidden)]
+pub mod emulation;
 mod events;
 pub(crate) mod float;
 mod graph;

@@ -3,10 +3,8 @@
 //! A row holds up to its size. Rates and the reason behind each boundary belong beside it; the
 //! figures come from `symmem bench p2p` on the machine named.
 
+use super::{KIB, MIB};
 use symmem_core::backend::abi::{Method, TransferRow};
-
-const KIB: u64 = 1 << 10;
-const MIB: u64 = 1 << 20;
 
 /// The tables of one architecture.
 #[derive(Clone, Copy)]

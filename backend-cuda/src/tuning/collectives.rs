@@ -1,0 +1,259 @@
+//! The selector's table: which algorithm and grid for which operation, world and size.
+//!
+//! Sizes are nccl-tests' (see [`CollectiveRow`]). The boundaries are a model's, not yet a
+//! measurement's. Packets carry twice their bytes but need no barrier, which costs about two
+//! crossings of the link: so they hold while what a rank sends in them takes less than that, some
+//! hundreds of KiB at the link's rate, divided by the peers that each get it. The copy engine needs a
+//! step and its signal for each peer: it pays where a step takes far longer than a launch.
+
+use super::{KIB, MIB};
+use symmem_core::backend::abi::{Algorithm, CollectiveOperation, CollectiveRow, MAX_RANKS};
+
+/// Row `index`; past the last one a row of [`Algorithm::AUTOMATIC`].
+pub fn collective_row(index: usize) -> CollectiveRow {
+    const TABLES: [(CollectiveOperation, &[World]); 11] = [
+        (CollectiveOperation::ALL_REDUCE, &ALL_REDUCE),
+        (CollectiveOperation::REDUCE, &REDUCE),
+        (CollectiveOperation::REDUCE_SCATTER, &REDUCE_SCATTER),
+        (CollectiveOperation::ALL_GATHER, &ALL_GATHER),
+        (CollectiveOperation::ALL_GATHER_V, &ALL_GATHER),
+        (CollectiveOperation::ALL_TO_ALL, &ALL_TO_ALL),
+        (CollectiveOperation::ALL_TO_ALL_V, &ALL_TO_ALL_V),
+        (CollectiveOperation::BROADCAST, &BROADCAST),
+        (CollectiveOperation::GATHER, &ROOTED),
+        (CollectiveOperation::SCATTER, &ROOTED),
+        (CollectiveOperation::EXCHANGE, &EXCHANGE),
+    ];
+    let mut rows = TABLES.iter().flat_map(|(operation, worlds)| {
+        worlds.iter().flat_map(move |(world, rows)| {
+            rows.iter().map(move |row| CollectiveRow {
+                operation: *operation,
+                world: *world,
+                ..*row
+            })
+        })
+    });
+    rows.nth(index).unwrap_or_default()
+}
+
+/// Rows for worlds of at most so many ranks, from the smallest size to a row for every size.
+type World = (u32, &'static [CollectiveRow]);
+
+const ANY: u32 = MAX_RANKS as u32;
+const ALWAYS: u64 = u64::MAX;
+
+const ALL_REDUCE: [World; 4] = [
+    (
+        2,
+        &[
+            row(16 * KIB, Algorithm::PACKETS, 4, 512),
+            row(128 * KIB, Algorithm::PACKETS, 16, 512),
+            row(512 * KIB, Algorithm::PACKETS_TWO_SHOT, 32, 512),
+            row(8 * MIB, Algorithm::TWO_SHOT, 32, 512),
+            row(ALWAYS, Algorithm::TWO_SHOT, 64, 512),
+        ],
+    ),
+    (
+        4,
+        &[
+            row(8 * KIB, Algorithm::PACKETS, 4, 512),
+            row(64 * KIB, Algorithm::PACKETS, 16, 512),
+            row(512 * KIB, Algorithm::PACKETS_TWO_SHOT, 32, 512),
+            row(8 * MIB, Algorithm::TWO_SHOT, 48, 512),
+            row(ALWAYS, Algorithm::TWO_SHOT, 96, 512),
+        ],
+    ),
+    (
+        8,
+        &[
+            row(8 * KIB, Algorithm::PACKETS, 8, 512),
+            row(32 * KIB, Algorithm::PACKETS, 16, 512),
+            row(512 * KIB, Algorithm::PACKETS_TWO_SHOT, 32, 512),
+            row(8 * MIB, Algorithm::TWO_SHOT, 64, 512),
+            row(ALWAYS, Algorithm::TWO_SHOT, 128, 512),
+        ],
+    ),
+    (
+        ANY,
+        &[
+            row(8 * KIB, Algorithm::PACKETS, 16, 512),
+            row(512 * KIB, Algorithm::PACKETS_TWO_SHOT, 32, 512),
+            row(ALWAYS, Algorithm::TWO_SHOT, 128, 512),
+        ],
+    ),
+];
+
+const REDUCE: [World; 1] = [(
+    ANY,
+    &[
+        row(64 * KIB, Algorithm::PACKETS, 16, 512),
+        row(512 * KIB, Algorithm::ONE_SHOT, 32, 512),
+        row(ALWAYS, Algorithm::TWO_SHOT, 64, 512),
+    ],
+)];
+
+const REDUCE_SCATTER: [World; 4] = [
+    (
+        2,
+        &[
+            row(16 * KIB, Algorithm::PACKETS, 4, 512),
+            row(256 * KIB, Algorithm::PACKETS, 16, 512),
+            row(8 * MIB, Algorithm::ONE_SHOT, 32, 512),
+            row(ALWAYS, Algorithm::ONE_SHOT, 64, 512),
+        ],
+    ),
+    (
+        4,
+        &[
+            row(32 * KIB, Algorithm::PACKETS, 8, 512),
+            row(256 * KIB, Algorithm::PACKETS, 32, 512),
+            row(8 * MIB, Algorithm::ONE_SHOT, 48, 512),
+            row(ALWAYS, Algorithm::ONE_SHOT, 96, 512),
+        ],
+    ),
+    (
+        8,
+        &[
+            row(32 * KIB, Algorithm::PACKETS, 8, 512),
+            row(256 * KIB, Algorithm::PACKETS, 32, 512),
+            row(8 * MIB, Algorithm::ONE_SHOT, 64, 512),
+            row(ALWAYS, Algorithm::ONE_SHOT, 128, 512),
+        ],
+    ),
+    (
+        ANY,
+        &[
+            row(256 * KIB, Algorithm::PACKETS, 32, 512),
+            row(ALWAYS, Algorithm::ONE_SHOT, 128, 512),
+        ],
+    ),
+];
+
+const ALL_GATHER: [World; 4] = [
+    (2, &copies(128 * KIB, 16)),
+    (4, &copies(256 * KIB, 32)),
+    (8, &copies(256 * KIB, 64)),
+    (ANY, &copies(256 * KIB, 64)),
+];
+
+const ALL_TO_ALL: [World; 4] = [
+    (2, &copies(128 * KIB, 16)),
+    (4, &copies(128 * KIB, 32)),
+    (8, &copies(128 * KIB, 64)),
+    (ANY, &copies(128 * KIB, 64)),
+];
+
+/// The copy engine's steps are of equal length only where all parts are.
+const ALL_TO_ALL_V: [World; 1] = [(
+    ANY,
+    &[
+        row(128 * KIB, Algorithm::PACKETS, 16, 512),
+        row(ALWAYS, Algorithm::PUSH, 64, 512),
+    ],
+)];
+
+/// Pulled, all of a broadcast leaves by the root's link; scattered first, it leaves by everybody's.
+const BROADCAST: [World; 2] = [
+    (
+        2,
+        &[
+            row(128 * KIB, Algorithm::PACKETS, 16, 512),
+            row(ALWAYS, Algorithm::PUSH, 32, 512),
+        ],
+    ),
+    (
+        ANY,
+        &[
+            row(64 * KIB, Algorithm::PACKETS, 16, 512),
+            row(512 * KIB, Algorithm::PULL, 32, 512),
+            row(ALWAYS, Algorithm::TWO_SHOT, 64, 512),
+        ],
+    ),
+];
+
+/// Gather and scatter: the root's link bounds them, whoever moves the bytes.
+const ROOTED: [World; 1] = [(
+    ANY,
+    &[
+        row(128 * KIB, Algorithm::PACKETS, 16, 512),
+        row(ALWAYS, Algorithm::PUSH, 64, 512),
+    ],
+)];
+
+const EXCHANGE: [World; 1] = [(ANY, &[row(ALWAYS, Algorithm::RENDEZVOUS, 0, 512)])];
+
+/// An operation of copies alone: packets, then stores by `blocks`, then the copy engine.
+const fn copies(packets: u64, blocks: u32) -> [CollectiveRow; 4] {
+    [
+        row(packets / 4, Algorithm::PACKETS, 8, 512),
+        row(packets, Algorithm::PACKETS, 32, 512),
+        row(64 * MIB, Algorithm::PUSH, blocks, 512),
+        row(ALWAYS, Algorithm::COPY_ENGINE, 0, 0),
+    ]
+}
+
+const fn row(bytes: u64, algorithm: Algorithm, blocks: u32, threads: u32) -> CollectiveRow {
+    CollectiveRow {
+        operation: CollectiveOperation(0),
+        world: 0,
+        bytes,
+        algorithm,
+        blocks,
+        threads,
+        concurrent: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use symmem_core::backend::abi::{PACKET_BLOCKS, SLOT_BLOCKS};
+
+    fn rows() -> Vec<CollectiveRow> {
+        (0..)
+            .map(collective_row)
+            .take_while(|row| row.algorithm != Algorithm::AUTOMATIC)
+            .collect()
+    }
+
+    #[test]
+    fn every_operation_has_a_row_for_every_world_and_size() {
+        let rows = rows();
+        for operation in CollectiveOperation::BROADCAST.0..=CollectiveOperation::EXCHANGE.0 {
+            for world in 2..=ANY {
+                for bytes in [0, 1, 64 * KIB, MIB, ALWAYS] {
+                    let fits = |row: &&CollectiveRow| {
+                        row.operation.0 == operation && world <= row.world && bytes <= row.bytes
+                    };
+                    let row = rows.iter().find(fits);
+                    assert!(row.is_some(), "{operation} of {world}, {bytes} bytes");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_row_hides_a_later_one_and_each_can_be_launched() {
+        let rows = rows();
+        assert!(rows.len() > 50, "{} rows", rows.len());
+        for (index, row) in rows.iter().enumerate() {
+            let hides = |earlier: &&CollectiveRow| {
+                earlier.operation == row.operation
+                    && row.world <= earlier.world
+                    && row.bytes <= earlier.bytes
+            };
+            let hidden = rows[..index].iter().find(hides);
+            assert_eq!(hidden, None, "{row:?} is never used");
+            let most = match row.algorithm {
+                Algorithm::PACKETS | Algorithm::PACKETS_TWO_SHOT => PACKET_BLOCKS,
+                Algorithm::COPY_ENGINE | Algorithm::RENDEZVOUS => {
+                    assert_eq!(row.blocks, 0, "{row:?}");
+                    continue;
+                }
+                _ => SLOT_BLOCKS,
+            };
+            assert!((1..=most).contains(&row.blocks), "{row:?}");
+            assert!(row.threads.is_multiple_of(32) && (32..=1024).contains(&row.threads));
+        }
+    }
+}
