@@ -339,7 +339,8 @@ impl Health {
 
 /// What a complete record says, unless the wait left because all was lost already.
 fn error_of(rank: usize, record: &WaitRecord) -> Option<Error> {
-    if record.reason != 1 {
+    // A receipt of another size neither waited nor was told to leave.
+    if record.reason != 1 && record.kind != 4 {
         return None;
     }
     let waited = Duration::from_nanos(record.elapsed_ns);
