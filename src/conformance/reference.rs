@@ -107,8 +107,12 @@ fn fold<A: Accumulator, const BYTES: usize>(
 /// Reduces equally long sources, one of each rank in rank order.
 ///
 /// Integers of 8 and 16 bits are accumulated in 32, floating point of 8 and 16 bits in f32, others in
-/// their own type; integers wrap. An average is divided before it is rounded.
+/// their own type; integers wrap. An average is divided before it is rounded. What a lone rank has is
+/// its result as it is.
 pub fn reduce(dtype: Dtype, reduction: Reduction, sources: &[&[u8]]) -> Vec<u8> {
+    if let [alone] = sources {
+        return alone.to_vec();
+    }
     macro_rules! fold_as {
         ($type:ty, $wide:ty) => {
             fold(
@@ -235,5 +239,10 @@ mod tests {
             u64::to_le_bytes,
         );
         assert_eq!(u64::from_le_bytes(own), u64::MAX);
+        // Infinity, which two ranks would make the largest number.
+        let infinity = [0x7cu8];
+        assert_eq!(reduce(Dtype::F8E5m2, Reduction::Sum, &[&infinity]), [0x7c]);
+        let two: [&[u8]; 2] = [&infinity, &infinity];
+        assert_eq!(reduce(Dtype::F8E5m2, Reduction::Sum, &two), [0x7b]);
     }
 }

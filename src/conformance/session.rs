@@ -2,13 +2,17 @@
 
 use super::case::{Case, Operation, Outcome, TransferCase, with_element};
 use super::collectives::{
-    self, CollectiveCase, Lane, Members, RefusalCase, Site, SoakCase, TypedLane,
-    refusals as collective_refusals, soak,
+    self, AlgorithmName, CollectiveCase, Lane, Members, RefusalCase, Site, SoakCase, StreamOwner,
+    TypedLane, refusals as collective_refusals, soak,
 };
 use super::{refusals, registration, transfers};
 use std::any::Any;
 use std::time::Duration;
-use symmem_core::{Communicator, Element, Group, Reducible, Result, Stream, SymmetricBuffer};
+use symmem_core::backend::Device;
+use symmem_core::backend::abi::RawStream;
+use symmem_core::{
+    Communicator, Element, Error, Group, Reducible, Result, Stream, SymmetricBuffer,
+};
 
 /// How long a case may wait for a peer, unless the session says otherwise.
 pub const CASE_DEADLINE: Duration = Duration::from_secs(30);
@@ -41,6 +45,8 @@ pub(super) enum Fault {
 pub struct Session<'a> {
     communicator: &'a Communicator,
     streams: Vec<Stream>,
+    /// Streams that a caller made, and handed in.
+    callers: Vec<Stream>,
     buffers: Vec<Box<dyn AnyBuffers>>,
     /// The groups that cases have asked for, and this rank's part in them.
     groups: Vec<(Members, Option<Group>)>,
@@ -122,9 +128,24 @@ impl<'a> Session<'a> {
         let streams = (0..STREAMS)
             .map(|_| communicator.stream())
             .collect::<Result<_>>()?;
+        let callers =
+            (0..STREAMS)
+                .map(|_| {
+                    let raw = communicator.backend().stream_create().map_err(|failure| {
+                        Error::System {
+                            rank: communicator.rank(),
+                            call: "stream_create",
+                            reason: failure.to_string(),
+                        }
+                    })?;
+                    // SAFETY: made for this rank's device just now, and destroyed by `close` only.
+                    Ok(unsafe { communicator.stream_from_raw(raw.0) })
+                })
+                .collect::<Result<_>>()?;
         Ok(Self {
             communicator,
             streams,
+            callers,
             buffers: Vec::new(),
             groups: Vec::new(),
             deadline: CASE_DEADLINE,
@@ -148,7 +169,7 @@ impl<'a> Session<'a> {
     /// Runs one case. Collective: every rank passes the same case, and gets the same outcome, unless
     /// the communicator is lost by it.
     pub fn run(&mut self, case: &Case) -> Outcome {
-        let outcome = match case.missing(self.communicator.capabilities()) {
+        let outcome = match self.missing(case) {
             Some(reason) => Outcome::Skipped(reason.into()),
             None => match self.findings(case) {
                 Ok(findings) if findings.is_empty() => Outcome::Passed,
@@ -157,6 +178,16 @@ impl<'a> Session<'a> {
             },
         };
         self.agree(outcome)
+    }
+
+    /// What this rank lacks to run a case; `None` if nothing.
+    fn missing(&self, case: &Case) -> Option<&'static str> {
+        match case {
+            Case::Collective(case) if case.way.algorithm == AlgorithmName::Vendor => {
+                Some("the vendor's communicator is not open")
+            }
+            case => case.missing(self.communicator.capabilities()),
+        }
     }
 
     fn findings(&mut self, case: &Case) -> Result<Findings> {
@@ -173,6 +204,19 @@ impl<'a> Session<'a> {
     /// # Errors
     /// As any collective call.
     pub fn close(self) -> Result<()> {
+        let communicator = self.communicator;
+        for stream in self.callers {
+            stream.synchronize_within(self.deadline)?;
+            let raw = RawStream(stream.raw());
+            drop(stream);
+            // SAFETY: made by `new`, idle, and its only handle is gone.
+            let destroyed = unsafe { communicator.backend().stream_destroy(raw) };
+            destroyed.map_err(|failure| Error::System {
+                rank: communicator.rank(),
+                call: "stream_destroy",
+                reason: failure.to_string(),
+            })?;
+        }
         self.buffers
             .into_iter()
             .try_for_each(|buffers| buffers.free())
@@ -192,7 +236,13 @@ impl<'a> Session<'a> {
             .map(|_| self.take::<T>(destination, source))
             .collect::<Result<Vec<_>>>()?;
         let findings = match self.site(case.members) {
-            Some(site) => collectives::check(site, case, &self.streams, &lanes),
+            Some(site) => {
+                let streams = match case.stream {
+                    StreamOwner::Library => &self.streams,
+                    StreamOwner::Caller => &self.callers,
+                };
+                collectives::check(site, case, streams, &lanes)
+            }
             None => Ok(Findings::new()),
         };
         for buffers in lanes {

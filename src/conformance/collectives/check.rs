@@ -1,6 +1,6 @@
 //! Runs one case: makes its calls, with new data each time, and compares.
 
-use super::case::{CollectiveCase, Mode, StreamOwner};
+use super::case::{CollectiveCase, Mode};
 use super::lane::{Lane, Site, TypedLane};
 use crate::conformance::session::{Buffers, Fault, Findings};
 use std::time::Duration;
@@ -25,17 +25,6 @@ pub fn check<T: Reducible>(
     streams: &[Stream],
     buffers: &[Buffers<T>],
 ) -> Result<Findings> {
-    let callers: Vec<Stream>;
-    let streams = match case.stream {
-        StreamOwner::Library => streams,
-        StreamOwner::Caller => {
-            // SAFETY: the streams outlive this call, and are of this rank's device.
-            let caller =
-                |stream: &Stream| unsafe { site.communicator.stream_from_raw(stream.raw()) };
-            callers = streams.iter().map(caller).collect();
-            &callers
-        }
-    };
     let mut lanes: Vec<TypedLane<'_, T>> = Vec::new();
     for (number, (buffers, stream)) in buffers.iter().zip(streams).enumerate() {
         lanes.push(TypedLane::new(site, case, number, buffers, stream)?);
