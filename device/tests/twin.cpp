@@ -9,6 +9,7 @@
 #include "../../kernels-ptx/src/base.cu"
 #include "../../kernels-ptx/src/bulk.cu"
 #include "../../kernels-ptx/src/latency.cu"
+#include "../../kernels-ptx/src/signals.cu"
 
 namespace {
 

@@ -5,17 +5,25 @@ use std::process::Command;
 use crate::error::Result;
 use crate::tools::{self, Scratch};
 
-/// Sanitizers and the part of the tests they run on. Threads of the copies share nothing, and
+/// Programs, sanitizers, and the part of the tests they run on. Threads of the copies share nothing, and
 /// ThreadSanitizer would need minutes to say so.
-const RUNS: [(&str, &str); 2] = [("address,undefined", "all"), ("thread", "protocol")];
+const RUNS: [(&str, &str, &str); 4] = [
+    ("twin", "address,undefined", "all"),
+    ("twin", "thread", "protocol"),
+    ("collectives", "address,undefined", "all"),
+    ("collectives", "thread", "calls"),
+];
 
-/// Builds `device/tests/twin.cpp` and runs it.
+/// Schedules of the collectives' tests; each decides its sizes, types and grids too.
+const SEEDS: u32 = 24;
+
+/// Builds `device/tests/*.cpp` and runs them.
 pub fn run() -> Result<()> {
     let compiler = tools::cxx()?;
     let root = tools::root();
     let scratch = Scratch::new("twin")?;
-    for (sanitizers, part) in RUNS {
-        let program = scratch.path().join(part);
+    for (name, sanitizers, part) in RUNS {
+        let program = scratch.path().join(format!("{name}-{part}"));
         tools::output(
             Command::new(&compiler)
                 .args([
@@ -27,19 +35,22 @@ pub fn run() -> Result<()> {
                     "-Wall",
                     "-Wextra",
                     "-Werror",
+                    // A world has members, which the compiler does not know.
+                    "-Wno-maybe-uninitialized",
                     "-pthread",
+                    "-DSYMMEM_HOST_SCHEDULES",
                 ])
                 .arg(format!("-fsanitize={sanitizers}"))
                 .arg("-fno-sanitize-recover=all")
                 .arg("-I")
                 .arg(root.join("device/include"))
-                .arg(root.join("device/tests/twin.cpp"))
+                .arg(root.join(format!("device/tests/{name}.cpp")))
                 .arg("-o")
                 .arg(&program),
         )?;
         print!(
-            "{sanitizers}: {}",
-            tools::output(Command::new(&program).arg(part))?
+            "{name}, {sanitizers}: {}",
+            tools::output(Command::new(&program).arg(part).arg(SEEDS.to_string()))?
         );
     }
     Ok(())

@@ -1,0 +1,618 @@
+// Tests of the collectives' device code on the host twin, against plain references. `cargo xtask twin`
+// builds and runs them: `numbers` and `calls` under AddressSanitizer and UndefinedBehaviorSanitizer,
+// `calls` also under ThreadSanitizer. Ranks are host threads, each launches its own grids; what a seed
+// leaves open (world, grid, sizes, alignments, types, schedule) it decides.
+#include <atomic>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <random>
+#include <string>
+
+#include "../../kernels-ptx/src/collective.cu"
+#include "../../kernels-ptx/src/reduce.cu"
+#include "../../kernels-ptx/src/reduce_packets.cu"
+
+namespace {
+
+std::atomic<unsigned> failures{0};
+
+void expect(bool condition, const std::string& what) {
+  if (condition) return;
+  if (++failures <= 20) std::fprintf(stderr, "failed: %s\n", what.c_str());
+}
+
+uint64 address(const volatile void* pointer) { return reinterpret_cast<uint64>(pointer); }
+
+constexpr uint64 second = 1000000000;
+
+// ---- numbers: what formats are, by their definition ----
+
+// A number of a format with `exponent` and `mantissa` bits; those that are `finite` have no infinities.
+double defined(int exponent, int mantissa, bool finite, uint32 bits) {
+  const int bias = (1 << (exponent - 1)) - 1;
+  const int fraction = static_cast<int>(bits & ((1u << mantissa) - 1));
+  const int power = static_cast<int>(bits >> mantissa & ((1u << exponent) - 1));
+  const double sign = bits >> (exponent + mantissa) & 1 ? -1 : 1;
+  const bool top = power == (1 << exponent) - 1;
+  if (top && !finite) return fraction == 0 ? sign * std::numeric_limits<double>::infinity() : std::nan("");
+  if (top && fraction == (1 << mantissa) - 1) return std::nan("");
+  const double places = std::ldexp(fraction, -mantissa);
+  return sign * (power == 0 ? std::ldexp(places, 1 - bias) : std::ldexp(1 + places, power - bias));
+}
+
+// The nearest pattern, ties to even, by comparing with neighbours among all finite patterns.
+uint32 nearest(int exponent, int mantissa, bool finite, bool saturates, float number) {
+  const uint32 sign = std::signbit(number) ? 1u << (exponent + mantissa) : 0;
+  const uint32 all = (1u << (exponent + mantissa)) - 1;
+  if (std::isnan(number)) return all;
+  const double magnitude = std::fabs(static_cast<double>(number));
+  uint32 largest = all;
+  while (!std::isfinite(defined(exponent, mantissa, finite, largest))) --largest;
+  uint32 low = 0, high = largest;  // the last pattern that is not above
+  while (low < high) {
+    const uint32 middle = (low + high + 1) / 2;
+    if (defined(exponent, mantissa, finite, middle) <= magnitude) low = middle;
+    else high = middle - 1;
+  }
+  const double below = defined(exponent, mantissa, finite, low);
+  if (low == largest) {
+    const double step = below - defined(exponent, mantissa, finite, low - 1);
+    const bool over = magnitude >= below + step / 2;
+    return sign | (over && !saturates ? largest + 1 : largest);
+  }
+  const double above = defined(exponent, mantissa, finite, low + 1);
+  const bool up = magnitude - below > above - magnitude || (magnitude - below == above - magnitude && low % 2 == 1);
+  return sign | (up ? low + 1 : low);
+}
+
+template <int exponent, int mantissa, bool finite, bool saturates>
+void every_pattern_means_what_its_format_defines() {
+  using Tested = Format<exponent, mantissa, finite, saturates>;
+  const std::string name = "e" + std::to_string(exponent) + "m" + std::to_string(mantissa);
+  const uint32 patterns = 1u << (exponent + mantissa + 1);
+  const auto narrows = [&](float number) {
+    expect(Tested::narrow(number) == nearest(exponent, mantissa, finite, saturates, number),
+           name + " narrows " + std::to_string(number));
+  };
+  for (uint32 bits = 0; bits < patterns; ++bits) {
+    const float made = Tested::widen(bits);
+    const double wanted = defined(exponent, mantissa, finite, bits);
+    expect((std::isnan(made) && std::isnan(wanted)) || (made == wanted && std::signbit(made) == std::signbit(wanted)),
+           name + " widens pattern " + std::to_string(bits));
+    if (!std::isfinite(made)) continue;
+    const float next = static_cast<float>(defined(exponent, mantissa, finite, bits + 1));
+    for (float number : {made, std::isfinite(next) ? made + (next - made) / 2 : made}) {
+      narrows(number);
+      narrows(std::nextafter(number, 1e30f));
+      narrows(std::nextafter(number, -1e30f));
+    }
+  }
+  std::mt19937 random(7);
+  for (int turn = 0; turn < 100000; ++turn) narrows(arch::float_of(static_cast<uint32>(random())));
+}
+
+void numbers() {
+  every_pattern_means_what_its_format_defines<4, 3, true, true>();
+  every_pattern_means_what_its_format_defines<5, 2, false, true>();
+  every_pattern_means_what_its_format_defines<5, 10, false, false>();
+  every_pattern_means_what_its_format_defines<8, 7, false, false>();
+}
+
+// ---- plain references of reductions, in wide numbers and by the definitions above ----
+
+struct PlainType {
+  ElementType type;
+  uint32 bytes;
+  int exponent, mantissa;  // of narrow floating-point types
+  void (*barriered)(const ReduceArguments&);
+  void (*packets)(const ReducePacketArguments&);
+};
+
+#define PLAIN(name, bytes, exponent, mantissa) \
+  {ElementType::name, bytes, exponent, mantissa, symmem_reduce_##name, symmem_reduce_packets_##name}
+const PlainType types[] = {
+    PLAIN(i8, 1, 0, 0),  PLAIN(u8, 1, 0, 0),  PLAIN(i16, 2, 0, 0),  PLAIN(u16, 2, 0, 0),   PLAIN(i32, 4, 0, 0),
+    PLAIN(u32, 4, 0, 0), PLAIN(i64, 8, 0, 0), PLAIN(u64, 8, 0, 0),  PLAIN(f16, 2, 5, 10),  PLAIN(bf16, 2, 8, 7),
+    PLAIN(f32, 4, 0, 0), PLAIN(f64, 8, 0, 0), PLAIN(f8_e4m3, 1, 4, 3), PLAIN(f8_e5m2, 1, 5, 2)};
+
+template <class Number>
+Number reduced(const std::vector<Number>& all, ReduceOperation operation) {
+  Number result = all[0];
+  for (size_t member = 1; member < all.size(); ++member) {
+    const Number other = all[member];
+    switch (operation) {
+      case ReduceOperation::minimum: result = result != result || other != other ? result + other : std::min(result, other); break;
+      case ReduceOperation::maximum: result = result != result || other != other ? result + other : std::max(result, other); break;
+      case ReduceOperation::product: result = result * other; break;
+      default: result = result + other;
+    }
+  }
+  return operation == ReduceOperation::average ? result / static_cast<Number>(all.size()) : result;
+}
+
+// Of integers of `bits` bits. Sums and products are right modulo 2^bits whatever they are computed in; an
+// average is that of a sum in the type's wide form.
+uint64 reduced_integers(const std::vector<uint64>& all, ReduceOperation operation, uint32 bits, bool is_signed) {
+  const uint32 wide = bits < 32 ? 32 : bits;
+  const auto cut = [&](uint64 value, uint32 to) {
+    if (to == 64) return value;
+    const uint64 low = value & ((1ull << to) - 1);
+    return is_signed && (low >> (to - 1)) != 0 ? low | ~0ull << to : low;
+  };
+  uint64 result = cut(all[0], bits);
+  for (size_t member = 1; member < all.size(); ++member) {
+    const uint64 other = cut(all[member], bits);
+    const bool less = is_signed ? static_cast<long long>(other) < static_cast<long long>(result) : other < result;
+    switch (operation) {
+      case ReduceOperation::minimum: result = less ? other : result; break;
+      case ReduceOperation::maximum: result = less ? result : other; break;
+      case ReduceOperation::product: result = cut(result * other, wide); break;
+      default: result = cut(result + other, wide);
+    }
+  }
+  if (operation == ReduceOperation::average) {
+    result = is_signed ? static_cast<uint64>(static_cast<long long>(result) / static_cast<long long>(all.size()))
+                       : result / all.size();
+  }
+  return result;
+}
+
+uint64 reference(const PlainType& plain, const std::vector<uint64>& all, ReduceOperation operation) {
+  const bool e4m3 = plain.type == ElementType::f8_e4m3;
+  if (plain.exponent != 0) {
+    std::vector<float> wide;
+    for (uint64 bits : all) wide.push_back(static_cast<float>(defined(plain.exponent, plain.mantissa, e4m3, static_cast<uint32>(bits))));
+    return nearest(plain.exponent, plain.mantissa, e4m3, plain.bytes == 1, reduced(wide, operation));
+  }
+  if (plain.type == ElementType::f32) {
+    std::vector<float> wide;
+    for (uint64 bits : all) wide.push_back(arch::float_of(static_cast<uint32>(bits)));
+    return arch::bits_of(reduced(wide, operation));
+  }
+  if (plain.type == ElementType::f64) {
+    std::vector<double> wide;
+    for (uint64 bits : all) wide.push_back(arch::float_of(bits));
+    return arch::bits_of(reduced(wide, operation));
+  }
+  const bool is_signed = plain.type == ElementType::i8 || plain.type == ElementType::i16 || plain.type == ElementType::i32 ||
+                         plain.type == ElementType::i64;
+  return reduced_integers(all, operation, plain.bytes * 8, is_signed);
+}
+
+// A small number as an element's bits: no NaN, and no zeros of which one has a sign.
+uint64 element(const PlainType& plain, uint32 dice) {
+  const double number = (static_cast<int>(dice % 61) - 30) * 0.125 + 0.0625;
+  if (plain.exponent != 0) {
+    const bool e4m3 = plain.type == ElementType::f8_e4m3;
+    return nearest(plain.exponent, plain.mantissa, e4m3, plain.bytes == 1, static_cast<float>(number));
+  }
+  if (plain.type == ElementType::f32) return arch::bits_of(static_cast<float>(number));
+  if (plain.type == ElementType::f64) return arch::bits_of(number);
+  return static_cast<uint64>(dice) * 0x9e3779b97f4a7c15ull >> (64 - plain.bytes * 8);
+}
+
+// ---- a world of ranks ----
+
+// Bytes at an offset into memory of their own size, so that the sanitizer knows where they end.
+struct Buffer {
+  std::vector<uint8> memory;
+  uint64 offset;
+  Buffer(uint64 bytes, uint64 offset) : memory(bytes + offset, 0xA5), offset(offset) {}
+  uint64 at(uint64 byte = 0) const { return address(memory.data()) + offset + byte; }
+  uint64 size() const { return memory.size() - offset; }
+};
+
+constexpr uint32 operation = 7;  // any
+
+struct World {
+  uint32 ranks, blocks, threads;
+  uint64 packet_bytes;
+  uint64 deadline = 60 * second;
+  std::vector<std::vector<arch::Vector16>> slots;
+  uint32 abort = 0;
+  WaitRecord record = {};
+
+  // `first` is the epoch and flag that all counters start from.
+  World(uint32 ranks, uint32 blocks, uint32 threads, uint64 packet_bytes, uint32 first)
+      : ranks(ranks), blocks(blocks), threads(threads), packet_bytes(packet_bytes) {
+    for (uint32 rank = 0; rank < ranks; ++rank) {
+      slots.emplace_back((slot_blocks * slot_bytes + blocks * packet_bytes) / 16);
+      for (uint32 block = 0; block < blocks; ++block) {
+        uint8* slot = reinterpret_cast<uint8*>(slots[rank].data()) + block * slot_bytes;
+        uint32 counters[4] = {first, first, first, first};
+        std::memcpy(slot + slot_counters, counters, sizeof counters);
+        for (uint32 member = 0; member < ranks; ++member) {
+          std::memcpy(slot + slot_words + member * 4, &first, 4);
+          std::memcpy(slot + slot_received + member * 4, &first, 4);
+          for (uint32 word = 0; word < 4; ++word) {
+            const uint64 packet = static_cast<uint64>(first) << 32;
+            std::memcpy(slot + slot_announcements + member * 32 + word * 8, &packet, 8);
+          }
+        }
+      }
+    }
+  }
+
+  CollectiveGroup group(uint32 rank) {
+    CollectiveGroup group{};
+    group.watch = Watch{address(&abort), address(&record), deadline, rank + 10, 0};
+    for (uint32 member = 0; member < ranks; ++member) {
+      group.slots[member] = address(slots[member].data());
+      group.members[member] = static_cast<uint8>(member + 10);
+    }
+    group.packet_bytes = packet_bytes;
+    group.rank = rank;
+    group.world = ranks;
+    group.slot = 5;
+    group.operation = operation;
+    return group;
+  }
+
+  // Every rank launches its kernel, in no order.
+  template <class Arguments>
+  void call(void (*kernel)(const Arguments&), const std::function<Arguments(uint32)>& arguments_of) {
+    std::vector<std::thread> running;
+    for (uint32 rank = 0; rank < ranks; ++rank) {
+      running.emplace_back([&, rank] { launch(kernel, arguments_of(rank)); });
+    }
+    for (auto& thread : running) thread.join();
+  }
+
+  template <class Arguments>
+  void launch(void (*kernel)(const Arguments&), const Arguments& arguments) {
+    arch::launch(blocks, threads, 0, [&] { kernel(arguments); });
+  }
+};
+
+using Random = std::mt19937;
+
+uint32 up_to(Random& random, uint32 most) { return static_cast<uint32>(random() % (most + 1ull)); }
+
+std::vector<Buffer> buffers(uint32 count, uint64 bytes, const std::function<uint64()>& offset) {
+  std::vector<Buffer> all;
+  for (uint32 index = 0; index < count; ++index) all.emplace_back(bytes, offset());
+  return all;
+}
+
+void fill(std::vector<Buffer>& all, Random& random) {
+  for (Buffer& buffer : all)
+    for (uint64 byte = 0; byte < buffer.size(); ++byte) buffer.memory[buffer.offset + byte] = static_cast<uint8>(random());
+}
+
+// Bytes of `all[rank]` at `at` and what they should be.
+void same(const Buffer& got, uint64 at, const std::vector<uint8>& wanted, const std::string& what) {
+  expect(wanted.empty() || std::memcmp(got.memory.data() + got.offset + at, wanted.data(), wanted.size()) == 0, what);
+}
+
+std::vector<uint8> bytes_of(const Buffer& buffer, uint64 at, uint64 bytes) {
+  const uint8* first = buffer.memory.data() + buffer.offset + at;
+  return std::vector<uint8>(first, first + bytes);
+}
+
+// ---- each family ----
+
+// Everybody's part, of a size of its own, to everybody; in place or not.
+void gathers_in_packets(World& world, Random& random) {
+  std::vector<uint64> begins = {0};
+  for (uint32 rank = 0; rank < world.ranks; ++rank) begins.push_back(begins.back() + up_to(random, 150));
+  const uint64 grain = up_to(random, 3) == 0 ? 1 : 8;
+  const auto offset = [&] { return up_to(random, 1) * grain; };
+  std::vector<Buffer> outputs = buffers(world.ranks, begins.back(), offset);
+  fill(outputs, random);
+  std::vector<Buffer> inputs = outputs;
+  const bool in_place = up_to(random, 1) != 0;
+  world.call<PacketArguments>(symmem_move_packets, [&](uint32 rank) {
+    PacketArguments arguments{};
+    arguments.group = world.group(rank);
+    for (uint32 member = 0; member < world.ranks; ++member) {
+      arguments.sources[member] = (in_place ? outputs : inputs)[rank].at(begins[rank]);
+      arguments.send_bytes[member] = begins[rank + 1] - begins[rank];
+      arguments.destinations[member] = outputs[rank].at(begins[member]);
+      arguments.receive_bytes[member] = begins[member + 1] - begins[member];
+    }
+    return arguments;
+  });
+  for (uint32 rank = 0; rank < world.ranks; ++rank) {
+    for (uint32 from = 0; from < world.ranks; ++from) {
+      same(outputs[rank], begins[from], bytes_of(inputs[from], begins[from], begins[from + 1] - begins[from]),
+           "packets bring each member's part to all");
+    }
+  }
+}
+
+// A part of each to each, by copies of the owner or of the taker.
+void moves(World& world, Random& random) {
+  const uint64 part = up_to(random, 200);
+  const bool push = up_to(random, 1) != 0;
+  const auto offset = [&] { return up_to(random, 17); };
+  std::vector<Buffer> inputs = buffers(world.ranks, part * world.ranks, offset);
+  std::vector<Buffer> outputs = buffers(world.ranks, part * world.ranks, offset);
+  fill(inputs, random);
+  const uint32 concurrent = 1 + up_to(random, world.ranks);
+  world.call<MoveArguments>(symmem_move, [&](uint32 rank) {
+    MoveArguments arguments{};
+    arguments.group = world.group(rank);
+    for (uint32 step = 0; step < world.ranks; ++step) {
+      const uint32 peer = (rank + step) % world.ranks;
+      const uint32 from = push ? rank : peer, to = push ? peer : rank;
+      arguments.destinations[step] = outputs[to].at(from * part);
+      arguments.sources[step] = inputs[from].at(to * part);
+      arguments.bytes[step] = part;
+    }
+    arguments.copies = world.ranks;
+    arguments.concurrent = concurrent;
+    return arguments;
+  });
+  for (uint32 rank = 0; rank < world.ranks; ++rank) {
+    for (uint32 from = 0; from < world.ranks; ++from) {
+      same(outputs[rank], from * part, bytes_of(inputs[from], rank * part, part), "copies bring each part where it belongs");
+    }
+  }
+}
+
+// A reduction of `count` elements at every rank, cut into shares of which rank r has [begins[r], begins[r + 1]).
+struct Reduction {
+  const PlainType& plain;
+  ReduceOperation operation;
+  std::vector<uint64> begins = {0};
+  std::vector<Buffer> inputs, outputs;
+  std::vector<uint64> results;
+
+  Reduction(const World& world, Random& random)
+      : plain(types[up_to(random, 13)]), operation(static_cast<ReduceOperation>(1 + up_to(random, 4))) {
+    for (uint32 rank = 0; rank < world.ranks; ++rank) begins.push_back(begins.back() + up_to(random, 70));
+    // As often as not all alike modulo 16.
+    const uint32 spread = up_to(random, 1) != 0 ? 0 : 16 / plain.bytes;
+    const uint64 common = up_to(random, 16 / plain.bytes) * plain.bytes;
+    const auto offset = [&] { return common + up_to(random, spread) * plain.bytes; };
+    inputs = buffers(world.ranks, count() * plain.bytes, offset);
+    outputs = buffers(world.ranks, count() * plain.bytes, offset);
+    for (uint64 index = 0; index < count(); ++index) {
+      std::vector<uint64> all;
+      for (Buffer& input : inputs) {
+        all.push_back(element(plain, static_cast<uint32>(random() >> 3)));
+        std::memcpy(input.memory.data() + input.offset + index * plain.bytes, &all.back(), plain.bytes);
+      }
+      results.push_back(reference(plain, all, operation));
+    }
+  }
+
+  uint64 count() const { return begins.back(); }
+  uint64 share(uint32 rank) const { return begins[rank + 1] - begins[rank]; }
+
+  void check(const Buffer& got, uint64 at, uint64 from, uint64 elements, const char* what) const {
+    for (uint64 index = 0; index < elements; ++index) {
+      same(got, (at + index) * plain.bytes, bytes(results[from + index]),
+           std::string(what) + ": type " + std::to_string(static_cast<uint32>(plain.type)) + ", operation " +
+               std::to_string(static_cast<uint32>(operation)));
+    }
+  }
+
+  std::vector<uint8> bytes(uint64 bits) const {
+    std::vector<uint8> all(8);
+    std::memcpy(all.data(), &bits, 8);
+    all.resize(plain.bytes);
+    return all;
+  }
+};
+
+// One-shot to all; or a share to each, and with two shots all shares to all, in place or not.
+void reduces_in_packets(World& world, Random& random) {
+  Reduction reduction(world, random);
+  const uint32 kind = up_to(random, 2);
+  const bool in_place = up_to(random, 1) != 0;
+  std::vector<Buffer>& outputs = in_place ? reduction.inputs : reduction.outputs;
+  world.call<ReducePacketArguments>(reduction.plain.packets, [&](uint32 rank) {
+    ReducePacketArguments arguments{};
+    arguments.group = world.group(rank);
+    for (uint32 member = 0; member < world.ranks; ++member) {
+      const uint64 begin = kind == 0 ? 0 : reduction.begins[member] * reduction.plain.bytes;
+      arguments.sources[member] = reduction.inputs[rank].at(begin);
+      arguments.destinations[member] = outputs[rank].at(begin);
+      arguments.counts[member] = kind == 0 ? reduction.count() : reduction.share(member);
+    }
+    arguments.element = static_cast<uint32>(reduction.plain.type);
+    arguments.reduce = static_cast<uint32>(reduction.operation);
+    arguments.two_shot = kind == 2;
+    return arguments;
+  });
+  for (uint32 rank = 0; rank < world.ranks; ++rank) {
+    const uint64 begin = reduction.begins[rank];
+    if (kind == 1) {
+      reduction.check(outputs[rank], begin, begin, reduction.share(rank), "packets, a share to each");
+    } else {
+      reduction.check(outputs[rank], 0, 0, reduction.count(), kind == 0 ? "packets, one-shot" : "packets, two-shot");
+    }
+  }
+}
+
+// A share by each, to itself or to all (two-shot), in place or not; or all by each.
+void reduces_between_barriers(World& world, Random& random) {
+  Reduction reduction(world, random);
+  const uint32 kind = up_to(random, 2);
+  const bool in_place = kind == 2 && up_to(random, 1) != 0;
+  std::vector<Buffer>& outputs = in_place ? reduction.inputs : reduction.outputs;
+  world.call<ReduceArguments>(reduction.plain.barriered, [&](uint32 rank) {
+    ReduceArguments arguments{};
+    arguments.group = world.group(rank);
+    const uint64 begin = kind == 0 ? 0 : reduction.begins[rank] * reduction.plain.bytes;
+    for (uint32 member = 0; member < world.ranks; ++member) {
+      arguments.sources[member] = reduction.inputs[member].at(begin);
+      if (kind == 2 || member == rank) arguments.destinations[member] = outputs[member].at(begin);
+    }
+    arguments.count = kind == 0 ? reduction.count() : reduction.share(rank);
+    arguments.element = static_cast<uint32>(reduction.plain.type);
+    arguments.reduce = static_cast<uint32>(reduction.operation);
+    return arguments;
+  });
+  for (uint32 rank = 0; rank < world.ranks; ++rank) {
+    const uint64 begin = reduction.begins[rank];
+    if (kind == 1) {
+      reduction.check(outputs[rank], begin, begin, reduction.share(rank), "between barriers, a share to each");
+    } else {
+      reduction.check(outputs[rank], 0, 0, reduction.count(), kind == 0 ? "between barriers, one-shot" : "between barriers, two-shot");
+    }
+  }
+}
+
+// Some send to some, themselves too. The grid has blocks for one part or more of each pair.
+void exchanges(World& world, Random& random) {
+  const uint32 ranks = world.ranks;
+  const uint32 parts = 1 + up_to(random, 1);
+  if (ranks * parts + 1 > world.blocks) world.blocks = ranks * parts + 1;
+  std::vector<uint64> bytes(ranks * ranks);
+  std::vector<bool> sends(ranks * ranks);
+  for (uint32 pair = 0; pair < ranks * ranks; ++pair) {
+    bytes[pair] = up_to(random, 120);
+    sends[pair] = up_to(random, 2) != 0;
+  }
+  const auto offset = [&] { return up_to(random, 17); };
+  std::vector<Buffer> inputs = buffers(ranks, 128 * ranks, offset);
+  std::vector<Buffer> outputs = buffers(ranks, 128 * ranks, offset);
+  fill(inputs, random);
+  // Two rows of bases by the communicator's numbers; the second is used.
+  const uint32 table_ranks = ranks + 10;
+  std::vector<uint64> table(2 * table_ranks);
+  for (uint32 rank = 0; rank < ranks; ++rank) table[table_ranks + rank + 10] = inputs[rank].at();
+  const uint32 before = world.blocks;
+  world.blocks = ranks * parts + 1;
+  world.call<ExchangeArguments>(symmem_exchange, [&](uint32 rank) {
+    ExchangeArguments arguments{};
+    arguments.group = world.group(rank);
+    for (uint32 member = 0; member < ranks; ++member) {
+      const uint32 out = rank * ranks + member, in = member * ranks + rank;
+      arguments.send_tokens[member] = sends[out] ? (1ull << 48) + member * 128 : no_token;
+      arguments.send_bytes[member] = bytes[out];
+      arguments.destinations[member] = sends[in] ? outputs[rank].at(member * 128) : no_token;
+      arguments.receive_bytes[member] = bytes[in];
+    }
+    arguments.table = address(table.data());
+    arguments.table_ranks = table_ranks;
+    arguments.blocks_per_peer = parts;
+    return arguments;
+  });
+  world.blocks = before;
+  for (uint32 rank = 0; rank < ranks; ++rank) {
+    for (uint32 from = 0; from < ranks; ++from) {
+      if (!sends[from * ranks + rank]) continue;
+      same(outputs[rank], from * 128, bytes_of(inputs[from], rank * 128, bytes[from * ranks + rank]), "an exchange brings what was sent");
+    }
+  }
+}
+
+// Calls of all families in turn, on the same slots, with epochs and flags that wrap on the way.
+void calls(uint32 seed, uint32 ranks) {
+  Random random(seed * 100 + ranks);
+  arch::schedule() = seed;
+  const uint32 threads = 1 + up_to(random, 3);
+  const uint32 blocks = 1 + up_to(random, 1);
+  // Inboxes of 1 to 16 packets: messages take one round or many.
+  const uint64 packet_bytes = ranks * 2 * 16 * (1 + up_to(random, 15));
+  // Slots for an exchange of two parts, regions for as many blocks: the test's memory has no more.
+  World world(ranks, ranks * 2 + 1, threads, packet_bytes, 0u - 1 - up_to(random, 6));
+  world.blocks = blocks;
+  const auto what = [&] { return " (seed " + std::to_string(seed) + ", world " + std::to_string(ranks) + ")"; };
+  for (int turn = 0; turn < 8; ++turn) {
+    const unsigned before = failures;
+    switch (up_to(random, 5)) {
+      case 0: gathers_in_packets(world, random); break;
+      case 1: moves(world, random); break;
+      case 2: reduces_between_barriers(world, random); break;
+      case 3: exchanges(world, random); break;
+      default: reduces_in_packets(world, random);
+    }
+    world.blocks = blocks;
+    expect(failures == before, "turn " + std::to_string(turn) + what());
+    expect(world.record.state == 0, "no wait gave up" + what());
+  }
+  arch::schedule() = 0;
+}
+
+// ---- waits that end ----
+
+// Rank 0 calls and the others do not: it leaves at the deadline, or when the host has aborted.
+template <class Arguments>
+void gives_up(void (*kernel)(const Arguments&), uint32 blocks, const char* name, const std::function<void(Arguments&, const Buffer&)>& complete) {
+  for (const bool aborts : {false, true}) {
+    World world(3, 8, 2, 3 * 2 * 16, 4);
+    world.blocks = blocks;
+    if (!aborts) world.deadline = second / 50;
+    const Buffer memory(64, 0);
+    Arguments arguments{};
+    arguments.group = world.group(0);
+    complete(arguments, memory);
+    std::thread host([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      if (aborts) __atomic_store_n(&world.abort, 1u, __ATOMIC_RELEASE);
+    });
+    world.launch(kernel, arguments);
+    host.join();
+    const WaitRecord& record = world.record;
+    expect(record.state == 2 && record.kind == 16 + operation && record.rank == 10 && record.slot == 5 &&
+               (record.peer == 11 || record.peer == 12) && record.expected == 5 && record.seen == 4 &&
+               record.reason == (aborts ? 2u : 1u),
+           std::string(name) + (aborts ? " leaves when the host aborts" : " gives up at its deadline") +
+               ", and the record tells who waited for what");
+  }
+}
+
+void waits_end() {
+  gives_up<MoveArguments>(symmem_move, 2, "a move", [](MoveArguments& arguments, const Buffer&) { arguments.concurrent = 1; });
+  gives_up<PacketArguments>(symmem_move_packets, 2, "a move in packets", [](PacketArguments&, const Buffer&) {});
+  gives_up<ReduceArguments>(symmem_reduce_bf16, 2, "a reduction", [](ReduceArguments& arguments, const Buffer&) { arguments.reduce = 1; });
+  gives_up<ReducePacketArguments>(symmem_reduce_packets_f32, 2, "a reduction in packets",
+                                  [](ReducePacketArguments& arguments, const Buffer& memory) {
+                                    arguments.reduce = 1;
+                                    for (int member = 0; member < 3; ++member) {
+                                      arguments.counts[member] = 3;
+                                      arguments.sources[member] = memory.at();
+                                      arguments.destinations[member] = memory.at(32);
+                                    }
+                                  });
+  gives_up<ExchangeArguments>(symmem_exchange, 4, "an exchange", [](ExchangeArguments& arguments, const Buffer& memory) {
+    for (int member = 0; member < 3; ++member) {
+      arguments.send_tokens[member] = member == 1 ? 0 : no_token;
+      arguments.destinations[member] = member == 2 ? memory.at() : no_token;
+    }
+    arguments.blocks_per_peer = 1;
+  });
+}
+
+// What is received must have the size that was sent.
+void sizes_must_agree() {
+  World world(1, 2, 2, 2 * 16, 0);
+  world.deadline = second / 50;
+  const Buffer memory(64, 0);
+  std::vector<uint64> table(11);
+  table[10] = memory.at();
+  ExchangeArguments arguments{};
+  arguments.group = world.group(0);
+  arguments.destinations[0] = memory.at(32);
+  arguments.send_bytes[0] = 24;
+  arguments.receive_bytes[0] = 16;
+  arguments.table = address(table.data());
+  arguments.table_ranks = 11;
+  arguments.blocks_per_peer = 1;
+  world.launch(symmem_exchange, arguments);
+  expect(world.record.state == 2 && world.record.kind == 4 && world.record.peer == 10 && world.record.expected == 16 &&
+             world.record.seen == 24,
+         "a receipt of another size than was sent leaves a record of both");
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  const std::string part = count > 1 ? words[1] : "all";
+  const uint32 seeds = count > 2 ? static_cast<uint32>(std::atoi(words[2])) : 4;
+  const uint32 first = count > 3 ? static_cast<uint32>(std::atoi(words[3])) : 1;
+  if (part == "all") numbers();
+  waits_end();
+  sizes_must_agree();
+  for (uint32 seed = first; seed < first + seeds; ++seed)
+    for (uint32 ranks = 1; ranks <= 8; ++ranks) calls(seed, ranks);
+  std::printf("collectives' host twin, %s, %u seeds: %u failures\n", part.c_str(), seeds, failures.load());
+  return failures == 0 ? 0 : 1;
+}
