@@ -230,7 +230,79 @@ void ping_pong(void (*kernel)(const LatencyArguments&), uint32 threads, uint64 b
          "each rank got the payloads that the other got");
 }
 
+// Updates return what was there, and waits compare as words do that wrap.
+void words_are_updated_and_waited_for() {
+  uint64 wide = ~0ull;
+  uint32 narrow = 5;
+  uint64 before = 0;
+  const auto update = [&](void* word, uint32 bits, WordUpdate what, uint64 operand, uint64 compare) {
+    before = 0;
+    const WordOperation operation{address(word), address(&before), operand, compare, static_cast<uint32>(what), bits};
+    arch::launch(1, 2, 0, [&] { symmem_word_update(operation); });
+    return before;
+  };
+  expect(update(&wide, 64, WordUpdate::add, 3, 0) == ~0ull && wide == 2, "a sum wraps");
+  expect(update(&narrow, 32, WordUpdate::swap, 7, 0) == 5 && narrow == 7, "a swap returns what was there");
+  expect(update(&narrow, 32, WordUpdate::compare_swap, 9, 8) == 7 && narrow == 7, "a comparison that fails changes nothing");
+  expect(update(&narrow, 32, WordUpdate::compare_swap, 9, 7) == 7 && narrow == 9, "one that holds swaps");
+  expect(update(&wide, 64, WordUpdate::fetch, 1, 1) == 2 && wide == 2, "a fetch changes nothing");
+  expect(update(&wide, 64, WordUpdate::set, 4, 0) == 2 && wide == 4, "a set stores");
+
+  HostWords host;
+  uint32 words[6] = {0xfffffffe, 1, 0, 3, 0, 5};
+  uint32 index = 99;
+  const auto wait = [&](uint32 count, Condition condition, uint32 value, bool any, uint64 deadline_ns) {
+    const WordWait wait{address(words), 8, value, address(&index), host.watch(2, deadline_ns), count,
+                        static_cast<uint32>(condition), any, 32};
+    bool good = false;
+    arch::launch(1, 3, 0, [&] {
+      const bool all = word_wait(wait);
+      if (arch::thread_index() == 0) good = all;
+    });
+    return good;
+  };
+  // Words 0xfffffffe, 0, 0: the first is behind the others.
+  expect(wait(3, Condition::less_or_equal, 0, false, second) && wait(1, Condition::less, 1, false, second), "words wrap");
+  expect(wait(3, Condition::equal, 0, true, second) && index == 1, "any tells which");
+  expect(host.record.state == 0, "no wait gave up");
+  expect(!wait(3, Condition::greater, 0, true, second / 100) && host.record.kind == 3 && host.record.reason == 1,
+         "a wait for words gives up at its deadline");
+  host.record = {};
+  expect(!wait(3, Condition::not_equal, 0, false, second / 100) && host.record.state == 2 && host.record.peer != 0,
+         "the record tells which word it was");
+  std::thread setter([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    for (uint32 word = 0; word < 3; ++word) __atomic_store_n(&words[2 * word], 8u, __ATOMIC_RELEASE);
+  });
+  expect(wait(3, Condition::greater_or_equal, 8, false, 60 * second), "a wait for all is over when all are there");
+  setter.join();
+}
+
+// Each gives a signal to the other and waits for its.
+void steps_meet() {
+  struct alignas(128) Word {
+    uint32 value = 0xfffffffe, given = 0xfffffffe, waited = 0xfffffffe;
+  };
+  Word words[2];
+  uint32 data[2] = {0, 0};
+  HostWords host;
+  on_ranks(2, [&](uint32 rank) {
+    for (uint32 repeat = 1; repeat <= 20; ++repeat) {
+      data[rank] = repeat;
+      StepArguments step{};
+      step.target = {address(&words[1 - rank].value), address(&words[rank].given), 0, 0, 0};
+      step.wait = {address(&words[rank].value), address(&words[rank].waited), host.watch(rank, 60 * second), 0, 1 - rank, 0, 0};
+      arch::launch(1, 2, 0, [&] { symmem_step(step); });
+      expect(data[1 - rank] == repeat, "a step shows what the other did before its own");
+      arch::launch(1, 2, 0, [&] { symmem_step(step); });
+    }
+  });
+  expect(host.record.state == 0, "no step gave up");
+}
+
 void protocol() {
+  words_are_updated_and_waited_for();
+  steps_meet();
   for (uint32 blocks : {1u, 2u, 7u}) {
     signal_covers_every_block(blocks, symmem_copy_vector);
     signal_covers_every_block(blocks, symmem_copy_bulk);
