@@ -2,6 +2,7 @@
 //! turn, and every way not to start.
 
 mod collectives;
+mod collectives_tests;
 mod scenario;
 mod support;
 mod two_processes;
