@@ -1,6 +1,7 @@
 //! The backend's own kernels, chosen for the device and loaded when it is opened.
 
 use crate::context::Context;
+use crate::driver::constants::FUNCTION_MAX_THREADS_PER_BLOCK;
 use crate::driver::constants::result::NO_BINARY_FOR_GPU;
 use crate::driver::{Driver, call};
 use crate::modules;
@@ -67,21 +68,28 @@ impl WaitingKernel {
         let Some(known) = self.place(threads) else {
             return Ok(0);
         };
-        let mut each: c_int = 0;
+        let (function, mut each, mut most) = (self.kernel.function, 0, 0);
         // Whole warps, as they are resident: so that one answer holds for all of its entry.
         let threads = threads.next_multiple_of(32) as c_int;
-        // SAFETY: the place is writable and the function live.
+        // SAFETY: the places are writable and the function live.
         unsafe {
             call!(
                 driver,
-                cuOccupancyMaxActiveBlocksPerMultiprocessor(
-                    &raw mut each,
-                    self.kernel.function,
-                    threads,
-                    0
-                )
-            )
-        }?;
+                cuFuncGetAttribute(&raw mut most, FUNCTION_MAX_THREADS_PER_BLOCK, function)
+            )?;
+            // For more threads than the kernel was compiled for there may be a failure, or none.
+            if threads <= most {
+                call!(
+                    driver,
+                    cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                        &raw mut each,
+                        function,
+                        threads,
+                        0
+                    )
+                )?;
+            }
+        }
         let blocks = u32::try_from(each).unwrap_or(0) * compute_units;
         known.store(blocks, Ordering::Relaxed);
         Ok(blocks)
