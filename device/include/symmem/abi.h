@@ -7,6 +7,7 @@
 namespace symmem {
 
 using uint8 = unsigned char;
+using uint16 = unsigned short;
 using uint32 = unsigned int;
 using uint64 = unsigned long long;
 
@@ -43,6 +44,12 @@ struct SignalWait {
   uint32 peer;  // who is to signal, for the record
   uint32 slot;  // the channel, for the record
   uint32 reserved;
+};
+
+// A signal, then a wait for one: a step of a pipeline (symmem_step).
+struct StepArguments {
+  SignalTarget target;
+  SignalWait wait;
 };
 
 // A barrier among `world` ranks: each writes its epoch to its word at every peer, then waits until
@@ -196,6 +203,24 @@ struct WordWait {
   uint32 bits;       // 32 or 64
 };
 
+// What a user's own kernel takes, by value, to put, get, signal and wait by itself: one symmetric buffer and
+// the signals of one channel. `symmem/handle.h` works on it.
+struct Handle {
+  Watch watch;
+  uint64 bases[max_ranks];    // the buffer at each rank, this rank's own among them
+  uint64 signals[max_ranks];  // at each rank, the words that its peers raise: giver g's at g * signal_stride
+  uint64 epochs;              // this rank's own counters, handle_epoch_bytes for each peer, zeroed at first
+  uint64 bytes;               // of the buffer
+  uint32 rank;
+  uint32 world;
+  uint32 channel;  // for the record
+  uint32 reserved;
+};
+
+// For each peer, 32 bits each: signals given to it, signals of it waited for, blocks of a grid that have
+// arrived (SignalTarget's `arrivals`), zero.
+constexpr uint64 handle_epoch_bytes = 16;
+
 // Written once by the first wait that gave up. `state` goes 0 (empty), 1 (being written), 2 (complete).
 struct WaitRecord {
   uint32 state;
@@ -211,7 +236,7 @@ struct WaitRecord {
 
 // `collective` is added to the operation's number.
 enum class WaitKind : uint32 { signal = 1, barrier = 2, words = 3, size = 4, collective = 16 };
-enum class WaitReason : uint32 { deadline = 1, abort = 2 };
+enum class WaitReason : uint32 { none = 0, deadline = 1, abort = 2 };
 
 #if defined(__CUDACC_RTC__)  // has no offsetof; sizes are still checked
 #define SYMMEM_ASSERT_OFFSET(type, field, offset) static_assert(true, "")
@@ -234,6 +259,8 @@ SYMMEM_ASSERT_OFFSET(SignalWait, watch, 16);
 SYMMEM_ASSERT_OFFSET(SignalWait, value, 48);
 SYMMEM_ASSERT_OFFSET(SignalWait, peer, 52);
 SYMMEM_ASSERT_OFFSET(SignalWait, slot, 56);
+static_assert(sizeof(StepArguments) == 96, "StepArguments changed size");
+SYMMEM_ASSERT_OFFSET(StepArguments, wait, 32);
 static_assert(sizeof(Barrier) == 632, "Barrier changed size");
 SYMMEM_ASSERT_OFFSET(Barrier, epoch, 32);
 SYMMEM_ASSERT_OFFSET(Barrier, own, 40);
@@ -296,6 +323,14 @@ static_assert(sizeof(WordWait) == 80, "WordWait changed size");
 SYMMEM_ASSERT_OFFSET(WordWait, watch, 32);
 SYMMEM_ASSERT_OFFSET(WordWait, count, 64);
 SYMMEM_ASSERT_OFFSET(WordWait, bits, 76);
+static_assert(sizeof(Handle) == 1216, "Handle changed size");
+SYMMEM_ASSERT_OFFSET(Handle, bases, 32);
+SYMMEM_ASSERT_OFFSET(Handle, signals, 608);
+SYMMEM_ASSERT_OFFSET(Handle, epochs, 1184);
+SYMMEM_ASSERT_OFFSET(Handle, bytes, 1192);
+SYMMEM_ASSERT_OFFSET(Handle, rank, 1200);
+SYMMEM_ASSERT_OFFSET(Handle, world, 1204);
+SYMMEM_ASSERT_OFFSET(Handle, channel, 1208);
 static_assert(sizeof(WaitRecord) == 40, "WaitRecord changed size");
 SYMMEM_ASSERT_OFFSET(WaitRecord, elapsed_ns, 32);
 SYMMEM_ASSERT_OFFSET(WaitRecord, expected, 20);

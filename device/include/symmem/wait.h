@@ -36,7 +36,8 @@ class Waiter {
 
   // Until the upper half of *packet is `flag`; its lower half is then in `data`. Flag and data are one
   // access, so no fence is needed, and nothing else is ordered by it.
-  SYMMEM_DEVICE bool until_packet(const uint64* packet, uint32 flag, uint32& data, uint32 peer, uint32 slot) {
+  SYMMEM_DEVICE bool until_packet(const uint64* packet, uint32 flag, uint32& data, WaitKind kind, uint32 peer,
+                                  uint32 slot) {
     uint64 seen = arch::load_relaxed(packet);
     while (static_cast<uint32>(seen >> 32) != flag) {
       for (uint32 polls = polls_per_clock; static_cast<uint32>(seen >> 32) != flag && polls != 0; --polls) {
@@ -44,13 +45,13 @@ class Waiter {
         seen = arch::load_relaxed(packet);
       }
       const uint32 last = static_cast<uint32>(seen >> 32);
-      if (last != flag && gives_up(WaitKind::signal, peer, slot, flag, last)) return false;
+      if (last != flag && gives_up(kind, peer, slot, flag, last)) return false;
     }
     data = static_cast<uint32>(seen);
     return true;
   }
 
- private:
+  // Between rounds of polls_per_clock reads: whether it is time to give up, and then the record is left.
   SYMMEM_DEVICE bool gives_up(WaitKind kind, uint32 peer, uint32 slot, uint32 expected, uint32 seen) {
     const uint64 now = arch::nanoseconds();
     if (now - start_ >= watch_.deadline_ns) {
@@ -67,11 +68,18 @@ class Waiter {
     return false;
   }
 
+  // Leaves a record of something other than a wait that ended too late.
+  SYMMEM_DEVICE void leave(WaitKind kind, uint32 peer, uint32 slot, uint32 expected, uint32 seen) {
+    record(kind, peer, slot, expected, seen, WaitReason::none, arch::nanoseconds());
+  }
+
+ private:
   // The first to give up writes; the others find the record taken.
   SYMMEM_DEVICE void record(WaitKind kind, uint32 peer, uint32 slot, uint32 expected, uint32 seen,
                             WaitReason reason, uint64 now) {
     if (watch_.record == 0) return;
-    WaitRecord* record = pointer<WaitRecord>(watch_.record);
+    // Opaque, or the addresses of its fields would be kept in registers around every loop that waits.
+    WaitRecord* record = pointer<WaitRecord>(arch::opaque(watch_.record));
     if (arch::compare_exchange(&record->state, 0, 1) != 0) return;
     arch::store_relaxed(&record->kind, static_cast<uint32>(kind));
     arch::store_relaxed(&record->rank, watch_.rank);
