@@ -8,8 +8,10 @@
 
 mod collectives;
 mod device;
+#[doc(hidden)]
+pub mod emulation;
 mod events;
-mod float;
+pub(crate) mod float;
 mod graph;
 mod handle;
 mod machine;

@@ -1,67 +1,74 @@
-// For users' own kernels: put, get, signal and wait on the buffer and the channel that a Handle names.
+// Put, get, signal and wait in a kernel of one's own, by the Handle that its launch passes by value.
 //
-//   __global__ void step(const __grid_constant__ symmem::Handle handle) {
-//     symmem::put(handle, peer, to, from, bytes);       // the whole grid
-//     symmem::signal(handle, peer);                     // the whole grid, once
-//     if (symmem::wait(handle, peer)) { ... }           // one block
+//   extern "C" __global__ void push(const symmem::Handle handle, ...) {
+//     symmem::put(handle, peer, 0, source, bytes);
+//     symmem::signal(handle, peer);
+//     if (!symmem::wait(handle, other)) return;  // gave up: the host is told why
+//     ... handle.bases[handle.rank] has what `other` put ...
 //   }
 //
-// Signals count themselves: the n-th wait for a peer is over when that peer has given n signals. All that
-// wait leave when the deadline has passed or the host has called the job off, and return false; the kernel
-// then returns, and the host says what happened.
+// Every function is called by every thread of every block of the grid, with the same peer. A grid of more
+// than one block signals each peer, and waits for each peer, at most once a launch: what counts its blocks
+// is one word for each peer. Grids that use one channel for one peer are ordered by their stream.
+//
+// A wait spins on the device: all blocks that others wait for must be resident, so launch no more than fit.
 #pragma once
 
 #include "symmem/copy.h"
 #include "symmem/signal.h"
 #include "symmem/wait.h"
-#include "symmem/word.h"
 
 namespace symmem {
 
-// The byte at `offset` of a rank's buffer.
-SYMMEM_DEVICE uint64 address_at(const Handle& handle, uint32 rank, uint64 offset) {
-  return handle.bases[rank] + offset;
-}
-
-// An element of a rank's buffer, to load and store like any memory.
+// Byte `offset` of the buffer at a rank, as this device addresses it.
 template <class T>
-SYMMEM_DEVICE T* element_at(const Handle& handle, uint32 rank, uint64 index) {
-  return pointer<T>(handle.bases[rank]) + index;
+SYMMEM_DEVICE T* address(const Handle& handle, uint32 rank, uint64 offset = 0) {
+  return pointer<T>(handle.bases[rank] + offset);
 }
 
-// Copies from this rank's buffer to a peer's, offsets and length in bytes. Called by every thread of every
-// block that shares: the whole grid unless it is said otherwise. Nobody may count on it before a signal.
-SYMMEM_DEVICE void put(const Handle& handle, uint32 peer, uint64 to, uint64 from, uint64 bytes,
-                       Share share = share_of_grid()) {
-  copy_vector<8>(address_at(handle, peer, to), address_at(handle, handle.rank, from), bytes, share);
+// Stores `bytes` at `source` into the buffer of `peer` from byte `destination` on. The peer sees them after
+// a signal, which covers all puts and plain stores of the grid before it.
+SYMMEM_DEVICE void put(const Handle& handle, uint32 peer, uint64 destination, const void* source, uint64 bytes) {
+  copy_vector<4>(handle.bases[peer] + destination, reinterpret_cast<uint64>(source), bytes);
 }
 
-// Copies from a peer's buffer to this rank's.
-SYMMEM_DEVICE void get(const Handle& handle, uint32 peer, uint64 to, uint64 from, uint64 bytes,
-                       Share share = share_of_grid()) {
-  copy_vector<8>(address_at(handle, handle.rank, to), address_at(handle, peer, from), bytes, share);
+// Loads `bytes` of the buffer of `peer` from byte `source` on to `destination`.
+SYMMEM_DEVICE void get(const Handle& handle, uint32 peer, void* destination, uint64 source, uint64 bytes) {
+  copy_vector<4>(reinterpret_cast<uint64>(destination), handle.bases[peer] + source, bytes);
 }
 
-// The signal to give to a peer, for give_signal and for the host's transfers.
-SYMMEM_DEVICE SignalTarget signal_target(const Handle& handle, uint32 peer) {
-  const uint64 epochs = handle.epochs + peer * handle_epoch_bytes;
-  return SignalTarget{handle.signals[peer] + handle.rank * signal_stride, epochs, epochs + 8, 0, 0};
+// Signals `peer`, once every block has called it: whoever has waited for the signal sees what the grid
+// stored before. Signals are counted, so none is lost if the peer is late.
+SYMMEM_DEVICE void signal(const Handle& handle, uint32 peer) {
+  SignalTarget target;
+  target.word = handle.signals[peer] + handle.rank * signal_stride;
+  target.epoch = handle.given + peer * sizeof(uint32);
+  target.arrivals = handle.arrivals + peer * sizeof(uint32);
+  target.value = 0;
+  target.reserved = 0;
+  give_signal(target);
 }
 
-// Gives a peer one signal once every block of the grid has called this: whoever waits for it sees all that
-// the grid stored before. Called once by every thread of every block.
-SYMMEM_DEVICE void signal(const Handle& handle, uint32 peer) { give_signal(signal_target(handle, peer)); }
-
-// Waits for a peer's next signal. Called by every thread of one block; grids that wait for the same peer are
-// ordered by their stream. Once it has returned true, what the peer stored before it signalled is visible
-// to the block.
+// Waits for the next signal of `peer`; all threads of the block then see what the peer had stored before it.
+// False at the deadline, counted from this call, or if the host has aborted: leave the kernel, the host
+// reports it. The same for all threads of the block.
 SYMMEM_DEVICE bool wait(const Handle& handle, uint32 peer) {
   bool arrived = true;
   if (arch::thread_index() == 0) {
-    const SignalWait wait{handle.signals[handle.rank] + peer * signal_stride,
-                          handle.epochs + peer * handle_epoch_bytes + 4,
-                          handle.watch, 0, peer, handle.channel, 0};
-    arrived = wait_signal(wait);
+    uint32* waited = pointer<uint32>(handle.waited + peer * sizeof(uint32));
+    const uint32 expected = arch::load_relaxed(waited) + 1;
+    Waiter waiter(handle.watch);
+    const uint32* word = pointer<uint32>(handle.signals[handle.rank] + peer * signal_stride);
+    arrived = waiter.until_reached(word, expected, WaitKind::signal, peer, handle.channel);
+    // The count moves on when every block has read it.
+    const uint32 blocks = arch::block_count();
+    uint32* departures = pointer<uint32>(handle.departures + peer * sizeof(uint32));
+    if (blocks == 1) {
+      arch::store_relaxed(waited, expected);
+    } else if (arch::arrive(departures) == blocks - 1) {
+      arch::reset(departures);
+      arch::store_relaxed(waited, expected);
+    }
   }
   return arch::block_all(arrived);
 }

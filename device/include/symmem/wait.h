@@ -7,7 +7,9 @@
 
 namespace symmem {
 
-// Nanoseconds between two reads of the abort word: each crosses the host's bus.
+// Nanoseconds between two reads of the abort word by a block: each crosses the host's bus. Its threads take
+// turns, since hundreds of them reading at once delay their kernel, and so all peers' kernels, by tens of
+// microseconds (H200). So a thread leaves at the latest a turn of the whole block after the abort.
 constexpr uint64 abort_poll_ns = 10000;
 // Reads of the flag between two reads of the clock.
 constexpr uint32 polls_per_clock = 16;
@@ -16,7 +18,7 @@ constexpr uint32 polls_per_clock = 16;
 class Waiter {
  public:
   SYMMEM_DEVICE explicit Waiter(const Watch& watch)
-      : watch_(watch), start_(arch::nanoseconds()), checked_(start_) {}
+      : watch_(watch), start_(arch::nanoseconds()), look_(start_ + (arch::thread_index() + 1) * abort_poll_ns) {}
 
   // Until *word has reached `expected`; what was stored before the flag is then visible to this thread.
   SYMMEM_DEVICE bool until_reached(const uint32* word, uint32 expected, WaitKind kind, uint32 peer,
@@ -58,8 +60,8 @@ class Waiter {
       record(kind, peer, slot, expected, seen, WaitReason::deadline, now);
       return true;
     }
-    if (watch_.abort != 0 && now - checked_ >= abort_poll_ns) {
-      checked_ = now;
+    if (watch_.abort != 0 && now >= look_) {
+      look_ = now + arch::thread_count() * abort_poll_ns;
       if (arch::load_relaxed(pointer<uint32>(watch_.abort)) != 0) {
         record(kind, peer, slot, expected, seen, WaitReason::abort, now);
         return true;
@@ -94,7 +96,7 @@ class Waiter {
 
   const Watch& watch_;
   const uint64 start_;
-  uint64 checked_;
+  uint64 look_;  // when this thread reads the abort word next
 };
 
 // One thread waits for a signal, as `wait` says.

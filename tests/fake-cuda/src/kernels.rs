@@ -3,11 +3,15 @@
 //! The layouts of the arguments are those of `symmem_core::backend::abi`, so a backend that passes
 //! anything else is found out here.
 
+mod collectives;
+mod examples;
 mod signals;
 mod transfers;
 
 use symmem_core::backend::abi::{
-    Barrier, LatencyArguments, SignalTarget, SignalWait, TransferArguments,
+    Barrier, ExchangeArguments, LatencyArguments, MoveArguments, PacketArguments, ReduceArguments,
+    ReducePacketArguments, SignalTarget, SignalWait, StepArguments, TransferArguments,
+    WordOperation, WordWait,
 };
 
 use crate::driver::state;
@@ -50,6 +54,22 @@ unsafe impl Plain for SignalTarget {}
 unsafe impl Plain for SignalWait {}
 // SAFETY: as above.
 unsafe impl Plain for Barrier {}
+// SAFETY: as above.
+unsafe impl Plain for StepArguments {}
+// SAFETY: as above.
+unsafe impl Plain for WordOperation {}
+// SAFETY: as above.
+unsafe impl Plain for WordWait {}
+// SAFETY: as above.
+unsafe impl Plain for MoveArguments {}
+// SAFETY: as above.
+unsafe impl Plain for PacketArguments {}
+// SAFETY: as above.
+unsafe impl Plain for ReduceArguments {}
+// SAFETY: as above.
+unsafe impl Plain for ReducePacketArguments {}
+// SAFETY: as above.
+unsafe impl Plain for ExchangeArguments {}
 
 /// A kernel the fake knows.
 pub(crate) struct Kernel {
@@ -174,6 +194,55 @@ static KERNELS: &[Kernel] = &[
         run: latency_signal,
     },
     Kernel {
+        name: "symmem_step",
+        parameters: parameter!(StepArguments),
+        waits: true,
+        ranges: collectives::step_ranges,
+        run: collectives::step,
+    },
+    Kernel {
+        name: "symmem_word_update",
+        parameters: parameter!(WordOperation),
+        waits: false,
+        ranges: collectives::word_update_ranges,
+        run: collectives::word_update,
+    },
+    Kernel {
+        name: "symmem_word_wait",
+        parameters: parameter!(WordWait),
+        waits: true,
+        ranges: collectives::word_wait_ranges,
+        run: collectives::word_wait,
+    },
+    Kernel {
+        name: "symmem_move",
+        parameters: parameter!(MoveArguments),
+        waits: true,
+        ranges: collectives::move_ranges,
+        run: collectives::move_bytes,
+    },
+    Kernel {
+        name: "symmem_move_packets",
+        parameters: parameter!(PacketArguments),
+        waits: true,
+        ranges: collectives::packets_ranges,
+        run: collectives::move_packets,
+    },
+    Kernel {
+        name: "symmem_exchange",
+        parameters: parameter!(ExchangeArguments),
+        waits: true,
+        ranges: collectives::exchange_ranges,
+        run: collectives::exchange,
+    },
+    Kernel {
+        name: "symmem_example_ring",
+        parameters: parameter!(examples::RingArguments),
+        waits: true,
+        ranges: examples::ring_ranges,
+        run: examples::ring,
+    },
+    Kernel {
         name: "symmem_test_fill",
         parameters: &[(8, 8), (8, 8), (4, 4)],
         waits: false,
@@ -182,9 +251,38 @@ static KERNELS: &[Kernel] = &[
     },
 ];
 
+/// Two kernels for each type that can be reduced.
+macro_rules! reductions {
+    ($($element:literal)*) => {
+        &[$(
+            Kernel {
+                name: concat!("symmem_reduce_", $element),
+                parameters: parameter!(ReduceArguments),
+                waits: true,
+                ranges: collectives::reduce_ranges,
+                run: collectives::reduce,
+            },
+            Kernel {
+                name: concat!("symmem_reduce_packets_", $element),
+                parameters: parameter!(ReducePacketArguments),
+                waits: true,
+                ranges: collectives::reduce_packets_ranges,
+                run: collectives::reduce_packets,
+            },
+        )*]
+    };
+}
+
+static REDUCTIONS: &[Kernel] = reductions! {
+    "i8" "u8" "i16" "u16" "i32" "u32" "i64" "u64" "f16" "bf16" "f32" "f64" "f8_e4m3" "f8_e5m2"
+};
+
 /// The kernel of a name.
 pub(crate) fn find(name: &str) -> Option<&'static Kernel> {
-    KERNELS.iter().find(|kernel| kernel.name == name)
+    KERNELS
+        .iter()
+        .chain(REDUCTIONS)
+        .find(|kernel| kernel.name == name)
 }
 
 /// A word, if the address names one.

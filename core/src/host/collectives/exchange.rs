@@ -23,11 +23,16 @@ const WAIT_FOR_RECEIPTS: u32 = 2;
 
 const _: () = assert!(BESIDE_FLAG >= 16);
 
-/// Sends and receives.
+/// Sends and receives. `resolve` says what an address of the table, or in it, is here; it gives up
+/// with `None`.
 ///
 /// # Safety
 /// All memory that it names is live, tokens name rows of the table, and its numbers are in range.
-pub(super) unsafe fn advance(arguments: &ExchangeArguments, pending: &mut Option<Pending>) -> Step {
+pub(in crate::host) unsafe fn advance(
+    arguments: &ExchangeArguments,
+    pending: &mut Option<Pending>,
+    mut resolve: impl FnMut(DeviceAddress, u64) -> Option<DeviceAddress>,
+) -> Step {
     // SAFETY: the caller's word.
     let members = unsafe { Members::new(&arguments.group) };
     let pending = pending.get_or_insert_with(|| Pending::new(0));
@@ -56,7 +61,7 @@ pub(super) unsafe fn advance(arguments: &ExchangeArguments, pending: &mut Option
                     Turn::Go
                 } else {
                     // SAFETY: the caller's word.
-                    unsafe { receive(arguments, members, pending) }
+                    unsafe { receive(arguments, members, pending, &mut resolve) }
                 }
             } else if arguments.send_tokens[member] == NO_TOKEN {
                 Turn::Go
@@ -103,6 +108,7 @@ unsafe fn receive(
     arguments: &ExchangeArguments,
     members: Members<'_>,
     pending: &mut Pending,
+    resolve: &mut impl FnMut(DeviceAddress, u64) -> Option<DeviceAddress>,
 ) -> Turn {
     let peer = pending.peer;
     if pending.begin() {
@@ -135,9 +141,14 @@ unsafe fn receive(
     }
     let (row, offset) = (token >> OFFSET_BITS, token & ((1 << OFFSET_BITS) - 1));
     let number = row * u64::from(arguments.table_ranks) + u64::from(members.number_of(peer));
+    let Some(entry) = resolve(DeviceAddress(arguments.table.0 + 8 * number), 8) else {
+        return Turn::GaveUp;
+    };
     // SAFETY: the caller's word: the row is one of the table, which nobody writes.
-    let base = unsafe { long_at(DeviceAddress(arguments.table.0 + 8 * number)) };
-    let source = DeviceAddress(base.load(Ordering::Relaxed) + offset);
+    let base = unsafe { long_at(entry) }.load(Ordering::Relaxed);
+    let Some(source) = resolve(DeviceAddress(base + offset), sent) else {
+        return Turn::GaveUp;
+    };
     let destination = DeviceAddress(arguments.destinations[peer as usize]);
     if source != destination {
         // SAFETY: the caller's word.

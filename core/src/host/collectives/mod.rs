@@ -5,7 +5,7 @@
 
 mod arithmetic;
 mod barriered;
-mod exchange;
+pub(super) mod exchange;
 mod members;
 mod packets;
 mod rows;
@@ -44,7 +44,9 @@ impl Collective<'_> {
                 Self::ReducePackets(arguments) => {
                     packets::advance_reduce_packets(arguments, pending)
                 }
-                Self::Exchange(arguments) => exchange::advance(arguments, pending),
+                Self::Exchange(arguments) => {
+                    exchange::advance(arguments, pending, |address, _| Some(address))
+                }
             }
         }
     }

@@ -149,17 +149,22 @@ fn reached(expected: u32) -> impl Fn(u32) -> bool {
 }
 
 pub(super) fn wait(launch: &Launch, runner: &Runner) -> Result {
-    let wait: SignalWait = launch.arguments();
+    wait_for(runner, &launch.arguments()).map(drop)
+}
+
+/// Wait for a signal; a wait that gives up is no error, and false.
+pub(super) fn wait_for(runner: &Runner, wait: &SignalWait) -> Result<bool> {
     let bounded = Bounded::new(runner, wait.watch, 1, wait.slot)?;
     let word = runner.word(wait.word.0)?;
     let expected = next(runner, wait.epoch.0, wait.value)?;
-    bounded
-        .until(&word, reached(expected), expected, wait.peer)
-        .map(drop)
+    bounded.until(&word, reached(expected), expected, wait.peer)
 }
 
 pub(super) fn wait_ranges(launch: &Launch) -> Vec<(u64, u64)> {
-    let wait: SignalWait = launch.arguments();
+    wait_ranges_of(&launch.arguments())
+}
+
+pub(super) fn wait_ranges_of(wait: &SignalWait) -> Vec<(u64, u64)> {
     let mut ranges = watch_ranges(&wait.watch);
     ranges.extend(touched(&[wait.word.0, wait.epoch.0]));
     ranges

@@ -1,0 +1,395 @@
+//! Collectives, steps and operations on words.
+//!
+//! A grid is emulated as the host backend does it, by one thread: only what it names is looked up, and
+//! what a GPU would not stand is a violation.
+
+use std::cell::RefCell;
+
+use symmem_core::backend::abi::{
+    CollectiveGroup, DeviceAddress, ElementType, ExchangeArguments, MAX_RANKS, MoveArguments,
+    NO_TOKEN, PACKET_BLOCKS, PacketArguments, ReduceArguments, ReducePacketArguments, SLOT_BLOCKS,
+    SLOT_BYTES, StepArguments, Watch, WordOperation, WordWait,
+};
+use symmem_core::host::emulation::{self, Work};
+
+use super::signals::{give, target_ranges, wait_for, wait_ranges_of, watch_ranges};
+use super::{Launch, touched};
+use crate::error::{Code, Result};
+use crate::memory::{Engine, Piece};
+use crate::report::violation;
+use crate::work::Runner;
+
+/// Finds what addresses are in this process, and keeps it mapped.
+struct Translation<'a> {
+    runner: &'a Runner,
+    kept: RefCell<Vec<Piece>>,
+}
+
+impl<'a> Translation<'a> {
+    fn new(runner: &'a Runner) -> Self {
+        Self {
+            runner,
+            kept: RefCell::default(),
+        }
+    }
+
+    /// Where `bytes` from an address lie. No bytes lie anywhere.
+    fn find(&self, address: DeviceAddress, bytes: u64) -> Result<DeviceAddress> {
+        if bytes == 0 {
+            return Ok(address);
+        }
+        let mut pieces = self.runner.resolve(address.0, bytes, Engine::Kernel)?;
+        let together = pieces
+            .windows(2)
+            .all(|pair| pair[0].pointer.wrapping_add(pair[0].bytes) == pair[1].pointer);
+        let Some(first) = pieces.first().filter(|_| together) else {
+            violation(format!(
+                "{bytes} bytes at {:#x} are several allocations, which this fake's collectives cannot take",
+                address.0
+            ));
+            return Err(Code::ILLEGAL_ADDRESS);
+        };
+        let found = DeviceAddress(first.pointer.expose_provenance() as u64);
+        self.kept.borrow_mut().append(&mut pieces);
+        Ok(found)
+    }
+
+    /// The same, in place, unless the address is none.
+    fn change(&self, address: &mut DeviceAddress, bytes: u64) -> Result {
+        if address.0 != 0 {
+            *address = self.find(*address, bytes)?;
+        }
+        Ok(())
+    }
+
+    fn watch(&self, watch: &mut Watch) -> Result {
+        self.change(&mut watch.abort, 4)?;
+        self.change(&mut watch.record, RECORD_BYTES)
+    }
+
+    fn group(&self, group: &mut CollectiveGroup, packets: bool) -> Result {
+        self.watch(&mut group.watch)?;
+        let bytes = slots_bytes(group, packets);
+        let world = members(group)?;
+        for slots in &mut group.slots[..world] {
+            *slots = self.find(*slots, bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Runs it, and says what the driver would.
+    fn run(&self, launch: &Launch, work: Work<'_>) -> Result {
+        let mut rounds = 0;
+        let mut end = Ok(());
+        let mut pause = || {
+            end = self.runner.pause(&mut rounds);
+            end.is_ok()
+        };
+        // SAFETY: every address was looked up, in the size that the kernel uses, and stays mapped
+        // while `self.kept` does.
+        let ran = unsafe { emulation::run(work, &mut pause) };
+        if let Err(failure) = ran {
+            violation(format!("{}: {}", launch.kernel.name, failure.message));
+            return Err(Code::ILLEGAL_ADDRESS);
+        }
+        end
+    }
+}
+
+const RECORD_BYTES: u64 = size_of::<symmem_core::backend::abi::WaitRecord>() as u64;
+
+fn members(group: &CollectiveGroup) -> Result<usize> {
+    let world = group.world as usize;
+    if world == 0 || world > MAX_RANKS || group.rank >= group.world {
+        violation(format!(
+            "a collective of {world} ranks, here as rank {}",
+            group.rank
+        ));
+        return Err(Code::ILLEGAL_ADDRESS);
+    }
+    Ok(world)
+}
+
+fn slots_bytes(group: &CollectiveGroup, packets: bool) -> u64 {
+    let regions = if packets {
+        u64::from(PACKET_BLOCKS) * group.packet_bytes
+    } else {
+        0
+    };
+    u64::from(SLOT_BLOCKS) * SLOT_BYTES + regions
+}
+
+/// Has a grid of as many blocks as there are slots or regions for.
+fn check_grid(launch: &Launch, most: u32) {
+    let [blocks, y, z] = launch.blocks;
+    if blocks > most || y != 1 || z != 1 {
+        violation(format!(
+            "{} has slots for {most} blocks, not for {:?}",
+            launch.kernel.name, launch.blocks
+        ));
+    }
+}
+
+/// The type that a kernel's name ends with is the one it is given.
+fn check_element(launch: &Launch, prefix: &str, element: ElementType) {
+    let named = launch.kernel.name.strip_prefix(prefix).unwrap_or_default();
+    if named != element.name().to_ascii_lowercase() {
+        violation(format!(
+            "{} is given elements of {} ({})",
+            launch.kernel.name,
+            element.name(),
+            element.0
+        ));
+    }
+}
+
+fn group_ranges(group: &CollectiveGroup, packets: bool) -> Vec<(u64, u64)> {
+    let bytes = slots_bytes(group, packets);
+    let world = (group.world as usize).min(MAX_RANKS);
+    let slots = group.slots[..world].iter().map(|slots| (slots.0, bytes));
+    slots.chain(watch_ranges(&group.watch)).collect()
+}
+
+fn spans<'a>(
+    addresses: &'a [DeviceAddress],
+    bytes: impl Fn(usize) -> u64 + 'a,
+) -> impl Iterator<Item = (u64, u64)> + 'a {
+    let named = addresses.iter().enumerate();
+    named
+        .map(move |(index, address)| (address.0, bytes(index)))
+        .filter(|(address, bytes)| *address != 0 && *bytes != 0)
+}
+
+// ---- copies between two barriers ----
+
+pub(super) fn move_bytes(launch: &Launch, runner: &Runner) -> Result {
+    let mut arguments: MoveArguments = launch.arguments();
+    check_grid(launch, SLOT_BLOCKS);
+    let translation = Translation::new(runner);
+    translation.group(&mut arguments.group, false)?;
+    let copies = (arguments.copies as usize).min(MAX_RANKS);
+    if arguments.concurrent == 0 {
+        violation("symmem_move deals its blocks out among no copies".into());
+    }
+    for index in 0..copies {
+        let bytes = arguments.bytes[index];
+        // A copy onto itself is left out, and must stay recognisable as one.
+        if arguments.destinations[index] == arguments.sources[index] {
+            continue;
+        }
+        translation.change(&mut arguments.destinations[index], bytes)?;
+        translation.change(&mut arguments.sources[index], bytes)?;
+    }
+    translation.run(launch, Work::Move(&arguments))
+}
+
+pub(super) fn move_ranges(launch: &Launch) -> Vec<(u64, u64)> {
+    let arguments: MoveArguments = launch.arguments();
+    let copies = (arguments.copies as usize).min(MAX_RANKS);
+    let mut ranges = group_ranges(&arguments.group, false);
+    for addresses in [&arguments.destinations, &arguments.sources] {
+        ranges.extend(spans(&addresses[..copies], |index| arguments.bytes[index]));
+    }
+    ranges
+}
+
+// ---- packets ----
+
+pub(super) fn move_packets(launch: &Launch, runner: &Runner) -> Result {
+    let mut arguments: PacketArguments = launch.arguments();
+    check_grid(launch, PACKET_BLOCKS);
+    let translation = Translation::new(runner);
+    translation.group(&mut arguments.group, true)?;
+    for member in 0..members(&arguments.group)? {
+        let (sent, received) = (
+            arguments.send_bytes[member],
+            arguments.receive_bytes[member],
+        );
+        translation.change(&mut arguments.sources[member], sent)?;
+        translation.change(&mut arguments.destinations[member], received)?;
+    }
+    translation.run(launch, Work::Packets(&arguments))
+}
+
+pub(super) fn packets_ranges(launch: &Launch) -> Vec<(u64, u64)> {
+    let arguments: PacketArguments = launch.arguments();
+    let world = (arguments.group.world as usize).min(MAX_RANKS);
+    let mut ranges = group_ranges(&arguments.group, true);
+    ranges.extend(spans(&arguments.sources[..world], |member| {
+        arguments.send_bytes[member]
+    }));
+    ranges.extend(spans(&arguments.destinations[..world], |member| {
+        arguments.receive_bytes[member]
+    }));
+    ranges
+}
+
+// ---- reductions ----
+
+pub(super) fn reduce(launch: &Launch, runner: &Runner) -> Result {
+    let mut arguments: ReduceArguments = launch.arguments();
+    check_grid(launch, SLOT_BLOCKS);
+    check_element(launch, "symmem_reduce_", arguments.element);
+    let translation = Translation::new(runner);
+    translation.group(&mut arguments.group, false)?;
+    let bytes = arguments.count * arguments.element.bytes();
+    for member in 0..members(&arguments.group)? {
+        translation.change(&mut arguments.sources[member], bytes)?;
+        translation.change(&mut arguments.destinations[member], bytes)?;
+    }
+    translation.run(launch, Work::Reduce(&arguments))
+}
+
+pub(super) fn reduce_ranges(launch: &Launch) -> Vec<(u64, u64)> {
+    let arguments: ReduceArguments = launch.arguments();
+    let world = (arguments.group.world as usize).min(MAX_RANKS);
+    let bytes = arguments.count * arguments.element.bytes();
+    let mut ranges = group_ranges(&arguments.group, false);
+    for addresses in [&arguments.destinations, &arguments.sources] {
+        ranges.extend(spans(&addresses[..world], |_| bytes));
+    }
+    ranges
+}
+
+/// Bytes that a reduction in packets reads or writes at an entry of its own memory.
+fn reduced_bytes(arguments: &ReducePacketArguments, member: usize) -> u64 {
+    arguments.counts[member] * arguments.element.bytes()
+}
+
+/// Whether it stores anything at that entry.
+fn stores(arguments: &ReducePacketArguments, member: usize) -> bool {
+    arguments.two_shot == 1 || member == arguments.group.rank as usize
+}
+
+pub(super) fn reduce_packets(launch: &Launch, runner: &Runner) -> Result {
+    let mut arguments: ReducePacketArguments = launch.arguments();
+    check_grid(launch, PACKET_BLOCKS);
+    check_element(launch, "symmem_reduce_packets_", arguments.element);
+    let translation = Translation::new(runner);
+    translation.group(&mut arguments.group, true)?;
+    for member in 0..members(&arguments.group)? {
+        let bytes = reduced_bytes(&arguments, member);
+        translation.change(&mut arguments.sources[member], bytes)?;
+        if stores(&arguments, member) {
+            translation.change(&mut arguments.destinations[member], bytes)?;
+        }
+    }
+    translation.run(launch, Work::ReducePackets(&arguments))
+}
+
+pub(super) fn reduce_packets_ranges(launch: &Launch) -> Vec<(u64, u64)> {
+    let arguments: ReducePacketArguments = launch.arguments();
+    let world = (arguments.group.world as usize).min(MAX_RANKS);
+    let mut ranges = group_ranges(&arguments.group, true);
+    let bytes = |member| reduced_bytes(&arguments, member);
+    ranges.extend(spans(&arguments.sources[..world], bytes));
+    ranges.extend(spans(&arguments.destinations[..world], |member| {
+        u64::from(stores(&arguments, member)) * bytes(member)
+    }));
+    ranges
+}
+
+// ---- sends and receives ----
+
+pub(super) fn exchange(launch: &Launch, runner: &Runner) -> Result {
+    let mut arguments: ExchangeArguments = launch.arguments();
+    check_grid(launch, SLOT_BLOCKS);
+    let wanted = arguments.group.world * arguments.blocks_per_peer + 1;
+    if launch.blocks[0] != wanted || arguments.blocks_per_peer == 0 {
+        violation(format!(
+            "symmem_exchange takes {wanted} blocks with {} for each peer, not {}",
+            arguments.blocks_per_peer, launch.blocks[0]
+        ));
+    }
+    let translation = Translation::new(runner);
+    translation.group(&mut arguments.group, false)?;
+    for member in 0..members(&arguments.group)? {
+        let destination = &mut arguments.destinations[member];
+        if *destination != NO_TOKEN {
+            let bytes = arguments.receive_bytes[member];
+            *destination = translation.find(DeviceAddress(*destination), bytes)?.0;
+        }
+    }
+    let mut end = Ok(());
+    let mut resolve = |address: DeviceAddress, bytes: u64| {
+        let found = translation.find(address, bytes);
+        found.map_err(|code| end = Err(code)).ok()
+    };
+    translation.run(launch, Work::Exchange(&arguments, &mut resolve))?;
+    end
+}
+
+pub(super) fn exchange_ranges(launch: &Launch) -> Vec<(u64, u64)> {
+    let arguments: ExchangeArguments = launch.arguments();
+    let world = (arguments.group.world as usize).min(MAX_RANKS);
+    let mut ranges = group_ranges(&arguments.group, false);
+    for member in 0..world {
+        let destination = arguments.destinations[member];
+        if destination != NO_TOKEN && arguments.receive_bytes[member] != 0 {
+            ranges.push((destination, arguments.receive_bytes[member]));
+        }
+    }
+    if arguments.table.0 != 0 {
+        ranges.push((arguments.table.0, 8 * u64::from(arguments.table_ranks)));
+    }
+    ranges
+}
+
+// ---- steps and words ----
+
+pub(super) fn step(launch: &Launch, runner: &Runner) -> Result {
+    let arguments: StepArguments = launch.arguments();
+    if launch.blocks.iter().product::<u32>() != 1 {
+        violation("symmem_step takes one block: each would give the signal".into());
+    }
+    give(runner, &arguments.target)?;
+    wait_for(runner, &arguments.wait).map(drop)
+}
+
+pub(super) fn step_ranges(launch: &Launch) -> Vec<(u64, u64)> {
+    let arguments: StepArguments = launch.arguments();
+    let mut ranges = target_ranges(&arguments.target);
+    ranges.extend(wait_ranges_of(&arguments.wait));
+    ranges
+}
+
+pub(super) fn word_update(launch: &Launch, runner: &Runner) -> Result {
+    let mut operation: WordOperation = launch.arguments();
+    if launch.blocks.iter().product::<u32>() != 1 {
+        violation("symmem_word_update takes one block: each would do the operation".into());
+    }
+    let translation = Translation::new(runner);
+    let bytes = u64::from(operation.bits / 8);
+    translation.change(&mut operation.word, bytes)?;
+    translation.change(&mut operation.result, bytes)?;
+    translation.run(launch, Work::UpdateWord(&operation))
+}
+
+pub(super) fn word_update_ranges(launch: &Launch) -> Vec<(u64, u64)> {
+    let operation: WordOperation = launch.arguments();
+    let bytes = u64::from(operation.bits / 8);
+    spans(&[operation.word, operation.result], |_| bytes).collect()
+}
+
+/// From the first byte of the first word to the last of the last.
+fn words_bytes(wait: &WordWait) -> u64 {
+    u64::from(wait.count.saturating_sub(1)) * wait.stride + u64::from(wait.bits / 8)
+}
+
+pub(super) fn word_wait(launch: &Launch, runner: &Runner) -> Result {
+    let mut wait: WordWait = launch.arguments();
+    let translation = Translation::new(runner);
+    translation.watch(&mut wait.watch)?;
+    translation.change(&mut wait.index, 4)?;
+    let bytes = words_bytes(&wait);
+    translation.change(&mut wait.words, bytes)?;
+    translation.run(launch, Work::WaitForWords(&wait))
+}
+
+pub(super) fn word_wait_ranges(launch: &Launch) -> Vec<(u64, u64)> {
+    let wait: WordWait = launch.arguments();
+    let mut ranges = watch_ranges(&wait.watch);
+    ranges.push((wait.words.0, words_bytes(&wait)));
+    ranges.extend(touched(&[wait.index.0]));
+    ranges
+}
