@@ -28,20 +28,22 @@ pub mod conformance;
 pub mod launch;
 pub mod report;
 pub mod select;
+pub mod tuning;
 
 mod builder;
 
 pub use builder::{Builder, init};
 pub use symmem_core::backend;
 pub use symmem_core::backend::abi::{
-    Algorithm, CollectiveOperation, Condition, DeviceAddress, Direction, ElementType, Method,
-    ReduceOperation, ShareKind, SignalPlacement, TransferRow,
+    Algorithm, CollectiveOperation, Condition, DeviceAddress, Direction, ElementType, Geometry,
+    Handle, Method, ReduceOperation, ShareKind, SignalPlacement, TransferRow,
 };
 pub use symmem_core::bootstrap::{BootstrapError, LaunchEnvironment};
 pub use symmem_core::{
-    BARRIER_CHANNELS, BufferRange, CHANNELS, CollectiveOptions, Communicator, DeviceChoice,
-    Element, Error, Exchange, Graph, Group, Leaks, Peer, Provider, RawView, Reducible, Result,
-    Stream, SymmetricBuffer, TransferOptions,
+    BARRIER_CHANNELS, BufferRange, CHANNELS, COLLECTIVE_CHANNELS, Choice, CollectiveOptions,
+    Communicator, DeviceChoice, Element, Error, Exchange, F8E4M3, F8E5M2, Function, Graph, Group,
+    Leaks, Module, Peer, Provider, RawView, Reducible, Result, Stream, SymmetricBuffer,
+    TransferOptions, Word,
 };
 
 /// The README's example is compiled and run with the documentation's tests.

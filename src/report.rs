@@ -1,8 +1,9 @@
-//! The report of a peer-to-peer benchmark: JSON for machines, tables for a terminal, one page for people.
+//! The report of a benchmark: JSON for machines, tables for a terminal, one page for people.
 //!
 //! [`Report`] holds what was measured and nothing derived from it. [`table::terminal`] and
 //! [`page::html`] draw the same tables of it, so that the two never disagree.
 
+pub mod collectives;
 pub mod page;
 mod plot;
 pub mod published;
@@ -15,5 +16,6 @@ mod view;
 #[cfg(test)]
 mod fixture;
 
+pub use collectives::{Collective, CollectivePoint, Collectives, Placed, Placement, Time};
 pub use schema::*;
 pub use statistics::{SingleShot, Spread, Timing};

@@ -6,7 +6,9 @@ mod support;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use symmem::report::{Column, Direction, Report, Traffic};
+use symmem::report::collectives::OURS;
+use symmem::report::{Collective, Collectives, Column, Direction, Report, Traffic};
+use symmem::tuning::Table;
 
 /// An empty directory of a test's own.
 fn directory(name: &str) -> PathBuf {
@@ -59,8 +61,36 @@ fn fail(mut command: Command) -> String {
 fn report(file: &Path) -> Report {
     let text = std::fs::read_to_string(file).unwrap();
     let report = Report::from_json(&text).unwrap();
-    assert_eq!(report.wrong_points().count(), 0);
+    assert!(!report.is_wrong());
     report
+}
+
+/// The collectives of a report, each point of ours timed in every way, checked to the last rank.
+#[track_caller]
+fn collectives(report: &Report) -> &Collectives {
+    let section = report.collectives.as_ref().unwrap();
+    for point in section.points.iter().filter(|point| point.by == OURS) {
+        let both = [point.out_of_place, point.in_place];
+        assert!(both.iter().all(Option::is_some), "{point:?}");
+        for placed in both.into_iter().flatten() {
+            assert!(placed.looped.is_some() && placed.graph.is_some() && placed.single.is_some());
+            // A call and a replay, at every rank.
+            let output = match point.collective {
+                Collective::ReduceScatter => point.count,
+                _ => point.bytes / bytes_of(&point.element),
+            };
+            assert_eq!(placed.checked, 2 * output * u64::from(section.world));
+        }
+    }
+    section
+}
+
+fn bytes_of(element: &str) -> u64 {
+    match element {
+        "bfloat16" => 2,
+        "float" => 4,
+        other => panic!("{other} is not among what is measured here"),
+    }
 }
 
 /// That a report has every size, way and direction for these columns, timed in every way.
@@ -97,11 +127,16 @@ fn without_a_command_two_ranks_of_the_host_are_measured_and_both_files_written()
         "Pull, one way",
         "memcpy",
         "Latency",
+        "reduce_scatter: three times",
     ] {
         assert!(table.contains(part), "{part} is missing in\n{table}");
     }
     let report = report(&directory.join("symmem-p2p.json"));
     is_whole(&report, &[Column::Block128, Column::Memcpy]);
+    let section = collectives(&report);
+    assert_eq!(section.points.len(), 4 * 3, "four operations, three sizes");
+    let absent = section.baselines.iter().map(|one| one.absent.is_some());
+    assert_eq!(absent.collect::<Vec<_>>(), [true, true], "no NCCL here");
     assert_eq!(report.environment.devices.len(), 2);
     assert_eq!(report.environment.backend, "host");
     assert!(
@@ -243,6 +278,260 @@ fn a_baseline_that_breaks_off_is_an_error_that_names_it_and_leaves_no_process() 
 }
 
 #[test]
+fn collectives_of_any_world_and_size_are_right_and_in_the_columns_of_nccl_tests() {
+    let directory = directory("collectives");
+    let arguments = [
+        "bench",
+        "collectives",
+        "--backend",
+        "host",
+        "-n",
+        "3",
+        "--baseline",
+        "none",
+        "--min-bytes",
+        "100",
+        "--max-bytes",
+        "1K",
+        "--type",
+        "bf16",
+        "--rounds",
+        "2",
+        "--json",
+        "c.json",
+        "--html",
+        "c.html",
+    ];
+    let output = text(&succeed(symmem(&directory, &arguments)).stdout);
+    let columns = "size count type redop root time algbw busbw #wrong time algbw busbw #wrong";
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let tables = output.lines().filter(|line| words(line) == columns).count();
+    assert_eq!(tables, 4, "{output}");
+    let report = report(&directory.join("c.json"));
+    let section = collectives(&report);
+    assert_eq!(section.world, 3);
+    let sizes = |collective: Collective| -> Vec<(u64, u64)> {
+        let points = section.points.iter();
+        let points = points.filter(|point| point.collective == collective);
+        points.map(|point| (point.bytes, point.count)).collect()
+    };
+    let whole = [(100, 50), (200, 100), (400, 200), (800, 400)];
+    assert_eq!(sizes(Collective::AllReduce), whole);
+    // A part of each rank is so many whole words of 16 bytes.
+    let parts = [(96, 16), (192, 32), (384, 64), (768, 128)];
+    assert_eq!(sizes(Collective::AllToAll), parts);
+    assert!(report.points.is_empty() && section.points.iter().all(|point| point.rounds == 2));
+    let page = std::fs::read_to_string(directory.join("c.html")).unwrap();
+    assert!(page.contains("<h1>Collectives</h1>") && !page.contains("Published elsewhere"));
+}
+
+#[test]
+fn on_cuda_collectives_are_captured_and_every_element_checked() {
+    let directory = directory("cuda-collectives");
+    let arguments = [
+        "bench",
+        "collectives",
+        "--backend",
+        "cuda",
+        "--quick",
+        "--max-bytes",
+        "16K",
+        "--min-bytes",
+        "8K",
+        "--baseline",
+        "none",
+        "--op",
+        "all_reduce,all_gather",
+        "--json",
+        "c.json",
+    ];
+    succeed(on_fake_driver(&directory, 2, &arguments));
+    let report = report(&directory.join("c.json"));
+    let section = collectives(&report);
+    assert_eq!(section.points.len(), 4);
+    assert!(
+        section
+            .points
+            .iter()
+            .all(|point| point.element == "bfloat16")
+    );
+}
+
+/// A stand-in for Python with PyTorch: speaks the protocol, moves nothing, replays nothing. Breaks off
+/// after `limit` commands; `wrong` is what it says of its results.
+fn stand_in_for_torch(directory: &Path, limit: u32, wrong: u32) -> PathBuf {
+    let script = format!(
+        r#"#!/bin/sh
+echo $$ >> pids
+rank=$4
+if [ "$rank" = 0 ]; then echo "port 7"; else read -r word port; [ "$port" = 7 ] || exit 1; fi
+echo "ready PyTorch 0.0.1"
+left={limit}
+while read -r command library operation kind bytes placement how rest; do
+    [ "$left" -gt 0 ] || exit 1
+    left=$((left - 1))
+    case "$command $operation $how" in
+    check\ all_reduce\ *) echo "wrong {wrong} 100" ;;
+    time\ *loop) echo "result $((1000 + rank))" ;;
+    single\ *) echo "samples 2000 3000" ;;
+    quit*) exit 0 ;;
+    *) echo "absent a stand-in has no such thing" ;;
+    esac
+done
+"#
+    );
+    let file = directory.join("stand-in");
+    std::fs::write(&file, script).unwrap();
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).unwrap();
+    file
+}
+
+fn beside_torch(directory: &Path, python: &Path) -> Command {
+    let arguments = [
+        "bench",
+        "collectives",
+        "--backend",
+        "host",
+        "-n",
+        "2",
+        "--baseline",
+        "gloo",
+        "--min-bytes",
+        "1K",
+        "--max-bytes",
+        "2K",
+        "--rounds",
+        "3",
+        "--op",
+        "all_reduce,all_gather",
+        "--json",
+        "c.json",
+    ];
+    let mut command = symmem(directory, &arguments);
+    command.env("SYMMEM_PYTHON", python);
+    command
+}
+
+#[test]
+fn a_program_beside_us_takes_its_turn_and_what_it_lacks_is_left_out() {
+    let directory = directory("torch");
+    let python = stand_in_for_torch(&directory, 1_000_000, 0);
+    let output = text(&succeed(beside_torch(&directory, &python)).stdout);
+    assert!(output.contains("baseline gloo: PyTorch 0.0.1"), "{output}");
+    let report = report(&directory.join("c.json"));
+    let section = collectives(&report);
+    let theirs: Vec<_> = (section.points.iter())
+        .filter(|point| point.by == "gloo")
+        .collect();
+    assert_eq!(
+        theirs.len(),
+        2,
+        "two sizes of the one operation that it has"
+    );
+    for point in theirs {
+        let placed = point.out_of_place.unwrap();
+        assert_eq!(placed.looped.unwrap().ns, 1001.0, "of the slower rank");
+        assert_eq!((placed.graph, placed.checked), (None, 200));
+        assert_eq!(placed.single.unwrap().p99_ns, 3000.0);
+        let found = section.comparison(
+            point.collective,
+            point.bytes,
+            symmem::report::Placement::InPlace,
+        );
+        assert_eq!(found.unwrap().best, "gloo");
+    }
+    assert!(section.geometric_mean(None).is_some());
+    have_ended(&directory);
+}
+
+#[test]
+fn a_program_that_is_absent_is_named_and_nothing_else() {
+    let directory = directory("no-torch");
+    let output = succeed(beside_torch(&directory, Path::new("/no/such/python")));
+    let output = text(&output.stdout);
+    assert!(output.contains("baseline gloo: absent"), "{output}");
+    assert!(output.contains("/no/such/python"), "{output}");
+    let report = report(&directory.join("c.json"));
+    assert_eq!(collectives(&report).points.len(), 4);
+}
+
+#[test]
+fn a_program_that_breaks_off_ends_its_part_and_not_the_run() {
+    let directory = directory("broken-torch");
+    let python = stand_in_for_torch(&directory, 5, 0);
+    succeed(beside_torch(&directory, &python));
+    let report = report(&directory.join("c.json"));
+    let ours = collectives(&report).points.iter();
+    assert_eq!(ours.filter(|point| point.by == OURS).count(), 4);
+    let told = |note: &String| note.contains("baseline gloo broke off");
+    assert!(report.notes.iter().any(told), "{:?}", report.notes);
+    have_ended(&directory);
+}
+
+#[test]
+fn wrong_elements_fail_the_command_and_show_no_time() {
+    let directory = directory("wrong-torch");
+    let python = stand_in_for_torch(&directory, 1_000_000, 7);
+    let mut command = beside_torch(&directory, &python);
+    let output = command.output().unwrap();
+    assert!(!output.status.success());
+    let table = text(&output.stdout);
+    assert!(
+        table.contains("WRONG: gloo of 1 KiB out of place had 14 wrong elements"),
+        "{table}"
+    );
+}
+
+#[test]
+fn tuning_writes_a_table_and_keeps_rows_of_other_operations() {
+    let directory = directory("tune");
+    let tune = |operation: &str| {
+        let arguments = [
+            "tune",
+            "--backend",
+            "host",
+            "-n",
+            "2",
+            "--quick",
+            "--op",
+            operation,
+            "--max-bytes",
+            "4K",
+            "--out",
+            "t.json",
+        ];
+        succeed(symmem(&directory, &arguments));
+        let text = std::fs::read_to_string(directory.join("t.json")).unwrap();
+        Table::from_json(&text).unwrap().rows
+    };
+    let first = tune("all_reduce");
+    assert!(!first.is_empty() && first.iter().all(|row| row.world == 2));
+    assert_eq!(first.last().unwrap().bytes, u64::MAX);
+    let both = tune("all_gather");
+    let count = |name: &str| both.iter().filter(|row| row.operation == name).count();
+    assert_eq!(count("all_reduce"), first.len());
+    assert!(count("all_gather") > 0);
+    let arguments = [
+        "tune",
+        "--backend",
+        "host",
+        "-n",
+        "2",
+        "--quick",
+        "--op",
+        "broadcast",
+        "--max-bytes",
+        "1K",
+        "--rust",
+    ];
+    let rust = text(&succeed(symmem(&directory, &arguments)).stdout);
+    assert!(
+        rust.contains("CollectiveOperation::BROADCAST, world: 2"),
+        "{rust}"
+    );
+}
+
+#[test]
 fn the_cost_of_a_call_stands_beside_what_lies_below_it() {
     let directory = directory("enqueue");
     let arguments = ["bench", "enqueue", "--quick", "--json", "e.json"];
@@ -330,6 +619,9 @@ fn what_cannot_be_done_is_a_sentence_that_says_what_would() {
             "no-such-program",
         ),
         (&["rank", "{}"], "for symmem itself"),
+        (&["bench", "collectives", "--op", "allreduce"], "all_reduce"),
+        (&["bench", "collectives", "--baseline", "openmpi"], "nccl"),
+        (&["bench", "collectives", "--type", "float8"], "e4m3"),
     ] {
         let error = fail(symmem(&directory, arguments));
         assert!(error.contains(part), "{arguments:?}: {error}");

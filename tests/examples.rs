@@ -1,7 +1,12 @@
 //! The examples run, as a user would start them: a process for each rank.
 
-use std::path::PathBuf;
+#[allow(dead_code, reason = "these tests use the fake driver only")]
+mod support;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// `cargo test` builds the examples beside the tests.
 fn example(name: &str) -> PathBuf {
@@ -17,11 +22,34 @@ fn example(name: &str) -> PathBuf {
 
 /// What each rank of a world wrote, in rank order.
 fn run(name: &str, world: u32) -> Vec<String> {
-    let job = format!("test-{name}-{world}-{}", std::process::id());
+    run_with(name, world, &[("SYMMEM_BACKEND", "host".into())])
+}
+
+/// The same on CUDA over the fake driver, with the libraries of more directories.
+fn run_on_cuda(name: &str, world: u32, directories: &[PathBuf]) -> Vec<String> {
+    let driver = support::fake_driver();
+    let libraries = directories.iter().map(PathBuf::as_path).chain([driver]);
+    let environment = [
+        ("SYMMEM_BACKEND", "cuda".into()),
+        (
+            "SYMMEM_LIBRARY_PATH",
+            std::env::join_paths(libraries).unwrap(),
+        ),
+        ("LD_LIBRARY_PATH", driver.into()),
+        ("FAKE_CUDA_DEVICES", world.to_string().into()),
+    ];
+    run_with(name, world, &environment)
+}
+
+fn run_with(name: &str, world: u32, environment: &[(&str, OsString)]) -> Vec<String> {
+    // Examples of one name run side by side in several tests.
+    static RUNS: AtomicU32 = AtomicU32::new(0);
+    let number = RUNS.fetch_add(1, Ordering::Relaxed);
+    let job = format!("test-{name}-{number}-{}", std::process::id());
     let ranks: Vec<_> = (0..world)
         .map(|rank| {
             Command::new(example(name))
-                .env("SYMMEM_BACKEND", "host")
+                .envs(environment.iter().map(|(name, value)| (name, value)))
                 .env("SYMMEM_RANK", rank.to_string())
                 .env("SYMMEM_WORLD", world.to_string())
                 .env("SYMMEM_JOB", &job)
@@ -71,5 +99,56 @@ fn a_stream_of_the_application_carries_transfers() {
             text.trim_end(),
             format!("rank {rank} of 2: received from rank {}", 1 - rank)
         );
+    }
+}
+
+fn assert_handed_on(texts: &[String]) {
+    let world = texts.len();
+    for (rank, text) in texts.iter().enumerate() {
+        assert_eq!(
+            text.trim_end(),
+            format!("rank {rank} of {world}: the kernel handed on 10000 words three times")
+        );
+    }
+}
+
+#[test]
+fn a_kernel_compiled_ahead_of_time_puts_signals_and_waits() {
+    for world in [1, 2, 3] {
+        assert_handed_on(&run_on_cuda("user_kernel_ptx", world, &[]));
+    }
+}
+
+/// Where CI installs NVRTC.
+fn nvrtc_directory() -> Option<PathBuf> {
+    let lib = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/ci/venv/lib");
+    let pythons = std::fs::read_dir(lib).ok()?;
+    pythons
+        .map_while(Result::ok)
+        .map(|python| python.path().join("site-packages/nvidia/cuda_nvrtc/lib"))
+        .find(|directory| directory.join("libnvrtc.so.12").is_file())
+}
+
+#[test]
+fn a_kernel_compiled_by_nvrtc_puts_signals_and_waits_where_nvrtc_is_installed() {
+    let directory = nvrtc_directory();
+    let texts = run_on_cuda("user_kernel_nvrtc", 2, directory.as_slice());
+    let skipped = |text: &String| text.trim_end() == "NVRTC is not installed: skipped";
+    if directory.is_none() && texts.iter().all(skipped) {
+        println!("NVRTC is not installed: only that the example says so was tested");
+        return;
+    }
+    assert_handed_on(&texts);
+}
+
+#[test]
+fn examples_with_kernels_say_where_there_is_no_gpu() {
+    for name in ["user_kernel_ptx", "user_kernel_nvrtc"] {
+        for text in run(name, 2) {
+            assert_eq!(
+                text.trim_end(),
+                "kernels need a GPU, and this backend has none: skipped"
+            );
+        }
     }
 }

@@ -6,8 +6,9 @@
 
 use crate::instance::CudaBackend;
 use crate::kernels::WaitingKernel;
-use crate::tuning;
+use crate::{tuning, vendor};
 use symmem_core::backend::abi::*;
+use symmem_core::backend::vendor_library::VendorLibrary;
 use symmem_core::backend::{CallResult, Collectives, Failure};
 
 /// Threads of the barrier's block: one for each peer, [`MAX_RANKS`] rounded up to whole warps.
@@ -142,67 +143,86 @@ impl Collectives for CudaBackend {
     }
 
     fn vendor_description(&self) -> CallResult<VendorDescription> {
-        refuse("vendor_description")
+        vendor::library().map(VendorLibrary::description)
     }
 
     fn vendor_identifier(&self) -> CallResult<VendorIdentifier> {
-        refuse("vendor_identifier")
+        let library = vendor::library()?;
+        // No communicator yet; but the rank that makes the identifier is the first to know that there
+        // will be none.
+        vendor::check_permitted()?;
+        let _entered = self.enter()?;
+        library.identifier()
     }
 
     fn vendor_create(
         &self,
-        _identifier: &VendorIdentifier,
-        _rank: u32,
-        _world: u32,
+        identifier: &VendorIdentifier,
+        rank: u32,
+        world: u32,
     ) -> CallResult<RawVendor> {
-        refuse("vendor_create")
+        let communicators = self.vendor()?;
+        vendor::check_permitted()?;
+        let _entered = self.enter()?;
+        communicators.create(identifier, rank, world)
     }
 
-    unsafe fn vendor_ready(&self, _vendor: RawVendor) -> CallResult<u32> {
-        refuse("vendor_ready")
+    unsafe fn vendor_ready(&self, vendor: RawVendor) -> CallResult<u32> {
+        // SAFETY: the caller's word. So for all below.
+        unsafe { self.vendor()?.ready(vendor) }
     }
 
     unsafe fn vendor_call(
         &self,
-        _vendor: RawVendor,
-        _call: &VendorCall,
-        _stream: RawStream,
+        vendor: RawVendor,
+        call: &VendorCall,
+        on: RawStream,
     ) -> CallResult<()> {
-        refuse("vendor_call")
+        let communicators = self.vendor()?;
+        let _entered = self.enter()?;
+        // SAFETY: as above.
+        unsafe { communicators.call(vendor, call, on) }
     }
 
-    fn vendor_group(&self, _open: u32) -> CallResult<()> {
-        refuse("vendor_group")
+    fn vendor_group(&self, open: u32) -> CallResult<()> {
+        let library = vendor::library()?;
+        let _entered = self.enter()?;
+        match open {
+            0 => library.group_close(),
+            _ => library.group_open(),
+        }
     }
 
     unsafe fn vendor_register(
         &self,
-        _vendor: RawVendor,
-        _address: DeviceAddress,
-        _bytes: u64,
+        vendor: RawVendor,
+        address: DeviceAddress,
+        bytes: u64,
     ) -> CallResult<u64> {
-        refuse("vendor_register")
+        let communicators = self.vendor()?;
+        let _entered = self.enter()?;
+        // SAFETY: as above.
+        unsafe { communicators.register(vendor, address, bytes) }
     }
 
-    unsafe fn vendor_deregister(&self, _vendor: RawVendor, _window: u64) -> CallResult<()> {
-        refuse("vendor_deregister")
+    unsafe fn vendor_deregister(&self, vendor: RawVendor, window: u64) -> CallResult<()> {
+        let communicators = self.vendor()?;
+        let _entered = self.enter()?;
+        // SAFETY: as above.
+        unsafe { communicators.deregister(vendor, window) }
     }
 
-    unsafe fn vendor_abort(&self, _vendor: RawVendor) -> CallResult<()> {
-        refuse("vendor_abort")
+    unsafe fn vendor_abort(&self, vendor: RawVendor) -> CallResult<()> {
+        let communicators = self.vendor()?;
+        // SAFETY: as above.
+        self.give_back(|| unsafe { communicators.abort(vendor) })
     }
 
-    unsafe fn vendor_destroy(&self, _vendor: RawVendor) -> CallResult<()> {
-        refuse("vendor_destroy")
+    unsafe fn vendor_destroy(&self, vendor: RawVendor) -> CallResult<()> {
+        let communicators = self.vendor()?;
+        // SAFETY: as above.
+        self.give_back(|| unsafe { communicators.destroy(vendor) })
     }
-}
-
-fn refuse<T>(call: &'static str) -> CallResult<T> {
-    Err(Failure::new(
-        Status::UNSUPPORTED,
-        call,
-        "this backend does not have it yet",
-    ))
 }
 
 /// A launch of a kernel whose blocks wait for their peers'.

@@ -10,8 +10,9 @@ use crate::tuning::tuning;
 use crate::{describe, libraries, memory, multicast};
 use cudarc::driver::sys::{CUdevice, CUstream};
 use std::ptr::null_mut;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use symmem_core::backend::abi::*;
+use symmem_core::backend::vendor_library::Communicators;
 use symmem_core::backend::{CallResult, Implementation};
 
 /// The CUDA backend: one device, opened for one rank.
@@ -19,6 +20,7 @@ use symmem_core::backend::{CallResult, Implementation};
 /// Several may be open in one process, on one device or on several; they share the device's primary
 /// context and nothing else. Field order is the order in which they are given up.
 pub struct CudaBackend {
+    pub(crate) vendor: OnceLock<Communicators>,
     pub(crate) memory: Memory,
     pub(crate) kernels: Kernels,
     pub(crate) setup: SetupStream,
@@ -88,6 +90,7 @@ impl Implementation for CudaBackend {
             reserved: 0,
         };
         Ok(Self {
+            vendor: OnceLock::new(),
             memory: Memory::new(driver, context.clone()),
             kernels,
             setup,

@@ -7,6 +7,7 @@
 //! - `describe`, `libraries`, `multicast`: what is known without opening a device;
 //! - `context`, `instance`, `modules`, `kernels`: opening one;
 //! - `device`, `memory`, `transfer`, `signals`, `collectives`: the five traits;
+//! - `vendor`: NCCL, where it is installed;
 //! - `tuning`: data, which method and geometry for which size.
 //!
 //! What bites: a free, an unload or a first launch may wait until the device is idle, so none may
@@ -27,6 +28,7 @@ mod multicast;
 mod signals;
 mod transfer;
 mod tuning;
+mod vendor;
 
 pub use instance::CudaBackend;
 

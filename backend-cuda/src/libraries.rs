@@ -1,8 +1,10 @@
 //! What `symmem info` says about the libraries that this backend found.
 
 use crate::driver::{Driver, Table, version_text};
-use crate::{describe, kernels, multicast};
+use crate::{describe, kernels, multicast, vendor};
 use std::fmt::Write;
+use symmem_core::backend::abi::VENDOR_WINDOWS;
+use symmem_core::backend::vendor_library;
 
 /// Lines of `key=value`.
 pub fn describe() -> String {
@@ -12,9 +14,46 @@ pub fn describe() -> String {
         Err(failure) => {
             let _ = writeln!(text, "libcuda.so.1=unavailable: {failure}");
         }
-        Ok(driver) => describe_driver(driver, &mut text),
+        Ok(driver) => {
+            describe_driver(driver, &mut text);
+            describe_vendor(&mut text);
+        }
     }
     text
+}
+
+fn describe_vendor(text: &mut String) {
+    let soname = vendor::SONAME;
+    let library = match vendor::library() {
+        Ok(library) => library,
+        Err(failure) => {
+            let _ = writeln!(text, "{soname}=unavailable: {failure}");
+            return;
+        }
+    };
+    let file = library
+        .file()
+        .map_or("unknown file".into(), |file| file.display().to_string());
+    let _ = writeln!(text, "{soname}={file}");
+    let _ = writeln!(
+        text,
+        "nccl_version={}",
+        vendor_library::version_text(library.version())
+    );
+    let windows = library.flags() & VENDOR_WINDOWS != 0;
+    let _ = writeln!(
+        text,
+        "nccl_symmetric_windows={}",
+        if windows {
+            "yes"
+        } else {
+            "no (2.27 or newer has them)"
+        }
+    );
+    let _ = match vendor::check_permitted() {
+        Ok(()) => writeln!(text, "nccl_permitted=yes"),
+        Err(failure) => writeln!(text, "nccl_permitted=no: {}", failure.message),
+    };
 }
 
 fn describe_driver(driver: &Driver, text: &mut String) {

@@ -22,6 +22,26 @@ pub fn forbidden_by() -> Option<&'static str> {
     forbidden(|name| std::env::var(name).ok())
 }
 
+/// Whether a library of NVIDIA's that uses multicast by itself may be started: it was told not to use
+/// it, or multicast was asked for and nothing forbids it. Else the reason.
+pub fn permitted_to_nccl() -> Result<(), String> {
+    permitted(|name| std::env::var(name).ok())
+}
+
+fn permitted(variable: impl Fn(&str) -> Option<String>) -> Result<(), String> {
+    let says = |name: &str| variable(name).and_then(|text| truth(&text));
+    if says("NCCL_NVLS_ENABLE") == Some(false) {
+        return Ok(());
+    }
+    if let Some(name) = forbidden(&variable) {
+        return Err(format!("{name} forbids it"));
+    }
+    match says("SYMMEM_MULTICAST") {
+        Some(true) => Ok(()),
+        _ => Err("SYMMEM_MULTICAST=1 does not ask for it".into()),
+    }
+}
+
 /// Whether the device has the hardware; `None` if asking is forbidden or the driver, older than
 /// 12.1, does not know the question.
 pub fn hardware(driver: &Driver, device: CUdevice) -> CallResult<Option<bool>> {
@@ -88,5 +108,23 @@ mod tests {
             with("NVSHMEM_DISABLE_NVLS", "true"),
             Some("NVSHMEM_DISABLE_NVLS")
         );
+    }
+
+    #[test]
+    fn nccl_is_started_only_without_multicast_or_where_it_was_asked_for() {
+        let with = |variables: &'static [(&str, &str)]| {
+            permitted(move |asked| {
+                let found = variables.iter().find(|(name, _)| *name == asked);
+                found.map(|(_, text)| (*text).to_owned())
+            })
+        };
+        assert!(with(&[]).unwrap_err().contains("SYMMEM_MULTICAST=1"));
+        assert!(with(&[("NCCL_NVLS_ENABLE", "0")]).is_ok());
+        assert!(with(&[("NCCL_NVLS_ENABLE", "2")]).is_err());
+        assert!(with(&[("SYMMEM_MULTICAST", "1")]).is_ok());
+        let forbidden = with(&[("SYMMEM_MULTICAST", "1"), ("NVSHMEM_DISABLE_NVLS", "1")]);
+        assert!(forbidden.unwrap_err().contains("NVSHMEM_DISABLE_NVLS"));
+        let both = with(&[("SYMMEM_MULTICAST", "0"), ("NCCL_NVLS_ENABLE", "0")]);
+        assert!(both.is_ok(), "told not to, whoever else forbids it");
     }
 }

@@ -9,14 +9,21 @@
 //
 //   {"op":"all_reduce","bytes":8,"world":2,"us":0.4,"us_apart":0.4,"wrong":0,"library":"..."}
 //
+//   mpirun -n RANKS mpi_collectives serve LARGEST
+//
+// Commands on standard input of rank 0, for up to LARGEST bytes, an answer each; the protocol is at the
+// head of src/bench/collectives/external.rs. Between commands the ranks sleep.
+//
 // `us` is the mean over calls one after the other. `us_apart` is as the OSU micro-benchmarks measure:
 // the mean over calls with a barrier after each, which is not timed. Both are those of the slowest
 // rank. `wrong` counts wrong elements of a call before the timed ones, over all ranks.
 
 #include <mpi.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { OPS = 4 };
 static const char *const names[OPS] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all"};
@@ -105,10 +112,221 @@ static void measure(int op, long bytes, float *source, float *destination) {
     }
 }
 
+// ---- serve: commands of `symmem bench collectives` ----
+
+// nccl-tests' names. What MPI cannot add has no type of its own and is moved as bytes.
+typedef struct {
+    const char *name;
+    MPI_Datatype type;
+    int width;
+    char kind; // 'f' and 'd' are float and double, everything else is a whole number of its width
+} Element;
+
+typedef struct {
+    int op;
+    const Element *element;
+    int in_place;
+    int whole, part; // elements; of what has no parts both are the same
+} Task;
+
+enum { GUARD = 4096, ROOT = 0, BROADCAST = OPS, REDUCE, COMMAND = 256 };
+static const char *const more_names[] = {"all_reduce", "all_gather", "reduce_scatter",
+                                         "all_to_all", "broadcast",  "reduce"};
+static char *buffers[2];
+
+static int task_has_parts(int op) { return op >= 1 && op <= 3; }
+static int task_reduces(int op) { return op == 0 || op == 2 || op == REDUCE; }
+
+static void put(const Element *element, char *buffer, long index, long value) {
+    char *at = buffer + index * element->width;
+    float single = (float)value;
+    double twice = (double)value;
+    if (element->kind == 'f') memcpy(at, &single, sizeof single);
+    else if (element->kind == 'd') memcpy(at, &twice, sizeof twice);
+    else memcpy(at, &value, (size_t)element->width); // little-endian, as all that we run on
+}
+
+static long value_of(int from, long index) { return (index * 7 + from * 13) % 31; }
+
+static long wanted_value(const Task *task, long index) {
+    long sum = 0;
+    switch (task->op) {
+    case 0:
+    case REDUCE:
+        for (int from = 0; from < world; from++) sum += value_of(from, index);
+        return sum;
+    case 1:
+        return value_of((int)(index / task->part), index % task->part);
+    case 2:
+        for (int from = 0; from < world; from++) sum += value_of(from, (long)rank * task->part + index);
+        return sum;
+    case 3:
+        return value_of((int)(index / task->part), (long)rank * task->part + index % task->part);
+    default:
+        return value_of(ROOT, index);
+    }
+}
+
+static int sent(const Task *task) { return task->op == 1 ? task->part : task->whole; }
+static int received(const Task *task) { return task->op == 2 ? task->part : task->whole; }
+
+static void run_task(const Task *task) {
+    MPI_Datatype type = task->element->type;
+    int whole = task->whole, part = task->part;
+    if (type == MPI_DATATYPE_NULL) {
+        type = MPI_BYTE;
+        whole *= task->element->width;
+        part *= task->element->width;
+    }
+    const void *source = task->in_place ? MPI_IN_PLACE : buffers[0];
+    void *destination = buffers[1];
+    switch (task->op) {
+    case 0:
+        MPI_Allreduce(source, destination, whole, type, MPI_SUM, MPI_COMM_WORLD);
+        break;
+    case 1:
+        MPI_Allgather(source, part, type, destination, part, type, MPI_COMM_WORLD);
+        break;
+    case 2:
+        MPI_Reduce_scatter_block(source, destination, part, type, MPI_SUM, MPI_COMM_WORLD);
+        break;
+    case 3:
+        MPI_Alltoall(source, part, type, destination, part, type, MPI_COMM_WORLD);
+        break;
+    case BROADCAST:
+        MPI_Bcast(destination, whole, type, ROOT, MPI_COMM_WORLD);
+        break;
+    default:
+        if (task->in_place && rank != ROOT)
+            MPI_Reduce(destination, NULL, whole, type, MPI_SUM, ROOT, MPI_COMM_WORLD);
+        else
+            MPI_Reduce(source, destination, whole, type, MPI_SUM, ROOT, MPI_COMM_WORLD);
+    }
+}
+
+static void check_task(const Task *task, char *answer) {
+    const Element *element = task->element;
+    int width = element->width;
+    char *input = buffers[task->in_place];
+    if (task->in_place && task->op == 1) input += (long)rank * task->part * width;
+    memset(buffers[1], 0xff, (size_t)task->whole * (size_t)width + GUARD);
+    if (task->op != BROADCAST || rank == ROOT)
+        for (long index = 0; index < sent(task); index++) put(element, input, index, value_of(rank, index));
+    MPI_Barrier(MPI_COMM_WORLD);
+    run_task(task);
+    long counts[2] = {0, 0}, all[2]; // wrong, checked
+    if (task->op != REDUCE || rank == ROOT) {
+        char expected[8];
+        for (long index = 0; index < received(task); index++) {
+            put(element, expected, 0, wanted_value(task, index));
+            counts[0] += memcmp(expected, buffers[1] + index * width, (size_t)width) != 0;
+        }
+        const char *behind = buffers[1] + (long)(task->in_place ? task->whole : received(task)) * width;
+        for (int index = 0; index < GUARD; index++) counts[0] += behind[index] != (char)0xff;
+        counts[1] = received(task);
+    }
+    MPI_Allreduce(counts, all, 2, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
+    sprintf(answer, "wrong %ld %ld", all[0], all[1]);
+}
+
+static void time_task(const Task *task, long calls, char *answer) {
+    run_task(task);
+    MPI_Barrier(MPI_COMM_WORLD);
+    double start = MPI_Wtime();
+    for (long call = 0; call < calls; call++) run_task(task);
+    sprintf(answer, "result %.3f", slowest((MPI_Wtime() - start) / (double)calls) * 1e9);
+}
+
+static void single_calls(const Task *task, long samples, char *answer) {
+    int length = sprintf(answer, "samples");
+    for (long sample = 0; sample < samples; sample++) {
+        MPI_Barrier(MPI_COMM_WORLD);
+        double start = MPI_Wtime();
+        run_task(task);
+        length += sprintf(answer + length, " %.0f", slowest(MPI_Wtime() - start) * 1e9);
+    }
+}
+
+// Reads a command's words; a reason if it cannot be obeyed.
+static const char *parse(char *line, const Element *elements, int kinds, Task *task, char **verb) {
+    *verb = strtok(line, " ");
+    char *library = strtok(NULL, " "), *op = strtok(NULL, " "), *kind = strtok(NULL, " ");
+    char *bytes = strtok(NULL, " "), *placement = strtok(NULL, " ");
+    if (!library || !op || !kind || !bytes || !placement) return "too few words";
+    task->op = -1;
+    task->element = NULL;
+    for (int index = 0; index <= REDUCE; index++)
+        if (!strcmp(op, more_names[index])) task->op = index;
+    for (int index = 0; index < kinds; index++)
+        if (!strcmp(kind, elements[index].name)) task->element = &elements[index];
+    if (task->op < 0 || !task->element) return "no such operation or type here";
+    if (task_reduces(task->op) && task->element->type == MPI_DATATYPE_NULL) return "MPI cannot add such elements";
+    task->in_place = !strcmp(placement, "in");
+    if (task->in_place && task->op == 2) return "in place MPI puts every part at the start";
+    if (!task->in_place && task->op == BROADCAST) return "MPI broadcasts in place only";
+    long elements_in_all = atol(bytes) / task->element->width;
+    task->part = (int)(task_has_parts(task->op) ? elements_in_all / world : elements_in_all);
+    task->whole = task_has_parts(task->op) ? task->part * world : task->part;
+    return NULL;
+}
+
+static int serve(long largest) {
+    const Element elements[] = {
+        {"float", MPI_FLOAT, 4, 'f'},     {"double", MPI_DOUBLE, 8, 'd'},   {"int8", MPI_INT8_T, 1, 'i'},
+        {"uint8", MPI_UINT8_T, 1, 'i'},   {"int16", MPI_INT16_T, 2, 'i'},   {"uint16", MPI_UINT16_T, 2, 'i'},
+        {"int32", MPI_INT32_T, 4, 'i'},   {"uint32", MPI_UINT32_T, 4, 'i'}, {"int64", MPI_INT64_T, 8, 'i'},
+        {"uint64", MPI_UINT64_T, 8, 'i'}, {"half", MPI_DATATYPE_NULL, 2, 'i'}, {"bfloat16", MPI_DATATYPE_NULL, 2, 'i'},
+        {"f8e4m3", MPI_DATATYPE_NULL, 1, 'i'}, {"f8e5m2", MPI_DATATYPE_NULL, 1, 'i'},
+    };
+    for (int which = 0; which < 2; which++) buffers[which] = malloc((size_t)largest + GUARD);
+    char *answer = malloc(64 * 1024), library[MPI_MAX_LIBRARY_VERSION_STRING];
+    if (!buffers[0] || !buffers[1] || !answer) MPI_Abort(MPI_COMM_WORLD, 1);
+    memset(buffers[0], 0, (size_t)largest);
+    int length;
+    MPI_Get_library_version(library, &length);
+    library[strcspn(library, ",\n")] = 0;
+    if (rank == ROOT) {
+        printf("ready %s\n", library);
+        fflush(stdout);
+    }
+    for (;;) {
+        char line[COMMAND] = "quit";
+        if (rank == ROOT && !fgets(line, sizeof line, stdin)) strcpy(line, "quit");
+        // A broadcast that waits would spin, beside whom we are compared with.
+        MPI_Request request;
+        int done = 0;
+        MPI_Ibcast(line, sizeof line, MPI_CHAR, ROOT, MPI_COMM_WORLD, &request);
+        for (;;) {
+            MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+            if (done) break;
+            usleep(1000);
+        }
+        line[strcspn(line, "\n")] = 0;
+        if (!strcmp(line, "quit")) break;
+        Task task;
+        char *verb;
+        const char *reason = parse(line, elements, (int)(sizeof elements / sizeof *elements), &task, &verb);
+        char *first = strtok(NULL, " "), *second = strtok(NULL, " ");
+        if (!reason && !strcmp(verb, "time") && first && !strcmp(first, "graph")) reason = "MPI captures nothing";
+        if (reason) sprintf(answer, "absent %s", reason);
+        else if (!strcmp(verb, "check")) check_task(&task, answer);
+        else if (!strcmp(verb, "time") && second) time_task(&task, atol(second), answer);
+        else if (!strcmp(verb, "single") && first) single_calls(&task, atol(first), answer);
+        else sprintf(answer, "absent no such command");
+        if (rank == ROOT) {
+            puts(answer);
+            fflush(stdout);
+        }
+    }
+    MPI_Finalize();
+    return 0;
+}
+
 int main(int argc, char **argv) {
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &world);
+    if (argc > 2 && !strcmp(argv[1], "serve")) return serve(atol(argv[2]));
     const char *ops = argc > 1 ? argv[1] : "all_reduce,all_gather,reduce_scatter,all_to_all";
     long least = argc > 2 ? atol(argv[2]) : 8, most = argc > 3 ? atol(argv[3]) : 16L << 20;
     float *source = malloc((size_t)most), *destination = malloc((size_t)most);

@@ -187,6 +187,13 @@ impl ControlBlock {
         Some(index)
     }
 
+    /// Rank 0: the allocation that an entry was taken for did not come about.
+    pub fn give_back_entry(&self, index: usize) {
+        self.page().allocations[index]
+            .taken
+            .store(0, Ordering::Release);
+    }
+
     /// This rank no longer addresses any peer's copy.
     pub fn give_up(&self, index: usize, rank: usize) {
         set_bit(&self.page().allocations[index].given_up, rank);
@@ -238,6 +245,8 @@ mod tests {
             !mine.has_given_up(entry, 2),
             "a new allocation starts with nobody gone"
         );
+        mine.give_back_entry(entry);
+        assert_eq!(mine.take_entry(3, |_| false), Some(entry));
     }
 
     #[test]

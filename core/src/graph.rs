@@ -3,18 +3,19 @@
 use crate::backend::Device;
 use crate::backend::abi::RawGraphExec;
 use crate::communicator::Shared;
-use crate::communicator::allocation::Allocation;
+use crate::communicator::shared::Kept;
 use crate::error::Result;
 use crate::stream::Stream;
 use std::sync::Arc;
 
-/// Work recorded from one stream, ready to be launched. It keeps the buffers that it uses.
+/// Work recorded from one stream, ready to be launched. It keeps the buffers and
+/// modules that it uses.
 ///
 /// Signals and barriers count on the device, so a graph can be launched any number of times and mixed
 /// with eager calls. Launches of one graph run one after the other.
 pub struct Graph {
     exec: RawGraphExec,
-    allocations: Vec<Arc<Allocation>>,
+    uses: Vec<Kept>,
     shared: Arc<Shared>,
 }
 
@@ -40,13 +41,13 @@ impl Graph {
         let graph = unsafe { shared.backend.capture_end(stream.raw_handle()) }
             .map_err(|failure| shared.failed("capture", failure))?;
         std::mem::forget(recording);
-        let allocations = stream.end_keeping();
+        let uses = stream.end_keeping();
         // SAFETY: ended above; used only here.
         let exec = unsafe { shared.backend.graph_instantiate(graph) }
             .map_err(|failure| shared.failed("capture", failure))?;
         Ok(Self {
             exec,
-            allocations,
+            uses,
             shared: shared.clone(),
         })
     }
@@ -105,7 +106,7 @@ impl Recording<'_> {
 impl Drop for Graph {
     fn drop(&mut self) {
         self.shared
-            .give_up_graph(self.exec, std::mem::take(&mut self.allocations));
+            .give_up_graph(self.exec, std::mem::take(&mut self.uses));
     }
 }
 

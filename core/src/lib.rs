@@ -22,20 +22,27 @@ mod element;
 pub mod epoch;
 mod error;
 mod graph;
+mod handle;
 mod health;
 pub mod host;
+mod module;
 mod planner;
 mod shared_file;
 mod stream;
+mod words;
 
 pub use buffer::{BufferRange, RawView, SymmetricBuffer};
-pub use collectives::{CollectiveOptions, Exchange, Group, Provider, Reducible};
+pub use collectives::{
+    COLLECTIVE_CHANNELS, Choice, CollectiveOptions, Exchange, Group, Provider, Reducible,
+};
 pub use communicator::{
     BARRIER_CHANNELS, BackendSource, CHANNELS, Communicator, Configuration, DeviceChoice, Leaks,
     Peer,
 };
-pub use element::Element;
+pub use element::{Element, F8E4M3, F8E5M2};
 pub use error::{Error, Result};
 pub use graph::Graph;
+pub use module::{Function, Module};
 pub use planner::{TransferOptions, plan};
 pub use stream::Stream;
+pub use words::Word;

@@ -7,9 +7,9 @@
 use crate::backend::abi::{
     DeviceAddress, Direction, RawStream, SignalPlacement, SignalTarget, Transfer,
 };
-use crate::backend::{Collectives, Device, RemoteAccess, Signals};
+use crate::backend::{CallResult, Collectives, Device, RemoteAccess, Signals};
 use crate::buffer::{BufferRange, SymmetricBuffer, check_peer};
-use crate::communicator::allocation::Allocation;
+use crate::communicator::shared::Kept;
 use crate::communicator::{BARRIER_CHANNELS, CHANNELS, Shared};
 use crate::element::Element;
 use crate::error::{Error, Result};
@@ -26,7 +26,7 @@ pub struct Stream {
     /// Counts begins and ends of captures: odd while [`crate::Graph::capture`] records this stream.
     captures: AtomicU32,
     /// What the work recorded since the capture began uses.
-    captured: Mutex<Vec<Arc<Allocation>>>,
+    captured: Mutex<Vec<Kept>>,
 }
 
 impl Stream {
@@ -81,7 +81,7 @@ impl Stream {
         ))
     }
 
-    fn invalid(&self, operation: &'static str, message: impl Into<String>) -> Error {
+    pub(crate) fn invalid(&self, operation: &'static str, message: impl Into<String>) -> Error {
         Error::InvalidArgument {
             rank: self.shared.rank,
             operation,
@@ -322,7 +322,12 @@ impl Stream {
         self.transfer("stage", None, &transfer, [buffer, buffer])
     }
 
-    fn check_channel(&self, operation: &'static str, channel: u32, channels: u32) -> Result<()> {
+    pub(crate) fn check_channel(
+        &self,
+        operation: &'static str,
+        channel: u32,
+        channels: u32,
+    ) -> Result<()> {
         if channel < channels {
             return Ok(());
         }
@@ -425,33 +430,48 @@ impl Stream {
         if transfer.bytes == 0 && transfer.signal.word == DeviceAddress::NULL {
             return Ok(());
         }
-        let uses = uses.map(SymmetricBuffer::allocation);
-        let before = self.captures.load(Ordering::Acquire);
-        if is_odd(before) {
-            // First kept, then recorded: the capture may end right after.
-            self.keep(uses);
-        }
+        let uses = || {
+            uses.map(|buffer| buffer.allocation().clone() as Kept)
+                .into()
+        };
         // SAFETY: the ranges are live and do not overlap, by `plan` or by the caller's word. Those of
         // this communicator are released only once its streams are idle and no graph keeps them.
-        let enqueued = unsafe { self.shared.backend.transfer(transfer, self.raw) };
-        if self.captures.load(Ordering::Acquire) != before {
-            // Another thread began or ended a capture meanwhile, so a graph may have it that does not
-            // know: it stays as long as the communicator.
-            self.shared.keep(uses);
-        }
-        enqueued.map_err(|failure| {
+        self.enqueue(uses, || unsafe {
+            self.shared.backend.transfer(transfer, self.raw)
+        })
+        .map_err(|failure| {
             self.shared
                 .failed(operation, failure)
                 .about(peer, transfer.bytes)
         })
     }
 
+    /// Enqueues `work`; what it uses, asked for in captures only, stays as long as the graph.
+    pub(crate) fn enqueue(
+        &self,
+        uses: impl Fn() -> Vec<Kept>,
+        work: impl FnOnce() -> CallResult<()>,
+    ) -> CallResult<()> {
+        let before = self.captures.load(Ordering::Acquire);
+        if is_odd(before) {
+            // First kept, then recorded: the capture may end right after.
+            self.keep(uses());
+        }
+        let enqueued = work();
+        if self.captures.load(Ordering::Acquire) != before {
+            // Another thread began or ended a capture meanwhile, so a graph may have it that does not
+            // know: it stays as long as the communicator.
+            self.shared.keep(uses());
+        }
+        enqueued
+    }
+
     /// Remembers what recorded work uses.
-    fn keep(&self, uses: [&Arc<Allocation>; 2]) {
+    fn keep(&self, uses: Vec<Kept>) {
         let mut captured = self.captured.lock().unwrap_or_else(PoisonError::into_inner);
-        for allocation in uses {
-            if !captured.iter().any(|known| Arc::ptr_eq(known, allocation)) {
-                captured.push(allocation.clone());
+        for kept in uses {
+            if !captured.iter().any(|known| Arc::ptr_eq(known, &kept)) {
+                captured.push(kept);
             }
         }
     }
@@ -471,7 +491,7 @@ impl Stream {
     }
 
     /// What the recorded work uses. After the capture has ended.
-    pub(crate) fn end_keeping(&self) -> Vec<Arc<Allocation>> {
+    pub(crate) fn end_keeping(&self) -> Vec<Kept> {
         self.captures.fetch_add(1, Ordering::AcqRel);
         std::mem::take(&mut *self.captured.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -68,6 +68,10 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
         }
         WordOperation { word, result, operand, compare, update, bits }
         WordWait { words, stride, value, index, watch, count, condition, any, bits }
+        Handle {
+            watch, bases, signals, given, waited, arrivals, departures, bytes, rank, world,
+            channel, reserved
+        }
         WaitRecord { state, kind, rank, peer, slot, expected, seen, reason, elapsed_ns }
         CollectiveRow { operation, world, bytes, algorithm, blocks, threads, concurrent }
         VendorDescription { name, file, version, flags }

@@ -2,8 +2,9 @@
 //!
 //! A program that compiles kernels while it runs hands [`HEADERS`] to the compiler (`nvrtcCreateProgram`
 //! takes names and contents as they are here); others add `device/include` to their include path. The
-//! headers need C++17 and no header of any vendor: `#include "symmem/copy.h"`, `"symmem/signal.h"`,
-//! `"symmem/wait.h"`, `"symmem/barrier.h"`, `"symmem/bulk.h"`.
+//! headers need C++17 and no header of any vendor: `#include "symmem/handle.h"` for put, get, signal and
+//! wait by the handle that `SymmetricBuffer::handle` gives; `"symmem/copy.h"`, `"symmem/signal.h"`,
+//! `"symmem/wait.h"`, `"symmem/barrier.h"`, `"symmem/bulk.h"` are what that is made of.
 
 /// A header file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +33,7 @@ pub const HEADERS: &[Header] = headers![
     "barrier.h",
     "bulk.h",
     "copy.h",
+    "handle.h",
     "memory.h",
     "signal.h",
     "wait.h",

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use symmem_core::BackendSource;
 
 /// Variables that change what is measured. Secrets and a rank's place in its job are not among them.
-const VARIABLES: [&str; 13] = [
+const VARIABLES: [&str; 16] = [
     "CUDA_VISIBLE_DEVICES",
     "HIP_VISIBLE_DEVICES",
     "ROCR_VISIBLE_DEVICES",
@@ -18,6 +18,9 @@ const VARIABLES: [&str; 13] = [
     "SYMMEM_PLUGIN_PATH",
     "SYMMEM_LIBRARY_PATH",
     "SYMMEM_MULTICAST",
+    "SYMMEM_TUNING",
+    "NCCL_ALGO",
+    "NCCL_PROTO",
     "NCCL_NVLS_ENABLE",
     "NVSHMEM_DISABLE_NVLS",
     "TORCH_SYMM_MEM_DISABLE_MULTICAST",

@@ -1,12 +1,14 @@
 //! The benchmarks behind `symmem bench`: what one-sided memory does on this machine.
 //!
-//! [`p2p`] measures bandwidth and latency between pairs of ranks, beside a baseline in the same run;
-//! [`enqueue`] measures what a call costs the host. Both are collective: every rank of a communicator
+//! [`p2p`] measures bandwidth and latency between pairs of ranks, [`collectives`] operations of all
+//! ranks, both beside baselines in the same run; [`tune`] finds the best
+//! algorithms for collectives; [`enqueue`] measures what a call costs the host. Both are collective: every rank of a communicator
 //! calls them with the same options, and every rank gets the result.
 
 mod baseline;
 pub mod bring_up;
 mod candidates;
+pub mod collectives;
 mod data;
 pub mod enqueue;
 pub mod environment;
@@ -16,9 +18,11 @@ mod matrix;
 pub mod p2p;
 mod pairing;
 mod points;
+mod process;
 mod session;
 mod sizes;
 mod timer;
+pub mod tune;
 
 pub use sizes::Effort;
 

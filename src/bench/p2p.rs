@@ -143,10 +143,12 @@ impl Stepper<'_> {
 }
 
 /// What all ranks have in common.
-struct Common {
-    capabilities: Capabilities,
-    limit: u64,
-    devices: Vec<String>,
+pub(super) struct Common {
+    pub capabilities: Capabilities,
+    /// Bytes of the largest transfer.
+    pub limit: u64,
+    /// The device of each rank.
+    pub devices: Vec<String>,
 }
 
 /// What a rank tells of itself before the run.
@@ -161,7 +163,7 @@ struct Own {
 impl Common {
     /// Collective. Transfers may take a quarter of the memory that is free, shared by the ranks of a
     /// device.
-    fn agree(communicator: &Communicator) -> Result<Self> {
+    pub(super) fn agree(communicator: &Communicator) -> Result<Self> {
         let mut capabilities = *communicator.capabilities();
         let peers = communicator.peers();
         let sharing = peers.iter().filter(|peer| peer.same_device).count().max(1);

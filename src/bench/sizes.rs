@@ -41,7 +41,7 @@ impl Effort {
     }
 }
 
-fn powers_of_two(from: u64, to: u64) -> Vec<u64> {
+pub(super) fn powers_of_two(from: u64, to: u64) -> Vec<u64> {
     std::iter::successors(Some(from), |bytes| Some(bytes * 2))
         .take_while(|&bytes| bytes <= to)
         .collect()

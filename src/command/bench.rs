@@ -1,6 +1,7 @@
 //! `symmem bench`: chooses backend and ranks, and starts this program again for each rank. The
 //! process that the user started never opens a device.
 
+use super::collectives::{Arguments, TuneArguments};
 use super::output::check_writable;
 use super::rank::{Kind, Task};
 use super::run::{default_ranks, launch};
@@ -8,7 +9,7 @@ use super::{CommandError, Common, Result};
 use clap::{Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
-use symmem::bench::p2p;
+use symmem::bench::{collectives, p2p};
 use symmem::launch::RunOptions;
 use symmem::select::{self, Selection};
 
@@ -24,6 +25,11 @@ pub enum What {
         #[arg(long, value_name = "BASELINE")]
         baseline: Option<String>,
     },
+    /// Operations of all ranks, in nccl-tests' columns
+    Collectives {
+        #[command(flatten)]
+        arguments: Arguments,
+    },
     /// What a call costs the host
     Enqueue,
 }
@@ -37,36 +43,55 @@ pub enum Pairs {
     All,
 }
 
-/// No command: the peer-to-peer benchmark, with its files in the current directory.
+/// No command: the peer-to-peer benchmark and a short one of collectives, with their files in the
+/// current directory.
 pub fn everything(mut common: Common) -> Result<ExitCode> {
     common.json.get_or_insert("symmem-p2p.json".into());
     common.html.get_or_insert("symmem-p2p.html".into());
-    let what = What::P2p {
-        pairs: Pairs::default(),
-        baseline: None,
+    let pairs = p2p::Options {
+        effort: common.effort(),
+        every_pair: false,
+        baseline: find_baseline(None)?,
     };
-    bench(common, what)
+    start(
+        common,
+        Kind::Everything(pairs, collectives::Options::short()),
+    )
 }
 
 /// Launches the ranks of a benchmark.
 pub fn bench(common: Common, what: What) -> Result<ExitCode> {
+    let effort = common.effort();
+    let kind = match what {
+        What::P2p { pairs, baseline } => Kind::PeerToPeer(p2p::Options {
+            effort,
+            every_pair: pairs == Pairs::All,
+            baseline: find_baseline(baseline)?,
+        }),
+        What::Collectives { arguments } => Kind::Collectives(arguments.options(effort)),
+        What::Enqueue => Kind::Enqueue(effort),
+    };
+    start(common, kind)
+}
+
+/// Launches the ranks that find the best algorithms.
+pub fn tune(common: Common, mut arguments: TuneArguments) -> Result<ExitCode> {
+    check_writable(&arguments.out)?;
+    let options = arguments.options(common.effort());
+    start(common, Kind::Tune(options))
+}
+
+/// Starts this program once for each rank.
+fn start(common: Common, kind: Kind) -> Result<ExitCode> {
     for file in [&common.json, &common.html].into_iter().flatten() {
         check_writable(file)?;
     }
     let selection = common.selection()?;
     let chosen = select::choose(&selection)?;
-    let kind = match what {
-        What::P2p { pairs, baseline } => Kind::PeerToPeer(p2p::Options {
-            effort: common.effort(),
-            every_pair: pairs == Pairs::All,
-            baseline: find_baseline(baseline)?,
-        }),
-        What::Enqueue => Kind::Enqueue(common.effort()),
-    };
     let ranks = common.ranks.unwrap_or_else(|| match kind {
-        Kind::PeerToPeer(_) => default_ranks(&chosen),
         // Only one rank is measured.
         Kind::Enqueue(_) => 2,
+        _ => default_ranks(&chosen),
     });
     let task = Task {
         backend: match selection {

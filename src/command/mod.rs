@@ -1,6 +1,7 @@
 //! What the command line offers, and who does it.
 
 mod bench;
+mod collectives;
 mod info;
 mod output;
 mod rank;
@@ -16,8 +17,8 @@ use symmem::select::Selection;
 
 /// Symmetric memory across the GPUs of a node.
 ///
-/// Without a command: one rank per GPU, or two on the host, run the peer-to-peer benchmark; it prints
-/// a table and writes symmem-p2p.json and symmem-p2p.html.
+/// Without a command: one rank per GPU, or two on the host, run the peer-to-peer benchmark and a short
+/// one of collectives; it prints tables and writes symmem-p2p.json and symmem-p2p.html.
 #[derive(Debug, Parser)]
 #[command(name = "symmem", version)]
 pub struct Arguments {
@@ -68,8 +69,13 @@ enum Command {
         #[command(subcommand)]
         what: bench::What,
     },
-    /// Run the conformance suite: --full for all cases in place of a sample
-    Selftest,
+    /// Measure which algorithm is best for collectives here, and write the table that SYMMEM_TUNING names
+    Tune {
+        #[command(flatten)]
+        arguments: collectives::TuneArguments,
+    },
+    /// Run the conformance suite: --full for all cases in place of a sample, --quick for fewer
+    Selftest(selftest::Options),
     /// One rank of the conformance suite
     #[command(hide = true, name = symmem::conformance::RANK_ARGUMENT)]
     RankSelftest,
@@ -117,7 +123,8 @@ impl Arguments {
             Some(Command::Info) => info::info(&common),
             Some(Command::Run { program, plain }) => run::run(&common, program, plain),
             Some(Command::Bench { what }) => bench::bench(common, what),
-            Some(Command::Selftest) => selftest::run(&common),
+            Some(Command::Tune { arguments }) => bench::tune(common, arguments),
+            Some(Command::Selftest(options)) => selftest::run(&common, &options),
             Some(Command::RankSelftest) => Ok(symmem::conformance::rank_main()),
             Some(Command::Rank { task }) => rank::rank(&task),
         }

@@ -7,7 +7,8 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use symmem::bench::{Effort, bring_up, enqueue, environment, p2p};
+use symmem::bench::p2p::{self, Progress};
+use symmem::bench::{BenchError, Effort, bring_up, collectives, enqueue, environment, tune};
 use symmem::report::{Environment, Report, page, table};
 use symmem::select::{self, Chosen, Selection};
 use symmem::{Builder, Communicator};
@@ -35,8 +36,14 @@ pub struct Task {
 pub enum Kind {
     /// `symmem bench p2p`.
     PeerToPeer(p2p::Options),
+    /// `symmem bench collectives`.
+    Collectives(collectives::Options),
+    /// `symmem`: both.
+    Everything(p2p::Options, collectives::Options),
     /// `symmem bench enqueue`.
     Enqueue(Effort),
+    /// `symmem tune`.
+    Tune(tune::Options),
 }
 
 /// Does this rank's part.
@@ -61,14 +68,34 @@ pub fn rank(task: &str) -> Result<ExitCode> {
         true => environment::collect(&chosen, task.command.clone()),
         false => Environment::default(),
     };
+    let report = |report: std::result::Result<Report, BenchError>| {
+        let mut report = report?;
+        report.notes.push(up);
+        match first {
+            true => tell(&task, &report),
+            false => Ok(ExitCode::SUCCESS),
+        }
+    };
     let code = match &task.kind {
-        Kind::PeerToPeer(options) => {
-            let mut report = measure(&communicator, options, environment)?;
-            report.notes.push(up);
-            match first {
-                true => tell(&task, &report)?,
-                false => ExitCode::SUCCESS,
+        Kind::PeerToPeer(options) => report(with_bar(&communicator, |progress| {
+            p2p::run(&communicator, options, environment, progress)
+        }))?,
+        Kind::Collectives(options) => report(with_bar(&communicator, |progress| {
+            collectives::run(&communicator, options, environment, progress)
+        }))?,
+        Kind::Everything(pairs, options) => report(with_bar(&communicator, |progress| {
+            let mut report = p2p::run(&communicator, pairs, environment, progress)?;
+            collectives::add(&communicator, options, &mut report, progress)?;
+            Ok(report)
+        }))?,
+        Kind::Tune(options) => {
+            let table = with_bar(&communicator, |progress| {
+                tune::run(&communicator, options, progress)
+            })?;
+            if first {
+                tell_table(options, &table)?;
             }
+            ExitCode::SUCCESS
         }
         Kind::Enqueue(effort) => {
             // Some ten thousand calls of each way.
@@ -84,24 +111,23 @@ pub fn rank(task: &str) -> Result<ExitCode> {
     Ok(code)
 }
 
-/// Runs the benchmark, with a bar at rank 0 if somebody looks.
-fn measure(
+/// Runs a benchmark, with a bar at rank 0 if somebody looks.
+fn with_bar<T>(
     communicator: &Communicator,
-    options: &p2p::Options,
-    environment: Environment,
-) -> Result<Report> {
+    benchmark: impl FnOnce(&mut dyn FnMut(Progress)) -> std::result::Result<T, BenchError>,
+) -> std::result::Result<T, BenchError> {
     let bar = if communicator.rank() == 0 && std::io::stderr().is_terminal() {
         ProgressBar::new(0).with_style(style())
     } else {
         ProgressBar::hidden()
     };
-    let report = p2p::run(communicator, options, environment, &mut |progress| {
+    let result = benchmark(&mut |progress| {
         bar.set_length(progress.total as u64);
         bar.set_position(progress.done as u64);
         bar.set_message(progress.what);
     });
     bar.finish_and_clear();
-    Ok(report?)
+    result
 }
 
 fn style() -> ProgressStyle {
@@ -122,15 +148,36 @@ fn tell(task: &Task, report: &Report) -> Result<ExitCode> {
             &page::html(report).map_err(|error| unwritable(&error))?,
         )?;
     }
-    let wrong = report.wrong_points().count();
-    let wrong_pairs = (report.notes.iter()).any(|note| note.starts_with("WRONG"));
-    if wrong == 0 && !wrong_pairs {
+    if !report.is_wrong() {
         return Ok(ExitCode::SUCCESS);
     }
     eprintln!(
         "symmem: bytes arrived wrong; the report says where. Do not use this machine's links"
     );
     Ok(ExitCode::FAILURE)
+}
+
+/// Writes the table, merged with what the file has; prints it.
+fn tell_table(options: &tune::Options, table: &tune::Table) -> Result<()> {
+    let before = match std::fs::read_to_string(&options.out) {
+        Ok(text) => tune::Table::from_json(&text)
+            .map_err(|error| CommandError::Said(format!("{}: {error}", options.out.display())))?,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => tune::Table::default(),
+        Err(error) => {
+            return Err(CommandError::System {
+                what: format!("reading {}", options.out.display()),
+                error,
+            });
+        }
+    };
+    let table = table.clone().over(before);
+    match options.rust {
+        true => print!("{}", table.to_rust()),
+        false => print!("{}", table.to_text()),
+    }
+    let text = table.to_json();
+    let text = text.map_err(|error| CommandError::Said(format!("table: {error}")))?;
+    output::write(&options.out, &text)
 }
 
 fn tell_enqueue(task: &Task, chosen: &Chosen, result: &enqueue::Enqueue) -> Result<()> {

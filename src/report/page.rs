@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Display, Formatter, Write};
 
+use super::collectives::{self, Collectives, OURS};
 use super::plot::{self, Axes};
 use super::published;
 use super::schema::{Column, Direction, Report, Traffic};
@@ -44,7 +45,7 @@ pub fn html(report: &Report) -> Result<String, fmt::Error> {
     let mut page = String::new();
     let environment = &report.environment;
     let devices = text::counted(&environment.devices);
-    let mut title = "Peer-to-peer bandwidth".to_owned();
+    let mut title = subject(report).to_owned();
     if !devices.is_empty() {
         title += &format!(", {devices}");
     }
@@ -78,6 +79,9 @@ pub fn html(report: &Report) -> Result<String, fmt::Error> {
     {
         section(&mut page, &view, "h2")?;
     }
+    if let Some(measured) = &report.collectives {
+        collective_section(&mut page, measured)?;
+    }
     notes(&mut page, report)?;
     page.push_str("<h2>Environment</h2>\n<dl>\n");
     for (name, value) in view::environment(report) {
@@ -89,9 +93,20 @@ pub fn html(report: &Report) -> Result<String, fmt::Error> {
         )?;
     }
     page.push_str("</dl>\n");
-    published_figures(&mut page)?;
+    if !report.points.is_empty() {
+        published_figures(&mut page)?;
+    }
     page.push_str("</main>\n</body>\n</html>\n");
     Ok(page)
+}
+
+/// What the page is about.
+fn subject(report: &Report) -> &'static str {
+    match (report.points.is_empty(), &report.collectives) {
+        (true, Some(_)) => "Collectives",
+        (false, Some(_)) => "Peer-to-peer bandwidth and collectives",
+        (_, None) => "Peer-to-peer bandwidth",
+    }
 }
 
 fn head(page: &mut String, report: &Report, devices: &str) -> fmt::Result {
@@ -108,7 +123,8 @@ fn head(page: &mut String, report: &Report, devices: &str) -> fmt::Result {
         .collect();
     writeln!(
         page,
-        "<header>\n<h1>Peer-to-peer bandwidth</h1>\n<p>{}</p>\n</header>",
+        "<header>\n<h1>{}</h1>\n<p>{}</p>\n</header>",
+        subject(report),
         facts.join(" · ")
     )?;
     let wrong = report.wrong_points().count();
@@ -119,6 +135,49 @@ fn head(page: &mut String, report: &Report, devices: &str) -> fmt::Result {
             report.points.len()
         )?;
     }
+    let section = report.collectives.iter();
+    let wrong = section.flat_map(Collectives::wrong_points).count();
+    if wrong != 0 {
+        writeln!(
+            page,
+            "<p class=\"alarm\">{wrong} collectives had wrong elements. Their times are not shown.</p>"
+        )?;
+    }
+    Ok(())
+}
+
+/// Collectives: who was beside, a plot of busbw for each operation, every table.
+fn collective_section(page: &mut String, measured: &Collectives) -> fmt::Result {
+    writeln!(page, "<h2>Collectives of {} ranks</h2>", measured.world)?;
+    page.push_str("<ul>\n");
+    for sentence in collectives::baselines(measured) {
+        writeln!(page, "<li>{}</li>", Escaped(&sentence))?;
+    }
+    page.push_str("</ul>\n");
+    if let Some(axes) = Axes::of_collectives(measured) {
+        let names = (measured.baselines.iter()).map(|baseline| baseline.name.as_str());
+        let mut legend = Vec::new();
+        for (place, name) in std::iter::once(OURS).chain(names).enumerate() {
+            if measured.points.iter().any(|point| point.by == name) {
+                legend.push((plot::collective_class(place), name));
+            }
+        }
+        draw_legend(page, legend)?;
+        page.push_str("<div class=\"plots\">\n");
+        for collective in measured.measured() {
+            if let Some(svg) = plot::collective_svg(measured, &axes, collective)? {
+                writeln!(
+                    page,
+                    "<figure>\n<figcaption>{}, <span>busbw, out of place</span></figcaption>\n{svg}\n</figure>",
+                    collective.name()
+                )?;
+            }
+        }
+        page.push_str("</div>\n");
+    }
+    for view in collectives::views(measured) {
+        section(page, &view, "h2")?;
+    }
     Ok(())
 }
 
@@ -128,17 +187,9 @@ fn plots(page: &mut String, report: &Report) -> fmt::Result {
         return Ok(());
     };
     let drawn = |column: &Column| report.points.iter().any(|point| point.column == *column);
-    page.push_str("<ul class=\"legend\">\n");
-    for column in Column::ALL.iter().filter(|column| drawn(column)) {
-        writeln!(
-            page,
-            "<li><svg viewBox=\"0 0 26 10\" aria-hidden=\"true\"><g class=\"{}\">\
-             <polyline points=\"1,5 25,5\"/><circle cx=\"13\" cy=\"5\" r=\"3\"/></g></svg>{}</li>",
-            column.class(),
-            column.label()
-        )?;
-    }
-    page.push_str("</ul>\n<div class=\"plots\">\n");
+    let columns = Column::ALL.iter().filter(|column| drawn(column));
+    draw_legend(page, columns.map(|column| (column.class(), column.label())))?;
+    page.push_str("<div class=\"plots\">\n");
     for traffic in Traffic::ALL {
         for direction in Direction::ALL {
             if let Some(svg) = plot::svg(report, &axes, direction, traffic)? {
@@ -152,6 +203,24 @@ fn plots(page: &mut String, report: &Report) -> fmt::Result {
         }
     }
     page.push_str("</div>\n");
+    Ok(())
+}
+
+/// A line and a name for each class.
+fn draw_legend<'a>(
+    page: &mut String,
+    lines: impl IntoIterator<Item = (&'static str, &'a str)>,
+) -> fmt::Result {
+    page.push_str("<ul class=\"legend\">\n");
+    for (class, name) in lines {
+        writeln!(
+            page,
+            "<li><svg viewBox=\"0 0 26 10\" aria-hidden=\"true\"><g class=\"{class}\">\
+             <polyline points=\"1,5 25,5\"/><circle cx=\"13\" cy=\"5\" r=\"3\"/></g></svg>{}</li>",
+            Escaped(name)
+        )?;
+    }
+    page.push_str("</ul>\n");
     Ok(())
 }
 
@@ -299,7 +368,7 @@ mod tests {
         ] {
             assert!(page.contains(part), "{part:?} is missing");
         }
-        assert_eq!(page.matches("<figure>").count(), 4);
+        assert_eq!(page.matches("<figure>").count(), 6);
     }
 
     #[test]
@@ -335,7 +404,7 @@ mod tests {
             Value::Object(fields) => {
                 for (name, field) in fields {
                     match name.as_str() {
-                        "direction" | "traffic" | "column" => {}
+                        "direction" | "traffic" | "column" | "collective" => {}
                         "libraries" | "variables" => {
                             *field = serde_json::json!({ text: text });
                         }

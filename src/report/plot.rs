@@ -9,6 +9,7 @@ use std::fmt::Write;
 use poloto::build;
 use poloto::ticks::from_iter;
 
+use super::collectives::{Collective, Collectives, curves};
 use super::page::Escaped;
 use super::schema::{Column, Direction, Report, Traffic};
 use super::text::{rate, size};
@@ -93,13 +94,22 @@ impl Axis {
 }
 
 impl Axes {
-    /// For everything in the report that can be drawn; `None` if nothing can.
+    /// For every transfer between pairs that can be drawn; `None` if none can.
     pub fn of(report: &Report) -> Option<Self> {
-        let drawn: Vec<Mark> = (Traffic::ALL.iter())
+        let lines = (Traffic::ALL.iter())
             .flat_map(|traffic| Direction::ALL.map(|direction| (direction, *traffic)))
-            .flat_map(|(direction, traffic)| series(report, direction, traffic))
-            .flat_map(|(_, marks)| marks)
-            .collect();
+            .flat_map(|(direction, traffic)| series(report, direction, traffic));
+        Self::over(&lines.flat_map(|line| line.marks).collect::<Vec<_>>())
+    }
+
+    /// For every collective that can be drawn; `None` if none can.
+    pub fn of_collectives(section: &Collectives) -> Option<Self> {
+        let lines = (section.measured().into_iter())
+            .flat_map(|collective| collective_lines(section, collective));
+        Self::over(&lines.flat_map(|line| line.marks).collect::<Vec<_>>())
+    }
+
+    fn over(drawn: &[Mark]) -> Option<Self> {
         let bytes = |mark: &Mark| mark.bytes;
         let (small, large) = (
             drawn.iter().map(bytes).min()?,
@@ -129,6 +139,12 @@ impl Axes {
     }
 }
 
+/// A line of a plot, and the class of the style sheet that gives it its colour.
+struct Line {
+    class: &'static str,
+    marks: Vec<Mark>,
+}
+
 /// A point of a line.
 struct Mark {
     bytes: u64,
@@ -137,7 +153,7 @@ struct Mark {
 }
 
 /// The lines of a plot; only what has a logarithm, and only what was right.
-fn series(report: &Report, direction: Direction, traffic: Traffic) -> Vec<(Column, Vec<Mark>)> {
+fn series(report: &Report, direction: Direction, traffic: Traffic) -> Vec<Line> {
     let lines = view::slowest_points(report, direction, traffic);
     let marks = |column: Column| {
         (lines.iter().filter(move |point| point.column == column))
@@ -158,8 +174,44 @@ fn series(report: &Report, direction: Direction, traffic: Traffic) -> Vec<(Colum
             .collect()
     };
     (Column::ALL.into_iter())
-        .map(|column| (column, marks(column)))
-        .filter(|(_, marks): &(Column, Vec<Mark>)| !marks.is_empty())
+        .map(|column| Line {
+            class: column.class(),
+            marks: marks(column),
+        })
+        .filter(|line: &Line| !line.marks.is_empty())
+        .collect()
+}
+
+/// The classes of ours and of the baselines of collectives, in their order.
+const COLLECTIVE_CLASSES: [&str; 6] = [
+    "block128",
+    "block-best",
+    "grid-best",
+    "copy-engine",
+    "unrolled",
+    "baseline",
+];
+
+/// The class of the line in place `index`: ours is the first.
+pub(super) fn collective_class(index: usize) -> &'static str {
+    COLLECTIVE_CLASSES[index.min(COLLECTIVE_CLASSES.len() - 1)]
+}
+
+/// The lines of an operation's plot: busbw, out of place.
+fn collective_lines(section: &Collectives, collective: Collective) -> Vec<Line> {
+    let curves = curves(section, collective).into_iter();
+    curves
+        .map(|(place, name, curve)| Line {
+            class: collective_class(place),
+            marks: (curve.into_iter())
+                .map(|(bytes, gbps)| Mark {
+                    bytes,
+                    gbps,
+                    title: format!("{name}, {}: {} GB/s", size(bytes), rate(gbps).trim_end()),
+                })
+                .collect(),
+        })
+        .filter(|line| !line.marks.is_empty())
         .collect()
 }
 
@@ -173,8 +225,25 @@ pub(super) fn svg(
     direction: Direction,
     traffic: Traffic,
 ) -> Result<Option<String>, std::fmt::Error> {
-    let series = series(report, direction, traffic);
-    if series.is_empty() {
+    let name = format!("{} bandwidth, {}", direction.label(), traffic.label());
+    draw(&name, axes, &series(report, direction, traffic))
+}
+
+/// busbw of one collective operation over sizes, out of place; `None` if there is nothing to draw.
+///
+/// # Errors
+/// As [`svg`].
+pub(super) fn collective_svg(
+    section: &Collectives,
+    axes: &Axes,
+    collective: Collective,
+) -> Result<Option<String>, std::fmt::Error> {
+    let name = format!("busbw of {}", collective.name());
+    draw(&name, axes, &collective_lines(section, collective))
+}
+
+fn draw(name: &str, axes: &Axes, lines: &[Line]) -> Result<Option<String>, std::fmt::Error> {
+    if lines.is_empty() {
         return Ok(None);
     }
     let Axes { x, y } = axes;
@@ -190,7 +259,6 @@ pub(super) fn svg(
         .headless()
         .render_string()?;
 
-    let name = format!("{} bandwidth, {}", direction.label(), traffic.label());
     let mut text = format!(r#"<svg viewBox="{VIEW_BOX}" role="img" aria-label="{name}">{drawn}"#);
     write!(
         text,
@@ -198,8 +266,7 @@ pub(super) fn svg(
         BESIDE - 8.0,
         ABOVE - 16.0
     )?;
-    for (column, marks) in &series {
-        let class = column.class();
+    for Line { class, marks } in lines {
         write!(text, r#"<g class="{class}"><polyline points=""#)?;
         for mark in marks {
             let [across, up] = axes.place(mark);

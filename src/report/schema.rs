@@ -7,19 +7,21 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::collectives::Collectives;
 use super::statistics::{SingleShot, Spread, Timing};
 
 /// The schema that this version writes and reads.
 pub const SCHEMA: &str = "symmem-report/1";
 
-/// Everything one run of the peer-to-peer benchmark found out.
+/// Everything one run of the benchmark found out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// [`SCHEMA`].
     pub schema: String,
     /// Where, when and with what it ran.
     pub environment: Environment,
-    /// Bandwidths.
+    /// Bandwidths between pairs.
+    #[serde(default)]
     pub points: Vec<Point>,
     /// Times of single messages.
     #[serde(default)]
@@ -27,6 +29,9 @@ pub struct Report {
     /// Bandwidth between every two ranks, if it was asked for, by each means.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub matrices: Vec<Matrix>,
+    /// Collectives, if they were measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub collectives: Option<Collectives>,
     /// What a reader of the figures must know.
     #[serde(default)]
     pub notes: Vec<String>,
@@ -286,6 +291,7 @@ impl Report {
             points: Vec::new(),
             latencies: Vec::new(),
             matrices: Vec::new(),
+            collectives: None,
             notes: Vec::new(),
         }
     }
@@ -356,7 +362,18 @@ impl Report {
         ratio.is_finite().then_some(ratio)
     }
 
-    /// Points whose result was wrong.
+    /// Whether any result was wrong.
+    pub fn is_wrong(&self) -> bool {
+        let collectives = self.collectives.iter();
+        (self.wrong_points().next().is_some())
+            || self.notes.iter().any(|note| note.starts_with("WRONG"))
+            || collectives
+                .flat_map(Collectives::wrong_points)
+                .next()
+                .is_some()
+    }
+
+    /// Points between pairs whose result was wrong.
     pub fn wrong_points(&self) -> impl Iterator<Item = &Point> {
         self.points.iter().filter(|point| point.wrong_bytes != 0)
     }

@@ -4,14 +4,16 @@ use std::fmt::Write;
 
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 
+use super::collectives::{self, Collectives};
 use super::schema::{Direction, Report, Traffic};
 use super::view::{self, View};
 
 /// Every table of the report, as plain text without colours: for each way of traffic and direction
-/// the looped rates, then graph replay and single shots; then latencies, the matrix and the notes.
+/// the looped rates, then graph replay and single shots; then latencies and the matrix; collectives
+/// after what was beside them; the notes.
 ///
-/// What was not measured is left out. Lines are as long as the tables need, at most about 110
-/// characters with every column there is.
+/// What was not measured is left out. Lines are as long as the tables need: nccl-tests' columns take
+/// some 130 characters, everything else at most 110 with every column there is.
 pub fn terminal(report: &Report) -> String {
     let mut text = String::new();
     for traffic in Traffic::ALL {
@@ -33,10 +35,32 @@ pub fn terminal(report: &Report) -> String {
     {
         draw(&mut text, &view);
     }
+    if let Some(section) = &report.collectives {
+        head(&mut text, report, section);
+        for view in collectives::views(section) {
+            draw(&mut text, &view);
+        }
+    }
     for note in &report.notes {
         line(&mut text, &format!("note: {note}"));
     }
     text
+}
+
+/// What stands above collectives: nobody should have to guess what they were measured with.
+fn head(text: &mut String, report: &Report, section: &Collectives) {
+    let environment = &report.environment;
+    line(
+        text,
+        &format!(
+            "Collectives of {} ranks, {} backend, multicast (NVLS) {}",
+            section.world, environment.backend, environment.multicast
+        ),
+    );
+    for sentence in collectives::baselines(section) {
+        line(text, &sentence);
+    }
+    text.push('\n');
 }
 
 /// A rule under the headings and one at the end; rows stand close, as figures are compared downwards.
@@ -107,9 +131,11 @@ mod tests {
 
     #[test]
     fn lines_fit_a_wide_terminal() {
-        for text in [terminal(&fixture::cuda()), terminal(&fixture::host())] {
-            for line in text.lines() {
-                assert!(line.chars().count() <= 110, "{line}");
+        let mut pairs = fixture::cuda();
+        pairs.collectives = None;
+        for (report, most) in [(pairs, 110), (fixture::host(), 110), (fixture::cuda(), 130)] {
+            for line in terminal(&report).lines() {
+                assert!(line.chars().count() <= most, "{line}");
             }
         }
     }

@@ -24,6 +24,15 @@ pub(super) fn microseconds(ns: f64) -> String {
     format!("{:.digits$}", ns / 1e3)
 }
 
+/// Five digits at most that mean something: as nccl-tests writes times.
+pub(super) fn decimal(value: f64) -> String {
+    match value {
+        value if value < 100.0 => format!("{value:.2}"),
+        value if value < 10_000.0 => format!("{value:.1}"),
+        value => format!("{value:.0}"),
+    }
+}
+
 pub(super) fn fine_microseconds(ns: f64) -> String {
     format!("{:.3}", ns / 1e3)
 }

@@ -51,7 +51,7 @@ impl Cell {
     }
 }
 
-fn heading(text: impl Into<String>) -> Heading {
+pub(super) fn heading(text: impl Into<String>) -> Heading {
     Heading {
         text: text.into(),
         column: None,

@@ -9,10 +9,13 @@
 mod built;
 
 mod abort;
+mod calls;
+mod collectives;
 mod exporter;
 mod injection;
 mod memory;
 mod mismatch;
+mod rebuild;
 mod rendezvous;
 mod start;
 mod support;
@@ -31,10 +34,12 @@ fn rank() {
     let (theme, role) = role.split_once('/').expect("theme/role");
     match theme {
         "abort" => abort::role(role, &member),
+        "collectives" => collectives::role(role, &member),
         "exporter" => exporter::role(role, &member),
         "injection" => injection::role(role, &member),
         "memory" => memory::role(role, &member),
         "mismatch" => mismatch::role(role, &member),
+        "rebuild" => rebuild::role(role, &member),
         "rendezvous" => rendezvous::role(role, &member),
         "start" => start::role(role, &member),
         "teardown" => teardown::role(role, &member),

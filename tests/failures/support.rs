@@ -88,6 +88,24 @@ pub fn system_driver() -> bool {
     std::env::var_os("SYMMEM_TEST_DRIVER").is_some_and(|value| value == "system")
 }
 
+/// The same choices each time (SplitMix64), so that a run that fails can be had again.
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// A number below `limit`.
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.0;
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (word ^ (word >> 31)) % limit
+    }
+}
+
 // ---- what the test sees ----
 
 /// A rank, as the test sees it.

@@ -1,11 +1,11 @@
 //! What a number of the driver means and what to do about it.
 
 use super::constants::result::*;
-use super::library::SEARCH_VARIABLE;
 use super::{Code, Driver, SONAME};
 use std::ffi::{CStr, c_char};
 use symmem_core::backend::Failure;
 use symmem_core::backend::abi::Status;
+use symmem_core::backend::library::SEARCH_VARIABLE;
 
 /// The kind of failure that a number is.
 fn status_of(code: Code) -> Status {

@@ -7,21 +7,23 @@
 
 pub mod constants;
 mod errors;
-pub mod library;
 pub mod structs;
 mod table;
 
 pub use table::{Code, Table};
 
-use library::Library;
 use std::ffi::{c_int, c_void};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use symmem_core::backend::abi::Status;
+use symmem_core::backend::library::{self, Library};
 use symmem_core::backend::{CallResult, Failure};
 
 /// The driver's library: never `libcuda.so`, which a toolkit puts there for linking.
 pub const SONAME: &str = "libcuda.so.1";
+
+/// What to do where the library is missing.
+const ADVICE: &str = "install NVIDIA's driver, pass it into the container (--gpus all)";
 
 /// Calls a function of the driver's table by its name and makes its result a [`CallResult`].
 ///
@@ -58,7 +60,7 @@ impl Driver {
     }
 
     fn start() -> CallResult<Self> {
-        let library = Library::open(SONAME)?;
+        let library = Library::open(SONAME, &[], ADVICE)?;
         // SAFETY: the library is the driver.
         let table =
             unsafe { Table::load(&library) }.map_err(|symbol| missing_symbol(&library, symbol))?;
@@ -143,7 +145,7 @@ mod tests {
     #[test]
     fn a_library_without_a_symbol_is_told_with_symbol_and_version() {
         // Some library that every process can open and that is no driver.
-        let library = Library::open("libc.so.6").expect("the C library");
+        let library = Library::open("libc.so.6", &[], "").expect("the C library");
         // SAFETY: nothing is called: the first look-up already fails.
         let symbol = unsafe { Table::load(&library) }
             .err()

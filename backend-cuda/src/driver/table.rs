@@ -3,13 +3,13 @@
 //! Names are the exported, versioned ones: what a name without its suffix means depends on the
 //! header that a caller was compiled with.
 
-use super::library::Library;
 use super::structs::{AccessDescription, AllocationProperties, LaunchConfiguration};
 use cudarc::driver::sys::{
     CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec, CUipcMemHandle,
     CUmemGenericAllocationHandle, CUmodule, CUstream, CUuuid,
 };
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use symmem_core::backend::library::Library;
 
 /// `CUresult` as the plain number it is: a driver newer than the binding returns numbers that the
 /// binding's enumeration lacks, and an enumeration holding one would be undefined behaviour.

@@ -35,6 +35,56 @@ fn build_fake() -> PathBuf {
     target.join("debug/libsymmem_fake_cuda.so")
 }
 
+/// A directory with the fake driver, and the fake NCCL as `libnccl.so.2`.
+pub fn nccl_directory() -> &'static Path {
+    static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
+    DIRECTORY.get_or_init(|| {
+        let directory = with_driver("nccl");
+        let _ = std::os::unix::fs::symlink(build_nccl(), directory.join(NCCL));
+        directory
+    })
+}
+
+/// As [`nccl_directory`], with an NCCL that lacks functions: their names are overwritten in a copy.
+pub fn nccl_without(functions: &[&str]) -> PathBuf {
+    let directory = with_driver("nccl-without");
+    let mut library = std::fs::read(build_nccl()).expect("the fake NCCL");
+    for function in functions {
+        // A name of the dynamic symbols, between zero bytes.
+        let name = format!("\0{function}\0").into_bytes();
+        let places: Vec<usize> = library
+            .windows(name.len())
+            .enumerate()
+            .filter(|(_, window)| *window == name)
+            .map(|(place, _)| place)
+            .collect();
+        assert!(!places.is_empty(), "the fake NCCL has no {function}");
+        places
+            .into_iter()
+            .for_each(|place| library[place + 1] = b'x');
+    }
+    std::fs::write(directory.join(NCCL), library).expect("a copy of the library");
+    directory
+}
+
+const NCCL: &str = "libnccl.so.2";
+
+/// A fresh directory with the fake driver.
+fn with_driver(name: &str) -> PathBuf {
+    let directory = fresh(name);
+    std::fs::create_dir_all(&directory).expect("a directory");
+    let driver = directory.join("libcuda.so.1");
+    let target = fake_directory().join("libcuda.so.1");
+    std::os::unix::fs::symlink(target, driver).expect("a link");
+    directory
+}
+
+fn build_nccl() -> PathBuf {
+    let target = target_directory();
+    cargo("build", "symmem-fake-nccl", &target, &[]);
+    target.join("debug/libsymmem_fake_nccl.so")
+}
+
 /// Builds the backend as a plugin file.
 pub fn build_plugin() -> PathBuf {
     // A directory of its own: the same crate as another type of library would otherwise evict the

@@ -216,7 +216,8 @@ pub fn close(handle: &ExportedHandle) {
     }
 }
 
-fn drain(backend: &PluginBackend, stream: RawStream) -> CallResult<()> {
+/// Waits until a stream's work has ended.
+pub fn drain(backend: &PluginBackend, stream: RawStream) -> CallResult<()> {
     let start = Instant::now();
     // SAFETY: the stream is live.
     while unsafe { backend.stream_idle(stream) }? == 0 {

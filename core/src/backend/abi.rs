@@ -877,6 +877,40 @@ pub struct WordWait {
     pub bits: u32,
 }
 
+/// What a user's own kernel takes, by value, to reach its peers: one symmetric buffer at every rank, and
+/// the signals of one channel. `symmem/handle.h` has the functions that use it.
+///
+/// Signals are counted by the same words and counters as those of [`super::Signals`] on that channel,
+/// so a kernel may wait for what a stream has signalled and the other way round.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Handle {
+    /// Abort word, record and deadline.
+    pub watch: Watch,
+    /// The buffer's first byte at each rank, as this device addresses it; this rank's own among them.
+    pub bases: [DeviceAddress; MAX_RANKS],
+    /// At each rank the words that its peers raise: the one of giver `g` is at `g *` [`SIGNAL_STRIDE`].
+    pub signals: [DeviceAddress; MAX_RANKS],
+    /// This rank's counters of signals given, 32 bits for each peer.
+    pub given: DeviceAddress,
+    /// This rank's counters of signals waited for, 32 bits for each peer.
+    pub waited: DeviceAddress,
+    /// Zeroed 32-bit words, one for each peer, by which the blocks of a grid that signals find the last.
+    pub arrivals: DeviceAddress,
+    /// The same for the blocks of a grid that waits.
+    pub departures: DeviceAddress,
+    /// Bytes of the buffer at each rank.
+    pub bytes: u64,
+    /// This rank.
+    pub rank: u32,
+    /// Ranks in the world.
+    pub world: u32,
+    /// The channel (for the record).
+    pub channel: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
 /// Written once by the first wait that gave up; lives in host memory.
 ///
 /// `state` goes 0 → 1 (being written) → 2 (complete).

@@ -21,12 +21,14 @@ pub mod abi;
 mod collectives;
 mod device;
 mod failure;
+pub mod library;
 mod loader;
 mod plugin;
 mod remote_access;
 mod signals;
 mod symmetric_memory;
 mod table;
+pub mod vendor_library;
 
 // After the traits: enum_dispatch emits the enum's implementations at whichever comes last.
 mod enumeration;

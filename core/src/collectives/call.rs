@@ -1,7 +1,8 @@
 //! The public face: a method of [`Stream`] for each collective.
 
+use super::launch::Call;
 use super::{Provider, Reducible};
-use crate::backend::abi::{Algorithm, ReduceOperation};
+use crate::backend::abi::{Algorithm, CollectiveOperation, ElementType, ReduceOperation};
 use crate::buffer::BufferRange;
 use crate::element::Element;
 use crate::error::Result;
@@ -62,8 +63,8 @@ impl Stream {
         operation: ReduceOperation,
         options: &CollectiveOptions<'_>,
     ) -> Result<()> {
-        let _ = (destination, source, operation, options);
-        todo!()
+        let call = self.reduction("all_reduce", destination, source, operation)?;
+        self.collective(&call, options)
     }
 
     /// Reduces `source` of all ranks into `destination` at rank `root`; elsewhere `destination` stays.
@@ -78,8 +79,12 @@ impl Stream {
         operation: ReduceOperation,
         options: &CollectiveOptions<'_>,
     ) -> Result<()> {
-        let _ = (root, destination, source, operation, options);
-        todo!()
+        let call = Call {
+            operation: CollectiveOperation::REDUCE,
+            root,
+            ..self.reduction("reduce", destination, source, operation)?
+        };
+        self.collective(&call, options)
     }
 
     /// Reduces `source` of all ranks and gives rank `r` part `r` of the result. `source` is `world`
@@ -95,8 +100,11 @@ impl Stream {
         operation: ReduceOperation,
         options: &CollectiveOptions<'_>,
     ) -> Result<()> {
-        let _ = (destination, source, operation, options);
-        todo!()
+        let call = Call {
+            operation: CollectiveOperation::REDUCE_SCATTER,
+            ..self.reduction("reduce_scatter", destination, source, operation)?
+        };
+        self.collective(&call, options)
     }
 
     /// Puts every rank's `source` into `destination` of all ranks, in rank order. `destination` is
@@ -111,8 +119,9 @@ impl Stream {
         source: BufferRange<'_, T>,
         options: &CollectiveOptions<'_>,
     ) -> Result<()> {
-        let _ = (destination, source, options);
-        todo!()
+        let operation = CollectiveOperation::ALL_GATHER;
+        let call = self.movement("all_gather", operation, destination, source)?;
+        self.collective(&call, options)
     }
 
     /// [`Stream::all_gather`] where rank `r` gives `counts[r]` elements, which may be 0: `source`
@@ -127,8 +136,12 @@ impl Stream {
         counts: &[usize],
         options: &CollectiveOptions<'_>,
     ) -> Result<()> {
-        let _ = (destination, source, counts, options);
-        todo!()
+        let operation = CollectiveOperation::ALL_GATHER_V;
+        let call = Call {
+            counts: Some(counts),
+            ..self.movement("all_gather_v", operation, destination, source)?
+        };
+        self.collective(&call, options)
     }
 
     /// Copies `source` of rank `root` into `destination` of all ranks.
@@ -142,8 +155,12 @@ impl Stream {
         source: BufferRange<'_, T>,
         options: &CollectiveOptions<'_>,
     ) -> Result<()> {
-        let _ = (root, destination, source, options);
-        todo!()
+        let operation = CollectiveOperation::BROADCAST;
+        let call = Call {
+            root,
+            ..self.movement("broadcast", operation, destination, source)?
+        };
+        self.collective(&call, options)
     }
 
     /// Puts part `r` of `source` of rank `s` into part `s` of `destination` of rank `r`, for all pairs.
@@ -157,8 +174,9 @@ impl Stream {
         source: BufferRange<'_, T>,
         options: &CollectiveOptions<'_>,
     ) -> Result<()> {
-        let _ = (destination, source, options);
-        todo!()
+        let operation = CollectiveOperation::ALL_TO_ALL;
+        let call = self.movement("all_to_all", operation, destination, source)?;
+        self.collective(&call, options)
     }
 
     /// [`Stream::all_to_all`] with parts of any size: `sent[r]` elements from offset `sent_at[r]` of
@@ -180,16 +198,13 @@ impl Stream {
         sent_at: &[usize],
         options: &CollectiveOptions<'_>,
     ) -> Result<()> {
-        let _ = (
-            destination,
+        let parts = super::exchange::Parts {
             received,
             received_at,
-            source,
             sent,
             sent_at,
-            options,
-        );
-        todo!()
+        };
+        self.all_to_all_parts(destination, source, &parts, options)
     }
 
     /// Puts every rank's `source` into `destination` of rank `root`, in rank order; elsewhere
@@ -204,8 +219,12 @@ impl Stream {
         source: BufferRange<'_, T>,
         options: &CollectiveOptions<'_>,
     ) -> Result<()> {
-        let _ = (root, destination, source, options);
-        todo!()
+        let operation = CollectiveOperation::GATHER;
+        let call = Call {
+            root,
+            ..self.movement("gather", operation, destination, source)?
+        };
+        self.collective(&call, options)
     }
 
     /// Puts part `r` of `source` of rank `root` into `destination` of rank `r`. `source` is `world`
@@ -220,8 +239,12 @@ impl Stream {
         source: BufferRange<'_, T>,
         options: &CollectiveOptions<'_>,
     ) -> Result<()> {
-        let _ = (root, destination, source, options);
-        todo!()
+        let operation = CollectiveOperation::SCATTER;
+        let call = Call {
+            root,
+            ..self.movement("scatter", operation, destination, source)?
+        };
+        self.collective(&call, options)
     }
 
     /// Does sends and receives at once, so that none waits for another: a rank may exchange with
@@ -245,8 +268,9 @@ impl Stream {
         options: &CollectiveOptions<'_>,
         body: impl FnOnce(&mut super::Exchange<'b>) -> Result<()>,
     ) -> Result<()> {
-        let _ = (options, body);
-        todo!()
+        let mut exchange = super::Exchange::new(self.shared(), options)?;
+        body(&mut exchange)?;
+        self.exchange_all(&exchange, options)
     }
 
     /// Sends `source` to `peer`, which receives it. Done, and `source` free again, once the peer has it.
@@ -273,5 +297,52 @@ impl Stream {
         options: &CollectiveOptions<'_>,
     ) -> Result<()> {
         self.exchange(options, |exchange| exchange.receive(peer, destination))
+    }
+
+    /// Holds the stream until the streams of all members of a group have reached their barrier on this
+    /// channel; work before it at any member is visible after it at every member.
+    ///
+    /// # Errors
+    /// As [`Stream::all_reduce`].
+    pub fn group_barrier(&self, options: &CollectiveOptions<'_>) -> Result<()> {
+        self.barrier_of(options)
+    }
+
+    /// A call that reduces; an all-reduce until it is told otherwise.
+    fn reduction<'b, T: Reducible>(
+        &self,
+        name: &'static str,
+        destination: BufferRange<'b, T>,
+        source: BufferRange<'b, T>,
+        reduce: ReduceOperation,
+    ) -> Result<Call<'b>> {
+        self.check_reduction(name, reduce)?;
+        let operation = CollectiveOperation::ALL_REDUCE;
+        Ok(Call {
+            element: T::TYPE,
+            reduce,
+            ..self.movement(name, operation, destination, source)?
+        })
+    }
+
+    /// A call that moves bytes.
+    fn movement<'b, T: Element>(
+        &self,
+        name: &'static str,
+        operation: CollectiveOperation,
+        destination: BufferRange<'b, T>,
+        source: BufferRange<'b, T>,
+    ) -> Result<Call<'b>> {
+        Ok(Call {
+            name,
+            operation,
+            element: ElementType::U8,
+            element_bytes: size_of::<T>() as u64,
+            reduce: ReduceOperation::default(),
+            root: 0,
+            counts: None,
+            destination: self.extent(name, destination)?,
+            source: self.extent(name, source)?,
+        })
     }
 }

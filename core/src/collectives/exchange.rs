@@ -1,23 +1,74 @@
 //! Sends and receives, done at once.
+//!
+//! One launch carries at most one send to, and one receipt from, each member; so the `k`-th send to a
+//! member goes in launch `k`, and meets its `k`-th receipt there. Only the two of a pair keep in step:
+//! the others need not make the call.
 
+use super::call::CollectiveOptions;
+use super::group::Membership;
+use super::launch::{Extent, geometry};
+use super::selector::Query;
+use super::slots::COLLECTIVE_CHANNELS;
+use crate::backend::Collectives;
+use crate::backend::abi::*;
 use crate::buffer::BufferRange;
+use crate::communicator::Shared;
+use crate::communicator::allocation::Allocation;
+use crate::communicator::shared::Kept;
 use crate::element::Element;
-use crate::error::Result;
-use std::marker::PhantomData;
+use crate::error::{Error, Result};
+use crate::stream::Stream;
+use std::sync::Arc;
+
+/// Sends and receives that are remembered without allocating.
+const INLINE: usize = 32;
+/// Offsets in a token are below this; the allocation's row of the table is above.
+const TOKEN_OFFSET_BITS: u32 = 48;
+
+/// One send or receipt.
+#[derive(Clone, Copy)]
+struct Entry<'b> {
+    /// The other member.
+    peer: usize,
+    sends: bool,
+    extent: Extent<'b>,
+}
 
 /// The sends and receives of one [`crate::Stream::exchange`].
 pub struct Exchange<'b> {
-    buffers: PhantomData<&'b ()>,
+    shared: Arc<Shared>,
+    world: usize,
+    inline: [Option<Entry<'b>>; INLINE],
+    more: Vec<Entry<'b>>,
+    length: usize,
+}
+
+/// The parts of [`Stream::all_to_all_v`], in elements.
+pub(super) struct Parts<'a> {
+    pub received: &'a [usize],
+    pub received_at: &'a [usize],
+    pub sent: &'a [usize],
+    pub sent_at: &'a [usize],
 }
 
 impl<'b> Exchange<'b> {
+    pub(super) fn new(shared: &Arc<Shared>, options: &CollectiveOptions<'_>) -> Result<Self> {
+        Ok(Self {
+            shared: shared.clone(),
+            world: options.group.map_or(shared.world, super::Group::world),
+            inline: [None; INLINE],
+            more: Vec::new(),
+            length: 0,
+        })
+    }
+
     /// Adds a send of `source` to `peer`.
     ///
     /// # Errors
-    /// [`crate::Error::InvalidArgument`] if there is no such peer.
+    /// [`crate::Error::InvalidArgument`] if there is no such peer, or the buffer is another
+    /// communicator's.
     pub fn send<T: Element>(&mut self, peer: usize, source: BufferRange<'b, T>) -> Result<()> {
-        let _ = (peer, source);
-        todo!()
+        self.add("send", peer, source)
     }
 
     /// Adds a receipt into `destination` of what `peer` sends.
@@ -29,7 +80,329 @@ impl<'b> Exchange<'b> {
         peer: usize,
         destination: BufferRange<'b, T>,
     ) -> Result<()> {
-        let _ = (peer, destination);
-        todo!()
+        self.add("receive", peer, destination)
     }
+
+    fn add<T: Element>(
+        &mut self,
+        name: &'static str,
+        peer: usize,
+        range: BufferRange<'b, T>,
+    ) -> Result<()> {
+        let invalid = |message: String| Error::InvalidArgument {
+            rank: self.shared.rank,
+            operation: name,
+            message,
+        };
+        if peer >= self.world {
+            let world = self.world;
+            return Err(invalid(format!(
+                "there is no rank {peer} in a group of {world}"
+            )));
+        }
+        if !Arc::ptr_eq(range.buffer().shared(), &self.shared) {
+            return Err(invalid(
+                "buffer and stream belong to different communicators".into(),
+            ));
+        }
+        let entry = Entry {
+            peer,
+            sends: name == "send",
+            extent: Extent {
+                allocation: range.buffer().allocation(),
+                offset: range.byte_offset(),
+                bytes: range.bytes(),
+            },
+        };
+        match self.inline.get_mut(self.length) {
+            Some(place) => *place = Some(entry),
+            None => self.more.push(entry),
+        }
+        self.length += 1;
+        Ok(())
+    }
+
+    fn entries(&self) -> impl Iterator<Item = &Entry<'b>> + Clone {
+        self.inline.iter().flatten().chain(&self.more)
+    }
+
+    /// The `number`-th send to, or receipt from, every member that has one.
+    fn launch(&self, number: usize) -> impl Iterator<Item = &Entry<'b>> {
+        let mut seen = [[0usize; 2]; MAX_RANKS];
+        self.entries().filter(move |entry| {
+            let count = &mut seen[entry.peer][usize::from(entry.sends)];
+            *count += 1;
+            *count == number + 1
+        })
+    }
+}
+
+impl Stream {
+    /// Does what was collected.
+    pub(super) fn exchange_all(
+        &self,
+        exchange: &Exchange<'_>,
+        options: &CollectiveOptions<'_>,
+    ) -> Result<()> {
+        const NAME: &str = "exchange";
+        let shared = self.shared();
+        shared.health.check()?;
+        let membership = self.membership(NAME, options)?;
+        let launches = (0..).take_while(|&number| exchange.launch(number).next().is_some());
+        let launches = launches.count();
+        // All of this rank's own are checked before anything is enqueued.
+        for number in 0..launches {
+            own_pair(exchange, membership.rank, number)
+                .map_err(|message| self.invalid(NAME, message))?;
+        }
+        for number in 0..launches {
+            let mut request = Request::new();
+            let own = own_pair(exchange, membership.rank, number).ok().flatten();
+            if let Some((from, to)) = own {
+                self.copy_local(NAME, to, from, to.bytes)?;
+            }
+            for entry in exchange.launch(number) {
+                if entry.peer != membership.rank {
+                    request.add(entry.peer, entry.sends, &entry.extent, shared.rank);
+                }
+            }
+            let uses = exchange.entries().map(|entry| entry.extent.allocation);
+            self.submit_exchange(
+                NAME,
+                CollectiveOperation::EXCHANGE,
+                membership,
+                request,
+                uses,
+                options,
+            )?;
+        }
+        Ok(())
+    }
+
+    /// See [`Stream::all_to_all_v`].
+    pub(super) fn all_to_all_parts<T: Element>(
+        &self,
+        destination: BufferRange<'_, T>,
+        source: BufferRange<'_, T>,
+        parts: &Parts<'_>,
+        options: &CollectiveOptions<'_>,
+    ) -> Result<()> {
+        const NAME: &str = "all_to_all_v";
+        let shared = self.shared();
+        shared.health.check()?;
+        let membership = self.membership(NAME, options)?;
+        let (to, from) = (self.extent(NAME, destination)?, self.extent(NAME, source)?);
+        let world = membership.world();
+        let part = |whole: &Extent<'_>, counts: &[usize], at: &[usize], member: usize| {
+            if counts.len() != world || at.len() != world {
+                return Err(self.invalid(
+                    NAME,
+                    format!(
+                        "{} counts and {} offsets for {world} ranks",
+                        counts.len(),
+                        at.len()
+                    ),
+                ));
+            }
+            let elements = whole.bytes / size_of::<T>() as u64;
+            let (count, at) = (counts[member] as u64, at[member] as u64);
+            if at.checked_add(count).is_none_or(|end| end > elements) {
+                return Err(self.invalid(
+                    NAME,
+                    format!(
+                        "{count} elements at {at} of the part of rank {member} are outside the \
+                         range's {elements}"
+                    ),
+                ));
+            }
+            Ok((at * size_of::<T>() as u64, count * size_of::<T>() as u64))
+        };
+        let mut request = Request::new();
+        let mut own = None;
+        for member in 0..world {
+            let (at, bytes) = part(&from, parts.sent, parts.sent_at, member)?;
+            let sent = Extent {
+                offset: from.offset + at,
+                bytes,
+                ..from
+            };
+            let (at, bytes) = part(&to, parts.received, parts.received_at, member)?;
+            let received = Extent {
+                offset: to.offset + at,
+                bytes,
+                ..to
+            };
+            if member == membership.rank {
+                pair(sent, received).map_err(|message| self.invalid(NAME, message))?;
+                own = Some((sent, received));
+            } else {
+                request.add(member, true, &sent, shared.rank);
+                request.add(member, false, &received, shared.rank);
+            }
+        }
+        if let Some((sent, received)) = own {
+            self.copy_local(NAME, received, sent, received.bytes)?;
+        }
+        let uses = [to.allocation, from.allocation].into_iter();
+        self.submit_exchange(
+            NAME,
+            CollectiveOperation::ALL_TO_ALL_V,
+            membership,
+            request,
+            uses,
+            options,
+        )
+    }
+
+    fn submit_exchange<'a>(
+        &self,
+        name: &'static str,
+        operation: CollectiveOperation,
+        membership: &'a Membership,
+        request: Request,
+        uses: impl Iterator<Item = &'a Arc<Allocation>> + Clone,
+        options: &CollectiveOptions<'_>,
+    ) -> Result<()> {
+        let shared = self.shared();
+        if !request.any {
+            return Ok(());
+        }
+        debug_assert!(options.channel < COLLECTIVE_CHANNELS);
+        let world = membership.world() as u32;
+        let query = Query {
+            operation,
+            element: ElementType::U8,
+            world,
+            // No rank knows what the others send, and all need the same grid.
+            bytes: u64::MAX,
+            in_place: false,
+            vendor: false,
+        };
+        let choice = self.choose(name, &query, options)?;
+        // One block announces; each member's sends are received by as many blocks of the rest.
+        let per_peer = (choice.blocks.saturating_sub(1) / world).max(1);
+        let blocks = world * per_peer + 1;
+        let selector = &shared.collectives().selector;
+        let most =
+            selector.most_resident(CollectiveKernel::EXCHANGE, query.element, choice.threads);
+        if selector.has_grids() && blocks > most {
+            return Err(self.invalid(
+                name,
+                format!(
+                    "an exchange of {world} ranks takes {blocks} blocks of {} threads, but only {most} \
+                     can be resident at once; use fewer threads",
+                    choice.threads
+                ),
+            ));
+        }
+        let arguments = ExchangeArguments {
+            group: membership
+                .slots
+                .header(options.channel, operation, self.watch(options)),
+            send_tokens: request.send_tokens,
+            send_bytes: request.send_bytes,
+            destinations: request.destinations,
+            receive_bytes: request.receive_bytes,
+            table: shared.collectives().everyone.slots.table(shared.rank),
+            table_ranks: shared.world as u32,
+            blocks_per_peer: per_peer,
+        };
+        let grid = geometry(blocks, choice.threads);
+        let slots = std::iter::once(membership.slots.allocation());
+        let kept = || {
+            let uses = uses.clone().chain(slots.clone());
+            uses.map(|used| used.clone() as Kept).collect()
+        };
+        self.enqueue(kept, || {
+            // SAFETY: all ranges are inside live allocations that are released only once this rank's
+            // streams are idle; a sender's stream is not before the receiver is done.
+            unsafe {
+                shared
+                    .backend
+                    .collective_exchange(&arguments, &grid, self.raw_handle())
+            }
+        })
+        .map_err(|failure| shared.failed(name, failure))
+    }
+}
+
+/// What one launch sends and receives.
+struct Request {
+    send_tokens: [u64; MAX_RANKS],
+    send_bytes: [u64; MAX_RANKS],
+    destinations: [u64; MAX_RANKS],
+    receive_bytes: [u64; MAX_RANKS],
+    any: bool,
+}
+
+impl Request {
+    fn new() -> Self {
+        Self {
+            send_tokens: [NO_TOKEN; MAX_RANKS],
+            send_bytes: [0; MAX_RANKS],
+            destinations: [NO_TOKEN; MAX_RANKS],
+            receive_bytes: [0; MAX_RANKS],
+            any: false,
+        }
+    }
+
+    fn add(&mut self, peer: usize, sends: bool, extent: &Extent<'_>, rank: usize) {
+        self.any = true;
+        if sends {
+            let row = extent.allocation.entry() as u64;
+            self.send_tokens[peer] = row << TOKEN_OFFSET_BITS | extent.offset;
+            self.send_bytes[peer] = extent.bytes;
+        } else {
+            self.destinations[peer] = extent.address(rank).0;
+            self.receive_bytes[peer] = extent.bytes;
+        }
+    }
+}
+
+/// What a rank sends itself in one launch, and where it receives it.
+fn own_pair<'b>(
+    exchange: &Exchange<'b>,
+    rank: usize,
+    number: usize,
+) -> std::result::Result<Option<(Extent<'b>, Extent<'b>)>, String> {
+    let (mut sent, mut received) = (None, None);
+    for entry in exchange.launch(number).filter(|entry| entry.peer == rank) {
+        let place = if entry.sends {
+            &mut sent
+        } else {
+            &mut received
+        };
+        *place = Some(entry.extent);
+    }
+    match (sent, received) {
+        (None, None) => Ok(None),
+        (Some(sent), Some(received)) => {
+            pair(sent, received)?;
+            Ok(Some((sent, received)))
+        }
+        _ => Err(
+            "a send of this rank to itself has no receipt in the same exchange, or the other way \
+             round"
+                .into(),
+        ),
+    }
+}
+
+/// Checks a send of a rank to itself.
+fn pair(sent: Extent<'_>, received: Extent<'_>) -> std::result::Result<(), String> {
+    if sent.bytes != received.bytes {
+        return Err(format!(
+            "this rank sends itself {} bytes but expects {}",
+            sent.bytes, received.bytes
+        ));
+    }
+    let (from, to) = (
+        sent.allocation.own.address.0,
+        received.allocation.own.address.0,
+    );
+    let (from, to) = (from + sent.offset, to + received.offset);
+    if from != to && from < to + received.bytes && to < from + sent.bytes {
+        return Err("what this rank sends itself overlaps where it receives it".into());
+    }
+    Ok(())
 }

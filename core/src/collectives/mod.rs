@@ -1,23 +1,35 @@
 //! Collectives: operations of a group of ranks, enqueued on a stream.
 //!
-//! `call` is the public face, `selector` chooses algorithm and geometry, `plan` turns a call into
-//! what a backend takes, `slots` is the memory by which members keep in step, `group` a subset of
-//! ranks, `exchange` sends and receives.
+//! `call` is the public face; `launch` checks a call and submits it; `selector` chooses algorithm and
+//! geometry; `plan` turns a call into what a backend takes; `slots` is the memory by which members keep
+//! in step; `group` is a subset of ranks, `exchange` sends and receives, `copy_engine` what needs no
+//! compute unit; `check` compares calls in debug mode.
 //!
 //! Ranges are *symmetric*: every member passes the same part of the same buffer, except where a
 //! method says otherwise. Every member makes the same calls in the same order on a channel; calls on
 //! different channels do not wait for each other.
 
 mod call;
+mod check;
+mod copy_engine;
 mod exchange;
 mod group;
+mod launch;
+mod plan;
+mod selector;
+mod slots;
+mod state;
 
 pub use call::CollectiveOptions;
 pub use exchange::Exchange;
 pub use group::Group;
+pub use selector::Choice;
+pub(crate) use selector::Selector;
+pub use slots::COLLECTIVE_CHANNELS;
+pub(crate) use state::State;
 
 use crate::backend::abi::ElementType;
-use crate::element::Element;
+use crate::element::{Element, F8E4M3, F8E5M2};
 
 /// What can be reduced: the types that NCCL reduces.
 pub trait Reducible: Element {
@@ -34,7 +46,8 @@ macro_rules! reducible {
 }
 reducible! {
     i8 => I8, u8 => U8, i16 => I16, u16 => U16, i32 => I32, u32 => U32, i64 => I64, u64 => U64,
-    f32 => F32, f64 => F64,
+    half::f16 => F16, half::bf16 => BF16, f32 => F32, f64 => F64,
+    F8E4M3 => F8_E4M3, F8E5M2 => F8_E5M2,
 }
 
 /// Who does a collective.

@@ -25,6 +25,11 @@ pub struct Agreement {
 /// Between values of a comparison; in none of them.
 const SEPARATOR: &str = "\0";
 
+/// The first byte of what a rank says of a step that can fail.
+const WORKED: u8 = 0;
+/// Its reason follows.
+const FAILED: u8 = 1;
+
 /// One collective call on the control plane.
 pub struct Round<'a> {
     agreement: &'a Agreement,
@@ -215,26 +220,48 @@ impl Round<'_> {
     /// # Errors
     /// This rank's own error, or [`Error::PeerFailed`] with the reason of the first rank that failed.
     pub fn vote<T>(&mut self, outcome: Result<T>) -> Result<T> {
-        let reason = outcome.as_ref().err().map(|error| {
+        let outcome = outcome.map(|value| (value, Vec::new()));
+        self.give(outcome, None).map(|(value, _)| value)
+    }
+
+    /// As [`Round::vote`]; where the step succeeds, also gives every rank's bytes and descriptors to
+    /// every rank, in rank order.
+    ///
+    /// # Errors
+    /// As [`Round::vote`].
+    pub fn give<T>(
+        &mut self,
+        outcome: Result<(T, Vec<u8>)>,
+        descriptor: Option<BorrowedFd<'_>>,
+    ) -> Result<(T, Vec<Contribution>)> {
+        let message = match &outcome {
+            Ok((_, payload)) => [&[WORKED], payload.as_slice()].concat(),
             // A message's limit is far larger; nobody reads more than this.
-            error.to_string().chars().take(1024).collect::<String>()
-        });
-        let answers = self.exchange(reason.as_deref().unwrap_or_default().as_bytes());
-        // This rank's own failure says more than what it did to the exchange.
-        let value = outcome?;
-        let rank = self.rank();
-        match answers?
-            .into_iter()
-            .enumerate()
-            .find(|(_, reason)| !reason.is_empty())
-        {
-            None => Ok(value),
-            Some((peer, reason)) => Err(Error::PeerFailed {
-                rank,
-                peer,
-                reason: String::from_utf8_lossy(&reason).into_owned(),
-            }),
+            Err(error) => {
+                let reason: String = error.to_string().chars().take(1024).collect();
+                [&[FAILED], reason.as_bytes()].concat()
+            }
+        };
+        let answers = self.exchange_with(&message, descriptor);
+        // This rank's own failure says more than what it did to the exchange, unless a death is behind
+        // both.
+        if let (Err(_), Err(error @ Error::PeerDied { .. })) = (&outcome, &answers) {
+            return Err(error.clone());
         }
+        let (value, _) = outcome?;
+        let mut answers = answers?;
+        for (peer, answer) in answers.iter_mut().enumerate() {
+            let worked = answer.payload.first() == Some(&WORKED);
+            answer.payload.drain(..answer.payload.len().min(1));
+            if !worked {
+                return Err(Error::PeerFailed {
+                    rank: self.rank(),
+                    peer,
+                    reason: String::from_utf8_lossy(&answer.payload).into_owned(),
+                });
+            }
+        }
+        Ok((value, answers))
     }
 }
 

@@ -7,22 +7,25 @@ mod pad;
 mod rebuild;
 mod setup;
 pub(crate) mod shared;
+pub(crate) mod sharing;
 mod staging;
 
 use crate::backend::Device;
 use crate::backend::abi::{
-    Capabilities, DeviceAddress, DeviceDescription, MemoryInformation, ShareKind, SignalPlacement,
-    Watch,
+    Capabilities, CollectiveOperation, DeviceAddress, DeviceDescription, ElementType,
+    MemoryInformation, ShareKind, SignalPlacement, Watch,
 };
 use crate::buffer::SymmetricBuffer;
+use crate::collectives::Choice;
 use crate::element::Element;
 use crate::error::{Error, Result};
 use crate::stream::Stream;
+pub(crate) use agreement::Round;
 pub(crate) use agreement::translate;
-use allocation::Origin;
 pub use pad::{BARRIER_CHANNELS, CHANNELS};
 pub use setup::{BackendSource, Configuration, DeviceChoice};
-pub(crate) use shared::Shared;
+pub(crate) use shared::{Inner, Shared};
+pub(crate) use sharing::Origin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -52,7 +55,7 @@ pub struct Peer {
 /// come within the setup deadline poisons the communicator. Everything else
 /// is this rank's own business. `Communicator` can be shared between threads.
 pub struct Communicator {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     peers: Vec<Peer>,
     /// What a rebuild starts from.
     configuration: Configuration,
@@ -95,6 +98,10 @@ impl Communicator {
     /// Ranks in the world.
     pub fn world(&self) -> usize {
         self.shared.world
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     /// Every rank of the world, this one included.
@@ -240,8 +247,7 @@ impl Communicator {
                 setup::common_kinds(&mut round, &setup::listed_kinds(&shared.capabilities))?
             }
         };
-        let (allocation, _) =
-            allocation::allocate(shared, &mut round, &kinds, bytes as u64, origin)?;
+        let (allocation, _) = sharing::allocate(shared, &mut round, &kinds, bytes as u64, origin)?;
         Ok(SymmetricBuffer::new(
             shared.clone(),
             allocation,
@@ -382,6 +388,28 @@ impl Communicator {
     /// How often this job has been rebuilt, on top of the generation it was launched with.
     pub fn generation(&self) -> u64 {
         self.configuration.launch.generation
+    }
+
+    /// How the selector would do a collective of all ranks, out of place, with default options. `bytes`
+    /// is nccl-tests' size: of an all-reduce, reduce and broadcast one rank's elements; otherwise the
+    /// whole buffer of a rank that has it. `element` matters for what reduces.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if this device has no way to do it.
+    pub fn explain(
+        &self,
+        operation: CollectiveOperation,
+        bytes: u64,
+        element: ElementType,
+    ) -> Result<Choice> {
+        let collectives = self.shared.collectives();
+        collectives
+            .explain(operation, bytes, element)
+            .map_err(|message| Error::InvalidArgument {
+                rank: self.shared.rank,
+                operation: "explain",
+                message,
+            })
     }
 
     /// How long a wait may take before it fails, unless the call says otherwise.

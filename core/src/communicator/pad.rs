@@ -7,6 +7,7 @@
 //! given     [channel][peer]    counter: signals this rank has given     (used by this rank only)
 //! waited    [channel][peer]    counter: signals this rank has waited for        (likewise)
 //! arrivals  [channel][peer]    by which the blocks of a put find the last       (likewise)
+//! departures [channel][peer]   by which the blocks of a waiting grid do         (likewise)
 //! ```
 //!
 //! The first [`CHANNELS`] channels are for signals, the [`BARRIER_CHANNELS`] after them for barriers,
@@ -17,8 +18,8 @@ use super::allocation::Allocation;
 use super::shared::Inner;
 use crate::backend::Device;
 use crate::backend::abi::{
-    Barrier, DeviceAddress, HostMemory, MAX_RANKS, SIGNAL_STRIDE, SignalPlacement, SignalTarget,
-    SignalWait, Watch,
+    Barrier, DeviceAddress, Handle, HostMemory, MAX_RANKS, SIGNAL_STRIDE, SignalPlacement,
+    SignalTarget, SignalWait, Watch,
 };
 use crate::error::{Error, Result};
 use crate::shared_file::{self, SharedFile};
@@ -44,7 +45,7 @@ impl SignalPad {
     /// Bytes of the device allocation.
     pub fn bytes(world: usize) -> u64 {
         let world = world as u64;
-        ALL * world * (SIGNAL_STRIDE + 3 * 4)
+        ALL * world * (SIGNAL_STRIDE + 4 * 4)
     }
 
     /// A pad in `allocation`, which is zeroed.
@@ -151,6 +152,33 @@ impl SignalPad {
             .fetch_add(1, Ordering::Relaxed)
             .wrapping_add(1);
         (wait, Some(pointer))
+    }
+
+    /// The words and counters of `channel`, for kernels that signal and wait themselves; the rest of
+    /// the handle is the caller's. `None` where the host counts: kernels know nothing of its counters.
+    pub fn handle(&self, channel: u32, watch: Watch) -> Option<Handle> {
+        if self.host.is_some() {
+            return None;
+        }
+        let index = u64::from(channel);
+        let mut signals = [DeviceAddress::NULL; MAX_RANKS];
+        for peer in 0..self.world {
+            signals[peer as usize] = self.word(peer, index, 0);
+        }
+        Some(Handle {
+            watch,
+            bases: [DeviceAddress::NULL; MAX_RANKS],
+            signals,
+            given: self.counter(0, index, 0),
+            waited: self.counter(1, index, 0),
+            arrivals: self.counter(2, index, 0),
+            departures: self.counter(3, index, 0),
+            bytes: 0,
+            rank: self.rank as u32,
+            world: self.world as u32,
+            channel,
+            reserved: 0,
+        })
     }
 
     /// A barrier of all ranks on barrier channel `channel`.

@@ -1,17 +1,19 @@
 //! Bringing a communicator up: meet, open, compare, share the control block, make the signal pad.
 
 use super::agreement::{Agreement, Round};
-use super::allocation::{self, Origin};
 use super::opening::open_device_within;
 use super::pad::{HostPad, SignalPad};
 use super::shared::Inner;
+use super::sharing::{self, Origin};
 use super::staging::{STAGING_BYTES, Staging};
 use super::{Communicator, Peer, Shared, shared};
 use crate::backend::abi::{
-    Capabilities, DeviceDescription, HostMemory, RawStream, ShareKind, SignalPlacement,
+    Capabilities, CollectiveRow, DeviceDescription, HostMemory, RawStream, ShareKind,
+    SignalPlacement,
 };
 use crate::backend::{Backend, Device, Tables};
 use crate::bootstrap::{Bootstrap, LaunchEnvironment};
+use crate::collectives::{self, Selector};
 use crate::control::{ControlBlock, RankState};
 use crate::error::{Error, Result};
 use crate::health::Health;
@@ -57,6 +59,10 @@ pub struct Configuration {
     pub signal_placement: SignalPlacement,
     /// Strategies of sharing to try, in order; empty for the backend's own order.
     pub share_kinds: Vec<ShareKind>,
+    /// Rows of the selector of collectives that go before the backend's.
+    pub collective_rows: Vec<CollectiveRow>,
+    /// Whether ranks compare each collective call before they make it: slow, and names who differs.
+    pub check_calls: bool,
 }
 
 impl Configuration {
@@ -69,6 +75,8 @@ impl Configuration {
             setup_deadline: Duration::from_secs(60),
             signal_placement: SignalPlacement::DEVICE,
             share_kinds: Vec::new(),
+            collective_rows: Vec::new(),
+            check_calls: false,
         }
     }
 }
@@ -131,8 +139,17 @@ pub(super) fn establish(
 
     let device = round.vote(device)?;
     let (capabilities, description) = (device.capabilities, device.description);
-    round.compare(&fields(&device.name, &configuration, &capabilities))?;
+    let rows = &configuration.collective_rows;
+    let selector = Selector::read(&device.backend, &capabilities, rows, rank);
+    let mut selector = round.vote(selector)?;
+    round.compare(&fields(
+        &device.name,
+        &configuration,
+        &capabilities,
+        &selector,
+    ))?;
     let peers = meet(&mut round, &agreement, rank, &description)?;
+    selector.share_device(most_on_one_device(&peers));
     let kinds = negotiate(&mut round, rank, &configuration, &capabilities)?;
     let control = share_file(&mut round, rank, || {
         ControlBlock::create().and_then(|control| rustix::io::dup(control.descriptor()))
@@ -163,6 +180,7 @@ pub(super) fn establish(
         agreement,
         kind: OnceLock::new(),
         pad: OnceLock::new(),
+        collectives: OnceLock::new(),
         same_process: peers.iter().map(|peer| peer.same_process).collect(),
         live_buffers: AtomicUsize::new(0),
         fault: OnceLock::new(),
@@ -172,13 +190,14 @@ pub(super) fn establish(
         streams: Mutex::new(Vec::new()),
         graphs: Mutex::new(Vec::new()),
         dropped: Mutex::new(Vec::new()),
+        modules: Mutex::new(Vec::new()),
         kept: Mutex::new(Vec::new()),
         given_up: AtomicUsize::new(0),
         watcher: Mutex::new(None),
         backend: ManuallyDrop::new(device.backend),
     });
     tracing::debug!(rank, world, number, "met");
-    complete(&shared, &kinds, &configuration)?;
+    complete(&shared, &kinds, &configuration, selector)?;
     Ok(Communicator {
         shared: Arc::new(shared),
         peers,
@@ -188,8 +207,19 @@ pub(super) fn establish(
     })
 }
 
-/// What needs the rest to be there: the watcher and the signal pad.
-fn complete(shared: &Shared, kinds: &[ShareKind], configuration: &Configuration) -> Result<()> {
+/// Most ranks that share a device.
+fn most_on_one_device(peers: &[Peer]) -> u32 {
+    let on = |uuid: [u8; 16]| peers.iter().filter(|peer| peer.uuid == uuid).count();
+    peers.iter().map(|peer| on(peer.uuid)).max().unwrap_or(1) as u32
+}
+
+/// What needs the rest to be there: the watcher, the signal pad and the slots of collectives.
+fn complete(
+    shared: &Shared,
+    kinds: &[ShareKind],
+    configuration: &Configuration,
+    selector: Selector,
+) -> Result<()> {
     let rank = shared.rank;
     let mut round = shared.agreement.begin("signal pad");
     let watcher = shared.start_watcher().map_err(|error| Error::System {
@@ -199,8 +229,7 @@ fn complete(shared: &Shared, kinds: &[ShareKind], configuration: &Configuration)
     });
     round.vote(watcher)?;
     let bytes = SignalPad::bytes(shared.world);
-    let (allocation, kind) =
-        allocation::allocate(shared, &mut round, kinds, bytes, Origin::Backend)?;
+    let (allocation, kind) = sharing::allocate(shared, &mut round, kinds, bytes, Origin::Backend)?;
     let (host, outcome) = match configuration.signal_placement {
         SignalPlacement::HOST => host_pad(shared, &mut round),
         _ => (None, Ok(())),
@@ -210,7 +239,12 @@ fn complete(shared: &Shared, kinds: &[ShareKind], configuration: &Configuration)
     let _ = shared
         .pad
         .set(SignalPad::new(rank, shared.world, allocation, host));
-    outcome
+    outcome?;
+    let check_calls = configuration.check_calls;
+    let state = collectives::State::open(shared, &mut round, kind, selector, check_calls)?;
+    // Set once, here.
+    let _ = shared.collectives.set(state);
+    Ok(())
 }
 
 /// Signal words on the host. What this rank has made is returned also if another rank failed.
@@ -237,6 +271,7 @@ fn fields(
     backend: &str,
     configuration: &Configuration,
     capabilities: &Capabilities,
+    selector: &Selector,
 ) -> Vec<(&'static str, String)> {
     let tables = format!("{:?}{:?}", capabilities.put_rows, capabilities.get_rows);
     let overrides: Vec<String> = ["SYMMEM_MULTICAST"]
@@ -258,6 +293,14 @@ fn fields(
         (
             "the transfer tables",
             format!("{:016x}", fingerprint(tables.as_bytes())),
+        ),
+        (
+            "the collectives' table",
+            format!("{:016x}", fingerprint(selector.describe().as_bytes())),
+        ),
+        (
+            "the checking of calls",
+            configuration.check_calls.to_string(),
         ),
         ("an overriding variable", overrides.join(" ")),
     ]

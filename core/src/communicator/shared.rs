@@ -6,13 +6,16 @@ use super::pad::SignalPad;
 use super::staging::Staging;
 use crate::abandon::{Abandoned, run_within};
 use crate::backend::abi::{
-    Capabilities, DeviceDescription, HostMemory, RawGraphExec, RawStream, ShareKind, Status,
+    Capabilities, DeviceDescription, HostMemory, RawGraphExec, RawModule, RawStream, ShareKind,
+    Status,
 };
 use crate::backend::{Backend, CallResult, Device, Failure};
 use crate::bootstrap::Bootstrap;
+use crate::collectives;
 use crate::control::RankState;
 use crate::error::{Error, Result};
 use crate::health::Health;
+use std::any::Any;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -68,6 +71,8 @@ pub struct Inner {
     /// The strategy that the signal pad proved; later allocations use it.
     pub kind: OnceLock<ShareKind>,
     pub pad: OnceLock<SignalPad>,
+    /// The slots of all ranks, and what else collectives need.
+    pub collectives: OnceLock<collectives::State>,
     /// Peers in this very process.
     pub same_process: Vec<bool>,
     pub live_buffers: AtomicUsize,
@@ -79,9 +84,11 @@ pub struct Inner {
     pub(super) streams: Mutex<Vec<KnownStream>>,
     pub(super) graphs: Mutex<Vec<GivenUpGraph>>,
     pub(super) dropped: Mutex<Vec<Arc<Allocation>>>,
+    /// Modules whose handles were dropped.
+    pub(super) modules: Mutex<Vec<Arc<Loaded>>>,
     /// What a graph may use that does not know of it.
-    pub(super) kept: Mutex<Vec<Arc<Allocation>>>,
-    /// Streams, graphs and allocations that were given up and are still there.
+    pub(super) kept: Mutex<Vec<Kept>>,
+    /// Streams, graphs, modules and allocations that were given up and are still there.
     pub(super) given_up: AtomicUsize,
     pub(super) watcher: Mutex<Option<JoinHandle<()>>>,
     /// Closed by the last that holds it, which may be a rebuilt communicator. Dropped by hand: not
@@ -89,11 +96,17 @@ pub struct Inner {
     pub backend: ManuallyDrop<Arc<Backend>>,
 }
 
+/// What recorded work uses, an [`Allocation`] or a [`Loaded`]: it stays while a graph holds it.
+pub type Kept = Arc<dyn Any + Send + Sync>;
+
 /// A graph whose handle was dropped, with what it uses.
 pub struct GivenUpGraph {
     exec: RawGraphExec,
-    _allocations: Vec<Arc<Allocation>>,
+    _uses: Vec<Kept>,
 }
+
+/// A user's device code on the device. Unloaded by [`Inner::reclaim`], not when dropped.
+pub struct Loaded(pub RawModule);
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -178,6 +191,20 @@ impl Inner {
         self.pad
             .get()
             .expect("set before a communicator is handed out")
+    }
+
+    /// What collectives need.
+    pub fn collectives(&self) -> &collectives::State {
+        self.collectives
+            .get()
+            .expect("set before a communicator is handed out")
+    }
+
+    /// Allocations that are there as long as the communicator.
+    fn permanent(&self) -> impl Iterator<Item = &Allocation> {
+        let pad = self.pad.get().map(SignalPad::allocation);
+        let slots = self.collectives.get().map(collectives::State::allocation);
+        pad.into_iter().chain(slots)
     }
 
     /// Whether a peer is a thread of this process.
@@ -308,11 +335,8 @@ impl Inner {
     }
 
     /// Takes a dropped graph; it is destroyed once this rank's streams are idle.
-    pub fn give_up_graph(&self, exec: RawGraphExec, allocations: Vec<Arc<Allocation>>) {
-        lock(&self.graphs).push(GivenUpGraph {
-            exec,
-            _allocations: allocations,
-        });
+    pub fn give_up_graph(&self, exec: RawGraphExec, uses: Vec<Kept>) {
+        lock(&self.graphs).push(GivenUpGraph { exec, _uses: uses });
         self.given_up.fetch_add(1, Ordering::AcqRel);
         self.reclaim();
     }
@@ -324,10 +348,18 @@ impl Inner {
         self.reclaim();
     }
 
-    /// Keeps allocations as long as the communicator.
+    /// Takes a module whose handles were dropped; it is unloaded once no graph holds it and this
+    /// rank's streams are idle.
+    pub fn give_up_module(&self, module: Arc<Loaded>) {
+        lock(&self.modules).push(module);
+        self.given_up.fetch_add(1, Ordering::AcqRel);
+        self.reclaim();
+    }
+
+    /// Keeps what a graph may use as long as the communicator.
     #[cold]
-    pub fn keep(&self, allocations: [&Arc<Allocation>; 2]) {
-        lock(&self.kept).extend(allocations.map(Arc::clone));
+    pub fn keep(&self, uses: Vec<Kept>) {
+        lock(&self.kept).extend(uses);
     }
 
     /// Releases what was given up and is no longer used. A load where nothing was.
@@ -337,6 +369,7 @@ impl Inner {
         }
         self.close_idle_streams();
         self.destroy_graphs();
+        self.unload_modules();
         let mut dropped = lock(&self.dropped);
         let before = dropped.len();
         allocation::reclaim(self, &mut dropped);
@@ -376,6 +409,27 @@ impl Inner {
             }
             self.released(1);
         }
+    }
+
+    /// Unloads what no graph holds. An unload may wait for the device, which may wait for a peer that
+    /// needs this rank: so only once nothing runs.
+    fn unload_modules(&self) {
+        let mut modules = lock(&self.modules);
+        if modules.is_empty() || !self.all_idle() {
+            return;
+        }
+        modules.retain(|module| {
+            if Arc::strong_count(module) > 1 {
+                return true;
+            }
+            // SAFETY: live, and no stream runs a kernel of it or can any more: its handles and the
+            // graphs that had it are gone.
+            if let Err(failure) = unsafe { self.backend.module_unload(module.0) } {
+                tracing::warn!(rank = self.rank, %failure, "module_unload");
+            }
+            self.released(1);
+            false
+        });
     }
 
     /// Dropped allocations that some rank still uses.
@@ -425,8 +479,8 @@ impl Inner {
     /// Frees what peers have given up; says whether that was everything.
     fn free_given_up(&self) -> bool {
         lock(&self.dropped).retain(|allocation| !allocation.try_free(self));
-        let pad = self.pad.get().map(SignalPad::allocation);
-        pad.is_none_or(|pad| pad.try_free(self)) && self.unreclaimed() == 0
+        let permanent = self.permanent().filter(|left| !left.try_free(self)).count();
+        permanent + self.unreclaimed() == 0
     }
 }
 
@@ -449,12 +503,17 @@ impl Drop for Inner {
         if drained {
             self.close_idle_streams();
             self.destroy_graphs();
+            // What graphs held that did not know of it.
+            lock(&self.kept).retain(|kept| !kept.is::<Loaded>());
+            self.unload_modules();
             for allocation in lock(&self.dropped).iter() {
                 allocation.unmap(self);
             }
             if let Some(pad) = self.pad.get() {
                 pad.close(self);
-                pad.allocation().unmap(self);
+            }
+            for allocation in self.permanent() {
+                allocation.unmap(self);
             }
         }
         let state = match self.health.check() {

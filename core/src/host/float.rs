@@ -9,17 +9,17 @@
 /// With `FINITE` the format has no infinities (OCP E4M3): only the pattern of all ones is NaN. With
 /// `SATURATE` what is too large becomes the largest finite number, infinities too, as PTX's
 /// `cvt.satfinite` does.
-pub(super) struct Format<
+pub(crate) struct Format<
     const EXPONENT: u32,
     const MANTISSA: u32,
     const FINITE: bool,
     const SATURATE: bool,
 >;
 
-pub(super) type Half = Format<5, 10, false, false>;
-pub(super) type Bfloat = Format<8, 7, false, false>;
-pub(super) type E4m3 = Format<4, 3, true, true>;
-pub(super) type E5m2 = Format<5, 2, false, true>;
+pub(crate) type Half = Format<5, 10, false, false>;
+pub(crate) type Bfloat = Format<8, 7, false, false>;
+pub(crate) type E4m3 = Format<4, 3, true, true>;
+pub(crate) type E5m2 = Format<5, 2, false, true>;
 
 const SIGN: u32 = 1 << 31;
 const INFINITY: u32 = 0xff << 23;
@@ -42,7 +42,7 @@ impl<const EXPONENT: u32, const MANTISSA: u32, const FINITE: bool, const SATURAT
 
     /// The number that a pattern stands for.
     #[inline(always)]
-    pub(super) fn widen(bits: u32) -> f32 {
+    pub(crate) fn widen(bits: u32) -> f32 {
         let magnitude = bits & Self::MAGNITUDE;
         let sign = (bits >> (EXPONENT + MANTISSA)) << 31;
         // The exponent is too small by the difference of the biases; a subnormal pattern is then a
@@ -60,7 +60,7 @@ impl<const EXPONENT: u32, const MANTISSA: u32, const FINITE: bool, const SATURAT
 
     /// The pattern nearest to a number. NaN becomes the pattern of all ones but the sign, as on GPUs.
     #[inline(always)]
-    pub(super) fn narrow(number: f32) -> u32 {
+    pub(crate) fn narrow(number: f32) -> u32 {
         let bits = number.to_bits();
         let (sign, magnitude) = (bits & SIGN, bits & !SIGN);
         // Half of the last place kept, less one where that place is even.

@@ -11,7 +11,7 @@ mod device;
 #[doc(hidden)]
 pub mod emulation;
 mod events;
-mod float;
+pub(crate) mod float;
 mod graph;
 mod handle;
 mod machine;

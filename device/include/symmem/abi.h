@@ -196,6 +196,23 @@ struct WordWait {
   uint32 bits;       // 32 or 64
 };
 
+// What a user's own kernel takes to reach its peers: one symmetric buffer at every rank, and the signals of
+// one channel. See handle.h.
+struct Handle {
+  Watch watch;
+  uint64 bases[max_ranks];    // the buffer at each rank, this rank's own among them
+  uint64 signals[max_ranks];  // at each rank the words its peers raise: giver g's at g * signal_stride
+  uint64 given;               // this rank's counters of signals given, a uint32 for each peer
+  uint64 waited;              // of signals waited for
+  uint64 arrivals;            // zeroed, by which the blocks of a grid that signals find the last
+  uint64 departures;          // and those of a grid that waits
+  uint64 bytes;               // of the buffer at each rank
+  uint32 rank;
+  uint32 world;
+  uint32 channel;
+  uint32 reserved;
+};
+
 // Written once by the first wait that gave up. `state` goes 0 (empty), 1 (being written), 2 (complete).
 struct WaitRecord {
   uint32 state;
@@ -296,6 +313,17 @@ static_assert(sizeof(WordWait) == 80, "WordWait changed size");
 SYMMEM_ASSERT_OFFSET(WordWait, watch, 32);
 SYMMEM_ASSERT_OFFSET(WordWait, count, 64);
 SYMMEM_ASSERT_OFFSET(WordWait, bits, 76);
+static_assert(sizeof(Handle) == 1240, "Handle changed size");
+SYMMEM_ASSERT_OFFSET(Handle, bases, 32);
+SYMMEM_ASSERT_OFFSET(Handle, signals, 608);
+SYMMEM_ASSERT_OFFSET(Handle, given, 1184);
+SYMMEM_ASSERT_OFFSET(Handle, waited, 1192);
+SYMMEM_ASSERT_OFFSET(Handle, arrivals, 1200);
+SYMMEM_ASSERT_OFFSET(Handle, departures, 1208);
+SYMMEM_ASSERT_OFFSET(Handle, bytes, 1216);
+SYMMEM_ASSERT_OFFSET(Handle, rank, 1224);
+SYMMEM_ASSERT_OFFSET(Handle, world, 1228);
+SYMMEM_ASSERT_OFFSET(Handle, channel, 1232);
 static_assert(sizeof(WaitRecord) == 40, "WaitRecord changed size");
 SYMMEM_ASSERT_OFFSET(WaitRecord, elapsed_ns, 32);
 SYMMEM_ASSERT_OFFSET(WaitRecord, expected, 20);

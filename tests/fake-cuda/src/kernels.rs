@@ -4,6 +4,7 @@
 //! anything else is found out here.
 
 mod collectives;
+mod examples;
 mod signals;
 mod transfers;
 
@@ -233,6 +234,13 @@ static KERNELS: &[Kernel] = &[
         waits: true,
         ranges: collectives::exchange_ranges,
         run: collectives::exchange,
+    },
+    Kernel {
+        name: "symmem_example_ring",
+        parameters: parameter!(examples::RingArguments),
+        waits: true,
+        ranges: examples::ring_ranges,
+        run: examples::ring,
     },
     Kernel {
         name: "symmem_test_fill",

@@ -27,6 +27,7 @@ pub mod ipc;
 pub mod kernels;
 pub mod launch;
 mod ledger;
+pub mod library;
 mod memory;
 pub mod modules;
 mod physical;

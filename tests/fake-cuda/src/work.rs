@@ -8,6 +8,7 @@ use crate::driver::state;
 use crate::error::{Code, Result};
 use crate::graphs::Executable;
 use crate::kernels::Launch;
+use crate::library::LibraryWork;
 use crate::memory::{Engine, Piece};
 use crate::report::violation;
 
@@ -44,6 +45,7 @@ pub(crate) enum Work {
     },
     Kernel(Arc<Launch>),
     Graph(Arc<Executable>),
+    Library(LibraryWork),
 }
 
 /// When a stream's wait on a value ends.
@@ -89,13 +91,14 @@ impl Work {
             }
             Self::Kernel(launch) => launch.ranges(),
             Self::Graph(graph) => graph.nodes().flat_map(Work::ranges).collect(),
+            Self::Library(work) => work.ranges.clone(),
         }
     }
 
     /// Whether it can wait for somebody else.
     pub fn can_wait(&self) -> bool {
         match self {
-            Self::WaitValue { .. } => true,
+            Self::WaitValue { .. } | Self::Library(_) => true,
             Self::Kernel(launch) => launch.can_wait(),
             Self::Graph(graph) => graph.nodes().any(Work::can_wait),
             _ => false,
@@ -157,6 +160,7 @@ impl Work {
             }
             Self::Kernel(launch) => launch.run(runner),
             Self::Graph(graph) => graph.run(runner),
+            Self::Library(work) => work.run(runner),
         }
     }
 }

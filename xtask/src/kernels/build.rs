@@ -1,6 +1,6 @@
 //! `cargo xtask kernels build`.
 
-use super::compile::{Compilers, MODULES};
+use super::compile::{Compilers, EXAMPLES, EXAMPLES_FOLDER, MODULES};
 use super::lint;
 use super::manifest::{self, Manifest};
 use crate::error::{Result, at};
@@ -13,13 +13,13 @@ pub fn run() -> Result<()> {
     compile_and_lint(&compilers, scratch.path())?;
     let folder = manifest::artefacts();
     at(&folder, std::fs::create_dir_all(&folder))?;
-    for name in manifest::digests(&folder, &["ptx", "cubin"], "")?.keys() {
-        let stale = folder.join(name);
+    for name in manifest::committed()?.keys() {
+        let stale = manifest::place(name);
         at(&stale, std::fs::remove_file(&stale))?;
     }
     let made = Manifest::of(&compilers, scratch.path())?;
     for name in made.artefacts.keys() {
-        let target = folder.join(name);
+        let target = manifest::place(name);
         at(&target, std::fs::copy(scratch.path().join(name), &target))?;
     }
     made.write()?;
@@ -32,7 +32,7 @@ pub fn run() -> Result<()> {
     Ok(())
 }
 
-/// Compiles every module into `folder`; an error if the lint finds anything.
+/// Compiles every module, and the examples' kernels, into `folder`; an error if the lint finds anything.
 pub fn compile_and_lint(compilers: &Compilers, folder: &std::path::Path) -> Result<()> {
     let mut found = Vec::new();
     for module in &MODULES {
@@ -41,6 +41,15 @@ pub fn compile_and_lint(compilers: &Compilers, folder: &std::path::Path) -> Resu
         let text = at(&path, std::fs::read_to_string(&path))?;
         found.extend(lint::ptx(module.name, &text));
         found.extend(lint::assembler(module.name, &said));
+    }
+    let examples = folder.join(EXAMPLES_FOLDER);
+    at(&examples, std::fs::create_dir_all(&examples))?;
+    for name in EXAMPLES {
+        let said = compilers.example(name, &examples)?;
+        let path = examples.join(format!("{name}.ptx"));
+        let text = at(&path, std::fs::read_to_string(&path))?;
+        found.extend(lint::ptx(name, &text));
+        found.extend(lint::assembler(name, &said));
     }
     lint::verdict(found)
 }

@@ -13,7 +13,7 @@ use crate::tools::Scratch;
 pub fn run() -> Result<()> {
     let committed = Manifest::read()?;
     let mut stale = differences("source", &committed.sources, &manifest::sources()?);
-    let present = manifest::digests(&manifest::artefacts(), &["ptx", "cubin"], "")?;
+    let present = manifest::committed()?;
     stale.extend(differences("artefact", &committed.artefacts, &present));
     verdict(stale)?;
 

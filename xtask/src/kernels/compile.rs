@@ -35,6 +35,12 @@ pub const MODULES: [Module; 3] = [
     },
 ];
 
+/// Kernels that examples embed as PTX, which the driver compiles: `examples/kernels/<name>.cu`.
+pub const EXAMPLES: [&str; 1] = ["ring"];
+
+/// Where they and their PTX are, from the root of the repository.
+pub const EXAMPLES_FOLDER: &str = "examples/kernels";
+
 /// The lowest PTX version that has bulk copies; drivers from CUDA 12.0 on take it. Without the feature
 /// clang's back end crashes.
 const PTX_FEATURE: &str = "--cuda-feature=+ptx80";
@@ -75,24 +81,37 @@ impl Compilers {
     /// Writes `<name>.ptx` and `<name>.sm_<architecture>.cubin` of a module into `folder`; returns what the
     /// assembler said.
     pub fn module(&self, module: &Module, folder: &Path) -> Result<String> {
-        let root = tools::root();
+        let source = format!("kernels-ptx/src/{}.cu", module.name);
         let ptx = folder.join(format!("{}.ptx", module.name));
-        tools::output(
-            Command::new(&self.clang)
-                .args(CLANG_OPTIONS)
-                .arg(format!("--cuda-gpu-arch=sm_{}", module.architecture))
-                .arg("-I")
-                .arg(root.join("device/include"))
-                .arg(root.join(format!("kernels-ptx/src/{}.cu", module.name)))
-                .arg("-o")
-                .arg(&ptx),
-        )?;
+        self.compile(&source, module.architecture, &ptx)?;
         let mut said = String::new();
         for architecture in module.cubins {
             let cubin = folder.join(format!("{}.sm_{architecture}.cubin", module.name));
             said += &assemble(&self.ptxas, &ptx, *architecture, &cubin)?;
         }
         Ok(said)
+    }
+
+    /// Writes the PTX of an example's kernel into `folder`; returns what the assembler says of it.
+    pub fn example(&self, name: &str, folder: &Path) -> Result<String> {
+        let ptx = folder.join(format!("{name}.ptx"));
+        // What symmem itself can run on.
+        self.compile(&format!("{EXAMPLES_FOLDER}/{name}.cu"), 80, &ptx)?;
+        assemble(&self.ptxas, &ptx, 80, &folder.join("unused"))
+    }
+
+    fn compile(&self, source: &str, architecture: u32, ptx: &Path) -> Result<()> {
+        let root = tools::root();
+        let mut clang = Command::new(&self.clang);
+        clang
+            .args(CLANG_OPTIONS)
+            .arg(format!("--cuda-gpu-arch=sm_{architecture}"))
+            .arg("-I")
+            .arg(root.join("device/include"))
+            .arg(root.join(source))
+            .arg("-o")
+            .arg(ptx);
+        tools::output(&mut clang).map(drop)
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::compile::{CLANG_OPTIONS, Compilers};
+use super::compile::{CLANG_OPTIONS, Compilers, EXAMPLES_FOLDER};
 use crate::error::{Error, Result, at};
 use crate::tools;
 
@@ -18,7 +18,7 @@ pub struct Manifest {
     pub options: Vec<String>,
     /// By path from the repository's root.
     pub sources: BTreeMap<String, String>,
-    /// By file name.
+    /// By file name; those of examples by path from the repository's root.
     pub artefacts: BTreeMap<String, String>,
 }
 
@@ -30,6 +30,28 @@ pub fn artefacts() -> PathBuf {
 /// The path of the manifest.
 pub fn path() -> PathBuf {
     artefacts().join("manifest.json")
+}
+
+/// Where an artefact is committed, by its name in the manifest.
+pub fn place(name: &str) -> PathBuf {
+    if name.starts_with(EXAMPLES_FOLDER) {
+        tools::root().join(name)
+    } else {
+        artefacts().join(name)
+    }
+}
+
+/// Digests of the committed artefacts.
+pub fn committed() -> Result<BTreeMap<String, String>> {
+    made(&artefacts(), &tools::root().join(EXAMPLES_FOLDER))
+}
+
+/// Digests of the artefacts in a folder, and of the examples' in another.
+fn made(folder: &Path, examples: &Path) -> Result<BTreeMap<String, String>> {
+    let mut all = digests(folder, &["ptx", "cubin"], "")?;
+    let prefix = format!("{EXAMPLES_FOLDER}/");
+    all.append(&mut digests(examples, &["ptx"], &prefix)?);
+    Ok(all)
 }
 
 impl Manifest {
@@ -58,7 +80,7 @@ impl Manifest {
                 .map(|option| (*option).to_owned())
                 .collect(),
             sources: sources()?,
-            artefacts: digests(folder, &["ptx", "cubin"], "")?,
+            artefacts: made(folder, &folder.join(EXAMPLES_FOLDER))?,
         })
     }
 }
@@ -67,7 +89,7 @@ impl Manifest {
 pub fn sources() -> Result<BTreeMap<String, String>> {
     let root = tools::root();
     let mut all = BTreeMap::new();
-    for folder in ["device/include/symmem", "kernels-ptx/src"] {
+    for folder in ["device/include/symmem", "kernels-ptx/src", EXAMPLES_FOLDER] {
         all.append(&mut digests(
             &root.join(folder),
             &["h", "cu"],
@@ -79,11 +101,7 @@ pub fn sources() -> Result<BTreeMap<String, String>> {
 }
 
 /// Digests of the files in a folder that have one of the extensions, under `prefix` and their name.
-pub fn digests(
-    folder: &Path,
-    extensions: &[&str],
-    prefix: &str,
-) -> Result<BTreeMap<String, String>> {
+fn digests(folder: &Path, extensions: &[&str], prefix: &str) -> Result<BTreeMap<String, String>> {
     let mut all = BTreeMap::new();
     for entry in at(folder, std::fs::read_dir(folder))? {
         let path = at(folder, entry)?.path();

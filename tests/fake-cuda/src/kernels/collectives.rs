@@ -343,7 +343,7 @@ pub(super) fn step(launch: &Launch, runner: &Runner) -> Result {
         violation("symmem_step takes one block: each would give the signal".into());
     }
     give(runner, &arguments.target)?;
-    wait_for(runner, &arguments.wait)
+    wait_for(runner, &arguments.wait).map(drop)
 }
 
 pub(super) fn step_ranges(launch: &Launch) -> Vec<(u64, u64)> {

@@ -149,17 +149,15 @@ fn reached(expected: u32) -> impl Fn(u32) -> bool {
 }
 
 pub(super) fn wait(launch: &Launch, runner: &Runner) -> Result {
-    wait_for(runner, &launch.arguments())
+    wait_for(runner, &launch.arguments()).map(drop)
 }
 
-/// Wait for a signal; a wait that gives up is no error.
-pub(super) fn wait_for(runner: &Runner, wait: &SignalWait) -> Result {
+/// Wait for a signal; a wait that gives up is no error, and false.
+pub(super) fn wait_for(runner: &Runner, wait: &SignalWait) -> Result<bool> {
     let bounded = Bounded::new(runner, wait.watch, 1, wait.slot)?;
     let word = runner.word(wait.word.0)?;
     let expected = next(runner, wait.epoch.0, wait.value)?;
-    bounded
-        .until(&word, reached(expected), expected, wait.peer)
-        .map(drop)
+    bounded.until(&word, reached(expected), expected, wait.peer)
 }
 
 pub(super) fn wait_ranges(launch: &Launch) -> Vec<(u64, u64)> {

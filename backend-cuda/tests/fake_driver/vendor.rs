@@ -1,0 +1,516 @@
+//! What ranks do with NCCL through the backend's table: threads of one process, over the fake library.
+
+use crate::support::{tell, tell_result};
+use crate::world::{World, drain, read, write};
+use std::time::{Duration, Instant};
+use symmem_core::backend::abi::*;
+use symmem_core::backend::{CallResult, Collectives, Device, Failure, PluginBackend, RemoteAccess};
+
+/// Elements of one rank's part, an odd number.
+const COUNT: usize = 5001;
+/// Where results go in each rank's memory.
+const RESULT: u64 = 1 << 20;
+/// A child that is not done by then has hung.
+const LIMIT: Duration = Duration::from_secs(40);
+
+/// One rank, with what it needs.
+struct Rank<'a> {
+    backend: &'a PluginBackend,
+    rank: usize,
+    world: usize,
+    vendor: RawVendor,
+    stream: RawStream,
+    memory: u64,
+    staging: HostMemory,
+}
+
+/// What a role does at each rank once all have joined.
+type Body = fn(&Rank) -> CallResult<()>;
+
+/// Runs a role named `vendor …`.
+pub fn role(words: &[&str]) {
+    std::thread::spawn(|| {
+        std::thread::sleep(LIMIT);
+        eprintln!("the role hangs");
+        std::process::exit(3);
+    });
+    match words {
+        ["describe"] => tell_result(describe()),
+        ["everything", world] => {
+            tell_result(ranks(world.parse().expect("a number"), everything));
+        }
+        ["all-to-all"] => tell_result(ranks(2, |rank| rank.moves(ALL_TO_ALL))),
+        ["register"] => tell_result(ranks(2, |rank| rank.window().map(drop))),
+        ["never-joined"] => tell_result(never_joined()),
+        ["abort-a-call"] => tell_result(ranks(2, abort_a_call)),
+        ["abort-a-stream"] => tell_result(ranks(2, abort_a_stream)),
+        ["leave-to-close"] => tell_result(leave_to_close()),
+        _ => panic!("no such role: {words:?}"),
+    }
+}
+
+fn describe() -> CallResult<()> {
+    let world = World::open(0..1)?;
+    let description = world.ranks[0].vendor_description()?;
+    tell("version", description.version);
+    tell("windows", description.flags & VENDOR_WINDOWS != 0);
+    tell("all-to-all", description.flags & VENDOR_ALL_TO_ALL != 0);
+    let identifier = world.ranks[0].vendor_identifier()?;
+    let vendor = world.ranks[0].vendor_create(&identifier, 0, 1)?;
+    // SAFETY: made just now, and given up once.
+    unsafe {
+        ready(&world.ranks[0], vendor)?;
+        world.ranks[0].vendor_destroy(vendor)
+    }
+}
+
+/// Waits until what was begun is done.
+///
+/// # Safety
+/// `vendor` is live.
+unsafe fn ready(backend: &PluginBackend, vendor: RawVendor) -> CallResult<()> {
+    let start = Instant::now();
+    // SAFETY: the caller's word.
+    while unsafe { backend.vendor_ready(vendor) }? == 0 {
+        if start.elapsed() > Duration::from_secs(10) {
+            return Err(Failure::new(Status::CALL_FAILED, "ready", "never ready"));
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    Ok(())
+}
+
+/// Lets so many ranks join, do something, and give everything back, each on its thread. The first
+/// failure, by rank.
+fn ranks(count: usize, body: Body) -> CallResult<()> {
+    let mut world = World::open(0..count as u32)?;
+    let mut kept = Vec::new();
+    for rank in 0..count {
+        let stream = world.stream(rank)?;
+        let memory = world.allocate(rank, ShareKind::VMM_FILE_DESCRIPTOR, 2 * RESULT)?;
+        let staging = world.host(rank, RESULT)?;
+        kept.push((stream, memory.address.0, staging));
+    }
+    let identifier = world.ranks[0].vendor_identifier()?;
+    let result = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..count)
+            .zip(&kept)
+            .map(|(rank, &(stream, memory, staging))| {
+                let (backend, identifier) = (&world.ranks[rank], &identifier);
+                scope.spawn(move || {
+                    let vendor = backend.vendor_create(identifier, rank as u32, count as u32)?;
+                    let rank = Rank {
+                        backend,
+                        rank,
+                        world: count,
+                        vendor,
+                        stream,
+                        memory,
+                        staging,
+                    };
+                    rank.run(body)
+                })
+            })
+            .collect();
+        let results = threads
+            .into_iter()
+            .map(|thread| thread.join().expect("no panic"));
+        results.collect::<Vec<_>>().into_iter().collect()
+    });
+    let result: CallResult<()> = result;
+    result.and(world.give_back())
+}
+
+/// An operation that only moves: its name, and what rank `to` has from rank `from`, `None` for
+/// nothing.
+#[derive(Clone, Copy)]
+struct Moved {
+    operation: CollectiveOperation,
+    /// Parts that a rank gives, and gets, in a world of so many.
+    given: fn(usize) -> usize,
+    got: fn(usize) -> usize,
+    /// The rank, and the number of its part, that rank `.0` has at its place `.1`.
+    from: fn(usize, usize) -> (usize, usize),
+    /// The only rank that gets anything, if there is one.
+    only: Option<usize>,
+}
+
+const ALL_TO_ALL: Moved = Moved {
+    operation: CollectiveOperation::ALL_TO_ALL,
+    given: |world| world,
+    got: |world| world,
+    from: |rank, place| (place, rank),
+    only: None,
+};
+
+const MOVED: [Moved; 5] = [
+    ALL_TO_ALL,
+    Moved {
+        operation: CollectiveOperation::ALL_GATHER,
+        given: |_| 1,
+        got: |world| world,
+        from: |_, place| (place, 0),
+        only: None,
+    },
+    Moved {
+        operation: CollectiveOperation::BROADCAST,
+        given: |_| 1,
+        got: |_| 1,
+        from: |_, _| (0, 0),
+        only: None,
+    },
+    Moved {
+        operation: CollectiveOperation::GATHER,
+        given: |_| 1,
+        got: |world| world,
+        from: |_, place| (place, 0),
+        only: Some(0),
+    },
+    Moved {
+        operation: CollectiveOperation::SCATTER,
+        given: |world| world,
+        got: |_| 1,
+        from: |rank, _| (0, rank),
+        only: None,
+    },
+];
+
+/// What a rank gives: exact in every type, and different for each rank, part and place.
+fn value(rank: usize, part: usize, index: usize) -> f32 {
+    ((rank + 1) * (index % 7 + 1) + part) as f32
+}
+
+fn everything(rank: &Rank) -> CallResult<()> {
+    for (operation, result) in [
+        (ReduceOperation::SUM, 0),
+        (ReduceOperation::AVERAGE, 1),
+        (ReduceOperation::MAXIMUM, 2),
+        (ReduceOperation::MINIMUM, 3),
+        (ReduceOperation::PRODUCT, 4),
+    ] {
+        rank.reduces(CollectiveOperation::ALL_REDUCE, operation, result)?;
+    }
+    rank.reduces(CollectiveOperation::REDUCE, ReduceOperation::SUM, 0)?;
+    rank.reduces(CollectiveOperation::REDUCE_SCATTER, ReduceOperation::SUM, 0)?;
+    for moved in MOVED {
+        rank.moves(moved)?;
+    }
+    rank.sends_round()?;
+    let window = rank.window()?;
+    rank.reduces(CollectiveOperation::ALL_REDUCE, ReduceOperation::SUM, 0)?;
+    rank.replays()?;
+    rank.is_refused()?;
+    // SAFETY: registered above, and no work uses it.
+    unsafe { rank.backend.vendor_deregister(rank.vendor, window) }
+}
+
+impl Rank<'_> {
+    fn run(&self, body: Body) -> CallResult<()> {
+        // SAFETY: made by the caller, and given up once, here.
+        unsafe {
+            let done = ready(self.backend, self.vendor).and_then(|()| body(self));
+            match done {
+                Ok(()) => self.backend.vendor_destroy(self.vendor),
+                Err(failure) => {
+                    self.backend.vendor_abort(self.vendor)?;
+                    Err(failure)
+                }
+            }
+        }
+    }
+
+    fn call(&self, operation: CollectiveOperation, count: usize) -> VendorCall {
+        VendorCall {
+            source: DeviceAddress(self.memory),
+            destination: DeviceAddress(self.memory + RESULT),
+            count: count as u64,
+            operation,
+            element: ElementType::F32,
+            reduce: ReduceOperation::SUM,
+            peer: 0,
+        }
+    }
+
+    fn make(&self, call: &VendorCall) -> CallResult<()> {
+        // SAFETY: live and ready; memory is live until the stream is drained.
+        unsafe { self.backend.vendor_call(self.vendor, call, self.stream) }
+    }
+
+    fn copy(&self, to: u64, from: u64, bytes: usize) -> CallResult<()> {
+        let (to, from) = (DeviceAddress(to), DeviceAddress(from));
+        let transfer = Transfer::by_engine(to, from, bytes as u64);
+        // SAFETY: memory is live until the stream is drained.
+        unsafe { self.backend.transfer(&transfer, self.stream) }
+    }
+
+    /// Puts numbers where calls read.
+    fn give(&self, numbers: impl Iterator<Item = f32>) -> CallResult<()> {
+        let bytes: Vec<u8> = numbers.flat_map(f32::to_ne_bytes).collect();
+        write(&self.staging, |index| *bytes.get(index).unwrap_or(&0xee));
+        self.copy(self.memory, self.staging.device.0, bytes.len())?;
+        drain(self.backend, self.stream)?;
+        // So that a result that does not come is seen.
+        write(&self.staging, |_| 0xee);
+        self.copy(self.memory + RESULT, self.staging.device.0, RESULT as usize)
+    }
+
+    /// What calls have written, once the stream has come so far.
+    fn results(&self, count: usize) -> CallResult<Vec<f32>> {
+        self.copy(self.staging.device.0, self.memory + RESULT, 4 * count)?;
+        drain(self.backend, self.stream)?;
+        let bytes = read(&self.staging);
+        let numbers = bytes[..4 * count].chunks_exact(4);
+        Ok(numbers
+            .map(|four| f32::from_ne_bytes(four.try_into().expect("four")))
+            .collect())
+    }
+
+    fn expect(&self, what: &str, expected: impl Iterator<Item = f32>) -> CallResult<()> {
+        let expected: Vec<f32> = expected.collect();
+        let results = self.results(expected.len())?;
+        let wrong = results
+            .iter()
+            .zip(&expected)
+            .position(|(got, wanted)| got != wanted);
+        match wrong {
+            None => Ok(()),
+            Some(index) => Err(Failure::new(
+                Status::CALL_FAILED,
+                what,
+                format!(
+                    "element {index} at rank {} is {}, not {}",
+                    self.rank, results[index], expected[index]
+                ),
+            )),
+        }
+    }
+
+    /// Reduces, and looks at result number `which` of [sum, average, maximum, minimum, product].
+    fn reduces(
+        &self,
+        operation: CollectiveOperation,
+        reduce: ReduceOperation,
+        which: usize,
+    ) -> CallResult<()> {
+        let scatters = operation == CollectiveOperation::REDUCE_SCATTER;
+        let parts = if scatters { self.world } else { 1 };
+        let all = (0..parts).flat_map(|part| (0..COUNT).map(move |index| (part, index)));
+        self.give(all.map(|(part, index)| value(self.rank, part, index)))?;
+        self.make(&VendorCall {
+            reduce,
+            ..self.call(operation, COUNT)
+        })?;
+        if operation == CollectiveOperation::REDUCE && self.rank != 0 {
+            return self.nothing();
+        }
+        let part = if scatters { self.rank } else { 0 };
+        let expected = (0..COUNT).map(|index| {
+            let values = (0..self.world).map(|rank| value(rank, part, index));
+            let sum: f32 = values.clone().sum();
+            match which {
+                0 => sum,
+                1 => sum / self.world as f32,
+                2 => values.fold(f32::MIN, f32::max),
+                3 => values.fold(f32::MAX, f32::min),
+                _ => values.product(),
+            }
+        });
+        self.expect(operation.name(), expected)
+    }
+
+    fn moves(&self, moved: Moved) -> CallResult<()> {
+        let parts = (moved.given)(self.world);
+        let all = (0..parts).flat_map(|part| (0..COUNT).map(move |index| (part, index)));
+        self.give(all.map(|(part, index)| value(self.rank, part, index)))?;
+        self.make(&self.call(moved.operation, COUNT))?;
+        if moved.only.is_some_and(|only| only != self.rank) {
+            return self.nothing();
+        }
+        let places = (moved.got)(self.world);
+        let expected = (0..places).flat_map(|place| {
+            let (rank, part) = (moved.from)(self.rank, place);
+            (0..COUNT).map(move |index| value(rank, part, index))
+        });
+        self.expect(moved.operation.name(), expected)
+    }
+
+    /// Nothing was written.
+    fn nothing(&self) -> CallResult<()> {
+        let untouched = f32::from_ne_bytes([0xee; 4]);
+        self.expect("nothing", std::iter::repeat_n(untouched, COUNT))
+    }
+
+    /// Sends to the right, receives from the left, in one group.
+    fn sends_round(&self) -> CallResult<()> {
+        let (right, left) = (
+            (self.rank + 1) % self.world,
+            (self.rank + self.world - 1) % self.world,
+        );
+        self.give((0..COUNT).map(|index| value(self.rank, 0, index)))?;
+        let call = self.call(CollectiveOperation::EXCHANGE, COUNT);
+        self.backend.vendor_group(1)?;
+        let sent = self.make(&VendorCall {
+            destination: DeviceAddress::NULL,
+            peer: right as u32,
+            ..call
+        });
+        let received = self.make(&VendorCall {
+            source: DeviceAddress::NULL,
+            peer: left as u32,
+            ..call
+        });
+        let closed = self.backend.vendor_group(0);
+        sent.and(received).and(closed)?;
+        self.expect("EXCHANGE", (0..COUNT).map(|index| value(left, 0, index)))
+    }
+
+    fn window(&self) -> CallResult<u64> {
+        // SAFETY: live and ready; the memory outlives the communicator.
+        unsafe {
+            self.backend
+                .vendor_register(self.vendor, DeviceAddress(self.memory), 2 * RESULT)
+        }
+    }
+
+    /// A captured call, launched twice, does it twice.
+    fn replays(&self) -> CallResult<()> {
+        let backend = self.backend;
+        self.give((0..COUNT).map(|index| value(self.rank, 0, index)))?;
+        drain(backend, self.stream)?;
+        let call = VendorCall {
+            destination: DeviceAddress(self.memory),
+            ..self.call(CollectiveOperation::ALL_REDUCE, COUNT)
+        };
+        // SAFETY: stream and memory are live until the stream is drained, the graph until then.
+        unsafe {
+            backend.capture_begin(self.stream)?;
+            let made = self.make(&call);
+            let graph = backend.capture_end(self.stream)?;
+            let graph = backend.graph_instantiate(graph)?;
+            let launch = || backend.graph_launch(graph, self.stream);
+            let launched = made.and_then(|()| launch()).and_then(|()| launch());
+            self.copy(self.memory + RESULT, self.memory, 4 * COUNT)?;
+            drain(backend, self.stream)?;
+            launched.and(backend.graph_destroy(graph))?;
+        }
+        let expected = (0..COUNT).map(|index| {
+            let once: f32 = (0..self.world).map(|rank| value(rank, 0, index)).sum();
+            once * self.world as f32
+        });
+        self.expect("a replay", expected)
+    }
+
+    /// What the library does not have is told before anything is enqueued.
+    fn is_refused(&self) -> CallResult<()> {
+        let call = self.call(CollectiveOperation::ALL_REDUCE, COUNT);
+        for (wrong, status) in [
+            (
+                VendorCall {
+                    element: ElementType::I16,
+                    ..call
+                },
+                Status::UNSUPPORTED,
+            ),
+            (
+                VendorCall {
+                    reduce: ReduceOperation(99),
+                    ..call
+                },
+                Status::UNSUPPORTED,
+            ),
+            (
+                VendorCall {
+                    operation: CollectiveOperation::BROADCAST,
+                    peer: self.world as u32,
+                    ..call
+                },
+                Status::INVALID_ARGUMENT,
+            ),
+            (
+                VendorCall {
+                    operation: CollectiveOperation::EXCHANGE,
+                    ..call
+                },
+                Status::INVALID_ARGUMENT,
+            ),
+            (
+                VendorCall {
+                    operation: CollectiveOperation::BARRIER,
+                    ..call
+                },
+                Status::UNSUPPORTED,
+            ),
+        ] {
+            let refused = self.make(&wrong).expect_err("it is refused");
+            assert_eq!(refused.status, status, "{refused}");
+        }
+        Ok(())
+    }
+}
+
+/// Of two ranks only one comes.
+fn never_joined() -> CallResult<()> {
+    let world = World::open(0..1)?;
+    let backend = &world.ranks[0];
+    let identifier = backend.vendor_identifier()?;
+    let vendor = backend.vendor_create(&identifier, 0, 2)?;
+    std::thread::sleep(Duration::from_millis(50));
+    // SAFETY: made just now; after its end only what a late thread would do.
+    unsafe {
+        tell("ready", backend.vendor_ready(vendor)?);
+        backend.vendor_abort(vendor)?;
+        let late = backend.vendor_ready(vendor).expect_err("it has ended");
+        tell("late", late.message);
+        backend.vendor_abort(vendor)
+    }
+}
+
+/// Rank 1 hangs in its first call, which rank 0's waits for; each is ended from outside.
+fn abort_a_call(rank: &Rank) -> CallResult<()> {
+    let start = Instant::now();
+    let failure = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(100));
+            // SAFETY: live; the call under way is told.
+            unsafe { rank.backend.vendor_abort(rank.vendor) }.expect("an abort");
+        });
+        let call = rank.call(CollectiveOperation::ALL_REDUCE, COUNT);
+        rank.make(&call).expect_err("rank 1 hangs")
+    });
+    assert!(failure.message.contains("aborted"), "{failure}");
+    assert_eq!(failure.call, "ncclAllReduce");
+    assert!(
+        start.elapsed() < Duration::from_secs(1),
+        "{:?}",
+        start.elapsed()
+    );
+    Ok(())
+}
+
+/// Rank 1 leaves out the second call: the first's stream waits until it is aborted.
+fn abort_a_stream(rank: &Rank) -> CallResult<()> {
+    let call = rank.call(CollectiveOperation::ALL_REDUCE, COUNT);
+    rank.make(&call)?;
+    drain(rank.backend, rank.stream)?;
+    if rank.rank == 1 {
+        std::thread::sleep(Duration::from_millis(100));
+        // SAFETY: live.
+        return unsafe { rank.backend.vendor_abort(rank.vendor) };
+    }
+    rank.make(&call)?;
+    std::thread::sleep(Duration::from_millis(100));
+    // SAFETY: live.
+    unsafe {
+        let waits = rank.backend.stream_idle(rank.stream)? == 0;
+        tell("waits", waits);
+        rank.backend.vendor_abort(rank.vendor)?;
+    }
+    drain(rank.backend, rank.stream)
+}
+
+/// A communicator that nobody gives up ends with the instance.
+fn leave_to_close() -> CallResult<()> {
+    let world = World::open(0..1)?;
+    let identifier = world.ranks[0].vendor_identifier()?;
+    world.ranks[0].vendor_create(&identifier, 0, 1).map(drop)
+}

@@ -1,0 +1,250 @@
+//! Finding and opening a vendor's shared library.
+
+use super::abi::Status;
+use super::failure::{CallResult, Failure};
+use libloading::os::unix;
+use std::ffi::{CStr, OsStr, c_void};
+use std::mem::ManuallyDrop;
+use std::path::{Path, PathBuf};
+
+/// The variable that lists directories to search first, separated by colons.
+pub const SEARCH_VARIABLE: &str = "SYMMEM_LIBRARY_PATH";
+
+/// A shared library that stays loaded for the life of the program: its threads and callbacks
+/// cannot be taken back safely.
+pub struct Library(ManuallyDrop<unix::Library>);
+
+impl Library {
+    /// Opens the first `soname` in the directories of [`SEARCH_VARIABLE`], else what the dynamic
+    /// loader finds under that name, else the first file of `elsewhere` that exists.
+    ///
+    /// A file that is there but cannot be loaded is an error, not a reason to look further: who
+    /// names a directory wants that file.
+    ///
+    /// # Errors
+    /// `LIBRARY_MISSING` names the library, where it was looked for, the loader's words, and what to
+    /// do: `advice`, a phrase in the imperative.
+    pub fn open(soname: &str, elsewhere: &[PathBuf], advice: &str) -> CallResult<Self> {
+        let directories = std::env::var_os(SEARCH_VARIABLE);
+        let named = candidates(directories.as_deref(), soname);
+        if let Some(path) = named.iter().find(|path| path.exists()) {
+            return Self::load(path).map_err(|reason| {
+                let way = format!(" through {SEARCH_VARIABLE}");
+                missing(broken_text(path, &way, &reason))
+            });
+        }
+        let reason = match Self::load(Path::new(soname)) {
+            Ok(library) => return Ok(library),
+            Err(reason) => reason,
+        };
+        match elsewhere.iter().find(|path| path.exists()) {
+            Some(path) => {
+                Self::load(path).map_err(|reason| missing(broken_text(path, "", &reason)))
+            }
+            None => Err(missing(format!(
+                "{soname} cannot be loaded: {reason}; {advice}, or name its directory in \
+                 {SEARCH_VARIABLE}"
+            ))),
+        }
+    }
+
+    fn load(name: &Path) -> Result<Self, String> {
+        // SAFETY: loading runs the library's initialisers; it is the vendor's own, or the one the
+        // user pointed to.
+        unsafe { unix::Library::open(Some(name), unix::RTLD_NOW | unix::RTLD_LOCAL) }
+            .map(|library| Self(ManuallyDrop::new(library)))
+            .map_err(|error| error.to_string())
+    }
+
+    /// The address of a symbol, if the library has it.
+    pub fn symbol(&self, name: &CStr) -> Option<*mut c_void> {
+        // SAFETY: the address is not dereferenced here, and nothing is called.
+        unsafe { self.0.get::<*mut c_void>(name.to_bytes_with_nul()) }
+            .ok()
+            .map(|symbol| symbol.as_raw_ptr())
+            .filter(|address| !address.is_null())
+    }
+}
+
+/// Where `soname` is looked for before the loader is asked, in order.
+fn candidates(directories: Option<&OsStr>, soname: &str) -> Vec<PathBuf> {
+    directories
+        .map(|list| {
+            std::env::split_paths(list)
+                .filter(|directory| !directory.as_os_str().is_empty())
+                .map(|directory| directory.join(soname))
+                .collect()
+        })
+        .unwrap_or_default()
+}
+
+fn missing(message: String) -> Failure {
+    Failure::new(Status::LIBRARY_MISSING, "dlopen", message)
+}
+
+fn broken_text(path: &Path, way: &str, reason: &str) -> String {
+    format!(
+        "{} was found{way} and cannot be loaded: {reason}; replace the file, or name the directory \
+         of a good one in {SEARCH_VARIABLE}",
+        path.display()
+    )
+}
+
+/// Where the active Python keeps its packages, best first: of the virtual or Conda environment that
+/// is active, else of the `python3` on the path, then the user's own. The interpreter is not started.
+///
+/// Vendors' libraries come as packages too; in them they lie outside the loader's directories.
+pub fn python_packages() -> Vec<PathBuf> {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let active = ["VIRTUAL_ENV", "CONDA_PREFIX"].map(|name| variable(name).map(PathBuf::from));
+    let path = variable("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).find(|directory| directory.join("python3").exists());
+    let user = variable("HOME").map(|home| Path::new(&home).join(".local"));
+    let prefixes = active
+        .into_iter()
+        .flatten()
+        // `prefix/bin` has the interpreter.
+        .chain(found.and_then(|directory| directory.parent().map(Path::to_owned)))
+        .chain(user);
+    prefixes
+        .flat_map(|prefix| packages_below(&prefix))
+        .collect()
+}
+
+/// The directories of packages under a prefix of Python's, the newest version's first.
+fn packages_below(prefix: &Path) -> Vec<PathBuf> {
+    let library = prefix.join("lib");
+    let mut versions: Vec<(u32, PathBuf)> = std::fs::read_dir(&library)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| {
+            let name = entry.file_name();
+            let version = name.to_str()?.strip_prefix("python3")?;
+            // Debian's own packages lie in `python3`, without a minor version.
+            let minor = version.strip_prefix('.').unwrap_or("0");
+            Some((minor.parse().ok()?, entry.path()))
+        })
+        .collect();
+    versions.sort_by_key(|(minor, _)| std::cmp::Reverse(*minor));
+    versions
+        .into_iter()
+        .flat_map(|(_, path)| [path.join("site-packages"), path.join("dist-packages")])
+        .filter(|path| path.is_dir())
+        .collect()
+}
+
+/// The file that the code at `address` was mapped from.
+pub fn file_of(address: *const c_void) -> Option<PathBuf> {
+    mapped_file(
+        &std::fs::read_to_string("/proc/self/maps").ok()?,
+        address as u64,
+    )
+}
+
+/// Finds `address` in the text of `/proc/<pid>/maps`.
+fn mapped_file(maps: &str, address: u64) -> Option<PathBuf> {
+    maps.lines().find_map(|line| {
+        // start-end permissions offset device inode path
+        let mut fields = line.splitn(6, ' ');
+        let (start, end) = fields.next()?.split_once('-')?;
+        let range = u64::from_str_radix(start, 16).ok()?..u64::from_str_radix(end, 16).ok()?;
+        let path = fields.nth(4)?.trim_start();
+        (range.contains(&address) && path.starts_with('/')).then(|| path.into())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_of_the_variable_come_in_their_order_and_only_with_the_soname() {
+        assert_eq!(
+            candidates(Some(OsStr::new("/a:/b/c::")), "libcuda.so.1"),
+            [
+                PathBuf::from("/a/libcuda.so.1"),
+                PathBuf::from("/b/c/libcuda.so.1")
+            ]
+        );
+        assert!(candidates(None, "libcuda.so.1").is_empty());
+    }
+
+    #[test]
+    fn a_missing_library_says_where_to_put_it() {
+        let soname = "libsymmem_that_is_nowhere.so.1";
+        let failure = Library::open(soname, &["/nowhere/x".into()], "install it").err();
+        let failure = failure.expect("no such library exists");
+        assert_eq!(failure.status, Status::LIBRARY_MISSING);
+        for word in [soname, SEARCH_VARIABLE, "install it, or"] {
+            assert!(failure.message.contains(word), "{}", failure.message);
+        }
+    }
+
+    #[test]
+    fn a_broken_file_is_named_and_nothing_behind_it_is_tried() {
+        let directory = scratch("broken");
+        let file = directory.join("libbroken.so.1");
+        std::fs::write(&file, "no library").expect("a file");
+        let elsewhere = [file.clone(), "libc.so.6".into()];
+        let failure = Library::open("libsymmem_that_is_nowhere.so.1", &elsewhere, "").err();
+        let message = failure.expect("the file is broken").message;
+        assert!(message.contains(file.to_str().expect("text")), "{message}");
+        assert!(message.contains("was found and cannot be loaded"));
+        let text = broken_text(&file, " through the variable", "too short");
+        assert!(text.contains("was found through the variable") && text.contains("too short"));
+        std::fs::remove_dir_all(directory).expect("ours");
+    }
+
+    #[test]
+    fn packages_of_the_newest_python_come_first_and_only_where_they_are() {
+        let prefix = scratch("packages");
+        for path in [
+            "python3.9/site-packages",
+            "python3.12/site-packages",
+            "python3/dist-packages",
+            "python3.13",
+            "python2.7/site-packages",
+            "python3.x/site-packages",
+        ] {
+            std::fs::create_dir_all(prefix.join("lib").join(path)).expect("a directory");
+        }
+        let found = packages_below(&prefix);
+        let below = |path: &str| prefix.join("lib").join(path);
+        assert_eq!(
+            found,
+            [
+                below("python3.12/site-packages"),
+                below("python3.9/site-packages"),
+                below("python3/dist-packages")
+            ]
+        );
+        assert!(packages_below(&prefix.join("nowhere")).is_empty());
+        std::fs::remove_dir_all(prefix).expect("ours");
+    }
+
+    fn scratch(name: &str) -> PathBuf {
+        let name = format!("symmem-library-{name}-{}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&directory).expect("a directory");
+        directory
+    }
+
+    #[test]
+    fn an_address_is_traced_to_its_file() {
+        let maps = "\
+7f00-8000 r-xp 00000000 08:01 42   /usr/lib/lib with space.so.1
+8000-9000 rw-p 00000000 00:00 0 \n9000-a000 rw-p 00000000 00:00 0   [heap]\n";
+        let file = PathBuf::from("/usr/lib/lib with space.so.1");
+        assert_eq!(mapped_file(maps, 0x7f10), Some(file));
+        assert_eq!(mapped_file(maps, 0x8000), None);
+        assert_eq!(mapped_file(maps, 0x9000), None);
+    }
+
+    #[test]
+    fn this_very_function_is_in_this_very_program() {
+        let here = this_very_function_is_in_this_very_program as *const c_void;
+        let program = std::env::current_exe().and_then(std::fs::canonicalize).ok();
+        assert_eq!(file_of(here), program);
+    }
+}

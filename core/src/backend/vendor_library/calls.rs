@@ -1,0 +1,257 @@
+//! One call of ours as calls of the library.
+
+use super::super::abi::*;
+use super::super::failure::{CallResult, Failure};
+use super::table::{Code, Comm, IN_PROGRESS, SUCCESS, Stream};
+use super::{VendorLibrary, convert};
+use std::ffi::{c_int, c_void};
+use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
+
+/// Where a call is made.
+pub(super) struct Site {
+    pub library: &'static VendorLibrary,
+    pub comm: Comm,
+    pub rank: u32,
+    pub world: u32,
+    pub stream: Stream,
+}
+
+/// What a call of the library returned, and its name.
+type Made = (&'static str, Code);
+
+/// How the library is told of elements.
+struct Elements {
+    kind: c_int,
+    count: usize,
+    /// Of `count` of them.
+    bytes: u64,
+}
+
+impl Site {
+    /// Whether an operation is made of sends and receives, in a group: the library has none of its
+    /// own, or a version of it has not.
+    pub(super) fn is_in_parts(&self, operation: CollectiveOperation) -> bool {
+        match operation {
+            CollectiveOperation::ALL_TO_ALL => self.library.table.ncclAlltoAll.is_none(),
+            CollectiveOperation::GATHER | CollectiveOperation::SCATTER => true,
+            _ => false,
+        }
+    }
+
+    /// Makes the call. What [`Site::is_in_parts`] is made within a group of this thread.
+    ///
+    /// # Safety
+    /// The communicator is ready, and memory and stream are live until the stream has passed.
+    pub(super) unsafe fn make(&self, call: &VendorCall) -> CallResult<Made> {
+        let table = &self.library.table;
+        let elements = self.elements(call)?;
+        let reduce = self.reduction(call)?;
+        let root = self.peer(call)?;
+        let &Elements { kind, count, .. } = &elements;
+        let source: *const c_void = with_exposed_provenance(call.source.0 as usize);
+        let destination: *mut c_void = with_exposed_provenance_mut(call.destination.0 as usize);
+        let (comm, stream) = (self.comm, self.stream);
+        // SAFETY: the caller's word for all of them.
+        let (name, code) = unsafe {
+            match call.operation {
+                CollectiveOperation::ALL_REDUCE => (
+                    "ncclAllReduce",
+                    (table.ncclAllReduce)(source, destination, count, kind, reduce, comm, stream),
+                ),
+                CollectiveOperation::REDUCE => (
+                    "ncclReduce",
+                    (table.ncclReduce)(
+                        source,
+                        destination,
+                        count,
+                        kind,
+                        reduce,
+                        root,
+                        comm,
+                        stream,
+                    ),
+                ),
+                CollectiveOperation::REDUCE_SCATTER => (
+                    "ncclReduceScatter",
+                    (table.ncclReduceScatter)(
+                        source,
+                        destination,
+                        count,
+                        kind,
+                        reduce,
+                        comm,
+                        stream,
+                    ),
+                ),
+                CollectiveOperation::BROADCAST => (
+                    "ncclBroadcast",
+                    (table.ncclBroadcast)(source, destination, count, kind, root, comm, stream),
+                ),
+                CollectiveOperation::ALL_GATHER => (
+                    "ncclAllGather",
+                    (table.ncclAllGather)(source, destination, count, kind, comm, stream),
+                ),
+                CollectiveOperation::ALL_TO_ALL => match table.ncclAlltoAll {
+                    Some(all_to_all) => (
+                        "ncclAlltoAll",
+                        all_to_all(source, destination, count, kind, comm, stream),
+                    ),
+                    None => {
+                        let everybody = 0..self.world;
+                        return self.parts(call, &elements, everybody.clone(), everybody);
+                    }
+                },
+                CollectiveOperation::GATHER => {
+                    let root = call.peer..call.peer + 1;
+                    return self.parts(call, &elements, root, self.everybody_at_root(call));
+                }
+                CollectiveOperation::SCATTER => {
+                    let root = call.peer..call.peer + 1;
+                    return self.parts(call, &elements, self.everybody_at_root(call), root);
+                }
+                CollectiveOperation::EXCHANGE => match (source.is_null(), destination.is_null()) {
+                    (false, true) => (
+                        "ncclSend",
+                        (table.ncclSend)(source, count, kind, root, comm, stream),
+                    ),
+                    (true, false) => (
+                        "ncclRecv",
+                        (table.ncclRecv)(destination, count, kind, root, comm, stream),
+                    ),
+                    _ => {
+                        return Err(invalid(
+                            "a send has a source alone, a receipt a destination alone".into(),
+                        ));
+                    }
+                },
+                other => {
+                    return Err(Failure::new(
+                        Status::UNSUPPORTED,
+                        "vendor_call",
+                        format!(
+                            "{} has no {} in one call; make it of sends and receipts, or use ours",
+                            self.library.name,
+                            other.name()
+                        ),
+                    ));
+                }
+            }
+        };
+        self.made(name, code)
+    }
+
+    fn everybody_at_root(&self, call: &VendorCall) -> std::ops::Range<u32> {
+        match self.rank == call.peer {
+            true => 0..self.world,
+            false => 0..0,
+        }
+    }
+
+    /// Sends to some ranks and receives from some, within an open group. Where there is more than one
+    /// of them, part `r` of the buffer is rank `r`'s.
+    ///
+    /// # Safety
+    /// As [`Site::make`].
+    unsafe fn parts(
+        &self,
+        call: &VendorCall,
+        elements: &Elements,
+        to: std::ops::Range<u32>,
+        from: std::ops::Range<u32>,
+    ) -> CallResult<Made> {
+        let table = &self.library.table;
+        let &Elements { kind, count, bytes } = elements;
+        let (comm, stream) = (self.comm, self.stream);
+        let offset =
+            |range: &std::ops::Range<u32>, peer: u32| u64::from(peer - range.start) * bytes;
+        let mut last = ("ncclSend", SUCCESS);
+        for peer in to.clone() {
+            let source = with_exposed_provenance((call.source.0 + offset(&to, peer)) as usize);
+            // SAFETY: the caller's word: the buffer has a part for each rank.
+            let code =
+                unsafe { (table.ncclSend)(source, count, kind, peer as c_int, comm, stream) };
+            last = self.made("ncclSend", code)?;
+        }
+        for peer in from.clone() {
+            let place = (call.destination.0 + offset(&from, peer)) as usize;
+            let place = with_exposed_provenance_mut(place);
+            // SAFETY: as above.
+            let code = unsafe { (table.ncclRecv)(place, count, kind, peer as c_int, comm, stream) };
+            last = self.made("ncclRecv", code)?;
+        }
+        Ok(last)
+    }
+
+    fn made(&self, name: &'static str, code: Code) -> CallResult<Made> {
+        match code {
+            SUCCESS | IN_PROGRESS => Ok((name, code)),
+            _ => Err(self.library.failure(name, code, self.comm)),
+        }
+    }
+
+    /// How the library is told of the call's elements.
+    fn elements(&self, call: &VendorCall) -> CallResult<Elements> {
+        let version = self.library.version;
+        let told = match convert::reduces(call.operation) {
+            true => convert::data_type(call.element, version).map(|kind| (kind, call.count)),
+            false => convert::moved(call.element, call.count, version),
+        };
+        let Some((kind, count)) = told else {
+            return Err(self.unsupported(call));
+        };
+        let bytes = call.count.checked_mul(call.element.bytes());
+        let bytes = bytes.ok_or_else(|| invalid(format!("{} elements", call.count)))?;
+        Ok(Elements {
+            kind,
+            count: count as usize,
+            bytes,
+        })
+    }
+
+    fn reduction(&self, call: &VendorCall) -> CallResult<c_int> {
+        if !convert::reduces(call.operation) {
+            return Ok(0);
+        }
+        convert::reduction(call.reduce).ok_or_else(|| self.unsupported(call))
+    }
+
+    fn unsupported(&self, call: &VendorCall) -> Failure {
+        Failure::new(
+            Status::UNSUPPORTED,
+            "vendor_call",
+            format!(
+                "{} {} has no {} of {} elements with {}; use ours",
+                self.library.name,
+                convert::version_text(self.library.version),
+                call.operation.name(),
+                call.element.name(),
+                call.reduce.name()
+            ),
+        )
+    }
+
+    /// The root or peer of an operation that has one; any number where it has none.
+    fn peer(&self, call: &VendorCall) -> CallResult<c_int> {
+        let has_one = matches!(
+            call.operation,
+            CollectiveOperation::REDUCE
+                | CollectiveOperation::BROADCAST
+                | CollectiveOperation::GATHER
+                | CollectiveOperation::SCATTER
+                | CollectiveOperation::EXCHANGE
+        );
+        if has_one && call.peer >= self.world {
+            return Err(invalid(format!(
+                "rank {} of {} in {}",
+                call.peer,
+                self.world,
+                call.operation.name()
+            )));
+        }
+        Ok(call.peer as c_int)
+    }
+}
+
+fn invalid(message: String) -> Failure {
+    Failure::new(Status::INVALID_ARGUMENT, "vendor_call", message)
+}

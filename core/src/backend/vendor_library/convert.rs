@@ -1,0 +1,95 @@
+//! Our numbers as the library's. Pure.
+
+use super::super::abi::{CollectiveOperation, ElementType, ReduceOperation};
+use std::ffi::c_int;
+
+/// The first version with 8-bit floats.
+const HAS_FLOAT8: u32 = 22_400;
+
+/// `ncclDataType_t` of a type of elements; `None` where a library of this version has none.
+pub fn data_type(element: ElementType, version: u32) -> Option<c_int> {
+    Some(match element {
+        ElementType::I8 => 0,
+        ElementType::U8 => 1,
+        ElementType::I32 => 2,
+        ElementType::U32 => 3,
+        ElementType::I64 => 4,
+        ElementType::U64 => 5,
+        ElementType::F16 => 6,
+        ElementType::F32 => 7,
+        ElementType::F64 => 8,
+        ElementType::BF16 => 9,
+        ElementType::F8_E4M3 if version >= HAS_FLOAT8 => 10,
+        ElementType::F8_E5M2 if version >= HAS_FLOAT8 => 11,
+        // There are no 16-bit integers.
+        _ => return None,
+    })
+}
+
+/// `ncclRedOp_t` of a reduction.
+pub fn reduction(reduce: ReduceOperation) -> Option<c_int> {
+    Some(match reduce {
+        ReduceOperation::SUM => 0,
+        ReduceOperation::PRODUCT => 1,
+        ReduceOperation::MAXIMUM => 2,
+        ReduceOperation::MINIMUM => 3,
+        ReduceOperation::AVERAGE => 4,
+        _ => return None,
+    })
+}
+
+/// Whether the operation computes, so that the type of its elements matters.
+pub fn reduces(operation: CollectiveOperation) -> bool {
+    matches!(
+        operation,
+        CollectiveOperation::ALL_REDUCE
+            | CollectiveOperation::REDUCE
+            | CollectiveOperation::REDUCE_SCATTER
+    )
+}
+
+/// How the library is told of `count` elements that are only moved: by their type, or where it lacks
+/// that as bytes.
+pub fn moved(element: ElementType, count: u64, version: u32) -> Option<(c_int, u64)> {
+    match (data_type(element, version), element.bytes()) {
+        (Some(kind), _) => Some((kind, count)),
+        (None, 0) => None,
+        (None, bytes) => Some((1, count.checked_mul(bytes)?)),
+    }
+}
+
+/// A version as people write it. NCCL counts by 10000 from 2.9 on.
+pub fn version_text(version: u32) -> String {
+    let (major, rest) = match version {
+        ..10_000 => (version / 1000, version % 1000),
+        _ => (version / 10_000, version % 10_000),
+    };
+    format!("{major}.{}.{}", rest / 100, rest % 100)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn eight_bit_floats_are_bytes_to_a_library_that_lacks_them() {
+        let element = ElementType::F8_E4M3;
+        assert_eq!(moved(element, 5, 22_304), Some((1, 5)));
+        assert_eq!(moved(element, 5, 22_400), Some((10, 5)));
+        assert_eq!(data_type(element, 22_304), None);
+    }
+
+    #[test]
+    fn sixteen_bit_integers_can_be_moved_and_not_reduced() {
+        assert_eq!(moved(ElementType::I16, 3, 22_800), Some((1, 6)));
+        assert_eq!(moved(ElementType::U16, u64::MAX, 22_800), None);
+        assert_eq!(data_type(ElementType::U16, 22_800), None);
+        assert_eq!(moved(ElementType(99), 3, 22_800), None);
+    }
+
+    #[test]
+    fn versions_read_as_people_write_them() {
+        assert_eq!(version_text(22_809), "2.28.9");
+        assert_eq!(version_text(2_804), "2.8.4");
+    }
+}

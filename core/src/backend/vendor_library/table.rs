@@ -1,0 +1,160 @@
+//! The C functions of NCCL that we call, which RCCL has too, as a table filled once.
+//!
+//! Declared after `nccl.h` of NCCL 2.18 to 2.28. The names are the same in RCCL, save the all-to-all.
+
+use super::super::library::Library;
+use std::ffi::{CStr, c_char, c_int, c_void};
+
+/// `ncclResult_t`.
+pub type Code = c_int;
+/// `ncclComm_t`.
+pub type Comm = *mut c_void;
+/// `ncclWindow_t`.
+pub type Window = *mut c_void;
+/// `cudaStream_t`, `hipStream_t`: on both the driver's own handle.
+pub type Stream = *mut c_void;
+
+/// `ncclSuccess`.
+pub const SUCCESS: Code = 0;
+/// `ncclInProgress`: what was asked for has begun on a thread of the library.
+pub const IN_PROGRESS: Code = 7;
+/// `NCCL_WIN_COLL_SYMMETRIC`: the same offset on every rank.
+pub const WINDOW_SYMMETRIC: c_int = 1;
+
+/// `ncclUniqueId`. Crosses by value.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct UniqueId(pub [u8; 128]);
+
+/// `ncclConfig_t` as of 2.18: the library reads as many bytes as `size` says and takes its own
+/// defaults for newer fields.
+#[repr(C)]
+pub struct Config {
+    size: usize,
+    magic: u32,
+    version: u32,
+    blocking: c_int,
+    cga_cluster_size: c_int,
+    min_ctas: c_int,
+    max_ctas: c_int,
+    net_name: *const c_char,
+    split_share: c_int,
+    /// Padding then, `trafficClass` later.
+    traffic_class: c_int,
+}
+
+/// `NCCL_VERSION(2, 18, 0)`.
+pub const CONFIG_VERSION: u32 = 21_800;
+/// `NCCL_API_MAGIC`.
+const MAGIC: u32 = 0xcafe_beef;
+/// `NCCL_CONFIG_UNDEF_INT`.
+const UNDEFINED: c_int = c_int::MIN;
+
+impl Config {
+    /// A communicator whose calls return before they are done.
+    pub fn non_blocking() -> Self {
+        Self {
+            size: size_of::<Self>(),
+            magic: MAGIC,
+            version: CONFIG_VERSION,
+            blocking: 0,
+            cga_cluster_size: UNDEFINED,
+            min_ctas: UNDEFINED,
+            max_ctas: UNDEFINED,
+            net_name: std::ptr::null(),
+            split_share: UNDEFINED,
+            traffic_class: UNDEFINED,
+        }
+    }
+}
+
+const _: () = assert!(
+    size_of::<UniqueId>() == 128
+        && size_of::<Config>() == 48
+        && std::mem::offset_of!(Config, blocking) == 16
+        && std::mem::offset_of!(Config, net_name) == 32
+        && std::mem::offset_of!(Config, split_share) == 40
+);
+
+macro_rules! table {
+    (
+        required { $( $required:ident($($argument:ident: $type:ty),*) -> $result:ty; )* }
+        optional { $( $optional:ident = $($name:literal)|+, ($($other:ident: $other_type:ty),*) -> $other_result:ty; )* }
+    ) => {
+        /// The library's functions.
+        #[allow(non_snake_case, missing_docs, reason = "named as the library names them")]
+        pub struct Table {
+            $( pub $required: unsafe extern "C" fn($($argument: $type),*) -> $result, )*
+            $( pub $optional: Option<unsafe extern "C" fn($($other: $other_type),*) -> $other_result>, )*
+        }
+
+        impl Table {
+            /// Looks every symbol up.
+            ///
+            /// # Errors
+            /// The required symbol that is missing.
+            ///
+            /// # Safety
+            /// The library is NCCL or RCCL, or behaves as they do.
+            pub unsafe fn load(library: &Library) -> Result<Self, &'static str> {
+                Ok(Self {
+                    $( $required: {
+                        let address = find(library, concat!(stringify!($required), "\0"))
+                            .ok_or(stringify!($required))?;
+                        // SAFETY: by the caller's word the symbol is the library's function of this
+                        // name, whose signature has not changed since the version we ask for.
+                        unsafe {
+                            std::mem::transmute::<
+                                *mut c_void,
+                                unsafe extern "C" fn($($type),*) -> $result,
+                            >(address)
+                        }
+                    }, )*
+                    $( $optional: None $( .or_else(|| find(library, concat!($name, "\0"))) )+ .map(
+                        // SAFETY: as above.
+                        |address| unsafe {
+                            std::mem::transmute::<
+                                *mut c_void,
+                                unsafe extern "C" fn($($other_type),*) -> $other_result,
+                            >(address)
+                        },
+                    ), )*
+                })
+            }
+        }
+    };
+}
+
+fn find(library: &Library, name: &'static str) -> Option<*mut c_void> {
+    library.symbol(CStr::from_bytes_with_nul(name.as_bytes()).ok()?)
+}
+
+table! {
+    required {
+        ncclGetVersion(version: *mut c_int) -> Code;
+        ncclGetErrorString(code: Code) -> *const c_char;
+        ncclGetUniqueId(identifier: *mut UniqueId) -> Code;
+        ncclCommInitRankConfig(comm: *mut Comm, world: c_int, identifier: UniqueId, rank: c_int, config: *mut Config) -> Code;
+        ncclCommGetAsyncError(comm: Comm, code: *mut Code) -> Code;
+        ncclCommFinalize(comm: Comm) -> Code;
+        ncclCommDestroy(comm: Comm) -> Code;
+        ncclCommAbort(comm: Comm) -> Code;
+        ncclGroupStart() -> Code;
+        ncclGroupEnd() -> Code;
+        ncclAllReduce(source: *const c_void, destination: *mut c_void, count: usize, element: c_int, reduce: c_int, comm: Comm, stream: Stream) -> Code;
+        ncclReduce(source: *const c_void, destination: *mut c_void, count: usize, element: c_int, reduce: c_int, root: c_int, comm: Comm, stream: Stream) -> Code;
+        ncclBroadcast(source: *const c_void, destination: *mut c_void, count: usize, element: c_int, root: c_int, comm: Comm, stream: Stream) -> Code;
+        ncclAllGather(source: *const c_void, destination: *mut c_void, count: usize, element: c_int, comm: Comm, stream: Stream) -> Code;
+        ncclReduceScatter(source: *const c_void, destination: *mut c_void, count: usize, element: c_int, reduce: c_int, comm: Comm, stream: Stream) -> Code;
+        ncclSend(source: *const c_void, count: usize, element: c_int, peer: c_int, comm: Comm, stream: Stream) -> Code;
+        ncclRecv(destination: *mut c_void, count: usize, element: c_int, peer: c_int, comm: Comm, stream: Stream) -> Code;
+    }
+    optional {
+        ncclGetLastError = "ncclGetLastError", (comm: Comm) -> *const c_char;
+        // From NCCL 2.28 on. RCCL spells it with a capital T, and NCCL has it only as here.
+        ncclAlltoAll = "ncclAlltoAll" | "ncclAllToAll", (source: *const c_void, destination: *mut c_void, count: usize, element: c_int, comm: Comm, stream: Stream) -> Code;
+        // From NCCL 2.27 on.
+        ncclCommWindowRegister = "ncclCommWindowRegister", (comm: Comm, address: *mut c_void, bytes: usize, window: *mut Window, flags: c_int) -> Code;
+        ncclCommWindowDeregister = "ncclCommWindowDeregister", (comm: Comm, window: Window) -> Code;
+    }
+}

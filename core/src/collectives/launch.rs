@@ -1,0 +1,468 @@
+//! From a call to the backend: checks it, chooses how, plans and submits it.
+//!
+//! Nothing here allocates or locks outside of a capture, unless calls are compared
+//! ([`crate::Configuration::check_calls`]) or logged.
+
+use super::call::CollectiveOptions;
+use super::check;
+use super::copy_engine;
+use super::group::Membership;
+use super::plan::{Parts, Place, Shape};
+use super::selector::{Choice, Query, Wish, kernel_of};
+use super::slots::COLLECTIVE_CHANNELS;
+use crate::backend::abi::*;
+use crate::backend::{Backend, CallResult, Collectives, RemoteAccess};
+use crate::buffer::BufferRange;
+use crate::communicator::allocation::Allocation;
+use crate::communicator::shared::Kept;
+use crate::element::Element;
+use crate::error::Result;
+use crate::planner::{TransferOptions, plan};
+use crate::stream::Stream;
+use std::sync::Arc;
+
+/// A range, without its element type.
+#[derive(Clone, Copy)]
+pub struct Extent<'a> {
+    /// The allocation that it is a part of.
+    pub allocation: &'a Arc<Allocation>,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+impl Extent<'_> {
+    fn end(&self) -> u64 {
+        self.offset + self.bytes
+    }
+
+    /// This rank's first byte of it.
+    pub fn address(&self, rank: usize) -> DeviceAddress {
+        self.allocation.at(rank, self.offset)
+    }
+}
+
+/// What a method of [`Stream`] is asked to do.
+pub struct Call<'a> {
+    /// The method's name.
+    pub name: &'static str,
+    /// What it does.
+    pub operation: CollectiveOperation,
+    /// What the elements are, as far as the kernel has to know; [`ElementType::U8`] where it moves
+    /// bytes.
+    pub element: ElementType,
+    /// Bytes of one.
+    pub element_bytes: u64,
+    /// How they become one; 0 where they do not.
+    pub reduce: ReduceOperation,
+    /// The root; 0 where there is none.
+    pub root: usize,
+    /// Elements of each rank where they differ.
+    pub counts: Option<&'a [usize]>,
+    /// What is written.
+    pub destination: Extent<'a>,
+    /// What is read.
+    pub source: Extent<'a>,
+}
+
+impl Stream {
+    /// A range of this communicator.
+    pub(super) fn extent<'b, T: Element>(
+        &self,
+        name: &'static str,
+        range: BufferRange<'b, T>,
+    ) -> Result<Extent<'b>> {
+        self.check_same(range.buffer().shared(), name)?;
+        Ok(Extent {
+            allocation: range.buffer().allocation(),
+            offset: range.byte_offset(),
+            bytes: range.bytes(),
+        })
+    }
+
+    /// The members that options name.
+    pub(super) fn membership<'g>(
+        &'g self,
+        name: &'static str,
+        options: &CollectiveOptions<'g>,
+    ) -> Result<&'g Membership> {
+        if options.channel >= COLLECTIVE_CHANNELS {
+            return Err(self.invalid(
+                name,
+                format!(
+                    "channel {}; there are {COLLECTIVE_CHANNELS}, from 0",
+                    options.channel
+                ),
+            ));
+        }
+        match options.group {
+            None => Ok(&self.shared().collectives().everyone),
+            Some(group) => {
+                self.check_same(group.shared(), name)?;
+                Ok(group.membership())
+            }
+        }
+    }
+
+    /// Refuses a reduction of a newer version.
+    pub(super) fn check_reduction(
+        &self,
+        name: &'static str,
+        reduce: ReduceOperation,
+    ) -> Result<()> {
+        if (ReduceOperation::SUM..=ReduceOperation::PRODUCT).contains(&reduce) {
+            return Ok(());
+        }
+        Err(self.invalid(name, format!("there is no reduction {}", reduce.0)))
+    }
+
+    /// What a kernel of a call watches.
+    pub(super) fn watch(&self, options: &CollectiveOptions<'_>) -> Watch {
+        let shared = self.shared();
+        shared
+            .health
+            .watch(options.deadline.unwrap_or(shared.options.deadline))
+    }
+
+    /// Does what `call` says.
+    pub(super) fn collective(
+        &self,
+        call: &Call<'_>,
+        options: &CollectiveOptions<'_>,
+    ) -> Result<()> {
+        let shared = self.shared();
+        shared.health.check()?;
+        let membership = self.membership(call.name, options)?;
+        let state = shared.collectives();
+        if state.check_calls {
+            check::compare(shared, membership, call, options)?;
+        }
+        let (parts, in_place) = self.judge(call, membership)?;
+        let largest = call.destination.bytes.max(call.source.bytes);
+        let bytes = if call.counts.is_some() {
+            call.destination.bytes
+        } else {
+            largest
+        };
+        if bytes == 0 {
+            return Ok(());
+        }
+        if membership.world() == 1 {
+            return self.copy_alone(call);
+        }
+        let query = Query {
+            operation: call.operation,
+            element: call.element,
+            world: membership.world() as u32,
+            bytes,
+            in_place,
+            vendor: false,
+        };
+        let choice = self.choose(call.name, &query, options)?;
+        let place = |extent: &Extent<'_>| extent.offset;
+        let shape = Shape {
+            operation: call.operation,
+            rank: membership.rank,
+            world: membership.world(),
+            root: call.root,
+            destination: Place {
+                bases: &call.destination.allocation.peers,
+                members: &membership.members,
+                offset: place(&call.destination),
+            },
+            source: Place {
+                bases: &call.source.allocation.peers,
+                members: &membership.members,
+                offset: place(&call.source),
+            },
+            in_place,
+            parts: &parts,
+        };
+        let header = membership
+            .slots
+            .header(options.channel, call.operation, self.watch(options));
+        let uses = [
+            call.destination.allocation,
+            call.source.allocation,
+            membership.slots.allocation(),
+        ];
+        self.enqueue(
+            || keep(&uses),
+            || {
+                let backend = &*shared.backend;
+                if choice.algorithm == Algorithm::COPY_ENGINE {
+                    let steps = membership.slots.steps(options.channel);
+                    // SAFETY: as for `submit`.
+                    return unsafe {
+                        copy_engine::submit(
+                            backend,
+                            &shape,
+                            steps,
+                            header,
+                            membership.whole,
+                            self.raw_handle(),
+                        )
+                    };
+                }
+                // SAFETY: the ranges are inside live allocations, by their types; those of this
+                // communicator are released only once its streams are idle and no graph keeps them. The
+                // members choose alike, since the selector has been compared and the calls are alike.
+                unsafe { submit(backend, call, &shape, header, &choice, self.raw_handle()) }
+            },
+        )
+        .map_err(|failure| shared.failed(call.name, failure).about(None, bytes))
+    }
+
+    /// How a call is done; logged.
+    pub(super) fn choose(
+        &self,
+        name: &'static str,
+        query: &Query,
+        options: &CollectiveOptions<'_>,
+    ) -> Result<Choice> {
+        let shared = self.shared();
+        let wish = Wish {
+            algorithm: options.algorithm,
+            blocks: options.blocks,
+            threads: options.threads,
+            provider: options.provider,
+        };
+        let choice = shared
+            .collectives()
+            .selector
+            .choose(query, &wish)
+            .map_err(|message| self.invalid(name, message))?;
+        tracing::trace!(
+            rank = shared.rank,
+            operation = name,
+            bytes = query.bytes,
+            world = query.world,
+            algorithm = choice.algorithm.name(),
+            blocks = choice.blocks,
+            threads = choice.threads,
+            "collective"
+        );
+        Ok(choice)
+    }
+
+    /// Checks lengths and overlaps. Gives the parts, and whether the call is in place.
+    fn judge(&self, call: &Call<'_>, membership: &Membership) -> Result<(Parts, bool)> {
+        use CollectiveOperation as O;
+        let (world, rank) = (membership.world(), membership.rank);
+        if call.root >= world {
+            return Err(self.invalid(
+                call.name,
+                format!("there is no rank {} in a group of {world}", call.root),
+            ));
+        }
+        let (to, from) = (&call.destination, &call.source);
+        let elements = |bytes: u64| bytes / call.element_bytes;
+        let wrong = |expected: u64| {
+            Err(self.invalid(
+                call.name,
+                format!(
+                    "the destination has {} elements, the source {}; for {world} ranks it takes \
+                     {expected} in the destination",
+                    elements(to.bytes),
+                    elements(from.bytes),
+                ),
+            ))
+        };
+        let many = world as u64;
+        let parts = match call.operation {
+            O::ALL_GATHER | O::GATHER if to.bytes != from.bytes * many => {
+                return wrong(elements(from.bytes * many));
+            }
+            O::ALL_GATHER | O::GATHER => Parts::equal(world, from.bytes),
+            O::REDUCE_SCATTER | O::SCATTER if from.bytes != to.bytes * many => {
+                return wrong(elements(from.bytes) / many);
+            }
+            O::REDUCE_SCATTER | O::SCATTER => Parts::equal(world, to.bytes),
+            O::ALL_GATHER_V => {
+                let counts = call.counts.unwrap_or_default();
+                if counts.len() != world {
+                    return Err(self.invalid(
+                        call.name,
+                        format!("{} counts for {world} ranks", counts.len()),
+                    ));
+                }
+                let bytes = |&count: &usize| count as u64 * call.element_bytes;
+                let total = counts.iter().map(bytes).fold(0, u64::saturating_add);
+                if to.bytes != total || from.bytes < bytes(&counts[rank]) {
+                    return Err(self.invalid(
+                        call.name,
+                        format!(
+                            "the counts add up to {} elements, {} of them from here, but the \
+                             destination has {} and the source {}",
+                            elements(total),
+                            counts[rank],
+                            elements(to.bytes),
+                            elements(from.bytes)
+                        ),
+                    ));
+                }
+                Parts::listed(counts.iter().map(bytes))
+            }
+            _ if to.bytes != from.bytes => return wrong(elements(from.bytes)),
+            O::ALL_TO_ALL if !elements(from.bytes).is_multiple_of(many) => {
+                return Err(self.invalid(
+                    call.name,
+                    format!(
+                        "{} elements cannot be dealt out evenly to {world} ranks",
+                        elements(from.bytes)
+                    ),
+                ));
+            }
+            O::ALL_TO_ALL => Parts::equal(world, from.bytes / many),
+            _ => Parts::listed(std::iter::once(to.bytes)),
+        };
+        let own = self.shared().rank;
+        // By addresses, since registered memory may be in two allocations.
+        let (start, other) = (to.address(own).0, from.address(own).0);
+        let part = parts.offset[rank];
+        let in_place = match call.operation {
+            O::ALL_GATHER | O::GATHER | O::ALL_GATHER_V => other == start + part,
+            O::REDUCE_SCATTER | O::SCATTER => start == other + part,
+            _ => start == other,
+        };
+        let overlap = start < other + from.bytes && other < start + to.bytes;
+        // The part of a rank that gives nothing in place may lie anywhere.
+        let nothing = call.operation == O::ALL_GATHER_V && parts.bytes[rank] == 0;
+        if overlap && !in_place && !nothing {
+            return Err(self.invalid(
+                call.name,
+                "destination and source overlap, but not as in place they would",
+            ));
+        }
+        debug_assert!(
+            to.end() <= to.allocation.own.bytes && from.end() <= from.allocation.own.bytes
+        );
+        Ok((parts, in_place))
+    }
+
+    /// Holds the stream until every member's stream is here.
+    pub(super) fn barrier_of(&self, options: &CollectiveOptions<'_>) -> Result<()> {
+        const NAME: &str = "group_barrier";
+        let shared = self.shared();
+        shared.health.check()?;
+        let membership = self.membership(NAME, options)?;
+        if membership.world() == 1 {
+            return Ok(());
+        }
+        let slots = &membership.slots;
+        let operation = CollectiveOperation::BARRIER;
+        let header = slots.header(options.channel, operation, self.watch(options));
+        let steps = slots.steps(options.channel);
+        self.enqueue(
+            || keep(&[slots.allocation()]),
+            || {
+                let (backend, whole) = (&*shared.backend, membership.whole);
+                // SAFETY: as in `collective`.
+                unsafe { copy_engine::barrier(backend, steps, header, whole, self.raw_handle()) }
+            },
+        )
+        .map_err(|failure| shared.failed(NAME, failure))
+    }
+
+    /// A group of one: whatever the operation, its result is a copy.
+    fn copy_alone(&self, call: &Call<'_>) -> Result<()> {
+        let bytes = call.destination.bytes.min(call.source.bytes);
+        self.copy_local(call.name, call.destination, call.source, bytes)
+    }
+
+    /// Copies within this rank.
+    pub(super) fn copy_local(
+        &self,
+        name: &'static str,
+        to: Extent<'_>,
+        from: Extent<'_>,
+        bytes: u64,
+    ) -> Result<()> {
+        let shared = self.shared();
+        let (destination, source) = (to.address(shared.rank), from.address(shared.rank));
+        if bytes == 0 || destination == source {
+            return Ok(());
+        }
+        let options = TransferOptions::default();
+        let skew = destination.0.wrapping_sub(source.0);
+        let row = plan(&shared.capabilities, Direction::PUT, bytes, skew, &options)
+            .map_err(|message| self.invalid(name, message))?;
+        let transfer = Transfer {
+            destination,
+            source,
+            bytes,
+            signal: SignalTarget::default(),
+            direction: Direction::PUT,
+            row,
+        };
+        let uses = [to.allocation, from.allocation];
+        self.enqueue(
+            || keep(&uses),
+            || {
+                // SAFETY: both are inside live allocations and do not overlap, as was checked; the
+                // allocations are released only once this rank's streams are idle.
+                unsafe { shared.backend.transfer(&transfer, self.raw_handle()) }
+            },
+        )
+        .map_err(|failure| shared.failed(name, failure).about(None, bytes))
+    }
+}
+
+/// What a graph has to keep.
+pub fn keep(uses: &[&Arc<Allocation>]) -> Vec<Kept> {
+    uses.iter().map(|&used| used.clone() as Kept).collect()
+}
+
+/// A grid of the choice's size.
+pub fn geometry(blocks: u32, threads: u32) -> Geometry {
+    Geometry {
+        blocks: [blocks, 1, 1],
+        threads: [threads, 1, 1],
+        shared_memory: 0,
+    }
+}
+
+/// Submits what a kernel does.
+///
+/// # Safety
+/// All ranges and the group's memory are live until the stream has passed this point, and every member
+/// submits the same.
+unsafe fn submit(
+    backend: &Backend,
+    call: &Call<'_>,
+    shape: &Shape<'_>,
+    header: CollectiveGroup,
+    choice: &Choice,
+    stream: RawStream,
+) -> CallResult<()> {
+    let grid = geometry(choice.blocks, choice.threads);
+    let (algorithm, element, reduce) = (choice.algorithm, call.element, call.reduce);
+    match kernel_of(call.operation, algorithm) {
+        Some(CollectiveKernel::MOVE) => {
+            let two = call.operation == CollectiveOperation::BROADCAST
+                && algorithm == Algorithm::TWO_SHOT;
+            for stage in 0..if two { 2 } else { 1 } {
+                let moved = shape.move_arguments(header, algorithm, stage, choice.concurrent);
+                // SAFETY: the caller's word.
+                unsafe { backend.collective_move(&moved, &grid, stream) }?;
+            }
+            Ok(())
+        }
+        Some(CollectiveKernel::PACKETS) => {
+            let packets = shape.packet_arguments(header);
+            // SAFETY: the caller's word.
+            unsafe { backend.collective_packets(&packets, &grid, stream) }
+        }
+        Some(CollectiveKernel::REDUCE) => {
+            let reduced = shape.reduce_arguments(header, algorithm, element, reduce);
+            // SAFETY: the caller's word.
+            unsafe { backend.collective_reduce(&reduced, &grid, stream) }
+        }
+        _ => {
+            let reduced = shape.reduce_packet_arguments(header, algorithm, element, reduce);
+            // SAFETY: the caller's word.
+            unsafe { backend.collective_reduce_packets(&reduced, &grid, stream) }
+        }
+    }
+}

@@ -1,0 +1,487 @@
+//! Which algorithm, and which grid, for which call.
+//!
+//! The table is data: rows that the backend measured for its devices, and before them those of the
+//! caller ([`crate::Configuration::collective_rows`]). The first row that fits a call, and whose
+//! algorithm can serve it, wins. Everything here depends only on what is alike on all members, since
+//! they have to choose alike.
+
+use super::Provider;
+use crate::backend::abi::*;
+use crate::backend::{Backend, Collectives};
+use crate::error::{Error, Result};
+
+/// Threads of a block are a multiple of this (a warp, or half a wavefront).
+const THREAD_STEP: u32 = 32;
+/// The most threads of a block, on every device that there is.
+const MOST_THREADS: u32 = 1024;
+/// How many blocks are resident is asked for multiples of so many threads. A block in between counts
+/// as the next larger.
+const ASKED_STEP: u32 = 128;
+const ASKED: usize = (MOST_THREADS / ASKED_STEP) as usize;
+/// The families without elements, then the two with.
+const FAMILIES: usize = 3 + 2 * ELEMENTS;
+const ELEMENTS: usize = ElementType::F8_E5M2.0 as usize;
+/// Rows that a backend's table can have; one that goes on is not a table.
+const MOST_ROWS: u32 = 4096;
+
+/// The grid of a call for which no table has a row: enough to keep a link busy, and few enough to be
+/// resident anywhere. A place to start from, until somebody measures.
+const DEFAULT_BLOCKS: u32 = 16;
+const DEFAULT_THREADS: u32 = 512;
+
+/// What the selector is asked.
+#[derive(Clone, Copy, Debug)]
+pub struct Query {
+    /// The operation.
+    pub operation: CollectiveOperation,
+    /// What is reduced; anything where nothing is.
+    pub element: ElementType,
+    /// Ranks in the group.
+    pub world: u32,
+    /// As [`CollectiveRow::bytes`] counts them.
+    pub bytes: u64,
+    /// Whether source and destination are the same memory.
+    pub in_place: bool,
+    /// Whether the vendor's communicator is open and has these ranks.
+    pub vendor: bool,
+}
+
+/// What the caller asks for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wish {
+    /// [`Algorithm::AUTOMATIC`] for the table's.
+    pub algorithm: Algorithm,
+    /// `None` for the table's.
+    pub blocks: Option<u32>,
+    /// `None` for the table's.
+    pub threads: Option<u32>,
+    /// Who does it.
+    pub provider: Provider,
+}
+
+/// How a collective is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// The algorithm; never [`Algorithm::AUTOMATIC`].
+    pub algorithm: Algorithm,
+    /// Blocks of the grid; 0 where no kernel does it.
+    pub blocks: u32,
+    /// Threads of a block; 0 where no kernel does it.
+    pub threads: u32,
+    /// Copies under way at once; 0 for as many as there are.
+    pub concurrent: u32,
+}
+
+/// The table and what the device can hold, read once.
+pub struct Selector {
+    rows: Vec<CollectiveRow>,
+    resident: Vec<[u32; ASKED]>,
+    /// Whether grids mean anything: the host backend has none.
+    grids: bool,
+    copy_engine: bool,
+    /// Most ranks that share a device.
+    sharers: u32,
+}
+
+impl Selector {
+    /// Reads the backend's table. `rows` go before it.
+    ///
+    /// # Errors
+    /// The backend's.
+    pub fn read(
+        backend: &Backend,
+        capabilities: &Capabilities,
+        rows: &[CollectiveRow],
+        rank: usize,
+    ) -> Result<Self> {
+        let grids = capabilities.flags & CAPABILITY_LAUNCH != 0;
+        if let Some(row) = rows.iter().find(|row| !is_sound(row, grids)) {
+            return Err(Error::InvalidArgument {
+                rank,
+                operation: "reading the collectives' table",
+                message: format!(
+                    "{row:?}: threads go in steps of {THREAD_STEP} up to {MOST_THREADS}, blocks up to \
+                     {SLOT_BLOCKS}, and the algorithm is one that the operation has"
+                ),
+            });
+        }
+        let failed = |failure| Error::backend(rank, "reading the collectives' table", failure);
+        let mut selector = Self {
+            rows: rows.to_vec(),
+            resident: vec![[0; ASKED]; FAMILIES],
+            grids,
+            copy_engine: capabilities.flags & CAPABILITY_COPY_ENGINE != 0,
+            sharers: 1,
+        };
+        for index in 0..MOST_ROWS {
+            match backend.collective_row(index) {
+                Ok(row) if row.algorithm == Algorithm::AUTOMATIC => break,
+                Ok(row) => selector.rows.push(row),
+                // A plugin that is older than collectives has none.
+                Err(failure) if failure.status == Status::UNSUPPORTED => break,
+                Err(failure) => return Err(failed(failure)),
+            }
+        }
+        for family in 0..FAMILIES {
+            let (kernel, element) = family_of(family);
+            for step in 0..ASKED {
+                let threads = (step as u32 + 1) * ASKED_STEP;
+                selector.resident[family][step] =
+                    match backend.resident_blocks(kernel, element, threads) {
+                        Ok(blocks) => blocks,
+                        Err(failure) if failure.status == Status::UNSUPPORTED => 0,
+                        Err(failure) => return Err(failed(failure)),
+                    };
+            }
+        }
+        Ok(selector)
+    }
+
+    /// Says how many ranks share a device at most, alike on all ranks.
+    pub fn share_device(&mut self, sharers: u32) {
+        self.sharers = sharers.max(1);
+    }
+
+    /// Whether kernels have grids; on the host backend one thread does it all.
+    pub fn has_grids(&self) -> bool {
+        self.grids
+    }
+
+    /// What has to be alike on all ranks, as text.
+    pub fn describe(&self) -> String {
+        format!("{:?}{:?}", self.rows, self.resident)
+    }
+
+    /// How to do it; or why it cannot be done so, and what can.
+    ///
+    /// # Errors
+    /// What is wrong with the wish.
+    pub fn choose(&self, query: &Query, wish: &Wish) -> std::result::Result<Choice, String> {
+        let row = self.row(query, wish)?;
+        let Some(kernel) = kernel_of(query.operation, row.algorithm) else {
+            return Ok(Choice {
+                algorithm: row.algorithm,
+                blocks: 0,
+                threads: 0,
+                concurrent: 0,
+            });
+        };
+        let threads = wish.threads.unwrap_or(row.threads);
+        if let Some(blocks) = wish.blocks
+            && (blocks == 0 || blocks > most_blocks(kernel))
+        {
+            return Err(format!(
+                "{blocks} blocks; give 1 to {} for {}",
+                most_blocks(kernel),
+                row.algorithm.name()
+            ));
+        }
+        if let Some(threads) = wish.threads
+            && (threads == 0 || threads > MOST_THREADS || !threads.is_multiple_of(THREAD_STEP))
+        {
+            return Err(format!(
+                "{threads} threads; give a multiple of {THREAD_STEP}, {MOST_THREADS} at most"
+            ));
+        }
+        let mut choice = Choice {
+            algorithm: row.algorithm,
+            blocks: 1,
+            threads: 1,
+            concurrent: row.concurrent,
+        };
+        if !self.grids {
+            // One thread does what a grid would, whatever its size.
+            return Ok(choice);
+        }
+        let threads = threads.clamp(THREAD_STEP, MOST_THREADS);
+        let most = self.most_resident(kernel, query.element, threads);
+        if most == 0 {
+            return Err(format!(
+                "{} blocks of {threads} threads of {} cannot be resident on this device{}; use fewer \
+                 threads, or another algorithm",
+                1,
+                kernel.name(),
+                self.because_shared()
+            ));
+        }
+        if let Some(blocks) = wish.blocks.filter(|&blocks| blocks > most) {
+            return Err(format!(
+                "{blocks} blocks of {threads} threads would wait for each other, but only {most} can be \
+                 resident at once{}; use fewer",
+                self.because_shared()
+            ));
+        }
+        choice.threads = threads;
+        choice.blocks = wish.blocks.unwrap_or(row.blocks).clamp(1, most);
+        Ok(choice)
+    }
+
+    fn because_shared(&self) -> String {
+        if self.sharers == 1 {
+            return String::new();
+        }
+        format!(", which {} ranks share", self.sharers)
+    }
+
+    /// Most blocks of a grid whose blocks wait for peers.
+    pub fn most_resident(
+        &self,
+        kernel: CollectiveKernel,
+        element: ElementType,
+        threads: u32,
+    ) -> u32 {
+        let step = (threads.div_ceil(ASKED_STEP).max(1) as usize - 1).min(ASKED - 1);
+        let resident =
+            family_index(kernel, element).map_or(0, |family| self.resident[family][step]);
+        (resident / self.sharers).min(most_blocks(kernel))
+    }
+
+    /// The row that a call goes by.
+    fn row(&self, query: &Query, wish: &Wish) -> std::result::Result<CollectiveRow, String> {
+        let named = match (wish.provider, wish.algorithm) {
+            (Provider::Vendor, Algorithm::AUTOMATIC | Algorithm::VENDOR) => Algorithm::VENDOR,
+            (Provider::Vendor, other) => {
+                return Err(format!(
+                    "{} is not the vendor's; leave the algorithm or the provider to the selector",
+                    other.name()
+                ));
+            }
+            (Provider::Own, Algorithm::VENDOR) => {
+                return Err("the vendor's library is not ours; choose another provider".into());
+            }
+            (_, named) => named,
+        };
+        let fits = |row: &&CollectiveRow| query.world <= row.world && query.bytes <= row.bytes;
+        if named != Algorithm::AUTOMATIC {
+            self.serves(query, named)?;
+            let of_it = |operation| {
+                self.rows.iter().filter(move |row: &&CollectiveRow| {
+                    row.operation == operation && row.algorithm == named
+                })
+            };
+            let found = likenesses(query.operation)
+                .iter()
+                .find_map(|&operation| {
+                    of_it(operation)
+                        .find(fits)
+                        .or_else(|| of_it(operation).rfind(|row| query.world <= row.world))
+                })
+                .copied();
+            return Ok(found.unwrap_or(default_row(query.operation, named)));
+        }
+        let vendor_allowed = wish.provider == Provider::Automatic;
+        let found = likenesses(query.operation).iter().find_map(|&operation| {
+            self.rows.iter().filter(fits).find(|row| {
+                row.operation == operation
+                    && (vendor_allowed || row.algorithm != Algorithm::VENDOR)
+                    && self.serves(query, row.algorithm).is_ok()
+            })
+        });
+        Ok(found.copied().unwrap_or_else(|| {
+            let first = |algorithm: &&Algorithm| self.serves(query, **algorithm).is_ok();
+            let algorithm = untabled(query.operation).iter().find(first);
+            // Each list ends with one that serves every call.
+            default_row(
+                query.operation,
+                *algorithm.unwrap_or(&untabled(query.operation)[0]),
+            )
+        }))
+    }
+
+    /// Whether an algorithm can serve a call; if not, why not and which can.
+    fn serves(&self, query: &Query, algorithm: Algorithm) -> std::result::Result<(), String> {
+        let possible = algorithms(query.operation);
+        let why = if !possible.contains(&algorithm) {
+            format!("{} is no way to do it", algorithm.name())
+        } else if algorithm == Algorithm::VENDOR && !query.vendor {
+            "the vendor's communicator is not open for these ranks; see `Communicator::open_vendor`"
+                .into()
+        } else if algorithm == Algorithm::COPY_ENGINE && !self.copy_engine {
+            "this device has no copy engine".into()
+        } else if query.in_place && !in_place(query.operation, algorithm) {
+            format!("{} cannot do it in place", algorithm.name())
+        } else if self.lacks(query, algorithm) {
+            format!("this device has no kernel for {}", algorithm.name())
+        } else {
+            return Ok(());
+        };
+        let names: Vec<&str> = possible
+            .iter()
+            .filter(|&&other| {
+                (!query.in_place || in_place(query.operation, other))
+                    && (other != Algorithm::COPY_ENGINE || self.copy_engine)
+                    && (other != Algorithm::VENDOR || query.vendor)
+                    && !self.lacks(query, other)
+            })
+            .map(|algorithm| algorithm.name())
+            .collect();
+        Err(format!("{why}; possible: {}", names.join(", ")))
+    }
+
+    /// Whether the device lacks the kernel that an algorithm needs.
+    fn lacks(&self, query: &Query, algorithm: Algorithm) -> bool {
+        kernel_of(query.operation, algorithm).is_some_and(|kernel| {
+            family_index(kernel, query.element)
+                .is_none_or(|family| self.resident[family].iter().all(|&blocks| blocks == 0))
+        })
+    }
+}
+
+/// Whether a row of the caller's can be gone by. Without grids its geometry means nothing.
+fn is_sound(row: &CollectiveRow, grids: bool) -> bool {
+    let possible = row.threads <= MOST_THREADS
+        && row.threads.is_multiple_of(THREAD_STEP)
+        && row.blocks <= SLOT_BLOCKS;
+    (possible || !grids) && algorithms(row.operation).contains(&row.algorithm)
+}
+
+fn family_of(family: usize) -> (CollectiveKernel, ElementType) {
+    let element = |first: usize| ElementType((family - first + 1) as u32);
+    match family {
+        0 => (CollectiveKernel::MOVE, ElementType::U8),
+        1 => (CollectiveKernel::PACKETS, ElementType::U8),
+        2 => (CollectiveKernel::EXCHANGE, ElementType::U8),
+        _ if family < 3 + ELEMENTS => (CollectiveKernel::REDUCE, element(3)),
+        _ => (CollectiveKernel::REDUCE_PACKETS, element(3 + ELEMENTS)),
+    }
+}
+
+fn family_index(kernel: CollectiveKernel, element: ElementType) -> Option<usize> {
+    let element = (element.0 as usize)
+        .checked_sub(1)
+        .filter(|&index| index < ELEMENTS)?;
+    match kernel {
+        CollectiveKernel::MOVE => Some(0),
+        CollectiveKernel::PACKETS => Some(1),
+        CollectiveKernel::EXCHANGE => Some(2),
+        CollectiveKernel::REDUCE => Some(3 + element),
+        CollectiveKernel::REDUCE_PACKETS => Some(3 + ELEMENTS + element),
+        _ => None,
+    }
+}
+
+fn most_blocks(kernel: CollectiveKernel) -> u32 {
+    match kernel {
+        CollectiveKernel::PACKETS | CollectiveKernel::REDUCE_PACKETS => PACKET_BLOCKS,
+        _ => SLOT_BLOCKS,
+    }
+}
+
+/// The kernel that does an operation so; `None` where the copy engine or the vendor's library does it.
+pub fn kernel_of(operation: CollectiveOperation, algorithm: Algorithm) -> Option<CollectiveKernel> {
+    let reduces = matches!(
+        operation,
+        CollectiveOperation::ALL_REDUCE
+            | CollectiveOperation::REDUCE
+            | CollectiveOperation::REDUCE_SCATTER
+    );
+    match (algorithm, reduces) {
+        (Algorithm::PACKETS | Algorithm::PACKETS_TWO_SHOT, true) => {
+            Some(CollectiveKernel::REDUCE_PACKETS)
+        }
+        (Algorithm::PACKETS, false) => Some(CollectiveKernel::PACKETS),
+        (Algorithm::ONE_SHOT | Algorithm::TWO_SHOT, true) => Some(CollectiveKernel::REDUCE),
+        (Algorithm::TWO_SHOT | Algorithm::PUSH | Algorithm::PULL, false) => {
+            Some(CollectiveKernel::MOVE)
+        }
+        (Algorithm::RENDEZVOUS, _) => Some(CollectiveKernel::EXCHANGE),
+        _ => None,
+    }
+}
+
+/// The algorithms that an operation has.
+fn algorithms(operation: CollectiveOperation) -> &'static [Algorithm] {
+    use Algorithm as A;
+    match operation {
+        CollectiveOperation::ALL_REDUCE => &[
+            A::PACKETS,
+            A::PACKETS_TWO_SHOT,
+            A::ONE_SHOT,
+            A::TWO_SHOT,
+            A::VENDOR,
+        ],
+        CollectiveOperation::REDUCE => &[A::PACKETS, A::ONE_SHOT, A::TWO_SHOT, A::VENDOR],
+        CollectiveOperation::REDUCE_SCATTER => &[A::PACKETS, A::ONE_SHOT, A::VENDOR],
+        CollectiveOperation::BROADCAST => &[A::PACKETS, A::PUSH, A::PULL, A::TWO_SHOT, A::VENDOR],
+        CollectiveOperation::ALL_GATHER
+        | CollectiveOperation::ALL_GATHER_V
+        | CollectiveOperation::ALL_TO_ALL => {
+            &[A::PACKETS, A::PUSH, A::PULL, A::COPY_ENGINE, A::VENDOR]
+        }
+        CollectiveOperation::GATHER | CollectiveOperation::SCATTER => {
+            &[A::PACKETS, A::PUSH, A::PULL, A::VENDOR]
+        }
+        CollectiveOperation::EXCHANGE | CollectiveOperation::ALL_TO_ALL_V => {
+            &[A::RENDEZVOUS, A::VENDOR]
+        }
+        CollectiveOperation::BARRIER => &[A::PUSH],
+        _ => &[],
+    }
+}
+
+/// What is tried, in order, where no row serves. The last of each list always does.
+fn untabled(operation: CollectiveOperation) -> &'static [Algorithm] {
+    use Algorithm as A;
+    match operation {
+        CollectiveOperation::ALL_REDUCE
+        | CollectiveOperation::REDUCE
+        | CollectiveOperation::BROADCAST => &[A::TWO_SHOT],
+        CollectiveOperation::REDUCE_SCATTER => &[A::ONE_SHOT],
+        CollectiveOperation::ALL_TO_ALL => &[A::PUSH, A::PACKETS],
+        CollectiveOperation::EXCHANGE | CollectiveOperation::ALL_TO_ALL_V => &[A::RENDEZVOUS],
+        // Every receiver loads its own part: no rank stores to all.
+        CollectiveOperation::SCATTER => &[A::PULL],
+        _ => &[A::PUSH],
+    }
+}
+
+/// Whether an operation can be done so in place.
+fn in_place(operation: CollectiveOperation, algorithm: Algorithm) -> bool {
+    match operation {
+        // A peer may yet have to load what is being overwritten.
+        CollectiveOperation::ALL_REDUCE => algorithm != Algorithm::ONE_SHOT,
+        CollectiveOperation::ALL_TO_ALL => algorithm == Algorithm::PACKETS,
+        _ => true,
+    }
+}
+
+/// Operations whose rows hold for an operation, its own first: they move the same bytes.
+fn likenesses(operation: CollectiveOperation) -> &'static [CollectiveOperation] {
+    use CollectiveOperation as O;
+    match operation {
+        O::ALL_REDUCE => &[O::ALL_REDUCE],
+        O::REDUCE => &[O::REDUCE, O::ALL_REDUCE],
+        O::REDUCE_SCATTER => &[O::REDUCE_SCATTER],
+        O::ALL_GATHER => &[O::ALL_GATHER],
+        O::ALL_GATHER_V => &[O::ALL_GATHER_V, O::ALL_GATHER],
+        O::ALL_TO_ALL => &[O::ALL_TO_ALL],
+        O::BROADCAST => &[O::BROADCAST],
+        O::GATHER => &[O::GATHER],
+        O::SCATTER => &[O::SCATTER],
+        O::EXCHANGE => &[O::EXCHANGE],
+        O::ALL_TO_ALL_V => &[O::ALL_TO_ALL_V, O::EXCHANGE],
+        O::BARRIER => &[O::BARRIER],
+        _ => &[],
+    }
+}
+
+fn default_row(operation: CollectiveOperation, algorithm: Algorithm) -> CollectiveRow {
+    CollectiveRow {
+        operation,
+        world: MAX_RANKS as u32,
+        bytes: u64::MAX,
+        algorithm,
+        // A barrier moves nothing.
+        blocks: if operation == CollectiveOperation::BARRIER {
+            1
+        } else {
+            DEFAULT_BLOCKS
+        },
+        threads: DEFAULT_THREADS,
+        concurrent: 0,
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+#[path = "selector_tests.rs"]
+mod tests;

@@ -1,0 +1,246 @@
+//! One rank's buffers, stream and clock, and the four ways to run a collective with them: checked,
+//! looped, replayed, one at a time.
+
+use super::data::{Content, Data, GUARD, POISON};
+use super::element::Sample;
+use super::shape::{ROOT, Shape};
+use crate::bench::session::is_by_caller;
+use crate::bench::timer::Timer;
+use crate::bench::{BenchError, Result};
+use crate::report::{Collective, Placement};
+use std::cell::Cell;
+use std::time::Instant;
+use symmem_core::backend::Device;
+use symmem_core::backend::abi::{RawStream, ReduceOperation};
+use symmem_core::{BufferRange, CollectiveOptions, Communicator, Graph, Stream, SymmetricBuffer};
+
+/// One call, as all ranks make it.
+#[derive(Clone, Copy)]
+pub(in crate::bench) struct Call<'o> {
+    pub shape: Shape,
+    pub placement: Placement,
+    pub options: CollectiveOptions<'o>,
+}
+
+/// What a rank holds while it is measured.
+pub(in crate::bench) struct Session<'a, T: Sample> {
+    pub communicator: &'a Communicator,
+    pub stream: Stream,
+    source: SymmetricBuffer<T>,
+    destination: SymmetricBuffer<T>,
+    timer: Timer<'a>,
+    data: Data<T>,
+    /// What the sources hold now.
+    content: Cell<Option<Content>>,
+    by_caller: bool,
+}
+
+impl<'a, T: Sample> Session<'a, T> {
+    /// Allocates for nccl-tests' sizes of at most `largest` bytes. Collective.
+    pub(in crate::bench) fn new(communicator: &'a Communicator, largest: u64) -> Result<Self> {
+        let elements = (largest as usize).div_ceil(size_of::<T>()) + GUARD;
+        Ok(Self {
+            stream: communicator.stream()?,
+            source: communicator.allocate::<T>(&[elements])?,
+            destination: communicator.allocate::<T>(&[elements])?,
+            timer: Timer::new(communicator)?,
+            data: Data::new(communicator.world()),
+            content: Cell::new(None),
+            by_caller: is_by_caller(communicator),
+            communicator,
+        })
+    }
+
+    /// Fills the sources with what an operation takes. Blocks.
+    fn fill(&self, shape: &Shape) -> Result<()> {
+        let content = Content::of(shape);
+        if self.content.get() != Some(content) {
+            let rank = self.communicator.rank();
+            self.data.fill(rank, content, &self.source, &self.stream)?;
+            self.content.set(Some(content));
+        }
+        Ok(())
+    }
+
+    /// Destination and source of a call.
+    fn ranges(&self, call: &Call<'_>) -> Result<(BufferRange<'_, T>, BufferRange<'_, T>)> {
+        let rank = self.communicator.rank();
+        let to = call.shape.output(rank, call.placement);
+        let from = call.shape.input(rank, call.placement);
+        let source = match call.placement {
+            Placement::OutOfPlace => &self.source,
+            Placement::InPlace => &self.destination,
+        };
+        Ok((
+            self.destination.range(to.start, to.len())?,
+            source.range(from.start, from.len())?,
+        ))
+    }
+
+    /// Enqueues the call.
+    fn issue(&self, on: &Stream, call: &Call<'_>) -> Result<()> {
+        let (to, from) = self.ranges(call)?;
+        let options = &call.options;
+        let sum = ReduceOperation::SUM;
+        match call.shape.collective {
+            Collective::AllReduce => on.all_reduce_with(to, from, sum, options)?,
+            Collective::AllGather => on.all_gather(to, from, options)?,
+            Collective::ReduceScatter => on.reduce_scatter(to, from, sum, options)?,
+            Collective::AllToAll => on.all_to_all(to, from, options)?,
+            Collective::Broadcast => on.broadcast(ROOT, to, from, options)?,
+            Collective::Reduce => on.reduce(ROOT, to, from, sum, options)?,
+            Collective::Gather => on.gather(ROOT, to, from, options)?,
+            Collective::Scatter => on.scatter(ROOT, to, from, options)?,
+        }
+        Ok(())
+    }
+
+    /// Lets the ranks start together: all streams have got here when any goes on.
+    fn start_together(&self) -> Result<()> {
+        self.stream.barrier()?;
+        if self.by_caller {
+            // Work behind a barrier that has to wait would run on the stream's thread.
+            self.stream.synchronize()?;
+        }
+        Ok(())
+    }
+
+    /// Runs `work`, which enqueues calls, and returns the nanoseconds it took on the device; on the
+    /// host where the caller does the work.
+    fn timed(&self, work: impl FnOnce() -> Result<()>) -> Result<f64> {
+        self.start_together()?;
+        if self.by_caller {
+            let start = Instant::now();
+            work()?;
+            self.stream.synchronize()?;
+            return Ok(start.elapsed().as_nanos() as f64);
+        }
+        self.timer.begin(&self.stream)?;
+        work()?;
+        self.timer.end(&self.stream)?;
+        self.stream.synchronize()?;
+        self.timer.nanoseconds()
+    }
+
+    /// Calls back to back: nanoseconds for each at this rank. All ranks make as many.
+    pub(in crate::bench) fn looped(&self, call: &Call<'_>, calls: u32) -> Result<f64> {
+        let total = self.timed(|| (0..calls).try_for_each(|_| self.issue(&self.stream, call)))?;
+        Ok(total / f64::from(calls))
+    }
+
+    /// A graph of so many calls.
+    pub(in crate::bench) fn graph(&self, call: &Call<'_>, calls: u32) -> Result<Graph> {
+        let mut outcome = Ok(());
+        let graph = Graph::capture(&self.stream, |stream| {
+            outcome = (0..calls).try_for_each(|_| self.issue(stream, call));
+            Ok(())
+        });
+        outcome?;
+        Ok(graph?)
+    }
+
+    /// Replays a graph of `calls` calls `launches` times: nanoseconds for each call at this rank.
+    pub(in crate::bench) fn replayed(
+        &self,
+        graph: &Graph,
+        calls: u32,
+        launches: u32,
+    ) -> Result<f64> {
+        let launch = || (0..launches).try_for_each(|_| Ok(graph.launch(&self.stream)?));
+        let total = self.timed(launch)?;
+        Ok(total / f64::from(calls) / f64::from(launches))
+    }
+
+    /// One call at a time: nanoseconds by the host's clock from a barrier to its end, at this rank.
+    pub(in crate::bench) fn single(&self, call: &Call<'_>, samples: u32) -> Result<Vec<f64>> {
+        let mut times = Vec::with_capacity(samples as usize);
+        for _ in 0..samples {
+            self.stream.barrier()?;
+            self.stream.synchronize()?;
+            let start = Instant::now();
+            self.issue(&self.stream, call)?;
+            self.stream.synchronize()?;
+            times.push(start.elapsed().as_nanos() as f64);
+        }
+        Ok(times)
+    }
+
+    /// Calls once into poisoned memory: elements that are wrong at this rank, guard included, and
+    /// elements that were looked at.
+    pub(in crate::bench) fn check(&self, call: &Call<'_>) -> Result<(u64, u64)> {
+        self.check_after(call, || self.issue(&self.stream, call))
+    }
+
+    /// As [`Session::check`], by a replay.
+    pub(in crate::bench) fn check_replay(
+        &self,
+        call: &Call<'_>,
+        graph: &Graph,
+    ) -> Result<(u64, u64)> {
+        self.check_after(call, || Ok(graph.launch(&self.stream)?))
+    }
+
+    fn check_after(
+        &self,
+        call: &Call<'_>,
+        work: impl FnOnce() -> Result<()>,
+    ) -> Result<(u64, u64)> {
+        let (rank, shape) = (self.communicator.rank(), &call.shape);
+        self.fill(shape)?;
+        self.poison(shape.whole + GUARD)?;
+        if call.placement == Placement::InPlace {
+            self.put_input(call)?;
+        }
+        self.start_together()?;
+        work()?;
+        self.stream.barrier()?;
+        self.stream.synchronize()?;
+        if !shape.receives(rank) {
+            return Ok((0, 0));
+        }
+        let output = shape.output(rank, call.placement);
+        let guard = match call.placement {
+            Placement::OutOfPlace => output.end,
+            Placement::InPlace => shape.whole,
+        };
+        self.data
+            .wrong_elements(shape, rank, &self.destination, output, guard, &self.stream)
+    }
+
+    /// Puts this rank's source where a call in place takes it from.
+    fn put_input(&self, call: &Call<'_>) -> Result<()> {
+        let rank = self.communicator.rank();
+        let from = call.shape.input(rank, Placement::OutOfPlace);
+        let to = call.shape.input(rank, Placement::InPlace);
+        let is_source = call.shape.collective != Collective::Broadcast || rank == ROOT;
+        if is_source {
+            let to = self.destination.range(to.start, to.len())?;
+            let from = self.source.range(from.start, from.len())?;
+            self.stream.put(rank, to, from)?;
+        }
+        Ok(())
+    }
+
+    fn poison(&self, elements: usize) -> Result<()> {
+        let address = self.destination.local().address();
+        let bytes = (elements * size_of::<T>()) as u64;
+        let stream = RawStream(self.stream.raw());
+        let backend = self.communicator.backend();
+        // SAFETY: the destination is longer than the largest size by the guard, and lives until the
+        // stream is synchronized. Nobody writes it before the barrier that follows.
+        unsafe { backend.memory_set(address, POISON.into(), bytes, stream) }.map_err(|failure| {
+            BenchError::Backend {
+                rank: self.communicator.rank(),
+                operation: "poisoning the destination",
+                failure,
+            }
+        })
+    }
+
+    /// Frees the buffers. Collective.
+    pub(in crate::bench) fn finish(self) -> Result<()> {
+        self.source.free()?;
+        self.destination.free()?;
+        Ok(())
+    }
+}

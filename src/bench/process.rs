@@ -1,0 +1,140 @@
+//! A baseline's process, driven line by line: a command in, an answer out.
+//!
+//! It works only between a command and its answer, while this rank is idle.
+
+use super::{BenchError, Result};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// How long an answer may take. The programs' own watchdogs give up a little earlier.
+const ANSWER: Duration = Duration::from_secs(70);
+/// How long it may take to leave.
+const LEAVE: Duration = Duration::from_secs(3);
+
+/// A process that reads commands and writes answers; ended when dropped.
+pub(super) struct Process {
+    rank: usize,
+    program: String,
+    child: Child,
+    commands: ChildStdin,
+    answers: Receiver<String>,
+}
+
+impl Process {
+    /// Starts it. `program` names it in errors, `advice` says what to do if it cannot be started.
+    pub(super) fn spawn(
+        mut command: Command,
+        program: String,
+        advice: &str,
+        rank: usize,
+    ) -> Result<Self> {
+        let failed = |message: String| BenchError::Baseline {
+            rank,
+            program: program.clone(),
+            message,
+        };
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| failed(format!("cannot be started: {error}; {advice}")))?;
+        let (sender, answers) = channel();
+        let (Some(commands), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(failed("has no pipes".into()));
+        };
+        let process = Self {
+            rank,
+            program: program.clone(),
+            child,
+            commands,
+            answers,
+        };
+        // Ends with the process, whose output it reads.
+        std::thread::Builder::new()
+            .name("symmem-baseline".into())
+            .spawn(move || {
+                for line in BufReader::new(output).lines().map_while(|line| line.ok()) {
+                    if sender.send(line).is_err() {
+                        break;
+                    }
+                }
+            })
+            .map_err(|error| failed(format!("no thread to read it: {error}")))?;
+        Ok(process)
+    }
+
+    pub(super) fn failed(&self, message: impl Into<String>) -> BenchError {
+        BenchError::Baseline {
+            rank: self.rank,
+            program: self.program.clone(),
+            message: message.into(),
+        }
+    }
+
+    /// Writes a command.
+    pub(super) fn tell(&mut self, line: &str) -> Result<()> {
+        writeln!(self.commands, "{line}")
+            .and_then(|()| self.commands.flush())
+            .map_err(|error| self.failed(format!("does not take `{line}`: {error}")))
+    }
+
+    /// The next answer: its first word and the rest.
+    pub(super) fn answer(&mut self) -> Result<(String, String)> {
+        let line = match self.answers.recv_timeout(ANSWER) {
+            Ok(line) => line,
+            Err(RecvTimeoutError::Timeout) => {
+                return Err(self.failed(format!("no answer within {ANSWER:?}")));
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(self.failed("ended without an answer; its standard error says more"));
+            }
+        };
+        let (word, rest) = line.split_once(' ').unwrap_or((&line, ""));
+        Ok((word.to_owned(), rest.trim().to_owned()))
+    }
+
+    /// The rest of the next answer, which must begin with `word`.
+    pub(super) fn expect(&mut self, word: &str) -> Result<String> {
+        match self.answer()? {
+            (first, rest) if first == word => Ok(rest),
+            (first, rest) => Err(self.unexpected(&first, &rest, word)),
+        }
+    }
+
+    /// What is wrong with an answer of another word.
+    pub(super) fn unexpected(&self, first: &str, rest: &str, word: &str) -> BenchError {
+        self.failed(format!(
+            "said `{first} {rest}` where `{word} …` was expected"
+        ))
+    }
+
+    /// The numbers of an answer, `N` of them.
+    pub(super) fn numbers<const N: usize>(&self, rest: &str) -> Result<[f64; N]> {
+        let numbers: Vec<f64> = rest
+            .split_whitespace()
+            .filter_map(|word| word.parse().ok())
+            .collect();
+        <[f64; N]>::try_from(numbers)
+            .map_err(|_| self.failed(format!("said `{rest}` where {N} numbers were expected")))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It leaves by itself if its peers do too; otherwise it is ended.
+        let _ = self.tell("quit");
+        let start = Instant::now();
+        while start.elapsed() < LEAVE {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

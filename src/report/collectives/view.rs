@@ -1,0 +1,393 @@
+//! Collectives as tables and as curves.
+
+use super::{BaselineState, Collective, CollectivePoint, Collectives, OURS, Placed, Placement};
+use crate::report::text::{decimal, size};
+use crate::report::view::{Cell, View, heading};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// nccl-tests' columns, on two lines as there: what names a row, and what is said of each placement.
+const NAMES: [&str; 5] = ["size\n(B)", "count\n(elements)", "type", "redop", "root"];
+const PLACED: [&str; 4] = ["time\n(us)", "algbw\n(GB/s)", "busbw\n(GB/s)", "#wrong"];
+
+/// What was beside us, and what was not and why.
+pub(in crate::report) fn baselines(section: &Collectives) -> Vec<String> {
+    let sentence = |baseline: &BaselineState| match (&baseline.version, &baseline.absent) {
+        (_, Some(why)) => format!("baseline {}: absent, {why}", baseline.name),
+        (Some(version), None) => format!("baseline {}: {version}", baseline.name),
+        (None, None) => format!("baseline {}", baseline.name),
+    };
+    section.baselines.iter().map(sentence).collect()
+}
+
+/// Every table of the section.
+pub(in crate::report) fn views(section: &Collectives) -> Vec<View> {
+    let mut views = Vec::new();
+    for collective in section.measured() {
+        views.push(nccl_tests(section, collective));
+        views.push(times(section, collective));
+        views.extend(compared(section, collective));
+    }
+    views.extend(means(section));
+    views
+}
+
+fn of(section: &Collectives, collective: Collective) -> impl Iterator<Item = &CollectivePoint> {
+    (section.points.iter()).filter(move |point| point.collective == collective)
+}
+
+fn ours(section: &Collectives, collective: Collective) -> impl Iterator<Item = &CollectivePoint> {
+    of(section, collective).filter(|point| point.by == OURS)
+}
+
+/// What the times of the first table are.
+fn how(section: &Collectives) -> &'static str {
+    match section.is_replayed() {
+        true => "graph replay",
+        false => "looped",
+    }
+}
+
+/// Our points as nccl-tests prints its own: out of place, then in place.
+fn nccl_tests(section: &Collectives, collective: Collective) -> View {
+    let points: Vec<_> = ours(section, collective).collect();
+    let rounds: BTreeSet<u32> = points.iter().map(|point| point.rounds).collect();
+    let rounds = match (rounds.first(), rounds.last()) {
+        (Some(least), Some(most)) if least != most => format!("{least} to {most}"),
+        (Some(only), _) => only.to_string(),
+        _ => "no".into(),
+    };
+    let mut caption = vec![format!(
+        "{} ranks; {}, median of {rounds} rounds, of the slowest rank; out of place, then in place.",
+        section.world,
+        how(section),
+    )];
+    caption.extend(wrong(section, collective));
+    View {
+        title: collective.name().into(),
+        caption,
+        headings: (NAMES.iter())
+            .chain(PLACED.iter())
+            .chain(PLACED.iter())
+            .map(|text| heading(*text))
+            .collect(),
+        rows: points
+            .iter()
+            .map(|point| {
+                let mut row = vec![
+                    Cell::Name(point.bytes.to_string()),
+                    Cell::Figure(point.count.to_string()),
+                    Cell::Figure(point.element.clone()),
+                    Cell::Figure(if collective.reduces() { "sum" } else { "none" }.into()),
+                    Cell::Figure(point.root.map_or("-1".into(), |root| root.to_string())),
+                ];
+                for placement in Placement::ALL {
+                    row.extend(placed(section, point, placement));
+                }
+                row
+            })
+            .collect(),
+    }
+}
+
+/// Time, algbw, busbw and wrong elements.
+fn placed(section: &Collectives, point: &CollectivePoint, placement: Placement) -> [Cell; 4] {
+    let absent = || [Cell::Absent, Cell::Absent, Cell::Absent, Cell::Absent];
+    let Some(placed) = point.placed(placement) else {
+        return absent();
+    };
+    if placed.wrong != 0 {
+        let wrong = || Cell::Wrong(placed.wrong);
+        let count = Cell::Figure(placed.wrong.to_string());
+        return [wrong(), wrong(), wrong(), count];
+    }
+    let Some(time) = section.headline(placed) else {
+        return absent();
+    };
+    let (algbw, busbw) = point.bandwidths(section.world, time.ns);
+    [
+        Cell::Figure(decimal(time.ns / 1e3)),
+        Cell::Figure(format!("{algbw:.2}")),
+        Cell::Figure(format!("{busbw:.2}")),
+        Cell::Figure("0".into()),
+    ]
+}
+
+fn wrong(section: &Collectives, collective: Collective) -> Vec<String> {
+    let mut sentences = Vec::new();
+    for point in of(section, collective) {
+        for placement in Placement::ALL {
+            if let Some(placed) = point.placed(placement).filter(|placed| placed.wrong != 0) {
+                sentences.push(format!(
+                    "WRONG: {} of {} {} had {} wrong elements; its time is not shown.",
+                    point.by,
+                    size(point.bytes),
+                    placement.label(),
+                    placed.wrong
+                ));
+            }
+        }
+    }
+    sentences
+}
+
+/// Our three times at each size, and the algorithm.
+fn times(section: &Collectives, collective: Collective) -> View {
+    let mut headings = vec![heading("size"), heading("algorithm")];
+    for _ in Placement::ALL {
+        headings.extend(["looped", "graph", "p50/p99"].map(heading));
+    }
+    let figure = |ns: Option<f64>| ns.map_or(Cell::Absent, |ns| Cell::Figure(decimal(ns / 1e3)));
+    let rows = ours(section, collective)
+        .map(|point| {
+            let algorithm = match point.algorithm.as_str() {
+                "" => Cell::Absent,
+                name => Cell::Figure(name.into()),
+            };
+            let mut row = vec![Cell::Name(size(point.bytes)), algorithm];
+            for placement in Placement::ALL {
+                let placed = point.placed(placement).copied().unwrap_or_default();
+                row.push(figure(placed.looped.map(|time| time.ns)));
+                row.push(figure(placed.graph.map(|time| time.ns)));
+                row.push(placed.single.map_or(Cell::Absent, |single| {
+                    Cell::Figure(format!(
+                        "{}/{}",
+                        decimal(single.p50_ns / 1e3),
+                        decimal(single.p99_ns / 1e3)
+                    ))
+                }));
+            }
+            row
+        })
+        .collect();
+    View {
+        title: format!("{}: three times", collective.name()),
+        caption: vec![
+            "µs, out of place, then in place: calls back to back, calls replayed from a graph, one call \
+             at a time as the host sees it."
+                .into(),
+        ],
+        headings,
+        rows,
+    }
+}
+
+/// Ours beside the baselines; `None` without one.
+fn compared(section: &Collectives, collective: Collective) -> Option<View> {
+    // In the order in which they were asked for.
+    let beside: Vec<&str> = (section.baselines.iter())
+        .map(|baseline| baseline.name.as_str())
+        .filter(|name| of(section, collective).any(|point| point.by == *name))
+        .collect();
+    if beside.is_empty() {
+        return None;
+    }
+    let cells: BTreeMap<(u64, &str), &CollectivePoint> = of(section, collective)
+        .map(|point| ((point.bytes, point.by.as_str()), point))
+        .collect();
+    let mut headings = vec![heading("size"), heading(OURS)];
+    headings.extend(beside.iter().map(|name| heading(*name)));
+    headings.extend(["best/ours", "in place", "best"].map(heading));
+    let rows = ours(section, collective)
+        .map(|point| {
+            let mut row = vec![Cell::Name(size(point.bytes))];
+            for by in std::iter::once(OURS).chain(beside.iter().copied()) {
+                let found = cells.get(&(point.bytes, by));
+                row.push(found.map_or(Cell::Absent, |point| both(section, point)));
+            }
+            let mut best = Cell::Absent;
+            for placement in Placement::ALL {
+                let found = section.comparison(collective, point.bytes, placement);
+                row.push(
+                    found
+                        .as_ref()
+                        .map_or(Cell::Absent, |f| Cell::Ratio(f.ratio)),
+                );
+                if let (Some(found), Placement::OutOfPlace) = (found, placement) {
+                    best = Cell::Figure(found.best.into());
+                }
+            }
+            row.push(best);
+            row
+        })
+        .collect();
+    let mut caption = vec![
+        format!(
+            "µs, out of place/in place; {}, and looped where there is no such thing.",
+            how(section)
+        ),
+        "best/ours: the best baseline's time over ours, above 1 ours is faster; out of place, then in place."
+            .to_owned(),
+        "A replay is compared with a replay, a loop with a loop.".to_owned(),
+    ];
+    if let Some(mean) = section.geometric_mean(Some(collective)) {
+        caption.push(format!("Geometric mean of the ratios: {mean:.3}."));
+    }
+    Some(View {
+        title: format!("{} beside its baselines", collective.name()),
+        caption,
+        headings,
+        rows,
+    })
+}
+
+/// `out/in` of a point in microseconds.
+fn both(section: &Collectives, point: &CollectivePoint) -> Cell {
+    if point.is_wrong() {
+        let wrong = |placed: Option<Placed>| placed.map_or(0, |placed| placed.wrong);
+        return Cell::Wrong(wrong(point.out_of_place) + wrong(point.in_place));
+    }
+    let time = |placement| {
+        let placed = point.placed(placement);
+        let time = placed.and_then(|placed| section.headline(placed));
+        time.map_or("–".to_owned(), |time| decimal(time.ns / 1e3))
+    };
+    let [out, within] = Placement::ALL.map(time);
+    Cell::Figure(format!("{out}/{within}"))
+}
+
+/// Geometric means by operation and over all; `None` without a baseline.
+fn means(section: &Collectives) -> Option<View> {
+    let overall = section.geometric_mean(None)?;
+    let mut rows: Vec<_> = (section.measured().into_iter())
+        .filter_map(|collective| {
+            Some((collective.name(), section.geometric_mean(Some(collective))?))
+        })
+        .collect();
+    rows.push(("all", overall));
+    Some(View {
+        title: "Collectives beside the best baseline".into(),
+        caption: vec![
+            "The best baseline's time over ours at each size and placement, geometric mean.".into(),
+        ],
+        headings: ["operation", "best/ours"].map(heading).into(),
+        rows: rows
+            .into_iter()
+            .map(|(name, mean)| vec![Cell::Name(name.into()), Cell::Ratio(mean)])
+            .collect(),
+    })
+}
+
+/// A line of a plot: its place in the legend, who, and busbw by size, out of place.
+pub(in crate::report) type Curve<'a> = (usize, &'a str, Vec<(u64, f64)>);
+
+/// What a plot of an operation shows.
+pub(in crate::report) fn curves(section: &Collectives, collective: Collective) -> Vec<Curve<'_>> {
+    let mut curves: BTreeMap<usize, Curve<'_>> = BTreeMap::new();
+    for point in of(section, collective).filter(|point| !point.is_wrong()) {
+        let placed = point.out_of_place.or(point.in_place);
+        let Some(time) = placed.as_ref().and_then(|placed| section.headline(placed)) else {
+            continue;
+        };
+        let (_, busbw) = point.bandwidths(section.world, time.ns);
+        // Ours first, then the baselines in their order.
+        let place = (section.baselines.iter())
+            .position(|baseline| baseline.name == point.by)
+            .map_or(0, |place| place + 1);
+        let (_, _, curve) = (curves.entry(place)).or_insert((place, point.by.as_str(), Vec::new()));
+        if busbw.is_finite() && busbw > 0.0 {
+            curve.push((point.bytes, busbw));
+        }
+    }
+    curves.into_values().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::example;
+    use super::*;
+
+    fn texts(view: &View) -> Vec<&str> {
+        view.headings.iter().map(|h| h.text.as_str()).collect()
+    }
+
+    #[test]
+    fn the_first_table_has_the_columns_of_nccl_tests() {
+        let view = &views(&example())[0];
+        // nccl-tests' second and third heading lines.
+        let first = "size count type redop root time algbw busbw #wrong time algbw busbw #wrong";
+        let second = "(B) (elements) (us) (GB/s) (GB/s) (us) (GB/s) (GB/s)";
+        let lines = |line: usize| {
+            let texts = texts(view).into_iter();
+            texts.filter_map(move |text| text.lines().nth(line))
+        };
+        assert_eq!(lines(0).collect::<Vec<_>>().join(" "), first);
+        assert_eq!(lines(1).collect::<Vec<_>>().join(" "), second);
+        for row in &view.rows {
+            assert_eq!(row.len(), view.headings.len());
+        }
+        let first: Vec<String> = view.rows[0].iter().map(Cell::text).collect();
+        assert_eq!(first[..5], ["1024", "512", "bfloat16", "sum", "-1"]);
+        // 4 µs and a bit for a KiB: 0.26 GB/s, times 7/4 on the bus.
+        assert_eq!(first[5..9], ["4.01", "0.26", "0.45", "0"]);
+        let gather = &views(&example())[3];
+        assert_eq!(gather.title, "all_gather");
+        let first: Vec<String> = gather.rows[0].iter().map(Cell::text).collect();
+        assert_eq!(first[..4], ["1024", "64", "bfloat16", "none"]);
+    }
+
+    #[test]
+    fn every_baseline_that_took_part_has_a_column_and_the_best_is_named() {
+        let view = &views(&example())[2];
+        assert_eq!(
+            texts(view),
+            [
+                "size",
+                "symmem",
+                "nccl",
+                "torch one-shot",
+                "best/ours",
+                "in place",
+                "best"
+            ]
+        );
+        assert_eq!(view.rows[0][6], Cell::Figure("torch one-shot".into()));
+        assert_eq!(view.rows[2][6], Cell::Figure("nccl".into()));
+        let text = view.rows[0][3].text();
+        assert!(text.ends_with("/–"), "out of place only: {text}");
+        for row in &view.rows {
+            assert_eq!(row.len(), view.headings.len());
+        }
+    }
+
+    #[test]
+    fn without_baselines_nothing_is_compared() {
+        let mut section = example();
+        section.points.retain(|point| point.by == OURS);
+        let titles: Vec<String> = views(&section).into_iter().map(|view| view.title).collect();
+        assert_eq!(
+            titles,
+            [
+                "all_reduce",
+                "all_reduce: three times",
+                "all_gather",
+                "all_gather: three times"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_wrong_result_is_called_wrong_and_shows_no_time() {
+        let mut section = example();
+        section.points[0].in_place.as_mut().unwrap().wrong = 7;
+        let views = views(&section);
+        assert_eq!(views[0].rows[0][9], Cell::Wrong(7));
+        assert_eq!(views[0].rows[0][12], Cell::Figure("7".into()));
+        assert!(
+            views[0]
+                .caption
+                .iter()
+                .any(|line| line.starts_with("WRONG"))
+        );
+        assert_eq!(views[2].rows[0][1], Cell::Wrong(7));
+        assert_eq!(curves(&section, Collective::AllReduce)[0].2.len(), 2);
+    }
+
+    #[test]
+    fn a_plot_has_a_curve_for_each_library_ours_first() {
+        let section = example();
+        let curves = curves(&section, Collective::AllReduce);
+        let names: Vec<&str> = curves.iter().map(|(_, name, _)| *name).collect();
+        assert_eq!(names, ["symmem", "nccl", "torch one-shot"]);
+        assert_eq!(curves[0].2.len(), 3);
+    }
+}

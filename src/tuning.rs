@@ -1,0 +1,328 @@
+//! The selector's table as a file: what `symmem tune` writes and `SYMMEM_TUNING` names.
+
+use crate::backend::abi::{Algorithm, CollectiveOperation, CollectiveRow};
+use serde::{Deserialize, Serialize};
+
+/// The version of the file that this program writes and reads.
+pub const VERSION: u32 = 1;
+
+/// Rows of the selector, of one machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Table {
+    /// [`VERSION`].
+    pub version: u32,
+    /// The device it was measured on.
+    #[serde(default)]
+    pub device: String,
+    /// The rows; of those that fit a call the first wins.
+    pub rows: Vec<Row>,
+}
+
+/// A [`CollectiveRow`] with names in place of numbers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Row {
+    /// `all_reduce`, …
+    pub operation: String,
+    /// For groups of at most so many ranks.
+    pub world: u32,
+    /// For at most so many bytes, as nccl-tests counts them.
+    pub bytes: u64,
+    /// `packets`, …
+    pub algorithm: String,
+    /// Blocks of the grid; 0 where no kernel does it.
+    #[serde(default)]
+    pub blocks: u32,
+    /// Threads of a block.
+    #[serde(default)]
+    pub threads: u32,
+    /// Copies under way at once; 0 for as many as there are.
+    #[serde(default)]
+    pub concurrent: u32,
+}
+
+/// Why text is not a table.
+#[derive(Debug, thiserror::Error)]
+pub enum TableError {
+    /// It is not JSON, or not of a table's shape.
+    #[error("not a tuning table: {0}; expected what `symmem tune` writes")]
+    Json(#[from] serde_json::Error),
+    /// It is a table of another version.
+    #[error("the tuning table has version {found}, this program reads {VERSION}; tune again")]
+    Version {
+        /// What it says.
+        found: u32,
+    },
+    /// A name that means nothing.
+    #[error("row {row} of the tuning table: no {what} is called `{name}`")]
+    Name {
+        /// Counted from 0.
+        row: usize,
+        /// Operation or algorithm.
+        what: &'static str,
+        /// What it says.
+        name: String,
+    },
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Self {
+            version: VERSION,
+            device: String::new(),
+            rows: Vec::new(),
+        }
+    }
+}
+
+impl Row {
+    /// A row with its names.
+    pub fn new(row: &CollectiveRow) -> Self {
+        Self {
+            operation: row.operation.name().to_lowercase(),
+            world: row.world,
+            bytes: row.bytes,
+            algorithm: row.algorithm.name().to_lowercase(),
+            blocks: row.blocks,
+            threads: row.threads,
+            concurrent: row.concurrent,
+        }
+    }
+}
+
+impl Table {
+    /// Reads what [`Table::to_json`] wrote.
+    ///
+    /// # Errors
+    /// What is wrong with the text.
+    pub fn from_json(text: &str) -> Result<Self, TableError> {
+        let table: Self = serde_json::from_str(text)?;
+        if table.version != VERSION {
+            return Err(TableError::Version {
+                found: table.version,
+            });
+        }
+        table.rows()?;
+        Ok(table)
+    }
+
+    /// JSON with a row on each line.
+    ///
+    /// # Errors
+    /// None arise from these types; serde's signature is passed on rather than hidden.
+    pub fn to_json(&self) -> Result<String, serde_json::Error> {
+        let rows: Vec<String> = (self.rows.iter())
+            .map(|row| Ok(format!("    {}", serde_json::to_string(row)?)))
+            .collect::<Result<_, serde_json::Error>>()?;
+        Ok(format!(
+            "{{\n  \"version\": {},\n  \"device\": {},\n  \"rows\": [\n{}\n  ]\n}}\n",
+            self.version,
+            serde_json::to_string(&self.device)?,
+            rows.join(",\n")
+        ))
+    }
+
+    /// The rows as the selector takes them.
+    ///
+    /// # Errors
+    /// [`TableError::Name`] for a name that means nothing.
+    pub fn rows(&self) -> Result<Vec<CollectiveRow>, TableError> {
+        let unknown = |row, what, name: &str| TableError::Name {
+            row,
+            what,
+            name: name.to_owned(),
+        };
+        (self.rows.iter().enumerate())
+            .map(|(index, row)| {
+                Ok(CollectiveRow {
+                    operation: operation(&row.operation)
+                        .ok_or_else(|| unknown(index, "operation", &row.operation))?,
+                    world: row.world,
+                    bytes: row.bytes,
+                    algorithm: algorithm(&row.algorithm)
+                        .ok_or_else(|| unknown(index, "algorithm", &row.algorithm))?,
+                    blocks: row.blocks,
+                    threads: row.threads,
+                    concurrent: row.concurrent,
+                })
+            })
+            .collect()
+    }
+
+    /// These rows and, for the operations and worlds they do not speak of, those of `before`. In the
+    /// order that the selector needs: by operation, smaller worlds first, smaller sizes first.
+    pub fn over(mut self, before: Self) -> Self {
+        let spoken: Vec<(String, u32)> = (self.rows.iter())
+            .map(|row| (row.operation.clone(), row.world))
+            .collect();
+        let kept = before.rows.into_iter();
+        self.rows
+            .extend(kept.filter(|row| !spoken.contains(&(row.operation.clone(), row.world))));
+        // Stable: of rows alike in these the earlier one stays the first.
+        self.rows.sort_by(|a, b| {
+            (&a.operation, a.world, a.bytes).cmp(&(&b.operation, b.world, b.bytes))
+        });
+        self
+    }
+
+    /// The rows as Rust, for a backend's own table.
+    pub fn to_rust(&self) -> String {
+        let line = |row: &Row| {
+            let bytes = match row.bytes {
+                u64::MAX => "u64::MAX".to_owned(),
+                bytes => bytes.to_string(),
+            };
+            format!(
+                "    CollectiveRow {{ operation: CollectiveOperation::{}, world: {}, bytes: {bytes}, \
+                 algorithm: Algorithm::{}, blocks: {}, threads: {}, concurrent: {} }},\n",
+                row.operation.to_uppercase(),
+                row.world,
+                row.algorithm.to_uppercase(),
+                row.blocks,
+                row.threads,
+                row.concurrent
+            )
+        };
+        let rows: String = self.rows.iter().map(line).collect();
+        format!("// Measured on {}.\n&[\n{rows}]\n", self.device)
+    }
+
+    /// The rows for a terminal.
+    pub fn to_text(&self) -> String {
+        let mut table = comfy_table::Table::new();
+        table.load_style(comfy_table::TableStyle::new());
+        table.set_header([
+            "operation",
+            "world",
+            "bytes",
+            "algorithm",
+            "blocks",
+            "threads",
+            "concurrent",
+        ]);
+        for row in &self.rows {
+            table.add_row([
+                row.operation.clone(),
+                row.world.to_string(),
+                match row.bytes {
+                    u64::MAX => "any".into(),
+                    bytes => bytes.to_string(),
+                },
+                row.algorithm.clone(),
+                row.blocks.to_string(),
+                row.threads.to_string(),
+                row.concurrent.to_string(),
+            ]);
+        }
+        format!("{table}\n")
+    }
+}
+
+/// The name of a number that means nothing.
+const UNKNOWN: &str = "unknown";
+
+/// The operation of a name, in either case.
+pub fn operation(name: &str) -> Option<CollectiveOperation> {
+    // More numbers than have a meaning: the others are all called the same.
+    (0..64)
+        .map(CollectiveOperation)
+        .find(|known| known.name() != UNKNOWN && known.name().eq_ignore_ascii_case(name))
+}
+
+/// The algorithm of a name, in either case; not [`Algorithm::AUTOMATIC`], which is none.
+pub fn algorithm(name: &str) -> Option<Algorithm> {
+    (1..64)
+        .map(Algorithm)
+        .find(|known| known.name() != UNKNOWN && known.name().eq_ignore_ascii_case(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(operation: CollectiveOperation, world: u32, bytes: u64, algorithm: Algorithm) -> Row {
+        Row::new(&CollectiveRow {
+            operation,
+            world,
+            bytes,
+            algorithm,
+            blocks: 8,
+            threads: 512,
+            concurrent: 0,
+        })
+    }
+
+    fn table(rows: Vec<Row>) -> Table {
+        Table {
+            device: "Example \"GPU\"".into(),
+            rows,
+            ..Table::default()
+        }
+    }
+
+    const REDUCE: CollectiveOperation = CollectiveOperation::ALL_REDUCE;
+    const GATHER: CollectiveOperation = CollectiveOperation::ALL_GATHER;
+
+    #[test]
+    fn a_table_survives_its_file_and_has_a_row_on_each_line() {
+        let table = table(vec![
+            row(REDUCE, 8, 8192, Algorithm::PACKETS),
+            row(REDUCE, 8, u64::MAX, Algorithm::TWO_SHOT),
+        ]);
+        let text = table.to_json().unwrap();
+        assert_eq!(Table::from_json(&text).unwrap(), table);
+        let line = r#"    {"operation":"all_reduce","world":8,"bytes":8192,"algorithm":"packets","blocks":8,"threads":512,"concurrent":0},"#;
+        assert!(text.lines().any(|found| found == line), "{text}");
+        let rows = table.rows().unwrap();
+        assert_eq!(rows[1].algorithm, Algorithm::TWO_SHOT);
+        assert_eq!((rows[0].operation, rows[0].bytes), (REDUCE, 8192));
+    }
+
+    #[test]
+    fn a_wrong_version_or_name_is_an_error_that_says_which() {
+        let error = |text: &str| Table::from_json(text).unwrap_err().to_string();
+        assert!(error(r#"{"version": 2, "rows": []}"#).contains("version 2"));
+        assert!(error("{}").contains("symmem tune"));
+        let unknown = |operation, algorithm| {
+            error(&format!(
+                r#"{{"version": 1, "rows": [{{"operation": "{operation}", "world": 2, "bytes": 1, "algorithm": "{algorithm}"}}]}}"#
+            ))
+        };
+        assert!(unknown("allreduce", "packets").contains("operation is called `allreduce`"));
+        assert!(unknown("all_reduce", "ring").contains("algorithm is called `ring`"));
+        assert!(unknown("all_reduce", "automatic").contains("automatic"));
+        assert!(unknown("unknown", "packets").contains("unknown"));
+    }
+
+    #[test]
+    fn new_rows_replace_those_of_their_operation_and_world_only() {
+        let before = table(vec![
+            row(REDUCE, 8, 1024, Algorithm::ONE_SHOT),
+            row(GATHER, 8, 1024, Algorithm::PUSH),
+            row(REDUCE, 4, 1024, Algorithm::ONE_SHOT),
+        ]);
+        let after = table(vec![
+            row(REDUCE, 8, 4096, Algorithm::TWO_SHOT),
+            row(REDUCE, 8, 512, Algorithm::PACKETS),
+        ]);
+        let all = after.over(before);
+        let short: Vec<(&str, u32, u64)> = (all.rows.iter())
+            .map(|row| (row.operation.as_str(), row.world, row.bytes))
+            .collect();
+        assert_eq!(
+            short,
+            [
+                ("all_gather", 8, 1024),
+                ("all_reduce", 4, 1024),
+                ("all_reduce", 8, 512),
+                ("all_reduce", 8, 4096)
+            ]
+        );
+    }
+
+    #[test]
+    fn as_rust_a_row_names_constants() {
+        let text = table(vec![row(REDUCE, 8, u64::MAX, Algorithm::TWO_SHOT)]).to_rust();
+        assert!(text.contains("CollectiveOperation::ALL_REDUCE, world: 8, bytes: u64::MAX"));
+        assert!(text.contains("Algorithm::TWO_SHOT, blocks: 8, threads: 512, concurrent: 0"));
+    }
+}

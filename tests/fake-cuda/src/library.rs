@@ -1,0 +1,125 @@
+//! Work that another fake library puts on a stream, as NCCL does with its kernels.
+//!
+//! The library gives a function; it runs in the stream's order, on the stream's thread, as often as
+//! it was submitted or its graph was launched. What it may do meanwhile it asks for here.
+
+use std::ffi::c_void;
+use std::fmt;
+
+use crate::driver::driver;
+use crate::error::{Code, Result};
+use crate::memory::Engine;
+use crate::report::violation;
+use crate::streams;
+use crate::work::{Runner, Work};
+
+/// A library's function: what it was submitted with, and whom to ask. 0, or the error with which the
+/// device is lost.
+pub type Run = unsafe extern "C" fn(data: *const c_void, runner: *const c_void) -> i32;
+
+/// A piece of work.
+#[derive(Clone)]
+pub(crate) struct LibraryWork {
+    run: Run,
+    /// A pointer, which means something to the library only.
+    data: usize,
+    /// Memory that it touches: addresses, with lengths.
+    pub ranges: Vec<(u64, u64)>,
+}
+
+impl fmt::Debug for LibraryWork {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "library's work on {:x?}", self.ranges)
+    }
+}
+
+impl LibraryWork {
+    pub fn run(&self, runner: &Runner) -> Result {
+        let runner = std::ptr::from_ref(runner).cast();
+        // SAFETY: the library promised that its function takes this, for as long as the process lives.
+        match unsafe { (self.run)(self.data as *const c_void, runner) } {
+            0 => Ok(()),
+            code => Err(Code(code)),
+        }
+    }
+}
+
+/// Puts a library's function on a stream. `ranges` is `count` pairs of address and length, all that it
+/// touches.
+///
+/// # Safety
+/// `run` may be called with `data` from another thread, any number of times; the pairs are readable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fake_cuda_submit(
+    stream: u64,
+    run: Run,
+    data: *const c_void,
+    ranges: *const [u64; 2],
+    count: usize,
+) -> i32 {
+    let submit = || {
+        let ranges = match count {
+            0 => Vec::new(),
+            // SAFETY: the caller promises so many pairs.
+            _ => unsafe { std::slice::from_raw_parts(ranges, count) }
+                .iter()
+                .map(|&[address, bytes]| (address, bytes))
+                .collect(),
+        };
+        let data = data.expose_provenance();
+        let work = LibraryWork { run, data, ranges };
+        streams::submit(&mut *driver()?, stream, Work::Library(work)).map(drop)
+    };
+    submit().err().map_or(0, |code: Code| code.0)
+}
+
+/// Copies between device and host memory, within a library's function: to the device, or from it.
+///
+/// # Safety
+/// `runner` is what the function was given; `host` is readable and writable for `bytes`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fake_cuda_copy(
+    runner: *const c_void,
+    device: u64,
+    host: *mut u8,
+    bytes: u64,
+    to_device: u32,
+) -> i32 {
+    // SAFETY: the caller's word.
+    let runner = unsafe { &*runner.cast::<Runner>() };
+    let host = host.expose_provenance() as u64;
+    let (to, from) = if to_device == 1 {
+        (device, host)
+    } else {
+        (host, device)
+    };
+    runner
+        .copy(to, from, bytes, Engine::Copy)
+        .err()
+        .map_or(0, |code| code.0)
+}
+
+/// Whether the stream's context has been lost or released, so that the function should return.
+///
+/// # Safety
+/// As [`fake_cuda_copy`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fake_cuda_is_dead(runner: *const c_void) -> u32 {
+    // SAFETY: the caller's word.
+    let runner = unsafe { &*runner.cast::<Runner>() };
+    runner
+        .dead
+        .load(std::sync::atomic::Ordering::Acquire)
+        .into()
+}
+
+/// Reports that the program under test broke a rule of the library.
+///
+/// # Safety
+/// `text` is readable for `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fake_cuda_violation(text: *const u8, length: usize) {
+    // SAFETY: the caller's word.
+    let text = unsafe { std::slice::from_raw_parts(text, length) };
+    violation(String::from_utf8_lossy(text).into_owned());
+}

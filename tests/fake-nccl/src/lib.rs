@@ -1,0 +1,227 @@
+//! A fake `libnccl.so.2`, strict about order and agreement, for tests with no GPU.
+//!
+//! It runs over the fake CUDA driver, which it finds as a program does. Ranks, in one process or in
+//! several, meet in a shared memory file that the identifier names ([`mesh`]); every operation is sends
+//! and receipts through it ([`operations`]), made in the stream's order. Communicators are what
+//! [`communicator`] says, groups what [`group`] says. What a program gets wrong is in the fake driver's
+//! report. The README lists the switches.
+
+#![allow(
+    missing_docs,
+    non_snake_case,
+    clippy::missing_safety_doc,
+    reason = "NCCL's functions, as nccl.h documents them"
+)]
+
+#[cfg(not(target_os = "linux"))]
+compile_error!("the fake NCCL runs on Linux");
+
+mod communicator;
+mod driver;
+mod group;
+mod inject;
+mod mesh;
+mod operations;
+mod reduce;
+
+use communicator::Config;
+use operations::{Kind, Operation};
+use std::ffi::{c_char, c_int, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// `ncclResult_t`, where it is no success.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Code(pub c_int);
+
+impl Code {
+    pub const CUDA_ERROR: Self = Self(1);
+    pub const SYSTEM_ERROR: Self = Self(2);
+    pub const INTERNAL_ERROR: Self = Self(3);
+    pub const INVALID_ARGUMENT: Self = Self(4);
+    pub const INVALID_USAGE: Self = Self(5);
+    pub const IN_PROGRESS: Self = Self(7);
+}
+
+pub(crate) type Result<T = ()> = std::result::Result<T, Code>;
+
+/// Runs an exported function: counted, failed where that was ordered, panics caught.
+fn enter(symbol: &'static str, call: impl FnOnce() -> Result) -> c_int {
+    let run = || inject::check(symbol).and_then(|()| call());
+    match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(Ok(())) => 0,
+        Ok(Err(code)) => code.0,
+        Err(_) => {
+            driver::violation(&format!("{symbol} panicked"));
+            Code::INTERNAL_ERROR.0
+        }
+    }
+}
+
+fn put<T>(place: *mut T, value: T) -> Result {
+    if place.is_null() {
+        return Err(Code::INVALID_ARGUMENT);
+    }
+    // SAFETY: the caller gives a writable place.
+    unsafe { place.write(value) };
+    Ok(())
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclGetVersion(version: *mut c_int) -> c_int {
+    enter("ncclGetVersion", || put(version, inject::version()))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclGetErrorString(code: c_int) -> *const c_char {
+    let text = match code {
+        0 => c"no error",
+        1 => c"unhandled cuda error",
+        2 => c"unhandled system error",
+        3 => c"internal error",
+        4 => c"invalid argument",
+        5 => c"invalid usage",
+        6 => c"remote process exited or there was a network error",
+        7 => c"in progress",
+        _ => c"unknown result code",
+    };
+    text.as_ptr()
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclGetLastError(_comm: *mut c_void) -> *const c_char {
+    c"said by the fake".as_ptr()
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclGetUniqueId(identifier: *mut [u8; 128]) -> c_int {
+    enter("ncclGetUniqueId", || put(identifier, mesh::identifier()?))
+}
+
+/// `ncclUniqueId` crosses by value.
+#[repr(C)]
+pub struct UniqueId([u8; 128]);
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclCommInitRankConfig(
+    comm: *mut *mut c_void,
+    world: c_int,
+    identifier: UniqueId,
+    rank: c_int,
+    config: *const Config,
+) -> c_int {
+    enter("ncclCommInitRankConfig", || {
+        // SAFETY: the caller gives a configuration of the size that it names.
+        unsafe { communicator::check_config(config) }?;
+        // SAFETY: the caller keeps the place for as long as the communicator.
+        unsafe { communicator::create(comm, world, &identifier.0, rank) }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclCommGetAsyncError(comm: *mut c_void, code: *mut c_int) -> c_int {
+    enter("ncclCommGetAsyncError", || {
+        put(code, communicator::find(comm)?.state())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclCommFinalize(comm: *mut c_void) -> c_int {
+    enter("ncclCommFinalize", || communicator::finalize(comm))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclCommDestroy(comm: *mut c_void) -> c_int {
+    enter("ncclCommDestroy", || communicator::destroy(comm))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclCommAbort(comm: *mut c_void) -> c_int {
+    enter("ncclCommAbort", || communicator::abort(comm))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclCommWindowRegister(
+    comm: *mut c_void,
+    address: u64,
+    bytes: usize,
+    window: *mut *mut c_void,
+    flags: c_int,
+) -> c_int {
+    enter("ncclCommWindowRegister", || {
+        communicator::register(comm, address, bytes, window, flags)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclCommWindowDeregister(comm: *mut c_void, window: *mut c_void) -> c_int {
+    enter("ncclCommWindowDeregister", || {
+        communicator::deregister(comm, window)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclGroupStart() -> c_int {
+    enter("ncclGroupStart", || {
+        group::start();
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclGroupEnd() -> c_int {
+    enter("ncclGroupEnd", group::end)
+}
+
+/// Exports operations: for each its name, its parameters up to the communicator, and what it is.
+macro_rules! operations {
+    ($( $symbol:ident($($parameter:ident: $type:ty),*) = $operation:expr; )*) => {$(
+        #[unsafe(no_mangle)]
+        #[allow(clippy::too_many_arguments, reason = "NCCL's own")]
+        pub unsafe extern "C" fn $symbol(
+            $($parameter: $type,)*
+            comm: *mut c_void,
+            stream: u64,
+        ) -> c_int {
+            enter(stringify!($symbol), || {
+                group::add(stringify!($symbol), $operation, comm, stream)
+            })
+        }
+    )*};
+}
+
+const fn operation(
+    kind: Kind,
+    source: u64,
+    destination: u64,
+    count: usize,
+    element: c_int,
+) -> Operation {
+    Operation {
+        kind,
+        source,
+        destination,
+        count,
+        element,
+        reduce: 0,
+        peer: 0,
+    }
+}
+
+operations! {
+    ncclAllReduce(source: u64, destination: u64, count: usize, element: c_int, reduce: c_int) =
+        Operation { reduce, ..operation(Kind::AllReduce, source, destination, count, element) };
+    ncclReduce(source: u64, destination: u64, count: usize, element: c_int, reduce: c_int, peer: c_int) =
+        Operation { reduce, peer, ..operation(Kind::Reduce, source, destination, count, element) };
+    ncclBroadcast(source: u64, destination: u64, count: usize, element: c_int, peer: c_int) =
+        Operation { peer, ..operation(Kind::Broadcast, source, destination, count, element) };
+    ncclAllGather(source: u64, destination: u64, count: usize, element: c_int) =
+        operation(Kind::AllGather, source, destination, count, element);
+    ncclReduceScatter(source: u64, destination: u64, count: usize, element: c_int, reduce: c_int) =
+        Operation { reduce, ..operation(Kind::ReduceScatter, source, destination, count, element) };
+    ncclAlltoAll(source: u64, destination: u64, count: usize, element: c_int) =
+        operation(Kind::AllToAll, source, destination, count, element);
+    ncclSend(source: u64, count: usize, element: c_int, peer: c_int) =
+        Operation { peer, ..operation(Kind::Send, source, 0, count, element) };
+    ncclRecv(destination: u64, count: usize, element: c_int, peer: c_int) =
+        Operation { peer, ..operation(Kind::Receive, 0, destination, count, element) };
+}

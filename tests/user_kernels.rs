@@ -1,0 +1,413 @@
+//! Kernels of the user's: the handle they take, and the life of the code they are in.
+//!
+//! What a kernel does on the device is tested over the fake driver, which knows the examples' kernel,
+//! in a process of its own, since the driver's place is a variable.
+
+#[allow(dead_code, reason = "these tests use the fake driver only")]
+mod support;
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use symmem::backend::abi::SIGNAL_STRIDE;
+use symmem::select::Selection;
+use symmem::{
+    Builder, CHANNELS, Communicator, DeviceAddress, Error, Function, Geometry, Graph, Handle,
+    LaunchEnvironment, Module, SignalPlacement, SymmetricBuffer,
+};
+
+const DEADLINE: Duration = Duration::from_secs(20);
+const SHORT: Duration = Duration::from_millis(50);
+/// The process that has the fake driver is ended after this.
+const HARD_LIMIT: Duration = Duration::from_secs(60);
+const CHANNEL: u32 = 5;
+
+fn builder(rank: u32, world: u32, job: &str) -> Builder {
+    let backend = std::env::var("USER_KERNELS_BACKEND").unwrap_or_else(|_| "host".into());
+    Builder::new()
+        .launch(LaunchEnvironment::local(rank, world, job.into()).unwrap())
+        .backend(Selection::Named(backend))
+        .deadline(DEADLINE)
+}
+
+fn job() -> String {
+    static JOBS: AtomicU32 = AtomicU32::new(0);
+    let number = JOBS.fetch_add(1, Ordering::Relaxed);
+    format!("user-kernels-{}-{number}", std::process::id())
+}
+
+/// Runs `rank` as both ranks of a world, which then part in good order.
+fn two_ranks(rank: impl Fn(&Communicator) + Sync) {
+    let job = job();
+    std::thread::scope(|scope| {
+        for number in 0..2 {
+            let (rank, job) = (&rank, &job);
+            scope.spawn(move || {
+                let communicator = builder(number, 2, job).build().unwrap();
+                rank(&communicator);
+                assert!(communicator.finalize().unwrap().is_empty());
+            });
+        }
+    });
+}
+
+// ---- the handle ----
+
+/// On the host backend, whose memory this program can read.
+fn word(address: DeviceAddress, offset: u64) -> u32 {
+    // SAFETY: a word of the signal pad, which lives as long as the communicator, and is only accessed
+    // atomically.
+    unsafe { AtomicU32::from_ptr((address.0 + offset) as *mut u32) }.load(Ordering::Acquire)
+}
+
+#[test]
+fn a_handle_names_the_buffer_and_the_very_words_and_counters_of_the_streams_signals() {
+    two_ranks(|communicator| {
+        let (rank, peer) = (communicator.rank(), 1 - communicator.rank());
+        let stream = communicator.stream().unwrap();
+        let buffer = communicator.allocate::<u64>(&[10]).unwrap();
+        let handle = buffer.handle_within(CHANNEL, SHORT).unwrap();
+        assert_eq!((handle.rank, handle.world), (rank as u32, 2));
+        assert_eq!((handle.channel, handle.bytes), (CHANNEL, 80));
+        assert_eq!(handle.watch.deadline_ns, SHORT.as_nanos() as u64);
+        assert_eq!(handle.bases[rank], buffer.local().address());
+        assert_eq!(handle.bases[peer], buffer.peer(peer).unwrap().address());
+        assert_eq!(handle.bases[2..], [DeviceAddress::NULL; 70]);
+
+        // So many signals each way that no two counts are alike.
+        let (given, waited) = (3 + rank, 3 + peer);
+        for _ in 0..given {
+            let none = buffer.range(0, 0).unwrap();
+            stream.put_signal(peer, none, none, CHANNEL).unwrap();
+        }
+        for _ in 0..waited {
+            stream.wait_signal(peer, CHANNEL).unwrap();
+        }
+        stream.synchronize().unwrap();
+        let (to, from) = (4 * peer as u64, peer as u64 * SIGNAL_STRIDE);
+        assert_eq!(word(handle.given, to), given as u32);
+        assert_eq!(word(handle.waited, to), waited as u32);
+        assert_eq!(word(handle.signals[rank], from), waited as u32);
+        let raised = rank as u64 * SIGNAL_STRIDE;
+        assert_eq!(word(handle.signals[peer], raised), given as u32);
+        assert_eq!(word(handle.arrivals, to), 0);
+        assert_eq!(word(handle.departures, to), 0);
+        // Another channel has others.
+        let other = buffer.handle(CHANNEL + 1).unwrap();
+        assert_eq!(word(other.given, to) + word(other.waited, to), 0);
+        assert_eq!(word(other.signals[rank], from), 0);
+        communicator.host_barrier().unwrap();
+    });
+}
+
+#[test]
+fn a_handle_is_refused_for_no_channel_and_for_signals_that_the_host_counts() {
+    let communicator = builder(0, 1, &job()).build().unwrap();
+    let buffer = communicator.allocate::<u8>(&[1]).unwrap();
+    let error = buffer.handle(CHANNELS).unwrap_err();
+    assert!(
+        matches!(error, Error::InvalidArgument { rank: 0, .. }),
+        "{error:?}"
+    );
+    communicator.abort();
+    let error = buffer.handle(0).unwrap_err();
+    assert!(matches!(error, Error::Aborted { rank: 0 }), "{error:?}");
+
+    let on_host = builder(0, 1, &job()).signal_placement(SignalPlacement::HOST);
+    let communicator = on_host.build().unwrap();
+    let buffer = communicator.allocate::<u8>(&[1]).unwrap();
+    let error = buffer.handle(0).unwrap_err();
+    assert!(
+        matches!(error, Error::Unsupported { rank: 0, .. }),
+        "{error:?}"
+    );
+}
+
+#[test]
+fn the_host_backend_loads_no_device_code() {
+    let communicator = builder(0, 1, &job()).build().unwrap();
+    // SAFETY: nothing is loaded.
+    let error = unsafe { communicator.load_module(PTX) }.unwrap_err();
+    assert!(
+        matches!(error, Error::Unsupported { rank: 0, .. }),
+        "{error:?}"
+    );
+    assert!(error.to_string().contains("kernels need a GPU"), "{error}");
+    communicator.finalize().unwrap();
+}
+
+// ---- over the fake driver ----
+
+const PTX: &[u8] = include_bytes!("../examples/kernels/ring.ptx");
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct RingArguments {
+    inbox: Handle,
+    outbox: DeviceAddress,
+    result: DeviceAddress,
+    count: u64,
+}
+
+const COUNT: usize = 64;
+const GEOMETRY: Geometry = Geometry {
+    blocks: [2, 1, 1],
+    threads: [128, 1, 1],
+    shared_memory: 0,
+};
+
+struct Buffers {
+    inbox: SymmetricBuffer<u32>,
+    outbox: SymmetricBuffer<u32>,
+    result: SymmetricBuffer<u32>,
+}
+
+impl Buffers {
+    fn new(communicator: &Communicator) -> Self {
+        let allocate = || communicator.allocate(&[COUNT]).unwrap();
+        Self {
+            inbox: allocate(),
+            outbox: allocate(),
+            result: allocate(),
+        }
+    }
+
+    fn arguments(&self, deadline: Duration) -> RingArguments {
+        RingArguments {
+            inbox: self.inbox.handle_within(CHANNEL, deadline).unwrap(),
+            outbox: self.outbox.local().address(),
+            result: self.result.local().address(),
+            count: COUNT as u64,
+        }
+    }
+}
+
+fn load(communicator: &Communicator) -> (Module, Function) {
+    // SAFETY: the examples' code.
+    let module = unsafe { communicator.load_module(PTX) }.unwrap();
+    let function = module.function("symmem_example_ring").unwrap();
+    (module, function)
+}
+
+/// Unloads so far, as the driver has traced them.
+fn unloads() -> usize {
+    let trace = std::env::var("FAKE_CUDA_TRACE").unwrap();
+    let trace = std::fs::read_to_string(trace).unwrap();
+    trace
+        .lines()
+        .filter(|line| line.contains("cuModuleUnload"))
+        .count()
+}
+
+#[test]
+#[ignore = "run by on_cuda_over_the_fake_driver"]
+fn cuda_a_module_is_unloaded_once_nothing_runs_it_and_no_graph_holds_it() {
+    two_ranks(|communicator| {
+        let rank = communicator.rank();
+        let stream = communicator.stream().unwrap();
+        let buffers = Buffers::new(communicator);
+        let arguments = buffers.arguments(DEADLINE);
+        let own = vec![10 + rank as u32; COUNT];
+        buffers.outbox.write(&stream, 0, &own).unwrap();
+        let (module, function) = load(communicator);
+        communicator.host_barrier().unwrap();
+        let before = unloads();
+        communicator.host_barrier().unwrap();
+
+        // Rank 0 waits for rank 1, which comes once rank 0 has dropped everything.
+        if rank == 1 {
+            communicator.host_barrier().unwrap();
+        }
+        // SAFETY: the kernel takes these arguments; the buffers live until the stream is idle.
+        unsafe { stream.launch(&function, &GEOMETRY, &arguments) }.unwrap();
+        drop((module, function));
+        if rank == 0 {
+            assert!(!stream.is_idle().unwrap());
+            assert_eq!(unloads(), before, "while the kernel waits");
+            communicator.host_barrier().unwrap();
+        }
+        let mut seen = vec![0; COUNT];
+        buffers.result.read(&stream, 0, &mut seen).unwrap();
+        assert_eq!(seen, vec![2 * (10 + 1 - rank as u32); COUNT]);
+        stream.synchronize().unwrap();
+        communicator.host_barrier().unwrap();
+        assert_eq!(unloads(), before + 2, "once the streams are idle");
+
+        // A graph keeps it.
+        let (module, function) = load(communicator);
+        let graph = Graph::capture(&stream, |stream| {
+            // SAFETY: as above; the buffers outlive the graph.
+            unsafe { stream.launch(&function, &GEOMETRY, &arguments) }?;
+            stream.barrier()
+        })
+        .unwrap();
+        drop((module, function));
+        for lap in 1..4 {
+            buffers.outbox.write(&stream, 0, &vec![lap; COUNT]).unwrap();
+            communicator.host_barrier().unwrap();
+            graph.launch(&stream).unwrap();
+            buffers.result.read(&stream, 0, &mut seen).unwrap();
+            assert_eq!(seen, vec![2 * lap; COUNT]);
+            communicator.host_barrier().unwrap();
+        }
+        assert_eq!(unloads(), before + 2, "while a graph holds it");
+        communicator.host_barrier().unwrap();
+        drop(graph);
+        stream.synchronize().unwrap();
+        communicator.host_barrier().unwrap();
+        assert_eq!(unloads(), before + 4, "once the graph is gone");
+        communicator.host_barrier().unwrap();
+    });
+}
+
+#[test]
+#[ignore = "run by on_cuda_over_the_fake_driver"]
+fn cuda_a_kernel_and_a_stream_take_each_others_signals() {
+    two_ranks(|communicator| {
+        let rank = communicator.rank();
+        let stream = communicator.stream().unwrap();
+        let buffers = Buffers::new(communicator);
+        buffers.outbox.write(&stream, 0, &[7; COUNT]).unwrap();
+        let (_module, function) = load(communicator);
+        communicator.host_barrier().unwrap();
+        for _ in 0..3 {
+            if rank == 0 {
+                // SAFETY: the kernel takes these arguments; the buffers live until the stream is idle.
+                unsafe { stream.launch(&function, &GEOMETRY, &buffers.arguments(DEADLINE)) }
+                    .unwrap();
+            } else {
+                let (inbox, outbox) = (buffers.inbox.all(), buffers.outbox.all());
+                stream.put_signal(0, inbox, outbox, CHANNEL).unwrap();
+                stream.wait_signal(0, CHANNEL).unwrap();
+            }
+            stream.barrier().unwrap();
+        }
+        stream.synchronize().unwrap();
+        let mut seen = [0; COUNT];
+        if rank == 0 {
+            buffers.result.read(&stream, 0, &mut seen).unwrap();
+            assert_eq!(seen, [14; COUNT]);
+        } else {
+            buffers.inbox.read(&stream, 0, &mut seen).unwrap();
+            assert_eq!(seen, [7; COUNT]);
+        }
+    });
+}
+
+#[test]
+#[ignore = "run by on_cuda_over_the_fake_driver"]
+fn cuda_a_kernel_that_waits_in_vain_is_a_timeout_that_names_peer_and_channel() {
+    let job = job();
+    std::thread::scope(|scope| {
+        for rank in 0..2 {
+            let job = &job;
+            scope.spawn(move || {
+                let communicator = builder(rank, 2, job).build().unwrap();
+                let stream = communicator.stream().unwrap();
+                let buffers = Buffers::new(&communicator);
+                let (_module, function) = load(&communicator);
+                communicator.host_barrier().unwrap();
+                if rank == 1 {
+                    // Until it hears that the other gave up on it.
+                    while communicator.check().is_ok() {
+                        std::thread::sleep(Duration::from_millis(5));
+                    }
+                    return;
+                }
+                let arguments = buffers.arguments(SHORT);
+                // SAFETY: the kernel takes these arguments; the buffers live until the stream is idle.
+                unsafe { stream.launch(&function, &GEOMETRY, &arguments) }.unwrap();
+                let error = stream.synchronize().unwrap_err();
+                assert!(
+                    matches!(
+                        error,
+                        Error::Timeout {
+                            rank: 0,
+                            peer: 1,
+                            channel: CHANNEL,
+                            ..
+                        }
+                    ),
+                    "{error:?}"
+                );
+            });
+        }
+    });
+}
+
+#[test]
+#[ignore = "run by on_cuda_over_the_fake_driver"]
+fn cuda_code_that_does_not_load_is_an_error_and_no_more() {
+    let communicator = builder(0, 1, &job()).build().unwrap();
+    // SAFETY: there is nothing in it that could run.
+    let error = unsafe { communicator.load_module(b".version 99.0\n.target sm_80\n") }.unwrap_err();
+    assert!(matches!(error, Error::Backend { rank: 0, .. }), "{error:?}");
+    let (module, function) = load(&communicator);
+    let error = module.function("no_such_kernel").unwrap_err();
+    assert!(error.to_string().contains("no_such_kernel"), "{error}");
+    communicator.check().unwrap();
+
+    let other = builder(0, 1, &job()).build().unwrap();
+    let stream = other.stream().unwrap();
+    // SAFETY: refused before anything is launched.
+    let error = unsafe { stream.launch(&function, &GEOMETRY, &0_u64) }.unwrap_err();
+    assert!(
+        error.to_string().contains("different communicators"),
+        "{error}"
+    );
+    drop(stream);
+    other.finalize().unwrap();
+    drop((module, function));
+    communicator.finalize().unwrap();
+}
+
+#[test]
+fn on_cuda_over_the_fake_driver() {
+    let driver = support::fake_driver();
+    let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let directory = directory.join(format!("user-kernels-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    for test in [
+        "cuda_a_module_is_unloaded_once_nothing_runs_it_and_no_graph_holds_it",
+        "cuda_a_kernel_and_a_stream_take_each_others_signals",
+        "cuda_a_kernel_that_waits_in_vain_is_a_timeout_that_names_peer_and_channel",
+        "cuda_code_that_does_not_load_is_an_error_and_no_more",
+    ] {
+        let (report, log) = (directory.join("report"), directory.join("log"));
+        let _ = std::fs::remove_file(&report);
+        let output = std::fs::File::create(&log).unwrap();
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args([test, "--exact", "--ignored", "--nocapture"])
+            .env("USER_KERNELS_BACKEND", "cuda")
+            .env("SYMMEM_LIBRARY_PATH", driver)
+            .env("LD_LIBRARY_PATH", driver)
+            .env("FAKE_CUDA_DEVICES", "2")
+            .env("FAKE_CUDA_REPORT", &report)
+            .env("FAKE_CUDA_TRACE", directory.join("trace"))
+            .stderr(output.try_clone().unwrap())
+            .stdout(output)
+            .spawn()
+            .unwrap();
+        let start = Instant::now();
+        let status = loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                break status;
+            }
+            if start.elapsed() > HARD_LIMIT {
+                child.kill().unwrap();
+                panic!("{test} hangs: {}", std::fs::read_to_string(&log).unwrap());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        assert!(
+            status.success(),
+            "{test}: {}",
+            std::fs::read_to_string(&log).unwrap()
+        );
+        let report = std::fs::read_to_string(&report).unwrap();
+        assert!(!report.contains("violation:"), "{test}: {report}");
+        assert!(!report.contains("live: modules"), "{test}: {report}");
+    }
+    std::fs::remove_dir_all(&directory).unwrap();
+}
