@@ -64,6 +64,7 @@ const OPERATIONS: [(&str, Operation, &[Algorithm]); 4] = [
 ];
 
 /// A call with its arguments.
+#[allow(clippy::large_enum_variant, reason = "one at a time")]
 enum Call {
     Move(MoveArguments),
     Packets(PacketArguments),
