@@ -1,5 +1,5 @@
-//! After a stream's first calls, put, get, put_signal, wait_signal and barrier allocate nothing in
-//! the thread that calls them.
+//! After a stream's first calls, put, get, put_signal, wait_signal, barrier and collectives allocate
+//! nothing in the thread that calls them.
 
 #[allow(dead_code, reason = "this test uses the fake driver only")]
 mod support;
@@ -8,8 +8,12 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::process::Command;
 use std::time::Duration;
+use symmem::backend::abi::CAPABILITY_COPY_ENGINE;
 use symmem::select::Selection;
-use symmem::{Builder, Communicator, LaunchEnvironment};
+use symmem::{
+    Algorithm, Builder, CollectiveOptions, Communicator, LaunchEnvironment, ReduceOperation,
+    Stream, SymmetricBuffer,
+};
 
 /// The system's allocator, which counts for each thread.
 struct Counting;
@@ -47,6 +51,8 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 const RANKS: u32 = 2;
+
+type Buffer = SymmetricBuffer<u32>;
 
 #[test]
 fn the_counter_sees_an_allocation() {
@@ -106,12 +112,35 @@ fn calls_allocate_nothing(communicator: &Communicator) {
     let stream = communicator.stream().unwrap();
     let inbox = communicator.allocate::<u32>(&[1024]).unwrap();
     let outbox = communicator.allocate::<u32>(&[1024]).unwrap();
+    let named = |algorithm| CollectiveOptions {
+        algorithm,
+        ..Default::default()
+    };
+    let has_engine = communicator.capabilities().flags & CAPABILITY_COPY_ENGINE != 0;
+    let collectives = |stream: &Stream, inbox: &Buffer, outbox: &Buffer| {
+        for algorithm in [Algorithm::PACKETS, Algorithm::TWO_SHOT] {
+            let options = named(algorithm);
+            let sum = ReduceOperation::SUM;
+            stream.all_reduce_with(inbox.all(), outbox.all(), sum, &options)?;
+        }
+        let half = outbox.range(0, 512)?;
+        for algorithm in [Algorithm::PUSH, Algorithm::COPY_ENGINE] {
+            if algorithm != Algorithm::COPY_ENGINE || has_engine {
+                stream.all_gather(inbox.all(), half, &named(algorithm))?;
+            }
+        }
+        stream.exchange(&CollectiveOptions::default(), |exchange| {
+            exchange.send(peer, outbox.all())?;
+            exchange.receive(peer, inbox.all())
+        })
+    };
     let all_calls = || {
         stream.put(peer, inbox.all(), outbox.all())?;
         stream.get(peer, inbox.all(), outbox.all())?;
         stream.put_signal(peer, inbox.all(), outbox.all(), CHANNEL)?;
         stream.wait_signal(peer, CHANNEL)?;
         stream.barrier()?;
+        collectives(&stream, &inbox, &outbox)?;
         stream.synchronize()
     };
     // A first wait that really waits starts the host stream's thread and makes its queue: each rank
