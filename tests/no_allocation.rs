@@ -1,4 +1,4 @@
-//! After a stream's first calls, put, get, put_signal, wait_signal and barrier allocate nothing in
+//! After a stream's first calls, put, get, signals, words, their waits and barrier allocate nothing in
 //! the thread that calls them.
 
 #[allow(dead_code, reason = "this test uses the fake driver only")]
@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::process::Command;
 use std::time::Duration;
 use symmem::select::Selection;
-use symmem::{Builder, Communicator, LaunchEnvironment};
+use symmem::{Builder, Communicator, Condition, LaunchEnvironment};
 
 /// The system's allocator, which counts for each thread.
 struct Counting;
@@ -106,12 +106,24 @@ fn calls_allocate_nothing(communicator: &Communicator) {
     let stream = communicator.stream().unwrap();
     let inbox = communicator.allocate::<u32>(&[1024]).unwrap();
     let outbox = communicator.allocate::<u32>(&[1024]).unwrap();
+    let words = communicator.allocate::<u64>(&[3]).unwrap();
+    let index = communicator.allocate::<u32>(&[1]).unwrap();
     let all_calls = || {
         stream.put(peer, inbox.all(), outbox.all())?;
         stream.get(peer, inbox.all(), outbox.all())?;
         stream.put_signal(peer, inbox.all(), outbox.all(), CHANNEL)?;
         stream.wait_signal(peer, CHANNEL)?;
         stream.barrier()?;
+        stream.signal_add(peer, words.range(0, 1)?, 1)?;
+        stream.wait_all(words.range(0, 1)?, 1, Condition::GREATER, 0)?;
+        stream.atomic_fetch_add(peer, words.range(1, 1)?, 1, Some(words.range(2, 1)?))?;
+        stream.wait_any(
+            words.all(),
+            1,
+            Condition::NOT_EQUAL,
+            u64::MAX,
+            Some(index.all()),
+        )?;
         stream.synchronize()
     };
     // A first wait that really waits starts the host stream's thread and makes its queue: each rank
@@ -130,4 +142,6 @@ fn calls_allocate_nothing(communicator: &Communicator) {
     assert_eq!(ALLOCATIONS.get() - before, 0, "allocations in 100 rounds");
     inbox.free().unwrap();
     outbox.free().unwrap();
+    words.free().unwrap();
+    index.free().unwrap();
 }
