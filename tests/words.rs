@@ -701,7 +701,9 @@ fn on_cuda_over_the_fake_driver() {
     let file = format!("words-report-{}", std::process::id());
     let report = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(file);
     limited(|| {
+        // One after the other: a device that one test opens is another's that waits.
         let output = Command::new(std::env::current_exe().unwrap())
+            .arg("--test-threads=1")
             .env("WORDS_BACKEND", "cuda")
             .env("SYMMEM_LIBRARY_PATH", driver)
             .env("LD_LIBRARY_PATH", driver)
