@@ -55,6 +55,32 @@ pub fn fake_driver() -> &'static Path {
     &DIRECTORY
 }
 
+/// As [`fake_driver`], with the fake NCCL beside it.
+pub fn fake_nccl() -> &'static Path {
+    static DIRECTORY: LazyLock<PathBuf> = LazyLock::new(|| {
+        let built = build(
+            &["build", "--quiet", "-p", "symmem-fake-nccl", "--lib"],
+            "libsymmem_fake_nccl.so",
+        );
+        let driver = fake_driver();
+        let directory = driver.with_file_name("fake-nccl");
+        std::fs::create_dir_all(&directory).expect("the tests' directory can be written");
+        let links = [
+            ("libcuda.so.1", driver.join("libcuda.so.1")),
+            ("libnccl.so.2", built),
+        ];
+        for (name, target) in links {
+            let link = directory.join(name);
+            if std::fs::read_link(&link).ok().as_ref() != Some(&target) {
+                let _ = std::fs::remove_file(&link);
+                std::os::unix::fs::symlink(&target, &link).expect("a link can be made");
+            }
+        }
+        directory
+    });
+    &DIRECTORY
+}
+
 /// The CUDA backend as a plugin file.
 pub fn cuda_plugin() -> &'static Path {
     static FILE: LazyLock<PathBuf> = LazyLock::new(|| {
