@@ -186,18 +186,18 @@ impl<T: Sample> Run<'_, T> {
     fn time(&self, call: &Call<'_>, budget: f64) -> Result<Option<f64>> {
         let communicator = self.session.communicator;
         // What cannot be done is refused alike on all ranks, before anything is enqueued.
-        let Some(first) = possible(self.session.looped(call, 1))? else {
+        let Some(first) = possible(self.session.looped(self.session.calls(call), 1))? else {
             return Ok(None);
         };
-        let second = self.session.looped(call, 2)?;
+        let second = self.session.looped(self.session.calls(call), 2)?;
         let each = exchange::all_gather(communicator, &first.min(second))?;
         let each = each.into_iter().fold(1.0, f64::max);
         let calls = (budget / each).clamp(1.0, CALLS) as u32;
         let ns = match self.by_caller {
-            true => self.session.looped(call, calls)?,
+            true => self.session.looped(self.session.calls(call), calls)?,
             false => {
                 let launches = (budget / each / CALLS).clamp(1.0, 5.0) as u32;
-                let graph = self.session.graph(call, calls)?;
+                let graph = self.session.graph(self.session.calls(call), calls)?;
                 self.session.replayed(&graph, calls, 1)?;
                 self.session.replayed(&graph, calls, launches)?
             }

@@ -113,6 +113,9 @@ pub struct Collectives {
     pub baselines: Vec<BaselineState>,
     /// What was measured.
     pub points: Vec<CollectivePoint>,
+    /// Barriers of all ranks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub barrier: Option<Placed>,
 }
 
 /// A baseline that was asked for.

@@ -132,6 +132,22 @@ impl<'a, T: Sample> Run<'a, T> {
         self.put_together(&shape, bytes, rounds, series)
     }
 
+    /// Barriers: nothing moves, all wait for all. Collective.
+    pub(super) fn barrier(&self) -> Result<Placed> {
+        let session = &self.session;
+        let mut measured = Measured::default();
+        let graph = session.graph(session.barriers(), CALLS as u32)?;
+        for _ in 0..self.rounds {
+            let looped = session.looped(session.barriers(), CALLS as u32)?;
+            measured.looped.push(looped);
+            let replayed = session.replayed(&graph, CALLS as u32, LAUNCHES as u32)?;
+            measured.graph.push(replayed);
+        }
+        measured.single = session.single(session.barriers(), samples(1e5, self.budget() / 4.0))?;
+        let all = exchange::all_gather(self.communicator(), &measured)?;
+        Ok(placed(&all.iter().collect::<Vec<_>>()))
+    }
+
     fn call(&self, shape: &Shape, by: By, placement: Placement) -> Call<'static> {
         let mut options = CollectiveOptions::default();
         match by {
@@ -211,12 +227,14 @@ impl<'a, T: Sample> Run<'a, T> {
     /// Captures a series of ours and checks a replay. Collective.
     fn capture(&self, shape: &Shape, series: &mut Series) -> Result<()> {
         let call = self.call(shape, series.contender.by, series.placement);
-        let graph = self.session.graph(&call, series.calls)?;
+        let graph = self
+            .session
+            .graph(self.session.calls(&call), series.calls)?;
         // In place, a second call mostly takes what the first one left: a graph of one is checked.
         let (wrong, checked) = match shape.is_idempotent(series.placement) {
             true => self.session.check_replay(&call, &graph)?,
             false => {
-                let one = self.session.graph(&call, 1)?;
+                let one = self.session.graph(self.session.calls(&call), 1)?;
                 self.session.check_replay(&call, &one)?
             }
         };
@@ -250,7 +268,10 @@ impl<'a, T: Sample> Run<'a, T> {
             }
             by => {
                 let call = self.call(shape, by, series.placement);
-                Ok(Some(self.session.looped(&call, series.calls)?))
+                Ok(Some(
+                    self.session
+                        .looped(self.session.calls(&call), series.calls)?,
+                ))
             }
         }
     }
@@ -316,7 +337,7 @@ impl<'a, T: Sample> Run<'a, T> {
             }
             by => {
                 let call = self.call(shape, by, series.placement);
-                self.session.single(&call, samples)?
+                self.session.single(self.session.calls(&call), samples)?
             }
         };
         Ok(())

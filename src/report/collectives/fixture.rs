@@ -58,5 +58,9 @@ pub fn collectives() -> Collectives {
             state("mpi", None, Some("no mpicc")),
         ],
         points,
+        barrier: Some(Placed {
+            graph: Time::from_rounds(&[2000.0]),
+            ..Placed::default()
+        }),
     }
 }
