@@ -1,8 +1,10 @@
 //! How a program joins a world.
 
 use crate::select::{self, Selection};
+use crate::tuning;
+use std::ffi::OsStr;
 use std::time::Duration;
-use symmem_core::backend::abi::{ShareKind, SignalPlacement};
+use symmem_core::backend::abi::{CollectiveRow, ShareKind, SignalPlacement};
 use symmem_core::bootstrap::LaunchEnvironment;
 use symmem_core::{Communicator, Configuration, DeviceChoice, Error, Result};
 
@@ -26,6 +28,8 @@ pub struct Builder {
     setup_deadline: Option<Duration>,
     signal_placement: SignalPlacement,
     share_kinds: Vec<ShareKind>,
+    collective_rows: Option<Vec<CollectiveRow>>,
+    check_calls: Option<bool>,
 }
 
 impl Builder {
@@ -77,6 +81,20 @@ impl Builder {
         self
     }
 
+    /// Rows of the selector of collectives that go before those of the backend, in place of the table
+    /// that `SYMMEM_TUNING` names (which `symmem tune` writes). The same on all ranks.
+    pub fn tuning(mut self, rows: &[CollectiveRow]) -> Self {
+        self.collective_rows = Some(rows.to_vec());
+        self
+    }
+
+    /// Whether ranks compare each collective call before they make it, in place of `SYMMEM_CHECK`: it
+    /// costs a round trip over the host, and names the rank that differs. The same on all ranks.
+    pub fn check_calls(mut self, check: bool) -> Self {
+        self.check_calls = Some(check);
+        self
+    }
+
     /// Joins the world. Collective; blocks at most the setup deadline for each step.
     ///
     /// # Errors
@@ -92,7 +110,16 @@ impl Builder {
             None => Selection::from_environment()?,
         };
         let chosen = select::choose(&selection)?;
+        let rank = launch.rank as usize;
         let mut configuration = Configuration::new(launch);
+        configuration.collective_rows = match self.collective_rows {
+            Some(rows) => rows,
+            None => rows_from_environment(rank)?,
+        };
+        configuration.check_calls = match self.check_calls {
+            Some(check) => check,
+            None => check_from_environment(rank)?,
+        };
         configuration.device = self.device;
         configuration.signal_placement = self.signal_placement;
         configuration.share_kinds = match self.share_kinds {
@@ -106,6 +133,42 @@ impl Builder {
             configuration.setup_deadline = deadline;
         }
         Communicator::open(&chosen.source, configuration)
+    }
+}
+
+/// Reads the table that `SYMMEM_TUNING` names.
+fn rows_from_environment(rank: usize) -> Result<Vec<CollectiveRow>> {
+    let Some(path) = std::env::var_os("SYMMEM_TUNING").filter(|path| !path.is_empty()) else {
+        return Ok(Vec::new());
+    };
+    let invalid = |reason: String| Error::InvalidArgument {
+        rank,
+        operation: "SYMMEM_TUNING",
+        message: format!("{}: {reason}", path.display()),
+    };
+    let text = std::fs::read_to_string(&path).map_err(|error| invalid(error.to_string()))?;
+    tuning::Table::from_json(&text)
+        .and_then(|table| table.rows())
+        .map_err(|error| invalid(error.to_string()))
+}
+
+/// Reads `SYMMEM_CHECK`: 1 or 0.
+fn check_from_environment(rank: usize) -> Result<bool> {
+    parse_check(std::env::var_os("SYMMEM_CHECK").as_deref(), rank)
+}
+
+fn parse_check(text: Option<&OsStr>, rank: usize) -> Result<bool> {
+    match text.map(OsStr::as_encoded_bytes) {
+        None | Some(b"" | b"0") => Ok(false),
+        Some(b"1") => Ok(true),
+        Some(_) => Err(Error::InvalidArgument {
+            rank,
+            operation: "SYMMEM_CHECK",
+            message: format!(
+                "`{}`; write 1 to have calls compared, or 0",
+                text.unwrap_or_default().display()
+            ),
+        }),
     }
 }
 
@@ -145,6 +208,15 @@ fn parse_share_kinds(text: &str) -> Result<Vec<ShareKind>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_checking_of_calls_is_asked_for_by_1_and_nothing_else() {
+        let parse = |text: &str| parse_check(Some(OsStr::new(text)), 3);
+        assert!(parse("1").unwrap());
+        assert!(!parse("0").unwrap() && !parse("").unwrap());
+        assert!(!parse_check(None, 3).unwrap());
+        assert!(parse("yes").unwrap_err().to_string().contains("`yes`"));
+    }
 
     #[test]
     fn strategies_of_sharing_are_read_in_order_and_an_unknown_one_is_refused() {

@@ -8,34 +8,13 @@ mod support;
 
 use rstest::rstest;
 use std::collections::HashSet;
-use std::io::Write;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{LazyLock, Mutex, PoisonError};
-use symmem::ShareKind;
+use support::worlds::{Backend, RANK, account, end, is_full, options};
 use symmem::conformance::{
-    Case, MethodName, Outcome, SelftestOptions, Totals, World, WorldOptions, plan, rank_main,
-    selftest,
+    Case, MethodName, Outcome, SelftestOptions, Subject, Totals, TransferCase, World, plan,
+    rank_main, selftest,
 };
-use symmem::select::Selection;
-
-/// Set for the processes that are ranks of a world.
-const RANK: &str = "SYMMEM_CONFORMANCE_RANK";
-
-/// A backend as it is come by, and how it shares memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Backend {
-    /// The reference.
-    Host,
-    /// CUDA, linked, over the fake driver.
-    Linked,
-    /// CUDA, loaded from a plugin file, over the fake driver.
-    Plugin,
-    /// CUDA with memory shared by file descriptors of the virtual memory management.
-    Vmm,
-    /// CUDA with memory shared by legacy handles.
-    LegacyIpc,
-}
 
 const BACKENDS: [Backend; 5] = [
     Backend::Host,
@@ -83,7 +62,7 @@ static SITES: LazyLock<Vec<Site>> = LazyLock::new(|| {
 
 /// A sample for each backend over its worlds, and one for the worlds of threads: so every two
 /// parameters meet on every backend.
-static SAMPLE: LazyLock<Vec<(usize, Case)>> = LazyLock::new(|| {
+static SAMPLE: LazyLock<Vec<(usize, TransferCase)>> = LazyLock::new(|| {
     let mut cases = Vec::new();
     let mut first = 0;
     for worlds in BACKENDS
@@ -102,95 +81,13 @@ static SAMPLE: LazyLock<Vec<(usize, Case)>> = LazyLock::new(|| {
     cases
 });
 
-fn is_full() -> bool {
-    std::env::var("SYMMEM_CONFORMANCE").is_ok_and(|wanted| wanted == "full")
-}
-
 /// The cases of a world.
 fn cases_of(site: usize) -> Vec<Case> {
     if is_full() {
-        return plan::full(plan::SEED).collect();
+        return plan::full(plan::SEED).map(Case::Transfer).collect();
     }
     let here = SAMPLE.iter().filter(|(of, _)| *of == site);
-    here.map(|(_, case)| case.clone()).collect()
-}
-
-/// Where the fake driver writes what a world's ranks did wrong.
-fn violations(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.report"))
-}
-
-fn options(backend: Backend, ranks: u32, threads: bool, name: &str) -> WorldOptions {
-    let test = std::env::current_exe().expect("a test knows its own file");
-    let mut options = WorldOptions {
-        threads,
-        ..WorldOptions::new(ranks, test)
-    };
-    options.arguments = ["--exact", "rank_process", "--nocapture"]
-        .iter()
-        .map(Into::into)
-        .collect();
-    options.environment.push((RANK.into(), "1".into()));
-    options.backend = match backend {
-        Backend::Host => Selection::Named("host".into()),
-        Backend::Plugin => Selection::Plugin(support::cuda_plugin().into()),
-        _ => Selection::Named("cuda".into()),
-    };
-    options.share_kinds = match backend {
-        Backend::Vmm => vec![ShareKind::VMM_FILE_DESCRIPTOR],
-        Backend::LegacyIpc => vec![ShareKind::LEGACY_IPC],
-        _ => Vec::new(),
-    };
-    if backend != Backend::Host {
-        let report = violations(name);
-        let _ = std::fs::remove_file(&report);
-        options.environment.extend([
-            ("SYMMEM_LIBRARY_PATH".into(), support::fake_driver().into()),
-            ("FAKE_CUDA_DEVICES".into(), "4".into()),
-            ("FAKE_CUDA_REPORT".into(), report.into()),
-        ]);
-    }
-    options
-}
-
-/// What must hold of a world that has ended: in good order, nothing left, the driver not misused.
-fn end(world: World, name: &str) {
-    if let Err(error) = world.finish() {
-        panic!("{name}: {error}");
-    }
-    let report = std::fs::read_to_string(violations(name)).unwrap_or_default();
-    let wrong: Vec<&str> = report
-        .lines()
-        .filter(|line| !line.starts_with("process "))
-        .collect();
-    assert!(
-        wrong.is_empty(),
-        "{name}: the driver's report:\n{}",
-        wrong.join("\n")
-    );
-}
-
-/// Says what the tests' harness would keep to itself.
-fn announce(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
-}
-
-/// Leaves a world's totals to `cargo xtask conformance`.
-fn account(name: &str, totals: &Totals) {
-    announce(&format!(
-        "conformance: {name}: {totals}, of {} cases in all",
-        plan::full_count()
-    ));
-    if let Some(file) = std::env::var_os("SYMMEM_CONFORMANCE_TOTALS") {
-        let line =
-            serde_json::json!({ "world": name, "all": plan::full_count(), "totals": totals });
-        let file = std::fs::File::options()
-            .append(true)
-            .create(true)
-            .open(file);
-        let mut file = file.expect("the totals' file can be written");
-        writeln!(file, "{line}").expect("the totals' file can be written");
-    }
+    here.map(|(_, case)| Case::Transfer(case.clone())).collect()
 }
 
 /// Feeds a world the cases of one engine, and ends it after the last engine.
@@ -199,7 +96,7 @@ fn check(index: usize, method: MethodName) {
     let kind = if site.threads { "threads" } else { "processes" };
     let name = format!("{:?}-{}-{kind}", site.backend, site.ranks);
     let mut cases: Vec<Case> = cases_of(index);
-    cases.retain(|case| case.engine.method == method);
+    cases.retain(|case| matches!(case, Case::Transfer(case) if case.engine.method == method));
     // So that a world which has ended an engine with one placement of signals begins the next with
     // the same: each change is a new communicator.
     if method as usize % 2 == 1 {
@@ -229,7 +126,7 @@ fn check(index: usize, method: MethodName) {
     }
     live.done.insert(method as usize);
     if live.done.len() == MethodName::ALL.len() {
-        account(&name, &live.totals);
+        account(&name, &live.totals, plan::full_count());
         if let Some(world) = live.world.take().filter(|_| failed.is_empty()) {
             end(world, &name);
         }
@@ -289,16 +186,20 @@ fn threads(
     );
 }
 
+fn crowd(seed: u64) -> Vec<Case> {
+    plan::crowd(seed).into_iter().map(Case::Transfer).collect()
+}
+
 #[test]
 fn sixty_four_ranks_pass_barriers_and_signals_on_the_host() {
     let name = "Host-64-processes";
     let mut world = World::launch(options(Backend::Host, 64, false, name)).unwrap();
     let mut totals = Totals::default();
-    for record in world.run(&plan::crowd(plan::SEED), |_| ()) {
+    for record in world.run(&crowd(plan::SEED), |_| ()) {
         assert_eq!(record.outcome, Outcome::Passed, "{}", record.case);
         totals.count(&record.outcome);
     }
-    account(name, &totals);
+    account(name, &totals, plan::full_count());
     end(world, name);
 }
 
@@ -307,7 +208,7 @@ fn a_world_whose_rank_dies_fails_that_case_and_is_replaced_for_the_rest() {
     let mut options = options(Backend::Host, 2, false, "killed");
     options.deadline = std::time::Duration::from_secs(5);
     let mut world = World::launch(options).unwrap();
-    let cases = plan::crowd(1);
+    let cases = crowd(1);
     assert_eq!(world.run(&cases[..1], |_| ())[0].outcome, Outcome::Passed);
 
     let victim = rustix::process::Pid::from_raw(world.processes()[1] as i32).unwrap();
@@ -325,6 +226,7 @@ fn the_selftest_names_every_case_and_its_outcome() {
     let selftest_options = SelftestOptions {
         backend: template.backend,
         ranks: vec![2],
+        only: Some(Subject::Transfers),
         program: Some(template.program),
         arguments: template.arguments,
         environment: template.environment,

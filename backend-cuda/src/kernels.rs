@@ -329,10 +329,7 @@ mod tests {
             ),
             ("symmem_signal".to_owned(), size_of::<SignalTarget>()),
             ("symmem_wait".to_owned(), size_of::<SignalWait>()),
-            (
-                "symmem_step".to_owned(),
-                size_of::<SignalTarget>() + size_of::<SignalWait>(),
-            ),
+            ("symmem_step".to_owned(), size_of::<StepArguments>()),
             ("symmem_word_update".to_owned(), size_of::<WordOperation>()),
             ("symmem_word_wait".to_owned(), size_of::<WordWait>()),
             ("symmem_barrier".to_owned(), size_of::<Barrier>()),

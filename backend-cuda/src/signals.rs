@@ -15,13 +15,6 @@ const SIGNAL_THREADS: u32 = 32;
 /// Threads of the kernel that waits for words: each looks at its share of them.
 const WORD_WAIT_THREADS: u32 = 128;
 
-/// What `symmem_step` takes: a signal to give, then one to wait for.
-#[repr(C)]
-struct StepArguments {
-    target: SignalTarget,
-    wait: SignalWait,
-}
-
 impl Signals for CudaBackend {
     unsafe fn signal_give(
         &self,

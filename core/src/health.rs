@@ -187,10 +187,25 @@ impl Health {
         }
     }
 
-    /// Whether a rank will never again touch anybody's memory.
+    /// Whether a rank has left or died: it takes part in nothing any more.
+    pub fn is_lost(&self, rank: usize) -> bool {
+        self.has_left(rank) || self.is_dead(rank)
+    }
+
+    /// Whether a rank will never again touch anybody's memory. A process that dies may do so until its
+    /// device is closed, up to a second later.
     pub fn is_gone(&self, rank: usize) -> bool {
+        // Where the system does not tell, it is taken to be there.
+        let ended = |rank: usize| {
+            let process = self.bootstrap.peers()[rank].process;
+            process.wait_end(Instant::now()).unwrap_or(false)
+        };
+        self.has_left(rank) || self.is_dead(rank) && ended(rank)
+    }
+
+    fn has_left(&self, rank: usize) -> bool {
         let (state, _) = self.control.state(rank);
-        matches!(state, RankState::Left | RankState::FailedAndLeft) || self.is_dead(rank)
+        matches!(state, RankState::Left | RankState::FailedAndLeft)
     }
 
     /// Whether a rank's process has ended, or is about to.
@@ -210,6 +225,18 @@ impl Health {
         }
     }
 
+    /// That a peer failed: in its own words where the store has them, else for `reason`.
+    fn failed_peer(&self, peer: usize, reason: String) -> Error {
+        match self.news() {
+            Some(error @ Error::PeerFailed { peer: who, .. }) if who == peer => error,
+            _ => Error::PeerFailed {
+                rank: self.rank,
+                peer,
+                reason,
+            },
+        }
+    }
+
     /// One round of the watcher.
     pub fn watch_once(&self) {
         if let Some(error) = self.take_record() {
@@ -225,14 +252,14 @@ impl Health {
                     }
                 }
                 // One that failed may have ended since: what made it fail is the cause.
-                (_, Some(culprit)) if culprit == rank => {
-                    self.poison_once(|| Error::PeerFailed {
-                        rank,
+                (_, Some(culprit)) if culprit == rank => self.poison_once(|| {
+                    self.failed_peer(
                         peer,
-                        reason: "it gave up waiting for this rank".into(),
-                    });
-                }
-                (_, Some(culprit)) if self.is_dead(culprit) => {
+                        "it gave up on this rank; its own error says why".into(),
+                    )
+                }),
+                // One that has left did not die, though its process may have ended since.
+                (_, Some(culprit)) if self.is_dead(culprit) && !self.has_left(culprit) => {
                     self.poison_once(|| Error::PeerDied {
                         rank,
                         peer: culprit,
@@ -247,17 +274,11 @@ impl Health {
                             matches!(state, RankState::Failed | RankState::FailedAndLeft)
                         })
                         .map_or((peer, culprit), |(named, (_, further))| (named, further));
-                    self.poison_once(|| match self.news() {
-                        Some(error @ Error::PeerFailed { peer: who, .. }) if who == peer => error,
-                        _ => Error::PeerFailed {
-                            rank,
-                            peer,
-                            reason: match culprit {
-                                Some(culprit) => format!("it gave up on rank {culprit}"),
-                                None => "it failed or was aborted; its own error says why".into(),
-                            },
-                        },
-                    });
+                    let reason = match culprit {
+                        Some(culprit) => format!("it gave up on rank {culprit}"),
+                        None => "it failed or was aborted; its own error says why".into(),
+                    };
+                    self.poison_once(|| self.failed_peer(peer, reason));
                 }
             }
         }
@@ -324,7 +345,8 @@ impl Health {
 
 /// What a complete record says, unless the wait left because all was lost already.
 fn error_of(rank: usize, record: &WaitRecord) -> Option<Error> {
-    if record.reason != 1 {
+    // A receipt of another size neither waited nor was told to leave.
+    if record.reason != 1 && record.kind != 4 {
         return None;
     }
     let waited = Duration::from_nanos(record.elapsed_ns);

@@ -26,19 +26,29 @@ pub struct Function {
 
 /// Gives the module up with the last handle.
 struct Owner {
-    loaded: Arc<Loaded>,
+    loaded: Option<Arc<Loaded>>,
     shared: Arc<Shared>,
+}
+
+impl Owner {
+    fn loaded(&self) -> &Arc<Loaded> {
+        self.loaded
+            .as_ref()
+            .expect("taken only by `drop`, which ends the value")
+    }
 }
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        self.shared.give_up_module(self.loaded.clone());
+        if let Some(loaded) = self.loaded.take() {
+            self.shared.give_up_module(loaded);
+        }
     }
 }
 
 impl std::fmt::Debug for Owner {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "{:#x}", self.loaded.0.0)
+        write!(formatter, "{:#x}", self.loaded().0.0)
     }
 }
 
@@ -70,7 +80,7 @@ impl Communicator {
         let raw = unsafe { shared.backend.module_load(code.as_ptr(), bytes) }
             .map_err(|failure| refused(shared, operation, failure).about(None, bytes))?;
         Ok(Module(Arc::new(Owner {
-            loaded: Arc::new(Loaded(raw)),
+            loaded: Some(Arc::new(Loaded(raw))),
             shared: shared.clone(),
         })))
     }
@@ -94,7 +104,7 @@ impl Module {
         let shared = &self.0.shared;
         shared.health.check()?;
         shared.wait_all_idle(shared.options.setup_deadline)?;
-        let (module, length) = (self.0.loaded.0, name.len() as u64);
+        let (module, length) = (self.0.loaded().0, name.len() as u64);
         // SAFETY: the module is live, and the name has these bytes.
         let raw = unsafe {
             shared
@@ -143,7 +153,7 @@ impl Stream {
         }
         let bytes = size_of::<A>() as u64;
         let pointer = std::ptr::from_ref(arguments).cast();
-        let uses = || vec![function.owner.loaded.clone() as Kept];
+        let uses = || vec![function.owner.loaded().clone() as Kept];
         // SAFETY: the function is live and the arguments have these bytes; the rest is the caller's
         // word.
         self.enqueue(uses, || unsafe {

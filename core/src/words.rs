@@ -8,8 +8,8 @@
 //! Every method enqueues and returns, and can be captured: operands and the values waited for are then
 //! those of the capture at every replay.
 
+use crate::backend::Signals;
 use crate::backend::abi::{Condition, DeviceAddress, WordOperation, WordUpdate, WordWait};
-use crate::backend::{CallResult, Signals};
 use crate::buffer::{BufferRange, check_peer};
 use crate::communicator::shared::Kept;
 use crate::element::Element;
@@ -354,10 +354,10 @@ impl Stream {
         };
         // SAFETY: the words are inside buffers, as in `update`; abort word and record live as long as
         // `shared`, which drains its streams before it lets them go.
-        let enqueue =
-            || -> CallResult<()> { unsafe { shared.backend.word_wait(&call, self.raw_handle()) } };
-        self.enqueue(uses, enqueue)
-            .map_err(|failure| shared.failed(operation, failure))
+        self.enqueue(uses, || unsafe {
+            shared.backend.word_wait(&call, self.raw_handle())
+        })
+        .map_err(|failure| shared.failed(operation, failure))
     }
 
     /// Where a range of one element is at a rank.

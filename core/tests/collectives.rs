@@ -6,7 +6,7 @@ use symmem_core::backend::abi::{Algorithm, ReduceOperation};
 use symmem_core::bootstrap::LaunchEnvironment;
 use symmem_core::{
     BackendSource, BufferRange, CollectiveOptions, Communicator, Configuration, Error, Graph,
-    Provider, Result, Stream, SymmetricBuffer,
+    Group, Provider, Result, Stream, SymmetricBuffer,
 };
 
 /// Far beyond what any of these takes.
@@ -314,4 +314,358 @@ fn groups_number_their_ranks_anew_and_do_not_disturb_each_other() {
     }) {
         result.expect("every call succeeds");
     }
+}
+
+#[test]
+fn sends_and_receives_meet_in_order_and_only_their_pair_takes_part() {
+    for result in world(4, |communicator| {
+        let (rank, world) = (communicator.rank(), communicator.world());
+        let stream = communicator.stream()?;
+        let out = communicator.allocate::<i32>(&[100])?;
+        let inbox = communicator.allocate::<i32>(&[400])?;
+        let given: Vec<i32> = (0..100).map(|index| value(rank, index)).collect();
+        out.write(&stream, 0, &given)?;
+        let options = CollectiveOptions::default();
+        // A ring, twice each way, and to itself; of different sizes.
+        let (right, left) = ((rank + 1) % world, (rank + world - 1) % world);
+        stream.exchange(&options, |exchange| {
+            exchange.send(right, out.range(0, 40)?)?;
+            exchange.send(right, out.range(40, 7)?)?;
+            exchange.receive(left, inbox.range(0, 40)?)?;
+            exchange.receive(left, inbox.range(50, 7)?)?;
+            exchange.send(rank, out.range(90, 10)?)?;
+            exchange.receive(rank, inbox.range(60, 10)?)
+        })?;
+        let mut seen = vec![0; 70];
+        inbox.read(&stream, 0, &mut seen)?;
+        for index in 0..40 {
+            assert_eq!(seen[index], value(left, index));
+        }
+        for index in 0..7 {
+            assert_eq!(seen[50 + index], value(left, 40 + index));
+        }
+        for index in 0..10 {
+            assert_eq!(seen[60 + index], value(rank, 90 + index));
+        }
+        // Two ranks only, and offsets that are not symmetric.
+        for round in 0..3 {
+            match rank {
+                1 => stream.send(3, out.range(round, 30)?, &options)?,
+                3 => stream.receive(1, inbox.range(300 - round, 30)?, &options)?,
+                _ => {}
+            }
+        }
+        if rank == 3 {
+            let mut seen = vec![0; 30];
+            inbox.read(&stream, 298, &mut seen)?;
+            for (index, &seen) in seen.iter().enumerate() {
+                assert_eq!(seen, value(1, 2 + index));
+            }
+        }
+        stream.synchronize()?;
+        communicator.host_barrier()
+    }) {
+        result.expect("every call succeeds");
+    }
+}
+
+/// What rank `from` sends rank `to`; some send nothing.
+fn sent(from: usize, to: usize) -> usize {
+    (from * 7 + to * 3) % 5 * 11
+}
+
+#[test]
+fn parts_of_any_size_arrive_where_the_offsets_say() {
+    for result in world(4, |communicator| {
+        let (rank, world) = (communicator.rank(), communicator.world());
+        let stream = communicator.stream()?;
+        let out = communicator.allocate::<i32>(&[400])?;
+        let inbox = communicator.allocate::<i32>(&[400])?;
+        let given: Vec<i32> = (0..400).map(|index| value(rank, index)).collect();
+        out.write(&stream, 0, &given)?;
+        let options = CollectiveOptions::default();
+        // Offsets that leave gaps, and that only the rank itself knows.
+        let at: Vec<usize> = (0..world).map(|peer| peer * 60 + rank).collect();
+        let sends: Vec<usize> = (0..world).map(|peer| sent(rank, peer)).collect();
+        let receives: Vec<usize> = (0..world).map(|peer| sent(peer, rank)).collect();
+        let (to, from) = (inbox.all(), out.all());
+        stream.all_to_all_v(to, &receives, &at, from, &sends, &at, &options)?;
+        let mut seen = vec![0; 400];
+        inbox.read(&stream, 0, &mut seen)?;
+        for peer in 0..world {
+            for index in 0..receives[peer] {
+                // The sender's offset is its own.
+                let expected = value(peer, rank * 60 + peer + index);
+                assert_eq!(seen[at[peer] + index], expected);
+            }
+        }
+        let counts = [3, 0, 50, 1];
+        let total = counts.iter().sum();
+        for algorithm in [A::AUTOMATIC, A::PACKETS, A::PUSH, A::PULL] {
+            for in_place in [false, true] {
+                let options = CollectiveOptions {
+                    algorithm,
+                    ..options
+                };
+                stream.barrier()?;
+                let start: usize = counts[..rank].iter().sum();
+                let from = if in_place {
+                    inbox.range(5 + start, counts[rank])?
+                } else {
+                    out.range(9, counts[rank])?
+                };
+                let given: Vec<i32> = (0..counts[rank]).map(|index| value(rank, index)).collect();
+                from.buffer().write(&stream, from.offset(), &given)?;
+                stream.all_gather_v(inbox.range(5, total)?, from, &counts, &options)?;
+                let mut seen = vec![0; total];
+                inbox.read(&stream, 5, &mut seen)?;
+                let expected: Vec<i32> = (0..world)
+                    .flat_map(|peer| (0..counts[peer]).map(move |index| value(peer, index)))
+                    .collect();
+                assert_eq!(seen, expected, "{} in place: {in_place}", algorithm.name());
+            }
+        }
+        communicator.host_barrier()
+    }) {
+        result.expect("every call succeeds");
+    }
+}
+
+#[test]
+fn a_receipt_of_another_size_than_was_sent_is_told() {
+    let results = world(2, |communicator| {
+        let stream = communicator.stream()?;
+        let buffer = communicator.allocate::<i32>(&[64])?;
+        let options = CollectiveOptions::default();
+        match communicator.rank() {
+            0 => stream.send(1, buffer.range(0, 8)?, &options)?,
+            _ => stream.receive(0, buffer.range(0, 9)?, &options)?,
+        }
+        stream.synchronize()
+    });
+    let error = results[1].as_ref().expect_err("nine are not eight");
+    assert!(matches!(error, Error::Mismatch { peer: 0, .. }), "{error}");
+    results[0].as_ref().expect_err("nobody received it");
+}
+
+#[test]
+fn a_captured_collective_runs_at_every_replay_beside_eager_ones() {
+    for result in world(3, |communicator| {
+        let (rank, world) = (communicator.rank(), communicator.world());
+        let stream = communicator.stream()?;
+        let group = communicator.split(Some(0), 0)?.expect("joined");
+        let numbers = communicator.allocate::<i32>(&[100])?;
+        let sums = communicator.allocate::<i32>(&[100])?;
+        let parts = communicator.allocate::<i32>(&[300])?;
+        let reduce = |stream: &Stream, algorithm, group: Option<&Group>| {
+            let options = CollectiveOptions {
+                algorithm,
+                group,
+                ..Default::default()
+            };
+            stream.all_reduce_with(sums.all(), numbers.all(), ReduceOperation::SUM, &options)
+        };
+        let right = (rank + 1) % world;
+        let left = (rank + world - 1) % world;
+        let graph = Graph::capture(&stream, |stream| {
+            reduce(stream, A::PACKETS, None)?;
+            reduce(stream, A::TWO_SHOT, Some(&group))?;
+            let options = CollectiveOptions::default();
+            stream.all_gather(parts.all(), sums.all(), &options)?;
+            stream.exchange(&options, |exchange| {
+                exchange.send(right, numbers.range(0, 1)?)?;
+                exchange.receive(left, parts.range(0, 1)?)
+            })
+        })?;
+        // The graph keeps what it needs of the group.
+        drop(group);
+        for round in 0..5 {
+            let given: Vec<i32> = (0..100).map(|index| value(rank, index + round)).collect();
+            numbers.write(&stream, 0, &given)?;
+            graph.launch(&stream)?;
+            let mut seen = vec![0; 300];
+            parts.read(&stream, 0, &mut seen)?;
+            assert_eq!(seen[0], value(left, round));
+            for (index, &seen) in seen.iter().enumerate().skip(1) {
+                assert_eq!(seen, sum(world, index % 100 + round));
+            }
+            stream.barrier()?;
+            reduce(&stream, A::ONE_SHOT, None)?;
+            let mut seen = vec![0; 100];
+            sums.read(&stream, 0, &mut seen)?;
+            assert_eq!(seen[99], sum(world, 99 + round));
+        }
+        drop(graph);
+        communicator.finalize().map(drop)
+    }) {
+        result.expect("every call succeeds");
+    }
+}
+
+#[test]
+fn calls_on_different_channels_do_not_wait_for_each_other() {
+    for result in world(2, |communicator| {
+        let streams = [communicator.stream()?, communicator.stream()?];
+        let numbers = communicator.allocate::<i32>(&[10])?;
+        let sums = communicator.allocate::<i32>(&[20])?;
+        numbers.write(&streams[0], 0, &[1; 10])?;
+        // Each rank in another order.
+        let order = [[0, 1], [1, 0]][communicator.rank()];
+        for channel in order {
+            let options = CollectiveOptions {
+                channel: channel as u32,
+                ..Default::default()
+            };
+            let sums = sums.range(channel * 10, 10)?;
+            let (sum, stream) = (ReduceOperation::SUM, &streams[channel]);
+            stream.all_reduce_with(sums, numbers.all(), sum, &options)?;
+        }
+        let mut seen = vec![0; 20];
+        for stream in &streams {
+            stream.synchronize()?;
+        }
+        sums.read(&streams[0], 0, &mut seen)?;
+        assert_eq!(seen, [2; 20]);
+        communicator.finalize().map(drop)
+    }) {
+        result.expect("every call succeeds");
+    }
+}
+
+#[test]
+fn what_cannot_be_served_is_refused_with_what_can() {
+    for result in world(2, |communicator| {
+        let stream = communicator.stream()?;
+        let buffer = communicator.allocate::<i32>(&[64])?;
+        let other = communicator.allocate::<i32>(&[64])?;
+        let plain = CollectiveOptions::default();
+        let sum = ReduceOperation::SUM;
+        let refused = |outcome: Result<()>, word: &str| {
+            let error = outcome.expect_err(word);
+            assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");
+            assert!(error.to_string().contains(word), "{error}");
+        };
+        let with = |algorithm| CollectiveOptions { algorithm, ..plain };
+        let (all, half) = (buffer.all(), other.range(0, 32)?);
+        let one_shot = with(A::ONE_SHOT);
+        refused(stream.all_reduce_with(all, all, sum, &one_shot), "TWO_SHOT");
+        refused(stream.all_to_all(all, all, &with(A::PUSH)), "PACKETS");
+        refused(stream.all_gather(all, half, &with(A::TWO_SHOT)), "PULL");
+        refused(
+            stream.all_gather(all, half, &with(A::COPY_ENGINE)),
+            "copy engine",
+        );
+        let vendor = CollectiveOptions {
+            provider: Provider::Vendor,
+            ..plain
+        };
+        refused(
+            stream.all_reduce_with(all, all, sum, &vendor),
+            "open_vendor",
+        );
+        refused(stream.all_reduce(all, half, sum), "32");
+        let overlapping = other.range(1, 32)?;
+        refused(stream.all_reduce(half, overlapping, sum), "overlap");
+        refused(stream.broadcast(2, half, half, &plain), "rank 2");
+        let many = CollectiveOptions {
+            blocks: Some(1 << 20),
+            ..plain
+        };
+        refused(stream.all_gather(all, half, &many), "blocks");
+        let channel = CollectiveOptions {
+            channel: 99,
+            ..plain
+        };
+        refused(stream.all_gather(all, half, &channel), "channel 99");
+        let odd = buffer.range(0, 7)?;
+        refused(stream.all_to_all(odd, odd, &plain), "evenly");
+        refused(
+            stream.all_reduce(all, all, ReduceOperation(77)),
+            "reduction 77",
+        );
+        // Nothing is enqueued for nothing.
+        let none = buffer.range(0, 0)?;
+        stream.all_reduce(none, none, sum)?;
+        stream.all_gather(none, none, &plain)?;
+        // After all that the ranks are in step.
+        stream.all_reduce(all, all, sum)?;
+        stream.synchronize()?;
+        communicator.finalize().map(drop)
+    }) {
+        result.expect("every call succeeds");
+    }
+}
+
+#[test]
+fn a_call_that_differs_on_one_rank_is_named_before_it_is_made() {
+    let check = |configuration: &mut Configuration| configuration.check_calls = true;
+    for (rank, result) in world_with(3, check, |communicator| {
+        let stream = communicator.stream()?;
+        let buffer = communicator.allocate::<i32>(&[64])?;
+        let odd_one_out = communicator.rank() == 1;
+        let sum = ReduceOperation::SUM;
+        stream.all_reduce(buffer.all(), buffer.all(), sum)?;
+        let mut errors = Vec::new();
+        let length = if odd_one_out { 5 } else { 6 };
+        let range = buffer.range(0, length)?;
+        errors.push(stream.all_reduce(range, range, sum));
+        let reduction = if odd_one_out {
+            ReduceOperation::MAXIMUM
+        } else {
+            sum
+        };
+        errors.push(stream.all_reduce(buffer.all(), buffer.all(), reduction));
+        let root = usize::from(odd_one_out);
+        let options = CollectiveOptions::default();
+        errors.push(stream.broadcast(root, buffer.all(), buffer.all(), &options));
+        // In place each rank's part is its own: no difference.
+        let third = buffer.range(communicator.rank() * 21, 21)?;
+        stream.all_gather(buffer.range(0, 63)?, third, &options)?;
+        stream.synchronize()?;
+        communicator.finalize()?;
+        Result::Ok(errors)
+    })
+    .into_iter()
+    .enumerate()
+    {
+        let errors = result.expect("everything else goes on");
+        for error in errors {
+            let error = error.expect_err("the ranks differ");
+            let expected = if rank == 1 { 0 } else { 1 };
+            assert!(
+                matches!(error, Error::Mismatch { peer, .. } if peer == expected),
+                "rank {rank}: {error}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_member_that_does_not_come_is_named_by_the_collective_that_waits() {
+    let short = |configuration: &mut Configuration| {
+        configuration.deadline = Duration::from_millis(300);
+    };
+    let results = world_with(2, short, |communicator| {
+        let stream = communicator.stream()?;
+        let buffer = communicator.allocate::<i32>(&[64])?;
+        if communicator.rank() == 0 {
+            stream.all_reduce(buffer.all(), buffer.all(), ReduceOperation::SUM)?;
+            stream.synchronize()?;
+        } else {
+            std::thread::sleep(Duration::from_secs(2));
+        }
+        Result::Ok(())
+    });
+    let error = results[0].as_ref().expect_err("rank 1 never came");
+    assert!(
+        matches!(
+            error,
+            Error::Timeout {
+                peer: 1,
+                operation: "all_reduce",
+                ..
+            }
+        ),
+        "{error}"
+    );
 }

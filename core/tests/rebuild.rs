@@ -64,6 +64,8 @@ fn an_aborted_world_is_rebuilt_whole_and_again() {
             let process_wide = communicator.stream()?;
             process_wide.wait_signal((rank + 1) % 4, 3)?;
             for generation in 1..=3 {
+                // Nobody is in a call that would fail.
+                communicator.host_barrier()?;
                 if rank == generation as usize {
                     communicator.abort();
                 }
@@ -114,7 +116,7 @@ fn ranks_that_gave_their_communicator_up_are_left_out_and_the_rest_is_numbered_i
 
 #[test]
 fn a_rank_that_is_alive_and_does_not_come_is_named_at_the_deadline() {
-    let limit = Duration::from_millis(400);
+    let limit = Duration::from_secs(2);
     let done = std::sync::Barrier::new(3);
     let results = world(
         3,

@@ -74,8 +74,8 @@ enum Command {
         #[command(flatten)]
         arguments: collectives::TuneArguments,
     },
-    /// Run the conformance suite: --full for all cases in place of a sample
-    Selftest,
+    /// Run the conformance suite: --full for all cases in place of a sample, --quick for fewer
+    Selftest(selftest::Options),
     /// One rank of the conformance suite
     #[command(hide = true, name = symmem::conformance::RANK_ARGUMENT)]
     RankSelftest,
@@ -124,7 +124,7 @@ impl Arguments {
             Some(Command::Run { program, plain }) => run::run(&common, program, plain),
             Some(Command::Bench { what }) => bench::bench(common, what),
             Some(Command::Tune { arguments }) => bench::tune(common, arguments),
-            Some(Command::Selftest) => selftest::run(&common),
+            Some(Command::Selftest(options)) => selftest::run(&common, &options),
             Some(Command::RankSelftest) => Ok(symmem::conformance::rank_main()),
             Some(Command::Rank { task }) => rank::rank(&task),
         }

@@ -4,13 +4,41 @@ use super::{CommandError, Common, Result, output};
 use indicatif::ProgressBar;
 use std::io::IsTerminal;
 use std::process::ExitCode;
-use symmem::conformance::{Outcome, Report, SelftestOptions, selftest};
+use std::time::Duration;
+use symmem::conformance::{Outcome, Report, SelftestOptions, Subject, selftest};
+
+/// What the selftest understands besides what all commands do.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// Only this part of the suite
+    #[arg(long, value_enum, value_name = "PART")]
+    only: Option<Part>,
+    /// Mixed collectives for so many seconds, in place of cases
+    #[arg(long, value_name = "SECONDS", conflicts_with_all = ["only", "quick", "full"],
+        value_parser = clap::value_parser!(u64).range(1..=86400))]
+    soak: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Part {
+    Transfers,
+    Collectives,
+}
+
+impl From<Part> for Subject {
+    fn from(part: Part) -> Self {
+        match part {
+            Part::Transfers => Self::Transfers,
+            Part::Collectives => Self::Collectives,
+        }
+    }
+}
 
 /// Runs the suite, says what failed and what was skipped, and writes all of it.
-pub fn run(common: &Common) -> Result<ExitCode> {
-    if common.html.is_some() || common.quick {
+pub fn run(common: &Common, asked: &Options) -> Result<ExitCode> {
+    if common.html.is_some() {
         return Err(CommandError::Said(
-            "selftest takes --backend, --ranks, --full and --json".into(),
+            "selftest writes no HTML; --json writes every case".into(),
         ));
     }
     if let Some(file) = &common.json {
@@ -20,6 +48,9 @@ pub fn run(common: &Common) -> Result<ExitCode> {
         backend: common.selection()?,
         ranks: common.ranks.into_iter().collect(),
         full: common.full,
+        quick: common.quick,
+        only: asked.only.map(Subject::from),
+        soak: asked.soak.map(Duration::from_secs),
         ..SelftestOptions::default()
     };
     let bar = if std::io::stderr().is_terminal() {
@@ -67,7 +98,11 @@ fn text(report: &Report) -> String {
         "{} in worlds of {}, {} (seed {}): {}",
         report.backend,
         worlds.join(", "),
-        if report.full { "all cases" } else { "a sample" },
+        match (report.full, report.quick) {
+            (true, _) => "all cases",
+            (_, true) => "a quarter of a sample",
+            _ => "a sample",
+        },
         report.seed,
         report.totals
     ));

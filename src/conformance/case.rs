@@ -1,6 +1,7 @@
 //! What a case is: plain data, so that a test, the installed command and a machine far away run the
 //! very same one.
 
+use super::collectives::{CollectiveCase, RefusalCase, SoakCase};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use symmem_core::TransferOptions;
@@ -10,7 +11,51 @@ use symmem_core::backend::abi::{
 
 /// One check that all ranks of a world run together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Case {
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Case {
+    /// Data put and got, signals, barriers, host copies, refusals, registration.
+    Transfer(TransferCase),
+    /// One collective.
+    Collective(CollectiveCase),
+    /// Collectives that must be refused.
+    Refusal(RefusalCase),
+    /// Mixed collectives for a while.
+    Soak(SoakCase),
+}
+
+impl Case {
+    /// Where the communicator's signals live.
+    pub fn placement(&self) -> Placement {
+        match self {
+            Self::Transfer(case) => case.placement,
+            Self::Collective(_) | Self::Refusal(_) | Self::Soak(_) => Placement::Device,
+        }
+    }
+
+    /// What a device lacks to run this; `None` if nothing.
+    pub fn missing(&self, capabilities: &Capabilities) -> Option<&'static str> {
+        match self {
+            Self::Transfer(case) => case.engine.missing(capabilities),
+            Self::Collective(case) => case.missing(capabilities),
+            Self::Refusal(_) | Self::Soak(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Transfer(case) => case.fmt(formatter),
+            Self::Collective(case) => case.fmt(formatter),
+            Self::Refusal(case) => case.fmt(formatter),
+            Self::Soak(case) => case.fmt(formatter),
+        }
+    }
+}
+
+/// Data moved between ranks, or what goes with it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct TransferCase {
     /// What is checked.
     pub operation: Operation,
     /// Between whom.
@@ -31,7 +76,7 @@ pub struct Case {
     pub seed: u64,
 }
 
-impl fmt::Display for Case {
+impl fmt::Display for TransferCase {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             formatter,
@@ -126,38 +171,54 @@ impl Traffic {
 pub enum Dtype {
     U8,
     I8,
+    F8E4m3,
+    F8E5m2,
     U16,
+    I16,
     F16,
     Bf16,
     U32,
     I32,
     F32,
     U64,
+    I64,
     F64,
 }
 
 impl Dtype {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 14] = [
         Self::U8,
         Self::I8,
+        Self::F8E4m3,
+        Self::F8E5m2,
         Self::U16,
+        Self::I16,
         Self::F16,
         Self::Bf16,
         Self::U32,
         Self::I32,
         Self::F32,
         Self::U64,
+        Self::I64,
         Self::F64,
     ];
+
+    /// Whether it is floating point.
+    pub fn is_float(self) -> bool {
+        matches!(
+            self,
+            Self::F8E4m3 | Self::F8E5m2 | Self::F16 | Self::Bf16 | Self::F32 | Self::F64
+        )
+    }
 
     /// Bytes of an element.
     pub fn size(self) -> usize {
         match self {
-            Self::U8 | Self::I8 => 1,
-            Self::U16 | Self::F16 | Self::Bf16 => 2,
+            Self::U8 | Self::I8 | Self::F8E4m3 | Self::F8E5m2 => 1,
+            Self::U16 | Self::I16 | Self::F16 | Self::Bf16 => 2,
             Self::U32 | Self::I32 | Self::F32 => 4,
-            Self::U64 | Self::F64 => 8,
+            Self::U64 | Self::I64 | Self::F64 => 8,
         }
     }
 }
@@ -165,47 +226,20 @@ impl Dtype {
 /// Runs `$body` with `$T` as the Rust type of `$dtype`.
 macro_rules! with_element {
     ($dtype:expr, $T:ident => $body:expr) => {
+        $crate::conformance::case::with_element! {
+            @ $dtype, $T => $body;
+            U8 u8, I8 i8, F8E4m3 symmem_core::F8E4M3, F8E5m2 symmem_core::F8E5M2,
+            U16 u16, I16 i16, F16 half::f16, Bf16 half::bf16,
+            U32 u32, I32 i32, F32 f32,
+            U64 u64, I64 i64, F64 f64,
+        }
+    };
+    (@ $dtype:expr, $T:ident => $body:expr; $($name:ident $type:ty,)*) => {
         match $dtype {
-            $crate::conformance::Dtype::U8 => {
-                type $T = u8;
+            $($crate::conformance::Dtype::$name => {
+                type $T = $type;
                 $body
-            }
-            $crate::conformance::Dtype::I8 => {
-                type $T = i8;
-                $body
-            }
-            $crate::conformance::Dtype::U16 => {
-                type $T = u16;
-                $body
-            }
-            $crate::conformance::Dtype::F16 => {
-                type $T = half::f16;
-                $body
-            }
-            $crate::conformance::Dtype::Bf16 => {
-                type $T = half::bf16;
-                $body
-            }
-            $crate::conformance::Dtype::U32 => {
-                type $T = u32;
-                $body
-            }
-            $crate::conformance::Dtype::I32 => {
-                type $T = i32;
-                $body
-            }
-            $crate::conformance::Dtype::F32 => {
-                type $T = f32;
-                $body
-            }
-            $crate::conformance::Dtype::U64 => {
-                type $T = u64;
-                $body
-            }
-            $crate::conformance::Dtype::F64 => {
-                type $T = f64;
-                $body
-            }
+            })*
         }
     };
 }
@@ -219,6 +253,13 @@ pub enum Length {
     /// As many as `bytes` holds, and `delta` more.
     Around {
         /// Bytes, a multiple of every element's size.
+        bytes: usize,
+        /// Elements more, or fewer.
+        delta: isize,
+    },
+    /// As many as a rank's share of `bytes` holds, in whole vectors of 16 bytes, and `delta` more.
+    Shared {
+        /// Bytes.
         bytes: usize,
         /// Elements more, or fewer.
         delta: isize,
@@ -255,12 +296,19 @@ impl Length {
         Self::Around { bytes, delta }
     }
 
-    /// Elements of `size` bytes.
+    /// Elements of `size` bytes, among one rank.
     pub fn elements(self, size: usize) -> usize {
-        match self {
-            Self::Elements(count) => count,
-            Self::Around { bytes, delta } => (bytes / size).saturating_add_signed(delta),
-        }
+        self.elements_among(1, size)
+    }
+
+    /// Elements of `size` bytes, among `world` ranks.
+    pub fn elements_among(self, world: usize, size: usize) -> usize {
+        let (bytes, delta) = match self {
+            Self::Elements(count) => return count,
+            Self::Around { bytes, delta } => (bytes, delta),
+            Self::Shared { bytes, delta } => (bytes / world / 16 * 16, delta),
+        };
+        (bytes / size).saturating_add_signed(delta)
     }
 }
 
@@ -269,6 +317,7 @@ impl fmt::Display for Length {
         match *self {
             Self::Elements(count) => write!(formatter, "{count}"),
             Self::Around { bytes, delta } => write!(formatter, "{bytes}B{delta:+}"),
+            Self::Shared { bytes, delta } => write!(formatter, "{bytes}B/world{delta:+}"),
         }
     }
 }
@@ -459,7 +508,7 @@ mod tests {
 
     #[test]
     fn a_case_survives_json() {
-        let case = Case {
+        let case = TransferCase {
             operation: Operation::Replay,
             traffic: Traffic::AllPairs,
             dtype: Dtype::Bf16,
@@ -473,6 +522,7 @@ mod tests {
             placement: Placement::Host,
             seed: u64::MAX,
         };
+        let case = Case::Transfer(case);
         let text = serde_json::to_string(&case).unwrap();
         assert_eq!(serde_json::from_str::<Case>(&text).unwrap(), case);
         assert_eq!(

@@ -1,13 +1,15 @@
 //! Every check is seen to fail: faults are planted in ranks that are threads, on the host backend.
 
-use super::case::{Case, Dtype, Engine, Length, Operation, Outcome, Placement, Traffic};
+use super::case::{
+    Case, Dtype, Engine, Length, Operation, Outcome, Placement, Traffic, TransferCase,
+};
 use super::session::{Fault, Session};
 use crate::builder::Builder;
 use crate::select::Selection;
 use std::time::Duration;
 use symmem_core::bootstrap::LaunchEnvironment;
 
-const CASE: Case = Case {
+const CASE: TransferCase = TransferCase {
     operation: Operation::Put,
     traffic: Traffic::Ring,
     dtype: Dtype::U16,
@@ -20,7 +22,7 @@ const CASE: Case = Case {
 };
 
 /// Runs `case` on three ranks, with a fault at `faulty`; every rank's outcome.
-fn outcomes(case: &Case, fault: Option<Fault>, faulty: usize) -> Vec<Outcome> {
+pub(super) fn outcomes(case: &Case, fault: Option<Fault>, faulty: usize) -> Vec<Outcome> {
     let job = LaunchEnvironment::alone().unwrap().job.unwrap();
     std::thread::scope(|scope| {
         let ranks: Vec<_> = (0..3)
@@ -47,7 +49,7 @@ fn outcomes(case: &Case, fault: Option<Fault>, faulty: usize) -> Vec<Outcome> {
 
 /// The reasons by which `fault` fails `case`.
 fn reasons(operation: Operation, fault: Fault) -> Vec<String> {
-    let case = Case { operation, ..CASE };
+    let case = Case::Transfer(TransferCase { operation, ..CASE });
     assert_eq!(
         outcomes(&case, None, 0),
         vec![Outcome::Passed; 3],

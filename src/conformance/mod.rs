@@ -10,10 +10,13 @@
 //! data, and sources must stay as they are. What a device cannot do is skipped, with the reason.
 
 mod case;
+pub mod collectives;
 pub mod covering;
+mod floats;
 mod pattern;
 pub mod plan;
 mod rank;
+mod reference;
 mod refusals;
 mod registration;
 mod selftest;
@@ -26,10 +29,12 @@ mod faults;
 
 pub use case::{
     Case, Dtype, Engine, Length, MethodName, OFFSETS, Operation, Outcome, Placement, Traffic,
+    TransferCase,
 };
 pub use rank::{About, rank_main};
 pub use selftest::{
-    NamedRecord, RANK_ARGUMENT, Report, SCHEMA, SelftestOptions, Totals, WorldReport, selftest,
+    NamedRecord, RANK_ARGUMENT, Report, SCHEMA, SelftestOptions, Subject, Totals, WorldReport,
+    selftest,
 };
 pub use session::{CASE_DEADLINE, Session, run};
 pub use world::{Record, World, WorldError, WorldOptions};

@@ -1,6 +1,6 @@
 //! Which cases are run: a sample in which every pair of parameters meets, or all.
 
-use super::case::{Case, Dtype, Engine, Length, OFFSETS, Operation, Placement, Traffic};
+use super::case::{Dtype, Engine, Length, OFFSETS, Operation, Placement, Traffic, TransferCase};
 use super::covering::{Random, pairwise};
 
 /// The seed of the sample that tests run.
@@ -11,7 +11,7 @@ pub const SEED: u64 = 20_261_120;
 /// World, operation, traffic, dtype, length, both offsets, engine and placement are the parameters;
 /// every two values of every two of them meet in some case. Every world has the cases of
 /// [`local`] besides, for one dtype each.
-pub fn sample(worlds: usize, seed: u64) -> Vec<(usize, Case)> {
+pub fn sample(worlds: usize, seed: u64) -> Vec<(usize, TransferCase)> {
     let sizes = [
         worlds,
         Operation::TRANSFERS.len(),
@@ -24,10 +24,10 @@ pub fn sample(worlds: usize, seed: u64) -> Vec<(usize, Case)> {
         Placement::ALL.len(),
     ];
     let mut random = Random(seed);
-    let mut cases: Vec<(usize, Case)> = pairwise(&sizes, seed)
+    let mut cases: Vec<(usize, TransferCase)> = pairwise(&sizes, seed)
         .into_iter()
         .map(|row| {
-            let case = Case {
+            let case = TransferCase {
                 operation: Operation::TRANSFERS[row[1]],
                 traffic: Traffic::ALL[row[2]],
                 dtype: Dtype::ALL[row[3]],
@@ -54,7 +54,7 @@ pub fn sample(worlds: usize, seed: u64) -> Vec<(usize, Case)> {
 
 /// Every case of one world: the product of dtype, length, offsets and engine, to which operation,
 /// traffic and placement are dealt by lot; and the cases of [`local`].
-pub fn full(seed: u64) -> impl Iterator<Item = Case> {
+pub fn full(seed: u64) -> impl Iterator<Item = TransferCase> {
     Placement::ALL.into_iter().flat_map(move |placement| {
         let locals = (placement == Placement::Device).then(|| local(seed));
         let transfers = product(seed).filter(move |case| case.placement == placement);
@@ -70,7 +70,7 @@ pub fn full_count() -> usize {
 const PRODUCT: usize =
     Dtype::ALL.len() * Length::ALL.len() * OFFSETS.len() * OFFSETS.len() * Engine::ALL.len();
 
-fn product(seed: u64) -> impl Iterator<Item = Case> {
+fn product(seed: u64) -> impl Iterator<Item = TransferCase> {
     (0..PRODUCT).map(move |number| {
         let mut random = Random(seed ^ (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mut rest = number;
@@ -79,7 +79,7 @@ fn product(seed: u64) -> impl Iterator<Item = Case> {
             rest /= base;
             value
         };
-        Case {
+        TransferCase {
             dtype: Dtype::ALL[digit(Dtype::ALL.len())],
             engine: Engine::ALL[digit(Engine::ALL.len())],
             destination_offset: OFFSETS[digit(OFFSETS.len())],
@@ -101,15 +101,15 @@ const LOCAL: [Operation; 3] = [
 ];
 
 /// Host copies, refusals and registration, for every dtype.
-pub fn local(seed: u64) -> impl Iterator<Item = Case> {
+pub fn local(seed: u64) -> impl Iterator<Item = TransferCase> {
     let mut random = Random(seed);
     LOCAL.into_iter().flat_map(move |operation| {
         Dtype::ALL.map(|dtype| local_case(operation, dtype, &mut random))
     })
 }
 
-fn local_case(operation: Operation, dtype: Dtype, random: &mut Random) -> Case {
-    Case {
+fn local_case(operation: Operation, dtype: Dtype, random: &mut Random) -> TransferCase {
+    TransferCase {
         operation,
         traffic: Traffic::Ring,
         dtype,
@@ -123,12 +123,12 @@ fn local_case(operation: Operation, dtype: Dtype, random: &mut Random) -> Case {
 }
 
 /// Barriers and signals with little data, for worlds of more ranks than processors.
-pub fn crowd(seed: u64) -> Vec<Case> {
+pub fn crowd(seed: u64) -> Vec<TransferCase> {
     let mut random = Random(seed);
     Placement::ALL
         .into_iter()
         .flat_map(|placement| {
-            [Operation::Barrier, Operation::PutSignal].map(|operation| Case {
+            [Operation::Barrier, Operation::PutSignal].map(|operation| TransferCase {
                 operation,
                 traffic: Traffic::Ring,
                 dtype: Dtype::U32,
@@ -150,8 +150,8 @@ mod tests {
 
     /// Every pair of values of two parameters that occurs in `cases`.
     fn pairs<A: std::hash::Hash + Eq, B: std::hash::Hash + Eq>(
-        cases: &[(usize, Case)],
-        of: impl Fn(&(usize, Case)) -> (A, B),
+        cases: &[(usize, TransferCase)],
+        of: impl Fn(&(usize, TransferCase)) -> (A, B),
     ) -> usize {
         let transfers = cases
             .iter()
@@ -180,7 +180,7 @@ mod tests {
         );
         assert_eq!(
             pairs(&cases, |(_, case)| (case.dtype, case.traffic)),
-            10 * 3
+            Dtype::ALL.len() * 3
         );
         assert_eq!(
             pairs(&cases, |(_, case)| (
@@ -191,8 +191,9 @@ mod tests {
         );
         for world in 0..25 {
             for operation in LOCAL {
-                let is_here =
-                    |(of, case): &(usize, Case)| *of == world && case.operation == operation;
+                let is_here = |(of, case): &(usize, TransferCase)| {
+                    *of == world && case.operation == operation
+                };
                 assert!(cases.iter().any(is_here));
             }
         }

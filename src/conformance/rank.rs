@@ -187,7 +187,7 @@ fn communicators(setup: &Setup, launch: &LaunchEnvironment, feed: &mut Feed<'_>)
         let mut session = Session::new(&communicator)?.deadline(setup.deadline);
         let mut other = None;
         while let Some(case) = first.take().or_else(|| (feed.next)()) {
-            if case.placement != placement {
+            if case.placement() != placement {
                 other = Some(case);
                 break;
             }
@@ -210,7 +210,7 @@ fn communicators(setup: &Setup, launch: &LaunchEnvironment, feed: &mut Feed<'_>)
         leaks.buffers += left.buffers;
         leaks.held_by_peers += left.held_by_peers;
         let Some(case) = other else { return Ok(leaks) };
-        placement = case.placement;
+        placement = case.placement();
         first = Some(case);
         launch.generation += 1;
     }

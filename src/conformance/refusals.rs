@@ -1,6 +1,6 @@
 //! Calls that must be refused: by which error, on which ranks, and with nothing lost.
 
-use super::case::{Case, Engine, MethodName, Operation};
+use super::case::{Engine, MethodName, Operation, TransferCase};
 use super::session::{Buffers, Context, Findings};
 use symmem_core::backend::abi::{DeviceAddress, Method};
 use symmem_core::{BARRIER_CHANNELS, CHANNELS, Element, Error, Result, TransferOptions};
@@ -138,7 +138,7 @@ pub fn check<T: Element>(context: &Context<'_>, buffers: &Buffers<T>) -> Result<
     }
 
     // Nothing is lost: no signal counted, no stream stuck, no memory out of step.
-    let case = Case {
+    let case = TransferCase {
         operation: Operation::PutSignal,
         ..context.case.clone()
     };

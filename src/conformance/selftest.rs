@@ -1,6 +1,7 @@
 //! The suite from the installed binary, for a machine nobody has seen.
 
-use super::case::{Case, Outcome};
+use super::case::{Case, Outcome, Placement};
+use super::collectives::{self, SoakCase};
 use super::plan;
 use super::rank::About;
 use super::world::{Record, World, WorldError, WorldOptions};
@@ -9,13 +10,23 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 use symmem_core::Error;
 
 /// The argument by which the `symmem` command becomes a rank of the selftest.
 pub const RANK_ARGUMENT: &str = "rank-selftest";
 
 /// The schema that this version writes.
-pub const SCHEMA: &str = "symmem-selftest/1";
+pub const SCHEMA: &str = "symmem-selftest/2";
+
+/// A part of the suite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// Puts, gets, signals, barriers and what goes with them.
+    Transfers,
+    /// Collectives.
+    Collectives,
+}
 
 /// What to test.
 #[derive(Clone, Debug)]
@@ -26,6 +37,12 @@ pub struct SelftestOptions {
     pub ranks: Vec<u32>,
     /// All cases in place of the sample.
     pub full: bool,
+    /// A quarter of the sample.
+    pub quick: bool,
+    /// Only cases of this.
+    pub only: Option<Subject>,
+    /// Mixed collectives for so long, shared out among the worlds, in place of cases.
+    pub soak: Option<Duration>,
     /// Seeds the sample and the data.
     pub seed: u64,
     /// The program that is a rank when its arguments say so; `None` for this one.
@@ -42,6 +59,9 @@ impl Default for SelftestOptions {
             backend: Selection::Auto,
             ranks: Vec::new(),
             full: false,
+            quick: false,
+            only: None,
+            soak: None,
             seed: plan::SEED,
             program: None,
             arguments: vec![RANK_ARGUMENT.into()],
@@ -61,6 +81,9 @@ pub struct Report {
     pub backend: String,
     /// Whether all cases were run, or the sample.
     pub full: bool,
+    /// Whether it was a quarter of the sample.
+    #[serde(default)]
+    pub quick: bool,
     /// The seed.
     pub seed: u64,
     /// Over all worlds.
@@ -189,6 +212,7 @@ pub fn selftest(
         version: env!("CARGO_PKG_VERSION").into(),
         backend: chosen.name.clone(),
         full: options.full,
+        quick: options.quick,
         seed: options.seed,
         totals: Totals::default(),
         worlds: Vec::new(),
@@ -260,12 +284,68 @@ fn sizes(options: &SelftestOptions, backend: &str, devices: u32) -> Vec<u32> {
 
 /// The cases of each world.
 fn cases(options: &SelftestOptions, worlds: usize) -> Vec<Vec<Case>> {
-    if options.full {
-        return vec![plan::full(options.seed).collect(); worlds];
-    }
     let mut cases = vec![Vec::new(); worlds];
-    for (world, case) in plan::sample(worlds, options.seed) {
-        cases[world].push(case);
+    if let Some(time) = options.soak {
+        for cases in &mut cases {
+            *cases = soak(time / worlds as u32, options.seed);
+        }
+        return cases;
+    }
+    let wants = |subject| options.only.is_none_or(|only| only == subject);
+    for (world, cases) in cases.iter_mut().enumerate() {
+        if wants(Subject::Transfers) {
+            cases.extend(if options.full {
+                plan::full(options.seed).map(Case::Transfer).collect()
+            } else {
+                of_world(plan::sample(worlds, options.seed), world, Case::Transfer)
+            });
+        }
+        if wants(Subject::Collectives) {
+            cases.extend(if options.full {
+                collectives::plan::full(options.seed).collect()
+            } else {
+                let sample = collectives::plan::sample(worlds, options.seed);
+                of_world(sample, world, std::convert::identity)
+            });
+        }
+        if options.quick {
+            thin(cases);
+        }
+        // A world opens a communicator for each placement: in turn, once.
+        cases.sort_by_key(|case| case.placement() != Placement::Device);
     }
     cases
+}
+
+fn of_world<C>(sample: Vec<(usize, C)>, world: usize, case: fn(C) -> Case) -> Vec<Case> {
+    let here = sample.into_iter().filter(|(of, _)| *of == world);
+    here.map(|(_, of)| case(of)).collect()
+}
+
+/// Leaves out three cases of four, but of each operation and algorithm at least one.
+fn thin(cases: &mut Vec<Case>) {
+    let mut seen = std::collections::HashSet::new();
+    let mut number = 0;
+    cases.retain(|case| {
+        number += 1;
+        let kind = match case {
+            Case::Transfer(case) => format!("{:?} {:?}", case.operation, case.engine.method),
+            Case::Collective(case) => case.way.to_string(),
+            other => other.to_string(),
+        };
+        seen.insert(kind) || number % 4 == 0
+    });
+}
+
+/// Mixed calls for so long, in stretches that a world's hard limit has room for.
+fn soak(time: Duration, seed: u64) -> Vec<Case> {
+    const STRETCH: u64 = 5000;
+    let milliseconds = time.as_millis() as u64;
+    let stretches = (0..milliseconds).step_by(STRETCH as usize).map(|begin| {
+        Case::Soak(SoakCase {
+            milliseconds: STRETCH.min(milliseconds - begin),
+            seed: seed.wrapping_add(begin),
+        })
+    });
+    stretches.collect()
 }

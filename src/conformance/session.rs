@@ -1,10 +1,18 @@
 //! A rank that runs cases on one communicator, with buffers and streams kept from case to case.
 
-use super::case::{Case, Operation, Outcome, with_element};
+use super::case::{Case, Operation, Outcome, TransferCase, with_element};
+use super::collectives::{
+    self, AlgorithmName, CollectiveCase, Lane, Members, RefusalCase, Site, SoakCase, StreamOwner,
+    TypedLane, refusals as collective_refusals, soak,
+};
 use super::{refusals, registration, transfers};
 use std::any::Any;
 use std::time::Duration;
-use symmem_core::{Communicator, Element, Result, Stream, SymmetricBuffer};
+use symmem_core::backend::Device;
+use symmem_core::backend::abi::RawStream;
+use symmem_core::{
+    Communicator, Element, Error, Group, Reducible, Result, Stream, SymmetricBuffer,
+};
 
 /// How long a case may wait for a peer, unless the session says otherwise.
 pub const CASE_DEADLINE: Duration = Duration::from_secs(30);
@@ -25,13 +33,23 @@ pub(super) enum Fault {
     MissingSignal,
     /// Data is put after the barrier that announces it.
     Late,
+    /// A collective's result is accumulated from the last rank to the first.
+    WrongOrder,
+    /// The last eight bytes of a collective's result have not arrived.
+    MissingPacket,
+    /// A rank does not make the call.
+    Absent,
 }
 
 /// What a rank needs to run cases one after the other.
 pub struct Session<'a> {
     communicator: &'a Communicator,
     streams: Vec<Stream>,
+    /// Streams that a caller made, and handed in.
+    callers: Vec<Stream>,
     buffers: Vec<Box<dyn AnyBuffers>>,
+    /// The groups that cases have asked for, and this rank's part in them.
+    groups: Vec<(Members, Option<Group>)>,
     deadline: Duration,
     usable: bool,
     #[cfg(test)]
@@ -70,7 +88,7 @@ impl<T: Element> AnyBuffers for Buffers<T> {
 pub(super) struct Context<'a> {
     pub communicator: &'a Communicator,
     pub streams: &'a [Stream],
-    pub case: &'a Case,
+    pub case: &'a TransferCase,
     pub deadline: Duration,
     pub fault: Option<Fault>,
 }
@@ -110,10 +128,26 @@ impl<'a> Session<'a> {
         let streams = (0..STREAMS)
             .map(|_| communicator.stream())
             .collect::<Result<_>>()?;
+        let callers =
+            (0..STREAMS)
+                .map(|_| {
+                    let raw = communicator.backend().stream_create().map_err(|failure| {
+                        Error::System {
+                            rank: communicator.rank(),
+                            call: "stream_create",
+                            reason: failure.to_string(),
+                        }
+                    })?;
+                    // SAFETY: made for this rank's device just now, and destroyed by `close` only.
+                    Ok(unsafe { communicator.stream_from_raw(raw.0) })
+                })
+                .collect::<Result<_>>()?;
         Ok(Self {
             communicator,
             streams,
+            callers,
             buffers: Vec::new(),
+            groups: Vec::new(),
             deadline: CASE_DEADLINE,
             usable: true,
             #[cfg(test)]
@@ -135,9 +169,9 @@ impl<'a> Session<'a> {
     /// Runs one case. Collective: every rank passes the same case, and gets the same outcome, unless
     /// the communicator is lost by it.
     pub fn run(&mut self, case: &Case) -> Outcome {
-        let outcome = match case.engine.missing(self.communicator.capabilities()) {
+        let outcome = match self.missing(case) {
             Some(reason) => Outcome::Skipped(reason.into()),
-            None => match with_element!(case.dtype, T => self.check::<T>(case)) {
+            None => match self.findings(case) {
                 Ok(findings) if findings.is_empty() => Outcome::Passed,
                 Ok(findings) => Outcome::Failed(findings.join("; ")),
                 Err(error) => Outcome::Failed(error.to_string()),
@@ -146,17 +180,152 @@ impl<'a> Session<'a> {
         self.agree(outcome)
     }
 
+    /// What this rank lacks to run a case; `None` if nothing.
+    fn missing(&self, case: &Case) -> Option<&'static str> {
+        match case {
+            Case::Collective(case) if case.way.algorithm == AlgorithmName::Vendor => {
+                Some("the vendor's communicator is not open")
+            }
+            case => case.missing(self.communicator.capabilities()),
+        }
+    }
+
+    fn findings(&mut self, case: &Case) -> Result<Findings> {
+        match case {
+            Case::Transfer(case) => with_element!(case.dtype, T => self.transfer::<T>(case)),
+            Case::Collective(case) => with_element!(case.dtype, T => self.collective::<T>(case)),
+            Case::Refusal(case) => with_element!(case.dtype, T => self.refusals::<T>(case)),
+            Case::Soak(case) => self.soak(case),
+        }
+    }
+
     /// Frees what the session kept. Collective.
     ///
     /// # Errors
     /// As any collective call.
     pub fn close(self) -> Result<()> {
+        let communicator = self.communicator;
+        for stream in self.callers {
+            stream.synchronize_within(self.deadline)?;
+            let raw = RawStream(stream.raw());
+            drop(stream);
+            // SAFETY: made by `new`, idle, and its only handle is gone.
+            let destroyed = unsafe { communicator.backend().stream_destroy(raw) };
+            destroyed.map_err(|failure| Error::System {
+                rank: communicator.rank(),
+                call: "stream_destroy",
+                reason: failure.to_string(),
+            })?;
+        }
         self.buffers
             .into_iter()
             .try_for_each(|buffers| buffers.free())
     }
 
-    fn check<T: Element>(&mut self, case: &Case) -> Result<Findings> {
+    fn fault(&self) -> Option<Fault> {
+        #[cfg(test)]
+        return self.fault;
+        #[cfg(not(test))]
+        None
+    }
+
+    fn collective<T: Reducible>(&mut self, case: &CollectiveCase) -> Result<Findings> {
+        self.join(case.members)?;
+        let (destination, source) = collectives::sizes(case, self.communicator.world());
+        let lanes = (0..collectives::lanes(case))
+            .map(|_| self.take::<T>(destination, source))
+            .collect::<Result<Vec<_>>>()?;
+        let findings = match self.site(case.members) {
+            Some(site) => {
+                let streams = match case.stream {
+                    StreamOwner::Library => &self.streams,
+                    StreamOwner::Caller => &self.callers,
+                };
+                collectives::check(site, case, streams, &lanes)
+            }
+            None => Ok(Findings::new()),
+        };
+        for buffers in lanes {
+            self.buffers.push(Box::new(buffers));
+        }
+        findings
+    }
+
+    fn refusals<T: Reducible>(&mut self, case: &RefusalCase) -> Result<Findings> {
+        let after = case.case(collective_refusals::AFTER, false);
+        let (destination, source) = collectives::sizes(&after, self.communicator.world());
+        let buffers = vec![self.take::<T>(destination.max(4096), source.max(4096))?];
+        let findings = match self.site(Members::All) {
+            Some(site) => collective_refusals::check(site, case, &self.streams, &buffers),
+            None => Ok(Findings::new()),
+        };
+        for buffers in buffers {
+            self.buffers.push(Box::new(buffers));
+        }
+        findings
+    }
+
+    /// Who makes a call with `members`; `None` if this rank is not among them.
+    fn site(&self, members: Members) -> Option<Site<'_>> {
+        let group = self.groups.iter().find(|(of, _)| *of == members);
+        let group = group.and_then(|(_, group)| group.as_ref());
+        (group.is_some() || members == Members::All).then_some(Site {
+            communicator: self.communicator,
+            group,
+            deadline: self.deadline,
+            fault: self.fault(),
+        })
+    }
+
+    fn soak(&mut self, case: &SoakCase) -> Result<Findings> {
+        let communicator = self.communicator;
+        soak::repeat(communicator, case, |number| self.burst(case, number))
+    }
+
+    fn burst(&mut self, case: &SoakCase, number: u64) -> Result<Findings> {
+        let communicator = self.communicator;
+        let planned = soak::burst(case, number, STREAMS, communicator.capabilities());
+        let mut buffers: Vec<Box<dyn AnyBuffers>> = Vec::new();
+        for soak::Planned { case, .. } in &planned {
+            self.join(case.members)?;
+            let (destination, source) = collectives::sizes(case, communicator.world());
+            buffers.push(with_element!(case.dtype, T => {
+                Box::new(self.take::<T>(destination, source)?)
+            }));
+        }
+        let mut lanes: Vec<Option<Box<dyn Lane + '_>>> = Vec::new();
+        for (at, soak::Planned { case, .. }) in planned.iter().enumerate() {
+            let stream = &self.streams[at];
+            lanes.push(with_element!(case.dtype, T => {
+                let buffers = buffers[at].as_any().downcast_ref::<Buffers<T>>();
+                match (self.site(case.members), buffers) {
+                    (Some(site), Some(buffers)) => {
+                        Some(Box::new(TypedLane::new(site, case, at, buffers, stream)?))
+                    }
+                    _ => None,
+                }
+            }));
+        }
+        let findings = soak::run(communicator, &planned, &lanes);
+        drop(lanes);
+        self.buffers.append(&mut buffers);
+        findings
+    }
+
+    /// Makes the group of a case unless a case before it has. Collective.
+    fn join(&mut self, members: Members) -> Result<()> {
+        let known = self.groups.iter().any(|(of, _)| *of == members);
+        if known || members == Members::All {
+            return Ok(());
+        }
+        let (rank, world) = (self.communicator.rank(), self.communicator.world());
+        let (colour, key) = members.choice(rank, world);
+        let group = self.communicator.split(colour, key)?;
+        self.groups.push((members, group));
+        Ok(())
+    }
+
+    fn transfer<T: Element>(&mut self, case: &TransferCase) -> Result<Findings> {
         let (destination, source) = transfers::sizes(case, self.communicator.world());
         // Registration and refusals want a few elements whatever the case's length is.
         let (destination, source) = (destination.max(1024), source.max(1024));
@@ -166,10 +335,7 @@ impl<'a> Session<'a> {
             streams: &self.streams,
             case,
             deadline: self.deadline,
-            #[cfg(test)]
-            fault: self.fault,
-            #[cfg(not(test))]
-            fault: None,
+            fault: self.fault(),
         };
         let findings = match case.operation {
             Operation::HostCopy => transfers::host_copy(&context, &buffers),

@@ -9,7 +9,7 @@
 //! source        [set]        guard | offset | length elements | guard
 //! ```
 
-use super::case::{Case, OFFSETS, Operation, Placement};
+use super::case::{OFFSETS, Operation, Placement, TransferCase};
 use super::pattern::{Tag, difference, elements};
 use super::session::{Buffers, Context, Fault, Findings, STREAMS};
 use std::time::Duration;
@@ -39,7 +39,7 @@ struct Layout {
 }
 
 impl Layout {
-    fn of(case: &Case, world: usize) -> Self {
+    fn of(case: &TransferCase, world: usize) -> Self {
         let size = case.dtype.size();
         let guard = GUARD_BYTES / size;
         let length = case.length.elements(size);
@@ -76,7 +76,7 @@ impl Layout {
 }
 
 /// Elements that a case needs in its destination and its source.
-pub fn sizes(case: &Case, world: usize) -> (usize, usize) {
+pub fn sizes(case: &TransferCase, world: usize) -> (usize, usize) {
     let layout = Layout::of(case, world);
     let sources = layout.sets * layout.stride;
     (sources * layout.lanes, sources)

@@ -9,6 +9,8 @@
 mod built;
 
 mod abort;
+mod calls;
+mod collectives;
 mod exporter;
 mod injection;
 mod memory;
@@ -32,6 +34,7 @@ fn rank() {
     let (theme, role) = role.split_once('/').expect("theme/role");
     match theme {
         "abort" => abort::role(role, &member),
+        "collectives" => collectives::role(role, &member),
         "exporter" => exporter::role(role, &member),
         "injection" => injection::role(role, &member),
         "memory" => memory::role(role, &member),

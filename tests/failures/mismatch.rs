@@ -4,13 +4,18 @@
 use crate::support::{Member, Plan, Setting};
 use rstest::rstest;
 use std::time::Duration;
-use symmem::{Communicator, LaunchEnvironment, SignalPlacement};
+use symmem::{
+    Algorithm, CollectiveOptions, Communicator, Graph, LaunchEnvironment, ReduceOperation,
+    SignalPlacement, Stream,
+};
 
 const WORLD: usize = 3;
 
 pub fn role(role: &str, member: &Member) {
     match role {
         "call" => call(member),
+        "collective" => collective(member),
+        "receipt" => receipt(member),
         "open" => {
             // The last rank differs.
             let odd = member.rank == WORLD - 1;
@@ -65,6 +70,152 @@ fn call(member: &Member) {
         .and_then(|buffer| buffer.free());
     member.tell("again", &again);
     member.tell("finalized", &communicator.finalize());
+}
+
+/// A collective whose arguments differ at the last rank.
+fn collective(member: &Member) {
+    let odd = member.rank == WORLD - 1;
+    let pick = |what: &str, other: usize| match (member.argument == what, odd) {
+        (true, true) => other,
+        _ => 0,
+    };
+    let communicator = member.join();
+    let stream = communicator.stream().expect("a stream");
+    let buffers = [(); 2].map(|()| communicator.allocate::<i32>(&[300]).expect("memory"));
+    let floats = communicator.allocate::<f32>(&[300]).expect("memory");
+    let call = |stream: &Stream| {
+        let options = CollectiveOptions {
+            algorithm: [Algorithm::AUTOMATIC, Algorithm::PACKETS][pick("algorithm", 1)],
+            threads: [None, Some(64)][pick("threads", 1)],
+            ..CollectiveOptions::default()
+        };
+        let operation = [ReduceOperation::SUM, ReduceOperation::MAXIMUM][pick("reduction", 1)];
+        let (at, count) = (pick("offset", 4), 64 + pick("count", 1));
+        let destination = buffers[pick("buffer", 1)].range(at, count)?;
+        let source = buffers[1].range(100, count)?;
+        match member.argument.as_str() {
+            "root" => stream.broadcast(pick("root", 1), destination, source, &options),
+            "operation" if odd => stream.broadcast(0, destination, source, &options),
+            "element" if odd => {
+                let (destination, source) = (floats.range(0, count)?, floats.range(100, count)?);
+                stream.all_reduce_with(destination, source, operation, &options)
+            }
+            "counts" => {
+                let mut counts = [20; WORLD];
+                counts[0] += pick("counts", 1);
+                let whole = buffers[0].range(0, counts.iter().sum())?;
+                stream.all_gather_v(whole, source, &counts, &options)
+            }
+            _ => stream.all_reduce_with(destination, source, operation, &options),
+        }
+    };
+    let eager = call(&stream).and_then(|()| stream.synchronize());
+    member.tell("result", &eager);
+    // Compared while it is recorded, since a replay cannot be.
+    member.tell("captured", &Graph::capture(&stream, call).map(drop));
+    member.tell("check", &communicator.check());
+    let again = stream
+        .all_reduce(
+            buffers[0].range(0, 7).expect("a range"),
+            buffers[1].range(0, 7).expect("a range"),
+            ReduceOperation::SUM,
+        )
+        .and_then(|()| stream.synchronize());
+    member.tell("again", &again);
+    drop((buffers, floats));
+    member.tell("finalized", &communicator.finalize());
+}
+
+#[rstest]
+fn a_checked_collective_that_differs_at_one_rank_fails_on_all_and_names_it(
+    #[values(Setting::Host, Setting::Cuda)] setting: Setting,
+    #[values(
+        "operation",
+        "count",
+        "element",
+        "reduction",
+        "root",
+        "algorithm",
+        "threads",
+        "offset",
+        "buffer",
+        "counts"
+    )]
+    what: &str,
+) {
+    // What is compared knows no backend.
+    if setting.is_cuda() && what != "count" && !crate::support::full() {
+        return;
+    }
+    let mut world = Plan::new("mismatch/collective", WORLD, setting)
+        .argument(what)
+        .env("SYMMEM_CHECK", 1)
+        .start();
+    for key in ["result", "captured"] {
+        for (rank, error) in world.expect(key).iter().enumerate() {
+            // To the one that differs, it is the first of the others that does.
+            let other = if rank == WORLD - 1 { 0 } else { WORLD - 1 };
+            assert!(
+                error.starts_with("Mismatch") && error.contains(&format!("peer: {other}")),
+                "{key} at rank {rank}: {error}"
+            );
+        }
+    }
+    assert_eq!(world.expect("check"), ["ok"; WORLD]);
+    assert_eq!(world.expect("again"), ["ok"; WORLD]);
+    assert_eq!(world.expect("finalized"), ["ok"; WORLD]);
+    world.ends_well();
+}
+
+/// Rank 0 sends less than rank 1 expects; rank 2 has no part in it.
+fn receipt(member: &Member) {
+    let communicator = member.join();
+    let stream = communicator.stream().expect("a stream");
+    let buffer = communicator.allocate::<u16>(&[300]).expect("memory");
+    let options = CollectiveOptions::default();
+    let range = |count| buffer.range(0, count).expect("a range");
+    let moved = match member.rank {
+        0 => stream.send(1, range(100), &options),
+        1 => stream.receive(0, range(101), &options),
+        _ => stream.barrier(),
+    };
+    let outcome = moved.and_then(|()| stream.synchronize());
+    member.tell("result", &outcome);
+}
+
+#[rstest]
+fn a_receipt_of_another_size_than_was_sent_names_the_sender_and_both_sizes(
+    #[values(Setting::Host, Setting::Cuda)] setting: Setting,
+) {
+    let mut world = Plan::new("mismatch/receipt", WORLD, setting).start();
+    let results = world.expect("result");
+    assert!(
+        results[1].starts_with("Mismatch")
+            && results[1].contains("peer: 0")
+            && results[1].contains("mine: \"202\"")
+            && results[1].contains("theirs: \"200\""),
+        "{}",
+        results[1]
+    );
+    for result in [&results[0], &results[2]] {
+        assert!(
+            result.starts_with("PeerFailed") && result.contains("peer: 1"),
+            "{result}"
+        );
+    }
+    world.ends_well();
+}
+
+#[test]
+fn checked_collectives_that_are_alike_on_all_ranks_pass() {
+    let mut world = Plan::new("mismatch/collective", WORLD, Setting::Host)
+        .argument("nothing")
+        .env("SYMMEM_CHECK", 1)
+        .start();
+    for key in ["result", "captured", "check", "again", "finalized"] {
+        assert_eq!(world.expect(key), ["ok"; WORLD], "{key}");
+    }
+    world.ends_well();
 }
 
 fn buffer(communicator: &Communicator) -> symmem::SymmetricBuffer<u8> {

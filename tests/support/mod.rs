@@ -1,5 +1,7 @@
 //! What tests need beside the library: the fake driver and the CUDA backend as a plugin, built once.
 
+pub mod worlds;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;

@@ -18,10 +18,10 @@ pub fn collective_row(index: usize) -> CollectiveRow {
         (CollectiveOperation::ALL_GATHER, &ALL_GATHER),
         (CollectiveOperation::ALL_GATHER_V, &ALL_GATHER),
         (CollectiveOperation::ALL_TO_ALL, &ALL_TO_ALL),
-        (CollectiveOperation::ALL_TO_ALL_V, &ALL_TO_ALL_V),
+        (CollectiveOperation::ALL_TO_ALL_V, &EXCHANGE),
         (CollectiveOperation::BROADCAST, &BROADCAST),
-        (CollectiveOperation::GATHER, &ROOTED),
-        (CollectiveOperation::SCATTER, &ROOTED),
+        (CollectiveOperation::GATHER, &GATHER),
+        (CollectiveOperation::SCATTER, &SCATTER),
         (CollectiveOperation::EXCHANGE, &EXCHANGE),
     ];
     let mut rows = TABLES.iter().flat_map(|(operation, worlds)| {
@@ -143,15 +143,6 @@ const ALL_TO_ALL: [World; 4] = [
     (ANY, &copies(128 * KIB, 64)),
 ];
 
-/// The copy engine's steps are of equal length only where all parts are.
-const ALL_TO_ALL_V: [World; 1] = [(
-    ANY,
-    &[
-        row(128 * KIB, Algorithm::PACKETS, 16, 512),
-        row(ALWAYS, Algorithm::PUSH, 64, 512),
-    ],
-)];
-
 /// Pulled, all of a broadcast leaves by the root's link; scattered first, it leaves by everybody's.
 const BROADCAST: [World; 2] = [
     (
@@ -171,8 +162,8 @@ const BROADCAST: [World; 2] = [
     ),
 ];
 
-/// Gather and scatter: the root's link bounds them, whoever moves the bytes.
-const ROOTED: [World; 1] = [(
+/// The root's link bounds gather and scatter, whoever moves the bytes: so everybody else does.
+const GATHER: [World; 1] = [(
     ANY,
     &[
         row(128 * KIB, Algorithm::PACKETS, 16, 512),
@@ -180,7 +171,21 @@ const ROOTED: [World; 1] = [(
     ],
 )];
 
-const EXCHANGE: [World; 1] = [(ANY, &[row(ALWAYS, Algorithm::RENDEZVOUS, 0, 512)])];
+const SCATTER: [World; 1] = [(
+    ANY,
+    &[
+        row(128 * KIB, Algorithm::PACKETS, 16, 512),
+        row(ALWAYS, Algorithm::PULL, 64, 512),
+    ],
+)];
+
+/// Blocks for each peer, and one more that announces: with 16 blocks a pair of devices is near the
+/// link's rate (`benches/NOTES.md`), and behind a switch peers share it.
+const EXCHANGE: [World; 3] = [
+    (2, &[row(ALWAYS, Algorithm::RENDEZVOUS, 2 * 16 + 1, 512)]),
+    (8, &[row(ALWAYS, Algorithm::RENDEZVOUS, 8 * 8 + 1, 512)]),
+    (ANY, &[row(ALWAYS, Algorithm::RENDEZVOUS, ANY * 2 + 1, 512)]),
+];
 
 /// An operation of copies alone: packets, then stores by `blocks`, then the copy engine.
 const fn copies(packets: u64, blocks: u32) -> [CollectiveRow; 4] {
@@ -246,8 +251,8 @@ mod tests {
             assert_eq!(hidden, None, "{row:?} is never used");
             let most = match row.algorithm {
                 Algorithm::PACKETS | Algorithm::PACKETS_TWO_SHOT => PACKET_BLOCKS,
-                Algorithm::COPY_ENGINE | Algorithm::RENDEZVOUS => {
-                    assert_eq!(row.blocks, 0, "{row:?}");
+                Algorithm::COPY_ENGINE => {
+                    assert_eq!((row.blocks, row.threads), (0, 0));
                     continue;
                 }
                 _ => SLOT_BLOCKS,

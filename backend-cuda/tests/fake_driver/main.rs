@@ -1,6 +1,7 @@
 //! The whole backend over a fake driver: everything it does, every call of the driver failed in
 //! turn, and every way not to start.
 
+mod collectives;
 mod scenario;
 mod support;
 mod two_processes;
@@ -57,6 +58,7 @@ fn child() {
         ["map", kind] => tell_result(map(kind_of(kind))),
         ["register-host-memory"] => tell_result(register_host_memory()),
         ["wait-in-vain"] => tell_result(wait_in_vain()),
+        ["collectives", ref words @ ..] => collectives::role(words),
         ["vendor", ref words @ ..] => vendor::role(words),
         ["keep-context"] => keep_context(),
         ["leave-all-to-close"] => tell_result(leave_all_to_close()),

@@ -177,10 +177,3 @@ fn an_end_that_a_peer_does_not_come_to_becomes_an_abort() {
 fn a_communicator_that_nobody_gives_up_ends_with_the_instance() {
     vendor("leave-to-close", &[]).assert_clean();
 }
-
-#[test]
-fn a_communicator_of_a_plugin_file_does_the_same() {
-    let plugin = support::build_plugin();
-    let path = plugin.to_str().expect("a path of this test");
-    vendor("everything 2", &[(crate::world::PLUGIN, path)]).assert_clean();
-}

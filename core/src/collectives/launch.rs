@@ -214,7 +214,7 @@ impl Stream {
         .map_err(|failure| shared.failed(call.name, failure).about(None, bytes))
     }
 
-    /// How a call is done, logged.
+    /// How a call is done; logged.
     pub(super) fn choose(
         &self,
         name: &'static str,

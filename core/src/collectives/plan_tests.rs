@@ -1,1 +1,220 @@
+use super::*;
+use proptest::prelude::*;
 
+const GIB: u64 = 1 << 30;
+
+fn bases(world: usize) -> Vec<DeviceAddress> {
+    (1..=world as u64)
+        .map(|rank| DeviceAddress(rank * GIB))
+        .collect()
+}
+
+/// Calls `check` with the shape of every member, over allocations 1 GiB apart.
+fn with_shapes(
+    operation: CollectiveOperation,
+    members: &[usize],
+    root: usize,
+    parts: &Parts,
+    in_place: bool,
+    mut check: impl FnMut(Shape<'_>),
+) {
+    let bases = bases(members.iter().max().unwrap() + 1);
+    let place = |offset| Place {
+        bases: &bases,
+        members,
+        offset,
+    };
+    for rank in 0..members.len() {
+        check(Shape {
+            operation,
+            rank,
+            world: members.len(),
+            root,
+            destination: place(0),
+            source: place(1 << 20),
+            in_place,
+            parts,
+        });
+    }
+}
+
+fn copies(shape: &Shape<'_>, algorithm: Algorithm) -> Vec<Copy> {
+    let mut copies = Vec::new();
+    shape.moves(algorithm, 0, |copy| copies.push(copy));
+    copies
+}
+
+/// The member whose memory an address is in.
+fn owner(address: DeviceAddress) -> u64 {
+    address.0 / GIB - 1
+}
+
+proptest! {
+    #[test]
+    fn shares_cover_all_elements_once_and_differ_by_a_vector_at_most(
+        count in 0u64..5000,
+        element_bytes in prop::sample::select(&[1u64, 2, 4, 8][..]),
+        world in 1usize..=MAX_RANKS,
+    ) {
+        let mut next = 0;
+        let mut lengths = Vec::new();
+        for member in 0..world {
+            let (start, length) = share(count, element_bytes, world, member);
+            prop_assert_eq!(start, next);
+            prop_assert!(start == count || (start * element_bytes).is_multiple_of(VECTOR));
+            next += length;
+            lengths.push(length * element_bytes);
+        }
+        prop_assert_eq!(next, count);
+        let most = lengths.iter().max().unwrap();
+        let least = lengths.iter().min().unwrap();
+        prop_assert!(most - least <= 2 * VECTOR, "{:?}", lengths);
+    }
+}
+
+#[test]
+fn at_every_step_of_a_rotated_move_each_member_is_written_by_one_other() {
+    use CollectiveOperation as O;
+    for operation in [O::ALL_GATHER, O::ALL_TO_ALL] {
+        for algorithm in [Algorithm::PUSH, Algorithm::PULL] {
+            let parts = Parts::equal(5, 100);
+            let mut steps = vec![Vec::new(); 5];
+            with_shapes(operation, &[0, 1, 2, 3, 4], 0, &parts, false, |shape| {
+                for (step, Copy(to, from, _)) in copies(&shape, algorithm).into_iter().enumerate() {
+                    let remote = if algorithm == Algorithm::PUSH {
+                        to
+                    } else {
+                        from
+                    };
+                    steps[step].push(owner(remote));
+                }
+            });
+            for mut remotes in steps {
+                remotes.sort_unstable();
+                assert_eq!(remotes, [0, 1, 2, 3, 4]);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_copy_to_oneself_comes_last() {
+    let parts = Parts::equal(4, 8);
+    let operation = CollectiveOperation::ALL_GATHER;
+    with_shapes(operation, &[0, 1, 2, 3], 0, &parts, false, |shape| {
+        let last = *copies(&shape, Algorithm::PUSH).last().unwrap();
+        assert_eq!(owner(last.0), shape.rank as u64);
+        assert_eq!(owner(last.1), shape.rank as u64);
+    });
+}
+
+#[test]
+fn in_place_each_member_gives_its_own_part_of_the_larger_range() {
+    let parts = Parts::listed([3, 0, 9].into_iter());
+    let operation = CollectiveOperation::ALL_GATHER_V;
+    with_shapes(operation, &[0, 1, 2], 0, &parts, true, |shape| {
+        for Copy(to, from, bytes) in copies(&shape, Algorithm::PULL) {
+            // The same bytes of the same range, at another member.
+            assert_eq!(to.0 % GIB, from.0 % GIB);
+            assert_eq!(owner(to), shape.rank as u64);
+            assert_eq!(bytes, parts.bytes[owner(from) as usize]);
+        }
+    });
+}
+
+#[test]
+fn a_group_addresses_its_members_and_nobody_else() {
+    let parts = Parts::equal(3, 16);
+    let members = [6, 2, 4];
+    let operation = CollectiveOperation::ALL_TO_ALL;
+    with_shapes(operation, &members, 0, &parts, false, |shape| {
+        let own = members[shape.rank] as u64;
+        for (index, Copy(to, from, _)) in copies(&shape, Algorithm::PUSH).into_iter().enumerate() {
+            let peer = (shape.rank + 1 + index) % 3;
+            assert_eq!(owner(to), members[peer] as u64);
+            assert_eq!(owner(from), own);
+            // This member's part there, that member's part here.
+            assert_eq!(to.0 % GIB, 16 * shape.rank as u64);
+            assert_eq!(from.0 % GIB - (1 << 20), 16 * peer as u64);
+        }
+    });
+}
+
+#[test]
+fn only_the_root_of_a_reduction_gets_the_result() {
+    let parts = Parts::listed(std::iter::once(1000 * 4));
+    let operation = CollectiveOperation::REDUCE;
+    for algorithm in [Algorithm::ONE_SHOT, Algorithm::TWO_SHOT] {
+        let mut reduced = 0;
+        with_shapes(operation, &[0, 1, 2], 1, &parts, false, |shape| {
+            let group = header();
+            let (element, sum) = (ElementType::F32, ReduceOperation::SUM);
+            let arguments = shape.reduce_arguments(group, algorithm, element, sum);
+            reduced += arguments.count;
+            for (member, address) in arguments.destinations.iter().enumerate() {
+                let written = arguments.count > 0 && address.0 != 0;
+                assert!(!written || member == 1, "{}", algorithm.name());
+            }
+        });
+        assert_eq!(reduced, 1000, "{}", algorithm.name());
+    }
+}
+
+#[test]
+fn what_one_member_sends_in_packets_another_expects() {
+    use CollectiveOperation as O;
+    for operation in [
+        O::ALL_GATHER_V,
+        O::ALL_TO_ALL,
+        O::BROADCAST,
+        O::GATHER,
+        O::SCATTER,
+    ] {
+        let parts = match operation {
+            O::ALL_GATHER_V => Parts::listed([7, 0, 130, 5].into_iter()),
+            O::BROADCAST => Parts::listed(std::iter::once(77)),
+            _ => Parts::equal(4, 33),
+        };
+        let mut all = Vec::new();
+        with_shapes(operation, &[0, 1, 2, 3], 2, &parts, false, |shape| {
+            all.push(shape.packet_arguments(header()));
+        });
+        for sender in 0..4 {
+            for receiver in 0..4 {
+                assert_eq!(
+                    all[sender].send_bytes[receiver],
+                    all[receiver].receive_bytes[sender],
+                    "{} from {sender} to {receiver}",
+                    operation.name()
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn no_more_copies_are_under_way_at_once_than_there_are() {
+    let parts = Parts::equal(3, 16);
+    let operation = CollectiveOperation::ALL_GATHER;
+    with_shapes(operation, &[0, 1, 2], 0, &parts, false, |shape| {
+        let concurrent = |asked| {
+            shape
+                .move_arguments(header(), Algorithm::PUSH, 0, asked)
+                .concurrent
+        };
+        assert_eq!((concurrent(0), concurrent(2), concurrent(9)), (3, 2, 3));
+    });
+}
+
+fn header() -> CollectiveGroup {
+    CollectiveGroup {
+        watch: Watch::default(),
+        slots: [DeviceAddress::NULL; MAX_RANKS],
+        packet_bytes: 0,
+        rank: 0,
+        world: 0,
+        slot: 0,
+        operation: CollectiveOperation::default(),
+        members: [0; MAX_RANKS],
+    }
+}

@@ -94,11 +94,22 @@ impl Selector {
         rows: &[CollectiveRow],
         rank: usize,
     ) -> Result<Self> {
+        let grids = capabilities.flags & CAPABILITY_LAUNCH != 0;
+        if let Some(row) = rows.iter().find(|row| !is_sound(row, grids)) {
+            return Err(Error::InvalidArgument {
+                rank,
+                operation: "reading the collectives' table",
+                message: format!(
+                    "{row:?}: threads go in steps of {THREAD_STEP} up to {MOST_THREADS}, blocks up to \
+                     {SLOT_BLOCKS}, and the algorithm is one that the operation has"
+                ),
+            });
+        }
         let failed = |failure| Error::backend(rank, "reading the collectives' table", failure);
         let mut selector = Self {
             rows: rows.to_vec(),
             resident: vec![[0; ASKED]; FAMILIES],
-            grids: capabilities.flags & CAPABILITY_LAUNCH != 0,
+            grids,
             copy_engine: capabilities.flags & CAPABILITY_COPY_ENGINE != 0,
             sharers: 1,
         };
@@ -314,6 +325,14 @@ impl Selector {
                 .is_none_or(|family| self.resident[family].iter().all(|&blocks| blocks == 0))
         })
     }
+}
+
+/// Whether a row of the caller's can be gone by. Without grids its geometry means nothing.
+fn is_sound(row: &CollectiveRow, grids: bool) -> bool {
+    let possible = row.threads <= MOST_THREADS
+        && row.threads.is_multiple_of(THREAD_STEP)
+        && row.blocks <= SLOT_BLOCKS;
+    (possible || !grids) && algorithms(row.operation).contains(&row.algorithm)
 }
 
 fn family_of(family: usize) -> (CollectiveKernel, ElementType) {

@@ -1,1 +1,253 @@
+use super::*;
 
+fn row(
+    operation: CollectiveOperation,
+    world: u32,
+    bytes: u64,
+    algorithm: Algorithm,
+) -> CollectiveRow {
+    CollectiveRow {
+        operation,
+        world,
+        bytes,
+        algorithm,
+        blocks: 24,
+        threads: 256,
+        concurrent: 2,
+    }
+}
+
+/// A device on which 100 blocks of up to 512 threads, or 50 of more, are resident.
+fn selector(rows: &[CollectiveRow]) -> Selector {
+    let mut resident = [100; ASKED];
+    resident[4..].fill(50);
+    Selector {
+        rows: rows.to_vec(),
+        resident: vec![resident; FAMILIES],
+        grids: true,
+        copy_engine: true,
+        sharers: 1,
+    }
+}
+
+fn query(operation: CollectiveOperation, bytes: u64) -> Query {
+    Query {
+        operation,
+        element: ElementType::BF16,
+        world: 4,
+        bytes,
+        in_place: false,
+        vendor: false,
+    }
+}
+
+const OPERATIONS: [CollectiveOperation; 12] = [
+    CollectiveOperation::BARRIER,
+    CollectiveOperation::BROADCAST,
+    CollectiveOperation::ALL_GATHER,
+    CollectiveOperation::ALL_GATHER_V,
+    CollectiveOperation::REDUCE,
+    CollectiveOperation::REDUCE_SCATTER,
+    CollectiveOperation::ALL_REDUCE,
+    CollectiveOperation::ALL_TO_ALL,
+    CollectiveOperation::ALL_TO_ALL_V,
+    CollectiveOperation::GATHER,
+    CollectiveOperation::SCATTER,
+    CollectiveOperation::EXCHANGE,
+];
+
+#[test]
+fn the_first_row_that_fits_and_can_serve_wins() {
+    use Algorithm as A;
+    let operation = CollectiveOperation::ALL_REDUCE;
+    let selector = selector(&[
+        row(operation, 2, u64::MAX, A::TWO_SHOT),
+        row(operation, 8, 1000, A::PACKETS),
+        row(operation, 8, 9000, A::VENDOR),
+        row(operation, 8, 9000, A::ONE_SHOT),
+        row(operation, 8, u64::MAX, A::PACKETS_TWO_SHOT),
+    ]);
+    let choose = |query| selector.choose(&query, &Wish::default()).unwrap();
+    let small = choose(query(operation, 1000));
+    assert_eq!(
+        small,
+        Choice {
+            algorithm: A::PACKETS,
+            blocks: 24,
+            threads: 256,
+            concurrent: 2
+        }
+    );
+    assert_eq!(choose(query(operation, 1001)).algorithm, A::ONE_SHOT);
+    let in_place = Query {
+        in_place: true,
+        ..query(operation, 1001)
+    };
+    assert_eq!(choose(in_place).algorithm, A::PACKETS_TWO_SHOT);
+    let vendor = Query {
+        vendor: true,
+        ..in_place
+    };
+    assert_eq!(choose(vendor).algorithm, A::VENDOR);
+    let own = Wish {
+        provider: Provider::Own,
+        ..Wish::default()
+    };
+    assert_eq!(
+        selector.choose(&vendor, &own).unwrap().algorithm,
+        A::PACKETS_TWO_SHOT
+    );
+    assert_eq!(
+        selector.choose(&vendor, &Wish::default()).unwrap().blocks,
+        0,
+        "no kernel of ours does it"
+    );
+}
+
+#[test]
+fn every_operation_can_be_done_without_a_row_in_place_or_not() {
+    let selector = selector(&[]);
+    for operation in OPERATIONS {
+        for in_place in [false, true] {
+            let query = Query {
+                in_place,
+                ..query(operation, 1 << 20)
+            };
+            let choice = selector.choose(&query, &Wish::default()).unwrap();
+            selector.serves(&query, choice.algorithm).unwrap();
+            assert!(choice.blocks > 0, "{}", operation.name());
+        }
+    }
+}
+
+#[test]
+fn a_grid_that_could_not_be_resident_is_refused_and_a_rows_is_made_smaller() {
+    let operation = CollectiveOperation::ALL_GATHER;
+    let push = row(operation, 8, u64::MAX, Algorithm::PUSH);
+    let mut selector = selector(&[push]);
+    let with = |blocks, threads| Wish {
+        blocks,
+        threads,
+        ..Wish::default()
+    };
+    let query = query(operation, 1 << 20);
+    assert_eq!(
+        selector
+            .choose(&query, &with(Some(100), None))
+            .unwrap()
+            .blocks,
+        100
+    );
+    let error = selector.choose(&query, &with(Some(101), None)).unwrap_err();
+    assert!(error.contains("only 100"), "{error}");
+    let error = selector
+        .choose(&query, &with(Some(51), Some(1024)))
+        .unwrap_err();
+    assert!(error.contains("only 50"), "{error}");
+    // Threads between those asked for count as the next more.
+    let error = selector
+        .choose(&query, &with(Some(51), Some(544)))
+        .unwrap_err();
+    assert!(error.contains("only 50"), "{error}");
+    selector.choose(&query, &with(Some(0), None)).unwrap_err();
+    selector.choose(&query, &with(None, Some(33))).unwrap_err();
+    selector
+        .choose(&query, &with(None, Some(2048)))
+        .unwrap_err();
+    selector.share_device(8);
+    assert_eq!(
+        selector.choose(&query, &Wish::default()).unwrap().blocks,
+        12,
+        "eight ranks share 100 blocks"
+    );
+}
+
+#[test]
+fn packets_have_as_many_blocks_as_regions() {
+    let operation = CollectiveOperation::ALL_GATHER;
+    let selector = selector(&[]);
+    let wish = Wish {
+        algorithm: Algorithm::PACKETS,
+        blocks: Some(PACKET_BLOCKS + 1),
+        ..Wish::default()
+    };
+    let error = selector.choose(&query(operation, 1), &wish).unwrap_err();
+    assert!(error.contains(&PACKET_BLOCKS.to_string()), "{error}");
+}
+
+#[test]
+fn an_algorithm_that_cannot_serve_is_refused_with_those_that_can() {
+    let selector = selector(&[]);
+    let named = |algorithm| Wish {
+        algorithm,
+        ..Wish::default()
+    };
+    let refuse = |query: &Query, algorithm| selector.choose(query, &named(algorithm)).unwrap_err();
+    let all_to_all = Query {
+        in_place: true,
+        ..query(CollectiveOperation::ALL_TO_ALL, 64)
+    };
+    let error = refuse(&all_to_all, Algorithm::COPY_ENGINE);
+    assert!(error.ends_with("possible: PACKETS"), "{error}");
+    let all_reduce = Query {
+        in_place: true,
+        ..query(CollectiveOperation::ALL_REDUCE, 64)
+    };
+    let error = refuse(&all_reduce, Algorithm::ONE_SHOT);
+    assert!(
+        error.ends_with("possible: PACKETS, PACKETS_TWO_SHOT, TWO_SHOT"),
+        "{error}"
+    );
+    let error = refuse(&all_reduce, Algorithm::VENDOR);
+    assert!(error.contains("open_vendor"), "{error}");
+}
+
+#[test]
+fn a_named_algorithm_takes_its_geometry_from_its_own_rows() {
+    let operation = CollectiveOperation::ALL_GATHER;
+    let selector = selector(&[
+        row(operation, 8, 100, Algorithm::PACKETS),
+        CollectiveRow {
+            blocks: 7,
+            ..row(operation, 8, 200, Algorithm::PUSH)
+        },
+    ]);
+    let named = Wish {
+        algorithm: Algorithm::PUSH,
+        ..Wish::default()
+    };
+    for bytes in [1, 150, 1 << 30] {
+        let choice = selector.choose(&query(operation, bytes), &named).unwrap();
+        assert_eq!((choice.algorithm, choice.blocks), (Algorithm::PUSH, 7));
+    }
+}
+
+#[test]
+fn families_of_kernels_are_numbered_as_they_are_read() {
+    for family in 0..FAMILIES {
+        let (kernel, element) = family_of(family);
+        assert_eq!(family_index(kernel, element), Some(family));
+    }
+}
+
+#[test]
+fn a_row_of_the_callers_is_checked_before_it_is_gone_by() {
+    let good = row(CollectiveOperation::SCATTER, 8, 1, Algorithm::PULL);
+    assert!(is_sound(&good, true));
+    let bad = [
+        CollectiveRow {
+            threads: 33,
+            ..good
+        },
+        CollectiveRow {
+            blocks: SLOT_BLOCKS + 1,
+            ..good
+        },
+        CollectiveRow {
+            algorithm: Algorithm::ONE_SHOT,
+            ..good
+        },
+    ];
+    assert!(bad.iter().all(|row| !is_sound(row, true)));
+    assert!(is_sound(&bad[0], false), "the host has no grids");
+}

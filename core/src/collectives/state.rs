@@ -1,9 +1,9 @@
 //! What a communicator has for collectives.
 
 use super::group::Membership;
-use super::selector::Selector;
+use super::selector::{Choice, Query, Selector, Wish};
 use super::slots::{Layout, Slots};
-use crate::backend::abi::ShareKind;
+use crate::backend::abi::{CollectiveOperation, ElementType, ShareKind};
 use crate::communicator::allocation::Allocation;
 use crate::communicator::{Inner, Origin, Round, sharing};
 use crate::error::Result;
@@ -41,6 +41,24 @@ impl State {
             everyone: Membership::new(members, shared.rank, true, slots),
             check_calls,
         })
+    }
+
+    /// See [`crate::Communicator::explain`].
+    pub fn explain(
+        &self,
+        operation: CollectiveOperation,
+        bytes: u64,
+        element: ElementType,
+    ) -> std::result::Result<Choice, String> {
+        let query = Query {
+            operation,
+            element,
+            world: self.everyone.world() as u32,
+            bytes,
+            in_place: false,
+            vendor: false,
+        };
+        self.selector.choose(&query, &Wish::default())
     }
 
     /// The memory of all ranks' slots.

@@ -12,10 +12,11 @@ mod staging;
 
 use crate::backend::Device;
 use crate::backend::abi::{
-    Capabilities, DeviceAddress, DeviceDescription, MemoryInformation, ShareKind, SignalPlacement,
-    Watch,
+    Capabilities, CollectiveOperation, DeviceAddress, DeviceDescription, ElementType,
+    MemoryInformation, ShareKind, SignalPlacement, Watch,
 };
 use crate::buffer::SymmetricBuffer;
+use crate::collectives::Choice;
 use crate::element::Element;
 use crate::error::{Error, Result};
 use crate::stream::Stream;
@@ -387,6 +388,28 @@ impl Communicator {
     /// How often this job has been rebuilt, on top of the generation it was launched with.
     pub fn generation(&self) -> u64 {
         self.configuration.launch.generation
+    }
+
+    /// How the selector would do a collective of all ranks, out of place, with default options. `bytes`
+    /// is nccl-tests' size: of an all-reduce, reduce and broadcast one rank's elements; otherwise the
+    /// whole buffer of a rank that has it. `element` matters for what reduces.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if this device has no way to do it.
+    pub fn explain(
+        &self,
+        operation: CollectiveOperation,
+        bytes: u64,
+        element: ElementType,
+    ) -> Result<Choice> {
+        let collectives = self.shared.collectives();
+        collectives
+            .explain(operation, bytes, element)
+            .map_err(|message| Error::InvalidArgument {
+                rank: self.shared.rank,
+                operation: "explain",
+                message,
+            })
     }
 
     /// How long a wait may take before it fails, unless the call says otherwise.

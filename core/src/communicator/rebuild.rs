@@ -59,7 +59,7 @@ fn agree(shared: &Shared, mut gone: RankSet) -> Result<RankSet> {
     let control = shared.health.control();
     loop {
         for peer in (0..world).filter(|&peer| peer != rank) {
-            if shared.health.is_gone(peer) {
+            if shared.health.is_lost(peer) {
                 gone = gone.with(peer);
             } else if let Some(known) = control.gone(peer) {
                 gone = gone.union(known);
@@ -148,7 +148,7 @@ fn what_happened(shared: &Shared, gone: RankSet) -> Option<Change> {
     if others().any(|peer| shared.health.is_dead(peer) || control.gone(peer) != Some(gone)) {
         return Some(Change::Died);
     }
-    let left = others().find(|&peer| shared.health.is_gone(peer));
+    let left = others().find(|&peer| shared.health.is_lost(peer));
     left.map(Change::Left)
 }
 

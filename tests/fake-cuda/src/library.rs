@@ -94,7 +94,7 @@ pub unsafe extern "C" fn fake_cuda_copy(
         (host, device)
     };
     runner
-        .copy(to, from, bytes, Engine::Kernel)
+        .copy(to, from, bytes, Engine::Copy)
         .err()
         .map_or(0, |code| code.0)
 }

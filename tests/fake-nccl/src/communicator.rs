@@ -50,6 +50,8 @@ pub struct Communicator {
     pub connected: AtomicBool,
     /// Streams that run its work just now.
     pub running: AtomicU32,
+    /// Threads that work beside the caller just now.
+    working: AtomicU32,
     windows: Mutex<BTreeMap<u64, u64>>,
 }
 
@@ -98,6 +100,7 @@ pub unsafe fn create(
         aborted: AtomicBool::new(false),
         connected: AtomicBool::new(false),
         running: AtomicU32::new(0),
+        working: AtomicU32::new(0),
         windows: Mutex::default(),
     });
     let handle = fresh() as usize;
@@ -166,6 +169,7 @@ impl Communicator {
     ) -> Result {
         self.check_idle(symbol)?;
         self.state.store(Code::IN_PROGRESS.0, Ordering::Release);
+        self.working.fetch_add(1, Ordering::AcqRel);
         let own = self.clone();
         std::thread::spawn(move || {
             let run = || {
@@ -178,6 +182,7 @@ impl Communicator {
             };
             let code = run().err().map_or(0, |code: Code| code.0);
             own.state.store(code, Ordering::Release);
+            own.working.fetch_sub(1, Ordering::AcqRel);
         });
         Err(Code::IN_PROGRESS)
     }
@@ -224,9 +229,10 @@ pub fn abort(comm: *mut c_void) -> Result {
     if let Some(mesh) = communicator.mesh.get() {
         mesh.forget_file();
     }
-    // As NCCL does, once its kernels have left.
+    // As NCCL does, once its kernels and threads have left.
     let start = Instant::now();
-    while communicator.running.load(Ordering::Acquire) != 0 {
+    let busy = [&communicator.running, &communicator.working];
+    while busy.iter().any(|count| count.load(Ordering::Acquire) != 0) {
         if start.elapsed() > Duration::from_secs(5) {
             driver::violation("work does not end after an abort");
             break;

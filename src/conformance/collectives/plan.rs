@@ -1,0 +1,306 @@
+//! Which collectives are checked: a sample in which every pair of parameters meets, or all.
+
+use super::case::{
+    AlgorithmName as By, Collective, CollectiveCase, Members, Mode, Reduction, StreamOwner, Values,
+    Way,
+};
+use super::refusals::RefusalCase;
+use crate::conformance::case::{Case, Dtype, Length, OFFSETS};
+use crate::conformance::covering::{Random, pairwise};
+
+/// Every algorithm that serves an operation; whatever is not here must be refused.
+pub fn algorithms(operation: Collective) -> &'static [By] {
+    match operation {
+        Collective::AllReduce => &[
+            By::Automatic,
+            By::Packets,
+            By::PacketsTwoShot,
+            By::OneShot,
+            By::TwoShot,
+            By::Vendor,
+        ],
+        Collective::Reduce => &[
+            By::Automatic,
+            By::Packets,
+            By::OneShot,
+            By::TwoShot,
+            By::Vendor,
+        ],
+        Collective::ReduceScatter => &[By::Automatic, By::Packets, By::OneShot, By::Vendor],
+        Collective::Broadcast => &[
+            By::Automatic,
+            By::Packets,
+            By::Push,
+            By::Pull,
+            By::TwoShot,
+            By::Vendor,
+        ],
+        Collective::AllGather | Collective::AllGatherV | Collective::AllToAll => &[
+            By::Automatic,
+            By::Packets,
+            By::Push,
+            By::Pull,
+            By::CopyEngine,
+            By::Vendor,
+        ],
+        Collective::Gather | Collective::Scatter => {
+            &[By::Automatic, By::Packets, By::Push, By::Pull, By::Vendor]
+        }
+        Collective::AllToAllV | Collective::Ring | Collective::Exchange => {
+            &[By::Automatic, By::Rendezvous, By::Vendor]
+        }
+    }
+}
+
+/// Every operation by every algorithm that serves it.
+pub fn ways() -> Vec<Way> {
+    let each = Collective::ALL.into_iter().flat_map(|operation| {
+        algorithms(operation).iter().map(move |&algorithm| Way {
+            operation,
+            algorithm,
+        })
+    });
+    each.collect()
+}
+
+/// Counts around the tails of vectors, warps and blocks, with each world's remainders among them, and
+/// sizes at which another round of packets begins: those of the host backend and of grids.
+const LENGTHS: [Length; 26] = [
+    Length::Elements(0),
+    Length::Elements(1),
+    Length::Elements(2),
+    Length::Elements(7),
+    Length::Elements(8),
+    Length::Elements(9),
+    Length::Elements(15),
+    Length::Elements(16),
+    Length::Elements(17),
+    Length::Elements(127),
+    Length::Elements(128),
+    Length::Elements(129),
+    Length::Elements(4095),
+    Length::Elements(4096),
+    Length::Elements(4097),
+    shared(8 << 10, -1),
+    shared(8 << 10, 0),
+    shared(8 << 10, 1),
+    shared(32 << 10, -1),
+    shared(32 << 10, 0),
+    shared(32 << 10, 1),
+    around(64 << 10, -1),
+    around(64 << 10, 0),
+    around(64 << 10, 1),
+    around(256 << 10, 5),
+    around(1 << 20, 3),
+];
+
+const fn around(bytes: usize, delta: isize) -> Length {
+    Length::Around { bytes, delta }
+}
+
+const fn shared(bytes: usize, delta: isize) -> Length {
+    Length::Shared { bytes, delta }
+}
+
+/// Random counts are below this many bytes.
+const RANDOM_BYTES: usize = 160 << 10;
+
+/// Channels that a case can begin at: one fewer than there are, for [`Mode::Concurrent`].
+const FIRST_CHANNELS: usize = 3;
+
+/// Blocks that a case asks for; 0 leaves the choice to the selector.
+const BLOCKS: [u32; 5] = [0, 1, 2, 5, 16];
+
+/// The sample for `worlds` worlds: pairs of a world's number and a case, in which every two values of
+/// every two parameters meet; and the refusals of one type for each world.
+pub fn sample(worlds: usize, seed: u64) -> Vec<(usize, Case)> {
+    let ways = ways();
+    let sizes = [
+        worlds,
+        ways.len(),
+        Dtype::ALL.len(),
+        Reduction::ALL.len(),
+        LENGTHS.len() + 1,
+        OFFSETS.len(),
+        OFFSETS.len(),
+        2,
+        Mode::ALL.len(),
+        Members::ALL.len(),
+        StreamOwner::ALL.len(),
+        FIRST_CHANNELS,
+        BLOCKS.len(),
+        Values::EXACT.len(),
+    ];
+    let mut random = Random(seed);
+    let cases = pairwise(&sizes, seed).into_iter().map(|row| {
+        let case = case(&ways, &row[1..], &mut random);
+        (row[0], Case::Collective(case))
+    });
+    let mut cases: Vec<_> = cases.collect();
+    for world in 0..worlds {
+        let dtype = Dtype::ALL[(world + seed as usize) % Dtype::ALL.len()];
+        cases.push((world, refusal(dtype, seed)));
+    }
+    cases.sort_by_key(|(world, _)| *world);
+    cases
+}
+
+fn refusal(dtype: Dtype, seed: u64) -> Case {
+    Case::Refusal(RefusalCase { dtype, seed })
+}
+
+/// Every case of one world: the product of way, type, length, place and mode, to which the rest is
+/// dealt by lot; and the refusals of every type.
+pub fn full(seed: u64) -> impl Iterator<Item = Case> {
+    let refusals = Dtype::ALL.map(|dtype| refusal(dtype, seed));
+    refusals.into_iter().chain(product(seed))
+}
+
+fn product(seed: u64) -> impl Iterator<Item = Case> {
+    let ways = ways();
+    (0..product_count()).map(move |number| {
+        let mut random = Random(seed ^ (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut rest = number;
+        let mut digit = |base: usize| {
+            let value = rest % base;
+            rest /= base;
+            value
+        };
+        let (way, dtype) = (digit(ways.len()), digit(Dtype::ALL.len()));
+        let (length, place) = (digit(LENGTHS.len() + 1), digit(2));
+        let row = [
+            way,
+            dtype,
+            random.below(Reduction::ALL.len()),
+            length,
+            random.below(OFFSETS.len()),
+            random.below(OFFSETS.len()),
+            place,
+            digit(Mode::ALL.len()),
+            random.below(Members::ALL.len()),
+            random.below(StreamOwner::ALL.len()),
+            random.below(FIRST_CHANNELS),
+            random.below(BLOCKS.len()),
+            random.below(Values::EXACT.len()),
+        ];
+        Case::Collective(case(&ways, &row, &mut random))
+    })
+}
+
+/// Any reduction.
+pub(super) fn reduction(random: &mut Random) -> Reduction {
+    Reduction::ALL[random.below(Reduction::ALL.len())]
+}
+
+/// How many cases [`full`] has.
+pub fn full_count() -> usize {
+    Dtype::ALL.len() + product_count()
+}
+
+fn product_count() -> usize {
+    ways().len() * Dtype::ALL.len() * (LENGTHS.len() + 1) * 2 * Mode::ALL.len()
+}
+
+/// The case of a row: each parameter's number, in the order of [`sample`]'s sizes.
+fn case(ways: &[Way], row: &[usize], random: &mut Random) -> CollectiveCase {
+    let (way, dtype) = (ways[row[0]], Dtype::ALL[row[1]]);
+    let values = match way.algorithm {
+        // Its order of accumulation is its own: what it is given must not show it.
+        By::Vendor => Values::Modest,
+        _ => Values::EXACT[row[12]],
+    };
+    let by_lot = Length::Elements(random.below(RANDOM_BYTES / dtype.size()));
+    CollectiveCase {
+        way,
+        dtype,
+        reduction: Reduction::ALL[row[2]],
+        length: LENGTHS.get(row[3]).copied().unwrap_or(by_lot),
+        destination_offset: OFFSETS[row[4]],
+        source_offset: OFFSETS[row[5]],
+        in_place: row[6] == 1 && has_in_place(way),
+        mode: Mode::ALL[row[7]],
+        members: Members::ALL[row[8]],
+        stream: StreamOwner::ALL[row[9]],
+        channel: row[10] as u32,
+        blocks: BLOCKS[row[11]],
+        values,
+        seed: random.number(),
+    }
+}
+
+/// Whether a way serves calls in place.
+pub(super) fn has_in_place(way: Way) -> bool {
+    let has_form = matches!(
+        way.operation,
+        Collective::AllReduce
+            | Collective::Reduce
+            | Collective::ReduceScatter
+            | Collective::AllGather
+            | Collective::Broadcast
+            | Collective::AllToAll
+    );
+    has_form && !is_refused_in_place(way)
+}
+
+/// Whether a peer might yet read what such a call overwrites, so that it must be refused.
+pub(super) fn is_refused_in_place(way: Way) -> bool {
+    match (way.operation, way.algorithm) {
+        (Collective::AllReduce, by) => by == By::OneShot,
+        (Collective::AllToAll, by) => !matches!(by, By::Packets | By::Automatic),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn every_two_parameters_meet_in_the_sample() {
+        let cases: Vec<(usize, CollectiveCase)> = sample(4, 1)
+            .into_iter()
+            .filter_map(|(world, case)| match case {
+                Case::Collective(case) => Some((world, case)),
+                _ => None,
+            })
+            .collect();
+        let met = |of: fn(&(usize, CollectiveCase)) -> String| {
+            cases.iter().map(of).collect::<HashSet<_>>().len()
+        };
+        let ways = ways().len();
+        assert_eq!(
+            met(|(world, case)| format!("{world} {}", case.way)),
+            4 * ways
+        );
+        assert_eq!(
+            met(|(_, case)| format!("{} {:?}", case.way, case.dtype)),
+            ways * Dtype::ALL.len()
+        );
+        assert_eq!(
+            met(|(_, case)| format!("{} {:?}", case.way, case.mode)),
+            ways * 3
+        );
+        assert_eq!(
+            met(|(_, case)| format!("{:?} {:?}", case.dtype, case.reduction)),
+            14 * 5
+        );
+    }
+
+    #[test]
+    fn all_cases_are_as_many_as_they_are_said_to_be() {
+        assert_eq!(full(1).count(), full_count());
+    }
+
+    #[test]
+    fn every_operation_is_served_by_the_selector_and_no_way_is_there_twice() {
+        let ways = ways();
+        assert_eq!(ways.iter().collect::<HashSet<_>>().len(), ways.len());
+        for operation in Collective::ALL {
+            assert!(ways.contains(&Way {
+                operation,
+                algorithm: By::Automatic
+            }));
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! Every collective, with data whose result is known, eager and replayed.
+
+use symmem::{
+    BufferRange, CollectiveOptions, Communicator, Graph, ReduceOperation, Result, Stream,
+    SymmetricBuffer,
+};
+
+/// The collectives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    Barrier,
+    Broadcast,
+    AllGather,
+    AllGatherV,
+    Reduce,
+    ReduceScatter,
+    AllReduce,
+    AllToAll,
+    AllToAllV,
+    Gather,
+    Scatter,
+    Exchange,
+    SendReceive,
+}
+
+impl Call {
+    pub const ALL: [Self; 13] = [
+        Self::Barrier,
+        Self::Broadcast,
+        Self::AllGather,
+        Self::AllGatherV,
+        Self::Reduce,
+        Self::ReduceScatter,
+        Self::AllReduce,
+        Self::AllToAll,
+        Self::AllToAllV,
+        Self::Gather,
+        Self::Scatter,
+        Self::Exchange,
+        Self::SendReceive,
+    ];
+
+    pub fn parse(name: &str) -> Self {
+        let found = Self::ALL
+            .into_iter()
+            .find(|call| format!("{call:?}") == name);
+        found.expect("a call's name")
+    }
+}
+
+/// Buffers of one rank, `part` elements for each rank of the world, and a stream.
+pub struct Bench {
+    rank: usize,
+    world: usize,
+    part: usize,
+    pub stream: Stream,
+    source: SymmetricBuffer<u32>,
+    destination: SymmetricBuffer<u32>,
+}
+
+/// Element `index` of what `rank` gives.
+fn value(rank: usize, index: usize) -> u32 {
+    (rank as u32 + 1)
+        .wrapping_mul(0x0100_0193)
+        .wrapping_add(7 * index as u32)
+}
+
+/// What no result has.
+const CLEARED: u32 = 0xdead_beef;
+
+impl Bench {
+    pub fn new(communicator: &Communicator, part: usize) -> Result<Self> {
+        let (rank, world) = (communicator.rank(), communicator.world());
+        let stream = communicator.stream()?;
+        let source = communicator.allocate::<u32>(&[world, part])?;
+        let destination = communicator.allocate::<u32>(&[world, part])?;
+        let values: Vec<u32> = (0..world * part).map(|index| value(rank, index)).collect();
+        source.write(&stream, 0, &values)?;
+        Ok(Self {
+            rank,
+            world,
+            part,
+            stream,
+            source,
+            destination,
+        })
+    }
+
+    pub fn free(self) -> Result<()> {
+        self.source.free()?;
+        self.destination.free()
+    }
+
+    fn root(&self) -> usize {
+        1 % self.world
+    }
+
+    fn left(&self) -> usize {
+        (self.rank + self.world - 1) % self.world
+    }
+
+    /// Elements that one rank sends another in the calls with counts.
+    fn count(&self, from: usize, to: usize) -> usize {
+        self.part - (from + 2 * to) % 3
+    }
+
+    fn source(&self, parts: usize) -> Result<BufferRange<'_, u32>> {
+        self.source.range(0, parts * self.part)
+    }
+
+    fn destination(&self, parts: usize) -> Result<BufferRange<'_, u32>> {
+        self.destination.range(0, parts * self.part)
+    }
+
+    /// Enqueues `call`.
+    pub fn enqueue(&self, call: Call, stream: &Stream) -> Result<()> {
+        let options = &CollectiveOptions::default();
+        let (rank, world, root, sum) = (self.rank, self.world, self.root(), ReduceOperation::SUM);
+        let (one, all) = (self.source(1)?, self.source(world)?);
+        let (to_one, to_all) = (self.destination(1)?, self.destination(world)?);
+        match call {
+            Call::Barrier => stream.barrier(),
+            Call::Broadcast => stream.broadcast(root, to_one, one, options),
+            Call::AllGather => stream.all_gather(to_all, one, options),
+            Call::AllGatherV => {
+                let counts = self.counts(|peer| self.count(peer, 0));
+                let destination = self.destination.range(0, counts.iter().sum())?;
+                stream.all_gather_v(destination, one, &counts, options)
+            }
+            Call::Reduce => stream.reduce(root, to_one, one, sum, options),
+            Call::ReduceScatter => stream.reduce_scatter(to_one, all, sum, options),
+            Call::AllReduce => stream.all_reduce(to_one, one, sum),
+            Call::AllToAll => stream.all_to_all(to_all, all, options),
+            Call::AllToAllV => {
+                let at = self.counts(|peer| peer * self.part);
+                let received = self.counts(|peer| self.count(peer, rank));
+                let sent = self.counts(|peer| self.count(rank, peer));
+                stream.all_to_all_v(to_all, &received, &at, all, &sent, &at, options)
+            }
+            Call::Gather => stream.gather(root, to_all, one, options),
+            Call::Scatter => stream.scatter(root, to_one, all, options),
+            Call::Exchange => stream.exchange(options, |exchange| {
+                exchange.send((rank + 1) % world, one)?;
+                exchange.receive(self.left(), to_one)
+            }),
+            // Along the line of ranks.
+            Call::SendReceive => {
+                if rank > 0 {
+                    stream.receive(rank - 1, to_one, options)?;
+                }
+                if rank + 1 < world {
+                    stream.send(rank + 1, one, options)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn counts(&self, count: impl Fn(usize) -> usize) -> Vec<usize> {
+        (0..self.world).map(count).collect()
+    }
+
+    fn clear(&self) -> Result<()> {
+        let cleared = vec![CLEARED; self.world * self.part];
+        self.destination.write(&self.stream, 0, &cleared)
+    }
+
+    /// What `call` leaves in this rank's destination.
+    fn expected(&self, call: Call) -> Vec<u32> {
+        let (rank, world, part, root) = (self.rank, self.world, self.part, self.root());
+        let sum =
+            |index: usize| (0..world).fold(0u32, |sum, peer| sum.wrapping_add(value(peer, index)));
+        let mut result = vec![CLEARED; world * part];
+        let mut put = |at: usize, count: usize, of: &dyn Fn(usize) -> u32| {
+            for (index, element) in result[at..at + count].iter_mut().enumerate() {
+                *element = of(index);
+            }
+        };
+        match call {
+            Call::Barrier => {}
+            Call::Broadcast => put(0, part, &|index| value(root, index)),
+            Call::Gather if rank != root => {}
+            Call::AllGather | Call::Gather => {
+                for peer in 0..world {
+                    put(peer * part, part, &|index| value(peer, index));
+                }
+            }
+            Call::AllGatherV => {
+                let mut at = 0;
+                for peer in 0..world {
+                    let count = self.count(peer, 0);
+                    put(at, count, &|index| value(peer, index));
+                    at += count;
+                }
+            }
+            Call::Reduce if rank != root => {}
+            Call::Reduce | Call::AllReduce => put(0, part, &sum),
+            Call::ReduceScatter => put(0, part, &|index| sum(rank * part + index)),
+            Call::AllToAll => {
+                for peer in 0..world {
+                    put(peer * part, part, &|index| value(peer, rank * part + index));
+                }
+            }
+            Call::AllToAllV => {
+                for peer in 0..world {
+                    let count = self.count(peer, rank);
+                    put(peer * part, count, &|index| {
+                        value(peer, rank * part + index)
+                    });
+                }
+            }
+            Call::Scatter => put(0, part, &|index| value(root, rank * part + index)),
+            Call::SendReceive if rank == 0 => {}
+            Call::Exchange | Call::SendReceive => {
+                put(0, part, &|index| value(self.left(), index));
+            }
+        }
+        result
+    }
+
+    fn verify(&self, call: Call) -> Result<()> {
+        let mut found = vec![0; self.world * self.part];
+        self.destination.read(&self.stream, 0, &mut found)?;
+        let expected = self.expected(call);
+        let wrong = found.iter().zip(&expected).position(|(a, b)| a != b);
+        assert_eq!(
+            wrong.map(|index| (index, found[index], expected[index])),
+            None,
+            "{call:?} at rank {} of {}: element, found, expected",
+            self.rank,
+            self.world
+        );
+        Ok(())
+    }
+
+    /// `call` as a graph.
+    pub fn capture(&self, call: Call) -> Result<Graph> {
+        Graph::capture(&self.stream, |stream| self.enqueue(call, stream))
+    }
+
+    /// Does `call` once and checks its result; with a graph also by a replay.
+    pub fn once(&self, call: Call, graph: Option<&Graph>) -> Result<()> {
+        self.clear()?;
+        self.enqueue(call, &self.stream)?;
+        self.verify(call)?;
+        if let Some(graph) = graph {
+            self.clear()?;
+            graph.launch(&self.stream)?;
+            self.verify(call)?;
+        }
+        Ok(())
+    }
+}

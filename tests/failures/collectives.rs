@@ -1,0 +1,266 @@
+//! A rank is killed, stopped or aborts in the middle of every collective, eager and replayed.
+
+use std::time::Duration;
+
+use crate::calls::{Bench, Call};
+use crate::support::{DETECTION, Member, Plan, Random, Setting, full, resources, system_driver};
+use rstest::rstest;
+use symmem::{Communicator, Result};
+
+const WORLD: usize = 3;
+
+/// What the argument of a role says: the call, whether replayed, elements for each rank, and what
+/// comes after the failure.
+struct Order {
+    call: Call,
+    replayed: bool,
+    part: usize,
+    after: String,
+}
+
+impl Order {
+    fn parse(text: &str) -> Self {
+        let words: Vec<&str> = text.split(' ').collect();
+        let [call, how, part, after] = words[..] else {
+            panic!("an order has four words: {text}");
+        };
+        Self {
+            call: Call::parse(call),
+            replayed: how == "replayed",
+            part: part.parse().expect("elements"),
+            after: after.into(),
+        }
+    }
+}
+
+/// Does the call again and again until it fails.
+fn use_up(communicator: &Communicator, order: &Order, begin: impl FnOnce()) -> Result<()> {
+    let bench = Bench::new(communicator, order.part)?;
+    let graph = order
+        .replayed
+        .then(|| bench.capture(order.call))
+        .transpose()?;
+    bench.once(order.call, graph.as_ref())?;
+    begin();
+    loop {
+        bench.once(order.call, graph.as_ref())?;
+    }
+}
+
+/// Every call works among those who are left.
+fn verify_all(communicator: &Communicator) -> Result<()> {
+    for part in [5, 3000] {
+        let bench = Bench::new(communicator, part)?;
+        for call in Call::ALL {
+            let graph = bench.capture(call)?;
+            for _ in 0..3 {
+                bench.once(call, Some(&graph))?;
+            }
+        }
+        bench.free()?;
+    }
+    Ok(())
+}
+
+pub fn role(role: &str, member: &Member) {
+    assert_eq!(role, "loop", "the only role");
+    let order = Order::parse(&member.argument);
+    let before = resources();
+    let communicator = member.join();
+    let begin = || match order.after.as_str() {
+        // One leaves all others waiting.
+        "abort" if member.rank == 1 => {
+            member.ready();
+            communicator.abort();
+            member.say("aborted", "");
+        }
+        _ => member.ready(),
+    };
+    let error = use_up(&communicator, &order, begin).expect_err("it fails in the end");
+    member.say("heard", format!("{error:?} {error}"));
+    match order.after.as_str() {
+        "leave" => drop(communicator),
+        _ => {
+            let communicator = communicator.rebuild().expect("the others come, too");
+            member.say("rebuilt", communicator.world());
+            verify_all(&communicator).expect("nobody else fails");
+            let leaks = communicator.finalize().expect("nobody else fails");
+            assert!(leaks.is_empty(), "{leaks:?}");
+        }
+    }
+    if !member.setting.is_cuda() {
+        // A driver keeps what it likes while the process lives.
+        assert_eq!(resources().0, before.0, "descriptors");
+    }
+    member.say("done", "");
+}
+
+/// Runs of the large test: the issue asks for 200 on the host and 20 on GPUs.
+fn runs(setting: Setting) -> u64 {
+    match (setting.is_cuda(), full(), system_driver()) {
+        (false, true, _) => 200,
+        (true, _, true) => 20,
+        (true, true, false) => 40,
+        (false, false, _) => 10,
+        (true, false, false) => 5,
+    }
+}
+
+#[rstest]
+fn a_rank_killed_in_any_collective_is_heard_of_within_a_second_and_the_rest_leaves_or_rebuilds(
+    #[values(Setting::Host, Setting::Cuda)] setting: Setting,
+    // Shares of the runs, done side by side.
+    #[values(0, 1, 2, 3, 4)] share: u64,
+) {
+    for run in (share..runs(setting)).step_by(5) {
+        let mut random = Random::new(run);
+        // Every call comes, whatever the number of runs.
+        let call = Call::ALL[run as usize % Call::ALL.len()];
+        let how = ["eager", "replayed"][random.below(2) as usize];
+        // In packets, and between barriers.
+        let part = [7, 20_000][random.below(2) as usize];
+        let after = ["leave", "rebuild"][(run / 5 % 2) as usize];
+        let victim = random.below(WORLD as u64) as usize;
+        let pause = Duration::from_micros(random.below(30_000));
+        let order = format!("{call:?} {how} {part} {after}");
+        println!("{setting:?} run {run}: {order}, rank {victim} is killed after {pause:?}");
+        let before = leftovers();
+        let mut world = Plan::new("collectives/loop", WORLD, setting)
+            .argument(&order)
+            .start();
+        let processes: Vec<u32> = world.ranks.iter().map(|rank| rank.process()).collect();
+        world.ready().go();
+        std::thread::sleep(pause);
+        let killed = world.ranks[victim].kill();
+        let dead = world.ranks.remove(victim);
+        for rank in &mut world.ranks {
+            let (heard, error) = rank.expect("heard");
+            let detection = heard.saturating_duration_since(killed);
+            assert!(
+                error.contains("PeerDied") && error.contains(&format!("peer: {victim}")),
+                "{order}: {error}"
+            );
+            assert!(detection < DETECTION, "{order}: only after {detection:?}");
+        }
+        for rank in &mut world.ranks {
+            if after == "rebuild" {
+                assert_eq!(rank.expect("rebuilt").1, (WORLD - 1).to_string());
+            }
+            rank.expect("done");
+        }
+        world.ends_well();
+        drop(dead);
+        let new: Vec<String> = leftovers()
+            .into_iter()
+            .filter(|name| !before.contains(name))
+            // Others use the machine too: what is ours carries our processes' numbers.
+            .filter(|name| processes.iter().any(|pid| name.contains(&pid.to_string())))
+            .collect();
+        assert!(new.is_empty(), "{order}: left behind {new:?}");
+    }
+}
+
+/// Names in the directories where shared memory leaves files.
+fn leftovers() -> Vec<String> {
+    let entries = ["/tmp", "/dev/shm"].into_iter().flat_map(|directory| {
+        let entries = std::fs::read_dir(directory).expect("a directory");
+        entries.filter_map(|entry| Some(entry.ok()?.path().to_string_lossy().into_owned()))
+    });
+    entries.collect()
+}
+
+/// Whether a case of the matrix belongs to the sample, the same each time; few where a driver has to
+/// be started.
+fn sampled(setting: Setting, call: Call, replayed: bool) -> bool {
+    let number = call as usize;
+    let few = !setting.is_cuda() || number.is_multiple_of(4);
+    full() || few && number.is_multiple_of(2) == replayed
+}
+
+#[rstest]
+fn a_rank_stopped_in_any_collective_is_named_at_the_deadline(
+    #[values(Setting::Host, Setting::Cuda)] setting: Setting,
+    #[values(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)] call: usize,
+    #[values(false, true)] replayed: bool,
+) {
+    let call = Call::ALL[call];
+    if !sampled(setting, call, replayed) {
+        return;
+    }
+    let deadline = Duration::from_millis(800);
+    // The others both wait for the one in the middle, whatever the call is.
+    let victim = 1;
+    let how = if replayed { "replayed" } else { "eager" };
+    let mut world = Plan::new("collectives/loop", WORLD, setting)
+        .argument(format!("{call:?} {how} 1000 rebuild"))
+        .deadline(deadline)
+        .start();
+    world.ready().go();
+    std::thread::sleep(Duration::from_millis(20));
+    let stopped = world.ranks[victim].stop();
+    let mut timeouts = 0;
+    for rank in world.ranks.iter_mut().filter(|rank| rank.number != victim) {
+        let (heard, error) = rank.expect("heard");
+        let waited = heard.saturating_duration_since(stopped);
+        println!("{setting:?} {call:?} {how}: {error} after {waited:?}");
+        // The first to give up says on whom and in what; the other may hear it from that one.
+        let timeout = error.contains("Timeout");
+        timeouts += usize::from(timeout);
+        assert!(timeout || error.contains("PeerFailed"), "{error}");
+        assert!(error.contains(&format!("rank {victim}")), "{error}");
+        assert!(
+            waited > deadline / 2 && waited < deadline + Duration::from_millis(1500),
+            "after {waited:?}: {error}"
+        );
+    }
+    assert!(timeouts > 0, "somebody's deadline passed");
+    // It was only slow: all three go on together.
+    world.ranks[victim].resume();
+    world.ranks[victim].expect("heard");
+    for rank in &mut world.ranks {
+        assert_eq!(rank.expect("rebuilt").1, WORLD.to_string());
+        rank.expect("done");
+    }
+    world.ends_well();
+}
+
+#[rstest]
+fn an_abort_ends_any_collective_everywhere_and_all_go_on(
+    #[values(Setting::Host, Setting::Cuda)] setting: Setting,
+    #[values(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)] call: usize,
+    #[values(false, true)] replayed: bool,
+) {
+    let call = Call::ALL[call];
+    // The other half of the sample.
+    if !full() && !sampled(setting, call, !replayed) {
+        return;
+    }
+    let how = if replayed { "replayed" } else { "eager" };
+    let mut world = Plan::new("collectives/loop", WORLD, setting)
+        .argument(format!("{call:?} {how} 1000 abort"))
+        .start();
+    world.ready();
+    world.ranks[0].go();
+    world.ranks[2].go();
+    std::thread::sleep(Duration::from_millis(20));
+    world.ranks[1].go();
+    let (aborted, _) = world.ranks[1].expect("aborted");
+    for rank in &mut world.ranks {
+        let (heard, error) = rank.expect("heard");
+        if rank.number == 1 {
+            assert!(error.contains("Aborted { rank: 1 }"), "{error}");
+        } else {
+            assert!(
+                error.contains("PeerFailed") && error.contains("peer: 1"),
+                "{error}"
+            );
+            let after = heard.saturating_duration_since(aborted);
+            assert!(after < Duration::from_millis(400), "only after {after:?}");
+        }
+    }
+    for rank in &mut world.ranks {
+        assert_eq!(rank.expect("rebuilt").1, WORLD.to_string());
+        rank.expect("done");
+    }
+    world.ends_well();
+}

@@ -1,0 +1,103 @@
+//! Worlds of ranks for the conformance suite: processes of the test itself, on the host backend or on
+//! CUDA over the fake driver.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use symmem::ShareKind;
+use symmem::conformance::{Totals, World, WorldOptions};
+use symmem::select::Selection;
+
+/// Set for the processes that are ranks of a world.
+pub const RANK: &str = "SYMMEM_CONFORMANCE_RANK";
+
+/// A backend as it is come by, and how it shares memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// The reference.
+    Host,
+    /// CUDA, linked, over the fake driver.
+    Linked,
+    /// CUDA, loaded from a plugin file, over the fake driver.
+    Plugin,
+    /// CUDA with memory shared by file descriptors of the virtual memory management.
+    Vmm,
+    /// CUDA with memory shared by legacy handles.
+    LegacyIpc,
+}
+
+/// Whether all cases are wanted, or the sample.
+pub fn is_full() -> bool {
+    std::env::var("SYMMEM_CONFORMANCE").is_ok_and(|wanted| wanted == "full")
+}
+
+/// Where the fake driver writes what a world's ranks did wrong.
+fn violations(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.report"))
+}
+
+/// A world whose ranks run the test `rank_process` of the same file.
+pub fn options(backend: Backend, ranks: u32, threads: bool, name: &str) -> WorldOptions {
+    let test = std::env::current_exe().expect("a test knows its own file");
+    let mut options = WorldOptions {
+        threads,
+        ..WorldOptions::new(ranks, test)
+    };
+    options.arguments = ["--exact", "rank_process", "--nocapture"]
+        .iter()
+        .map(Into::into)
+        .collect();
+    options.environment.push((RANK.into(), "1".into()));
+    options.backend = match backend {
+        Backend::Host => Selection::Named("host".into()),
+        Backend::Plugin => Selection::Plugin(super::cuda_plugin().into()),
+        _ => Selection::Named("cuda".into()),
+    };
+    options.share_kinds = match backend {
+        Backend::Vmm => vec![ShareKind::VMM_FILE_DESCRIPTOR],
+        Backend::LegacyIpc => vec![ShareKind::LEGACY_IPC],
+        _ => Vec::new(),
+    };
+    if backend != Backend::Host {
+        let report = violations(name);
+        let _ = std::fs::remove_file(&report);
+        options.environment.extend([
+            ("SYMMEM_LIBRARY_PATH".into(), super::fake_driver().into()),
+            ("FAKE_CUDA_DEVICES".into(), "4".into()),
+            ("FAKE_CUDA_REPORT".into(), report.into()),
+        ]);
+    }
+    options
+}
+
+/// What must hold of a world that has ended: in good order, nothing left, the driver not misused.
+pub fn end(world: World, name: &str) {
+    if let Err(error) = world.finish() {
+        panic!("{name}: {error}");
+    }
+    let report = std::fs::read_to_string(violations(name)).unwrap_or_default();
+    let wrong: Vec<&str> = report
+        .lines()
+        .filter(|line| !line.starts_with("process "))
+        .collect();
+    assert!(
+        wrong.is_empty(),
+        "{name}: the driver's report:\n{}",
+        wrong.join("\n")
+    );
+}
+
+/// Leaves a world's totals, of `all` cases that there are, to `cargo xtask conformance`, and says
+/// them past the tests' harness.
+pub fn account(name: &str, totals: &Totals, all: usize) {
+    let line = format!("conformance: {name}: {totals}, of {all} cases in all");
+    let _ = writeln!(std::io::stderr(), "{line}");
+    if let Some(file) = std::env::var_os("SYMMEM_CONFORMANCE_TOTALS") {
+        let line = serde_json::json!({ "world": name, "all": all, "totals": totals });
+        let file = std::fs::File::options()
+            .append(true)
+            .create(true)
+            .open(file);
+        let mut file = file.expect("the totals' file can be written");
+        writeln!(file, "{line}").expect("the totals' file can be written");
+    }
+}
