@@ -47,8 +47,13 @@ pub struct Health {
     words: HostMemory,
     cause: OnceLock<Error>,
     host_waits: Mutex<Vec<HostWait>>,
+    /// What the watcher does once all is lost.
+    on_poison: Mutex<Vec<Hook>>,
     stopping: AtomicBool,
 }
+
+/// Ends something that neither the abort word nor a store to a word ends.
+pub type Hook = Box<dyn FnOnce() + Send>;
 
 // SAFETY: `words` is host memory that outlives the value and is accessed through atomics, and read
 // volatile where kernels write.
@@ -70,6 +75,7 @@ impl Health {
             words,
             cause: OnceLock::new(),
             host_waits: Mutex::new(Vec::new()),
+            on_poison: Mutex::default(),
             stopping: AtomicBool::new(false),
         }
     }
@@ -190,6 +196,26 @@ impl Health {
     /// Whether a rank has left or died: it takes part in nothing any more.
     pub fn is_lost(&self, rank: usize) -> bool {
         self.has_left(rank) || self.is_dead(rank)
+    }
+
+    /// Has the watcher run `hook` once the communicator is poisoned.
+    pub fn on_poison(&self, hook: Hook) {
+        self.hooks().push(hook);
+    }
+
+    fn hooks(&self) -> MutexGuard<'_, Vec<Hook>> {
+        self.on_poison
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs what waits for the end, once it has come.
+    fn run_hooks(&self) {
+        if self.cause.get().is_some() {
+            // Taken out first: a hook may take long, and others may come meanwhile.
+            let hooks = std::mem::take(&mut *self.hooks());
+            hooks.into_iter().for_each(|hook| hook());
+        }
     }
 
     /// Whether a rank will never again touch anybody's memory. A process that dies may do so until its
@@ -329,6 +355,7 @@ impl Health {
             .spawn(move || {
                 while !health.stopping.load(Ordering::Acquire) {
                     health.watch_once();
+                    health.run_hooks();
                     std::thread::park_timeout(WATCH_INTERVAL);
                 }
             })
@@ -340,6 +367,8 @@ impl Health {
         watcher.thread().unpark();
         // A watcher that panicked has nothing left to give.
         let _ = watcher.join();
+        // They hold what they would end.
+        self.hooks().clear();
     }
 }
 

@@ -239,8 +239,11 @@ impl Selector {
     /// The row that a call goes by.
     fn row(&self, query: &Query, wish: &Wish) -> std::result::Result<CollectiveRow, String> {
         let named = match (wish.provider, wish.algorithm) {
-            (Provider::Vendor, Algorithm::AUTOMATIC | Algorithm::VENDOR) => Algorithm::VENDOR,
-            (Provider::Vendor, other) => {
+            (
+                Provider::Vendor | Provider::VendorWindows,
+                Algorithm::AUTOMATIC | Algorithm::VENDOR,
+            ) => Algorithm::VENDOR,
+            (Provider::Vendor | Provider::VendorWindows, other) => {
                 return Err(format!(
                     "{} is not the vendor's; leave the algorithm or the provider to the selector",
                     other.name()

@@ -512,6 +512,10 @@ impl Drop for Inner {
             if let Some(pad) = self.pad.get() {
                 pad.close(self);
             }
+            if let Some(collectives) = self.collectives.get() {
+                // Without the others: they may be gone. `finalize` gives them up in good order.
+                collectives.vendors.abort(&self.backend, self.rank);
+            }
             for allocation in self.permanent() {
                 allocation.unmap(self);
             }
