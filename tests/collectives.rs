@@ -46,7 +46,9 @@ fn check(backend: Backend, ranks: u32, threads: bool, cases: &[Case]) {
     let mut totals = Totals::default();
     let mut failed = Vec::new();
     for record in world.run(cases, |_| ()) {
-        if std::env::var_os("H_DEBUG").is_some() { eprintln!("H {} {}", record.nanoseconds/1000, record.case); }
+        if std::env::var_os("H_DEBUG").is_some() {
+            eprintln!("H {} {}", record.nanoseconds / 1000, record.case);
+        }
         totals.count(&record.outcome);
         if let Outcome::Failed(reason) = record.outcome {
             failed.push(format!("{}: {reason}", record.case));

@@ -4,13 +4,15 @@ use super::contender::{By, Contender};
 use super::external::{External, Outcome, Program, agree, reason, what};
 use super::session::{Call, Session};
 use super::shape::{ROOT, Shape};
-use super::{Options, Sample, algorithm};
+use super::{Options, Sample};
 use crate::bench::session::is_by_caller;
 use crate::bench::sizes::{fewer_rounds, samples};
-use crate::bench::{Result, exchange};
+use crate::bench::{BenchError, Result, exchange};
 use crate::report::{Collective, CollectivePoint, Placed, Placement, SingleShot, Time};
+use crate::tuning::{algorithm, operation};
 use serde::{Deserialize, Serialize};
-use symmem_core::backend::abi::Algorithm;
+use symmem_core::backend::abi::{Algorithm, VendorDescription};
+use symmem_core::backend::read_text;
 use symmem_core::{CollectiveOptions, Communicator, Error, Graph, Provider};
 
 /// Calls back to back in a round, and calls in a graph, where they fit the time: nccl-tests' number.
@@ -82,8 +84,19 @@ impl<'a, T: Sample> Run<'a, T> {
 
     /// Opens the vendor's library: its version, or why it cannot be used. Collective.
     pub(super) fn open_vendor(&mut self, windows: bool) -> Result<Outcome<String>> {
-        let _ = windows;
-        agree(self.communicator(), Err("not opened".into()))
+        let opened = self.communicator().open_vendor(windows).and_then(|opened| {
+            match windows {
+                true => self.session.register()?,
+                false => {}
+            }
+            Ok(opened)
+        });
+        let version = |found: VendorDescription| {
+            let (major, minor) = (found.version / 10_000, found.version / 100 % 100);
+            let name = read_text(&found.name);
+            format!("{name} {major}.{minor}.{}", found.version % 100)
+        };
+        Ok(not_here(opened.map_err(Into::into))?.map(version))
     }
 
     /// Ends the programs and frees the buffers: the programs that broke off, and why. Collective.
@@ -155,7 +168,8 @@ impl<'a, T: Sample> Run<'a, T> {
                 options.provider = Provider::Own;
                 options.algorithm = self.algorithm;
             }
-            By::Vendor { .. } | By::Program(..) => options.provider = Provider::Vendor,
+            By::Vendor { windows: true } => options.provider = Provider::VendorWindows,
+            By::Vendor { windows: false } | By::Program(..) => options.provider = Provider::Vendor,
         }
         Call {
             shape: *shape,
@@ -194,7 +208,7 @@ impl<'a, T: Sample> Run<'a, T> {
             }
             by => {
                 let call = self.call(shape, by, placement);
-                self.session.check(&call).map(Ok).or_else(not_here)
+                not_here(self.session.check(&call))
             }
         };
         let checked = self.hold(contender, checked)?;
@@ -360,6 +374,7 @@ impl<'a, T: Sample> Run<'a, T> {
             let placed = placed(&ranks);
             let name = one.contender.name;
             if points.last().is_none_or(|point| point.by != name) {
+                let (algorithm, blocks, threads) = self.how(one.contender.by, shape, bytes);
                 points.push(CollectivePoint {
                     collective: shape.collective,
                     bytes,
@@ -367,7 +382,9 @@ impl<'a, T: Sample> Run<'a, T> {
                     element: T::NAME.into(),
                     root: shape.collective.has_root().then_some(ROOT as u32),
                     by: name.into(),
-                    algorithm: self.algorithm_of(&one.contender, shape),
+                    algorithm,
+                    blocks,
+                    threads,
                     out_of_place: None,
                     in_place: None,
                     rounds,
@@ -383,24 +400,33 @@ impl<'a, T: Sample> Run<'a, T> {
         Ok(points)
     }
 
-    /// The algorithm's name, where it is ours and known.
-    fn algorithm_of(&self, contender: &Contender, _shape: &Shape) -> String {
-        match (contender.by, self.algorithm) {
-            (By::Us, algorithm) if algorithm != Algorithm::AUTOMATIC => {
-                algorithm.name().to_lowercase()
+    /// How we do it: the algorithm that was asked for, or the selector's choice with its grid.
+    fn how(&self, by: By, shape: &Shape, bytes: u64) -> (String, u32, u32) {
+        let name = |algorithm: Algorithm| algorithm.name().to_lowercase();
+        let operation = operation(shape.collective.name());
+        match (by, self.algorithm, operation) {
+            (By::Us, Algorithm::AUTOMATIC, Some(operation)) => {
+                match self.communicator().explain(operation, bytes, T::TYPE) {
+                    // Where the caller does the work there is no grid.
+                    Ok(choice) if self.by_caller => (name(choice.algorithm), 0, 0),
+                    Ok(choice) => (name(choice.algorithm), choice.blocks, choice.threads),
+                    Err(_) => Default::default(),
+                }
             }
-            _ => String::new(),
+            (By::Us, algorithm, _) => (name(algorithm), 0, 0),
+            _ => Default::default(),
         }
     }
 }
 
 /// A call that the backend or the algorithm does not have is a reason, anything else an error.
-fn not_here<V>(error: crate::bench::BenchError) -> Result<Outcome<V>> {
-    match error {
-        crate::bench::BenchError::Symmem(
+fn not_here<V>(result: Result<V>) -> Result<Outcome<V>> {
+    match result {
+        Ok(value) => Ok(Ok(value)),
+        Err(BenchError::Symmem(
             error @ (Error::Unsupported { .. } | Error::InvalidArgument { .. }),
-        ) => Ok(Err(error.to_string())),
-        error => Err(error),
+        )) => Ok(Err(error.to_string())),
+        Err(error) => Err(error),
     }
 }
 

@@ -51,6 +51,12 @@ impl<'a, T: Sample> Session<'a, T> {
         })
     }
 
+    /// Makes the buffers windows of the vendor's library. Collective.
+    pub(super) fn register(&self) -> symmem_core::Result<()> {
+        self.source.register_with_vendor()?;
+        self.destination.register_with_vendor()
+    }
+
     /// Fills the sources with what an operation takes. Blocks.
     fn fill(&self, shape: &Shape) -> Result<()> {
         let content = Content::of(shape);

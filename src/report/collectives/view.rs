@@ -167,9 +167,10 @@ fn times(section: &Collectives, collective: Collective) -> View {
     }
     let rows = ours(section, collective)
         .map(|point| {
-            let algorithm = match point.algorithm.as_str() {
-                "" => Cell::Absent,
-                name => Cell::Figure(name.into()),
+            let algorithm = match (point.algorithm.as_str(), point.blocks) {
+                ("", _) => Cell::Absent,
+                (name, 0) => Cell::Figure(name.into()),
+                (name, blocks) => Cell::Figure(format!("{name} {blocks}×{}", point.threads)),
             };
             let mut row = vec![Cell::Name(size(point.bytes)), algorithm];
             for placement in Placement::ALL {
@@ -185,6 +186,7 @@ fn times(section: &Collectives, collective: Collective) -> View {
             "µs, out of place, then in place: calls back to back, calls replayed from a graph, one call \
              at a time as the host sees it."
                 .into(),
+            "algorithm: as the selector chose it, with blocks and threads of the grid.".into(),
         ],
         headings,
         rows,
