@@ -85,9 +85,8 @@ impl<'a, T: Sample> Run<'a, T> {
     /// Opens the vendor's library: its version, or why it cannot be used. Collective.
     pub(super) fn open_vendor(&mut self, windows: bool) -> Result<Outcome<String>> {
         let opened = self.communicator().open_vendor(windows).and_then(|opened| {
-            match windows {
-                true => self.session.register()?,
-                false => {}
+            if windows {
+                self.session.register()?;
             }
             Ok(opened)
         });
