@@ -16,7 +16,7 @@ use crate::report::{Collective, Placement, Time};
 use crate::tuning::Row;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
-use symmem_core::backend::abi::{Algorithm, CollectiveRow, PACKET_BLOCKS};
+use symmem_core::backend::abi::{Algorithm, CollectiveRow, PACKET_BLOCKS, SLOT_BLOCKS};
 use symmem_core::{CollectiveOptions, Communicator, Error, Provider};
 
 pub use crate::tuning::Table;
@@ -321,14 +321,14 @@ fn algorithms(collective: Collective) -> &'static [(Algorithm, u64)] {
 
 /// Everything that is tried at a size.
 fn candidates(collective: Collective, bytes: u64, by_caller: bool) -> Vec<Candidate> {
-    // A block per KiB is more than any algorithm needs, and 64 MiB by fewer than 16 blocks takes
-    // longer than all other trials together.
+    // With a block for each 256 bytes a warp has one access to make: more would idle. And 64 MiB by
+    // fewer than 16 blocks takes longer than all other trials together.
     let least = match bytes >> 20 {
         0..4 => 1,
         4..64 => 8,
         _ => 16,
     };
-    let most = (bytes >> 10).clamp(1, 320) as u32;
+    let most = (bytes >> 8).clamp(1, u64::from(SLOT_BLOCKS)) as u32;
     let mut all = Vec::new();
     for &(algorithm, limit) in algorithms(collective) {
         if bytes > limit {

@@ -40,6 +40,7 @@ pub fn fake_driver() -> &'static Path {
 }
 
 /// The same with a fake NCCL beside it.
+#[allow(dead_code, reason = "not every test binary has a use for NCCL")]
 pub fn fake_driver_and_nccl() -> &'static Path {
     static DIRECTORY: LazyLock<PathBuf> = LazyLock::new(|| {
         let nccl = build(

@@ -11,8 +11,8 @@ use crate::bench::{BenchError, Result, exchange};
 use crate::report::{Collective, CollectivePoint, Placed, Placement, SingleShot, Time};
 use crate::tuning::{algorithm, operation};
 use serde::{Deserialize, Serialize};
-use symmem_core::backend::abi::{Algorithm, VendorDescription};
-use symmem_core::backend::read_text;
+use symmem_core::VendorLibrary;
+use symmem_core::backend::abi::Algorithm;
 use symmem_core::{CollectiveOptions, Communicator, Error, Graph, Provider};
 
 /// Calls back to back in a round, and calls in a graph, where they fit the time: nccl-tests' number.
@@ -85,16 +85,14 @@ impl<'a, T: Sample> Run<'a, T> {
     /// Opens the vendor's library: its version, or why it cannot be used. Collective.
     pub(super) fn open_vendor(&mut self, windows: bool) -> Result<Outcome<String>> {
         let opened = self.communicator().open_vendor(windows).and_then(|opened| {
-            match windows {
-                true => self.session.register()?,
-                false => {}
+            if windows {
+                self.session.register()?;
             }
             Ok(opened)
         });
-        let version = |found: VendorDescription| {
+        let version = |found: VendorLibrary| {
             let (major, minor) = (found.version / 10_000, found.version / 100 % 100);
-            let name = read_text(&found.name);
-            format!("{name} {major}.{minor}.{}", found.version % 100)
+            format!("{} {major}.{minor}.{}", found.name, found.version % 100)
         };
         Ok(not_here(opened.map_err(Into::into))?.map(version))
     }
