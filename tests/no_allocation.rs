@@ -11,8 +11,8 @@ use std::time::Duration;
 use symmem::backend::abi::CAPABILITY_COPY_ENGINE;
 use symmem::select::Selection;
 use symmem::{
-    Algorithm, Builder, CollectiveOptions, Communicator, Condition, LaunchEnvironment, ReduceOperation,
-    Stream, SymmetricBuffer,
+    Algorithm, Builder, CollectiveOptions, Communicator, Condition, LaunchEnvironment,
+    ReduceOperation, Stream, SymmetricBuffer,
 };
 
 /// The system's allocator, which counts for each thread.
