@@ -1,4 +1,4 @@
-//! After a stream's first calls, put, get, put_signal, wait_signal, barrier and collectives allocate
+//! After a stream's first calls, put, get, signals, words, their waits, barrier and collectives allocate
 //! nothing in the thread that calls them.
 
 #[allow(dead_code, reason = "this test uses the fake driver only")]
@@ -11,8 +11,8 @@ use std::time::Duration;
 use symmem::backend::abi::CAPABILITY_COPY_ENGINE;
 use symmem::select::Selection;
 use symmem::{
-    Algorithm, Builder, CollectiveOptions, Communicator, LaunchEnvironment, ReduceOperation,
-    Stream, SymmetricBuffer,
+    Algorithm, Builder, CollectiveOptions, Communicator, Condition, LaunchEnvironment,
+    ReduceOperation, Stream, SymmetricBuffer,
 };
 
 /// The system's allocator, which counts for each thread.
@@ -134,6 +134,8 @@ fn calls_allocate_nothing(communicator: &Communicator) {
             exchange.receive(peer, inbox.all())
         })
     };
+    let words = communicator.allocate::<u64>(&[3]).unwrap();
+    let index = communicator.allocate::<u32>(&[1]).unwrap();
     let all_calls = || {
         stream.put(peer, inbox.all(), outbox.all())?;
         stream.get(peer, inbox.all(), outbox.all())?;
@@ -141,6 +143,16 @@ fn calls_allocate_nothing(communicator: &Communicator) {
         stream.wait_signal(peer, CHANNEL)?;
         stream.barrier()?;
         collectives(&stream, &inbox, &outbox)?;
+        stream.signal_add(peer, words.range(0, 1)?, 1)?;
+        stream.wait_all(words.range(0, 1)?, 1, Condition::GREATER, 0)?;
+        stream.atomic_fetch_add(peer, words.range(1, 1)?, 1, Some(words.range(2, 1)?))?;
+        stream.wait_any(
+            words.all(),
+            1,
+            Condition::NOT_EQUAL,
+            u64::MAX,
+            Some(index.all()),
+        )?;
         stream.synchronize()
     };
     // A first wait that really waits starts the host stream's thread and makes its queue: each rank
@@ -159,4 +171,6 @@ fn calls_allocate_nothing(communicator: &Communicator) {
     assert_eq!(ALLOCATIONS.get() - before, 0, "allocations in 100 rounds");
     inbox.free().unwrap();
     outbox.free().unwrap();
+    words.free().unwrap();
+    index.free().unwrap();
 }

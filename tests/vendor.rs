@@ -80,7 +80,7 @@ fn value(rank: usize, index: usize) -> f32 {
 
 #[test]
 fn the_vendors_library_gives_what_ours_gives() {
-    role("every_call", support::fake_nccl(), &[]);
+    role("every_call", support::fake_driver_and_nccl(), &[]);
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn missing() {
 
 #[test]
 fn a_call_that_a_peer_never_makes_is_ended_when_the_communicator_is_aborted() {
-    role("aborted", support::fake_nccl(), &[]);
+    role("aborted", support::fake_driver_and_nccl(), &[]);
 }
 
 #[test]
@@ -259,7 +259,7 @@ fn aborted() {
 #[test]
 fn a_library_that_never_joins_is_given_up_at_the_setup_deadline() {
     let hang = [("FAKE_NCCL_HANG", "ncclCommInitRankConfig")];
-    role("never_joined", support::fake_nccl(), &hang);
+    role("never_joined", support::fake_driver_and_nccl(), &hang);
 }
 
 #[test]
@@ -280,7 +280,7 @@ fn never_joined() {
 
 #[test]
 fn a_row_that_names_the_vendor_holds_once_its_library_is_open() {
-    role("by_row", support::fake_nccl(), &[]);
+    role("by_row", support::fake_driver_and_nccl(), &[]);
 }
 
 #[test]
