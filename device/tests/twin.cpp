@@ -299,6 +299,11 @@ void steps_meet() {
   });
   expect(host.record.state == 0, "no step gave up");
 }
+}  // namespace
+
+#include "user_kernel.h"
+
+namespace {
 
 void protocol() {
   words_are_updated_and_waited_for();
@@ -313,6 +318,7 @@ void protocol() {
   barriers(5, 2);
   ping_pong(symmem_latency_packet, 1, 0);
   ping_pong(symmem_latency_signal, 4, 200);
+  user_kernels();
 }
 
 }  // namespace

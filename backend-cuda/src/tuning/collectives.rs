@@ -1,10 +1,11 @@
 //! The selector's table: which algorithm and grid for which operation, world and size.
 //!
-//! Sizes are nccl-tests' (see [`CollectiveRow`]). The boundaries are a model's, not yet a
-//! measurement's. Packets carry twice their bytes but need no barrier, which costs about two
-//! crossings of the link: so they hold while what a rank sends in them takes less than that, some
-//! hundreds of KiB at the link's rate, divided by the peers that each get it. The copy engine needs a
-//! step and its signal for each peer: it pays where a step takes far longer than a launch.
+//! Sizes are nccl-tests' (see [`CollectiveRow`]). The rows of 2 and of 4 ranks were measured for
+//! all-reduce, reduce-scatter, all-gather and all-to-all in bf16, replayed from a graph, on H200s
+//! (`benches/results/2026-11-21-grids-4xh200.jsonl`): for each range of sizes the grid that loses least
+//! against the best one at each. Rows for more ranks and for the other operations follow from them by
+//! a model and were not measured: what is sent in packets grows with the ranks, and the copy engine
+//! pays where a step takes far longer than a launch.
 
 use super::{KIB, MIB};
 use symmem_core::backend::abi::{Algorithm, CollectiveOperation, CollectiveRow, MAX_RANKS};
@@ -42,43 +43,51 @@ type World = (u32, &'static [CollectiveRow]);
 const ANY: u32 = MAX_RANKS as u32;
 const ALWAYS: u64 = u64::MAX;
 
-const ALL_REDUCE: [World; 4] = [
+const ALL_REDUCE: [World; 3] = [
     (
         2,
         &[
-            row(16 * KIB, Algorithm::PACKETS, 4, 512),
-            row(128 * KIB, Algorithm::PACKETS, 16, 512),
-            row(512 * KIB, Algorithm::PACKETS_TWO_SHOT, 32, 512),
-            row(8 * MIB, Algorithm::TWO_SHOT, 32, 512),
+            row(2 * KIB, Algorithm::PACKETS, 1, 256),
+            row(4 * KIB, Algorithm::PACKETS, 4, 128),
+            row(8 * KIB, Algorithm::PACKETS, 8, 128),
+            row(16 * KIB, Algorithm::PACKETS, 8, 256),
+            row(32 * KIB, Algorithm::PACKETS, 64, 128),
+            row(128 * KIB, Algorithm::PACKETS, 32, 512),
+            row(512 * KIB, Algorithm::TWO_SHOT, 32, 256),
+            row(1 * MIB, Algorithm::TWO_SHOT, 32, 512),
+            row(2 * MIB, Algorithm::TWO_SHOT, 128, 256),
+            row(32 * MIB, Algorithm::TWO_SHOT, 16, 512),
             row(ALWAYS, Algorithm::TWO_SHOT, 64, 512),
         ],
     ),
     (
         4,
         &[
-            row(8 * KIB, Algorithm::PACKETS, 4, 512),
-            row(64 * KIB, Algorithm::PACKETS, 16, 512),
-            row(512 * KIB, Algorithm::PACKETS_TWO_SHOT, 32, 512),
-            row(8 * MIB, Algorithm::TWO_SHOT, 48, 512),
-            row(ALWAYS, Algorithm::TWO_SHOT, 96, 512),
-        ],
-    ),
-    (
-        8,
-        &[
-            row(8 * KIB, Algorithm::PACKETS, 8, 512),
-            row(32 * KIB, Algorithm::PACKETS, 16, 512),
-            row(512 * KIB, Algorithm::PACKETS_TWO_SHOT, 32, 512),
-            row(8 * MIB, Algorithm::TWO_SHOT, 64, 512),
-            row(ALWAYS, Algorithm::TWO_SHOT, 128, 512),
+            row(1 * KIB, Algorithm::PACKETS, 1, 128),
+            row(2 * KIB, Algorithm::PACKETS, 2, 128),
+            row(4 * KIB, Algorithm::PACKETS, 4, 128),
+            row(8 * KIB, Algorithm::PACKETS, 8, 128),
+            row(16 * KIB, Algorithm::PACKETS, 8, 256),
+            row(32 * KIB, Algorithm::PACKETS, 8, 512),
+            row(64 * KIB, Algorithm::PACKETS_TWO_SHOT, 8, 256),
+            row(128 * KIB, Algorithm::PACKETS_TWO_SHOT, 8, 512),
+            row(256 * KIB, Algorithm::TWO_SHOT, 8, 256),
+            row(1 * MIB, Algorithm::TWO_SHOT, 32, 256),
+            row(2 * MIB, Algorithm::TWO_SHOT, 32, 512),
+            row(ALWAYS, Algorithm::TWO_SHOT, 16, 512),
         ],
     ),
     (
         ANY,
         &[
-            row(8 * KIB, Algorithm::PACKETS, 16, 512),
-            row(512 * KIB, Algorithm::PACKETS_TWO_SHOT, 32, 512),
-            row(ALWAYS, Algorithm::TWO_SHOT, 128, 512),
+            row(4 * KIB, Algorithm::PACKETS, 4, 128),
+            row(8 * KIB, Algorithm::PACKETS, 8, 128),
+            row(16 * KIB, Algorithm::PACKETS, 8, 256),
+            row(64 * KIB, Algorithm::PACKETS_TWO_SHOT, 8, 256),
+            row(128 * KIB, Algorithm::PACKETS_TWO_SHOT, 8, 512),
+            row(512 * KIB, Algorithm::TWO_SHOT, 8, 256),
+            row(2 * MIB, Algorithm::TWO_SHOT, 32, 256),
+            row(ALWAYS, Algorithm::TWO_SHOT, 32, 512),
         ],
     ),
 ];
@@ -92,55 +101,132 @@ const REDUCE: [World; 1] = [(
     ],
 )];
 
-const REDUCE_SCATTER: [World; 4] = [
+const REDUCE_SCATTER: [World; 3] = [
     (
         2,
         &[
-            row(16 * KIB, Algorithm::PACKETS, 4, 512),
-            row(256 * KIB, Algorithm::PACKETS, 16, 512),
-            row(8 * MIB, Algorithm::ONE_SHOT, 32, 512),
+            row(2 * KIB, Algorithm::PACKETS, 1, 512),
+            row(4 * KIB, Algorithm::PACKETS, 2, 128),
+            row(8 * KIB, Algorithm::PACKETS, 4, 128),
+            row(16 * KIB, Algorithm::PACKETS, 32, 128),
+            row(32 * KIB, Algorithm::PACKETS, 8, 256),
+            row(128 * KIB, Algorithm::PACKETS, 32, 128),
+            row(256 * KIB, Algorithm::PACKETS, 64, 128),
+            row(512 * KIB, Algorithm::ONE_SHOT, 48, 512),
             row(ALWAYS, Algorithm::ONE_SHOT, 64, 512),
         ],
     ),
     (
         4,
         &[
-            row(32 * KIB, Algorithm::PACKETS, 8, 512),
-            row(256 * KIB, Algorithm::PACKETS, 32, 512),
-            row(8 * MIB, Algorithm::ONE_SHOT, 48, 512),
-            row(ALWAYS, Algorithm::ONE_SHOT, 96, 512),
-        ],
-    ),
-    (
-        8,
-        &[
-            row(32 * KIB, Algorithm::PACKETS, 8, 512),
-            row(256 * KIB, Algorithm::PACKETS, 32, 512),
-            row(8 * MIB, Algorithm::ONE_SHOT, 64, 512),
-            row(ALWAYS, Algorithm::ONE_SHOT, 128, 512),
+            row(4 * KIB, Algorithm::PACKETS, 1, 128),
+            row(8 * KIB, Algorithm::PACKETS, 2, 128),
+            row(16 * KIB, Algorithm::PACKETS, 4, 128),
+            row(32 * KIB, Algorithm::PACKETS, 8, 128),
+            row(64 * KIB, Algorithm::PACKETS, 8, 256),
+            row(512 * KIB, Algorithm::PACKETS, 16, 512),
+            row(1 * MIB, Algorithm::ONE_SHOT, 48, 256),
+            row(4 * MIB, Algorithm::ONE_SHOT, 16, 512),
+            row(ALWAYS, Algorithm::ONE_SHOT, 32, 512),
         ],
     ),
     (
         ANY,
         &[
-            row(256 * KIB, Algorithm::PACKETS, 32, 512),
-            row(ALWAYS, Algorithm::ONE_SHOT, 128, 512),
+            row(16 * KIB, Algorithm::PACKETS, 2, 128),
+            row(32 * KIB, Algorithm::PACKETS, 4, 128),
+            row(64 * KIB, Algorithm::PACKETS, 8, 128),
+            row(128 * KIB, Algorithm::PACKETS, 8, 256),
+            row(256 * KIB, Algorithm::PACKETS, 16, 512),
+            row(1 * MIB, Algorithm::ONE_SHOT, 16, 512),
+            row(ALWAYS, Algorithm::ONE_SHOT, 32, 512),
         ],
     ),
 ];
 
-const ALL_GATHER: [World; 4] = [
-    (2, &copies(128 * KIB, 16)),
-    (4, &copies(256 * KIB, 32)),
-    (8, &copies(256 * KIB, 64)),
-    (ANY, &copies(256 * KIB, 64)),
+const ALL_GATHER: [World; 3] = [
+    (
+        2,
+        &[
+            row(2 * KIB, Algorithm::PACKETS, 1, 256),
+            row(4 * KIB, Algorithm::PACKETS, 2, 128),
+            row(8 * KIB, Algorithm::PACKETS, 4, 128),
+            row(16 * KIB, Algorithm::PACKETS, 8, 128),
+            row(32 * KIB, Algorithm::PACKETS, 64, 128),
+            row(128 * KIB, Algorithm::PACKETS, 32, 128),
+            row(256 * KIB, Algorithm::PUSH, 4, 256),
+            row(512 * KIB, Algorithm::PACKETS, 64, 256),
+            row(4 * MIB, Algorithm::PUSH, 64, 256),
+            row(ALWAYS, Algorithm::PUSH, 16, 512),
+        ],
+    ),
+    (
+        4,
+        &[
+            row(4 * KIB, Algorithm::PACKETS, 1, 256),
+            row(8 * KIB, Algorithm::PACKETS, 2, 128),
+            row(16 * KIB, Algorithm::PACKETS, 4, 128),
+            row(32 * KIB, Algorithm::PACKETS, 8, 128),
+            row(64 * KIB, Algorithm::PACKETS, 8, 256),
+            row(128 * KIB, Algorithm::PACKETS, 8, 512),
+            row(256 * KIB, Algorithm::PACKETS, 16, 512),
+            row(4 * MIB, Algorithm::PUSH, 32, 256),
+            row(64 * MIB, Algorithm::PUSH, 16, 512),
+            row(ALWAYS, Algorithm::PUSH, 128, 256),
+        ],
+    ),
+    (
+        ANY,
+        &[
+            row(8 * KIB, Algorithm::PACKETS, 1, 128),
+            row(32 * KIB, Algorithm::PACKETS, 4, 128),
+            row(128 * KIB, Algorithm::PACKETS, 8, 256),
+            row(256 * KIB, Algorithm::PACKETS, 16, 512),
+            row(4 * MIB, Algorithm::PUSH, 32, 256),
+            row(64 * MIB, Algorithm::PUSH, 16, 512),
+            row(ALWAYS, Algorithm::COPY_ENGINE, 0, 0),
+        ],
+    ),
 ];
 
-const ALL_TO_ALL: [World; 4] = [
-    (2, &copies(128 * KIB, 16)),
-    (4, &copies(128 * KIB, 32)),
-    (8, &copies(128 * KIB, 64)),
-    (ANY, &copies(128 * KIB, 64)),
+const ALL_TO_ALL: [World; 3] = [
+    (
+        2,
+        &[
+            row(2 * KIB, Algorithm::PACKETS, 8, 256),
+            row(16 * KIB, Algorithm::PACKETS, 4, 256),
+            row(32 * KIB, Algorithm::PACKETS, 32, 128),
+            row(256 * KIB, Algorithm::PACKETS, 32, 512),
+            row(4 * MIB, Algorithm::PUSH, 64, 256),
+            row(32 * MIB, Algorithm::PUSH, 16, 512),
+            row(ALWAYS, Algorithm::PUSH, 64, 512),
+        ],
+    ),
+    (
+        4,
+        &[
+            row(4 * KIB, Algorithm::PACKETS, 1, 128),
+            row(16 * KIB, Algorithm::PACKETS, 4, 128),
+            row(32 * KIB, Algorithm::PACKETS, 8, 128),
+            row(64 * KIB, Algorithm::PACKETS, 8, 256),
+            row(256 * KIB, Algorithm::PACKETS, 16, 512),
+            row(1 * MIB, Algorithm::PUSH, 32, 256),
+            row(64 * MIB, Algorithm::PUSH, 16, 512),
+            row(ALWAYS, Algorithm::PUSH, 128, 256),
+        ],
+    ),
+    (
+        ANY,
+        &[
+            row(8 * KIB, Algorithm::PACKETS, 1, 128),
+            row(32 * KIB, Algorithm::PACKETS, 4, 128),
+            row(128 * KIB, Algorithm::PACKETS, 8, 256),
+            row(256 * KIB, Algorithm::PACKETS, 16, 512),
+            row(4 * MIB, Algorithm::PUSH, 32, 256),
+            row(64 * MIB, Algorithm::PUSH, 16, 512),
+            row(ALWAYS, Algorithm::COPY_ENGINE, 0, 0),
+        ],
+    ),
 ];
 
 /// Pulled, all of a broadcast leaves by the root's link; scattered first, it leaves by everybody's.
@@ -186,16 +272,6 @@ const EXCHANGE: [World; 3] = [
     (8, &[row(ALWAYS, Algorithm::RENDEZVOUS, 8 * 8 + 1, 512)]),
     (ANY, &[row(ALWAYS, Algorithm::RENDEZVOUS, ANY * 2 + 1, 512)]),
 ];
-
-/// An operation of copies alone: packets, then stores by `blocks`, then the copy engine.
-const fn copies(packets: u64, blocks: u32) -> [CollectiveRow; 4] {
-    [
-        row(packets / 4, Algorithm::PACKETS, 8, 512),
-        row(packets, Algorithm::PACKETS, 32, 512),
-        row(64 * MIB, Algorithm::PUSH, blocks, 512),
-        row(ALWAYS, Algorithm::COPY_ENGINE, 0, 0),
-    ]
-}
 
 const fn row(bytes: u64, algorithm: Algorithm, blocks: u32, threads: u32) -> CollectiveRow {
     CollectiveRow {
