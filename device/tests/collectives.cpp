@@ -2,6 +2,8 @@
 // builds and runs them: `numbers` and `calls` under AddressSanitizer and UndefinedBehaviorSanitizer,
 // `calls` also under ThreadSanitizer. Ranks are host threads, each launches its own grids; what a seed
 // leaves open (world, grid, sizes, alignments, types, schedule) it decides.
+//
+// Seen to fail: without the block barrier at the end of a use of packets, and without clearing where flags wrap.
 #include <atomic>
 #include <cmath>
 #include <cstdio>
