@@ -33,10 +33,19 @@ pub const HEADERS: &[Header] = headers![
     "barrier.h",
     "bulk.h",
     "copy.h",
+    "element.h",
+    "exchange.h",
+    "float.h",
+    "group.h",
     "handle.h",
     "memory.h",
+    "move.h",
+    "packets.h",
+    "reduce.h",
+    "reduce_packets.h",
     "signal.h",
     "wait.h",
+    "word.h",
 ];
 
 #[cfg(test)]

@@ -1,5 +1,4 @@
-// Module `base`: transfers, signals, waits and the barrier, for every GPU from sm_80 on.
-#include "symmem/barrier.h"
+// Module `base`: transfers, for every GPU from sm_80 on.
 #include "symmem/copy.h"
 #include "symmem/signal.h"
 
@@ -43,11 +42,3 @@ SYMMEM_KERNEL(1024) symmem_copy_unrolled(SYMMEM_ARGUMENTS(TransferArguments) tra
   copy_edges(transfer.destination, transfer.source, transfer.bytes, 0, transfer.bytes % 4);
   give_signal(transfer.signal);
 }
-
-SYMMEM_KERNEL(1024) symmem_signal(SYMMEM_ARGUMENTS(SignalTarget) target) { give_signal(target); }
-
-SYMMEM_KERNEL(1024) symmem_wait(SYMMEM_ARGUMENTS(SignalWait) wait) {
-  if (arch::block_index() == 0 && arch::thread_index() == 0) wait_signal(wait);
-}
-
-SYMMEM_KERNEL(1024) symmem_barrier(SYMMEM_ARGUMENTS(Barrier) arguments) { barrier(arguments); }

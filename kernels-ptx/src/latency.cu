@@ -28,7 +28,7 @@ SYMMEM_KERNEL(1024) symmem_latency_packet(SYMMEM_ARGUMENTS(LatencyArguments) arg
   for (uint32 round = 1; complete && round <= arguments.rounds; ++round) {
     const uint32 flag = arguments.base + round;
     if (arguments.first != 0) arch::store_relaxed(outbox, static_cast<uint64>(flag) << 32 | data);
-    complete = waiter.until_packet(inbox, flag, data, arguments.peer, 0);
+    complete = waiter.until_packet(inbox, flag, data, WaitKind::signal, arguments.peer, 0);
     if (complete && arguments.first == 0) {
       arch::store_relaxed(outbox, static_cast<uint64>(flag) << 32 | (data + 1));
     }

@@ -9,7 +9,8 @@
 /// Kernels that are loaded together and need the same hardware.
 #[derive(Clone, Copy, Debug)]
 pub struct Module {
-    /// `base`, `latency` or `bulk`.
+    /// `base`, `signals`, … ; a name that ends in `_sm_80` is the module of the same kernels for devices
+    /// before sm_90.
     pub name: &'static str,
     /// PTX that ends with a zero byte, as the driver wants it.
     pub ptx: &'static [u8],
@@ -19,6 +20,8 @@ pub struct Module {
     pub entries: &'static [Entry],
     /// The lowest architecture that can run it.
     pub minimum_architecture: u32,
+    /// The lowest architecture for which another module has the same kernels.
+    pub end_architecture: u32,
 }
 
 /// A kernel.
@@ -59,9 +62,10 @@ impl Image {
 
 impl Module {
     /// The image to load on an architecture (90 for sm_90): the newest machine code that it runs, which is of
-    /// the same major and no later minor version; else PTX. `None` where the module cannot run.
+    /// the same major and no later minor version; else PTX. `None` where the module cannot run, or another
+    /// has its kernels.
     pub fn choose(&self, architecture: u32) -> Option<Image> {
-        if architecture < self.minimum_architecture {
+        if !(self.minimum_architecture..self.end_architecture).contains(&architecture) {
             return None;
         }
         let runs =
@@ -83,14 +87,14 @@ pub fn modules() -> &'static [Module] {
 struct Aligned<T: ?Sized>(T);
 
 macro_rules! cubin {
-    ($file:literal) => {{
+    ($file:expr) => {{
         static IMAGE: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!("../artefacts/", $file)));
         &IMAGE.0
     }};
 }
 
 macro_rules! ptx {
-    ($file:literal) => {
+    ($file:expr) => {
         concat!(include_str!(concat!("../artefacts/", $file)), "\0").as_bytes()
     };
 }
@@ -103,13 +107,87 @@ const fn entry(name: &'static str, argument_bytes: u32) -> Entry {
     }
 }
 
+const fn dependent<const COUNT: usize>(mut entries: [Entry; COUNT]) -> [Entry; COUNT] {
+    let mut index = 0;
+    while index < COUNT {
+        entries[index].dependent_launch = true;
+        index += 1;
+    }
+    entries
+}
+
 const TRANSFER_ARGUMENTS: u32 = 64;
 const SIGNAL_TARGET: u32 = 32;
 const SIGNAL_WAIT: u32 = 64;
+const STEP_ARGUMENTS: u32 = SIGNAL_TARGET + SIGNAL_WAIT;
+const WORD_OPERATION: u32 = 40;
+const WORD_WAIT: u32 = 80;
 const BARRIER: u32 = 632;
 const LATENCY_ARGUMENTS: u32 = 80;
+const GROUP: u32 = 704;
+const ADDRESSES: u32 = 576;
+const MOVE_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 8;
+const PACKET_ARGUMENTS: u32 = GROUP + 4 * ADDRESSES;
+const EXCHANGE_ARGUMENTS: u32 = GROUP + 4 * ADDRESSES + 16;
+const REDUCE_ARGUMENTS: u32 = GROUP + 2 * ADDRESSES + 16;
+const REDUCE_PACKET_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 16;
 
-static MODULES: [Module; 3] = [
+const SIGNALS: [Entry; 6] = [
+    entry("symmem_signal", SIGNAL_TARGET),
+    entry("symmem_wait", SIGNAL_WAIT),
+    entry("symmem_step", STEP_ARGUMENTS),
+    entry("symmem_word_update", WORD_OPERATION),
+    entry("symmem_word_wait", WORD_WAIT),
+    entry("symmem_barrier", BARRIER),
+];
+
+const COLLECTIVE: [Entry; 3] = [
+    entry("symmem_move", MOVE_ARGUMENTS),
+    entry("symmem_move_packets", PACKET_ARGUMENTS),
+    entry("symmem_exchange", EXCHANGE_ARGUMENTS),
+];
+
+macro_rules! each_element {
+    ($family:literal, $bytes:expr, $($element:literal)*) => {
+        [$(entry(concat!($family, "_", $element), $bytes)),*]
+    };
+}
+
+const REDUCE: [Entry; 14] = each_element!("symmem_reduce", REDUCE_ARGUMENTS,
+    "i8" "u8" "i16" "u16" "i32" "u32" "i64" "u64" "f16" "bf16" "f32" "f64" "f8_e4m3" "f8_e5m2");
+
+const REDUCE_PACKETS: [Entry; 14] = each_element!("symmem_reduce_packets", REDUCE_PACKET_ARGUMENTS,
+    "i8" "u8" "i16" "u16" "i32" "u32" "i64" "u64" "f16" "bf16" "f32" "f64" "f8_e4m3" "f8_e5m2");
+
+/// A module of kernels that exist twice: from sm_90 on, where they may be launched beside the stream's
+/// previous kernel, and before.
+macro_rules! from_sm_90 {
+    ($name:literal, $entries:expr) => {
+        Module {
+            name: $name,
+            ptx: ptx!(concat!($name, ".ptx")),
+            cubins: &[(90, cubin!(concat!($name, ".sm_90.cubin")))],
+            entries: &const { dependent($entries) },
+            minimum_architecture: 90,
+            end_architecture: u32::MAX,
+        }
+    };
+}
+
+macro_rules! before_sm_90 {
+    ($name:literal, $entries:expr) => {
+        Module {
+            name: concat!($name, "_sm_80"),
+            ptx: ptx!(concat!($name, "_sm_80.ptx")),
+            cubins: &[(80, cubin!(concat!($name, "_sm_80.sm_80.cubin")))],
+            entries: &$entries,
+            minimum_architecture: 80,
+            end_architecture: 90,
+        }
+    };
+}
+
+static MODULES: [Module; 11] = [
     Module {
         name: "base",
         ptx: ptx!("base.ptx"),
@@ -120,11 +198,9 @@ static MODULES: [Module; 3] = [
         entries: &[
             entry("symmem_copy_vector", TRANSFER_ARGUMENTS),
             entry("symmem_copy_unrolled", TRANSFER_ARGUMENTS),
-            entry("symmem_signal", SIGNAL_TARGET),
-            entry("symmem_wait", SIGNAL_WAIT),
-            entry("symmem_barrier", BARRIER),
         ],
         minimum_architecture: 80,
+        end_architecture: u32::MAX,
     },
     Module {
         name: "latency",
@@ -138,17 +214,24 @@ static MODULES: [Module; 3] = [
             entry("symmem_latency_signal", LATENCY_ARGUMENTS),
         ],
         minimum_architecture: 80,
+        end_architecture: u32::MAX,
     },
     Module {
         name: "bulk",
         ptx: ptx!("bulk.ptx"),
         cubins: &[(90, cubin!("bulk.sm_90.cubin"))],
-        entries: &[Entry {
-            dependent_launch: true,
-            ..entry("symmem_copy_bulk", TRANSFER_ARGUMENTS)
-        }],
+        entries: &const { dependent([entry("symmem_copy_bulk", TRANSFER_ARGUMENTS)]) },
         minimum_architecture: 90,
+        end_architecture: u32::MAX,
     },
+    from_sm_90!("signals", SIGNALS),
+    before_sm_90!("signals", SIGNALS),
+    from_sm_90!("collective", COLLECTIVE),
+    before_sm_90!("collective", COLLECTIVE),
+    from_sm_90!("reduce", REDUCE),
+    before_sm_90!("reduce", REDUCE),
+    from_sm_90!("reduce_packets", REDUCE_PACKETS),
+    before_sm_90!("reduce_packets", REDUCE_PACKETS),
 ];
 
 #[cfg(test)]
@@ -186,6 +269,28 @@ mod tests {
         assert_eq!(cubin("bulk", 89), None);
         assert_eq!(cubin("bulk", 90), Some(90));
         assert_eq!(cubin("bulk", 120), Some(0));
+        assert_eq!(cubin("signals_sm_80", 86), Some(80));
+        assert_eq!(cubin("signals_sm_80", 90), None, "another module has them");
+        assert_eq!(cubin("signals", 90), Some(90));
+        assert_eq!(cubin("signals", 86), None);
+    }
+
+    #[test]
+    fn every_architecture_finds_each_kernel_once() {
+        for architecture in [80, 86, 89, 90, 100, 120] {
+            let mut names: Vec<_> = modules()
+                .iter()
+                .filter(|module| module.choose(architecture).is_some())
+                .flat_map(|module| module.entries)
+                .map(|entry| entry.name)
+                .collect();
+            let all = names.len();
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names.len(), all, "sm_{architecture}");
+            let bulk = usize::from(architecture >= 90);
+            assert_eq!(all, 4 + bulk + 6 + 3 + 2 * 14, "sm_{architecture}");
+        }
     }
 
     #[test]

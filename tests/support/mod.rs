@@ -35,24 +35,50 @@ pub fn build(arguments: &[&str], file: &str) -> PathBuf {
 
 /// A directory that holds the fake driver under the driver's names, for `SYMMEM_LIBRARY_PATH`.
 pub fn fake_driver() -> &'static Path {
+    static DIRECTORY: LazyLock<PathBuf> = LazyLock::new(|| linked("fake-driver", &[driver()]));
+    &DIRECTORY
+}
+
+/// The same with a fake NCCL beside it.
+#[allow(dead_code, reason = "not every test binary has a use for NCCL")]
+pub fn fake_driver_and_nccl() -> &'static Path {
     static DIRECTORY: LazyLock<PathBuf> = LazyLock::new(|| {
-        let built = build(
-            &["build", "--quiet", "-p", "symmem-fake-cuda", "--lib"],
-            "libsymmem_fake_cuda.so",
+        let nccl = build(
+            &["build", "--quiet", "-p", "symmem-fake-nccl", "--lib"],
+            "libsymmem_fake_nccl.so",
         );
-        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fake-driver");
-        std::fs::create_dir_all(&directory).expect("the tests' directory can be written");
-        for name in ["libcuda.so", "libcuda.so.1"] {
-            // There from an earlier run, and right as long as it names the file.
-            let link = directory.join(name);
-            if std::fs::read_link(&link).ok().as_ref() != Some(&built) {
-                let _ = std::fs::remove_file(&link);
-                std::os::unix::fs::symlink(&built, &link).expect("a link can be made");
-            }
-        }
-        directory
+        let nccl = (nccl, &["libnccl.so.2"][..]);
+        linked("fake-driver-and-nccl", &[driver(), nccl])
     });
     &DIRECTORY
+}
+
+/// A file, and the names by which it is looked for.
+type Library = (PathBuf, &'static [&'static str]);
+
+fn driver() -> Library {
+    let built = build(
+        &["build", "--quiet", "-p", "symmem-fake-cuda", "--lib"],
+        "libsymmem_fake_cuda.so",
+    );
+    (built, &["libcuda.so", "libcuda.so.1"])
+}
+
+/// A directory of the tests' with links to libraries.
+fn linked(name: &str, libraries: &[Library]) -> PathBuf {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::create_dir_all(&directory).expect("the tests' directory can be written");
+    for (built, names) in libraries {
+        for name in *names {
+            // There from an earlier run, and right as long as it names the file.
+            let link = directory.join(name);
+            if std::fs::read_link(&link).ok().as_ref() != Some(built) {
+                let _ = std::fs::remove_file(&link);
+                std::os::unix::fs::symlink(built, &link).expect("a link can be made");
+            }
+        }
+    }
+    directory
 }
 
 /// The CUDA backend as a plugin file.

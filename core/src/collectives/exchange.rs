@@ -7,8 +7,9 @@
 use super::call::CollectiveOptions;
 use super::group::Membership;
 use super::launch::{Extent, geometry};
-use super::selector::Query;
+use super::selector::{Choice, Query};
 use super::slots::COLLECTIVE_CHANNELS;
+use super::vendor;
 use crate::backend::Collectives;
 use crate::backend::abi::*;
 use crate::buffer::BufferRange;
@@ -148,6 +149,13 @@ impl Stream {
         let shared = self.shared();
         shared.health.check()?;
         let membership = self.membership(NAME, options)?;
+        let operation = CollectiveOperation::EXCHANGE;
+        let way = self.way(NAME, operation, membership, options)?;
+        let uses = || exchange.entries().map(|entry| entry.extent.allocation);
+        if let Some(vendor) = way.vendor {
+            let entries = exchange.entries().copied();
+            return self.exchange_by_vendor(NAME, vendor, entries, uses());
+        }
         let launches = (0..).take_while(|&number| exchange.launch(number).next().is_some());
         let launches = launches.count();
         // All of this rank's own are checked before anything is enqueued.
@@ -166,15 +174,7 @@ impl Stream {
                     request.add(entry.peer, entry.sends, &entry.extent, shared.rank);
                 }
             }
-            let uses = exchange.entries().map(|entry| entry.extent.allocation);
-            self.submit_exchange(
-                NAME,
-                CollectiveOperation::EXCHANGE,
-                membership,
-                request,
-                uses,
-                options,
-            )?;
+            self.submit_exchange(NAME, &way, membership, request, uses(), options)?;
         }
         Ok(())
     }
@@ -217,9 +217,9 @@ impl Stream {
             }
             Ok((at * size_of::<T>() as u64, count * size_of::<T>() as u64))
         };
-        let mut request = Request::new();
-        let mut own = None;
-        for member in 0..world {
+        let way = self.way(NAME, CollectiveOperation::ALL_TO_ALL_V, membership, options)?;
+        // Everything is checked before anything is enqueued.
+        let pair_of = |member: usize| {
             let (at, bytes) = part(&from, parts.sent, parts.sent_at, member)?;
             let sent = Extent {
                 offset: from.offset + at,
@@ -232,32 +232,101 @@ impl Stream {
                 bytes,
                 ..to
             };
+            Result::Ok((sent, received))
+        };
+        for member in 0..world {
+            let (sent, received) = pair_of(member)?;
             if member == membership.rank {
                 pair(sent, received).map_err(|message| self.invalid(NAME, message))?;
-                own = Some((sent, received));
+            }
+            for other in (0..member).filter(|&other| other != membership.rank) {
+                let (their_sent, their_received) = pair_of(other)?;
+                if overlap(&sent, &their_received) || overlap(&their_sent, &received) {
+                    return Err(self.invalid(
+                        NAME,
+                        format!(
+                            "what ranks {other} and {member} are sent overlaps what they send here"
+                        ),
+                    ));
+                }
+            }
+        }
+        // Every part was found good above.
+        let pairs = || (0..world).filter_map(|member| Some((member, pair_of(member).ok()?)));
+        let uses = [to.allocation, from.allocation].into_iter();
+        if let Some(vendor) = way.vendor {
+            let entries = pairs().flat_map(|(peer, (sent, received))| {
+                let entry = |sends, extent| Entry {
+                    peer,
+                    sends,
+                    extent,
+                };
+                [entry(true, sent), entry(false, received)]
+            });
+            return self.exchange_by_vendor(NAME, vendor, entries, uses);
+        }
+        let mut request = Request::new();
+        for (member, (sent, received)) in pairs() {
+            if member == membership.rank {
+                self.copy_local(NAME, received, sent, received.bytes)?;
             } else {
                 request.add(member, true, &sent, shared.rank);
                 request.add(member, false, &received, shared.rank);
             }
         }
-        if let Some((sent, received)) = own {
-            self.copy_local(NAME, received, sent, received.bytes)?;
-        }
-        let uses = [to.allocation, from.allocation].into_iter();
-        self.submit_exchange(
-            NAME,
-            CollectiveOperation::ALL_TO_ALL_V,
-            membership,
-            request,
-            uses,
-            options,
-        )
+        self.submit_exchange(NAME, &way, membership, request, uses, options)
+    }
+
+    /// Who does it, and with which grid; alike on all members, whatever they send.
+    fn way(
+        &self,
+        name: &'static str,
+        operation: CollectiveOperation,
+        membership: &Membership,
+        options: &CollectiveOptions<'_>,
+    ) -> Result<Way> {
+        let vendors = &self.shared().collectives().vendors;
+        let vendor = vendors.of(options.provider).filter(|_| membership.whole);
+        let query = Query {
+            operation,
+            element: ElementType::U8,
+            world: membership.world() as u32,
+            // No rank knows what the others send, and all need the same.
+            bytes: u64::MAX,
+            in_place: false,
+            vendor: vendor.is_some(),
+        };
+        let choice = self.choose(name, &query, options)?;
+        Ok(Way {
+            operation,
+            choice,
+            vendor: vendor.filter(|_| choice.algorithm == Algorithm::VENDOR),
+        })
+    }
+
+    fn exchange_by_vendor<'a>(
+        &self,
+        name: &'static str,
+        vendor: RawVendor,
+        entries: impl Iterator<Item = Entry<'a>>,
+        uses: impl Iterator<Item = &'a Arc<Allocation>> + Clone,
+    ) -> Result<()> {
+        let shared = self.shared();
+        let entries = entries.map(|entry| (entry.peer, entry.sends, entry.extent));
+        let kept = || uses.clone().map(|used| used.clone() as Kept).collect();
+        self.enqueue(kept, || {
+            let (backend, rank) = (&*shared.backend, shared.rank);
+            // SAFETY: the ranges are inside live allocations that are released only once this rank's
+            // streams are idle; that both of a pair mean the same is for the library to see.
+            unsafe { vendor::exchange(backend, vendor, rank, entries, self.raw_handle()) }
+        })
+        .map_err(|failure| shared.failed(name, failure))
     }
 
     fn submit_exchange<'a>(
         &self,
         name: &'static str,
-        operation: CollectiveOperation,
+        way: &Way,
         membership: &'a Membership,
         request: Request,
         uses: impl Iterator<Item = &'a Arc<Allocation>> + Clone,
@@ -269,22 +338,13 @@ impl Stream {
         }
         debug_assert!(options.channel < COLLECTIVE_CHANNELS);
         let world = membership.world() as u32;
-        let query = Query {
-            operation,
-            element: ElementType::U8,
-            world,
-            // No rank knows what the others send, and all need the same grid.
-            bytes: u64::MAX,
-            in_place: false,
-            vendor: false,
-        };
-        let choice = self.choose(name, &query, options)?;
+        let choice = &way.choice;
         // One block announces; each member's sends are received by as many blocks of the rest.
         let per_peer = (choice.blocks.saturating_sub(1) / world).max(1);
         let blocks = world * per_peer + 1;
         let selector = &shared.collectives().selector;
         let most =
-            selector.most_resident(CollectiveKernel::EXCHANGE, query.element, choice.threads);
+            selector.most_resident(CollectiveKernel::EXCHANGE, ElementType::U8, choice.threads);
         if selector.has_grids() && blocks > most {
             return Err(self.invalid(
                 name,
@@ -298,7 +358,7 @@ impl Stream {
         let arguments = ExchangeArguments {
             group: membership
                 .slots
-                .header(options.channel, operation, self.watch(options)),
+                .header(options.channel, way.operation, self.watch(options)),
             send_tokens: request.send_tokens,
             send_bytes: request.send_bytes,
             destinations: request.destinations,
@@ -324,6 +384,14 @@ impl Stream {
         })
         .map_err(|failure| shared.failed(name, failure))
     }
+}
+
+/// How an exchange is done.
+struct Way {
+    operation: CollectiveOperation,
+    choice: Choice,
+    /// The library's communicator, where it does it.
+    vendor: Option<RawVendor>,
 }
 
 /// What one launch sends and receives.
@@ -396,13 +464,19 @@ fn pair(sent: Extent<'_>, received: Extent<'_>) -> std::result::Result<(), Strin
             sent.bytes, received.bytes
         ));
     }
-    let (from, to) = (
-        sent.allocation.own.address.0,
-        received.allocation.own.address.0,
-    );
-    let (from, to) = (from + sent.offset, to + received.offset);
-    if from != to && from < to + received.bytes && to < from + sent.bytes {
+    if own_start(&sent) != own_start(&received) && overlap(&sent, &received) {
         return Err("what this rank sends itself overlaps where it receives it".into());
     }
     Ok(())
+}
+
+/// Where this rank's copy of a range starts.
+fn own_start(extent: &Extent<'_>) -> u64 {
+    extent.allocation.own.address.0 + extent.offset
+}
+
+/// Whether two ranges of this rank have a byte in common.
+fn overlap(one: &Extent<'_>, other: &Extent<'_>) -> bool {
+    let (start, its) = (own_start(one), own_start(other));
+    start < its + other.bytes && its < start + one.bytes
 }

@@ -10,6 +10,7 @@ use super::group::Membership;
 use super::plan::{Parts, Place, Shape};
 use super::selector::{Choice, Query, Wish, kernel_of};
 use super::slots::COLLECTIVE_CHANNELS;
+use super::vendor;
 use crate::backend::abi::*;
 use crate::backend::{Backend, CallResult, Collectives, RemoteAccess};
 use crate::buffer::BufferRange;
@@ -151,13 +152,16 @@ impl Stream {
         if membership.world() == 1 {
             return self.copy_alone(call);
         }
+        // The vendor's communicator is that of all ranks.
+        let vendors = membership.whole.then_some(&state.vendors);
+        let vendor = vendors.and_then(|vendors| vendors.of(options.provider));
         let query = Query {
             operation: call.operation,
             element: call.element,
             world: membership.world() as u32,
             bytes,
             in_place,
-            vendor: false,
+            vendor: vendor.is_some(),
         };
         let choice = self.choose(call.name, &query, options)?;
         let place = |extent: &Extent<'_>| extent.offset;
@@ -191,6 +195,12 @@ impl Stream {
             || keep(&uses),
             || {
                 let backend = &*shared.backend;
+                if let (Algorithm::VENDOR, Some(vendor)) = (choice.algorithm, vendor) {
+                    // SAFETY: as for `submit`.
+                    return unsafe {
+                        vendor::submit(backend, vendor, call, &shape, self.raw_handle())
+                    };
+                }
                 if choice.algorithm == Algorithm::COPY_ENGINE {
                     let steps = membership.slots.steps(options.channel);
                     // SAFETY: as for `submit`.
@@ -226,6 +236,7 @@ impl Stream {
             algorithm: options.algorithm,
             blocks: options.blocks,
             threads: options.threads,
+            concurrent: options.concurrent,
             provider: options.provider,
         };
         let choice = shared

@@ -3,7 +3,7 @@
 //! `call` is the public face; `launch` checks a call and submits it; `selector` chooses algorithm and
 //! geometry; `plan` turns a call into what a backend takes; `slots` is the memory by which members keep
 //! in step; `group` is a subset of ranks, `exchange` sends and receives, `copy_engine` what needs no
-//! compute unit; `check` compares calls in debug mode.
+//! compute unit, `vendor` the vendor's library; `check` compares calls in debug mode.
 //!
 //! Ranges are *symmetric*: every member passes the same part of the same buffer, except where a
 //! method says otherwise. Every member makes the same calls in the same order on a channel; calls on
@@ -19,6 +19,7 @@ mod plan;
 mod selector;
 mod slots;
 mod state;
+mod vendor;
 
 pub use call::CollectiveOptions;
 pub use exchange::Exchange;
@@ -27,6 +28,8 @@ pub use selector::Choice;
 pub(crate) use selector::Selector;
 pub use slots::COLLECTIVE_CHANNELS;
 pub(crate) use state::State;
+pub use vendor::VendorLibrary;
+pub(crate) use vendor::deregister;
 
 use crate::backend::abi::ElementType;
 use crate::element::{Element, F8E4M3, F8E5M2};
@@ -58,6 +61,9 @@ pub enum Provider {
     Automatic,
     /// Ours only.
     Own,
-    /// The vendor's library only (NCCL, RCCL).
+    /// The vendor's library only (NCCL, RCCL), over whatever memory.
     Vendor,
+    /// The vendor's library only, over its communicator with symmetric windows; buffers that were not
+    /// registered with it are moved as [`Provider::Vendor`] does.
+    VendorWindows,
 }

@@ -98,7 +98,7 @@ fn others_first(rank: usize, world: usize) -> impl Iterator<Item = usize> {
 
 impl Shape<'_> {
     /// Where the source's part of `member` is, at `member`, in an operation that gathers.
-    fn gathered_from(&self, member: usize) -> DeviceAddress {
+    pub fn gathered_from(&self, member: usize) -> DeviceAddress {
         if self.in_place {
             self.destination.at(member, self.parts.offset[member])
         } else {
@@ -107,7 +107,7 @@ impl Shape<'_> {
     }
 
     /// Where the destination of `member` is, at `member`, in an operation that scatters.
-    fn scattered_to(&self, member: usize) -> DeviceAddress {
+    pub fn scattered_to(&self, member: usize) -> DeviceAddress {
         if self.in_place {
             self.source.at(member, self.parts.offset[member])
         } else {

@@ -55,6 +55,8 @@ pub struct Wish {
     pub blocks: Option<u32>,
     /// `None` for the table's.
     pub threads: Option<u32>,
+    /// `None` for the table's.
+    pub concurrent: Option<u32>,
     /// Who does it.
     pub provider: Provider,
 }
@@ -187,7 +189,7 @@ impl Selector {
             algorithm: row.algorithm,
             blocks: 1,
             threads: 1,
-            concurrent: row.concurrent,
+            concurrent: wish.concurrent.unwrap_or(row.concurrent),
         };
         if !self.grids {
             // One thread does what a grid would, whatever its size.
@@ -239,8 +241,11 @@ impl Selector {
     /// The row that a call goes by.
     fn row(&self, query: &Query, wish: &Wish) -> std::result::Result<CollectiveRow, String> {
         let named = match (wish.provider, wish.algorithm) {
-            (Provider::Vendor, Algorithm::AUTOMATIC | Algorithm::VENDOR) => Algorithm::VENDOR,
-            (Provider::Vendor, other) => {
+            (
+                Provider::Vendor | Provider::VendorWindows,
+                Algorithm::AUTOMATIC | Algorithm::VENDOR,
+            ) => Algorithm::VENDOR,
+            (Provider::Vendor | Provider::VendorWindows, other) => {
                 return Err(format!(
                     "{} is not the vendor's; leave the algorithm or the provider to the selector",
                     other.name()

@@ -1,8 +1,10 @@
 //! What a communicator has for collectives.
 
+use super::Provider;
 use super::group::Membership;
 use super::selector::{Choice, Query, Selector, Wish};
 use super::slots::{Layout, Slots};
+use super::vendor::Vendors;
 use crate::backend::abi::{CollectiveOperation, ElementType, ShareKind};
 use crate::communicator::allocation::Allocation;
 use crate::communicator::{Inner, Origin, Round, sharing};
@@ -15,6 +17,8 @@ pub struct State {
     pub selector: Selector,
     /// All ranks.
     pub everyone: Membership,
+    /// The communicators of the vendor's library.
+    pub vendors: Vendors,
     /// Whether calls are compared before they are made.
     pub check_calls: bool,
 }
@@ -39,6 +43,7 @@ impl State {
         Ok(Self {
             selector,
             everyone: Membership::new(members, shared.rank, true, slots),
+            vendors: Vendors::default(),
             check_calls,
         })
     }
@@ -56,7 +61,7 @@ impl State {
             world: self.everyone.world() as u32,
             bytes,
             in_place: false,
-            vendor: false,
+            vendor: self.vendors.of(Provider::Automatic).is_some(),
         };
         self.selector.choose(&query, &Wish::default())
     }

@@ -3,10 +3,11 @@
 
 use super::shared::Inner;
 use crate::backend::SymmetricMemory;
-use crate::backend::abi::{DeviceAddress, RawMapping, ShareKind, SharedAllocation};
+use crate::backend::abi::{DeviceAddress, RawMapping, RawVendor, ShareKind, SharedAllocation};
+use crate::collectives;
 use crate::error::{Error, Result};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// One rank's part of a symmetric allocation: its own copy, and every peer's as it is mapped here.
 pub struct Allocation {
@@ -20,6 +21,8 @@ pub struct Allocation {
     /// The first byte of each rank's copy, as this device addresses it.
     pub peers: Vec<DeviceAddress>,
     pub(super) mappings: Vec<Option<RawMapping>>,
+    /// The communicator of the vendor's library in which the own copy is a window, and the window.
+    pub window: OnceLock<(RawVendor, u64)>,
     /// Whether peers' copies are unmapped, and whether the own one is freed.
     pub(super) unmapped: AtomicBool,
     pub(super) freed: AtomicBool,
@@ -43,6 +46,7 @@ impl Allocation {
         if self.unmapped.swap(true, Ordering::AcqRel) {
             return;
         }
+        collectives::deregister(shared, self);
         for (peer, mapping) in self.mappings.iter().enumerate() {
             if let Some(mapping) = *mapping {
                 // SAFETY: it came from `import`; by the caller's word no work uses it.

@@ -344,6 +344,8 @@ impl Communicator {
         shared.reclaim();
         // The second step sees what the others gave up in the first.
         round.exchange(&[])?;
+        let vendors = &shared.collectives().vendors;
+        vendors.destroy(&shared.backend, shared.rank);
         shared.finalized.store(true, Ordering::Release);
         shared.reclaim();
         let leaks = Leaks {

@@ -466,13 +466,15 @@ impl Inner {
     /// # Errors
     /// [`Error::HostTimeout`] if some have not: they may write to peers' memory yet.
     pub(super) fn drain_after_poison(&self) -> Result<()> {
-        if self.drain(DRAIN) {
+        // The vendor's library takes longer than our own kernels, and there is no hurry.
+        let limit = GOOD_ORDER + DRAIN;
+        if self.drain(limit) {
             return Ok(());
         }
         Err(Error::HostTimeout {
             rank: self.rank,
             operation: "draining streams for a rebuild",
-            waited: DRAIN,
+            waited: limit,
         })
     }
 
@@ -511,6 +513,10 @@ impl Drop for Inner {
             }
             if let Some(pad) = self.pad.get() {
                 pad.close(self);
+            }
+            if let Some(collectives) = self.collectives.get() {
+                // Without the others: they may be gone. `finalize` gives them up in good order.
+                collectives.vendors.abort(&self.backend, self.rank);
             }
             for allocation in self.permanent() {
                 allocation.unmap(self);

@@ -15,6 +15,7 @@ use crate::control::MAX_ALLOCATIONS;
 use crate::error::{Error, Result};
 use rustix::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::fmt::Write;
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 
 /// Where the memory comes from.
@@ -209,6 +210,7 @@ fn map(
         own,
         peers,
         mappings: std::mem::take(&mut unmapping.mappings),
+        window: OnceLock::new(),
         unmapped: AtomicBool::new(false),
         freed: AtomicBool::new(false),
     })

@@ -7,6 +7,7 @@
 namespace symmem {
 
 using uint8 = unsigned char;
+using uint16 = unsigned short;
 using uint32 = unsigned int;
 using uint64 = unsigned long long;
 
@@ -43,6 +44,12 @@ struct SignalWait {
   uint32 peer;  // who is to signal, for the record
   uint32 slot;  // the channel, for the record
   uint32 reserved;
+};
+
+// A signal, then a wait for one: a step of a pipeline (symmem_step).
+struct StepArguments {
+  SignalTarget target;
+  SignalWait wait;
 };
 
 // A barrier among `world` ranks: each writes its epoch to its word at every peer, then waits until
@@ -228,7 +235,7 @@ struct WaitRecord {
 
 // `collective` is added to the operation's number.
 enum class WaitKind : uint32 { signal = 1, barrier = 2, words = 3, size = 4, collective = 16 };
-enum class WaitReason : uint32 { deadline = 1, abort = 2 };
+enum class WaitReason : uint32 { none = 0, deadline = 1, abort = 2 };
 
 #if defined(__CUDACC_RTC__)  // has no offsetof; sizes are still checked
 #define SYMMEM_ASSERT_OFFSET(type, field, offset) static_assert(true, "")
@@ -251,6 +258,8 @@ SYMMEM_ASSERT_OFFSET(SignalWait, watch, 16);
 SYMMEM_ASSERT_OFFSET(SignalWait, value, 48);
 SYMMEM_ASSERT_OFFSET(SignalWait, peer, 52);
 SYMMEM_ASSERT_OFFSET(SignalWait, slot, 56);
+static_assert(sizeof(StepArguments) == 96, "StepArguments changed size");
+SYMMEM_ASSERT_OFFSET(StepArguments, wait, 32);
 static_assert(sizeof(Barrier) == 632, "Barrier changed size");
 SYMMEM_ASSERT_OFFSET(Barrier, epoch, 32);
 SYMMEM_ASSERT_OFFSET(Barrier, own, 40);

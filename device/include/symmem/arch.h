@@ -6,6 +6,7 @@
 //   SYMMEM_HOST_DEVICE          a function that the host program may call too
 //   SYMMEM_KERNEL(threads)      an entry point, called with blocks of at most `threads` threads
 //   SYMMEM_UNROLL               before a loop that is to be unrolled whole
+//   SYMMEM_ROLLED               before a loop that is not to be unrolled at all
 //   SYMMEM_ARGUMENTS(T)         the type of a kernel's one argument, passed by value and read only
 //
 // Geometry (grids and blocks are one-dimensional)
@@ -15,26 +16,43 @@
 //   block_all(condition)        the same, and whether the condition held for every thread
 //   nanoseconds()               a clock common to all blocks of the device
 //   pause()                     in a polling loop
+//   opaque(value)               the value, which the compiler then knows nothing of: what is computed from it
+//                               in a loop is not kept in registers around it
 //
 // Dependent launch: where the launch asked for it, the next kernel of the stream may become resident while
 // this one runs. Without effect otherwise, and where a target has no such thing.
 //   start_dependents()          from here on the stream's next kernel may start
 //   wait_for_prerequisites()    until the stream's previous kernels are complete and visible
 //
-// Data: plain accesses, ordered by what is below; overloads for uint8, uint32, uint64 and Vector16
+// Data: plain accesses, ordered by what is below; overloads for uint8, uint16, uint32, uint64 and Vector16
 //   load(pointer), store(pointer, value)
 //   funnel(low, high, bits)     the low 32 bits of (high:low) >> bits, bits < 32
+//
+// Numbers
+//   float_of(bits), bits_of(number)           and the same of 64 bits with double
+//   widen_f16(bits)                           where SYMMEM_HAS_HALF_CONVERSIONS is 1, as are the next two
+//   narrow_f16(low, high), narrow_bf16(low, high)   two numbers, rounded to nearest even, in 32 bits
 //
 // Words that other devices or the host see: system scope, uint32 and uint64
 //   load_relaxed, store_relaxed
 //   compare_exchange            relaxed; returns what was there
+//   load_acquire                a load that is ordered before what follows it
+//   fetch_add, fetch_set, fetch_compare_set   acquire and release; return what was there
+//
+// Packets of data and flag (symmem/packets.h): 16 bytes, each half one access of 8 bytes by itself
+//   load_packet, store_packet   relaxed, system scope
 //
 // Order
 //   release_wave()              each thread, after its stores and before a block barrier, so that a later
 //                               publish_flag by one thread of the block covers those stores
 //   publish_flag(word, value)   system release, then a relaxed store of the flag
 //   load_flag(word)             a load of the flag, in a polling loop
-//   acquire_flag(word)          after load_flag has seen the value: system acquire
+//   acquire_flag(word)          after load_flag has seen the value: system acquire. The value was stored by
+//                               one publish_flag, and what stands there now is that or a later one of the
+//                               same giver
+//   load_word(word)             a load of a word that anybody may change, in a polling loop
+//   acquire_words()             after load_word has seen what was waited for: system acquire
+//   fence_system()              system acquire and release
 //   arrive(counter)             adds 1 to a counter of this device's own grids, acquire and release at
 //                               device scope; where a device release does not reach peers (AMD: a
 //                               release writes back only its own die's L2) it releases at system scope

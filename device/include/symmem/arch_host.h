@@ -21,7 +21,9 @@
 #define SYMMEM_KERNEL(threads) extern "C" inline void
 #define SYMMEM_ARGUMENTS(T) const T&
 #define SYMMEM_UNROLL
+#define SYMMEM_ROLLED
 #define SYMMEM_HAS_BULK 1
+#define SYMMEM_HAS_HALF_CONVERSIONS 0
 
 namespace symmem {
 namespace arch {
@@ -145,6 +147,34 @@ SYMMEM_DEVICE uint8* dynamic_shared() { return current().block->shared; }
 SYMMEM_DEVICE bool block_all(bool condition) { return current().block->barrier(condition); }
 SYMMEM_DEVICE void block_barrier() { block_all(true); }
 
+// ---- schedules ----
+
+// Where SYMMEM_HOST_SCHEDULES is defined, threads now and then give way around accesses that others see, as
+// `schedule` says: 0 for never. A thread's turns follow from it and from the thread's place.
+inline uint64& schedule() {
+  static uint64 seed = 0;
+  return seed;
+}
+
+inline void disturb() {
+#if defined(SYMMEM_HOST_SCHEDULES)
+  if (schedule() == 0 || current().block == nullptr) return;
+  static thread_local uint64 state = 0;
+  static thread_local uint64 seeded = 0;
+  if (seeded != schedule()) {
+    seeded = schedule();
+    state = seeded * 0x9e3779b97f4a7c15ull + current().block->block * 7919u + current().index + 1;
+  }
+  state = state * 6364136223846793005ull + 1442695040888963407ull;
+  const uint64 dice = state >> 33;
+  if (dice % 64 == 0) {
+    std::this_thread::sleep_for(std::chrono::microseconds(dice / 64 % 50));
+  } else if (dice % 4 == 0) {
+    std::this_thread::yield();
+  }
+#endif
+}
+
 SYMMEM_DEVICE uint64 nanoseconds() {
   return static_cast<uint64>(
       std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
@@ -152,6 +182,9 @@ SYMMEM_DEVICE uint64 nanoseconds() {
 }
 
 SYMMEM_DEVICE void pause() { std::this_thread::yield(); }
+
+SYMMEM_DEVICE uint32 opaque(uint32 value) { return value; }
+SYMMEM_DEVICE uint64 opaque(uint64 value) { return value; }
 
 // ---- dependent launch: a launch starts when its prerequisites have ended ----
 
@@ -178,15 +211,32 @@ SYMMEM_DEVICE uint32 funnel(uint32 low, uint32 high, uint32 bits) {
   return static_cast<uint32>((static_cast<uint64>(high) << 32 | low) >> bits);
 }
 
+// ---- numbers ----
+
+template <class To, class From>
+inline To reinterpreted(From from) {
+  static_assert(sizeof(To) == sizeof(From), "the same bits");
+  To to;
+  std::memcpy(&to, &from, sizeof to);
+  return to;
+}
+
+SYMMEM_DEVICE float float_of(uint32 bits) { return reinterpreted<float>(bits); }
+SYMMEM_DEVICE double float_of(uint64 bits) { return reinterpreted<double>(bits); }
+SYMMEM_DEVICE uint32 bits_of(float number) { return reinterpreted<uint32>(number); }
+SYMMEM_DEVICE uint64 bits_of(double number) { return reinterpreted<uint64>(number); }
+
 // ---- words that other devices or the host see ----
 
 template <class Word>
 SYMMEM_DEVICE Word load_relaxed(const Word* word) {
+  disturb();
   return __atomic_load_n(word, __ATOMIC_RELAXED);
 }
 
 template <class Word>
 SYMMEM_DEVICE void store_relaxed(Word* word, Word value) {
+  disturb();
   __atomic_store_n(word, value, __ATOMIC_RELAXED);
 }
 
@@ -195,12 +245,81 @@ SYMMEM_DEVICE uint32 compare_exchange(uint32* word, uint32 expected, uint32 desi
   return expected;
 }
 
+template <class Word>
+SYMMEM_DEVICE Word load_acquire(const Word* word) {
+  disturb();
+  return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+
+template <class Word>
+SYMMEM_DEVICE Word fetch_add(Word* word, Word operand) {
+  disturb();
+  return __atomic_fetch_add(word, operand, __ATOMIC_ACQ_REL);
+}
+
+template <class Word>
+SYMMEM_DEVICE Word fetch_set(Word* word, Word operand) {
+  disturb();
+  return __atomic_exchange_n(word, operand, __ATOMIC_ACQ_REL);
+}
+
+template <class Word>
+SYMMEM_DEVICE Word fetch_compare_set(Word* word, Word expected, Word operand) {
+  disturb();
+  __atomic_compare_exchange_n(word, &expected, operand, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+  return expected;
+}
+
+// ---- packets ----
+
+struct alignas(16) Packet {
+  uint64 halves[2];
+};
+
+SYMMEM_DEVICE Packet load_packet(const Packet* packet) {
+  return {{load_relaxed(&packet->halves[0]), load_relaxed(&packet->halves[1])}};
+}
+
+// The second half first: nobody may count on an order.
+SYMMEM_DEVICE void store_packet(Packet* packet, const Packet& value) {
+  store_relaxed(&packet->halves[1], value.halves[1]);
+  store_relaxed(&packet->halves[0], value.halves[0]);
+}
+
 // ---- order: on the flag itself, since ThreadSanitizer does not see stand-alone fences ----
 
 SYMMEM_DEVICE void release_wave() {}
-SYMMEM_DEVICE void publish_flag(uint32* word, uint32 value) { __atomic_store_n(word, value, __ATOMIC_RELEASE); }
+
+SYMMEM_DEVICE void publish_flag(uint32* word, uint32 value) {
+  disturb();
+  __atomic_store_n(word, value, __ATOMIC_RELEASE);
+}
+
+SYMMEM_DEVICE void publish_flag(uint64* word, uint64 value) {
+  disturb();
+  __atomic_store_n(word, value, __ATOMIC_RELEASE);
+}
+
 SYMMEM_DEVICE uint32 load_flag(const uint32* word) { return load_relaxed(word); }
-SYMMEM_DEVICE void acquire_flag(const uint32* word) { (void)__atomic_load_n(word, __ATOMIC_ACQUIRE); }
+
+template <class Word>
+SYMMEM_DEVICE void acquire_flag(const Word* word) {
+  (void)__atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+
+template <class Word>
+SYMMEM_DEVICE Word load_word(const Word* word) {
+  return load_acquire(word);
+}
+
+SYMMEM_DEVICE void acquire_words() {}
+
+// An operation on one word of all threads, in place of a fence that ThreadSanitizer would not see.
+SYMMEM_DEVICE void fence_system() {
+  static uint32 everybody = 0;
+  __atomic_fetch_add(&everybody, 1u, __ATOMIC_SEQ_CST);
+}
+
 SYMMEM_DEVICE uint32 arrive(uint32* counter) { return __atomic_fetch_add(counter, 1u, __ATOMIC_ACQ_REL); }
 SYMMEM_DEVICE void reset(uint32* counter) { store_relaxed(counter, 0u); }
 

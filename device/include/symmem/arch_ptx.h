@@ -20,12 +20,15 @@
 #endif
 
 #define SYMMEM_UNROLL _Pragma("unroll")
+#define SYMMEM_ROLLED _Pragma("unroll 1")
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900  // undefined while nvcc parses for the host
 #define SYMMEM_HAS_BULK 1
 #else
 #define SYMMEM_HAS_BULK 0
 #endif
+
+#define SYMMEM_HAS_HALF_CONVERSIONS 1
 
 namespace symmem {
 namespace arch {
@@ -89,6 +92,16 @@ SYMMEM_DEVICE uint64 nanoseconds() {
 // Polling reads go to L2 and cost more than any pause would save.
 SYMMEM_DEVICE void pause() {}
 
+SYMMEM_DEVICE uint32 opaque(uint32 value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+
+SYMMEM_DEVICE uint64 opaque(uint64 value) {
+  asm volatile("" : "+l"(value));
+  return value;
+}
+
 // ---- dependent launch ----
 
 SYMMEM_DEVICE void start_dependents() {
@@ -116,6 +129,12 @@ SYMMEM_DEVICE uint8 load(const uint8* pointer) {
   return static_cast<uint8>(value);
 }
 
+SYMMEM_DEVICE uint16 load(const uint16* pointer) {
+  uint16 value;
+  asm volatile("ld.global.u16 %0, [%1];" : "=h"(value) : "l"(pointer) : "memory");
+  return value;
+}
+
 SYMMEM_DEVICE uint32 load(const uint32* pointer) {
   uint32 value;
   asm volatile("ld.global.b32 %0, [%1];" : "=r"(value) : "l"(pointer) : "memory");
@@ -141,6 +160,10 @@ SYMMEM_DEVICE void store(uint8* pointer, uint8 value) {
   asm volatile("st.global.u8 [%0], %1;" ::"l"(pointer), "r"(static_cast<uint32>(value)) : "memory");
 }
 
+SYMMEM_DEVICE void store(uint16* pointer, uint16 value) {
+  asm volatile("st.global.u16 [%0], %1;" ::"l"(pointer), "h"(value) : "memory");
+}
+
 SYMMEM_DEVICE void store(uint32* pointer, uint32 value) {
   asm volatile("st.global.b32 [%0], %1;" ::"l"(pointer), "r"(value) : "memory");
 }
@@ -159,6 +182,50 @@ SYMMEM_DEVICE uint32 funnel(uint32 low, uint32 high, uint32 bits) {
   uint32 value;
   asm("shf.r.wrap.b32 %0, %1, %2, %3;" : "=r"(value) : "r"(low), "r"(high), "r"(bits));
   return value;
+}
+
+// ---- numbers ----
+
+SYMMEM_DEVICE float float_of(uint32 bits) {
+  float number;
+  asm("mov.b32 %0, %1;" : "=f"(number) : "r"(bits));
+  return number;
+}
+
+SYMMEM_DEVICE uint32 bits_of(float number) {
+  uint32 bits;
+  asm("mov.b32 %0, %1;" : "=r"(bits) : "f"(number));
+  return bits;
+}
+
+SYMMEM_DEVICE double float_of(uint64 bits) {
+  double number;
+  asm("mov.b64 %0, %1;" : "=d"(number) : "l"(bits));
+  return number;
+}
+
+SYMMEM_DEVICE uint64 bits_of(double number) {
+  uint64 bits;
+  asm("mov.b64 %0, %1;" : "=l"(bits) : "d"(number));
+  return bits;
+}
+
+SYMMEM_DEVICE float widen_f16(uint32 bits) {
+  float number;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(number) : "h"(static_cast<uint16>(bits)));
+  return number;
+}
+
+SYMMEM_DEVICE uint32 narrow_f16(float low, float high) {
+  uint32 bits;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
+  return bits;
+}
+
+SYMMEM_DEVICE uint32 narrow_bf16(float low, float high) {
+  uint32 bits;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
+  return bits;
 }
 
 // ---- words that other devices or the host see ----
@@ -192,6 +259,83 @@ SYMMEM_DEVICE uint32 compare_exchange(uint32* word, uint32 expected, uint32 desi
   return seen;
 }
 
+SYMMEM_DEVICE uint32 load_acquire(const uint32* word) {
+  uint32 value;
+  asm volatile("ld.acquire.sys.global.b32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+  return value;
+}
+
+SYMMEM_DEVICE uint64 load_acquire(const uint64* word) {
+  uint64 value;
+  asm volatile("ld.acquire.sys.global.b64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+  return value;
+}
+
+SYMMEM_DEVICE uint32 fetch_add(uint32* word, uint32 operand) {
+  uint32 seen;
+  asm volatile("atom.acq_rel.sys.global.add.u32 %0, [%1], %2;" : "=r"(seen) : "l"(word), "r"(operand) : "memory");
+  return seen;
+}
+
+SYMMEM_DEVICE uint64 fetch_add(uint64* word, uint64 operand) {
+  uint64 seen;
+  asm volatile("atom.acq_rel.sys.global.add.u64 %0, [%1], %2;" : "=l"(seen) : "l"(word), "l"(operand) : "memory");
+  return seen;
+}
+
+SYMMEM_DEVICE uint32 fetch_set(uint32* word, uint32 operand) {
+  uint32 seen;
+  asm volatile("atom.acq_rel.sys.global.exch.b32 %0, [%1], %2;" : "=r"(seen) : "l"(word), "r"(operand) : "memory");
+  return seen;
+}
+
+SYMMEM_DEVICE uint64 fetch_set(uint64* word, uint64 operand) {
+  uint64 seen;
+  asm volatile("atom.acq_rel.sys.global.exch.b64 %0, [%1], %2;" : "=l"(seen) : "l"(word), "l"(operand) : "memory");
+  return seen;
+}
+
+SYMMEM_DEVICE uint32 fetch_compare_set(uint32* word, uint32 expected, uint32 operand) {
+  uint32 seen;
+  asm volatile("atom.acq_rel.sys.global.cas.b32 %0, [%1], %2, %3;"
+               : "=r"(seen)
+               : "l"(word), "r"(expected), "r"(operand)
+               : "memory");
+  return seen;
+}
+
+SYMMEM_DEVICE uint64 fetch_compare_set(uint64* word, uint64 expected, uint64 operand) {
+  uint64 seen;
+  asm volatile("atom.acq_rel.sys.global.cas.b64 %0, [%1], %2, %3;"
+               : "=l"(seen)
+               : "l"(word), "l"(expected), "l"(operand)
+               : "memory");
+  return seen;
+}
+
+// ---- packets ----
+
+struct alignas(16) Packet {
+  uint64 halves[2];
+};
+
+// The elements of a vector access are accesses of their own: 64 bits that do not tear (PTX ISA, "Memory
+// consistency model", vector data types).
+SYMMEM_DEVICE Packet load_packet(const Packet* packet) {
+  Packet value;
+  asm volatile("ld.relaxed.sys.global.v2.b64 {%0, %1}, [%2];"
+               : "=l"(value.halves[0]), "=l"(value.halves[1])
+               : "l"(packet)
+               : "memory");
+  return value;
+}
+
+SYMMEM_DEVICE void store_packet(Packet* packet, const Packet& value) {
+  asm volatile("st.relaxed.sys.global.v2.b64 [%0], {%1, %2};" ::"l"(packet), "l"(value.halves[0]),
+               "l"(value.halves[1])
+               : "memory");
+}
+
 // ---- order ----
 
 SYMMEM_DEVICE void fence_system() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
@@ -210,14 +354,24 @@ SYMMEM_DEVICE void publish_flag(uint32* word, uint32 value) {
   store_relaxed(word, value);
 }
 
+SYMMEM_DEVICE void publish_flag(uint64* word, uint64 value) {
+  fence_system();
+  store_relaxed(word, value);
+}
+
 // Polled relaxed, acquired once: an acquiring load in the loop delays the flag by 0.09 us, and a fence
 // after it, which waits for earlier stores, by 0.6 us (H200).
 SYMMEM_DEVICE uint32 load_flag(const uint32* word) { return load_relaxed(word); }
 
-SYMMEM_DEVICE void acquire_flag(const uint32* word) {
-  [[maybe_unused]] uint32 value;
-  asm volatile("ld.acquire.sys.global.b32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+SYMMEM_DEVICE void acquire_flag(const uint32* word) { (void)load_acquire(word); }
+SYMMEM_DEVICE void acquire_flag(const uint64* word) { (void)load_acquire(word); }
+
+template <class Word>
+SYMMEM_DEVICE Word load_word(const Word* word) {
+  return load_relaxed(word);
 }
+
+SYMMEM_DEVICE void acquire_words() { fence_system(); }
 
 SYMMEM_DEVICE uint32 arrive(uint32* counter) {
   uint32 before;

@@ -8,12 +8,21 @@
 
 namespace symmem {
 
-// Words copied by the whole grid. A tile is what a block moves in one unrolled step; blocks take tiles in
+// Which of `count` equal parts a block does of something that blocks share.
+struct Share {
+  uint32 index;
+  uint32 count;
+};
+
+SYMMEM_DEVICE Share share_of_grid() { return {arch::block_index(), arch::block_count()}; }
+
+// Words copied by all who share. A tile is what a block moves in one unrolled step; blocks take tiles in
 // turn.
 template <int unroll, class Word, class Load>
-SYMMEM_DEVICE void copy_tiles(Word* destination, uint64 count, Load load_word) {
+SYMMEM_DEVICE void copy_tiles(Word* destination, uint64 count, Load load_word,
+                              Share share = share_of_grid()) {
   const uint32 stride = arch::thread_count();
-  const uint32 blocks = arch::block_count();
+  const uint32 blocks = share.count;
   uint32 rows = unroll;
   // Too little for every block to fill a tile: shrink the tiles, so that every block has a share.
   if (blocks > 1 && count < static_cast<uint64>(stride) * unroll * blocks) {
@@ -22,7 +31,7 @@ SYMMEM_DEVICE void copy_tiles(Word* destination, uint64 count, Load load_word) {
   }
   const uint32 tile = stride * rows;
   const uint64 step = static_cast<uint64>(tile) * blocks;
-  uint64 begin = static_cast<uint64>(tile) * arch::block_index();
+  uint64 begin = static_cast<uint64>(tile) * share.index;
   const uint32 thread = arch::thread_index();
   Word words[unroll];
   if (rows == unroll) {
@@ -67,10 +76,11 @@ struct LoadStraddling {
   }
 };
 
-// The first `head` and last `tail` bytes, by the last threads of block 0. They are not the thread that
-// issues bulk copies unless the block is a single warp.
-SYMMEM_DEVICE void copy_edges(uint64 destination, uint64 source, uint64 bytes, uint64 head, uint64 tail) {
-  if (arch::block_index() != 0) return;
+// The first `head` and last `tail` bytes, by the last threads of the first block. They are not the thread
+// that issues bulk copies unless the block is a single warp.
+SYMMEM_DEVICE void copy_edges(uint64 destination, uint64 source, uint64 bytes, uint64 head, uint64 tail,
+                              Share share = share_of_grid()) {
+  if (share.index != 0) return;
   const uint32 threads = arch::thread_count();
   for (uint64 index = threads - 1 - arch::thread_index(); index < head + tail; index += threads) {
     const uint64 offset = index < head ? index : bytes - tail + (index - head);
@@ -79,45 +89,46 @@ SYMMEM_DEVICE void copy_edges(uint64 destination, uint64 source, uint64 bytes, u
 }
 
 template <int unroll, class Word>
-SYMMEM_DEVICE void copy_words(uint64 destination, uint64 source, uint64 bytes) {
+SYMMEM_DEVICE void copy_words(uint64 destination, uint64 source, uint64 bytes, Share share) {
   uint64 head = (0 - destination) & (sizeof(Word) - 1);
   if (head > bytes) head = bytes;
   const uint64 count = (bytes - head) / sizeof(Word);
   copy_tiles<unroll>(pointer<Word>(destination + head), count,
-                     LoadWord<Word>{pointer<const Word>(source + head)});
-  copy_edges(destination, source, bytes, head, (bytes - head) % sizeof(Word));
+                     LoadWord<Word>{pointer<const Word>(source + head)}, share);
+  copy_edges(destination, source, bytes, head, (bytes - head) % sizeof(Word), share);
 }
 
 // Sides that differ modulo 4: aligned 32-bit loads, two of which make each aligned 32-bit store.
 template <int unroll>
-SYMMEM_DEVICE void copy_straddling(uint64 destination, uint64 source, uint64 bytes) {
+SYMMEM_DEVICE void copy_straddling(uint64 destination, uint64 source, uint64 bytes, Share share) {
   uint64 head = (0 - destination) & 3;
   // The first aligned load may not start before the source.
   if (((source + head) & ~3ull) < source) head += 4;
   const uint64 aligned = (source + head) & ~3ull;
   if (bytes < head || source + bytes < aligned + 8) {
-    copy_edges(destination, source, bytes, bytes, 0);
+    copy_edges(destination, source, bytes, bytes, 0, share);
     return;
   }
   const uint64 count = (source + bytes - aligned) / 4 - 1;
   copy_tiles<unroll>(pointer<uint32>(destination + head), count,
-                     LoadStraddling{pointer<const uint32>(aligned), static_cast<uint32>(source + head - aligned) * 8});
-  copy_edges(destination, source, bytes, head, bytes - head - 4 * count);
+                     LoadStraddling{pointer<const uint32>(aligned), static_cast<uint32>(source + head - aligned) * 8},
+                     share);
+  copy_edges(destination, source, bytes, head, bytes - head - 4 * count, share);
 }
 
-// Called by every thread of every block. The widest access that both sides allow; `unroll` of them in
-// flight per thread.
+// Called by every thread of every block that shares, which is the whole grid unless it is said otherwise. The
+// widest access that both sides allow; `unroll` of them in flight per thread.
 template <int unroll>
-SYMMEM_DEVICE void copy_vector(uint64 destination, uint64 source, uint64 bytes) {
+SYMMEM_DEVICE void copy_vector(uint64 destination, uint64 source, uint64 bytes, Share share = share_of_grid()) {
   const uint64 difference = destination - source;
   if ((difference & 15) == 0) {
-    copy_words<unroll, arch::Vector16>(destination, source, bytes);
+    copy_words<unroll, arch::Vector16>(destination, source, bytes, share);
   } else if ((difference & 7) == 0) {
-    copy_words<unroll, uint64>(destination, source, bytes);
+    copy_words<unroll, uint64>(destination, source, bytes, share);
   } else if ((difference & 3) == 0) {
-    copy_words<unroll, uint32>(destination, source, bytes);
+    copy_words<unroll, uint32>(destination, source, bytes, share);
   } else {
-    copy_straddling<unroll>(destination, source, bytes);
+    copy_straddling<unroll>(destination, source, bytes, share);
   }
 }
 

@@ -7,7 +7,9 @@
 
 namespace symmem {
 
-// Nanoseconds between two reads of the abort word: each crosses the host's bus.
+// Nanoseconds between two reads of the abort word by a block: each crosses the host's bus. Its threads take
+// turns, since hundreds of them reading at once delay their kernel, and so all peers' kernels, by tens of
+// microseconds (H200). So a thread leaves at the latest a turn of the whole block after the abort.
 constexpr uint64 abort_poll_ns = 10000;
 // Reads of the flag between two reads of the clock.
 constexpr uint32 polls_per_clock = 16;
@@ -16,7 +18,7 @@ constexpr uint32 polls_per_clock = 16;
 class Waiter {
  public:
   SYMMEM_DEVICE explicit Waiter(const Watch& watch)
-      : watch_(watch), start_(arch::nanoseconds()), checked_(start_) {}
+      : watch_(watch), start_(arch::nanoseconds()), look_(start_ + (arch::thread_index() + 1) * abort_poll_ns) {}
 
   // Until *word has reached `expected`; what was stored before the flag is then visible to this thread.
   SYMMEM_DEVICE bool until_reached(const uint32* word, uint32 expected, WaitKind kind, uint32 peer,
@@ -36,7 +38,8 @@ class Waiter {
 
   // Until the upper half of *packet is `flag`; its lower half is then in `data`. Flag and data are one
   // access, so no fence is needed, and nothing else is ordered by it.
-  SYMMEM_DEVICE bool until_packet(const uint64* packet, uint32 flag, uint32& data, uint32 peer, uint32 slot) {
+  SYMMEM_DEVICE bool until_packet(const uint64* packet, uint32 flag, uint32& data, WaitKind kind, uint32 peer,
+                                  uint32 slot) {
     uint64 seen = arch::load_relaxed(packet);
     while (static_cast<uint32>(seen >> 32) != flag) {
       for (uint32 polls = polls_per_clock; static_cast<uint32>(seen >> 32) != flag && polls != 0; --polls) {
@@ -44,21 +47,21 @@ class Waiter {
         seen = arch::load_relaxed(packet);
       }
       const uint32 last = static_cast<uint32>(seen >> 32);
-      if (last != flag && gives_up(WaitKind::signal, peer, slot, flag, last)) return false;
+      if (last != flag && gives_up(kind, peer, slot, flag, last)) return false;
     }
     data = static_cast<uint32>(seen);
     return true;
   }
 
- private:
+  // Between rounds of polls_per_clock reads: whether it is time to give up, and then the record is left.
   SYMMEM_DEVICE bool gives_up(WaitKind kind, uint32 peer, uint32 slot, uint32 expected, uint32 seen) {
     const uint64 now = arch::nanoseconds();
     if (now - start_ >= watch_.deadline_ns) {
       record(kind, peer, slot, expected, seen, WaitReason::deadline, now);
       return true;
     }
-    if (watch_.abort != 0 && now - checked_ >= abort_poll_ns) {
-      checked_ = now;
+    if (watch_.abort != 0 && now >= look_) {
+      look_ = now + arch::thread_count() * abort_poll_ns;
       if (arch::load_relaxed(pointer<uint32>(watch_.abort)) != 0) {
         record(kind, peer, slot, expected, seen, WaitReason::abort, now);
         return true;
@@ -67,11 +70,18 @@ class Waiter {
     return false;
   }
 
+  // Leaves a record of something other than a wait that ended too late.
+  SYMMEM_DEVICE void leave(WaitKind kind, uint32 peer, uint32 slot, uint32 expected, uint32 seen) {
+    record(kind, peer, slot, expected, seen, WaitReason::none, arch::nanoseconds());
+  }
+
+ private:
   // The first to give up writes; the others find the record taken.
   SYMMEM_DEVICE void record(WaitKind kind, uint32 peer, uint32 slot, uint32 expected, uint32 seen,
                             WaitReason reason, uint64 now) {
     if (watch_.record == 0) return;
-    WaitRecord* record = pointer<WaitRecord>(watch_.record);
+    // Opaque, or the addresses of its fields would be kept in registers around every loop that waits.
+    WaitRecord* record = pointer<WaitRecord>(arch::opaque(watch_.record));
     if (arch::compare_exchange(&record->state, 0, 1) != 0) return;
     arch::store_relaxed(&record->kind, static_cast<uint32>(kind));
     arch::store_relaxed(&record->rank, watch_.rank);
@@ -86,7 +96,7 @@ class Waiter {
 
   const Watch& watch_;
   const uint64 start_;
-  uint64 checked_;
+  uint64 look_;  // when this thread reads the abort word next
 };
 
 // One thread waits for a signal, as `wait` says.

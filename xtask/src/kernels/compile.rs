@@ -3,36 +3,49 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::error::Result;
+use crate::error::{Result, at};
 use crate::tools;
 
 /// A module of `kernels-ptx`.
 pub struct Module {
-    /// Its source is `kernels-ptx/src/<name>.cu`.
+    /// Its artefacts are `<name>.ptx` and `<name>.sm_<architecture>.cubin`.
     pub name: &'static str,
+    /// Its source is `kernels-ptx/src/<source>.cu`.
+    pub source: &'static str,
     /// The architecture its PTX is for, which any later one can run.
     pub architecture: u32,
     /// The architectures it is assembled for, so that start-up there needs no compiler.
     pub cubins: &'static [u32],
 }
 
-/// One bulk instruction makes a whole sm_80 module fail to load: hence several modules.
-pub const MODULES: [Module; 3] = [
+const fn module(
+    name: &'static str,
+    source: &'static str,
+    architecture: u32,
+    cubins: &'static [u32],
+) -> Module {
     Module {
-        name: "base",
-        architecture: 80,
-        cubins: &[80, 90],
-    },
-    Module {
-        name: "latency",
-        architecture: 80,
-        cubins: &[80, 90],
-    },
-    Module {
-        name: "bulk",
-        architecture: 90,
-        cubins: &[90],
-    },
+        name,
+        source,
+        architecture,
+        cubins,
+    }
+}
+
+/// One bulk instruction makes a whole sm_80 module fail to load: hence several modules. Kernels that
+/// can be launched beside their predecessor from sm_90 on are compiled for both.
+pub const MODULES: [Module; 11] = [
+    module("base", "base", 80, &[80, 90]),
+    module("latency", "latency", 80, &[80, 90]),
+    module("bulk", "bulk", 90, &[90]),
+    module("signals", "signals", 90, &[90]),
+    module("signals_sm_80", "signals", 80, &[80]),
+    module("collective", "collective", 90, &[90]),
+    module("collective_sm_80", "collective", 80, &[80]),
+    module("reduce", "reduce", 90, &[90]),
+    module("reduce_sm_80", "reduce", 80, &[80]),
+    module("reduce_packets", "reduce_packets", 90, &[90]),
+    module("reduce_packets_sm_80", "reduce_packets", 80, &[80]),
 ];
 
 /// Kernels that examples embed as PTX, which the driver compiles: `examples/kernels/<name>.cu`.
@@ -81,7 +94,7 @@ impl Compilers {
     /// Writes `<name>.ptx` and `<name>.sm_<architecture>.cubin` of a module into `folder`; returns what the
     /// assembler said.
     pub fn module(&self, module: &Module, folder: &Path) -> Result<String> {
-        let source = format!("kernels-ptx/src/{}.cu", module.name);
+        let source = format!("kernels-ptx/src/{}.cu", module.source);
         let ptx = folder.join(format!("{}.ptx", module.name));
         self.compile(&source, module.architecture, &ptx)?;
         let mut said = String::new();
@@ -111,8 +124,24 @@ impl Compilers {
             .arg(root.join(source))
             .arg("-o")
             .arg(ptx);
-        tools::output(&mut clang).map(drop)
+        tools::output(&mut clang)?;
+        let text = at(ptx, std::fs::read_to_string(ptx))?;
+        at(ptx, std::fs::write(ptx, without_comments(&text)))
     }
+}
+
+/// PTX without the compiler's comments, a third of its bytes; programs embed it. The sources' own tags are
+/// comments of the other kind and stay.
+fn without_comments(ptx: &str) -> String {
+    let mut short = String::with_capacity(ptx.len());
+    for line in ptx.lines() {
+        let code = line.split("//").next().unwrap_or_default().trim_end();
+        if !code.is_empty() {
+            short.push_str(code);
+            short.push('\n');
+        }
+    }
+    short
 }
 
 /// Assembles PTX; returns what the assembler said, resource use included.
@@ -125,4 +154,18 @@ pub fn assemble(ptxas: &Path, ptx: &Path, architecture: u32, cubin: &Path) -> Re
             .arg("-o")
             .arg(cubin),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comments_go_and_tags_stay() {
+        let ptx = "//\n\tmov.u32 %r1, %r2;  // why\n\t// begin inline asm\n\tfence; /* arrivals */\n\n}\n";
+        assert_eq!(
+            without_comments(ptx),
+            "\tmov.u32 %r1, %r2;\n\tfence; /* arrivals */\n}\n"
+        );
+    }
 }

@@ -1,0 +1,129 @@
+// Sends and receives, done at once: the sender announces where its bytes lie, the receiver loads them and
+// says when it has.
+//
+// Blocks of the grid: number part * world + p receives its part of what member p sends; the last one
+// announces, and waits until all has been received. A pair keeps in step by the slot of that number, at the
+// sender for the receiver and at the receiver for the sender, so its counters do not depend on how many
+// parts a call has.
+#pragma once
+
+#include "symmem/copy.h"
+#include "symmem/group.h"
+
+namespace symmem {
+
+// Half packets of an announcement: the token's two words, then the bytes'.
+constexpr uint32 announcement_words = 4;
+// A token is a row of the table times this, plus an offset.
+constexpr uint32 token_offset_bits = 48;
+constexpr uint64 slot_sends = slot_counters + 8;
+constexpr uint64 slot_receipts = slot_counters + 12;
+
+// One side of an exchange. Every thread of a block makes it.
+class Exchange {
+ public:
+  SYMMEM_DEVICE explicit Exchange(const ExchangeArguments& arguments)
+      : arguments_(arguments), group_(arguments.group), waiter_(arguments.group.watch) {}
+
+  // Announces all that this rank sends, then waits for all receipts: first all of one, so that rings and
+  // sends to oneself do not stand still.
+  SYMMEM_DEVICE void send() {
+    const uint32 pairs = group_.world * arguments_.blocks_per_peer;
+    arch::release_wave();
+    arch::block_barrier();
+    for (uint32 index = arch::thread_index(); index < pairs * announcement_words; index += arch::thread_count()) {
+      const uint32 number = index / announcement_words;
+      const uint32 word = index % announcement_words;
+      const uint32 member = number % group_.world;
+      const uint64 token = arguments_.send_tokens[member];
+      if (token == no_token) continue;
+      const uint64 value = word < 2 ? token : arguments_.send_bytes[member];
+      const uint64 half = word % 2 == 0 ? value & 0xffffffffu : value >> 32;
+      const uint64 count = next(slot(group_.rank, number) + slot_sends);
+      arch::publish_flag(pointer<uint64>(announcement(member, number / group_.world, group_.rank)) + word,
+                         count << 32 | half);
+    }
+    // All have read the counters.
+    arch::block_barrier();
+    for (uint32 number = arch::thread_index(); number < pairs; number += arch::thread_count()) {
+      const uint32 member = number % group_.world;
+      if (arguments_.send_tokens[member] == no_token) continue;
+      const uint64 own = slot(group_.rank, number);
+      const uint32 count = next(own + slot_sends);
+      arch::store(pointer<uint32>(own + slot_sends), count);
+      waiter_.until_reached(pointer<const uint32>(own + slot_received + member * 4), count, kind(),
+                            group_.members[member], group_.slot);
+    }
+  }
+
+  // Receives this block's part of what a member sends.
+  SYMMEM_DEVICE void receive(uint32 member, uint32 part) {
+    if (arguments_.destinations[member] == no_token) return;
+    const uint64 own = slot(group_.rank, part * group_.world + member);
+    const uint32 count = next(own + slot_receipts);
+    const uint64* words = pointer<const uint64>(announcement(group_.rank, part, member));
+    bool arrived = true;
+    for (uint32 word = arch::thread_index(); arrived && word < announcement_words; word += arch::thread_count()) {
+      uint32 half = 0;
+      arrived = waiter_.until_packet(words + word, count, half, kind(), group_.members[member], group_.slot);
+      // What the sender's kernels stored before is visible to the block behind the next barrier.
+      if (arrived) arch::acquire_flag(words + word);
+    }
+    if (!arch::block_all(arrived)) return;
+    uint64 halves[announcement_words];
+    SYMMEM_UNROLL
+    for (uint32 word = 0; word < announcement_words; ++word) halves[word] = arch::load_relaxed(words + word) & 0xffffffffu;
+    const uint64 token = halves[1] << 32 | halves[0];
+    const uint64 sent = halves[3] << 32 | halves[2];
+    const uint64 expected = arguments_.receive_bytes[member];
+    if (sent != expected) {
+      if (part == 0 && arch::thread_index() == 0) {
+        waiter_.leave(WaitKind::size, group_.members[member], group_.slot, saturated(expected), saturated(sent));
+      }
+      return;
+    }
+    const uint64 row = token >> token_offset_bits;
+    const uint64* bases = pointer<const uint64>(arguments_.table) + row * arguments_.table_ranks;
+    const uint64 source = arch::load(bases + group_.members[member]) + (token & ((1ull << token_offset_bits) - 1));
+    if (source != arguments_.destinations[member]) {
+      copy_vector<8>(arguments_.destinations[member], source, sent, Share{part, arguments_.blocks_per_peer});
+    }
+    arch::release_wave();
+    arch::block_barrier();
+    if (arch::thread_index() == 0) {
+      arch::store(pointer<uint32>(own + slot_receipts), count);
+      arch::publish_flag(
+          pointer<uint32>(slot(member, part * group_.world + group_.rank) + slot_received + group_.rank * 4), count);
+    }
+  }
+
+ private:
+  SYMMEM_DEVICE WaitKind kind() const {
+    return static_cast<WaitKind>(static_cast<uint32>(WaitKind::collective) + group_.operation);
+  }
+  SYMMEM_DEVICE uint64 slot(uint32 at, uint32 number) const { return group_.slots[at] + number * slot_bytes; }
+  SYMMEM_DEVICE uint64 announcement(uint32 at, uint32 part, uint32 sender) const {
+    return slot(at, part * group_.world + sender) + slot_announcements + sender * 32;
+  }
+  SYMMEM_DEVICE static uint32 next(uint64 counter) { return arch::load(pointer<const uint32>(counter)) + 1; }
+  SYMMEM_DEVICE static uint32 saturated(uint64 bytes) { return bytes >> 32 == 0 ? static_cast<uint32>(bytes) : ~0u; }
+
+  const ExchangeArguments& arguments_;
+  const CollectiveGroup& group_;
+  Waiter waiter_;
+};
+
+// Called by every thread of every block: ExchangeArguments says what.
+SYMMEM_DEVICE void collective_exchange(const ExchangeArguments& arguments) {
+  enter_collective();
+  Exchange exchange(arguments);
+  const uint32 block = arch::block_index();
+  const uint32 pairs = arguments.group.world * arguments.blocks_per_peer;
+  if (block < pairs) {
+    exchange.receive(block % arguments.group.world, block / arguments.group.world);
+  } else {
+    exchange.send();
+  }
+}
+
+}  // namespace symmem

@@ -1,0 +1,34 @@
+// Copies between two barriers of a group.
+#pragma once
+
+#include "symmem/copy.h"
+#include "symmem/group.h"
+
+namespace symmem {
+
+// Called by every thread of every block: MoveArguments says what. `concurrent` copies are under way at once;
+// a grid of fewer blocks has that many under way.
+SYMMEM_DEVICE void collective_move(const MoveArguments& arguments) {
+  const uint32 blocks = arch::block_count();
+  const uint32 block = arch::block_index();
+  uint32 concurrent = arguments.concurrent;
+  if (concurrent > arguments.copies) concurrent = arguments.copies;
+  if (concurrent > blocks) concurrent = blocks;
+  if (concurrent == 0) concurrent = 1;
+  const uint32 lane = block % concurrent;
+  // The blocks of this lane share its copies.
+  const Share share = {block / concurrent, (blocks - lane + concurrent - 1) / concurrent};
+  enter_collective();
+  Members members(arguments.group);
+  if (members.barrier()) {
+    for (uint32 copy = lane; copy < arguments.copies; copy += concurrent) {
+      const uint64 destination = arguments.destinations[copy];
+      const uint64 source = arguments.sources[copy];
+      if (destination != source) copy_vector<8>(destination, source, arguments.bytes[copy], share);
+    }
+    members.barrier();
+  }
+  members.leave();
+}
+
+}  // namespace symmem

@@ -1,0 +1,148 @@
+// Reductions between two barriers of a group: every member's elements are loaded, reduced in the members'
+// order, and stored wherever the result is wanted.
+#pragma once
+
+#include "symmem/element.h"
+#include "symmem/group.h"
+
+namespace symmem {
+
+// What all threads know of a reduction.
+template <class Element, class Operation>
+struct Reduction {
+  const ReduceArguments& arguments;
+  const Operation& operation;
+
+  // Stores at every destination, the next member's first.
+  template <class Store>
+  SYMMEM_DEVICE void each_destination(Store store) const {
+    const uint32 world = arguments.group.world;
+    uint32 member = arguments.group.rank;
+    for (uint32 step = 0; step < world; ++step) {
+      member = member + 1 < world ? member + 1 : 0;
+      if (arguments.destinations[member] != 0) store(arguments.destinations[member]);
+    }
+  }
+
+  // Vectors of 16 bytes from `head` bytes on. A thread has `vectors` of them of `most` members in flight:
+  // all are loaded before the first is reduced.
+  template <int vectors, int most>
+  SYMMEM_DEVICE void vectors_of(uint64 head, uint64 count) const {
+    const uint32 world = arguments.group.world;
+    const uint64 stride = static_cast<uint64>(arch::thread_count()) * arch::block_count();
+    uint64 index = static_cast<uint64>(arch::thread_count()) * arch::block_index() + arch::thread_index();
+    for (; index < count; index += stride * vectors) {
+      Accumulation<Element, 4> sums[vectors];
+      for (uint32 first = 0; first < world; first += most) {
+        arch::Vector16 loaded[vectors][most];
+        SYMMEM_UNROLL
+        for (int vector = 0; vector < vectors; ++vector) {
+          SYMMEM_UNROLL
+          for (int member = 0; member < most; ++member) {
+            if (index + vector * stride < count && first + member < world) {
+              loaded[vector][member] = arch::load(
+                  pointer<const arch::Vector16>(arguments.sources[first + member] + head) + (index + vector * stride));
+            }
+          }
+        }
+        SYMMEM_UNROLL
+        for (int member = 0; member < most; ++member) {
+          if (first + member >= world) continue;
+          SYMMEM_UNROLL
+          for (int vector = 0; vector < vectors; ++vector) {
+            if (member == 0 && first == 0) {
+              sums[vector].begin(loaded[vector][member].words);
+            } else {
+              sums[vector].add(loaded[vector][member].words, operation);
+            }
+          }
+        }
+      }
+      arch::Vector16 results[vectors];
+      SYMMEM_UNROLL
+      for (int vector = 0; vector < vectors; ++vector) sums[vector].finish(results[vector].words, operation, world);
+      each_destination([&](uint64 destination) {
+        SYMMEM_UNROLL
+        for (int vector = 0; vector < vectors; ++vector) {
+          if (index + vector * stride < count) {
+            arch::store(pointer<arch::Vector16>(destination + head) + (index + vector * stride), results[vector]);
+          }
+        }
+      });
+    }
+  }
+
+  // The first `head` and the last `tail` of `count` elements, one at a time, by the whole grid.
+  SYMMEM_DEVICE void elements_of(uint64 count, uint64 head, uint64 tail) const {
+    using Bits = typename Element::Bits;
+    const uint32 world = arguments.group.world;
+    const uint64 stride = static_cast<uint64>(arch::thread_count()) * arch::block_count();
+    uint64 index = static_cast<uint64>(arch::thread_count()) * arch::block_index() + arch::thread_index();
+    for (; index < head + tail; index += stride) {
+      const uint64 element = index < head ? index : count - tail + (index - head);
+      typename Element::Wide sum = Element::widen(arch::load(pointer<const Bits>(arguments.sources[0]) + element));
+      for (uint32 member = 1; member < world; ++member) {
+        sum = operation.template combined<Element>(
+            sum, Element::widen(arch::load(pointer<const Bits>(arguments.sources[member]) + element)));
+      }
+      if (operation.average) sum = Element::divided(sum, world);
+      const Bits result = Element::narrow(sum);
+      each_destination([&](uint64 destination) { arch::store(pointer<Bits>(destination) + element, result); });
+    }
+  }
+
+  // Vectors where all sides agree modulo 16, elements where they do not.
+  SYMMEM_DEVICE void run() const {
+    constexpr uint64 size = sizeof(typename Element::Bits);
+    const uint64 count = arguments.count;
+    const uint32 world = arguments.group.world;
+    const uint64 origin = arguments.sources[0];
+    uint64 differ = 0;
+    for (uint32 member = 0; member < world; ++member) {
+      differ |= arguments.sources[member] - origin;
+      if (arguments.destinations[member] != 0) differ |= arguments.destinations[member] - origin;
+    }
+    uint64 head = ((0 - origin) & 15) / size;
+    if (head > count || (differ & 15) != 0) head = count;
+    const uint64 whole = (count - head) * size / 16;
+    // As many loads in flight whatever the world; one shape for what nobody waits for.
+    if constexpr (Element::hurried && Operation::hurried) {
+      constexpr int most = size > 1 ? 4 : 2;  // registers for the sums
+      if (world <= 2) {
+        vectors_of<most, 2>(head * size, whole);
+      } else if (world <= 4) {
+        vectors_of<most / 2, 4>(head * size, whole);
+      } else {
+        vectors_of<1, 8>(head * size, whole);
+      }
+    } else {
+      vectors_of<1, 4>(head * size, whole);
+    }
+    elements_of(count, head, count - head - whole * 16 / size);
+  }
+};
+
+template <class Element, class Operation>
+SYMMEM_DEVICE void reduce(const ReduceArguments& arguments, const Operation& operation) {
+  Reduction<Element, Operation>{arguments, operation}.run();
+}
+
+// Called by every thread of every block: ReduceArguments says what. Addresses are multiples of an element's
+// size.
+template <ElementType type>
+SYMMEM_DEVICE void collective_reduce(const ReduceArguments& arguments) {
+  using Element = typename ElementOf<type>::Type;
+  enter_collective();
+  Members members(arguments.group);
+  if (members.barrier()) {
+    if (is_sum(arguments.reduce)) {
+      reduce<Element>(arguments, Sum(arguments.reduce));
+    } else {
+      reduce<Element>(arguments, Selection(arguments.reduce));
+    }
+    members.barrier();
+  }
+  members.leave();
+}
+
+}  // namespace symmem

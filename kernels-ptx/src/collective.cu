@@ -1,0 +1,12 @@
+// Modules `collective` (sm_90) and `collective_sm_80`: the collectives to which bytes are bytes.
+#include "symmem/exchange.h"
+#include "symmem/move.h"
+#include "symmem/packets.h"
+
+using namespace symmem;
+
+SYMMEM_KERNEL(512) symmem_move(SYMMEM_ARGUMENTS(MoveArguments) arguments) { collective_move(arguments); }
+
+SYMMEM_KERNEL(512) symmem_move_packets(SYMMEM_ARGUMENTS(PacketArguments) arguments) { collective_packets(arguments); }
+
+SYMMEM_KERNEL(512) symmem_exchange(SYMMEM_ARGUMENTS(ExchangeArguments) arguments) { collective_exchange(arguments); }

@@ -1,0 +1,26 @@
+// Modules `reduce` (sm_90) and `reduce_sm_80`: reductions between two barriers, a kernel for each type of elements.
+#include "symmem/reduce.h"
+
+using namespace symmem;
+
+#define SYMMEM_ENTRY(type)                                                                 \
+  SYMMEM_KERNEL(512) symmem_reduce_##type(SYMMEM_ARGUMENTS(ReduceArguments) arguments) {          \
+    collective_reduce<ElementType::type>(arguments);                                             \
+  }
+
+SYMMEM_ENTRY(i8)
+SYMMEM_ENTRY(u8)
+SYMMEM_ENTRY(i16)
+SYMMEM_ENTRY(u16)
+SYMMEM_ENTRY(i32)
+SYMMEM_ENTRY(u32)
+SYMMEM_ENTRY(i64)
+SYMMEM_ENTRY(u64)
+SYMMEM_ENTRY(f16)
+SYMMEM_ENTRY(bf16)
+SYMMEM_ENTRY(f32)
+SYMMEM_ENTRY(f64)
+SYMMEM_ENTRY(f8_e4m3)
+SYMMEM_ENTRY(f8_e5m2)
+
+#undef SYMMEM_ENTRY
