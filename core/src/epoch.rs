@@ -84,6 +84,35 @@ pub fn publish<W: Word>(word: &W, sleepers: &W, value: u32) -> bool {
     somebody_sleeps(sleepers)
 }
 
+/// As [`publish`], for several words, each with its count of sleepers, and with one fence for all.
+/// `wake` is given each word on which somebody may be asleep.
+#[inline]
+pub fn publish_all<'a, W: Word + 'a>(
+    words: impl Iterator<Item = (&'a W, &'a W)> + Clone,
+    value: u32,
+    mut wake: impl FnMut(&'a W),
+) {
+    for (word, _) in words.clone() {
+        word.store(value, Ordering::Release);
+    }
+    W::full_fence();
+    for (word, sleepers) in words {
+        if sleepers.load(Ordering::Relaxed) != 0 {
+            wake(word);
+        }
+    }
+}
+
+/// The half of an inbox that a use is for, of two used in turn.
+///
+/// Every member sends to every other in every use and waits for all of them. So before it begins a
+/// use, it has received the one before from each, who by then had read the use before that: that one's
+/// half is free again.
+#[inline]
+pub fn half_of(number: u32) -> u32 {
+    number & 1
+}
+
 /// As [`publish`], but never takes the word back: of two streams that count with one counter, the
 /// one with the earlier epoch may come second. Which of the two made a waiter go on is not defined.
 #[inline]
@@ -190,6 +219,22 @@ mod tests {
         assert!(publish(&word, &sleepers, 1));
         unregister_sleeper(&sleepers);
         assert!(!publish(&word, &sleepers, 2));
+    }
+
+    #[test]
+    fn of_several_words_those_are_woken_on_which_somebody_sleeps() {
+        let words = [AtomicU32::new(0), AtomicU32::new(0)];
+        let sleepers = [AtomicU32::new(0), AtomicU32::new(2)];
+        let mut woken = Vec::new();
+        publish_all(words.iter().zip(&sleepers), 5, |word| woken.push(word));
+        assert!(words.iter().all(|word| word.load(Ordering::Relaxed) == 5));
+        assert!(woken.len() == 1 && std::ptr::eq(woken[0], &words[1]));
+    }
+
+    #[test]
+    fn halves_take_turns_across_the_wrap() {
+        let halves = [u32::MAX - 1, u32::MAX, 0, 1].map(half_of);
+        assert_eq!(halves, [0, 1, 0, 1]);
     }
 
     #[test]
@@ -370,6 +415,99 @@ mod loom_models {
                 assert_eq!(channel.data.with(|data| unsafe { *data }), 1);
             }
             assert!(mine != other.join().unwrap());
+        });
+    }
+
+    /// What one of two members has, and what the other stores there.
+    #[derive(Default)]
+    struct Member {
+        counter: AtomicU32,
+        /// A word for barriers, and the flags of both halves.
+        words: [AtomicU32; 3],
+        sleepers: AtomicU32,
+        /// Both inboxes, or data that peers load between barriers.
+        data: [UnsafeCell<u32>; 2],
+    }
+
+    impl Member {
+        fn starting_at(start: u32) -> Self {
+            Self {
+                counter: AtomicU32::new(start),
+                words: [(); 3].map(|()| AtomicU32::new(start)),
+                ..Self::default()
+            }
+        }
+
+        fn raise(&self, word: usize, value: u32) {
+            let words = [(&self.words[word], &self.sleepers)];
+            publish_all(words.into_iter(), value, |_| {});
+        }
+
+        fn wait(&self, word: usize, expected: u32) {
+            while look(&self.words[word], expected, None) != Outlook::Reached {
+                thread::yield_now();
+            }
+        }
+
+        fn write(&self, index: usize, value: u32) {
+            // SAFETY: whoever reads it before or after is ordered with us; loom checks that.
+            self.data[index].with_mut(|data| unsafe { *data = value });
+        }
+
+        fn read(&self, index: usize) -> u32 {
+            // SAFETY: as above.
+            self.data[index].with(|data| unsafe { *data })
+        }
+    }
+
+    /// Both members do the same; preemptions are bounded, since both spin.
+    fn both(
+        start: u32,
+        preemptions: usize,
+        body: impl Fn(&Member, &Member) + Copy + Sync + Send + 'static,
+    ) {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(preemptions);
+        model.check(move || {
+            let members = Arc::new([Member::starting_at(start), Member::starting_at(start)]);
+            let other = {
+                let members = members.clone();
+                thread::spawn(move || body(&members[1], &members[0]))
+            };
+            body(&members[0], &members[1]);
+            other.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn between_two_barriers_members_load_what_all_stored_before_the_first_across_the_wrap() {
+        both(u32::MAX - 1, 2, |me, peer| {
+            let barrier = || {
+                let epoch = next(&me.counter);
+                peer.raise(0, epoch);
+                me.wait(0, epoch);
+                epoch
+            };
+            for round in 1..3 {
+                me.write(0, round);
+                barrier();
+                assert_eq!(peer.read(0), round);
+                barrier();
+            }
+        });
+    }
+
+    #[test]
+    fn an_inbox_of_two_halves_is_read_before_it_is_written_again_across_the_wrap() {
+        both(u32::MAX - 1, 2, |me, peer| {
+            for _ in 0..3 {
+                let number = next(&me.counter);
+                let half = half_of(number) as usize;
+                peer.write(half, number);
+                peer.raise(1 + half, number);
+                me.wait(1 + half, number);
+                assert_eq!(me.read(half), number);
+            }
         });
     }
 }

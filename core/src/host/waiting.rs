@@ -132,8 +132,14 @@ impl SignalWord {
 
     #[cold]
     pub(super) fn wake(&self) {
-        futex(&self.value, FUTEX_WAKE, u32::MAX >> 1, None);
+        wake(&self.value);
     }
+}
+
+/// Wakes all who sleep on a word.
+#[cold]
+pub(super) fn wake(word: &AtomicU32) {
+    futex(word, FUTEX_WAKE, u32::MAX >> 1, None);
 }
 
 /// A plain 32-bit word: an epoch counter or an abort word.

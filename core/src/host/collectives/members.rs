@@ -6,10 +6,10 @@
 //! looks.
 
 use super::super::signals::{Bounds, Look, Pending, fill_record, look};
-use super::super::waiting::{SignalWord, Sleep, word_at};
+use super::super::waiting::{self, SignalWord, Sleep, word_at};
 use crate::backend::abi::*;
 use crate::epoch;
-use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// The words that members raise, one array of each kind.
@@ -59,14 +59,6 @@ pub(super) enum Turn {
     GaveUp,
 }
 
-/// The half that a use of packets is for. Before a member begins a use, it has received all packets
-/// of the one before, whose senders had by then read those of the use before that one: the half is
-/// free again.
-#[inline]
-pub(super) fn half_of(use_number: u32) -> u32 {
-    use_number & 1
-}
-
 /// Bytes from the start of a half to its next member's inbox.
 #[inline]
 pub(super) fn inbox_capacity(group: &CollectiveGroup) -> u64 {
@@ -102,7 +94,7 @@ impl<'a> Members<'a> {
 
     /// All members but this one; the next one first, so that not all begin with the same one.
     #[inline]
-    pub(super) fn peers(self) -> impl Iterator<Item = u32> {
+    pub(super) fn peers(self) -> impl Iterator<Item = u32> + Clone {
         let (rank, world) = (self.group.rank, self.group.world);
         (rank + 1..world).chain(0..rank)
     }
@@ -186,20 +178,12 @@ impl<'a> Members<'a> {
     /// Raises this rank's words at all peers.
     #[inline]
     pub(super) fn raise_all(self, words: Words, value: u32) {
-        for peer in self.peers() {
+        let theirs = self.peers().map(|peer| {
             // SAFETY: as in `raise`.
             let word = unsafe { SignalWord::at(self.theirs(words, peer)) };
-            word.value.store(value, Ordering::Release);
-        }
-        // One fence for all, where `SignalWord::publish` has one for each; see there for what it does.
-        fence(Ordering::SeqCst);
-        for peer in self.peers() {
-            // SAFETY: as in `raise`.
-            let word = unsafe { SignalWord::at(self.theirs(words, peer)) };
-            if word.sleepers.load(Ordering::Relaxed) != 0 {
-                word.wake();
-            }
-        }
+            (&word.value, &word.sleepers)
+        });
+        epoch::publish_all(theirs, value, waiting::wake);
     }
 
     /// Waits until the word that a member raises here has reached `pending.expected`.

@@ -4,15 +4,16 @@
 //! Where a GPU has a flag in every packet, a processor's stores are ordered, so one flag a message is
 //! enough; few bytes lie beside their flag and come in the same cache line. A message larger than an
 //! inbox is sent in rounds. Every round, every member raises its flag at every other and waits for
-//! all of theirs, which is what makes two halves enough (see `half_of`).
+//! all of theirs, which is what makes two halves enough (see [`epoch::half_of`]).
 
 use super::super::operation::Step;
 use super::super::signals::Pending;
 use super::super::transfer;
 use super::arithmetic::reduction;
 use super::barriered::pointer;
-use super::members::{BESIDE_FLAG, Counter, Members, Turn, Words, half_of, inbox_capacity};
+use super::members::{BESIDE_FLAG, Counter, Members, Turn, Words, inbox_capacity};
 use crate::backend::abi::*;
+use crate::epoch;
 use std::ptr;
 
 /// A part of a message: one round's.
@@ -48,7 +49,7 @@ impl<'a> Use<'a> {
         if begins {
             pending.expected = members.count(Counter::Packets);
         }
-        let half = half_of(pending.expected);
+        let half = epoch::half_of(pending.expected);
         (Self { members, half }, begins)
     }
 

@@ -18,7 +18,7 @@ use crate::support::*;
 const SECOND: u64 = 1_000_000_000;
 
 /// Launch with the argument passed by pointer.
-fn launch<T>(
+pub fn launch<T>(
     function: u64,
     blocks: u32,
     threads: u32,

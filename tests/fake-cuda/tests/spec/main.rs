@@ -2,6 +2,7 @@
 //! state is one per process.
 
 mod binding;
+mod collectives;
 mod kernels;
 mod memory;
 mod refusals;
