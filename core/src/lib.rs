@@ -36,6 +36,7 @@ mod words;
 pub use buffer::{BufferRange, RawView, SymmetricBuffer};
 pub use collectives::{
     COLLECTIVE_CHANNELS, Choice, CollectiveOptions, Exchange, Group, Provider, Reducible,
+    VendorLibrary,
 };
 pub use communicator::{
     BARRIER_CHANNELS, BackendSource, CHANNELS, Communicator, Configuration, DeviceChoice, Leaks,

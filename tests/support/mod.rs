@@ -35,42 +35,47 @@ pub fn build(arguments: &[&str], file: &str) -> PathBuf {
 
 /// A directory that holds the fake driver under the driver's names, for `SYMMEM_LIBRARY_PATH`.
 pub fn fake_driver() -> &'static Path {
-    static DIRECTORY: LazyLock<PathBuf> = LazyLock::new(|| links("fake-driver", &driver_links()));
+    static DIRECTORY: LazyLock<PathBuf> = LazyLock::new(|| linked("fake-driver", &[driver()]));
     &DIRECTORY
 }
 
-/// The same with the fake NCCL beside it.
+/// The same with a fake NCCL beside it.
+#[allow(dead_code, reason = "not every test binary has a use for NCCL")]
 pub fn fake_driver_and_nccl() -> &'static Path {
     static DIRECTORY: LazyLock<PathBuf> = LazyLock::new(|| {
         let nccl = build(
             &["build", "--quiet", "-p", "symmem-fake-nccl", "--lib"],
             "libsymmem_fake_nccl.so",
         );
-        let mut all = driver_links().to_vec();
-        all.push(("libnccl.so.2", nccl));
-        links("fake-driver-and-nccl", &all)
+        let nccl = (nccl, &["libnccl.so.2"][..]);
+        linked("fake-driver-and-nccl", &[driver(), nccl])
     });
     &DIRECTORY
 }
 
-fn driver_links() -> [(&'static str, PathBuf); 2] {
+/// A file, and the names by which it is looked for.
+type Library = (PathBuf, &'static [&'static str]);
+
+fn driver() -> Library {
     let built = build(
         &["build", "--quiet", "-p", "symmem-fake-cuda", "--lib"],
         "libsymmem_fake_cuda.so",
     );
-    [("libcuda.so", built.clone()), ("libcuda.so.1", built)]
+    (built, &["libcuda.so", "libcuda.so.1"])
 }
 
-/// A directory of the tests with these links in it.
-fn links(name: &str, links: &[(&str, PathBuf)]) -> PathBuf {
+/// A directory of the tests' with links to libraries.
+fn linked(name: &str, libraries: &[Library]) -> PathBuf {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::create_dir_all(&directory).expect("the tests' directory can be written");
-    for (name, built) in links {
-        // There from an earlier run, and right as long as it names the file.
-        let link = directory.join(name);
-        if std::fs::read_link(&link).ok().as_ref() != Some(built) {
-            let _ = std::fs::remove_file(&link);
-            std::os::unix::fs::symlink(built, &link).expect("a link can be made");
+    for (built, names) in libraries {
+        for name in *names {
+            // There from an earlier run, and right as long as it names the file.
+            let link = directory.join(name);
+            if std::fs::read_link(&link).ok().as_ref() != Some(built) {
+                let _ = std::fs::remove_file(&link);
+                std::os::unix::fs::symlink(built, &link).expect("a link can be made");
+            }
         }
     }
     directory
