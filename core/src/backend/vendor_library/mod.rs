@@ -18,6 +18,8 @@
 mod calls;
 mod communicators;
 mod convert;
+mod group;
+mod progress;
 mod table;
 
 pub use communicators::Communicators;
