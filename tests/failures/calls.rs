@@ -1,7 +1,7 @@
 //! Every collective, with data whose result is known, eager and replayed.
 
 use symmem::{
-    BufferRange, CollectiveOptions, Communicator, Graph, ReduceOperation, Result, Stream,
+    BufferRange, CollectiveOptions, Communicator, Graph, Provider, ReduceOperation, Result, Stream,
     SymmetricBuffer,
 };
 
@@ -53,6 +53,7 @@ pub struct Bench {
     rank: usize,
     world: usize,
     part: usize,
+    provider: Provider,
     pub stream: Stream,
     source: SymmetricBuffer<u32>,
     destination: SymmetricBuffer<u32>,
@@ -69,7 +70,8 @@ fn value(rank: usize, index: usize) -> u32 {
 const CLEARED: u32 = 0xdead_beef;
 
 impl Bench {
-    pub fn new(communicator: &Communicator, part: usize) -> Result<Self> {
+    /// With [`Provider::Vendor`] the vendor's communicator is open.
+    pub fn new(communicator: &Communicator, part: usize, provider: Provider) -> Result<Self> {
         let (rank, world) = (communicator.rank(), communicator.world());
         let stream = communicator.stream()?;
         let source = communicator.allocate::<u32>(&[world, part])?;
@@ -80,6 +82,7 @@ impl Bench {
             rank,
             world,
             part,
+            provider,
             stream,
             source,
             destination,
@@ -114,7 +117,10 @@ impl Bench {
 
     /// Enqueues `call`.
     pub fn enqueue(&self, call: Call, stream: &Stream) -> Result<()> {
-        let options = &CollectiveOptions::default();
+        let options = &CollectiveOptions {
+            provider: self.provider,
+            ..CollectiveOptions::default()
+        };
         let (rank, world, root, sum) = (self.rank, self.world, self.root(), ReduceOperation::SUM);
         let (one, all) = (self.source(1)?, self.source(world)?);
         let (to_one, to_all) = (self.destination(1)?, self.destination(world)?);
@@ -129,7 +135,7 @@ impl Bench {
             }
             Call::Reduce => stream.reduce(root, to_one, one, sum, options),
             Call::ReduceScatter => stream.reduce_scatter(to_one, all, sum, options),
-            Call::AllReduce => stream.all_reduce(to_one, one, sum),
+            Call::AllReduce => stream.all_reduce_with(to_one, one, sum, options),
             Call::AllToAll => stream.all_to_all(to_all, all, options),
             Call::AllToAllV => {
                 let at = self.counts(|peer| peer * self.part);

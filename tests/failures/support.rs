@@ -83,7 +83,8 @@ pub fn full() -> bool {
 }
 
 /// Whether CUDA is the machine's own driver, with `SYMMEM_TEST_DRIVER=system`, and not the fake one:
-/// for the themes that do not look into the driver (`waits`, `abort`, `exporter`).
+/// for the themes that do not look into the driver (`waits`, `abort`, `exporter`, `rebuild`,
+/// `collectives`).
 pub fn system_driver() -> bool {
     std::env::var_os("SYMMEM_TEST_DRIVER").is_some_and(|value| value == "system")
 }
