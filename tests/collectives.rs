@@ -10,7 +10,7 @@ use rstest::rstest;
 use std::process::ExitCode;
 use std::time::Duration;
 use support::worlds::{Backend, RANK, account, end, is_full, options};
-use symmem::conformance::collectives::{SoakCase, plan};
+use symmem::conformance::collectives::{SoakCase, plan, plan::Sizes};
 use symmem::conformance::{Case, Outcome, Totals, World, rank_main};
 
 /// Worlds of the host backend, among which a sample is shared out.
@@ -29,7 +29,7 @@ fn cases(world: usize, worlds: usize, seed: u64) -> Vec<Case> {
     if is_full() {
         return plan::full(SEED).collect();
     }
-    let sample = plan::sample(worlds, seed).into_iter();
+    let sample = plan::sample(worlds, Sizes::Small, seed).into_iter();
     sample
         .filter(|(of, _)| *of == world)
         .map(|(_, case)| case)

@@ -1,7 +1,7 @@
 //! The suite from the installed binary, for a machine nobody has seen.
 
 use super::case::{Case, Outcome, Placement};
-use super::collectives::{self, SoakCase};
+use super::collectives::{self, SoakCase, plan::Sizes};
 use super::plan;
 use super::rank::About;
 use super::world::{Record, World, WorldError, WorldOptions};
@@ -304,7 +304,7 @@ fn cases(options: &SelftestOptions, worlds: usize) -> Vec<Vec<Case>> {
             cases.extend(if options.full {
                 collectives::plan::full(options.seed).collect()
             } else {
-                let sample = collectives::plan::sample(worlds, options.seed);
+                let sample = collectives::plan::sample(worlds, Sizes::All, options.seed);
                 of_world(sample, world, std::convert::identity)
             });
         }

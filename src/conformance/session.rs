@@ -50,6 +50,8 @@ pub struct Session<'a> {
     buffers: Vec<Box<dyn AnyBuffers>>,
     /// The groups that cases have asked for, and this rank's part in them.
     groups: Vec<(Members, Option<Group>)>,
+    /// The vendor's library, plain and with windows: whether it was asked for, and what is missing.
+    vendors: [Option<std::result::Result<(), String>>; 2],
     deadline: Duration,
     usable: bool,
     #[cfg(test)]
@@ -148,6 +150,7 @@ impl<'a> Session<'a> {
             callers,
             buffers: Vec::new(),
             groups: Vec::new(),
+            vendors: [None, None],
             deadline: CASE_DEADLINE,
             usable: true,
             #[cfg(test)]
@@ -170,24 +173,51 @@ impl<'a> Session<'a> {
     /// the communicator is lost by it.
     pub fn run(&mut self, case: &Case) -> Outcome {
         let outcome = match self.missing(case) {
-            Some(reason) => Outcome::Skipped(reason.into()),
+            Some(reason) => Outcome::Skipped(reason),
             None => match self.findings(case) {
                 Ok(findings) if findings.is_empty() => Outcome::Passed,
                 Ok(findings) => Outcome::Failed(findings.join("; ")),
+                // Not every type can be reduced by the vendor's library.
+                Err(Error::Unsupported { message, .. }) if is_vendor(case) => {
+                    Outcome::Skipped(message)
+                }
                 Err(error) => Outcome::Failed(error.to_string()),
             },
         };
         self.agree(outcome)
     }
 
-    /// What this rank lacks to run a case; `None` if nothing.
-    fn missing(&self, case: &Case) -> Option<&'static str> {
-        match case {
-            Case::Collective(case) if case.way.algorithm == AlgorithmName::Vendor => {
-                Some("the vendor's communicator is not open")
-            }
-            case => case.missing(self.communicator.capabilities()),
+    /// What the ranks lack to run a case; `None` if nothing. Collective.
+    fn missing(&mut self, case: &Case) -> Option<String> {
+        if let Some(missing) = case.missing(self.communicator.capabilities()) {
+            return Some(missing.into());
         }
+        match case {
+            Case::Collective(case) => match case.way.algorithm {
+                AlgorithmName::Vendor => self.vendor(false),
+                AlgorithmName::VendorWindows => self.vendor(true),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Opens the vendor's library, once; says what is missing. Collective.
+    fn vendor(&mut self, windows: bool) -> Option<String> {
+        let slot = usize::from(windows);
+        if self.vendors[slot].is_none() {
+            let opened = self.communicator.open_vendor(windows);
+            self.vendors[slot] = Some(opened.map(drop).map_err(|error| match error {
+                Error::Unsupported { message, .. } => message,
+                error => error.to_string(),
+            }));
+            // Buffers that are taken from now on become windows.
+            let kept = std::mem::take(&mut self.buffers);
+            if let Err(error) = kept.into_iter().try_for_each(|buffers| buffers.free()) {
+                self.vendors[slot] = Some(Err(error.to_string()));
+            }
+        }
+        self.vendors[slot].as_ref()?.as_ref().err().cloned()
     }
 
     fn findings(&mut self, case: &Case) -> Result<Findings> {
@@ -363,12 +393,17 @@ impl<'a> Session<'a> {
                 buffers.free()?;
             }
         }
-        Ok(Buffers {
+        let buffers = Buffers {
             destination: self
                 .communicator
                 .allocate(&[destination.next_power_of_two()])?,
             source: self.communicator.allocate(&[source.next_power_of_two()])?,
-        })
+        };
+        if let Some(Ok(())) = self.vendors[1] {
+            buffers.destination.register_with_vendor()?;
+            buffers.source.register_with_vendor()?;
+        }
+        Ok(buffers)
     }
 
     /// Makes one outcome of every rank's: failed if it failed on any.
@@ -401,4 +436,8 @@ impl<'a> Session<'a> {
         }
         agreed
     }
+}
+
+fn is_vendor(case: &Case) -> bool {
+    matches!(case, Case::Collective(case) if case.way.algorithm.is_vendor())
 }

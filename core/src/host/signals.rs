@@ -30,7 +30,9 @@ pub(super) struct Pending {
     pub(super) round: u64,
     /// And how many there are.
     pub(super) rounds: u64,
-    /// When it was first seen unsatisfied: a satisfied wait reads no clock.
+    /// Whether it was seen unsatisfied.
+    looked: bool,
+    /// When it was seen so for the second time: one that is satisfied soon reads no clock.
     since: Option<Instant>,
     /// Whether the stream's thread has already left it to callers for a while.
     graced: bool,
@@ -50,6 +52,7 @@ impl Pending {
             begun: false,
             round: 0,
             rounds: 0,
+            looked: false,
             since: None,
             graced: false,
             asleep_on: None,
@@ -84,9 +87,12 @@ impl Pending {
         self.peer = 0;
     }
 
-    /// When it was first seen unsatisfied, from now on.
-    pub(super) fn since(&mut self) -> Instant {
-        *self.since.get_or_insert_with(Instant::now)
+    /// What is left of a deadline, now that the wait was seen unsatisfied once more.
+    pub(super) fn left_of(&mut self, deadline: Duration) -> Duration {
+        if !std::mem::replace(&mut self.looked, true) {
+            return deadline;
+        }
+        deadline.saturating_sub(self.since.get_or_insert_with(Instant::now).elapsed())
     }
 
     /// For how long it has waited.
@@ -158,9 +164,9 @@ pub(super) unsafe fn look(word: DeviceAddress, bounds: &Bounds, pending: &mut Pe
             reason: ABORT_WORD_SET,
         },
         Outlook::Waiting { seen } => {
-            let limit = bounds.deadline.map_or(LONGEST_SLEEP, |deadline| {
-                deadline.saturating_sub(pending.since().elapsed())
-            });
+            let limit = bounds
+                .deadline
+                .map_or(LONGEST_SLEEP, |deadline| pending.left_of(deadline));
             if limit.is_zero() {
                 Look::GaveUp {
                     seen,

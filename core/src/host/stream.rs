@@ -103,8 +103,8 @@ impl Stream {
         {
             let mut progress = Progress::default();
             // SAFETY: the caller's word; the right to execute is ours.
-            let mut ready = || unsafe { matches!(work.advance(&mut progress), Step::Done) };
-            if ready() || self.policy.spin(ready) {
+            let step = || unsafe { work.advance(&mut progress) };
+            if self.policy.spin_on(step) {
                 return Ok(());
             }
             let mut incoming = lock(&self.incoming);

@@ -3,11 +3,12 @@
 //! A signal word is followed by a 32-bit count of sleepers, which fits since signal words are
 //! [`SIGNAL_STRIDE`] apart. A giver calls the kernel only if that count is not zero.
 
+use super::operation::Step;
 use crate::backend::abi::{DeviceAddress, SIGNAL_STRIDE};
 use crate::epoch;
 use std::ffi::{c_int, c_long};
 use std::ptr;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long the caller of a wait on an idle stream polls before the wait is queued. A thread hand-off
@@ -52,6 +53,31 @@ impl Policy {
             }
             if start.elapsed() > SPIN {
                 return false;
+            }
+        }
+    }
+
+    /// Goes on with work until it is done, and then says so. Where ranks have processors to
+    /// themselves it watches the word that the work waits for, a short bounded time.
+    #[inline]
+    pub(super) fn spin_on(self, mut step: impl FnMut() -> Step) -> bool {
+        let mut start = None;
+        loop {
+            let Step::Blocked(sleep) = step() else {
+                return true;
+            };
+            if !self.spin || start.is_some_and(|start: Instant| start.elapsed() > SPIN) {
+                return false;
+            }
+            // Reading the clock, or doing a step, costs more than looking at the word.
+            start.get_or_insert_with(Instant::now);
+            // SAFETY: the step has not ended, so what it waits for is live.
+            let word = unsafe { word_at(sleep.word) };
+            for _ in 0..64 {
+                if word.load(Ordering::Relaxed) != sleep.seen {
+                    break;
+                }
+                std::hint::spin_loop();
             }
         }
     }
@@ -191,7 +217,6 @@ fn futex(word: *const AtomicU32, operation: c_int, value: u32, limit: Option<Dur
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::Ordering;
 
     #[test]
     fn waits_spin_only_if_every_rank_has_a_processor() {

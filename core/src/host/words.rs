@@ -189,7 +189,7 @@ pub(super) unsafe fn advance_wait(wait: &WordWait, pending: &mut Option<Pending>
     let aborted = wait.watch.abort.0 != 0
         && unsafe { word_at(wait.watch.abort) }.load(Ordering::Acquire) != 0;
     let deadline = Duration::from_nanos(wait.watch.deadline_ns);
-    let remaining = deadline.saturating_sub(pending.since().elapsed());
+    let remaining = pending.left_of(deadline);
     if !aborted && !remaining.is_zero() {
         // The lower half of a wide word, on the machines that this runs on: a change of the upper
         // half alone is seen when the sleep is over.

@@ -11,8 +11,8 @@ use crate::bench::{BenchError, Result, exchange};
 use crate::report::{Collective, CollectivePoint, Placed, Placement, SingleShot, Time};
 use crate::tuning::{algorithm, operation};
 use serde::{Deserialize, Serialize};
-use symmem_core::backend::abi::{Algorithm, VendorDescription};
-use symmem_core::backend::read_text;
+use symmem_core::VendorLibrary;
+use symmem_core::backend::abi::Algorithm;
 use symmem_core::{CollectiveOptions, Communicator, Error, Graph, Provider};
 
 /// Calls back to back in a round, and calls in a graph, where they fit the time: nccl-tests' number.
@@ -90,10 +90,9 @@ impl<'a, T: Sample> Run<'a, T> {
             }
             Ok(opened)
         });
-        let version = |found: VendorDescription| {
+        let version = |found: VendorLibrary| {
             let (major, minor) = (found.version / 10_000, found.version / 100 % 100);
-            let name = read_text(&found.name);
-            format!("{name} {major}.{minor}.{}", found.version % 100)
+            format!("{} {major}.{minor}.{}", found.name, found.version % 100)
         };
         Ok(not_here(opened.map_err(Into::into))?.map(version))
     }

@@ -148,12 +148,14 @@ pub enum AlgorithmName {
     Pull,
     CopyEngine,
     Vendor,
+    /// The vendor's library over buffers that are its symmetric windows.
+    VendorWindows,
     Rendezvous,
 }
 
 impl AlgorithmName {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Automatic,
         Self::Packets,
         Self::PacketsTwoShot,
@@ -163,12 +165,18 @@ impl AlgorithmName {
         Self::Pull,
         Self::CopyEngine,
         Self::Vendor,
+        Self::VendorWindows,
         Self::Rendezvous,
     ];
 
     /// Whether it runs as one of our kernels, with a grid of our choice.
     pub fn has_grid(self) -> bool {
-        !matches!(self, Self::Automatic | Self::CopyEngine | Self::Vendor)
+        !matches!(self, Self::Automatic | Self::CopyEngine) && !self.is_vendor()
+    }
+
+    /// Whether the vendor's library does it.
+    pub fn is_vendor(self) -> bool {
+        matches!(self, Self::Vendor | Self::VendorWindows)
     }
 }
 
@@ -183,7 +191,7 @@ impl From<AlgorithmName> for Algorithm {
             AlgorithmName::Push => Self::PUSH,
             AlgorithmName::Pull => Self::PULL,
             AlgorithmName::CopyEngine => Self::COPY_ENGINE,
-            AlgorithmName::Vendor => Self::VENDOR,
+            AlgorithmName::Vendor | AlgorithmName::VendorWindows => Self::VENDOR,
             AlgorithmName::Rendezvous => Self::RENDEZVOUS,
         }
     }

@@ -1,6 +1,6 @@
 //! When a result is right: bit by bit for ours, within a bound for the vendor's library.
 
-use super::case::{AlgorithmName, CollectiveCase, Reduction};
+use super::case::{CollectiveCase, Reduction};
 use crate::conformance::case::Dtype;
 use crate::conformance::floats::Format;
 
@@ -22,7 +22,7 @@ impl Closeness {
     pub fn of(case: &CollectiveCase, world: usize) -> Self {
         let computed = case.way.operation.reduces() && case.dtype.is_float();
         let mut bounds = (0.0, 0.0);
-        if computed && case.way.algorithm == AlgorithmName::Vendor {
+        if computed && case.way.algorithm.is_vendor() {
             let mantissa = match case.dtype {
                 Dtype::F64 => 52,
                 dtype => Format::of(dtype).mantissa,

@@ -206,8 +206,9 @@ impl<'a, T: Reducible> TypedLane<'a, T> {
             blocks: (self.case.blocks > 0 && algorithm.has_grid()).then_some(self.case.blocks),
             channel: self.channel,
             provider: match algorithm {
-                AlgorithmName::Automatic => Provider::Automatic,
                 AlgorithmName::Vendor => Provider::Vendor,
+                AlgorithmName::VendorWindows => Provider::VendorWindows,
+                // The selector's choice among ours: only that is exact.
                 _ => Provider::Own,
             },
             deadline: Some(self.site.deadline),

@@ -18,6 +18,7 @@ pub fn algorithms(operation: Collective) -> &'static [By] {
             By::OneShot,
             By::TwoShot,
             By::Vendor,
+            By::VendorWindows,
         ],
         Collective::Reduce => &[
             By::Automatic,
@@ -25,8 +26,15 @@ pub fn algorithms(operation: Collective) -> &'static [By] {
             By::OneShot,
             By::TwoShot,
             By::Vendor,
+            By::VendorWindows,
         ],
-        Collective::ReduceScatter => &[By::Automatic, By::Packets, By::OneShot, By::Vendor],
+        Collective::ReduceScatter => &[
+            By::Automatic,
+            By::Packets,
+            By::OneShot,
+            By::Vendor,
+            By::VendorWindows,
+        ],
         Collective::Broadcast => &[
             By::Automatic,
             By::Packets,
@@ -34,6 +42,7 @@ pub fn algorithms(operation: Collective) -> &'static [By] {
             By::Pull,
             By::TwoShot,
             By::Vendor,
+            By::VendorWindows,
         ],
         Collective::AllGather | Collective::AllGatherV | Collective::AllToAll => &[
             By::Automatic,
@@ -42,12 +51,18 @@ pub fn algorithms(operation: Collective) -> &'static [By] {
             By::Pull,
             By::CopyEngine,
             By::Vendor,
+            By::VendorWindows,
         ],
-        Collective::Gather | Collective::Scatter => {
-            &[By::Automatic, By::Packets, By::Push, By::Pull, By::Vendor]
-        }
+        Collective::Gather | Collective::Scatter => &[
+            By::Automatic,
+            By::Packets,
+            By::Push,
+            By::Pull,
+            By::Vendor,
+            By::VendorWindows,
+        ],
         Collective::AllToAllV | Collective::Ring | Collective::Exchange => {
-            &[By::Automatic, By::Rendezvous, By::Vendor]
+            &[By::Automatic, By::Rendezvous, By::Vendor, By::VendorWindows]
         }
     }
 }
@@ -65,7 +80,7 @@ pub fn ways() -> Vec<Way> {
 
 /// Counts around the tails of vectors, warps and blocks, with each world's remainders among them, and
 /// sizes at which another round of packets begins: those of the host backend and of grids.
-const LENGTHS: [Length; 26] = [
+const LENGTHS: [Length; 27] = [
     Length::Elements(0),
     Length::Elements(1),
     Length::Elements(2),
@@ -87,12 +102,25 @@ const LENGTHS: [Length; 26] = [
     shared(32 << 10, -1),
     shared(32 << 10, 0),
     shared(32 << 10, 1),
+    around(64 << 10, 1),
     around(64 << 10, -1),
     around(64 << 10, 0),
-    around(64 << 10, 1),
-    around(256 << 10, 5),
+    around(512 << 10, 5),
     around(1 << 20, 3),
+    around(16 << 20, -7),
 ];
+
+/// How many of [`LENGTHS`] a machine of few processors gets through in a test.
+const SMALL: usize = LENGTHS.len() - 5;
+
+/// How long the ranges of a sample may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sizes {
+    /// Some 64 KiB.
+    Small,
+    /// Several MiB.
+    All,
+}
 
 const fn around(bytes: usize, delta: isize) -> Length {
     Length::Around { bytes, delta }
@@ -103,7 +131,7 @@ const fn shared(bytes: usize, delta: isize) -> Length {
 }
 
 /// Random counts are below this many bytes.
-const RANDOM_BYTES: usize = 160 << 10;
+const RANDOM_BYTES: usize = 48 << 10;
 
 /// Channels that a case can begin at: one fewer than there are, for [`Mode::Concurrent`].
 const FIRST_CHANNELS: usize = 3;
@@ -113,14 +141,18 @@ const BLOCKS: [u32; 5] = [0, 1, 2, 5, 16];
 
 /// The sample for `worlds` worlds: pairs of a world's number and a case, in which every two values of
 /// every two parameters meet; and the refusals of one type for each world.
-pub fn sample(worlds: usize, seed: u64) -> Vec<(usize, Case)> {
+pub fn sample(worlds: usize, sizes: Sizes, seed: u64) -> Vec<(usize, Case)> {
     let ways = ways();
+    let lengths = match sizes {
+        Sizes::Small => &LENGTHS[..SMALL],
+        Sizes::All => &LENGTHS,
+    };
     let sizes = [
         worlds,
         ways.len(),
         Dtype::ALL.len(),
         Reduction::ALL.len(),
-        LENGTHS.len() + 1,
+        lengths.len() + 1,
         OFFSETS.len(),
         OFFSETS.len(),
         2,
@@ -133,7 +165,7 @@ pub fn sample(worlds: usize, seed: u64) -> Vec<(usize, Case)> {
     ];
     let mut random = Random(seed);
     let cases = pairwise(&sizes, seed).into_iter().map(|row| {
-        let case = case(&ways, &row[1..], &mut random);
+        let case = case(&ways, lengths, &row[1..], &mut random);
         (row[0], Case::Collective(case))
     });
     let mut cases: Vec<_> = cases.collect();
@@ -183,7 +215,7 @@ fn product(seed: u64) -> impl Iterator<Item = Case> {
             random.below(BLOCKS.len()),
             random.below(Values::EXACT.len()),
         ];
-        Case::Collective(case(&ways, &row, &mut random))
+        Case::Collective(case(&ways, &LENGTHS, &row, &mut random))
     })
 }
 
@@ -202,24 +234,31 @@ fn product_count() -> usize {
 }
 
 /// The case of a row: each parameter's number, in the order of [`sample`]'s sizes.
-fn case(ways: &[Way], row: &[usize], random: &mut Random) -> CollectiveCase {
+fn case(ways: &[Way], lengths: &[Length], row: &[usize], random: &mut Random) -> CollectiveCase {
     let (way, dtype) = (ways[row[0]], Dtype::ALL[row[1]]);
-    let values = match way.algorithm {
+    let is_vendor = way.algorithm.is_vendor();
+    let values = if is_vendor {
         // Its order of accumulation is its own: what it is given must not show it.
-        By::Vendor => Values::Modest,
-        _ => Values::EXACT[row[12]],
+        Values::Modest
+    } else {
+        Values::EXACT[row[12]]
     };
     let by_lot = Length::Elements(random.below(RANDOM_BYTES / dtype.size()));
     CollectiveCase {
         way,
         dtype,
         reduction: Reduction::ALL[row[2]],
-        length: LENGTHS.get(row[3]).copied().unwrap_or(by_lot),
+        length: lengths.get(row[3]).copied().unwrap_or(by_lot),
         destination_offset: OFFSETS[row[4]],
         source_offset: OFFSETS[row[5]],
         in_place: row[6] == 1 && has_in_place(way),
         mode: Mode::ALL[row[7]],
-        members: Members::ALL[row[8]],
+        members: if is_vendor {
+            // Its communicator has all ranks.
+            Members::All
+        } else {
+            Members::ALL[row[8]]
+        },
         stream: StreamOwner::ALL[row[9]],
         channel: row[10] as u32,
         blocks: BLOCKS[row[11]],
@@ -258,7 +297,7 @@ mod tests {
 
     #[test]
     fn every_two_parameters_meet_in_the_sample() {
-        let cases: Vec<(usize, CollectiveCase)> = sample(4, 1)
+        let cases: Vec<(usize, CollectiveCase)> = sample(4, Sizes::Small, 1)
             .into_iter()
             .filter_map(|(world, case)| match case {
                 Case::Collective(case) => Some((world, case)),

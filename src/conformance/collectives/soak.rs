@@ -4,7 +4,7 @@
 //! group, eager or captured, made several times over. Every rank goes through the streams in another
 //! order: channels do not wait for each other. After each burst all memory is compared.
 
-use super::case::{AlgorithmName, CollectiveCase, Members, Mode, StreamOwner, Values};
+use super::case::{CollectiveCase, Members, Mode, StreamOwner, Values};
 use super::lane::Lane;
 use super::plan;
 use crate::conformance::case::{Dtype, Length, OFFSETS};
@@ -56,7 +56,7 @@ pub fn burst(
     let mut random = Random(soak.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let ways: Vec<_> = plan::ways()
         .into_iter()
-        .filter(|way| way.algorithm != AlgorithmName::Vendor)
+        .filter(|way| !way.algorithm.is_vendor())
         .collect();
     let has_graphs = capabilities.flags & CAPABILITY_GRAPHS != 0;
     let mut planned = Vec::new();

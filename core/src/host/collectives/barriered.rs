@@ -44,18 +44,20 @@ pub(super) unsafe fn advance_reduce(
             return;
         };
         let world = members.world() as usize;
-        let sources = arguments.sources.map(pointer);
+        let mut sources = [ptr::null(); MAX_RANKS];
         let mut destinations = [ptr::null_mut(); MAX_RANKS];
-        let mut known = 0;
-        // The next member's first, so that not all store to the same one.
+        for (source, address) in sources[..world].iter_mut().zip(&arguments.sources) {
+            *source = pointer(*address).cast_const();
+        }
+        // The own first, then the next member's, so that not all store to the same one.
         let rank = members.rank() as usize;
+        let mut known = 0;
         for member in (rank..world).chain(0..rank) {
             if arguments.destinations[member].0 != 0 {
                 destinations[known] = pointer(arguments.destinations[member]);
                 known += 1;
             }
         }
-        let sources = sources.map(<*mut u8>::cast_const);
         // SAFETY: the caller's word.
         unsafe {
             reduce(

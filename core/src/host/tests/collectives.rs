@@ -7,21 +7,22 @@ use rstest::rstest;
 
 /// Bytes of a block's region for packets: small, so that few elements already need rounds.
 const PACKET_BYTES: u64 = 64;
+pub(super) const GROUP_SLOTS: u64 = SLOT_BLOCKS as u64 * SLOT_BYTES;
 const GROUP_BYTES: u64 = SLOT_BLOCKS as u64 * SLOT_BYTES + PACKET_BLOCKS as u64 * PACKET_BYTES;
 const CHANNELS: u64 = 3;
 /// Where things lie in each rank's shared memory: slots of each channel, input, output.
-const SLOTS: u64 = 64 * 1024;
-const INPUT: u64 = SLOTS + CHANNELS * GROUP_BYTES;
+pub(super) const SLOTS: u64 = 64 * 1024;
+pub(super) const INPUT: u64 = SLOTS + CHANNELS * GROUP_BYTES;
 const BUFFER: u64 = 256 * 1024;
-const OUTPUT: u64 = INPUT + BUFFER;
+pub(super) const OUTPUT: u64 = INPUT + BUFFER;
 const BYTES: u64 = OUTPUT + BUFFER;
 
-fn ranks(count: u32) -> Vec<Rank> {
+pub(super) fn ranks(count: u32) -> Vec<Rank> {
     world_with(count, BYTES)
 }
 
 /// Runs a rank in each thread; the test fails if it has not ended after a while.
-fn on_each(ranks: &[Rank], body: impl Fn(&Rank, RawStream) + Sync) {
+pub(super) fn on_each(ranks: &[Rank], body: impl Fn(&Rank, RawStream) + Sync) {
     std::thread::scope(|scope| {
         for rank in ranks {
             let body = &body;
@@ -36,7 +37,7 @@ fn on_each(ranks: &[Rank], body: impl Fn(&Rank, RawStream) + Sync) {
     });
 }
 
-fn bytes(at: DeviceAddress, count: u64) -> Vec<u8> {
+pub(super) fn contents(at: DeviceAddress, count: u64) -> Vec<u8> {
     let start: *const u8 = std::ptr::with_exposed_provenance(at.0 as usize);
     // SAFETY: tests name live ranges, which nobody writes at the time.
     (0..count as usize)
@@ -44,14 +45,14 @@ fn bytes(at: DeviceAddress, count: u64) -> Vec<u8> {
         .collect()
 }
 
-fn put_bytes(at: DeviceAddress, bytes: &[u8]) {
+pub(super) fn put_bytes(at: DeviceAddress, bytes: &[u8]) {
     let start: *mut u8 = std::ptr::with_exposed_provenance_mut(at.0 as usize);
     // SAFETY: as above.
     unsafe { start.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
 }
 
 impl Rank {
-    fn group(&self, channel: u64, operation: CollectiveOperation) -> CollectiveGroup {
+    pub(super) fn group(&self, channel: u64, operation: CollectiveOperation) -> CollectiveGroup {
         self.group_for(channel, operation, LONG)
     }
 
@@ -78,8 +79,8 @@ impl Rank {
     }
 }
 
-const NOWHERE: [DeviceAddress; MAX_RANKS] = [DeviceAddress::NULL; MAX_RANKS];
-const GEOMETRY: Geometry = Geometry {
+pub(super) const NOWHERE: [DeviceAddress; MAX_RANKS] = [DeviceAddress::NULL; MAX_RANKS];
+pub(super) const GEOMETRY: Geometry = Geometry {
     blocks: [1; 3],
     threads: [1; 3],
     shared_memory: 0,
@@ -87,7 +88,7 @@ const GEOMETRY: Geometry = Geometry {
 
 /// How an all-reduce is done.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum How {
+pub(super) enum How {
     OneShot,
     TwoShot,
     Packets,
@@ -100,20 +101,24 @@ fn part(count: u64, parts: u64, part: u64) -> (u64, u64) {
     (part * each + part.min(more), each + u64::from(part < more))
 }
 
-struct AllReduce {
-    how: How,
-    element: ElementType,
-    reduce: ReduceOperation,
-    count: u64,
+pub(super) struct AllReduce {
+    pub(super) how: How,
+    pub(super) element: ElementType,
+    pub(super) reduce: ReduceOperation,
+    pub(super) count: u64,
     /// Where each rank's input and output begin.
-    from: u64,
-    to: u64,
-    channel: u64,
+    pub(super) from: u64,
+    pub(super) to: u64,
+    pub(super) channel: u64,
 }
 
 impl AllReduce {
-    fn enqueue(&self, rank: &Rank, stream: RawStream) {
-        let group = rank.group(self.channel, CollectiveOperation::ALL_REDUCE);
+    pub(super) fn enqueue(&self, rank: &Rank, stream: RawStream) {
+        self.enqueue_for(rank, stream, LONG);
+    }
+
+    pub(super) fn enqueue_for(&self, rank: &Rank, stream: RawStream, deadline: Duration) {
+        let group = rank.group_for(self.channel, CollectiveOperation::ALL_REDUCE, deadline);
         let (world, width) = (u64::from(group.world), self.element.bytes());
         let (first, own) = part(self.count, world, rank.rank.into());
         let (mut sources, mut destinations) = (NOWHERE, NOWHERE);
@@ -199,7 +204,7 @@ impl Bits {
 }
 
 /// Elements of a type, as bytes: small numbers, so that products stay finite, and some of any bits.
-fn elements(element: ElementType, count: u64, seed: u64) -> Vec<u8> {
+pub(super) fn elements(element: ElementType, count: u64, seed: u64) -> Vec<u8> {
     let mut bits = Bits(seed);
     let mut bytes = Vec::new();
     for index in 0..count {
@@ -218,7 +223,11 @@ fn elements(element: ElementType, count: u64, seed: u64) -> Vec<u8> {
 }
 
 /// The definition of a reduction, element by element.
-fn reference(element: ElementType, reduce: ReduceOperation, inputs: &[Vec<u8>]) -> Vec<u8> {
+pub(super) fn reference(
+    element: ElementType,
+    reduce: ReduceOperation,
+    inputs: &[Vec<u8>],
+) -> Vec<u8> {
     macro_rules! each {
         ($bytes:literal, $wide:ty, $read:expr, $write:expr, $combine:expr, $divide:expr) => {{
             let mut out = Vec::new();
@@ -367,7 +376,7 @@ const OPERATIONS: [ReduceOperation; 5] = [
 
 #[rstest]
 fn every_type_is_reduced_by_every_operation_as_defined_on_all_ranks_alike(
-    #[values(1, 2, 3, 5, 8)] world: u32,
+    #[values(1, 2, 3, 8)] world: u32,
     #[values(How::OneShot, How::TwoShot, How::Packets, How::PacketsTwoShot)] how: How,
     #[values(false, true)] in_place: bool,
 ) {
@@ -379,7 +388,7 @@ fn every_type_is_reduced_by_every_operation_as_defined_on_all_ranks_alike(
     let counts: &[u64] = if cfg!(miri) {
         &[0, 3]
     } else {
-        &[0, 1, 3, 17, 255, 2500]
+        &[0, 1, 17, 2500]
     };
     for (number, element) in TYPES.into_iter().enumerate() {
         for reduce in OPERATIONS {
@@ -405,7 +414,7 @@ fn every_type_is_reduced_by_every_operation_as_defined_on_all_ranks_alike(
                 on_each(&ranks, |rank, stream| call.enqueue(rank, stream));
                 let wanted = without_payload(element, reference(element, reduce, &inputs));
                 for rank in &ranks {
-                    let made = bytes(rank.at(rank.rank, to), count * element.bytes());
+                    let made = contents(rank.at(rank.rank, to), count * element.bytes());
                     assert!(
                         without_payload(element, made) == wanted,
                         "{} {} of {count} at rank {}",

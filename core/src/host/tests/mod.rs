@@ -2,12 +2,15 @@
 //!
 //! Under Miri, which has no memfd, the ranks share ordinary memory.
 
+mod bounds;
 mod collectives;
 mod failures;
 mod graphs;
 mod memory;
+mod moves;
 mod signals;
 mod streams;
+mod words;
 
 use super::HostBackend;
 use super::waiting::word_at;

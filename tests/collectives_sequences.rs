@@ -1,0 +1,387 @@
+//! Random sequences of collectives, puts, barriers and replays, each working on what the one before
+//! left, end with what a plain model of all ranks' memory says. A sequence that does not is shrunk.
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestCaseError, TestRunner};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+use symmem::backend::abi::{Algorithm, ReduceOperation};
+use symmem::select::Selection;
+use symmem::{
+    BufferRange, Builder, CollectiveOptions, Communicator, Graph, LaunchEnvironment, Result,
+    Stream, SymmetricBuffer,
+};
+
+/// Elements of a buffer: two halves, of which a step reads one and writes the other.
+const HALF: usize = 2048;
+/// Most elements of a part, so that those of four ranks fit into a half.
+const MOST: usize = 400;
+/// Bound of each wait.
+const DEADLINE: Duration = Duration::from_secs(5);
+/// Bound of the whole test, far beyond what it takes.
+const LIMIT: Duration = Duration::from_secs(120);
+/// Sequences tried.
+const SEQUENCES: u32 = 48;
+
+#[derive(Clone, Copy, Debug)]
+enum Operation {
+    /// The flag: in place.
+    AllReduce(Algorithm, bool),
+    Reduce(usize),
+    ReduceScatter(Algorithm),
+    AllGather(Algorithm),
+    Broadcast(Algorithm, usize),
+    AllToAll(Algorithm),
+    Scatter(usize),
+    Gather(usize),
+    /// To the rank so many after this one, between two barriers.
+    Put(usize),
+    /// To and from the ranks so many before and after this one.
+    Exchange(usize),
+    Barrier,
+}
+
+/// One step: what, with how many elements, from where to where.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    operation: Operation,
+    count: usize,
+    /// Which half is read.
+    from_half: usize,
+    from: usize,
+    to: usize,
+    channel: u32,
+}
+
+/// A sequence of groups of steps: eager once, or captured and replayed so often.
+#[derive(Clone, Debug)]
+struct Sequence {
+    world: usize,
+    groups: Vec<(Vec<Step>, Option<usize>)>,
+}
+
+/// The first element of a range of `length` in a half.
+fn place(half: usize, offset: usize, length: usize) -> usize {
+    half * HALF + offset % (HALF - length + 1)
+}
+
+impl Step {
+    /// Elements read and written, in a world of `world`.
+    fn lengths(&self, world: usize) -> (usize, usize) {
+        let (one, all) = (self.count, self.count * world);
+        match self.operation {
+            Operation::ReduceScatter(_) | Operation::Scatter(_) => (all, one),
+            Operation::AllGather(_) | Operation::Gather(_) => (one, all),
+            Operation::AllToAll(_) => (all, all),
+            Operation::Barrier => (0, 0),
+            _ => (one, one),
+        }
+    }
+
+    /// Where what is read and what is written starts.
+    fn places(&self, world: usize) -> (usize, usize) {
+        let (read, written) = self.lengths(world);
+        let from = place(self.from_half, self.from, read);
+        match self.operation {
+            Operation::AllReduce(_, true) => (from, from),
+            _ => (from, place(1 - self.from_half, self.to, written)),
+        }
+    }
+
+    /// What the step does to all ranks' memory.
+    fn apply(&self, memory: &mut [Vec<u32>]) {
+        let world = memory.len();
+        let before: Vec<Vec<u32>> = memory.to_vec();
+        let ((from, to), count) = (self.places(world), self.count);
+        let part = |rank: usize, part: usize| &before[rank][from + part * count..][..count];
+        let sum = |number: usize| -> Vec<u32> {
+            (0..count)
+                .map(|at| {
+                    (0..world).fold(0u32, |sum, rank| sum.wrapping_add(part(rank, number)[at]))
+                })
+                .collect()
+        };
+        for (rank, memory) in memory.iter_mut().enumerate() {
+            let mut write = |number: usize, elements: &[u32]| {
+                memory[to + number * count..][..count].copy_from_slice(elements);
+            };
+            match self.operation {
+                Operation::AllReduce(..) => write(0, &sum(0)),
+                Operation::Reduce(root) if rank == root % world => write(0, &sum(0)),
+                Operation::ReduceScatter(_) => write(0, &sum(rank)),
+                Operation::Broadcast(_, root) => write(0, part(root % world, 0)),
+                Operation::Scatter(root) => write(0, part(root % world, rank)),
+                Operation::Put(shift) | Operation::Exchange(shift) => {
+                    write(0, part((rank + world - shift % world) % world, 0));
+                }
+                Operation::AllGather(_) => {
+                    (0..world).for_each(|other| write(other, part(other, 0)))
+                }
+                Operation::Gather(root) if rank == root % world => {
+                    (0..world).for_each(|other| write(other, part(other, 0)));
+                }
+                Operation::AllToAll(_) => {
+                    (0..world).for_each(|other| write(other, part(other, rank)));
+                }
+                Operation::Reduce(_) | Operation::Gather(_) | Operation::Barrier => {}
+            }
+        }
+    }
+
+    /// Enqueues the step.
+    fn enqueue(
+        &self,
+        communicator: &Communicator,
+        stream: &Stream,
+        buffer: &SymmetricBuffer<u32>,
+    ) -> Result<()> {
+        let (rank, world) = (communicator.rank(), communicator.world());
+        let ((read, written), (from, to)) = (self.lengths(world), self.places(world));
+        let (from, to) = (buffer.range(from, read)?, buffer.range(to, written)?);
+        let sum = ReduceOperation::SUM;
+        let by = |algorithm| CollectiveOptions {
+            algorithm,
+            channel: self.channel,
+            deadline: Some(DEADLINE),
+            ..CollectiveOptions::default()
+        };
+        let plain = by(Algorithm::AUTOMATIC);
+        match self.operation {
+            Operation::AllReduce(algorithm, _) => {
+                stream.all_reduce_with(to, from, sum, &by(algorithm))
+            }
+            Operation::Reduce(root) => stream.reduce(root % world, to, from, sum, &plain),
+            Operation::ReduceScatter(algorithm) => {
+                stream.reduce_scatter(to, from, sum, &by(algorithm))
+            }
+            Operation::AllGather(algorithm) => stream.all_gather(to, from, &by(algorithm)),
+            Operation::Broadcast(algorithm, root) => {
+                stream.broadcast(root % world, to, from, &by(algorithm))
+            }
+            Operation::AllToAll(algorithm) => stream.all_to_all(to, from, &by(algorithm)),
+            Operation::Scatter(root) => stream.scatter(root % world, to, from, &plain),
+            Operation::Gather(root) => stream.gather(root % world, to, from, &plain),
+            Operation::Put(shift) => {
+                stream.barrier_within(self.channel, DEADLINE)?;
+                stream.put((rank + shift) % world, to, from)?;
+                stream.barrier_within(self.channel, DEADLINE)
+            }
+            Operation::Exchange(shift) => exchange(stream, &plain, (rank, world, shift), to, from),
+            Operation::Barrier => stream.barrier_within(self.channel, DEADLINE),
+        }
+    }
+}
+
+fn exchange(
+    stream: &Stream,
+    options: &CollectiveOptions<'_>,
+    (rank, world, shift): (usize, usize, usize),
+    to: BufferRange<'_, u32>,
+    from: BufferRange<'_, u32>,
+) -> Result<()> {
+    stream.exchange(options, |exchange| {
+        exchange.send((rank + shift) % world, from)?;
+        exchange.receive((rank + world - shift % world) % world, to)
+    })
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    use Algorithm as A;
+    let of = |algorithms: &'static [Algorithm]| proptest::sample::select(algorithms);
+    let reducing = of(&[A::AUTOMATIC, A::PACKETS, A::PACKETS_TWO_SHOT, A::TWO_SHOT]);
+    let moving = of(&[A::AUTOMATIC, A::PACKETS, A::PUSH, A::PULL]);
+    prop_oneof![
+        (reducing, any::<bool>()).prop_map(|(by, in_place)| Operation::AllReduce(by, in_place)),
+        Just(Operation::AllReduce(A::ONE_SHOT, false)),
+        (0usize..4).prop_map(Operation::Reduce),
+        of(&[A::AUTOMATIC, A::PACKETS, A::ONE_SHOT]).prop_map(Operation::ReduceScatter),
+        moving.clone().prop_map(Operation::AllGather),
+        (
+            of(&[A::AUTOMATIC, A::PACKETS, A::PUSH, A::PULL, A::TWO_SHOT]),
+            0usize..4
+        )
+            .prop_map(|(by, root)| Operation::Broadcast(by, root)),
+        moving.prop_map(Operation::AllToAll),
+        (0usize..4).prop_map(Operation::Scatter),
+        (0usize..4).prop_map(Operation::Gather),
+        (0usize..4).prop_map(Operation::Put),
+        (0usize..4).prop_map(Operation::Exchange),
+        Just(Operation::Barrier),
+    ]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let count = prop_oneof![0usize..20, 0..=MOST];
+    (operation(), count, 0usize..2, 0..HALF, 0..HALF, 0u32..4).prop_map(
+        |(operation, count, from_half, from, to, channel)| Step {
+            operation,
+            count,
+            from_half,
+            from,
+            to,
+            channel,
+        },
+    )
+}
+
+fn sequence() -> impl Strategy<Value = Sequence> {
+    let group = (
+        proptest::collection::vec(step(), 1..6),
+        proptest::option::weighted(0.4, 0usize..4),
+    );
+    (1usize..=4, proptest::collection::vec(group, 1..5))
+        .prop_map(|(world, groups)| Sequence { world, groups })
+}
+
+fn initial(rank: usize) -> Vec<u32> {
+    let element = |at: usize| {
+        (at as u32)
+            .wrapping_mul(2_654_435_761)
+            .wrapping_add(rank as u32 * 97)
+    };
+    (0..2 * HALF).map(element).collect()
+}
+
+/// What every rank's memory holds in the end.
+fn model(sequence: &Sequence) -> Vec<Vec<u32>> {
+    let mut memory: Vec<Vec<u32>> = (0..sequence.world).map(initial).collect();
+    for (steps, launches) in &sequence.groups {
+        for _ in 0..launches.unwrap_or(1) {
+            steps.iter().for_each(|step| step.apply(&mut memory));
+        }
+    }
+    memory
+}
+
+/// What a rank's memory holds in the end.
+fn rank(communicator: &Communicator, sequence: &Sequence) -> Result<Vec<u32>> {
+    let stream = communicator.stream()?;
+    let buffer = communicator.allocate::<u32>(&[2 * HALF])?;
+    buffer.write(&stream, 0, &initial(communicator.rank()))?;
+    for (steps, launches) in &sequence.groups {
+        let enqueue = |stream: &Stream| {
+            let mut steps = steps.iter();
+            steps.try_for_each(|step| step.enqueue(communicator, stream, &buffer))
+        };
+        match launches {
+            None => enqueue(&stream)?,
+            Some(launches) => {
+                let graph = Graph::capture(&stream, enqueue)?;
+                for _ in 0..*launches {
+                    graph.launch(&stream)?;
+                }
+            }
+        }
+    }
+    stream.synchronize_within(2 * DEADLINE)?;
+    let mut seen = vec![0; 2 * HALF];
+    buffer.read(&stream, 0, &mut seen)?;
+    buffer.free()?;
+    Ok(seen)
+}
+
+/// What all ranks' memory holds in the end: the ranks are threads on the host backend.
+fn run(sequence: &Sequence) -> std::result::Result<Vec<Vec<u32>>, String> {
+    static JOBS: AtomicU32 = AtomicU32::new(0);
+    let number = JOBS.fetch_add(1, Ordering::Relaxed);
+    let job = format!("sequences-{}-{number}", std::process::id());
+    let world = sequence.world as u32;
+    std::thread::scope(|scope| {
+        let ranks: Vec<_> = (0..world)
+            .map(|number| {
+                let job = job.clone();
+                scope.spawn(move || {
+                    let launch = LaunchEnvironment::local(number, world, job);
+                    let launch = launch.map_err(|error| error.to_string())?;
+                    let built = Builder::new()
+                        .launch(launch)
+                        .backend(Selection::Named("host".into()))
+                        .setup_deadline(2 * DEADLINE)
+                        .deadline(DEADLINE)
+                        .build();
+                    let outcome = built.and_then(|communicator| rank(&communicator, sequence));
+                    outcome.map_err(|error| error.to_string())
+                })
+            })
+            .collect();
+        let outcomes = ranks
+            .into_iter()
+            .map(|rank| rank.join().expect("a rank does not panic"));
+        outcomes.collect()
+    })
+}
+
+/// Fails by the first element that is not as the model has it.
+fn compare(expected: &[Vec<u32>], seen: &[Vec<u32>]) -> std::result::Result<(), TestCaseError> {
+    for (rank, (expected, seen)) in expected.iter().zip(seen).enumerate() {
+        let wrong = (0..2 * HALF).find(|&at| expected[at] != seen[at]);
+        if let Some(at) = wrong {
+            let reason = format!(
+                "rank {rank}: element {at} is {}, not {}",
+                seen[at], expected[at]
+            );
+            return Err(TestCaseError::fail(reason));
+        }
+    }
+    Ok(())
+}
+
+/// Tries sequences until one fails; its shrunk form is in the reason.
+fn try_all(
+    sequences: u32,
+    run: impl Fn(&Sequence) -> std::result::Result<Vec<Vec<u32>>, String> + Send + 'static,
+) -> std::result::Result<(), String> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        let config = Config {
+            cases: sequences,
+            max_shrink_time: 20_000,
+            failure_persistence: None,
+            ..Config::default()
+        };
+        let mut runner = TestRunner::new(config);
+        let outcome = runner.run(&sequence(), |sequence| {
+            let seen = run(&sequence).map_err(TestCaseError::fail)?;
+            compare(&model(&sequence), &seen)
+        });
+        let _ = sender.send(outcome.map_err(|error| error.to_string()));
+    });
+    receiver
+        .recv_timeout(LIMIT)
+        .map_err(|_| format!("not done within {LIMIT:?}"))?
+}
+
+#[test]
+fn any_sequence_ends_with_what_the_model_says() {
+    if let Err(reason) = try_all(SEQUENCES, run) {
+        panic!("{reason}");
+    }
+}
+
+/// The checker's own test: a broadcast that leaves out the last element.
+#[test]
+fn a_fault_in_one_operation_is_found_and_shrunk_to_it() {
+    let faulty = |sequence: &Sequence| {
+        let mut memory: Vec<Vec<u32>> = (0..sequence.world).map(initial).collect();
+        for (steps, launches) in &sequence.groups {
+            for _ in 0..launches.unwrap_or(1) {
+                for step in steps {
+                    let mut step = *step;
+                    if matches!(step.operation, Operation::Broadcast(..)) {
+                        // The place stays where that of the whole is.
+                        let (from, to) = step.places(sequence.world);
+                        (step.from, step.to) = (from % HALF, to % HALF);
+                        step.count = step.count.saturating_sub(1);
+                    }
+                    step.apply(&mut memory);
+                }
+            }
+        }
+        Ok(memory)
+    };
+    let reason = try_all(2000, faulty).expect_err("the fault is found");
+    assert!(reason.contains("Broadcast"), "{reason}");
+    let others = reason.matches("operation:").count();
+    assert_eq!(others, 1, "shrunk to one step: {reason}");
+}
