@@ -152,7 +152,7 @@ fn tell(task: &Task, report: &Report) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     eprintln!(
-        "symmem: bytes arrived wrong; the report says where. Do not use this machine's links"
+        "symmem: results were wrong; the report says where and whose. Do not trust this machine with data"
     );
     Ok(ExitCode::FAILURE)
 }

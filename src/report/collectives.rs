@@ -5,6 +5,7 @@
 
 use super::statistics::SingleShot;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 #[cfg(test)]
 mod fixture;
@@ -116,6 +117,33 @@ pub struct Collectives {
     /// Barriers of all ranks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub barrier: Option<Placed>,
+    /// What follows from the points, for readers of JSON; the tables compute it themselves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<Summary>,
+}
+
+/// Ours against the best baseline, everywhere.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// At each size and placement.
+    pub ratios: Vec<Ratio>,
+    /// Geometric means by operation, and of `all`.
+    pub means: BTreeMap<String, f64>,
+}
+
+/// A [`Comparison`] and where it holds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ratio {
+    /// What was done.
+    pub collective: Collective,
+    /// nccl-tests' size.
+    pub bytes: u64,
+    /// From buffer to buffer or within one.
+    pub placement: Placement,
+    /// The best baseline's time over ours: above 1 ours is faster.
+    pub ratio: f64,
+    /// The baseline.
+    pub best: String,
 }
 
 /// A baseline that was asked for.
@@ -340,6 +368,33 @@ impl Collectives {
         (count != 0.0).then(|| (logarithms.iter().sum::<f64>() / count).exp())
     }
 
+    /// The ratios and their means; `None` if there is nothing to compare.
+    pub fn summarise(&self) -> Option<Summary> {
+        let mut summary = Summary::default();
+        for point in self.points.iter().filter(|point| point.by == OURS) {
+            let (collective, bytes) = (point.collective, point.bytes);
+            summary
+                .ratios
+                .extend(Placement::ALL.into_iter().filter_map(|placement| {
+                    let found = self.comparison(collective, bytes, placement)?;
+                    Some(Ratio {
+                        collective,
+                        bytes,
+                        placement,
+                        ratio: found.ratio,
+                        best: found.best.into(),
+                    })
+                }));
+        }
+        let all = std::iter::once(None).chain(self.measured().into_iter().map(Some));
+        for collective in all {
+            let name = collective.map_or("all", Collective::name);
+            let mean = self.geometric_mean(collective);
+            (summary.means).extend(mean.map(|mean| (name.to_owned(), mean)));
+        }
+        (!summary.ratios.is_empty()).then_some(summary)
+    }
+
     /// Points with wrong elements.
     pub fn wrong_points(&self) -> impl Iterator<Item = &CollectivePoint> {
         self.points.iter().filter(|point| point.is_wrong())
@@ -443,6 +498,21 @@ mod tests {
         let mean = section.geometric_mean(None).unwrap();
         assert!(near(mean, (1.2f64 * 0.8).sqrt()), "{mean}");
         assert_eq!(section.geometric_mean(Some(Collective::Scatter)), None);
+    }
+
+    #[test]
+    fn a_summary_has_every_ratio_and_every_mean() {
+        let summary = example().summarise().unwrap();
+        assert_eq!(
+            summary.ratios.len(),
+            2 * 3 * 2,
+            "operations, sizes, placements"
+        );
+        let names: Vec<&str> = summary.means.keys().map(String::as_str).collect();
+        assert_eq!(names, ["all", "all_gather", "all_reduce"]);
+        let first = &summary.ratios[0];
+        assert_eq!((first.bytes, first.best.as_str()), (1024, "torch one-shot"));
+        assert_eq!(beside(1.0, &[]).summarise(), None);
     }
 
     #[test]

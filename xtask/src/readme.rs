@@ -1,12 +1,18 @@
 //! Puts a recorded benchmark's figures into the README, so that no figure is copied by hand.
 
+mod collectives;
+
 use crate::error::{Error, Result, at};
 use serde_json::Value;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
+/// Where the figures between pairs stand.
 const BEGIN: &str = "<!-- benchmark:begin -->\n";
 const END: &str = "<!-- benchmark:end -->";
+/// Where those of collectives stand.
+const COLLECTIVES_BEGIN: &str = "<!-- collectives:begin -->\n";
+const COLLECTIVES_END: &str = "<!-- collectives:end -->";
 
 /// The columns shown: in the report, and what a reader calls it.
 const COLUMNS: [(&str, &str); 5] = [
@@ -31,18 +37,25 @@ pub fn run(options: &Options) -> Result<()> {
     })?;
     let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md"));
     let readme = at(path, std::fs::read_to_string(path))?;
-    let section = section(&report, &options.report);
-    let changed = between(&readme, &section).ok_or(Error::ToolFailed {
+    let name = options.report.file_name().unwrap_or_default();
+    let (begin, end, section) = match collectives::section(&report, &name.to_string_lossy()) {
+        // The command without arguments measures both: its collectives are for a glance only.
+        Some(section) if report["points"] == serde_json::json!([]) => {
+            (COLLECTIVES_BEGIN, COLLECTIVES_END, section)
+        }
+        _ => (BEGIN, END, section(&report, &options.report)),
+    };
+    let changed = between(&readme, begin, end, &section).ok_or(Error::ToolFailed {
         command: "readme".into(),
-        output: format!("README.md has no {BEGIN}…{END}"),
+        output: format!("README.md has no {begin}…{end}"),
     })?;
     at(path, std::fs::write(path, changed))
 }
 
-fn between(readme: &str, section: &str) -> Option<String> {
-    let (head, rest) = readme.split_once(BEGIN)?;
-    let (_, tail) = rest.split_once(END)?;
-    Some(format!("{head}{BEGIN}{section}{END}{tail}"))
+fn between(readme: &str, begin: &str, end: &str, section: &str) -> Option<String> {
+    let (head, rest) = readme.split_once(begin)?;
+    let (_, tail) = rest.split_once(end)?;
+    Some(format!("{head}{begin}{section}{end}{tail}"))
 }
 
 fn section(report: &Value, file: &Path) -> String {
@@ -192,9 +205,9 @@ mod tests {
     fn only_what_is_between_the_marks_changes() {
         let readme = format!("a {BEGIN}old{END} b");
         assert_eq!(
-            between(&readme, "new\n"),
+            between(&readme, BEGIN, END, "new\n"),
             Some(format!("a {BEGIN}new\n{END} b"))
         );
-        assert_eq!(between("no marks", "new"), None);
+        assert_eq!(between("no marks", BEGIN, END, "new"), None);
     }
 }

@@ -211,6 +211,7 @@ fn measure<T: Sample>(
             .notes
             .push(format!("baseline {name} broke off: {reason}"));
     }
+    section.summary = section.summarise();
     report.collectives = Some(section);
     Ok(())
 }

@@ -64,5 +64,6 @@ pub fn collectives() -> Collectives {
             graph: Time::from_rounds(&[2000.0]),
             ..Placed::default()
         }),
+        summary: None,
     }
 }

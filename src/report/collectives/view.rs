@@ -233,10 +233,10 @@ fn compared(section: &Collectives, collective: Collective) -> Option<View> {
         })
         .collect();
     let mut caption = vec![
-        format!(
-            "µs, out of place/in place; {}, and looped where there is no such thing.",
-            how(section)
-        ),
+        match section.is_replayed() {
+            true => "µs, out of place/in place; graph replay, looped where there is none.".to_owned(),
+            false => "µs, out of place/in place; looped.".to_owned(),
+        },
         "best/ours: the best baseline's time over ours, above 1 ours is faster; out of place, then in place."
             .to_owned(),
         "A replay is compared with a replay, a loop with a loop.".to_owned(),
