@@ -252,7 +252,11 @@ fn case(ways: &[Way], lengths: &[Length], row: &[usize], random: &mut Random) ->
         destination_offset: OFFSETS[row[4]],
         source_offset: OFFSETS[row[5]],
         in_place: row[6] == 1 && has_in_place(way),
-        mode: Mode::ALL[row[7]],
+        mode: match Mode::ALL[row[7]] {
+            // A communicator of the library is one queue: its calls follow one another on one stream.
+            Mode::Concurrent if is_vendor => Mode::Eager,
+            mode => mode,
+        },
         members: if is_vendor {
             // Its communicator has all ranks.
             Members::All
