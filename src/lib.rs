@@ -43,7 +43,7 @@ pub use symmem_core::{
     BARRIER_CHANNELS, BufferRange, CHANNELS, COLLECTIVE_CHANNELS, Choice, CollectiveOptions,
     Communicator, DeviceChoice, Element, Error, Exchange, F8E4M3, F8E5M2, Function, Graph, Group,
     Leaks, Module, Peer, Provider, RawView, Reducible, Result, Stream, SymmetricBuffer,
-    TransferOptions, Word,
+    TransferOptions, VendorLibrary, Word,
 };
 
 /// The README's example is compiled and run with the documentation's tests.

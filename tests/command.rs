@@ -326,35 +326,66 @@ fn collectives_of_any_world_and_size_are_right_and_in_the_columns_of_nccl_tests(
 }
 
 #[test]
-fn on_cuda_collectives_are_captured_and_every_element_checked() {
+fn on_cuda_collectives_stand_beside_nccl_each_captured_and_checked() {
     let directory = directory("cuda-collectives");
-    let arguments = [
-        "bench",
-        "collectives",
-        "--backend",
-        "cuda",
-        "--quick",
-        "--max-bytes",
-        "16K",
-        "--min-bytes",
-        "8K",
-        "--baseline",
-        "none",
-        "--op",
-        "all_reduce,all_gather",
-        "--json",
-        "c.json",
-    ];
-    succeed(on_fake_driver(&directory, 2, &arguments));
+    let libraries = support::fake_driver_and_nccl();
+    let mut command = symmem(
+        &directory,
+        &[
+            "bench",
+            "collectives",
+            "--backend",
+            "cuda",
+            "--quick",
+            "--min-bytes",
+            "8K",
+            "--max-bytes",
+            "16K",
+            "--op",
+            "all_reduce,all_to_all",
+            "--baseline",
+            "nccl,nccl-windows",
+            "--json",
+            "c.json",
+        ],
+    );
+    command
+        .env("SYMMEM_LIBRARY_PATH", libraries)
+        .env("LD_LIBRARY_PATH", libraries)
+        .env("NCCL_NVLS_ENABLE", "0")
+        .env("FAKE_CUDA_DEVICES", "2");
+    succeed(command);
     let report = report(&directory.join("c.json"));
     let section = collectives(&report);
-    assert_eq!(section.points.len(), 4);
+    for baseline in &section.baselines {
+        assert_eq!(
+            baseline.version.as_deref(),
+            Some("NCCL 2.28.9"),
+            "{baseline:?}"
+        );
+    }
+    let of = |by: &str| -> Vec<_> {
+        let points = section.points.iter();
+        points.filter(|point| point.by == by).collect()
+    };
+    for by in [OURS, "nccl", "nccl windows"] {
+        assert_eq!(of(by).len(), 4, "{by}: two operations, two sizes");
+        for point in of(by) {
+            assert_eq!(point.element, "bfloat16");
+            let out = point.out_of_place.unwrap();
+            assert!(out.graph.is_some() && out.checked > 0, "{by}");
+            // The vendor's all-to-all cannot work within one buffer.
+            let within = by == OURS || point.collective == Collective::AllReduce;
+            assert_eq!(point.in_place.is_some(), within, "{by}");
+        }
+    }
+    let ours = of(OURS);
     assert!(
-        section
-            .points
-            .iter()
-            .all(|point| point.element == "bfloat16")
+        ours.iter()
+            .all(|point| !point.algorithm.is_empty() && point.blocks > 0)
     );
+    assert!(section.geometric_mean(None).is_some());
+    assert!(section.barrier.unwrap().graph.is_some());
 }
 
 /// A stand-in for Python with PyTorch: speaks the protocol, moves nothing, replays nothing. Breaks off

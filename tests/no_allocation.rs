@@ -1,5 +1,5 @@
-//! After a stream's first calls, put, get, put_signal, wait_signal and barrier allocate nothing in
-//! the thread that calls them.
+//! After a stream's first calls, put, get, signals, words, their waits, barrier and collectives allocate
+//! nothing in the thread that calls them.
 
 #[allow(dead_code, reason = "this test uses the fake driver only")]
 mod support;
@@ -8,8 +8,12 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::process::Command;
 use std::time::Duration;
+use symmem::backend::abi::CAPABILITY_COPY_ENGINE;
 use symmem::select::Selection;
-use symmem::{Builder, Communicator, LaunchEnvironment};
+use symmem::{
+    Algorithm, Builder, CollectiveOptions, Communicator, Condition, LaunchEnvironment,
+    ReduceOperation, Stream, SymmetricBuffer,
+};
 
 /// The system's allocator, which counts for each thread.
 struct Counting;
@@ -47,6 +51,8 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 const RANKS: u32 = 2;
+
+type Buffer = SymmetricBuffer<u32>;
 
 #[test]
 fn the_counter_sees_an_allocation() {
@@ -106,12 +112,47 @@ fn calls_allocate_nothing(communicator: &Communicator) {
     let stream = communicator.stream().unwrap();
     let inbox = communicator.allocate::<u32>(&[1024]).unwrap();
     let outbox = communicator.allocate::<u32>(&[1024]).unwrap();
+    let named = |algorithm| CollectiveOptions {
+        algorithm,
+        ..Default::default()
+    };
+    let has_engine = communicator.capabilities().flags & CAPABILITY_COPY_ENGINE != 0;
+    let collectives = |stream: &Stream, inbox: &Buffer, outbox: &Buffer| {
+        for algorithm in [Algorithm::PACKETS, Algorithm::TWO_SHOT] {
+            let options = named(algorithm);
+            let sum = ReduceOperation::SUM;
+            stream.all_reduce_with(inbox.all(), outbox.all(), sum, &options)?;
+        }
+        let half = outbox.range(0, 512)?;
+        for algorithm in [Algorithm::PUSH, Algorithm::COPY_ENGINE] {
+            if algorithm != Algorithm::COPY_ENGINE || has_engine {
+                stream.all_gather(inbox.all(), half, &named(algorithm))?;
+            }
+        }
+        stream.exchange(&CollectiveOptions::default(), |exchange| {
+            exchange.send(peer, outbox.all())?;
+            exchange.receive(peer, inbox.all())
+        })
+    };
+    let words = communicator.allocate::<u64>(&[3]).unwrap();
+    let index = communicator.allocate::<u32>(&[1]).unwrap();
     let all_calls = || {
         stream.put(peer, inbox.all(), outbox.all())?;
         stream.get(peer, inbox.all(), outbox.all())?;
         stream.put_signal(peer, inbox.all(), outbox.all(), CHANNEL)?;
         stream.wait_signal(peer, CHANNEL)?;
         stream.barrier()?;
+        collectives(&stream, &inbox, &outbox)?;
+        stream.signal_add(peer, words.range(0, 1)?, 1)?;
+        stream.wait_all(words.range(0, 1)?, 1, Condition::GREATER, 0)?;
+        stream.atomic_fetch_add(peer, words.range(1, 1)?, 1, Some(words.range(2, 1)?))?;
+        stream.wait_any(
+            words.all(),
+            1,
+            Condition::NOT_EQUAL,
+            u64::MAX,
+            Some(index.all()),
+        )?;
         stream.synchronize()
     };
     // A first wait that really waits starts the host stream's thread and makes its queue: each rank
@@ -130,4 +171,6 @@ fn calls_allocate_nothing(communicator: &Communicator) {
     assert_eq!(ALLOCATIONS.get() - before, 0, "allocations in 100 rounds");
     inbox.free().unwrap();
     outbox.free().unwrap();
+    words.free().unwrap();
+    index.free().unwrap();
 }

@@ -1,6 +1,10 @@
 //! Words of symmetric memory: signals set and added, waits for one, any and all, atomic operations.
 //!
-//! Ranks are threads, but where one is killed. On the host backend; `WORDS_BACKEND` names another.
+//! Ranks are threads, but where one is killed. On the host backend, and by a test that starts this
+//! program again with `WORDS_BACKEND` on CUDA over the fake driver.
+
+#[allow(dead_code, reason = "these tests use the fake driver only")]
+mod support;
 
 use std::io::{BufRead, BufReader};
 use std::ops::RangeInclusive;
@@ -685,4 +689,34 @@ fn what_cannot_be_meant_is_refused_before_anything_is_enqueued() {
         words.read(&stream, 0, &mut untouched).unwrap();
         assert_eq!(untouched, [0; 4]);
     });
+}
+
+/// All of the above in a process of its own, since the driver's place is a variable.
+#[test]
+fn on_cuda_over_the_fake_driver() {
+    if std::env::var_os("WORDS_BACKEND").is_some() {
+        return;
+    }
+    let driver = support::fake_driver();
+    let file = format!("words-report-{}", std::process::id());
+    let report = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(file);
+    limited(|| {
+        // One after the other: a device that one test opens is another's that waits.
+        let output = Command::new(std::env::current_exe().unwrap())
+            .arg("--test-threads=1")
+            .env("WORDS_BACKEND", "cuda")
+            .env("SYMMEM_LIBRARY_PATH", driver)
+            .env("LD_LIBRARY_PATH", driver)
+            .env("FAKE_CUDA_DEVICES", "4")
+            .env("FAKE_CUDA_REPORT", &report)
+            .output()
+            .unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&said);
+        assert!(output.status.success(), "{said}");
+        assert!(said.contains(" 0 failed"), "{said}");
+        let report = std::fs::read_to_string(&report).unwrap();
+        assert!(!report.contains("violation:"), "{report}");
+    });
+    std::fs::remove_file(&report).unwrap();
 }

@@ -1,6 +1,7 @@
 //! The backend's own kernels, chosen for the device and loaded when it is opened.
 
 use crate::context::Context;
+use crate::driver::constants::FUNCTION_MAX_THREADS_PER_BLOCK;
 use crate::driver::constants::result::NO_BINARY_FOR_GPU;
 use crate::driver::{Driver, call};
 use crate::modules;
@@ -67,21 +68,28 @@ impl WaitingKernel {
         let Some(known) = self.place(threads) else {
             return Ok(0);
         };
-        let mut each: c_int = 0;
+        let (function, mut each, mut most) = (self.kernel.function, 0, 0);
         // Whole warps, as they are resident: so that one answer holds for all of its entry.
         let threads = threads.next_multiple_of(32) as c_int;
-        // SAFETY: the place is writable and the function live.
+        // SAFETY: the places are writable and the function live.
         unsafe {
             call!(
                 driver,
-                cuOccupancyMaxActiveBlocksPerMultiprocessor(
-                    &raw mut each,
-                    self.kernel.function,
-                    threads,
-                    0
-                )
-            )
-        }?;
+                cuFuncGetAttribute(&raw mut most, FUNCTION_MAX_THREADS_PER_BLOCK, function)
+            )?;
+            // For more threads than the kernel was compiled for there may be a failure, or none.
+            if threads <= most {
+                call!(
+                    driver,
+                    cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                        &raw mut each,
+                        function,
+                        threads,
+                        0
+                    )
+                )?;
+            }
+        }
         let blocks = u32::try_from(each).unwrap_or(0) * compute_units;
         known.store(blocks, Ordering::Relaxed);
         Ok(blocks)
@@ -298,13 +306,26 @@ fn load_module(driver: &Driver, module: &Module, image: Image) -> CallResult<CUm
     })
 }
 
-/// Which code a module is loaded from on an architecture, in words.
-pub fn origin(module: &Module, architecture: u32) -> String {
-    match module.choose(architecture) {
+/// Which code a module is loaded from on an architecture, in words; `None` where another module has
+/// its kernels.
+pub fn origin(module: &Module, architecture: u32) -> Option<String> {
+    let runs = |other: &&Module| other.choose(architecture).is_some();
+    let has_them = |other: &Module| {
+        let has = |name| other.entries.iter().any(|entry| entry.name == name);
+        module.entries.iter().all(|entry| has(entry.name))
+    };
+    Some(match module.choose(architecture) {
         Some(Image::Cubin(built, _)) => format!("cubin sm_{built}"),
         Some(Image::Ptx(_)) => "PTX, compiled by the driver".into(),
+        None if symmem_kernels_ptx::modules()
+            .iter()
+            .filter(runs)
+            .any(has_them) =>
+        {
+            return None;
+        }
         None => format!("none (needs sm_{})", module.minimum_architecture),
-    }
+    })
 }
 
 #[cfg(test)]
@@ -361,6 +382,20 @@ mod tests {
             let entry = entries.find(|entry| entry.name == name).expect(&name);
             assert_eq!(entry.argument_bytes as usize, bytes, "{name}");
         }
+    }
+
+    #[test]
+    fn a_device_is_told_of_each_kernel_once() {
+        let told = |name: &str, architecture| {
+            let mut modules = symmem_kernels_ptx::modules().iter();
+            let module = modules.find(|module| module.name == name).expect(name);
+            origin(module, architecture)
+        };
+        assert_eq!(told("signals", 90).as_deref(), Some("cubin sm_90"));
+        assert_eq!(told("signals_sm_80", 90), None);
+        assert_eq!(told("signals", 86), None);
+        assert_eq!(told("signals_sm_80", 86).as_deref(), Some("cubin sm_80"));
+        assert_eq!(told("bulk", 86).as_deref(), Some("none (needs sm_90)"));
     }
 
     #[test]

@@ -80,8 +80,9 @@ fn describe_driver(driver: &Driver, text: &mut String) {
             continue;
         };
         for module in symmem_kernels_ptx::modules() {
-            let origin = kernels::origin(module, device.architecture);
-            let _ = writeln!(text, "device_{ordinal}_kernels_{}={origin}", module.name);
+            if let Some(origin) = kernels::origin(module, device.architecture) {
+                let _ = writeln!(text, "device_{ordinal}_kernels_{}={origin}", module.name);
+            }
         }
         if let Ok(raw) = describe::device(driver, ordinal) {
             let line = multicast::line(driver, raw);

@@ -35,7 +35,8 @@ struct RankEntry {
     culprit: AtomicU32,
     /// 1 from when the rank has begun to rebuild.
     rebuilding: AtomicU32,
-    reserved: u32,
+    /// Counts the rounds of the rank's watcher.
+    beats: AtomicU32,
     /// Bit r: this rank knows that rank r is gone.
     gone: [AtomicU64; 2],
     padding: [u64; 12],
@@ -149,6 +150,18 @@ impl ControlBlock {
             .culprit
             .store(culprit.map_or(0, |rank| rank as u32 + 1), Ordering::Relaxed);
         entry.state.store(state as u32, Ordering::Release);
+    }
+
+    /// Says that this rank runs.
+    pub fn beat(&self, rank: usize) {
+        self.page().ranks[rank]
+            .beats
+            .fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often a rank has said so, wrapping.
+    pub fn beats(&self, rank: usize) -> u32 {
+        self.page().ranks[rank].beats.load(Ordering::Relaxed)
     }
 
     /// Says that this rank is rebuilding and knows the ranks in `gone` to be gone. Sets only grow.

@@ -5,13 +5,13 @@
 //! released by the store they wait for, and peers are told twice: through the control block, for
 //! those that wait on a device, and through the job's store, for those that wait there.
 
-use crate::backend::abi::{
-    CollectiveOperation, DeviceAddress, HostMemory, SIGNAL_STRIDE, WaitRecord, Watch,
-};
+use crate::backend::abi::{DeviceAddress, HostMemory, SIGNAL_STRIDE, WaitRecord, Watch};
 use crate::bootstrap::{Bootstrap, BootstrapError};
 use crate::communicator::translate;
 use crate::control::{ControlBlock, RankState};
 use crate::error::{Error, Result};
+use crate::heartbeat::Heartbeats;
+use crate::record::error_of;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
@@ -47,6 +47,7 @@ pub struct Health {
     words: HostMemory,
     cause: OnceLock<Error>,
     host_waits: Mutex<Vec<HostWait>>,
+    heartbeats: Heartbeats,
     /// What the watcher does once all is lost.
     on_poison: Mutex<Vec<Hook>>,
     stopping: AtomicBool,
@@ -68,8 +69,10 @@ impl Health {
     /// `words` are [`Health::BYTES`] zeroed bytes that the device can address; the caller frees them
     /// after the last kernel and this value are gone.
     pub fn new(bootstrap: Arc<Bootstrap>, control: ControlBlock, words: HostMemory) -> Self {
+        let world = bootstrap.world() as usize;
         Self {
             rank: bootstrap.rank() as usize,
+            heartbeats: Heartbeats::new(world, Instant::now()),
             bootstrap,
             control,
             words,
@@ -172,7 +175,14 @@ impl Health {
         }
         // SAFETY: as above.
         let record = unsafe { pointer.read_volatile() };
-        error_of(self.rank, &record)
+        let mut error = error_of(self.rank, &record)?;
+        if record.kind > WaitRecord::COLLECTIVE
+            && let Error::Timeout { peer, .. } = &mut error
+        {
+            // Whoever it waited for may itself have waited for another.
+            *peer = self.heartbeats.stopped(*peer, Instant::now());
+        }
+        Some(error)
     }
 
     fn host_waits(&self) -> MutexGuard<'_, Vec<HostWait>> {
@@ -265,6 +275,8 @@ impl Health {
 
     /// One round of the watcher.
     pub fn watch_once(&self) {
+        self.control.beat(self.rank);
+        self.heartbeats.look(&self.control, Instant::now());
         if let Some(error) = self.take_record() {
             self.poison(error);
         }
@@ -372,77 +384,6 @@ impl Health {
     }
 }
 
-/// What a complete record says, unless the wait left because all was lost already.
-fn error_of(rank: usize, record: &WaitRecord) -> Option<Error> {
-    // A receipt of another size neither waited nor was told to leave.
-    if record.reason != 1 && record.kind != 4 {
-        return None;
-    }
-    let waited = Duration::from_nanos(record.elapsed_ns);
-    let operation = match record.kind {
-        1 => "wait_signal",
-        2 => "barrier",
-        3 => {
-            return Some(Error::WordTimeout {
-                rank,
-                index: record.peer as usize,
-                expected: record.expected,
-                seen: record.seen,
-                waited,
-            });
-        }
-        4 => {
-            return Some(Error::Mismatch {
-                rank,
-                peer: record.peer as usize,
-                operation: "receive",
-                what: "the number of bytes",
-                mine: bytes_of(record.expected),
-                theirs: bytes_of(record.seen),
-            });
-        }
-        kind => method_of(CollectiveOperation(
-            kind.wrapping_sub(WaitRecord::COLLECTIVE),
-        )),
-    };
-    Some(Error::Timeout {
-        rank,
-        peer: record.peer as usize,
-        operation,
-        channel: record.slot,
-        expected: record.expected,
-        seen: record.seen,
-        waited: Some(waited),
-    })
-}
-
-/// A size as a record has it: saturated.
-fn bytes_of(bytes: u32) -> String {
-    match bytes {
-        u32::MAX => "4 GiB or more".into(),
-        bytes => bytes.to_string(),
-    }
-}
-
-/// The method of [`crate::Stream`] behind an operation.
-fn method_of(operation: CollectiveOperation) -> &'static str {
-    match operation {
-        CollectiveOperation::BARRIER => "barrier",
-        CollectiveOperation::BROADCAST => "broadcast",
-        CollectiveOperation::ALL_GATHER => "all_gather",
-        CollectiveOperation::ALL_GATHER_V => "all_gather_v",
-        CollectiveOperation::REDUCE => "reduce",
-        CollectiveOperation::REDUCE_SCATTER => "reduce_scatter",
-        CollectiveOperation::ALL_REDUCE => "all_reduce",
-        CollectiveOperation::ALL_TO_ALL => "all_to_all",
-        CollectiveOperation::ALL_TO_ALL_V => "all_to_all_v",
-        CollectiveOperation::GATHER => "gather",
-        CollectiveOperation::SCATTER => "scatter",
-        CollectiveOperation::EXCHANGE => "exchange",
-        _ => "an operation that this version does not know",
-    }
-}
-
 fn satisfied(wait: &HostWait) -> bool {
     // SAFETY: the word is mapped while the communicator lives.
     let seen = unsafe { &*wait.word }.load(Ordering::Acquire);
@@ -453,84 +394,5 @@ fn release(wait: &HostWait) {
     if !satisfied(wait) {
         // SAFETY: as above.
         unsafe { &*wait.word }.store(wait.value, Ordering::SeqCst);
-    }
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    fn record(kind: u32) -> WaitRecord {
-        WaitRecord {
-            state: 2,
-            kind,
-            rank: 1,
-            peer: 3,
-            slot: 5,
-            expected: 7,
-            seen: u32::MAX,
-            reason: 1,
-            elapsed_ns: 2_000_000,
-        }
-    }
-
-    #[test]
-    fn a_wait_in_a_collective_is_named_by_its_method() {
-        let mut names = Vec::new();
-        for operation in 1..=CollectiveOperation::EXCHANGE.0 {
-            let record = record(WaitRecord::COLLECTIVE + operation);
-            let Some(Error::Timeout {
-                rank: 1,
-                peer: 3,
-                operation: name,
-                channel: 5,
-                expected: 7,
-                waited: Some(waited),
-                ..
-            }) = error_of(1, &record)
-            else {
-                panic!("{:?}", error_of(1, &record));
-            };
-            assert_eq!(waited, Duration::from_millis(2));
-            assert_eq!(
-                name.to_uppercase(),
-                CollectiveOperation(operation).name(),
-                "the method is the operation in lower case"
-            );
-            names.push(name);
-        }
-        names.dedup();
-        assert_eq!(names.len(), 12);
-    }
-
-    #[test]
-    fn a_wait_for_words_names_the_word_and_no_rank() {
-        let error = error_of(1, &record(3)).unwrap();
-        assert!(
-            matches!(error, Error::WordTimeout { index: 3, .. }),
-            "{error}"
-        );
-    }
-
-    #[test]
-    fn a_receipt_of_another_size_is_a_mismatch_that_names_the_sender() {
-        let error = error_of(1, &record(4)).unwrap();
-        assert!(matches!(error, Error::Mismatch { peer: 3, .. }), "{error}");
-        let text = error.to_string();
-        assert!(
-            text.contains("7 here but 4 GiB or more at rank 3"),
-            "{text}"
-        );
-    }
-
-    #[test]
-    fn a_wait_that_left_because_of_an_abort_is_no_cause() {
-        for kind in [1, 2, 3, 4, 23] {
-            let aborted = WaitRecord {
-                reason: 2,
-                ..record(kind)
-            };
-            assert!(error_of(1, &aborted).is_none());
-        }
     }
 }

@@ -24,9 +24,11 @@ mod error;
 mod graph;
 mod handle;
 mod health;
+mod heartbeat;
 pub mod host;
 mod module;
 mod planner;
+mod record;
 mod shared_file;
 mod stream;
 mod words;
@@ -34,6 +36,7 @@ mod words;
 pub use buffer::{BufferRange, RawView, SymmetricBuffer};
 pub use collectives::{
     COLLECTIVE_CHANNELS, Choice, CollectiveOptions, Exchange, Group, Provider, Reducible,
+    VendorLibrary,
 };
 pub use communicator::{
     BARRIER_CHANNELS, BackendSource, CHANNELS, Communicator, Configuration, DeviceChoice, Leaks,

@@ -229,6 +229,12 @@ void ping_pong(void (*kernel)(const LatencyArguments&), uint32 threads, uint64 b
          "each rank got the payloads that the other got");
 }
 
+}  // namespace
+
+#include "user_kernel.h"
+
+namespace {
+
 void protocol() {
   for (uint32 blocks : {1u, 2u, 7u}) {
     signal_covers_every_block(blocks, symmem_copy_vector);
@@ -240,6 +246,7 @@ void protocol() {
   barriers(5, 2);
   ping_pong(symmem_latency_packet, 1, 0);
   ping_pong(symmem_latency_signal, 4, 200);
+  user_kernels();
 }
 
 }  // namespace

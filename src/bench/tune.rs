@@ -16,7 +16,7 @@ use crate::report::{Collective, Placement, Time};
 use crate::tuning::Row;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
-use symmem_core::backend::abi::{Algorithm, CollectiveRow, PACKET_BLOCKS};
+use symmem_core::backend::abi::{Algorithm, CollectiveRow, PACKET_BLOCKS, SLOT_BLOCKS};
 use symmem_core::{CollectiveOptions, Communicator, Error, Provider};
 
 pub use crate::tuning::Table;
@@ -42,12 +42,17 @@ const ROUND_NS: f64 = 3e6;
 /// Of the short trial.
 const TRIAL_NS: f64 = 1e6;
 
+/// Bytes below which copies are tried all at once only.
+const LEAST_IN_STEP: u64 = 256 << 10;
+
 /// One way to do an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Candidate {
     algorithm: Algorithm,
-    /// `None` where no grid is chosen.
+    /// Blocks and threads; `None` where no grid is chosen.
     grid: Option<(u32, u32)>,
+    /// Copies under way at once; 0 for as many as there are.
+    concurrent: u32,
 }
 
 /// The fastest way at one size.
@@ -186,18 +191,18 @@ impl<T: Sample> Run<'_, T> {
     fn time(&self, call: &Call<'_>, budget: f64) -> Result<Option<f64>> {
         let communicator = self.session.communicator;
         // What cannot be done is refused alike on all ranks, before anything is enqueued.
-        let Some(first) = possible(self.session.looped(call, 1))? else {
+        let Some(first) = possible(self.session.looped(self.session.calls(call), 1))? else {
             return Ok(None);
         };
-        let second = self.session.looped(call, 2)?;
+        let second = self.session.looped(self.session.calls(call), 2)?;
         let each = exchange::all_gather(communicator, &first.min(second))?;
         let each = each.into_iter().fold(1.0, f64::max);
         let calls = (budget / each).clamp(1.0, CALLS) as u32;
         let ns = match self.by_caller {
-            true => self.session.looped(call, calls)?,
+            true => self.session.looped(self.session.calls(call), calls)?,
             false => {
                 let launches = (budget / each / CALLS).clamp(1.0, 5.0) as u32;
-                let graph = self.session.graph(call, calls)?;
+                let graph = self.session.graph(self.session.calls(call), calls)?;
                 self.session.replayed(&graph, calls, 1)?;
                 self.session.replayed(&graph, calls, launches)?
             }
@@ -247,6 +252,7 @@ fn call(shape: Shape, candidate: Candidate, placement: Placement) -> Call<'stati
             algorithm: candidate.algorithm,
             blocks: candidate.grid.map(|(blocks, _)| blocks),
             threads: candidate.grid.map(|(_, threads)| threads),
+            concurrent: Some(candidate.concurrent),
             provider: Provider::Own,
             ..CollectiveOptions::default()
         },
@@ -315,14 +321,14 @@ fn algorithms(collective: Collective) -> &'static [(Algorithm, u64)] {
 
 /// Everything that is tried at a size.
 fn candidates(collective: Collective, bytes: u64, by_caller: bool) -> Vec<Candidate> {
-    // A block per KiB is more than any algorithm needs, and 64 MiB by fewer than 16 blocks takes
-    // longer than all other trials together.
+    // With a block for each 256 bytes a warp has one access to make: more would idle. And 64 MiB by
+    // fewer than 16 blocks takes longer than all other trials together.
     let least = match bytes >> 20 {
         0..4 => 1,
         4..64 => 8,
         _ => 16,
     };
-    let most = (bytes >> 10).clamp(1, 320) as u32;
+    let most = (bytes >> 8).clamp(1, u64::from(SLOT_BLOCKS)) as u32;
     let mut all = Vec::new();
     for &(algorithm, limit) in algorithms(collective) {
         if bytes > limit {
@@ -332,6 +338,7 @@ fn candidates(collective: Collective, bytes: u64, by_caller: bool) -> Vec<Candid
             all.push(Candidate {
                 algorithm,
                 grid: None,
+                concurrent: 0,
             });
             continue;
         }
@@ -345,11 +352,19 @@ fn candidates(collective: Collective, bytes: u64, by_caller: bool) -> Vec<Candid
             if blocks < least.min(most) || blocks > most {
                 continue;
             }
+            // Only copies can be one after the other, and small ones are over before that matters.
+            let copies = matches!(algorithm, Algorithm::PUSH | Algorithm::PULL);
+            let concurrents: &[u32] = if copies && bytes >= LEAST_IN_STEP {
+                &[0, 1, 2]
+            } else {
+                &[0]
+            };
             for threads in [256, 512, 1024] {
-                all.push(Candidate {
+                all.extend(concurrents.iter().map(|&concurrent| Candidate {
                     algorithm,
                     grid: Some((blocks, threads)),
-                });
+                    concurrent,
+                }));
             }
         }
     }
@@ -381,7 +396,7 @@ fn rows(collective: Collective, world: u32, choices: &[Choice]) -> Vec<Row> {
                 .algorithm,
                 blocks,
                 threads,
-                concurrent: 0,
+                concurrent: candidate.concurrent,
             });
         }
     }
@@ -396,6 +411,7 @@ mod tests {
         Candidate {
             algorithm,
             grid: Some((blocks, 512)),
+            concurrent: 0,
         }
     }
 

@@ -113,6 +113,9 @@ pub struct Collectives {
     pub baselines: Vec<BaselineState>,
     /// What was measured.
     pub points: Vec<CollectivePoint>,
+    /// Barriers of all ranks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub barrier: Option<Placed>,
 }
 
 /// A baseline that was asked for.
@@ -148,6 +151,12 @@ pub struct CollectivePoint {
     /// The algorithm, where it is known.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub algorithm: String,
+    /// Blocks of its grid; 0 where there is none or it is not known.
+    #[serde(default)]
+    pub blocks: u32,
+    /// Threads of a block, likewise.
+    #[serde(default)]
+    pub threads: u32,
     /// From one buffer to another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub out_of_place: Option<Placed>,

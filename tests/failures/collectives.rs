@@ -225,6 +225,32 @@ fn a_rank_stopped_in_any_collective_is_named_at_the_deadline(
 }
 
 #[rstest]
+fn in_a_ring_the_stopped_rank_is_named_though_most_wait_for_others(
+    #[values(Setting::Host, Setting::Cuda)] setting: Setting,
+    #[values("eager", "replayed")] how: &str,
+) {
+    let (size, victim) = (5, 3);
+    let mut world = Plan::new("collectives/loop", size, setting)
+        .argument(format!("Exchange {how} 1000 leave"))
+        .deadline(Duration::from_millis(1200))
+        .start();
+    world.ready().go();
+    std::thread::sleep(Duration::from_millis(20));
+    world.ranks[victim].stop();
+    let mut timeouts = 0;
+    for rank in world.ranks.iter_mut().filter(|rank| rank.number != victim) {
+        let (_, error) = rank.expect("heard");
+        timeouts += usize::from(error.contains("Timeout"));
+        assert!(error.contains(&format!("rank {victim}")), "{error}");
+    }
+    assert!(timeouts > 0, "somebody's deadline passed");
+    world.ranks[victim].resume();
+    world.ranks[victim].expect("heard");
+    world.expect("done");
+    world.ends_well();
+}
+
+#[rstest]
 fn an_abort_ends_any_collective_everywhere_and_all_go_on(
     #[values(Setting::Host, Setting::Cuda)] setting: Setting,
     #[values(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)] call: usize,

@@ -33,59 +33,52 @@ pub fn build(arguments: &[&str], file: &str) -> PathBuf {
     built
 }
 
-/// A directory of this name with a link of each name to each file.
-fn links(directory: &str, links: &[(&str, &Path)]) -> PathBuf {
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(directory);
-    std::fs::create_dir_all(&directory).expect("the tests' directory can be written");
-    for (name, file) in links {
-        // There from an earlier run, and right as long as it names the file.
-        let link = directory.join(name);
-        if std::fs::read_link(&link).ok().as_deref() != Some(file) {
-            let _ = std::fs::remove_file(&link);
-            std::os::unix::fs::symlink(file, &link).expect("a link can be made");
-        }
-    }
-    directory
-}
-
-fn built_driver() -> &'static Path {
-    static FILE: LazyLock<PathBuf> = LazyLock::new(|| {
-        build(
-            &["build", "--quiet", "-p", "symmem-fake-cuda", "--lib"],
-            "libsymmem_fake_cuda.so",
-        )
-    });
-    &FILE
-}
-
 /// A directory that holds the fake driver under the driver's names, for `SYMMEM_LIBRARY_PATH`.
 pub fn fake_driver() -> &'static Path {
-    static DIRECTORY: LazyLock<PathBuf> = LazyLock::new(|| {
-        let driver = built_driver();
-        links(
-            "fake-driver",
-            &[("libcuda.so", driver), ("libcuda.so.1", driver)],
-        )
-    });
+    static DIRECTORY: LazyLock<PathBuf> = LazyLock::new(|| linked("fake-driver", &[driver()]));
     &DIRECTORY
 }
 
-/// [`fake_driver`] with the fake NCCL beside it. `NCCL_NVLS_ENABLE=0` goes with it.
+/// The same with a fake NCCL beside it.
+#[allow(dead_code, reason = "not every test binary has a use for NCCL")]
 pub fn fake_driver_and_nccl() -> &'static Path {
     static DIRECTORY: LazyLock<PathBuf> = LazyLock::new(|| {
-        let driver = built_driver();
         let nccl = build(
             &["build", "--quiet", "-p", "symmem-fake-nccl", "--lib"],
             "libsymmem_fake_nccl.so",
         );
-        let files = [
-            ("libcuda.so", driver),
-            ("libcuda.so.1", driver),
-            ("libnccl.so.2", &nccl),
-        ];
-        links("fake-driver-and-nccl", &files)
+        let nccl = (nccl, &["libnccl.so.2"][..]);
+        linked("fake-driver-and-nccl", &[driver(), nccl])
     });
     &DIRECTORY
+}
+
+/// A file, and the names by which it is looked for.
+type Library = (PathBuf, &'static [&'static str]);
+
+fn driver() -> Library {
+    let built = build(
+        &["build", "--quiet", "-p", "symmem-fake-cuda", "--lib"],
+        "libsymmem_fake_cuda.so",
+    );
+    (built, &["libcuda.so", "libcuda.so.1"])
+}
+
+/// A directory of the tests' with links to libraries.
+fn linked(name: &str, libraries: &[Library]) -> PathBuf {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::create_dir_all(&directory).expect("the tests' directory can be written");
+    for (built, names) in libraries {
+        for name in *names {
+            // There from an earlier run, and right as long as it names the file.
+            let link = directory.join(name);
+            if std::fs::read_link(&link).ok().as_ref() != Some(built) {
+                let _ = std::fs::remove_file(&link);
+                std::os::unix::fs::symlink(built, &link).expect("a link can be made");
+            }
+        }
+    }
+    directory
 }
 
 /// The CUDA backend as a plugin file.

@@ -1,7 +1,8 @@
 //! The launches of collectives, steps and words, between ranks of one process over the fake driver,
 //! whose kernels do what ours do.
 
-use crate::support::{run, tell, tell_result};
+use crate::collectives_tests;
+use crate::support::tell_result;
 use crate::world::{World, read, write};
 use std::time::Duration;
 use symmem_core::backend::abi::*;
@@ -21,14 +22,14 @@ const DEADLINE_NS: u64 = 10_000_000_000;
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// The ranks' memory and streams.
-struct Ranks {
-    world: World,
+pub struct Ranks {
+    pub world: World,
     count: usize,
     /// `[rank][peer]`: where the peer's memory starts, as the rank addresses it.
-    memory: Vec<Vec<u64>>,
-    streams: Vec<RawStream>,
+    pub memory: Vec<Vec<u64>>,
+    pub streams: Vec<RawStream>,
     staging: Vec<HostMemory>,
-    control: Vec<HostMemory>,
+    pub control: Vec<HostMemory>,
 }
 
 /// Runs a role named `collectives …`.
@@ -40,8 +41,8 @@ pub fn role(words: &[&str]) {
     });
     let body = match words[0] {
         "everything" => everything,
-        "refused" => refused,
-        "timeout" => timeout,
+        "refused" => collectives_tests::refused,
+        "timeout" => collectives_tests::timeout,
         other => panic!("no such role: {other}"),
     };
     let count = words[1].parse().expect("a number");
@@ -109,7 +110,7 @@ impl Ranks {
         }
     }
 
-    fn group(&self, rank: usize, operation: CollectiveOperation) -> CollectiveGroup {
+    pub fn group(&self, rank: usize, operation: CollectiveOperation) -> CollectiveGroup {
         let mut group = CollectiveGroup {
             watch: self.watch(rank),
             slots: [DeviceAddress::NULL; MAX_RANKS],
@@ -486,7 +487,7 @@ impl Ranks {
     }
 }
 
-fn grid(blocks: u32) -> Geometry {
+pub fn grid(blocks: u32) -> Geometry {
     Geometry {
         blocks: [blocks, 1, 1],
         threads: [128, 1, 1],
@@ -508,184 +509,4 @@ fn number(element: ElementType, number: usize) -> Vec<u8> {
         _ => number as u64,
     };
     bits.to_le_bytes()[..element.bytes() as usize].to_vec()
-}
-
-/// Grids that cannot be, and numbers that mean nothing.
-fn refused(ranks: &mut Ranks) -> CallResult<()> {
-    let backend = &ranks.world.ranks[0];
-    let stream = ranks.streams[0];
-    let known = backend.resident_blocks(CollectiveKernel::REDUCE, ElementType::BF16, 512)?;
-    assert!(
-        known > 0
-            && known
-                == backend.resident_blocks(CollectiveKernel::REDUCE, ElementType::BF16, 500)?
-    );
-    for (kernel, element, threads) in [
-        (CollectiveKernel(9), ElementType::BF16, 512),
-        (CollectiveKernel::REDUCE, ElementType(0), 512),
-        (CollectiveKernel::REDUCE_PACKETS, ElementType(15), 512),
-        (CollectiveKernel::MOVE, ElementType::U8, 0),
-        (CollectiveKernel::MOVE, ElementType::U8, 1025),
-    ] {
-        assert_eq!(backend.resident_blocks(kernel, element, threads)?, 0);
-    }
-    let good = ReduceArguments {
-        group: ranks.group(0, CollectiveOperation::ALL_REDUCE),
-        sources: [DeviceAddress::NULL; MAX_RANKS],
-        destinations: [DeviceAddress::NULL; MAX_RANKS],
-        count: 0,
-        element: ElementType::BF16,
-        reduce: ReduceOperation::SUM,
-    };
-    let reduce = |arguments: &ReduceArguments, geometry: Geometry| {
-        // SAFETY: nothing is launched.
-        let refused = unsafe { backend.collective_reduce(arguments, &geometry, stream) };
-        let failure = refused.expect_err("it is refused");
-        assert_eq!(failure.status, Status::INVALID_ARGUMENT);
-        failure.message
-    };
-    let most = known.min(SLOT_BLOCKS);
-    let with = |blocks, threads, shared_memory| Geometry {
-        blocks,
-        threads,
-        shared_memory,
-    };
-    let beyond = reduce(&good, with([most + 1, 1, 1], [512, 1, 1], 0));
-    assert!(beyond.contains(&format!("1 to {most}")), "{beyond}");
-    for geometry in [
-        with([0, 1, 1], [128, 1, 1], 0),
-        with([1, 2, 1], [128, 1, 1], 0),
-        with([1, 1, 1], [64, 2, 1], 0),
-        with([1, 1, 1], [100, 1, 1], 0),
-        with([1, 1, 1], [2048, 1, 1], 0),
-        with([1, 1, 1], [128, 1, 1], 16),
-    ] {
-        reduce(&good, geometry);
-    }
-    let mut stranger = good;
-    stranger.group.rank = 7;
-    let mut crowd = good;
-    crowd.group.world = MAX_RANKS as u32 + 1;
-    for wrong in [
-        ReduceArguments {
-            element: ElementType(15),
-            ..good
-        },
-        ReduceArguments {
-            reduce: ReduceOperation(0),
-            ..good
-        },
-        stranger,
-        crowd,
-    ] {
-        reduce(&wrong, grid(1));
-    }
-    let packets = PacketArguments {
-        group: good.group,
-        sources: [DeviceAddress::NULL; MAX_RANKS],
-        destinations: [DeviceAddress::NULL; MAX_RANKS],
-        send_bytes: [0; MAX_RANKS],
-        receive_bytes: [0; MAX_RANKS],
-    };
-    // SAFETY: nothing is launched. So for all below.
-    let refused = unsafe { backend.collective_packets(&packets, &grid(PACKET_BLOCKS + 1), stream) };
-    let message = refused.expect_err("no region").message;
-    assert!(
-        message.contains(&format!("1 to {PACKET_BLOCKS}")),
-        "{message}"
-    );
-    let update = WordOperation {
-        bits: 16,
-        ..WordOperation::default()
-    };
-    // SAFETY: as above.
-    assert!(unsafe { backend.word_update(&update, stream) }.is_err());
-    let wait = WordWait {
-        count: 1,
-        bits: 32,
-        ..WordWait::default()
-    };
-    // SAFETY: as above.
-    assert!(unsafe { backend.word_wait(&wait, stream) }.is_err());
-    Ok(())
-}
-
-/// A peer that never makes the call is told by a record.
-fn timeout(ranks: &mut Ranks) -> CallResult<()> {
-    let mut group = ranks.group(0, CollectiveOperation::ALL_GATHER);
-    group.watch.deadline_ns = 20_000_000;
-    let arguments = MoveArguments {
-        group,
-        destinations: [DeviceAddress::NULL; MAX_RANKS],
-        sources: [DeviceAddress::NULL; MAX_RANKS],
-        bytes: [0; MAX_RANKS],
-        copies: 0,
-        concurrent: 1,
-    };
-    let stream = ranks.streams[0];
-    // SAFETY: memory is live until the stream is drained.
-    unsafe { ranks.world.ranks[0].collective_move(&arguments, &grid(1), stream) }?;
-    ranks.world.drain(0, stream)?;
-    let bytes = read(&ranks.control[0]);
-    let field = |index: usize| {
-        let at = 128 + 4 * index;
-        u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
-    };
-    let (state, kind, peer, expected, reason) = (field(0), field(1), field(3), field(5), field(7));
-    tell(
-        "record",
-        format!("state {state} kind {kind} peer {peer} expected {expected} reason {reason}"),
-    );
-    Ok(())
-}
-
-// ---- tests ----
-
-fn collectives(role: &str, environment: &[(&str, &str)]) -> crate::support::Outcome {
-    let mut all = vec![("FAKE_CUDA_DEVICES", "4")];
-    all.extend(environment);
-    run(&format!("collectives {role}"), &all)
-}
-
-#[test]
-fn every_kernel_of_collectives_does_what_it_should_in_worlds_of_one_to_four() {
-    for world in 1..=4 {
-        collectives(&format!("everything {world}"), &[]).assert_clean();
-    }
-}
-
-#[test]
-fn kernels_start_beside_their_predecessors_where_graphs_can_hold_that() {
-    let beside = |version: &str| {
-        let outcome = collectives("everything 2", &[("FAKE_CUDA_DRIVER_VERSION", version)]);
-        outcome.assert_clean();
-        outcome
-            .calls
-            .iter()
-            .filter(|call| *call == "cuLaunchKernelEx")
-            .count()
-    };
-    let entries = symmem_kernels_ptx::modules()
-        .iter()
-        .flat_map(|module| module.entries);
-    let dependent = |name: &str| name.starts_with("symmem_reduce");
-    let any = entries
-        .filter(|entry| entry.dependent_launch)
-        .any(|entry| dependent(entry.name));
-    assert_eq!(beside("12040") > 0, any);
-    assert_eq!(beside("12020"), 0);
-}
-
-#[test]
-fn a_grid_that_could_not_be_resident_is_refused_and_not_hung() {
-    collectives("refused 2", &[]).assert_clean();
-}
-
-#[test]
-fn a_collective_that_a_peer_never_makes_ends_at_its_deadline_with_a_record() {
-    let outcome = collectives("timeout 2", &[]);
-    outcome.assert_clean();
-    let kind = WaitRecord::COLLECTIVE + CollectiveOperation::ALL_GATHER.0;
-    let expected = format!("state 2 kind {kind} peer 1 expected 1 reason 1");
-    assert_eq!(outcome.get("record"), expected);
 }

@@ -7,6 +7,8 @@ use symmem_core::backend::{CallResult, Collectives, Device, Failure, RemoteAcces
 const DATA_BYTES: u64 = 10_000;
 /// Where signal words start in each rank's allocation; data is before.
 const SIGNALS: u64 = 1 << 20;
+/// Where slots start, behind the words; the fake looks for all of them.
+const SLOTS: u64 = SIGNALS + 65536;
 const DEADLINE_NS: u64 = 500_000_000;
 
 /// A kernel of the user's own, which the fake knows.
@@ -119,6 +121,7 @@ fn parts(world: &mut World, kind: ShareKind) -> CallResult<()> {
     }
     signals_counted_by_the_host(world, &sides)?;
     barrier_twice(world, &sides)?;
+    collective_of_nothing(world, &sides)?;
     replays_a_graph(world, &sides)?;
     launches_a_kernel(world, &sides[0])?;
     measures_time(world, &sides[1])?;
@@ -130,7 +133,7 @@ fn connect(world: &mut World, kind: ShareKind) -> CallResult<[Side; 2]> {
     for rank in 0..2 {
         let information = world.ranks[rank].memory_information()?;
         assert!(information.free <= information.total);
-        allocations.push(world.allocate(rank, kind, SIGNALS + 8192)?);
+        allocations.push(world.allocate(rank, kind, SLOTS + SLOT_BLOCKS as u64 * SLOT_BYTES)?);
     }
     let mut side = |rank: usize| {
         let peer = 1 - rank;
@@ -282,6 +285,42 @@ fn barrier_twice(world: &World, sides: &[Side; 2]) -> CallResult<()> {
             // SAFETY: all memory is live until the streams are drained.
             unsafe { world.ranks[side.rank].barrier(&side.barrier(), side.stream) }?;
         }
+    }
+    world.drain(0, sides[0].stream)?;
+    world.drain(1, sides[1].stream)
+}
+
+/// A collective's two barriers with no bytes between them: what it launches can fail too.
+fn collective_of_nothing(world: &World, sides: &[Side; 2]) -> CallResult<()> {
+    for side in sides {
+        let mut group = CollectiveGroup {
+            watch: side.watch,
+            slots: [DeviceAddress::NULL; MAX_RANKS],
+            packet_bytes: 0,
+            rank: side.rank as u32,
+            world: 2,
+            slot: 0,
+            operation: CollectiveOperation::BARRIER,
+            members: [0; MAX_RANKS],
+        };
+        group.slots[side.rank] = DeviceAddress(side.own + SLOTS);
+        group.slots[side.peer_rank()] = DeviceAddress(side.peer + SLOTS);
+        group.members[1] = 1;
+        let arguments = MoveArguments {
+            group,
+            destinations: [DeviceAddress::NULL; MAX_RANKS],
+            sources: [DeviceAddress::NULL; MAX_RANKS],
+            bytes: [0; MAX_RANKS],
+            copies: 0,
+            concurrent: 1,
+        };
+        let geometry = Geometry {
+            blocks: [1; 3],
+            threads: [128, 1, 1],
+            shared_memory: 0,
+        };
+        // SAFETY: all memory is live until the streams are drained.
+        unsafe { world.ranks[side.rank].collective_move(&arguments, &geometry, side.stream) }?;
     }
     world.drain(0, sides[0].stream)?;
     world.drain(1, sides[1].stream)

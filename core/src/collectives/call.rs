@@ -19,6 +19,9 @@ pub struct CollectiveOptions<'a> {
     pub blocks: Option<u32>,
     /// Threads of a block.
     pub threads: Option<u32>,
+    /// Copies under way at once, where an algorithm copies; 0 for as many as there are, `None` for the
+    /// selector's choice.
+    pub concurrent: Option<u32>,
     /// The channel: collectives that may be under way at once need different ones.
     pub channel: u32,
     /// Ours or the vendor's.

@@ -20,7 +20,7 @@ const SEPARATOR: char = '\0';
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// What members must agree on.
-fn fields(call: &Call<'_>, options: &CollectiveOptions<'_>) -> [(&'static str, String); 13] {
+fn fields(call: &Call<'_>, options: &CollectiveOptions<'_>) -> [(&'static str, String); 14] {
     let number = |value: u64| value.to_string();
     let automatic = |value: Option<u32>| {
         value.map_or_else(|| "the selector's".into(), |value| value.to_string())
@@ -61,6 +61,10 @@ fn fields(call: &Call<'_>, options: &CollectiveOptions<'_>) -> [(&'static str, S
         ("the algorithm", options.algorithm.name().into()),
         ("the number of blocks", automatic(options.blocks)),
         ("the number of threads", automatic(options.threads)),
+        (
+            "the copies under way at once",
+            automatic(options.concurrent),
+        ),
         ("the provider", format!("{:?}", options.provider)),
         ("the deadline", format!("{:?}", options.deadline)),
     ]

@@ -236,6 +236,7 @@ impl Stream {
             algorithm: options.algorithm,
             blocks: options.blocks,
             threads: options.threads,
+            concurrent: options.concurrent,
             provider: options.provider,
         };
         let choice = shared

@@ -28,6 +28,7 @@ pub use selector::Choice;
 pub(crate) use selector::Selector;
 pub use slots::COLLECTIVE_CHANNELS;
 pub(crate) use state::State;
+pub use vendor::VendorLibrary;
 pub(crate) use vendor::deregister;
 
 use crate::backend::abi::ElementType;

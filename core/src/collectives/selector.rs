@@ -55,6 +55,8 @@ pub struct Wish {
     pub blocks: Option<u32>,
     /// `None` for the table's.
     pub threads: Option<u32>,
+    /// `None` for the table's.
+    pub concurrent: Option<u32>,
     /// Who does it.
     pub provider: Provider,
 }
@@ -187,7 +189,7 @@ impl Selector {
             algorithm: row.algorithm,
             blocks: 1,
             threads: 1,
-            concurrent: row.concurrent,
+            concurrent: wish.concurrent.unwrap_or(row.concurrent),
         };
         if !self.grids {
             // One thread does what a grid would, whatever its size.

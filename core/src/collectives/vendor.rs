@@ -20,6 +20,19 @@ use std::time::{Duration, Instant};
 /// How often a communicator that is being made is asked whether it is.
 const ASK_INTERVAL: Duration = Duration::from_micros(200);
 
+/// The vendor's library of collectives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VendorLibrary {
+    /// `NCCL` or `RCCL`.
+    pub name: String,
+    /// The file it was loaded from.
+    pub file: String,
+    /// As the library numbers it.
+    pub version: u32,
+    /// Whether it has symmetric windows.
+    pub windows: bool,
+}
+
 /// The communicators of the vendor's library, each once it was opened.
 #[derive(Default)]
 pub struct Vendors {
@@ -94,7 +107,7 @@ impl Communicator {
     /// # Errors
     /// [`Error::Unsupported`] names the library where it is missing, or too old for windows; as any
     /// collective call.
-    pub fn open_vendor(&self, windows: bool) -> Result<VendorDescription> {
+    pub fn open_vendor(&self, windows: bool) -> Result<VendorLibrary> {
         const NAME: &str = "open_vendor";
         let shared = self.shared();
         let mut round = shared.agreement.begin(NAME);
@@ -121,8 +134,14 @@ impl Communicator {
                 message: format!("{name} (version {version}) has no symmetric windows"),
             });
         }
+        let library = VendorLibrary {
+            name,
+            file: read_text(&description.file),
+            version,
+            windows: description.flags & VENDOR_WINDOWS != 0,
+        };
         if slot.get().is_some() {
-            return Ok(description);
+            return Ok(library);
         }
         let vendor = join(shared, &mut round, NAME)?;
         let (backend, rank) = ((*shared.backend).clone(), shared.rank);
@@ -132,7 +151,7 @@ impl Communicator {
             .on_poison(Box::new(move || abort(&backend, rank, vendor)));
         // Set once, by whoever holds the round.
         let _ = slot.set(vendor);
-        Ok(description)
+        Ok(library)
     }
 }
 

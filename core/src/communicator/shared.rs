@@ -466,13 +466,15 @@ impl Inner {
     /// # Errors
     /// [`Error::HostTimeout`] if some have not: they may write to peers' memory yet.
     pub(super) fn drain_after_poison(&self) -> Result<()> {
-        if self.drain(DRAIN) {
+        // The vendor's library takes longer than our own kernels, and there is no hurry.
+        let limit = GOOD_ORDER + DRAIN;
+        if self.drain(limit) {
             return Ok(());
         }
         Err(Error::HostTimeout {
             rank: self.rank,
             operation: "draining streams for a rebuild",
-            waited: DRAIN,
+            waited: limit,
         })
     }
 

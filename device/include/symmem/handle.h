@@ -12,11 +12,14 @@
 // is one word for each peer. Grids that use one channel for one peer are ordered by their stream.
 //
 // A wait spins on the device: all blocks that others wait for must be resident, so launch no more than fit.
+//
+// word.h, which comes with it, has fence, quiet and atomic operations on words at any rank.
 #pragma once
 
 #include "symmem/copy.h"
 #include "symmem/signal.h"
 #include "symmem/wait.h"
+#include "symmem/word.h"
 
 namespace symmem {
 

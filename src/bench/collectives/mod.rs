@@ -205,6 +205,7 @@ fn measure<T: Sample>(
         });
         section.points.extend(run.points(collective, bytes)?);
     }
+    section.barrier = Some(run.barrier()?);
     for (name, reason) in run.finish()? {
         report
             .notes

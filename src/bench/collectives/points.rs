@@ -4,12 +4,14 @@ use super::contender::{By, Contender};
 use super::external::{External, Outcome, Program, agree, reason, what};
 use super::session::{Call, Session};
 use super::shape::{ROOT, Shape};
-use super::{Options, Sample, algorithm};
+use super::{Options, Sample};
 use crate::bench::session::is_by_caller;
 use crate::bench::sizes::{fewer_rounds, samples};
-use crate::bench::{Result, exchange};
+use crate::bench::{BenchError, Result, exchange};
 use crate::report::{Collective, CollectivePoint, Placed, Placement, SingleShot, Time};
+use crate::tuning::{algorithm, operation};
 use serde::{Deserialize, Serialize};
+use symmem_core::VendorLibrary;
 use symmem_core::backend::abi::Algorithm;
 use symmem_core::{CollectiveOptions, Communicator, Error, Graph, Provider};
 
@@ -82,8 +84,17 @@ impl<'a, T: Sample> Run<'a, T> {
 
     /// Opens the vendor's library: its version, or why it cannot be used. Collective.
     pub(super) fn open_vendor(&mut self, windows: bool) -> Result<Outcome<String>> {
-        let _ = windows;
-        agree(self.communicator(), Err("not opened".into()))
+        let opened = self.communicator().open_vendor(windows).and_then(|opened| {
+            if windows {
+                self.session.register()?;
+            }
+            Ok(opened)
+        });
+        let version = |found: VendorLibrary| {
+            let (major, minor) = (found.version / 10_000, found.version / 100 % 100);
+            format!("{} {major}.{minor}.{}", found.name, found.version % 100)
+        };
+        Ok(not_here(opened.map_err(Into::into))?.map(version))
     }
 
     /// Ends the programs and frees the buffers: the programs that broke off, and why. Collective.
@@ -132,6 +143,22 @@ impl<'a, T: Sample> Run<'a, T> {
         self.put_together(&shape, bytes, rounds, series)
     }
 
+    /// Barriers: nothing moves, all wait for all. Collective.
+    pub(super) fn barrier(&self) -> Result<Placed> {
+        let session = &self.session;
+        let mut measured = Measured::default();
+        let graph = session.graph(session.barriers(), CALLS as u32)?;
+        for _ in 0..self.rounds {
+            let looped = session.looped(session.barriers(), CALLS as u32)?;
+            measured.looped.push(looped);
+            let replayed = session.replayed(&graph, CALLS as u32, LAUNCHES as u32)?;
+            measured.graph.push(replayed);
+        }
+        measured.single = session.single(session.barriers(), samples(1e5, self.budget() / 4.0))?;
+        let all = exchange::all_gather(self.communicator(), &measured)?;
+        Ok(placed(&all.iter().collect::<Vec<_>>()))
+    }
+
     fn call(&self, shape: &Shape, by: By, placement: Placement) -> Call<'static> {
         let mut options = CollectiveOptions::default();
         match by {
@@ -139,7 +166,8 @@ impl<'a, T: Sample> Run<'a, T> {
                 options.provider = Provider::Own;
                 options.algorithm = self.algorithm;
             }
-            By::Vendor { .. } | By::Program(..) => options.provider = Provider::Vendor,
+            By::Vendor { windows: true } => options.provider = Provider::VendorWindows,
+            By::Vendor { windows: false } | By::Program(..) => options.provider = Provider::Vendor,
         }
         Call {
             shape: *shape,
@@ -178,7 +206,7 @@ impl<'a, T: Sample> Run<'a, T> {
             }
             by => {
                 let call = self.call(shape, by, placement);
-                self.session.check(&call).map(Ok).or_else(not_here)
+                not_here(self.session.check(&call))
             }
         };
         let checked = self.hold(contender, checked)?;
@@ -211,12 +239,14 @@ impl<'a, T: Sample> Run<'a, T> {
     /// Captures a series of ours and checks a replay. Collective.
     fn capture(&self, shape: &Shape, series: &mut Series) -> Result<()> {
         let call = self.call(shape, series.contender.by, series.placement);
-        let graph = self.session.graph(&call, series.calls)?;
+        let graph = self
+            .session
+            .graph(self.session.calls(&call), series.calls)?;
         // In place, a second call mostly takes what the first one left: a graph of one is checked.
         let (wrong, checked) = match shape.is_idempotent(series.placement) {
             true => self.session.check_replay(&call, &graph)?,
             false => {
-                let one = self.session.graph(&call, 1)?;
+                let one = self.session.graph(self.session.calls(&call), 1)?;
                 self.session.check_replay(&call, &one)?
             }
         };
@@ -250,7 +280,10 @@ impl<'a, T: Sample> Run<'a, T> {
             }
             by => {
                 let call = self.call(shape, by, series.placement);
-                Ok(Some(self.session.looped(&call, series.calls)?))
+                Ok(Some(
+                    self.session
+                        .looped(self.session.calls(&call), series.calls)?,
+                ))
             }
         }
     }
@@ -316,7 +349,7 @@ impl<'a, T: Sample> Run<'a, T> {
             }
             by => {
                 let call = self.call(shape, by, series.placement);
-                self.session.single(&call, samples)?
+                self.session.single(self.session.calls(&call), samples)?
             }
         };
         Ok(())
@@ -339,6 +372,7 @@ impl<'a, T: Sample> Run<'a, T> {
             let placed = placed(&ranks);
             let name = one.contender.name;
             if points.last().is_none_or(|point| point.by != name) {
+                let (algorithm, blocks, threads) = self.how(one.contender.by, shape, bytes);
                 points.push(CollectivePoint {
                     collective: shape.collective,
                     bytes,
@@ -346,7 +380,9 @@ impl<'a, T: Sample> Run<'a, T> {
                     element: T::NAME.into(),
                     root: shape.collective.has_root().then_some(ROOT as u32),
                     by: name.into(),
-                    algorithm: self.algorithm_of(&one.contender, shape),
+                    algorithm,
+                    blocks,
+                    threads,
                     out_of_place: None,
                     in_place: None,
                     rounds,
@@ -362,24 +398,33 @@ impl<'a, T: Sample> Run<'a, T> {
         Ok(points)
     }
 
-    /// The algorithm's name, where it is ours and known.
-    fn algorithm_of(&self, contender: &Contender, _shape: &Shape) -> String {
-        match (contender.by, self.algorithm) {
-            (By::Us, algorithm) if algorithm != Algorithm::AUTOMATIC => {
-                algorithm.name().to_lowercase()
+    /// How we do it: the algorithm that was asked for, or the selector's choice with its grid.
+    fn how(&self, by: By, shape: &Shape, bytes: u64) -> (String, u32, u32) {
+        let name = |algorithm: Algorithm| algorithm.name().to_lowercase();
+        let operation = operation(shape.collective.name());
+        match (by, self.algorithm, operation) {
+            (By::Us, Algorithm::AUTOMATIC, Some(operation)) => {
+                match self.communicator().explain(operation, bytes, T::TYPE) {
+                    // Where the caller does the work there is no grid.
+                    Ok(choice) if self.by_caller => (name(choice.algorithm), 0, 0),
+                    Ok(choice) => (name(choice.algorithm), choice.blocks, choice.threads),
+                    Err(_) => Default::default(),
+                }
             }
-            _ => String::new(),
+            (By::Us, algorithm, _) => (name(algorithm), 0, 0),
+            _ => Default::default(),
         }
     }
 }
 
 /// A call that the backend or the algorithm does not have is a reason, anything else an error.
-fn not_here<V>(error: crate::bench::BenchError) -> Result<Outcome<V>> {
-    match error {
-        crate::bench::BenchError::Symmem(
+fn not_here<V>(result: Result<V>) -> Result<Outcome<V>> {
+    match result {
+        Ok(value) => Ok(Ok(value)),
+        Err(BenchError::Symmem(
             error @ (Error::Unsupported { .. } | Error::InvalidArgument { .. }),
-        ) => Ok(Err(error.to_string())),
-        error => Err(error),
+        )) => Ok(Err(error.to_string())),
+        Err(error) => Err(error),
     }
 }
 

@@ -51,6 +51,12 @@ impl<'a, T: Sample> Session<'a, T> {
         })
     }
 
+    /// Makes the buffers windows of the vendor's library. Collective.
+    pub(super) fn register(&self) -> symmem_core::Result<()> {
+        self.source.register_with_vendor()?;
+        self.destination.register_with_vendor()
+    }
+
     /// Fills the sources with what an operation takes. Blocks.
     fn fill(&self, shape: &Shape) -> Result<()> {
         let content = Content::of(shape);
@@ -75,6 +81,19 @@ impl<'a, T: Sample> Session<'a, T> {
             self.destination.range(to.start, to.len())?,
             source.range(from.start, from.len())?,
         ))
+    }
+
+    /// Barriers of all ranks, to be timed as calls are.
+    pub(in crate::bench) fn barriers(&self) -> impl Fn(&Stream) -> Result<()> {
+        |on| Ok(on.barrier()?)
+    }
+
+    /// A call, to be timed.
+    pub(in crate::bench) fn calls<'c>(
+        &'c self,
+        call: &'c Call<'_>,
+    ) -> impl Fn(&Stream) -> Result<()> + 'c {
+        |on| self.issue(on, call)
     }
 
     /// Enqueues the call.
@@ -123,16 +142,24 @@ impl<'a, T: Sample> Session<'a, T> {
     }
 
     /// Calls back to back: nanoseconds for each at this rank. All ranks make as many.
-    pub(in crate::bench) fn looped(&self, call: &Call<'_>, calls: u32) -> Result<f64> {
-        let total = self.timed(|| (0..calls).try_for_each(|_| self.issue(&self.stream, call)))?;
+    pub(in crate::bench) fn looped(
+        &self,
+        issue: impl Fn(&Stream) -> Result<()>,
+        calls: u32,
+    ) -> Result<f64> {
+        let total = self.timed(|| (0..calls).try_for_each(|_| issue(&self.stream)))?;
         Ok(total / f64::from(calls))
     }
 
     /// A graph of so many calls.
-    pub(in crate::bench) fn graph(&self, call: &Call<'_>, calls: u32) -> Result<Graph> {
+    pub(in crate::bench) fn graph(
+        &self,
+        issue: impl Fn(&Stream) -> Result<()>,
+        calls: u32,
+    ) -> Result<Graph> {
         let mut outcome = Ok(());
         let graph = Graph::capture(&self.stream, |stream| {
-            outcome = (0..calls).try_for_each(|_| self.issue(stream, call));
+            outcome = (0..calls).try_for_each(|_| issue(stream));
             Ok(())
         });
         outcome?;
@@ -152,13 +179,17 @@ impl<'a, T: Sample> Session<'a, T> {
     }
 
     /// One call at a time: nanoseconds by the host's clock from a barrier to its end, at this rank.
-    pub(in crate::bench) fn single(&self, call: &Call<'_>, samples: u32) -> Result<Vec<f64>> {
+    pub(in crate::bench) fn single(
+        &self,
+        issue: impl Fn(&Stream) -> Result<()>,
+        samples: u32,
+    ) -> Result<Vec<f64>> {
         let mut times = Vec::with_capacity(samples as usize);
         for _ in 0..samples {
             self.stream.barrier()?;
             self.stream.synchronize()?;
             let start = Instant::now();
-            self.issue(&self.stream, call)?;
+            issue(&self.stream)?;
             self.stream.synchronize()?;
             times.push(start.elapsed().as_nanos() as f64);
         }

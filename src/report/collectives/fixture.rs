@@ -38,6 +38,8 @@ pub fn collectives() -> Collectives {
                     root: None,
                     by: by.into(),
                     algorithm: if by == OURS { "packets" } else { "" }.into(),
+                    blocks: if by == OURS { 8 } else { 0 },
+                    threads: if by == OURS { 512 } else { 0 },
                     out_of_place: Some(placed),
                     in_place: (by != "torch one-shot").then_some(placed),
                     rounds: 9,
@@ -58,5 +60,9 @@ pub fn collectives() -> Collectives {
             state("mpi", None, Some("no mpicc")),
         ],
         points,
+        barrier: Some(Placed {
+            graph: Time::from_rounds(&[2000.0]),
+            ..Placed::default()
+        }),
     }
 }

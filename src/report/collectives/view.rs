@@ -1,6 +1,8 @@
 //! Collectives as tables and as curves.
 
-use super::{BaselineState, Collective, CollectivePoint, Collectives, OURS, Placed, Placement};
+use super::{
+    BaselineState, Collective, CollectivePoint, Collectives, OURS, Placed, Placement, Time,
+};
 use crate::report::text::{decimal, size};
 use crate::report::view::{Cell, View, heading};
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,6 +29,7 @@ pub(in crate::report) fn views(section: &Collectives) -> Vec<View> {
         views.push(times(section, collective));
         views.extend(compared(section, collective));
     }
+    views.extend(section.barrier.as_ref().map(barrier));
     views.extend(means(section));
     views
 }
@@ -130,31 +133,49 @@ fn wrong(section: &Collectives, collective: Collective) -> Vec<String> {
     sentences
 }
 
+/// The three times of one placement.
+fn three(placed: &Placed) -> [Cell; 3] {
+    let figure =
+        |time: Option<Time>| time.map_or(Cell::Absent, |time| Cell::Figure(decimal(time.ns / 1e3)));
+    let single = placed.single.map_or(Cell::Absent, |single| {
+        Cell::Figure(format!(
+            "{}/{}",
+            decimal(single.p50_ns / 1e3),
+            decimal(single.p99_ns / 1e3)
+        ))
+    });
+    [figure(placed.looped), figure(placed.graph), single]
+}
+
+/// Barriers, where nothing moves.
+fn barrier(placed: &Placed) -> View {
+    let mut row = vec![Cell::Name("barrier".into())];
+    row.extend(three(placed));
+    View {
+        title: "barrier".into(),
+        caption: vec!["µs: back to back, replayed from a graph, one at a time.".into()],
+        headings: ["", "looped", "graph", "p50/p99"].map(heading).into(),
+        rows: vec![row],
+    }
+}
+
 /// Our three times at each size, and the algorithm.
 fn times(section: &Collectives, collective: Collective) -> View {
     let mut headings = vec![heading("size"), heading("algorithm")];
     for _ in Placement::ALL {
         headings.extend(["looped", "graph", "p50/p99"].map(heading));
     }
-    let figure = |ns: Option<f64>| ns.map_or(Cell::Absent, |ns| Cell::Figure(decimal(ns / 1e3)));
     let rows = ours(section, collective)
         .map(|point| {
-            let algorithm = match point.algorithm.as_str() {
-                "" => Cell::Absent,
-                name => Cell::Figure(name.into()),
+            let algorithm = match (point.algorithm.as_str(), point.blocks) {
+                ("", _) => Cell::Absent,
+                (name, 0) => Cell::Figure(name.into()),
+                (name, blocks) => Cell::Figure(format!("{name} {blocks}×{}", point.threads)),
             };
             let mut row = vec![Cell::Name(size(point.bytes)), algorithm];
             for placement in Placement::ALL {
                 let placed = point.placed(placement).copied().unwrap_or_default();
-                row.push(figure(placed.looped.map(|time| time.ns)));
-                row.push(figure(placed.graph.map(|time| time.ns)));
-                row.push(placed.single.map_or(Cell::Absent, |single| {
-                    Cell::Figure(format!(
-                        "{}/{}",
-                        decimal(single.p50_ns / 1e3),
-                        decimal(single.p99_ns / 1e3)
-                    ))
-                }));
+                row.extend(three(&placed));
             }
             row
         })
@@ -165,6 +186,7 @@ fn times(section: &Collectives, collective: Collective) -> View {
             "µs, out of place, then in place: calls back to back, calls replayed from a graph, one call \
              at a time as the host sees it."
                 .into(),
+            "algorithm: as the selector chose it, with blocks and threads of the grid.".into(),
         ],
         headings,
         rows,
@@ -360,7 +382,8 @@ mod tests {
                 "all_reduce",
                 "all_reduce: three times",
                 "all_gather",
-                "all_gather: three times"
+                "all_gather: three times",
+                "barrier"
             ]
         );
     }

@@ -3,9 +3,8 @@
 use super::super::abi::*;
 use super::super::failure::{CallResult, Failure};
 use super::calls::Site;
-use super::table::{Code, Comm, Config, IN_PROGRESS, SUCCESS, UniqueId, WINDOW_SYMMETRIC};
-use super::{GRACE, PATIENCE, VendorLibrary, version_text};
-use std::cell::RefCell;
+use super::table::{Comm, Config, IN_PROGRESS, SUCCESS, UniqueId, WINDOW_SYMMETRIC};
+use super::{GRACE, VendorLibrary, version_text};
 use std::ffi::{c_int, c_void};
 use std::ptr::{null_mut, with_exposed_provenance_mut};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -16,22 +15,20 @@ use std::time::{Duration, Instant};
 const ENDED: u32 = 1 << 31;
 /// How long an orderly end waits for work and peers before it becomes an abort.
 const FAREWELL: Duration = Duration::from_secs(10);
-/// Polls before the first sleep, for calls that are done within microseconds.
-const SPINS: u32 = 2000;
 /// Sleep between later polls.
-const NAP: Duration = Duration::from_micros(50);
-const ASYNC_ERROR: &str = "ncclCommGetAsyncError";
+pub(super) const NAP: Duration = Duration::from_micros(50);
+pub(super) const ASYNC_ERROR: &str = "ncclCommGetAsyncError";
 
 /// A communicator of the library.
 ///
 /// Lives as long as the backend that made it, so that whoever comes late to one that has ended finds
 /// it ended, and the library, which writes `raw` again when it has joined, finds its place.
-struct Communicator {
+pub(super) struct Communicator {
     raw: AtomicPtr<c_void>,
     /// Calls under way, plus [`ENDED`].
     uses: AtomicU32,
-    rank: u32,
-    world: u32,
+    pub(super) rank: u32,
+    pub(super) world: u32,
 }
 
 impl Communicator {
@@ -51,8 +48,8 @@ impl Communicator {
 }
 
 /// A call under way, or one that waits in an open group: the communicator is not freed meanwhile.
-struct Use {
-    communicator: Arc<Communicator>,
+pub(super) struct Use {
+    pub(super) communicator: Arc<Communicator>,
 }
 
 impl Use {
@@ -66,18 +63,18 @@ impl Use {
     }
 
     /// A second use beside this one, whether or not the communicator was ended since.
-    fn again(&self) -> Self {
+    pub(super) fn again(&self) -> Self {
         self.communicator.uses.fetch_add(1, Ordering::AcqRel);
         Self {
             communicator: self.communicator.clone(),
         }
     }
 
-    fn raw(&self) -> Comm {
+    pub(super) fn raw(&self) -> Comm {
         self.communicator.raw.load(Ordering::Acquire)
     }
 
-    fn has_ended(&self) -> bool {
+    pub(super) fn has_ended(&self) -> bool {
         self.communicator.uses.load(Ordering::Acquire) & ENDED != 0
     }
 }
@@ -88,22 +85,12 @@ impl Drop for Use {
     }
 }
 
-fn ended(call: &str) -> Failure {
+pub(super) fn ended(call: &str) -> Failure {
     Failure::new(
         Status::CALL_FAILED,
         call,
         "the communicator was aborted, or given up, by another thread",
     )
-}
-
-/// What this thread has opened and not yet closed.
-struct Group {
-    depth: u32,
-    uses: Vec<Use>,
-}
-
-thread_local! {
-    static GROUP: RefCell<Group> = const { RefCell::new(Group { depth: 0, uses: Vec::new() }) };
 }
 
 /// The communicators of one open backend; those still live when it is dropped are aborted.
@@ -370,132 +357,4 @@ unsafe fn communicator(vendor: RawVendor) -> Arc<Communicator> {
 unsafe fn begin(vendor: RawVendor, call: &str) -> CallResult<Use> {
     // SAFETY: the caller's word.
     Use::begin(unsafe { communicator(vendor) }, call)
-}
-
-impl VendorLibrary {
-    /// Opens a group of calls on this thread.
-    ///
-    /// # Errors
-    /// The library's.
-    pub fn group_open(&self) -> CallResult<()> {
-        // SAFETY: the library's group is this thread's own.
-        self.check("ncclGroupStart", unsafe { (self.table.ncclGroupStart)() })?;
-        GROUP.with_borrow_mut(|group| group.depth += 1);
-        Ok(())
-    }
-
-    /// Closes it; the outermost makes all its calls, and comes back when they are on their streams.
-    ///
-    /// # Errors
-    /// The library's, of any call in the group.
-    pub fn group_close(&self) -> CallResult<()> {
-        const CALL: &str = "ncclGroupEnd";
-        // SAFETY: as above; communicators with calls in it are in use until it is closed.
-        let code = unsafe { (self.table.ncclGroupEnd)() };
-        let is_outermost = GROUP.with_borrow_mut(|group| {
-            group.depth = group.depth.saturating_sub(1);
-            group.depth == 0
-        });
-        if !is_outermost {
-            return self.begun(CALL, code, null_mut());
-        }
-        let mut result = self.begun(CALL, code, null_mut());
-        // One at a time, so that the list is not borrowed while we wait. It keeps its capacity.
-        while let Some(begun) = GROUP.with_borrow_mut(|group| group.uses.pop()) {
-            result = result.and_then(|()| self.finish(&begun, CALL, code));
-        }
-        result
-    }
-
-    /// Keeps a communicator in use until this thread's group is closed; whether one is open.
-    fn join_group(&self, begun: &Use) -> bool {
-        GROUP.with_borrow_mut(|group| {
-            if group.depth == 0 {
-                return false;
-            }
-            let is_in = |other: &Use| Arc::ptr_eq(&other.communicator, &begun.communicator);
-            if !group.uses.iter().any(is_in) {
-                group.uses.push(begun.again());
-            }
-            true
-        })
-    }
-
-    /// A call's result, where having begun is good enough.
-    fn begun(&self, call: &str, code: Code, comm: Comm) -> CallResult<()> {
-        match code {
-            SUCCESS | IN_PROGRESS => Ok(()),
-            _ => Err(self.failure(call, code, comm)),
-        }
-    }
-
-    /// A call's result, once it is done.
-    fn finish(&self, begun: &Use, call: &str, code: Code) -> CallResult<()> {
-        self.begun(call, code, begun.raw())?;
-        match code {
-            IN_PROGRESS => self.settle(begun, call),
-            _ => Ok(()),
-        }
-    }
-
-    /// Waits until what `call` began on a thread of the library is done, or somebody ends the
-    /// communicator.
-    fn settle(&self, begun: &Use, call: &str) -> CallResult<()> {
-        if self.wait(begun.raw(), PATIENCE, || begun.has_ended())? {
-            return Ok(());
-        }
-        if begun.has_ended() {
-            return Err(ended(call));
-        }
-        Err(Failure::new(
-            Status::CALL_FAILED,
-            call,
-            format!(
-                "rank {} of {}: not done after {} s; another rank may not have made the call, and \
-                 NCCL_DEBUG=INFO tells how far this one came",
-                begun.communicator.rank,
-                begun.communicator.world,
-                PATIENCE.as_secs()
-            ),
-        ))
-    }
-
-    /// Whether what was begun was done within the time and before `given_up`.
-    fn wait(
-        &self,
-        comm: Comm,
-        patience: Duration,
-        given_up: impl Fn() -> bool,
-    ) -> CallResult<bool> {
-        let (start, mut polls) = (Instant::now(), 0_u32);
-        while self.state(comm)? == IN_PROGRESS {
-            if given_up() || start.elapsed() > patience {
-                return Ok(false);
-            }
-            polls = polls.saturating_add(1);
-            match polls {
-                ..SPINS => std::hint::spin_loop(),
-                _ => std::thread::sleep(NAP),
-            }
-        }
-        Ok(true)
-    }
-
-    /// [`SUCCESS`] or [`IN_PROGRESS`]: what becomes of what was begun. `comm` is in use.
-    fn state(&self, comm: Comm) -> CallResult<Code> {
-        let mut state = SUCCESS;
-        // SAFETY: the place is writable; the communicator is live while it is in use.
-        let code = unsafe { (self.table.ncclCommGetAsyncError)(comm, &raw mut state) };
-        match (code, state) {
-            (SUCCESS, SUCCESS | IN_PROGRESS) => Ok(state),
-            (SUCCESS, failed) | (failed, _) => Err(self.failure(ASYNC_ERROR, failed, comm)),
-        }
-    }
-
-    /// Aborts a communicator that has been ended here.
-    fn abort(&self, comm: Comm) -> CallResult<()> {
-        // SAFETY: live, ended by `Communicator::end` and so given here once.
-        let code = unsafe { (self.table.ncclCommAbort)(comm) };
-        self.begun("ncclCommAbort", code, null_mut())
-    }
 }

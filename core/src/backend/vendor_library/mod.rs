@@ -10,11 +10,16 @@
 //!   polling; they come back when a peer's death or a deadline has the communicator aborted, and at
 //!   the latest after [`PATIENCE`].
 //! - A communicator may be aborted while another thread is in a call. The call is told, and given
-//!   [`GRACE`] to leave, before the library frees anything.
+//!   [`GRACE`] to leave, before the library frees anything. The library may still be at it when
+//!   [`Communicators::abort`] returns: drain streams before memory goes.
+//! - The library keeps a communicator for as long as a graph has a captured call of it. Destroy the
+//!   graphs first; else its end waits for them, in vain.
 
 mod calls;
 mod communicators;
 mod convert;
+mod group;
+mod progress;
 mod table;
 
 pub use communicators::Communicators;

@@ -1,0 +1,317 @@
+//! The vendor's library behind the methods of a stream: ranks are threads of a process of its own,
+//! over the fake driver and the fake NCCL.
+
+#[allow(dead_code, reason = "this test uses the fakes only")]
+mod support;
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use symmem::select::Selection;
+use symmem::{
+    Algorithm, Builder, CollectiveOperation, CollectiveOptions, Communicator, ElementType, Error,
+    Graph, LaunchEnvironment, Provider, ReduceOperation, Result,
+};
+
+/// A child that is not done by then has hung.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Runs one of the roles below in a process of its own, since the libraries' place is a variable.
+fn role(name: &str, libraries: &Path, environment: &[(&str, &str)]) {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args([name, "--exact", "--ignored", "--nocapture"])
+        .env("SYMMEM_LIBRARY_PATH", libraries)
+        .env("LD_LIBRARY_PATH", libraries)
+        .env("NCCL_NVLS_ENABLE", "0")
+        .env("FAKE_CUDA_DEVICES", "4")
+        .envs(environment.iter().copied())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let start = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if start.elapsed() > LIMIT {
+            child.kill().unwrap();
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{name}: {text}");
+}
+
+/// Runs `body` as each rank of a world.
+fn ranks<T: Send>(world: u32, body: impl Fn(Communicator) -> T + Sync) -> Vec<T> {
+    let job = format!("vendor-{}-{world}", std::process::id());
+    std::thread::scope(|scope| {
+        let ranks: Vec<_> = (0..world)
+            .map(|rank| {
+                let (job, body) = (job.clone(), &body);
+                scope.spawn(move || {
+                    let communicator = Builder::new()
+                        .launch(LaunchEnvironment::local(rank, world, job).unwrap())
+                        .backend(Selection::Named("cuda".into()))
+                        .deadline(Duration::from_secs(10))
+                        .setup_deadline(Duration::from_secs(8))
+                        .build()
+                        .unwrap();
+                    body(communicator)
+                })
+            })
+            .collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
+}
+
+fn by(provider: Provider) -> CollectiveOptions<'static> {
+    CollectiveOptions {
+        provider,
+        ..Default::default()
+    }
+}
+
+const COUNT: usize = 999;
+
+fn value(rank: usize, index: usize) -> f32 {
+    (rank * 1000 + index % 100) as f32
+}
+
+#[test]
+fn the_vendors_library_gives_what_ours_gives() {
+    role("every_call", support::fake_driver_and_nccl(), &[]);
+}
+
+#[test]
+#[ignore = "a role of the test above"]
+fn every_call() {
+    for world in [1, 2, 3] {
+        for result in ranks(world, |communicator| {
+            let description = communicator.open_vendor(false)?;
+            assert!(description.version > 0);
+            for windows in [false, true] {
+                communicator.open_vendor(windows)?;
+                let provider = match windows {
+                    false => Provider::Vendor,
+                    true => Provider::VendorWindows,
+                };
+                calls(&communicator, provider)?;
+            }
+            let leaks = communicator.finalize()?;
+            assert!(leaks.is_empty(), "{leaks:?}");
+            Result::Ok(())
+        }) {
+            result.unwrap();
+        }
+    }
+}
+
+fn calls(communicator: &Communicator, provider: Provider) -> Result<()> {
+    let (rank, world) = (communicator.rank(), communicator.world());
+    let stream = communicator.stream()?;
+    let sources = communicator.allocate::<f32>(&[COUNT * world])?;
+    let results = [
+        communicator.allocate::<f32>(&[COUNT * world])?,
+        communicator.allocate::<f32>(&[COUNT * world])?,
+    ];
+    if provider == Provider::VendorWindows {
+        sources.register_with_vendor()?;
+        results[1].register_with_vendor()?;
+        let again = results[1].register_with_vendor().unwrap_err();
+        assert!(again.to_string().contains("already"), "{again}");
+    }
+    let given: Vec<f32> = (0..COUNT * world).map(|index| value(rank, index)).collect();
+    sources.write(&stream, 0, &given)?;
+    let (root, sum) = (world - 1, ReduceOperation::SUM);
+    let (right, left) = ((rank + 1) % world, (rank + world - 1) % world);
+    let uneven: Vec<usize> = (0..world).map(|peer| 40 * peer + 3).collect();
+    let total = uneven.iter().sum();
+    let at = vec![0; world];
+    let here: Vec<usize> = (0..world).map(|peer| 100 * peer).collect();
+    for call in 0..9 {
+        // Ours, then the vendor's.
+        for (result, provider) in results.iter().zip([Provider::Own, provider]) {
+            let options = by(provider);
+            result.write(&stream, 0, &vec![-1.0; COUNT * world])?;
+            stream.barrier()?;
+            let (all, part) = (result.all(), result.range(0, COUNT)?);
+            let (from, one) = (sources.all(), sources.range(0, COUNT)?);
+            match call {
+                0 => stream.all_reduce_with(all, from, sum, &options)?,
+                1 => stream.reduce(root, all, from, sum, &options)?,
+                2 => stream.reduce_scatter(part, from, sum, &options)?,
+                3 => stream.all_gather(all, one, &options)?,
+                4 => stream.broadcast(root, part, one, &options)?,
+                5 => stream.all_to_all(all, from, &options)?,
+                6 => stream.gather(root, all, one, &options)?,
+                7 => {
+                    stream.scatter(root, part, from, &options)?;
+                    let (counts, target) = (&uneven, result.range(COUNT * (world - 1), total)?);
+                    stream.all_gather_v(target, from, counts, &options)?;
+                }
+                _ => {
+                    stream.exchange(&options, |exchange| {
+                        exchange.send(right, one)?;
+                        exchange.receive(left, part)
+                    })?;
+                    let counts = vec![50; world];
+                    let target = result.range(COUNT * (world - 1), 100 * world)?;
+                    stream.all_to_all_v(target, &counts, &here, one, &counts, &at, &options)?;
+                }
+            }
+            stream.synchronize()?;
+        }
+        let mut seen = [vec![0.0; COUNT * world], vec![0.0; COUNT * world]];
+        for (result, seen) in results.iter().zip(&mut seen) {
+            result.read(&stream, 0, seen)?;
+        }
+        assert_eq!(seen[0], seen[1], "call {call} of {provider:?}");
+    }
+    if world > 1 {
+        let graph = Graph::capture(&stream, |stream| {
+            stream.all_reduce_with(results[0].all(), sources.all(), sum, &by(provider))
+        })?;
+        for _ in 0..3 {
+            graph.launch(&stream)?;
+        }
+        stream.synchronize()?;
+    }
+    communicator.host_barrier()
+}
+
+#[test]
+fn a_library_that_is_missing_is_named_and_nothing_else_is() {
+    if symmem_has_nccl() {
+        eprintln!("skipped: NCCL is installed here");
+        return;
+    }
+    role("missing", support::fake_driver(), &[]);
+}
+
+/// Whether the loader would find a real library in place of none.
+fn symmem_has_nccl() -> bool {
+    // SAFETY: nobody calls anything of it.
+    unsafe { libloading::Library::new("libnccl.so.2") }.is_ok()
+        || std::env::var_os("VIRTUAL_ENV").is_some()
+}
+
+#[test]
+#[ignore = "a role of the test above"]
+fn missing() {
+    for result in ranks(2, |communicator| {
+        let error = communicator.open_vendor(false).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("libnccl.so.2"), "{text}");
+        let stream = communicator.stream()?;
+        let buffer = communicator.allocate::<f32>(&[100])?;
+        let (all, sum) = (buffer.all(), ReduceOperation::SUM);
+        stream
+            .all_reduce_with(all, all, sum, &by(Provider::Vendor))
+            .unwrap_err();
+        buffer.register_with_vendor().unwrap_err();
+        stream.all_reduce(all, all, sum)?;
+        stream.synchronize()?;
+        drop(buffer);
+        communicator.finalize().map(drop)
+    }) {
+        result.unwrap();
+    }
+}
+
+#[test]
+fn a_call_that_a_peer_never_makes_is_ended_when_the_communicator_is_aborted() {
+    role("aborted", support::fake_driver_and_nccl(), &[]);
+}
+
+#[test]
+#[ignore = "a role of the test above"]
+fn aborted() {
+    let results = ranks(2, |communicator| {
+        communicator.open_vendor(false)?;
+        let stream = communicator.stream()?;
+        let buffer = communicator.allocate::<f32>(&[100])?;
+        let call = || {
+            let (all, sum) = (buffer.all(), ReduceOperation::SUM);
+            stream.all_reduce_with(all, all, sum, &by(Provider::Vendor))
+        };
+        // The first connects the ranks; the second is made by one of them only.
+        call()?;
+        stream.synchronize()?;
+        if communicator.rank() == 1 {
+            std::thread::sleep(Duration::from_millis(300));
+            communicator.abort();
+            return Ok(Duration::ZERO);
+        }
+        call()?;
+        let start = Instant::now();
+        let error = stream.synchronize().unwrap_err();
+        assert!(
+            matches!(error, Error::PeerFailed { peer: 1, .. }),
+            "{error}"
+        );
+        Result::Ok(start.elapsed())
+    });
+    let waited = results[0].as_ref().unwrap();
+    assert!(*waited < Duration::from_secs(2), "{waited:?}");
+}
+
+#[test]
+fn a_library_that_never_joins_is_given_up_at_the_setup_deadline() {
+    let hang = [("FAKE_NCCL_HANG", "ncclCommInitRankConfig")];
+    role("never_joined", support::fake_driver_and_nccl(), &hang);
+}
+
+#[test]
+#[ignore = "a role of the test above"]
+fn never_joined() {
+    for result in ranks(2, |communicator| {
+        let error = communicator.open_vendor(false).unwrap_err();
+        assert!(
+            matches!(error, Error::HostTimeout { .. } | Error::PeerFailed { .. }),
+            "{error}"
+        );
+        // The ranks are in step all the same.
+        communicator.host_barrier()
+    }) {
+        result.unwrap();
+    }
+}
+
+#[test]
+fn a_row_that_names_the_vendor_holds_once_its_library_is_open() {
+    role("by_row", support::fake_driver_and_nccl(), &[]);
+}
+
+#[test]
+#[ignore = "a role of the test above"]
+fn by_row() {
+    for result in ranks(2, |communicator| {
+        let explain = |communicator: &Communicator| {
+            let bytes = 1 << 40;
+            communicator.explain(CollectiveOperation::ALL_REDUCE, bytes, ElementType::F32)
+        };
+        assert_ne!(explain(&communicator)?.algorithm, Algorithm::VENDOR);
+        communicator.open_vendor(false)?;
+        let options = CollectiveOptions {
+            algorithm: Algorithm::VENDOR,
+            ..Default::default()
+        };
+        let stream = communicator.stream()?;
+        let buffer = communicator.allocate::<f32>(&[100])?;
+        let (all, sum) = (buffer.all(), ReduceOperation::SUM);
+        stream.all_reduce_with(all, all, sum, &options)?;
+        stream.synchronize()?;
+        let group = communicator.split(Some(communicator.rank() as u32), 0)?;
+        let alone = CollectiveOptions {
+            group: group.as_ref(),
+            ..options
+        };
+        // A group of one copies; whoever does it.
+        stream.all_reduce_with(all, all, sum, &alone)?;
+        drop((buffer, group));
+        communicator.finalize().map(drop)
+    }) {
+        result.unwrap();
+    }
+}
