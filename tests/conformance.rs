@@ -4,6 +4,10 @@
 //! Each world of ranks is launched once and fed the cases of each engine. By default they are the
 //! seeded sample; with `SYMMEM_CONFORMANCE=full`, all (`cargo xtask conformance --full`).
 
+#[allow(
+    dead_code,
+    reason = "these tests use the fake driver with a library beside it only"
+)]
 mod support;
 
 use rstest::rstest;

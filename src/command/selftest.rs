@@ -63,7 +63,7 @@ pub fn run(common: &Common, asked: &Options) -> Result<ExitCode> {
         bar.set_position(done as u64);
     })?;
     bar.finish_and_clear();
-    print!("{}", text(&report));
+    print!("{}", text(&report, asked.soak));
     if let Some(file) = &common.json {
         let json = serde_json::to_string_pretty(&report)
             .map_err(|error| CommandError::Said(format!("report: {error}")))?;
@@ -76,7 +76,7 @@ pub fn run(common: &Common, asked: &Options) -> Result<ExitCode> {
     })
 }
 
-fn text(report: &Report) -> String {
+fn text(report: &Report, soak: Option<u64>) -> String {
     let mut lines = Vec::new();
     for world in &report.worlds {
         for case in &world.cases {
@@ -98,10 +98,11 @@ fn text(report: &Report) -> String {
         "{} in worlds of {}, {} (seed {}): {}",
         report.backend,
         worlds.join(", "),
-        match (report.full, report.quick) {
-            (true, _) => "all cases",
-            (_, true) => "a quarter of a sample",
-            _ => "a sample",
+        match (soak, report.full, report.quick) {
+            (Some(seconds), ..) => format!("mixed collectives for {seconds} s in all"),
+            (_, true, _) => "all cases".into(),
+            (_, _, true) => "a quarter of a sample".into(),
+            _ => "a sample".into(),
         },
         report.seed,
         report.totals

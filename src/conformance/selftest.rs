@@ -291,6 +291,11 @@ fn cases(options: &SelftestOptions, worlds: usize) -> Vec<Vec<Case>> {
         }
         return cases;
     }
+    let sizes = if options.quick {
+        Sizes::Small
+    } else {
+        Sizes::Large
+    };
     let wants = |subject| options.only.is_none_or(|only| only == subject);
     for (world, cases) in cases.iter_mut().enumerate() {
         if wants(Subject::Transfers) {
@@ -304,7 +309,7 @@ fn cases(options: &SelftestOptions, worlds: usize) -> Vec<Vec<Case>> {
             cases.extend(if options.full {
                 collectives::plan::full(options.seed).collect()
             } else {
-                let sample = collectives::plan::sample(worlds, Sizes::All, options.seed);
+                let sample = collectives::plan::sample(worlds, sizes, options.seed);
                 of_world(sample, world, std::convert::identity)
             });
         }

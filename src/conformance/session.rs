@@ -177,9 +177,8 @@ impl<'a> Session<'a> {
             None => match self.findings(case) {
                 Ok(findings) if findings.is_empty() => Outcome::Passed,
                 Ok(findings) => Outcome::Failed(findings.join("; ")),
-                // Not every type can be reduced by the vendor's library.
-                Err(Error::Unsupported { message, .. }) if is_vendor(case) => {
-                    Outcome::Skipped(message)
+                Err(Error::Unsupported { .. }) if is_vendor(case) => {
+                    Outcome::Skipped("the vendor's library does not reduce this type".into())
                 }
                 Err(error) => Outcome::Failed(error.to_string()),
             },
@@ -206,8 +205,8 @@ impl<'a> Session<'a> {
     fn vendor(&mut self, windows: bool) -> Option<String> {
         let slot = usize::from(windows);
         if self.vendors[slot].is_none() {
-            let opened = self.communicator.open_vendor(windows);
-            self.vendors[slot] = Some(opened.map(drop).map_err(|error| match error {
+            let opened = self.open_vendor(windows);
+            self.vendors[slot] = Some(opened.map_err(|error| match error {
                 Error::Unsupported { message, .. } => message,
                 error => error.to_string(),
             }));
@@ -218,6 +217,18 @@ impl<'a> Session<'a> {
             }
         }
         self.vendors[slot].as_ref()?.as_ref().err().cloned()
+    }
+
+    fn open_vendor(&self, windows: bool) -> Result<()> {
+        self.communicator.open_vendor(windows)?;
+        if windows {
+            // Not memory of every kind can be one.
+            let probe = self.communicator.allocate::<u8>(&[1])?;
+            let registered = probe.register_with_vendor();
+            probe.free()?;
+            registered?;
+        }
+        Ok(())
     }
 
     fn findings(&mut self, case: &Case) -> Result<Findings> {

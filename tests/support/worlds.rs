@@ -61,7 +61,11 @@ pub fn options(backend: Backend, ranks: u32, threads: bool, name: &str) -> World
         let report = violations(name);
         let _ = std::fs::remove_file(&report);
         options.environment.extend([
-            ("SYMMEM_LIBRARY_PATH".into(), super::fake_driver().into()),
+            (
+                "SYMMEM_LIBRARY_PATH".into(),
+                super::fake_driver_and_nccl().into(),
+            ),
+            ("NCCL_NVLS_ENABLE".into(), "0".into()),
             ("FAKE_CUDA_DEVICES".into(), "4".into()),
             ("FAKE_CUDA_REPORT".into(), report.into()),
         ]);

@@ -42,7 +42,8 @@ pub fn run(options: Options) -> Result<()> {
     let file = scratch.path().join("totals.json");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.args(["test", "--package", "symmem", "--test", "conformance"]);
+    command.args(["test", "--package", "symmem", "--no-fail-fast"]);
+    command.args(["--test", "conformance", "--test", "collectives"]);
     if options.full {
         command.arg("--release");
     }
