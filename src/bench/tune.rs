@@ -294,6 +294,7 @@ fn algorithms(collective: Collective) -> &'static [(Algorithm, u64)] {
             (Algorithm::PACKETS_TWO_SHOT, 16 * MIB),
             (Algorithm::ONE_SHOT, 16 * MIB),
             (Algorithm::TWO_SHOT, ANY),
+            (Algorithm::COPY_ENGINE, ANY),
         ],
         Collective::Reduce => &[
             PACKETS,

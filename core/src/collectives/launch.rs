@@ -203,16 +203,20 @@ impl Stream {
                 }
                 if choice.algorithm == Algorithm::COPY_ENGINE {
                     let steps = membership.slots.steps(options.channel);
+                    let (whole, stream) = (membership.whole, self.raw_handle());
+                    if call.operation != CollectiveOperation::ALL_REDUCE {
+                        // SAFETY: as for `submit`.
+                        return unsafe {
+                            copy_engine::submit(backend, &shape, steps, header, whole, stream)
+                        };
+                    }
+                    // Every rank reduces its share into its own destination, and all gather those.
+                    let shares = shape.shares(call.element);
+                    let gathering = shape.gathering(&shares);
                     // SAFETY: as for `submit`.
                     return unsafe {
-                        copy_engine::submit(
-                            backend,
-                            &shape,
-                            steps,
-                            header,
-                            membership.whole,
-                            self.raw_handle(),
-                        )
+                        submit(backend, call, &shape, header, &choice, stream)?;
+                        copy_engine::submit(backend, &gathering, steps, header, whole, stream)
                     };
                 }
                 // SAFETY: the ranges are inside live allocations, by their types; those of this

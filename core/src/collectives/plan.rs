@@ -287,8 +287,10 @@ impl Shape<'_> {
         let count = self.parts.bytes[0] / size;
         let scatters = self.operation == CollectiveOperation::REDUCE_SCATTER;
         let rooted = self.operation == CollectiveOperation::REDUCE;
+        // In two shots each rank reduces its share; by the copy engine too, which then gathers.
         let two_shot = algorithm == Algorithm::TWO_SHOT;
-        let (start, length) = match (scatters, two_shot) {
+        let shared = two_shot || algorithm == Algorithm::COPY_ENGINE;
+        let (start, length) = match (scatters, shared) {
             (true, _) => (self.parts.offset[rank] / size, count),
             (_, true) => share(count, size, world, rank),
             (_, false) if rooted && rank != self.root => (0, 0),
@@ -310,6 +312,24 @@ impl Shape<'_> {
             }
         }
         arguments
+    }
+
+    /// Bytes of each member's share of an all-reduce, one behind the other.
+    pub fn shares(&self, element: ElementType) -> Parts {
+        let size = element.bytes();
+        let count = self.parts.bytes[0] / size;
+        Parts::listed((0..self.world).map(|member| share(count, size, self.world, member).1 * size))
+    }
+
+    /// The gathering of shares that have been reduced in place, `parts` being [`Shape::shares`].
+    pub fn gathering<'b>(&'b self, parts: &'b Parts) -> Shape<'b> {
+        Shape {
+            operation: CollectiveOperation::ALL_GATHER_V,
+            source: self.destination,
+            in_place: true,
+            parts,
+            ..*self
+        }
     }
 
     /// The arguments of a reduction in packets.

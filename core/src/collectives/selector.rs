@@ -372,7 +372,8 @@ fn most_blocks(kernel: CollectiveKernel) -> u32 {
     }
 }
 
-/// The kernel that does an operation so; `None` where the copy engine or the vendor's library does it.
+/// The kernel that does an operation so; `None` where the copy engine or the vendor's library does it
+/// all.
 pub fn kernel_of(operation: CollectiveOperation, algorithm: Algorithm) -> Option<CollectiveKernel> {
     let reduces = matches!(
         operation,
@@ -385,7 +386,10 @@ pub fn kernel_of(operation: CollectiveOperation, algorithm: Algorithm) -> Option
             Some(CollectiveKernel::REDUCE_PACKETS)
         }
         (Algorithm::PACKETS, false) => Some(CollectiveKernel::PACKETS),
-        (Algorithm::ONE_SHOT | Algorithm::TWO_SHOT, true) => Some(CollectiveKernel::REDUCE),
+        // The copy engine gathers what a kernel has reduced.
+        (Algorithm::ONE_SHOT | Algorithm::TWO_SHOT | Algorithm::COPY_ENGINE, true) => {
+            Some(CollectiveKernel::REDUCE)
+        }
         (Algorithm::TWO_SHOT | Algorithm::PUSH | Algorithm::PULL, false) => {
             Some(CollectiveKernel::MOVE)
         }
@@ -403,6 +407,7 @@ fn algorithms(operation: CollectiveOperation) -> &'static [Algorithm] {
             A::PACKETS_TWO_SHOT,
             A::ONE_SHOT,
             A::TWO_SHOT,
+            A::COPY_ENGINE,
             A::VENDOR,
         ],
         CollectiveOperation::REDUCE => &[A::PACKETS, A::ONE_SHOT, A::TWO_SHOT, A::VENDOR],

@@ -17,6 +17,7 @@ pub fn algorithms(operation: Collective) -> &'static [By] {
             By::PacketsTwoShot,
             By::OneShot,
             By::TwoShot,
+            By::CopyEngine,
             By::Vendor,
             By::VendorWindows,
         ],
