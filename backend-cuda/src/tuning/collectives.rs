@@ -3,7 +3,8 @@
 //! Sizes are nccl-tests' (see [`CollectiveRow`]). The rows of 2 and of 4 ranks were measured for
 //! all-reduce, reduce-scatter, all-gather and all-to-all in bf16, replayed from a graph, on H200s
 //! (`benches/results/2026-11-21-grids-4xh200.jsonl`): for each range of sizes the grid that loses least
-//! against the best one at each. Rows for more ranks and for the other operations follow from them by
+//! against the best one at each; where the copy engine takes over, by the benchmark
+//! (`2026-11-21-copy-engine-4xh200.json`). Rows for more ranks and for the other operations follow from them by
 //! a model and were not measured: what is sent in packets grows with the ranks, and the copy engine
 //! pays where a step takes far longer than a launch.
 
@@ -74,7 +75,8 @@ const ALL_REDUCE: [World; 3] = [
             row(256 * KIB, Algorithm::TWO_SHOT, 8, 256),
             row(1 * MIB, Algorithm::TWO_SHOT, 32, 256),
             row(2 * MIB, Algorithm::TWO_SHOT, 32, 512),
-            row(ALWAYS, Algorithm::TWO_SHOT, 16, 512),
+            row(64 * MIB, Algorithm::TWO_SHOT, 16, 512),
+            row(ALWAYS, Algorithm::COPY_ENGINE, 32, 512),
         ],
     ),
     (
@@ -87,7 +89,8 @@ const ALL_REDUCE: [World; 3] = [
             row(128 * KIB, Algorithm::PACKETS_TWO_SHOT, 8, 512),
             row(512 * KIB, Algorithm::TWO_SHOT, 8, 256),
             row(2 * MIB, Algorithm::TWO_SHOT, 32, 256),
-            row(ALWAYS, Algorithm::TWO_SHOT, 32, 512),
+            row(64 * MIB, Algorithm::TWO_SHOT, 32, 512),
+            row(ALWAYS, Algorithm::COPY_ENGINE, 32, 512),
         ],
     ),
 ];
@@ -172,7 +175,8 @@ const ALL_GATHER: [World; 3] = [
             row(256 * KIB, Algorithm::PACKETS, 16, 512),
             row(4 * MIB, Algorithm::PUSH, 32, 256),
             row(64 * MIB, Algorithm::PUSH, 16, 512),
-            row(ALWAYS, Algorithm::PUSH, 128, 256),
+            row(256 * MIB, Algorithm::PUSH, 128, 256),
+            row(ALWAYS, Algorithm::COPY_ENGINE, 0, 0),
         ],
     ),
     (
@@ -212,7 +216,8 @@ const ALL_TO_ALL: [World; 3] = [
             row(256 * KIB, Algorithm::PACKETS, 16, 512),
             row(1 * MIB, Algorithm::PUSH, 32, 256),
             row(64 * MIB, Algorithm::PUSH, 16, 512),
-            row(ALWAYS, Algorithm::PUSH, 128, 256),
+            row(256 * MIB, Algorithm::PUSH, 128, 256),
+            row(ALWAYS, Algorithm::COPY_ENGINE, 0, 0),
         ],
     ),
     (
@@ -327,6 +332,10 @@ mod tests {
             assert_eq!(hidden, None, "{row:?} is never used");
             let most = match row.algorithm {
                 Algorithm::PACKETS | Algorithm::PACKETS_TWO_SHOT => PACKET_BLOCKS,
+                // A kernel reduces what the copy engine then gathers.
+                Algorithm::COPY_ENGINE if row.operation == CollectiveOperation::ALL_REDUCE => {
+                    SLOT_BLOCKS
+                }
                 Algorithm::COPY_ENGINE => {
                     assert_eq!((row.blocks, row.threads), (0, 0));
                     continue;

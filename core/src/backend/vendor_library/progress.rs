@@ -21,12 +21,12 @@ impl VendorLibrary {
     }
 
     /// A call's result, once it is done.
+    ///
+    /// Also where it says that it is: NCCL's `ncclCommWindowRegister` returns success when a thread of
+    /// its own has only begun (2.28), and the communicator's state alone tells.
     pub(super) fn finish(&self, begun: &Use, call: &str, code: Code) -> CallResult<()> {
         self.begun(call, code, begun.raw())?;
-        match code {
-            IN_PROGRESS => self.settle(begun, call),
-            _ => Ok(()),
-        }
+        self.settle(begun, call)
     }
 
     /// Waits until what `call` began on a thread of the library is done, or somebody ends the
