@@ -19,6 +19,31 @@
 //! # Ok(()) }
 //! ```
 //!
+//! # What is where
+//!
+//! | | |
+//! |---|---|
+//! | joining | [`init`], [`Builder`]; [`Communicator`] has rank, world and what ranks do together |
+//! | memory | [`SymmetricBuffer`], parts of it as [`BufferRange`], memory of the caller's by [`Communicator::register`] |
+//! | one-sided | [`Stream::put`], [`Stream::get`], [`Stream::put_signal`], [`Stream::wait_signal`] |
+//! | words | [`Stream::signal_add`], [`Stream::wait_word`], [`Stream::atomic_fetch_add`] and their like |
+//! | collectives | [`Stream::all_reduce`], [`Stream::all_gather`], [`Stream::reduce_scatter`], [`Stream::all_to_all`], [`Stream::broadcast`], [`Stream::reduce`], [`Stream::gather`], [`Stream::scatter`], [`Stream::exchange`]; [`CollectiveOptions`] say how, [`Communicator::split`] among whom |
+//! | recording | [`Graph::capture`], of all of these |
+//! | kernels of one's own | [`SymmetricBuffer::handle`], [`Communicator::load_module`], [`Stream::launch`] |
+//! | the vendor's library | [`Communicator::open_vendor`], [`Provider`] |
+//! | failures | [`Error`], [`Communicator::check`], [`Communicator::abort`], [`Communicator::rebuild`] |
+//!
+//! ```no_run
+//! # use symmem::{Result, Stream, SymmetricBuffer, ReduceOperation, Graph};
+//! # fn step(stream: &Stream, x: &SymmetricBuffer<f32>) -> Result<()> {
+//! stream.all_reduce(x.all(), x.all(), ReduceOperation::SUM)?; // in place; enqueued
+//! let graph = Graph::capture(stream, |stream| {
+//!     stream.all_reduce(x.all(), x.all(), ReduceOperation::SUM)
+//! })?;
+//! graph.launch(stream)?; // any number of times
+//! # Ok(()) }
+//! ```
+//!
 //! Every wait is bounded; a peer that dies is an error within a second. The contract and the policy
 //! are in [`symmem_core`]; this crate selects a backend ([`select`]), launches ranks and
 //! holds the benchmark, the conformance suite and the report behind the `symmem` command.

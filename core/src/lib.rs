@@ -2,7 +2,9 @@
 //!
 //! [`backend`] states what a backend gives; everything else here is policy written once: meeting the
 //! other ranks ([`bootstrap`]), the [`Communicator`] and its [`SymmetricBuffer`]s, [`Stream`]s and
-//! [`Graph`]s, deadlines, abort and the watcher. Use it through the `symmem` crate, which selects a
+//! [`Graph`]s, deadlines, abort and the watcher. Collectives are methods of [`Stream`], with
+//! [`CollectiveOptions`]; which algorithm does them, and with which grid, is chosen here from rows that
+//! the backend gives ([`Communicator::explain`]). Use it through the `symmem` crate, which selects a
 //! backend.
 
 #[cfg(not(all(

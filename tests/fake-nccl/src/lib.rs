@@ -1,9 +1,9 @@
 //! A fake `libnccl.so.2`, strict about order and agreement, for tests with no GPU.
 //!
 //! It runs over the fake CUDA driver, which it finds as a program does. Ranks, in one process or in
-//! several, meet in a shared memory file that the identifier names ([`mesh`]); every operation is sends
-//! and receipts through it ([`operations`]), made in the stream's order. Communicators are what
-//! [`communicator`] says, groups what [`group`] says. What a program gets wrong is in the fake driver's
+//! several, meet in a shared memory file that the identifier names (`mesh`); every operation is sends
+//! and receipts through it (`operations`), made in the stream's order. Communicators are what
+//! `communicator` says, groups what `group` says. What a program gets wrong is in the fake driver's
 //! report. The README lists the switches.
 
 #![allow(

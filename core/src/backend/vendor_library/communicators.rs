@@ -298,7 +298,7 @@ impl Communicators {
         }
     }
 
-    /// Gives an idle communicator up: in order if all ranks do within [`FAREWELL`], else by an abort.
+    /// Gives an idle communicator up: in order if all ranks do within 10 seconds, else by an abort.
     /// Once it was given up, does nothing.
     ///
     /// # Errors
