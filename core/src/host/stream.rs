@@ -293,7 +293,7 @@ impl Stream {
     }
 
     /// Whether queued work has needed a thread.
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub(super) fn has_thread(&self) -> bool {
         lock(&self.incoming).thread.is_some()
     }
