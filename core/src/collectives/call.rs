@@ -211,7 +211,8 @@ impl Stream {
     }
 
     /// Puts every rank's `source` into `destination` of rank `root`, in rank order; elsewhere
-    /// `destination` stays. It is `world` times as long as `source`.
+    /// `destination` stays. It is `world` times as long as `source`; in place if `source` is part `rank`
+    /// of `destination` (at all ranks or at none).
     ///
     /// # Errors
     /// As [`Stream::all_reduce`].
@@ -231,7 +232,8 @@ impl Stream {
     }
 
     /// Puts part `r` of `source` of rank `root` into `destination` of rank `r`. `source` is `world`
-    /// times as long as `destination`.
+    /// times as long as `destination`; in place if `destination` is part `rank` of `source` (at all
+    /// ranks or at none).
     ///
     /// # Errors
     /// As [`Stream::all_reduce`].
