@@ -254,7 +254,9 @@ impl Stream {
 
     /// Does sends and receives at once, so that none waits for another: a rank may exchange with
     /// itself, and in a ring. The sends from one rank to another meet its receives in order. Ranges
-    /// need not be symmetric.
+    /// need not be symmetric, but must not overlap what arrives here in the same exchange, whose bytes are
+    /// undefined then. The receiver too keeps the buffer that is sent from until it has received: from
+    /// one that it has dropped it gets [`crate::Error::Mismatch`] at its next synchronisation.
     ///
     /// ```no_run
     /// # use symmem_core::*;

@@ -23,7 +23,8 @@ use std::sync::Arc;
 
 /// Sends and receives that are remembered without allocating.
 const INLINE: usize = 32;
-/// Offsets in a token are below this; the allocation's row of the table is above.
+/// Offsets in a token are below this; the allocation's row of the table is above. Receivers take a token
+/// as it is: only a peer of the same version writes one, which can write to this rank's memory anyway.
 const TOKEN_OFFSET_BITS: u32 = 48;
 
 /// One send or receipt.
