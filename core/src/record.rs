@@ -6,8 +6,8 @@ use std::time::Duration;
 
 /// What a complete record says, unless the wait left because all was lost already.
 pub fn error_of(rank: usize, record: &WaitRecord) -> Option<Error> {
-    // A receipt of another size neither waited nor was told to leave.
-    if record.reason != 1 && record.kind != 4 {
+    // A receipt that cannot be had neither waited too long nor was told to leave.
+    if record.reason != 1 && !matches!(record.kind, 4 | 5) {
         return None;
     }
     let waited = Duration::from_nanos(record.elapsed_ns);
@@ -31,6 +31,16 @@ pub fn error_of(rank: usize, record: &WaitRecord) -> Option<Error> {
                 what: "the number of bytes",
                 mine: bytes_of(record.expected),
                 theirs: bytes_of(record.seen),
+            });
+        }
+        5 => {
+            return Some(Error::Mismatch {
+                rank,
+                peer: record.peer as usize,
+                operation: "receive",
+                what: "the buffer that is sent from",
+                mine: "given up (keep it until all is received)".into(),
+                theirs: "in use".into(),
             });
         }
         kind => method_of(CollectiveOperation(
@@ -140,6 +150,17 @@ mod tests {
             text.contains("7 here but 4 GiB or more at rank 3"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_receipt_from_a_buffer_that_was_given_up_is_no_wait_and_names_the_sender() {
+        let record = WaitRecord {
+            reason: 0,
+            ..record(5)
+        };
+        let error = error_of(1, &record).unwrap();
+        assert!(matches!(error, Error::Mismatch { peer: 3, .. }), "{error}");
+        assert!(error.to_string().contains("given up"), "{error}");
     }
 
     #[test]

@@ -23,6 +23,8 @@ use std::time::{Duration, Instant};
 pub struct Stream {
     shared: Arc<Shared>,
     raw: RawStream,
+    /// Made by the library; else a wrapper of the caller's, perhaps of one made by the library.
+    owned: bool,
     /// Counts begins and ends of captures: odd while [`crate::Graph::capture`] records this stream.
     captures: AtomicU32,
     /// What the work recorded since the capture began uses.
@@ -36,22 +38,21 @@ impl Stream {
             .backend
             .stream_create()
             .map_err(|failure| shared.failed("stream_create", failure))?;
-        shared.add_stream(raw, true);
-        Ok(Self::wrap(shared, raw))
+        Ok(Self::wrap(shared, raw, true))
     }
 
     /// # Safety
     /// As [`crate::Communicator::stream_from_raw`].
     pub(crate) unsafe fn from_raw(shared: Arc<Shared>, raw: u64) -> Self {
-        let raw = RawStream(raw);
-        shared.add_stream(raw, false);
-        Self::wrap(shared, raw)
+        Self::wrap(shared, RawStream(raw), false)
     }
 
-    fn wrap(shared: Arc<Shared>, raw: RawStream) -> Self {
+    fn wrap(shared: Arc<Shared>, raw: RawStream, owned: bool) -> Self {
+        shared.add_stream(raw, owned);
         Self {
             shared,
             raw,
+            owned,
             captures: AtomicU32::new(0),
             captured: Mutex::default(),
         }
@@ -503,7 +504,7 @@ fn is_odd(count: u32) -> bool {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        self.shared.close_stream(self.raw);
+        self.shared.close_stream(self.raw, self.owned);
     }
 }
 

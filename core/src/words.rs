@@ -336,7 +336,8 @@ impl Stream {
                 .buffer()
                 .allocation()
                 .at(shared.rank, words.byte_offset()),
-            stride: (wait.stride * size_of::<W>()) as u64,
+            // One that saturates is larger than the range, of which only the first word is then taken.
+            stride: wait.stride.saturating_mul(size_of::<W>()) as u64,
             value: value.into(),
             index,
             watch: shared.health.watch(wait.deadline),

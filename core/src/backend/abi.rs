@@ -920,7 +920,8 @@ pub struct WaitRecord {
     /// 0 empty, 1 being written, 2 complete.
     pub state: u32,
     /// 1 a signal wait, 2 a barrier, 3 a wait for words (`peer` is then the word's index), 4 a receipt
-    /// of another size than was sent (`expected` and `seen` are bytes, saturated);
+    /// of another size than was sent (`expected` and `seen` are bytes, saturated), 5 a receipt from an
+    /// allocation that the receiver has given up;
     /// [`WaitRecord::COLLECTIVE`] plus a [`CollectiveOperation`] for a wait within one.
     pub kind: u32,
     /// Who waited.

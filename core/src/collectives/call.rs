@@ -211,7 +211,8 @@ impl Stream {
     }
 
     /// Puts every rank's `source` into `destination` of rank `root`, in rank order; elsewhere
-    /// `destination` stays. It is `world` times as long as `source`.
+    /// `destination` stays. It is `world` times as long as `source`; in place if `source` is part `rank`
+    /// of `destination` (at all ranks or at none).
     ///
     /// # Errors
     /// As [`Stream::all_reduce`].
@@ -231,7 +232,8 @@ impl Stream {
     }
 
     /// Puts part `r` of `source` of rank `root` into `destination` of rank `r`. `source` is `world`
-    /// times as long as `destination`.
+    /// times as long as `destination`; in place if `destination` is part `rank` of `source` (at all
+    /// ranks or at none).
     ///
     /// # Errors
     /// As [`Stream::all_reduce`].
@@ -252,7 +254,9 @@ impl Stream {
 
     /// Does sends and receives at once, so that none waits for another: a rank may exchange with
     /// itself, and in a ring. The sends from one rank to another meet its receives in order. Ranges
-    /// need not be symmetric.
+    /// need not be symmetric, but must not overlap what arrives here in the same exchange, whose bytes are
+    /// undefined then. The receiver too keeps the buffer that is sent from until it has received: from
+    /// one that it has dropped it gets [`crate::Error::Mismatch`] at its next synchronisation.
     ///
     /// ```no_run
     /// # use symmem_core::*;

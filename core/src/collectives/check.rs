@@ -125,7 +125,12 @@ fn exchange(
     let store = shared.agreement.bootstrap().store();
     let group = membership.slots.allocation().number;
     let number = membership.compared[channel as usize].fetch_add(1, Ordering::Relaxed);
-    let key = |member: usize| format!("call/{group}/{channel}/{}/{member}", number % 2);
+    // By the communicator's numbers: the groups of one split share the number of their allocation, and
+    // each has a member 0.
+    let key = |member: usize| {
+        let rank = membership.members[member];
+        format!("call/{group}/{channel}/{}/{rank}", number % 2)
+    };
     let start = Instant::now();
     let limit = shared.options.setup_deadline;
     let failed = |error| {

@@ -302,7 +302,7 @@ impl Stream {
                         format!("{} counts for {world} ranks", counts.len()),
                     ));
                 }
-                let bytes = |&count: &usize| count as u64 * call.element_bytes;
+                let bytes = |&count: &usize| (count as u64).saturating_mul(call.element_bytes);
                 let total = counts.iter().map(bytes).fold(0, u64::saturating_add);
                 if to.bytes != total || from.bytes < bytes(&counts[rank]) {
                     return Err(self.invalid(

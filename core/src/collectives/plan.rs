@@ -120,7 +120,10 @@ impl Shape<'_> {
     pub fn moves(&self, algorithm: Algorithm, stage: u32, mut copy: impl FnMut(Copy)) {
         let (rank, root, world) = (self.rank, self.root, self.world);
         let (offset, bytes) = (&self.parts.offset, &self.parts.bytes);
-        let push = algorithm == Algorithm::PUSH;
+        // A member that gives nothing cannot tell by its ranges whether the others give theirs in place,
+        // so nobody may have to know where another's part is: who gives pushes.
+        let push = algorithm == Algorithm::PUSH
+            || self.operation == CollectiveOperation::ALL_GATHER_V && bytes[..world].contains(&0);
         let peers = others_first(rank, world);
         match self.operation {
             CollectiveOperation::ALL_GATHER | CollectiveOperation::ALL_GATHER_V if push => {

@@ -110,7 +110,7 @@ fn the_copy_to_oneself_comes_last() {
 
 #[test]
 fn in_place_each_member_gives_its_own_part_of_the_larger_range() {
-    let parts = Parts::listed([3, 0, 9].into_iter());
+    let parts = Parts::listed([3, 5, 9].into_iter());
     let operation = CollectiveOperation::ALL_GATHER_V;
     with_shapes(operation, &[0, 1, 2], 0, &parts, true, |shape| {
         for Copy(to, from, bytes) in copies(&shape, Algorithm::PULL) {
@@ -120,6 +120,19 @@ fn in_place_each_member_gives_its_own_part_of_the_larger_range() {
             assert_eq!(bytes, parts.bytes[owner(from) as usize]);
         }
     });
+}
+
+#[test]
+fn where_a_member_gives_nothing_none_has_to_know_whether_another_is_in_place() {
+    let parts = Parts::listed([3, 0, 9].into_iter());
+    let operation = CollectiveOperation::ALL_GATHER_V;
+    for in_place in [false, true] {
+        with_shapes(operation, &[0, 1, 2], 0, &parts, in_place, |shape| {
+            for Copy(_, from, _) in copies(&shape, Algorithm::PULL) {
+                assert_eq!(owner(from), shape.rank as u64);
+            }
+        });
+    }
 }
 
 #[test]

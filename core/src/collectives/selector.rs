@@ -151,7 +151,7 @@ impl Selector {
 
     /// What has to be alike on all ranks, as text.
     pub fn describe(&self) -> String {
-        format!("{:?}{:?}", self.rows, self.resident)
+        format!("{:?}{:?}{}", self.rows, self.resident, self.copy_engine)
     }
 
     /// How to do it; or why it cannot be done so, and what can.

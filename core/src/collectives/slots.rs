@@ -7,7 +7,7 @@
 //!     slots      SLOT_BLOCKS of SLOT_BYTES      see `CollectiveGroup`
 //!     packets    PACKET_BLOCKS of packet_bytes
 //!     steps      words and counters for what no kernel of a grid does: see `Steps`
-//! table          [allocation][rank]: addresses, in the group of all ranks only
+//! table          [allocation][rank]: addresses, 0 once given up; in the group of all ranks only
 //! ```
 //!
 //! Channels share nothing, so that collectives on different channels can be under way at once. All

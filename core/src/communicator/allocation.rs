@@ -2,6 +2,7 @@
 //! `sharing`; here is how it ends.
 
 use super::shared::Inner;
+use super::sharing;
 use crate::backend::SymmetricMemory;
 use crate::backend::abi::{DeviceAddress, RawMapping, RawVendor, ShareKind, SharedAllocation};
 use crate::collectives;
@@ -47,6 +48,7 @@ impl Allocation {
             return;
         }
         collectives::deregister(shared, self);
+        sharing::unlist(shared, self.entry);
         for (peer, mapping) in self.mappings.iter().enumerate() {
             if let Some(mapping) = *mapping {
                 // SAFETY: it came from `import`; by the caller's word no work uses it.

@@ -265,7 +265,7 @@ impl Communicator {
     }
 
     /// A stream that the caller made with the vendor's own API (`cudaStream_t`, `hipStream_t`), on
-    /// this rank's device; 0 is the default stream.
+    /// this rank's device; 0 is the default stream. Dropping the value leaves the stream alone.
     ///
     /// # Safety
     /// The stream belongs to this rank's device. It lives until the value was dropped with all its

@@ -319,13 +319,15 @@ impl Inner {
         });
     }
 
-    /// Forgets a stream; one made here is destroyed as soon as it is idle.
-    pub fn close_stream(&self, raw: RawStream) {
+    /// Forgets a stream; one made here is destroyed as soon as it is idle. A stream made here may have
+    /// been wrapped as the caller's too, and must outlive that wrapper: so `owned` says which of the two
+    /// is dropped.
+    pub fn close_stream(&self, raw: RawStream, owned: bool) {
         {
             let mut streams = lock(&self.streams);
             if let Some(stream) = streams
                 .iter_mut()
-                .find(|stream| stream.raw == raw && !stream.closing)
+                .find(|stream| stream.raw == raw && stream.owned == owned && !stream.closing)
             {
                 stream.closing = true;
                 self.given_up.fetch_add(1, Ordering::AcqRel);

@@ -232,6 +232,19 @@ fn list(shared: &Inner, entry: usize, peers: &[DeviceAddress]) -> Result<()> {
         .inspect_err(|error| shared.health.poison(error.clone()))
 }
 
+/// Takes an allocation out of this rank's table before peers' copies are unmapped: a peer that still has
+/// it may send from it, and what receives finds no address then. Nothing that receives is under way.
+pub(super) fn unlist(shared: &Inner, entry: usize) {
+    let Some(collectives) = shared.collectives.get() else {
+        return;
+    };
+    let row = collectives.everyone.slots.table_row(shared.rank, entry);
+    if let Err(error) = shared.write_bytes(row, &vec![0; 8 * shared.world]) {
+        // All is lost then, and nothing that would look there begins any more.
+        tracing::debug!(rank = shared.rank, %error, "taking an allocation out of the table");
+    }
+}
+
 /// Unmaps what was mapped of an allocation that did not come about.
 struct Unmapping<'a> {
     shared: &'a Inner,

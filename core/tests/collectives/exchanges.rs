@@ -2,7 +2,7 @@
 
 use crate::world::{value, world};
 use symmem_core::backend::abi::Algorithm as A;
-use symmem_core::{CollectiveOptions, Error};
+use symmem_core::{CollectiveOptions, Error, Result};
 
 #[test]
 fn sends_and_receives_meet_in_order_and_only_their_pair_takes_part() {
@@ -97,7 +97,10 @@ fn parts_of_any_size_arrive_where_the_offsets_say() {
                 };
                 stream.barrier()?;
                 let start: usize = counts[..rank].iter().sum();
-                let from = if in_place {
+                let from = if in_place && counts[rank] == 0 {
+                    // A place that says nothing of where the others' parts are.
+                    inbox.range(0, 0)?
+                } else if in_place {
                     inbox.range(5 + start, counts[rank])?
                 } else {
                     out.range(9, counts[rank])?
@@ -134,4 +137,27 @@ fn a_receipt_of_another_size_than_was_sent_is_told() {
     let error = results[1].as_ref().expect_err("nine are not eight");
     assert!(matches!(error, Error::Mismatch { peer: 0, .. }), "{error}");
     results[0].as_ref().expect_err("nobody received it");
+}
+
+#[test]
+fn what_is_sent_from_a_buffer_that_the_receiver_has_given_up_is_told() {
+    let results = world(2, |communicator| {
+        let stream = communicator.stream()?;
+        let out = communicator.allocate::<i32>(&[100_000])?;
+        let inbox = communicator.allocate::<i32>(&[100_000])?;
+        communicator.host_barrier()?;
+        let options = CollectiveOptions::default();
+        if communicator.rank() == 0 {
+            stream.send(1, out.all(), &options)?;
+            stream.synchronize()?;
+        } else {
+            drop(out);
+            stream.receive(0, inbox.all(), &options)?;
+            stream.synchronize()?;
+        }
+        Result::Ok(())
+    });
+    let error = results[1].as_ref().expect_err("nothing is there to load");
+    assert!(matches!(error, Error::Mismatch { peer: 0, .. }), "{error}");
+    assert!(error.to_string().contains("given up"), "{error}");
 }

@@ -114,6 +114,51 @@ fn a_call_that_differs_on_one_rank_is_named_before_it_is_made() {
 }
 
 #[test]
+fn calls_are_compared_within_each_group_of_a_split() {
+    let check = |configuration: &mut Configuration| configuration.check_calls = true;
+    for result in world_with(4, check, |communicator| {
+        let stream = communicator.stream()?;
+        let buffer = communicator.allocate::<i32>(&[64])?;
+        let colour = communicator.rank() % 2;
+        let group = communicator.split(Some(colour as u32), 0)?.expect("joined");
+        let options = CollectiveOptions {
+            group: Some(&group),
+            ..Default::default()
+        };
+        // The two groups do different things at the same time.
+        for round in 0..20 {
+            let range = buffer.range(0, 1 + round + 20 * colour)?;
+            stream.all_reduce_with(range, range, ReduceOperation::SUM, &options)?;
+        }
+        stream.synchronize()?;
+        communicator.finalize().map(drop)
+    }) {
+        result.expect("within a group the calls are alike");
+    }
+}
+
+#[test]
+fn parts_that_are_sent_from_where_others_arrive_are_refused() {
+    for result in world(2, |communicator| {
+        let stream = communicator.stream()?;
+        let buffer = communicator.allocate::<i32>(&[64])?;
+        let (all, peer) = (buffer.all(), 1 - communicator.rank());
+        let options = CollectiveOptions::default();
+        let (mut counts, at) = ([0; 2], [0, 32]);
+        counts[peer] = 8;
+        let in_place = stream.all_to_all_v(all, &counts, &at, all, &counts, &at, &options);
+        let error = in_place.expect_err("the peer loads from where this rank stores");
+        assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");
+        let from = [at[0] + 16, at[1] + 16];
+        stream.all_to_all_v(all, &counts, &at, all, &counts, &from, &options)?;
+        stream.synchronize()?;
+        communicator.finalize().map(drop)
+    }) {
+        result.expect("parts that lie apart are served");
+    }
+}
+
+#[test]
 fn a_member_that_does_not_come_is_named_by_the_collective_that_waits() {
     let short = |configuration: &mut Configuration| {
         configuration.deadline = Duration::from_millis(300);

@@ -87,3 +87,25 @@ fn calls_on_different_channels_do_not_wait_for_each_other() {
         result.expect("every call succeeds");
     }
 }
+
+#[test]
+fn a_stream_of_the_librarys_outlives_a_wrapper_of_it() {
+    for result in world(2, |communicator| {
+        let stream = communicator.stream()?;
+        let numbers = communicator.allocate::<i32>(&[10])?;
+        // SAFETY: the stream outlives its wrapper.
+        drop(unsafe { communicator.stream_from_raw(stream.raw()) });
+        // Had it been destroyed, its memory would be another's now.
+        let others = [communicator.stream()?, communicator.stream()?];
+        assert!(others.iter().all(|other| other.raw() != stream.raw()));
+        numbers.write(&stream, 0, &[1; 10])?;
+        let all = numbers.all();
+        stream.all_reduce(all, all, ReduceOperation::SUM)?;
+        let mut seen = [0; 10];
+        numbers.read(&stream, 0, &mut seen)?;
+        assert_eq!(seen, [2; 10]);
+        communicator.host_barrier()
+    }) {
+        result.expect("every call succeeds");
+    }
+}

@@ -234,7 +234,7 @@ struct WaitRecord {
 };
 
 // `collective` is added to the operation's number.
-enum class WaitKind : uint32 { signal = 1, barrier = 2, words = 3, size = 4, collective = 16 };
+enum class WaitKind : uint32 { signal = 1, barrier = 2, words = 3, size = 4, given_up = 5, collective = 16 };
 enum class WaitReason : uint32 { none = 0, deadline = 1, abort = 2 };
 
 #if defined(__CUDACC_RTC__)  // has no offsetof; sizes are still checked

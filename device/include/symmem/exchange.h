@@ -84,7 +84,15 @@ class Exchange {
     }
     const uint64 row = token >> token_offset_bits;
     const uint64* bases = pointer<const uint64>(arguments_.table) + row * arguments_.table_ranks;
-    const uint64 source = arch::load(bases + group_.members[member]) + (token & ((1ull << token_offset_bits) - 1));
+    const uint64 base = arch::load(bases + group_.members[member]);
+    if (base == 0 && sent != 0) {
+      // The host has taken the allocation out of the table, since this rank has given it up: it is unmapped.
+      if (part == 0 && arch::thread_index() == 0) {
+        waiter_.leave(WaitKind::given_up, group_.members[member], group_.slot, 0, 0);
+      }
+      return;
+    }
+    const uint64 source = base + (token & ((1ull << token_offset_bits) - 1));
     if (source != arguments_.destinations[member]) {
       copy_vector<8>(arguments_.destinations[member], source, sent, Share{part, arguments_.blocks_per_peer});
     }

@@ -16,6 +16,8 @@ use std::sync::atomic::Ordering;
 const OFFSET_BITS: u32 = 48;
 /// The kind of a record of a receipt of another size than was sent.
 const SIZE_DIFFERS: u32 = 4;
+/// The kind of a record of a receipt from an allocation that this rank has given up.
+const GIVEN_UP: u32 = 5;
 
 const ANNOUNCE: u32 = 0;
 const RECEIVE: u32 = 1;
@@ -146,6 +148,16 @@ unsafe fn receive(
     };
     // SAFETY: the caller's word: the row is one of the table, which nobody writes.
     let base = unsafe { long_at(entry) }.load(Ordering::Relaxed);
+    if base == 0 && sent != 0 {
+        // Unmapped, so there is nothing to load: see `symmem/exchange.h`.
+        members.record(&WaitRecord {
+            kind: GIVEN_UP,
+            peer: members.number_of(peer),
+            elapsed_ns: pending.elapsed_ns(),
+            ..WaitRecord::default()
+        });
+        return Turn::GaveUp;
+    }
     let Some(source) = resolve(DeviceAddress(base + offset), sent) else {
         return Turn::GaveUp;
     };
