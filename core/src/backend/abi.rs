@@ -277,7 +277,8 @@ open_enum!(
         PUSH = 5,
         /// Between two barriers every rank loads from its peers.
         PULL = 6,
-        /// Copies by the copy engine, each step when the neighbour has finished the one before it.
+        /// Copies by the copy engine, each step when the neighbour has finished the one before it. In an
+        /// all-reduce it gathers, once a kernel has reduced each rank's share.
         COPY_ENGINE = 7,
         /// The vendor's library.
         VENDOR = 8,

@@ -1,4 +1,5 @@
-//! All-gather and all-to-all by copy engines, in step with the neighbour.
+//! All-gather and all-to-all by copy engines, in step with the neighbour; and the gathering half of an
+//! all-reduce, whose shares a kernel has reduced.
 //!
 //! In step `k` rank `r` puts to rank `r + k`. A copy engine that runs free shares a link with whoever
 //! is late or early there, and both lose half (137–248 GB/s on 8 H200s, where in step it is 350–372);
