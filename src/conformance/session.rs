@@ -177,8 +177,11 @@ impl<'a> Session<'a> {
             None => match self.findings(case) {
                 Ok(findings) if findings.is_empty() => Outcome::Passed,
                 Ok(findings) => Outcome::Failed(findings.join("; ")),
-                Err(Error::Unsupported { .. }) if is_vendor(case) => {
-                    Outcome::Skipped("the vendor's library does not reduce this type".into())
+                Err(Error::Unsupported { message, .. }) if is_vendor(case) => {
+                    Outcome::Skipped(match message.contains("multiple of 16") {
+                        true => "the vendor's windows take aligned ranges only".into(),
+                        false => "the vendor's library does not reduce this type".into(),
+                    })
                 }
                 Err(error) => Outcome::Failed(error.to_string()),
             },

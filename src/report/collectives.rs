@@ -319,7 +319,8 @@ impl Collectives {
     /// Ours against the best baseline, in one placement.
     ///
     /// Replay is compared with replay where the baseline was replayed, else looped with looped. A
-    /// baseline that knows only one placement stands in both. What was wrong takes no part.
+    /// baseline that knows only one placement stands in both, but a placement that no baseline knows
+    /// (NCCL has no all-to-all in place) is not compared. What was wrong takes no part.
     pub fn comparison(
         &self,
         collective: Collective,
@@ -335,8 +336,11 @@ impl Collectives {
             .find(|point| point.by == OURS)?
             .placed(placement)?
             .to_owned();
-        here()
-            .filter(|point| point.by != OURS)
+        let baselines = || here().filter(|point| point.by != OURS);
+        if baselines().all(|point| point.placed(placement).is_none()) {
+            return None;
+        }
+        baselines()
             .filter_map(|point| {
                 let only = point.out_of_place.or(point.in_place).as_ref().copied();
                 let theirs = point.placed(placement).copied().or(only)?;
@@ -525,6 +529,13 @@ mod tests {
             let (ratio, best) = at(&section, placement).unwrap();
             assert!(near(ratio, 1.1) && best == "b");
         }
+    }
+
+    #[test]
+    fn a_placement_that_no_baseline_knows_is_not_compared() {
+        let section = beside(10.0, &[("a", Some(20.0), None), ("b", Some(12.0), None)]);
+        assert!(at(&section, Placement::OutOfPlace).is_some());
+        assert_eq!(at(&section, Placement::InPlace), None);
     }
 
     #[test]

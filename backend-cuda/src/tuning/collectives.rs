@@ -58,7 +58,8 @@ const ALL_REDUCE: [World; 3] = [
             row(MIB, Algorithm::TWO_SHOT, 32, 512),
             row(2 * MIB, Algorithm::TWO_SHOT, 128, 256),
             row(32 * MIB, Algorithm::TWO_SHOT, 16, 512),
-            row(ALWAYS, Algorithm::TWO_SHOT, 64, 512),
+            row(128 * MIB, Algorithm::TWO_SHOT, 64, 512),
+            row(ALWAYS, Algorithm::COPY_ENGINE, 32, 512),
         ],
     ),
     (
