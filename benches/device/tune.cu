@@ -24,6 +24,7 @@
 #include "../../kernels-ptx/src/base.cu"
 #include "../../kernels-ptx/src/bulk.cu"
 #include "../../kernels-ptx/src/latency.cu"
+#include "../../kernels-ptx/src/signals.cu"
 
 #define CHECK(call)                                                                              \
   do {                                                                                           \
@@ -89,7 +90,8 @@ __global__ __launch_bounds__(1024, 1) void tune_latency(const __grid_constant__ 
     const uint32 value = arguments.base + turn / 2 + 1;
     if ((turn % 2 == 0) == (arguments.first != 0)) {
       if (payload)
-        copy_words<1, arch::Vector16>(arguments.remote + signal_stride, arguments.local + signal_stride, arguments.bytes);
+        copy_words<1, arch::Vector16>(arguments.remote + signal_stride, arguments.local + signal_stride, arguments.bytes,
+                                      share_of_grid());
       if (release == Release::every_warp) arch::fence_system();
       arch::block_barrier();
       if (threadIdx.x == 0) {
