@@ -22,7 +22,9 @@ pub struct CollectiveOptions<'a> {
     /// Copies under way at once, where an algorithm copies; 0 for as many as there are, `None` for the
     /// selector's choice.
     pub concurrent: Option<u32>,
-    /// The channel: collectives that may be under way at once need different ones.
+    /// The channel: collectives that may be under way at once need different ones. Their grids have to
+    /// fit on the device together, which no rank checks: ranks that began with different ones would else
+    /// wait for each other until the deadline. Give them fewer blocks then.
     pub channel: u32,
     /// Ours or the vendor's.
     pub provider: Provider,
