@@ -199,7 +199,8 @@ fn text(text: *const c_char) -> Option<String> {
     Some(text.to_string_lossy().into_owned())
 }
 
-#[cfg(test)]
+// Miri opens no libraries and isolates files.
+#[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
 
