@@ -147,7 +147,9 @@ fn calls(communicator: &Communicator, provider: Provider) -> Result<()> {
                 6 => stream.gather(root, all, one, &options)?,
                 7 => {
                     stream.scatter(root, part, from, &options)?;
-                    let (counts, target) = (&uneven, result.range(COUNT * (world - 1), total)?);
+                    // Windows take ranges that start at whole vectors.
+                    let start = (COUNT * (world - 1)).next_multiple_of(4);
+                    let (counts, target) = (&uneven, result.range(start, total)?);
                     stream.all_gather_v(target, from, counts, &options)?;
                 }
                 _ => {
@@ -167,6 +169,14 @@ fn calls(communicator: &Communicator, provider: Provider) -> Result<()> {
             result.read(&stream, 0, seen)?;
         }
         assert_eq!(seen[0], seen[1], "call {call} of {provider:?}");
+    }
+    if world > 1 && provider == Provider::VendorWindows {
+        let (to, from) = (results[1].range(1, 8)?, sources.range(1, 8)?);
+        let refused = stream.all_reduce_with(to, from, sum, &by(provider));
+        assert!(
+            matches!(&refused, Err(Error::Unsupported { .. })),
+            "{refused:?}"
+        );
     }
     if world > 1 {
         let graph = Graph::capture(&stream, |stream| {

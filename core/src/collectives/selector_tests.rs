@@ -195,7 +195,7 @@ fn an_algorithm_that_cannot_serve_is_refused_with_those_that_can() {
     };
     let error = refuse(&all_reduce, Algorithm::ONE_SHOT);
     assert!(
-        error.ends_with("possible: PACKETS, PACKETS_TWO_SHOT, TWO_SHOT"),
+        error.ends_with("possible: PACKETS, PACKETS_TWO_SHOT, TWO_SHOT, COPY_ENGINE"),
         "{error}"
     );
     let error = refuse(&all_reduce, Algorithm::VENDOR);
