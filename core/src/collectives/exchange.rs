@@ -293,7 +293,10 @@ impl Stream {
         options: &CollectiveOptions<'_>,
     ) -> Result<Way> {
         let vendors = &self.shared().collectives().vendors;
-        let vendor = vendors.of(options.provider).filter(|_| membership.whole);
+        // Sends and receives do not go through windows, so they may start anywhere.
+        let vendor = vendors
+            .of(options.provider, true)
+            .filter(|_| membership.whole);
         let query = Query {
             operation,
             element: ElementType::U8,

@@ -3,7 +3,6 @@
 //! Nothing here allocates or locks outside of a capture, unless calls are compared
 //! ([`crate::Configuration::check_calls`]) or logged.
 
-use super::Provider;
 use super::call::CollectiveOptions;
 use super::check;
 use super::copy_engine;
@@ -18,7 +17,7 @@ use crate::buffer::BufferRange;
 use crate::communicator::allocation::Allocation;
 use crate::communicator::shared::Kept;
 use crate::element::Element;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::planner::{TransferOptions, plan};
 use crate::stream::Stream;
 use std::sync::Arc;
@@ -155,7 +154,8 @@ impl Stream {
         }
         // The vendor's communicator is that of all ranks.
         let vendors = membership.whole.then_some(&state.vendors);
-        let vendor = vendors.and_then(|vendors| vendors.of(options.provider));
+        let aligned = vendor::is_aligned(call, in_place);
+        let vendor = vendors.and_then(|vendors| vendors.of(options.provider, aligned));
         let query = Query {
             operation: call.operation,
             element: call.element,
@@ -165,8 +165,8 @@ impl Stream {
             vendor: vendor.is_some(),
         };
         let choice = self.choose(call.name, &query, options)?;
-        if choice.algorithm == Algorithm::VENDOR && options.provider == Provider::VendorWindows {
-            self.refuse_unaligned_windows(call, in_place)?;
+        if choice.algorithm == Algorithm::VENDOR && !aligned {
+            vendor::refuse_unaligned_windows(shared.rank, call.name, options.provider)?;
         }
         let place = |extent: &Extent<'_>| extent.offset;
         let shape = Shape {
@@ -230,28 +230,6 @@ impl Stream {
             },
         )
         .map_err(|failure| shared.failed(call.name, failure).about(None, bytes))
-    }
-
-    /// NCCL 2.28.9 gathers wrong bytes, without an error, where a range in a window starts between two
-    /// vectors. In place the smaller range depends on the rank, so the larger one alone decides.
-    fn refuse_unaligned_windows(&self, call: &Call<'_>, in_place: bool) -> Result<()> {
-        const VECTOR: u64 = 16;
-        let (to, from) = (&call.destination, &call.source);
-        let starts = match in_place {
-            true if to.bytes >= from.bytes => [to.offset, to.offset],
-            true => [from.offset, from.offset],
-            false => [to.offset, from.offset],
-        };
-        if starts.iter().all(|start| start.is_multiple_of(VECTOR)) {
-            return Ok(());
-        }
-        Err(Error::Unsupported {
-            rank: self.shared().rank,
-            operation: call.name,
-            message: "the vendor's windows take ranges that start at a multiple of 16 bytes; use \
-                      `Provider::Vendor` for others"
-                .into(),
-        })
     }
 
     /// How a call is done; logged.

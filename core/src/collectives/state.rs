@@ -61,7 +61,7 @@ impl State {
             world: self.everyone.world() as u32,
             bytes,
             in_place: false,
-            vendor: self.vendors.of(Provider::Automatic).is_some(),
+            vendor: self.vendors.of(Provider::Automatic, true).is_some(),
         };
         self.selector.choose(&query, &Wish::default())
     }

@@ -45,9 +45,11 @@ impl Vendors {
         if windows { &self.windows } else { &self.plain }
     }
 
-    /// The one that a provider names; for the selector's choice the one with windows if it is there.
-    pub fn of(&self, provider: super::Provider) -> Option<RawVendor> {
+    /// The one that a provider names; for the selector's choice the one with windows if it is there and
+    /// the ranges are [`is_aligned`].
+    pub fn of(&self, provider: super::Provider, aligned: bool) -> Option<RawVendor> {
         match provider {
+            super::Provider::Automatic if !aligned => self.plain.get().copied(),
             super::Provider::Own => None,
             super::Provider::Vendor => self.plain.get().copied(),
             super::Provider::VendorWindows => self.windows.get().copied(),
@@ -335,6 +337,39 @@ pub unsafe fn submit(
     unsafe { backend.vendor_call(vendor, &whole, stream) }
 }
 
+/// Whether windows can do a call: NCCL 2.28.9 gathers wrong bytes, without an error, where a range in a
+/// window starts between two vectors.
+///
+/// Alike on all ranks: in place the smaller range depends on the rank, so the larger one decides.
+pub fn is_aligned(call: &Call<'_>, in_place: bool) -> bool {
+    const VECTOR: u64 = 16;
+    let (to, from) = (&call.destination, &call.source);
+    let starts = match in_place {
+        true if to.bytes >= from.bytes => [to.offset, to.offset],
+        true => [from.offset, from.offset],
+        false => [to.offset, from.offset],
+    };
+    starts.iter().all(|start| start.is_multiple_of(VECTOR))
+}
+
+/// Refuses windows for a call that is not [`is_aligned`].
+pub fn refuse_unaligned_windows(
+    rank: usize,
+    operation: &'static str,
+    provider: super::Provider,
+) -> Result<()> {
+    if provider != super::Provider::VendorWindows {
+        return Ok(());
+    }
+    Err(Error::Unsupported {
+        rank,
+        operation,
+        message: "the vendor's windows take ranges that start at a multiple of 16 bytes; use \
+                  `Provider::Vendor` for others"
+            .into(),
+    })
+}
+
 /// Submits sends and receives, done at once: (peer, whether it sends, what).
 ///
 /// # Safety
@@ -368,4 +403,21 @@ pub unsafe fn exchange<'a>(
         }
         Ok(())
     })
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::Provider;
+    use super::*;
+
+    #[test]
+    fn ranges_that_windows_cannot_take_go_to_the_plain_communicator_or_to_none() {
+        let vendors = Vendors::default();
+        vendors.windows.set(RawVendor(2)).unwrap();
+        assert_eq!(vendors.of(Provider::Automatic, true), Some(RawVendor(2)));
+        assert_eq!(vendors.of(Provider::Automatic, false), None);
+        vendors.plain.set(RawVendor(1)).unwrap();
+        assert_eq!(vendors.of(Provider::Automatic, true), Some(RawVendor(2)));
+        assert_eq!(vendors.of(Provider::Automatic, false), Some(RawVendor(1)));
+    }
 }
