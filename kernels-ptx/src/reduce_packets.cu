@@ -8,19 +8,6 @@ using namespace symmem;
     collective_reduce_packets<ElementType::type>(arguments);                                             \
   }
 
-SYMMEM_ENTRY(i8)
-SYMMEM_ENTRY(u8)
-SYMMEM_ENTRY(i16)
-SYMMEM_ENTRY(u16)
-SYMMEM_ENTRY(i32)
-SYMMEM_ENTRY(u32)
-SYMMEM_ENTRY(i64)
-SYMMEM_ENTRY(u64)
-SYMMEM_ENTRY(f16)
-SYMMEM_ENTRY(bf16)
-SYMMEM_ENTRY(f32)
-SYMMEM_ENTRY(f64)
-SYMMEM_ENTRY(f8_e4m3)
-SYMMEM_ENTRY(f8_e5m2)
+SYMMEM_EACH_ELEMENT(SYMMEM_ENTRY)
 
 #undef SYMMEM_ENTRY

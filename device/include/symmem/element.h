@@ -79,6 +79,11 @@ using F16Element = NarrowFloatElement<uint16, Format<5, 10, false, false>>;
 using Bf16Element = NarrowFloatElement<uint16, Format<8, 7, false, false>>;
 #endif
 
+// Expands `entry(name)` for every type of elements.
+#define SYMMEM_EACH_ELEMENT(entry)                                                            \
+  entry(i8) entry(u8) entry(i16) entry(u16) entry(i32) entry(u32) entry(i64) entry(u64)       \
+  entry(f16) entry(bf16) entry(f32) entry(f64) entry(f8_e4m3) entry(f8_e5m2)
+
 template <ElementType type>
 struct ElementOf;
 template <> struct ElementOf<ElementType::i8> { using Type = IntegerElement<uint8, signed char, int, uint32>; };
