@@ -71,63 +71,20 @@ pub fn nccl_name(name: &str) -> Option<&'static str> {
 /// Calls `$body` with `$element` the type of nccl-tests' name `$name`; `$otherwise` for none.
 macro_rules! with_element {
     ($name:expr, $element:ident => $body:expr, else $otherwise:expr) => {
+        $crate::bench::collectives::element::with_element! {
+            @ $name, $element => $body, else $otherwise;
+            "int8" i8, "uint8" u8, "int16" i16, "uint16" u16,
+            "int32" i32, "uint32" u32, "int64" i64, "uint64" u64,
+            "float" f32, "double" f64, "half" half::f16, "bfloat16" half::bf16,
+            "f8e4m3" symmem_core::F8E4M3, "f8e5m2" symmem_core::F8E5M2,
+        }
+    };
+    (@ $name:expr, $element:ident => $body:expr, else $otherwise:expr; $($text:literal $type:ty,)*) => {
         match $name {
-            "int8" => {
-                type $element = i8;
+            $($text => {
+                type $element = $type;
                 $body
-            }
-            "uint8" => {
-                type $element = u8;
-                $body
-            }
-            "int16" => {
-                type $element = i16;
-                $body
-            }
-            "uint16" => {
-                type $element = u16;
-                $body
-            }
-            "int32" => {
-                type $element = i32;
-                $body
-            }
-            "uint32" => {
-                type $element = u32;
-                $body
-            }
-            "int64" => {
-                type $element = i64;
-                $body
-            }
-            "uint64" => {
-                type $element = u64;
-                $body
-            }
-            "float" => {
-                type $element = f32;
-                $body
-            }
-            "double" => {
-                type $element = f64;
-                $body
-            }
-            "half" => {
-                type $element = half::f16;
-                $body
-            }
-            "bfloat16" => {
-                type $element = half::bf16;
-                $body
-            }
-            "f8e4m3" => {
-                type $element = symmem_core::F8E4M3;
-                $body
-            }
-            "f8e5m2" => {
-                type $element = symmem_core::F8E5M2;
-                $body
-            }
+            })*
             _ => $otherwise,
         }
     };
