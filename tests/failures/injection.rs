@@ -85,7 +85,7 @@ fn read_trace(path: &Path) -> Vec<(String, String)> {
 /// Every call that the victim makes if nothing fails.
 fn calls(setting: Setting) -> Vec<Call> {
     let trace = trace_path();
-    let plan = plan(setting).env_of(VICTIM, "FAKE_CUDA_TRACE", trace.display());
+    let plan = plan(setting).env_of(VICTIM, "FAKE_DEVICE_TRACE", trace.display());
     let mut clean = plan.start();
     assert_eq!(clean.expect("result"), ["ok"; WORLD]);
     clean.ends_well();
@@ -107,9 +107,9 @@ fn calls(setting: Setting) -> Vec<Call> {
 fn fail(setting: Setting, (function, number): &Call) -> std::result::Result<(), String> {
     let trace = trace_path();
     let mut world = plan(setting)
-        .env("FAKE_CUDA_FAIL", format!("{function}:{number}"))
-        .env("FAKE_CUDA_FAIL_RANK", VICTIM)
-        .env_of(VICTIM, "FAKE_CUDA_TRACE", trace.display())
+        .env("FAKE_DEVICE_FAIL", format!("{function}:{number}"))
+        .env("FAKE_DEVICE_FAIL_RANK", VICTIM)
+        .env_of(VICTIM, "FAKE_DEVICE_TRACE", trace.display())
         .start();
     let results = world.expect("result");
     for rank in &mut world.ranks {

@@ -228,9 +228,9 @@ impl Plan {
         if self.setting.is_cuda() && !system_driver() {
             command
                 .env("SYMMEM_LIBRARY_PATH", crate::built::fake_driver())
-                .env("FAKE_CUDA_DEVICES", "4")
-                .env("FAKE_CUDA_LEDGER", directory.join("ledger"))
-                .env("FAKE_CUDA_REPORT", directory.join("report"));
+                .env("FAKE_DEVICE_COUNT", "4")
+                .env("FAKE_DEVICE_LEDGER", directory.join("ledger"))
+                .env("FAKE_DEVICE_REPORT", directory.join("report"));
         }
         for (name, value) in &self.environment {
             command.env(name, value);

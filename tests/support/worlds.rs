@@ -66,8 +66,8 @@ pub fn options(backend: Backend, ranks: u32, threads: bool, name: &str) -> World
                 super::fake_driver_and_nccl().into(),
             ),
             ("NCCL_NVLS_ENABLE".into(), "0".into()),
-            ("FAKE_CUDA_DEVICES".into(), "4".into()),
-            ("FAKE_CUDA_REPORT".into(), report.into()),
+            ("FAKE_DEVICE_COUNT".into(), "4".into()),
+            ("FAKE_DEVICE_REPORT".into(), report.into()),
         ]);
     }
     options

@@ -31,11 +31,11 @@ macro_rules! functions {
 }
 
 functions! {
-    submit = "fake_cuda_submit":
+    submit = "fake_device_submit":
         unsafe extern "C" fn(u64, Run, *const c_void, *const [u64; 2], usize) -> c_int;
-    copy = "fake_cuda_copy": unsafe extern "C" fn(*const c_void, u64, *mut u8, u64, u32) -> c_int;
-    is_dead = "fake_cuda_is_dead": unsafe extern "C" fn(*const c_void) -> u32;
-    violation = "fake_cuda_violation": unsafe extern "C" fn(*const u8, usize);
+    copy = "fake_device_copy": unsafe extern "C" fn(*const c_void, u64, *mut u8, u64, u32) -> c_int;
+    is_dead = "fake_device_is_dead": unsafe extern "C" fn(*const c_void) -> u32;
+    violation = "fake_device_violation": unsafe extern "C" fn(*const u8, usize);
     current = "cuCtxGetCurrent": unsafe extern "C" fn(*mut u64) -> c_int;
     set_current = "cuCtxSetCurrent": unsafe extern "C" fn(u64) -> c_int;
     retain = "cuMemRetainAllocationHandle": unsafe extern "C" fn(*mut u64, u64) -> c_int;

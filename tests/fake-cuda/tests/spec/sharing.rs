@@ -155,7 +155,7 @@ fn a_legacy_handle_is_for_other_processes_and_cu_mem_alloc() {
         assert_eq!(cuIpcOpenMemHandle_v2(Some(&mut 0), handle, 1), 201);
         violated("opened in the process that made it");
         assert_eq!(cuIpcGetMemHandle(Some(&mut handle), host_memory(4)), 1);
-        violated("is not memory of cuMemAlloc");
+        violated("is not an allocation");
         let mut out_of_nothing = 0;
         assert_eq!(
             cuIpcOpenMemHandle_v2(Some(&mut out_of_nothing), IpcHandle::default(), 1),
@@ -268,8 +268,8 @@ fn memory_outlives_a_killed_exporter_while_it_is_mapped() {
     let bytes = (3 * MIB2).to_string();
     alone(
         &[
-            ("FAKE_CUDA_LEDGER", &path),
-            ("FAKE_CUDA_MEMORY_BYTES", &bytes),
+            ("FAKE_DEVICE_LEDGER", &path),
+            ("FAKE_DEVICE_MEMORY_BYTES", &bytes),
         ],
         || {
             if is_peer() {

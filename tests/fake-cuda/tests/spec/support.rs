@@ -8,7 +8,7 @@ use symmem_fake_cuda::copies::{cuMemcpyDtoH_v2, cuMemcpyHtoD_v2};
 use symmem_fake_cuda::devices::cuInit;
 use symmem_fake_cuda::driver::Kind;
 use symmem_fake_cuda::modules::{cuModuleGetFunction, cuModuleLoadData};
-use symmem_fake_cuda::report::{self, fake_cuda_live};
+use symmem_fake_cuda::report::{self, fake_device_live};
 use symmem_fake_cuda::streams::cuStreamCreate;
 
 const CHILD: &str = "FAKE_CUDA_TEST_CHILD";
@@ -127,7 +127,7 @@ pub fn kernel(name: &str, bytes: usize) -> (u64, u64) {
 
 /// How many of a kind this process holds.
 pub fn live(kind: Kind) -> u64 {
-    fake_cuda_live(kind as u32)
+    fake_device_live(kind as u32)
 }
 
 /// Assert that the report has one violation and that it says `what`.
@@ -140,7 +140,7 @@ pub fn violated(what: &str) {
         .collect();
     assert_eq!(violations.len(), 1, "{text}");
     assert!(violations[0].contains(what), "{text}");
-    report::fake_cuda_clear_violations();
+    report::fake_device_clear_violations();
 }
 
 /// Assert that no rule was broken.

@@ -19,11 +19,11 @@ use crate::ledger;
 /// What a piece of memory was made for, and so how it can be shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
-    /// `cuMemAlloc`: legacy IPC handles.
+    /// Memory with addresses from the start: legacy IPC handles.
     Allocation,
-    /// `cuMemCreate` for export: file descriptors.
+    /// Memory without addresses, for export: file descriptors.
     Exportable,
-    /// `cuMemCreate` without a handle type: not at all.
+    /// Memory without addresses or a handle type: not at all.
     Private,
 }
 
@@ -54,9 +54,9 @@ impl Physical {
     pub fn create(device: usize, bytes: usize, made_for: Use) -> Result<Arc<Self>> {
         ledger::charge(device, bytes as u64)?;
         let name = match made_for {
-            Use::Allocation => format!("fake-cuda/{device}/allocation"),
-            Use::Exportable => format!("fake-cuda/{device}/exportable"),
-            Use::Private => format!("fake-cuda/{device}/private"),
+            Use::Allocation => format!("fake-device/{device}/allocation"),
+            Use::Exportable => format!("fake-device/{device}/exportable"),
+            Use::Private => format!("fake-device/{device}/private"),
         };
         let made = memfd_create(name, MemfdFlags::CLOEXEC)
             .and_then(|file| ftruncate(&file, bytes as u64).map(|()| file))
@@ -70,7 +70,7 @@ impl Physical {
 
     /// Memory made here or by another process, from a descriptor of it.
     ///
-    /// Nothing if the descriptor is not of this driver's memory, or of memory with another use.
+    /// Nothing if the descriptor is not of a fake's memory, or of memory with another use.
     pub fn open(file: BorrowedFd<'_>, made_for: Use) -> Result<Arc<Self>> {
         let link = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
         let link = link
@@ -78,7 +78,7 @@ impl Physical {
             .to_string_lossy()
             .into_owned();
         let mut parts = link
-            .strip_prefix("/memfd:fake-cuda/")
+            .strip_prefix("/memfd:fake-device/")
             .ok_or(Code::INVALID_VALUE)?
             .split('/');
         let device = parts

@@ -50,7 +50,7 @@ impl LibraryWork {
 /// # Safety
 /// `run` may be called with `data` from another thread, any number of times; the pairs are readable.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fake_cuda_submit(
+pub unsafe extern "C" fn fake_device_submit(
     stream: u64,
     run: Run,
     data: *const c_void,
@@ -78,7 +78,7 @@ pub unsafe extern "C" fn fake_cuda_submit(
 /// # Safety
 /// `runner` is what the function was given; `host` is readable and writable for `bytes`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fake_cuda_copy(
+pub unsafe extern "C" fn fake_device_copy(
     runner: *const c_void,
     device: u64,
     host: *mut u8,
@@ -102,9 +102,9 @@ pub unsafe extern "C" fn fake_cuda_copy(
 /// Whether the stream's context has been lost or released, so that the function should return.
 ///
 /// # Safety
-/// As [`fake_cuda_copy`].
+/// As [`fake_device_copy`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fake_cuda_is_dead(runner: *const c_void) -> u32 {
+pub unsafe extern "C" fn fake_device_is_dead(runner: *const c_void) -> u32 {
     // SAFETY: the caller's word.
     let runner = unsafe { &*runner.cast::<Runner>() };
     runner
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn fake_cuda_is_dead(runner: *const c_void) -> u32 {
 /// # Safety
 /// `text` is readable for `length` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fake_cuda_violation(text: *const u8, length: usize) {
+pub unsafe extern "C" fn fake_device_violation(text: *const u8, length: usize) {
     // SAFETY: the caller's word.
     let text = unsafe { std::slice::from_raw_parts(text, length) };
     violation(String::from_utf8_lossy(text).into_owned());
