@@ -105,7 +105,7 @@ fn elf(image: &[u8]) -> Result<Vec<Entry>> {
                 let name = name.to_string_lossy().into_owned();
                 entries.push(Entry {
                     name,
-                    parameter_bytes: None,
+                    ..Entry::default()
                 });
             }
         }
@@ -173,6 +173,7 @@ fn ptx(text: &str) -> Result<Vec<Entry>> {
         entries.push(Entry {
             name: name.to_owned(),
             parameter_bytes,
+            ..Entry::default()
         });
     }
     Ok(entries)
@@ -277,7 +278,7 @@ mod tests {
         let read = |image: Vec<u8>| unsafe { read(image.as_ptr()) };
         let go = Entry {
             name: "go".into(),
-            parameter_bytes: None,
+            ..Entry::default()
         };
         assert_eq!(read(cubin(190, 90)), Ok(vec![go]));
         assert_eq!(

@@ -20,7 +20,7 @@ static TRACE: LazyLock<Option<File>> = LazyLock::new(|| {
 
 thread_local! {
     static CURRENT: RefCell<String> = const { RefCell::new(String::new()) };
-    static LAST_NUMBER: Cell<u64> = const { Cell::new(0) };
+    static LAST_FAILURE: Cell<i32> = const { Cell::new(0) };
 }
 
 /// Lock `mutex`, also after a panic elsewhere: the tables are plain values that stay readable.
@@ -64,9 +64,14 @@ pub(crate) fn set_place(place: String) {
 
 /// Calls that only describe things: not counted, so that `#n` walks over what can really fail.
 fn describes(symbol: &str) -> bool {
-    ["GetErrorName", "GetErrorString", "GetProcAddress"]
-        .iter()
-        .any(|ending| base_name(symbol).ends_with(ending))
+    [
+        "GetErrorName",
+        "GetErrorString",
+        "GetProcAddress",
+        "GetLastError",
+    ]
+    .iter()
+    .any(|ending| base_name(symbol).ends_with(ending))
 }
 
 /// Calls that give something back. When told to fail they do their work first, as a driver that
@@ -117,6 +122,9 @@ pub fn enter(symbol: &'static str, body: impl FnOnce() -> Result) -> i32 {
         None => guarded(symbol, body),
     };
     let code = result.err().map_or(0, |code| code.0);
+    if code != 0 && !describes(symbol) {
+        LAST_FAILURE.set(code);
+    }
     if let Some(mut file) = TRACE.as_ref() {
         let thread = rustix::thread::gettid().as_raw_nonzero();
         let line = format!(
@@ -135,6 +143,14 @@ fn guarded(symbol: &'static str, body: impl FnOnce() -> Result) -> Result {
         report::violation(format!("the fake itself panicked in {symbol}"));
         Err(Code::UNKNOWN)
     })
+}
+
+/// What this thread's last failing call came to, which is asked once.
+pub fn take_last_failure() -> Result {
+    match LAST_FAILURE.replace(0) {
+        0 => Ok(()),
+        code => Err(Code(code)),
+    }
 }
 
 /// Write `value` through an out parameter, which the driver requires.

@@ -17,6 +17,8 @@ use crate::{capture, memory, streams};
 pub(crate) struct Context {
     pub device: usize,
     references: u32,
+    /// Whether it came by itself when its device was first used, so that nobody gives it back.
+    pub implicit: bool,
     /// The error this context is lost to.
     pub lost: Option<Code>,
     /// Ordinals of the devices whose allocations this one may touch.
@@ -146,6 +148,39 @@ pub fn release(ordinal: c_int) -> Result {
     Ok(())
 }
 
+/// The context of a device that comes by itself when the device is first used, and is never given back.
+pub fn implicit(ordinal: c_int) -> Result<u64> {
+    let device = device(ordinal)?;
+    let mut driver = driver()?;
+    if let Some(&handle) = driver.primary.get(&device) {
+        return Ok(handle);
+    }
+    create(&mut driver, device, true)
+}
+
+fn create(driver: &mut Driver, device: usize, implicit: bool) -> Result<u64> {
+    let handle = new_handle(Kind::Context);
+    let dead = Arc::new(AtomicBool::new(false));
+    let default_stream = streams::create_default(driver, handle, dead.clone())?;
+    let context = Context {
+        device,
+        references: 1,
+        implicit,
+        lost: None,
+        peers: BTreeSet::new(),
+        default_stream,
+        dead,
+    };
+    driver.contexts.insert(handle, context);
+    driver.primary.insert(device, handle);
+    Ok(handle)
+}
+
+/// Whether this thread has a context.
+pub fn has_current() -> bool {
+    top() != 0
+}
+
 /// Retain a device's primary context.
 pub fn retain(out: Option<&mut u64>, ordinal: c_int) -> Result {
     let device = device(ordinal)?;
@@ -162,23 +197,7 @@ pub fn retain(out: Option<&mut u64>, ordinal: c_int) -> Result {
             context.references += 1;
             handle
         }
-        None => {
-            let handle = new_handle(Kind::Context);
-            let dead = Arc::new(AtomicBool::new(false));
-            let default_stream = streams::create_default(&mut driver, handle, dead.clone())?;
-            let peers = BTreeSet::new();
-            let context = Context {
-                device,
-                references: 1,
-                lost: None,
-                peers,
-                default_stream,
-                dead,
-            };
-            driver.contexts.insert(handle, context);
-            driver.primary.insert(device, handle);
-            handle
-        }
+        None => create(&mut driver, device, false)?,
     };
     put(out, handle)
 }

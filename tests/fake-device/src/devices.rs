@@ -68,6 +68,10 @@ pub struct Machine {
     pub eager_loading: bool,
     /// How the list of the buffer form of a launch's arguments ends.
     pub end_of_arguments: usize,
+    /// Whether access can be set from the start of a reservation only.
+    pub access_from_start: bool,
+    /// Whether a device sees what others write to a word that it polls only where it caches none of it.
+    pub polls_uncached: bool,
 }
 
 /// Bytes of shared memory of a block or a multiprocessor.

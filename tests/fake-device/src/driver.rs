@@ -134,7 +134,11 @@ pub(crate) fn dangling(kind: Kind, handle: u64) -> Code {
 pub(crate) fn live(kind: Kind) -> u64 {
     let driver = state();
     let count = match kind {
-        Kind::Context => driver.contexts.len(),
+        Kind::Context => driver
+            .contexts
+            .values()
+            .filter(|context| !context.implicit)
+            .count(),
         Kind::Stream => driver
             .streams
             .values()

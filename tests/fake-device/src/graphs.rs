@@ -58,7 +58,7 @@ impl Executable {
     pub fn run(&self, runner: &Runner) -> Result {
         let done: Vec<Completion> = self.nodes.iter().map(|_| Completion::default()).collect();
         let failed = Mutex::new(None);
-        let run_chain = |chain: &[usize]| {
+        let run_chain = |chain: &[usize], runner: &Runner| {
             for &index in chain {
                 let node = &self.nodes[index];
                 node.after.iter().for_each(|&other| done[other].wait());
@@ -72,15 +72,19 @@ impl Executable {
             }
         };
         if let [chain] = &self.chains[..] {
-            run_chain(chain);
+            run_chain(chain, runner);
         } else {
             let place = crate::call::place();
             std::thread::scope(|scope| {
-                for chain in &self.chains {
+                for (branch, chain) in self.chains.iter().enumerate() {
                     let (place, run_chain) = (&place, &run_chain);
+                    let runner = Runner {
+                        branch,
+                        ..runner.clone()
+                    };
                     scope.spawn(move || {
                         crate::call::set_place(place.clone());
-                        run_chain(chain);
+                        run_chain(chain, &runner);
                     });
                 }
             });

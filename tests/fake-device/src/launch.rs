@@ -122,6 +122,11 @@ fn prepare(
         .get(&handle)
         .ok_or_else(|| dangling(Kind::Function, handle))?;
     check(grid, function.dynamic_shared)?;
+    let threads: u32 = grid.threads.iter().product();
+    if let Some(most) = function.entry.most_threads.filter(|most| threads > *most) {
+        violation(format!("{threads} threads of a kernel compiled for {most}"));
+        return Err(Code::INVALID_VALUE);
+    }
     let context = function.context;
     if usable(driver, stream)?.context() != context {
         violation("the function and the stream belong to different contexts".into());

@@ -11,12 +11,16 @@ use crate::error::{Code, Result};
 use crate::streams;
 
 /// A kernel in an image.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
     /// Its name.
     pub name: String,
     /// Bytes of its parameters, where the image says so.
     pub parameter_bytes: Option<usize>,
+    /// Most threads of a block that it is compiled for, where the image says so.
+    pub most_threads: Option<u32>,
+    /// Bytes of shared memory that it uses itself, where the image says so.
+    pub shared_bytes: u32,
 }
 
 /// A loaded module.
@@ -111,8 +115,9 @@ pub fn attribute(out: Option<&mut c_int>, attribute: u32, handle: u64) -> Result
     put(
         out,
         match attribute {
-            0 => 1024,
-            1..=3 => 0,
+            0 => function.entry.most_threads.unwrap_or(1024) as c_int,
+            1 => function.entry.shared_bytes as c_int,
+            2 | 3 => 0,
             4 => 32,
             5 | 6 => machine()?.architecture,
             7 => 0,
@@ -154,14 +159,16 @@ pub fn occupancy(
     dynamic_shared: usize,
 ) -> Result {
     let mut driver = driver()?;
-    let most = function(&mut driver, handle)?.dynamic_shared;
+    let function = function(&mut driver, handle)?;
+    let (most, used) = (function.dynamic_shared, function.entry.shared_bytes);
     if !(1..=1024).contains(&threads) || dynamic_shared > most as usize {
         return put(blocks, 0);
     }
     // 2048 threads and 32 blocks a multiprocessor.
     let by_threads = 2048 / threads;
     let shared = &machine()?.shared;
-    let wanted = (dynamic_shared as u64 + u64::from(shared.of_each_block)).max(1);
+    let own = u64::from(shared.of_each_block) + u64::from(used);
+    let wanted = (dynamic_shared as u64 + own).max(1);
     let by_shared = u64::from(shared.of_multiprocessor) / wanted;
     put(blocks, by_threads.min(32).min(by_shared.min(32) as c_int))
 }

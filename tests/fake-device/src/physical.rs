@@ -21,10 +21,23 @@ use crate::ledger;
 pub(crate) enum Use {
     /// Memory with addresses from the start: legacy IPC handles.
     Allocation,
+    /// The same, which no device caches.
+    Uncached,
     /// Memory without addresses, for export: file descriptors.
     Exportable,
     /// Memory without addresses or a handle type: not at all.
     Private,
+}
+
+impl Use {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Allocation => "allocation",
+            Self::Uncached => "uncached",
+            Self::Exportable => "exportable",
+            Self::Private => "private",
+        }
+    }
 }
 
 /// Memory of a physical device, mapped for the fake's own eyes.
@@ -53,11 +66,7 @@ impl Physical {
     /// New, zeroed memory of a physical device.
     pub fn create(device: usize, bytes: usize, made_for: Use) -> Result<Arc<Self>> {
         ledger::charge(device, bytes as u64)?;
-        let name = match made_for {
-            Use::Allocation => format!("fake-device/{device}/allocation"),
-            Use::Exportable => format!("fake-device/{device}/exportable"),
-            Use::Private => format!("fake-device/{device}/private"),
-        };
+        let name = format!("fake-device/{device}/{}", made_for.name());
         let made = memfd_create(name, MemfdFlags::CLOEXEC)
             .and_then(|file| ftruncate(&file, bytes as u64).map(|()| file))
             .map_err(|_| Code::OPERATING_SYSTEM)
@@ -70,8 +79,8 @@ impl Physical {
 
     /// Memory made here or by another process, from a descriptor of it.
     ///
-    /// Nothing if the descriptor is not of a fake's memory, or of memory with another use.
-    pub fn open(file: BorrowedFd<'_>, made_for: Use) -> Result<Arc<Self>> {
+    /// Nothing if the descriptor is not of a fake's memory, or of memory with none of these uses.
+    pub fn open(file: BorrowedFd<'_>, uses: &[Use]) -> Result<Arc<Self>> {
         let link = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
         let link = link
             .map_err(|_| Code::INVALID_VALUE)?
@@ -85,14 +94,11 @@ impl Physical {
             .next()
             .and_then(|d| d.parse().ok())
             .ok_or(Code::INVALID_VALUE)?;
-        let wanted = match made_for {
-            Use::Allocation => "allocation",
-            Use::Exportable => "exportable",
-            Use::Private => "private",
-        };
-        if !parts.next().is_some_and(|made| made.starts_with(wanted)) {
-            return Err(Code::INVALID_VALUE);
-        }
+        let made = parts.next().ok_or(Code::INVALID_VALUE)?;
+        let made_for = uses
+            .iter()
+            .find(|made_for| made.starts_with(made_for.name()))
+            .ok_or(Code::INVALID_VALUE)?;
         let stat = fstat(file).map_err(|_| Code::INVALID_VALUE)?;
         let known = lock(&KNOWN)
             .iter()
@@ -104,7 +110,7 @@ impl Physical {
         let file = file
             .try_clone_to_owned()
             .map_err(|_| Code::OPERATING_SYSTEM)?;
-        Self::map(file, device, stat.st_size as usize, made_for, false)
+        Self::map(file, device, stat.st_size as usize, *made_for, false)
     }
 
     fn map(

@@ -160,7 +160,12 @@ impl Stream {
         non_blocking: bool,
         default: bool,
     ) -> Result<Self> {
-        let runner = Runner { context, dead };
+        let runner = Runner {
+            context,
+            stream: handle,
+            branch: 0,
+            dead,
+        };
         let queue = Arc::new(Queue {
             items: Mutex::default(),
             wake: Condvar::new(),

@@ -9,7 +9,7 @@ use rustix::io::fcntl_dupfd_cloexec;
 use crate::allocations::new_identity;
 use crate::call::put;
 use crate::contexts;
-use crate::devices::{device, ordinal_of, physical, reaches};
+use crate::devices::{device, machine, ordinal_of, physical, reaches};
 use crate::driver::{Driver, Kind, dangling, driver, new_handle};
 use crate::error::{Code, Result};
 use crate::memory::{Backing, Range};
@@ -345,7 +345,7 @@ pub unsafe fn import(out: Option<&mut u64>, descriptor: i32, kind: u32) -> Resul
     }
     // SAFETY: the descriptor is the caller's, who keeps it open during the call.
     let file = unsafe { BorrowedFd::borrow_raw(descriptor) };
-    let memory = Physical::open(file, Use::Exportable).inspect_err(|_| {
+    let memory = Physical::open(file, &[Use::Exportable]).inspect_err(|_| {
         violation(format!(
             "descriptor {descriptor} is not of memory that was exported"
         ));
@@ -384,6 +384,14 @@ pub unsafe fn set_access(
         wanted.push((device(descriptor.location.id)?, descriptor.flags));
     }
     let mut driver = driver()?;
+    let first = driver.memory.reservations.contains_key(&base);
+    if machine()?.access_from_start && !first {
+        violation(format!(
+            "access is set from {base:#x}, inside a reservation: that fails at times, so map and set \
+             access once for each"
+        ));
+        return Err(Code::INVALID_VALUE);
+    }
     for at in mappings(&driver, base, bytes as u64)? {
         let range = driver
             .memory
