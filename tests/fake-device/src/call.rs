@@ -42,7 +42,7 @@ pub(crate) fn calls_of(symbol: &str) -> u64 {
 }
 
 /// `cuMemAlloc` for `cuMemAlloc_v2`.
-pub(crate) fn base_name(symbol: &str) -> &str {
+pub fn base_name(symbol: &str) -> &str {
     match symbol.rsplit_once("_v") {
         Some((base, version)) if version.parse::<u32>().is_ok() => base,
         _ => symbol,

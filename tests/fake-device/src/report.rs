@@ -11,7 +11,7 @@ use crate::inject::rank;
 static VIOLATIONS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Record that the program under test broke a rule.
-pub(crate) fn violation(text: String) {
+pub fn violation(text: String) {
     let line = format!("{}: {text}", place());
     if std::env::var_os("FAKE_DEVICE_LOUD").is_some() {
         eprintln!("fake device: {line}");
