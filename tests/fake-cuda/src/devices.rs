@@ -60,6 +60,7 @@ fn machine() -> Machine {
         },
         eager_loading: std::env::var("CUDA_MODULE_LOADING").as_deref() == Ok("EAGER"),
         end_of_arguments: 0,
+        preamble: None,
         access_from_start: false,
         polls_uncached: false,
     }

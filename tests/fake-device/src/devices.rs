@@ -5,6 +5,7 @@ use std::sync::{LazyLock, OnceLock};
 
 use crate::driver::initialised;
 use crate::error::{Code, Result};
+use crate::launch::Grid;
 
 /// The switches of the environment, read once.
 pub struct Configuration {
@@ -68,10 +69,22 @@ pub struct Machine {
     pub eager_loading: bool,
     /// How the list of the buffer form of a launch's arguments ends.
     pub end_of_arguments: usize,
+    /// What the arguments of each of symmem's kernels begin with, ahead of the kernel's own.
+    pub preamble: Option<Preamble>,
     /// Whether access can be set from the start of a reservation only.
     pub access_from_start: bool,
     /// Whether a device sees what others write to a word that it polls only where it caches none of it.
     pub polls_uncached: bool,
+}
+
+/// What a launch says in front of the kernel's arguments, on a machine whose kernels do not learn
+/// the geometry otherwise.
+#[derive(Debug)]
+pub struct Preamble {
+    /// How many bytes.
+    pub bytes: usize,
+    /// What is wrong with them, if anything.
+    pub check: fn(&[u8], &Grid) -> Option<String>,
 }
 
 /// Bytes of shared memory of a block or a multiprocessor.

@@ -55,6 +55,7 @@ fn check(grid: &Grid, dynamic_shared: u32) -> Result {
 /// driver documents it, with a buffer of the size it says.
 unsafe fn arguments(
     kernel: &Kernel,
+    preamble: usize,
     parameters: *const *const u8,
     extra: *const *const c_void,
 ) -> Result<Vec<u8>> {
@@ -63,7 +64,9 @@ unsafe fn arguments(
         return Err(Code::INVALID_VALUE);
     }
     if !parameters.is_null() {
-        for (index, &(size, align)) in kernel.parameters.iter().enumerate() {
+        let first = (preamble > 0).then_some((preamble, 4));
+        let layout = first.iter().chain(kernel.parameters);
+        for (index, &(size, align)) in layout.enumerate() {
             bytes.resize(bytes.len().next_multiple_of(align), 0);
             // SAFETY: the caller promises a pointer for each parameter.
             let parameter = unsafe { parameters.add(index).read() };
@@ -97,7 +100,7 @@ unsafe fn arguments(
     let size = size
         .filter(|_| !buffer.is_null())
         .ok_or(Code::INVALID_VALUE)?;
-    let wanted = kernel.argument_bytes();
+    let wanted = preamble + kernel.argument_bytes();
     if size < wanted || size > wanted.next_multiple_of(8) {
         violation(format!(
             "{} takes {wanted} bytes of arguments, not {size}",
@@ -139,15 +142,16 @@ fn prepare(
         ));
         return Err(Code::NOT_SUPPORTED);
     };
+    let preamble = machine()?.preamble.as_ref();
+    let wanted = preamble.map_or(0, |preamble| preamble.bytes) + kernel.argument_bytes();
     if function
         .entry
         .parameter_bytes
-        .is_some_and(|bytes| bytes != kernel.argument_bytes())
+        .is_some_and(|bytes| bytes != wanted)
     {
         let declared = function.entry.parameter_bytes;
         violation(format!(
-            "{name} declares {declared:?} bytes of parameters, not {}",
-            kernel.argument_bytes()
+            "{name} declares {declared:?} bytes of parameters, not {wanted}"
         ));
     }
     if !function.loaded
@@ -180,8 +184,15 @@ pub unsafe fn kernel(
 ) -> Result {
     let mut driver = driver()?;
     let (kernel, module) = prepare(&mut driver, function, &grid, stream)?;
+    let preamble = machine()?.preamble.as_ref();
+    let ahead = preamble.map_or(0, |preamble| preamble.bytes);
     // SAFETY: passed on from the caller.
-    let arguments = unsafe { arguments(kernel, parameters, extra) }?;
+    let mut arguments = unsafe { arguments(kernel, ahead, parameters, extra) }?;
+    let own = arguments.split_off(ahead);
+    if let Some(wrong) = preamble.and_then(|preamble| (preamble.check)(&arguments, &grid)) {
+        violation(format!("{}: {wrong}", kernel.name));
+        return Err(Code::INVALID_VALUE);
+    }
     let Grid {
         blocks,
         threads,
@@ -189,7 +200,7 @@ pub unsafe fn kernel(
     } = grid;
     let launch = Launch {
         kernel,
-        arguments,
+        arguments: own,
         blocks,
         threads,
         shared,

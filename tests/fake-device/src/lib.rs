@@ -34,5 +34,6 @@ pub mod outstanding;
 mod physical;
 pub mod report;
 pub mod streams;
+pub mod testing;
 pub mod vmm;
 mod work;

@@ -5,10 +5,11 @@ use std::sync::LazyLock;
 
 use fake_device::call::put;
 use fake_device::devices::{
-    Machine, SharedMemory, configuration, count, device, initialise, physical, reaches, select,
-    write_text,
+    Machine, Preamble, SharedMemory, configuration, count, device, initialise, physical, reaches,
+    select, write_text,
 };
 use fake_device::error::{Code, Result};
+use fake_device::launch::Grid;
 use fake_device::{api, contexts};
 
 use crate::release::{self, release};
@@ -29,6 +30,8 @@ struct Processor {
     /// Dies with compute units.
     dies: c_int,
     shared_memory: u32,
+    /// The constant counter that kernels read.
+    clock_khz: c_int,
 }
 
 fn processor() -> Processor {
@@ -38,6 +41,7 @@ fn processor() -> Processor {
         units: 304,
         dies: 8,
         shared_memory: 64 << 10,
+        clock_khz: 100_000,
     };
     match architecture() {
         "gfx90a" => Processor {
@@ -45,6 +49,7 @@ fn processor() -> Processor {
             compute_capability: (9, 0),
             units: 110,
             dies: 1,
+            clock_khz: 25_000,
             ..gfx942
         },
         "gfx950" => Processor {
@@ -55,6 +60,53 @@ fn processor() -> Processor {
             ..gfx942
         },
         _ => gfx942,
+    }
+}
+
+/// What the arguments of symmem's kernels begin with: nothing else tells them the geometry, since they
+/// have no hidden arguments.
+struct Launch {
+    blocks: u32,
+    threads: u32,
+    tick_nanoseconds: u32,
+    reserved: u32,
+}
+
+impl Launch {
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let mut words = bytes
+            .chunks_exact(4)
+            .map(|word| word.try_into().map(u32::from_ne_bytes));
+        let mut next = || words.next()?.ok();
+        Some(Self {
+            blocks: next()?,
+            threads: next()?,
+            tick_nanoseconds: next()?,
+            reserved: next()?,
+        })
+    }
+
+    /// What is wrong with what a launch says of itself.
+    fn check(bytes: &[u8], grid: &Grid) -> Option<String> {
+        let Some(said) = Self::read(bytes) else {
+            return Some(format!("{} bytes say no geometry", bytes.len()));
+        };
+        let tick = 1_000_000 / processor().clock_khz as u32;
+        let (blocks, threads) = (grid.blocks[0], grid.threads[0]);
+        let flat = grid.blocks[1..] == [1, 1] && grid.threads[1..] == [1, 1];
+        if !flat || (said.blocks, said.threads) != (blocks, threads) {
+            return Some(format!(
+                "the arguments say {} blocks of {} threads, launched are {:?} of {:?}",
+                said.blocks, said.threads, grid.blocks, grid.threads
+            ));
+        }
+        if said.tick_nanoseconds != tick || said.reserved != 0 {
+            let (said, reserved) = (said.tick_nanoseconds, said.reserved);
+            return Some(format!(
+                "a tick of {said} ns, not {tick}; reserved is {reserved}"
+            ));
+        }
+        None
     }
 }
 
@@ -73,6 +125,10 @@ fn machine() -> Machine {
         // Code objects are on the device once they are loaded.
         eager_loading: true,
         end_of_arguments: 3,
+        preamble: Some(Preamble {
+            bytes: size_of::<Launch>(),
+            check: Launch::check,
+        }),
         access_from_start: true,
         polls_uncached: true,
     }
@@ -161,8 +217,7 @@ fn attribute(number: u32, ordinal: usize) -> Option<c_int> {
         // A file descriptor.
         91 => 1,
         10011 | 10013 | 10016 => 1,
-        // The constant counter that kernels read, in kHz.
-        10017 => 100_000,
+        10017 => processor.clock_khz,
         10018 => processor.dies,
         _ => return None,
     })

@@ -141,7 +141,7 @@ fn the_report_is_written_at_exit() {
         assert!(unsafe { fake_device_report(buffer.as_mut_ptr(), 10) } > 10);
         assert_eq!(&buffer, b"violation:");
     };
-    let inside = std::env::var_os("FAKE_CUDA_TEST_CHILD").is_some();
+    let inside = std::env::var_os(CHILD).is_some();
     alone(&[("FAKE_DEVICE_REPORT", &text), ("SYMMEM_RANK", "4")], body);
     if !inside {
         let report = std::fs::read_to_string(&path).expect("the report");
@@ -160,7 +160,7 @@ fn the_report_is_written_at_exit() {
 fn calls_are_traced() {
     let path = std::env::temp_dir().join(format!("fake-cuda-trace-{}", std::process::id()));
     let text = path.to_string_lossy().into_owned();
-    let inside = std::env::var_os("FAKE_CUDA_TEST_CHILD").is_some();
+    let inside = std::env::var_os(CHILD).is_some();
     alone(&[("FAKE_DEVICE_TRACE", &text)], || {
         ok(cuInit(0));
         assert_eq!(cuDeviceGet(Some(&mut 0), 9), 101);
