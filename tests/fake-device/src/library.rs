@@ -6,9 +6,10 @@
 use std::ffi::c_void;
 use std::fmt;
 
-use crate::driver::driver;
+use crate::contexts;
+use crate::driver::{Kind, driver, state};
 use crate::error::{Code, Result};
-use crate::memory::Engine;
+use crate::memory::{Engine, Range};
 use crate::report::violation;
 use crate::streams;
 use crate::work::{Runner, Work};
@@ -122,4 +123,29 @@ pub unsafe extern "C" fn fake_device_violation(text: *const u8, length: usize) {
     // SAFETY: the caller's word.
     let text = unsafe { std::slice::from_raw_parts(text, length) };
     violation(String::from_utf8_lossy(text).into_owned());
+}
+
+/// This thread's context, or 0: a library does what it goes on with beside the caller in the same.
+#[unsafe(no_mangle)]
+pub extern "C" fn fake_device_context() -> u64 {
+    contexts::top()
+}
+
+/// Makes a context this thread's.
+#[unsafe(no_mangle)]
+pub extern "C" fn fake_device_set_context(context: u64) -> i32 {
+    contexts::set_current(context)
+        .err()
+        .map_or(0, |code| code.0)
+}
+
+/// Whether what is at an address was mapped there by virtual memory management.
+#[unsafe(no_mangle)]
+pub extern "C" fn fake_device_is_mapping(address: u64) -> u32 {
+    let range_is_mapping = |range: &Range| range.kind() == Kind::Mapping;
+    state()
+        .memory
+        .find(address)
+        .is_some_and(range_is_mapping)
+        .into()
 }

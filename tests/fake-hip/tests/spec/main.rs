@@ -6,4 +6,5 @@ mod kernels;
 mod memory;
 mod sharing;
 mod streams;
+mod real;
 mod support;
