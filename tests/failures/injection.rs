@@ -61,8 +61,15 @@ fn plan(setting: Setting) -> Plan {
 /// A call of the driver: the how-manieth of a function.
 type Call = (String, usize);
 
-/// Functions that the host polls: how often depends on the machine.
-const POLLED: [&str; 3] = ["cuStreamQuery", "cuStreamIsCapturing", "cuCtxGetCurrent"];
+/// Functions that the host polls, behind the vendor's prefix: how often depends on the machine.
+const POLLED: [&str; 4] = [
+    "StreamQuery",
+    "StreamIsCapturing",
+    "CtxGetCurrent",
+    "GetDevice",
+];
+/// Functions that only describe an error.
+const DESCRIBES: [&str; 3] = ["GetErrorName", "GetErrorString", "GetLastError"];
 /// So of those only the first are numbered, which come in each run.
 const POLLS: usize = 60;
 
@@ -94,8 +101,9 @@ fn calls(setting: Setting) -> Vec<Call> {
     for (function, _) in read_trace(&trace) {
         let count = counts.entry(function.clone()).or_insert(0);
         *count += 1;
-        let uncounted = function.starts_with("cuGetError");
-        let polled = POLLED.contains(&function.as_str()) && *count > POLLS;
+        let name = function.trim_start_matches("cu").trim_start_matches("hip");
+        let uncounted = DESCRIBES.contains(&name);
+        let polled = POLLED.contains(&name) && *count > POLLS;
         if !uncounted && !polled {
             calls.push((function, *count));
         }

@@ -21,7 +21,7 @@ pub fn role(role: &str, member: &Member) {
 
 fn exhausted(member: &Member) {
     let communicator = member.join();
-    if member.rank == 1 && !member.setting.is_cuda() {
+    if member.rank == 1 && !member.setting.is_device() {
         // The address space of this rank alone ends here.
         let now = std::fs::read_to_string("/proc/self/statm").expect("/proc");
         let pages: u64 = now
@@ -238,7 +238,7 @@ fn state(member: &Member, communicator: &Communicator, stream: &Stream) -> (u64,
     communicator.host_barrier().expect("all here");
     let information = communicator.memory_information().expect("known");
     // On the host others take and give memory all the time.
-    let free = if member.setting.is_cuda() {
+    let free = if member.setting.is_device() {
         information.free
     } else {
         0
