@@ -4,7 +4,7 @@
 mod devices;
 mod kernels;
 mod memory;
+mod real;
 mod sharing;
 mod streams;
-mod real;
 mod support;
