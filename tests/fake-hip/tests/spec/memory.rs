@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::os::fd::{FromRawFd, OwnedFd};
 
 use symmem_fake_hip::memory::*;
+use symmem_fake_hip::sharing::*;
 use symmem_fake_hip::vmm::*;
 
 use crate::support::*;
@@ -156,6 +157,9 @@ fn access_is_set_from_the_start_of_a_reservation() {
         violated("inside a reservation");
         ok(set(base, 2 * UNIT));
         write(base + UNIT as u64, b"mapped");
+        let mut handle = IpcHandle::default();
+        assert_eq!(hipIpcGetMemHandle(Some(&mut handle), base), 1);
+        violated("is not an allocation");
         ok(hipMemUnmap(base, 2 * UNIT));
         ok(hipMemAddressFree(base, 2 * UNIT));
         ok(hipMemRelease(one));
