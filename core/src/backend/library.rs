@@ -64,6 +64,11 @@ impl Library {
             .map(|symbol| symbol.as_raw_ptr())
             .filter(|address| !address.is_null())
     }
+
+    /// As [`Library::symbol`], of a name that ends with a zero byte; `None` for one that does not.
+    pub fn symbol_named(&self, name: &str) -> Option<*mut c_void> {
+        self.symbol(CStr::from_bytes_with_nul(name.as_bytes()).ok()?)
+    }
 }
 
 /// Where `soname` is looked for before the loader is asked, in order.

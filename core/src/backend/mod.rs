@@ -26,6 +26,7 @@ mod loader;
 mod plugin;
 mod remote_access;
 mod signals;
+mod symbols;
 mod symmetric_memory;
 mod table;
 pub mod vendor_library;
