@@ -1,0 +1,3 @@
+//! The HIP backend of symmem: AMD's runtime, opened at run time.
+
+pub mod runtime;

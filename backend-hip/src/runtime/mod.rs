@@ -1,0 +1,5 @@
+//! AMD's runtime, opened at run time.
+
+pub mod compiler;
+pub mod structs;
+pub mod table;
