@@ -21,6 +21,7 @@ pub mod abi;
 mod collectives;
 mod device;
 mod failure;
+pub mod gpu;
 pub mod library;
 mod loader;
 mod plugin;
