@@ -53,13 +53,18 @@ impl Gpu for HipBackend {
         // SAFETY: the places are writable and the function live.
         unsafe {
             let attribute = FUNCTION_MAX_THREADS_PER_BLOCK;
-            hip!(runtime, hipFuncGetAttribute(most_place, attribute, function))?;
+            hip!(
+                runtime,
+                hipFuncGetAttribute(most_place, attribute, function)
+            )?;
             if threads > most {
                 return Ok(0);
             }
             hip!(
                 runtime,
-                hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(each_place, function, threads, 0)
+                hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(
+                    each_place, function, threads, 0
+                )
             )?;
         }
         Ok(u32::try_from(each).unwrap_or(0))
@@ -98,12 +103,7 @@ impl Gpu for HipBackend {
     }
 
     /// By a kernel: `hipStreamWaitValue32` is by default one that spins and knows no deadline.
-    unsafe fn stream_wait(
-        &self,
-        _: DeviceAddress,
-        _: u32,
-        _: RawStream,
-    ) -> Option<CallResult<()>> {
+    unsafe fn stream_wait(&self, _: DeviceAddress, _: u32, _: RawStream) -> Option<CallResult<()>> {
         None
     }
 

@@ -85,7 +85,6 @@ pub fn load(device: Ordinal, target: Target) -> CallResult<(Modules, Kernels<Ker
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use symmem_core::backend::gpu::kernels::argument_bytes;
 
     #[test]

@@ -20,8 +20,8 @@
 
 #include <cuda_runtime.h>
 
-#include "../../kernels-ptx/src/collective.cu"
-#include "../../kernels-ptx/src/signals.cu"
+#include "../../device/entries/collective.h"
+#include "../../device/entries/signals.h"
 #include "symmem/reduce.h"
 #include "symmem/reduce_packets.h"
 

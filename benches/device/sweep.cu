@@ -12,7 +12,7 @@
 
 #include <cuda_runtime.h>
 
-#include "../../kernels-ptx/src/base.cu"
+#include "../../device/entries/base.h"
 #include "../../kernels-ptx/src/bulk.cu"
 
 #define CHECK(call)                                                        \

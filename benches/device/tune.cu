@@ -21,10 +21,10 @@
 
 #include <cuda_runtime.h>
 
-#include "../../kernels-ptx/src/base.cu"
+#include "../../device/entries/base.h"
 #include "../../kernels-ptx/src/bulk.cu"
-#include "../../kernels-ptx/src/latency.cu"
-#include "../../kernels-ptx/src/signals.cu"
+#include "../../device/entries/latency.h"
+#include "../../device/entries/signals.h"
 
 #define CHECK(call)                                                                              \
   do {                                                                                           \

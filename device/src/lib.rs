@@ -28,6 +28,7 @@ macro_rules! headers {
 pub const HEADERS: &[Header] = headers![
     "abi.h",
     "arch.h",
+    "arch_hip.h",
     "arch_host.h",
     "arch_ptx.h",
     "barrier.h",

@@ -13,9 +13,9 @@
 #include <random>
 #include <string>
 
-#include "../../kernels-ptx/src/collective.cu"
-#include "../../kernels-ptx/src/reduce.cu"
-#include "../../kernels-ptx/src/reduce_packets.cu"
+#include "../entries/collective.h"
+#include "../entries/reduce.h"
+#include "../entries/reduce_packets.h"
 
 namespace {
 

@@ -6,10 +6,10 @@
 #include <memory>
 #include <string>
 
-#include "../../kernels-ptx/src/base.cu"
+#include "../entries/base.h"
 #include "../../kernels-ptx/src/bulk.cu"
-#include "../../kernels-ptx/src/latency.cu"
-#include "../../kernels-ptx/src/signals.cu"
+#include "../entries/latency.h"
+#include "../entries/signals.h"
 
 namespace {
 

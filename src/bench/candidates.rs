@@ -13,7 +13,7 @@ const MOST_BLOCKS: u32 = 16;
 const LARGEST_UNROLLED: u64 = 64 << 20;
 
 /// Bytes that a thread of the vector kernel has under way: eight words of 16
-/// (`kernels-ptx/src/base.cu`).
+/// (`device/entries/base.h`).
 const VECTOR_UNDER_WAY: u64 = 8 * 16;
 /// Bytes that a thread of the unrolled kernel has under way: four words of 4 (likewise).
 const UNROLLED_UNDER_WAY: u64 = 4 * 4;

@@ -65,7 +65,12 @@ impl HipSharing {
         let (runtime, mut stream) = (device.runtime, null_mut());
         let place = &raw mut stream;
         // SAFETY: the place is writable and the device current.
-        unsafe { hip!(runtime, hipStreamCreateWithFlags(place, STREAM_NON_BLOCKING)) }?;
+        unsafe {
+            hip!(
+                runtime,
+                hipStreamCreateWithFlags(place, STREAM_NON_BLOCKING)
+            )
+        }?;
         Ok(Self {
             device,
             vmm,

@@ -34,7 +34,10 @@ impl PlainMemory {
             match content {
                 Content::Data => hip!(runtime, hipMalloc(place, length)),
                 Content::Signals => {
-                    hip!(runtime, hipExtMallocWithFlags(place, length, MALLOC_UNCACHED))
+                    hip!(
+                        runtime,
+                        hipExtMallocWithFlags(place, length, MALLOC_UNCACHED)
+                    )
                 }
             }
         }?;

@@ -7,6 +7,7 @@ use crate::describe::device_memory_type;
 use crate::runtime::constants::pointer_attribute::*;
 use crate::runtime::constants::result::{INVALID_VALUE, NOT_SUPPORTED};
 use crate::runtime::{Runtime, hip};
+use rustix::fd::IntoRawFd;
 use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::{DeviceAddress, ExportedHandle, ShareKind};
 use symmem_core::backend::gpu::memory::{Span, not_shareable};
@@ -63,15 +64,15 @@ impl Registration {
         }
         let vmm = vmm.ok_or_else(unsupported)?;
         let physical = vmm.behind(self.span.base)?.ok_or_else(unsupported)?;
-        let exported = vmm.export(physical, device.number, &self.span);
+        let exported = descriptor(device.runtime, physical);
         let released = vmm.release(physical);
+        // Closed again where the other failed.
         let exported = exported?;
-        released.inspect_err(|_| {
-            use rustix::fd::{FromRawFd, OwnedFd};
-            // SAFETY: made just now and given to nobody.
-            drop(unsafe { OwnedFd::from_raw_fd(exported.descriptor) });
-        })?;
-        Ok(exported)
+        released?;
+        Ok(ExportedHandle {
+            descriptor: exported.into_raw_fd(),
+            ..self.span.handle(self.kind, device.number)
+        })
     }
 }
 
@@ -103,7 +104,12 @@ fn check(
     let (mut base, mut size) = (0, 0);
     let (base_place, size_place) = (&raw mut base, &raw mut size);
     // SAFETY: both places are writable.
-    unsafe { hip!(runtime, hipMemGetAddressRange(base_place, size_place, address.0)) }?;
+    unsafe {
+        hip!(
+            runtime,
+            hipMemGetAddressRange(base_place, size_place, address.0)
+        )
+    }?;
     Span::new(address, bytes, base, size as u64)
 }
 

@@ -235,12 +235,7 @@ pub fn descriptor(runtime: &Runtime, physical: Handle) -> CallResult<OwnedFd> {
     unsafe {
         optional!(
             runtime,
-            hipMemExportToShareableHandle(
-                place,
-                physical.0,
-                HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-                0
-            )
+            hipMemExportToShareableHandle(place, physical.0, HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0)
         )
     }?;
     // SAFETY: the runtime made the descriptor for the caller.

@@ -78,7 +78,6 @@ pub mod result {
     pub const NO_BINARY_FOR_GPU: u32 = 209;
     pub const ECC_NOT_CORRECTABLE: u32 = 214;
     pub const PEER_ACCESS_UNSUPPORTED: u32 = 217;
-    pub const NOT_FOUND: u32 = 500;
     pub const NOT_READY: u32 = 600;
     pub const ILLEGAL_ADDRESS: u32 = 700;
     pub const LAUNCH_TIMEOUT: u32 = 702;

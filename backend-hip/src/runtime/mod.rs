@@ -212,7 +212,10 @@ mod tests {
     fn the_toolkit_comes_before_packages_and_an_empty_variable_names_nothing() {
         let packages = ["/venv".into()];
         let found = directories_of(Some(Path::new("/rocm")), &packages);
-        assert_eq!(found[..2], ["/rocm/lib", "/opt/rocm/lib"].map(PathBuf::from));
+        assert_eq!(
+            found[..2],
+            ["/rocm/lib", "/opt/rocm/lib"].map(PathBuf::from)
+        );
         assert_eq!(found[2], PathBuf::from("/venv/_rocm_sdk_core/lib"));
         let found = directories_of(Some(Path::new("")), &[]);
         assert_eq!(found, [PathBuf::from("/opt/rocm/lib")]);

@@ -61,7 +61,10 @@ mod tests {
     #[test]
     fn a_missing_node_is_told_beside_the_runtimes_word() {
         let failure = verdict(no_device(), Err(Errno::NOENT));
-        assert_eq!((failure.call.as_str(), failure.vendor_code), ("hipInit", 100));
+        assert_eq!(
+            (failure.call.as_str(), failure.vendor_code),
+            ("hipInit", 100)
+        );
         assert!(failure.message.contains("amdgpu") && failure.message.contains("hipErrorNoDevice"));
         assert_eq!(verdict(no_device(), Ok(())), no_device());
     }

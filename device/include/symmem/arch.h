@@ -67,7 +67,9 @@
 
 #if defined(__CUDA__) || defined(__CUDACC__) || defined(__CUDACC_RTC__)
 #include "symmem/arch_ptx.h"
-#elif defined(__HIP__) || defined(__SPIRV__)
+#elif defined(__HIP__)
+#include "symmem/arch_hip.h"
+#elif defined(__SPIRV__)
 #error "symmem has no arch header for this target"
 #else
 #include "symmem/arch_host.h"

@@ -2,29 +2,28 @@
 
 use std::collections::BTreeMap;
 
-use super::build::compile_and_lint;
-use super::compile::Compilers;
+use super::family::Family;
 use super::manifest::{self, Manifest};
 use crate::error::{Error, Result};
 use crate::tools::Scratch;
 
 /// Sources and artefacts must be those of the manifest; with the manifest's compilers, compiling must give
 /// the same bytes. With others it must still compile and pass the lint.
-pub fn run() -> Result<()> {
-    let committed = Manifest::read()?;
-    let mut stale = differences("source", &committed.sources, &manifest::sources()?);
-    let present = manifest::committed()?;
+pub fn run(family: Family) -> Result<()> {
+    let committed = Manifest::read(family)?;
+    let mut stale = differences("source", &committed.sources, &manifest::sources(family)?);
+    let present = manifest::committed(family)?;
     stale.extend(differences("artefact", &committed.artefacts, &present));
     verdict(stale)?;
 
-    let compilers = Compilers::find()?;
     let scratch = Scratch::new("kernels-check")?;
-    compile_and_lint(&compilers, scratch.path())?;
-    let made = Manifest::of(&compilers, scratch.path())?;
-    if (&made.compiler, &made.assembler) != (&committed.compiler, &committed.assembler) {
+    let compilers = family.make(scratch.path())?;
+    let made = Manifest::of(family, compilers, scratch.path())?;
+    if made.compilers != committed.compilers {
         println!(
-            "not compared: compiled and linted with {}, {}; the artefacts are from {}, {}",
-            made.compiler, made.assembler, committed.compiler, committed.assembler
+            "not compared: compiled and linted with {}; the artefacts are from {}",
+            made.compilers.join(", "),
+            committed.compilers.join(", ")
         );
         return Ok(());
     }
@@ -34,10 +33,9 @@ pub fn run() -> Result<()> {
         &made.artefacts,
     ))?;
     println!(
-        "{} artefacts rebuilt with {}, {}: the same bytes",
+        "{} artefacts rebuilt with {}: the same bytes",
         made.artefacts.len(),
-        made.compiler,
-        made.assembler
+        made.compilers.join(", ")
     );
     Ok(())
 }

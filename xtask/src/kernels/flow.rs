@@ -1,60 +1,28 @@
 //! What may be true before each instruction, over all paths through a function: a forward dataflow analysis
 //! whose facts are bits that paths join by "or".
 
-use std::collections::HashMap;
-
-use super::ptx::{Function, Item, Statement};
-
-/// The facts before each item; `None` where control never comes.
+/// The facts before each of `count` instructions, of which the first is entered with `entry`; `None` where
+/// control never comes.
 ///
-/// `transfer` gives the facts after a statement from those before it.
+/// `step` gives the facts after an instruction from those before it, and the instructions that may follow.
 pub fn facts(
-    function: &Function,
+    count: usize,
     entry: u8,
-    transfer: impl Fn(&Statement, u8) -> u8,
+    step: impl Fn(usize, u8) -> (u8, Vec<usize>),
 ) -> Vec<Option<u8>> {
-    let items = &function.items;
-    let labels: HashMap<&str, usize> = items
-        .iter()
-        .enumerate()
-        .filter_map(|(index, item)| match item {
-            Item::Label(label) => Some((label.as_str(), index)),
-            Item::Statement(_) => None,
-        })
-        .collect();
-    let mut before = vec![None; items.len()];
+    let mut before: Vec<Option<u8>> = vec![None; count];
     let mut work = vec![(0, entry)];
     while let Some((index, facts)) = work.pop() {
-        if index >= items.len() {
-            continue;
-        }
-        let joined = before[index].unwrap_or(0) | facts;
-        if before[index] == Some(joined) {
-            continue;
-        }
-        before[index] = Some(joined);
-        let Item::Statement(statement) = &items[index] else {
-            work.push((index + 1, joined));
+        let Some(known) = before.get_mut(index) else {
             continue;
         };
-        let after = transfer(statement, joined);
-        match statement.operation() {
-            "bra" => {
-                if let Some(target) = labels.get(statement.operands.as_str()) {
-                    work.push((*target, after));
-                }
-            }
-            // An indirect branch may go to any label.
-            "brx" => work.extend(labels.values().map(|target| (*target, after))),
-            _ => {}
+        let joined = known.unwrap_or(0) | facts;
+        if *known == Some(joined) {
+            continue;
         }
-        let leaves = matches!(
-            statement.operation(),
-            "bra" | "brx" | "ret" | "exit" | "trap"
-        );
-        if !leaves || statement.predicated {
-            work.push((index + 1, after));
-        }
+        *known = Some(joined);
+        let (after, next) = step(index, joined);
+        work.extend(next.into_iter().map(|next| (next, after)));
     }
     before
 }

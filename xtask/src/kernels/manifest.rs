@@ -1,4 +1,4 @@
-//! `kernels-ptx/artefacts/manifest.json`: what made the artefacts, and from what.
+//! `artefacts/manifest.json` of a crate: what made the artefacts, and from what.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -6,15 +6,14 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::compile::{CLANG_OPTIONS, Compilers, EXAMPLES_FOLDER};
+use super::family::{EXAMPLES_FOLDER, Family};
 use crate::error::{Error, Result, at};
 use crate::tools;
 
 /// Versions, options and SHA-256 digests.
 #[derive(Serialize, Deserialize, PartialEq, Debug)]
 pub struct Manifest {
-    pub compiler: String,
-    pub assembler: String,
+    pub compilers: Vec<String>,
     pub options: Vec<String>,
     /// By path from the repository's root.
     pub sources: BTreeMap<String, String>,
@@ -22,47 +21,45 @@ pub struct Manifest {
     pub artefacts: BTreeMap<String, String>,
 }
 
-/// Where the committed artefacts are.
-pub fn artefacts() -> PathBuf {
-    tools::root().join("kernels-ptx/artefacts")
-}
-
-/// The path of the manifest.
-pub fn path() -> PathBuf {
-    artefacts().join("manifest.json")
+fn path(family: Family) -> PathBuf {
+    family.artefacts().join("manifest.json")
 }
 
 /// Where an artefact is committed, by its name in the manifest.
-pub fn place(name: &str) -> PathBuf {
+pub fn place(family: Family, name: &str) -> PathBuf {
     if name.starts_with(EXAMPLES_FOLDER) {
         tools::root().join(name)
     } else {
-        artefacts().join(name)
+        family.artefacts().join(name)
     }
 }
 
 /// Digests of the committed artefacts.
-pub fn committed() -> Result<BTreeMap<String, String>> {
-    made(&artefacts(), &tools::root().join(EXAMPLES_FOLDER))
+pub fn committed(family: Family) -> Result<BTreeMap<String, String>> {
+    made(
+        family,
+        &family.artefacts(),
+        &tools::root().join(EXAMPLES_FOLDER),
+    )
 }
 
 /// Digests of the artefacts in a folder, and of the examples' in another.
-fn made(folder: &Path, examples: &Path) -> Result<BTreeMap<String, String>> {
-    let mut all = digests(folder, &["ptx", "cubin"], "")?;
+fn made(family: Family, folder: &Path, examples: &Path) -> Result<BTreeMap<String, String>> {
+    let mut all = digests(folder, family.extensions(), "")?;
     let prefix = format!("{EXAMPLES_FOLDER}/");
-    all.append(&mut digests(examples, &["ptx"], &prefix)?);
+    all.append(&mut digests(examples, family.extensions(), &prefix)?);
     Ok(all)
 }
 
 impl Manifest {
-    pub fn read() -> Result<Self> {
-        let path = path();
+    pub fn read(family: Family) -> Result<Self> {
+        let path = path(family);
         let text = at(&path, std::fs::read_to_string(&path))?;
         serde_json::from_str(&text).map_err(|source| Error::Manifest { path, source })
     }
 
-    pub fn write(&self) -> Result<()> {
-        let path = path();
+    pub fn write(&self, family: Family) -> Result<()> {
+        let path = path(family);
         let text = serde_json::to_string_pretty(self).map_err(|source| Error::Manifest {
             path: path.clone(),
             source,
@@ -71,32 +68,32 @@ impl Manifest {
     }
 
     /// The manifest of artefacts that these compilers made in `folder`.
-    pub fn of(compilers: &Compilers, folder: &Path) -> Result<Self> {
+    pub fn of(family: Family, compilers: Vec<String>, folder: &Path) -> Result<Self> {
         Ok(Self {
-            compiler: tools::version(&compilers.clang)?,
-            assembler: tools::version(&compilers.ptxas)?,
-            options: CLANG_OPTIONS
+            compilers,
+            options: family
+                .options()
                 .iter()
-                .map(|option| (*option).to_owned())
+                .map(|&option| option.to_owned())
                 .collect(),
-            sources: sources()?,
-            artefacts: made(folder, &folder.join(EXAMPLES_FOLDER))?,
+            sources: sources(family)?,
+            artefacts: made(family, folder, &folder.join(EXAMPLES_FOLDER))?,
         })
     }
 }
 
-/// Digests of all sources that go into the artefacts. The host twin's header does not.
-pub fn sources() -> Result<BTreeMap<String, String>> {
+/// Digests of all sources that go into the artefacts. Other targets' headers do not.
+pub fn sources(family: Family) -> Result<BTreeMap<String, String>> {
     let root = tools::root();
     let mut all = BTreeMap::new();
-    for folder in ["device/include/symmem", "kernels-ptx/src", EXAMPLES_FOLDER] {
-        all.append(&mut digests(
-            &root.join(folder),
-            &["h", "cu"],
-            &format!("{folder}/"),
-        )?);
+    for folder in family.sources() {
+        let prefix = format!("{folder}/");
+        all.append(&mut digests(&root.join(folder), &["h", "cu"], &prefix)?);
     }
-    all.remove("device/include/symmem/arch_host.h");
+    all.retain(|name, _| {
+        let file = name.rsplit('/').next().unwrap_or(name);
+        !family.foreign().contains(&file)
+    });
     Ok(all)
 }
 

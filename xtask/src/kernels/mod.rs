@@ -1,10 +1,10 @@
-//! `cargo xtask kernels`: the artefacts of `kernels-ptx`.
+//! `cargo xtask kernels`: the artefacts of `kernels-ptx` and `kernels-hip`.
 
 mod build;
 mod check;
-mod compile;
+mod family;
 mod flow;
-mod lint;
+mod hip;
 mod manifest;
 mod ptx;
 
@@ -12,18 +12,31 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
+use family::Family;
 
 /// What to do with the artefacts.
 #[derive(Subcommand)]
 pub enum Command {
-    /// Rebuild all artefacts and their manifest.
-    Build,
+    /// Rebuild all artefacts and their manifests.
+    Build {
+        /// Only those of one crate.
+        #[arg(long)]
+        only: Option<Family>,
+    },
     /// Compare the committed artefacts with what their sources make.
-    Check,
-    /// Look for instructions that break the memory model's rules, and for spills.
+    Check {
+        /// Only those of one crate.
+        #[arg(long)]
+        only: Option<Family>,
+    },
+    /// Look for instructions that break the memory model's rules, for spills, and for arguments that are not
+    /// where the launch puts them.
     Lint {
-        /// A PTX file to lint instead of the committed artefacts.
+        /// Only those of one crate.
+        #[arg(long)]
+        only: Option<Family>,
+        /// A PTX file or AMD code object to lint instead of the committed artefacts.
         #[arg(long)]
         file: Option<PathBuf>,
     },
@@ -32,8 +45,36 @@ pub enum Command {
 /// Runs the command.
 pub fn run(command: Command) -> Result<()> {
     match command {
-        Command::Build => build::run(),
-        Command::Check => check::run(),
-        Command::Lint { file } => lint::run(file.as_deref()),
+        Command::Build { only } => each(only, build::run),
+        Command::Check { only } => each(only, check::run),
+        Command::Lint {
+            file: Some(file), ..
+        } => {
+            if file.extension().is_some_and(|extension| extension == "co") {
+                hip::lint_file(&file)
+            } else {
+                ptx::lint::run(Some(&file))
+            }
+        }
+        Command::Lint { only, file: None } => each(only, |family| match family {
+            Family::Ptx => ptx::lint::run(None),
+            Family::Hip => hip::lint_committed(),
+        }),
+    }
+}
+
+fn each(only: Option<Family>, run: impl Fn(Family) -> Result<()>) -> Result<()> {
+    Family::ALL
+        .into_iter()
+        .filter(|family| only.is_none_or(|only| only == *family))
+        .try_for_each(run)
+}
+
+/// An error if the lint found anything.
+fn verdict(found: Vec<String>) -> Result<()> {
+    if found.is_empty() {
+        Ok(())
+    } else {
+        Err(Error::Lint(found))
     }
 }

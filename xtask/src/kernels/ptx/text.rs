@@ -28,6 +28,44 @@ pub struct Statement {
     pub tag: Option<String>,
 }
 
+impl Function {
+    /// The facts after an item, and the items that may follow it. `transfer` gives the facts after a statement
+    /// from those before it.
+    pub fn step(
+        &self,
+        index: usize,
+        facts: u8,
+        transfer: impl Fn(&Statement, u8) -> u8,
+    ) -> (u8, Vec<usize>) {
+        let Item::Statement(statement) = &self.items[index] else {
+            return (facts, vec![index + 1]);
+        };
+        let is_label =
+            |item: &Item, name: &str| matches!(item, Item::Label(label) if label == name);
+        let mut next: Vec<usize> = match statement.operation() {
+            "bra" => self
+                .items
+                .iter()
+                .position(|item| is_label(item, &statement.operands))
+                .into_iter()
+                .collect(),
+            // An indirect branch may go to any label.
+            "brx" => (0..self.items.len())
+                .filter(|index| matches!(self.items[*index], Item::Label(_)))
+                .collect(),
+            _ => Vec::new(),
+        };
+        let leaves = matches!(
+            statement.operation(),
+            "bra" | "brx" | "ret" | "exit" | "trap"
+        );
+        if !leaves || statement.predicated {
+            next.push(index + 1);
+        }
+        (transfer(statement, facts), next)
+    }
+}
+
 impl Statement {
     /// The instruction without its suffixes.
     pub fn operation(&self) -> &str {

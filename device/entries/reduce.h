@@ -1,4 +1,4 @@
-// Modules `reduce` (sm_90) and `reduce_sm_80`: reductions between two barriers, a kernel for each type of elements.
+// Module `reduce`: reductions between two barriers, a kernel for each type of elements.
 #include "symmem/reduce.h"
 
 using namespace symmem;

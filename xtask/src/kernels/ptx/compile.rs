@@ -4,13 +4,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::error::{Result, at};
+use crate::kernels::family::EXAMPLES_FOLDER;
 use crate::tools;
 
 /// A module of `kernels-ptx`.
 pub struct Module {
     /// Its artefacts are `<name>.ptx` and `<name>.sm_<architecture>.cubin`.
     pub name: &'static str,
-    /// Its source is `kernels-ptx/src/<source>.cu`.
+    /// Its source, from the root of the repository.
     pub source: &'static str,
     /// The architecture its PTX is for, which any later one can run.
     pub architecture: u32,
@@ -35,24 +36,31 @@ const fn module(
 /// One bulk instruction makes a whole sm_80 module fail to load: hence several modules. Kernels that
 /// can be launched beside their predecessor from sm_90 on are compiled for both.
 pub const MODULES: [Module; 11] = [
-    module("base", "base", 80, &[80, 90]),
-    module("latency", "latency", 80, &[80, 90]),
-    module("bulk", "bulk", 90, &[90]),
-    module("signals", "signals", 90, &[90]),
-    module("signals_sm_80", "signals", 80, &[80]),
-    module("collective", "collective", 90, &[90]),
-    module("collective_sm_80", "collective", 80, &[80]),
-    module("reduce", "reduce", 90, &[90]),
-    module("reduce_sm_80", "reduce", 80, &[80]),
-    module("reduce_packets", "reduce_packets", 90, &[90]),
-    module("reduce_packets_sm_80", "reduce_packets", 80, &[80]),
+    module("base", "device/entries/base.h", 80, &[80, 90]),
+    module("latency", "device/entries/latency.h", 80, &[80, 90]),
+    module("bulk", "kernels-ptx/src/bulk.cu", 90, &[90]),
+    module("signals", "device/entries/signals.h", 90, &[90]),
+    module("signals_sm_80", "device/entries/signals.h", 80, &[80]),
+    module("collective", "device/entries/collective.h", 90, &[90]),
+    module("collective_sm_80", "device/entries/collective.h", 80, &[80]),
+    module("reduce", "device/entries/reduce.h", 90, &[90]),
+    module("reduce_sm_80", "device/entries/reduce.h", 80, &[80]),
+    module(
+        "reduce_packets",
+        "device/entries/reduce_packets.h",
+        90,
+        &[90],
+    ),
+    module(
+        "reduce_packets_sm_80",
+        "device/entries/reduce_packets.h",
+        80,
+        &[80],
+    ),
 ];
 
 /// Kernels that examples embed as PTX, which the driver compiles: `examples/kernels/<name>.cu`.
 pub const EXAMPLES: [&str; 1] = ["ring"];
-
-/// Where they and their PTX are, from the root of the repository.
-pub const EXAMPLES_FOLDER: &str = "examples/kernels";
 
 /// The lowest PTX version that has bulk copies; drivers from CUDA 12.0 on take it. Without the feature
 /// clang's back end crashes.
@@ -94,9 +102,8 @@ impl Compilers {
     /// Writes `<name>.ptx` and `<name>.sm_<architecture>.cubin` of a module into `folder`; returns what the
     /// assembler said.
     pub fn module(&self, module: &Module, folder: &Path) -> Result<String> {
-        let source = format!("kernels-ptx/src/{}.cu", module.source);
         let ptx = folder.join(format!("{}.ptx", module.name));
-        self.compile(&source, module.architecture, &ptx)?;
+        self.compile(module.source, module.architecture, &ptx)?;
         let mut said = String::new();
         for architecture in module.cubins {
             let cubin = folder.join(format!("{}.sm_{architecture}.cubin", module.name));

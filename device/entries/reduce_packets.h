@@ -1,4 +1,4 @@
-// Modules `reduce_packets` (sm_90) and `reduce_packets_sm_80`: reductions in packets, a kernel for each type of elements.
+// Module `reduce_packets`: reductions in packets, a kernel for each type of elements.
 #include "symmem/reduce_packets.h"
 
 using namespace symmem;

@@ -12,10 +12,10 @@
 use std::path::Path;
 
 use super::compile::{MODULES, assemble};
-use super::flow;
-use super::manifest;
-use super::ptx::{self, Function, Item, Statement};
-use crate::error::{Error, Result, at};
+use super::text::{self, Function, Item, Statement};
+use crate::error::{Result, at};
+use crate::kernels::family::Family;
+use crate::kernels::{flow, verdict};
 use crate::tools::{self, Scratch};
 
 /// Tags in the sources, and the operations that may then be less than system scope.
@@ -31,7 +31,7 @@ pub fn run(file: Option<&Path>) -> Result<()> {
         files.push((path.to_owned(), None));
     } else {
         for module in &MODULES {
-            let path = manifest::artefacts().join(format!("{}.ptx", module.name));
+            let path = Family::Ptx.artefacts().join(format!("{}.ptx", module.name));
             files.push((path, Some(module.cubins)));
         }
     }
@@ -66,15 +66,6 @@ pub fn run(file: Option<&Path>) -> Result<()> {
     Ok(())
 }
 
-/// An error if anything was found.
-pub fn verdict(found: Vec<String>) -> Result<()> {
-    if found.is_empty() {
-        Ok(())
-    } else {
-        Err(Error::Lint(found))
-    }
-}
-
 /// The architecture that a PTX file is for; 90 if it does not say.
 fn target(text: &str) -> u32 {
     text.lines()
@@ -91,8 +82,12 @@ fn target(text: &str) -> u32 {
 /// What is wrong with a module's PTX, a line each.
 pub fn ptx(name: &str, text: &str) -> Vec<String> {
     let mut found = Vec::new();
-    for function in ptx::parse(text) {
-        let facts = flow::facts(&function, entry_facts(&function), transfer);
+    for function in text::parse(text) {
+        let facts = flow::facts(
+            function.items.len(),
+            entry_facts(&function),
+            |index, facts| function.step(index, facts, transfer),
+        );
         for (item, facts) in function.items.iter().zip(facts) {
             let Item::Statement(statement) = item else {
                 continue;

@@ -1,4 +1,4 @@
-// Module `base`: transfers, for every GPU from sm_80 on.
+// Module `base`: transfers.
 #include "symmem/copy.h"
 #include "symmem/signal.h"
 

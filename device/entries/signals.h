@@ -1,6 +1,6 @@
-// Modules `signals` (sm_90) and `signals_sm_80`: signals, waits, words and the barrier.
+// Module `signals`: signals, waits, words and the barrier.
 //
-// From sm_90 on they may be launched beside the stream's previous kernel (dependent launch): each waits for
+// Where a target has dependent launch, they may be launched beside the stream's previous kernel: each waits for
 // it before anything else, and lets the next one take its place.
 #include "symmem/barrier.h"
 #include "symmem/signal.h"

@@ -1,4 +1,4 @@
-// Modules `collective` (sm_90) and `collective_sm_80`: the collectives to which bytes are bytes.
+// Module `collective`: the collectives to which bytes are bytes.
 #include "symmem/exchange.h"
 #include "symmem/move.h"
 #include "symmem/packets.h"

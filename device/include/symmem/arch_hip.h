@@ -1,0 +1,325 @@
+// AMD GPUs of the CDNA line: gfx90a (MI200), gfx942 (MI300) and gfx950 (MI350), through clang's own builtins:
+// no header of ROCm is needed.
+//
+// Accesses are builtins here and not inline assembly: the compiler counts outstanding accesses to place
+// s_waitcnt, and does not see those of inline assembly. `cargo xtask kernels lint` reads what became of them.
+//
+// What the orders become, and what each instruction does: LLVM's "User Guide for AMDGPU Backend", memory
+// models of gfx90a and gfx942 (gfx950 has the latter's).
+#pragma once
+
+#include "symmem/abi.h"
+
+#define SYMMEM_DEVICE inline __attribute__((device, always_inline))
+#define SYMMEM_HOST_DEVICE __attribute__((host, device))
+#define SYMMEM_KERNEL(threads) extern "C" __attribute__((global, amdgpu_flat_work_group_size(1, threads))) void
+
+#if defined(SYMMEM_LAUNCH_ARGUMENT)  // symmem's own kernels: see Launch
+#define SYMMEM_ARGUMENTS(T) const symmem::arch::Launch, const T
+#else
+#define SYMMEM_ARGUMENTS(T) const T
+#endif
+
+#define SYMMEM_UNROLL _Pragma("unroll")
+#define SYMMEM_ROLLED _Pragma("unroll 1")
+#define SYMMEM_HAS_BULK 0
+#define SYMMEM_HAS_HALF_CONVERSIONS 1
+
+namespace symmem {
+namespace arch {
+
+constexpr uint32 warp_size = 64;
+
+// The address spaces of global memory and of a kernel's arguments. Accesses through generic pointers would be
+// flat ones, which also wait for shared memory.
+#define SYMMEM_GLOBAL __attribute__((address_space(1)))
+#define SYMMEM_CONSTANT __attribute__((address_space(4)))
+
+// ---- geometry ----
+
+// The first argument of symmem's own kernels, in front of the struct that the headers know: what else would be
+// read from hidden arguments, or from the dispatch packet in the host's memory.
+struct Launch {
+  uint32 blocks;
+  uint32 threads;
+  uint32 tick_ns;  // of the constant clock: 1000000 by hipDeviceAttributeWallClockRate, in kHz
+  uint32 reserved;
+};
+static_assert(sizeof(Launch) == 16, "Launch changed size");
+
+SYMMEM_DEVICE uint32 thread_index() { return __builtin_amdgcn_workitem_id_x(); }
+SYMMEM_DEVICE uint32 block_index() { return __builtin_amdgcn_workgroup_id_x(); }
+
+#if defined(SYMMEM_LAUNCH_ARGUMENT)
+
+SYMMEM_DEVICE const SYMMEM_CONSTANT Launch* launch() {
+  return (const SYMMEM_CONSTANT Launch*)__builtin_amdgcn_kernarg_segment_ptr();
+}
+SYMMEM_DEVICE uint32 thread_count() { return launch()->threads; }
+SYMMEM_DEVICE uint32 block_count() { return launch()->blocks; }
+SYMMEM_DEVICE uint32 tick_ns() { return launch()->tick_ns; }
+
+#else  // users' kernels, to which the runtime passes hidden arguments
+
+SYMMEM_DEVICE uint32 thread_count() { return __builtin_amdgcn_workgroup_size_x(); }
+SYMMEM_DEVICE uint32 block_count() {
+  return __builtin_amdgcn_grid_size_x() / __builtin_amdgcn_workgroup_size_x();
+}
+// The constant clock runs at 25 MHz on MI200 and at 100 MHz since (RCCL's own figures).
+SYMMEM_DEVICE uint32 tick_ns() {
+#if defined(__gfx90a__)
+  return 40;
+#else
+  return 10;
+#endif
+}
+
+#endif
+
+SYMMEM_DEVICE uint8* dynamic_shared() {
+  extern __attribute__((shared, aligned(128))) uint8 symmem_dynamic_shared[];
+  return symmem_dynamic_shared;
+}
+
+SYMMEM_DEVICE uint64 nanoseconds() { return __builtin_amdgcn_s_memrealtime() * tick_ns(); }
+
+// 64 clocks: a wave that polls leaves its share of the unit to the others.
+SYMMEM_DEVICE void pause() { __builtin_amdgcn_s_sleep(1); }
+
+// In a scalar register, or a loop over what is the same for all would run lane by lane.
+SYMMEM_DEVICE uint32 opaque(uint32 value) {
+  asm volatile("" : "+s"(value));
+  return value;
+}
+
+SYMMEM_DEVICE uint64 opaque(uint64 value) {
+  asm volatile("" : "+v"(value));
+  return value;
+}
+
+// ---- dependent launch: there is none ----
+
+SYMMEM_DEVICE void start_dependents() {}
+SYMMEM_DEVICE void wait_for_prerequisites() {}
+
+// ---- data ----
+
+struct alignas(16) Vector16 {
+  uint32 words[4];
+};
+
+SYMMEM_DEVICE uint8 load(const uint8* pointer) { return *(const SYMMEM_GLOBAL uint8*)pointer; }
+SYMMEM_DEVICE uint16 load(const uint16* pointer) { return *(const SYMMEM_GLOBAL uint16*)pointer; }
+SYMMEM_DEVICE uint32 load(const uint32* pointer) { return *(const SYMMEM_GLOBAL uint32*)pointer; }
+SYMMEM_DEVICE uint64 load(const uint64* pointer) { return *(const SYMMEM_GLOBAL uint64*)pointer; }
+
+SYMMEM_DEVICE void store(uint8* pointer, uint8 value) { *(SYMMEM_GLOBAL uint8*)pointer = value; }
+SYMMEM_DEVICE void store(uint16* pointer, uint16 value) { *(SYMMEM_GLOBAL uint16*)pointer = value; }
+SYMMEM_DEVICE void store(uint32* pointer, uint32 value) { *(SYMMEM_GLOBAL uint32*)pointer = value; }
+SYMMEM_DEVICE void store(uint64* pointer, uint64 value) { *(SYMMEM_GLOBAL uint64*)pointer = value; }
+
+typedef uint32 Words4 __attribute__((ext_vector_type(4)));
+
+// Vectors are what a kernel streams, each touched once: nontemporal, as RCCL moves its data (op128.h).
+SYMMEM_DEVICE Vector16 load(const Vector16* pointer) {
+  return __builtin_bit_cast(Vector16, __builtin_nontemporal_load((const SYMMEM_GLOBAL Words4*)pointer));
+}
+
+SYMMEM_DEVICE void store(Vector16* pointer, const Vector16& value) {
+  __builtin_nontemporal_store(__builtin_bit_cast(Words4, value), (SYMMEM_GLOBAL Words4*)pointer);
+}
+
+SYMMEM_DEVICE uint32 funnel(uint32 low, uint32 high, uint32 bits) {
+  return __builtin_amdgcn_alignbit(high, low, bits);
+}
+
+// ---- numbers ----
+
+SYMMEM_DEVICE float float_of(uint32 bits) { return __builtin_bit_cast(float, bits); }
+SYMMEM_DEVICE double float_of(uint64 bits) { return __builtin_bit_cast(double, bits); }
+SYMMEM_DEVICE uint32 bits_of(float number) { return __builtin_bit_cast(uint32, number); }
+SYMMEM_DEVICE uint64 bits_of(double number) { return __builtin_bit_cast(uint64, number); }
+
+SYMMEM_DEVICE float widen_f16(uint32 bits) {
+  return static_cast<float>(__builtin_bit_cast(_Float16, static_cast<uint16>(bits)));
+}
+
+template <class Narrow>
+SYMMEM_DEVICE uint32 narrow_pair(float low, float high) {
+  const uint32 first = __builtin_bit_cast(uint16, static_cast<Narrow>(low));
+  return static_cast<uint32>(__builtin_bit_cast(uint16, static_cast<Narrow>(high))) << 16 | first;
+}
+
+SYMMEM_DEVICE uint32 narrow_f16(float low, float high) { return narrow_pair<_Float16>(low, high); }
+SYMMEM_DEVICE uint32 narrow_bf16(float low, float high) { return narrow_pair<__bf16>(low, high); }
+
+// ---- order ----
+
+// Until this wave's stores, and the write-back before it, are complete.
+SYMMEM_DEVICE void drain() { asm volatile("s_waitcnt vmcnt(0)" ::: "memory"); }
+
+// LLVM up to 22 can drop its own wait behind the write-back, and the flag would overtake it (fixed by
+// llvm-project's pull request 178316): hence one that it cannot drop.
+SYMMEM_DEVICE void release_system() {
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "");
+  drain();
+}
+
+SYMMEM_DEVICE void acquire_system() { __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, ""); }
+
+SYMMEM_DEVICE void fence_system() {
+  release_system();
+  acquire_system();
+}
+
+// Each wave for itself: s_barrier does not wait for other waves' stores.
+SYMMEM_DEVICE void release_wave() { release_system(); }
+
+// ---- words that other devices or the host see ----
+
+template <class Word>
+SYMMEM_DEVICE Word load_relaxed(const Word* word) {
+  return __hip_atomic_load((const SYMMEM_GLOBAL Word*)word, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+}
+
+template <class Word>
+SYMMEM_DEVICE void store_relaxed(Word* word, Word value) {
+  __hip_atomic_store((SYMMEM_GLOBAL Word*)word, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+}
+
+template <class Word>
+SYMMEM_DEVICE Word compare_set_relaxed(Word* word, Word expected, Word desired) {
+  __hip_atomic_compare_exchange_strong((SYMMEM_GLOBAL Word*)word, &expected, desired, __ATOMIC_RELAXED,
+                                       __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+  return expected;
+}
+
+SYMMEM_DEVICE uint32 compare_exchange(uint32* word, uint32 expected, uint32 desired) {
+  return compare_set_relaxed(word, expected, desired);
+}
+
+template <class Word>
+SYMMEM_DEVICE Word load_acquire(const Word* word) {
+  const Word value = load_relaxed(word);
+  acquire_system();
+  return value;
+}
+
+template <class Word>
+SYMMEM_DEVICE Word fetch_add(Word* word, Word operand) {
+  release_system();
+  const Word seen = __hip_atomic_fetch_add((SYMMEM_GLOBAL Word*)word, operand, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+  acquire_system();
+  return seen;
+}
+
+template <class Word>
+SYMMEM_DEVICE Word fetch_set(Word* word, Word operand) {
+  release_system();
+  const Word seen = __hip_atomic_exchange((SYMMEM_GLOBAL Word*)word, operand, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+  acquire_system();
+  return seen;
+}
+
+template <class Word>
+SYMMEM_DEVICE Word fetch_compare_set(Word* word, Word expected, Word operand) {
+  release_system();
+  const Word seen = compare_set_relaxed(word, expected, operand);
+  acquire_system();
+  return seen;
+}
+
+// ---- packets ----
+
+struct alignas(16) Packet {
+  uint64 halves[2];
+};
+
+// Two accesses: no vector access is promised to be atomic in its halves.
+SYMMEM_DEVICE Packet load_packet(const Packet* packet) {
+  return {{load_relaxed(&packet->halves[0]), load_relaxed(&packet->halves[1])}};
+}
+
+SYMMEM_DEVICE void store_packet(Packet* packet, const Packet& value) {
+  store_relaxed(&packet->halves[0], value.halves[0]);
+  store_relaxed(&packet->halves[1], value.halves[1]);
+}
+
+// ---- flags ----
+
+SYMMEM_DEVICE void publish_flag(uint32* word, uint32 value) {
+  release_system();
+  store_relaxed(word, value);
+}
+
+SYMMEM_DEVICE void publish_flag(uint64* word, uint64 value) {
+  release_system();
+  store_relaxed(word, value);
+}
+
+// Polled relaxed, acquired once: each acquire throws away what the caches hold.
+SYMMEM_DEVICE uint32 load_flag(const uint32* word) { return load_relaxed(word); }
+
+template <class Word>
+SYMMEM_DEVICE void acquire_flag(const Word*) {
+  acquire_system();
+}
+
+template <class Word>
+SYMMEM_DEVICE Word load_word(const Word* word) {
+  return load_relaxed(word);
+}
+
+SYMMEM_DEVICE void acquire_words() { acquire_system(); }
+
+// A release writes back the L2 of one die only, so that every block does it for itself.
+SYMMEM_DEVICE uint32 arrive(uint32* counter) { return fetch_add(counter, 1u); }
+SYMMEM_DEVICE void reset(uint32* counter) { store_relaxed(counter, 0u); }
+
+// ---- blocks ----
+
+// s_barrier orders nothing by itself; the fences make the compiler wait for shared memory, and keep what is
+// before and behind it there.
+SYMMEM_DEVICE void block_barrier() {
+  drain();
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+  __builtin_amdgcn_s_barrier();
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
+}
+
+// A vote of each wave; a wave votes again only when all have counted.
+SYMMEM_DEVICE bool block_all(bool condition) {
+  static __attribute__((shared)) uint32 votes[1024 / warp_size];
+  const uint32 waves = (thread_count() + warp_size - 1) / warp_size;
+  const bool wave = __builtin_amdgcn_ballot_w64(!condition) == 0;
+  if (thread_index() % warp_size == 0) votes[thread_index() / warp_size] = wave;
+  block_barrier();
+  uint32 all = 1;
+  for (uint32 index = 0; index < waves; ++index) all &= votes[index];
+  block_barrier();
+  return all != 0;
+}
+
+// ---- matrices ----
+
+typedef _Float16 Half4 __attribute__((ext_vector_type(4)));
+typedef short Bfloat4 __attribute__((ext_vector_type(4)));
+typedef float Float4 __attribute__((ext_vector_type(4)));
+
+// D = A B + C by one wave, 16 by 16, 16 deep: the shape that all three have. Lane l has four of each: of A row
+// l % 16 and columns 4 (l / 16) on, of B column l % 16 and rows 4 (l / 16) on, of C and D column l % 16 and
+// rows 4 (l / 16) on (CDNA3 ISA, "Matrix Arithmetic Instructions").
+SYMMEM_DEVICE Float4 matrix_multiply_add(Half4 a, Half4 b, Float4 c) {
+  return __builtin_amdgcn_mfma_f32_16x16x16f16(a, b, c, 0, 0, 0);
+}
+
+// The same of bf16 patterns.
+SYMMEM_DEVICE Float4 matrix_multiply_add(Bfloat4 a, Bfloat4 b, Float4 c) {
+  return __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(a, b, c, 0, 0, 0);
+}
+
+#undef SYMMEM_GLOBAL
+#undef SYMMEM_CONSTANT
+
+}  // namespace arch
+}  // namespace symmem

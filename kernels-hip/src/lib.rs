@@ -1,0 +1,259 @@
+//! symmem's kernels for AMD GPUs, compiled ahead of time.
+//!
+//! Sources are `device/entries/*.h`, the same as those of the kernels for other GPUs; `cargo xtask kernels build` makes the artefacts
+//! from them with clang, and `cargo xtask kernels check` proves that they belong together. A program that
+//! uses this crate needs no compiler, and no ROCm to build.
+//!
+//! Every kernel takes a [`Launch`] and, behind it, one struct by value, whose layout is that of
+//! `symmem/abi.h`. There are no hidden arguments. `tests/` reads all this back from the code objects.
+
+/// The GPUs that have code objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// MI200 series.
+    Gfx90a,
+    /// MI300 series.
+    Gfx942,
+    /// MI350 series.
+    Gfx950,
+}
+
+impl Target {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Gfx90a, Self::Gfx942, Self::Gfx950];
+
+    /// As the compiler and the runtime name it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Gfx90a => "gfx90a",
+            Self::Gfx942 => "gfx942",
+            Self::Gfx950 => "gfx950",
+        }
+    }
+
+    /// The target of a device by `gcnArchName`, such as `gfx942:sramecc+:xnack-`: the code objects run with
+    /// each feature on or off. `None` where there is none for it.
+    pub fn of(architecture: &str) -> Option<Self> {
+        let name = architecture.split(':').next().unwrap_or_default();
+        Self::ALL.into_iter().find(|target| target.name() == name)
+    }
+}
+
+/// The first 16 bytes of a kernel's arguments; [`Entry::argument_bytes`] more follow directly
+/// (`symmem::arch::Launch` in `symmem/arch_hip.h`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// Blocks of the grid, which is one-dimensional.
+    pub blocks: u32,
+    /// Threads of a block.
+    pub threads: u32,
+    /// Nanoseconds of a tick of the device's constant clock: 1000000 divided by
+    /// `hipDeviceAttributeWallClockRate`, which is in kHz (10 on MI300, 40 on MI200).
+    pub tick_ns: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// Kernels that are loaded together.
+#[derive(Clone, Copy, Debug)]
+pub struct Module {
+    /// `base`, `signals`, …
+    pub name: &'static str,
+    /// A code object for each of [`Target::ALL`], in that order.
+    pub objects: [&'static [u8]; 3],
+    /// The kernels in it.
+    pub entries: &'static [Entry],
+}
+
+/// A kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its symbol.
+    pub name: &'static str,
+    /// Bytes of the struct that follows the [`Launch`].
+    pub argument_bytes: u32,
+    /// Most threads of a block.
+    pub threads: u32,
+}
+
+impl Entry {
+    /// Bytes of all its arguments.
+    pub const fn kernarg_bytes(&self) -> u32 {
+        size_of::<Launch>() as u32 + self.argument_bytes
+    }
+}
+
+impl Module {
+    /// The code object of a target, for `hipModuleLoadData`.
+    pub const fn object(&self, target: Target) -> &'static [u8] {
+        self.objects[target as usize]
+    }
+}
+
+/// All modules.
+pub fn modules() -> &'static [Module] {
+    &MODULES
+}
+
+/// Places a code object as a loader of ELF files may expect it.
+#[repr(C, align(64))]
+struct Aligned<T: ?Sized>(T);
+
+macro_rules! object {
+    ($name:literal, $target:literal) => {{
+        static IMAGE: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(
+            "../artefacts/",
+            $name,
+            ".",
+            $target,
+            ".co"
+        )));
+        &IMAGE.0
+    }};
+}
+
+macro_rules! module {
+    ($name:literal, $entries:expr) => {
+        Module {
+            name: $name,
+            objects: [
+                object!($name, "gfx90a"),
+                object!($name, "gfx942"),
+                object!($name, "gfx950"),
+            ],
+            entries: &$entries,
+        }
+    };
+}
+
+const fn entry(name: &'static str, argument_bytes: u32, threads: u32) -> Entry {
+    Entry {
+        name,
+        argument_bytes,
+        threads,
+    }
+}
+
+const TRANSFER_ARGUMENTS: u32 = 64;
+const SIGNAL_TARGET: u32 = 32;
+const SIGNAL_WAIT: u32 = 64;
+const STEP_ARGUMENTS: u32 = SIGNAL_TARGET + SIGNAL_WAIT;
+const WORD_OPERATION: u32 = 40;
+const WORD_WAIT: u32 = 80;
+const BARRIER: u32 = 632;
+const LATENCY_ARGUMENTS: u32 = 80;
+const GROUP: u32 = 704;
+const ADDRESSES: u32 = 576;
+const MOVE_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 8;
+const PACKET_ARGUMENTS: u32 = GROUP + 4 * ADDRESSES;
+const EXCHANGE_ARGUMENTS: u32 = GROUP + 4 * ADDRESSES + 16;
+const REDUCE_ARGUMENTS: u32 = GROUP + 2 * ADDRESSES + 16;
+const REDUCE_PACKET_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 16;
+
+macro_rules! each_element {
+    ($family:literal, $bytes:expr) => {
+        each_element!($family, $bytes, "i8" "u8" "i16" "u16" "i32" "u32" "i64" "u64" "f16" "bf16" "f32" "f64"
+            "f8_e4m3" "f8_e5m2")
+    };
+    ($family:literal, $bytes:expr, $($element:literal)*) => {
+        [$(entry(concat!($family, "_", $element), $bytes, 512)),*]
+    };
+}
+
+static MODULES: [Module; 6] = [
+    module!(
+        "base",
+        [
+            entry("symmem_copy_vector", TRANSFER_ARGUMENTS, 1024),
+            entry("symmem_copy_unrolled", TRANSFER_ARGUMENTS, 1024),
+        ]
+    ),
+    module!(
+        "latency",
+        [
+            entry("symmem_latency_packet", LATENCY_ARGUMENTS, 1024),
+            entry("symmem_latency_signal", LATENCY_ARGUMENTS, 1024),
+        ]
+    ),
+    module!(
+        "signals",
+        [
+            entry("symmem_signal", SIGNAL_TARGET, 1024),
+            entry("symmem_wait", SIGNAL_WAIT, 1024),
+            entry("symmem_step", STEP_ARGUMENTS, 1024),
+            entry("symmem_word_update", WORD_OPERATION, 1024),
+            entry("symmem_word_wait", WORD_WAIT, 1024),
+            entry("symmem_barrier", BARRIER, 1024),
+        ]
+    ),
+    module!(
+        "collective",
+        [
+            entry("symmem_move", MOVE_ARGUMENTS, 512),
+            entry("symmem_move_packets", PACKET_ARGUMENTS, 512),
+            entry("symmem_exchange", EXCHANGE_ARGUMENTS, 512),
+        ]
+    ),
+    module!("reduce", each_element!("symmem_reduce", REDUCE_ARGUMENTS)),
+    module!(
+        "reduce_packets",
+        each_element!("symmem_reduce_packets", REDUCE_PACKET_ARGUMENTS)
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_found_by_the_runtimes_name_of_the_device() {
+        assert_eq!(Target::of("gfx942:sramecc+:xnack-"), Some(Target::Gfx942));
+        assert_eq!(Target::of("gfx90a"), Some(Target::Gfx90a));
+        assert_eq!(Target::of("gfx950:sramecc+"), Some(Target::Gfx950));
+        assert_eq!(Target::of("gfx9"), None);
+        assert_eq!(Target::of("gfx1100"), None);
+        assert_eq!(Target::of(""), None);
+    }
+
+    #[test]
+    fn a_launch_is_sixteen_bytes_so_that_arguments_keep_their_alignment() {
+        assert_eq!(size_of::<Launch>(), 16);
+        assert_eq!(std::mem::offset_of!(Launch, threads), 4);
+        assert_eq!(std::mem::offset_of!(Launch, tick_ns), 8);
+    }
+
+    #[test]
+    fn objects_are_aligned_elf_files_for_their_target() {
+        // Machine flags of the ELF header: LLVM's "User Guide for AMDGPU Backend", ELF header.
+        let machine = |target| match target {
+            Target::Gfx90a => 0x3f,
+            Target::Gfx942 => 0x4c,
+            Target::Gfx950 => 0x4f,
+        };
+        for module in modules() {
+            for target in Target::ALL {
+                let bytes = module.object(target);
+                assert!(bytes.starts_with(b"\x7fELF"));
+                assert_eq!(bytes.as_ptr().addr() % 64, 0);
+                assert_eq!(bytes[7], 64, "ELFOSABI_AMDGPU_HSA");
+                assert_eq!(bytes[8], 3, "code object version 5");
+                assert_eq!(bytes[18..20], 224u16.to_le_bytes(), "EM_AMDGPU");
+                assert_eq!(bytes[48], machine(target), "{}", module.name);
+            }
+        }
+    }
+
+    #[test]
+    fn no_kernel_is_in_two_modules() {
+        let mut names: Vec<_> = modules()
+            .iter()
+            .flat_map(|module| module.entries)
+            .map(|entry| entry.name)
+            .collect();
+        let all = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!((names.len(), all), (41, 41));
+    }
+}

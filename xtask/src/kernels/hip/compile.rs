@@ -1,0 +1,108 @@
+//! Device sources to code objects.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::error::Result;
+use crate::kernels::family::EXAMPLES_FOLDER;
+use crate::tools;
+
+/// The GPUs that have artefacts: MI200, MI300 and MI350.
+pub const TARGETS: [&str; 3] = ["gfx90a", "gfx942", "gfx950"];
+
+/// The modules of `kernels-hip`: `device/entries/<name>.h` becomes `<name>.<target>.co`.
+pub const MODULES: [&str; 6] = [
+    "base",
+    "latency",
+    "signals",
+    "collective",
+    "reduce",
+    "reduce_packets",
+];
+
+/// Kernels that examples embed, as users compile their own: `examples/kernels/<name>.cu`.
+pub const EXAMPLES: [&str; 1] = ["ring"];
+
+/// clang's options but for the target and files. The host's target is fixed, and there is no identifier of
+/// the compilation unit, so that the bytes are the same wherever they are made. Clang 22 by itself would make
+/// code objects of version 6, which older runtimes do not load.
+pub const CLANG_OPTIONS: [&str; 13] = [
+    "-x",
+    "hip",
+    "--target=x86_64-unknown-linux-gnu",
+    "--cuda-device-only",
+    "--no-gpu-bundle-output",
+    "-nogpuinc",
+    "-nogpulib",
+    "-mcode-object-version=5",
+    "-fuse-cuid=none",
+    "-std=c++17",
+    "-O3",
+    "-Wall",
+    "-Wextra",
+];
+
+/// symmem's own kernels take a `Launch` before their arguments (`arch_hip.h`).
+const OWN: [&str; 1] = ["-DSYMMEM_LAUNCH_ARGUMENT"];
+
+/// The compiler of one run.
+pub struct Compiler {
+    pub clang: PathBuf,
+}
+
+impl Compiler {
+    pub fn find() -> Result<Self> {
+        Ok(Self {
+            clang: tools::clang()?,
+        })
+    }
+
+    /// Writes `<name>.<target>.co` of a module into `folder`, and returns its path.
+    pub fn module(&self, name: &str, target: &str, folder: &Path) -> Result<PathBuf> {
+        let source = tools::root().join(format!("device/entries/{name}.h"));
+        self.compile(
+            &source,
+            &OWN,
+            target,
+            folder.join(format!("{name}.{target}.co")),
+        )
+    }
+
+    /// Writes `<name>.<target>.co` of an example's kernel into `folder`, and returns its path.
+    pub fn example(&self, name: &str, target: &str, folder: &Path) -> Result<PathBuf> {
+        let source = tools::root().join(format!("{EXAMPLES_FOLDER}/{name}.cu"));
+        self.compile(
+            &source,
+            &[],
+            target,
+            folder.join(format!("{name}.{target}.co")),
+        )
+    }
+
+    /// Compiles a source as symmem's own kernels are.
+    pub fn own(&self, source: &Path, target: &str, object: PathBuf) -> Result<PathBuf> {
+        self.compile(source, &OWN, target, object)
+    }
+
+    fn compile(
+        &self,
+        source: &Path,
+        definitions: &[&str],
+        target: &str,
+        object: PathBuf,
+    ) -> Result<PathBuf> {
+        tools::output(
+            Command::new(&self.clang)
+                .args(CLANG_OPTIONS)
+                .args(definitions)
+                .arg("-Werror")
+                .arg(format!("--offload-arch={target}"))
+                .arg("-I")
+                .arg(tools::root().join("device/include"))
+                .arg(source)
+                .arg("-o")
+                .arg(&object),
+        )?;
+        Ok(object)
+    }
+}

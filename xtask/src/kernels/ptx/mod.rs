@@ -1,0 +1,41 @@
+//! The artefacts of `kernels-ptx`: PTX and cubins.
+
+pub mod compile;
+pub mod lint;
+mod text;
+
+use std::path::Path;
+
+use super::family::EXAMPLES_FOLDER;
+use super::verdict;
+use crate::error::{Result, at};
+use crate::tools;
+use compile::{Compilers, EXAMPLES, MODULES};
+
+/// Compiles every module, and the examples' kernels, into `folder`; an error if the lint finds anything.
+/// Returns the compilers' versions.
+pub fn make(folder: &Path) -> Result<Vec<String>> {
+    let compilers = Compilers::find()?;
+    let mut found = Vec::new();
+    for module in &MODULES {
+        let said = compilers.module(module, folder)?;
+        let path = folder.join(format!("{}.ptx", module.name));
+        let text = at(&path, std::fs::read_to_string(&path))?;
+        found.extend(lint::ptx(module.name, &text));
+        found.extend(lint::assembler(module.name, &said));
+    }
+    let examples = folder.join(EXAMPLES_FOLDER);
+    at(&examples, std::fs::create_dir_all(&examples))?;
+    for name in EXAMPLES {
+        let said = compilers.example(name, &examples)?;
+        let path = examples.join(format!("{name}.ptx"));
+        let text = at(&path, std::fs::read_to_string(&path))?;
+        found.extend(lint::ptx(name, &text));
+        found.extend(lint::assembler(name, &said));
+    }
+    verdict(found)?;
+    Ok(vec![
+        tools::version(&compilers.clang)?,
+        tools::version(&compilers.ptxas)?,
+    ])
+}
