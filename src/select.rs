@@ -123,6 +123,8 @@ fn linked() -> Vec<&'static symmem_core::backend::BackendTable> {
     vec![
         #[cfg(feature = "cuda")]
         &symmem_cuda::TABLE,
+        #[cfg(feature = "hip")]
+        &symmem_hip::TABLE,
     ]
 }
 

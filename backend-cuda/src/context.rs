@@ -7,6 +7,7 @@ use std::cell::Cell;
 use std::mem::ManuallyDrop;
 use std::ptr::null_mut;
 use symmem_core::backend::abi::Status;
+use symmem_core::backend::gpu::Current;
 use symmem_core::backend::{CallResult, Failure};
 
 thread_local! {
@@ -42,37 +43,6 @@ impl Context {
     /// The device.
     pub fn device(&self) -> CUdevice {
         self.device
-    }
-
-    /// Makes the context current on this thread until the guard is dropped.
-    ///
-    /// The driver is asked each time, since the program may change contexts behind our back; it is
-    /// a read of a thread-local, some tens of nanoseconds.
-    #[inline]
-    pub fn enter(&self) -> CallResult<Entered<'_>> {
-        let driver = self.driver;
-        let mut current = null_mut();
-        // SAFETY: the place is writable.
-        unsafe { call!(driver, cuCtxGetCurrent(&raw mut current)) }?;
-        if current == self.raw {
-            return Ok(Entered {
-                driver,
-                restore: null_mut(),
-            });
-        }
-        // SAFETY: the context is retained while `self` lives.
-        unsafe { call!(driver, cuCtxSetCurrent(self.raw)) }?;
-        // What we left current ourselves is nobody's to find again, and may be gone by now: another
-        // thread can have given that context back.
-        let restore = if current == LEFT_CURRENT.get() {
-            null_mut()
-        } else {
-            current
-        };
-        if restore.is_null() {
-            LEFT_CURRENT.set(self.raw);
-        }
-        Ok(Entered { driver, restore })
     }
 
     /// Lets this context's kernels and copies reach everything that `cuMemAlloc` gave in `peer`.
@@ -113,10 +83,10 @@ impl Context {
 
     /// Gives the context back, and tells what a drop cannot.
     pub fn release(self) -> CallResult<()> {
-        ManuallyDrop::new(self).give_back()
+        ManuallyDrop::new(self).end()
     }
 
-    fn give_back(&self) -> CallResult<()> {
+    fn end(&self) -> CallResult<()> {
         let left = self.leave_thread();
         let driver = self.driver;
         // SAFETY: retained once by `self`, and everything made in it has been given up.
@@ -141,10 +111,43 @@ impl Context {
     }
 }
 
+impl Current for Context {
+    type Entered<'a> = Entered<'a>;
+
+    /// The driver is asked each time, since the program may change contexts behind our back; it is
+    /// a read of a thread-local, some tens of nanoseconds.
+    #[inline]
+    fn enter(&self) -> CallResult<Entered<'_>> {
+        let driver = self.driver;
+        let mut current = null_mut();
+        // SAFETY: the place is writable.
+        unsafe { call!(driver, cuCtxGetCurrent(&raw mut current)) }?;
+        if current == self.raw {
+            return Ok(Entered {
+                driver,
+                restore: null_mut(),
+            });
+        }
+        // SAFETY: the context is retained while `self` lives.
+        unsafe { call!(driver, cuCtxSetCurrent(self.raw)) }?;
+        // What we left current ourselves is nobody's to find again, and may be gone by now: another
+        // thread can have given that context back.
+        let restore = if current == LEFT_CURRENT.get() {
+            null_mut()
+        } else {
+            current
+        };
+        if restore.is_null() {
+            LEFT_CURRENT.set(self.raw);
+        }
+        Ok(Entered { driver, restore })
+    }
+}
+
 impl Drop for Context {
     fn drop(&mut self) {
         // Nobody is left to tell of a failure.
-        let _ = self.give_back();
+        let _ = self.end();
     }
 }
 

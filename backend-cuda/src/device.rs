@@ -4,12 +4,12 @@ use crate::driver::call;
 use crate::driver::constants::*;
 use crate::driver::structs::{LaunchAttribute, LaunchConfiguration};
 use crate::instance::CudaBackend;
-use crate::kernels::Kernel;
 use crate::modules;
 use cudarc::driver::sys::{CUevent, CUfunction, CUgraph, CUgraphExec, CUmodule, CUstream};
 use std::ffi::c_void;
 use std::ptr::{null_mut, with_exposed_provenance_mut};
 use symmem_core::backend::abi::*;
+use symmem_core::backend::gpu::{Current, Grid};
 use symmem_core::backend::{CallResult, Device};
 
 /// The driver's stream behind a handle.
@@ -27,11 +27,11 @@ fn handle<T>(pointer: *mut T) -> u64 {
 
 impl Device for CudaBackend {
     fn capabilities(&self) -> CallResult<Capabilities> {
-        Ok(self.capabilities)
+        Ok(self.parts.capabilities)
     }
 
     fn description(&self) -> CallResult<DeviceDescription> {
-        Ok(self.description)
+        Ok(self.parts.description)
     }
 
     fn memory_information(&self) -> CallResult<MemoryInformation> {
@@ -283,7 +283,7 @@ impl Device for CudaBackend {
         let module: CUmodule = with_exposed_provenance_mut(raw.0 as usize);
         // SAFETY: the caller gives `length` readable bytes.
         let name = unsafe { std::slice::from_raw_parts(name, length as usize) };
-        let shared_bytes = self.capabilities.shared_memory_per_block;
+        let shared_bytes = self.parts.capabilities.shared_memory_per_block;
         // SAFETY: the module is live and the context current.
         unsafe { modules::function(self.driver, module, name, shared_bytes) }
             .map(|function| RawFunction(handle(function)))
@@ -292,9 +292,8 @@ impl Device for CudaBackend {
     unsafe fn builtin_function(&self, name: *const u8, length: u64) -> CallResult<RawFunction> {
         // SAFETY: the caller gives `length` readable bytes.
         let name = unsafe { std::slice::from_raw_parts(name, length as usize) };
-        self.kernels
-            .by_name(name)
-            .map(|function| RawFunction(handle(function)))
+        let kernel = self.parts.kernels.by_name(name)?;
+        Ok(RawFunction(handle(kernel.function)))
     }
 
     unsafe fn launch(
@@ -334,7 +333,7 @@ impl CudaBackend {
     /// # Safety
     /// The function is live, the buffer holds its parameters in the layout of its ABI, and the
     /// memory it touches is live until the stream has passed this point.
-    unsafe fn launch_packed(
+    pub(crate) unsafe fn launch_packed(
         &self,
         function: CUfunction,
         geometry: &Geometry,
@@ -373,88 +372,33 @@ impl CudaBackend {
         }
     }
 
-    /// Launches a kernel of ours, which takes one struct by value.
-    ///
-    /// # Safety
-    /// As [`Device::launch`]; `T` is what the kernel takes.
-    #[inline]
-    pub(crate) unsafe fn launch_own<T>(
-        &self,
-        kernel: Kernel,
-        blocks: u32,
-        threads: u32,
-        shared_memory: u32,
-        argument: &T,
-        on: RawStream,
-    ) -> CallResult<()> {
-        let launch = if kernel.beside {
-            Self::launch_struct_beside
-        } else {
-            Self::launch_struct
-        };
-        // SAFETY: the caller's word; a kernel that may start beside its predecessor waits for it.
-        unsafe {
-            launch(
-                self,
-                kernel.function,
-                blocks,
-                threads,
-                shared_memory,
-                argument,
-                on,
-            )
-        }
-    }
-
-    /// Launches a kernel that takes one struct by value.
-    ///
-    /// # Safety
-    /// As [`Device::launch`]; `T` is what the kernel takes.
-    #[inline]
-    unsafe fn launch_struct<T>(
-        &self,
-        function: CUfunction,
-        blocks: u32,
-        threads: u32,
-        shared_memory: u32,
-        argument: &T,
-        on: RawStream,
-    ) -> CallResult<()> {
-        let geometry = Geometry {
-            blocks: [blocks, 1, 1],
-            threads: [threads, 1, 1],
-            shared_memory,
-        };
-        let argument = std::ptr::from_ref(argument).cast();
-        // SAFETY: a struct by value is laid out in the buffer as in memory; the rest is the caller's
-        // word.
-        unsafe { self.launch_packed(function, &geometry, argument, size_of::<T>(), on) }
-    }
-
-    /// As [`CudaBackend::launch_struct`], for a kernel that waits for its predecessor itself: the
-    /// driver may start it while that one still runs, which hides the launch.
+    /// As [`CudaBackend::launch_packed`], of a kernel of ours, which takes one struct by value and waits for
+    /// its predecessor itself: the driver may start it while that one still runs, which hides the launch.
     ///
     /// Programmatic dependent launch: CUDA Programming Guide, "Programmatic Dependent Launch and
     /// Synchronization". Without the entry point (before CUDA 11.8) it is an ordinary launch.
     ///
     /// # Safety
-    /// As [`Device::launch`]; `T` is what the kernel takes, and the kernel runs
-    /// `griddepcontrol.wait` before it touches memory.
+    /// As [`Device::launch`]; the kernel runs `griddepcontrol.wait` before it touches memory.
     #[inline]
-    unsafe fn launch_struct_beside<T>(
+    pub(crate) unsafe fn launch_beside(
         &self,
         function: CUfunction,
-        blocks: u32,
-        threads: u32,
-        shared_memory: u32,
-        argument: &T,
+        grid: Grid,
+        argument: *const c_void,
+        bytes: usize,
         on: RawStream,
     ) -> CallResult<()> {
+        let (blocks, threads) = ([grid.blocks, 1, 1], [grid.threads, 1, 1]);
+        let shared_memory = grid.shared_memory;
         let Some(launch) = self.driver.table.cuLaunchKernelEx else {
-            // SAFETY: the caller's word.
-            return unsafe {
-                self.launch_struct(function, blocks, threads, shared_memory, argument, on)
+            let geometry = Geometry {
+                blocks,
+                threads,
+                shared_memory,
             };
+            // SAFETY: the caller's word.
+            return unsafe { self.launch_packed(function, &geometry, argument, bytes, on) };
         };
         let attribute = LaunchAttribute {
             kind: LAUNCH_BESIDE_PREDECESSOR,
@@ -463,14 +407,14 @@ impl CudaBackend {
             rest: [0; 15],
         };
         let configuration = LaunchConfiguration {
-            blocks: [blocks, 1, 1],
-            threads: [threads, 1, 1],
+            blocks,
+            threads,
             shared_memory,
             stream: stream(on),
             attributes: &attribute,
             count: 1,
         };
-        let mut parameter: *mut c_void = std::ptr::from_ref(argument).cast_mut().cast();
+        let mut parameter = argument.cast_mut();
         let _entered = self.enter()?;
         // SAFETY: the driver reads configuration and parameter before it returns; the rest is the
         // caller's word.

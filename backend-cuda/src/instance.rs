@@ -1,18 +1,15 @@
 //! An open device.
 
-use crate::context::{Context, Entered};
-use crate::driver::constants::STREAM_NON_BLOCKING;
+use crate::context::Context;
+use crate::driver::Driver;
 use crate::driver::constants::device_attribute::*;
-use crate::driver::{Driver, call};
-use crate::kernels::Kernels;
-use crate::memory::Memory;
-use crate::tuning::tuning;
-use crate::{describe, libraries, memory, multicast};
-use cudarc::driver::sys::{CUdevice, CUstream};
-use std::ptr::null_mut;
+use crate::kernels::{Kernel, Modules};
+use crate::memory::CudaSharing;
+use crate::{describe, kernels, libraries, multicast, tuning};
+use cudarc::driver::sys::CUdevice;
 use std::sync::{Arc, OnceLock};
 use symmem_core::backend::abi::*;
-use symmem_core::backend::vendor_library::Communicators;
+use symmem_core::backend::gpu::{Parts, SharedMemory, Sharing};
 use symmem_core::backend::{CallResult, Implementation};
 
 /// The CUDA backend: one device, opened for one rank.
@@ -20,36 +17,11 @@ use symmem_core::backend::{CallResult, Implementation};
 /// Several may be open in one process, on one device or on several; they share the device's primary
 /// context and nothing else. Field order is the order in which they are given up.
 pub struct CudaBackend {
-    pub(crate) vendor: OnceLock<Communicators>,
-    pub(crate) memory: Memory,
-    pub(crate) kernels: Kernels,
-    pub(crate) setup: SetupStream,
+    pub(crate) parts: Parts<Kernel, CudaSharing>,
+    /// Keeps the kernels loaded.
+    _modules: Modules,
     pub(crate) context: Arc<Context>,
     pub(crate) driver: &'static Driver,
-    pub(crate) description: DeviceDescription,
-    pub(crate) capabilities: Capabilities,
-}
-
-impl CudaBackend {
-    /// Makes the device's context current on this thread.
-    #[inline]
-    pub(crate) fn enter(&self) -> CallResult<Entered<'_>> {
-        self.context.enter()
-    }
-
-    /// Gives something back, in the context; done even where the context cannot be made current,
-    /// since most things know theirs and whatever is not given back now never will be.
-    pub(crate) fn give_back(&self, call: impl FnOnce() -> CallResult<()>) -> CallResult<()> {
-        let entered = self.enter();
-        let given = call();
-        entered.map(drop).and(given)
-    }
-
-    /// Whether the device has a capability, one of `CAPABILITY_*`.
-    #[inline]
-    pub(crate) fn has(&self, capability: u64) -> bool {
-        self.capabilities.flags & capability != 0
-    }
 }
 
 impl Implementation for CudaBackend {
@@ -74,30 +46,33 @@ impl Implementation for CudaBackend {
         let device = describe::device(driver, options.ordinal)?;
         let shared_bytes = describe::attribute(driver, device, MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?;
         let context = Arc::new(Context::retain(driver, device)?);
-        let setup = SetupStream::create(driver, &context)?;
-        let kernels = Kernels::load(driver, &context, description.architecture, shared_bytes)?;
+        let sharing = CudaSharing::new(driver, context.clone(), options.ordinal)?;
+        let (modules, kernels) =
+            kernels::load(driver, &context, description.architecture, shared_bytes)?;
         let bulk = kernels.copy_bulk.is_some();
-        let tuning = tuning(description.architecture, bulk);
+        let tables = tuning::transfers(description.architecture, bulk);
         let capabilities = Capabilities {
             flags: flags(driver, device, bulk)?,
-            share_kinds: memory::share_kinds(driver, device)?,
-            share_granularity: memory::granularity(driver, device)?,
+            share_kinds: sharing.kinds(),
+            share_granularity: sharing.granularity(),
             shared_memory_per_block: shared_bytes,
-            fanout: tuning.fanout,
-            put_rows: tuning.put,
-            get_rows: tuning.get,
+            fanout: tuning::FANOUT,
+            put_rows: tables.put,
+            get_rows: tables.get,
             driver_version: driver.version,
             reserved: 0,
         };
         Ok(Self {
-            vendor: OnceLock::new(),
-            memory: Memory::new(driver, context.clone()),
-            kernels,
-            setup,
+            parts: Parts {
+                vendor: OnceLock::new(),
+                memory: SharedMemory::new(sharing),
+                kernels,
+                description,
+                capabilities,
+            },
+            _modules: modules,
             context,
             driver,
-            description,
-            capabilities,
         })
     }
 }
@@ -134,38 +109,4 @@ fn stream_memory_operations(driver: &Driver, device: CUdevice) -> CallResult<boo
         describe::attribute(driver, device, CAN_USE_STREAM_WAIT_VALUE_NOR)? != 0
             || describe::attribute(driver, device, CAN_USE_STREAM_MEM_OPS_V1)? != 0,
     )
-}
-
-/// A stream for what an instance does by itself (clearing new memory), ordered with no other.
-pub(crate) struct SetupStream {
-    driver: &'static Driver,
-    context: Arc<Context>,
-    pub(crate) raw: CUstream,
-}
-
-// SAFETY: a stream is a handle that the driver lets any thread use.
-unsafe impl Send for SetupStream {}
-// SAFETY: as above.
-unsafe impl Sync for SetupStream {}
-
-impl SetupStream {
-    fn create(driver: &'static Driver, context: &Arc<Context>) -> CallResult<Self> {
-        let _entered = context.enter()?;
-        let mut raw = null_mut();
-        // SAFETY: the place is writable and the context current.
-        unsafe { call!(driver, cuStreamCreate(&raw mut raw, STREAM_NON_BLOCKING)) }?;
-        Ok(Self {
-            driver,
-            context: context.clone(),
-            raw,
-        })
-    }
-}
-
-impl Drop for SetupStream {
-    fn drop(&mut self) {
-        let _entered = self.context.enter();
-        // SAFETY: created by `create` and destroyed only here. Nobody is left to tell of a failure.
-        unsafe { (self.driver.table.cuStreamDestroy_v2)(self.raw) };
-    }
 }

@@ -6,7 +6,7 @@
 //! - `driver`: the library, the table of its functions, its numbers and what they mean;
 //! - `describe`, `libraries`, `multicast`: what is known without opening a device;
 //! - `context`, `instance`, `modules`, `kernels`: opening one;
-//! - `device`, `memory`, `transfer`, `signals`, `collectives`: the five traits;
+//! - `device`, `gpu`, `memory`: the trait `Device`, and what core's `backend::gpu` makes the others of;
 //! - `vendor`: NCCL, where it is installed;
 //! - `tuning`: data, which method and geometry for which size.
 //!
@@ -14,19 +14,17 @@
 //! happen while a kernel waits for a peer; the launch path neither allocates nor locks; the caller's
 //! current context is put back.
 
-mod collectives;
 mod context;
 mod describe;
 mod device;
 mod driver;
+mod gpu;
 mod instance;
 mod kernels;
 mod libraries;
 mod memory;
 mod modules;
 mod multicast;
-mod signals;
-mod transfer;
 mod tuning;
 mod vendor;
 

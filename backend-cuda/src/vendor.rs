@@ -6,13 +6,12 @@
 //! refused unless the variable says 0, or multicast was asked for and nothing forbids it.
 
 use crate::driver::Driver;
-use crate::instance::CudaBackend;
 use crate::multicast;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use symmem_core::backend::abi::Status;
 use symmem_core::backend::library::{Library, python_packages};
-use symmem_core::backend::vendor_library::{Communicators, VendorLibrary};
+use symmem_core::backend::vendor_library::VendorLibrary;
 use symmem_core::backend::{CallResult, Failure};
 
 /// The library's name for the loader.
@@ -67,14 +66,6 @@ pub fn check_permitted() -> CallResult<()> {
                 "NCCL might use multicast here, and {reason}; set NCCL_NVLS_ENABLE=0 for all ranks"
             ),
         )),
-    }
-}
-
-impl CudaBackend {
-    /// The communicators of this instance; the library is opened if need be.
-    pub(crate) fn vendor(&self) -> CallResult<&Communicators> {
-        let library = library()?;
-        Ok(self.vendor.get_or_init(|| Communicators::new(library)))
     }
 }
 

@@ -92,7 +92,9 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
             host_register, host_unregister, memory_set, module_load, module_unload,
             module_function, builtin_function, launch
         }
-        SymmetricMemoryTable { size, allocate, register, free, export, import, unmap }
+        SymmetricMemoryTable {
+            size, allocate, register, free, export, import, unmap, allocate_signals
+        }
         RemoteAccessTable { size, transfer }
         SignalsTable { size, signal_give, signal_wait, signal_step, word_update, word_wait }
         CollectivesTable {

@@ -6,6 +6,7 @@ use cudarc::driver::sys::CUipcMemHandle;
 use std::ffi::c_char;
 use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::{ExportedHandle, ShareKind};
+use symmem_core::backend::gpu::memory::Span;
 
 /// Memory by `cuMemAlloc`, in whole blocks.
 pub struct PlainMemory {
@@ -40,37 +41,30 @@ impl PlainMemory {
 
     /// What a peer needs. Context current.
     pub fn export(&self, driver: &Driver, ordinal: u32) -> CallResult<ExportedHandle> {
-        export(driver, ordinal, self.kind, self.address, self.bytes, 0)
+        let span = Span {
+            base: self.address,
+            bytes: self.bytes,
+            offset: 0,
+        };
+        export(driver, ordinal, self.kind, &span)
     }
 }
 
-/// Describes `cuMemAlloc`'s memory for a peer: `offset` bytes into the `bytes` at `base`. Context
-/// current.
+/// Describes `cuMemAlloc`'s memory for a peer. Context current.
 pub fn export(
     driver: &Driver,
     ordinal: u32,
     kind: ShareKind,
-    base: u64,
-    bytes: u64,
-    offset: u64,
+    span: &Span,
 ) -> CallResult<ExportedHandle> {
-    let mut opaque = [0; 64];
+    let mut exported = span.handle(kind, ordinal);
     if kind == ShareKind::LEGACY_IPC {
         let mut handle = CUipcMemHandle { reserved: [0; 64] };
         // SAFETY: the place is writable and the memory live.
-        unsafe { call!(driver, cuIpcGetMemHandle(&raw mut handle, base)) }?;
-        opaque = handle.reserved.map(|byte| byte as u8);
+        unsafe { call!(driver, cuIpcGetMemHandle(&raw mut handle, span.base)) }?;
+        exported.opaque = handle.reserved.map(|byte| byte as u8);
     }
-    Ok(ExportedHandle {
-        kind,
-        device: ordinal,
-        offset,
-        bytes,
-        address: base + offset,
-        opaque,
-        descriptor: -1,
-        reserved: 0,
-    })
+    Ok(exported)
 }
 
 /// A peer's memory, opened by its inter-process handle. The driver refuses one of its own process.

@@ -7,15 +7,14 @@ use crate::driver::{Driver, call};
 use cudarc::driver::sys::{CUdevice, CUmemGenericAllocationHandle};
 use rustix::fd::IntoRawFd;
 use std::ptr::with_exposed_provenance_mut;
-use symmem_core::backend::abi::{ExportedHandle, ShareKind, Status};
+use symmem_core::backend::abi::{DeviceAddress, ExportedHandle, ShareKind, Status};
+use symmem_core::backend::gpu::memory::{Span, not_shareable};
 use symmem_core::backend::{CallResult, Failure};
 
 /// A caller's memory: the whole object and where the registered range starts in it.
 pub struct Registration {
     kind: ShareKind,
-    base: u64,
-    bytes: u64,
-    offset: u64,
+    span: Span,
 }
 
 /// Whose memory a pointer is.
@@ -34,37 +33,23 @@ impl Registration {
         driver: &Driver,
         device: CUdevice,
         kind: ShareKind,
-        address: u64,
+        address: DeviceAddress,
         bytes: u64,
     ) -> CallResult<Self> {
         let pointer = Pointer::inspect(driver, address)?;
         if let Some(reason) = pointer.refusal(device, kind) {
-            return Err(refuse(address, reason));
+            return Err(not_shareable(address, reason));
         }
         let (mut base, mut size) = (0, 0);
         // SAFETY: both places are writable.
         unsafe {
             call!(
                 driver,
-                cuMemGetAddressRange_v2(&raw mut base, &raw mut size, address)
+                cuMemGetAddressRange_v2(&raw mut base, &raw mut size, address.0)
             )
         }?;
-        let registration = Self {
-            kind,
-            base,
-            bytes: size as u64,
-            offset: address - base,
-        };
-        let room = registration.bytes - registration.offset;
-        if bytes > room {
-            return Err(refuse(
-                address,
-                &format!(
-                    "{bytes} bytes from there leave its allocation, which has {room} left; each \
-                     allocation is registered by itself"
-                ),
-            ));
-        }
+        let span = Span::new(address, bytes, base, size as u64)?;
+        let registration = Self { kind, span };
         if kind == ShareKind::VMM_FILE_DESCRIPTOR {
             // Prove now, not at the rendezvous, that it can be exported; the descriptor is closed.
             registration.descriptor(driver)?;
@@ -75,31 +60,18 @@ impl Registration {
     /// What a peer needs. Context current.
     pub fn export(&self, driver: &Driver, ordinal: u32) -> CallResult<ExportedHandle> {
         if self.kind != ShareKind::VMM_FILE_DESCRIPTOR {
-            return legacy::export(
-                driver,
-                ordinal,
-                self.kind,
-                self.base,
-                self.bytes,
-                self.offset,
-            );
+            return legacy::export(driver, ordinal, self.kind, &self.span);
         }
         Ok(ExportedHandle {
-            kind: self.kind,
-            device: ordinal,
-            offset: self.offset,
-            bytes: self.bytes,
-            address: self.base + self.offset,
-            opaque: [0; 64],
             descriptor: self.descriptor(driver)?.into_raw_fd(),
-            reserved: 0,
+            ..self.span.handle(self.kind, ordinal)
         })
     }
 
     /// A new descriptor of the physical memory behind the range.
     fn descriptor(&self, driver: &Driver) -> CallResult<rustix::fd::OwnedFd> {
         let mut handle: CUmemGenericAllocationHandle = 0;
-        let pointer = with_exposed_provenance_mut(self.base as usize);
+        let pointer = with_exposed_provenance_mut(self.span.base as usize);
         // SAFETY: the place is writable; the driver checks the address.
         unsafe {
             call!(
@@ -107,11 +79,17 @@ impl Registration {
                 cuMemRetainAllocationHandle(&raw mut handle, pointer)
             )
         }
-        .map_err(|failure| explain(failure, self.base, "it was not allocated with cuMemCreate"))?;
+        .map_err(|failure| {
+            explain(
+                failure,
+                DeviceAddress(self.span.base),
+                "it was not allocated with cuMemCreate",
+            )
+        })?;
         let descriptor = vmm::descriptor(driver, handle).map_err(|failure| {
             explain(
                 failure,
-                self.base,
+                DeviceAddress(self.span.base),
                 "it was created without CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR",
             )
         });
@@ -124,11 +102,11 @@ impl Registration {
 }
 
 impl Pointer {
-    fn inspect(driver: &Driver, address: u64) -> CallResult<Self> {
+    fn inspect(driver: &Driver, address: DeviceAddress) -> CallResult<Self> {
         use pointer_attribute::*;
         let memory_type = attribute::<u32>(driver, address, MEMORY_TYPE)?;
         if memory_type != MEMORY_TYPE_DEVICE {
-            return Err(refuse(
+            return Err(not_shareable(
                 address,
                 "it is not device memory; copy through a buffer of your own communicator instead",
             ));
@@ -168,13 +146,17 @@ impl Pointer {
 }
 
 /// Reads one attribute of a pointer; one that does not apply to it reads as zero.
-fn attribute<T: Copy + Default>(driver: &Driver, address: u64, attribute: u32) -> CallResult<T> {
+fn attribute<T: Copy + Default>(
+    driver: &Driver,
+    address: DeviceAddress,
+    attribute: u32,
+) -> CallResult<T> {
     // Some attributes are written as 32-bit numbers by one driver and as single bytes by another:
     // give the driver room for the widest, and read the low bytes, which both platforms put first.
     let mut room = [0_u64; 2];
     // SAFETY: no attribute asked for here is wider than the place.
     let code = unsafe {
-        (driver.table.cuPointerGetAttribute)(room.as_mut_ptr().cast(), attribute, address)
+        (driver.table.cuPointerGetAttribute)(room.as_mut_ptr().cast(), attribute, address.0)
     };
     // An address that the driver does not know, or an attribute it has not: the value stays zero.
     if code != INVALID_VALUE {
@@ -185,20 +167,12 @@ fn attribute<T: Copy + Default>(driver: &Driver, address: u64, attribute: u32) -
     Ok(unsafe { room.as_ptr().cast::<T>().read() })
 }
 
-fn refuse(address: u64, reason: &str) -> Failure {
-    Failure::new(
-        Status::UNSUPPORTED,
-        "register",
-        format!("memory at {address:#x} cannot be shared: {reason}"),
-    )
-}
-
 /// A refusal by the driver, with what it means here.
-fn explain(failure: Failure, address: u64, reason: &str) -> Failure {
+fn explain(failure: Failure, address: DeviceAddress, reason: &str) -> Failure {
     if failure.vendor_code != INVALID_VALUE as i32 && failure.status != Status::UNSUPPORTED {
         return failure;
     }
-    let refusal = refuse(address, reason);
+    let refusal = not_shareable(address, reason);
     Failure {
         status: Status::UNSUPPORTED,
         message: format!("{} ({})", refusal.message, failure.message),

@@ -1,5 +1,4 @@
-//! Memory by virtual-memory management: a physical handle, a reserved range, a mapping and a right
-//! of access, each made after the one before and undone in the opposite order.
+//! Memory by virtual-memory management; core has the order of the steps.
 
 use crate::driver::constants::result::{INVALID_DEVICE, INVALID_VALUE, PEER_ACCESS_UNSUPPORTED};
 use crate::driver::constants::*;
@@ -10,22 +9,17 @@ use rustix::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::ffi::c_void;
 use std::ptr::without_provenance_mut;
 use symmem_core::backend::abi::{ExportedHandle, ShareKind, Status};
+use symmem_core::backend::gpu::memory::Span;
+use symmem_core::backend::gpu::vmm::{Mapped, VirtualMemory};
 use symmem_core::backend::{CallResult, Failure};
 
 /// Physical memory of this process or of a peer, mapped here.
-pub struct VmmMemory {
-    handle: CUmemGenericAllocationHandle,
-    address: u64,
-    bytes: u64,
-    done: Step,
-}
+pub type VmmMemory = Mapped<CUmemGenericAllocationHandle>;
 
-/// How far the making has come.
-#[derive(PartialEq, PartialOrd)]
-enum Step {
-    Created,
-    Reserved,
-    Mapped,
+/// The driver, for memory that a device addresses. Context current.
+pub struct Runtime<'a> {
+    pub driver: &'a Driver,
+    pub device: CUdevice,
 }
 
 fn location(device: CUdevice) -> MemoryLocation {
@@ -62,122 +56,109 @@ pub fn granularity(driver: &Driver, device: CUdevice) -> CallResult<u64> {
     Ok(bytes as u64)
 }
 
-impl VmmMemory {
-    /// Allocates `bytes`, a multiple of the granularity, and maps them. Context current.
-    pub fn allocate(driver: &Driver, device: CUdevice, bytes: u64) -> CallResult<Self> {
-        let mut handle = 0;
-        let properties = properties(device);
-        // SAFETY: the place is writable and the properties complete.
+/// Allocates `bytes`, a multiple of the granularity, and maps them. Context current.
+pub fn allocate(driver: &Driver, device: CUdevice, bytes: u64) -> CallResult<VmmMemory> {
+    let mut handle = 0;
+    let properties = properties(device);
+    // SAFETY: the place is writable and the properties complete.
+    unsafe {
+        call!(
+            driver,
+            cuMemCreate(&raw mut handle, bytes as usize, &raw const properties, 0)
+        )
+    }?;
+    VmmMemory::new(&Runtime { driver, device }, handle, bytes)
+}
+
+/// Maps a peer's memory, whose descriptor stays the caller's. Context current.
+pub fn import(
+    driver: &Driver,
+    device: CUdevice,
+    exported: &ExportedHandle,
+) -> CallResult<VmmMemory> {
+    let mut handle = 0;
+    // The driver takes the descriptor itself where a pointer would stand.
+    let descriptor = without_provenance_mut::<c_void>(exported.descriptor as usize);
+    // SAFETY: the place is writable; the driver checks the descriptor.
+    unsafe {
+        call!(
+            driver,
+            cuMemImportFromShareableHandle(
+                &raw mut handle,
+                descriptor,
+                HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+            )
+        )
+    }?;
+    VmmMemory::new(&Runtime { driver, device }, handle, exported.bytes)
+        .map_err(|failure| unreachable_peer(failure, device, exported.device))
+}
+
+/// What a peer needs to map memory: a new descriptor of it.
+pub fn export(driver: &Driver, memory: &VmmMemory, ordinal: u32) -> CallResult<ExportedHandle> {
+    let span = Span {
+        base: memory.address,
+        bytes: memory.bytes,
+        offset: 0,
+    };
+    Ok(ExportedHandle {
+        descriptor: descriptor(driver, memory.physical)?.into_raw_fd(),
+        ..span.handle(ShareKind::VMM_FILE_DESCRIPTOR, ordinal)
+    })
+}
+
+impl VirtualMemory for Runtime<'_> {
+    type Physical = CUmemGenericAllocationHandle;
+
+    fn reserve(&self, bytes: u64) -> CallResult<u64> {
+        let mut address = 0;
+        // SAFETY: the place is writable.
         unsafe {
             call!(
-                driver,
-                cuMemCreate(&raw mut handle, bytes as usize, &raw const properties, 0)
+                self.driver,
+                cuMemAddressReserve(&raw mut address, bytes as usize, 0, 0, 0)
             )
         }?;
-        Self::map(driver, device, handle, bytes)
+        Ok(address)
     }
 
-    /// Maps a peer's memory, whose descriptor stays the caller's. Context current.
-    pub fn import(
-        driver: &Driver,
-        device: CUdevice,
-        exported: &ExportedHandle,
-    ) -> CallResult<Self> {
-        let mut handle = 0;
-        // The driver takes the descriptor itself where a pointer would stand.
-        let descriptor = without_provenance_mut::<c_void>(exported.descriptor as usize);
-        // SAFETY: the place is writable; the driver checks the descriptor.
+    fn unreserve(&self, address: u64, bytes: u64) -> CallResult<()> {
+        // SAFETY: `reserve` made the range; nothing is mapped to it any more.
+        unsafe { call!(self.driver, cuMemAddressFree(address, bytes as usize)) }
+    }
+
+    fn map(&self, address: u64, bytes: u64, physical: Self::Physical) -> CallResult<()> {
+        // SAFETY: range and physical memory are live.
         unsafe {
             call!(
-                driver,
-                cuMemImportFromShareableHandle(
-                    &raw mut handle,
-                    descriptor,
-                    HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-                )
+                self.driver,
+                cuMemMap(address, bytes as usize, 0, physical, 0)
             )
-        }?;
-        Self::map(driver, device, handle, exported.bytes)
-            .map_err(|failure| unreachable_peer(failure, device, exported.device))
-    }
-
-    /// Takes over a physical handle and makes it addressable by the device.
-    fn map(
-        driver: &Driver,
-        device: CUdevice,
-        handle: CUmemGenericAllocationHandle,
-        bytes: u64,
-    ) -> CallResult<Self> {
-        let mut memory = Self {
-            handle,
-            address: 0,
-            bytes,
-            done: Step::Created,
-        };
-        if let Err(failure) = memory.map_steps(driver, device) {
-            // The first failure is the one to tell.
-            let _ = memory.release(driver);
-            return Err(failure);
         }
-        Ok(memory)
     }
 
-    fn map_steps(&mut self, driver: &Driver, device: CUdevice) -> CallResult<()> {
-        let bytes = self.bytes as usize;
+    fn unmap(&self, address: u64, bytes: u64) -> CallResult<()> {
+        // SAFETY: `map` mapped the range; nothing uses it any more.
+        unsafe { call!(self.driver, cuMemUnmap(address, bytes as usize)) }
+    }
+
+    fn permit(&self, address: u64, bytes: u64) -> CallResult<()> {
         let access = AccessDescription {
-            location: location(device),
+            location: location(self.device),
             flags: ACCESS_READ_WRITE,
         };
-        // SAFETY: each call gets what the one before it made; places are writable.
+        // SAFETY: the range is mapped and the description complete.
         unsafe {
             call!(
-                driver,
-                cuMemAddressReserve(&raw mut self.address, bytes, 0, 0, 0)
-            )?;
-            self.done = Step::Reserved;
-            call!(driver, cuMemMap(self.address, bytes, 0, self.handle, 0))?;
-            self.done = Step::Mapped;
-            call!(
-                driver,
-                cuMemSetAccess(self.address, bytes, &raw const access, 1)
+                self.driver,
+                cuMemSetAccess(address, bytes as usize, &raw const access, 1)
             )
         }
     }
 
-    /// Undoes what was made, last step first; tells the first failure. Nothing may be using the
-    /// memory. Context current.
-    pub fn release(self, driver: &Driver) -> CallResult<()> {
-        let bytes = self.bytes as usize;
-        let mut result = Ok(());
-        // SAFETY: each step undoes what `done` says is there, once, since `self` is used up.
-        unsafe {
-            if self.done >= Step::Mapped {
-                result = result.and(call!(driver, cuMemUnmap(self.address, bytes)));
-            }
-            if self.done >= Step::Reserved {
-                result = result.and(call!(driver, cuMemAddressFree(self.address, bytes)));
-            }
-            result.and(call!(driver, cuMemRelease(self.handle)))
-        }
-    }
-
-    /// The first byte, as this device addresses it.
-    pub fn address(&self) -> u64 {
-        self.address
-    }
-
-    /// A new descriptor of the memory, for peers.
-    pub fn export(&self, driver: &Driver, ordinal: u32) -> CallResult<ExportedHandle> {
-        Ok(ExportedHandle {
-            kind: ShareKind::VMM_FILE_DESCRIPTOR,
-            device: ordinal,
-            offset: 0,
-            bytes: self.bytes,
-            address: self.address,
-            opaque: [0; 64],
-            descriptor: descriptor(driver, self.handle)?.into_raw_fd(),
-            reserved: 0,
-        })
+    fn release(&self, physical: Self::Physical) -> CallResult<()> {
+        // SAFETY: created or imported, and given up once.
+        unsafe { call!(self.driver, cuMemRelease(physical)) }
     }
 }
 

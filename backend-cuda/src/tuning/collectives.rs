@@ -8,41 +8,23 @@
 //! a model and were not measured: what is sent in packets grows with the ranks, and the copy engine
 //! pays where a step takes far longer than a launch.
 
-use super::{KIB, MIB};
-use symmem_core::backend::abi::{Algorithm, CollectiveOperation, CollectiveRow, MAX_RANKS};
+use symmem_core::backend::abi::{Algorithm, CollectiveOperation};
+use symmem_core::backend::gpu::tuning::*;
 
-/// Row `index`; past the last one a row of [`Algorithm::AUTOMATIC`].
-pub fn collective_row(index: usize) -> CollectiveRow {
-    const TABLES: [(CollectiveOperation, &[World]); 11] = [
-        (CollectiveOperation::ALL_REDUCE, &ALL_REDUCE),
-        (CollectiveOperation::REDUCE, &REDUCE),
-        (CollectiveOperation::REDUCE_SCATTER, &REDUCE_SCATTER),
-        (CollectiveOperation::ALL_GATHER, &ALL_GATHER),
-        (CollectiveOperation::ALL_GATHER_V, &ALL_GATHER),
-        (CollectiveOperation::ALL_TO_ALL, &ALL_TO_ALL),
-        (CollectiveOperation::ALL_TO_ALL_V, &EXCHANGE),
-        (CollectiveOperation::BROADCAST, &BROADCAST),
-        (CollectiveOperation::GATHER, &GATHER),
-        (CollectiveOperation::SCATTER, &SCATTER),
-        (CollectiveOperation::EXCHANGE, &EXCHANGE),
-    ];
-    let mut rows = TABLES.iter().flat_map(|(operation, worlds)| {
-        worlds.iter().flat_map(move |(world, rows)| {
-            rows.iter().map(move |row| CollectiveRow {
-                operation: *operation,
-                world: *world,
-                ..*row
-            })
-        })
-    });
-    rows.nth(index).unwrap_or_default()
-}
-
-/// Rows for worlds of at most so many ranks, from the smallest size to a row for every size.
-type World = (u32, &'static [CollectiveRow]);
-
-const ANY: u32 = MAX_RANKS as u32;
-const ALWAYS: u64 = u64::MAX;
+/// The table.
+pub const COLLECTIVES: Collectives = &[
+    (CollectiveOperation::ALL_REDUCE, &ALL_REDUCE),
+    (CollectiveOperation::REDUCE, &REDUCE),
+    (CollectiveOperation::REDUCE_SCATTER, &REDUCE_SCATTER),
+    (CollectiveOperation::ALL_GATHER, &ALL_GATHER),
+    (CollectiveOperation::ALL_GATHER_V, &ALL_GATHER),
+    (CollectiveOperation::ALL_TO_ALL, &ALL_TO_ALL),
+    (CollectiveOperation::ALL_TO_ALL_V, &EXCHANGE),
+    (CollectiveOperation::BROADCAST, &BROADCAST),
+    (CollectiveOperation::GATHER, &GATHER),
+    (CollectiveOperation::SCATTER, &SCATTER),
+    (CollectiveOperation::EXCHANGE, &EXCHANGE),
+];
 
 const ALL_REDUCE: [World; 3] = [
     (
@@ -177,7 +159,7 @@ const ALL_GATHER: [World; 3] = [
             row(4 * MIB, Algorithm::PUSH, 32, 256),
             row(64 * MIB, Algorithm::PUSH, 16, 512),
             row(256 * MIB, Algorithm::PUSH, 128, 256),
-            row(ALWAYS, Algorithm::COPY_ENGINE, 0, 0),
+            copies(ALWAYS),
         ],
     ),
     (
@@ -189,7 +171,7 @@ const ALL_GATHER: [World; 3] = [
             row(256 * KIB, Algorithm::PACKETS, 16, 512),
             row(4 * MIB, Algorithm::PUSH, 32, 256),
             row(64 * MIB, Algorithm::PUSH, 16, 512),
-            row(ALWAYS, Algorithm::COPY_ENGINE, 0, 0),
+            copies(ALWAYS),
         ],
     ),
 ];
@@ -218,7 +200,7 @@ const ALL_TO_ALL: [World; 3] = [
             row(MIB, Algorithm::PUSH, 32, 256),
             row(64 * MIB, Algorithm::PUSH, 16, 512),
             row(256 * MIB, Algorithm::PUSH, 128, 256),
-            row(ALWAYS, Algorithm::COPY_ENGINE, 0, 0),
+            copies(ALWAYS),
         ],
     ),
     (
@@ -230,7 +212,7 @@ const ALL_TO_ALL: [World; 3] = [
             row(256 * KIB, Algorithm::PACKETS, 16, 512),
             row(4 * MIB, Algorithm::PUSH, 32, 256),
             row(64 * MIB, Algorithm::PUSH, 16, 512),
-            row(ALWAYS, Algorithm::COPY_ENGINE, 0, 0),
+            copies(ALWAYS),
         ],
     ),
 ];
@@ -279,72 +261,14 @@ const EXCHANGE: [World; 3] = [
     (ANY, &[row(ALWAYS, Algorithm::RENDEZVOUS, ANY * 2 + 1, 512)]),
 ];
 
-const fn row(bytes: u64, algorithm: Algorithm, blocks: u32, threads: u32) -> CollectiveRow {
-    CollectiveRow {
-        operation: CollectiveOperation(0),
-        world: 0,
-        bytes,
-        algorithm,
-        blocks,
-        threads,
-        concurrent: 0,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use symmem_core::backend::abi::{PACKET_BLOCKS, SLOT_BLOCKS};
-
-    fn rows() -> Vec<CollectiveRow> {
-        (0..)
-            .map(collective_row)
-            .take_while(|row| row.algorithm != Algorithm::AUTOMATIC)
-            .collect()
-    }
 
     #[test]
-    fn every_operation_has_a_row_for_every_world_and_size() {
-        let rows = rows();
-        for operation in CollectiveOperation::BROADCAST.0..=CollectiveOperation::EXCHANGE.0 {
-            for world in 2..=ANY {
-                for bytes in [0, 1, 64 * KIB, MIB, ALWAYS] {
-                    let fits = |row: &&CollectiveRow| {
-                        row.operation.0 == operation && world <= row.world && bytes <= row.bytes
-                    };
-                    let row = rows.iter().find(fits);
-                    assert!(row.is_some(), "{operation} of {world}, {bytes} bytes");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn no_row_hides_a_later_one_and_each_can_be_launched() {
-        let rows = rows();
-        assert!(rows.len() > 50, "{} rows", rows.len());
-        for (index, row) in rows.iter().enumerate() {
-            let hides = |earlier: &&CollectiveRow| {
-                earlier.operation == row.operation
-                    && row.world <= earlier.world
-                    && row.bytes <= earlier.bytes
-            };
-            let hidden = rows[..index].iter().find(hides);
-            assert_eq!(hidden, None, "{row:?} is never used");
-            let most = match row.algorithm {
-                Algorithm::PACKETS | Algorithm::PACKETS_TWO_SHOT => PACKET_BLOCKS,
-                // A kernel reduces what the copy engine then gathers.
-                Algorithm::COPY_ENGINE if row.operation == CollectiveOperation::ALL_REDUCE => {
-                    SLOT_BLOCKS
-                }
-                Algorithm::COPY_ENGINE => {
-                    assert_eq!((row.blocks, row.threads), (0, 0));
-                    continue;
-                }
-                _ => SLOT_BLOCKS,
-            };
-            assert!((1..=most).contains(&row.blocks), "{row:?}");
-            assert!(row.threads.is_multiple_of(32) && (32..=1024).contains(&row.threads));
-        }
+    fn every_operation_has_a_row_for_every_world_and_size_and_each_can_be_launched() {
+        assert_eq!(collective_flaws(COLLECTIVES, 32), [""; 0]);
+        let rows = COLLECTIVES.iter().flat_map(|(_, worlds)| *worlds);
+        assert!(rows.map(|(_, rows)| rows.len()).sum::<usize>() > 50);
     }
 }

@@ -4,8 +4,5 @@
 mod collectives;
 mod transfers;
 
-pub use collectives::collective_row;
-pub use transfers::tuning;
-
-const KIB: u64 = 1 << 10;
-const MIB: u64 = 1 << 20;
+pub use collectives::COLLECTIVES;
+pub use transfers::{FANOUT, transfers};

@@ -25,25 +25,46 @@ impl Library {
     /// `LIBRARY_MISSING` names the library, where it was looked for, the loader's words, and what to
     /// do: `advice`, a phrase in the imperative.
     pub fn open(soname: &str, elsewhere: &[PathBuf], advice: &str) -> CallResult<Self> {
+        Self::open_any(&[soname], elsewhere, advice)
+    }
+
+    /// As [`Library::open`], of a library that has several names, best first; each place is searched for
+    /// all of them before the next. `elsewhere` lists directories.
+    ///
+    /// # Errors
+    /// As [`Library::open`].
+    pub fn open_first(sonames: &[&str], elsewhere: &[PathBuf], advice: &str) -> CallResult<Self> {
+        let files: Vec<PathBuf> = elsewhere
+            .iter()
+            .flat_map(|directory| sonames.iter().map(|soname| directory.join(soname)))
+            .collect();
+        Self::open_any(sonames, &files, advice)
+    }
+
+    fn open_any(sonames: &[&str], elsewhere: &[PathBuf], advice: &str) -> CallResult<Self> {
         let directories = std::env::var_os(SEARCH_VARIABLE);
-        let named = candidates(directories.as_deref(), soname);
+        let named = candidates(directories.as_deref(), sonames);
         if let Some(path) = named.iter().find(|path| path.exists()) {
             return Self::load(path).map_err(|reason| {
                 let way = format!(" through {SEARCH_VARIABLE}");
                 missing(broken_text(path, &way, &reason))
             });
         }
-        let reason = match Self::load(Path::new(soname)) {
-            Ok(library) => return Ok(library),
-            Err(reason) => reason,
-        };
+        let mut reasons = Vec::new();
+        for soname in sonames {
+            match Self::load(Path::new(soname)) {
+                Ok(library) => return Ok(library),
+                Err(reason) => reasons.push(reason),
+            }
+        }
         match elsewhere.iter().find(|path| path.exists()) {
             Some(path) => {
                 Self::load(path).map_err(|reason| missing(broken_text(path, "", &reason)))
             }
             None => Err(missing(format!(
-                "{soname} cannot be loaded: {reason}; {advice}, or name its directory in \
-                 {SEARCH_VARIABLE}"
+                "{} cannot be loaded: {}; {advice}, or name its directory in {SEARCH_VARIABLE}",
+                sonames.join(" or "),
+                reasons.join(", ")
             ))),
         }
     }
@@ -64,15 +85,20 @@ impl Library {
             .map(|symbol| symbol.as_raw_ptr())
             .filter(|address| !address.is_null())
     }
+
+    /// As [`Library::symbol`], of a name that ends with a zero byte; `None` for one that does not.
+    pub fn symbol_named(&self, name: &str) -> Option<*mut c_void> {
+        self.symbol(CStr::from_bytes_with_nul(name.as_bytes()).ok()?)
+    }
 }
 
-/// Where `soname` is looked for before the loader is asked, in order.
-fn candidates(directories: Option<&OsStr>, soname: &str) -> Vec<PathBuf> {
+/// Where a library of these names is looked for before the loader is asked, in order.
+fn candidates(directories: Option<&OsStr>, sonames: &[&str]) -> Vec<PathBuf> {
     directories
         .map(|list| {
             std::env::split_paths(list)
                 .filter(|directory| !directory.as_os_str().is_empty())
-                .map(|directory| directory.join(soname))
+                .flat_map(|directory| sonames.iter().map(move |soname| directory.join(soname)))
                 .collect()
         })
         .unwrap_or_default()
@@ -160,15 +186,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directories_of_the_variable_come_in_their_order_and_only_with_the_soname() {
-        assert_eq!(
-            candidates(Some(OsStr::new("/a:/b/c::")), "libcuda.so.1"),
-            [
-                PathBuf::from("/a/libcuda.so.1"),
-                PathBuf::from("/b/c/libcuda.so.1")
-            ]
-        );
-        assert!(candidates(None, "libcuda.so.1").is_empty());
+    fn directories_of_the_variable_come_in_their_order_and_only_with_the_sonames() {
+        let found = candidates(Some(OsStr::new("/a:/b/c::")), &["libx.so.7", "libx.so.6"]);
+        let expected = [
+            "/a/libx.so.7",
+            "/a/libx.so.6",
+            "/b/c/libx.so.7",
+            "/b/c/libx.so.6",
+        ];
+        assert_eq!(found, expected.map(PathBuf::from));
+        assert!(candidates(None, &["libx.so.7"]).is_empty());
     }
 
     #[test]

@@ -40,4 +40,7 @@ pub trait SymmetricMemory {
     /// # Safety
     /// `mapping` is live, no work here uses it, and it is not used again.
     unsafe fn unmap(&self, mapping: RawMapping) -> CallResult<()>;
+    /// As [`SymmetricMemory::allocate`], for words and packets that are polled while a peer writes them:
+    /// memory that a vendor's caches do not hold back from the one who polls. May block.
+    fn allocate_signals(&self, kind: ShareKind, bytes: u64) -> CallResult<SharedAllocation>;
 }

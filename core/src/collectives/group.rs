@@ -121,7 +121,7 @@ impl Communicator {
             &mut round,
             &[self.share_kind()],
             layout.bytes(),
-            Origin::Backend,
+            Origin::Signals,
         )?;
         drop(round);
         let allocation = Arc::new(allocation);

@@ -37,7 +37,7 @@ impl State {
     ) -> Result<Self> {
         let layout = Layout::new(shared.world, selector.has_grids(), true);
         let (allocation, _) =
-            sharing::allocate(shared, round, &[kind], layout.bytes(), Origin::Backend)?;
+            sharing::allocate(shared, round, &[kind], layout.bytes(), Origin::Signals)?;
         let members: Vec<usize> = (0..shared.world).collect();
         let slots = Slots::new(Arc::new(allocation), layout, &members, shared.rank);
         Ok(Self {

@@ -230,7 +230,7 @@ impl Communicator {
             });
         };
         let kinds = match origin {
-            Origin::Backend => vec![self.share_kind()],
+            Origin::Backend | Origin::Signals => vec![self.share_kind()],
             Origin::Caller(address) => {
                 let aligned = address.0.is_multiple_of(align_of::<T>() as u64);
                 let misaligned = || Error::InvalidArgument {

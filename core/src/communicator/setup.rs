@@ -229,7 +229,7 @@ fn complete(
     });
     round.vote(watcher)?;
     let bytes = SignalPad::bytes(shared.world);
-    let (allocation, kind) = sharing::allocate(shared, &mut round, kinds, bytes, Origin::Backend)?;
+    let (allocation, kind) = sharing::allocate(shared, &mut round, kinds, bytes, Origin::Signals)?;
     let (host, outcome) = match configuration.signal_placement {
         SignalPlacement::HOST => host_pad(shared, &mut round),
         _ => (None, Ok(())),

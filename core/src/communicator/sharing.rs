@@ -23,6 +23,8 @@ use std::sync::atomic::AtomicBool;
 pub enum Origin {
     /// The backend allocates it.
     Backend,
+    /// The backend allocates it for words and packets that are polled while a peer writes them.
+    Signals,
     /// The caller owns it, at this address.
     Caller(DeviceAddress),
 }
@@ -124,11 +126,14 @@ fn own_copy(
     let backend = &shared.backend;
     match origin {
         Origin::Backend => backend.allocate(kind, bytes),
+        Origin::Signals => backend.allocate_signals(kind, bytes),
         // SAFETY: the caller of `register` keeps the memory until it is freed.
         Origin::Caller(address) => unsafe { backend.register(kind, address, bytes) },
     }
     .map_err(|failure| match origin {
-        Origin::Backend => Error::backend(shared.rank, "allocate", failure).about(None, bytes),
+        Origin::Backend | Origin::Signals => {
+            Error::backend(shared.rank, "allocate", failure).about(None, bytes)
+        }
         Origin::Caller(address) => Error::NotShareable {
             rank: shared.rank,
             address: address.0,
@@ -187,7 +192,7 @@ fn map(
         Ok(())
     });
     match origin {
-        Origin::Backend => {
+        Origin::Backend | Origin::Signals => {
             let written = imported.and_then(|()| write_tokens(shared, &peers));
             round.vote(written)?;
             round.vote(check_tokens(shared, &peers))?;
@@ -198,7 +203,7 @@ fn map(
         }
     }
     let cleared = match origin {
-        Origin::Backend => clear_tokens(shared, &peers),
+        Origin::Backend | Origin::Signals => clear_tokens(shared, &peers),
         Origin::Caller(_) => Ok(()),
     };
     let entry = entry_for(shared, round, cleared)?;

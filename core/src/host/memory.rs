@@ -309,4 +309,9 @@ impl SymmetricMemory for HostBackend {
         drop(unsafe { handle::take::<Mapping>(mapping.0, "unmap")? });
         Ok(())
     }
+
+    fn allocate_signals(&self, kind: ShareKind, bytes: u64) -> CallResult<SharedAllocation> {
+        // Processors' caches are coherent: all memory will do.
+        self.allocate(kind, bytes)
+    }
 }

@@ -334,6 +334,10 @@ impl SymmetricMemory for Tiny {
     unsafe fn unmap(&self, _mapping: RawMapping) -> CallResult<()> {
         Ok(())
     }
+
+    fn allocate_signals(&self, kind: ShareKind, bytes: u64) -> CallResult<SharedAllocation> {
+        self.allocate(kind, bytes)
+    }
 }
 
 impl RemoteAccess for Tiny {

@@ -2,8 +2,7 @@
 //!
 //! Declared after `nccl.h` of NCCL 2.18 to 2.28. The names are the same in RCCL, save the all-to-all.
 
-use super::super::library::Library;
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 
 /// `ncclResult_t`.
 pub type Code = c_int;
@@ -76,85 +75,35 @@ const _: () = assert!(
         && std::mem::offset_of!(Config, split_share) == 40
 );
 
-macro_rules! table {
-    (
-        required { $( $required:ident($($argument:ident: $type:ty),*) -> $result:ty; )* }
-        optional { $( $optional:ident = $($name:literal)|+, ($($other:ident: $other_type:ty),*) -> $other_result:ty; )* }
-    ) => {
-        /// The library's functions.
-        #[allow(non_snake_case, missing_docs, reason = "named as the library names them")]
-        pub struct Table {
-            $( pub $required: unsafe extern "C" fn($($argument: $type),*) -> $result, )*
-            $( pub $optional: Option<unsafe extern "C" fn($($other: $other_type),*) -> $other_result>, )*
+crate::symbol_table! {
+    /// The library's functions.
+    pub struct Table {
+        required {
+            ncclGetVersion(version: *mut c_int) -> Code;
+            ncclGetErrorString(code: Code) -> *const c_char;
+            ncclGetUniqueId(identifier: *mut UniqueId) -> Code;
+            ncclCommInitRankConfig(comm: *mut Comm, world: c_int, identifier: UniqueId, rank: c_int, config: *mut Config) -> Code;
+            ncclCommGetAsyncError(comm: Comm, code: *mut Code) -> Code;
+            ncclCommFinalize(comm: Comm) -> Code;
+            ncclCommDestroy(comm: Comm) -> Code;
+            ncclCommAbort(comm: Comm) -> Code;
+            ncclGroupStart() -> Code;
+            ncclGroupEnd() -> Code;
+            ncclAllReduce(source: *const c_void, destination: *mut c_void, count: usize, element: c_int, reduce: c_int, comm: Comm, stream: Stream) -> Code;
+            ncclReduce(source: *const c_void, destination: *mut c_void, count: usize, element: c_int, reduce: c_int, root: c_int, comm: Comm, stream: Stream) -> Code;
+            ncclBroadcast(source: *const c_void, destination: *mut c_void, count: usize, element: c_int, root: c_int, comm: Comm, stream: Stream) -> Code;
+            ncclAllGather(source: *const c_void, destination: *mut c_void, count: usize, element: c_int, comm: Comm, stream: Stream) -> Code;
+            ncclReduceScatter(source: *const c_void, destination: *mut c_void, count: usize, element: c_int, reduce: c_int, comm: Comm, stream: Stream) -> Code;
+            ncclSend(source: *const c_void, count: usize, element: c_int, peer: c_int, comm: Comm, stream: Stream) -> Code;
+            ncclRecv(destination: *mut c_void, count: usize, element: c_int, peer: c_int, comm: Comm, stream: Stream) -> Code;
         }
-
-        impl Table {
-            /// Looks every symbol up.
-            ///
-            /// # Errors
-            /// The required symbol that is missing.
-            ///
-            /// # Safety
-            /// The library is NCCL or RCCL, or behaves as they do.
-            pub unsafe fn load(library: &Library) -> Result<Self, &'static str> {
-                Ok(Self {
-                    $( $required: {
-                        let address = find(library, concat!(stringify!($required), "\0"))
-                            .ok_or(stringify!($required))?;
-                        // SAFETY: by the caller's word the symbol is the library's function of this
-                        // name, whose signature has not changed since the version we ask for.
-                        unsafe {
-                            std::mem::transmute::<
-                                *mut c_void,
-                                unsafe extern "C" fn($($type),*) -> $result,
-                            >(address)
-                        }
-                    }, )*
-                    $( $optional: None $( .or_else(|| find(library, concat!($name, "\0"))) )+ .map(
-                        // SAFETY: as above.
-                        |address| unsafe {
-                            std::mem::transmute::<
-                                *mut c_void,
-                                unsafe extern "C" fn($($other_type),*) -> $other_result,
-                            >(address)
-                        },
-                    ), )*
-                })
-            }
+        optional {
+            ncclGetLastError(comm: Comm) -> *const c_char;
+            // From NCCL 2.28 on. RCCL spells it with a capital T, and NCCL has it only as here.
+            ncclAlltoAll or "ncclAllToAll" (source: *const c_void, destination: *mut c_void, count: usize, element: c_int, comm: Comm, stream: Stream) -> Code;
+            // From NCCL 2.27 on.
+            ncclCommWindowRegister(comm: Comm, address: *mut c_void, bytes: usize, window: *mut Window, flags: c_int) -> Code;
+            ncclCommWindowDeregister(comm: Comm, window: Window) -> Code;
         }
-    };
-}
-
-fn find(library: &Library, name: &'static str) -> Option<*mut c_void> {
-    library.symbol(CStr::from_bytes_with_nul(name.as_bytes()).ok()?)
-}
-
-table! {
-    required {
-        ncclGetVersion(version: *mut c_int) -> Code;
-        ncclGetErrorString(code: Code) -> *const c_char;
-        ncclGetUniqueId(identifier: *mut UniqueId) -> Code;
-        ncclCommInitRankConfig(comm: *mut Comm, world: c_int, identifier: UniqueId, rank: c_int, config: *mut Config) -> Code;
-        ncclCommGetAsyncError(comm: Comm, code: *mut Code) -> Code;
-        ncclCommFinalize(comm: Comm) -> Code;
-        ncclCommDestroy(comm: Comm) -> Code;
-        ncclCommAbort(comm: Comm) -> Code;
-        ncclGroupStart() -> Code;
-        ncclGroupEnd() -> Code;
-        ncclAllReduce(source: *const c_void, destination: *mut c_void, count: usize, element: c_int, reduce: c_int, comm: Comm, stream: Stream) -> Code;
-        ncclReduce(source: *const c_void, destination: *mut c_void, count: usize, element: c_int, reduce: c_int, root: c_int, comm: Comm, stream: Stream) -> Code;
-        ncclBroadcast(source: *const c_void, destination: *mut c_void, count: usize, element: c_int, root: c_int, comm: Comm, stream: Stream) -> Code;
-        ncclAllGather(source: *const c_void, destination: *mut c_void, count: usize, element: c_int, comm: Comm, stream: Stream) -> Code;
-        ncclReduceScatter(source: *const c_void, destination: *mut c_void, count: usize, element: c_int, reduce: c_int, comm: Comm, stream: Stream) -> Code;
-        ncclSend(source: *const c_void, count: usize, element: c_int, peer: c_int, comm: Comm, stream: Stream) -> Code;
-        ncclRecv(destination: *mut c_void, count: usize, element: c_int, peer: c_int, comm: Comm, stream: Stream) -> Code;
-    }
-    optional {
-        ncclGetLastError = "ncclGetLastError", (comm: Comm) -> *const c_char;
-        // From NCCL 2.28 on. RCCL spells it with a capital T, and NCCL has it only as here.
-        ncclAlltoAll = "ncclAlltoAll" | "ncclAllToAll", (source: *const c_void, destination: *mut c_void, count: usize, element: c_int, comm: Comm, stream: Stream) -> Code;
-        // From NCCL 2.27 on.
-        ncclCommWindowRegister = "ncclCommWindowRegister", (comm: Comm, address: *mut c_void, bytes: usize, window: *mut Window, flags: c_int) -> Code;
-        ncclCommWindowDeregister = "ncclCommWindowDeregister", (comm: Comm, window: Window) -> Code;
     }
 }

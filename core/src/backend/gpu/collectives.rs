@@ -4,26 +4,24 @@
 //! after others had ended, ranks could wait for each other's missing blocks for ever: so a grid that
 //! is not resident at once is refused here, whoever planned it.
 
-use crate::instance::CudaBackend;
-use crate::kernels::WaitingKernel;
-use crate::{tuning, vendor};
-use symmem_core::backend::abi::*;
-use symmem_core::backend::vendor_library::VendorLibrary;
-use symmem_core::backend::{CallResult, Collectives, Failure};
+use super::{Gpu, Grid, WaitingKernel, launch};
+use crate::backend::abi::*;
+use crate::backend::vendor_library::{Communicators, VendorLibrary};
+use crate::backend::{CallResult, Collectives, Failure};
 
 /// Threads of the barrier's block: one for each peer, [`MAX_RANKS`] rounded up to whole warps.
 const BARRIER_THREADS: u32 = 128;
-const _: () = assert!(BARRIER_THREADS as usize >= MAX_RANKS && BARRIER_THREADS.is_multiple_of(32));
+const _: () = assert!(BARRIER_THREADS as usize >= MAX_RANKS && BARRIER_THREADS.is_multiple_of(64));
 
-impl Collectives for CudaBackend {
+impl<G: Gpu> Collectives for G {
     unsafe fn barrier(&self, barrier: &Barrier, on: RawStream) -> CallResult<()> {
-        let kernel = self.kernels.barrier;
+        let kernel = self.parts().kernels.barrier;
         // SAFETY: the kernel takes a barrier; all it names is live until the stream has passed.
-        unsafe { self.launch_own(kernel, 1, BARRIER_THREADS, 0, barrier, on) }
+        unsafe { launch(self, kernel, Grid::new(1, BARRIER_THREADS), barrier, on) }
     }
 
     fn collective_row(&self, index: u32) -> CallResult<CollectiveRow> {
-        Ok(tuning::collective_row(index as usize))
+        Ok(self.tuned_collective(index))
     }
 
     fn resident_blocks(
@@ -32,8 +30,8 @@ impl Collectives for CudaBackend {
         element: ElementType,
         threads: u32,
     ) -> CallResult<u32> {
-        match self.kernels.collective(kernel, element) {
-            Some(kernel) => self.resident(kernel, threads),
+        match self.parts().kernels.collective(kernel, element) {
+            Some(kernel) => kernel.resident_blocks(self, threads),
             None => Ok(0),
         }
     }
@@ -44,21 +42,21 @@ impl Collectives for CudaBackend {
         geometry: &Geometry,
         on: RawStream,
     ) -> CallResult<()> {
-        let grid = Grid {
+        let call = WaitingLaunch {
             call: "collective_move",
-            kernel: &self.kernels.collective_move,
+            kernel: &self.parts().kernels.collective_move,
             group: &arguments.group,
             geometry,
             most: SLOT_BLOCKS,
         };
         if arguments.copies as usize > MAX_RANKS || arguments.concurrent == 0 {
-            return Err(grid.refuse(format!(
+            return Err(call.refuse(format!(
                 "{} copies, {} at once: there can be {MAX_RANKS}, and at least 1 at once",
                 arguments.copies, arguments.concurrent
             )));
         }
         // SAFETY: the kernel takes these arguments; the caller's word is the same.
-        unsafe { self.launch_grid(&grid, arguments, on) }
+        unsafe { launch_waiting(self, &call, arguments, on) }
     }
 
     unsafe fn collective_packets(
@@ -67,15 +65,15 @@ impl Collectives for CudaBackend {
         geometry: &Geometry,
         on: RawStream,
     ) -> CallResult<()> {
-        let grid = Grid {
+        let call = WaitingLaunch {
             call: "collective_packets",
-            kernel: &self.kernels.collective_packets,
+            kernel: &self.parts().kernels.collective_packets,
             group: &arguments.group,
             geometry,
             most: PACKET_BLOCKS,
         };
         // SAFETY: as above.
-        unsafe { self.launch_grid(&grid, arguments, on) }
+        unsafe { launch_waiting(self, &call, arguments, on) }
     }
 
     unsafe fn collective_reduce(
@@ -84,17 +82,17 @@ impl Collectives for CudaBackend {
         geometry: &Geometry,
         on: RawStream,
     ) -> CallResult<()> {
-        let call = "collective_reduce";
+        let name = "collective_reduce";
         let (element, reduce) = (arguments.element, arguments.reduce);
-        let grid = Grid {
-            call,
-            kernel: self.reduction(call, CollectiveKernel::REDUCE, element, reduce)?,
+        let call = WaitingLaunch {
+            call: name,
+            kernel: reduction(self, name, CollectiveKernel::REDUCE, element, reduce)?,
             group: &arguments.group,
             geometry,
             most: SLOT_BLOCKS,
         };
         // SAFETY: as above.
-        unsafe { self.launch_grid(&grid, arguments, on) }
+        unsafe { launch_waiting(self, &call, arguments, on) }
     }
 
     unsafe fn collective_reduce_packets(
@@ -103,17 +101,23 @@ impl Collectives for CudaBackend {
         geometry: &Geometry,
         on: RawStream,
     ) -> CallResult<()> {
-        let call = "collective_reduce_packets";
+        let name = "collective_reduce_packets";
         let (element, reduce) = (arguments.element, arguments.reduce);
-        let grid = Grid {
-            call,
-            kernel: self.reduction(call, CollectiveKernel::REDUCE_PACKETS, element, reduce)?,
+        let call = WaitingLaunch {
+            call: name,
+            kernel: reduction(
+                self,
+                name,
+                CollectiveKernel::REDUCE_PACKETS,
+                element,
+                reduce,
+            )?,
             group: &arguments.group,
             geometry,
             most: PACKET_BLOCKS,
         };
         // SAFETY: as above.
-        unsafe { self.launch_grid(&grid, arguments, on) }
+        unsafe { launch_waiting(self, &call, arguments, on) }
     }
 
     unsafe fn collective_exchange(
@@ -122,9 +126,9 @@ impl Collectives for CudaBackend {
         geometry: &Geometry,
         on: RawStream,
     ) -> CallResult<()> {
-        let grid = Grid {
+        let call = WaitingLaunch {
             call: "collective_exchange",
-            kernel: &self.kernels.collective_exchange,
+            kernel: &self.parts().kernels.collective_exchange,
             group: &arguments.group,
             geometry,
             most: SLOT_BLOCKS,
@@ -133,24 +137,24 @@ impl Collectives for CudaBackend {
         // One more: the block that announces what this rank sends.
         let blocks = u64::from(world) * u64::from(each) + 1;
         if each == 0 || u64::from(geometry.blocks[0]) != blocks {
-            return Err(grid.refuse(format!(
+            return Err(call.refuse(format!(
                 "{each} blocks for each of {world} members and one more are {blocks}, not {}",
                 geometry.blocks[0]
             )));
         }
         // SAFETY: as above.
-        unsafe { self.launch_grid(&grid, arguments, on) }
+        unsafe { launch_waiting(self, &call, arguments, on) }
     }
 
     fn vendor_description(&self) -> CallResult<VendorDescription> {
-        vendor::library().map(VendorLibrary::description)
+        G::vendor_library().map(VendorLibrary::description)
     }
 
     fn vendor_identifier(&self) -> CallResult<VendorIdentifier> {
-        let library = vendor::library()?;
+        let library = G::vendor_library()?;
         // No communicator yet; but the rank that makes the identifier is the first to know that there
         // will be none.
-        vendor::check_permitted()?;
+        G::check_vendor_permitted()?;
         let _entered = self.enter()?;
         library.identifier()
     }
@@ -161,15 +165,15 @@ impl Collectives for CudaBackend {
         rank: u32,
         world: u32,
     ) -> CallResult<RawVendor> {
-        let communicators = self.vendor()?;
-        vendor::check_permitted()?;
+        let communicators = communicators(self)?;
+        G::check_vendor_permitted()?;
         let _entered = self.enter()?;
         communicators.create(identifier, rank, world)
     }
 
     unsafe fn vendor_ready(&self, vendor: RawVendor) -> CallResult<u32> {
         // SAFETY: the caller's word. So for all below.
-        unsafe { self.vendor()?.ready(vendor) }
+        unsafe { communicators(self)?.ready(vendor) }
     }
 
     unsafe fn vendor_call(
@@ -178,14 +182,14 @@ impl Collectives for CudaBackend {
         call: &VendorCall,
         on: RawStream,
     ) -> CallResult<()> {
-        let communicators = self.vendor()?;
+        let communicators = communicators(self)?;
         let _entered = self.enter()?;
         // SAFETY: as above.
         unsafe { communicators.call(vendor, call, on) }
     }
 
     fn vendor_group(&self, open: u32) -> CallResult<()> {
-        let library = vendor::library()?;
+        let library = G::vendor_library()?;
         let _entered = self.enter()?;
         match open {
             0 => library.group_close(),
@@ -199,124 +203,125 @@ impl Collectives for CudaBackend {
         address: DeviceAddress,
         bytes: u64,
     ) -> CallResult<u64> {
-        let communicators = self.vendor()?;
+        let communicators = communicators(self)?;
         let _entered = self.enter()?;
         // SAFETY: as above.
         unsafe { communicators.register(vendor, address, bytes) }
     }
 
     unsafe fn vendor_deregister(&self, vendor: RawVendor, window: u64) -> CallResult<()> {
-        let communicators = self.vendor()?;
+        let communicators = communicators(self)?;
         let _entered = self.enter()?;
         // SAFETY: as above.
         unsafe { communicators.deregister(vendor, window) }
     }
 
     unsafe fn vendor_abort(&self, vendor: RawVendor) -> CallResult<()> {
-        let communicators = self.vendor()?;
+        let communicators = communicators(self)?;
         // SAFETY: as above.
         self.give_back(|| unsafe { communicators.abort(vendor) })
     }
 
     unsafe fn vendor_destroy(&self, vendor: RawVendor) -> CallResult<()> {
-        let communicators = self.vendor()?;
+        let communicators = communicators(self)?;
         // SAFETY: as above.
         self.give_back(|| unsafe { communicators.destroy(vendor) })
     }
 }
 
 /// A launch of a kernel whose blocks wait for their peers'.
-struct Grid<'a> {
+struct WaitingLaunch<'a, K> {
     call: &'static str,
-    kernel: &'a WaitingKernel,
+    kernel: &'a WaitingKernel<K>,
     group: &'a CollectiveGroup,
     geometry: &'a Geometry,
     /// Blocks that have a place in the members' slots.
     most: u32,
 }
 
-impl Grid<'_> {
+impl<K> WaitingLaunch<'_, K> {
     #[cold]
     fn refuse(&self, message: String) -> Failure {
         Failure::new(Status::INVALID_ARGUMENT, self.call, message)
     }
 }
 
-impl CudaBackend {
-    fn resident(&self, kernel: &WaitingKernel, threads: u32) -> CallResult<u32> {
-        if let Some(blocks) = kernel.known_resident_blocks(threads) {
-            return Ok(blocks);
-        }
-        let _entered = self.enter()?;
-        kernel.ask_resident_blocks(self.driver, self.description.compute_units, threads)
-    }
+/// The communicators of this instance; the library is opened if need be.
+fn communicators<G: Gpu>(gpu: &G) -> CallResult<&Communicators> {
+    let library = G::vendor_library()?;
+    let vendor = &gpu.parts().vendor;
+    Ok(vendor.get_or_init(|| Communicators::new(library)))
+}
 
-    /// The kernel of a reduction.
-    fn reduction(
-        &self,
-        call: &'static str,
-        family: CollectiveKernel,
-        element: ElementType,
-        reduce: ReduceOperation,
-    ) -> CallResult<&WaitingKernel> {
-        let known = (ReduceOperation::SUM..=ReduceOperation::PRODUCT).contains(&reduce);
-        let kernel = self.kernels.collective(family, element);
-        kernel.filter(|_| known).ok_or_else(|| {
-            Failure::new(
-                Status::INVALID_ARGUMENT,
-                call,
-                format!(
-                    "there is no reduction {} of elements {} (numbers {} and {}); core and backend \
-                     are of different releases",
-                    reduce.name(),
-                    element.name(),
-                    reduce.0,
-                    element.0
-                ),
-            )
-        })
-    }
+/// The kernel of a reduction.
+fn reduction<'a, G: Gpu>(
+    gpu: &'a G,
+    call: &'static str,
+    family: CollectiveKernel,
+    element: ElementType,
+    reduce: ReduceOperation,
+) -> CallResult<&'a WaitingKernel<G::Kernel>> {
+    let known = (ReduceOperation::SUM..=ReduceOperation::PRODUCT).contains(&reduce);
+    let kernel = gpu.parts().kernels.collective(family, element);
+    kernel.filter(|_| known).ok_or_else(|| {
+        Failure::new(
+            Status::INVALID_ARGUMENT,
+            call,
+            format!(
+                "there is no reduction {} of elements {} (numbers {} and {}); core and backend \
+                 are of different releases",
+                reduce.name(),
+                element.name(),
+                reduce.0,
+                element.0
+            ),
+        )
+    })
+}
 
-    /// Checks that a grid can be resident at once and has its place in the slots, and launches it.
-    ///
-    /// # Safety
-    /// The kernel takes `T`; all that it names is live until the stream has passed this point.
-    unsafe fn launch_grid<T>(
-        &self,
-        grid: &Grid<'_>,
-        arguments: &T,
-        on: RawStream,
-    ) -> CallResult<()> {
-        let Geometry {
-            blocks: [blocks, y, z],
-            threads: [threads, thread_y, thread_z],
-            shared_memory,
-        } = *grid.geometry;
-        if [y, z, thread_y, thread_z] != [1; 4] || shared_memory != 0 {
-            return Err(grid.refuse(format!(
-                "a grid of {:?} blocks of {:?} threads with {shared_memory} bytes: collectives have \
-                 one dimension and no dynamic shared memory",
-                grid.geometry.blocks, grid.geometry.threads
-            )));
-        }
-        let (rank, world) = (grid.group.rank, grid.group.world);
-        if rank >= world || world as usize > MAX_RANKS {
-            return Err(grid.refuse(format!(
-                "member {rank} of {world}: a group has 1 to {MAX_RANKS} members, counted from 0"
-            )));
-        }
-        if threads == 0 || !threads.is_multiple_of(32) {
-            return Err(grid.refuse(format!("{threads} threads are not whole warps of 32")));
-        }
-        let resident = self.resident(grid.kernel, threads)?;
-        let most = resident.min(grid.most);
-        if blocks == 0 || blocks > most {
-            return Err(grid.refuse(format!(
-                "{blocks} blocks of {threads} threads: this kernel can have 1 to {most}, since all \
-                 wait for their peers at once ({resident} are resident on this device)"
-            )));
-        }
-        // SAFETY: the caller's word.
-        unsafe { self.launch_own(grid.kernel.kernel, blocks, threads, 0, arguments, on) }
+/// Checks that a grid can be resident at once and has its place in the slots, and launches it.
+///
+/// # Safety
+/// The kernel takes `T`; all that it names is live until the stream has passed this point.
+unsafe fn launch_waiting<G: Gpu, T>(
+    gpu: &G,
+    call: &WaitingLaunch<'_, G::Kernel>,
+    arguments: &T,
+    on: RawStream,
+) -> CallResult<()> {
+    let Geometry {
+        blocks: [blocks, y, z],
+        threads: [threads, thread_y, thread_z],
+        shared_memory,
+    } = *call.geometry;
+    if [y, z, thread_y, thread_z] != [1; 4] || shared_memory != 0 {
+        return Err(call.refuse(format!(
+            "a grid of {:?} blocks of {:?} threads with {shared_memory} bytes: collectives have \
+             one dimension and no dynamic shared memory",
+            call.geometry.blocks, call.geometry.threads
+        )));
     }
+    let (rank, world) = (call.group.rank, call.group.world);
+    if rank >= world || world as usize > MAX_RANKS {
+        return Err(call.refuse(format!(
+            "member {rank} of {world}: a group has 1 to {MAX_RANKS} members, counted from 0"
+        )));
+    }
+    if threads == 0 || !threads.is_multiple_of(G::WARP) {
+        return Err(call.refuse(format!(
+            "{threads} threads are not whole warps of {}",
+            G::WARP
+        )));
+    }
+    let resident = call.kernel.resident_blocks(gpu, threads)?;
+    let most = resident.min(call.most);
+    if blocks == 0 || blocks > most {
+        return Err(call.refuse(format!(
+            "{blocks} blocks of {threads} threads: this kernel can have 1 to {most}, since all \
+             wait for their peers at once ({resident} are resident on this device)"
+        )));
+    }
+    let grid = Grid::new(blocks, threads);
+    // SAFETY: the caller's word.
+    unsafe { launch(gpu, call.kernel.kernel, grid, arguments, on) }
 }

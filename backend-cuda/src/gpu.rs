@@ -1,0 +1,162 @@
+//! What core needs to know of this vendor to launch its kernels; see [`symmem_core::backend::gpu`].
+
+use crate::context::Entered;
+use crate::device::stream;
+use crate::driver::call;
+use crate::driver::constants::{
+    FUNCTION_MAX_THREADS_PER_BLOCK, WAIT_VALUE_GEQ, WRITE_VALUE_DEFAULT,
+};
+use crate::instance::CudaBackend;
+use crate::kernels::Kernel;
+use crate::memory::CudaSharing;
+use crate::{tuning, vendor};
+use std::ffi::{c_int, c_void};
+use symmem_core::backend::abi::*;
+use symmem_core::backend::gpu::tuning::collective_row;
+use symmem_core::backend::gpu::{Current, Gpu, Grid, Parts};
+use symmem_core::backend::vendor_library::VendorLibrary;
+use symmem_core::backend::{CallResult, Failure};
+
+impl Current for CudaBackend {
+    type Entered<'a> = Entered<'a>;
+
+    #[inline]
+    fn enter(&self) -> CallResult<Entered<'_>> {
+        self.context.enter()
+    }
+}
+
+impl Gpu for CudaBackend {
+    type Kernel = Kernel;
+    type Sharing = CudaSharing;
+    const WARP: u32 = 32;
+
+    fn parts(&self) -> &Parts<Kernel, CudaSharing> {
+        &self.parts
+    }
+
+    #[inline]
+    unsafe fn launch_kernel(
+        &self,
+        kernel: Kernel,
+        grid: Grid,
+        argument: *const c_void,
+        bytes: usize,
+        on: RawStream,
+    ) -> CallResult<()> {
+        if kernel.beside {
+            // SAFETY: the caller's word; a kernel that may start beside its predecessor waits for it.
+            return unsafe { self.launch_beside(kernel.function, grid, argument, bytes, on) };
+        }
+        let geometry = Geometry {
+            blocks: [grid.blocks, 1, 1],
+            threads: [grid.threads, 1, 1],
+            shared_memory: grid.shared_memory,
+        };
+        // SAFETY: a struct by value is laid out in the buffer as in memory; the rest is the caller's
+        // word.
+        unsafe { self.launch_packed(kernel.function, &geometry, argument, bytes, on) }
+    }
+
+    fn blocks_per_unit(&self, kernel: Kernel, threads: u32) -> CallResult<u32> {
+        let (function, mut each, mut most) = (kernel.function, 0, 0);
+        let threads = threads as c_int;
+        // SAFETY: the places are writable and the function live.
+        unsafe {
+            call!(
+                self.driver,
+                cuFuncGetAttribute(&raw mut most, FUNCTION_MAX_THREADS_PER_BLOCK, function)
+            )?;
+            // For more threads than the kernel was compiled for there may be a failure, or none.
+            if threads <= most {
+                call!(
+                    self.driver,
+                    cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                        &raw mut each,
+                        function,
+                        threads,
+                        0
+                    )
+                )?;
+            }
+        }
+        Ok(u32::try_from(each).unwrap_or(0))
+    }
+
+    unsafe fn copy(
+        &self,
+        destination: DeviceAddress,
+        source: DeviceAddress,
+        bytes: u64,
+        on: RawStream,
+    ) -> CallResult<()> {
+        // The copy that takes any pair of addresses: the driver knows whose each is, so this also moves
+        // bytes to and from registered host memory.
+        // SAFETY: both ranges are live until the stream has passed.
+        unsafe {
+            call!(
+                self.driver,
+                cuMemcpyAsync(destination.0, source.0, bytes as usize, stream(on))
+            )
+        }
+    }
+
+    fn bulk_ring_bytes(&self, stages: u32, stage_bytes: u32) -> Option<u32> {
+        u32::try_from(symmem_kernels_ptx::bulk_shared_memory(stages, stage_bytes)).ok()
+    }
+
+    unsafe fn stream_write(
+        &self,
+        word: DeviceAddress,
+        value: u32,
+        on: RawStream,
+    ) -> Option<CallResult<()>> {
+        let name = "cuStreamWriteValue32_v2";
+        let Some(write) = self.driver.table.cuStreamWriteValue32_v2 else {
+            return Some(Err(no_stream_memory_operations(name)));
+        };
+        Some(self.enter().and_then(|_entered| {
+            // SAFETY: the caller keeps word and stream live.
+            let code = unsafe { write(stream(on), word.0, value, WRITE_VALUE_DEFAULT) };
+            self.driver.check(name, code)
+        }))
+    }
+
+    unsafe fn stream_wait(
+        &self,
+        word: DeviceAddress,
+        value: u32,
+        on: RawStream,
+    ) -> Option<CallResult<()>> {
+        let name = "cuStreamWaitValue32_v2";
+        let Some(wait) = self.driver.table.cuStreamWaitValue32_v2 else {
+            return Some(Err(no_stream_memory_operations(name)));
+        };
+        Some(self.enter().and_then(|_entered| {
+            // SAFETY: the caller keeps word and stream live.
+            let code = unsafe { wait(stream(on), word.0, value, WAIT_VALUE_GEQ) };
+            self.driver.check(name, code)
+        }))
+    }
+
+    fn tuned_collective(&self, index: u32) -> CollectiveRow {
+        collective_row(tuning::COLLECTIVES, index)
+    }
+
+    fn vendor_library() -> CallResult<&'static VendorLibrary> {
+        vendor::library()
+    }
+
+    fn check_vendor_permitted() -> CallResult<()> {
+        vendor::check_permitted()
+    }
+}
+
+fn no_stream_memory_operations(call: &str) -> Failure {
+    Failure::new(
+        Status::UNSUPPORTED,
+        call,
+        "this driver has no stream memory operations; use signals in device memory, which kernels \
+         wait for, or update the driver",
+    )
+}

@@ -1,0 +1,437 @@
+//! Streams, events, graphs, host memory, modules and launches.
+
+use crate::instance::HipBackend;
+use crate::modules;
+use crate::runtime::constants::*;
+use crate::runtime::hip;
+use crate::runtime::table::{Event, Function, Graph, GraphExec, Module, Stream};
+use std::ffi::c_void;
+use std::ptr::{null_mut, with_exposed_provenance_mut, without_provenance_mut};
+use symmem_core::backend::abi::*;
+use symmem_core::backend::gpu::{Current, Grid};
+use symmem_core::backend::{CallResult, Device, Failure};
+use symmem_kernels_hip::Launch;
+
+/// The runtime's stream behind a handle.
+pub fn stream(raw: RawStream) -> Stream {
+    with_exposed_provenance_mut(raw.0 as usize)
+}
+
+fn event(raw: RawEvent) -> Event {
+    with_exposed_provenance_mut(raw.0 as usize)
+}
+
+fn graph(raw: RawGraph) -> Graph {
+    with_exposed_provenance_mut(raw.0 as usize)
+}
+
+fn executable(raw: RawGraphExec) -> GraphExec {
+    with_exposed_provenance_mut(raw.0 as usize)
+}
+
+fn module(raw: RawModule) -> Module {
+    with_exposed_provenance_mut(raw.0 as usize)
+}
+
+fn handle<T>(pointer: *mut T) -> u64 {
+    pointer.expose_provenance() as u64
+}
+
+impl Device for HipBackend {
+    fn capabilities(&self) -> CallResult<Capabilities> {
+        Ok(self.parts.capabilities)
+    }
+
+    fn description(&self) -> CallResult<DeviceDescription> {
+        Ok(self.parts.description)
+    }
+
+    fn memory_information(&self) -> CallResult<MemoryInformation> {
+        let (mut free, mut total) = (0, 0);
+        let (free_place, total_place) = (&raw mut free, &raw mut total);
+        // SAFETY: both places are writable.
+        self.here(|| unsafe { hip!(self.runtime(), hipMemGetInfo(free_place, total_place)) })?;
+        let (free, total) = (free as u64, total as u64);
+        Ok(MemoryInformation { free, total })
+    }
+
+    fn stream_create(&self) -> CallResult<RawStream> {
+        self.make(|place| {
+            // SAFETY: the place is writable.
+            unsafe {
+                hip!(
+                    self.runtime(),
+                    hipStreamCreateWithFlags(place, STREAM_NON_BLOCKING)
+                )
+            }
+        })
+        .map(RawStream)
+    }
+
+    unsafe fn stream_destroy(&self, raw: RawStream) -> CallResult<()> {
+        // SAFETY: the caller gives a live stream up. Its work still completes.
+        self.give_back(|| unsafe { hip!(self.runtime(), hipStreamDestroy(stream(raw))) })
+    }
+
+    unsafe fn stream_idle(&self, raw: RawStream) -> CallResult<u32> {
+        let _entered = self.enter()?;
+        let runtime = self.runtime();
+        // SAFETY: the stream is live.
+        runtime.check_ready("hipStreamQuery", unsafe {
+            (runtime.table.hipStreamQuery)(stream(raw))
+        })
+    }
+
+    unsafe fn stream_wait_event(&self, raw: RawStream, awaited: RawEvent) -> CallResult<()> {
+        let (waits, awaited) = (stream(raw), event(awaited));
+        // SAFETY: both are live.
+        self.here(|| unsafe { hip!(self.runtime(), hipStreamWaitEvent(waits, awaited, 0)) })
+    }
+
+    unsafe fn stream_capturing(&self, raw: RawStream) -> CallResult<u32> {
+        let mut status = 0;
+        let (asked, place) = (stream(raw), &raw mut status);
+        // SAFETY: the place is writable and the stream live.
+        self.here(|| unsafe { hip!(self.runtime(), hipStreamIsCapturing(asked, place)) })?;
+        // 1 active, 2 invalidated: both take no eager work.
+        Ok(u32::from(status != 0))
+    }
+
+    fn event_create(&self) -> CallResult<RawEvent> {
+        self.make(|place| {
+            // SAFETY: the place is writable.
+            unsafe {
+                hip!(
+                    self.runtime(),
+                    hipEventCreateWithFlags(place, EVENT_DEFAULT)
+                )
+            }
+        })
+        .map(RawEvent)
+    }
+
+    unsafe fn event_destroy(&self, raw: RawEvent) -> CallResult<()> {
+        // SAFETY: the caller gives a live event up.
+        self.give_back(|| unsafe { hip!(self.runtime(), hipEventDestroy(event(raw))) })
+    }
+
+    unsafe fn event_record(&self, raw: RawEvent, on: RawStream) -> CallResult<()> {
+        let (raw, on) = (event(raw), stream(on));
+        // SAFETY: both are live.
+        self.here(|| unsafe { hip!(self.runtime(), hipEventRecord(raw, on)) })
+    }
+
+    unsafe fn event_done(&self, raw: RawEvent) -> CallResult<u32> {
+        let _entered = self.enter()?;
+        let runtime = self.runtime();
+        // SAFETY: the event is live.
+        runtime.check_ready("hipEventQuery", unsafe {
+            (runtime.table.hipEventQuery)(event(raw))
+        })
+    }
+
+    unsafe fn event_elapsed(&self, start: RawEvent, end: RawEvent) -> CallResult<u64> {
+        let mut milliseconds = 0.0;
+        let (place, start, end) = (&raw mut milliseconds, event(start), event(end));
+        // SAFETY: the place is writable, the events live.
+        self.here(|| unsafe { hip!(self.runtime(), hipEventElapsedTime(place, start, end)) })?;
+        Ok((f64::from(milliseconds) * 1e6) as u64)
+    }
+
+    unsafe fn capture_begin(&self, raw: RawStream) -> CallResult<()> {
+        let captured = stream(raw);
+        // Relaxed: the stricter modes fail calls that poll events or allocate elsewhere in the process,
+        // and a watcher must go on polling while somebody captures.
+        // SAFETY: the stream is live.
+        self.here(|| unsafe {
+            hip!(
+                self.runtime(),
+                hipStreamBeginCapture(captured, CAPTURE_MODE_RELAXED)
+            )
+        })
+    }
+
+    unsafe fn capture_end(&self, raw: RawStream) -> CallResult<RawGraph> {
+        self.make(|place| {
+            // SAFETY: the place is writable and the stream live.
+            unsafe { hip!(self.runtime(), hipStreamEndCapture(stream(raw), place)) }
+        })
+        .map(RawGraph)
+    }
+
+    unsafe fn graph_instantiate(&self, raw: RawGraph) -> CallResult<RawGraphExec> {
+        let recording = graph(raw);
+        let made = self.make(|place| {
+            // SAFETY: the place is writable and the graph live.
+            unsafe {
+                hip!(
+                    self.runtime(),
+                    hipGraphInstantiateWithFlags(place, recording, 0)
+                )
+            }
+        });
+        // SAFETY: the recording is given up here, whether it could be instantiated or not.
+        let given_up =
+            self.give_back(|| unsafe { hip!(self.runtime(), hipGraphDestroy(recording)) });
+        let made = RawGraphExec(made?);
+        if let Err(failure) = given_up {
+            // SAFETY: made above and given to nobody. The first failure is the one to tell.
+            let _ = unsafe { self.graph_destroy(made) };
+            return Err(failure);
+        }
+        Ok(made)
+    }
+
+    unsafe fn graph_launch(&self, raw: RawGraphExec, on: RawStream) -> CallResult<()> {
+        let (launched, on) = (executable(raw), stream(on));
+        // SAFETY: both are live, and so is the memory that the graph names.
+        self.here(|| unsafe { hip!(self.runtime(), hipGraphLaunch(launched, on)) })
+    }
+
+    unsafe fn graph_destroy(&self, raw: RawGraphExec) -> CallResult<()> {
+        // SAFETY: the caller gives a live graph up.
+        self.give_back(|| unsafe { hip!(self.runtime(), hipGraphExecDestroy(executable(raw))) })
+    }
+
+    fn host_allocate(&self, bytes: u64) -> CallResult<HostMemory> {
+        let mut pointer: *mut c_void = null_mut();
+        let (place, length) = (&raw mut pointer, bytes as usize);
+        let flags = HOST_PORTABLE_MAPPED_COHERENT;
+        // SAFETY: the place is writable.
+        self.here(|| unsafe { hip!(self.runtime(), hipHostMalloc(place, length, flags)) })?;
+        // SAFETY: the runtime gave `bytes` bytes, which nobody else has yet.
+        unsafe { pointer.cast::<u8>().write_bytes(0, length) };
+        self.host_memory(pointer, bytes).inspect_err(|_| {
+            // SAFETY: allocated above and given to nobody.
+            unsafe { (self.runtime().table.hipHostFree)(pointer) };
+        })
+    }
+
+    unsafe fn host_free(&self, memory: HostMemory) -> CallResult<()> {
+        let pointer = with_exposed_provenance_mut(memory.host as usize);
+        // SAFETY: the caller gives live host memory up.
+        self.give_back(|| unsafe { hip!(self.runtime(), hipHostFree(pointer)) })
+    }
+
+    unsafe fn host_register(&self, pointer: u64, bytes: u64) -> CallResult<HostMemory> {
+        let pointer = with_exposed_provenance_mut::<c_void>(pointer as usize);
+        let (length, flags) = (bytes as usize, REGISTER_PORTABLE_AND_MAPPED);
+        // SAFETY: the caller keeps the memory mapped until it is unregistered.
+        self.here(|| unsafe { hip!(self.runtime(), hipHostRegister(pointer, length, flags)) })?;
+        self.host_memory(pointer, bytes).inspect_err(|_| {
+            // SAFETY: registered above; nothing uses it yet.
+            unsafe { (self.runtime().table.hipHostUnregister)(pointer) };
+        })
+    }
+
+    unsafe fn host_unregister(&self, pointer: u64) -> CallResult<()> {
+        let pointer = with_exposed_provenance_mut(pointer as usize);
+        // SAFETY: registered, and no longer used by the device.
+        self.give_back(|| unsafe { hip!(self.runtime(), hipHostUnregister(pointer)) })
+    }
+
+    unsafe fn memory_set(
+        &self,
+        to: DeviceAddress,
+        value: u32,
+        bytes: u64,
+        on: RawStream,
+    ) -> CallResult<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let (value, bytes, on) = (value as u8, bytes as usize, stream(on));
+        // SAFETY: the range is live until the stream has passed.
+        self.here(|| unsafe { hip!(self.runtime(), hipMemsetD8Async(to.0, value, bytes, on)) })
+    }
+
+    unsafe fn module_load(&self, data: *const u8, bytes: u64) -> CallResult<RawModule> {
+        let _entered = self.enter()?;
+        // SAFETY: the caller gives `bytes` readable bytes.
+        let code = unsafe { std::slice::from_raw_parts(data, bytes as usize) };
+        // SAFETY: the device is current; the caller vouches for the code.
+        let loaded = unsafe { self.images.load(self.runtime(), code) }?;
+        Ok(RawModule(handle(loaded)))
+    }
+
+    unsafe fn module_unload(&self, raw: RawModule) -> CallResult<()> {
+        let loaded = module(raw);
+        // SAFETY: the caller gives a live module up, none of whose kernels runs.
+        let unloaded = self.give_back(|| unsafe { hip!(self.runtime(), hipModuleUnload(loaded)) });
+        self.images.forget(loaded);
+        unloaded
+    }
+
+    unsafe fn module_function(
+        &self,
+        raw: RawModule,
+        name: *const u8,
+        length: u64,
+    ) -> CallResult<RawFunction> {
+        let _entered = self.enter()?;
+        // SAFETY: the caller gives `length` readable bytes.
+        let name = unsafe { std::slice::from_raw_parts(name, length as usize) };
+        // SAFETY: the module is live and the device current.
+        let function = unsafe { modules::function(self.runtime(), module(raw), name) }?;
+        Ok(RawFunction(handle(function)))
+    }
+
+    unsafe fn builtin_function(&self, name: *const u8, length: u64) -> CallResult<RawFunction> {
+        // SAFETY: the caller gives `length` readable bytes.
+        let name = unsafe { std::slice::from_raw_parts(name, length as usize) };
+        let kernel = self.parts.kernels.by_name(name)?;
+        Ok(RawFunction(handle(kernel.function())))
+    }
+
+    unsafe fn launch(
+        &self,
+        raw: RawFunction,
+        geometry: &Geometry,
+        arguments: *const u8,
+        bytes: u64,
+        on: RawStream,
+    ) -> CallResult<()> {
+        let function: Function = with_exposed_provenance_mut(raw.0 as usize);
+        if !self.modules.have(function) {
+            // SAFETY: the caller's own conditions are those of this call.
+            return unsafe { self.launch_packed(function, geometry, arguments, bytes, on) };
+        }
+        let ([blocks, 1, 1], [threads, 1, 1]) = (geometry.blocks, geometry.threads) else {
+            return Err(Failure::new(
+                Status::INVALID_ARGUMENT,
+                "launch",
+                "symmem's own kernels take grids and blocks of one dimension",
+            ));
+        };
+        let grid = Grid {
+            blocks,
+            threads,
+            shared_memory: geometry.shared_memory,
+        };
+        // SAFETY: as above; one of our own kernels takes one struct.
+        unsafe { self.launch_own(function, grid, arguments.cast(), on) }
+    }
+}
+
+impl HipBackend {
+    pub(crate) fn runtime(&self) -> &'static crate::runtime::Runtime {
+        self.device.runtime
+    }
+
+    /// Makes a call with the device current.
+    #[inline]
+    fn here(&self, call: impl FnOnce() -> CallResult<()>) -> CallResult<()> {
+        let _entered = self.enter()?;
+        call()
+    }
+
+    /// Makes a call that fills a place with a handle, with the device current.
+    fn make(&self, call: impl FnOnce(*mut *mut c_void) -> CallResult<()>) -> CallResult<u64> {
+        let mut made = null_mut();
+        let place = &raw mut made;
+        self.here(|| call(place))?;
+        Ok(handle(made))
+    }
+
+    /// The device's address of host memory that it has been given.
+    fn host_memory(&self, pointer: *mut c_void, bytes: u64) -> CallResult<HostMemory> {
+        let mut address = 0;
+        let place = &raw mut address;
+        self.here(|| {
+            // SAFETY: the place is writable; the runtime knows the memory.
+            unsafe { hip!(self.runtime(), hipHostGetDevicePointer(place, pointer, 0)) }
+        })?;
+        Ok(HostMemory {
+            host: handle(pointer),
+            device: DeviceAddress(address),
+            bytes,
+        })
+    }
+
+    /// Launches a program's kernel, whose parameters are one buffer, which the runtime copies.
+    ///
+    /// # Safety
+    /// As [`Device::launch`].
+    unsafe fn launch_packed(
+        &self,
+        function: Function,
+        geometry: &Geometry,
+        arguments: *const u8,
+        bytes: u64,
+        on: RawStream,
+    ) -> CallResult<()> {
+        let mut length = bytes as usize;
+        let mut extra: [*mut c_void; 5] = [
+            without_provenance_mut(LAUNCH_PARAMETER_BUFFER_POINTER),
+            arguments.cast_mut().cast(),
+            without_provenance_mut(LAUNCH_PARAMETER_BUFFER_SIZE),
+            (&raw mut length).cast(),
+            without_provenance_mut(LAUNCH_PARAMETER_END),
+        ];
+        let ([x, y, z], [thread_x, thread_y, thread_z]) = (geometry.blocks, geometry.threads);
+        let (shared, on, extra) = (geometry.shared_memory, stream(on), extra.as_mut_ptr());
+        // SAFETY: `extra` is the list that the runtime wants, and it reads the buffer before it returns;
+        // the rest is the caller's word.
+        self.here(|| unsafe {
+            hip!(
+                self.runtime(),
+                hipModuleLaunchKernel(
+                    function,
+                    x,
+                    y,
+                    z,
+                    thread_x,
+                    thread_y,
+                    thread_z,
+                    shared,
+                    on,
+                    null_mut(),
+                    extra
+                )
+            )
+        })
+    }
+
+    /// Launches a kernel of ours: it takes the [`Launch`], then one struct by value.
+    ///
+    /// # Safety
+    /// As [`Device::launch`]; `argument` points to the struct that the kernel takes.
+    #[inline]
+    pub(crate) unsafe fn launch_own(
+        &self,
+        function: Function,
+        grid: Grid,
+        argument: *const c_void,
+        on: RawStream,
+    ) -> CallResult<()> {
+        let (blocks, threads) = (grid.blocks, grid.threads);
+        let mut launch = Launch {
+            blocks,
+            threads,
+            tick_ns: self.tick_ns,
+            reserved: 0,
+        };
+        let mut parameters = [(&raw mut launch).cast(), argument.cast_mut()];
+        let (shared, on, list) = (grid.shared_memory, stream(on), parameters.as_mut_ptr());
+        // SAFETY: the runtime knows the parameters' sizes from the code object, and reads both before it
+        // returns; the rest is the caller's word.
+        self.here(|| unsafe {
+            hip!(
+                self.runtime(),
+                hipModuleLaunchKernel(
+                    function,
+                    blocks,
+                    1,
+                    1,
+                    threads,
+                    1,
+                    1,
+                    shared,
+                    on,
+                    list,
+                    null_mut()
+                )
+            )
+        })
+    }
+}

@@ -1,0 +1,122 @@
+//! What core needs to know of this vendor to launch its kernels; see [`symmem_core::backend::gpu`].
+
+use crate::current::Entered;
+use crate::device::stream;
+use crate::instance::HipBackend;
+use crate::kernels::Kernel;
+use crate::memory::HipSharing;
+use crate::runtime::constants::{COPY_DEFAULT, FUNCTION_MAX_THREADS_PER_BLOCK};
+use crate::runtime::hip;
+use crate::{tuning, vendor};
+use std::ffi::{c_int, c_void};
+use symmem_core::backend::CallResult;
+use symmem_core::backend::abi::*;
+use symmem_core::backend::gpu::tuning::collective_row;
+use symmem_core::backend::gpu::{Current, Gpu, Grid, Parts};
+use symmem_core::backend::vendor_library::VendorLibrary;
+
+impl Current for HipBackend {
+    type Entered<'a> = Entered;
+
+    #[inline]
+    fn enter(&self) -> CallResult<Entered> {
+        self.device.enter()
+    }
+}
+
+impl Gpu for HipBackend {
+    type Kernel = Kernel;
+    type Sharing = HipSharing;
+    const WARP: u32 = 64;
+
+    fn parts(&self) -> &Parts<Kernel, HipSharing> {
+        &self.parts
+    }
+
+    #[inline]
+    unsafe fn launch_kernel(
+        &self,
+        kernel: Kernel,
+        grid: Grid,
+        argument: *const c_void,
+        _bytes: usize,
+        stream: RawStream,
+    ) -> CallResult<()> {
+        // SAFETY: the caller's word.
+        unsafe { self.launch_own(kernel.function(), grid, argument, stream) }
+    }
+
+    fn blocks_per_unit(&self, kernel: Kernel, threads: u32) -> CallResult<u32> {
+        let (runtime, function) = (self.device.runtime, kernel.function());
+        let (mut each, mut most, threads) = (0, 0, threads as c_int);
+        let (each_place, most_place) = (&raw mut each, &raw mut most);
+        // SAFETY: the places are writable and the function live.
+        unsafe {
+            let attribute = FUNCTION_MAX_THREADS_PER_BLOCK;
+            hip!(
+                runtime,
+                hipFuncGetAttribute(most_place, attribute, function)
+            )?;
+            if threads > most {
+                return Ok(0);
+            }
+            hip!(
+                runtime,
+                hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(
+                    each_place, function, threads, 0
+                )
+            )?;
+        }
+        Ok(u32::try_from(each).unwrap_or(0))
+    }
+
+    unsafe fn copy(
+        &self,
+        to: DeviceAddress,
+        from: DeviceAddress,
+        bytes: u64,
+        on: RawStream,
+    ) -> CallResult<()> {
+        let (to, from, bytes) = (to.0, from.0, bytes as usize);
+        let runtime = self.device.runtime;
+        // SAFETY: the caller keeps both ranges live until the stream has passed.
+        unsafe {
+            hip!(
+                runtime,
+                hipMemcpyAsync(to, from, bytes, COPY_DEFAULT, stream(on))
+            )
+        }
+    }
+
+    fn bulk_ring_bytes(&self, _stages: u32, _stage_bytes: u32) -> Option<u32> {
+        None
+    }
+
+    /// By a kernel: `hipStreamWriteValue32` is one too.
+    unsafe fn stream_write(
+        &self,
+        _: DeviceAddress,
+        _: u32,
+        _: RawStream,
+    ) -> Option<CallResult<()>> {
+        None
+    }
+
+    /// By a kernel: `hipStreamWaitValue32` is by default one that spins and knows no deadline.
+    unsafe fn stream_wait(&self, _: DeviceAddress, _: u32, _: RawStream) -> Option<CallResult<()>> {
+        None
+    }
+
+    fn tuned_collective(&self, index: u32) -> CollectiveRow {
+        collective_row(tuning::COLLECTIVES, index)
+    }
+
+    fn vendor_library() -> CallResult<&'static VendorLibrary> {
+        vendor::library()
+    }
+
+    /// AMD's GPUs have no multicast that it could set up.
+    fn check_vendor_permitted() -> CallResult<()> {
+        Ok(())
+    }
+}

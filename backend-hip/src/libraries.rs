@@ -1,0 +1,108 @@
+//! What `symmem info` says about the libraries that this backend found.
+
+use crate::describe;
+use crate::runtime::compiler::{self, Compiler};
+use crate::runtime::table::Table;
+use crate::runtime::{Runtime, SONAMES, directories, version_text};
+use crate::vendor::{self, needs_scratch};
+use std::fmt::Write;
+use std::path::PathBuf;
+use symmem_core::backend::abi::VENDOR_WINDOWS;
+use symmem_core::backend::library::{Library, file_of};
+use symmem_core::backend::vendor_library;
+
+/// hipBLASLt's names for the loader, newest first. Its products are not used: it is looked for so that
+/// who compares can see which one there is.
+const HIPBLASLT: [&str; 2] = ["libhipblaslt.so.1", "libhipblaslt.so.0"];
+
+/// Lines of `key=value`.
+pub fn describe() -> String {
+    let mut text = String::new();
+    // Writing to a String cannot fail, so the results are not looked at.
+    let _ = match Runtime::get() {
+        Err(failure) => writeln!(text, "{}=unavailable: {failure}", SONAMES[0]),
+        Ok(runtime) => write_all(runtime, &mut text),
+    };
+    text
+}
+
+fn write_all(runtime: &Runtime, text: &mut String) -> std::fmt::Result {
+    writeln!(text, "libamdhip64.so={}", path_text(runtime.file()))?;
+    writeln!(text, "runtime_version={}", version_text(runtime.version))?;
+    let driver = version_text(runtime.driver_version);
+    writeln!(text, "driver_version={driver}")?;
+    match runtime.table.missing().as_slice() {
+        [] => writeln!(text, "optional_symbols=all {}", Table::OPTIONAL.len())?,
+        names => writeln!(text, "optional_symbols=missing {}", names.join(" "))?,
+    }
+    write_devices(runtime, text)?;
+    writeln!(text, "multicast=none: AMD's GPUs have no multicast")?;
+    write_vendor(runtime, text)?;
+    match Compiler::get() {
+        Ok(found) => {
+            writeln!(text, "libhiprtc.so={}", path_text(found.file()))?;
+            writeln!(text, "hiprtc_version={}", found.version)?;
+        }
+        Err(failure) => writeln!(text, "{}=unavailable: {failure}", compiler::SONAMES[0])?,
+    }
+    let opened = Library::open_first(&HIPBLASLT, &directories(), "install hipBLASLt");
+    match opened.map(|library| library.symbol(c"hipblasLtMatmul")) {
+        Ok(Some(address)) => writeln!(text, "libhipblaslt.so={}", path_text(file_of(address))),
+        Ok(None) => writeln!(
+            text,
+            "libhipblaslt.so=unavailable: it has no hipblasLtMatmul"
+        ),
+        Err(failure) => writeln!(text, "libhipblaslt.so=unavailable: {failure}"),
+    }
+}
+
+fn write_devices(runtime: &Runtime, text: &mut String) -> std::fmt::Result {
+    let count = runtime.device_count().unwrap_or(0);
+    for from in 0..count {
+        for to in (0..count).filter(|&to| to != from) {
+            let link = describe::link(runtime, from, to).name();
+            writeln!(text, "link_{from}_{to}={link}")?;
+        }
+    }
+    for ordinal in 0..count {
+        match describe::architecture_name(runtime, ordinal) {
+            Ok(name) => {
+                let kernels = describe::target(&name, ordinal);
+                let kernels = kernels.map_or("none", symmem_kernels_hip::Target::name);
+                writeln!(text, "device_{ordinal}_architecture={name}")?;
+                writeln!(text, "device_{ordinal}_kernels={kernels}")?;
+            }
+            Err(failure) => writeln!(text, "device_{ordinal}=cannot be described: {failure}")?,
+        }
+    }
+    Ok(())
+}
+
+fn write_vendor(runtime: &Runtime, text: &mut String) -> std::fmt::Result {
+    let soname = vendor::SONAME;
+    let library = match vendor::library() {
+        Ok(library) => library,
+        Err(failure) => return writeln!(text, "{soname}=unavailable: {failure}"),
+    };
+    let version = vendor_library::version_text(library.version());
+    let windows = match library.flags() & VENDOR_WINDOWS {
+        0 => "no",
+        _ => "yes",
+    };
+    writeln!(text, "{soname}={}", path_text(library.file()))?;
+    writeln!(text, "rccl_version={version}")?;
+    writeln!(text, "rccl_symmetric_windows={windows}")?;
+    let architecture = describe::describe(runtime, 0).map_or(0, |device| device.architecture);
+    let kept = std::env::var_os("HSA_NO_SCRATCH_RECLAIM").is_some_and(|value| value == "1");
+    match needs_scratch(runtime.version, architecture) && !kept {
+        true => writeln!(
+            text,
+            "rccl_advice=set HSA_NO_SCRATCH_RECLAIM=1 for RCCL here"
+        ),
+        false => Ok(()),
+    }
+}
+
+fn path_text(file: Option<PathBuf>) -> String {
+    file.map_or("unknown file".into(), |file| file.display().to_string())
+}

@@ -1,0 +1,219 @@
+//! Memory that peers can address.
+//!
+//! Three ways to share, best first: the runtime's own memory by its 64-byte inter-process handle; memory
+//! made by virtual-memory management, handed over as a file descriptor (a dma-buf); and, between ranks
+//! of one process, the plain address under peer access. Data lies in ordinary memory, which kernels order
+//! by releases and acquires of system scope; words that are polled lie in uncached memory, which no cache
+//! holds back.
+
+mod plain;
+mod register;
+mod vmm;
+
+use crate::current::{Entered, Ordinal};
+use crate::runtime::constants::STREAM_NON_BLOCKING;
+use crate::runtime::hip;
+use crate::runtime::table::Stream;
+use plain::{Opened, PlainMemory};
+use register::Registration;
+use std::ptr::null_mut;
+use symmem_core::backend::CallResult;
+use symmem_core::backend::abi::*;
+use symmem_core::backend::gpu::memory::{Content, Span};
+use symmem_core::backend::gpu::{Current, Sharing};
+use symmem_kernels_hip::Target;
+use vmm::{VirtualMemoryManagement, VmmMemory};
+
+/// The runtime cuts smaller requests out of a block of this size, and an inter-process handle opens the
+/// whole block: whole blocks share nothing with strangers. Odd sizes have failed to open (ROCm/HIP 2257).
+const BLOCK_BYTES: u64 = 2 << 20;
+
+/// What an instance allocated or took over.
+pub enum Allocation {
+    Plain(PlainMemory),
+    Vmm(VmmMemory),
+    Registered(Registration),
+}
+
+/// What an instance mapped of its peers.
+pub enum Mapping {
+    Opened(Opened),
+    Vmm(VmmMemory),
+    /// Peer access stays enabled, so there is nothing to undo.
+    SameProcess,
+}
+
+/// How a device shares memory.
+pub struct HipSharing {
+    device: Ordinal,
+    vmm: Option<VirtualMemoryManagement>,
+    granularity: u64,
+    /// For clearing new memory; ordered with no other.
+    stream: Stream,
+}
+
+// SAFETY: a stream is a handle that the runtime lets any thread use.
+unsafe impl Send for HipSharing {}
+// SAFETY: as above.
+unsafe impl Sync for HipSharing {}
+
+impl HipSharing {
+    pub fn new(device: Ordinal, target: Target) -> CallResult<Self> {
+        let _entered = device.enter()?;
+        let vmm = VirtualMemoryManagement::of(device, target)?;
+        let granularity = vmm.as_ref().map_or(Ok(0), |vmm| vmm.granularity())?;
+        let (runtime, mut stream) = (device.runtime, null_mut());
+        let place = &raw mut stream;
+        // SAFETY: the place is writable and the device current.
+        unsafe {
+            hip!(
+                runtime,
+                hipStreamCreateWithFlags(place, STREAM_NON_BLOCKING)
+            )
+        }?;
+        Ok(Self {
+            device,
+            vmm,
+            granularity: granularity.max(BLOCK_BYTES),
+            stream,
+        })
+    }
+
+    /// Whoever names the kind has found it among [`Sharing::kinds`].
+    fn vmm(&self) -> CallResult<&VirtualMemoryManagement> {
+        self.vmm.as_ref().ok_or_else(vmm::unsupported)
+    }
+}
+
+impl Drop for HipSharing {
+    fn drop(&mut self) {
+        let _entered = self.enter();
+        // SAFETY: created by `new` and destroyed only here. Nobody is left to tell of a failure.
+        unsafe { (self.device.runtime.table.hipStreamDestroy)(self.stream) };
+    }
+}
+
+impl Current for HipSharing {
+    type Entered<'a> = Entered;
+
+    fn enter(&self) -> CallResult<Entered> {
+        self.device.enter()
+    }
+}
+
+impl Sharing for HipSharing {
+    type Allocation = Allocation;
+    type Mapping = Mapping;
+
+    fn kinds(&self) -> [ShareKind; 4] {
+        let (ipc, same) = (ShareKind::LEGACY_IPC, ShareKind::SAME_PROCESS);
+        match self.vmm {
+            Some(_) => [ipc, ShareKind::VMM_FILE_DESCRIPTOR, same, ShareKind(0)],
+            None => [ipc, same, ShareKind(0), ShareKind(0)],
+        }
+    }
+
+    fn granularity(&self) -> u64 {
+        self.granularity
+    }
+
+    fn ordinal(&self) -> u32 {
+        self.device.number
+    }
+
+    fn allocate(
+        &self,
+        kind: ShareKind,
+        content: Content,
+        bytes: u64,
+    ) -> CallResult<(Allocation, DeviceAddress)> {
+        let (allocation, address) = match kind {
+            ShareKind::VMM_FILE_DESCRIPTOR => {
+                let memory = self.vmm()?.allocate(content, bytes)?;
+                let address = memory.address;
+                (Allocation::Vmm(memory), address)
+            }
+            _ => {
+                let memory = PlainMemory::allocate(self.device.runtime, kind, content, bytes)?;
+                let address = memory.span.base;
+                (Allocation::Plain(memory), address)
+            }
+        };
+        Ok((allocation, DeviceAddress(address)))
+    }
+
+    fn clear(&self, address: DeviceAddress, bytes: u64) -> CallResult<()> {
+        let (runtime, stream, bytes) = (self.device.runtime, self.stream, bytes as usize);
+        // SAFETY: nobody else has the range yet; the stream is this instance's own.
+        unsafe { hip!(runtime, hipMemsetD8Async(address.0, 0, bytes, stream)) }?;
+        // SAFETY: as above. Where it fails it is asked again: the memory is given back next and must not
+        // be in use then. After an error of the device that one returns at once.
+        unsafe {
+            hip!(runtime, hipStreamSynchronize(stream)).inspect_err(|_| {
+                (runtime.table.hipStreamSynchronize)(stream);
+            })
+        }
+    }
+
+    fn inspect(
+        &self,
+        kind: ShareKind,
+        address: DeviceAddress,
+        bytes: u64,
+    ) -> CallResult<Allocation> {
+        let vmm = self.vmm.as_ref();
+        Registration::inspect(self.device, vmm, kind, address, bytes).map(Allocation::Registered)
+    }
+
+    fn release(&self, allocation: Allocation) -> CallResult<()> {
+        match allocation {
+            Allocation::Plain(memory) => memory.release(self.device.runtime),
+            Allocation::Vmm(memory) => memory.release(self.vmm()?),
+            Allocation::Registered(_) => Ok(()),
+        }
+    }
+
+    fn export(&self, allocation: &Allocation) -> CallResult<ExportedHandle> {
+        let (runtime, ordinal) = (self.device.runtime, self.device.number);
+        match allocation {
+            Allocation::Plain(memory) => plain::export(runtime, ordinal, memory.kind, &memory.span),
+            Allocation::Vmm(memory) => {
+                let span = Span {
+                    base: memory.address,
+                    bytes: memory.bytes,
+                    offset: 0,
+                };
+                self.vmm()?.export(memory.physical, ordinal, &span)
+            }
+            Allocation::Registered(memory) => memory.export(self.device, self.vmm.as_ref()),
+        }
+    }
+
+    fn map(&self, handle: &ExportedHandle) -> CallResult<(Mapping, DeviceAddress)> {
+        let (mapping, address) = match handle.kind {
+            ShareKind::LEGACY_IPC => {
+                let opened = Opened::open(self.device.runtime, handle)?;
+                let base = opened.address();
+                (Mapping::Opened(opened), base + handle.offset)
+            }
+            ShareKind::VMM_FILE_DESCRIPTOR => {
+                let memory = self.vmm()?.import(handle)?;
+                let base = memory.address;
+                (Mapping::Vmm(memory), base + handle.offset)
+            }
+            _ => {
+                self.device.enable_peer_access(handle.device)?;
+                (Mapping::SameProcess, handle.address)
+            }
+        };
+        Ok((mapping, DeviceAddress(address)))
+    }
+
+    fn unmap(&self, mapping: Mapping) -> CallResult<()> {
+        match mapping {
+            Mapping::Opened(opened) => opened.close(self.device.runtime),
+            Mapping::Vmm(memory) => memory.release(self.vmm()?),
+            Mapping::SameProcess => Ok(()),
+        }
+    }
+}

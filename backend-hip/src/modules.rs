@@ -1,0 +1,86 @@
+//! Loading device code.
+//!
+//! A code object is loaded whole, for the current device, when the runtime is given it: nothing is left
+//! for the first launch, which could wait for a device that a waiting kernel keeps busy.
+
+use crate::runtime::table::{Function, Module};
+use crate::runtime::{Runtime, hip};
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::ptr::null_mut;
+use std::sync::{Mutex, PoisonError};
+use symmem_core::backend::abi::Status;
+use symmem_core::backend::{CallResult, Failure};
+
+/// Loads a code object, or a bundle of them.
+///
+/// # Safety
+/// The device is current; the image is whole, its code is safe to run, and it stays until the module is
+/// unloaded: the runtime keeps reading it.
+pub unsafe fn load(runtime: &Runtime, image: &[u8]) -> CallResult<Module> {
+    let mut module = null_mut();
+    let image = image.as_ptr().cast();
+    // SAFETY: the place is writable, the image as the runtime wants it.
+    unsafe { hip!(runtime, hipModuleLoadData(&raw mut module, image)) }?;
+    Ok(module)
+}
+
+/// Finds a kernel.
+///
+/// # Safety
+/// The module is live and its device current.
+pub unsafe fn function(runtime: &Runtime, module: Module, name: &[u8]) -> CallResult<Function> {
+    let name = CString::new(name).map_err(|_| {
+        let reason = "a kernel's name has no zero byte in it";
+        Failure::new(Status::INVALID_ARGUMENT, "hipModuleGetFunction", reason)
+    })?;
+    let mut found = null_mut();
+    // SAFETY: the place is writable, the name ends with a zero and the module is live.
+    unsafe {
+        hip!(
+            runtime,
+            hipModuleGetFunction(&raw mut found, module, name.as_ptr())
+        )
+    }
+    .map_err(|failure| Failure {
+        message: format!("kernel {}: {}", name.to_string_lossy(), failure.message),
+        ..failure
+    })?;
+    Ok(found)
+}
+
+/// Lines of a cache: where a loader of ELF files may expect an image to begin.
+#[repr(C, align(64))]
+#[derive(Clone, Copy)]
+struct Line([u8; 64]);
+
+/// Copies of the images that a program's own modules were loaded from.
+#[derive(Default)]
+pub struct Images(Mutex<HashMap<u64, Box<[Line]>>>);
+
+impl Images {
+    /// Loads a copy of `code`, which stays until [`Images::forget`].
+    ///
+    /// # Safety
+    /// As [`load`], but for the copy's life.
+    pub unsafe fn load(&self, runtime: &Runtime, code: &[u8]) -> CallResult<Module> {
+        let mut lines = vec![Line([0; 64]); code.len().div_ceil(64).max(1)].into_boxed_slice();
+        let place = lines.as_mut_ptr().cast::<u8>();
+        // SAFETY: the lines have at least as many bytes, and nobody else has them yet.
+        let copy = unsafe {
+            place.copy_from_nonoverlapping(code.as_ptr(), code.len());
+            std::slice::from_raw_parts(place, code.len())
+        };
+        // SAFETY: the caller's word; the copy is kept below, and moving the box does not move it.
+        let module = unsafe { load(runtime, copy) }?;
+        let mut images = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        images.insert(module.addr() as u64, lines);
+        Ok(module)
+    }
+
+    /// Gives up the copy of a module that has been unloaded.
+    pub fn forget(&self, module: Module) {
+        let mut images = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        images.remove(&(module.addr() as u64));
+    }
+}

@@ -1,0 +1,90 @@
+//! `libhiprtc.so`, AMD's run-time compiler, whose functions older releases have in `libamdhip64.so`.
+
+use super::directories;
+use std::ffi::{c_char, c_int, c_void};
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use symmem_core::backend::abi::Status;
+use symmem_core::backend::library::{Library, file_of};
+use symmem_core::backend::{CallResult, Failure};
+
+/// The compiler's names for the loader, newest first, then the runtime's that may have it inside.
+pub const SONAMES: [&str; 5] = [
+    "libhiprtc.so.7",
+    "libhiprtc.so.6",
+    "libhiprtc.so.5",
+    "libamdhip64.so.6",
+    "libamdhip64.so.5",
+];
+
+/// `hiprtcResult`.
+pub type Code = c_int;
+/// `hiprtcProgram`.
+pub type Program = *mut c_void;
+
+symmem_core::symbol_table! {
+    /// The compiler's functions.
+    pub struct Table {
+        required {
+            hiprtcVersion(major: *mut c_int, minor: *mut c_int) -> Code;
+            hiprtcGetErrorString(code: Code) -> *const c_char;
+            hiprtcCreateProgram(
+                program: *mut Program, source: *const c_char, name: *const c_char,
+                count: c_int, headers: *const *const c_char, names: *const *const c_char,
+            ) -> Code;
+            hiprtcCompileProgram(program: Program, count: c_int, options: *const *const c_char) -> Code;
+            hiprtcGetProgramLogSize(program: Program, bytes: *mut usize) -> Code;
+            hiprtcGetProgramLog(program: Program, log: *mut c_char) -> Code;
+            hiprtcGetCodeSize(program: Program, bytes: *mut usize) -> Code;
+            hiprtcGetCode(program: Program, code: *mut c_char) -> Code;
+            hiprtcDestroyProgram(program: *mut Program) -> Code;
+        }
+        optional {}
+    }
+}
+
+/// The compiler, opened.
+pub struct Compiler {
+    /// Its functions.
+    pub table: Table,
+    /// Its version: `7.1`.
+    pub version: String,
+}
+
+static COMPILER: OnceLock<CallResult<Compiler>> = OnceLock::new();
+
+impl Compiler {
+    /// The compiler, opened by the first call; later calls return what that one found.
+    ///
+    /// # Errors
+    /// `LIBRARY_MISSING`, with where it was looked for and what to do.
+    pub fn get() -> CallResult<&'static Self> {
+        COMPILER
+            .get_or_init(Self::open)
+            .as_ref()
+            .map_err(Clone::clone)
+    }
+
+    fn open() -> CallResult<Self> {
+        let advice = "install ROCm's package hiprtc";
+        let library = Library::open_first(&SONAMES, &directories(), advice)?;
+        // SAFETY: a file of these names has AMD's compiler, or none of its functions.
+        let table = unsafe { Table::load(&library) }.map_err(|symbol| {
+            let reason = format!("the library that was found has no symbol {symbol}; {advice}");
+            Failure::new(Status::LIBRARY_MISSING, "dlsym", reason)
+        })?;
+        let (mut major, mut minor) = (0, 0);
+        // SAFETY: both places are writable.
+        let code = unsafe { (table.hiprtcVersion)(&raw mut major, &raw mut minor) };
+        let version = match code {
+            0 => format!("{major}.{minor}"),
+            _ => "unknown".into(),
+        };
+        Ok(Self { table, version })
+    }
+
+    /// The file it was loaded from.
+    pub fn file(&self) -> Option<PathBuf> {
+        file_of(self.table.hiprtcVersion as *const c_void)
+    }
+}

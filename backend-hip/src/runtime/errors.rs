@@ -1,0 +1,116 @@
+//! What a number of the runtime means and what to do about it.
+
+use super::constants::result::*;
+use super::{Code, Runtime};
+use std::ffi::{CStr, c_char};
+use symmem_core::backend::Failure;
+use symmem_core::backend::abi::Status;
+
+/// The kind of failure that a number is.
+fn status_of(code: Code) -> Status {
+    match code {
+        OUT_OF_MEMORY => Status::OUT_OF_MEMORY,
+        // Version 5.2 says the one from `hipInit` and the other from `hipGetDeviceCount`.
+        NO_DEVICE | INVALID_DEVICE => Status::NO_DEVICE,
+        PEER_ACCESS_UNSUPPORTED => Status::PEER_UNREACHABLE,
+        NOT_SUPPORTED => Status::UNSUPPORTED,
+        ECC_NOT_CORRECTABLE | ILLEGAL_ADDRESS | LAUNCH_TIMEOUT | CONTEXT_IS_DESTROYED | ASSERT
+        | LAUNCH_FAILURE => Status::CONTEXT_LOST,
+        _ => Status::CALL_FAILED,
+    }
+}
+
+/// What to do, for numbers where that is known.
+fn advice(code: Code) -> Option<&'static str> {
+    Some(match code {
+        OUT_OF_MEMORY => {
+            "free memory on this device or ask for less; `amd-smi process` shows who holds it. Linux \
+             before 6.18 can also run out of addresses: MALLOC_MMAP_THRESHOLD_=131072 helps then"
+        }
+        DEINITIALIZED => "the program is ending and the runtime has shut down",
+        INSUFFICIENT_DRIVER => "the kernel's amdgpu module is older than ROCm needs: update it",
+        NO_DEVICE | INVALID_DEVICE => {
+            "there is no such device; look at amd-smi, HIP_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES"
+        }
+        INVALID_IMAGE | NO_BINARY_FOR_GPU => "the code was built for other architectures only",
+        INVALID_CONTEXT => {
+            "a handle cannot be opened in the process that made it, nor a context used in another"
+        }
+        MAP_FAILED => {
+            "the peer's memory could not be attached: in containers the ranks need one IPC namespace \
+             (--ipc=host) and may trace each other (--cap-add=SYS_PTRACE)"
+        }
+        ECC_NOT_CORRECTABLE => "the hardware reported an error: look at the kernel's log",
+        PEER_ACCESS_UNSUPPORTED => {
+            "these devices cannot address each other's memory: `amd-smi topology` shows which can"
+        }
+        ILLEGAL_ADDRESS | LAUNCH_TIMEOUT | CONTEXT_IS_DESTROYED | ASSERT | LAUNCH_FAILURE => {
+            "work submitted earlier failed and the device is lost for this process: end it"
+        }
+        _ => return None,
+    })
+}
+
+impl Runtime {
+    /// A failed call. Takes it off the thread's last error, which is the program's to read.
+    #[cold]
+    pub fn failure(&self, call: &'static str, code: Code) -> Failure {
+        self.forget_last_error();
+        // SAFETY: the runtime takes any number.
+        let name = text(unsafe { (self.table.hipGetErrorName)(code) });
+        // SAFETY: the runtime takes any number.
+        let meaning = text(unsafe { (self.table.hipGetErrorString)(code) });
+        let mut message = match (name, meaning) {
+            (Some(name), Some(meaning)) if name != meaning => format!("{name} ({meaning})"),
+            (Some(name), _) | (None, Some(name)) => name,
+            (None, None) => format!("error {code}, which this runtime has no name for"),
+        };
+        if let Some(advice) = advice(code) {
+            message.push_str("; ");
+            message.push_str(advice);
+        }
+        let number = i32::try_from(code).unwrap_or(i32::MAX);
+        Failure::of_call(status_of(code), call, number, message)
+    }
+
+    /// Takes an error that was expected off the thread, where other code of the program would find it.
+    pub fn forget_last_error(&self) {
+        // SAFETY: reads and clears a thread-local number.
+        unsafe { (self.table.hipGetLastError)() };
+    }
+}
+
+fn text(text: *const c_char) -> Option<String> {
+    // SAFETY: the runtime gives static, zero-terminated texts or null.
+    let text = (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })?;
+    Some(text.to_string_lossy().into_owned()).filter(|text| !text.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_become_the_kinds_that_callers_tell_apart() {
+        assert_eq!(status_of(OUT_OF_MEMORY), Status::OUT_OF_MEMORY);
+        assert_eq!(status_of(100), Status::NO_DEVICE);
+        assert_eq!(status_of(101), Status::NO_DEVICE);
+        assert_eq!(status_of(ILLEGAL_ADDRESS), Status::CONTEXT_LOST);
+        assert_eq!(status_of(PEER_ACCESS_UNSUPPORTED), Status::PEER_UNREACHABLE);
+        assert_eq!(status_of(NOT_SUPPORTED), Status::UNSUPPORTED);
+        assert_eq!(status_of(INVALID_VALUE), Status::CALL_FAILED);
+    }
+
+    #[test]
+    fn advice_names_what_to_look_at() {
+        for (code, word) in [
+            (NO_DEVICE, "HIP_VISIBLE_DEVICES"),
+            (INVALID_DEVICE, "ROCR_VISIBLE_DEVICES"),
+            (MAP_FAILED, "--ipc=host"),
+            (PEER_ACCESS_UNSUPPORTED, "amd-smi topology"),
+        ] {
+            assert!(advice(code).is_some_and(|advice| advice.contains(word)));
+        }
+        assert_eq!(advice(12345), None);
+    }
+}

@@ -1,0 +1,50 @@
+//! RCCL: finding it. What it does is the same as NCCL's, and stands in core.
+
+use crate::runtime::{Runtime, directories};
+use std::sync::OnceLock;
+use symmem_core::backend::CallResult;
+use symmem_core::backend::library::Library;
+use symmem_core::backend::vendor_library::VendorLibrary;
+
+/// The library's name for the loader.
+pub const SONAME: &str = "librccl.so.1";
+
+static LIBRARY: OnceLock<CallResult<VendorLibrary>> = OnceLock::new();
+
+/// The library, opened by the first call; later calls return what that one found.
+///
+/// # Errors
+/// `LIBRARY_MISSING`, with where it was looked for and what to do.
+pub fn library() -> CallResult<&'static VendorLibrary> {
+    let opened = LIBRARY.get_or_init(|| {
+        // Where there is no runtime there is no use for it, and the reason is the runtime's.
+        Runtime::get()?;
+        let advice = "install RCCL (ROCm's package rccl)";
+        let library = Library::open_first(&[SONAME], &directories(), advice)?;
+        // SAFETY: a file of this name is RCCL.
+        unsafe { VendorLibrary::new("RCCL", &library) }
+    });
+    opened.as_ref().map_err(Clone::clone)
+}
+
+/// Whether RCCL needs `HSA_NO_SCRATCH_RECLAIM=1` with this version of ROCm on this architecture: before
+/// 6.4, and on gfx90a again from 7.13 on (RCCL's change log). It reads the variable when the runtime
+/// starts, so it can only be told to the user.
+pub fn needs_scratch(version: u32, architecture: u32) -> bool {
+    const VERSION_6_4: u32 = 60_400_000;
+    const VERSION_7_13: u32 = 71_300_000;
+    version < VERSION_6_4 || (architecture == 910 && version >= VERSION_7_13)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scratch_memory_is_to_be_kept_for_old_releases_and_for_gfx90a_with_new_ones() {
+        assert!(needs_scratch(60_300_000, 942));
+        assert!(!needs_scratch(60_400_000, 910));
+        assert!(!needs_scratch(71_300_000, 942));
+        assert!(needs_scratch(71_300_000, 910));
+    }
+}

@@ -1,0 +1,226 @@
+//! The kernels of `device/` by their names, and how many of their blocks are resident at once.
+
+use super::Gpu;
+use crate::backend::abi::*;
+use crate::backend::{CallResult, Failure};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Types of elements: one kernel each in a family that reduces. Numbered from 1.
+const ELEMENTS: usize = 14;
+
+/// A kernel whose blocks wait for blocks of other devices, so that all must be resident at once.
+pub struct WaitingKernel<K> {
+    /// The kernel.
+    pub kernel: K,
+    /// Most resident blocks of one, two, … 32 times 32 threads; [`UNKNOWN`] until it was asked for.
+    resident: [AtomicU32; 32],
+}
+
+const UNKNOWN: u32 = u32::MAX;
+
+impl<K: Copy> WaitingKernel<K> {
+    fn new(kernel: K) -> Self {
+        Self {
+            kernel,
+            resident: [const { AtomicU32::new(UNKNOWN) }; 32],
+        }
+    }
+
+    /// Most blocks of `threads` threads that are resident at once if nothing else runs; 0 where a block
+    /// cannot have so many threads. The runtime is asked once for each number of warps.
+    pub(super) fn resident_blocks<G: Gpu<Kernel = K>>(
+        &self,
+        gpu: &G,
+        threads: u32,
+    ) -> CallResult<u32> {
+        let place = threads.checked_sub(1).map(|last| last as usize / 32);
+        let Some(known) = place.and_then(|place| self.resident.get(place)) else {
+            return Ok(0);
+        };
+        let blocks = known.load(Ordering::Relaxed);
+        if blocks != UNKNOWN {
+            return Ok(blocks);
+        }
+        let _entered = gpu.enter()?;
+        // Whole warps, as they are resident: so that one answer holds for all of its entry.
+        let each = gpu.blocks_per_unit(self.kernel, threads.next_multiple_of(G::WARP))?;
+        let blocks = each * gpu.parts().description.compute_units;
+        known.store(blocks, Ordering::Relaxed);
+        Ok(blocks)
+    }
+}
+
+/// The kernels of one open device.
+pub struct Kernels<K> {
+    by_name: Vec<(&'static str, K)>,
+    /// Put or get by 16-byte loads and stores.
+    pub copy_vector: K,
+    /// Put or get by TileScale's published method.
+    pub copy_unrolled: K,
+    /// Put or get by bulk copies, where the architecture has them.
+    pub copy_bulk: Option<K>,
+    /// Gives a signal.
+    pub signal: K,
+    /// Waits for a signal.
+    pub wait: K,
+    /// Gives a signal, then waits for one.
+    pub step: K,
+    /// Updates a word.
+    pub word_update: K,
+    /// Waits for words.
+    pub word_wait: K,
+    /// A barrier of all ranks.
+    pub barrier: K,
+    /// Copies between two barriers.
+    pub collective_move: WaitingKernel<K>,
+    /// Bytes in packets.
+    pub collective_packets: WaitingKernel<K>,
+    /// Sends and receives.
+    pub collective_exchange: WaitingKernel<K>,
+    reduce: [WaitingKernel<K>; ELEMENTS],
+    reduce_packets: [WaitingKernel<K>; ELEMENTS],
+}
+
+impl<K: Copy> Kernels<K> {
+    /// Of all kernels that were loaded, by name.
+    ///
+    /// # Errors
+    /// `UNSUPPORTED`, with the name of one that is missing.
+    pub fn new(by_name: Vec<(&'static str, K)>) -> CallResult<Self> {
+        let find = |name: &str| find(&by_name, name);
+        let waiting = |name: &str| find(name).map(WaitingKernel::new);
+        Ok(Self {
+            copy_vector: find("symmem_copy_vector")?,
+            copy_unrolled: find("symmem_copy_unrolled")?,
+            copy_bulk: find("symmem_copy_bulk").ok(),
+            signal: find("symmem_signal")?,
+            wait: find("symmem_wait")?,
+            step: find("symmem_step")?,
+            word_update: find("symmem_word_update")?,
+            word_wait: find("symmem_word_wait")?,
+            barrier: find("symmem_barrier")?,
+            collective_move: waiting("symmem_move")?,
+            collective_packets: waiting("symmem_move_packets")?,
+            collective_exchange: waiting("symmem_exchange")?,
+            reduce: each_element("symmem_reduce", waiting)?,
+            reduce_packets: each_element("symmem_reduce_packets", waiting)?,
+            by_name,
+        })
+    }
+
+    /// A kernel by its name in `device/`.
+    ///
+    /// # Errors
+    /// `UNSUPPORTED`, with the name.
+    pub fn by_name(&self, name: &[u8]) -> CallResult<K> {
+        find(&self.by_name, &String::from_utf8_lossy(name))
+    }
+
+    /// The kernel of a family; `element` matters only to families that reduce. `None` for a family or
+    /// an element from a newer version.
+    pub(super) fn collective(
+        &self,
+        family: CollectiveKernel,
+        element: ElementType,
+    ) -> Option<&WaitingKernel<K>> {
+        let index = (element.0 as usize).wrapping_sub(1);
+        match family {
+            CollectiveKernel::MOVE => Some(&self.collective_move),
+            CollectiveKernel::PACKETS => Some(&self.collective_packets),
+            CollectiveKernel::EXCHANGE => Some(&self.collective_exchange),
+            CollectiveKernel::REDUCE => self.reduce.get(index),
+            CollectiveKernel::REDUCE_PACKETS => self.reduce_packets.get(index),
+            _ => None,
+        }
+    }
+}
+
+/// A family's kernel for each type of elements, in the order of their numbers.
+fn each_element<K>(
+    family: &str,
+    find: impl Fn(&str) -> CallResult<WaitingKernel<K>>,
+) -> CallResult<[WaitingKernel<K>; ELEMENTS]> {
+    let mut kernels = Vec::with_capacity(ELEMENTS);
+    for element in element_names() {
+        kernels.push(find(&format!("{family}_{element}"))?);
+    }
+    // As many as there are names.
+    Ok(kernels.try_into().unwrap_or_else(|_| unreachable!()))
+}
+
+/// Types of elements as kernels are named, in the order of their numbers.
+fn element_names() -> impl Iterator<Item = String> {
+    (1..=ELEMENTS as u32).map(|number| ElementType(number).name().to_ascii_lowercase())
+}
+
+fn find<K: Copy>(by_name: &[(&'static str, K)], name: &str) -> CallResult<K> {
+    let found = by_name.iter().find(|(known, _)| *known == name);
+    found.map(|&(_, kernel)| kernel).ok_or_else(|| {
+        Failure::new(
+            Status::UNSUPPORTED,
+            "builtin_function",
+            format!("this device has no built-in kernel {name}"),
+        )
+    })
+}
+
+/// Every kernel of `device/` with the bytes of the one struct that it takes: what a vendor's artefacts
+/// have to agree with. Bulk copies are not on every architecture.
+pub fn argument_bytes() -> Vec<(String, usize)> {
+    let mut kernels = vec![
+        ("copy_vector", size_of::<TransferArguments>()),
+        ("copy_unrolled", size_of::<TransferArguments>()),
+        ("copy_bulk", size_of::<TransferArguments>()),
+        ("signal", size_of::<SignalTarget>()),
+        ("wait", size_of::<SignalWait>()),
+        ("step", size_of::<StepArguments>()),
+        ("word_update", size_of::<WordOperation>()),
+        ("word_wait", size_of::<WordWait>()),
+        ("barrier", size_of::<Barrier>()),
+        ("latency_packet", size_of::<LatencyArguments>()),
+        ("latency_signal", size_of::<LatencyArguments>()),
+        ("move", size_of::<MoveArguments>()),
+        ("move_packets", size_of::<PacketArguments>()),
+        ("exchange", size_of::<ExchangeArguments>()),
+    ]
+    .into_iter()
+    .map(|(name, bytes)| (format!("symmem_{name}"), bytes))
+    .collect::<Vec<_>>();
+    for element in element_names() {
+        let one = format!("symmem_reduce_{element}");
+        kernels.push((one, size_of::<ReduceArguments>()));
+        let packets = format!("symmem_reduce_packets_{element}");
+        kernels.push((packets, size_of::<ReducePacketArguments>()));
+    }
+    kernels
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_are_named_in_the_order_of_their_numbers_and_all_are_known() {
+        let names: Vec<_> = element_names().collect();
+        assert_eq!(names[ElementType::BF16.0 as usize - 1], "bf16");
+        assert_eq!(names[ElementType::F8_E5M2.0 as usize - 1], "f8_e5m2");
+        assert!(names.iter().all(|name| name != "unknown"));
+        assert_eq!(ElementType(ELEMENTS as u32 + 1).name(), "unknown");
+    }
+
+    #[test]
+    fn a_kernel_that_was_not_loaded_is_told_by_its_name_and_only_bulk_may_be_missing() {
+        let names: Vec<_> = argument_bytes().into_iter().map(|(name, _)| name).collect();
+        let without = |left_out: &str| {
+            let names = names.iter().filter(|name| *name != left_out);
+            Kernels::new(names.map(|name| (&*name.clone().leak(), 7)).collect())
+        };
+        let failure = without("symmem_reduce_bf16").err().expect("it is missing");
+        assert_eq!(failure.status, Status::UNSUPPORTED);
+        assert!(failure.message.contains("symmem_reduce_bf16"));
+        let kernels = without("symmem_copy_bulk").expect("not every device has it");
+        assert_eq!(kernels.copy_bulk, None);
+        assert_eq!(kernels.by_name(b"symmem_latency_packet").unwrap(), 7);
+        assert!(kernels.by_name(b"symmem_\xff").is_err());
+    }
+}

@@ -1,0 +1,330 @@
+//! Memory that peers can address: what an instance holds of it.
+//!
+//! What an instance holds is kept in two lists, so that closing it gives back whatever was not given
+//! up. Giving back does every step it can, whatever became of the others, and never a step twice: a
+//! call that frees also reports what failed before it, so its failure does not mean that nothing was
+//! freed. The lists' lock is taken by allocation and mapping only, never by a transfer.
+
+use super::{Current, Gpu};
+use crate::backend::abi::*;
+use crate::backend::{CallResult, Failure, SymmetricMemory};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// How a vendor's runtime makes memory and shares it. Methods are called with the device current.
+pub trait Sharing: Current {
+    /// Memory that was allocated or taken over.
+    type Allocation;
+    /// A peer's memory.
+    type Mapping;
+
+    /// The ways to share, best first, ended by 0.
+    fn kinds(&self) -> [ShareKind; 4];
+    /// Bytes that allocations are rounded up to.
+    fn granularity(&self) -> u64;
+    /// The device's ordinal.
+    fn ordinal(&self) -> u32;
+
+    /// Allocates `bytes`, a multiple of the granularity; also their address. Of any contents.
+    fn allocate(
+        &self,
+        kind: ShareKind,
+        content: Content,
+        bytes: u64,
+    ) -> CallResult<(Self::Allocation, DeviceAddress)>;
+    /// Fills memory with zeros. Blocks, and leaves no work on the memory even where it fails.
+    fn clear(&self, address: DeviceAddress, bytes: u64) -> CallResult<()>;
+    /// Takes over memory of the caller's.
+    fn inspect(
+        &self,
+        kind: ShareKind,
+        address: DeviceAddress,
+        bytes: u64,
+    ) -> CallResult<Self::Allocation>;
+    /// Gives memory back; of what was taken over, nothing.
+    fn release(&self, allocation: Self::Allocation) -> CallResult<()>;
+    /// What a peer needs to map it.
+    fn export(&self, allocation: &Self::Allocation) -> CallResult<ExportedHandle>;
+    /// Maps a peer's memory; also the address of the first byte meant.
+    fn map(&self, handle: &ExportedHandle) -> CallResult<(Self::Mapping, DeviceAddress)>;
+    /// Unmaps it.
+    fn unmap(&self, mapping: Self::Mapping) -> CallResult<()>;
+}
+
+/// What memory is for: vendors keep words that peers poll apart from data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// Bytes that are ordered by signals.
+    Data,
+    /// Words and packets that are polled while a peer writes them.
+    Signals,
+}
+
+/// The allocations and mappings of one instance.
+pub struct SharedMemory<M: Sharing> {
+    sharing: M,
+    next: AtomicU64,
+    allocations: Mutex<HashMap<u64, M::Allocation>>,
+    mappings: Mutex<HashMap<u64, M::Mapping>>,
+}
+
+impl<M: Sharing> SharedMemory<M> {
+    /// Nothing yet.
+    pub fn new(sharing: M) -> Self {
+        Self {
+            sharing,
+            next: AtomicU64::new(1),
+            allocations: Mutex::default(),
+            mappings: Mutex::default(),
+        }
+    }
+
+    fn keep<T>(&self, list: &Mutex<HashMap<u64, T>>, item: T) -> u64 {
+        let handle = self.next.fetch_add(1, Ordering::Relaxed);
+        lock(list).insert(handle, item);
+        handle
+    }
+
+    fn allocate(
+        &self,
+        kind: ShareKind,
+        content: Content,
+        bytes: u64,
+    ) -> CallResult<SharedAllocation> {
+        self.check_kind(kind, "allocate")?;
+        let bytes = round_up(bytes, self.sharing.granularity())?;
+        let _entered = self.sharing.enter()?;
+        let (allocation, address) = self.sharing.allocate(kind, content, bytes)?;
+        // No rank sees what a stranger left.
+        if let Err(failure) = self.sharing.clear(address, bytes) {
+            // The first failure is the one to tell.
+            let _ = self.sharing.release(allocation);
+            return Err(failure);
+        }
+        Ok(SharedAllocation {
+            handle: RawAllocation(self.keep(&self.allocations, allocation)),
+            address,
+            bytes,
+        })
+    }
+
+    fn check_kind(&self, kind: ShareKind, call: &str) -> CallResult<()> {
+        if kind != ShareKind::default() && self.sharing.kinds().contains(&kind) {
+            return Ok(());
+        }
+        Err(Failure::new(
+            Status::UNSUPPORTED,
+            call,
+            format!(
+                "device {} cannot share memory by {}; choose a kind that it lists",
+                self.sharing.ordinal(),
+                kind.name()
+            ),
+        ))
+    }
+}
+
+impl<M: Sharing> Drop for SharedMemory<M> {
+    fn drop(&mut self) {
+        // Nobody is left to tell of failures, and each item is tried whatever became of the others.
+        let _entered = self.sharing.enter();
+        for (_, mapping) in lock(&self.mappings).drain() {
+            let _ = self.sharing.unmap(mapping);
+        }
+        for (_, allocation) in lock(&self.allocations).drain() {
+            let _ = self.sharing.release(allocation);
+        }
+    }
+}
+
+/// A panic while the lock was held left a list of handles, each of them whole.
+fn lock<T>(list: &Mutex<T>) -> MutexGuard<'_, T> {
+    list.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Rounds up, or says that no device has as much.
+fn round_up(bytes: u64, granularity: u64) -> CallResult<u64> {
+    bytes
+        .max(1)
+        .checked_next_multiple_of(granularity)
+        .filter(|&rounded| rounded <= isize::MAX as u64)
+        .ok_or_else(|| {
+            Failure::new(
+                Status::OUT_OF_MEMORY,
+                "allocate",
+                format!("no device has {bytes} bytes; ask for less"),
+            )
+        })
+}
+
+impl<G: Gpu> SymmetricMemory for G {
+    fn allocate(&self, kind: ShareKind, bytes: u64) -> CallResult<SharedAllocation> {
+        self.parts().memory.allocate(kind, Content::Data, bytes)
+    }
+
+    unsafe fn register(
+        &self,
+        kind: ShareKind,
+        address: DeviceAddress,
+        bytes: u64,
+    ) -> CallResult<SharedAllocation> {
+        let memory = &self.parts().memory;
+        memory.check_kind(kind, "register")?;
+        let _entered = self.enter()?;
+        let allocation = memory.sharing.inspect(kind, address, bytes)?;
+        Ok(SharedAllocation {
+            handle: RawAllocation(memory.keep(&memory.allocations, allocation)),
+            address,
+            bytes,
+        })
+    }
+
+    unsafe fn free(&self, allocation: RawAllocation) -> CallResult<()> {
+        let memory = &self.parts().memory;
+        let found = lock(&memory.allocations).remove(&allocation.0);
+        match found {
+            Some(found) => self.give_back(|| memory.sharing.release(found)),
+            None => Err(unknown("free", "allocation", allocation.0)),
+        }
+    }
+
+    unsafe fn export(&self, allocation: RawAllocation) -> CallResult<ExportedHandle> {
+        let memory = &self.parts().memory;
+        let _entered = self.enter()?;
+        match lock(&memory.allocations).get(&allocation.0) {
+            Some(found) => memory.sharing.export(found),
+            None => Err(unknown("export", "allocation", allocation.0)),
+        }
+    }
+
+    unsafe fn import(&self, handle: &ExportedHandle) -> CallResult<SharedMapping> {
+        let memory = &self.parts().memory;
+        memory.check_kind(handle.kind, "import")?;
+        if handle.offset >= handle.bytes {
+            return Err(Failure::new(
+                Status::INVALID_ARGUMENT,
+                "import",
+                format!(
+                    "the peer's handle points {} bytes into an object of {}",
+                    handle.offset, handle.bytes
+                ),
+            ));
+        }
+        let _entered = self.enter()?;
+        let (mapping, address) = memory.sharing.map(handle)?;
+        Ok(SharedMapping {
+            handle: RawMapping(memory.keep(&memory.mappings, mapping)),
+            address,
+        })
+    }
+
+    unsafe fn unmap(&self, mapping: RawMapping) -> CallResult<()> {
+        let memory = &self.parts().memory;
+        let found = lock(&memory.mappings).remove(&mapping.0);
+        match found {
+            Some(found) => self.give_back(|| memory.sharing.unmap(found)),
+            None => Err(unknown("unmap", "mapping", mapping.0)),
+        }
+    }
+
+    fn allocate_signals(&self, kind: ShareKind, bytes: u64) -> CallResult<SharedAllocation> {
+        self.parts().memory.allocate(kind, Content::Signals, bytes)
+    }
+}
+
+fn unknown(call: &str, what: &str, handle: u64) -> Failure {
+    Failure::new(
+        Status::INVALID_ARGUMENT,
+        call,
+        format!("{what} {handle} is not live in this instance: it was given up, or is another's"),
+    )
+}
+
+/// Why memory at an address cannot be shared.
+pub fn not_shareable(address: DeviceAddress, reason: &str) -> Failure {
+    Failure::new(
+        Status::UNSUPPORTED,
+        "register",
+        format!("memory at {:#x} cannot be shared: {reason}", address.0),
+    )
+}
+
+/// A range of the caller's in the whole object that it lies in.
+#[derive(Clone, Copy, Debug)]
+pub struct Span {
+    /// The object's first byte.
+    pub base: u64,
+    /// Bytes of the object.
+    pub bytes: u64,
+    /// Where the range starts in it.
+    pub offset: u64,
+}
+
+impl Span {
+    /// `bytes` at `address`, in the object of `size` bytes at `base`.
+    ///
+    /// # Errors
+    /// `UNSUPPORTED` where the range leaves the object.
+    pub fn new(address: DeviceAddress, bytes: u64, base: u64, size: u64) -> CallResult<Self> {
+        let offset = address.0 - base;
+        let room = size - offset;
+        if bytes > room {
+            return Err(not_shareable(
+                address,
+                &format!(
+                    "{bytes} bytes from there leave its allocation, which has {room} left; each \
+                     allocation is registered by itself"
+                ),
+            ));
+        }
+        Ok(Self {
+            base,
+            bytes: size,
+            offset,
+        })
+    }
+
+    /// A handle without anything of the vendor's.
+    pub fn handle(&self, kind: ShareKind, ordinal: u32) -> ExportedHandle {
+        ExportedHandle {
+            kind,
+            device: ordinal,
+            offset: self.offset,
+            bytes: self.bytes,
+            address: self.base + self.offset,
+            opaque: [0; 64],
+            descriptor: -1,
+            reserved: 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BLOCK: u64 = 2 << 20;
+
+    #[test]
+    fn sizes_round_up_to_whole_blocks_and_absurd_ones_are_refused() {
+        assert_eq!(round_up(0, BLOCK).unwrap(), BLOCK);
+        assert_eq!(round_up(BLOCK, BLOCK).unwrap(), BLOCK);
+        assert_eq!(round_up(BLOCK + 1, BLOCK).unwrap(), 2 * BLOCK);
+        for bytes in [u64::MAX, i64::MAX as u64] {
+            let failure = round_up(bytes, BLOCK).unwrap_err();
+            assert_eq!(failure.status, Status::OUT_OF_MEMORY);
+            assert!(failure.message.contains(&bytes.to_string()));
+        }
+    }
+
+    #[test]
+    fn a_range_knows_its_object_and_does_not_leave_it() {
+        let span = Span::new(DeviceAddress(96), 32, 64, 64).unwrap();
+        let handle = span.handle(ShareKind::LEGACY_IPC, 3);
+        assert_eq!((handle.offset, handle.bytes, handle.address), (32, 64, 96));
+        assert_eq!((handle.device, handle.descriptor), (3, -1));
+        let failure = Span::new(DeviceAddress(96), 33, 64, 64).unwrap_err();
+        assert!(failure.message.contains("32 left"), "{failure}");
+    }
+}

@@ -1,0 +1,192 @@
+//! What every backend for a GPU has in common.
+//!
+//! A vendor's runtime differs in how memory is made and mapped, how a kernel is loaded and launched, and
+//! how errors are told. Which kernel does what, which grids may be launched, and what an instance keeps
+//! are the same, and stand here once: a backend implements [`Device`], [`Gpu`] and [`Sharing`], and has
+//! the other four traits of the contract from here.
+
+mod collectives;
+pub mod kernels;
+pub mod memory;
+mod signals;
+mod transfer;
+pub mod tuning;
+pub mod vmm;
+
+pub use kernels::{Kernels, WaitingKernel};
+pub use memory::{SharedMemory, Sharing};
+
+use super::Device;
+use super::abi::*;
+use super::failure::CallResult;
+use super::vendor_library::{Communicators, VendorLibrary};
+use std::ffi::c_void;
+use std::sync::OnceLock;
+
+/// Something that has to be made current on a thread before the runtime is called: a context, a device.
+pub trait Current {
+    /// Current until it is dropped; then what was current before is so again.
+    type Entered<'a>
+    where
+        Self: 'a;
+    /// Makes it current on this thread.
+    ///
+    /// # Errors
+    /// The runtime's.
+    fn enter(&self) -> CallResult<Self::Entered<'_>>;
+
+    /// Gives something back; done even where this cannot be made current, since most things know their
+    /// device and whatever is not given back now never will be.
+    ///
+    /// # Errors
+    /// The first that fails of the two.
+    fn give_back(&self, call: impl FnOnce() -> CallResult<()>) -> CallResult<()> {
+        let entered = self.enter();
+        let given = call();
+        entered.map(drop).and(given)
+    }
+}
+
+/// What an open GPU has on every vendor. Field order is the order in which it is given up.
+pub struct Parts<K, M: Sharing> {
+    /// The communicators of the vendor's library, once one was asked for.
+    pub vendor: OnceLock<Communicators>,
+    /// Allocations and mappings.
+    pub memory: SharedMemory<M>,
+    /// The kernels of `device/`.
+    pub kernels: Kernels<K>,
+    /// What the device is.
+    pub description: DeviceDescription,
+    /// What it can do.
+    pub capabilities: Capabilities,
+}
+
+impl<K, M: Sharing> Parts<K, M> {
+    /// Whether the device has a capability, one of `CAPABILITY_*`.
+    #[inline]
+    pub fn has(&self, capability: u64) -> bool {
+        self.capabilities.flags & capability != 0
+    }
+}
+
+/// An open GPU. With [`Device`] it is all that core needs for the other traits of the contract.
+///
+/// Methods that say so are called with the device current.
+pub trait Gpu: Device + Current {
+    /// A loaded kernel.
+    type Kernel: Copy;
+    /// How memory is shared.
+    type Sharing: Sharing;
+    /// Threads that run in step: a warp, a wavefront.
+    const WARP: u32;
+
+    /// What is the same on every vendor.
+    fn parts(&self) -> &Parts<Self::Kernel, Self::Sharing>;
+
+    /// Launches a kernel that takes one struct by value: the `bytes` at `argument`, copied before the
+    /// call returns. A grid of one dimension.
+    ///
+    /// # Safety
+    /// As [`Device::launch`].
+    unsafe fn launch_kernel(
+        &self,
+        kernel: Self::Kernel,
+        grid: Grid,
+        argument: *const c_void,
+        bytes: usize,
+        on: RawStream,
+    ) -> CallResult<()>;
+    /// Most blocks of `threads` threads, whole warps, that one compute unit has at once; 0 for more
+    /// threads than the kernel was compiled for. Device current.
+    fn blocks_per_unit(&self, kernel: Self::Kernel, threads: u32) -> CallResult<u32>;
+
+    /// Copies by the copy engine, between any two addresses that the device knows. Device current.
+    ///
+    /// # Safety
+    /// Both ranges are live until the stream has passed this point.
+    unsafe fn copy(
+        &self,
+        destination: DeviceAddress,
+        source: DeviceAddress,
+        bytes: u64,
+        on: RawStream,
+    ) -> CallResult<()>;
+    /// Bytes of dynamic shared memory of a ring of bulk copies; `None` where there is no such ring.
+    fn bulk_ring_bytes(&self, stages: u32, stage_bytes: u32) -> Option<u32>;
+
+    /// Makes the stream write a word itself, once its earlier work is visible to the whole system;
+    /// `None` on a vendor whose streams need a kernel for that.
+    ///
+    /// # Safety
+    /// Both are live until the stream has passed this point.
+    unsafe fn stream_write(
+        &self,
+        word: DeviceAddress,
+        value: u32,
+        on: RawStream,
+    ) -> Option<CallResult<()>>;
+    /// Makes the stream wait itself until a word has reached a value, wrapping; `None` on a vendor
+    /// whose streams need a kernel for that.
+    ///
+    /// # Safety
+    /// As [`Gpu::stream_write`].
+    unsafe fn stream_wait(
+        &self,
+        word: DeviceAddress,
+        value: u32,
+        on: RawStream,
+    ) -> Option<CallResult<()>>;
+
+    /// Row `index` of the selector's table for this device; see [`super::Collectives::collective_row`].
+    fn tuned_collective(&self, index: u32) -> CollectiveRow;
+
+    /// The vendor's library of collectives, opened by the first call.
+    ///
+    /// # Errors
+    /// `LIBRARY_MISSING`, with where it was looked for and what to do.
+    fn vendor_library() -> CallResult<&'static VendorLibrary>;
+    /// Refuses a communicator of it, where the site must not have one.
+    ///
+    /// # Errors
+    /// `UNSUPPORTED`, with the reason.
+    fn check_vendor_permitted() -> CallResult<()>;
+}
+
+/// Blocks, threads of each, and bytes of dynamic shared memory.
+#[derive(Clone, Copy)]
+pub struct Grid {
+    /// Blocks.
+    pub blocks: u32,
+    /// Threads of a block.
+    pub threads: u32,
+    /// Bytes of dynamic shared memory of a block.
+    pub shared_memory: u32,
+}
+
+impl Grid {
+    /// Without dynamic shared memory.
+    pub const fn new(blocks: u32, threads: u32) -> Self {
+        Self {
+            blocks,
+            threads,
+            shared_memory: 0,
+        }
+    }
+}
+
+/// [`Gpu::launch_kernel`], of a struct.
+///
+/// # Safety
+/// As there; `T` is what the kernel takes.
+#[inline]
+unsafe fn launch<G: Gpu, T>(
+    gpu: &G,
+    kernel: G::Kernel,
+    grid: Grid,
+    argument: &T,
+    on: RawStream,
+) -> CallResult<()> {
+    let bytes = std::ptr::from_ref(argument).cast();
+    // SAFETY: the caller's word; the struct's bytes are readable.
+    unsafe { gpu.launch_kernel(kernel, grid, bytes, size_of::<T>(), on) }
+}

@@ -1,0 +1,99 @@
+//! Put and get, by copy engine or by kernel.
+
+use super::{Gpu, Grid, launch};
+use crate::backend::abi::*;
+use crate::backend::{CallResult, Failure, RemoteAccess, Signals};
+
+impl<G: Gpu> RemoteAccess for G {
+    unsafe fn transfer(&self, transfer: &Transfer, on: RawStream) -> CallResult<()> {
+        let row = &transfer.row;
+        let kernels = &self.parts().kernels;
+        let mut grid = Grid::new(row.blocks, row.threads);
+        let kernel = match row.method {
+            // SAFETY: the caller's conditions are the same.
+            Method::COPY_ENGINE => return unsafe { copy_by_engine(self, transfer, on) },
+            Method::VECTOR => kernels.copy_vector,
+            Method::UNROLLED => kernels.copy_unrolled,
+            Method::BULK => {
+                grid.shared_memory = bulk_shared_memory(self, transfer)?;
+                kernels.copy_bulk.ok_or_else(|| no_bulk(self))?
+            }
+            other => {
+                return Err(refuse(format!(
+                    "method {} names no way to move bytes; the planner chooses one",
+                    other.name()
+                )));
+            }
+        };
+        if transfer.bytes == 0 && transfer.signal.word.0 == 0 {
+            return Ok(());
+        }
+        let arguments = TransferArguments {
+            destination: transfer.destination,
+            source: transfer.source,
+            bytes: transfer.bytes,
+            signal: transfer.signal,
+            stages: row.stages,
+            stage_bytes: row.stage_bytes,
+        };
+        // SAFETY: the kernel takes these arguments; the caller keeps the memory live.
+        unsafe { launch(self, kernel, grid, &arguments, on) }
+    }
+}
+
+/// A copy by the copy engine, then the signal as work of its own.
+///
+/// # Safety
+/// As [`RemoteAccess::transfer`].
+unsafe fn copy_by_engine<G: Gpu>(gpu: &G, transfer: &Transfer, on: RawStream) -> CallResult<()> {
+    let _entered = gpu.enter()?;
+    if transfer.bytes != 0 {
+        // SAFETY: both ranges are live until the stream has passed.
+        unsafe { gpu.copy(transfer.destination, transfer.source, transfer.bytes, on) }?;
+    }
+    if transfer.signal.word.0 == 0 {
+        return Ok(());
+    }
+    // SAFETY: the signal's words are live until the stream has passed.
+    unsafe { gpu.signal_give(&transfer.signal, SignalPlacement::DEVICE, on) }
+}
+
+/// The dynamic shared memory that blocks of the bulk kernel need, if it can move this.
+fn bulk_shared_memory<G: Gpu>(gpu: &G, transfer: &Transfer) -> CallResult<u32> {
+    if gpu.parts().kernels.copy_bulk.is_none() {
+        return Err(no_bulk(gpu));
+    }
+    let row = &transfer.row;
+    let apart = transfer.destination.0.wrapping_sub(transfer.source.0);
+    if !apart.is_multiple_of(16) {
+        return Err(refuse(format!(
+            "bulk copies need source and destination at the same distance from a 16-byte \
+             boundary; they are {} bytes off; use VECTOR",
+            apart % 16
+        )));
+    }
+    let most = gpu.parts().capabilities.shared_memory_per_block;
+    let whole = row.stages != 0 && row.stage_bytes != 0 && row.stage_bytes.is_multiple_of(16);
+    let bytes = whole.then(|| gpu.bulk_ring_bytes(row.stages, row.stage_bytes));
+    bytes
+        .flatten()
+        .filter(|&bytes| bytes <= most)
+        .ok_or_else(|| {
+            refuse(format!(
+                "{} bulk copies of {} bytes in flight: each is a positive multiple of 16, and \
+             with a barrier for each they fit the block's {most} bytes of shared memory",
+                row.stages, row.stage_bytes
+            ))
+        })
+}
+
+fn no_bulk<G: Gpu>(gpu: &G) -> Failure {
+    refuse(format!(
+        "device {} has no bulk copies; use VECTOR",
+        gpu.parts().description.ordinal
+    ))
+}
+
+fn refuse(message: String) -> Failure {
+    Failure::new(Status::INVALID_ARGUMENT, "transfer", message)
+}

@@ -1,0 +1,234 @@
+//! How a backend writes down which method and geometry is best for which size.
+//!
+//! The figures are each backend's own data; here are the rows, and what every table must keep to.
+
+use crate::backend::abi::*;
+
+/// 2¹⁰ bytes.
+pub const KIB: u64 = 1 << 10;
+/// 2²⁰ bytes.
+pub const MIB: u64 = 1 << 20;
+/// The size of a table's last row.
+pub const ALWAYS: u64 = u64::MAX;
+/// Worlds of any size.
+pub const ANY: u32 = MAX_RANKS as u32;
+
+/// The transfer tables of one architecture.
+#[derive(Clone, Copy)]
+pub struct Transfers {
+    /// Rows for puts, ended by a row of `bytes == u64::MAX`.
+    pub put: [TransferRow; 8],
+    /// Rows for gets.
+    pub get: [TransferRow; 8],
+}
+
+const NO_ROW: TransferRow = TransferRow {
+    bytes: 0,
+    method: Method::AUTOMATIC,
+    blocks: 0,
+    threads: 0,
+    stages: 0,
+    stage_bytes: 0,
+    reserved: 0,
+};
+
+/// Vector loads and stores.
+pub const fn vector(bytes: u64, blocks: u32, threads: u32) -> TransferRow {
+    TransferRow {
+        bytes,
+        method: Method::VECTOR,
+        blocks,
+        threads,
+        ..NO_ROW
+    }
+}
+
+/// `stages` bulk copies of `kib` KiB in flight in each of `blocks` blocks of 128 threads.
+pub const fn bulk(bytes: u64, blocks: u32, stages: u32, kib: u32) -> TransferRow {
+    TransferRow {
+        bytes,
+        method: Method::BULK,
+        blocks,
+        threads: 128,
+        stages,
+        stage_bytes: kib << 10,
+        ..NO_ROW
+    }
+}
+
+/// The copy engine, for every size that is left.
+pub const fn copy_engine() -> TransferRow {
+    TransferRow {
+        bytes: ALWAYS,
+        method: Method::COPY_ENGINE,
+        ..NO_ROW
+    }
+}
+
+/// Pads a table with its last row, which must hold for every size.
+pub const fn rows<const N: usize>(given: [TransferRow; N]) -> [TransferRow; 8] {
+    assert!(N > 0 && N <= 8 && given[N - 1].bytes == ALWAYS);
+    let mut rows = [given[N - 1]; 8];
+    let mut index = 0;
+    while index < N {
+        rows[index] = given[index];
+        index += 1;
+    }
+    rows
+}
+
+/// Rows for worlds of at most so many ranks, from the smallest size to a row for every size.
+pub type World = (u32, &'static [CollectiveRow]);
+
+/// The selector's table: for each operation, worlds from the smallest.
+pub type Collectives = &'static [(CollectiveOperation, &'static [World])];
+
+/// A row whose operation and world are those of where it stands.
+pub const fn row(bytes: u64, algorithm: Algorithm, blocks: u32, threads: u32) -> CollectiveRow {
+    CollectiveRow {
+        operation: CollectiveOperation(0),
+        world: 0,
+        bytes,
+        algorithm,
+        blocks,
+        threads,
+        concurrent: 0,
+    }
+}
+
+/// A row of the copy engine alone.
+pub const fn copies(bytes: u64) -> CollectiveRow {
+    row(bytes, Algorithm::COPY_ENGINE, 0, 0)
+}
+
+/// Row `index` of a table; past the last one a row of [`Algorithm::AUTOMATIC`].
+pub fn collective_row(tables: Collectives, index: u32) -> CollectiveRow {
+    let mut rows = tables.iter().flat_map(|(operation, worlds)| {
+        worlds.iter().flat_map(move |(world, rows)| {
+            rows.iter().map(move |row| CollectiveRow {
+                operation: *operation,
+                world: *world,
+                ..*row
+            })
+        })
+    });
+    rows.nth(index as usize).unwrap_or_default()
+}
+
+/// What is wrong with transfer tables, in words; nothing where all is well. For tests of backends.
+pub fn transfer_flaws(tables: &Transfers, warp: u32, bulk: bool) -> Vec<String> {
+    let mut flaws = Vec::new();
+    for rows in [tables.put, tables.get] {
+        let Some(end) = rows.iter().position(|row| row.bytes == ALWAYS) else {
+            flaws.push("no row for every size".into());
+            continue;
+        };
+        let rows = &rows[..=end];
+        if !rows.is_sorted_by(|a, b| a.bytes < b.bytes) {
+            flaws.push(format!("sizes do not rise: {rows:?}"));
+        }
+        let launches = |row: &TransferRow| {
+            row.blocks >= 1 && row.threads.is_multiple_of(warp) && (1..=1024).contains(&row.threads)
+        };
+        for row in rows {
+            let good = match row.method {
+                Method::COPY_ENGINE => (row.blocks, row.threads) == (0, 0),
+                Method::VECTOR => launches(row),
+                Method::BULK => {
+                    bulk && launches(row) && row.stages >= 1 && row.stage_bytes.is_multiple_of(16)
+                }
+                _ => false,
+            };
+            if !good {
+                flaws.push(format!("cannot be launched: {row:?}"));
+            }
+        }
+    }
+    flaws
+}
+
+/// What is wrong with a selector's table, in words; nothing where all is well. For tests of backends.
+pub fn collective_flaws(tables: Collectives, warp: u32) -> Vec<String> {
+    let rows: Vec<CollectiveRow> = (0..)
+        .map(|index| collective_row(tables, index))
+        .take_while(|row| row.algorithm != Algorithm::AUTOMATIC)
+        .collect();
+    let mut flaws = Vec::new();
+    for operation in CollectiveOperation::BROADCAST.0..=CollectiveOperation::EXCHANGE.0 {
+        for world in 2..=ANY {
+            for bytes in [0, 1, 64 * KIB, MIB, ALWAYS] {
+                let fits = |row: &&CollectiveRow| {
+                    row.operation.0 == operation && world <= row.world && bytes <= row.bytes
+                };
+                if !rows.iter().any(|row| fits(&row)) {
+                    flaws.push(format!("no row: {operation} of {world}, {bytes} bytes"));
+                }
+            }
+        }
+    }
+    for (index, row) in rows.iter().enumerate() {
+        let hides = |earlier: &CollectiveRow| {
+            earlier.operation == row.operation
+                && row.world <= earlier.world
+                && row.bytes <= earlier.bytes
+        };
+        if rows[..index].iter().any(hides) {
+            flaws.push(format!("never used: {row:?}"));
+        }
+        let most = match row.algorithm {
+            Algorithm::PACKETS | Algorithm::PACKETS_TWO_SHOT => PACKET_BLOCKS,
+            _ => SLOT_BLOCKS,
+        };
+        let launches = (1..=most).contains(&row.blocks)
+            && row.threads.is_multiple_of(warp)
+            && (1..=1024).contains(&row.threads);
+        // A kernel reduces what the copy engine then gathers.
+        let alone = row.algorithm == Algorithm::COPY_ENGINE
+            && row.operation != CollectiveOperation::ALL_REDUCE;
+        if launches == alone || (alone && (row.blocks, row.threads) != (0, 0)) {
+            flaws.push(format!("cannot be launched: {row:?}"));
+        }
+    }
+    flaws
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transfer_table_is_padded_with_its_last_row_and_flaws_are_told() {
+        let good = rows([vector(KIB, 1, 64), copy_engine()]);
+        assert!(good[1..].iter().all(|row| *row == copy_engine()));
+        let tables = Transfers {
+            put: good,
+            get: good,
+        };
+        assert!(transfer_flaws(&tables, 64, false).is_empty());
+        let odd = rows([vector(KIB, 1, 32), vector(KIB, 0, 64), copy_engine()]);
+        let with_bulk = rows([bulk(KIB, 1, 4, 4), copy_engine()]);
+        let tables = Transfers {
+            put: odd,
+            get: with_bulk,
+        };
+        assert_eq!(transfer_flaws(&tables, 64, false).len(), 4);
+        assert_eq!(transfer_flaws(&tables, 32, true).len(), 2);
+    }
+
+    #[test]
+    fn flaws_of_a_selectors_table_are_told() {
+        const HIDDEN: &[World] = &[(ANY, &[copies(ALWAYS), copies(KIB)])];
+        const BAD_GRID: &[World] = &[(ANY, &[row(ALWAYS, Algorithm::PACKETS, 65, 96)])];
+        let flaws = collective_flaws(
+            &[
+                (CollectiveOperation::ALL_GATHER, HIDDEN),
+                (CollectiveOperation::BROADCAST, BAD_GRID),
+            ],
+            64,
+        );
+        let of = |what: &str| flaws.iter().filter(|flaw| flaw.starts_with(what)).count();
+        assert_eq!(of("never used"), 1);
+        assert_eq!(of("cannot be launched"), 1);
+        assert_eq!(of("no row"), 9 * 71 * 5, "nine operations have no rows");
+    }
+}

@@ -1,0 +1,173 @@
+//! Virtual-memory management: physical memory, a reserved range, a mapping and a right of access, each
+//! made after the one before and undone in the opposite order.
+//!
+//! A range has one mapping and one right of access, never more: a runtime is known that fails at times to
+//! give access to the second part of a range.
+
+use crate::backend::CallResult;
+
+/// The steps, in the words of a vendor's runtime. Called with the device current.
+pub trait VirtualMemory {
+    /// Physical memory: the runtime's handle.
+    type Physical: Copy;
+    /// Reserves a range of addresses.
+    fn reserve(&self, bytes: u64) -> CallResult<u64>;
+    /// Gives a range back that nothing is mapped to.
+    fn unreserve(&self, address: u64, bytes: u64) -> CallResult<()>;
+    /// Maps physical memory to a whole range.
+    fn map(&self, address: u64, bytes: u64, physical: Self::Physical) -> CallResult<()>;
+    /// Unmaps it.
+    fn unmap(&self, address: u64, bytes: u64) -> CallResult<()>;
+    /// Lets the device load and store a mapped range.
+    fn permit(&self, address: u64, bytes: u64) -> CallResult<()>;
+    /// Gives physical memory up.
+    fn release(&self, physical: Self::Physical) -> CallResult<()>;
+}
+
+/// Physical memory of this process or of a peer, mapped here.
+pub struct Mapped<P> {
+    /// The runtime's handle.
+    pub physical: P,
+    /// The first byte, as this device addresses it.
+    pub address: u64,
+    /// Bytes.
+    pub bytes: u64,
+    done: Step,
+}
+
+/// How far the making has come.
+#[derive(PartialEq, PartialOrd)]
+enum Step {
+    Made,
+    Reserved,
+    Mapped,
+}
+
+impl<P: Copy> Mapped<P> {
+    /// Takes over physical memory and makes it addressable by the device. Where that fails everything is
+    /// undone, the physical memory given up too.
+    ///
+    /// # Errors
+    /// The runtime's.
+    pub fn new<V>(runtime: &V, physical: P, bytes: u64) -> CallResult<Self>
+    where
+        V: VirtualMemory<Physical = P>,
+    {
+        let mut memory = Self {
+            physical,
+            address: 0,
+            bytes,
+            done: Step::Made,
+        };
+        if let Err(failure) = memory.map(runtime) {
+            // The first failure is the one to tell.
+            let _ = memory.release(runtime);
+            return Err(failure);
+        }
+        Ok(memory)
+    }
+
+    fn map<V: VirtualMemory<Physical = P>>(&mut self, runtime: &V) -> CallResult<()> {
+        self.address = runtime.reserve(self.bytes)?;
+        self.done = Step::Reserved;
+        runtime.map(self.address, self.bytes, self.physical)?;
+        self.done = Step::Mapped;
+        runtime.permit(self.address, self.bytes)
+    }
+
+    /// Undoes what was made, last step first. Nothing may be using the memory.
+    ///
+    /// # Errors
+    /// The first failure; the steps after it are done all the same.
+    pub fn release<V: VirtualMemory<Physical = P>>(self, runtime: &V) -> CallResult<()> {
+        let mut result = Ok(());
+        if self.done >= Step::Mapped {
+            result = result.and(runtime.unmap(self.address, self.bytes));
+        }
+        if self.done >= Step::Reserved {
+            let given = runtime.unreserve(self.address, self.bytes);
+            result = result.and(given);
+        }
+        let released = runtime.release(self.physical);
+        result.and(released)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::Failure;
+    use crate::backend::abi::Status;
+    use std::cell::RefCell;
+
+    /// Notes each step, and fails the one named.
+    #[derive(Default)]
+    struct Recorder {
+        fails: &'static str,
+        steps: RefCell<Vec<&'static str>>,
+    }
+
+    impl Recorder {
+        fn step(&self, name: &'static str) -> CallResult<()> {
+            self.steps.borrow_mut().push(name);
+            match name == self.fails {
+                true => Err(Failure::new(Status::CALL_FAILED, name, "")),
+                false => Ok(()),
+            }
+        }
+    }
+
+    impl VirtualMemory for Recorder {
+        type Physical = u32;
+        fn reserve(&self, _: u64) -> CallResult<u64> {
+            self.step("reserve").map(|()| 64)
+        }
+        fn unreserve(&self, _: u64, _: u64) -> CallResult<()> {
+            self.step("unreserve")
+        }
+        fn map(&self, _: u64, _: u64, _: u32) -> CallResult<()> {
+            self.step("map")
+        }
+        fn unmap(&self, _: u64, _: u64) -> CallResult<()> {
+            self.step("unmap")
+        }
+        fn permit(&self, _: u64, _: u64) -> CallResult<()> {
+            self.step("permit")
+        }
+        fn release(&self, _: u32) -> CallResult<()> {
+            self.step("release")
+        }
+    }
+
+    #[test]
+    fn a_failure_undoes_what_was_done_before_it_in_the_opposite_order() {
+        for (fails, steps) in [
+            ("reserve", &["reserve", "release"][..]),
+            ("map", &["reserve", "map", "unreserve", "release"]),
+            (
+                "permit",
+                &["reserve", "map", "permit", "unmap", "unreserve", "release"],
+            ),
+        ] {
+            let runtime = Recorder {
+                fails,
+                ..Recorder::default()
+            };
+            let failure = Mapped::new(&runtime, 7, 64).err().expect("it fails");
+            assert_eq!(failure.call, fails);
+            assert_eq!(*runtime.steps.borrow(), steps);
+        }
+    }
+
+    #[test]
+    fn giving_back_goes_on_after_a_failure_and_tells_the_first() {
+        let runtime = Recorder {
+            fails: "unmap",
+            ..Recorder::default()
+        };
+        let memory = Mapped::new(&runtime, 7, 64).expect("making works");
+        runtime.steps.borrow_mut().clear();
+        assert_eq!(memory.release(&runtime).unwrap_err().call, "unmap");
+        assert_eq!(*runtime.steps.borrow(), ["unmap", "unreserve", "release"]);
+    }
+}
