@@ -62,16 +62,17 @@ fn plan(setting: Setting) -> Plan {
 type Call = (String, usize);
 
 /// Functions that the host polls, behind the vendor's prefix: how often depends on the machine.
-const POLLED: [&str; 4] = [
+const POLLED: [&str; 5] = [
     "StreamQuery",
     "StreamIsCapturing",
     "CtxGetCurrent",
     "GetDevice",
+    "SetDevice",
 ];
-/// Functions that only describe an error.
-const DESCRIBES: [&str; 3] = ["GetErrorName", "GetErrorString", "GetLastError"];
 /// So of those only the first are numbered, which come in each run.
 const POLLS: usize = 60;
+/// Functions that only describe an error.
+const DESCRIBES: [&str; 3] = ["GetErrorName", "GetErrorString", "GetLastError"];
 
 fn trace_path() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(fresh_name("trace"))
@@ -152,7 +153,15 @@ fn fail(setting: Setting, (function, number): &Call) -> std::result::Result<(), 
 
 #[rstest]
 fn every_failing_call_is_named_told_and_leaves_nothing(
-    #[values(Setting::Cuda, Setting::CudaWithHostSignals, Setting::CudaLegacy)] setting: Setting,
+    #[values(
+        Setting::Cuda,
+        Setting::CudaWithHostSignals,
+        Setting::CudaLegacy,
+        Setting::Hip,
+        Setting::HipWithHostSignals,
+        Setting::HipVmm
+    )]
+    setting: Setting,
 ) {
     let calls = calls(setting);
     // Another start for each setting: together they see more.

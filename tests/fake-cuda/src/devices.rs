@@ -6,8 +6,8 @@ use std::sync::LazyLock;
 use fake_device::api;
 use fake_device::call::put;
 use fake_device::devices::{
-    Machine, SharedMemory, configuration, count, device, initialise, number, physical, reaches,
-    select, write_text,
+    Machine, Polling, SharedMemory, configuration, count, device, initialise, number, physical,
+    reaches, select, write_text,
 };
 use fake_device::error::{Code, Result};
 
@@ -62,7 +62,8 @@ fn machine() -> Machine {
         end_of_arguments: 0,
         preamble: None,
         access_from_start: false,
-        polls_uncached: false,
+        polling: Polling::Anywhere,
+        uncached_type: None,
     }
 }
 

@@ -134,15 +134,15 @@ pub fn info(free: Option<&mut usize>, total: Option<&mut usize>) -> Result {
 
 /// Memory of the current device.
 pub fn allocate(out: Option<&mut u64>, bytes: usize) -> Result {
-    allocate_for(out, bytes, Use::Allocation)
+    allocate_as(out, bytes, false)
 }
 
 /// Memory of the current device that no device caches.
 pub fn allocate_uncached(out: Option<&mut u64>, bytes: usize) -> Result {
-    allocate_for(out, bytes, Use::Uncached)
+    allocate_as(out, bytes, true)
 }
 
-fn allocate_for(out: Option<&mut u64>, bytes: usize, made_for: Use) -> Result {
+fn allocate_as(out: Option<&mut u64>, bytes: usize, uncached: bool) -> Result {
     let mut driver = driver()?;
     let context = driver.current()?;
     capture::forbid(&mut driver)?;
@@ -150,7 +150,7 @@ fn allocate_for(out: Option<&mut u64>, bytes: usize, made_for: Use) -> Result {
         return Err(Code::INVALID_VALUE);
     }
     let device = physical(driver.healthy(context)?.device);
-    let memory = Physical::create(device, bytes, made_for)?;
+    let memory = Physical::create(device, bytes, Use::Allocation, uncached)?;
     // 512 bytes is the alignment the driver really gives; more would hide mistakes.
     let base = fresh_addresses(bytes as u64, 512)?;
     insert(

@@ -73,8 +73,21 @@ pub struct Machine {
     pub preamble: Option<Preamble>,
     /// Whether access can be set from the start of a reservation only.
     pub access_from_start: bool,
-    /// Whether a device sees what others write to a word that it polls only where it caches none of it.
-    pub polls_uncached: bool,
+    /// Where a device sees what others write to a word that it polls.
+    pub polling: Polling,
+    /// The type of memory without addresses that no device caches, if there is one.
+    pub uncached_type: Option<u32>,
+}
+
+/// Where a device sees what others write to a word that it polls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Polling {
+    /// Anywhere.
+    Anywhere,
+    /// In its own memory, or in memory that nobody caches.
+    OwnOrUncached,
+    /// In memory that nobody caches.
+    Uncached,
 }
 
 /// What a launch says in front of the kernel's arguments, on a machine whose kernels do not learn

@@ -85,7 +85,7 @@ pub fn open(out: Option<&mut u64>, handle: IpcHandle, flags: u32) -> Result {
     if fstat(&file).map_err(|_| Code::INVALID_VALUE)?.st_ino != inode {
         return Err(Code::INVALID_VALUE);
     }
-    let memory = Physical::open(file.as_fd(), &[Use::Allocation, Use::Uncached])?;
+    let memory = Physical::open(file.as_fd(), &[Use::Allocation])?;
     let device = driver.healthy(context)?.device;
     if !ordinal_of(memory.device).is_none_or(|owner| reaches(device, owner)) {
         return Err(Code::PEER_ACCESS_UNSUPPORTED);

@@ -21,8 +21,6 @@ use crate::ledger;
 pub(crate) enum Use {
     /// Memory with addresses from the start: legacy IPC handles.
     Allocation,
-    /// The same, which no device caches.
-    Uncached,
     /// Memory without addresses, for export: file descriptors.
     Exportable,
     /// Memory without addresses or a handle type: not at all.
@@ -33,7 +31,6 @@ impl Use {
     fn name(self) -> &'static str {
         match self {
             Self::Allocation => "allocation",
-            Self::Uncached => "uncached",
             Self::Exportable => "exportable",
             Self::Private => "private",
         }
@@ -48,6 +45,8 @@ pub(crate) struct Physical {
     /// The physical device.
     pub device: usize,
     pub made_for: Use,
+    /// Whether no device caches it.
+    pub uncached: bool,
     /// Identifies the memory in every process.
     pub inode: u64,
     charged: bool,
@@ -59,18 +58,25 @@ unsafe impl Send for Physical {}
 // SAFETY: as above.
 unsafe impl Sync for Physical {}
 
+/// Behind the use, in the name of a file of memory that no device caches.
+const UNCACHED: &str = "-uncached";
+
 /// Every piece of memory of this process, so that an import of what is here already is no copy.
 static KNOWN: LazyLock<Mutex<Vec<Weak<Physical>>>> = LazyLock::new(Mutex::default);
 
 impl Physical {
     /// New, zeroed memory of a physical device.
-    pub fn create(device: usize, bytes: usize, made_for: Use) -> Result<Arc<Self>> {
+    pub fn create(device: usize, bytes: usize, made_for: Use, uncached: bool) -> Result<Arc<Self>> {
         ledger::charge(device, bytes as u64)?;
-        let name = format!("fake-device/{device}/{}", made_for.name());
+        let name = format!(
+            "fake-device/{device}/{}{}",
+            made_for.name(),
+            if uncached { UNCACHED } else { "" }
+        );
         let made = memfd_create(name, MemfdFlags::CLOEXEC)
             .and_then(|file| ftruncate(&file, bytes as u64).map(|()| file))
             .map_err(|_| Code::OPERATING_SYSTEM)
-            .and_then(|file| Self::map(file, device, bytes, made_for, true));
+            .and_then(|file| Self::map(file, device, bytes, (made_for, uncached), true));
         if made.is_err() {
             ledger::refund(device, bytes as u64);
         }
@@ -110,14 +116,15 @@ impl Physical {
         let file = file
             .try_clone_to_owned()
             .map_err(|_| Code::OPERATING_SYSTEM)?;
-        Self::map(file, device, stat.st_size as usize, *made_for, false)
+        let what = (*made_for, made.contains(UNCACHED));
+        Self::map(file, device, stat.st_size as usize, what, false)
     }
 
     fn map(
         file: OwnedFd,
         device: usize,
         bytes: usize,
-        made_for: Use,
+        (made_for, uncached): (Use, bool),
         charged: bool,
     ) -> Result<Arc<Self>> {
         let inode = fstat(&file).map_err(|_| Code::OPERATING_SYSTEM)?.st_ino;
@@ -141,6 +148,7 @@ impl Physical {
             bytes,
             device,
             made_for,
+            uncached,
             inode,
             charged,
         });

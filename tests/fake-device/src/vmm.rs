@@ -64,17 +64,19 @@ pub struct Access {
     pub flags: u32,
 }
 
-/// The device that properties mean; an error for what this driver does not make.
-fn check(properties: Option<&Properties>) -> Result<usize> {
+/// The device that properties mean, and whether memory is not to be cached; an error for what the
+/// fakes do not make.
+fn check(properties: Option<&Properties>) -> Result<(usize, bool)> {
     let properties = properties.ok_or(Code::INVALID_VALUE)?;
-    if properties.kind != 1 {
+    let uncached = machine()?.uncached_type == Some(properties.kind);
+    if properties.kind != 1 && !uncached {
         return Err(Code::INVALID_VALUE);
     }
     if properties.location.kind != 1 || properties.handle_types & !POSIX_FILE_DESCRIPTOR != 0 {
         // Host memory and fabric handles exist, but not on this machine.
         return Err(Code::NOT_SUPPORTED);
     }
-    device(properties.location.id)
+    Ok((device(properties.location.id)?, uncached))
 }
 
 /// The mappings that make up exactly these addresses.
@@ -126,7 +128,7 @@ pub fn create(
     properties: Option<&Properties>,
     flags: u64,
 ) -> Result {
-    let device = check(properties)?;
+    let (device, uncached) = check(properties)?;
     let mut driver = driver()?;
     if flags != 0 || out.is_none() {
         return Err(Code::INVALID_VALUE);
@@ -143,7 +145,7 @@ pub fn create(
     } else {
         Use::Private
     };
-    let memory = Physical::create(physical(device), bytes, made_for)?;
+    let memory = Physical::create(physical(device), bytes, made_for, uncached)?;
     let handle = new_handle(Kind::AllocationHandle);
     driver.handles.insert(
         handle,

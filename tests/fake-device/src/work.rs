@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::devices::{machine, physical};
+use crate::devices::{Polling, machine, physical};
 use crate::driver::state;
 use crate::error::{Code, Result};
 use crate::graphs::Executable;
@@ -12,7 +12,6 @@ use crate::kernels::Launch;
 use crate::library::LibraryWork;
 use crate::memory::{Engine, Piece, Range};
 use crate::outstanding;
-use crate::physical::Use;
 use crate::report::violation;
 
 /// One piece of a stream's work. Addresses are looked up when it runs.
@@ -217,29 +216,28 @@ impl Runner {
 
     /// Report it if what is polled at an address is in memory that devices cache.
     pub fn check_polled(&self, address: u64) {
-        if !machine().is_ok_and(|machine| machine.polls_uncached) {
-            return;
-        }
+        let Ok(machine) = machine() else { return };
         let state = state();
         let memory = state.memory.find(address).and_then(Range::physical);
-        let Some(memory) = memory.filter(|memory| memory.made_for != Use::Uncached) else {
+        let Some(memory) = memory.filter(|memory| !memory.uncached) else {
             return;
         };
         let device = state
             .contexts
             .get(&self.context)
             .map(|c| physical(c.device));
-        let whose = if device == Some(memory.device) {
-            "its own"
-        } else {
-            "a peer's"
-        };
+        let own = device == Some(memory.device);
+        let whose = if own { "its own" } else { "a peer's" };
         let text = format!(
             "the word at {address:#x} is polled in {whose} memory, which the device caches: what others \
              write may not be seen"
         );
         drop(state);
-        violation(text);
+        match machine.polling {
+            Polling::Anywhere => {}
+            Polling::OwnOrUncached if own => {}
+            _ => violation(text),
+        }
     }
 
     /// Move bytes by a copy engine.

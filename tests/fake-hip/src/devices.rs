@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 
 use fake_device::call::put;
 use fake_device::devices::{
-    Machine, Preamble, SharedMemory, configuration, count, device, initialise, physical, reaches,
-    select, write_text,
+    Machine, Polling, Preamble, SharedMemory, configuration, count, device, initialise, physical,
+    reaches, select, write_text,
 };
 use fake_device::error::{Code, Result};
 use fake_device::launch::Grid;
@@ -130,7 +130,13 @@ fn machine() -> Machine {
             check: Launch::check,
         }),
         access_from_start: true,
-        polls_uncached: true,
+        // LLVM's guide, memory models gfx90a and gfx942: on the later ones a peer's store takes the line
+        // out of the owner's cache.
+        polling: match architecture() {
+            "gfx90a" => Polling::Uncached,
+            _ => Polling::OwnOrUncached,
+        },
+        uncached_type: (release() >= release::UNCACHED_TYPE).then_some(0x4000_0000),
     }
 }
 

@@ -12,6 +12,8 @@ pub(crate) const fn of(major: u32, minor: u32) -> u32 {
 
 /// Device memory that nobody caches came with 5.5 (`hipDeviceMallocUncached`).
 pub(crate) const UNCACHED: u32 = of(5, 5);
+/// The same for memory without addresses (`hipMemAllocationTypeUncached`).
+pub(crate) const UNCACHED_TYPE: u32 = of(7, 2);
 /// Virtual memory management works on Linux from 6.0 on; 5.2 has the functions, which do nothing.
 pub(crate) const VIRTUAL_MEMORY: u32 = of(6, 0);
 /// A shareable handle is imported by its value from 7.1 on, and from a pointer to it before.

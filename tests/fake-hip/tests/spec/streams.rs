@@ -8,31 +8,37 @@ use symmem_fake_hip::streams::*;
 
 use crate::support::*;
 
+/// Poll a word once, on device 0.
+fn poll(word: u64) {
+    let waiter = stream();
+    ok(hipStreamWaitValue32(waiter, word, 0, 0, u32::MAX));
+    ok(hipStreamSynchronize(waiter));
+    ok(hipStreamDestroy(waiter));
+}
+
 #[test]
-fn a_word_is_polled_where_no_device_caches_it() {
+fn a_peer_s_word_is_polled_where_no_device_caches_it() {
     alone(&[], || {
-        let waiter = stream();
-        for word in [uncached_memory(4), host_memory(4)] {
-            ok(hipStreamWaitValue32(waiter, word, 0, 0, u32::MAX));
-        }
-        ok(hipStreamSynchronize(waiter));
-        clean();
-        ok(hipStreamWaitValue32(
-            waiter,
-            device_memory(4),
-            0,
-            0,
-            u32::MAX,
-        ));
-        ok(hipStreamSynchronize(waiter));
-        violated("polled in its own memory, which the device caches");
         ok(hipDeviceEnablePeerAccess(1, 0));
         ok(hipSetDevice(1));
-        let far = device_memory(4);
+        let (cached, uncached) = (device_memory(4), uncached_memory(4));
         ok(hipSetDevice(0));
-        ok(hipStreamWaitValue32(waiter, far, 0, 0, u32::MAX));
-        ok(hipStreamSynchronize(waiter));
-        violated("polled in a peer's memory");
+        for word in [uncached, host_memory(4), device_memory(4)] {
+            poll(word);
+        }
+        clean();
+        poll(cached);
+        violated("polled in a peer's memory, which the device caches");
+    });
+}
+
+#[test]
+fn the_oldest_processor_polls_not_even_its_own_cached_memory() {
+    alone(&[("FAKE_HIP_ARCHITECTURE", "gfx90a")], || {
+        poll(uncached_memory(4));
+        clean();
+        poll(device_memory(4));
+        violated("polled in its own memory, which the device caches");
     });
 }
 
