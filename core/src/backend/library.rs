@@ -50,11 +50,17 @@ impl Library {
                 missing(broken_text(path, &way, &reason))
             });
         }
-        let mut reasons = Vec::new();
+        let mut why = String::new();
         for soname in sonames {
             match Self::load(Path::new(soname)) {
                 Ok(library) => return Ok(library),
-                Err(reason) => reasons.push(reason),
+                // Of several reasons the most telling one: a file that is there and lacks something.
+                Err(reason) => {
+                    let absent = reason.starts_with(&format!("{soname}: cannot open"));
+                    if why.is_empty() || !absent {
+                        why = reason;
+                    }
+                }
             }
         }
         match elsewhere.iter().find(|path| path.exists()) {
@@ -62,9 +68,8 @@ impl Library {
                 Self::load(path).map_err(|reason| missing(broken_text(path, "", &reason)))
             }
             None => Err(missing(format!(
-                "{} cannot be loaded: {}; {advice}, or name its directory in {SEARCH_VARIABLE}",
-                sonames.join(" or "),
-                reasons.join(", ")
+                "{} cannot be loaded: {why}; {advice}, or name its directory in {SEARCH_VARIABLE}",
+                sonames.join(" or ")
             ))),
         }
     }
@@ -74,7 +79,7 @@ impl Library {
         // user pointed to.
         unsafe { unix::Library::open(Some(name), unix::RTLD_NOW | unix::RTLD_LOCAL) }
             .map(|library| Self(ManuallyDrop::new(library)))
-            .map_err(|error| error.to_string())
+            .map_err(|error| words(&error))
     }
 
     /// The address of a symbol, if the library has it.
@@ -102,6 +107,14 @@ fn candidates(directories: Option<&OsStr>, sonames: &[&str]) -> Vec<PathBuf> {
                 .collect()
         })
         .unwrap_or_default()
+}
+
+/// The loader's own words, which stand behind the error.
+fn words(error: &libloading::Error) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => source.to_string(),
+        None => error.to_string(),
+    }
 }
 
 fn missing(message: String) -> Failure {
