@@ -2,7 +2,7 @@
 //!
 //! Sizes are nccl-tests' (see [`CollectiveRow`]). The rows of 2 and of 4 ranks were measured for
 //! all-reduce, reduce-scatter, all-gather and all-to-all in bf16, replayed from a graph, on H200s
-//! (`benches/results/2026-11-21-grids-4xh200.jsonl`): for each range of sizes the grid that loses least
+//! (`benches/results/2026-11-21-grids-patient-4xh200.jsonl`): for each range of sizes the grid that loses least
 //! against the best one at each; where the copy engine takes over, by the benchmark
 //! (`2026-11-21-copy-engine-4xh200.json`). Rows for more ranks and for the other operations follow from them by
 //! a model and were not measured: what is sent in packets grows with the ranks, and the copy engine
@@ -48,18 +48,16 @@ const ALL_REDUCE: [World; 3] = [
     (
         2,
         &[
-            row(2 * KIB, Algorithm::PACKETS, 1, 256),
+            row(KIB, Algorithm::PACKETS, 1, 128),
+            row(2 * KIB, Algorithm::PACKETS, 2, 128),
             row(4 * KIB, Algorithm::PACKETS, 4, 128),
             row(8 * KIB, Algorithm::PACKETS, 8, 128),
-            row(16 * KIB, Algorithm::PACKETS, 8, 256),
-            row(32 * KIB, Algorithm::PACKETS, 64, 128),
-            row(128 * KIB, Algorithm::PACKETS, 32, 512),
-            row(512 * KIB, Algorithm::TWO_SHOT, 32, 256),
-            row(MIB, Algorithm::TWO_SHOT, 32, 512),
-            row(2 * MIB, Algorithm::TWO_SHOT, 128, 256),
-            row(32 * MIB, Algorithm::TWO_SHOT, 16, 512),
-            row(128 * MIB, Algorithm::TWO_SHOT, 64, 512),
-            row(ALWAYS, Algorithm::COPY_ENGINE, 32, 512),
+            row(16 * KIB, Algorithm::PACKETS, 16, 128),
+            row(128 * KIB, Algorithm::PACKETS, 64, 128),
+            row(256 * KIB, Algorithm::PACKETS, 32, 512),
+            row(MIB, Algorithm::TWO_SHOT, 64, 128),
+            row(128 * MIB, Algorithm::TWO_SHOT, 128, 512),
+            row(ALWAYS, Algorithm::COPY_ENGINE, 64, 512),
         ],
     ),
     (
@@ -69,15 +67,13 @@ const ALL_REDUCE: [World; 3] = [
             row(2 * KIB, Algorithm::PACKETS, 2, 128),
             row(4 * KIB, Algorithm::PACKETS, 4, 128),
             row(8 * KIB, Algorithm::PACKETS, 8, 128),
-            row(16 * KIB, Algorithm::PACKETS, 8, 256),
-            row(32 * KIB, Algorithm::PACKETS, 8, 512),
-            row(64 * KIB, Algorithm::PACKETS_TWO_SHOT, 8, 256),
-            row(128 * KIB, Algorithm::PACKETS_TWO_SHOT, 8, 512),
-            row(256 * KIB, Algorithm::TWO_SHOT, 8, 256),
-            row(MIB, Algorithm::TWO_SHOT, 32, 256),
-            row(2 * MIB, Algorithm::TWO_SHOT, 32, 512),
-            row(64 * MIB, Algorithm::TWO_SHOT, 16, 512),
-            row(ALWAYS, Algorithm::COPY_ENGINE, 32, 512),
+            row(16 * KIB, Algorithm::PACKETS, 16, 128),
+            row(64 * KIB, Algorithm::PACKETS, 32, 128),
+            row(128 * KIB, Algorithm::PACKETS_TWO_SHOT, 32, 128),
+            row(512 * KIB, Algorithm::TWO_SHOT, 16, 256),
+            row(MIB, Algorithm::TWO_SHOT, 64, 128),
+            row(64 * MIB, Algorithm::TWO_SHOT, 64, 256),
+            row(ALWAYS, Algorithm::COPY_ENGINE, 64, 256),
         ],
     ),
     (
@@ -85,13 +81,13 @@ const ALL_REDUCE: [World; 3] = [
         &[
             row(4 * KIB, Algorithm::PACKETS, 4, 128),
             row(8 * KIB, Algorithm::PACKETS, 8, 128),
-            row(16 * KIB, Algorithm::PACKETS, 8, 256),
-            row(64 * KIB, Algorithm::PACKETS_TWO_SHOT, 8, 256),
-            row(128 * KIB, Algorithm::PACKETS_TWO_SHOT, 8, 512),
-            row(512 * KIB, Algorithm::TWO_SHOT, 8, 256),
-            row(2 * MIB, Algorithm::TWO_SHOT, 32, 256),
-            row(64 * MIB, Algorithm::TWO_SHOT, 32, 512),
-            row(ALWAYS, Algorithm::COPY_ENGINE, 32, 512),
+            row(16 * KIB, Algorithm::PACKETS, 16, 128),
+            row(32 * KIB, Algorithm::PACKETS, 32, 128),
+            row(128 * KIB, Algorithm::PACKETS_TWO_SHOT, 16, 128),
+            row(512 * KIB, Algorithm::TWO_SHOT, 16, 256),
+            row(MIB, Algorithm::TWO_SHOT, 64, 128),
+            row(64 * MIB, Algorithm::TWO_SHOT, 64, 256),
+            row(ALWAYS, Algorithm::COPY_ENGINE, 64, 256),
         ],
     ),
 ];
@@ -109,15 +105,54 @@ const REDUCE_SCATTER: [World; 3] = [
     (
         2,
         &[
-            row(2 * KIB, Algorithm::PACKETS, 1, 512),
+            row(2 * KIB, Algorithm::PACKETS, 1, 128),
             row(4 * KIB, Algorithm::PACKETS, 2, 128),
             row(8 * KIB, Algorithm::PACKETS, 4, 128),
-            row(16 * KIB, Algorithm::PACKETS, 32, 128),
-            row(32 * KIB, Algorithm::PACKETS, 8, 256),
-            row(128 * KIB, Algorithm::PACKETS, 32, 128),
+            row(16 * KIB, Algorithm::PACKETS, 8, 128),
+            row(32 * KIB, Algorithm::PACKETS, 16, 128),
             row(256 * KIB, Algorithm::PACKETS, 64, 128),
-            row(512 * KIB, Algorithm::ONE_SHOT, 48, 512),
-            row(ALWAYS, Algorithm::ONE_SHOT, 64, 512),
+            row(512 * KIB, Algorithm::PACKETS, 32, 512),
+            row(ALWAYS, Algorithm::ONE_SHOT, 64, 256),
+        ],
+    ),
+    (
+        4,
+        &[
+            row(4 * KIB, Algorithm::PACKETS, 1, 128),
+            row(8 * KIB, Algorithm::PACKETS, 2, 128),
+            row(16 * KIB, Algorithm::PACKETS, 4, 128),
+            row(32 * KIB, Algorithm::PACKETS, 8, 128),
+            row(64 * KIB, Algorithm::PACKETS, 16, 128),
+            row(512 * KIB, Algorithm::PACKETS, 32, 256),
+            row(ALWAYS, Algorithm::ONE_SHOT, 64, 256),
+        ],
+    ),
+    (
+        ANY,
+        &[
+            row(16 * KIB, Algorithm::PACKETS, 2, 128),
+            row(32 * KIB, Algorithm::PACKETS, 4, 128),
+            row(64 * KIB, Algorithm::PACKETS, 8, 128),
+            row(128 * KIB, Algorithm::PACKETS, 16, 128),
+            row(512 * KIB, Algorithm::PACKETS, 32, 256),
+            row(ALWAYS, Algorithm::ONE_SHOT, 64, 256),
+        ],
+    ),
+];
+
+const ALL_GATHER: [World; 3] = [
+    (
+        2,
+        &[
+            row(2 * KIB, Algorithm::PACKETS, 1, 128),
+            row(4 * KIB, Algorithm::PACKETS, 2, 128),
+            row(8 * KIB, Algorithm::PACKETS, 4, 128),
+            row(16 * KIB, Algorithm::PACKETS, 8, 128),
+            row(32 * KIB, Algorithm::PACKETS, 16, 128),
+            row(64 * KIB, Algorithm::PACKETS, 32, 128),
+            row(512 * KIB, Algorithm::PACKETS, 64, 256),
+            row(16 * MIB, Algorithm::PUSH, 64, 128),
+            row(ALWAYS, Algorithm::PUSH, 64, 512),
         ],
     ),
     (
@@ -128,55 +163,10 @@ const REDUCE_SCATTER: [World; 3] = [
             row(16 * KIB, Algorithm::PACKETS, 4, 128),
             row(32 * KIB, Algorithm::PACKETS, 8, 128),
             row(64 * KIB, Algorithm::PACKETS, 8, 256),
-            row(512 * KIB, Algorithm::PACKETS, 16, 512),
-            row(MIB, Algorithm::ONE_SHOT, 48, 256),
-            row(4 * MIB, Algorithm::ONE_SHOT, 16, 512),
-            row(ALWAYS, Algorithm::ONE_SHOT, 32, 512),
-        ],
-    ),
-    (
-        ANY,
-        &[
-            row(16 * KIB, Algorithm::PACKETS, 2, 128),
-            row(32 * KIB, Algorithm::PACKETS, 4, 128),
-            row(64 * KIB, Algorithm::PACKETS, 8, 128),
-            row(128 * KIB, Algorithm::PACKETS, 8, 256),
-            row(256 * KIB, Algorithm::PACKETS, 16, 512),
-            row(MIB, Algorithm::ONE_SHOT, 16, 512),
-            row(ALWAYS, Algorithm::ONE_SHOT, 32, 512),
-        ],
-    ),
-];
-
-const ALL_GATHER: [World; 3] = [
-    (
-        2,
-        &[
-            row(2 * KIB, Algorithm::PACKETS, 1, 256),
-            row(4 * KIB, Algorithm::PACKETS, 2, 128),
-            row(8 * KIB, Algorithm::PACKETS, 4, 128),
-            row(16 * KIB, Algorithm::PACKETS, 8, 128),
-            row(32 * KIB, Algorithm::PACKETS, 64, 128),
             row(128 * KIB, Algorithm::PACKETS, 32, 128),
-            row(256 * KIB, Algorithm::PUSH, 4, 256),
             row(512 * KIB, Algorithm::PACKETS, 64, 256),
-            row(4 * MIB, Algorithm::PUSH, 64, 256),
-            row(ALWAYS, Algorithm::PUSH, 16, 512),
-        ],
-    ),
-    (
-        4,
-        &[
-            row(4 * KIB, Algorithm::PACKETS, 1, 256),
-            row(8 * KIB, Algorithm::PACKETS, 2, 128),
-            row(16 * KIB, Algorithm::PACKETS, 4, 128),
-            row(32 * KIB, Algorithm::PACKETS, 8, 128),
-            row(64 * KIB, Algorithm::PACKETS, 8, 256),
-            row(128 * KIB, Algorithm::PACKETS, 8, 512),
-            row(256 * KIB, Algorithm::PACKETS, 16, 512),
-            row(4 * MIB, Algorithm::PUSH, 32, 256),
-            row(64 * MIB, Algorithm::PUSH, 16, 512),
-            row(256 * MIB, Algorithm::PUSH, 128, 256),
+            two_at_once(32 * MIB, Algorithm::PUSH, 64, 128),
+            two_at_once(256 * MIB, Algorithm::PUSH, 128, 256),
             row(ALWAYS, Algorithm::COPY_ENGINE, 0, 0),
         ],
     ),
@@ -185,10 +175,11 @@ const ALL_GATHER: [World; 3] = [
         &[
             row(8 * KIB, Algorithm::PACKETS, 1, 128),
             row(32 * KIB, Algorithm::PACKETS, 4, 128),
-            row(128 * KIB, Algorithm::PACKETS, 8, 256),
-            row(256 * KIB, Algorithm::PACKETS, 16, 512),
-            row(4 * MIB, Algorithm::PUSH, 32, 256),
-            row(64 * MIB, Algorithm::PUSH, 16, 512),
+            row(64 * KIB, Algorithm::PACKETS, 8, 128),
+            row(128 * KIB, Algorithm::PACKETS, 16, 128),
+            row(512 * KIB, Algorithm::PACKETS, 64, 256),
+            two_at_once(32 * MIB, Algorithm::PUSH, 64, 128),
+            two_at_once(256 * MIB, Algorithm::PUSH, 128, 256),
             row(ALWAYS, Algorithm::COPY_ENGINE, 0, 0),
         ],
     ),
@@ -198,12 +189,12 @@ const ALL_TO_ALL: [World; 3] = [
     (
         2,
         &[
-            row(2 * KIB, Algorithm::PACKETS, 8, 256),
-            row(16 * KIB, Algorithm::PACKETS, 4, 256),
-            row(32 * KIB, Algorithm::PACKETS, 32, 128),
-            row(256 * KIB, Algorithm::PACKETS, 32, 512),
-            row(4 * MIB, Algorithm::PUSH, 64, 256),
-            row(32 * MIB, Algorithm::PUSH, 16, 512),
+            row(2 * KIB, Algorithm::PACKETS, 1, 128),
+            row(4 * KIB, Algorithm::PACKETS, 2, 128),
+            row(64 * KIB, Algorithm::PACKETS, 32, 128),
+            row(128 * KIB, Algorithm::PACKETS, 64, 128),
+            row(512 * KIB, Algorithm::PACKETS, 64, 256),
+            row(16 * MIB, Algorithm::PUSH, 64, 128),
             row(ALWAYS, Algorithm::PUSH, 64, 512),
         ],
     ),
@@ -211,13 +202,14 @@ const ALL_TO_ALL: [World; 3] = [
         4,
         &[
             row(4 * KIB, Algorithm::PACKETS, 1, 128),
+            row(8 * KIB, Algorithm::PACKETS, 2, 128),
             row(16 * KIB, Algorithm::PACKETS, 4, 128),
             row(32 * KIB, Algorithm::PACKETS, 8, 128),
-            row(64 * KIB, Algorithm::PACKETS, 8, 256),
-            row(256 * KIB, Algorithm::PACKETS, 16, 512),
-            row(MIB, Algorithm::PUSH, 32, 256),
-            row(64 * MIB, Algorithm::PUSH, 16, 512),
-            row(256 * MIB, Algorithm::PUSH, 128, 256),
+            row(64 * KIB, Algorithm::PACKETS, 16, 128),
+            row(128 * KIB, Algorithm::PACKETS, 32, 128),
+            row(512 * KIB, Algorithm::PACKETS, 64, 256),
+            two_at_once(32 * MIB, Algorithm::PUSH, 64, 256),
+            two_at_once(256 * MIB, Algorithm::PUSH, 128, 256),
             row(ALWAYS, Algorithm::COPY_ENGINE, 0, 0),
         ],
     ),
@@ -226,10 +218,11 @@ const ALL_TO_ALL: [World; 3] = [
         &[
             row(8 * KIB, Algorithm::PACKETS, 1, 128),
             row(32 * KIB, Algorithm::PACKETS, 4, 128),
-            row(128 * KIB, Algorithm::PACKETS, 8, 256),
-            row(256 * KIB, Algorithm::PACKETS, 16, 512),
-            row(4 * MIB, Algorithm::PUSH, 32, 256),
-            row(64 * MIB, Algorithm::PUSH, 16, 512),
+            row(64 * KIB, Algorithm::PACKETS, 8, 128),
+            row(128 * KIB, Algorithm::PACKETS, 16, 128),
+            row(512 * KIB, Algorithm::PACKETS, 64, 256),
+            two_at_once(32 * MIB, Algorithm::PUSH, 64, 256),
+            two_at_once(256 * MIB, Algorithm::PUSH, 128, 256),
             row(ALWAYS, Algorithm::COPY_ENGINE, 0, 0),
         ],
     ),
@@ -288,6 +281,14 @@ const fn row(bytes: u64, algorithm: Algorithm, blocks: u32, threads: u32) -> Col
         blocks,
         threads,
         concurrent: 0,
+    }
+}
+
+/// A row whose copies go to two peers at a time, not to all.
+const fn two_at_once(bytes: u64, algorithm: Algorithm, blocks: u32, threads: u32) -> CollectiveRow {
+    CollectiveRow {
+        concurrent: 2,
+        ..row(bytes, algorithm, blocks, threads)
     }
 }
 
