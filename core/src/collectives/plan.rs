@@ -78,10 +78,7 @@ impl Parts<'_> {
     pub fn offset(&self, member: usize) -> u64 {
         match *self {
             Self::Equal(bytes) => bytes * member as u64,
-            Self::Counted { counts, .. } => {
-                let before = 0..member.min(counts.len());
-                before.map(|earlier| self.bytes(earlier)).sum()
-            }
+            Self::Counted { .. } => (0..member).map(|before| self.bytes(before)).sum(),
             Self::Shares {
                 count,
                 element_bytes,
@@ -159,9 +156,9 @@ impl Shape<'_> {
         match self.operation {
             CollectiveOperation::ALL_GATHER | CollectiveOperation::ALL_GATHER_V if push => {
                 let from = self.gathered_from(rank);
+                let (start, length) = (offset(rank), bytes(rank));
                 peers.for_each(|peer| {
-                    let to = self.destination.at(peer, offset(rank));
-                    copy(Copy(to, from, bytes(rank)));
+                    copy(Copy(self.destination.at(peer, start), from, length));
                 });
             }
             CollectiveOperation::ALL_GATHER | CollectiveOperation::ALL_GATHER_V => {
