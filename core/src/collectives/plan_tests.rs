@@ -73,6 +73,27 @@ proptest! {
 }
 
 #[test]
+fn parts_lie_one_behind_the_other() {
+    let shares = Parts::Shares {
+        count: 1003,
+        element_bytes: 4,
+        world: 3,
+    };
+    for (parts, all) in [
+        (Parts::Equal(48), 3 * 48),
+        (counted(&[3, 0, 9]), 12),
+        (shares, 1003 * 4),
+    ] {
+        let mut next = 0;
+        for member in 0..3 {
+            assert_eq!(parts.offset(member), next, "{parts:?}");
+            next += parts.bytes(member);
+        }
+        assert_eq!(next, all, "{parts:?}");
+    }
+}
+
+#[test]
 fn at_every_step_of_a_rotated_move_each_member_is_written_by_one_other() {
     use CollectiveOperation as O;
     for operation in [O::ALL_GATHER, O::ALL_TO_ALL] {
