@@ -8,7 +8,7 @@
 
 use super::launch::geometry;
 use super::plan::{Copy, Shape};
-use super::slots::Steps;
+use super::slots::{Header, Steps};
 use crate::backend::abi::*;
 use crate::backend::{Backend, CallResult, Collectives, RemoteAccess, Signals};
 
@@ -24,7 +24,7 @@ pub unsafe fn submit(
     backend: &Backend,
     shape: &Shape<'_>,
     steps: Steps<'_>,
-    header: CollectiveGroup,
+    header: &Header<'_>,
     whole: bool,
     stream: RawStream,
 ) -> CallResult<()> {
@@ -62,7 +62,7 @@ pub unsafe fn submit(
 pub unsafe fn barrier(
     backend: &Backend,
     steps: Steps<'_>,
-    header: CollectiveGroup,
+    header: &Header<'_>,
     whole: bool,
     stream: RawStream,
 ) -> CallResult<()> {
@@ -72,14 +72,15 @@ pub unsafe fn barrier(
     }
     // A barrier names its ranks by the communicator's numbers from 0 on, so other groups move nothing,
     // between barriers of their own.
-    let nothing = MoveArguments {
-        group: header,
+    let mut nothing = MoveArguments {
+        group: *header.channel,
         destinations: [DeviceAddress::NULL; MAX_RANKS],
         sources: [DeviceAddress::NULL; MAX_RANKS],
         bytes: [0; MAX_RANKS],
         copies: 0,
         concurrent: 1,
     };
+    header.complete(&mut nothing.group);
     // SAFETY: the caller's word.
     unsafe { backend.collective_move(&nothing, &geometry(1, WAITING_THREADS), stream) }
 }

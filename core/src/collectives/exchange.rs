@@ -365,10 +365,11 @@ impl Stream {
                 ),
             ));
         }
-        let arguments = ExchangeArguments {
-            group: membership
-                .slots
-                .header(options.channel, way.operation, self.watch(options)),
+        let operation = way.operation;
+        let slots = &membership.slots;
+        let header = slots.header(options.channel, operation, self.watch(options));
+        let mut arguments = ExchangeArguments {
+            group: *header.channel,
             send_tokens: request.send_tokens,
             send_bytes: request.send_bytes,
             destinations: request.destinations,
@@ -377,6 +378,7 @@ impl Stream {
             table_ranks: shared.world as u32,
             blocks_per_peer: per_peer,
         };
+        header.complete(&mut arguments.group);
         let grid = geometry(blocks, choice.threads);
         let slots = std::iter::once(membership.slots.allocation());
         let kept = || {

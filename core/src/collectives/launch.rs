@@ -9,7 +9,7 @@ use super::copy_engine;
 use super::group::Membership;
 use super::plan::{Parts, Place, Shape};
 use super::selector::{Choice, Query, Wish, kernel_of};
-use super::slots::COLLECTIVE_CHANNELS;
+use super::slots::{COLLECTIVE_CHANNELS, Header};
 use super::vendor;
 use crate::backend::abi::*;
 use crate::backend::{Backend, CallResult, Collectives, RemoteAccess};
@@ -185,7 +185,7 @@ impl Stream {
                 offset: place(&call.source),
             },
             in_place,
-            parts: &parts,
+            parts,
         };
         let header = membership
             .slots
@@ -211,22 +211,21 @@ impl Stream {
                     if call.operation != CollectiveOperation::ALL_REDUCE {
                         // SAFETY: as for `submit`.
                         return unsafe {
-                            copy_engine::submit(backend, &shape, steps, header, whole, stream)
+                            copy_engine::submit(backend, &shape, steps, &header, whole, stream)
                         };
                     }
                     // Every rank reduces its share into its own destination, and all gather those.
-                    let shares = shape.shares(call.element);
-                    let gathering = shape.gathering(&shares);
+                    let gathering = shape.gathering(call.element);
                     // SAFETY: as for `submit`.
                     return unsafe {
-                        submit(backend, call, &shape, header, &choice, stream)?;
-                        copy_engine::submit(backend, &gathering, steps, header, whole, stream)
+                        submit(backend, call, &shape, &header, &choice, stream)?;
+                        copy_engine::submit(backend, &gathering, steps, &header, whole, stream)
                     };
                 }
                 // SAFETY: the ranges are inside live allocations, by their types; those of this
                 // communicator are released only once its streams are idle and no graph keeps them. The
                 // members choose alike, since the selector has been compared and the calls are alike.
-                unsafe { submit(backend, call, &shape, header, &choice, self.raw_handle()) }
+                unsafe { submit(backend, call, &shape, &header, &choice, self.raw_handle()) }
             },
         )
         .map_err(|failure| shared.failed(call.name, failure).about(None, bytes))
@@ -266,7 +265,7 @@ impl Stream {
     }
 
     /// Checks lengths and overlaps. Gives the parts, and whether the call is in place.
-    fn judge(&self, call: &Call<'_>, membership: &Membership) -> Result<(Parts, bool)> {
+    fn judge<'c>(&self, call: &Call<'c>, membership: &Membership) -> Result<(Parts<'c>, bool)> {
         use CollectiveOperation as O;
         let (world, rank) = (membership.world(), membership.rank);
         if call.root >= world {
@@ -293,11 +292,11 @@ impl Stream {
             O::ALL_GATHER | O::GATHER if to.bytes != from.bytes * many => {
                 return wrong(elements(from.bytes * many));
             }
-            O::ALL_GATHER | O::GATHER => Parts::equal(world, from.bytes),
+            O::ALL_GATHER | O::GATHER => Parts::Equal(from.bytes),
             O::REDUCE_SCATTER | O::SCATTER if from.bytes != to.bytes * many => {
                 return wrong(elements(from.bytes) / many);
             }
-            O::REDUCE_SCATTER | O::SCATTER => Parts::equal(world, to.bytes),
+            O::REDUCE_SCATTER | O::SCATTER => Parts::Equal(to.bytes),
             O::ALL_GATHER_V => {
                 let counts = call.counts.unwrap_or_default();
                 if counts.len() != world {
@@ -321,7 +320,10 @@ impl Stream {
                         ),
                     ));
                 }
-                Parts::listed(counts.iter().map(bytes))
+                Parts::Counted {
+                    counts,
+                    element_bytes: call.element_bytes,
+                }
             }
             _ if to.bytes != from.bytes => return wrong(elements(from.bytes)),
             O::ALL_TO_ALL if !elements(from.bytes).is_multiple_of(many) => {
@@ -333,13 +335,13 @@ impl Stream {
                     ),
                 ));
             }
-            O::ALL_TO_ALL => Parts::equal(world, from.bytes / many),
-            _ => Parts::listed(std::iter::once(to.bytes)),
+            O::ALL_TO_ALL => Parts::Equal(from.bytes / many),
+            _ => Parts::Equal(to.bytes),
         };
         let own = self.shared().rank;
         // By addresses, since registered memory may be in two allocations.
         let (start, other) = (to.address(own).0, from.address(own).0);
-        let part = parts.offset[rank];
+        let part = parts.offset(rank);
         let in_place = match call.operation {
             O::ALL_GATHER | O::GATHER | O::ALL_GATHER_V => other == start + part,
             O::REDUCE_SCATTER | O::SCATTER => start == other + part,
@@ -347,7 +349,7 @@ impl Stream {
         };
         let overlap = start < other + from.bytes && other < start + to.bytes;
         // The part of a rank that gives nothing in place may lie anywhere.
-        let nothing = call.operation == O::ALL_GATHER_V && parts.bytes[rank] == 0;
+        let nothing = call.operation == O::ALL_GATHER_V && parts.bytes(rank) == 0;
         if overlap && !in_place && !nothing {
             return Err(self.invalid(
                 call.name,
@@ -378,7 +380,7 @@ impl Stream {
             || {
                 let (backend, whole) = (&*shared.backend, membership.whole);
                 // SAFETY: as in `collective`.
-                unsafe { copy_engine::barrier(backend, steps, header, whole, self.raw_handle()) }
+                unsafe { copy_engine::barrier(backend, steps, &header, whole, self.raw_handle()) }
             },
         )
         .map_err(|failure| shared.failed(NAME, failure))
@@ -451,7 +453,7 @@ unsafe fn submit(
     backend: &Backend,
     call: &Call<'_>,
     shape: &Shape<'_>,
-    header: CollectiveGroup,
+    header: &Header<'_>,
     choice: &Choice,
     stream: RawStream,
 ) -> CallResult<()> {

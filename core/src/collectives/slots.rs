@@ -127,16 +127,11 @@ impl Slots {
     }
 
     /// The group's part of a call's arguments.
-    pub fn header(
-        &self,
-        channel: u32,
-        operation: CollectiveOperation,
-        watch: Watch,
-    ) -> CollectiveGroup {
-        CollectiveGroup {
-            watch,
+    pub fn header(&self, channel: u32, operation: CollectiveOperation, watch: Watch) -> Header<'_> {
+        Header {
+            channel: &self.headers[channel as usize],
             operation,
-            ..self.headers[channel as usize]
+            watch,
         }
     }
 
@@ -158,6 +153,26 @@ impl Slots {
             at: self.layout.steps_at(),
             world: self.layout.world,
         }
+    }
+}
+
+/// A group's part of a call's arguments, not yet copied: it is written once, where the backend reads it.
+#[derive(Clone, Copy)]
+pub struct Header<'a> {
+    /// What does not change from call to call.
+    pub channel: &'a CollectiveGroup,
+    /// The operation (for the record).
+    pub operation: CollectiveOperation,
+    /// What the call's waits watch.
+    pub watch: Watch,
+}
+
+impl Header<'_> {
+    /// Writes what is this call's own into a copy of the channel's.
+    #[inline]
+    pub fn complete(&self, group: &mut CollectiveGroup) {
+        group.watch = self.watch;
+        group.operation = self.operation;
     }
 }
 
