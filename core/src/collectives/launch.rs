@@ -468,6 +468,11 @@ unsafe fn submit(
             }
             Ok(())
         }
+        Some(CollectiveKernel::SWAP) => {
+            let swapped = shape.move_arguments(header, algorithm, 0, choice.concurrent);
+            // SAFETY: the caller's word.
+            unsafe { backend.collective_swap(&swapped, &grid, stream) }
+        }
         Some(CollectiveKernel::PACKETS) => {
             let packets = shape.packet_arguments(header);
             // SAFETY: the caller's word.
