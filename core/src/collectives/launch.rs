@@ -4,7 +4,7 @@
 //! ([`crate::Configuration::check_calls`]) or logged.
 
 use super::call::CollectiveOptions;
-use super::check;
+use super::check::Comparison;
 use super::copy_engine;
 use super::group::Membership;
 use super::plan::{Parts, Place, Shape};
@@ -137,7 +137,7 @@ impl Stream {
         let membership = self.membership(call.name, options)?;
         let state = shared.collectives();
         if state.check_calls {
-            check::compare(shared, membership, call, options)?;
+            Comparison::new(shared, membership, options, call.name).of_call(call)?;
         }
         let (parts, in_place) = self.judge(call, membership)?;
         let largest = call.destination.bytes.max(call.source.bytes);
@@ -368,6 +368,9 @@ impl Stream {
         let membership = self.membership(NAME, options)?;
         if membership.world() == 1 {
             return Ok(());
+        }
+        if shared.collectives().check_calls {
+            Comparison::new(shared, membership, options, NAME).of_barrier()?;
         }
         let slots = &membership.slots;
         let operation = CollectiveOperation::BARRIER;
