@@ -44,21 +44,20 @@ impl Collectives for CudaBackend {
         geometry: &Geometry,
         on: RawStream,
     ) -> CallResult<()> {
-        let grid = Grid {
-            call: "collective_move",
-            kernel: &self.kernels.collective_move,
-            group: &arguments.group,
-            geometry,
-            most: SLOT_BLOCKS,
-        };
-        if arguments.copies as usize > MAX_RANKS || arguments.concurrent == 0 {
-            return Err(grid.refuse(format!(
-                "{} copies, {} at once: there can be {MAX_RANKS}, and at least 1 at once",
-                arguments.copies, arguments.concurrent
-            )));
-        }
+        let (call, kernel) = ("collective_move", &self.kernels.collective_move);
         // SAFETY: the kernel takes these arguments; the caller's word is the same.
-        unsafe { self.launch_grid(&grid, arguments, on) }
+        unsafe { self.launch_moves(call, kernel, arguments, geometry, on) }
+    }
+
+    unsafe fn collective_swap(
+        &self,
+        arguments: &MoveArguments,
+        geometry: &Geometry,
+        on: RawStream,
+    ) -> CallResult<()> {
+        let (call, kernel) = ("collective_swap", &self.kernels.collective_swap);
+        // SAFETY: as above.
+        unsafe { self.launch_moves(call, kernel, arguments, geometry, on) }
     }
 
     unsafe fn collective_packets(
@@ -249,6 +248,35 @@ impl CudaBackend {
         }
         let _entered = self.enter()?;
         kernel.ask_resident_blocks(self.driver, self.description.compute_units, threads)
+    }
+
+    /// Launches copies or swaps.
+    ///
+    /// # Safety
+    /// The kernel takes these arguments; all that they name is live until the stream has passed this point.
+    unsafe fn launch_moves(
+        &self,
+        call: &'static str,
+        kernel: &WaitingKernel,
+        arguments: &MoveArguments,
+        geometry: &Geometry,
+        on: RawStream,
+    ) -> CallResult<()> {
+        let grid = Grid {
+            call,
+            kernel,
+            group: &arguments.group,
+            geometry,
+            most: SLOT_BLOCKS,
+        };
+        if arguments.copies as usize > MAX_RANKS || arguments.concurrent == 0 {
+            return Err(grid.refuse(format!(
+                "{} copies, {} at once: there can be {MAX_RANKS}, and at least 1 at once",
+                arguments.copies, arguments.concurrent
+            )));
+        }
+        // SAFETY: the caller's word.
+        unsafe { self.launch_grid(&grid, arguments, on) }
     }
 
     /// The kernel of a reduction.

@@ -126,6 +126,8 @@ pub struct Kernels {
     pub barrier: Kernel,
     /// Copies between two barriers.
     pub collective_move: WaitingKernel,
+    /// Swaps between two barriers.
+    pub collective_swap: WaitingKernel,
     /// Bytes in packets.
     pub collective_packets: WaitingKernel,
     /// Sends and receives.
@@ -218,6 +220,7 @@ impl Kernels {
             word_wait: find("symmem_word_wait")?,
             barrier: find("symmem_barrier")?,
             collective_move: waiting("symmem_move")?,
+            collective_swap: waiting("symmem_swap")?,
             collective_packets: waiting("symmem_move_packets")?,
             collective_exchange: waiting("symmem_exchange")?,
             reduce: each_element("symmem_reduce", waiting)?,
@@ -243,6 +246,7 @@ impl Kernels {
         let index = (element.0 as usize).wrapping_sub(1);
         match family {
             CollectiveKernel::MOVE => Some(&self.collective_move),
+            CollectiveKernel::SWAP => Some(&self.collective_swap),
             CollectiveKernel::PACKETS => Some(&self.collective_packets),
             CollectiveKernel::EXCHANGE => Some(&self.collective_exchange),
             CollectiveKernel::REDUCE => self.reduce.get(index),
@@ -363,6 +367,7 @@ mod tests {
                 size_of::<LatencyArguments>(),
             ),
             ("symmem_move".to_owned(), size_of::<MoveArguments>()),
+            ("symmem_swap".to_owned(), size_of::<MoveArguments>()),
             (
                 "symmem_move_packets".to_owned(),
                 size_of::<PacketArguments>(),

@@ -15,7 +15,7 @@ pub struct Arguments {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = baseline)]
     baseline: Vec<String>,
     /// Ours by one algorithm only: packets, packets_two_shot, one_shot, two_shot, push, pull,
-    /// copy_engine [default: the selector's choice]
+    /// swap, copy_engine [default: the selector's choice]
     #[arg(long, value_name = "NAME", value_parser = algorithm)]
     algorithm: Option<String>,
     /// Rounds, whose median counts [default: 9, --quick 3]

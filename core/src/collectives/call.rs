@@ -203,7 +203,7 @@ impl Stream {
         sent_at: &[usize],
         options: &CollectiveOptions<'_>,
     ) -> Result<()> {
-        let parts = super::exchange::Parts {
+        let parts = super::parts::Parts {
             received,
             received_at,
             sent,

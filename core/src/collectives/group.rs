@@ -1,10 +1,10 @@
 //! Groups: subsets of a communicator's ranks.
 
-use super::slots::{COLLECTIVE_CHANNELS, Layout, Slots};
+use super::check::Compared;
+use super::slots::{Layout, Slots};
 use crate::communicator::{Communicator, Origin, Shared, sharing};
 use crate::error::{Error, Result};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 /// Who takes part in a collective, and the memory by which they keep in step.
 pub struct Membership {
@@ -16,8 +16,8 @@ pub struct Membership {
     pub whole: bool,
     /// Their memory.
     pub slots: Slots,
-    /// Calls that were compared, by channel.
-    pub compared: [AtomicU64; COLLECTIVE_CHANNELS as usize],
+    /// What was compared in debug mode.
+    pub compared: Compared,
 }
 
 impl Membership {
@@ -28,7 +28,7 @@ impl Membership {
             rank,
             whole,
             slots,
-            compared: Default::default(),
+            compared: Compared::default(),
         }
     }
 

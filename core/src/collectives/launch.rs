@@ -4,7 +4,7 @@
 //! ([`crate::Configuration::check_calls`]) or logged.
 
 use super::call::CollectiveOptions;
-use super::check;
+use super::check::Comparison;
 use super::copy_engine;
 use super::group::Membership;
 use super::plan::{Parts, Place, Shape};
@@ -137,7 +137,7 @@ impl Stream {
         let membership = self.membership(call.name, options)?;
         let state = shared.collectives();
         if state.check_calls {
-            check::compare(shared, membership, call, options)?;
+            Comparison::new(shared, membership, options, call.name).of_call(call)?;
         }
         let (parts, in_place) = self.judge(call, membership)?;
         let largest = call.destination.bytes.max(call.source.bytes);
@@ -371,6 +371,9 @@ impl Stream {
         if membership.world() == 1 {
             return Ok(());
         }
+        if shared.collectives().check_calls {
+            Comparison::new(shared, membership, options, NAME).of_barrier()?;
+        }
         let slots = &membership.slots;
         let operation = CollectiveOperation::BARRIER;
         let header = slots.header(options.channel, operation, self.watch(options));
@@ -469,6 +472,11 @@ unsafe fn submit(
                 unsafe { backend.collective_move(&moved, &grid, stream) }?;
             }
             Ok(())
+        }
+        Some(CollectiveKernel::SWAP) => {
+            let swapped = shape.move_arguments(header, algorithm, 0, choice.concurrent);
+            // SAFETY: the caller's word.
+            unsafe { backend.collective_swap(&swapped, &grid, stream) }
         }
         Some(CollectiveKernel::PACKETS) => {
             let packets = shape.packet_arguments(header);

@@ -139,8 +139,8 @@ impl Shape<'_> {
         }
     }
 
-    /// This rank's copies, one (destination, source, bytes) after the other. `stage` is the second
-    /// launch of a broadcast in two shots.
+    /// This rank's copies, one (destination, source, bytes) after the other; the two sides of its swaps
+    /// by [`Algorithm::SWAP`]. `stage` is the second launch of a broadcast in two shots.
     pub fn moves(&self, algorithm: Algorithm, stage: u32, mut copy: impl FnMut(Copy)) {
         let (rank, root, world) = (self.rank, self.root, self.world);
         let (offset, bytes) = (
@@ -165,6 +165,16 @@ impl Shape<'_> {
                 peers.for_each(|peer| {
                     let to = self.destination.at(rank, offset(peer));
                     copy(Copy(to, self.gathered_from(peer), bytes(peer)));
+                });
+            }
+            // A part of this rank and one of the peer change places. The first half of both is the lower
+            // rank's to swap, the second the other's.
+            CollectiveOperation::ALL_TO_ALL if algorithm == Algorithm::SWAP => {
+                peers.filter(|&peer| peer != rank).for_each(|peer| {
+                    let (start, length) = share(bytes[0], 1, 2, usize::from(rank > peer));
+                    let own = self.destination.at(rank, offset[peer] + start);
+                    let theirs = self.destination.at(peer, offset[rank] + start);
+                    copy(Copy(own, theirs, length));
                 });
             }
             CollectiveOperation::ALL_TO_ALL => peers.for_each(|peer| {

@@ -157,6 +157,35 @@ fn where_a_member_gives_nothing_none_has_to_know_whether_another_is_in_place() {
 }
 
 #[test]
+fn in_a_swap_every_byte_of_all_parts_but_the_own_changes_places_once() {
+    for (world, bytes) in [(2, 1000), (3, 16), (5, 1), (4, 0)] {
+        let parts = Parts::equal(world, bytes);
+        let members: Vec<usize> = (0..world).collect();
+        let mut swapped = std::collections::HashMap::new();
+        let operation = CollectiveOperation::ALL_TO_ALL;
+        with_shapes(operation, &members, 0, &parts, true, |shape| {
+            for Copy(own, theirs, length) in copies(&shape, Algorithm::SWAP) {
+                assert_eq!(owner(own), shape.rank as u64);
+                for byte in 0..length {
+                    for (one, other) in [(own, theirs), (theirs, own)] {
+                        let before = swapped.insert(one.0 + byte, other.0 + byte);
+                        assert_eq!(before, None, "nobody else touches it");
+                    }
+                }
+            }
+        });
+        for rank in 0..world as u64 {
+            for peer in (0..world as u64).filter(|&peer| peer != rank) {
+                for byte in 0..bytes {
+                    let place = |at: u64, of: u64| (at + 1) * GIB + of * bytes + byte;
+                    assert_eq!(swapped[&place(rank, peer)], place(peer, rank));
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn a_group_addresses_its_members_and_nobody_else() {
     let parts = Parts::Equal(16);
     let members = [6, 2, 4];
