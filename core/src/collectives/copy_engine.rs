@@ -255,3 +255,75 @@ fn cut(copy: Copy, step: usize, peers: usize, lanes: usize) -> [Copy; LANES] {
         Copy(at(destination), at(source), bytes - first),
     ]
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::collectives::plan::{Parts, Place};
+
+    fn copies(bytes: u64, step: usize, peers: usize, lanes: usize) -> [Copy; LANES] {
+        let copy = Copy(DeviceAddress(1 << 20), DeviceAddress(3 << 20), bytes);
+        cut(copy, step, peers, lanes)
+    }
+
+    #[test]
+    fn parts_of_a_copy_make_the_whole_and_begin_as_aligned_as_it_does() {
+        for bytes in [0, 1, 63, 64, 65, 1000, 4096, (1 << 20) + 7] {
+            for (step, peers) in [(1, 1), (1, 3), (2, 3), (3, 3), (1, 2), (2, 2)] {
+                let [one, two] = copies(bytes, step, peers, 2);
+                assert_eq!(
+                    (one.0, one.1),
+                    (DeviceAddress(1 << 20), DeviceAddress(3 << 20))
+                );
+                assert_eq!((two.0.0 - one.0.0, two.1.0 - one.1.0), (one.2, one.2));
+                assert_eq!(one.2 + two.2, bytes);
+                assert!(one.2.is_multiple_of(CUT), "{bytes} in step {step}");
+            }
+            assert_eq!(copies(bytes, 1, 3, 1)[0].2, bytes);
+        }
+    }
+
+    #[test]
+    fn the_first_lane_is_half_a_step_ahead_between_the_first_step_and_the_last() {
+        let first: Vec<u64> = (1..=3).map(|step| copies(4096, step, 3, 2)[0].2).collect();
+        assert_eq!(first, [1024, 2048, 3072]);
+        // A single step is cut evenly.
+        assert_eq!(copies(4096, 1, 1, 2)[0].2, 2048);
+    }
+
+    #[test]
+    fn members_go_by_as_many_lanes_whatever_their_own_part_is() {
+        let members = [0, 1, 2, 3];
+        let place = Place {
+            bases: &[],
+            members: &members,
+            offset: 0,
+        };
+        let streams = |world: usize, concurrent, in_place, bytes: [u64; 4]| {
+            let parts = Parts::listed(bytes.into_iter());
+            let alike = (0..world).map(|rank| {
+                let shape = Shape {
+                    operation: CollectiveOperation::ALL_GATHER_V,
+                    rank,
+                    world,
+                    root: 0,
+                    destination: place,
+                    source: place,
+                    in_place,
+                    parts: &parts,
+                };
+                Streams::of(&shape, concurrent)
+            });
+            let all: Vec<Streams> = alike.collect();
+            assert!(all.iter().all(|streams| streams.lanes == all[0].lanes));
+            (all[0].lanes, all[0].own)
+        };
+        let (small, large) = ([WORTH_FORKING - 1; 4], [WORTH_FORKING, 0, 0, 5]);
+        assert_eq!(streams(4, 0, false, small), (1, false));
+        assert_eq!(streams(4, 0, false, large), (2, true));
+        assert_eq!(streams(4, 0, true, large), (2, false));
+        assert_eq!(streams(2, 0, false, large), (1, true));
+        assert_eq!(streams(4, 1, false, large), (1, false));
+        assert_eq!(streams(4, 2, false, small), (2, true));
+    }
+}
