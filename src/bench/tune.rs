@@ -351,11 +351,17 @@ fn candidates(collective: Collective, bytes: u64, by_caller: bool) -> Vec<Candid
             continue;
         }
         if by_caller || algorithm == Algorithm::COPY_ENGINE {
-            all.push(Candidate {
+            // 0 is what the size is worth; one after the other or cut in two may be better here.
+            let concurrents: &[u32] = if !by_caller && bytes >= LEAST_IN_STEP {
+                &[0, 1, 2]
+            } else {
+                &[0]
+            };
+            all.extend(concurrents.iter().map(|&concurrent| Candidate {
                 algorithm,
                 grid: None,
-                concurrent: 0,
-            });
+                concurrent,
+            }));
             continue;
         }
         let in_packets = matches!(algorithm, Algorithm::PACKETS | Algorithm::PACKETS_TWO_SHOT);

@@ -973,7 +973,8 @@ pub struct CollectiveRow {
     pub blocks: u32,
     /// Threads of a block.
     pub threads: u32,
-    /// Copies under way at once ([`MoveArguments::concurrent`]); 0 for as many as there are.
+    /// Copies under way at once ([`MoveArguments::concurrent`]; by the copy engine 1, or 2 for all that
+    /// there can be); 0 for as many as there are, or as the size is worth.
     pub concurrent: u32,
 }
 

@@ -20,11 +20,13 @@ pub struct CollectiveOptions<'a> {
     /// Threads of a block.
     pub threads: Option<u32>,
     /// Copies under way at once, where an algorithm copies; 0 for as many as there are, `None` for the
-    /// selector's choice.
+    /// selector's choice. By the copy engine, 1 for one after the other; 2 or more to cut each copy to a
+    /// peer in two, and to copy this rank's own part beside them; 0 for what the size is worth.
     pub concurrent: Option<u32>,
     /// The channel: collectives that may be under way at once need different ones. Their grids have to
     /// fit on the device together, which no rank checks: ranks that began with different ones would else
-    /// wait for each other until the deadline. Give them fewer blocks then.
+    /// wait for each other until the deadline. Give them fewer blocks then. While a capture records
+    /// calls by the copy engine on a channel, no other capture may.
     pub channel: u32,
     /// Ours or the vendor's.
     pub provider: Provider,

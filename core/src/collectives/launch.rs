@@ -5,14 +5,14 @@
 
 use super::call::CollectiveOptions;
 use super::check::Comparison;
-use super::copy_engine;
+use super::copy_engine::Engine;
 use super::group::Membership;
 use super::plan::{Parts, Place, Shape};
 use super::selector::{Choice, Query, Wish, kernel_of};
 use super::slots::{COLLECTIVE_CHANNELS, Header};
 use super::vendor;
 use crate::backend::abi::*;
-use crate::backend::{Backend, CallResult, Collectives, RemoteAccess};
+use crate::backend::{Backend, CallResult, Collectives, Device, RemoteAccess};
 use crate::buffer::BufferRange;
 use crate::communicator::allocation::Allocation;
 use crate::communicator::shared::Kept;
@@ -206,20 +206,29 @@ impl Stream {
                     };
                 }
                 if choice.algorithm == Algorithm::COPY_ENGINE {
-                    let steps = membership.slots.steps(options.channel);
-                    let (whole, stream) = (membership.whole, self.raw_handle());
+                    let (stream, channel) = (self.raw_handle(), options.channel);
+                    let engine = Engine {
+                        backend,
+                        steps: membership.slots.steps(channel),
+                        header,
+                        whole: membership.whole,
+                        stream,
+                    };
+                    // SAFETY: the stream is live.
+                    let captured = unsafe { backend.stream_capturing(stream) }? != 0;
+                    let sides = membership.lanes.sides(channel, captured);
+                    let concurrent = choice.concurrent;
                     if call.operation != CollectiveOperation::ALL_REDUCE {
                         // SAFETY: as for `submit`.
-                        return unsafe {
-                            copy_engine::submit(backend, &shape, steps, &header, whole, stream)
-                        };
+                        return unsafe { engine.submit(&shape, concurrent, sides) };
                     }
                     // Every rank reduces its share into its own destination, and all gather those.
                     let gathering = shape.gathering(call.element);
-                    // SAFETY: as for `submit`.
+                    // SAFETY: as for `submit`. The kernel ends with a barrier: nobody still reads what
+                    // the copies overwrite.
                     return unsafe {
                         submit(backend, call, &shape, &header, &choice, stream)?;
-                        copy_engine::submit(backend, &gathering, steps, &header, whole, stream)
+                        engine.submit_after_barrier(&gathering, concurrent, sides)
                     };
                 }
                 // SAFETY: the ranges are inside live allocations, by their types; those of this
@@ -376,15 +385,17 @@ impl Stream {
         }
         let slots = &membership.slots;
         let operation = CollectiveOperation::BARRIER;
-        let header = slots.header(options.channel, operation, self.watch(options));
-        let steps = slots.steps(options.channel);
+        let engine = Engine {
+            backend: &shared.backend,
+            steps: slots.steps(options.channel),
+            header: slots.header(options.channel, operation, self.watch(options)),
+            whole: membership.whole,
+            stream: self.raw_handle(),
+        };
         self.enqueue(
             || keep(&[slots.allocation()]),
-            || {
-                let (backend, whole) = (&*shared.backend, membership.whole);
-                // SAFETY: as in `collective`.
-                unsafe { copy_engine::barrier(backend, steps, &header, whole, self.raw_handle()) }
-            },
+            // SAFETY: as in `collective`.
+            || unsafe { engine.barrier() },
         )
         .map_err(|failure| shared.failed(NAME, failure))
     }

@@ -171,9 +171,9 @@ impl Shape<'_> {
             // rank's to swap, the second the other's.
             CollectiveOperation::ALL_TO_ALL if algorithm == Algorithm::SWAP => {
                 peers.filter(|&peer| peer != rank).for_each(|peer| {
-                    let (start, length) = share(bytes[0], 1, 2, usize::from(rank > peer));
-                    let own = self.destination.at(rank, offset[peer] + start);
-                    let theirs = self.destination.at(peer, offset[rank] + start);
+                    let (start, length) = share(bytes(0), 1, 2, usize::from(rank > peer));
+                    let own = self.destination.at(rank, offset(peer) + start);
+                    let theirs = self.destination.at(peer, offset(rank) + start);
                     copy(Copy(own, theirs, length));
                 });
             }

@@ -159,11 +159,11 @@ fn where_a_member_gives_nothing_none_has_to_know_whether_another_is_in_place() {
 #[test]
 fn in_a_swap_every_byte_of_all_parts_but_the_own_changes_places_once() {
     for (world, bytes) in [(2, 1000), (3, 16), (5, 1), (4, 0)] {
-        let parts = Parts::equal(world, bytes);
+        let parts = Parts::Equal(bytes);
         let members: Vec<usize> = (0..world).collect();
         let mut swapped = std::collections::HashMap::new();
         let operation = CollectiveOperation::ALL_TO_ALL;
-        with_shapes(operation, &members, 0, &parts, true, |shape| {
+        with_shapes(operation, &members, 0, parts, true, |shape| {
             for Copy(own, theirs, length) in copies(&shape, Algorithm::SWAP) {
                 assert_eq!(owner(own), shape.rank as u64);
                 for byte in 0..length {

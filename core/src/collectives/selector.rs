@@ -71,7 +71,8 @@ pub struct Choice {
     pub blocks: u32,
     /// Threads of a block; 0 where no kernel does it.
     pub threads: u32,
-    /// Copies under way at once; 0 for as many as there are.
+    /// Copies under way at once; 0 for as many as there are, by the copy engine for as many as the size
+    /// is worth.
     pub concurrent: u32,
 }
 
@@ -166,7 +167,7 @@ impl Selector {
                 algorithm: row.algorithm,
                 blocks: 0,
                 threads: 0,
-                concurrent: 0,
+                concurrent: wish.concurrent.unwrap_or(row.concurrent),
             });
         };
         let threads = wish.threads.unwrap_or(row.threads);

@@ -53,6 +53,8 @@ pub struct Options {
     pub baselines: Option<Vec<String>>,
     /// The algorithm's name; `None` for the selector's choice.
     pub algorithm: Option<String>,
+    /// [`symmem_core::CollectiveOptions::concurrent`] of our calls.
+    pub concurrent: Option<u32>,
     /// Rounds.
     pub rounds: Option<u32>,
 }
@@ -67,6 +69,7 @@ impl Default for Options {
             element: None,
             baselines: None,
             algorithm: None,
+            concurrent: None,
             rounds: None,
         }
     }
