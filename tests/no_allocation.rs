@@ -126,7 +126,12 @@ fn calls_allocate_nothing(communicator: &Communicator) {
         let half = outbox.range(0, 512)?;
         for algorithm in [Algorithm::PUSH, Algorithm::COPY_ENGINE] {
             if algorithm != Algorithm::COPY_ENGINE || has_engine {
-                stream.all_gather(inbox.all(), half, &named(algorithm))?;
+                let options = CollectiveOptions {
+                    // On side streams, too.
+                    concurrent: Some(2),
+                    ..named(algorithm)
+                };
+                stream.all_gather(inbox.all(), half, &options)?;
             }
         }
         stream.exchange(&CollectiveOptions::default(), |exchange| {

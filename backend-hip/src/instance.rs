@@ -61,7 +61,7 @@ impl Implementation for HipBackend {
             share_kinds: sharing.kinds(),
             share_granularity: sharing.granularity(),
             shared_memory_per_block: attribute(MAX_SHARED_MEMORY_PER_BLOCK)?,
-            fanout: tuning::fanout(runtime, number)?,
+            fanout: tuning::FANOUT,
             put_rows: tables.put,
             get_rows: tables.get,
             driver_version: runtime.version,

@@ -101,7 +101,8 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
             size, barrier, collective_row, resident_blocks, collective_move, collective_packets,
             collective_reduce, collective_reduce_packets, collective_exchange,
             vendor_description, vendor_identifier, vendor_create, vendor_ready, vendor_call,
-            vendor_group, vendor_register, vendor_deregister, vendor_abort, vendor_destroy
+            vendor_group, vendor_register, vendor_deregister, vendor_abort, vendor_destroy,
+            collective_swap
         }
     };
     insta::assert_snapshot!("layout", text);

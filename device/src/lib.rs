@@ -45,6 +45,7 @@ pub const HEADERS: &[Header] = headers![
     "reduce.h",
     "reduce_packets.h",
     "signal.h",
+    "swap.h",
     "wait.h",
     "word.h",
 ];

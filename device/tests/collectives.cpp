@@ -355,6 +355,39 @@ void moves(World& world, Random& random) {
   }
 }
 
+// A part of each for each changes places with that one's part for it, by halves of any length.
+void swaps(World& world, Random& random) {
+  const uint64 part = up_to(random, 200);
+  const auto offset = [&] { return up_to(random, 17); };
+  // Alike at all ranks as often as not.
+  const uint64 common = offset();
+  const bool alike = up_to(random, 1) != 0;
+  std::vector<Buffer> all = buffers(world.ranks, part * world.ranks, [&] { return alike ? common : offset(); });
+  fill(all, random);
+  const std::vector<Buffer> before = all;
+  const uint64 half = up_to(random, static_cast<uint32>(part));
+  const uint32 concurrent = 1 + up_to(random, world.ranks);
+  world.call<MoveArguments>(symmem_swap, [&](uint32 rank) {
+    MoveArguments arguments{};
+    arguments.group = world.group(rank);
+    for (uint32 step = 1; step < world.ranks; ++step) {
+      const uint32 peer = (rank + step) % world.ranks;
+      const uint64 start = rank < peer ? 0 : half;
+      arguments.destinations[step - 1] = all[rank].at(peer * part + start);
+      arguments.sources[step - 1] = all[peer].at(rank * part + start);
+      arguments.bytes[step - 1] = rank < peer ? half : part - half;
+    }
+    arguments.copies = world.ranks - 1;
+    arguments.concurrent = concurrent;
+    return arguments;
+  });
+  for (uint32 rank = 0; rank < world.ranks; ++rank) {
+    for (uint32 from = 0; from < world.ranks; ++from) {
+      same(all[rank], from * part, bytes_of(before[from], rank * part, part), "swaps bring each part where it belongs");
+    }
+  }
+}
+
 // A reduction of `count` elements at every rank, cut into shares of which rank r has [begins[r], begins[r + 1]).
 struct Reduction {
   const PlainType& plain;
@@ -519,11 +552,12 @@ void calls(uint32 seed, uint32 ranks) {
   const auto what = [&] { return " (seed " + std::to_string(seed) + ", world " + std::to_string(ranks) + ")"; };
   for (int turn = 0; turn < 8; ++turn) {
     const unsigned before = failures;
-    switch (up_to(random, 5)) {
+    switch (up_to(random, 6)) {
       case 0: gathers_in_packets(world, random); break;
       case 1: moves(world, random); break;
       case 2: reduces_between_barriers(world, random); break;
       case 3: exchanges(world, random); break;
+      case 4: swaps(world, random); break;
       default: reduces_in_packets(world, random);
     }
     world.blocks = blocks;
@@ -563,6 +597,7 @@ void gives_up(void (*kernel)(const Arguments&), uint32 blocks, const char* name,
 
 void waits_end() {
   gives_up<MoveArguments>(symmem_move, 2, "a move", [](MoveArguments& arguments, const Buffer&) { arguments.concurrent = 1; });
+  gives_up<MoveArguments>(symmem_swap, 2, "a swap", [](MoveArguments& arguments, const Buffer&) { arguments.concurrent = 1; });
   gives_up<PacketArguments>(symmem_move_packets, 2, "a move in packets", [](PacketArguments&, const Buffer&) {});
   gives_up<ReduceArguments>(symmem_reduce_bf16, 2, "a reduction", [](ReduceArguments& arguments, const Buffer&) { arguments.reduce = 1; });
   gives_up<ReducePacketArguments>(symmem_reduce_packets_f32, 2, "a reduction in packets",

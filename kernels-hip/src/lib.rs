@@ -191,6 +191,7 @@ static MODULES: [Module; 6] = [
         "collective",
         [
             entry("symmem_move", MOVE_ARGUMENTS, 512),
+            entry("symmem_swap", MOVE_ARGUMENTS, 512),
             entry("symmem_move_packets", PACKET_ARGUMENTS, 512),
             entry("symmem_exchange", EXCHANGE_ARGUMENTS, 512),
         ]

@@ -141,8 +141,9 @@ const SIGNALS: [Entry; 6] = [
     entry("symmem_barrier", BARRIER),
 ];
 
-const COLLECTIVE: [Entry; 3] = [
+const COLLECTIVE: [Entry; 4] = [
     entry("symmem_move", MOVE_ARGUMENTS),
+    entry("symmem_swap", MOVE_ARGUMENTS),
     entry("symmem_move_packets", PACKET_ARGUMENTS),
     entry("symmem_exchange", EXCHANGE_ARGUMENTS),
 ];
@@ -289,7 +290,7 @@ mod tests {
             names.dedup();
             assert_eq!(names.len(), all, "sm_{architecture}");
             let bulk = usize::from(architecture >= 90);
-            assert_eq!(all, 4 + bulk + 6 + 3 + 2 * 14, "sm_{architecture}");
+            assert_eq!(all, 4 + bulk + 6 + 4 + 2 * 14, "sm_{architecture}");
         }
     }
 

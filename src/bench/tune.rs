@@ -143,7 +143,7 @@ impl<T: Sample> Run<'_, T> {
         };
         let mut tried = Vec::new();
         for candidate in candidates(collective, bytes, self.by_caller) {
-            let call = call(shape, candidate, Placement::OutOfPlace);
+            let call = call(shape, candidate, placement(&candidate));
             if let Some(ns) = self.time(&call, TRIAL_NS)? {
                 tried.push((candidate, ns));
             }
@@ -158,13 +158,13 @@ impl<T: Sample> Run<'_, T> {
                 .is_ok_and(|outcome| outcome.is_some())
         };
         let mut finalists: Vec<Candidate> = Vec::new();
-        for (candidate, _) in tried.iter().take(FINALISTS) {
-            finalists.push(*candidate);
-        }
+        let apart = |candidate: &&Candidate| placement(candidate) == Placement::OutOfPlace;
+        let all = || tried.iter().map(|(candidate, _)| candidate);
+        finalists.extend(all().filter(apart).take(FINALISTS));
         // The size before may have been right for both; and something has to work in place.
         let known = |candidate: &Candidate| tried.iter().any(|(tried, _)| tried == candidate);
         let also = before.filter(known);
-        let works = (tried.iter().map(|(candidate, _)| *candidate)).find(in_place);
+        let works = all().copied().find(in_place);
         for candidate in also.into_iter().chain(works) {
             if !finalists.contains(&candidate) {
                 finalists.push(candidate);
@@ -173,7 +173,7 @@ impl<T: Sample> Run<'_, T> {
         let finalists = self.right(shape, finalists)?;
         let times = self.measure(shape, &finalists)?;
         let ranked = ranked(&finalists, &times, before);
-        let Some(&best) = ranked.first() else {
+        let Some(&best) = ranked.iter().find(apart) else {
             return Ok(None);
         };
         Ok(Some(Choice {
@@ -217,7 +217,7 @@ impl<T: Sample> Run<'_, T> {
         for candidate in candidates {
             let (wrong, _) = self
                 .session
-                .check(&call(shape, candidate, Placement::OutOfPlace))?;
+                .check(&call(shape, candidate, placement(&candidate)))?;
             let all = exchange::all_gather(self.session.communicator, &wrong)?;
             match all.into_iter().sum::<u64>() {
                 0 => right.push(candidate),
@@ -235,12 +235,20 @@ impl<T: Sample> Run<'_, T> {
         let mut times = vec![Vec::new(); candidates.len()];
         for _ in 0..self.rounds {
             for (candidate, times) in candidates.iter().zip(&mut times) {
-                let call = call(shape, *candidate, Placement::OutOfPlace);
+                let call = call(shape, *candidate, placement(candidate));
                 times.extend(self.time(&call, ROUND_NS)?);
             }
         }
         let median = |times: &Vec<f64>| Time::from_rounds(times).map_or(f64::INFINITY, |t| t.ns);
         Ok(times.iter().map(median).collect())
+    }
+}
+
+/// Where a candidate is measured: out of place, unless it serves in place only.
+fn placement(candidate: &Candidate) -> Placement {
+    match candidate.algorithm {
+        Algorithm::SWAP => Placement::InPlace,
+        _ => Placement::OutOfPlace,
     }
 }
 
@@ -302,7 +310,14 @@ fn algorithms(collective: Collective) -> &'static [(Algorithm, u64)] {
             (Algorithm::TWO_SHOT, ANY),
         ],
         Collective::ReduceScatter => &[PACKETS, (Algorithm::ONE_SHOT, ANY)],
-        Collective::AllGather | Collective::AllToAll => &[
+        Collective::AllToAll => &[
+            PACKETS,
+            (Algorithm::PUSH, ANY),
+            (Algorithm::PULL, ANY),
+            (Algorithm::SWAP, ANY),
+            (Algorithm::COPY_ENGINE, ANY),
+        ],
+        Collective::AllGather => &[
             PACKETS,
             (Algorithm::PUSH, ANY),
             (Algorithm::PULL, ANY),
@@ -336,11 +351,17 @@ fn candidates(collective: Collective, bytes: u64, by_caller: bool) -> Vec<Candid
             continue;
         }
         if by_caller || algorithm == Algorithm::COPY_ENGINE {
-            all.push(Candidate {
+            // 0 is what the size is worth; one after the other or cut in two may be better here.
+            let concurrents: &[u32] = if !by_caller && bytes >= LEAST_IN_STEP {
+                &[0, 1, 2]
+            } else {
+                &[0]
+            };
+            all.extend(concurrents.iter().map(|&concurrent| Candidate {
                 algorithm,
                 grid: None,
-                concurrent: 0,
-            });
+                concurrent,
+            }));
             continue;
         }
         let in_packets = matches!(algorithm, Algorithm::PACKETS | Algorithm::PACKETS_TWO_SHOT);
@@ -354,7 +375,10 @@ fn candidates(collective: Collective, bytes: u64, by_caller: bool) -> Vec<Candid
                 continue;
             }
             // Only copies can be one after the other, and small ones are over before that matters.
-            let copies = matches!(algorithm, Algorithm::PUSH | Algorithm::PULL);
+            let copies = matches!(
+                algorithm,
+                Algorithm::PUSH | Algorithm::PULL | Algorithm::SWAP
+            );
             let concurrents: &[u32] = if copies && bytes >= LEAST_IN_STEP {
                 &[0, 1, 2]
             } else {

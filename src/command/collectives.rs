@@ -15,9 +15,13 @@ pub struct Arguments {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = baseline)]
     baseline: Vec<String>,
     /// Ours by one algorithm only: packets, packets_two_shot, one_shot, two_shot, push, pull,
-    /// copy_engine [default: the selector's choice]
+    /// swap, copy_engine [default: the selector's choice]
     #[arg(long, value_name = "NAME", value_parser = algorithm)]
     algorithm: Option<String>,
+    /// Ours with so many copies under way at once, where it copies; 0 for as many as there are
+    /// [default: the selector's choice]
+    #[arg(long, value_name = "N")]
+    concurrent: Option<u32>,
     /// Rounds, whose median counts [default: 9, --quick 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
@@ -69,6 +73,7 @@ impl Arguments {
         collectives::Options {
             baselines,
             algorithm: self.algorithm,
+            concurrent: self.concurrent,
             rounds: self.rounds,
             ..self.which.options(effort)
         }
@@ -95,6 +100,7 @@ impl Which {
             element: self.r#type,
             baselines: None,
             algorithm: None,
+            concurrent: None,
             rounds: None,
         }
     }

@@ -1,8 +1,8 @@
 //! Every collective, with data whose result is known, eager and replayed.
 
 use symmem::{
-    BufferRange, CollectiveOptions, Communicator, Graph, Provider, ReduceOperation, Result, Stream,
-    SymmetricBuffer,
+    Algorithm, BufferRange, CollectiveOptions, Communicator, Graph, Provider, ReduceOperation,
+    Result, Stream, SymmetricBuffer, backend::abi::CAPABILITY_COPY_ENGINE,
 };
 
 /// The collectives.
@@ -21,10 +21,12 @@ pub enum Call {
     Scatter,
     Exchange,
     SendReceive,
+    /// An all-gather by copy engines in two lanes, where there are any and it is ours.
+    ByCopyEngine,
 }
 
 impl Call {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Barrier,
         Self::Broadcast,
         Self::AllGather,
@@ -38,6 +40,7 @@ impl Call {
         Self::Scatter,
         Self::Exchange,
         Self::SendReceive,
+        Self::ByCopyEngine,
     ];
 
     pub fn parse(name: &str) -> Self {
@@ -54,6 +57,7 @@ pub struct Bench {
     world: usize,
     part: usize,
     provider: Provider,
+    has_engine: bool,
     pub stream: Stream,
     source: SymmetricBuffer<u32>,
     destination: SymmetricBuffer<u32>,
@@ -83,6 +87,7 @@ impl Bench {
             world,
             part,
             provider,
+            has_engine: communicator.capabilities().flags & CAPABILITY_COPY_ENGINE != 0,
             stream,
             source,
             destination,
@@ -128,6 +133,15 @@ impl Bench {
             Call::Barrier => stream.barrier(),
             Call::Broadcast => stream.broadcast(root, to_one, one, options),
             Call::AllGather => stream.all_gather(to_all, one, options),
+            Call::ByCopyEngine if self.has_engine && self.provider != Provider::Vendor => {
+                let options = CollectiveOptions {
+                    algorithm: Algorithm::COPY_ENGINE,
+                    concurrent: Some(2),
+                    ..*options
+                };
+                stream.all_gather(to_all, one, &options)
+            }
+            Call::ByCopyEngine => stream.all_gather(to_all, one, options),
             Call::AllGatherV => {
                 let counts = self.counts(|peer| self.count(peer, 0));
                 let destination = self.destination.range(0, counts.iter().sum())?;
@@ -186,7 +200,7 @@ impl Bench {
             Call::Barrier => {}
             Call::Broadcast => put(0, part, &|index| value(root, index)),
             Call::Gather if rank != root => {}
-            Call::AllGather | Call::Gather => {
+            Call::AllGather | Call::ByCopyEngine | Call::Gather => {
                 for peer in 0..world {
                     put(peer * part, part, &|index| value(peer, index));
                 }

@@ -132,7 +132,16 @@ fn a_rank_killed_in_any_collective_is_heard_of_within_a_second_and_the_rest_leav
     #[values(0, 1, 2, 3, 4)] share: u64,
 ) {
     for run in (share..runs(setting)).step_by(5) {
-        kill_one(setting, run, false);
+        kill_one(setting, call_of(run), run, false);
+    }
+}
+
+/// Survivors wait in the steps of both lanes then, on streams that nobody sees.
+#[test]
+fn a_rank_killed_between_the_steps_of_copy_engines_is_heard_of_as_well() {
+    let runs = if full() || system_driver() { 20 } else { 4 };
+    for run in 0..runs {
+        kill_one(Setting::Cuda, Call::ByCopyEngine, run, false);
     }
 }
 
@@ -143,15 +152,18 @@ fn a_rank_killed_in_a_collective_of_the_vendors_library_is_heard_of_as_well(
 ) {
     let runs = if full() || system_driver() { 20 } else { 5 };
     for run in (share..runs).step_by(5) {
-        kill_one(Setting::Cuda, run, true);
+        kill_one(Setting::Cuda, call_of(run), run, true);
     }
 }
 
-/// Kills a rank in the middle of a call: who, in which and when follows from the run's number.
-fn kill_one(setting: Setting, run: u64, vendor: bool) {
+/// Every call comes, whatever the number of runs.
+fn call_of(run: u64) -> Call {
+    Call::ALL[run as usize % Call::ALL.len()]
+}
+
+/// Kills a rank in the middle of a call: who and when follows from the run's number.
+fn kill_one(setting: Setting, call: Call, run: u64, vendor: bool) {
     let mut random = Random::new(run);
-    // Every call comes, whatever the number of runs.
-    let call = Call::ALL[run as usize % Call::ALL.len()];
     let how = ["eager", "replayed"][random.below(2) as usize];
     // In packets, and between barriers.
     let part = [7, 20_000][random.below(2) as usize];
@@ -252,14 +264,14 @@ fn leftovers() -> Vec<String> {
 /// be started.
 fn sampled(setting: Setting, call: Call, replayed: bool) -> bool {
     let number = call as usize;
-    let few = !setting.is_device() || number.is_multiple_of(4);
+    let few = !setting.is_device() || number.is_multiple_of(4) || call == Call::ByCopyEngine;
     full() || few && number.is_multiple_of(2) == replayed
 }
 
 #[rstest]
 fn a_rank_stopped_in_any_collective_is_named_at_the_deadline(
     #[values(Setting::Host, Setting::Cuda)] setting: Setting,
-    #[values(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)] call: usize,
+    #[values(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13)] call: usize,
     #[values(false, true)] replayed: bool,
 ) {
     let call = Call::ALL[call];
@@ -336,7 +348,7 @@ fn in_a_ring_the_stopped_rank_is_named_though_most_wait_for_others(
 #[rstest]
 fn an_abort_ends_any_collective_everywhere_and_all_go_on(
     #[values(Setting::Host, Setting::Cuda)] setting: Setting,
-    #[values(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)] call: usize,
+    #[values(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13)] call: usize,
     #[values(false, true)] replayed: bool,
 ) {
     let call = Call::ALL[call];

@@ -16,6 +16,7 @@ pub fn role(role: &str, member: &Member) {
         "call" => call(member),
         "collective" => collective(member),
         "receipt" => receipt(member),
+        "message" => message(member),
         "open" => {
             // The last rank differs.
             let odd = member.rank == WORLD - 1;
@@ -83,6 +84,7 @@ fn collective(member: &Member) {
     let stream = communicator.stream().expect("a stream");
     let buffers = [(); 2].map(|()| communicator.allocate::<i32>(&[300]).expect("memory"));
     let floats = communicator.allocate::<f32>(&[300]).expect("memory");
+    let shorts = communicator.allocate::<u16>(&[300]).expect("memory");
     let call = |stream: &Stream| {
         let options = CollectiveOptions {
             algorithm: [Algorithm::AUTOMATIC, Algorithm::PACKETS][pick("algorithm", 1)],
@@ -93,7 +95,8 @@ fn collective(member: &Member) {
         let (at, count) = (pick("offset", 4), 64 + pick("count", 1));
         let destination = buffers[pick("buffer", 1)].range(at, count)?;
         let source = buffers[1].range(100, count)?;
-        match member.argument.as_str() {
+        let what = member.argument.as_str();
+        match what {
             "root" => stream.broadcast(pick("root", 1), destination, source, &options),
             "operation" if odd => stream.broadcast(0, destination, source, &options),
             "element" if odd => {
@@ -105,6 +108,19 @@ fn collective(member: &Member) {
                 counts[0] += pick("counts", 1);
                 let whole = buffers[0].range(0, counts.iter().sum())?;
                 stream.all_gather_v(whole, source, &counts, &options)
+            }
+            "barrier" if !odd => stream.group_barrier(&options),
+            "sent" | "part" | "part's element" => {
+                // What rank 0 sends, and where it arrives.
+                let mut received = [20; WORLD];
+                received[0] += pick("sent", 1);
+                let at = [0, 30 + pick("part", 300), 60];
+                let (to, from) = (buffers[0].all(), buffers[1].all());
+                if what == "part's element" && odd {
+                    let (to, from) = (shorts.range(0, 100)?, shorts.range(150, 100)?);
+                    return stream.all_to_all_v(to, &received, &at, from, &[20; 3], &at, &options);
+                }
+                stream.all_to_all_v(to, &received, &at, from, &[20; 3], &at, &options)
             }
             _ => stream.all_reduce_with(destination, source, operation, &options),
         }
@@ -122,7 +138,7 @@ fn collective(member: &Member) {
         )
         .and_then(|()| stream.synchronize());
     member.tell("again", &again);
-    drop((buffers, floats));
+    drop((buffers, floats, shorts));
     member.tell("finalized", &communicator.finalize());
 }
 
@@ -139,7 +155,10 @@ fn a_checked_collective_that_differs_at_one_rank_fails_on_all_and_names_it(
         "threads",
         "offset",
         "buffer",
-        "counts"
+        "counts",
+        "barrier",
+        "sent",
+        "part's element"
     )]
     what: &str,
 ) {
@@ -164,6 +183,132 @@ fn a_checked_collective_that_differs_at_one_rank_fails_on_all_and_names_it(
     assert_eq!(world.expect("check"), ["ok"; WORLD]);
     assert_eq!(world.expect("again"), ["ok"; WORLD]);
     assert_eq!(world.expect("finalized"), ["ok"; WORLD]);
+    world.ends_well();
+}
+
+#[test]
+fn a_checked_all_to_all_v_that_is_refused_at_one_rank_is_made_by_none() {
+    let mut world = Plan::new("mismatch/collective", WORLD, Setting::Host)
+        .argument("part")
+        .env("SYMMEM_CHECK", 1)
+        .start();
+    for key in ["result", "captured"] {
+        for (rank, error) in world.expect(key).iter().enumerate() {
+            let right = match rank == WORLD - 1 {
+                true => error.starts_with("InvalidArgument"),
+                false => error.starts_with("Mismatch") && error.contains("peer: 2"),
+            };
+            assert!(right && error.contains("outside the range"), "{error}");
+        }
+    }
+    assert_eq!(world.expect("again"), ["ok"; WORLD]);
+    assert_eq!(world.expect("finalized"), ["ok"; WORLD]);
+    world.ends_well();
+}
+
+/// A send of rank 0 that the last rank receives otherwise, or not at all; the one between has no part in it.
+fn message(member: &Member) {
+    let communicator = member.join();
+    let stream = communicator.stream().expect("a stream");
+    let buffer = communicator.allocate::<u32>(&[300]).expect("memory");
+    let shorts = communicator.allocate::<u16>(&[300]).expect("memory");
+    let plain = CollectiveOptions::default();
+    let fewer = CollectiveOptions {
+        threads: Some(64),
+        ..plain
+    };
+    let range = |count| buffer.range(0, count).expect("a range");
+    let what = member.argument.as_str();
+    let moved = match (member.rank, what) {
+        (0, _) => stream.send(2, range(100), &plain),
+        (2, "count") => stream.receive(0, range(101), &plain),
+        (2, "element") => stream.receive(0, shorts.range(0, 200).expect("a range"), &plain),
+        (2, "threads") => stream.receive(0, range(100), &fewer),
+        (2, "nothing") => stream.receive(0, range(100), &plain),
+        _ => Ok(()),
+    };
+    let outcome = moved.and_then(|()| stream.synchronize());
+    member.tell("result", &outcome);
+    if what == "receipt" {
+        return;
+    }
+    // Two at once are received one by one, beside a ring.
+    let parts = [buffer.range(10, 20), buffer.range(40, 30)].map(|part| part.expect("a range"));
+    let pair = match member.rank {
+        0 => stream.exchange(&plain, |exchange| {
+            exchange.send(2, parts[0])?;
+            exchange.send(2, parts[1])
+        }),
+        2 => parts
+            .into_iter()
+            .try_for_each(|part| stream.receive(0, part, &plain)),
+        _ => Ok(()),
+    };
+    let (next, before) = ((member.rank + 1) % WORLD, (member.rank + 2) % WORLD);
+    let again = pair.and_then(|()| {
+        stream.exchange(&plain, |exchange| {
+            exchange.send(next, parts[0])?;
+            exchange.receive(before, buffer.range(200, 20)?)?;
+            exchange.send(member.rank, parts[0])?;
+            exchange.receive(member.rank, buffer.range(100, 20)?)
+        })
+    });
+    member.tell("again", &again.and_then(|()| stream.synchronize()));
+    drop((buffer, shorts));
+    member.tell("finalized", &communicator.finalize());
+}
+
+#[rstest]
+fn a_checked_send_that_differs_from_its_receipt_fails_at_both_and_they_go_on(
+    #[values(Setting::Host, Setting::Cuda)] setting: Setting,
+    #[values(
+        ("count", "the number of elements"),
+        ("element", "the size of an element"),
+        ("threads", "the number of threads"),
+        ("nothing", "")
+    )]
+    case: (&str, &str),
+) {
+    let (what, named) = case;
+    if setting.is_cuda() && what != "count" && !crate::support::full() {
+        return;
+    }
+    let mut world = Plan::new("mismatch/message", WORLD, setting)
+        .argument(what)
+        .env("SYMMEM_CHECK", 1)
+        .start();
+    let results = world.expect("result");
+    for (rank, other) in [(0, 2), (2, 0)] {
+        let result = &results[rank];
+        match what {
+            "nothing" => assert_eq!(result, "ok"),
+            _ => assert!(
+                result.starts_with("Mismatch")
+                    && result.contains(&format!("peer: {other}"))
+                    && result.contains(named),
+                "{result}"
+            ),
+        }
+    }
+    assert_eq!(results[1], "ok");
+    assert_eq!(world.expect("again"), ["ok"; WORLD]);
+    assert_eq!(world.expect("finalized"), ["ok"; WORLD]);
+    world.ends_well();
+}
+
+#[test]
+fn a_checked_send_that_nobody_receives_names_the_rank_that_did_not_come() {
+    let mut world = Plan::new("mismatch/message", WORLD, Setting::Host)
+        .argument("receipt")
+        .env("SYMMEM_CHECK", 1)
+        .setup_deadline(Duration::from_secs(2))
+        .start();
+    let results = world.expect("result");
+    assert!(
+        results[0].contains("receipt of what this rank sends, by rank 2"),
+        "{}",
+        results[0]
+    );
     world.ends_well();
 }
 

@@ -2,13 +2,13 @@
 //!
 //! Sizes are nccl-tests' (see [`CollectiveRow`]). The rows of 2 and of 4 ranks were measured for
 //! all-reduce, reduce-scatter, all-gather and all-to-all in bf16, replayed from a graph, on H200s
-//! (`benches/results/2026-11-21-grids-4xh200.jsonl`): for each range of sizes the grid that loses least
+//! (`benches/results/2026-11-21-grids-patient-4xh200.jsonl`): for each range of sizes the grid that loses least
 //! against the best one at each; where the copy engine takes over, by the benchmark
 //! (`2026-11-21-copy-engine-4xh200.json`). Rows for more ranks and for the other operations follow from them by
 //! a model and were not measured: what is sent in packets grows with the ranks, and the copy engine
 //! pays where a step takes far longer than a launch.
 
-use symmem_core::backend::abi::{Algorithm, CollectiveOperation};
+use symmem_core::backend::abi::{Algorithm, CollectiveOperation, CollectiveRow};
 use symmem_core::backend::gpu::tuning::*;
 
 /// The table.
@@ -30,18 +30,16 @@ const ALL_REDUCE: [World; 3] = [
     (
         2,
         &[
-            row(2 * KIB, Algorithm::PACKETS, 1, 256),
+            row(KIB, Algorithm::PACKETS, 1, 128),
+            row(2 * KIB, Algorithm::PACKETS, 2, 128),
             row(4 * KIB, Algorithm::PACKETS, 4, 128),
             row(8 * KIB, Algorithm::PACKETS, 8, 128),
-            row(16 * KIB, Algorithm::PACKETS, 8, 256),
-            row(32 * KIB, Algorithm::PACKETS, 64, 128),
-            row(128 * KIB, Algorithm::PACKETS, 32, 512),
-            row(512 * KIB, Algorithm::TWO_SHOT, 32, 256),
-            row(MIB, Algorithm::TWO_SHOT, 32, 512),
-            row(2 * MIB, Algorithm::TWO_SHOT, 128, 256),
-            row(32 * MIB, Algorithm::TWO_SHOT, 16, 512),
-            row(128 * MIB, Algorithm::TWO_SHOT, 64, 512),
-            row(ALWAYS, Algorithm::COPY_ENGINE, 32, 512),
+            row(16 * KIB, Algorithm::PACKETS, 16, 128),
+            row(128 * KIB, Algorithm::PACKETS, 64, 128),
+            row(256 * KIB, Algorithm::PACKETS, 32, 512),
+            row(MIB, Algorithm::TWO_SHOT, 64, 128),
+            row(128 * MIB, Algorithm::TWO_SHOT, 128, 512),
+            row(ALWAYS, Algorithm::COPY_ENGINE, 64, 512),
         ],
     ),
     (
@@ -51,15 +49,13 @@ const ALL_REDUCE: [World; 3] = [
             row(2 * KIB, Algorithm::PACKETS, 2, 128),
             row(4 * KIB, Algorithm::PACKETS, 4, 128),
             row(8 * KIB, Algorithm::PACKETS, 8, 128),
-            row(16 * KIB, Algorithm::PACKETS, 8, 256),
-            row(32 * KIB, Algorithm::PACKETS, 8, 512),
-            row(64 * KIB, Algorithm::PACKETS_TWO_SHOT, 8, 256),
-            row(128 * KIB, Algorithm::PACKETS_TWO_SHOT, 8, 512),
-            row(256 * KIB, Algorithm::TWO_SHOT, 8, 256),
-            row(MIB, Algorithm::TWO_SHOT, 32, 256),
-            row(2 * MIB, Algorithm::TWO_SHOT, 32, 512),
-            row(64 * MIB, Algorithm::TWO_SHOT, 16, 512),
-            row(ALWAYS, Algorithm::COPY_ENGINE, 32, 512),
+            row(16 * KIB, Algorithm::PACKETS, 16, 128),
+            row(64 * KIB, Algorithm::PACKETS, 32, 128),
+            row(128 * KIB, Algorithm::PACKETS_TWO_SHOT, 32, 128),
+            row(512 * KIB, Algorithm::TWO_SHOT, 16, 256),
+            row(MIB, Algorithm::TWO_SHOT, 64, 128),
+            row(64 * MIB, Algorithm::TWO_SHOT, 64, 256),
+            row(ALWAYS, Algorithm::COPY_ENGINE, 64, 256),
         ],
     ),
     (
@@ -67,13 +63,13 @@ const ALL_REDUCE: [World; 3] = [
         &[
             row(4 * KIB, Algorithm::PACKETS, 4, 128),
             row(8 * KIB, Algorithm::PACKETS, 8, 128),
-            row(16 * KIB, Algorithm::PACKETS, 8, 256),
-            row(64 * KIB, Algorithm::PACKETS_TWO_SHOT, 8, 256),
-            row(128 * KIB, Algorithm::PACKETS_TWO_SHOT, 8, 512),
-            row(512 * KIB, Algorithm::TWO_SHOT, 8, 256),
-            row(2 * MIB, Algorithm::TWO_SHOT, 32, 256),
-            row(64 * MIB, Algorithm::TWO_SHOT, 32, 512),
-            row(ALWAYS, Algorithm::COPY_ENGINE, 32, 512),
+            row(16 * KIB, Algorithm::PACKETS, 16, 128),
+            row(32 * KIB, Algorithm::PACKETS, 32, 128),
+            row(128 * KIB, Algorithm::PACKETS_TWO_SHOT, 16, 128),
+            row(512 * KIB, Algorithm::TWO_SHOT, 16, 256),
+            row(MIB, Algorithm::TWO_SHOT, 64, 128),
+            row(64 * MIB, Algorithm::TWO_SHOT, 64, 256),
+            row(ALWAYS, Algorithm::COPY_ENGINE, 64, 256),
         ],
     ),
 ];
@@ -91,15 +87,14 @@ const REDUCE_SCATTER: [World; 3] = [
     (
         2,
         &[
-            row(2 * KIB, Algorithm::PACKETS, 1, 512),
+            row(2 * KIB, Algorithm::PACKETS, 1, 128),
             row(4 * KIB, Algorithm::PACKETS, 2, 128),
             row(8 * KIB, Algorithm::PACKETS, 4, 128),
-            row(16 * KIB, Algorithm::PACKETS, 32, 128),
-            row(32 * KIB, Algorithm::PACKETS, 8, 256),
-            row(128 * KIB, Algorithm::PACKETS, 32, 128),
+            row(16 * KIB, Algorithm::PACKETS, 8, 128),
+            row(32 * KIB, Algorithm::PACKETS, 16, 128),
             row(256 * KIB, Algorithm::PACKETS, 64, 128),
-            row(512 * KIB, Algorithm::ONE_SHOT, 48, 512),
-            row(ALWAYS, Algorithm::ONE_SHOT, 64, 512),
+            row(512 * KIB, Algorithm::PACKETS, 32, 512),
+            row(ALWAYS, Algorithm::ONE_SHOT, 64, 256),
         ],
     ),
     (
@@ -109,11 +104,9 @@ const REDUCE_SCATTER: [World; 3] = [
             row(8 * KIB, Algorithm::PACKETS, 2, 128),
             row(16 * KIB, Algorithm::PACKETS, 4, 128),
             row(32 * KIB, Algorithm::PACKETS, 8, 128),
-            row(64 * KIB, Algorithm::PACKETS, 8, 256),
-            row(512 * KIB, Algorithm::PACKETS, 16, 512),
-            row(MIB, Algorithm::ONE_SHOT, 48, 256),
-            row(4 * MIB, Algorithm::ONE_SHOT, 16, 512),
-            row(ALWAYS, Algorithm::ONE_SHOT, 32, 512),
+            row(64 * KIB, Algorithm::PACKETS, 16, 128),
+            row(512 * KIB, Algorithm::PACKETS, 32, 256),
+            row(ALWAYS, Algorithm::ONE_SHOT, 64, 256),
         ],
     ),
     (
@@ -122,10 +115,9 @@ const REDUCE_SCATTER: [World; 3] = [
             row(16 * KIB, Algorithm::PACKETS, 2, 128),
             row(32 * KIB, Algorithm::PACKETS, 4, 128),
             row(64 * KIB, Algorithm::PACKETS, 8, 128),
-            row(128 * KIB, Algorithm::PACKETS, 8, 256),
-            row(256 * KIB, Algorithm::PACKETS, 16, 512),
-            row(MIB, Algorithm::ONE_SHOT, 16, 512),
-            row(ALWAYS, Algorithm::ONE_SHOT, 32, 512),
+            row(128 * KIB, Algorithm::PACKETS, 16, 128),
+            row(512 * KIB, Algorithm::PACKETS, 32, 256),
+            row(ALWAYS, Algorithm::ONE_SHOT, 64, 256),
         ],
     ),
 ];
@@ -134,58 +126,14 @@ const ALL_GATHER: [World; 3] = [
     (
         2,
         &[
-            row(2 * KIB, Algorithm::PACKETS, 1, 256),
+            row(2 * KIB, Algorithm::PACKETS, 1, 128),
             row(4 * KIB, Algorithm::PACKETS, 2, 128),
             row(8 * KIB, Algorithm::PACKETS, 4, 128),
             row(16 * KIB, Algorithm::PACKETS, 8, 128),
-            row(32 * KIB, Algorithm::PACKETS, 64, 128),
-            row(128 * KIB, Algorithm::PACKETS, 32, 128),
-            row(256 * KIB, Algorithm::PUSH, 4, 256),
+            row(32 * KIB, Algorithm::PACKETS, 16, 128),
+            row(64 * KIB, Algorithm::PACKETS, 32, 128),
             row(512 * KIB, Algorithm::PACKETS, 64, 256),
-            row(4 * MIB, Algorithm::PUSH, 64, 256),
-            row(ALWAYS, Algorithm::PUSH, 16, 512),
-        ],
-    ),
-    (
-        4,
-        &[
-            row(4 * KIB, Algorithm::PACKETS, 1, 256),
-            row(8 * KIB, Algorithm::PACKETS, 2, 128),
-            row(16 * KIB, Algorithm::PACKETS, 4, 128),
-            row(32 * KIB, Algorithm::PACKETS, 8, 128),
-            row(64 * KIB, Algorithm::PACKETS, 8, 256),
-            row(128 * KIB, Algorithm::PACKETS, 8, 512),
-            row(256 * KIB, Algorithm::PACKETS, 16, 512),
-            row(4 * MIB, Algorithm::PUSH, 32, 256),
-            row(64 * MIB, Algorithm::PUSH, 16, 512),
-            row(256 * MIB, Algorithm::PUSH, 128, 256),
-            copies(ALWAYS),
-        ],
-    ),
-    (
-        ANY,
-        &[
-            row(8 * KIB, Algorithm::PACKETS, 1, 128),
-            row(32 * KIB, Algorithm::PACKETS, 4, 128),
-            row(128 * KIB, Algorithm::PACKETS, 8, 256),
-            row(256 * KIB, Algorithm::PACKETS, 16, 512),
-            row(4 * MIB, Algorithm::PUSH, 32, 256),
-            row(64 * MIB, Algorithm::PUSH, 16, 512),
-            copies(ALWAYS),
-        ],
-    ),
-];
-
-const ALL_TO_ALL: [World; 3] = [
-    (
-        2,
-        &[
-            row(2 * KIB, Algorithm::PACKETS, 8, 256),
-            row(16 * KIB, Algorithm::PACKETS, 4, 256),
-            row(32 * KIB, Algorithm::PACKETS, 32, 128),
-            row(256 * KIB, Algorithm::PACKETS, 32, 512),
-            row(4 * MIB, Algorithm::PUSH, 64, 256),
-            row(32 * MIB, Algorithm::PUSH, 16, 512),
+            row(16 * MIB, Algorithm::PUSH, 64, 128),
             row(ALWAYS, Algorithm::PUSH, 64, 512),
         ],
     ),
@@ -193,13 +141,14 @@ const ALL_TO_ALL: [World; 3] = [
         4,
         &[
             row(4 * KIB, Algorithm::PACKETS, 1, 128),
+            row(8 * KIB, Algorithm::PACKETS, 2, 128),
             row(16 * KIB, Algorithm::PACKETS, 4, 128),
             row(32 * KIB, Algorithm::PACKETS, 8, 128),
             row(64 * KIB, Algorithm::PACKETS, 8, 256),
-            row(256 * KIB, Algorithm::PACKETS, 16, 512),
-            row(MIB, Algorithm::PUSH, 32, 256),
-            row(64 * MIB, Algorithm::PUSH, 16, 512),
-            row(256 * MIB, Algorithm::PUSH, 128, 256),
+            row(128 * KIB, Algorithm::PACKETS, 32, 128),
+            row(512 * KIB, Algorithm::PACKETS, 64, 256),
+            two_at_once(32 * MIB, Algorithm::PUSH, 64, 128),
+            two_at_once(256 * MIB, Algorithm::PUSH, 128, 256),
             copies(ALWAYS),
         ],
     ),
@@ -208,11 +157,62 @@ const ALL_TO_ALL: [World; 3] = [
         &[
             row(8 * KIB, Algorithm::PACKETS, 1, 128),
             row(32 * KIB, Algorithm::PACKETS, 4, 128),
-            row(128 * KIB, Algorithm::PACKETS, 8, 256),
-            row(256 * KIB, Algorithm::PACKETS, 16, 512),
-            row(4 * MIB, Algorithm::PUSH, 32, 256),
-            row(64 * MIB, Algorithm::PUSH, 16, 512),
+            row(64 * KIB, Algorithm::PACKETS, 8, 128),
+            row(128 * KIB, Algorithm::PACKETS, 16, 128),
+            row(512 * KIB, Algorithm::PACKETS, 64, 256),
+            two_at_once(32 * MIB, Algorithm::PUSH, 64, 128),
+            two_at_once(256 * MIB, Algorithm::PUSH, 128, 256),
             copies(ALWAYS),
+        ],
+    ),
+];
+
+/// Out of place swaps cannot serve, in place nothing else between barriers can. Not measured: each rank moves
+/// as much as by a push, half of it by loads, which takes more blocks than stores alone.
+const IN_PLACE: CollectiveRow = row(ALWAYS, Algorithm::SWAP, 32, 512);
+
+const ALL_TO_ALL: [World; 3] = [
+    (
+        2,
+        &[
+            row(2 * KIB, Algorithm::PACKETS, 1, 128),
+            row(4 * KIB, Algorithm::PACKETS, 2, 128),
+            row(64 * KIB, Algorithm::PACKETS, 32, 128),
+            row(128 * KIB, Algorithm::PACKETS, 64, 128),
+            row(512 * KIB, Algorithm::PACKETS, 64, 256),
+            row(16 * MIB, Algorithm::PUSH, 64, 128),
+            row(ALWAYS, Algorithm::PUSH, 64, 512),
+            IN_PLACE,
+        ],
+    ),
+    (
+        4,
+        &[
+            row(4 * KIB, Algorithm::PACKETS, 1, 128),
+            row(8 * KIB, Algorithm::PACKETS, 2, 128),
+            row(16 * KIB, Algorithm::PACKETS, 4, 128),
+            row(32 * KIB, Algorithm::PACKETS, 8, 128),
+            row(64 * KIB, Algorithm::PACKETS, 16, 128),
+            row(128 * KIB, Algorithm::PACKETS, 32, 128),
+            row(512 * KIB, Algorithm::PACKETS, 64, 256),
+            two_at_once(32 * MIB, Algorithm::PUSH, 64, 256),
+            two_at_once(256 * MIB, Algorithm::PUSH, 128, 256),
+            copies(ALWAYS),
+            IN_PLACE,
+        ],
+    ),
+    (
+        ANY,
+        &[
+            row(8 * KIB, Algorithm::PACKETS, 1, 128),
+            row(32 * KIB, Algorithm::PACKETS, 4, 128),
+            row(64 * KIB, Algorithm::PACKETS, 8, 128),
+            row(128 * KIB, Algorithm::PACKETS, 16, 128),
+            row(512 * KIB, Algorithm::PACKETS, 64, 256),
+            two_at_once(32 * MIB, Algorithm::PUSH, 64, 256),
+            two_at_once(256 * MIB, Algorithm::PUSH, 128, 256),
+            copies(ALWAYS),
+            IN_PLACE,
         ],
     ),
 ];

@@ -57,6 +57,7 @@ fn everything(ranks: &mut Ranks) -> CallResult<()> {
     for round in 0..2 {
         ranks.gathers(round)?;
         ranks.exchanges_parts(round)?;
+        ranks.swaps(round)?;
     }
     for element in 1..=ElementType::F8_E5M2.0 {
         ranks.reduces(ElementType(element), 0)?;
@@ -211,6 +212,47 @@ impl Ranks {
         let stream = self.streams[rank];
         // SAFETY: memory is live until the streams are drained. So for all below.
         unsafe { self.world.ranks[rank].collective_move(&arguments, &grid(8), stream) }
+    }
+
+    /// An all-to-all in place: of each pair the lower rank swaps the first half, the other the second.
+    fn swaps(&self, round: usize) -> CallResult<()> {
+        let pattern = move |rank: usize, index: usize| (rank * 83 + round * 5 + index * 11) as u8;
+        let all = COUNT * self.count as u64;
+        for rank in 0..self.count {
+            self.give(rank, |index| pattern(rank, index))?;
+            let (own, stream) = (self.memory[rank][rank], self.streams[rank]);
+            self.world
+                .copy(rank, own + DESTINATION, own + SOURCE, all, stream)?;
+            self.world.drain(rank, stream)?;
+        }
+        for rank in 0..self.count {
+            let mut arguments = MoveArguments {
+                group: self.group(rank, CollectiveOperation::ALL_TO_ALL),
+                destinations: [DeviceAddress::NULL; MAX_RANKS],
+                sources: [DeviceAddress::NULL; MAX_RANKS],
+                bytes: [0; MAX_RANKS],
+                copies: self.count as u32,
+                concurrent: 1,
+            };
+            for peer in (0..self.count).filter(|&peer| peer != rank) {
+                let half = COUNT / 2;
+                let (start, bytes) = match rank < peer {
+                    true => (0, half),
+                    false => (half, COUNT - half),
+                };
+                let place = |of: usize| DESTINATION + COUNT * of as u64 + start;
+                arguments.destinations[peer] = self.at(rank, rank, place(peer));
+                arguments.sources[peer] = self.at(rank, peer, place(rank));
+                arguments.bytes[peer] = bytes;
+            }
+            let stream = self.streams[rank];
+            // SAFETY: as above.
+            unsafe { self.world.ranks[rank].collective_swap(&arguments, &grid(8), stream) }?;
+        }
+        self.expect("swaps", all, |rank, index| {
+            let (from, place) = (index / COUNT as usize, index % COUNT as usize);
+            pattern(from, rank * COUNT as usize + place)
+        })
     }
 
     /// An all-to-all in packets.

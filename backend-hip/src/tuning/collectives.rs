@@ -15,9 +15,9 @@ pub const COLLECTIVES: Collectives = &[
     (CollectiveOperation::ALL_REDUCE, &ALL_REDUCE),
     (CollectiveOperation::REDUCE, &REDUCE),
     (CollectiveOperation::REDUCE_SCATTER, &REDUCE_SCATTER),
-    (CollectiveOperation::ALL_GATHER, &TO_EACH),
-    (CollectiveOperation::ALL_GATHER_V, &TO_EACH),
-    (CollectiveOperation::ALL_TO_ALL, &TO_EACH),
+    (CollectiveOperation::ALL_GATHER, &ALL_GATHER),
+    (CollectiveOperation::ALL_GATHER_V, &ALL_GATHER),
+    (CollectiveOperation::ALL_TO_ALL, &ALL_TO_ALL),
     (CollectiveOperation::ALL_TO_ALL_V, &EXCHANGE),
     (CollectiveOperation::BROADCAST, &BROADCAST),
     (CollectiveOperation::GATHER, &GATHER),
@@ -67,8 +67,8 @@ const REDUCE_SCATTER: [World; 1] = [(
     ],
 )];
 
-/// All-gather and all-to-all: each rank stores a part to each peer.
-const TO_EACH: [World; 1] = [(
+/// Each rank stores its part to each peer.
+const ALL_GATHER: [World; 1] = [(
     ANY,
     &[
         row(64 * KIB, Algorithm::PACKETS, 8, 256),
@@ -76,6 +76,18 @@ const TO_EACH: [World; 1] = [(
         row(4 * MIB, Algorithm::PUSH, 32, 512),
         row(64 * MIB, Algorithm::PUSH, 64, 512),
         copies(ALWAYS),
+    ],
+)];
+
+const ALL_TO_ALL: [World; 1] = [(
+    ANY,
+    &[
+        row(64 * KIB, Algorithm::PACKETS, 8, 256),
+        row(512 * KIB, Algorithm::PACKETS, 32, 256),
+        row(64 * MIB, Algorithm::PUSH, 64, 512),
+        copies(ALWAYS),
+        // In place nothing else between barriers can.
+        row(ALWAYS, Algorithm::SWAP, 32, 512),
     ],
 )];
 

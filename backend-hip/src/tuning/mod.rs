@@ -5,4 +5,4 @@ mod collectives;
 mod transfers;
 
 pub use collectives::COLLECTIVES;
-pub use transfers::{fanout, transfers};
+pub use transfers::{FANOUT, transfers};

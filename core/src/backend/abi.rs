@@ -284,6 +284,9 @@ open_enum!(
         VENDOR = 8,
         /// The receiver loads from the sender once both are there ([`CollectiveOperation::EXCHANGE`]).
         RENDEZVOUS = 9,
+        /// Between two barriers the parts of each pair of ranks change places; each rank swaps half of
+        /// them. An all-to-all in place, and nothing else.
+        SWAP = 10,
     }
 );
 
@@ -300,6 +303,8 @@ open_enum!(
         REDUCE_PACKETS = 4,
         /// [`ExchangeArguments`].
         EXCHANGE = 5,
+        /// [`MoveArguments`], each destination swapped with its source.
+        SWAP = 6,
     }
 );
 
@@ -722,8 +727,9 @@ pub struct CollectiveGroup {
     pub members: [u8; MAX_RANKS],
 }
 
-/// Copies between two barriers of a group: every member has reached the call before the first byte
-/// moves, and every member's bytes are where they belong, and visible, when the call ends.
+/// Copies, or swaps, between two barriers of a group: every member has reached the call before the first
+/// byte moves, and every member's bytes are where they belong, and visible, when the call ends. In a swap
+/// the sources are written as well, so no two swaps of the group have a byte in common.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct MoveArguments {
@@ -967,7 +973,8 @@ pub struct CollectiveRow {
     pub blocks: u32,
     /// Threads of a block.
     pub threads: u32,
-    /// Copies under way at once ([`MoveArguments::concurrent`]); 0 for as many as there are.
+    /// Copies under way at once ([`MoveArguments::concurrent`]; by the copy engine 1, or 2 for all that
+    /// there can be); 0 for as many as there are, or as the size is worth.
     pub concurrent: u32,
 }
 

@@ -136,4 +136,15 @@ pub trait Collectives {
     /// # Safety
     /// `vendor` is live and not used again.
     unsafe fn vendor_destroy(&self, vendor: RawVendor) -> CallResult<()>;
+
+    /// Swaps between two barriers: each destination with its source.
+    ///
+    /// # Safety
+    /// As [`Collectives::collective_move`].
+    unsafe fn collective_swap(
+        &self,
+        arguments: &MoveArguments,
+        geometry: &Geometry,
+        stream: RawStream,
+    ) -> CallResult<()>;
 }

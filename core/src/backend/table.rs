@@ -416,5 +416,6 @@ tables! {
         [unsafe] fn vendor_deregister(vendor: RawVendor, window: u64) -> ();
         [unsafe] fn vendor_abort(vendor: RawVendor) -> ();
         [unsafe] fn vendor_destroy(vendor: RawVendor) -> ();
+        [unsafe] fn collective_swap(arguments: &MoveArguments, geometry: &Geometry, stream: RawStream) -> ();
     }
 }

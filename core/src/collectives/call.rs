@@ -20,11 +20,14 @@ pub struct CollectiveOptions<'a> {
     /// Threads of a block.
     pub threads: Option<u32>,
     /// Copies under way at once, where an algorithm copies; 0 for as many as there are, `None` for the
-    /// selector's choice.
+    /// selector's choice. By the copy engine, 1 for one after the other; 0 for what the size is worth; 2
+    /// or more to copy this rank's own part beside the others and, behind a switch, to cut each copy to a
+    /// peer in two; in a mesh, to copy to so many peers at once.
     pub concurrent: Option<u32>,
     /// The channel: collectives that may be under way at once need different ones. Their grids have to
     /// fit on the device together, which no rank checks: ranks that began with different ones would else
-    /// wait for each other until the deadline. Give them fewer blocks then.
+    /// wait for each other until the deadline. Give them fewer blocks then. While a capture records
+    /// calls by the copy engine on a channel, no other capture may.
     pub channel: u32,
     /// Ours or the vendor's.
     pub provider: Provider,
@@ -203,7 +206,7 @@ impl Stream {
         sent_at: &[usize],
         options: &CollectiveOptions<'_>,
     ) -> Result<()> {
-        let parts = super::exchange::Parts {
+        let parts = super::parts::Parts {
             received,
             received_at,
             sent,

@@ -3,15 +3,20 @@
 //! Members may be some of the ranks only, and calls on different channels come in any order, so this
 //! is no agreement of all ranks: each member leaves its call in the job's store and looks up the
 //! others'. A member can be one call ahead at most, since to go on it needs this rank's; so two places
-//! a member, used in turn, are enough.
+//! a member, used in turn, are enough. Sends and receipts concern two members only, who compare each
+//! message with its receipt in the same way.
 
 use super::call::CollectiveOptions;
 use super::group::Membership;
 use super::launch::Call;
+use super::parts::Parts;
+use super::slots::COLLECTIVE_CHANNELS;
 use crate::bootstrap::BootstrapError;
 use crate::communicator::Inner;
 use crate::error::{Error, Result};
-use std::sync::atomic::Ordering;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Between values; in none of them.
@@ -19,12 +24,64 @@ const SEPARATOR: char = '\0';
 /// How often a member that has not come is looked for.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// What members must agree on.
-fn fields(call: &Call<'_>, options: &CollectiveOptions<'_>) -> [(&'static str, String); 14] {
-    let number = |value: u64| value.to_string();
+/// What has been compared so far, so that members compare the same.
+#[derive(Default)]
+pub struct Compared {
+    /// Calls of all members, by channel.
+    calls: [AtomicU64; COLLECTIVE_CHANNELS as usize],
+    /// Messages of two members, by channel, the other one, and whether this rank sends.
+    messages: Mutex<HashMap<(u32, usize, bool), u64>>,
+}
+
+impl Compared {
+    fn next_message(&self, channel: u32, message: &Message) -> u64 {
+        // A count is whole whatever became of who held it.
+        let mut messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = messages
+            .entry((channel, message.member, message.sends))
+            .or_default();
+        let number = *next;
+        *next += 1;
+        number
+    }
+}
+
+/// A send, or a receipt, to be compared with the other member's.
+pub struct Message {
+    /// The other member.
+    pub member: usize,
+    /// Whether this rank sends it.
+    pub sends: bool,
+    /// Bytes of an element.
+    pub element_bytes: u64,
+    /// Bytes in all.
+    pub bytes: u64,
+}
+
+/// An argument and its value.
+type Field = (&'static str, String);
+
+/// What members must agree on, whatever the call.
+fn option_fields(options: &CollectiveOptions<'_>) -> [Field; 6] {
     let automatic = |value: Option<u32>| {
         value.map_or_else(|| "the selector's".into(), |value| value.to_string())
     };
+    [
+        ("the algorithm", options.algorithm.name().into()),
+        ("the number of blocks", automatic(options.blocks)),
+        ("the number of threads", automatic(options.threads)),
+        (
+            "the copies under way at once",
+            automatic(options.concurrent),
+        ),
+        ("the provider", format!("{:?}", options.provider)),
+        ("the deadline", format!("{:?}", options.deadline)),
+    ]
+}
+
+/// What members must agree on in a call whose arguments are alike.
+fn call_fields(call: &Call<'_>) -> [Field; 8] {
+    let number = |value: u64| value.to_string();
     let (to, from) = (&call.destination, &call.source);
     let whose = |offset: u64, bytes: u64, allocation: u64| {
         format!("{bytes} bytes at {offset} of buffer {allocation}")
@@ -58,112 +115,281 @@ fn fields(call: &Call<'_>, options: &CollectiveOptions<'_>) -> [(&'static str, S
                 small(from, to.bytes)
             },
         ),
-        ("the algorithm", options.algorithm.name().into()),
-        ("the number of blocks", automatic(options.blocks)),
-        ("the number of threads", automatic(options.threads)),
-        (
-            "the copies under way at once",
-            automatic(options.concurrent),
-        ),
-        ("the provider", format!("{:?}", options.provider)),
-        ("the deadline", format!("{:?}", options.deadline)),
     ]
 }
 
-/// Compares a call with those of the other members.
-///
-/// # Errors
-/// [`Error::Mismatch`] on every member if any differs; a member that died, or does not come within the
-/// setup deadline.
-pub fn compare(
-    shared: &Inner,
-    membership: &Membership,
-    call: &Call<'_>,
-    options: &CollectiveOptions<'_>,
-) -> Result<()> {
-    let fields = fields(call, options);
-    let values = fields.each_ref().map(|(_, value)| value.as_str());
-    let mine = values.join(SEPARATOR.to_string().as_str());
-    let answers = exchange(shared, membership, options.channel, &mine)?;
-    let value_of = |member: usize, index: usize| {
-        answers[member]
-            .split(SEPARATOR)
-            .nth(index)
-            .unwrap_or("missing")
-    };
-    // All look for the first member that differs from the first, so that all fail alike.
-    for member in 0..answers.len() {
-        for (index, (what, mine)) in fields.iter().enumerate() {
-            if value_of(member, index) == value_of(0, index) {
-                continue;
-            }
-            let other = if value_of(member, index) == mine {
-                0
-            } else {
-                member
-            };
-            return Err(Error::Mismatch {
-                rank: shared.rank,
-                peer: membership.members[other],
-                operation: call.name,
-                what,
-                mine: mine.clone(),
-                theirs: value_of(other, index).into(),
-            });
-        }
-    }
-    Ok(())
+/// The comparison of one call on a channel.
+pub struct Comparison<'a> {
+    shared: &'a Inner,
+    membership: &'a Membership,
+    options: &'a CollectiveOptions<'a>,
+    operation: &'static str,
+    start: Instant,
 }
 
-/// Gives every member's text to every member.
-fn exchange(
-    shared: &Inner,
-    membership: &Membership,
-    channel: u32,
-    mine: &str,
-) -> Result<Vec<String>> {
-    let store = shared.agreement.bootstrap().store();
-    let group = membership.slots.allocation().number;
-    let number = membership.compared[channel as usize].fetch_add(1, Ordering::Relaxed);
-    // By the communicator's numbers: the groups of one split share the number of their allocation, and
-    // each has a member 0.
-    let key = |member: usize| {
-        let rank = membership.members[member];
-        format!("call/{group}/{channel}/{}/{rank}", number % 2)
-    };
-    let start = Instant::now();
-    let limit = shared.options.setup_deadline;
-    let failed = |error| {
-        shared
-            .health
-            .broken(crate::communicator::translate(shared.rank, error))
-    };
-    let mut message = number.to_le_bytes().to_vec();
-    message.extend_from_slice(mine.as_bytes());
-    store
-        .set(&key(membership.rank), &message, limit)
-        .map_err(failed)?;
-    let mut answers = Vec::with_capacity(membership.world());
-    for member in 0..membership.world() {
-        answers.push(loop {
-            shared.health.look()?;
-            let left = limit.saturating_sub(start.elapsed());
-            match store.get(&key(member), left) {
+impl<'a> Comparison<'a> {
+    /// Of a call of `operation`. The setup deadline begins.
+    pub fn new(
+        shared: &'a Inner,
+        membership: &'a Membership,
+        options: &'a CollectiveOptions<'a>,
+        operation: &'static str,
+    ) -> Self {
+        Self {
+            shared,
+            membership,
+            options,
+            operation,
+            start: Instant::now(),
+        }
+    }
+
+    /// Compares a call whose arguments are alike with those of the other members.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] on every member if any differs; a member that died, or does not come within
+    /// the setup deadline.
+    pub fn of_call(&self, call: &Call<'_>) -> Result<()> {
+        self.alike(&call_fields(call), "").map(drop)
+    }
+
+    /// Compares a barrier, which has no arguments, with the calls of the other members.
+    ///
+    /// # Errors
+    /// As [`Comparison::of_call`].
+    pub fn of_barrier(&self) -> Result<()> {
+        let members = format!("{:?}", self.membership.members);
+        let fields = [
+            ("the operation", self.operation.into()),
+            ("the members", members),
+        ];
+        self.alike(&fields, "").map(drop)
+    }
+
+    /// Compares an all-to-all of parts with those of the other members: what each member sends to each is
+    /// what that one expects. `refusal` is why this rank's own arguments cannot be met, if they cannot:
+    /// no member goes on then.
+    ///
+    /// # Errors
+    /// As [`Comparison::of_call`].
+    pub fn of_parts(
+        &self,
+        element_bytes: u64,
+        parts: &Parts<'_>,
+        refusal: Option<&Error>,
+    ) -> Result<()> {
+        let judged = refusal.map_or_else(|| "in order".into(), Error::to_string);
+        let fields = [
+            ("the operation", self.operation.into()),
+            ("the size of an element", element_bytes.to_string()),
+            ("the counts and offsets", judged),
+        ];
+        let list = |counts: &[usize]| {
+            let counts: Vec<_> = counts.iter().map(usize::to_string).collect();
+            counts.join(",")
+        };
+        let own = format!("{};{}", list(parts.sent), list(parts.received));
+        let answers = self.alike(&fields, &own)?;
+        let count = |member: usize, list: usize, other: usize| {
+            let list = answers[member].split(';').nth(list);
+            let count = list.and_then(|list| list.split(',').nth(other));
+            count.unwrap_or("missing").to_owned()
+        };
+        let members = &self.membership.members;
+        for sender in 0..members.len() {
+            for receiver in 0..members.len() {
+                let (sent, expected) = (count(sender, 0, receiver), count(receiver, 1, sender));
+                if sent == expected {
+                    continue;
+                }
+                let (from, to) = (members[sender], members[receiver]);
+                let sends = format!("{sent} elements to rank {to}");
+                let expects = format!("{expected} elements from rank {from}");
+                let (other, mine, theirs) = match self.membership.rank {
+                    rank if rank == receiver => (sender, expects, sends),
+                    rank if rank == sender => (receiver, sends, expects),
+                    _ => (
+                        receiver,
+                        "in order".into(),
+                        format!("{expects}, which sends {sent}"),
+                    ),
+                };
+                return Err(self.mismatch(other, "a count", mine, theirs));
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares messages, at most one to and one from each member, with what the other member of each
+    /// receives or sends.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] at both if they differ, once all have been looked at; a member that died, or
+    /// does not come within the setup deadline.
+    pub fn of_messages(&self, messages: &[Message]) -> Result<()> {
+        let channel = self.options.channel;
+        let numbered: Vec<_> = messages
+            .iter()
+            .map(|message| {
+                let number = self.membership.compared.next_message(channel, message);
+                let count = message.bytes.checked_div(message.element_bytes);
+                let mut fields = vec![
+                    ("the size of an element", message.element_bytes.to_string()),
+                    (
+                        "the number of elements",
+                        count.unwrap_or(message.bytes).to_string(),
+                    ),
+                ];
+                fields.extend(option_fields(self.options));
+                (message, number, fields)
+            })
+            .collect();
+        let own = self.membership.rank;
+        let key = |message: &Message, by_sender: bool, number| {
+            let (from, to) = match message.sends {
+                true => (own, message.member),
+                false => (message.member, own),
+            };
+            let side = if by_sender { "sent" } else { "received" };
+            let members = &self.membership.members;
+            let pair = format!("{}-{}/{side}", members[from], members[to]);
+            self.key("message", &pair, number)
+        };
+        for (message, number, fields) in &numbered {
+            let key = key(message, message.sends, *number);
+            self.leave(&key, *number, &joined(fields))?;
+        }
+        let mut outcome = Ok(());
+        for (message, number, fields) in &numbered {
+            let key = key(message, !message.sends, *number);
+            let awaited = match message.sends {
+                true => "its receipt of what this rank sends",
+                false => "what it sends to this rank",
+            };
+            let answer = self.find(&key, *number, message.member, awaited)?;
+            let differ = fields
+                .iter()
+                .zip(answer.split(SEPARATOR))
+                .find(|((_, mine), theirs)| mine != theirs);
+            if let (Some(((what, mine), theirs)), Ok(())) = (differ, &outcome) {
+                outcome = Err(self.mismatch(message.member, what, mine.clone(), theirs.into()));
+            }
+        }
+        outcome
+    }
+
+    /// Compares fields, and options, with those of all members. Gives what each has added as its `own`,
+    /// which is not compared.
+    fn alike(&self, fields: &[Field], own: &str) -> Result<Vec<String>> {
+        let mut fields = fields.to_vec();
+        fields.extend(option_fields(self.options));
+        let text = format!("{own}{SEPARATOR}{}", joined(&fields));
+        let channel = self.options.channel;
+        let number =
+            self.membership.compared.calls[channel as usize].fetch_add(1, Ordering::Relaxed);
+        // By the communicator's numbers: the groups of one split share the number of their allocation, and
+        // each has a member 0.
+        let key = |member: usize| {
+            let rank = self.membership.members[member].to_string();
+            self.key("call", &rank, number)
+        };
+        self.leave(&key(self.membership.rank), number, &text)?;
+        let answers = (0..self.membership.world())
+            .map(|member| self.find(&key(member), number, member, "its call"))
+            .collect::<Result<Vec<_>>>()?;
+        let value_of = |member: usize, index: usize| {
+            answers[member]
+                .split(SEPARATOR)
+                .nth(1 + index)
+                .unwrap_or("missing")
+        };
+        // All look for the first member that differs from the first, so that all fail alike.
+        for member in 0..answers.len() {
+            for (index, (what, mine)) in fields.iter().enumerate() {
+                if value_of(member, index) == value_of(0, index) {
+                    continue;
+                }
+                let other = if value_of(member, index) == mine {
+                    0
+                } else {
+                    member
+                };
+                let theirs = value_of(other, index).to_owned();
+                return Err(self.mismatch(other, what, mine.clone(), theirs));
+            }
+        }
+        let own = |answer: &String| answer.split(SEPARATOR).next().map(str::to_owned);
+        Ok(answers.iter().filter_map(own).collect())
+    }
+
+    fn mismatch(&self, other: usize, what: &'static str, mine: String, theirs: String) -> Error {
+        Error::Mismatch {
+            rank: self.shared.rank,
+            peer: self.membership.members[other],
+            operation: self.operation,
+            what,
+            mine,
+            theirs,
+        }
+    }
+
+    fn key(&self, kind: &str, whose: &str, number: u64) -> String {
+        let group = self.membership.slots.allocation().number;
+        let channel = self.options.channel;
+        format!("{kind}/{group}/{channel}/{}/{whose}", number % 2)
+    }
+
+    fn failed(&self, error: BootstrapError) -> Error {
+        let error = crate::communicator::translate(self.shared.rank, error);
+        self.shared.health.broken(error)
+    }
+
+    fn left(&self) -> Duration {
+        let limit = self.shared.options.setup_deadline;
+        limit.saturating_sub(self.start.elapsed())
+    }
+
+    /// Leaves a text for the others.
+    fn leave(&self, key: &str, number: u64, text: &str) -> Result<()> {
+        let mut value = number.to_le_bytes().to_vec();
+        value.extend_from_slice(text.as_bytes());
+        let store = self.shared.agreement.bootstrap().store();
+        let limit = self.shared.options.setup_deadline;
+        store
+            .set(key, &value, limit)
+            .map_err(|error| self.failed(error))
+    }
+
+    /// Waits for the text of this number.
+    fn find(&self, key: &str, number: u64, member: usize, awaited: &str) -> Result<String> {
+        let store = self.shared.agreement.bootstrap().store();
+        loop {
+            self.shared.health.look()?;
+            let left = self.left();
+            match store.get(key, left) {
                 Ok(value) if value.get(..8) == Some(&number.to_le_bytes()) => {
-                    break String::from_utf8_lossy(&value[8..]).into_owned();
+                    return Ok(String::from_utf8_lossy(&value[8..]).into_owned());
                 }
                 Ok(_) if !left.is_zero() => std::thread::sleep(LOOK_INTERVAL),
                 Ok(_) | Err(BootstrapError::Timeout { .. }) => {
-                    return Err(failed(BootstrapError::Timeout {
-                        rank: shared.rank as u32,
-                        awaited: format!("the call of member {member} to be compared"),
-                        missing: vec![membership.members[member] as u32],
-                        elapsed: start.elapsed(),
+                    let rank = self.membership.members[member];
+                    return Err(self.failed(BootstrapError::Timeout {
+                        rank: self.shared.rank as u32,
+                        awaited: format!(
+                            "{awaited}, by rank {rank}, to be compared with {} here",
+                            self.operation
+                        ),
+                        missing: vec![rank as u32],
+                        elapsed: self.start.elapsed(),
                     }));
                 }
-                Err(error) => return Err(failed(error)),
+                Err(error) => return Err(self.failed(error)),
             }
-        });
+        }
     }
-    Ok(answers)
+}
+
+fn joined(fields: &[Field]) -> String {
+    let values: Vec<_> = fields.iter().map(|(_, value)| value.as_str()).collect();
+    values.join(SEPARATOR.to_string().as_str())
 }

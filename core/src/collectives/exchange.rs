@@ -5,8 +5,10 @@
 //! the others need not make the call.
 
 use super::call::CollectiveOptions;
+use super::check::{Comparison, Message};
 use super::group::Membership;
 use super::launch::{Extent, geometry};
+use super::parts::{Parts, Ranges};
 use super::selector::{Choice, Query};
 use super::slots::COLLECTIVE_CHANNELS;
 use super::vendor;
@@ -33,7 +35,19 @@ struct Entry<'b> {
     /// The other member.
     peer: usize,
     sends: bool,
+    element_bytes: u64,
     extent: Extent<'b>,
+}
+
+impl Entry<'_> {
+    fn message(&self) -> Message {
+        Message {
+            member: self.peer,
+            sends: self.sends,
+            element_bytes: self.element_bytes,
+            bytes: self.extent.bytes,
+        }
+    }
 }
 
 /// The sends and receives of one [`crate::Stream::exchange`].
@@ -43,14 +57,6 @@ pub struct Exchange<'b> {
     inline: [Option<Entry<'b>>; INLINE],
     more: Vec<Entry<'b>>,
     length: usize,
-}
-
-/// The parts of [`Stream::all_to_all_v`], in elements.
-pub(super) struct Parts<'a> {
-    pub received: &'a [usize],
-    pub received_at: &'a [usize],
-    pub sent: &'a [usize],
-    pub sent_at: &'a [usize],
 }
 
 impl<'b> Exchange<'b> {
@@ -110,6 +116,7 @@ impl<'b> Exchange<'b> {
         let entry = Entry {
             peer,
             sends: name == "send",
+            element_bytes: size_of::<T>() as u64,
             extent: Extent {
                 allocation: range.buffer().allocation(),
                 offset: range.byte_offset(),
@@ -150,8 +157,6 @@ impl Stream {
         let shared = self.shared();
         shared.health.check()?;
         let membership = self.membership(NAME, options)?;
-        let operation = CollectiveOperation::EXCHANGE;
-        let way = self.way(NAME, operation, membership, options)?;
         let uses = || exchange.entries().map(|entry| entry.extent.allocation);
         let launches = (0..).take_while(|&number| exchange.launch(number).next().is_some());
         let launches = launches.count();
@@ -160,6 +165,18 @@ impl Stream {
             own_pair(exchange, membership.rank, number)
                 .map_err(|message| self.invalid(NAME, message))?;
         }
+        if shared.collectives().check_calls {
+            let comparison = Comparison::new(shared, membership, options, NAME);
+            for number in 0..launches {
+                let others = exchange
+                    .launch(number)
+                    .filter(|entry| entry.peer != membership.rank);
+                let messages: Vec<_> = others.map(Entry::message).collect();
+                comparison.of_messages(&messages)?;
+            }
+        }
+        let operation = CollectiveOperation::EXCHANGE;
+        let way = self.way(NAME, operation, membership, options)?;
         if let Some(vendor) = way.vendor {
             let entries = exchange.entries().copied();
             return self.exchange_by_vendor(NAME, vendor, entries, uses());
@@ -194,78 +211,39 @@ impl Stream {
         let membership = self.membership(NAME, options)?;
         let (to, from) = (self.extent(NAME, destination)?, self.extent(NAME, source)?);
         let world = membership.world();
-        let part = |whole: &Extent<'_>, counts: &[usize], at: &[usize], member: usize| {
-            if counts.len() != world || at.len() != world {
-                return Err(self.invalid(
-                    NAME,
-                    format!(
-                        "{} counts and {} offsets for {world} ranks",
-                        counts.len(),
-                        at.len()
-                    ),
-                ));
-            }
-            let elements = whole.bytes / size_of::<T>() as u64;
-            let (count, at) = (counts[member] as u64, at[member] as u64);
-            if at.checked_add(count).is_none_or(|end| end > elements) {
-                return Err(self.invalid(
-                    NAME,
-                    format!(
-                        "{count} elements at {at} of the part of rank {member} are outside the \
-                         range's {elements}"
-                    ),
-                ));
-            }
-            Ok((at * size_of::<T>() as u64, count * size_of::<T>() as u64))
+        let element_bytes = size_of::<T>() as u64;
+        let ranges = Ranges {
+            parts,
+            to,
+            from,
+            element_bytes,
+            world,
         };
-        let way = self.way(NAME, CollectiveOperation::ALL_TO_ALL_V, membership, options)?;
         // Everything is checked before anything is enqueued.
-        let pair_of = |member: usize| {
-            let (at, bytes) = part(&from, parts.sent, parts.sent_at, member)?;
-            let sent = Extent {
-                offset: from.offset + at,
-                bytes,
-                ..from
-            };
-            let (at, bytes) = part(&to, parts.received, parts.received_at, member)?;
-            let received = Extent {
-                offset: to.offset + at,
-                bytes,
-                ..to
-            };
-            Result::Ok((sent, received))
-        };
-        for member in 0..world {
-            let (sent, received) = pair_of(member)?;
-            if member == membership.rank {
-                pair(sent, received).map_err(|message| self.invalid(NAME, message))?;
-            }
+        let judged = ranges
+            .judge(membership.rank)
+            .map_err(|message| self.invalid(NAME, message));
+        if shared.collectives().check_calls {
+            let compared = Comparison::new(shared, membership, options, NAME).of_parts(
+                element_bytes,
+                parts,
+                judged.as_ref().err(),
+            );
+            // This rank knows best what it got wrong itself.
+            judged.and(compared)?;
+        } else {
+            judged?;
         }
-        // A peer loads what it is sent while others store here. Ranges that lie apart need no look at
-        // their parts.
-        let apart = !overlap(&to, &from);
-        for member in (0..world).filter(|_| !apart) {
-            let (sent, _) = pair_of(member)?;
-            for other in 0..world {
-                let (_, received) = pair_of(other)?;
-                // What a rank sends itself was looked at above.
-                let own = member == membership.rank && other == membership.rank;
-                if !own && overlap(&sent, &received) {
-                    return Err(self.invalid(
-                        NAME,
-                        format!("what rank {member} is sent overlaps what rank {other} sends here"),
-                    ));
-                }
-            }
-        }
+        let way = self.way(NAME, CollectiveOperation::ALL_TO_ALL_V, membership, options)?;
         // Every part was found good above.
-        let pairs = || (0..world).filter_map(|member| Some((member, pair_of(member).ok()?)));
+        let pairs = || (0..world).filter_map(|member| Some((member, ranges.pair(member).ok()?)));
         let uses = [to.allocation, from.allocation].into_iter();
         if let Some(vendor) = way.vendor {
             let entries = pairs().flat_map(|(peer, (sent, received))| {
                 let entry = |sends, extent| Entry {
                     peer,
                     sends,
+                    element_bytes,
                     extent,
                 };
                 [entry(true, sent), entry(false, received)]
@@ -365,10 +343,11 @@ impl Stream {
                 ),
             ));
         }
-        let arguments = ExchangeArguments {
-            group: membership
-                .slots
-                .header(options.channel, way.operation, self.watch(options)),
+        let operation = way.operation;
+        let slots = &membership.slots;
+        let header = slots.header(options.channel, operation, self.watch(options));
+        let mut arguments = ExchangeArguments {
+            group: *header.channel,
             send_tokens: request.send_tokens,
             send_bytes: request.send_bytes,
             destinations: request.destinations,
@@ -377,6 +356,7 @@ impl Stream {
             table_ranks: shared.world as u32,
             blocks_per_peer: per_peer,
         };
+        header.complete(&mut arguments.group);
         let grid = geometry(blocks, choice.threads);
         let slots = std::iter::once(membership.slots.allocation());
         let kept = || {
@@ -467,7 +447,7 @@ fn own_pair<'b>(
 }
 
 /// Checks a send of a rank to itself.
-fn pair(sent: Extent<'_>, received: Extent<'_>) -> std::result::Result<(), String> {
+pub(super) fn pair(sent: Extent<'_>, received: Extent<'_>) -> std::result::Result<(), String> {
     if sent.bytes != received.bytes {
         return Err(format!(
             "this rank sends itself {} bytes but expects {}",
@@ -486,7 +466,7 @@ fn own_start(extent: &Extent<'_>) -> u64 {
 }
 
 /// Whether two ranges of this rank have a byte in common.
-fn overlap(one: &Extent<'_>, other: &Extent<'_>) -> bool {
+pub(super) fn overlap(one: &Extent<'_>, other: &Extent<'_>) -> bool {
     let (start, its) = (own_start(one), own_start(other));
     // No bytes overlap nothing, also inside another range.
     one.bytes > 0 && other.bytes > 0 && start < its + other.bytes && its < start + one.bytes

@@ -1,10 +1,11 @@
 //! Groups: subsets of a communicator's ranks.
 
-use super::slots::{COLLECTIVE_CHANNELS, Layout, Slots};
+use super::check::Compared;
+use super::lanes::Lanes;
+use super::slots::{Layout, Slots};
 use crate::communicator::{Communicator, Origin, Shared, sharing};
 use crate::error::{Error, Result};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 /// Who takes part in a collective, and the memory by which they keep in step.
 pub struct Membership {
@@ -16,19 +17,22 @@ pub struct Membership {
     pub whole: bool,
     /// Their memory.
     pub slots: Slots,
-    /// Calls that were compared, by channel.
-    pub compared: [AtomicU64; COLLECTIVE_CHANNELS as usize],
+    /// This rank's side streams.
+    pub lanes: Lanes,
+    /// What was compared in debug mode.
+    pub compared: Compared,
 }
 
 impl Membership {
     /// These ranks, of which this one is `members[rank]`.
-    pub fn new(members: Vec<usize>, rank: usize, whole: bool, slots: Slots) -> Self {
+    pub fn new(members: Vec<usize>, rank: usize, whole: bool, slots: Slots, lanes: Lanes) -> Self {
         Self {
             members,
             rank,
             whole,
             slots,
-            compared: Default::default(),
+            lanes,
+            compared: Compared::default(),
         }
     }
 
@@ -80,6 +84,7 @@ impl Drop for Group {
     fn drop(&mut self) {
         if let Some(membership) = self.membership.take() {
             let allocation = membership.slots.allocation().clone();
+            membership.lanes.close(&self.shared);
             drop(membership);
             self.shared.give_up(allocation);
         }
@@ -114,18 +119,26 @@ impl Communicator {
             operation: "split",
             message: "a rank sent its colour in another version's form".into(),
         })?;
+        let named = members_of(&wishes, shared.rank);
+        let lanes = Lanes::open(
+            shared,
+            named.as_ref().map_or(0, |(members, _)| members.len()),
+        );
+        let vote = round.vote(lanes.as_ref().map(drop).map_err(Error::clone));
         let grids = shared.collectives().selector.has_grids();
         let layout = Layout::new(shared.world, grids, false);
-        let (allocation, _) = sharing::allocate(
-            shared,
-            &mut round,
-            &[self.share_kind()],
-            layout.bytes(),
-            Origin::Signals,
-        )?;
+        let allocated = vote.and_then(|()| {
+            let kinds = [self.share_kind()];
+            sharing::allocate(shared, &mut round, &kinds, layout.bytes(), Origin::Signals)
+        });
         drop(round);
+        let (allocation, _) = allocated.inspect_err(|_| {
+            if let Ok(lanes) = &lanes {
+                lanes.close(shared);
+            }
+        })?;
         let allocation = Arc::new(allocation);
-        let Some((members, rank)) = members_of(&wishes, shared.rank) else {
+        let (Some((members, rank)), lanes) = (named, lanes?) else {
             shared.give_up(allocation);
             return Ok(None);
         };
@@ -133,7 +146,7 @@ impl Communicator {
         let slots = Slots::new(allocation, layout, &members, rank);
         Ok(Some(Group {
             shared: shared.clone(),
-            membership: Some(Membership::new(members, rank, whole, slots)),
+            membership: Some(Membership::new(members, rank, whole, slots, lanes)),
         }))
     }
 }

@@ -4,15 +4,15 @@
 //! ([`crate::Configuration::check_calls`]) or logged.
 
 use super::call::CollectiveOptions;
-use super::check;
-use super::copy_engine;
+use super::check::Comparison;
+use super::copy_engine::Engine;
 use super::group::Membership;
 use super::plan::{Parts, Place, Shape};
 use super::selector::{Choice, Query, Wish, kernel_of};
-use super::slots::COLLECTIVE_CHANNELS;
+use super::slots::{COLLECTIVE_CHANNELS, Header};
 use super::vendor;
 use crate::backend::abi::*;
-use crate::backend::{Backend, CallResult, Collectives, RemoteAccess};
+use crate::backend::{Backend, CallResult, Collectives, Device, RemoteAccess};
 use crate::buffer::BufferRange;
 use crate::communicator::allocation::Allocation;
 use crate::communicator::shared::Kept;
@@ -137,7 +137,7 @@ impl Stream {
         let membership = self.membership(call.name, options)?;
         let state = shared.collectives();
         if state.check_calls {
-            check::compare(shared, membership, call, options)?;
+            Comparison::new(shared, membership, options, call.name).of_call(call)?;
         }
         let (parts, in_place) = self.judge(call, membership)?;
         let largest = call.destination.bytes.max(call.source.bytes);
@@ -185,7 +185,7 @@ impl Stream {
                 offset: place(&call.source),
             },
             in_place,
-            parts: &parts,
+            parts,
         };
         let header = membership
             .slots
@@ -206,27 +206,36 @@ impl Stream {
                     };
                 }
                 if choice.algorithm == Algorithm::COPY_ENGINE {
-                    let steps = membership.slots.steps(options.channel);
-                    let (whole, stream) = (membership.whole, self.raw_handle());
+                    let (stream, channel) = (self.raw_handle(), options.channel);
+                    let engine = Engine {
+                        backend,
+                        steps: membership.slots.steps(channel),
+                        header,
+                        whole: membership.whole,
+                        stream,
+                        fanout: shared.capabilities.fanout,
+                    };
+                    // SAFETY: the stream is live.
+                    let captured = unsafe { backend.stream_capturing(stream) }? != 0;
+                    let sides = membership.lanes.sides(channel, captured);
+                    let concurrent = choice.concurrent;
                     if call.operation != CollectiveOperation::ALL_REDUCE {
                         // SAFETY: as for `submit`.
-                        return unsafe {
-                            copy_engine::submit(backend, &shape, steps, header, whole, stream)
-                        };
+                        return unsafe { engine.submit(&shape, concurrent, sides) };
                     }
                     // Every rank reduces its share into its own destination, and all gather those.
-                    let shares = shape.shares(call.element);
-                    let gathering = shape.gathering(&shares);
-                    // SAFETY: as for `submit`.
+                    let gathering = shape.gathering(call.element);
+                    // SAFETY: as for `submit`. The kernel ends with a barrier: nobody still reads what
+                    // the copies overwrite.
                     return unsafe {
-                        submit(backend, call, &shape, header, &choice, stream)?;
-                        copy_engine::submit(backend, &gathering, steps, header, whole, stream)
+                        submit(backend, call, &shape, &header, &choice, stream)?;
+                        engine.submit_after_barrier(&gathering, concurrent, sides)
                     };
                 }
                 // SAFETY: the ranges are inside live allocations, by their types; those of this
                 // communicator are released only once its streams are idle and no graph keeps them. The
                 // members choose alike, since the selector has been compared and the calls are alike.
-                unsafe { submit(backend, call, &shape, header, &choice, self.raw_handle()) }
+                unsafe { submit(backend, call, &shape, &header, &choice, self.raw_handle()) }
             },
         )
         .map_err(|failure| shared.failed(call.name, failure).about(None, bytes))
@@ -266,7 +275,7 @@ impl Stream {
     }
 
     /// Checks lengths and overlaps. Gives the parts, and whether the call is in place.
-    fn judge(&self, call: &Call<'_>, membership: &Membership) -> Result<(Parts, bool)> {
+    fn judge<'c>(&self, call: &Call<'c>, membership: &Membership) -> Result<(Parts<'c>, bool)> {
         use CollectiveOperation as O;
         let (world, rank) = (membership.world(), membership.rank);
         if call.root >= world {
@@ -293,11 +302,11 @@ impl Stream {
             O::ALL_GATHER | O::GATHER if to.bytes != from.bytes * many => {
                 return wrong(elements(from.bytes * many));
             }
-            O::ALL_GATHER | O::GATHER => Parts::equal(world, from.bytes),
+            O::ALL_GATHER | O::GATHER => Parts::Equal(from.bytes),
             O::REDUCE_SCATTER | O::SCATTER if from.bytes != to.bytes * many => {
                 return wrong(elements(from.bytes) / many);
             }
-            O::REDUCE_SCATTER | O::SCATTER => Parts::equal(world, to.bytes),
+            O::REDUCE_SCATTER | O::SCATTER => Parts::Equal(to.bytes),
             O::ALL_GATHER_V => {
                 let counts = call.counts.unwrap_or_default();
                 if counts.len() != world {
@@ -321,7 +330,10 @@ impl Stream {
                         ),
                     ));
                 }
-                Parts::listed(counts.iter().map(bytes))
+                Parts::Counted {
+                    counts,
+                    element_bytes: call.element_bytes,
+                }
             }
             _ if to.bytes != from.bytes => return wrong(elements(from.bytes)),
             O::ALL_TO_ALL if !elements(from.bytes).is_multiple_of(many) => {
@@ -333,13 +345,13 @@ impl Stream {
                     ),
                 ));
             }
-            O::ALL_TO_ALL => Parts::equal(world, from.bytes / many),
-            _ => Parts::listed(std::iter::once(to.bytes)),
+            O::ALL_TO_ALL => Parts::Equal(from.bytes / many),
+            _ => Parts::Equal(to.bytes),
         };
         let own = self.shared().rank;
         // By addresses, since registered memory may be in two allocations.
         let (start, other) = (to.address(own).0, from.address(own).0);
-        let part = parts.offset[rank];
+        let part = parts.offset(rank);
         let in_place = match call.operation {
             O::ALL_GATHER | O::GATHER | O::ALL_GATHER_V => other == start + part,
             O::REDUCE_SCATTER | O::SCATTER => start == other + part,
@@ -347,7 +359,7 @@ impl Stream {
         };
         let overlap = start < other + from.bytes && other < start + to.bytes;
         // The part of a rank that gives nothing in place may lie anywhere.
-        let nothing = call.operation == O::ALL_GATHER_V && parts.bytes[rank] == 0;
+        let nothing = call.operation == O::ALL_GATHER_V && parts.bytes(rank) == 0;
         if overlap && !in_place && !nothing {
             return Err(self.invalid(
                 call.name,
@@ -369,17 +381,22 @@ impl Stream {
         if membership.world() == 1 {
             return Ok(());
         }
+        if shared.collectives().check_calls {
+            Comparison::new(shared, membership, options, NAME).of_barrier()?;
+        }
         let slots = &membership.slots;
         let operation = CollectiveOperation::BARRIER;
-        let header = slots.header(options.channel, operation, self.watch(options));
-        let steps = slots.steps(options.channel);
+        let engine = Engine {
+            backend: &shared.backend,
+            steps: slots.steps(options.channel),
+            header: slots.header(options.channel, operation, self.watch(options)),
+            whole: membership.whole,
+            stream: self.raw_handle(),
+        };
         self.enqueue(
             || keep(&[slots.allocation()]),
-            || {
-                let (backend, whole) = (&*shared.backend, membership.whole);
-                // SAFETY: as in `collective`.
-                unsafe { copy_engine::barrier(backend, steps, header, whole, self.raw_handle()) }
-            },
+            // SAFETY: as in `collective`.
+            || unsafe { engine.barrier() },
         )
         .map_err(|failure| shared.failed(NAME, failure))
     }
@@ -451,7 +468,7 @@ unsafe fn submit(
     backend: &Backend,
     call: &Call<'_>,
     shape: &Shape<'_>,
-    header: CollectiveGroup,
+    header: &Header<'_>,
     choice: &Choice,
     stream: RawStream,
 ) -> CallResult<()> {
@@ -467,6 +484,11 @@ unsafe fn submit(
                 unsafe { backend.collective_move(&moved, &grid, stream) }?;
             }
             Ok(())
+        }
+        Some(CollectiveKernel::SWAP) => {
+            let swapped = shape.move_arguments(header, algorithm, 0, choice.concurrent);
+            // SAFETY: the caller's word.
+            unsafe { backend.collective_swap(&swapped, &grid, stream) }
         }
         Some(CollectiveKernel::PACKETS) => {
             let packets = shape.packet_arguments(header);

@@ -4,6 +4,7 @@
 //! that at any moment every link carries one copy; a reduction in two shots deals the elements out to
 //! the ranks.
 
+use super::slots::Header;
 use crate::backend::abi::*;
 
 /// Bytes to which shares of a reduction are rounded: one access of a thread.
@@ -45,38 +46,61 @@ pub struct Shape<'a> {
     /// Whether the smaller of the two is a part of the larger, or both are the same.
     pub in_place: bool,
     /// Where each member's part is in the larger range, and how long it is. Where both ranges are
-    /// alike and undivided (all-reduce, reduce, broadcast), the whole is part 0.
-    pub parts: &'a Parts,
+    /// alike and undivided (all-reduce, reduce, broadcast), the whole is part 0, and there is no other.
+    pub parts: Parts<'a>,
 }
 
-/// Offset and bytes of each member's part.
-#[derive(Clone, Copy)]
-pub struct Parts {
-    /// From the range's start.
-    pub offset: [u64; MAX_RANKS],
-    /// Bytes; may be 0.
-    pub bytes: [u64; MAX_RANKS],
+/// Offset and bytes of each member's part. A few numbers, no table: most calls need no more.
+#[derive(Clone, Copy, Debug)]
+pub enum Parts<'a> {
+    /// All of so many bytes, one behind the other.
+    Equal(u64),
+    /// So many elements of each member, one behind the other.
+    Counted {
+        /// Elements of each.
+        counts: &'a [usize],
+        /// Bytes of an element.
+        element_bytes: u64,
+    },
+    /// The members' shares of a reduction; see [`share`].
+    Shares {
+        /// Elements of all.
+        count: u64,
+        /// Bytes of an element.
+        element_bytes: u64,
+        /// Ranks in the group.
+        world: usize,
+    },
 }
 
-impl Parts {
-    /// Parts of equal size, one behind the other.
-    pub fn equal(world: usize, bytes: u64) -> Self {
-        Self::listed((0..world).map(|_| bytes))
+impl Parts<'_> {
+    /// First byte of a member's part, from the range's start.
+    pub fn offset(&self, member: usize) -> u64 {
+        match *self {
+            Self::Equal(bytes) => bytes * member as u64,
+            Self::Counted { .. } => (0..member).map(|before| self.bytes(before)).sum(),
+            Self::Shares {
+                count,
+                element_bytes,
+                world,
+            } => share(count, element_bytes, world, member).0 * element_bytes,
+        }
     }
 
-    /// Parts of these sizes, one behind the other.
-    pub fn listed(bytes: impl Iterator<Item = u64>) -> Self {
-        let mut parts = Self {
-            offset: [0; MAX_RANKS],
-            bytes: [0; MAX_RANKS],
-        };
-        let mut offset = 0;
-        for (member, bytes) in bytes.enumerate() {
-            parts.offset[member] = offset;
-            parts.bytes[member] = bytes;
-            offset += bytes;
+    /// Bytes of a member's part; may be 0.
+    pub fn bytes(&self, member: usize) -> u64 {
+        match *self {
+            Self::Equal(bytes) => bytes,
+            Self::Counted {
+                counts,
+                element_bytes,
+            } => counts[member] as u64 * element_bytes,
+            Self::Shares {
+                count,
+                element_bytes,
+                world,
+            } => share(count, element_bytes, world, member).1 * element_bytes,
         }
-        parts
     }
 }
 
@@ -100,7 +124,7 @@ impl Shape<'_> {
     /// Where the source's part of `member` is, at `member`, in an operation that gathers.
     pub fn gathered_from(&self, member: usize) -> DeviceAddress {
         if self.in_place {
-            self.destination.at(member, self.parts.offset[member])
+            self.destination.at(member, self.parts.offset(member))
         } else {
             self.source.at(member, 0)
         }
@@ -109,59 +133,73 @@ impl Shape<'_> {
     /// Where the destination of `member` is, at `member`, in an operation that scatters.
     pub fn scattered_to(&self, member: usize) -> DeviceAddress {
         if self.in_place {
-            self.source.at(member, self.parts.offset[member])
+            self.source.at(member, self.parts.offset(member))
         } else {
             self.destination.at(member, 0)
         }
     }
 
-    /// This rank's copies, one (destination, source, bytes) after the other. `stage` is the second
-    /// launch of a broadcast in two shots.
+    /// This rank's copies, one (destination, source, bytes) after the other; the two sides of its swaps
+    /// by [`Algorithm::SWAP`]. `stage` is the second launch of a broadcast in two shots.
     pub fn moves(&self, algorithm: Algorithm, stage: u32, mut copy: impl FnMut(Copy)) {
         let (rank, root, world) = (self.rank, self.root, self.world);
-        let (offset, bytes) = (&self.parts.offset, &self.parts.bytes);
+        let (offset, bytes) = (
+            |member| self.parts.offset(member),
+            |member| self.parts.bytes(member),
+        );
         // A member that gives nothing cannot tell by its ranges whether the others give theirs in place,
         // so nobody may have to know where another's part is: who gives pushes.
         let push = algorithm == Algorithm::PUSH
-            || self.operation == CollectiveOperation::ALL_GATHER_V && bytes[..world].contains(&0);
+            || self.operation == CollectiveOperation::ALL_GATHER_V
+                && (0..world).any(|member| bytes(member) == 0);
         let peers = others_first(rank, world);
         match self.operation {
             CollectiveOperation::ALL_GATHER | CollectiveOperation::ALL_GATHER_V if push => {
                 let from = self.gathered_from(rank);
+                let (start, length) = (offset(rank), bytes(rank));
                 peers.for_each(|peer| {
-                    let to = self.destination.at(peer, offset[rank]);
-                    copy(Copy(to, from, bytes[rank]));
+                    copy(Copy(self.destination.at(peer, start), from, length));
                 });
             }
             CollectiveOperation::ALL_GATHER | CollectiveOperation::ALL_GATHER_V => {
                 peers.for_each(|peer| {
-                    let to = self.destination.at(rank, offset[peer]);
-                    copy(Copy(to, self.gathered_from(peer), bytes[peer]));
+                    let to = self.destination.at(rank, offset(peer));
+                    copy(Copy(to, self.gathered_from(peer), bytes(peer)));
+                });
+            }
+            // A part of this rank and one of the peer change places. The first half of both is the lower
+            // rank's to swap, the second the other's.
+            CollectiveOperation::ALL_TO_ALL if algorithm == Algorithm::SWAP => {
+                peers.filter(|&peer| peer != rank).for_each(|peer| {
+                    let (start, length) = share(bytes(0), 1, 2, usize::from(rank > peer));
+                    let own = self.destination.at(rank, offset(peer) + start);
+                    let theirs = self.destination.at(peer, offset(rank) + start);
+                    copy(Copy(own, theirs, length));
                 });
             }
             CollectiveOperation::ALL_TO_ALL => peers.for_each(|peer| {
                 let (reader, writer) = if push { (peer, rank) } else { (rank, peer) };
-                let to = self.destination.at(reader, offset[writer]);
-                copy(Copy(to, self.source.at(writer, offset[reader]), bytes[0]));
+                let to = self.destination.at(reader, offset(writer));
+                copy(Copy(to, self.source.at(writer, offset(reader)), bytes(0)));
             }),
             CollectiveOperation::GATHER if push => {
-                let to = self.destination.at(root, offset[rank]);
-                copy(Copy(to, self.gathered_from(rank), bytes[rank]));
+                let to = self.destination.at(root, offset(rank));
+                copy(Copy(to, self.gathered_from(rank), bytes(rank)));
             }
             CollectiveOperation::GATHER if rank == root => peers.for_each(|peer| {
-                let to = self.destination.at(root, offset[peer]);
-                copy(Copy(to, self.gathered_from(peer), bytes[peer]));
+                let to = self.destination.at(root, offset(peer));
+                copy(Copy(to, self.gathered_from(peer), bytes(peer)));
             }),
             CollectiveOperation::SCATTER if push && rank == root => peers.for_each(|peer| {
-                let from = self.source.at(root, offset[peer]);
-                copy(Copy(self.scattered_to(peer), from, bytes[peer]));
+                let from = self.source.at(root, offset(peer));
+                copy(Copy(self.scattered_to(peer), from, bytes(peer)));
             }),
             CollectiveOperation::SCATTER if !push => {
-                let from = self.source.at(root, offset[rank]);
-                copy(Copy(self.scattered_to(rank), from, bytes[rank]));
+                let from = self.source.at(root, offset(rank));
+                copy(Copy(self.scattered_to(rank), from, bytes(rank)));
             }
             CollectiveOperation::BROADCAST if algorithm == Algorithm::TWO_SHOT => {
-                let (start, length) = share(bytes[0], 1, world, rank);
+                let (start, length) = share(bytes(0), 1, world, rank);
                 let own = self.destination.at(rank, start);
                 if stage == 0 {
                     copy(Copy(own, self.source.at(root, start), length));
@@ -174,11 +212,11 @@ impl Shape<'_> {
             }
             CollectiveOperation::BROADCAST if push && rank == root => peers.for_each(|peer| {
                 let from = self.source.at(root, 0);
-                copy(Copy(self.destination.at(peer, 0), from, bytes[0]));
+                copy(Copy(self.destination.at(peer, 0), from, bytes(0)));
             }),
             CollectiveOperation::BROADCAST if !push => {
                 let from = self.source.at(root, 0);
-                copy(Copy(self.destination.at(rank, 0), from, bytes[0]));
+                copy(Copy(self.destination.at(rank, 0), from, bytes(0)));
             }
             _ => {}
         }
@@ -187,19 +225,20 @@ impl Shape<'_> {
     /// The arguments of one launch of copies.
     pub fn move_arguments(
         &self,
-        group: CollectiveGroup,
+        header: &Header<'_>,
         algorithm: Algorithm,
         stage: u32,
         concurrent: u32,
     ) -> MoveArguments {
         let mut arguments = MoveArguments {
-            group,
+            group: *header.channel,
             destinations: [DeviceAddress::NULL; MAX_RANKS],
             sources: [DeviceAddress::NULL; MAX_RANKS],
             bytes: [0; MAX_RANKS],
             copies: 0,
             concurrent: 1,
         };
+        header.complete(&mut arguments.group);
         self.moves(algorithm, stage, |Copy(to, from, bytes)| {
             let index = arguments.copies as usize;
             arguments.destinations[index] = to;
@@ -217,47 +256,51 @@ impl Shape<'_> {
     }
 
     /// The arguments of a move in packets.
-    pub fn packet_arguments(&self, group: CollectiveGroup) -> PacketArguments {
+    pub fn packet_arguments(&self, header: &Header<'_>) -> PacketArguments {
         let mut arguments = PacketArguments {
-            group,
+            group: *header.channel,
             sources: [DeviceAddress::NULL; MAX_RANKS],
             destinations: [DeviceAddress::NULL; MAX_RANKS],
             send_bytes: [0; MAX_RANKS],
             receive_bytes: [0; MAX_RANKS],
         };
+        header.complete(&mut arguments.group);
         let (rank, root) = (self.rank, self.root);
-        let (offset, bytes) = (&self.parts.offset, &self.parts.bytes);
+        let (offset, bytes) = (
+            |member| self.parts.offset(member),
+            |member| self.parts.bytes(member),
+        );
         for peer in 0..self.world {
             // What goes to the peer, and what comes from it.
             let none = (DeviceAddress::NULL, 0);
             let (send, receive) = match self.operation {
                 CollectiveOperation::ALL_TO_ALL => (
-                    (self.source.at(rank, offset[peer]), bytes[peer]),
-                    (self.destination.at(rank, offset[peer]), bytes[peer]),
+                    (self.source.at(rank, offset(peer)), bytes(peer)),
+                    (self.destination.at(rank, offset(peer)), bytes(peer)),
                 ),
                 CollectiveOperation::BROADCAST => (
-                    choose(rank == root, (self.source.at(rank, 0), bytes[0]), none),
-                    choose(peer == root, (self.destination.at(rank, 0), bytes[0]), none),
+                    choose(rank == root, (self.source.at(rank, 0), bytes(0)), none),
+                    choose(peer == root, (self.destination.at(rank, 0), bytes(0)), none),
                 ),
                 CollectiveOperation::SCATTER => (
                     choose(
                         rank == root,
-                        (self.source.at(rank, offset[peer]), bytes[peer]),
+                        (self.source.at(rank, offset(peer)), bytes(peer)),
                         none,
                     ),
-                    choose(peer == root, (self.scattered_to(rank), bytes[rank]), none),
+                    choose(peer == root, (self.scattered_to(rank), bytes(rank)), none),
                 ),
                 _ => {
                     let gathers = self.operation == CollectiveOperation::GATHER;
                     (
                         choose(
                             !gathers || peer == root,
-                            (self.gathered_from(rank), bytes[rank]),
+                            (self.gathered_from(rank), bytes(rank)),
                             none,
                         ),
                         choose(
                             !gathers || rank == root,
-                            (self.destination.at(rank, offset[peer]), bytes[peer]),
+                            (self.destination.at(rank, offset(peer)), bytes(peer)),
                             none,
                         ),
                     )
@@ -272,29 +315,30 @@ impl Shape<'_> {
     /// The arguments of a reduction between barriers.
     pub fn reduce_arguments(
         &self,
-        group: CollectiveGroup,
+        header: &Header<'_>,
         algorithm: Algorithm,
         element: ElementType,
         reduce: ReduceOperation,
     ) -> ReduceArguments {
         let mut arguments = ReduceArguments {
-            group,
+            group: *header.channel,
             sources: [DeviceAddress::NULL; MAX_RANKS],
             destinations: [DeviceAddress::NULL; MAX_RANKS],
             count: 0,
             element,
             reduce,
         };
+        header.complete(&mut arguments.group);
         let (rank, world) = (self.rank, self.world);
         let size = element.bytes();
-        let count = self.parts.bytes[0] / size;
+        let count = self.parts.bytes(0) / size;
         let scatters = self.operation == CollectiveOperation::REDUCE_SCATTER;
         let rooted = self.operation == CollectiveOperation::REDUCE;
         // In two shots each rank reduces its share; by the copy engine too, which then gathers.
         let two_shot = algorithm == Algorithm::TWO_SHOT;
         let shared = two_shot || algorithm == Algorithm::COPY_ENGINE;
         let (start, length) = match (scatters, shared) {
-            (true, _) => (self.parts.offset[rank] / size, count),
+            (true, _) => (self.parts.offset(rank) / size, count),
             (_, true) => share(count, size, world, rank),
             (_, false) if rooted && rank != self.root => (0, 0),
             (_, false) => (0, count),
@@ -317,20 +361,18 @@ impl Shape<'_> {
         arguments
     }
 
-    /// Bytes of each member's share of an all-reduce, one behind the other.
-    pub fn shares(&self, element: ElementType) -> Parts {
-        let size = element.bytes();
-        let count = self.parts.bytes[0] / size;
-        Parts::listed((0..self.world).map(|member| share(count, size, self.world, member).1 * size))
-    }
-
-    /// The gathering of shares that have been reduced in place, `parts` being [`Shape::shares`].
-    pub fn gathering<'b>(&'b self, parts: &'b Parts) -> Shape<'b> {
+    /// The gathering of shares that have been reduced in place.
+    pub fn gathering(&self, element: ElementType) -> Self {
+        let element_bytes = element.bytes();
         Shape {
             operation: CollectiveOperation::ALL_GATHER_V,
             source: self.destination,
             in_place: true,
-            parts,
+            parts: Parts::Shares {
+                count: self.parts.bytes(0) / element_bytes,
+                element_bytes,
+                world: self.world,
+            },
             ..*self
         }
     }
@@ -338,14 +380,14 @@ impl Shape<'_> {
     /// The arguments of a reduction in packets.
     pub fn reduce_packet_arguments(
         &self,
-        group: CollectiveGroup,
+        header: &Header<'_>,
         algorithm: Algorithm,
         element: ElementType,
         reduce: ReduceOperation,
     ) -> ReducePacketArguments {
         let two_shot = algorithm == Algorithm::PACKETS_TWO_SHOT;
         let mut arguments = ReducePacketArguments {
-            group,
+            group: *header.channel,
             sources: [DeviceAddress::NULL; MAX_RANKS],
             destinations: [DeviceAddress::NULL; MAX_RANKS],
             counts: [0; MAX_RANKS],
@@ -354,11 +396,12 @@ impl Shape<'_> {
             two_shot: two_shot.into(),
             reserved: 0,
         };
+        header.complete(&mut arguments.group);
         let (rank, world, size) = (self.rank, self.world, element.bytes());
-        let count = self.parts.bytes[0] / size;
+        let count = self.parts.bytes(0) / size;
         for peer in 0..world {
             let (start, length) = match self.operation {
-                CollectiveOperation::REDUCE_SCATTER => (self.parts.offset[peer] / size, count),
+                CollectiveOperation::REDUCE_SCATTER => (self.parts.offset(peer) / size, count),
                 CollectiveOperation::REDUCE if peer != self.root => (0, 0),
                 _ if two_shot => share(count, size, world, peer),
                 _ => (0, count),

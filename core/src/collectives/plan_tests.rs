@@ -14,7 +14,7 @@ fn with_shapes(
     operation: CollectiveOperation,
     members: &[usize],
     root: usize,
-    parts: &Parts,
+    parts: Parts<'_>,
     in_place: bool,
     mut check: impl FnMut(Shape<'_>),
 ) {
@@ -73,13 +73,34 @@ proptest! {
 }
 
 #[test]
+fn parts_lie_one_behind_the_other() {
+    let shares = Parts::Shares {
+        count: 1003,
+        element_bytes: 4,
+        world: 3,
+    };
+    for (parts, all) in [
+        (Parts::Equal(48), 3 * 48),
+        (counted(&[3, 0, 9]), 12),
+        (shares, 1003 * 4),
+    ] {
+        let mut next = 0;
+        for member in 0..3 {
+            assert_eq!(parts.offset(member), next, "{parts:?}");
+            next += parts.bytes(member);
+        }
+        assert_eq!(next, all, "{parts:?}");
+    }
+}
+
+#[test]
 fn at_every_step_of_a_rotated_move_each_member_is_written_by_one_other() {
     use CollectiveOperation as O;
     for operation in [O::ALL_GATHER, O::ALL_TO_ALL] {
         for algorithm in [Algorithm::PUSH, Algorithm::PULL] {
-            let parts = Parts::equal(5, 100);
+            let parts = Parts::Equal(100);
             let mut steps = vec![Vec::new(); 5];
-            with_shapes(operation, &[0, 1, 2, 3, 4], 0, &parts, false, |shape| {
+            with_shapes(operation, &[0, 1, 2, 3, 4], 0, parts, false, |shape| {
                 for (step, Copy(to, from, _)) in copies(&shape, algorithm).into_iter().enumerate() {
                     let remote = if algorithm == Algorithm::PUSH {
                         to
@@ -99,9 +120,9 @@ fn at_every_step_of_a_rotated_move_each_member_is_written_by_one_other() {
 
 #[test]
 fn the_copy_to_oneself_comes_last() {
-    let parts = Parts::equal(4, 8);
+    let parts = Parts::Equal(8);
     let operation = CollectiveOperation::ALL_GATHER;
-    with_shapes(operation, &[0, 1, 2, 3], 0, &parts, false, |shape| {
+    with_shapes(operation, &[0, 1, 2, 3], 0, parts, false, |shape| {
         let last = *copies(&shape, Algorithm::PUSH).last().unwrap();
         assert_eq!(owner(last.0), shape.rank as u64);
         assert_eq!(owner(last.1), shape.rank as u64);
@@ -110,24 +131,24 @@ fn the_copy_to_oneself_comes_last() {
 
 #[test]
 fn in_place_each_member_gives_its_own_part_of_the_larger_range() {
-    let parts = Parts::listed([3, 5, 9].into_iter());
+    let parts = counted(&[3, 5, 9]);
     let operation = CollectiveOperation::ALL_GATHER_V;
-    with_shapes(operation, &[0, 1, 2], 0, &parts, true, |shape| {
+    with_shapes(operation, &[0, 1, 2], 0, parts, true, |shape| {
         for Copy(to, from, bytes) in copies(&shape, Algorithm::PULL) {
             // The same bytes of the same range, at another member.
             assert_eq!(to.0 % GIB, from.0 % GIB);
             assert_eq!(owner(to), shape.rank as u64);
-            assert_eq!(bytes, parts.bytes[owner(from) as usize]);
+            assert_eq!(bytes, parts.bytes(owner(from) as usize));
         }
     });
 }
 
 #[test]
 fn where_a_member_gives_nothing_none_has_to_know_whether_another_is_in_place() {
-    let parts = Parts::listed([3, 0, 9].into_iter());
+    let parts = counted(&[3, 0, 9]);
     let operation = CollectiveOperation::ALL_GATHER_V;
     for in_place in [false, true] {
-        with_shapes(operation, &[0, 1, 2], 0, &parts, in_place, |shape| {
+        with_shapes(operation, &[0, 1, 2], 0, parts, in_place, |shape| {
             for Copy(_, from, _) in copies(&shape, Algorithm::PULL) {
                 assert_eq!(owner(from), shape.rank as u64);
             }
@@ -136,11 +157,40 @@ fn where_a_member_gives_nothing_none_has_to_know_whether_another_is_in_place() {
 }
 
 #[test]
+fn in_a_swap_every_byte_of_all_parts_but_the_own_changes_places_once() {
+    for (world, bytes) in [(2, 1000), (3, 16), (5, 1), (4, 0)] {
+        let parts = Parts::Equal(bytes);
+        let members: Vec<usize> = (0..world).collect();
+        let mut swapped = std::collections::HashMap::new();
+        let operation = CollectiveOperation::ALL_TO_ALL;
+        with_shapes(operation, &members, 0, parts, true, |shape| {
+            for Copy(own, theirs, length) in copies(&shape, Algorithm::SWAP) {
+                assert_eq!(owner(own), shape.rank as u64);
+                for byte in 0..length {
+                    for (one, other) in [(own, theirs), (theirs, own)] {
+                        let before = swapped.insert(one.0 + byte, other.0 + byte);
+                        assert_eq!(before, None, "nobody else touches it");
+                    }
+                }
+            }
+        });
+        for rank in 0..world as u64 {
+            for peer in (0..world as u64).filter(|&peer| peer != rank) {
+                for byte in 0..bytes {
+                    let place = |at: u64, of: u64| (at + 1) * GIB + of * bytes + byte;
+                    assert_eq!(swapped[&place(rank, peer)], place(peer, rank));
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn a_group_addresses_its_members_and_nobody_else() {
-    let parts = Parts::equal(3, 16);
+    let parts = Parts::Equal(16);
     let members = [6, 2, 4];
     let operation = CollectiveOperation::ALL_TO_ALL;
-    with_shapes(operation, &members, 0, &parts, false, |shape| {
+    with_shapes(operation, &members, 0, parts, false, |shape| {
         let own = members[shape.rank] as u64;
         for (index, Copy(to, from, _)) in copies(&shape, Algorithm::PUSH).into_iter().enumerate() {
             let peer = (shape.rank + 1 + index) % 3;
@@ -155,14 +205,13 @@ fn a_group_addresses_its_members_and_nobody_else() {
 
 #[test]
 fn only_the_root_of_a_reduction_gets_the_result() {
-    let parts = Parts::listed(std::iter::once(1000 * 4));
+    let parts = Parts::Equal(1000 * 4);
     let operation = CollectiveOperation::REDUCE;
     for algorithm in [Algorithm::ONE_SHOT, Algorithm::TWO_SHOT] {
         let mut reduced = 0;
-        with_shapes(operation, &[0, 1, 2], 1, &parts, false, |shape| {
-            let group = header();
+        with_shapes(operation, &[0, 1, 2], 1, parts, false, |shape| {
             let (element, sum) = (ElementType::F32, ReduceOperation::SUM);
-            let arguments = shape.reduce_arguments(group, algorithm, element, sum);
+            let arguments = shape.reduce_arguments(&header(), algorithm, element, sum);
             reduced += arguments.count;
             for (member, address) in arguments.destinations.iter().enumerate() {
                 let written = arguments.count > 0 && address.0 != 0;
@@ -184,13 +233,13 @@ fn what_one_member_sends_in_packets_another_expects() {
         O::SCATTER,
     ] {
         let parts = match operation {
-            O::ALL_GATHER_V => Parts::listed([7, 0, 130, 5].into_iter()),
-            O::BROADCAST => Parts::listed(std::iter::once(77)),
-            _ => Parts::equal(4, 33),
+            O::ALL_GATHER_V => counted(&[7, 0, 130, 5]),
+            O::BROADCAST => Parts::Equal(77),
+            _ => Parts::Equal(33),
         };
         let mut all = Vec::new();
-        with_shapes(operation, &[0, 1, 2, 3], 2, &parts, false, |shape| {
-            all.push(shape.packet_arguments(header()));
+        with_shapes(operation, &[0, 1, 2, 3], 2, parts, false, |shape| {
+            all.push(shape.packet_arguments(&header()));
         });
         for sender in 0..4 {
             for receiver in 0..4 {
@@ -207,27 +256,45 @@ fn what_one_member_sends_in_packets_another_expects() {
 
 #[test]
 fn no_more_copies_are_under_way_at_once_than_there_are() {
-    let parts = Parts::equal(3, 16);
+    let parts = Parts::Equal(16);
     let operation = CollectiveOperation::ALL_GATHER;
-    with_shapes(operation, &[0, 1, 2], 0, &parts, false, |shape| {
+    with_shapes(operation, &[0, 1, 2], 0, parts, false, |shape| {
         let concurrent = |asked| {
             shape
-                .move_arguments(header(), Algorithm::PUSH, 0, asked)
+                .move_arguments(&header(), Algorithm::PUSH, 0, asked)
                 .concurrent
         };
         assert_eq!((concurrent(0), concurrent(2), concurrent(9)), (3, 2, 3));
     });
 }
 
-fn header() -> CollectiveGroup {
-    CollectiveGroup {
-        watch: Watch::default(),
+fn header() -> Header<'static> {
+    const CHANNEL: &CollectiveGroup = &CollectiveGroup {
+        watch: Watch {
+            abort: DeviceAddress::NULL,
+            record: DeviceAddress::NULL,
+            deadline_ns: 0,
+            rank: 0,
+            reserved: 0,
+        },
         slots: [DeviceAddress::NULL; MAX_RANKS],
         packet_bytes: 0,
         rank: 0,
         world: 0,
         slot: 0,
-        operation: CollectiveOperation::default(),
+        operation: CollectiveOperation::BARRIER,
         members: [0; MAX_RANKS],
+    };
+    Header {
+        channel: CHANNEL,
+        operation: CollectiveOperation::BARRIER,
+        watch: CHANNEL.watch,
+    }
+}
+
+fn counted(counts: &[usize]) -> Parts<'_> {
+    Parts::Counted {
+        counts,
+        element_bytes: 1,
     }
 }

@@ -19,7 +19,8 @@ const MOST_THREADS: u32 = 1024;
 const ASKED_STEP: u32 = 128;
 const ASKED: usize = (MOST_THREADS / ASKED_STEP) as usize;
 /// The families without elements, then the two with.
-const FAMILIES: usize = 3 + 2 * ELEMENTS;
+const FAMILIES: usize = MOVERS + 2 * ELEMENTS;
+const MOVERS: usize = 4;
 const ELEMENTS: usize = ElementType::F8_E5M2.0 as usize;
 /// Rows that a backend's table can have; one that goes on is not a table.
 const MOST_ROWS: u32 = 4096;
@@ -70,7 +71,8 @@ pub struct Choice {
     pub blocks: u32,
     /// Threads of a block; 0 where no kernel does it.
     pub threads: u32,
-    /// Copies under way at once; 0 for as many as there are.
+    /// Copies under way at once; 0 for as many as there are, by the copy engine for as many as the size
+    /// is worth.
     pub concurrent: u32,
 }
 
@@ -165,7 +167,7 @@ impl Selector {
                 algorithm: row.algorithm,
                 blocks: 0,
                 threads: 0,
-                concurrent: 0,
+                concurrent: wish.concurrent.unwrap_or(row.concurrent),
             });
         };
         let threads = wish.threads.unwrap_or(row.threads);
@@ -303,8 +305,9 @@ impl Selector {
                 .into()
         } else if algorithm == Algorithm::COPY_ENGINE && !self.copy_engine {
             "this device has no copy engine".into()
-        } else if query.in_place && !in_place(query.operation, algorithm) {
-            format!("{} cannot do it in place", algorithm.name())
+        } else if !fits_place(query.operation, algorithm, query.in_place) {
+            let place = if query.in_place { "in" } else { "out of" };
+            format!("{} cannot do it {place} place", algorithm.name())
         } else if self.lacks(query, algorithm) {
             format!("this device has no kernel for {}", algorithm.name())
         } else {
@@ -313,7 +316,7 @@ impl Selector {
         let names: Vec<&str> = possible
             .iter()
             .filter(|&&other| {
-                (!query.in_place || in_place(query.operation, other))
+                fits_place(query.operation, other, query.in_place)
                     && (other != Algorithm::COPY_ENGINE || self.copy_engine)
                     && (other != Algorithm::VENDOR || query.vendor)
                     && !self.lacks(query, other)
@@ -346,8 +349,9 @@ fn family_of(family: usize) -> (CollectiveKernel, ElementType) {
         0 => (CollectiveKernel::MOVE, ElementType::U8),
         1 => (CollectiveKernel::PACKETS, ElementType::U8),
         2 => (CollectiveKernel::EXCHANGE, ElementType::U8),
-        _ if family < 3 + ELEMENTS => (CollectiveKernel::REDUCE, element(3)),
-        _ => (CollectiveKernel::REDUCE_PACKETS, element(3 + ELEMENTS)),
+        3 => (CollectiveKernel::SWAP, ElementType::U8),
+        _ if family < MOVERS + ELEMENTS => (CollectiveKernel::REDUCE, element(MOVERS)),
+        _ => (CollectiveKernel::REDUCE_PACKETS, element(MOVERS + ELEMENTS)),
     }
 }
 
@@ -359,8 +363,9 @@ fn family_index(kernel: CollectiveKernel, element: ElementType) -> Option<usize>
         CollectiveKernel::MOVE => Some(0),
         CollectiveKernel::PACKETS => Some(1),
         CollectiveKernel::EXCHANGE => Some(2),
-        CollectiveKernel::REDUCE => Some(3 + element),
-        CollectiveKernel::REDUCE_PACKETS => Some(3 + ELEMENTS + element),
+        CollectiveKernel::SWAP => Some(3),
+        CollectiveKernel::REDUCE => Some(MOVERS + element),
+        CollectiveKernel::REDUCE_PACKETS => Some(MOVERS + ELEMENTS + element),
         _ => None,
     }
 }
@@ -393,6 +398,7 @@ pub fn kernel_of(operation: CollectiveOperation, algorithm: Algorithm) -> Option
         (Algorithm::TWO_SHOT | Algorithm::PUSH | Algorithm::PULL, false) => {
             Some(CollectiveKernel::MOVE)
         }
+        (Algorithm::SWAP, _) => Some(CollectiveKernel::SWAP),
         (Algorithm::RENDEZVOUS, _) => Some(CollectiveKernel::EXCHANGE),
         _ => None,
     }
@@ -413,11 +419,17 @@ fn algorithms(operation: CollectiveOperation) -> &'static [Algorithm] {
         CollectiveOperation::REDUCE => &[A::PACKETS, A::ONE_SHOT, A::TWO_SHOT, A::VENDOR],
         CollectiveOperation::REDUCE_SCATTER => &[A::PACKETS, A::ONE_SHOT, A::VENDOR],
         CollectiveOperation::BROADCAST => &[A::PACKETS, A::PUSH, A::PULL, A::TWO_SHOT, A::VENDOR],
-        CollectiveOperation::ALL_GATHER
-        | CollectiveOperation::ALL_GATHER_V
-        | CollectiveOperation::ALL_TO_ALL => {
+        CollectiveOperation::ALL_GATHER | CollectiveOperation::ALL_GATHER_V => {
             &[A::PACKETS, A::PUSH, A::PULL, A::COPY_ENGINE, A::VENDOR]
         }
+        CollectiveOperation::ALL_TO_ALL => &[
+            A::PACKETS,
+            A::PUSH,
+            A::PULL,
+            A::SWAP,
+            A::COPY_ENGINE,
+            A::VENDOR,
+        ],
         CollectiveOperation::GATHER | CollectiveOperation::SCATTER => {
             &[A::PACKETS, A::PUSH, A::PULL, A::VENDOR]
         }
@@ -429,7 +441,8 @@ fn algorithms(operation: CollectiveOperation) -> &'static [Algorithm] {
     }
 }
 
-/// What is tried, in order, where no row serves. The last of each list always does.
+/// What is tried, in order, where no row serves. The last of each list always does: a backend that is
+/// older than swaps has packets.
 fn untabled(operation: CollectiveOperation) -> &'static [Algorithm] {
     use Algorithm as A;
     match operation {
@@ -437,7 +450,7 @@ fn untabled(operation: CollectiveOperation) -> &'static [Algorithm] {
         | CollectiveOperation::REDUCE
         | CollectiveOperation::BROADCAST => &[A::TWO_SHOT],
         CollectiveOperation::REDUCE_SCATTER => &[A::ONE_SHOT],
-        CollectiveOperation::ALL_TO_ALL => &[A::PUSH, A::PACKETS],
+        CollectiveOperation::ALL_TO_ALL => &[A::PUSH, A::SWAP, A::PACKETS],
         CollectiveOperation::EXCHANGE | CollectiveOperation::ALL_TO_ALL_V => &[A::RENDEZVOUS],
         // Every receiver loads its own part: no rank stores to all.
         CollectiveOperation::SCATTER => &[A::PULL],
@@ -445,12 +458,16 @@ fn untabled(operation: CollectiveOperation) -> &'static [Algorithm] {
     }
 }
 
-/// Whether an operation can be done so in place.
-fn in_place(operation: CollectiveOperation, algorithm: Algorithm) -> bool {
-    match operation {
+/// Whether an operation can be done so, in place or not.
+fn fits_place(operation: CollectiveOperation, algorithm: Algorithm, in_place: bool) -> bool {
+    match (operation, in_place) {
         // A peer may yet have to load what is being overwritten.
-        CollectiveOperation::ALL_REDUCE => algorithm != Algorithm::ONE_SHOT,
-        CollectiveOperation::ALL_TO_ALL => algorithm == Algorithm::PACKETS,
+        (CollectiveOperation::ALL_REDUCE, true) => algorithm != Algorithm::ONE_SHOT,
+        (CollectiveOperation::ALL_TO_ALL, true) => {
+            matches!(algorithm, Algorithm::PACKETS | Algorithm::SWAP)
+        }
+        // Nothing else would leave the source as it is.
+        (CollectiveOperation::ALL_TO_ALL, false) => algorithm != Algorithm::SWAP,
         _ => true,
     }
 }

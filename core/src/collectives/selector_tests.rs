@@ -188,7 +188,17 @@ fn an_algorithm_that_cannot_serve_is_refused_with_those_that_can() {
         ..query(CollectiveOperation::ALL_TO_ALL, 64)
     };
     let error = refuse(&all_to_all, Algorithm::COPY_ENGINE);
-    assert!(error.ends_with("possible: PACKETS"), "{error}");
+    assert!(error.ends_with("possible: PACKETS, SWAP"), "{error}");
+    let apart = Query {
+        in_place: false,
+        ..all_to_all
+    };
+    let error = refuse(&apart, Algorithm::SWAP);
+    assert!(
+        error.contains("out of place")
+            && error.ends_with("possible: PACKETS, PUSH, PULL, COPY_ENGINE"),
+        "{error}"
+    );
     let all_reduce = Query {
         in_place: true,
         ..query(CollectiveOperation::ALL_REDUCE, 64)

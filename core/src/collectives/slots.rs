@@ -13,6 +13,7 @@
 //! Channels share nothing, so that collectives on different channels can be under way at once. All
 //! counters are on the device, so that graphs can be replayed.
 
+use super::lanes::LANES;
 use crate::backend::abi::*;
 use crate::communicator::allocation::Allocation;
 use crate::control::MAX_ALLOCATIONS;
@@ -66,8 +67,7 @@ impl Layout {
     }
 
     fn channel_bytes(&self) -> u64 {
-        // A word for each member, one for the neighbour, one line of counters.
-        (self.steps_at() + (self.world + 2) * SIGNAL_STRIDE).next_multiple_of(ALIGNMENT)
+        (self.steps_at() + Steps::bytes(self.world)).next_multiple_of(ALIGNMENT)
     }
 
     fn table_at(&self) -> u64 {
@@ -127,16 +127,11 @@ impl Slots {
     }
 
     /// The group's part of a call's arguments.
-    pub fn header(
-        &self,
-        channel: u32,
-        operation: CollectiveOperation,
-        watch: Watch,
-    ) -> CollectiveGroup {
-        CollectiveGroup {
-            watch,
+    pub fn header(&self, channel: u32, operation: CollectiveOperation, watch: Watch) -> Header<'_> {
+        Header {
+            channel: &self.headers[channel as usize],
             operation,
-            ..self.headers[channel as usize]
+            watch,
         }
     }
 
@@ -161,13 +156,33 @@ impl Slots {
     }
 }
 
+/// A group's part of a call's arguments, not yet copied: it is written once, where the backend reads it.
+#[derive(Clone, Copy)]
+pub struct Header<'a> {
+    /// What does not change from call to call.
+    pub channel: &'a CollectiveGroup,
+    /// The operation (for the record).
+    pub operation: CollectiveOperation,
+    /// What the call's waits watch.
+    pub watch: Watch,
+}
+
+impl Header<'_> {
+    /// Writes what is this call's own into a copy of the channel's.
+    #[inline]
+    pub fn complete(&self, group: &mut CollectiveGroup) {
+        group.watch = self.watch;
+        group.operation = self.operation;
+    }
+}
+
 /// Words and counters of one channel apart from those of grids: barriers of all members and signals
 /// between neighbours.
 ///
 /// ```text
 /// words      [member]   SIGNAL_STRIDE bytes apart: raised by that member at barriers
-/// word                  raised by the next member when it has finished a step
-/// counters              barriers, signals given, signals waited for: 32 bits each
+/// words      [lane]     raised by the next member when its lane has finished a step
+/// counters              barriers, then for each lane signals given, signals waited for: 32 bits each
 /// ```
 #[derive(Clone, Copy)]
 pub struct Steps<'a> {
@@ -177,12 +192,18 @@ pub struct Steps<'a> {
 }
 
 impl Steps<'_> {
+    /// Bytes of them for groups of up to `world` ranks.
+    fn bytes(world: u64) -> u64 {
+        const { assert!((1 + 2 * LANES as u64) * 4 <= SIGNAL_STRIDE) };
+        (world + LANES as u64 + 1) * SIGNAL_STRIDE
+    }
+
     fn word(&self, member: u32, index: u64) -> DeviceAddress {
         DeviceAddress(self.header.slots[member as usize].0 + self.at + index * SIGNAL_STRIDE)
     }
 
     fn counter(&self, index: u64) -> DeviceAddress {
-        let counters = self.word(self.header.rank, self.world + 1);
+        let counters = self.word(self.header.rank, self.world + LANES as u64);
         DeviceAddress(counters.0 + index * 4)
     }
 
@@ -203,19 +224,19 @@ impl Steps<'_> {
         }
     }
 
-    /// The signal to the member before this one, and the wait for that of the one after it.
-    pub fn neighbours(&self, watch: Watch) -> (SignalTarget, SignalWait) {
-        let header = self.header;
+    /// A lane's signal to the member before this one, and its wait for that of the one after it.
+    pub fn neighbours(&self, lane: usize, watch: Watch) -> (SignalTarget, SignalWait) {
+        let (header, lane) = (self.header, lane as u64);
         let (rank, world) = (header.rank, header.world);
         let (before, after) = ((rank + world - 1) % world, (rank + 1) % world);
         let target = SignalTarget {
-            word: self.word(before, self.world),
-            epoch: self.counter(1),
+            word: self.word(before, self.world + lane),
+            epoch: self.counter(1 + 2 * lane),
             ..SignalTarget::default()
         };
         let wait = SignalWait {
-            word: self.word(rank, self.world),
-            epoch: self.counter(2),
+            word: self.word(rank, self.world + lane),
+            epoch: self.counter(2 + 2 * lane),
             watch,
             peer: header.members[after as usize].into(),
             slot: header.slot,
@@ -234,7 +255,7 @@ mod tests {
         for (world, grids) in [(1, false), (8, true), (72, true)] {
             let layout = Layout::new(world, grids, true);
             assert!(layout.channel_bytes().is_multiple_of(ALIGNMENT));
-            let steps = (world as u64 + 2) * SIGNAL_STRIDE;
+            let steps = Steps::bytes(world as u64);
             assert!(layout.steps_at() + steps <= layout.channel_bytes());
             assert_eq!(
                 layout.bytes() - layout.table_at(),

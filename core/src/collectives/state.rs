@@ -2,6 +2,7 @@
 
 use super::Provider;
 use super::group::Membership;
+use super::lanes::Lanes;
 use super::selector::{Choice, Query, Selector, Wish};
 use super::slots::{Layout, Slots};
 use super::vendor::Vendors;
@@ -33,6 +34,7 @@ impl State {
         round: &mut Round<'_>,
         kind: ShareKind,
         selector: Selector,
+        lanes: Lanes,
         check_calls: bool,
     ) -> Result<Self> {
         let layout = Layout::new(shared.world, selector.has_grids(), true);
@@ -42,7 +44,7 @@ impl State {
         let slots = Slots::new(Arc::new(allocation), layout, &members, shared.rank);
         Ok(Self {
             selector,
-            everyone: Membership::new(members, shared.rank, true, slots),
+            everyone: Membership::new(members, shared.rank, true, slots, lanes),
             vendors: Vendors::default(),
             check_calls,
         })

@@ -311,15 +311,15 @@ pub unsafe fn submit(
     let destination = shape.destination.at(rank, 0);
     if call.operation == O::ALL_GATHER_V {
         return group(backend, || {
-            for root in (0..shape.world).filter(|&root| shape.parts.bytes[root] > 0) {
-                let part = shape.destination.at(rank, shape.parts.offset[root]);
+            for root in (0..shape.world).filter(|&root| shape.parts.bytes(root) > 0) {
+                let part = shape.destination.at(rank, shape.parts.offset(root));
                 // Only the root's is read; where this rank gives nothing it is no address of its own.
                 let source = if rank == root {
                     shape.gathered_from(rank)
                 } else {
                     part
                 };
-                let part = made(O::BROADCAST, source, part, shape.parts.bytes[root], root);
+                let part = made(O::BROADCAST, source, part, shape.parts.bytes(root), root);
                 // SAFETY: the caller's word.
                 unsafe { backend.vendor_call(vendor, &part, stream) }?;
             }
@@ -331,7 +331,7 @@ pub unsafe fn submit(
         O::REDUCE_SCATTER | O::SCATTER => (shape.source.at(rank, 0), shape.scattered_to(rank)),
         _ => (shape.source.at(rank, 0), destination),
     };
-    let bytes = shape.parts.bytes[0];
+    let bytes = shape.parts.bytes(0);
     let whole = made(call.operation, source, destination, bytes, shape.root);
     // SAFETY: the caller's word.
     unsafe { backend.vendor_call(vendor, &whole, stream) }

@@ -8,6 +8,7 @@ mod rebuild;
 mod setup;
 pub(crate) mod shared;
 pub(crate) mod sharing;
+pub(crate) mod side;
 mod staging;
 
 use crate::backend::Device;

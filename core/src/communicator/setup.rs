@@ -13,7 +13,7 @@ use crate::backend::abi::{
 };
 use crate::backend::{Backend, Device, Tables};
 use crate::bootstrap::{Bootstrap, LaunchEnvironment};
-use crate::collectives::{self, Selector};
+use crate::collectives::{self, Lanes, Selector};
 use crate::control::{ControlBlock, RankState};
 use crate::error::{Error, Result};
 use crate::health::Health;
@@ -213,7 +213,7 @@ fn most_on_one_device(peers: &[Peer]) -> u32 {
     peers.iter().map(|peer| on(peer.uuid)).max().unwrap_or(1) as u32
 }
 
-/// What needs the rest to be there: the watcher, the signal pad and the slots of collectives.
+/// What needs the rest to be there: the watcher, side streams, the signal pad, the slots of collectives.
 fn complete(
     shared: &Shared,
     kinds: &[ShareKind],
@@ -227,7 +227,9 @@ fn complete(
         call: "spawning the watcher",
         reason: error.to_string(),
     });
-    round.vote(watcher)?;
+    // Its streams end with the communicator, whatever becomes of the rest.
+    let lanes = watcher.and_then(|()| Lanes::open(shared, shared.world));
+    let lanes = round.vote(lanes)?;
     let bytes = SignalPad::bytes(shared.world);
     let (allocation, kind) = sharing::allocate(shared, &mut round, kinds, bytes, Origin::Signals)?;
     let (host, outcome) = match configuration.signal_placement {
@@ -241,7 +243,7 @@ fn complete(
         .set(SignalPad::new(rank, shared.world, allocation, host));
     outcome?;
     let check_calls = configuration.check_calls;
-    let state = collectives::State::open(shared, &mut round, kind, selector, check_calls)?;
+    let state = collectives::State::open(shared, &mut round, kind, selector, lanes, check_calls)?;
     // Set once, here.
     let _ = shared.collectives.set(state);
     Ok(())
@@ -281,6 +283,10 @@ fn fields(
     vec![
         ("the version of symmem", env!("CARGO_PKG_VERSION").into()),
         ("the backend", backend.into()),
+        (
+            "how many peers a device copies to at once",
+            capabilities.fanout.to_string(),
+        ),
         (
             "the signal placement",
             configuration.signal_placement.name().into(),

@@ -6,8 +6,8 @@ use super::pad::SignalPad;
 use super::staging::Staging;
 use crate::abandon::{Abandoned, run_within};
 use crate::backend::abi::{
-    Capabilities, DeviceDescription, HostMemory, RawGraphExec, RawModule, RawStream, ShareKind,
-    Status,
+    Capabilities, DeviceDescription, HostMemory, RawEvent, RawGraphExec, RawModule, RawStream,
+    ShareKind, Status,
 };
 use crate::backend::{Backend, CallResult, Device, Failure};
 use crate::bootstrap::Bootstrap;
@@ -38,6 +38,8 @@ pub struct KnownStream {
     pub raw: RawStream,
     /// Made here, so destroyed here.
     pub owned: bool,
+    /// The event of a side stream, destroyed with it.
+    pub event: Option<RawEvent>,
     /// Its handle was dropped; it goes once it is idle.
     pub closing: bool,
 }
@@ -315,6 +317,7 @@ impl Inner {
         streams.push(KnownStream {
             raw,
             owned,
+            event: None,
             closing: false,
         });
     }
@@ -394,9 +397,24 @@ impl Inner {
                     tracing::warn!(rank = self.rank, %failure, "stream_destroy");
                 }
             }
+            if let Some(event) = stream.event {
+                // SAFETY: made with the stream, and used by its forks and joins only.
+                if let Err(failure) = unsafe { self.backend.event_destroy(event) } {
+                    tracing::warn!(rank = self.rank, %failure, "event_destroy");
+                }
+            }
             self.released(1);
             false
         });
+    }
+
+    /// Gives up the streams that are left when all handles are gone: side streams.
+    fn close_remaining_streams(&self) {
+        let mut streams = lock(&self.streams);
+        for stream in streams.iter_mut().filter(|stream| !stream.closing) {
+            stream.closing = true;
+            self.given_up.fetch_add(1, Ordering::AcqRel);
+        }
     }
 
     fn destroy_graphs(&self) {
@@ -505,6 +523,7 @@ impl Drop for Inner {
             self.drain(DRAIN)
         };
         if drained {
+            self.close_remaining_streams();
             self.close_idle_streams();
             self.destroy_graphs();
             // What graphs held that did not know of it.

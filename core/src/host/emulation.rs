@@ -15,6 +15,8 @@ pub type Resolve<'a> = dyn FnMut(DeviceAddress, u64) -> Option<DeviceAddress> + 
 pub enum Work<'a> {
     /// `symmem_move`
     Move(&'a MoveArguments),
+    /// `symmem_swap`
+    Swap(&'a MoveArguments),
     /// `symmem_move_packets`
     Packets(&'a PacketArguments),
     /// `symmem_reduce_*`
@@ -41,6 +43,7 @@ pub enum Work<'a> {
 pub unsafe fn run(mut work: Work<'_>, pause: &mut dyn FnMut() -> bool) -> CallResult<bool> {
     match &work {
         Work::Move(arguments) => Collective::Move(arguments).check()?,
+        Work::Swap(arguments) => Collective::Swap(arguments).check()?,
         Work::Packets(arguments) => Collective::Packets(arguments).check()?,
         Work::Reduce(arguments) => Collective::Reduce(arguments).check()?,
         Work::ReducePackets(arguments) => Collective::ReducePackets(arguments).check()?,
@@ -54,6 +57,7 @@ pub unsafe fn run(mut work: Work<'_>, pause: &mut dyn FnMut() -> bool) -> CallRe
         let step = unsafe {
             match &mut work {
                 Work::Move(arguments) => Collective::Move(arguments).advance(&mut pending),
+                Work::Swap(arguments) => Collective::Swap(arguments).advance(&mut pending),
                 Work::Packets(arguments) => Collective::Packets(arguments).advance(&mut pending),
                 Work::Reduce(arguments) => Collective::Reduce(arguments).advance(&mut pending),
                 Work::ReducePackets(arguments) => {

@@ -34,6 +34,8 @@ pub(super) enum Operation {
     WaitForWords(WordWait),
     /// Copies between two barriers.
     Move(MoveArguments),
+    /// Swaps between two barriers.
+    Swap(MoveArguments),
     /// Bytes in packets.
     Packets(PacketArguments),
     /// A reduction between two barriers.
@@ -113,6 +115,7 @@ impl Operation {
                 Self::Barrier(barrier) => return signals::advance_barrier(barrier, pending),
                 Self::WaitForWords(wait) => return words::advance_wait(wait, pending),
                 Self::Move(arguments) => return Collective::Move(arguments).advance(pending),
+                Self::Swap(arguments) => return Collective::Swap(arguments).advance(pending),
                 Self::Packets(arguments) => return Collective::Packets(arguments).advance(pending),
                 Self::Reduce(arguments) => return Collective::Reduce(arguments).advance(pending),
                 Self::ReducePackets(arguments) => {

@@ -104,7 +104,7 @@ impl Stream {
             let mut progress = Progress::default();
             // SAFETY: the caller's word; the right to execute is ours.
             let step = || unsafe { work.advance(&mut progress) };
-            if self.policy.spin_on(step) {
+            if let Step::Done = self.policy.spin_on(step) {
                 return Ok(());
             }
             let mut incoming = lock(&self.incoming);
@@ -167,8 +167,10 @@ impl Stream {
         }
     }
 
-    /// Executes until the queue is empty or an operation has to wait; then how to sleep on it.
+    /// Executes until the queue is empty or an operation has to wait; then how to sleep on it. Of a
+    /// stream that moves, the next signal is a moment away, and worth watching for.
     fn execute(&self, execution: &mut Execution) -> Option<Sleep> {
+        let mut moved = false;
         loop {
             if execution.head.is_none() {
                 execution.head = lock(&self.incoming).queue.pop_front();
@@ -177,9 +179,16 @@ impl Stream {
             let head = execution.head.as_ref()?;
             // SAFETY: `submit` demanded that the memory lives until this operation is done; the
             // caller holds the right to execute.
-            if let Step::Blocked(sleep) = unsafe { head.advance(&mut execution.progress) } {
+            let mut step = || unsafe { head.advance(&mut execution.progress) };
+            let step = if moved {
+                self.policy.spin_on(step)
+            } else {
+                step()
+            };
+            if let Step::Blocked(sleep) = step {
                 return Some(sleep);
             }
+            moved = true;
             execution.head = None;
             // Whoever finds the queue empty sees what the operation wrote.
             self.queued.fetch_sub(1, Ordering::Release);
@@ -187,7 +196,7 @@ impl Stream {
     }
 
     /// True if all work is done. If nobody executes, the caller goes on with the queue as far as it
-    /// goes without waiting.
+    /// goes without waiting for longer than a moment.
     pub(super) fn poll(&self) -> bool {
         let Some(mut execution) = self.try_execute() else {
             return false;
@@ -235,15 +244,17 @@ impl Stream {
                 thread::park_timeout(HELPED);
                 continue;
             }
+            if self.is_empty() {
+                // Without a look at the lock: a caller who is at work must not find it taken.
+                if self.closing.load(Ordering::Acquire) {
+                    return;
+                }
+                thread::park();
+                continue;
+            }
             let mut execution = lock(&self.execution);
             match self.execute(&mut execution) {
-                None => {
-                    drop(execution);
-                    if self.closing.load(Ordering::Acquire) && self.is_empty() {
-                        return;
-                    }
-                    thread::park();
-                }
+                None => {}
                 Some(_) if execution.grant_grace() => {
                     drop(execution);
                     thread::park_timeout(GRACE);

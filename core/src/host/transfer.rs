@@ -25,6 +25,30 @@ pub(super) unsafe fn copy(destination: DeviceAddress, source: DeviceAddress, byt
     unsafe { ptr::copy_nonoverlapping(source, destination, bytes as usize) };
 }
 
+/// Bytes that a swap sets aside at a time: they stay in the first-level cache.
+const SWAPPED_AT_ONCE: usize = 4096;
+
+/// Swaps as fast as three copies in the cache, under the rules of [`copy`].
+///
+/// # Safety
+/// As [`copy`].
+pub(super) unsafe fn swap(one: DeviceAddress, other: DeviceAddress, bytes: u64) {
+    let mut aside = [0u8; SWAPPED_AT_ONCE];
+    let place = DeviceAddress(aside.as_mut_ptr().expose_provenance() as u64);
+    let mut done = 0;
+    while done < bytes {
+        let length = (bytes - done).min(SWAPPED_AT_ONCE as u64);
+        let (one, other) = (DeviceAddress(one.0 + done), DeviceAddress(other.0 + done));
+        // SAFETY: the caller's word; `aside` is as long as the longest piece.
+        unsafe {
+            copy(place, one, length);
+            copy(one, other, length);
+            copy(other, place, length);
+        }
+        done += length;
+    }
+}
+
 /// Fills memory with a byte.
 ///
 /// # Safety

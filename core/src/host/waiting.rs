@@ -57,17 +57,17 @@ impl Policy {
         }
     }
 
-    /// Goes on with work until it is done, and then says so. Where ranks have processors to
+    /// Goes on with work until it is done, or has to wait. Where ranks have processors to
     /// themselves it watches the word that the work waits for, a short bounded time.
     #[inline]
-    pub(super) fn spin_on(self, mut step: impl FnMut() -> Step) -> bool {
+    pub(super) fn spin_on(self, mut step: impl FnMut() -> Step) -> Step {
         let mut start = None;
         loop {
             let Step::Blocked(sleep) = step() else {
-                return true;
+                return Step::Done;
             };
             if !self.spin || start.is_some_and(|start: Instant| start.elapsed() > SPIN) {
-                return false;
+                return Step::Blocked(sleep);
             }
             // Reading the clock, or doing a step, costs more than looking at the word.
             start.get_or_insert_with(Instant::now);

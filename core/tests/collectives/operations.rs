@@ -80,7 +80,7 @@ const CASES: &[Case] = &[
         name: "all_to_all",
         parts: |world| (world, world),
         algorithms: &[A::AUTOMATIC, A::PACKETS, A::PUSH, A::PULL],
-        in_place: &[A::AUTOMATIC, A::PACKETS],
+        in_place: &[A::AUTOMATIC, A::PACKETS, A::SWAP],
         call: |stream, to, from, _, options| stream.all_to_all(to, from, options),
         expected: |rank, _, _, count, index| {
             Some(value(index / count, rank * count + index % count))

@@ -431,6 +431,15 @@ impl Collectives for Tiny {
         refuse("collective_move")
     }
 
+    unsafe fn collective_swap(
+        &self,
+        _arguments: &MoveArguments,
+        _geometry: &Geometry,
+        _stream: RawStream,
+    ) -> CallResult<()> {
+        refuse("collective_swap")
+    }
+
     unsafe fn collective_packets(
         &self,
         _arguments: &PacketArguments,

@@ -120,8 +120,8 @@ struct CollectiveGroup {
   uint8 members[max_ranks]; // the communicator's number of each member, for the record
 };
 
-// Copies between two barriers. `concurrent` of them are under way at once, the blocks dealt out among
-// them. A copy onto itself is left out.
+// Copies between two barriers, or swaps of a destination with its source. `concurrent` of them are under way
+// at once, the blocks dealt out among them. A copy onto itself is left out.
 struct MoveArguments {
   CollectiveGroup group;
   uint64 destinations[max_ranks];

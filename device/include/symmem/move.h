@@ -6,9 +6,10 @@
 
 namespace symmem {
 
-// Called by every thread of every block: MoveArguments says what. `concurrent` copies are under way at once;
-// a grid of fewer blocks has that many under way.
-SYMMEM_DEVICE void collective_move(const MoveArguments& arguments) {
+// Calls `move(destination, source, bytes, share)` for each of the copies, between two barriers. `concurrent` of
+// them are under way at once; a grid of fewer blocks has that many under way.
+template <class Move>
+SYMMEM_DEVICE void between_barriers(const MoveArguments& arguments, Move move) {
   const uint32 blocks = arch::block_count();
   const uint32 block = arch::block_index();
   uint32 concurrent = arguments.concurrent;
@@ -24,11 +25,20 @@ SYMMEM_DEVICE void collective_move(const MoveArguments& arguments) {
     for (uint32 copy = lane; copy < arguments.copies; copy += concurrent) {
       const uint64 destination = arguments.destinations[copy];
       const uint64 source = arguments.sources[copy];
-      if (destination != source) copy_vector<8>(destination, source, arguments.bytes[copy], share);
+      if (destination != source) move(destination, source, arguments.bytes[copy], share);
     }
     members.barrier();
   }
   members.leave();
 }
+
+struct CopyMove {
+  SYMMEM_DEVICE void operator()(uint64 destination, uint64 source, uint64 bytes, Share share) const {
+    copy_vector<8>(destination, source, bytes, share);
+  }
+};
+
+// Called by every thread of every block: MoveArguments says what.
+SYMMEM_DEVICE void collective_move(const MoveArguments& arguments) { between_barriers(arguments, CopyMove{}); }
 
 }  // namespace symmem

@@ -211,8 +211,8 @@ SYMMEM_DEVICE void send_unit(const Members& members, const PacketUse& use, const
           units[peer] = load_whole(source, walk.unit);
         }
         last = source;
-      } else if (walk.always() || walk.unit < units_of(length)) {
-        parts |= 1u << peer;
+      } else {
+        if (walk.always() || walk.unit < units_of(length)) parts |= 1u << peer;
         last = 0;
       }
     }

@@ -7,10 +7,13 @@
 
 namespace symmem {
 
-// Nanoseconds between two reads of the abort word by a block: each crosses the host's bus. Its threads take
-// turns, since hundreds of them reading at once delay their kernel, and so all peers' kernels, by tens of
-// microseconds (H200). So a thread leaves at the latest a turn of the whole block after the abort.
-constexpr uint64 abort_poll_ns = 10000;
+// Nanoseconds between two reads of the abort word by a thread, so it leaves at the latest that long after the
+// abort. Each read crosses the host's bus, and hundreds at once delay their kernel, and so all peers' kernels,
+// by tens of microseconds (H200): the threads of a grid read one after the other, `abort_turn_ns` apart,
+// and not before `abort_patience_ns`, when what they wait for is late anyway.
+constexpr uint64 abort_poll_ns = 10000000;
+constexpr uint64 abort_turn_ns = 100;
+constexpr uint64 abort_patience_ns = 100000;
 // Reads of the flag between two reads of the clock.
 constexpr uint32 polls_per_clock = 16;
 
@@ -18,7 +21,7 @@ constexpr uint32 polls_per_clock = 16;
 class Waiter {
  public:
   SYMMEM_DEVICE explicit Waiter(const Watch& watch)
-      : watch_(watch), start_(arch::nanoseconds()), look_(start_ + (arch::thread_index() + 1) * abort_poll_ns) {}
+      : watch_(watch), start_(arch::nanoseconds()), look_(start_ + abort_patience_ns + turn()) {}
 
   // Until *word has reached `expected`; what was stored before the flag is then visible to this thread.
   SYMMEM_DEVICE bool until_reached(const uint32* word, uint32 expected, WaitKind kind, uint32 peer,
@@ -61,7 +64,7 @@ class Waiter {
       return true;
     }
     if (watch_.abort != 0 && now >= look_) {
-      look_ = now + arch::thread_count() * abort_poll_ns;
+      look_ = now + abort_poll_ns;
       if (arch::load_relaxed(pointer<uint32>(watch_.abort)) != 0) {
         record(kind, peer, slot, expected, seen, WaitReason::abort, now);
         return true;
@@ -76,6 +79,12 @@ class Waiter {
   }
 
  private:
+  // This thread's place among those of the grid.
+  static SYMMEM_DEVICE uint64 turn() {
+    const uint64 thread = static_cast<uint64>(arch::block_index()) * arch::thread_count() + arch::thread_index();
+    return thread * abort_turn_ns % abort_poll_ns;
+  }
+
   // The first to give up writes; the others find the record taken.
   SYMMEM_DEVICE void record(WaitKind kind, uint32 peer, uint32 slot, uint32 expected, uint32 seen,
                             WaitReason reason, uint64 now) {

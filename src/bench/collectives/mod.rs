@@ -3,8 +3,9 @@
 //! Method: sizes, counts and formulas are nccl-tests'. At each size every library is first checked, out
 //! of place and in place, on random data in poisoned memory with a guard behind it. Then come rounds in
 //! which all libraries take turns, each with calls back to back on a stream and with a graph of calls,
-//! captured once and replayed. The slowest rank of a round counts, and of the rounds the median. Last
-//! come single calls, timed by the host from a barrier to the call's end.
+//! captured once and replayed; one call, or replay, goes before the clock starts. The slowest rank of a
+//! round counts, and of the rounds the median. Last come single calls, timed by the host from a barrier
+//! to the call's end.
 //!
 //! `shape` says what moves where, `data` makes elements and checks results, `session` is one rank's
 //! buffers and clock, `contender` and `external` are the libraries, `points` the rounds.
@@ -52,6 +53,8 @@ pub struct Options {
     pub baselines: Option<Vec<String>>,
     /// The algorithm's name; `None` for the selector's choice.
     pub algorithm: Option<String>,
+    /// [`symmem_core::CollectiveOptions::concurrent`] of our calls.
+    pub concurrent: Option<u32>,
     /// Rounds.
     pub rounds: Option<u32>,
 }
@@ -66,6 +69,7 @@ impl Default for Options {
             element: None,
             baselines: None,
             algorithm: None,
+            concurrent: None,
             rounds: None,
         }
     }

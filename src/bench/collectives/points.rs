@@ -34,6 +34,7 @@ pub(super) struct Run<'a, T: Sample> {
     broken: Vec<(&'static str, String)>,
     rounds: u32,
     algorithm: Algorithm,
+    concurrent: Option<u32>,
     by_caller: bool,
 }
 
@@ -74,6 +75,7 @@ impl<'a, T: Sample> Run<'a, T> {
             broken: Vec::new(),
             rounds: options.rounds.unwrap_or(options.effort.rounds()).max(1),
             algorithm: named.unwrap_or(Algorithm::AUTOMATIC),
+            concurrent: options.concurrent,
             by_caller: is_by_caller(communicator),
         })
     }
@@ -165,6 +167,7 @@ impl<'a, T: Sample> Run<'a, T> {
             By::Us => {
                 options.provider = Provider::Own;
                 options.algorithm = self.algorithm;
+                options.concurrent = self.concurrent;
             }
             By::Vendor { windows: true } => options.provider = Provider::VendorWindows,
             By::Vendor { windows: false } | By::Program(..) => options.provider = Provider::Vendor,

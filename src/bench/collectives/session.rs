@@ -141,12 +141,14 @@ impl<'a, T: Sample> Session<'a, T> {
         self.timer.nanoseconds()
     }
 
-    /// Calls back to back: nanoseconds for each at this rank. All ranks make as many.
+    /// Calls back to back: nanoseconds for each at this rank. All ranks make as many, after one that
+    /// is not timed, as the programs beside us do.
     pub(in crate::bench) fn looped(
         &self,
         issue: impl Fn(&Stream) -> Result<()>,
         calls: u32,
     ) -> Result<f64> {
+        issue(&self.stream)?;
         let total = self.timed(|| (0..calls).try_for_each(|_| issue(&self.stream)))?;
         Ok(total / f64::from(calls))
     }
@@ -166,13 +168,15 @@ impl<'a, T: Sample> Session<'a, T> {
         Ok(graph?)
     }
 
-    /// Replays a graph of `calls` calls `launches` times: nanoseconds for each call at this rank.
+    /// Replays a graph of `calls` calls `launches` times, after one that is not timed: nanoseconds for
+    /// each call at this rank.
     pub(in crate::bench) fn replayed(
         &self,
         graph: &Graph,
         calls: u32,
         launches: u32,
     ) -> Result<f64> {
+        graph.launch(&self.stream)?;
         let launch = || (0..launches).try_for_each(|_| Ok(graph.launch(&self.stream)?));
         let total = self.timed(launch)?;
         Ok(total / f64::from(calls) / f64::from(launches))

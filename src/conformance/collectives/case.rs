@@ -146,6 +146,7 @@ pub enum AlgorithmName {
     TwoShot,
     Push,
     Pull,
+    Swap,
     CopyEngine,
     Vendor,
     /// The vendor's library over buffers that are its symmetric windows.
@@ -155,7 +156,7 @@ pub enum AlgorithmName {
 
 impl AlgorithmName {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Automatic,
         Self::Packets,
         Self::PacketsTwoShot,
@@ -163,6 +164,7 @@ impl AlgorithmName {
         Self::TwoShot,
         Self::Push,
         Self::Pull,
+        Self::Swap,
         Self::CopyEngine,
         Self::Vendor,
         Self::VendorWindows,
@@ -190,6 +192,7 @@ impl From<AlgorithmName> for Algorithm {
             AlgorithmName::TwoShot => Self::TWO_SHOT,
             AlgorithmName::Push => Self::PUSH,
             AlgorithmName::Pull => Self::PULL,
+            AlgorithmName::Swap => Self::SWAP,
             AlgorithmName::CopyEngine => Self::COPY_ENGINE,
             AlgorithmName::Vendor | AlgorithmName::VendorWindows => Self::VENDOR,
             AlgorithmName::Rendezvous => Self::RENDEZVOUS,

@@ -204,6 +204,9 @@ impl<'a, T: Reducible> TypedLane<'a, T> {
         CollectiveOptions {
             algorithm: algorithm.into(),
             blocks: (self.case.blocks > 0 && algorithm.has_grid()).then_some(self.case.blocks),
+            // One lane or two, also where the size would not be worth it.
+            concurrent: (self.case.blocks > 0 && algorithm == AlgorithmName::CopyEngine)
+                .then_some(self.case.blocks),
             channel: self.channel,
             provider: match algorithm {
                 AlgorithmName::Vendor => Provider::Vendor,

@@ -45,7 +45,17 @@ pub fn algorithms(operation: Collective) -> &'static [By] {
             By::Vendor,
             By::VendorWindows,
         ],
-        Collective::AllGather | Collective::AllGatherV | Collective::AllToAll => &[
+        Collective::AllToAll => &[
+            By::Automatic,
+            By::Packets,
+            By::Push,
+            By::Pull,
+            By::Swap,
+            By::CopyEngine,
+            By::Vendor,
+            By::VendorWindows,
+        ],
+        Collective::AllGather | Collective::AllGatherV => &[
             By::Automatic,
             By::Packets,
             By::Push,
@@ -252,7 +262,7 @@ fn case(ways: &[Way], lengths: &[Length], row: &[usize], random: &mut Random) ->
         length: lengths.get(row[3]).copied().unwrap_or(by_lot),
         destination_offset: OFFSETS[row[4]],
         source_offset: OFFSETS[row[5]],
-        in_place: row[6] == 1 && has_in_place(way),
+        in_place: is_in_place(way, row[6] == 1),
         mode: match Mode::ALL[row[7]] {
             // A communicator of the library is one queue: its calls follow one another on one stream.
             Mode::Concurrent if is_vendor => Mode::Eager,
@@ -272,8 +282,13 @@ fn case(ways: &[Way], lengths: &[Length], row: &[usize], random: &mut Random) ->
     }
 }
 
+/// Whether a case of a way is in place, if it may choose.
+pub(super) fn is_in_place(way: Way, wanted: bool) -> bool {
+    is_refused_out_of_place(way) || wanted && has_in_place(way)
+}
+
 /// Whether a way serves calls in place.
-pub(super) fn has_in_place(way: Way) -> bool {
+fn has_in_place(way: Way) -> bool {
     let has_form = matches!(
         way.operation,
         Collective::AllReduce
@@ -290,9 +305,14 @@ pub(super) fn has_in_place(way: Way) -> bool {
 pub(super) fn is_refused_in_place(way: Way) -> bool {
     match (way.operation, way.algorithm) {
         (Collective::AllReduce, by) => by == By::OneShot,
-        (Collective::AllToAll, by) => !matches!(by, By::Packets | By::Automatic),
+        (Collective::AllToAll, by) => !matches!(by, By::Packets | By::Swap | By::Automatic),
         _ => false,
     }
+}
+
+/// Whether such a call overwrites its source, so that it must be refused if that is to stay.
+pub(super) fn is_refused_out_of_place(way: Way) -> bool {
+    way.algorithm == By::Swap
 }
 
 #[cfg(test)]

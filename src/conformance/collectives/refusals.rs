@@ -108,7 +108,7 @@ fn unserved<T: Reducible>(
                 expect(findings, &format!("{way}{how}"), lane.enqueue(stream));
                 Ok(())
             };
-            if !serves {
+            if !serves || plan::is_refused_out_of_place(way) {
                 refused(false)?;
             } else if plan::is_refused_in_place(way) {
                 refused(true)?;

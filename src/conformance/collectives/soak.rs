@@ -76,7 +76,7 @@ pub fn burst(
             },
             destination_offset: OFFSETS[random.below(OFFSETS.len())],
             source_offset: OFFSETS[random.below(OFFSETS.len())],
-            in_place: random.below(2) == 1 && plan::has_in_place(way),
+            in_place: plan::is_in_place(way, random.below(2) == 1),
             mode: if captured {
                 Mode::Captured
             } else {

@@ -222,6 +222,13 @@ static KERNELS: &[Kernel] = &[
         run: collectives::move_bytes,
     },
     Kernel {
+        name: "symmem_swap",
+        parameters: parameter!(MoveArguments),
+        waits: true,
+        ranges: collectives::move_ranges,
+        run: collectives::swap_bytes,
+    },
+    Kernel {
         name: "symmem_move_packets",
         parameters: parameter!(PacketArguments),
         waits: true,

@@ -42,21 +42,20 @@ impl<G: Gpu> Collectives for G {
         geometry: &Geometry,
         on: RawStream,
     ) -> CallResult<()> {
-        let call = WaitingLaunch {
-            call: "collective_move",
-            kernel: &self.parts().kernels.collective_move,
-            group: &arguments.group,
-            geometry,
-            most: SLOT_BLOCKS,
-        };
-        if arguments.copies as usize > MAX_RANKS || arguments.concurrent == 0 {
-            return Err(call.refuse(format!(
-                "{} copies, {} at once: there can be {MAX_RANKS}, and at least 1 at once",
-                arguments.copies, arguments.concurrent
-            )));
-        }
+        let (call, kernel) = ("collective_move", &self.parts().kernels.collective_move);
         // SAFETY: the kernel takes these arguments; the caller's word is the same.
-        unsafe { launch_waiting(self, &call, arguments, on) }
+        unsafe { launch_moves(self, call, kernel, arguments, geometry, on) }
+    }
+
+    unsafe fn collective_swap(
+        &self,
+        arguments: &MoveArguments,
+        geometry: &Geometry,
+        on: RawStream,
+    ) -> CallResult<()> {
+        let (call, kernel) = ("collective_swap", &self.parts().kernels.collective_swap);
+        // SAFETY: as above.
+        unsafe { launch_moves(self, call, kernel, arguments, geometry, on) }
     }
 
     unsafe fn collective_packets(
@@ -251,6 +250,35 @@ fn communicators<G: Gpu>(gpu: &G) -> CallResult<&Communicators> {
     let library = G::vendor_library()?;
     let vendor = &gpu.parts().vendor;
     Ok(vendor.get_or_init(|| Communicators::new(library)))
+}
+
+/// Launches copies or swaps.
+///
+/// # Safety
+/// The kernel takes these arguments; all that they name is live until the stream has passed this point.
+unsafe fn launch_moves<G: Gpu>(
+    gpu: &G,
+    name: &'static str,
+    kernel: &WaitingKernel<G::Kernel>,
+    arguments: &MoveArguments,
+    geometry: &Geometry,
+    on: RawStream,
+) -> CallResult<()> {
+    let call = WaitingLaunch {
+        call: name,
+        kernel,
+        group: &arguments.group,
+        geometry,
+        most: SLOT_BLOCKS,
+    };
+    if arguments.copies as usize > MAX_RANKS || arguments.concurrent == 0 {
+        return Err(call.refuse(format!(
+            "{} copies, {} at once: there can be {MAX_RANKS}, and at least 1 at once",
+            arguments.copies, arguments.concurrent
+        )));
+    }
+    // SAFETY: the caller's word.
+    unsafe { launch_waiting(gpu, &call, arguments, on) }
 }
 
 /// The kernel of a reduction.

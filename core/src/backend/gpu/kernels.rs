@@ -73,6 +73,8 @@ pub struct Kernels<K> {
     pub barrier: K,
     /// Copies between two barriers.
     pub collective_move: WaitingKernel<K>,
+    /// Swaps between two barriers.
+    pub collective_swap: WaitingKernel<K>,
     /// Bytes in packets.
     pub collective_packets: WaitingKernel<K>,
     /// Sends and receives.
@@ -100,6 +102,7 @@ impl<K: Copy> Kernels<K> {
             word_wait: find("symmem_word_wait")?,
             barrier: find("symmem_barrier")?,
             collective_move: waiting("symmem_move")?,
+            collective_swap: waiting("symmem_swap")?,
             collective_packets: waiting("symmem_move_packets")?,
             collective_exchange: waiting("symmem_exchange")?,
             reduce: each_element("symmem_reduce", waiting)?,
@@ -126,6 +129,7 @@ impl<K: Copy> Kernels<K> {
         let index = (element.0 as usize).wrapping_sub(1);
         match family {
             CollectiveKernel::MOVE => Some(&self.collective_move),
+            CollectiveKernel::SWAP => Some(&self.collective_swap),
             CollectiveKernel::PACKETS => Some(&self.collective_packets),
             CollectiveKernel::EXCHANGE => Some(&self.collective_exchange),
             CollectiveKernel::REDUCE => self.reduce.get(index),
@@ -180,6 +184,7 @@ pub fn argument_bytes() -> Vec<(String, usize)> {
         ("latency_packet", size_of::<LatencyArguments>()),
         ("latency_signal", size_of::<LatencyArguments>()),
         ("move", size_of::<MoveArguments>()),
+        ("swap", size_of::<MoveArguments>()),
         ("move_packets", size_of::<PacketArguments>()),
         ("exchange", size_of::<ExchangeArguments>()),
     ]

@@ -96,6 +96,19 @@ pub const fn row(bytes: u64, algorithm: Algorithm, blocks: u32, threads: u32) ->
     }
 }
 
+/// A row whose copies go to two peers at a time, not to all.
+pub const fn two_at_once(
+    bytes: u64,
+    algorithm: Algorithm,
+    blocks: u32,
+    threads: u32,
+) -> CollectiveRow {
+    CollectiveRow {
+        concurrent: 2,
+        ..row(bytes, algorithm, blocks, threads)
+    }
+}
+
 /// A row of the copy engine alone.
 pub const fn copies(bytes: u64) -> CollectiveRow {
     row(bytes, Algorithm::COPY_ENGINE, 0, 0)
@@ -168,7 +181,10 @@ pub fn collective_flaws(tables: Collectives, warp: u32) -> Vec<String> {
     }
     for (index, row) in rows.iter().enumerate() {
         let hides = |earlier: &CollectiveRow| {
-            earlier.operation == row.operation
+            let swaps = |row: &CollectiveRow| row.algorithm == Algorithm::SWAP;
+            // Packets serve in place and out of it; of the others only swaps do in place.
+            (earlier.algorithm == Algorithm::PACKETS || swaps(earlier) == swaps(row))
+                && earlier.operation == row.operation
                 && row.world <= earlier.world
                 && row.bytes <= earlier.bytes
         };

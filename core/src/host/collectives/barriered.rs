@@ -1,4 +1,4 @@
-//! The families that work between two barriers: copies, and reductions.
+//! The families that work between two barriers: copies, swaps, and reductions.
 
 use super::super::operation::Step;
 use super::super::signals::Pending;
@@ -17,13 +17,39 @@ pub(super) unsafe fn advance_move(
     pending: &mut Option<Pending>,
 ) -> Step {
     // SAFETY: the caller's word.
+    unsafe { advance_each(arguments, pending, transfer::copy) }
+}
+
+/// Swaps of destinations with sources, between two barriers.
+///
+/// # Safety
+/// As [`advance_move`].
+pub(super) unsafe fn advance_swap(
+    arguments: &MoveArguments,
+    pending: &mut Option<Pending>,
+) -> Step {
+    // SAFETY: the caller's word.
+    unsafe { advance_each(arguments, pending, transfer::swap) }
+}
+
+/// Calls `each(destination, source, bytes)` for all but copies onto themselves, between two barriers.
+///
+/// # Safety
+/// As [`advance_move`]; that is all that `each` takes.
+#[inline]
+unsafe fn advance_each(
+    arguments: &MoveArguments,
+    pending: &mut Option<Pending>,
+    each: unsafe fn(DeviceAddress, DeviceAddress, u64),
+) -> Step {
+    // SAFETY: the caller's word.
     let members = unsafe { Members::new(&arguments.group) };
     between_barriers(members, pending, || {
         for copy in 0..arguments.copies as usize {
             let (to, from) = (arguments.destinations[copy], arguments.sources[copy]);
             if to != from {
                 // SAFETY: the caller's word.
-                unsafe { transfer::copy(to, from, arguments.bytes[copy]) };
+                unsafe { each(to, from, arguments.bytes[copy]) };
             }
         }
     })

@@ -21,6 +21,7 @@ use crate::backend::{CallResult, Collectives, Failure};
 #[derive(Clone, Copy)]
 pub(super) enum Collective<'a> {
     Move(&'a MoveArguments),
+    Swap(&'a MoveArguments),
     Packets(&'a PacketArguments),
     Reduce(&'a ReduceArguments),
     ReducePackets(&'a ReducePacketArguments),
@@ -39,6 +40,7 @@ impl Collective<'_> {
         unsafe {
             match self {
                 Self::Move(arguments) => barriered::advance_move(arguments, pending),
+                Self::Swap(arguments) => barriered::advance_swap(arguments, pending),
                 Self::Packets(arguments) => packets::advance_packets(arguments, pending),
                 Self::Reduce(arguments) => barriered::advance_reduce(arguments, pending),
                 Self::ReducePackets(arguments) => {
@@ -53,7 +55,7 @@ impl Collective<'_> {
 
     fn group(&self) -> &CollectiveGroup {
         match self {
-            Self::Move(arguments) => &arguments.group,
+            Self::Move(arguments) | Self::Swap(arguments) => &arguments.group,
             Self::Packets(arguments) => &arguments.group,
             Self::Reduce(arguments) => &arguments.group,
             Self::ReducePackets(arguments) => &arguments.group,
@@ -64,6 +66,7 @@ impl Collective<'_> {
     fn call(&self) -> &'static str {
         match self {
             Self::Move(_) => "collective_move",
+            Self::Swap(_) => "collective_swap",
             Self::Packets(_) => "collective_packets",
             Self::Reduce(_) => "collective_reduce",
             Self::ReducePackets(_) => "collective_reduce_packets",
@@ -96,13 +99,15 @@ impl Collective<'_> {
         let reduction = match self {
             Self::Reduce(arguments) => Some((arguments.element, arguments.reduce)),
             Self::ReducePackets(arguments) => Some((arguments.element, arguments.reduce)),
-            Self::Move(arguments) if arguments.copies as usize > MAX_RANKS => {
+            Self::Move(arguments) | Self::Swap(arguments)
+                if arguments.copies as usize > MAX_RANKS =>
+            {
                 return refuse(format!(
                     "{} copies are more than the {MAX_RANKS} of one call",
                     arguments.copies
                 ));
             }
-            Self::Move(_) | Self::Packets(_) | Self::Exchange(_) => None,
+            Self::Move(_) | Self::Swap(_) | Self::Packets(_) | Self::Exchange(_) => None,
         };
         if let Some((element, reduce)) = reduction
             && arithmetic::reduction(element, reduce).is_none()
@@ -128,6 +133,7 @@ impl Submission for Collective<'_> {
     fn into_operation(self) -> Operation {
         match self {
             Self::Move(arguments) => Operation::Move(*arguments),
+            Self::Swap(arguments) => Operation::Swap(*arguments),
             Self::Packets(arguments) => Operation::Packets(*arguments),
             Self::Reduce(arguments) => Operation::Reduce(*arguments),
             Self::ReducePackets(arguments) => Operation::ReducePackets(*arguments),
@@ -179,7 +185,10 @@ impl Collectives for HostBackend {
         _threads: u32,
     ) -> CallResult<u32> {
         let known = match kernel {
-            CollectiveKernel::MOVE | CollectiveKernel::PACKETS | CollectiveKernel::EXCHANGE => true,
+            CollectiveKernel::MOVE
+            | CollectiveKernel::SWAP
+            | CollectiveKernel::PACKETS
+            | CollectiveKernel::EXCHANGE => true,
             CollectiveKernel::REDUCE | CollectiveKernel::REDUCE_PACKETS => {
                 arithmetic::reduction(element, ReduceOperation::SUM).is_some()
             }
@@ -196,6 +205,16 @@ impl Collectives for HostBackend {
     ) -> CallResult<()> {
         // SAFETY: passed on from the caller.
         unsafe { self.collective(Collective::Move(arguments), stream) }
+    }
+
+    unsafe fn collective_swap(
+        &self,
+        arguments: &MoveArguments,
+        _geometry: &Geometry,
+        stream: RawStream,
+    ) -> CallResult<()> {
+        // SAFETY: passed on from the caller.
+        unsafe { self.collective(Collective::Swap(arguments), stream) }
     }
 
     unsafe fn collective_packets(

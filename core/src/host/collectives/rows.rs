@@ -44,6 +44,7 @@ const ROWS: &[CollectiveRow] = &[
     large(CollectiveOperation::REDUCE_SCATTER, Algorithm::ONE_SHOT),
     small(CollectiveOperation::ALL_GATHER, 2 * SMALL),
     large(CollectiveOperation::ALL_GATHER, Algorithm::PUSH),
+    // In place no row serves a large one; then the selector swaps.
     small(CollectiveOperation::ALL_TO_ALL, 2 * SMALL),
     large(CollectiveOperation::ALL_TO_ALL, Algorithm::PUSH),
     small(CollectiveOperation::BROADCAST, SMALL),

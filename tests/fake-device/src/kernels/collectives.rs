@@ -164,16 +164,35 @@ fn spans<'a>(
         .filter(|(address, bytes)| *address != 0 && *bytes != 0)
 }
 
-// ---- copies between two barriers ----
+// ---- copies and swaps between two barriers ----
 
 pub(super) fn move_bytes(launch: &Launch, runner: &Runner) -> Result {
     let mut arguments: MoveArguments = launch.arguments();
+    let translation = translated(launch, runner, &mut arguments)?;
+    translation.run(launch, Work::Move(&arguments))
+}
+
+pub(super) fn swap_bytes(launch: &Launch, runner: &Runner) -> Result {
+    let mut arguments: MoveArguments = launch.arguments();
+    let translation = translated(launch, runner, &mut arguments)?;
+    translation.run(launch, Work::Swap(&arguments))
+}
+
+/// Checks the grid, and makes addresses of this process of all that the arguments name.
+fn translated<'a>(
+    launch: &Launch,
+    runner: &'a Runner,
+    arguments: &mut MoveArguments,
+) -> Result<Translation<'a>> {
     check_grid(launch, SLOT_BLOCKS);
     let translation = Translation::new(runner);
     translation.group(&mut arguments.group, false)?;
     let copies = (arguments.copies as usize).min(MAX_RANKS);
     if arguments.concurrent == 0 {
-        violation("symmem_move deals its blocks out among no copies".into());
+        violation(format!(
+            "{} deals its blocks out among no copies",
+            launch.kernel.name
+        ));
     }
     for index in 0..copies {
         let bytes = arguments.bytes[index];
@@ -184,7 +203,7 @@ pub(super) fn move_bytes(launch: &Launch, runner: &Runner) -> Result {
         translation.change(&mut arguments.destinations[index], bytes)?;
         translation.change(&mut arguments.sources[index], bytes)?;
     }
-    translation.run(launch, Work::Move(&arguments))
+    Ok(translation)
 }
 
 pub(super) fn move_ranges(launch: &Launch) -> Vec<(u64, u64)> {
