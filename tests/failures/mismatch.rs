@@ -270,7 +270,7 @@ fn a_checked_send_that_differs_from_its_receipt_fails_at_both_and_they_go_on(
     case: (&str, &str),
 ) {
     let (what, named) = case;
-    if setting.is_cuda() && what != "count" && !crate::support::full() {
+    if setting.is_device() && what != "count" && !crate::support::full() {
         return;
     }
     let mut world = Plan::new("mismatch/message", WORLD, setting)

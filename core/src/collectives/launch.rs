@@ -391,6 +391,7 @@ impl Stream {
             steps: slots.steps(options.channel),
             header: slots.header(options.channel, operation, self.watch(options)),
             whole: membership.whole,
+            fanout: shared.capabilities.fanout,
             stream: self.raw_handle(),
         };
         self.enqueue(
