@@ -392,6 +392,7 @@ impl Stream {
             header: slots.header(options.channel, operation, self.watch(options)),
             whole: membership.whole,
             stream: self.raw_handle(),
+            fanout: shared.capabilities.fanout,
         };
         self.enqueue(
             || keep(&[slots.allocation()]),
