@@ -98,10 +98,24 @@ fn over_the_fake_driver(#[values(1, 2, 3, 8)] world: u32) {
     check(Backend::Linked, world, false, &cases);
 }
 
+#[rstest]
+fn over_the_fake_hip_runtime(#[values(1, 2, 3, 4, 5, 6, 7, 8)] world: u32) {
+    let number = SIZES.iter().position(|&size| size == world).unwrap_or(0);
+    let cases = cases(number, SIZES.len(), SEED + 4);
+    check(Backend::HipLinked, world, false, &cases);
+}
+
 /// How memory is shared changes addresses, not algorithms: a few cases of each way are enough.
 #[rstest]
 fn however_memory_is_shared(
-    #[values(Backend::Plugin, Backend::Vmm, Backend::LegacyIpc)] backend: Backend,
+    #[values(
+        Backend::Plugin,
+        Backend::Vmm,
+        Backend::LegacyIpc,
+        Backend::HipPlugin,
+        Backend::HipVmm
+    )]
+    backend: Backend,
 ) {
     let mut cases = cases(0, FAKE_SIZES.len(), SEED + 2);
     if !is_full() {
@@ -118,7 +132,10 @@ fn however_memory_is_shared(
 
 #[rstest]
 fn of_threads_of_one_process(
-    #[values((Backend::Host, 3), (Backend::Linked, 2))] world: (Backend, u32),
+    #[values((Backend::Host, 3), (Backend::Linked, 2), (Backend::HipLinked, 2))] world: (
+        Backend,
+        u32,
+    ),
 ) {
     let mut cases = cases(0, SIZES.len(), SEED + 3);
     if !is_full() {

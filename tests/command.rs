@@ -34,7 +34,7 @@ fn on_fake_driver(directory: &Path, devices: u32, arguments: &[&str]) -> Command
     command
         .env("SYMMEM_LIBRARY_PATH", support::fake_driver())
         .env("LD_LIBRARY_PATH", support::fake_driver())
-        .env("FAKE_CUDA_DEVICES", devices.to_string());
+        .env("FAKE_DEVICE_COUNT", devices.to_string());
     command
 }
 
@@ -353,7 +353,7 @@ fn on_cuda_collectives_stand_beside_nccl_each_captured_and_checked() {
         .env("SYMMEM_LIBRARY_PATH", libraries)
         .env("LD_LIBRARY_PATH", libraries)
         .env("NCCL_NVLS_ENABLE", "0")
-        .env("FAKE_CUDA_DEVICES", "2");
+        .env("FAKE_DEVICE_COUNT", "2");
     succeed(command);
     let report = report(&directory.join("c.json"));
     let section = collectives(&report);
@@ -603,7 +603,7 @@ fn info_says_what_starts_and_why_the_rest_does_not() {
         assert!(output.contains(part), "{part} is missing in\n{output}");
     }
     let mut apart = on_fake_driver(&directory, 2, &["info", "--backend", "cuda"]);
-    apart.env("FAKE_CUDA_NO_PEER", "1");
+    apart.env("FAKE_DEVICE_NO_PEER", "1");
     assert!(text(&succeed(apart).stdout).contains("no"));
 }
 

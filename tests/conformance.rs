@@ -20,16 +20,25 @@ use symmem::conformance::{
     rank_main, selftest,
 };
 
-const BACKENDS: [Backend; 5] = [
+const BACKENDS: [Backend; 8] = [
     Backend::Host,
     Backend::Linked,
     Backend::Plugin,
     Backend::Vmm,
     Backend::LegacyIpc,
+    Backend::HipLinked,
+    Backend::HipPlugin,
+    Backend::HipVmm,
 ];
 const SIZES: [u32; 5] = [1, 2, 3, 4, 8];
 /// Worlds whose ranks are threads of one process.
-const THREADED: [(Backend, u32); 2] = [(Backend::Host, 3), (Backend::Linked, 2)];
+const THREADED: [(Backend, u32); 3] = [
+    (Backend::Host, 3),
+    (Backend::Linked, 2),
+    (Backend::HipLinked, 2),
+];
+/// Worlds over older releases of a vendor's runtime.
+const OLDER: [(Backend, u32); 1] = [(Backend::HipSix, 2)];
 
 /// A world, to be launched when its first case comes.
 struct Site {
@@ -55,24 +64,30 @@ static SITES: LazyLock<Vec<Site>> = LazyLock::new(|| {
             live: Mutex::default(),
         })
     });
-    let threads = THREADED.map(|(backend, ranks)| Site {
-        backend,
-        ranks,
-        threads: true,
-        live: Mutex::default(),
-    });
-    processes.chain(threads).collect()
+    let more = |worlds: &[(Backend, u32)], threads| -> Vec<Site> {
+        let site = |&(backend, ranks): &(Backend, u32)| Site {
+            backend,
+            ranks,
+            threads,
+            live: Mutex::default(),
+        };
+        worlds.iter().map(site).collect()
+    };
+    processes
+        .chain(more(&THREADED, true))
+        .chain(more(&OLDER, false))
+        .collect()
 });
 
-/// A sample for each backend over its worlds, and one for the worlds of threads: so every two
-/// parameters meet on every backend.
+/// A sample for each backend over its worlds, one for the worlds of threads and one for older releases:
+/// so every two parameters meet on every backend.
 static SAMPLE: LazyLock<Vec<(usize, TransferCase)>> = LazyLock::new(|| {
     let mut cases = Vec::new();
     let mut first = 0;
     for worlds in BACKENDS
         .map(|_| SIZES.len())
         .into_iter()
-        .chain([THREADED.len()])
+        .chain([THREADED.len(), OLDER.len()])
     {
         let sample = plan::sample(worlds, plan::SEED + first as u64);
         cases.extend(
@@ -151,7 +166,10 @@ fn processes(
         Backend::Linked,
         Backend::Plugin,
         Backend::Vmm,
-        Backend::LegacyIpc
+        Backend::LegacyIpc,
+        Backend::HipLinked,
+        Backend::HipPlugin,
+        Backend::HipVmm
     )]
     backend: Backend,
     #[values(1, 2, 3, 4, 8)] world: u32,
@@ -173,7 +191,10 @@ fn processes(
 
 #[rstest]
 fn threads(
-    #[values((Backend::Host, 3), (Backend::Linked, 2))] world: (Backend, u32),
+    #[values((Backend::Host, 3), (Backend::Linked, 2), (Backend::HipLinked, 2))] world: (
+        Backend,
+        u32,
+    ),
     #[values(
         MethodName::Automatic,
         MethodName::CopyEngine,
@@ -184,6 +205,25 @@ fn threads(
     engine: MethodName,
 ) {
     let here = |site: &Site| (site.backend, site.ranks) == world && site.threads;
+    check(
+        SITES.iter().position(here).expect("every world has a site"),
+        engine,
+    );
+}
+
+#[rstest]
+fn older_releases(
+    #[values((Backend::HipSix, 2))] world: (Backend, u32),
+    #[values(
+        MethodName::Automatic,
+        MethodName::CopyEngine,
+        MethodName::Vector,
+        MethodName::Bulk,
+        MethodName::Unrolled
+    )]
+    engine: MethodName,
+) {
+    let here = |site: &Site| (site.backend, site.ranks) == world && !site.threads;
     check(
         SITES.iter().position(here).expect("every world has a site"),
         engine,

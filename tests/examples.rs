@@ -36,7 +36,7 @@ fn run_on_cuda(name: &str, world: u32, directories: &[PathBuf]) -> Vec<String> {
             std::env::join_paths(libraries).unwrap(),
         ),
         ("LD_LIBRARY_PATH", driver.into()),
-        ("FAKE_CUDA_DEVICES", world.to_string().into()),
+        ("FAKE_DEVICE_COUNT", world.to_string().into()),
     ];
     run_with(name, world, &environment)
 }

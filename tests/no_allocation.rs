@@ -73,7 +73,7 @@ fn on_cuda_over_the_fake_driver() {
         .args(["cuda_ranks", "--exact", "--ignored", "--nocapture"])
         .env("SYMMEM_LIBRARY_PATH", support::fake_driver())
         .env("LD_LIBRARY_PATH", support::fake_driver())
-        .env("FAKE_CUDA_DEVICES", RANKS.to_string())
+        .env("FAKE_DEVICE_COUNT", RANKS.to_string())
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stderr);

@@ -192,7 +192,7 @@ fn load(communicator: &Communicator) -> (Module, Function) {
 
 /// Unloads so far, as the driver has traced them.
 fn unloads() -> usize {
-    let trace = std::env::var("FAKE_CUDA_TRACE").unwrap();
+    let trace = std::env::var("FAKE_DEVICE_TRACE").unwrap();
     let trace = std::fs::read_to_string(trace).unwrap();
     trace
         .lines()
@@ -382,9 +382,9 @@ fn on_cuda_over_the_fake_driver() {
             .env("USER_KERNELS_BACKEND", "cuda")
             .env("SYMMEM_LIBRARY_PATH", driver)
             .env("LD_LIBRARY_PATH", driver)
-            .env("FAKE_CUDA_DEVICES", "2")
-            .env("FAKE_CUDA_REPORT", &report)
-            .env("FAKE_CUDA_TRACE", directory.join("trace"))
+            .env("FAKE_DEVICE_COUNT", "2")
+            .env("FAKE_DEVICE_REPORT", &report)
+            .env("FAKE_DEVICE_TRACE", directory.join("trace"))
             .stderr(output.try_clone().unwrap())
             .stdout(output)
             .spawn()

@@ -23,7 +23,7 @@ fn role(name: &str, libraries: &Path, environment: &[(&str, &str)]) {
         .env("SYMMEM_LIBRARY_PATH", libraries)
         .env("LD_LIBRARY_PATH", libraries)
         .env("NCCL_NVLS_ENABLE", "0")
-        .env("FAKE_CUDA_DEVICES", "4")
+        .env("FAKE_DEVICE_COUNT", "4")
         .envs(environment.iter().copied())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())

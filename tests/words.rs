@@ -707,8 +707,8 @@ fn on_cuda_over_the_fake_driver() {
             .env("WORDS_BACKEND", "cuda")
             .env("SYMMEM_LIBRARY_PATH", driver)
             .env("LD_LIBRARY_PATH", driver)
-            .env("FAKE_CUDA_DEVICES", "4")
-            .env("FAKE_CUDA_REPORT", &report)
+            .env("FAKE_DEVICE_COUNT", "4")
+            .env("FAKE_DEVICE_REPORT", &report)
             .output()
             .unwrap();
         let said = [output.stdout, output.stderr].concat();

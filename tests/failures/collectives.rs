@@ -107,7 +107,7 @@ pub fn role(role: &str, member: &Member) {
             assert!(leaks.is_empty(), "{leaks:?}");
         }
     }
-    if !member.setting.is_cuda() {
+    if !member.setting.is_device() {
         // A driver keeps what it likes while the process lives.
         assert_eq!(resources().0, before.0, "descriptors");
     }
@@ -116,7 +116,7 @@ pub fn role(role: &str, member: &Member) {
 
 /// Runs of the large test: the issue asks for 200 on the host and 20 on GPUs.
 fn runs(setting: Setting) -> u64 {
-    match (setting.is_cuda(), full(), system_driver()) {
+    match (setting.is_device(), full(), system_driver()) {
         (false, true, _) => 200,
         (true, _, true) => 20,
         (true, true, false) => 40,
@@ -223,7 +223,7 @@ fn kill_one(setting: Setting, call: Call, run: u64, vendor: bool) {
 /// Free bytes of each rank's device; on a real driver only, since a fake one keeps its own account. It
 /// tells something where no other test runs beside: `--test-threads=1`.
 fn free_memory(setting: Setting) -> Vec<u64> {
-    if !(setting.is_cuda() && system_driver()) {
+    if !(setting.is_device() && system_driver()) {
         return Vec::new();
     }
     let mut world = Plan::new("collectives/free", WORLD, setting).start();
@@ -264,7 +264,7 @@ fn leftovers() -> Vec<String> {
 /// be started.
 fn sampled(setting: Setting, call: Call, replayed: bool) -> bool {
     let number = call as usize;
-    let few = !setting.is_cuda() || number.is_multiple_of(4) || call == Call::ByCopyEngine;
+    let few = !setting.is_device() || number.is_multiple_of(4) || call == Call::ByCopyEngine;
     full() || few && number.is_multiple_of(2) == replayed
 }
 
@@ -320,7 +320,7 @@ fn in_a_ring_the_stopped_rank_is_named_though_most_wait_for_others(
     #[values(Setting::Host, Setting::Cuda)] setting: Setting,
     #[values("eager", "replayed")] how: &str,
 ) {
-    if setting.is_cuda() && system_driver() {
+    if setting.is_device() && system_driver() {
         // Five ranks would share devices, where waits of one can keep another's kernels off.
         return;
     }

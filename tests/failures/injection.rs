@@ -61,10 +61,18 @@ fn plan(setting: Setting) -> Plan {
 /// A call of the driver: the how-manieth of a function.
 type Call = (String, usize);
 
-/// Functions that the host polls: how often depends on the machine.
-const POLLED: [&str; 3] = ["cuStreamQuery", "cuStreamIsCapturing", "cuCtxGetCurrent"];
+/// Functions that the host polls, behind the vendor's prefix: how often depends on the machine.
+const POLLED: [&str; 5] = [
+    "StreamQuery",
+    "StreamIsCapturing",
+    "CtxGetCurrent",
+    "GetDevice",
+    "SetDevice",
+];
 /// So of those only the first are numbered, which come in each run.
 const POLLS: usize = 60;
+/// Functions that only describe an error.
+const DESCRIBES: [&str; 3] = ["GetErrorName", "GetErrorString", "GetLastError"];
 
 fn trace_path() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(fresh_name("trace"))
@@ -85,7 +93,7 @@ fn read_trace(path: &Path) -> Vec<(String, String)> {
 /// Every call that the victim makes if nothing fails.
 fn calls(setting: Setting) -> Vec<Call> {
     let trace = trace_path();
-    let plan = plan(setting).env_of(VICTIM, "FAKE_CUDA_TRACE", trace.display());
+    let plan = plan(setting).env_of(VICTIM, "FAKE_DEVICE_TRACE", trace.display());
     let mut clean = plan.start();
     assert_eq!(clean.expect("result"), ["ok"; WORLD]);
     clean.ends_well();
@@ -94,8 +102,9 @@ fn calls(setting: Setting) -> Vec<Call> {
     for (function, _) in read_trace(&trace) {
         let count = counts.entry(function.clone()).or_insert(0);
         *count += 1;
-        let uncounted = function.starts_with("cuGetError");
-        let polled = POLLED.contains(&function.as_str()) && *count > POLLS;
+        let name = function.trim_start_matches("cu").trim_start_matches("hip");
+        let uncounted = DESCRIBES.contains(&name);
+        let polled = POLLED.contains(&name) && *count > POLLS;
         if !uncounted && !polled {
             calls.push((function, *count));
         }
@@ -107,9 +116,9 @@ fn calls(setting: Setting) -> Vec<Call> {
 fn fail(setting: Setting, (function, number): &Call) -> std::result::Result<(), String> {
     let trace = trace_path();
     let mut world = plan(setting)
-        .env("FAKE_CUDA_FAIL", format!("{function}:{number}"))
-        .env("FAKE_CUDA_FAIL_RANK", VICTIM)
-        .env_of(VICTIM, "FAKE_CUDA_TRACE", trace.display())
+        .env("FAKE_DEVICE_FAIL", format!("{function}:{number}"))
+        .env("FAKE_DEVICE_FAIL_RANK", VICTIM)
+        .env_of(VICTIM, "FAKE_DEVICE_TRACE", trace.display())
         .start();
     let results = world.expect("result");
     for rank in &mut world.ranks {
@@ -144,7 +153,15 @@ fn fail(setting: Setting, (function, number): &Call) -> std::result::Result<(), 
 
 #[rstest]
 fn every_failing_call_is_named_told_and_leaves_nothing(
-    #[values(Setting::Cuda, Setting::CudaWithHostSignals, Setting::CudaLegacy)] setting: Setting,
+    #[values(
+        Setting::Cuda,
+        Setting::CudaWithHostSignals,
+        Setting::CudaLegacy,
+        Setting::Hip,
+        Setting::HipWithHostSignals,
+        Setting::HipVmm
+    )]
+    setting: Setting,
 ) {
     let calls = calls(setting);
     // Another start for each setting: together they see more.

@@ -21,7 +21,7 @@ pub fn role(role: &str, member: &Member) {
 
 fn exhausted(member: &Member) {
     let communicator = member.join();
-    if member.rank == 1 && !member.setting.is_cuda() {
+    if member.rank == 1 && !member.setting.is_device() {
         // The address space of this rank alone ends here.
         let now = std::fs::read_to_string("/proc/self/statm").expect("/proc");
         let pages: u64 = now
@@ -55,7 +55,7 @@ fn a_rank_without_memory_fails_alone_and_smaller_requests_work(
     #[values(Setting::Host, Setting::Cuda, Setting::CudaLegacy)] setting: Setting,
 ) {
     let plan = Plan::new("memory/exhausted", 3, setting);
-    let mut world = plan.env_of(1, "FAKE_CUDA_MEMORY_BYTES", 64 << 20).start();
+    let mut world = plan.env_of(1, "FAKE_DEVICE_MEMORY_BYTES", 64 << 20).start();
     for _ in 0..3 {
         let errors = world.expect("refused");
         assert!(
@@ -238,7 +238,7 @@ fn state(member: &Member, communicator: &Communicator, stream: &Stream) -> (u64,
     communicator.host_barrier().expect("all here");
     let information = communicator.memory_information().expect("known");
     // On the host others take and give memory all the time.
-    let free = if member.setting.is_cuda() {
+    let free = if member.setting.is_device() {
         information.free
     } else {
         0

@@ -163,7 +163,7 @@ fn a_checked_collective_that_differs_at_one_rank_fails_on_all_and_names_it(
     what: &str,
 ) {
     // What is compared knows no backend.
-    if setting.is_cuda() && what != "count" && !crate::support::full() {
+    if setting.is_device() && what != "count" && !crate::support::full() {
         return;
     }
     let mut world = Plan::new("mismatch/collective", WORLD, setting)

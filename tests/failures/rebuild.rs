@@ -68,7 +68,7 @@ pub fn role(role: &str, member: &Member) {
             assert!(communicator.generation() > 0);
             communicator.finalize().expect("nobody else dies");
             // The first join starts what a process keeps: count from a second one would be the same.
-            if !member.setting.is_cuda() {
+            if !member.setting.is_device() {
                 // A driver keeps what it likes while the process lives.
                 assert_eq!(resources().0, before.0, "descriptors");
             }

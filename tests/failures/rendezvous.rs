@@ -82,7 +82,7 @@ fn a_rank_killed_while_its_device_opens_ends_the_others(#[values(0, 1)] victim: 
     let mut world = plan
         .env_of(
             victim,
-            "FAKE_CUDA_STALL",
+            "FAKE_DEVICE_STALL",
             "cuDevicePrimaryCtxRetain:1:20000",
         )
         .start();

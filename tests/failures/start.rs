@@ -76,7 +76,7 @@ fn a_device_that_does_not_exist_is_named_and_the_others_are_told(
 #[case::stub(("FAKE_CUDA_STUB", "1"), &["NoBackend", "stub"])]
 #[case::no_device(("CUDA_VISIBLE_DEVICES", ""), &["NoBackend", "CUDA_VISIBLE_DEVICES"])]
 #[case::partition(("FAKE_CUDA_MIG", "1"), &["Unsupported", "MIG"])]
-#[case::no_peer_access(("FAKE_CUDA_NO_PEER", "1"), &["PeerUnreachable", "topo -p2p"])]
+#[case::no_peer_access(("FAKE_DEVICE_NO_PEER", "1"), &["PeerUnreachable", "topo -p2p"])]
 #[case::old_driver(("FAKE_CUDA_DRIVER_VERSION", "11040"), &[])]
 fn a_driver_that_cannot_serve_says_why(#[case] variable: (&str, &str), #[case] words: &[&str]) {
     let plan = Plan::new("start/open", 2, Setting::Cuda).env(variable.0, variable.1);

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use crate::built::hip::{Release, fake_hip};
 use rustix::process::{Pid, Signal, kill_process};
 use symmem::select::Selection;
 use symmem::{Builder, Communicator, LaunchEnvironment, ShareKind, SignalPlacement};
@@ -36,6 +37,9 @@ pub enum Setting {
     Cuda,
     CudaWithHostSignals,
     CudaLegacy,
+    Hip,
+    HipWithHostSignals,
+    HipVmm,
 }
 
 impl Setting {
@@ -51,19 +55,43 @@ impl Setting {
             Cuda,
             CudaWithHostSignals,
             CudaLegacy,
+            Hip,
+            HipWithHostSignals,
+            HipVmm,
         ]
         .into_iter()
         .find(|setting| setting.name() == name)
         .expect("a setting's name")
     }
 
-    pub fn is_cuda(self) -> bool {
-        !matches!(self, Self::Host | Self::HostWithHostSignals)
+    /// The backend's name.
+    fn backend(self) -> &'static str {
+        match self {
+            Self::Host | Self::HostWithHostSignals => "host",
+            Self::Cuda | Self::CudaWithHostSignals | Self::CudaLegacy => "cuda",
+            Self::Hip | Self::HipWithHostSignals | Self::HipVmm => "hip",
+        }
+    }
+
+    /// Whether ranks have a device's memory, streams and copy engines.
+    pub fn is_device(self) -> bool {
+        self.backend() != "host"
+    }
+
+    /// The directory of the fake libraries, if the vendor's runtime is a fake.
+    fn libraries(self) -> Option<&'static Path> {
+        match self.backend() {
+            "cuda" if !system_driver() => Some(crate::built::fake_driver()),
+            "hip" => Some(fake_hip(Release::Seven)),
+            _ => None,
+        }
     }
 
     pub fn placement(self) -> SignalPlacement {
         match self {
-            Self::HostWithHostSignals | Self::CudaWithHostSignals => SignalPlacement::HOST,
+            Self::HostWithHostSignals | Self::CudaWithHostSignals | Self::HipWithHostSignals => {
+                SignalPlacement::HOST
+            }
             _ => SignalPlacement::DEVICE,
         }
     }
@@ -71,7 +99,7 @@ impl Setting {
     fn kinds(self) -> &'static [ShareKind] {
         match self {
             Self::Host | Self::HostWithHostSignals => &[ShareKind::MEMORY_FILE],
-            Self::CudaLegacy => &[ShareKind::LEGACY_IPC],
+            Self::CudaLegacy | Self::Hip | Self::HipWithHostSignals => &[ShareKind::LEGACY_IPC],
             _ => &[ShareKind::VMM_FILE_DESCRIPTOR],
         }
     }
@@ -225,12 +253,12 @@ impl Plan {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit());
-        if self.setting.is_cuda() && !system_driver() {
+        if let Some(libraries) = self.setting.libraries() {
             command
-                .env("SYMMEM_LIBRARY_PATH", crate::built::fake_driver())
-                .env("FAKE_CUDA_DEVICES", "4")
-                .env("FAKE_CUDA_LEDGER", directory.join("ledger"))
-                .env("FAKE_CUDA_REPORT", directory.join("report"));
+                .env("SYMMEM_LIBRARY_PATH", libraries)
+                .env("FAKE_DEVICE_COUNT", "4")
+                .env("FAKE_DEVICE_LEDGER", directory.join("ledger"))
+                .env("FAKE_DEVICE_REPORT", directory.join("report"));
         }
         for (name, value) in &self.environment {
             command.env(name, value);
@@ -421,7 +449,7 @@ impl World {
 
     /// The fake driver's report of all processes that ended by themselves.
     pub fn report(&self) -> String {
-        if !self.setting.is_cuda() {
+        if !self.setting.is_device() {
             return String::new();
         }
         std::fs::read_to_string(self.directory.join("report")).unwrap_or_default()
@@ -479,14 +507,9 @@ impl Member {
             let text = std::env::var(name).ok()?;
             Some(Duration::from_millis(text.parse().expect("milliseconds")))
         };
-        let backend = if self.setting.is_cuda() {
-            "cuda"
-        } else {
-            "host"
-        };
         Builder::new()
             .launch(self.launch())
-            .backend(Selection::Named(backend.into()))
+            .backend(Selection::Named(self.setting.backend().into()))
             .signal_placement(self.setting.placement())
             .share_kinds(self.setting.kinds())
             .deadline(duration(DEADLINE).unwrap_or(PATIENCE))

@@ -194,7 +194,7 @@ fn a_driver_that_never_returns_holds_neither_start_nor_end() {
     // Opening: the rank is told that its driver is stuck, the others why it does not come.
     let mut world = Plan::new("teardown/stuck", 2, Setting::Cuda)
         .setup_deadline(Duration::from_secs(2))
-        .env_of(1, "FAKE_CUDA_STALL", "cuDevicePrimaryCtxRetain:1:60000")
+        .env_of(1, "FAKE_DEVICE_STALL", "cuDevicePrimaryCtxRetain:1:60000")
         .start();
     let opened = world.expect("opened");
     assert!(
@@ -212,7 +212,7 @@ fn a_driver_that_never_returns_holds_neither_start_nor_end() {
     }
     // Closing: abandoned after seconds.
     let mut world = Plan::new("teardown/stuck", 1, Setting::Cuda)
-        .env("FAKE_CUDA_STALL", "cuModuleUnload:1:60000")
+        .env("FAKE_DEVICE_STALL", "cuModuleUnload:1:60000")
         .start();
     let (_, took) = world.ranks[0].expect("dropped");
     println!("teardown over a stuck driver: {took} ms");

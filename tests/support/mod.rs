@@ -1,5 +1,7 @@
-//! What tests need beside the library: the fake driver and the CUDA backend as a plugin, built once.
+//! What tests need beside the library: the fake runtimes and the backends as plugins, built once.
 
+#[allow(dead_code, reason = "not every test binary has a use for HIP")]
+pub mod hip;
 pub mod worlds;
 
 use std::path::{Path, PathBuf};
@@ -64,10 +66,16 @@ fn driver() -> Library {
     (built, &["libcuda.so", "libcuda.so.1"])
 }
 
-/// A directory of the tests' with links to libraries.
-fn linked(name: &str, libraries: &[Library]) -> PathBuf {
+/// A directory of the tests' own.
+fn directory(name: &str) -> PathBuf {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::create_dir_all(&directory).expect("the tests' directory can be written");
+    directory
+}
+
+/// A directory of the tests' with links to libraries.
+fn linked(name: &str, libraries: &[Library]) -> PathBuf {
+    let directory = directory(name);
     for (built, names) in libraries {
         for name in *names {
             // There from an earlier run, and right as long as it names the file.
@@ -83,17 +91,20 @@ fn linked(name: &str, libraries: &[Library]) -> PathBuf {
 
 /// The CUDA backend as a plugin file.
 pub fn cuda_plugin() -> &'static Path {
-    static FILE: LazyLock<PathBuf> = LazyLock::new(|| {
-        let arguments = [
-            "rustc",
-            "--quiet",
-            "-p",
-            "symmem-cuda",
-            "--lib",
-            "--crate-type",
-            "cdylib",
-        ];
-        build(&arguments, "libsymmem_cuda.so")
-    });
+    static FILE: LazyLock<PathBuf> = LazyLock::new(|| plugin("symmem-cuda", "libsymmem_cuda.so"));
     &FILE
+}
+
+/// A backend as a plugin file.
+fn plugin(package: &str, file: &str) -> PathBuf {
+    let arguments = [
+        "rustc",
+        "--quiet",
+        "-p",
+        package,
+        "--lib",
+        "--crate-type",
+        "cdylib",
+    ];
+    build(&arguments, file)
 }

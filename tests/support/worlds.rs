@@ -1,6 +1,7 @@
 //! Worlds of ranks for the conformance suite: processes of the test itself, on the host backend or on
-//! CUDA over the fake driver.
+//! CUDA or HIP over the fake runtimes.
 
+use super::hip::{Release, fake_hip};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use symmem::ShareKind;
@@ -23,6 +24,34 @@ pub enum Backend {
     Vmm,
     /// CUDA with memory shared by legacy handles.
     LegacyIpc,
+    /// HIP, linked, over the fake runtime, with memory shared by its inter-process handles.
+    HipLinked,
+    /// HIP, loaded from a plugin file, over the fake runtime.
+    HipPlugin,
+    /// HIP with memory shared by file descriptors of the virtual memory management.
+    HipVmm,
+    /// HIP over the fake runtime as an older release.
+    HipSix,
+}
+
+impl Backend {
+    /// Whether it is HIP, over which release of the fake runtime.
+    fn hip(self) -> Option<Release> {
+        match self {
+            Self::HipLinked | Self::HipPlugin | Self::HipVmm => Some(Release::Seven),
+            Self::HipSix => Some(Release::Six),
+            _ => None,
+        }
+    }
+
+    /// Where the libraries of its vendor are, if it has one.
+    fn libraries(self) -> Option<&'static Path> {
+        match self.hip() {
+            Some(release) => Some(fake_hip(release)),
+            None if self == Self::Host => None,
+            None => Some(super::fake_driver_and_nccl()),
+        }
+    }
 }
 
 /// Whether all cases are wanted, or the sample.
@@ -50,24 +79,23 @@ pub fn options(backend: Backend, ranks: u32, threads: bool, name: &str) -> World
     options.backend = match backend {
         Backend::Host => Selection::Named("host".into()),
         Backend::Plugin => Selection::Plugin(super::cuda_plugin().into()),
+        Backend::HipPlugin => Selection::Plugin(super::hip::hip_plugin().into()),
+        _ if backend.hip().is_some() => Selection::Named("hip".into()),
         _ => Selection::Named("cuda".into()),
     };
     options.share_kinds = match backend {
-        Backend::Vmm => vec![ShareKind::VMM_FILE_DESCRIPTOR],
+        Backend::Vmm | Backend::HipVmm => vec![ShareKind::VMM_FILE_DESCRIPTOR],
         Backend::LegacyIpc => vec![ShareKind::LEGACY_IPC],
         _ => Vec::new(),
     };
-    if backend != Backend::Host {
+    if let Some(libraries) = backend.libraries() {
         let report = violations(name);
         let _ = std::fs::remove_file(&report);
         options.environment.extend([
-            (
-                "SYMMEM_LIBRARY_PATH".into(),
-                super::fake_driver_and_nccl().into(),
-            ),
+            ("SYMMEM_LIBRARY_PATH".into(), libraries.into()),
             ("NCCL_NVLS_ENABLE".into(), "0".into()),
-            ("FAKE_CUDA_DEVICES".into(), "4".into()),
-            ("FAKE_CUDA_REPORT".into(), report.into()),
+            ("FAKE_DEVICE_COUNT".into(), "4".into()),
+            ("FAKE_DEVICE_REPORT".into(), report.into()),
         ]);
     }
     options

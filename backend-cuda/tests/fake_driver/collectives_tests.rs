@@ -138,7 +138,7 @@ pub fn timeout(ranks: &mut Ranks) -> CallResult<()> {
 // ---- tests ----
 
 fn collectives(role: &str, environment: &[(&str, &str)]) -> Outcome {
-    let mut all = vec![("FAKE_CUDA_DEVICES", "4")];
+    let mut all = vec![("FAKE_DEVICE_COUNT", "4")];
     all.extend(environment);
     run(&format!("collectives {role}"), &all)
 }

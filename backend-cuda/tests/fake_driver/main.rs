@@ -26,7 +26,7 @@ fn child() {
     match parts[..] {
         ["everything", kind] => {
             tell_result(scenario::everything(kind_of(kind), || {
-                tell("closing-after", fake_number("fake_cuda_calls"));
+                tell("closing-after", fake_number("fake_device_calls"));
             }));
         }
         ["rank", rank, kind, meeting] => {
@@ -198,7 +198,10 @@ const UNTOLD: &str = "cuCtxSetCurrent";
 /// Fails one call; which function it was, or what is wrong with what came of it.
 fn check_failing_call(kind: &str, number: usize) -> Result<String, String> {
     let fail = format!("#{number}");
-    let outcome = run(&format!("everything {kind}"), &[("FAKE_CUDA_FAIL", &fail)]);
+    let outcome = run(
+        &format!("everything {kind}"),
+        &[("FAKE_DEVICE_FAIL", &fail)],
+    );
     let symbol = outcome.calls.get(number - 1).cloned().unwrap_or_default();
     let problem = |what: &str| {
         let (lines, report) = (&outcome.lines, &outcome.report);
@@ -239,8 +242,8 @@ fn a_rank_whose_sharing_fails_says_so_and_both_give_everything_back() {
     ] {
         let fail = format!("{symbol}:1");
         let environment = [
-            ("FAKE_CUDA_FAIL", fail.as_str()),
-            ("FAKE_CUDA_FAIL_RANK", "1"),
+            ("FAKE_DEVICE_FAIL", fail.as_str()),
+            ("FAKE_DEVICE_FAIL_RANK", "1"),
         ];
         let [healthy, failed] = two_ranks(kind, &environment);
         assert_eq!(failed.get("call"), symbol, "{:?}", failed.lines);
@@ -270,7 +273,7 @@ fn map(kind: ShareKind) -> CallResult<()> {
 #[test]
 fn a_peer_out_of_reach_is_told_with_both_devices() {
     for kind in ["VMM_FILE_DESCRIPTOR", "SAME_PROCESS"] {
-        let outcome = run(&format!("map {kind}"), &[("FAKE_CUDA_NO_PEER", "1")]);
+        let outcome = run(&format!("map {kind}"), &[("FAKE_DEVICE_NO_PEER", "1")]);
         assert_eq!(
             outcome.get("status"),
             "PEER_UNREACHABLE",
@@ -287,7 +290,7 @@ fn a_peer_out_of_reach_is_told_with_both_devices() {
 fn memory_that_runs_out_is_told_and_leaks_nothing() {
     for kind in ["VMM_FILE_DESCRIPTOR", "LEGACY_IPC"] {
         let role = format!("allocate {kind} {}", 64 << 20);
-        let outcome = run(&role, &[("FAKE_CUDA_MEMORY_BYTES", "8388608")]);
+        let outcome = run(&role, &[("FAKE_DEVICE_MEMORY_BYTES", "8388608")]);
         assert_eq!(
             outcome.get("status"),
             "OUT_OF_MEMORY",
@@ -431,7 +434,7 @@ fn a_driver_that_cannot_start_says_what_to_do() {
         ("803", "CALL_FAILED", "reboot"),
     ] {
         let fail = format!("cuInit:1:{code}");
-        let outcome = run("probe", &[("FAKE_CUDA_FAIL", &fail)]);
+        let outcome = run("probe", &[("FAKE_DEVICE_FAIL", &fail)]);
         assert_eq!(outcome.get("call"), "cuInit");
         assert_eq!(outcome.get("code"), code);
         assert_eq!(outcome.get("status"), status);
@@ -534,7 +537,7 @@ fn kernels_start_beside_their_predecessors_only_where_a_graph_can_say_so() {
         let file = trace.to_str().expect("a path of this test");
         let environment = [
             ("FAKE_CUDA_DRIVER_VERSION", version),
-            ("FAKE_CUDA_TRACE", file),
+            ("FAKE_DEVICE_TRACE", file),
         ];
         run("everything VMM_FILE_DESCRIPTOR", &environment).assert_clean();
         let calls = std::fs::read_to_string(&trace).expect("the fake driver's trace");

@@ -12,7 +12,7 @@ fn vendor_of(directory: &std::path::Path, role: &str, environment: &[(&str, &str
     let mut all = vec![
         ("SYMMEM_LIBRARY_PATH", directory),
         ("NCCL_NVLS_ENABLE", "0"),
-        ("FAKE_CUDA_DEVICES", "4"),
+        ("FAKE_DEVICE_COUNT", "4"),
     ];
     all.extend(environment);
     run(&format!("vendor {role}"), &all)

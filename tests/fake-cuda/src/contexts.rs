@@ -1,246 +1,26 @@
-//! Primary contexts: references, the current one of each thread, peers, and their loss.
+//! Primary contexts: references, the current one of each thread, peers.
 
-use std::cell::RefCell;
-use std::collections::BTreeSet;
 use std::ffi::c_int;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::call::{api, put, put_optional};
-use crate::devices::{device, reaches};
-use crate::driver::{Driver, Kind, dangling, driver, initialised, new_handle, state, take};
-use crate::error::{Code, Result};
-use crate::report::violation;
-use crate::{capture, memory, streams};
-
-/// A device's primary context.
-pub(crate) struct Context {
-    pub device: usize,
-    references: u32,
-    /// The error this context is lost to.
-    pub lost: Option<Code>,
-    /// Ordinals of the devices whose allocations this one may touch.
-    pub peers: BTreeSet<usize>,
-    /// The legacy stream.
-    pub default_stream: u64,
-    /// Set once the context is lost or released: what its streams still run gives up.
-    pub dead: Arc<AtomicBool>,
-}
-
-thread_local! {
-    static STACK: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
-}
-
-/// This thread's context, whatever its state; 0 if there is none.
-pub(crate) fn top() -> u64 {
-    STACK.with(|stack| stack.borrow().last().copied().unwrap_or(0))
-}
-
-impl Driver {
-    /// This thread's context: retained and not lost.
-    pub fn current(&self) -> Result<u64> {
-        match top() {
-            0 => Err(Code::INVALID_CONTEXT),
-            context => self.healthy(context).map(|_| context),
-        }
-    }
-
-    /// A context that is retained and not lost.
-    pub fn healthy(&self, context: u64) -> Result<&Context> {
-        let found = self
-            .contexts
-            .get(&context)
-            .ok_or_else(|| dangling(Kind::Context, context))?;
-        found.lost.map_or(Ok(found), Err)
-    }
-}
-
-/// Lose `context` to `code`: every later call in it fails with that.
-pub(crate) fn lose(context: u64, code: Code) {
-    if let Some(context) = state().contexts.get_mut(&context) {
-        context.lost.get_or_insert(code);
-        context.dead.store(true, Ordering::Release);
-    }
-}
-
-/// Lose this thread's context, if it has one.
-pub(crate) fn lose_current(code: Code) {
-    lose(top(), code);
-}
-
-fn set_current(context: u64) -> Result {
-    let driver = driver()?;
-    if context != 0 && !driver.contexts.contains_key(&context) {
-        return Err(dangling(Kind::Context, context));
-    }
-    STACK.with(|stack| {
-        let mut stack = stack.borrow_mut();
-        stack.pop();
-        if context != 0 {
-            stack.push(context);
-        }
-    });
-    Ok(())
-}
-
-fn release(ordinal: c_int) -> Result {
-    let device = device(ordinal)?;
-    let mut driver = driver()?;
-    let Some(&handle) = driver.primary.get(&device) else {
-        violation(format!(
-            "the primary context of device {device} was not retained"
-        ));
-        return Err(Code::INVALID_CONTEXT);
-    };
-    let context = driver
-        .contexts
-        .get_mut(&handle)
-        .ok_or(Code::INVALID_CONTEXT)?;
-    context.references -= 1;
-    if context.references > 0 {
-        return Ok(());
-    }
-    // The last reference: everything that belongs to the context goes with it. A program that
-    // still had something in it has lost count.
-    driver.primary.remove(&device);
-    let lost = driver.contexts.remove(&handle).is_some_and(|context| {
-        context.dead.store(true, Ordering::Release);
-        context.lost.is_some()
-    });
-    let mut dropped = Vec::new();
-    let mut count = |kind: Kind, count: usize| {
-        if count > 0 {
-            dropped.push(format!("{count} {}", kind.name()));
-        }
-    };
-    let gone = take(&mut driver.streams, |stream| stream.context() == handle);
-    count(
-        Kind::Stream,
-        gone.iter().filter(|stream| !stream.is_default()).count(),
-    );
-    count(
-        Kind::Event,
-        take(&mut driver.events, |event| event.context == handle).len(),
-    );
-    count(
-        Kind::Module,
-        take(&mut driver.modules, |module| module.context == handle).len(),
-    );
-    driver
-        .functions
-        .retain(|_, function| function.context != handle);
-    for (kind, number) in memory::drop_context(&mut driver, handle) {
-        count(kind, number);
-    }
-    // After an error that lost the context a program cannot give its things back one by one.
-    if !dropped.is_empty() && !lost {
-        violation(format!(
-            "the last reference to the context went with {} in it",
-            dropped.join(", ")
-        ));
-    }
-    drop(driver);
-    gone.iter().for_each(|stream| stream.close());
-    Ok(())
-}
+use fake_device::{api, contexts};
 
 api! {
-    fn [cuDevicePrimaryCtxRetain](out: Option<&mut u64>, ordinal: c_int) {
-        let device = device(ordinal)?;
-        let mut driver = driver()?;
-        let handle = match driver.primary.get(&device) {
-            Some(&handle) => {
-                let context = driver.contexts.get_mut(&handle).ok_or(Code::INVALID_CONTEXT)?;
-                if let Some(code) = context.lost {
-                    return Err(code);
-                }
-                context.references += 1;
-                handle
-            }
-            None => {
-                let handle = new_handle(Kind::Context);
-                let dead = Arc::new(AtomicBool::new(false));
-                let default_stream = streams::create_default(&mut driver, handle, dead.clone())?;
-                let peers = BTreeSet::new();
-                let context = Context { device, references: 1, lost: None, peers, default_stream, dead };
-                driver.contexts.insert(handle, context);
-                driver.primary.insert(device, handle);
-                handle
-            }
-        };
-        put(out, handle)
+    fn [cuDevicePrimaryCtxRetain](out: Option<&mut u64>, ordinal: c_int) { contexts::retain(out, ordinal) }
+    fn [cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2](ordinal: c_int) {
+        contexts::release(ordinal)
     }
-    fn [cuDevicePrimaryCtxRelease_v2](ordinal: c_int) { release(ordinal) }
-    fn [cuDevicePrimaryCtxRelease](ordinal: c_int) { release(ordinal) }
     fn [cuDevicePrimaryCtxGetState](ordinal: c_int, flags: Option<&mut u32>, active: Option<&mut c_int>) {
-        let device = device(ordinal)?;
-        put_optional(flags, 0);
-        put(active, c_int::from(driver()?.primary.contains_key(&device)))
+        contexts::is_retained(ordinal, flags, active)
     }
-    fn [cuCtxSetCurrent](context: u64) { set_current(context) }
-    fn [cuCtxGetCurrent](out: Option<&mut u64>) {
-        initialised()?;
-        put(out, top())
-    }
-    fn [cuCtxPushCurrent_v2](context: u64) {
-        if !driver()?.contexts.contains_key(&context) {
-            return Err(dangling(Kind::Context, context));
-        }
-        STACK.with(|stack| stack.borrow_mut().push(context));
-        Ok(())
-    }
-    fn [cuCtxPopCurrent_v2](out: Option<&mut u64>) {
-        initialised()?;
-        let context = STACK.with(|stack| stack.borrow_mut().pop()).ok_or(Code::INVALID_CONTEXT)?;
-        put_optional(out, context);
-        Ok(())
-    }
-    fn [cuCtxGetDevice](out: Option<&mut c_int>) {
-        let driver = driver()?;
-        let context = top();
-        let found = driver.contexts.get(&context).ok_or(Code::INVALID_CONTEXT)?;
-        put(out, found.device as c_int)
-    }
+    fn [cuCtxSetCurrent](context: u64) { contexts::set_current(context) }
+    fn [cuCtxGetCurrent](out: Option<&mut u64>) { contexts::current(out) }
+    fn [cuCtxPushCurrent_v2](context: u64) { contexts::push(context) }
+    fn [cuCtxPopCurrent_v2](out: Option<&mut u64>) { contexts::pop(out) }
+    fn [cuCtxGetDevice](out: Option<&mut c_int>) { contexts::current_device(out) }
     fn [cuCtxGetStreamPriorityRange](least: Option<&mut c_int>, greatest: Option<&mut c_int>) {
-        driver()?.current()?;
-        put_optional(least, 0);
-        put_optional(greatest, -5);
-        Ok(())
+        contexts::priorities(least, greatest)
     }
-    fn [cuCtxSynchronize]() {
-        let mut driver = driver()?;
-        let context = driver.current()?;
-        capture::forbid(&mut driver)?;
-        capture::forbid_in_context(&mut driver, context, Code::STREAM_CAPTURE_UNSUPPORTED)?;
-        let pending = streams::pending(&driver, context);
-        drop(driver);
-        pending.iter().for_each(|work| work.wait());
-        self::driver()?.current().map(drop)
-    }
-    fn [cuCtxEnablePeerAccess](peer: u64, flags: u32) {
-        let mut driver = driver()?;
-        let context = driver.current()?;
-        if flags != 0 {
-            return Err(Code::INVALID_VALUE);
-        }
-        let other = driver.healthy(peer)?.device;
-        let context = driver.contexts.get_mut(&context).ok_or(Code::INVALID_CONTEXT)?;
-        if context.device == other {
-            return Err(Code::INVALID_DEVICE);
-        }
-        if !reaches(context.device, other) {
-            return Err(Code::PEER_ACCESS_UNSUPPORTED);
-        }
-        if !context.peers.insert(other) {
-            return Err(Code::PEER_ACCESS_ALREADY_ENABLED);
-        }
-        Ok(())
-    }
-    fn [cuCtxDisablePeerAccess](peer: u64) {
-        let mut driver = driver()?;
-        let context = driver.current()?;
-        let other = driver.healthy(peer)?.device;
-        let context = driver.contexts.get_mut(&context).ok_or(Code::INVALID_CONTEXT)?;
-        if context.peers.remove(&other) { Ok(()) } else { Err(Code::PEER_ACCESS_NOT_ENABLED) }
-    }
+    fn [cuCtxSynchronize]() { contexts::synchronize() }
+    fn [cuCtxEnablePeerAccess](peer: u64, flags: u32) { contexts::enable_peer(peer, flags) }
+    fn [cuCtxDisablePeerAccess](peer: u64) { contexts::disable_peer(peer) }
 }

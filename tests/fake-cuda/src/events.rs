@@ -1,143 +1,15 @@
 //! Events: points in streams' work.
 
-use std::sync::Arc;
-
-use crate::call::{api, put};
-use crate::capture::{self, Membership};
-use crate::driver::{Driver, Kind, dangling, driver, new_handle};
-use crate::error::{Code, Result};
-use crate::streams::{self, Completion, usable};
-use crate::work::Work;
-
-/// An event.
-pub(crate) struct Event {
-    pub context: u64,
-    timing: bool,
-    state: State,
-}
-
-enum State {
-    New,
-    Recorded(Arc<Completion>),
-    /// Recorded in a capture, after these nodes.
-    Captured(Membership),
-}
-
-fn event(driver: &Driver, handle: u64) -> Result<&Event> {
-    let event = driver
-        .events
-        .get(&handle)
-        .ok_or_else(|| dangling(Kind::Event, handle))?;
-    driver.healthy(event.context)?;
-    Ok(event)
-}
-
-/// What is recorded, for a call that a capture must not see.
-fn recorded(driver: &mut Driver, handle: u64) -> Result<Option<Arc<Completion>>> {
-    match &event(driver, handle)?.state {
-        State::Captured(membership) => {
-            let capture = membership.capture;
-            capture::invalidate(driver, capture);
-            Err(Code::CAPTURED_EVENT)
-        }
-        State::New => Ok(None),
-        State::Recorded(completion) => {
-            let completion = completion.clone();
-            capture::forbid(driver)?;
-            Ok(Some(completion))
-        }
-    }
-}
-
-fn elapsed(out: Option<&mut f32>, start: u64, end: u64) -> Result {
-    let driver = driver()?;
-    let time = |handle: u64| {
-        let event = event(&driver, handle)?;
-        match &event.state {
-            State::Recorded(completion) if event.timing => completion.at().ok_or(Code::NOT_READY),
-            _ => Err(Code::INVALID_HANDLE),
-        }
-    };
-    let (start, end) = (time(start)?, time(end)?);
-    let later = end.saturating_duration_since(start).as_secs_f32();
-    let earlier = start.saturating_duration_since(end).as_secs_f32();
-    put(out, (later - earlier) * 1e3)
-}
+use fake_device::{api, events};
 
 api! {
-    fn [cuEventCreate](out: Option<&mut u64>, flags: u32) {
-        let mut driver = driver()?;
-        let context = driver.current()?;
-        if flags & !7 != 0 || out.is_none() {
-            return Err(Code::INVALID_VALUE);
-        }
-        let handle = new_handle(Kind::Event);
-        driver.events.insert(handle, Event { context, timing: flags & 2 == 0, state: State::New });
-        put(out, handle)
+    fn [cuEventCreate](out: Option<&mut u64>, flags: u32) { events::create(out, flags) }
+    fn [cuEventDestroy_v2](event: u64) { events::destroy(event) }
+    fn [cuEventRecord](event: u64, stream: u64) { events::record(event, stream) }
+    fn [cuEventQuery](event: u64) { events::query(event) }
+    fn [cuEventSynchronize](event: u64) { events::synchronize(event) }
+    fn [cuEventElapsedTime, cuEventElapsedTime_v2](out: Option<&mut f32>, start: u64, end: u64) {
+        events::elapsed(out, start, end)
     }
-    fn [cuEventDestroy_v2](handle: u64) {
-        let mut driver = driver()?;
-        let event = driver.events.remove(&handle).ok_or_else(|| dangling(Kind::Event, handle))?;
-        driver.healthy(event.context).map(drop)
-    }
-    fn [cuEventRecord](handle: u64, stream: u64) {
-        let mut driver = driver()?;
-        let context = event(&driver, handle)?.context;
-        let key = streams::key(&driver, stream)?;
-        if usable(&driver, stream)?.context() != context {
-            return Err(Code::INVALID_HANDLE);
-        }
-        let state = match driver.streams[&key].capture.clone() {
-            Some(membership) => {
-                capture::valid(&driver, &membership)?;
-                State::Captured(membership)
-            }
-            None => match streams::submit(&mut driver, stream, Work::Nothing)? {
-                Some(completion) => State::Recorded(completion),
-                None => State::New,
-            },
-        };
-        if let Some(event) = driver.events.get_mut(&handle) {
-            event.state = state;
-        }
-        Ok(())
-    }
-    fn [cuEventQuery](handle: u64) {
-        match recorded(&mut *driver()?, handle)? {
-            Some(completion) if completion.at().is_none() => Err(Code::NOT_READY),
-            _ => Ok(()),
-        }
-    }
-    fn [cuEventSynchronize](handle: u64) {
-        let mut locked = driver()?;
-        let completion = recorded(&mut locked, handle)?;
-        let context = event(&locked, handle)?.context;
-        drop(locked);
-        completion.iter().for_each(|completion| completion.wait());
-        driver()?.healthy(context).map(drop)
-    }
-    fn [cuEventElapsedTime](out: Option<&mut f32>, start: u64, end: u64) { elapsed(out, start, end) }
-    fn [cuEventElapsedTime_v2](out: Option<&mut f32>, start: u64, end: u64) { elapsed(out, start, end) }
-    fn [cuStreamWaitEvent](stream: u64, handle: u64, flags: u32) {
-        let mut driver = driver()?;
-        if flags > 1 {
-            return Err(Code::INVALID_VALUE);
-        }
-        usable(&driver, stream)?;
-        let key = streams::key(&driver, stream)?;
-        match &event(&driver, handle)?.state {
-            State::Captured(membership) => {
-                let membership = membership.clone();
-                capture::join(&mut driver, key, membership)
-            }
-            State::Recorded(completion) => {
-                let completion = completion.clone();
-                if driver.streams[&key].capture.is_some() {
-                    return capture::isolation(&mut driver, key);
-                }
-                streams::submit_after(&mut driver, stream, Work::Nothing, vec![completion]).map(drop)
-            }
-            State::New => Ok(()),
-        }
-    }
+    fn [cuStreamWaitEvent](stream: u64, event: u64, flags: u32) { events::wait(stream, event, flags) }
 }

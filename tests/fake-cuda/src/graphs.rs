@@ -1,138 +1,16 @@
 //! Graphs: captured work, made launchable, replayed.
 
-use std::sync::{Arc, Mutex};
-
-use crate::call::{api, lock, put};
-use crate::driver::{Kind, dangling, driver, new_handle};
-use crate::error::{Code, Result};
-use crate::streams::{self, Completion, usable};
-use crate::work::{Runner, Work};
-
-/// Work, and the nodes it comes after.
-#[derive(Clone)]
-pub(crate) struct Node {
-    pub work: Work,
-    pub after: Vec<usize>,
-}
-
-/// What a capture left.
-pub(crate) struct Graph {
-    pub nodes: Vec<Node>,
-}
-
-/// A graph that can be launched.
-pub(crate) struct Executable {
-    nodes: Vec<Node>,
-    /// The nodes, in order, as sequences that can run beside each other: branches of a graph may
-    /// wait for one another through peers, so they must not be run one behind the other.
-    chains: Vec<Vec<usize>>,
-    /// The end of the last launch: launches of one executable never overlap.
-    last: Mutex<Option<Arc<Completion>>>,
-}
-
-impl Executable {
-    fn new(nodes: Vec<Node>) -> Self {
-        let mut chains: Vec<Vec<usize>> = Vec::new();
-        for (index, node) in nodes.iter().enumerate() {
-            let follows = |chain: &&mut Vec<usize>| {
-                chain.last().is_some_and(|tail| node.after.contains(tail))
-            };
-            match chains.iter_mut().find(follows) {
-                Some(chain) => chain.push(index),
-                None => chains.push(vec![index]),
-            }
-        }
-        Self {
-            nodes,
-            chains,
-            last: Mutex::default(),
-        }
-    }
-
-    /// The work of every node.
-    pub fn nodes(&self) -> impl Iterator<Item = &Work> {
-        self.nodes.iter().map(|node| &node.work)
-    }
-
-    /// Run every node after those it depends on.
-    pub fn run(&self, runner: &Runner) -> Result {
-        let done: Vec<Completion> = self.nodes.iter().map(|_| Completion::default()).collect();
-        let failed = Mutex::new(None);
-        let run_chain = |chain: &[usize]| {
-            for &index in chain {
-                let node = &self.nodes[index];
-                node.after.iter().for_each(|&other| done[other].wait());
-                // After a failure the rest is skipped, so that nobody waits for it.
-                if lock(&failed).is_none()
-                    && let Err(code) = node.work.run(runner)
-                {
-                    lock(&failed).get_or_insert(code);
-                }
-                done[index].finish();
-            }
-        };
-        if let [chain] = &self.chains[..] {
-            run_chain(chain);
-        } else {
-            let place = crate::call::place();
-            std::thread::scope(|scope| {
-                for chain in &self.chains {
-                    let (place, run_chain) = (&place, &run_chain);
-                    scope.spawn(move || {
-                        crate::call::set_place(place.clone());
-                        run_chain(chain);
-                    });
-                }
-            });
-        }
-        lock(&failed).map_or(Ok(()), Err)
-    }
-}
+use fake_device::{api, graphs};
 
 api! {
     fn [cuGraphInstantiateWithFlags](out: Option<&mut u64>, graph: u64, flags: u64) {
-        let mut driver = driver()?;
-        driver.current()?;
-        let nodes = driver.graphs.get(&graph).ok_or_else(|| dangling(Kind::Graph, graph))?.nodes.clone();
-        if flags & !15 != 0 || out.is_none() {
-            return Err(Code::INVALID_VALUE);
-        }
-        let handle = new_handle(Kind::GraphExec);
-        driver.executables.insert(handle, Arc::new(Executable::new(nodes)));
-        put(out, handle)
+        graphs::instantiate(out, graph, flags)
     }
-    fn [cuGraphUpload](executable: u64, stream: u64) {
-        let driver = driver()?;
-        usable(&driver, stream)?;
-        driver.executables.get(&executable).ok_or_else(|| dangling(Kind::GraphExec, executable)).map(drop)
-    }
-    fn [cuGraphLaunch](executable: u64, stream: u64) {
-        let mut driver = driver()?;
-        let found = driver.executables.get(&executable).cloned();
-        let executable = found.ok_or_else(|| dangling(Kind::GraphExec, executable))?;
-        let after = lock(&executable.last).clone().into_iter().collect();
-        let end = streams::submit_after(&mut driver, stream, Work::Graph(executable.clone()), after)?;
-        if end.is_some() {
-            *lock(&executable.last) = end;
-        }
-        Ok(())
-    }
-    fn [cuGraphExecDestroy](executable: u64) {
-        let mut driver = driver()?;
-        let found = driver.executables.remove(&executable);
-        found.ok_or_else(|| dangling(Kind::GraphExec, executable)).map(drop)
-    }
-    fn [cuGraphDestroy](graph: u64) {
-        let mut driver = driver()?;
-        driver.graphs.remove(&graph).ok_or_else(|| dangling(Kind::Graph, graph)).map(drop)
-    }
+    fn [cuGraphUpload](executable: u64, stream: u64) { graphs::upload(executable, stream) }
+    fn [cuGraphLaunch](executable: u64, stream: u64) { graphs::launch(executable, stream) }
+    fn [cuGraphExecDestroy](executable: u64) { graphs::destroy_executable(executable) }
+    fn [cuGraphDestroy](graph: u64) { graphs::destroy(graph) }
     fn [cuGraphGetNodes](graph: u64, nodes: Option<&mut u64>, count: Option<&mut usize>) {
-        let driver = driver()?;
-        let graph = driver.graphs.get(&graph).ok_or_else(|| dangling(Kind::Graph, graph))?;
-        if nodes.is_some() {
-            // Counting is all that a test needs; nodes have no handles here.
-            return Err(Code::NOT_SUPPORTED);
-        }
-        put(count, graph.nodes.len())
+        graphs::nodes(graph, nodes, count)
     }
 }

@@ -2,16 +2,10 @@
 
 use std::ffi::{CStr, c_char};
 
-use crate::devices::configuration;
-use crate::error::{Code, Result};
+use fake_device::error::{Code, Result};
+use fake_device::modules::Entry;
 
-/// A kernel in an image.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
-    pub name: String,
-    /// Bytes of its parameters, where the image says so in a way that is read here (PTX).
-    pub parameter_bytes: Option<usize>,
-}
+use crate::devices::{architecture, driver_version};
 
 /// ELF's number for CUDA.
 const MACHINE_CUDA: u16 = 190;
@@ -84,7 +78,7 @@ fn elf(image: &[u8]) -> Result<Vec<Entry>> {
     } else {
         flags & 0xff
     } as u32;
-    let device = configuration().architecture;
+    let device = architecture();
     if built_for / 10 != device / 10 || built_for > device {
         return Err(Code::NO_BINARY_FOR_GPU);
     }
@@ -111,7 +105,7 @@ fn elf(image: &[u8]) -> Result<Vec<Entry>> {
                 let name = name.to_string_lossy().into_owned();
                 entries.push(Entry {
                     name,
-                    parameter_bytes: None,
+                    ..Entry::default()
                 });
             }
         }
@@ -148,7 +142,7 @@ fn ptx(text: &str) -> Result<Vec<Entry>> {
         .replace('.', "")
         .parse()
         .map_err(|_| Code::INVALID_PTX)?;
-    if version > newest_ptx(configuration().driver_version) {
+    if version > newest_ptx(driver_version()) {
         return Err(Code::UNSUPPORTED_PTX_VERSION);
     }
     let target = after(".target")
@@ -156,7 +150,7 @@ fn ptx(text: &str) -> Result<Vec<Entry>> {
         .ok_or(Code::INVALID_PTX)?;
     let digits = target.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let wanted: u32 = digits.parse().map_err(|_| Code::INVALID_PTX)?;
-    let device = configuration().architecture;
+    let device = architecture();
     // A target with a letter is for that very architecture.
     if wanted > device || digits != target && wanted != device {
         return Err(Code::INVALID_PTX);
@@ -179,6 +173,7 @@ fn ptx(text: &str) -> Result<Vec<Entry>> {
         entries.push(Entry {
             name: name.to_owned(),
             parameter_bytes,
+            ..Entry::default()
         });
     }
     Ok(entries)
@@ -283,7 +278,7 @@ mod tests {
         let read = |image: Vec<u8>| unsafe { read(image.as_ptr()) };
         let go = Entry {
             name: "go".into(),
-            parameter_bytes: None,
+            ..Entry::default()
         };
         assert_eq!(read(cubin(190, 90)), Ok(vec![go]));
         assert_eq!(

@@ -1,15 +1,10 @@
-//! Launching kernels: geometry, arguments, and what a launch may wait for.
+//! Launching kernels.
 
 use std::ffi::c_void;
-use std::sync::Arc;
 
-use crate::call::api;
-use crate::driver::{Driver, Kind, dangling, driver};
-use crate::error::{Code, Result};
-use crate::kernels::{self, Kernel, Launch};
-use crate::report::violation;
-use crate::streams::{self, usable};
-use crate::work::Work;
+use fake_device::api;
+use fake_device::error::Code;
+use fake_device::launch::{Grid, kernel};
 
 /// `CUlaunchConfig`.
 #[repr(C)]
@@ -29,179 +24,6 @@ pub struct LaunchConfiguration {
     pub attribute_count: u32,
 }
 
-struct Grid {
-    blocks: [u32; 3],
-    threads: [u32; 3],
-    shared: u32,
-}
-
-/// What is wrong with a grid, if anything.
-fn check(grid: &Grid, dynamic_shared: u32) -> Result {
-    let Grid {
-        blocks,
-        threads,
-        shared,
-    } = grid;
-    let product: u64 = threads.iter().map(|&n| u64::from(n)).product();
-    let good_blocks = blocks.iter().all(|&n| n > 0)
-        && blocks[0] <= i32::MAX as u32
-        && blocks[1..].iter().all(|&n| n < 65536);
-    let good_threads = (1..=1024).contains(&product) && threads[2] <= 64;
-    if !good_blocks || !good_threads {
-        violation(format!(
-            "{blocks:?} blocks of {threads:?} threads cannot be launched"
-        ));
-        return Err(Code::INVALID_VALUE);
-    }
-    if *shared > dynamic_shared {
-        violation(format!(
-            "{shared} bytes of shared memory are more than the {dynamic_shared} opted in to"
-        ));
-        return Err(Code::INVALID_VALUE);
-    }
-    Ok(())
-}
-
-/// Take a launch's arguments, from one of the two forms.
-///
-/// # Safety
-/// `parameters` is null or has a pointer to each of the kernel's; `extra` is null or a list as the
-/// driver documents it, with a buffer of the size it says.
-unsafe fn arguments(
-    kernel: &Kernel,
-    parameters: *const *const u8,
-    extra: *const *const c_void,
-) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    if !parameters.is_null() && !extra.is_null() {
-        return Err(Code::INVALID_VALUE);
-    }
-    if !parameters.is_null() {
-        for (index, &(size, align)) in kernel.parameters.iter().enumerate() {
-            bytes.resize(bytes.len().next_multiple_of(align), 0);
-            // SAFETY: the caller promises a pointer for each parameter.
-            let parameter = unsafe { parameters.add(index).read() };
-            if parameter.is_null() {
-                return Err(Code::INVALID_VALUE);
-            }
-            // SAFETY: and that each points to a parameter of the kernel's type.
-            bytes.extend(unsafe { std::slice::from_raw_parts(parameter, size) });
-        }
-        return Ok(bytes);
-    }
-    if extra.is_null() {
-        return Err(Code::INVALID_VALUE);
-    }
-    let (mut buffer, mut size) = (std::ptr::null(), None);
-    let mut at = extra;
-    loop {
-        // SAFETY: the list goes on until its end marker.
-        match unsafe { at.read() } as usize {
-            0 => break,
-            // SAFETY: a buffer marker is followed by the buffer.
-            1 => buffer = unsafe { at.add(1).read() }.cast::<u8>(),
-            // SAFETY: a size marker is followed by a pointer to the size.
-            2 => size = Some(unsafe { at.add(1).read().cast::<usize>().read() }),
-            _ => return Err(Code::INVALID_VALUE),
-        }
-        // SAFETY: markers other than the end have one value behind them.
-        at = unsafe { at.add(2) };
-    }
-    let size = size
-        .filter(|_| !buffer.is_null())
-        .ok_or(Code::INVALID_VALUE)?;
-    let wanted = kernel.argument_bytes();
-    if size < wanted || size > wanted.next_multiple_of(8) {
-        violation(format!(
-            "{} takes {wanted} bytes of arguments, not {size}",
-            kernel.name
-        ));
-        return Err(Code::INVALID_VALUE);
-    }
-    // SAFETY: the caller promises a buffer of that size.
-    Ok(unsafe { std::slice::from_raw_parts(buffer, wanted) }.to_vec())
-}
-
-/// The kernel that a function stands for, checked for what the driver would refuse.
-fn prepare(
-    driver: &mut Driver,
-    handle: u64,
-    grid: &Grid,
-    stream: u64,
-) -> Result<(&'static Kernel, u64)> {
-    driver.current()?;
-    let function = driver
-        .functions
-        .get(&handle)
-        .ok_or_else(|| dangling(Kind::Function, handle))?;
-    check(grid, function.dynamic_shared)?;
-    let context = function.context;
-    if usable(driver, stream)?.context() != context {
-        violation("the function and the stream belong to different contexts".into());
-        return Err(Code::INVALID_HANDLE);
-    }
-    let name = &function.entry.name;
-    let Some(kernel) = kernels::find(name) else {
-        violation(format!(
-            "{name} is in the module, but the fake does not know what it does"
-        ));
-        return Err(Code::NOT_SUPPORTED);
-    };
-    if function
-        .entry
-        .parameter_bytes
-        .is_some_and(|bytes| bytes != kernel.argument_bytes())
-    {
-        let declared = function.entry.parameter_bytes;
-        violation(format!(
-            "{name} declares {declared:?} bytes of parameters, not {}",
-            kernel.argument_bytes()
-        ));
-    }
-    if !function.loaded
-        && let Some(stream) = streams::waiting(driver, context)
-    {
-        violation(format!(
-            "the first launch of {name} loads it, which waits for stream {stream:#x}, which can wait for a \
-             peer: load functions eagerly (cuFuncLoad)"
-        ));
-    }
-    let module = function.module;
-    if let Some(function) = driver.functions.get_mut(&handle) {
-        function.loaded = true;
-    }
-    Ok((kernel, module))
-}
-
-/// # Safety
-/// As for [`arguments`].
-unsafe fn launch(
-    function: u64,
-    grid: Grid,
-    stream: u64,
-    parameters: *const *const u8,
-    extra: *const *const c_void,
-) -> Result {
-    let mut driver = driver()?;
-    let (kernel, module) = prepare(&mut driver, function, &grid, stream)?;
-    // SAFETY: passed on from the caller.
-    let arguments = unsafe { arguments(kernel, parameters, extra) }?;
-    let Grid {
-        blocks,
-        threads,
-        shared,
-    } = grid;
-    let launch = Launch {
-        kernel,
-        arguments,
-        blocks,
-        threads,
-        shared,
-        module,
-    };
-    streams::submit(&mut driver, stream, Work::Kernel(Arc::new(launch))).map(drop)
-}
-
 api! { unsafe;
     fn [cuLaunchKernel](
         function: u64,
@@ -213,7 +35,7 @@ api! { unsafe;
         let blocks = [blocks_x, blocks_y, blocks_z];
         let grid = Grid { blocks, threads: [threads_x, threads_y, threads_z], shared };
         // SAFETY: the caller promises arguments as the driver takes them.
-        unsafe { launch(function, grid, stream, parameters, extra) }
+        unsafe { kernel(function, grid, stream, parameters, extra) }
     }
     fn [cuLaunchKernelEx](
         configuration: Option<&LaunchConfiguration>, function: u64,
@@ -222,6 +44,6 @@ api! { unsafe;
         let configuration = configuration.ok_or(Code::INVALID_VALUE)?;
         let LaunchConfiguration { blocks, threads, shared, stream, .. } = *configuration;
         // SAFETY: the caller promises arguments as the driver takes them.
-        unsafe { launch(function, Grid { blocks, threads, shared }, stream, parameters, extra) }
+        unsafe { kernel(function, Grid { blocks, threads, shared }, stream, parameters, extra) }
     }
 }

@@ -1,165 +1,40 @@
 //! Modules and the functions in them.
 
-use std::collections::BTreeMap;
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 
-use crate::call::{api, put};
-use crate::capture;
-use crate::devices::{configuration, shared_memory_limit};
-use crate::driver::{Driver, Kind, dangling, driver, new_handle};
-use crate::error::{Code, Result};
-use crate::image::{self, Entry};
-use crate::streams;
+use fake_device::{api, modules};
 
-/// A loaded module.
-pub(crate) struct Module {
-    pub context: u64,
-    entries: Vec<Entry>,
-    functions: BTreeMap<String, u64>,
-}
-
-/// A function of a module.
-pub(crate) struct Function {
-    pub context: u64,
-    pub module: u64,
-    pub entry: Entry,
-    /// Most bytes of dynamic shared memory that a launch may ask for.
-    pub dynamic_shared: u32,
-    /// Whether its code is on the device; else the first launch loads it, which waits for the device.
-    pub loaded: bool,
-}
-
-/// Blocks may use this much shared memory without opting in to more.
-const SHARED_BY_DEFAULT: u32 = 48 << 10;
-
-fn load(out: Option<&mut u64>, read: impl FnOnce() -> Result<Vec<Entry>>) -> Result {
-    let mut driver = driver()?;
-    let context = driver.current()?;
-    capture::forbid(&mut driver)?;
-    if out.is_none() {
-        return Err(Code::INVALID_VALUE);
-    }
-    let entries = read()?;
-    let handle = new_handle(Kind::Module);
-    driver.modules.insert(
-        handle,
-        Module {
-            context,
-            entries,
-            functions: BTreeMap::new(),
-        },
-    );
-    put(out, handle)
-}
-
-fn function(driver: &mut Driver, handle: u64) -> Result<&mut Function> {
-    driver.current()?;
-    driver
-        .functions
-        .get_mut(&handle)
-        .ok_or_else(|| dangling(Kind::Function, handle))
-}
+use crate::image;
 
 api! {
-    fn [cuModuleUnload](handle: u64) {
-        let mut driver = driver()?;
-        driver.current()?;
-        capture::forbid(&mut driver)?;
-        let context = driver.modules.get(&handle).ok_or_else(|| dangling(Kind::Module, handle))?.context;
-        streams::report_module_use(&driver, handle);
-        streams::report_waits(&driver, context);
-        driver.modules.remove(&handle);
-        driver.functions.retain(|_, function| function.module != handle);
-        Ok(())
+    fn [cuModuleUnload](module: u64) { modules::unload(module) }
+    fn [cuFuncSetAttribute](function: u64, attribute: u32, value: c_int) {
+        modules::set_attribute(function, attribute, value)
     }
-    fn [cuFuncSetAttribute](handle: u64, attribute: u32, value: c_int) {
-        let mut driver = driver()?;
-        let function = function(&mut driver, handle)?;
-        match attribute {
-            8 => {
-                let value = u32::try_from(value).map_err(|_| Code::INVALID_VALUE)?;
-                if value > shared_memory_limit() {
-                    return Err(Code::INVALID_VALUE);
-                }
-                function.dynamic_shared = value;
-                Ok(())
-            }
-            // The preferred carve-out is a hint.
-            9 if (-1..=100).contains(&value) => Ok(()),
-            _ => Err(Code::INVALID_VALUE),
-        }
+    fn [cuFuncGetAttribute](out: Option<&mut c_int>, attribute: u32, function: u64) {
+        modules::attribute(out, attribute, function)
     }
-    fn [cuFuncGetAttribute](out: Option<&mut c_int>, attribute: u32, handle: u64) {
-        let mut driver = driver()?;
-        let function = function(&mut driver, handle)?;
-        put(out, match attribute {
-            0 => 1024,
-            1..=3 => 0,
-            4 => 32,
-            5 | 6 => configuration().architecture as c_int,
-            7 => 0,
-            8 => function.dynamic_shared as c_int,
-            9 => -1,
-            _ => return Err(Code::INVALID_VALUE),
-        })
-    }
-    fn [cuFuncLoad](handle: u64) {
-        let mut locked = driver()?;
-        let module = function(&mut locked, handle)?.module;
-        if !function(&mut locked, handle)?.loaded {
-            let context = locked.modules.get(&module).map_or(0, |module| module.context);
-            streams::report_waits(&locked, context);
-        }
-        function(&mut locked, handle)?.loaded = true;
-        Ok(())
-    }
-    fn [cuFuncIsLoaded](state: Option<&mut c_int>, handle: u64) {
-        put(state, c_int::from(function(&mut *driver()?, handle)?.loaded))
-    }
+    fn [cuFuncLoad](function: u64) { modules::load_function(function) }
+    fn [cuFuncIsLoaded](state: Option<&mut c_int>, function: u64) { modules::is_loaded(state, function) }
     fn [cuOccupancyMaxActiveBlocksPerMultiprocessor](
-        blocks: Option<&mut c_int>, handle: u64, threads: c_int, dynamic_shared: usize,
+        blocks: Option<&mut c_int>, function: u64, threads: c_int, dynamic_shared: usize,
     ) {
-        let mut driver = driver()?;
-        let most = function(&mut driver, handle)?.dynamic_shared;
-        if !(1..=1024).contains(&threads) || dynamic_shared > most as usize {
-            return put(blocks, 0);
-        }
-        // 2048 threads, 32 blocks and 228 KiB a multiprocessor, of which a block pays 1 KiB itself.
-        let by_threads = 2048 / threads;
-        let by_shared = (228 << 10) / (dynamic_shared + 1024);
-        put(blocks, by_threads.min(32).min(by_shared as c_int))
+        modules::occupancy(blocks, function, threads, dynamic_shared)
     }
 }
 api! { unsafe;
     fn [cuModuleLoadData](out: Option<&mut u64>, image: *const c_void) {
         // SAFETY: the caller promises a cubin or zero-terminated PTX.
-        load(out, || unsafe { image::read(image.cast()) })
+        modules::load(out, || unsafe { image::read(image.cast()) })
     }
     fn [cuModuleLoadDataEx](
         out: Option<&mut u64>, image: *const c_void, _count: u32, _options: *const u32, _values: *const *mut c_void,
     ) {
         // SAFETY: the caller promises a cubin or zero-terminated PTX.
-        load(out, || unsafe { image::read(image.cast()) })
+        modules::load(out, || unsafe { image::read(image.cast()) })
     }
     fn [cuModuleGetFunction](out: Option<&mut u64>, module: u64, name: *const c_char) {
-        let mut driver = driver()?;
-        driver.current()?;
-        if name.is_null() {
-            return Err(Code::INVALID_VALUE);
-        }
         // SAFETY: the caller promises a zero-terminated name.
-        let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
-        let found = driver.modules.get_mut(&module).ok_or_else(|| dangling(Kind::Module, module))?;
-        let entry = found.entries.iter().find(|entry| entry.name == name).cloned().ok_or(Code::NOT_FOUND)?;
-        let context = found.context;
-        let handle = *found.functions.entry(name).or_insert_with(|| new_handle(Kind::Function));
-        driver.functions.entry(handle).or_insert(Function {
-            context,
-            module,
-            entry,
-            dynamic_shared: SHARED_BY_DEFAULT,
-            loaded: configuration().eager_loading,
-        });
-        put(out, handle)
+        unsafe { modules::find_function(out, module, name) }
     }
 }

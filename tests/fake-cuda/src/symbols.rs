@@ -1,9 +1,12 @@
 //! Names: of errors, and of the driver's own functions.
 
-use std::ffi::{CStr, c_char, c_int};
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::sync::LazyLock;
 
-use crate::call::{api, put, put_optional};
-use crate::error::Code;
+use fake_device::api;
+use fake_device::call::{put, put_optional};
+use fake_device::error::{Code, Result};
 
 macro_rules! symbols {
     ($($module:ident: $($name:ident)+;)+) => {
@@ -50,9 +53,19 @@ symbols! {
     symbols: cuGetErrorName cuGetErrorString cuGetProcAddress_v2;
 }
 
-fn describe(out: Option<&mut *const c_char>, error: c_int) -> crate::error::Result {
-    let name = Code(error).name().ok_or(Code::INVALID_VALUE)?;
-    put(out, name.as_ptr().cast())
+/// The driver's names of errors, by number.
+static ERRORS: LazyLock<BTreeMap<i32, CString>> = LazyLock::new(|| {
+    let named = |&(code, name): &(Code, &str)| {
+        let name = CString::new(format!("CUDA_ERROR_{name}")).ok()?;
+        Some((code.0, name))
+    };
+    let mut names: BTreeMap<i32, CString> = Code::ALL.iter().filter_map(named).collect();
+    names.insert(0, c"CUDA_SUCCESS".into());
+    names
+});
+
+fn describe(out: Option<&mut *const c_char>, error: c_int) -> Result {
+    put(out, ERRORS.get(&error).ok_or(Code::INVALID_VALUE)?.as_ptr())
 }
 
 api! {

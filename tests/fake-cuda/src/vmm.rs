@@ -1,303 +1,47 @@
 //! Virtual memory management: memory and addresses apart, and memory shared by file descriptor.
 
-use std::collections::BTreeMap;
 use std::ffi::c_void;
-use std::os::fd::{BorrowedFd, IntoRawFd};
-use std::sync::Arc;
 
-use rustix::io::fcntl_dupfd_cloexec;
-
-use crate::allocations::new_identity;
-use crate::call::{api, put};
-use crate::contexts;
-use crate::devices::{device, ordinal_of, physical, reaches};
-use crate::driver::{Driver, Kind, dangling, driver, new_handle};
-use crate::error::{Code, Result};
-use crate::memory::{Backing, Range};
-use crate::physical::{Physical, Use, fresh_addresses};
-use crate::report::violation;
-use crate::streams;
-
-/// What memory is made and mapped in units of: a large page of the GPU.
-pub const GRANULARITY: u64 = 2 << 20;
-
-const POSIX_FILE_DESCRIPTOR: u32 = 1;
-
-/// A handle to memory, held so many times.
-pub(crate) struct Handle {
-    memory: Arc<Physical>,
-    references: u32,
-}
-
-/// `CUmemLocation`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Location {
-    /// 1 for a device.
-    pub kind: u32,
-    /// The device's ordinal.
-    pub id: i32,
-}
-
-/// `CUmemAllocationProp`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Properties {
-    /// 1 for pinned memory.
-    pub kind: u32,
-    /// Bits of the handle types wanted; 1 is a POSIX file descriptor.
-    pub handle_types: u32,
-    /// Where it is to be.
-    pub location: Location,
-    /// Null on Linux.
-    pub win32: u64,
-    /// Compression, GPUDirect and usage flags.
-    pub flags: [u8; 8],
-}
-
-/// `CUmemAccessDesc`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Access {
-    /// Who gets access.
-    pub location: Location,
-    /// 0 none, 1 read, 3 read and write.
-    pub flags: u32,
-}
-
-/// The device that properties mean; an error for what this driver does not make.
-fn check(properties: Option<&Properties>) -> Result<usize> {
-    let properties = properties.ok_or(Code::INVALID_VALUE)?;
-    if properties.kind != 1 {
-        return Err(Code::INVALID_VALUE);
-    }
-    if properties.location.kind != 1 || properties.handle_types & !POSIX_FILE_DESCRIPTOR != 0 {
-        // Host memory and fabric handles exist, but not on this machine.
-        return Err(Code::NOT_SUPPORTED);
-    }
-    device(properties.location.id)
-}
-
-/// The mappings that make up exactly these addresses.
-fn mappings(driver: &Driver, base: u64, bytes: u64) -> Result<Vec<u64>> {
-    let mut at = base;
-    let mut found = Vec::new();
-    while at < base.saturating_add(bytes) {
-        match driver.memory.ranges.get(&at) {
-            Some(range) if range.kind() == Kind::Mapping && at + range.bytes <= base + bytes => {
-                found.push(at);
-                at += range.bytes;
-            }
-            _ => {
-                violation(format!(
-                    "{bytes} bytes at {base:#x} are not whole mappings (see {at:#x})"
-                ));
-                return Err(Code::INVALID_VALUE);
-            }
-        }
-    }
-    if found.is_empty() {
-        Err(Code::INVALID_VALUE)
-    } else {
-        Ok(found)
-    }
-}
-
-fn multiple(bytes: u64) -> bool {
-    bytes > 0 && bytes.is_multiple_of(GRANULARITY)
-}
+use fake_device::error::Code;
+pub use fake_device::vmm::{Access, GRANULARITY, Location, Properties};
+use fake_device::{api, vmm};
 
 api! {
     fn [cuMemGetAllocationGranularity](out: Option<&mut usize>, properties: Option<&Properties>, option: u32) {
-        check(properties)?;
-        if option > 1 {
-            return Err(Code::INVALID_VALUE);
-        }
-        put(out, GRANULARITY as usize)
+        vmm::granularity(out, properties, option)
     }
     fn [cuMemCreate](out: Option<&mut u64>, bytes: usize, properties: Option<&Properties>, flags: u64) {
-        let device = check(properties)?;
-        let mut driver = driver()?;
-        if flags != 0 || out.is_none() {
-            return Err(Code::INVALID_VALUE);
-        }
-        if !multiple(bytes as u64) {
-            violation(format!("{bytes} bytes are no multiple of the granularity {GRANULARITY}"));
-            return Err(Code::INVALID_VALUE);
-        }
-        let exportable = properties.is_some_and(|p| p.handle_types & POSIX_FILE_DESCRIPTOR != 0);
-        let made_for = if exportable { Use::Exportable } else { Use::Private };
-        let memory = Physical::create(physical(device), bytes, made_for)?;
-        let handle = new_handle(Kind::AllocationHandle);
-        driver.handles.insert(handle, Handle { memory, references: 1 });
-        put(out, handle)
+        vmm::create(out, bytes, properties, flags)
     }
-    fn [cuMemRelease](handle: u64) {
-        let mut driver = driver()?;
-        let held = driver.handles.get_mut(&handle).ok_or_else(|| dangling(Kind::AllocationHandle, handle))?;
-        held.references -= 1;
-        if held.references == 0 {
-            driver.handles.remove(&handle);
-        }
-        Ok(())
-    }
-    fn [cuMemRetainAllocationHandle](out: Option<&mut u64>, address: u64) {
-        let mut driver = driver()?;
-        let range = driver.memory.find(address).filter(|range| range.kind() == Kind::Mapping);
-        let memory = range.and_then(Range::physical).cloned().ok_or(Code::INVALID_VALUE)?;
-        let held = driver.handles.iter_mut().find(|(_, held)| Arc::ptr_eq(&held.memory, &memory));
-        let handle = match held {
-            Some((&handle, held)) => {
-                held.references += 1;
-                handle
-            }
-            None => {
-                let handle = new_handle(Kind::AllocationHandle);
-                driver.handles.insert(handle, Handle { memory, references: 1 });
-                handle
-            }
-        };
-        put(out, handle)
-    }
+    fn [cuMemRelease](handle: u64) { vmm::release(handle) }
+    fn [cuMemRetainAllocationHandle](out: Option<&mut u64>, address: u64) { vmm::retain(out, address) }
     fn [cuMemGetAllocationPropertiesFromHandle](out: Option<&mut Properties>, handle: u64) {
-        let driver = driver()?;
-        let held = driver.handles.get(&handle).ok_or_else(|| dangling(Kind::AllocationHandle, handle))?;
-        let id = ordinal_of(held.memory.device).map_or(-1, |ordinal| ordinal as i32);
-        let handle_types = u32::from(held.memory.made_for == Use::Exportable);
-        put(out, Properties { kind: 1, handle_types, location: Location { kind: 1, id }, ..Default::default() })
+        vmm::properties(out, handle)
     }
     fn [cuMemExportToShareableHandle](out: Option<&mut i32>, handle: u64, kind: u32, flags: u64) {
-        let driver = driver()?;
-        let held = driver.handles.get(&handle).ok_or_else(|| dangling(Kind::AllocationHandle, handle))?;
-        if kind != POSIX_FILE_DESCRIPTOR || flags != 0 || out.is_none() {
-            return Err(Code::INVALID_VALUE);
-        }
-        if held.memory.made_for != Use::Exportable {
-            violation("the memory was created without this handle type".into());
-            return Err(Code::INVALID_VALUE);
-        }
-        let copy = fcntl_dupfd_cloexec(held.memory.file(), 3).map_err(|_| Code::OPERATING_SYSTEM)?;
-        put(out, copy.into_raw_fd())
+        vmm::export(out, handle, kind, flags)
     }
-    fn [cuMemAddressReserve](out: Option<&mut u64>, bytes: usize, alignment: usize, _hint: u64, flags: u64) {
-        let mut driver = driver()?;
-        let bytes = bytes as u64;
-        let good = alignment == 0 || alignment.is_power_of_two();
-        if !multiple(bytes) || !good || flags != 0 || out.is_none() {
-            return Err(Code::INVALID_VALUE);
-        }
-        let base = fresh_addresses(bytes, GRANULARITY.max(alignment as u64))?;
-        driver.memory.reservations.insert(base, bytes);
-        put(out, base)
+    fn [cuMemAddressReserve](out: Option<&mut u64>, bytes: usize, alignment: usize, hint: u64, flags: u64) {
+        vmm::reserve(out, bytes, alignment, hint, flags)
     }
-    fn [cuMemAddressFree](base: u64, bytes: usize) {
-        let mut driver = driver()?;
-        if driver.memory.reservations.get(&base) != Some(&(bytes as u64)) {
-            violation(format!("{bytes} bytes at {base:#x} are not a reservation, or not all of it"));
-            return Err(Code::INVALID_VALUE);
-        }
-        if driver.memory.overlaps(base, bytes as u64) {
-            violation(format!("the reservation at {base:#x} still has mappings"));
-            return Err(Code::INVALID_VALUE);
-        }
-        driver.memory.reservations.remove(&base);
-        Ok(())
-    }
+    fn [cuMemAddressFree](base: u64, bytes: usize) { vmm::free_addresses(base, bytes) }
     fn [cuMemMap](base: u64, bytes: usize, offset: usize, handle: u64, flags: u64) {
-        let mut driver = driver()?;
-        let (bytes, offset) = (bytes as u64, offset as u64);
-        let held = driver.handles.get(&handle).ok_or_else(|| dangling(Kind::AllocationHandle, handle))?;
-        let memory = held.memory.clone();
-        // The driver maps a handle from its start only.
-        if !multiple(bytes) || !base.is_multiple_of(GRANULARITY) || offset != 0 || flags != 0 {
-            return Err(Code::INVALID_VALUE);
-        }
-        if bytes > memory.bytes as u64 {
-            violation(format!("{bytes} bytes are more than the {} of the handle", memory.bytes));
-            return Err(Code::INVALID_VALUE);
-        }
-        let reserved = driver.memory.reservations.range(..=base).next_back();
-        if reserved.is_none_or(|(start, length)| base + bytes > start + length) {
-            violation(format!("{bytes} bytes at {base:#x} are not reserved"));
-            return Err(Code::INVALID_VALUE);
-        }
-        if driver.memory.overlaps(base, bytes) {
-            violation(format!("{bytes} bytes at {base:#x} are mapped already"));
-            return Err(Code::ALREADY_MAPPED);
-        }
-        let backing = Backing::Mapping { memory, offset, access: BTreeMap::new() };
-        let range = Range { base, bytes, context: contexts::top(), identity: new_identity(), backing };
-        driver.memory.ranges.insert(base, range);
-        Ok(())
+        vmm::map(base, bytes, offset, handle, flags)
     }
-    fn [cuMemUnmap](base: u64, bytes: usize) {
-        let mut driver = driver()?;
-        let found = mappings(&driver, base, bytes as u64)?;
-        streams::report_use(&driver, base, bytes as u64, "unmapped");
-        for base in found {
-            driver.memory.ranges.remove(&base);
-        }
-        Ok(())
+    fn [cuMemUnmap](base: u64, bytes: usize) { vmm::unmap(base, bytes) }
+    fn [cuMemGetAccess](flags: Option<&mut u64>, location: Option<&Location>, address: u64) {
+        vmm::access(flags, location, address)
     }
 }
 api! { unsafe;
     fn [cuMemImportFromShareableHandle](out: Option<&mut u64>, descriptor: *mut c_void, kind: u32) {
-        let mut driver = driver()?;
-        let descriptor = i32::try_from(descriptor as isize).ok().filter(|&fd| fd >= 0);
-        let descriptor = descriptor.ok_or(Code::INVALID_VALUE)?;
-        if kind != POSIX_FILE_DESCRIPTOR || out.is_none() {
-            return Err(Code::INVALID_VALUE);
-        }
+        // The descriptor itself, dressed as a pointer.
+        let descriptor = i32::try_from(descriptor as isize).map_err(|_| Code::INVALID_VALUE)?;
         // SAFETY: the descriptor is the caller's, who keeps it open during the call.
-        let file = unsafe { BorrowedFd::borrow_raw(descriptor) };
-        let memory = Physical::open(file, Use::Exportable).inspect_err(|_| {
-            violation(format!("descriptor {descriptor} is not of memory that was exported"));
-        })?;
-        let handle = new_handle(Kind::AllocationHandle);
-        driver.handles.insert(handle, Handle { memory, references: 1 });
-        put(out, handle)
+        unsafe { vmm::import(out, descriptor, kind) }
     }
     fn [cuMemSetAccess](base: u64, bytes: usize, descriptors: *const Access, count: usize) {
-        if descriptors.is_null() || count == 0 {
-            return Err(Code::INVALID_VALUE);
-        }
-        // SAFETY: the caller promises `count` descriptors; every bit pattern is one.
-        let descriptors = unsafe { std::slice::from_raw_parts(descriptors, count) };
-        let mut wanted = Vec::new();
-        for descriptor in descriptors {
-            if descriptor.location.kind != 1 || !matches!(descriptor.flags, 0 | 1 | 3) {
-                return Err(Code::INVALID_VALUE);
-            }
-            wanted.push((device(descriptor.location.id)?, descriptor.flags));
-        }
-        let mut driver = driver()?;
-        for at in mappings(&driver, base, bytes as u64)? {
-            let range = driver.memory.ranges.get_mut(&at).ok_or(Code::INVALID_VALUE)?;
-            let Backing::Mapping { memory, access, .. } = &mut range.backing else {
-                return Err(Code::INVALID_VALUE);
-            };
-            for &(device, flags) in &wanted {
-                // A device that is not visible here has no ordinal to be reached by.
-                if !ordinal_of(memory.device).is_none_or(|owner| reaches(device, owner)) {
-                    return Err(Code::INVALID_DEVICE);
-                }
-                access.insert(device, flags);
-                if flags == 0 {
-                    access.remove(&device);
-                }
-            }
-        }
-        Ok(())
-    }
-    fn [cuMemGetAccess](flags: Option<&mut u64>, location: Option<&Location>, address: u64) {
-        let location = *location.ok_or(Code::INVALID_VALUE)?;
-        let device = device(location.id)?;
-        let driver = driver()?;
-        match driver.memory.find(address).map(|range| &range.backing) {
-            Some(Backing::Mapping { access, .. }) => {
-                put(flags, access.get(&device).copied().unwrap_or(0).into())
-            }
-            _ => Err(Code::INVALID_VALUE),
-        }
+        // SAFETY: the caller promises so many descriptors.
+        unsafe { vmm::set_access(base, bytes, descriptors, count) }
     }
 }

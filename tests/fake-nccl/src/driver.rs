@@ -31,24 +31,51 @@ macro_rules! functions {
 }
 
 functions! {
-    submit = "fake_cuda_submit":
+    submit = "fake_device_submit":
         unsafe extern "C" fn(u64, Run, *const c_void, *const [u64; 2], usize) -> c_int;
-    copy = "fake_cuda_copy": unsafe extern "C" fn(*const c_void, u64, *mut u8, u64, u32) -> c_int;
-    is_dead = "fake_cuda_is_dead": unsafe extern "C" fn(*const c_void) -> u32;
-    violation = "fake_cuda_violation": unsafe extern "C" fn(*const u8, usize);
-    current = "cuCtxGetCurrent": unsafe extern "C" fn(*mut u64) -> c_int;
-    set_current = "cuCtxSetCurrent": unsafe extern "C" fn(u64) -> c_int;
-    retain = "cuMemRetainAllocationHandle": unsafe extern "C" fn(*mut u64, u64) -> c_int;
-    release = "cuMemRelease": unsafe extern "C" fn(u64) -> c_int;
+    copy = "fake_device_copy": unsafe extern "C" fn(*const c_void, u64, *mut u8, u64, u32) -> c_int;
+    is_dead = "fake_device_is_dead": unsafe extern "C" fn(*const c_void) -> u32;
+    violation = "fake_device_violation": unsafe extern "C" fn(*const u8, usize);
+    context = "fake_device_context": unsafe extern "C" fn() -> u64;
+    set_context = "fake_device_set_context": unsafe extern "C" fn(u64) -> c_int;
+    is_mapping = "fake_device_is_mapping": unsafe extern "C" fn(u64) -> u32;
 }
 
-static DRIVER: LazyLock<Option<Driver>> = LazyLock::new(|| {
-    let library = Library::open("libcuda.so.1", &[], "use the fake driver").ok()?;
-    Driver::load(&library)
+/// The libraries that can be a fake driver, and what this library is over each.
+const DRIVERS: [(&str, Spelling); 4] = [
+    ("libcuda.so.1", Spelling::Nccl),
+    ("libamdhip64.so.7", Spelling::Rccl),
+    ("libamdhip64.so.6", Spelling::Rccl),
+    ("libamdhip64.so.5", Spelling::Rccl),
+];
+
+/// Whose library this is: some names differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spelling {
+    /// NVIDIA's.
+    Nccl,
+    /// AMD's.
+    Rccl,
+}
+
+/// The first that is a fake: a real driver on this machine is none of ours.
+static DRIVER: LazyLock<Option<(Driver, Spelling)>> = LazyLock::new(|| {
+    DRIVERS.iter().find_map(|(name, spelling)| {
+        let library = Library::open(name, &[], "use the fake driver").ok()?;
+        Some((Driver::load(&library)?, *spelling))
+    })
 });
 
+/// Whose library this is.
+pub fn spelling() -> Spelling {
+    DRIVER
+        .as_ref()
+        .map_or(Spelling::Nccl, |(_, spelling)| *spelling)
+}
+
 fn driver() -> Result<&'static Driver> {
-    DRIVER.as_ref().ok_or(Code::CUDA_ERROR)
+    let found = DRIVER.as_ref().ok_or(Code::CUDA_ERROR)?;
+    Ok(&found.0)
 }
 
 fn check(code: c_int) -> Result {
@@ -60,7 +87,7 @@ fn check(code: c_int) -> Result {
 
 /// Reports that the program under test broke a rule.
 pub fn violation(text: &str) {
-    let text = format!("NCCL: {text}");
+    let text = format!("{:?}: {text}", spelling());
     match driver() {
         // SAFETY: the text is readable.
         Ok(driver) => unsafe { (driver.violation)(text.as_ptr(), text.len()) },
@@ -70,10 +97,8 @@ pub fn violation(text: &str) {
 
 /// The context that is current on this thread.
 pub fn current_context() -> Result<u64> {
-    let mut context = 0;
-    // SAFETY: the place is writable.
-    check(unsafe { (driver()?.current)(&raw mut context) })?;
-    match context {
+    // SAFETY: the function takes nothing.
+    match unsafe { (driver()?.context)() } {
         0 => {
             violation("no context is current");
             Err(Code::CUDA_ERROR)
@@ -85,19 +110,13 @@ pub fn current_context() -> Result<u64> {
 /// Makes a context current on this thread.
 pub fn set_context(context: u64) -> Result {
     // SAFETY: the driver checks the handle.
-    check(unsafe { (driver()?.set_current)(context) })
+    check(unsafe { (driver()?.set_context)(context) })
 }
 
-/// Whether memory was made by `cuMemCreate`, as windows need.
+/// Whether memory is virtual memory management's, as windows need.
 pub fn is_virtual_memory(address: u64) -> Result<bool> {
-    let (driver, mut handle) = (driver()?, 0);
-    // SAFETY: the place is writable; the driver checks the address.
-    if unsafe { (driver.retain)(&raw mut handle, address) } != 0 {
-        return Ok(false);
-    }
-    // SAFETY: retained just now.
-    check(unsafe { (driver.release)(handle) })?;
-    Ok(true)
+    // SAFETY: the driver looks the address up.
+    Ok(unsafe { (driver()?.is_mapping)(address) } != 0)
 }
 
 /// Puts a function on a stream, with all the memory that it touches.

@@ -1,6 +1,7 @@
-//! A fake `libnccl.so.2`, strict about order and agreement, for tests with no GPU.
+//! A fake `libnccl.so.2` and `librccl.so.1`, strict about order and agreement, for tests with no GPU.
 //!
-//! It runs over the fake CUDA driver, which it finds as a program does. Ranks, in one process or in
+//! It runs over the fake CUDA driver or the fake HIP runtime, which it finds as a program does, and is
+//! NVIDIA's or AMD's library accordingly. Ranks, in one process or in
 //! several, meet in a shared memory file that the identifier names (`mesh`); every operation is sends
 //! and receipts through it (`operations`), made in the stream's order. Communicators are what
 //! `communicator` says, groups what `group` says. What a program gets wrong is in the fake driver's
@@ -25,6 +26,7 @@ mod operations;
 mod reduce;
 
 use communicator::Config;
+use driver::Spelling;
 use operations::{Kind, Operation};
 use std::ffi::{c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -207,6 +209,27 @@ const fn operation(
     }
 }
 
+/// The two libraries spell this one differently, and neither has the other's.
+fn all_to_all(
+    spelling: Spelling,
+    source: u64,
+    destination: u64,
+    count: usize,
+    element: c_int,
+) -> Result<Operation> {
+    if spelling != driver::spelling() {
+        driver::violation(&format!("this function is {spelling:?}'s"));
+        return Err(Code::INVALID_USAGE);
+    }
+    Ok(operation(
+        Kind::AllToAll,
+        source,
+        destination,
+        count,
+        element,
+    ))
+}
+
 operations! {
     ncclAllReduce(source: u64, destination: u64, count: usize, element: c_int, reduce: c_int) =
         Operation { reduce, ..operation(Kind::AllReduce, source, destination, count, element) };
@@ -219,7 +242,9 @@ operations! {
     ncclReduceScatter(source: u64, destination: u64, count: usize, element: c_int, reduce: c_int) =
         Operation { reduce, ..operation(Kind::ReduceScatter, source, destination, count, element) };
     ncclAlltoAll(source: u64, destination: u64, count: usize, element: c_int) =
-        operation(Kind::AllToAll, source, destination, count, element);
+        all_to_all(Spelling::Nccl, source, destination, count, element)?;
+    ncclAllToAll(source: u64, destination: u64, count: usize, element: c_int) =
+        all_to_all(Spelling::Rccl, source, destination, count, element)?;
     ncclSend(source: u64, count: usize, element: c_int, peer: c_int) =
         Operation { peer, ..operation(Kind::Send, source, 0, count, element) };
     ncclRecv(destination: u64, count: usize, element: c_int, peer: c_int) =

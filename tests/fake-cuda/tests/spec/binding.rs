@@ -18,7 +18,7 @@ fn ok(code: sys::CUresult) {
 #[test]
 fn cudarc_drives_it() {
     let directory = std::env::temp_dir().join(format!("fake-cuda-library-{}", std::process::id()));
-    let parent = std::env::var_os("FAKE_CUDA_TEST_CHILD").is_none();
+    let parent = std::env::var_os(fake_device::testing::CHILD).is_none();
     if parent {
         let mut library = std::env::current_exe().expect("the test binary's path");
         library.pop();

@@ -69,7 +69,7 @@ fn floats(values: [f32; 3]) -> Vec<u8> {
 
 #[test]
 fn a_reduction_waits_for_its_members_and_has_their_sum() {
-    alone(&[("FAKE_CUDA_DEVICES", "1")], || {
+    alone(&[("FAKE_DEVICE_COUNT", "1")], || {
         context(0);
         let (slots, data) = ([zeroed(SLOTS), zeroed(SLOTS)], zeroed(1024));
         write(data, &floats([1.0, 2.0, 3.0]));
@@ -95,7 +95,7 @@ fn a_reduction_waits_for_its_members_and_has_their_sum() {
 
 #[test]
 fn a_grid_without_slots_and_elements_of_another_type_are_violations() {
-    alone(&[("FAKE_CUDA_DEVICES", "1")], || {
+    alone(&[("FAKE_DEVICE_COUNT", "1")], || {
         context(0);
         let (slots, data) = ([zeroed(SLOTS)], zeroed(1024));
         let (_, function) = kernel("symmem_reduce_f32", size_of::<ReduceArguments>());
@@ -139,7 +139,7 @@ fn a_grid_without_slots_and_elements_of_another_type_are_violations() {
 
 #[test]
 fn memory_that_a_collective_names_must_be_there() {
-    alone(&[("FAKE_CUDA_DEVICES", "1")], || {
+    alone(&[("FAKE_DEVICE_COUNT", "1")], || {
         context(0);
         let (slots, data) = ([zeroed(SLOTS)], zeroed(1024));
         let (_, function) = kernel("symmem_reduce_f32", size_of::<ReduceArguments>());

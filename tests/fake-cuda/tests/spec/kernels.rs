@@ -227,7 +227,7 @@ fn a_wait_ends_with_the_signal_the_deadline_or_the_abort() {
 
 #[test]
 fn a_barrier_holds_until_everyone_is_there() {
-    alone(&[("FAKE_CUDA_DEVICES", "1")], || {
+    alone(&[("FAKE_DEVICE_COUNT", "1")], || {
         context(0);
         let world = 4u32;
         let memory = device_memory(world as usize * 4096);
@@ -431,6 +431,6 @@ fn launches_and_modules_that_cannot_be_are_refused() {
         let (_, wrong) = kernel("symmem_signal", 40);
         ok(launch(wrong, 1, 32, 0, 0, &SignalTarget::default()));
         violated("declares Some(40) bytes of parameters, not 32");
-        report::fake_cuda_clear_violations();
+        report::fake_device_clear_violations();
     });
 }

@@ -91,13 +91,13 @@ fn access_past_the_end_or_after_free_is_refused() {
         assert_eq!(cuMemsetD8_v2(memory, 0, 1), 1);
         violated("not memory that the driver knows");
         assert_eq!(cuMemsetD8_v2(0, 0, 1), 1);
-        report::fake_cuda_clear_violations();
+        report::fake_device_clear_violations();
     });
 }
 
 #[test]
 fn a_device_has_only_so_much_memory() {
-    alone(&[("FAKE_CUDA_MEMORY_BYTES", "1000000")], || {
+    alone(&[("FAKE_DEVICE_MEMORY_BYTES", "1000000")], || {
         context(0);
         let memory = device_memory(600_000);
         let (mut free, mut total, mut other) = (0, 0, 0);
@@ -116,7 +116,7 @@ fn a_mapping_needs_access_before_it_is_used() {
         context(0);
         let (handle, base) = mapped(0);
         assert_eq!(cuMemsetD8_v2(base, 1, 16), 1);
-        violated("cuMemSetAccess has not given device 0 access");
+        violated("no access has been set for device 0");
         ok(give_access(base, 0));
         write(base, b"mapped");
         ok(cuMemRelease(handle));
@@ -159,7 +159,7 @@ fn mappings_are_undone_in_order_and_once() {
 
 #[test]
 fn memory_of_a_device_out_of_reach_cannot_be_opened_up() {
-    alone(&[("FAKE_CUDA_NO_PEER", "1")], || {
+    alone(&[("FAKE_DEVICE_NO_PEER", "1")], || {
         let one = context(1);
         context(0);
         let (_handle, base) = mapped(1);

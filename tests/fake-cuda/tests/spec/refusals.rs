@@ -8,7 +8,7 @@ use symmem_fake_cuda::contexts::*;
 use symmem_fake_cuda::devices::*;
 use symmem_fake_cuda::driver::Kind;
 use symmem_fake_cuda::inject::*;
-use symmem_fake_cuda::report::{fake_cuda_calls, fake_cuda_report};
+use symmem_fake_cuda::report::{fake_device_calls, fake_device_report};
 use symmem_fake_cuda::symbols::*;
 
 use crate::support::*;
@@ -17,7 +17,7 @@ use crate::support::*;
 fn a_symbol_fails_at_its_nth_call() {
     alone(
         &[(
-            "FAKE_CUDA_FAIL",
+            "FAKE_DEVICE_FAIL",
             "cuMemAlloc:2:OUT_OF_MEMORY,cuMemHostAlloc",
         )],
         || {
@@ -28,7 +28,7 @@ fn a_symbol_fails_at_its_nth_call() {
             ok(cuMemAlloc_v2(Some(&mut address), 4));
             assert_eq!(cuMemHostAlloc(Some(&mut address), 4, 0), 999);
             // SAFETY: a zero-terminated name.
-            unsafe { fake_cuda_fail_symbol(c"cuMemAlloc_v2".as_ptr(), 1, 304) };
+            unsafe { fake_device_fail_symbol(c"cuMemAlloc_v2".as_ptr(), 1, 304) };
             assert_eq!(cuMemAlloc_v2(Some(&mut address), 4), 304);
         },
     );
@@ -36,13 +36,13 @@ fn a_symbol_fails_at_its_nth_call() {
 
 #[test]
 fn the_nth_call_of_all_fails() {
-    alone(&[("FAKE_CUDA_FAIL", "#2:100")], || {
+    alone(&[("FAKE_DEVICE_FAIL", "#2:100")], || {
         ok(cuInit(0));
         let mut context = 0;
         assert_eq!(cuDevicePrimaryCtxRetain(Some(&mut context), 0), 100);
         ok(cuDevicePrimaryCtxRetain(Some(&mut context), 0));
-        assert_eq!(fake_cuda_calls(), 3);
-        fake_cuda_fail_call(1, 700);
+        assert_eq!(fake_device_calls(), 3);
+        fake_device_fail_call(1, 700);
         ok(cuGetErrorName(1, Some(&mut std::ptr::null())));
         ok(cuCtxSetCurrent(context) - 700);
         ok(cuCtxSetCurrent(context));
@@ -51,7 +51,7 @@ fn the_nth_call_of_all_fails() {
 
 #[test]
 fn a_call_that_gives_back_does_so_even_when_it_fails() {
-    alone(&[("FAKE_CUDA_FAIL", "cuMemFree:1:700")], || {
+    alone(&[("FAKE_DEVICE_FAIL", "cuMemFree:1:700")], || {
         context(0);
         let memory = device_memory(4);
         assert_eq!(cuMemFree_v2(memory), 700);
@@ -64,8 +64,8 @@ fn a_call_that_gives_back_does_so_even_when_it_fails() {
 #[test]
 fn a_rank_fails_alone() {
     let rank_one = [
-        ("FAKE_CUDA_FAIL", "cuInit"),
-        ("FAKE_CUDA_FAIL_RANK", "1"),
+        ("FAKE_DEVICE_FAIL", "cuInit"),
+        ("FAKE_DEVICE_FAIL_RANK", "1"),
         ("RANK", "0"),
     ];
     alone(&rank_one, || ok(cuInit(0)));
@@ -73,7 +73,7 @@ fn a_rank_fails_alone() {
 
 #[test]
 fn a_call_is_slow_on_order() {
-    alone(&[("FAKE_CUDA_STALL", "cuInit:1:60")], || {
+    alone(&[("FAKE_DEVICE_STALL", "cuInit:1:60")], || {
         let started = Instant::now();
         ok(cuInit(0));
         assert!(started.elapsed() >= Duration::from_millis(60));
@@ -100,7 +100,7 @@ fn nothing_works_before_initialisation_or_without_devices() {
 #[test]
 fn visible_devices_are_renumbered() {
     alone(
-        &[("CUDA_VISIBLE_DEVICES", "3,1"), ("FAKE_CUDA_DEVICES", "4")],
+        &[("CUDA_VISIBLE_DEVICES", "3,1"), ("FAKE_DEVICE_COUNT", "4")],
         || {
             ok(cuInit(0));
             let (mut count, mut uuid) = (0, [0; 16]);
@@ -138,11 +138,11 @@ fn the_report_is_written_at_exit() {
         assert_eq!(cuMemFree_v2(memory + 1), 1);
         let mut buffer = [0u8; 10];
         // SAFETY: a buffer of that length.
-        assert!(unsafe { fake_cuda_report(buffer.as_mut_ptr(), 10) } > 10);
+        assert!(unsafe { fake_device_report(buffer.as_mut_ptr(), 10) } > 10);
         assert_eq!(&buffer, b"violation:");
     };
-    let inside = std::env::var_os("FAKE_CUDA_TEST_CHILD").is_some();
-    alone(&[("FAKE_CUDA_REPORT", &text), ("SYMMEM_RANK", "4")], body);
+    let inside = std::env::var_os(CHILD).is_some();
+    alone(&[("FAKE_DEVICE_REPORT", &text), ("SYMMEM_RANK", "4")], body);
     if !inside {
         let report = std::fs::read_to_string(&path).expect("the report");
         std::fs::remove_file(&path).expect("the report can be removed");
@@ -160,8 +160,8 @@ fn the_report_is_written_at_exit() {
 fn calls_are_traced() {
     let path = std::env::temp_dir().join(format!("fake-cuda-trace-{}", std::process::id()));
     let text = path.to_string_lossy().into_owned();
-    let inside = std::env::var_os("FAKE_CUDA_TEST_CHILD").is_some();
-    alone(&[("FAKE_CUDA_TRACE", &text)], || {
+    let inside = std::env::var_os(CHILD).is_some();
+    alone(&[("FAKE_DEVICE_TRACE", &text)], || {
         ok(cuInit(0));
         assert_eq!(cuDeviceGet(Some(&mut 0), 9), 101);
     });
@@ -190,10 +190,11 @@ fn every_name_is_exported_and_multicast_is_not() {
         // SAFETY: the symbol is only looked for, never called.
         unsafe { library.get::<*const ()>(CString::new(name).expect("a name").as_bytes()) }.is_ok()
     };
-    for name in NAMES
-        .iter()
-        .chain(&["fake_cuda_report", "fake_cuda_live", "fake_cuda_calls"])
-    {
+    for name in NAMES.iter().chain(&[
+        "fake_device_report",
+        "fake_device_live",
+        "fake_device_calls",
+    ]) {
         assert!(exported(name), "{name}");
     }
     assert!(!NAMES.iter().any(|name| name.contains("Multicast")));

@@ -1,8 +1,6 @@
 //! Memory shared between processes: the test binary runs itself as the peer.
 
-use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::process::{Child, ChildStdout, Stdio};
 
 use symmem_fake_cuda::allocations::*;
 use symmem_fake_cuda::contexts::*;
@@ -15,85 +13,6 @@ use symmem_fake_cuda::vmm::*;
 use crate::support::*;
 
 const MIB2: usize = GRANULARITY as usize;
-
-/// The other process, and what it prints for us behind a mark.
-struct Peer {
-    process: Child,
-    output: BufReader<ChildStdout>,
-}
-
-impl Peer {
-    fn start(environment: &[(&str, &str)]) -> Self {
-        let mut command = child(environment);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut process = command
-            .env("FAKE_CUDA_TEST_PEER", "1")
-            .spawn()
-            .expect("the peer starts");
-        let output = BufReader::new(process.stdout.take().expect("a pipe"));
-        Self { process, output }
-    }
-
-    /// The next line that the peer said.
-    fn hear(&mut self) -> String {
-        let mut line = String::new();
-        loop {
-            line.clear();
-            assert!(
-                self.output.read_line(&mut line).expect("a line") > 0,
-                "the peer is gone"
-            );
-            if let Some((_, text)) = line.split_once("PEER ") {
-                return text.trim().to_owned();
-            }
-        }
-    }
-
-    /// Let the peer go on, and see it end well.
-    fn release(mut self) {
-        self.process
-            .stdin
-            .take()
-            .expect("a pipe")
-            .write_all(b"go")
-            .expect("the peer listens");
-        let mut rest = String::new();
-        self.output
-            .read_to_string(&mut rest)
-            .expect("the peer's last words");
-        assert!(
-            self.process.wait().expect("the peer's end").success(),
-            "{rest}"
-        );
-    }
-
-    fn kill(mut self) {
-        self.process.kill().expect("the peer can be killed");
-        self.process.wait().expect("the peer's end");
-    }
-}
-
-fn is_peer() -> bool {
-    std::env::var_os("FAKE_CUDA_TEST_PEER").is_some()
-}
-
-/// As the peer: say something, then wait to be released.
-fn say_and_wait(text: &str) {
-    println!("PEER {text}");
-    let mut go = [0; 2];
-    std::io::stdin()
-        .read_exact(&mut go)
-        .expect("to be released");
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn unhex(text: &str) -> Vec<u8> {
-    let byte = |at: usize| u8::from_str_radix(&text[at..at + 2], 16).expect("hexadecimal");
-    (0..text.len()).step_by(2).map(byte).collect()
-}
 
 /// Export an allocation of device 0 with `text` in it, 16 bytes from its start.
 fn export_legacy(text: &[u8]) -> (u64, IpcHandle) {
@@ -155,7 +74,7 @@ fn a_legacy_handle_is_for_other_processes_and_cu_mem_alloc() {
         assert_eq!(cuIpcOpenMemHandle_v2(Some(&mut 0), handle, 1), 201);
         violated("opened in the process that made it");
         assert_eq!(cuIpcGetMemHandle(Some(&mut handle), host_memory(4)), 1);
-        violated("is not memory of cuMemAlloc");
+        violated("is not an allocation");
         let mut out_of_nothing = 0;
         assert_eq!(
             cuIpcOpenMemHandle_v2(Some(&mut out_of_nothing), IpcHandle::default(), 1),
@@ -183,7 +102,7 @@ fn map(handle: u64, access: i32) -> u64 {
 
 /// The peer's descriptor, opened here as SCM_RIGHTS would hand it over.
 fn descriptor_of(peer: &Peer, number: i32) -> OwnedFd {
-    let path = format!("/proc/{}/fd/{number}", peer.process.id());
+    let path = format!("/proc/{}/fd/{number}", peer.id());
     std::fs::File::options()
         .read(true)
         .write(true)
@@ -264,12 +183,12 @@ fn memory_outlives_a_killed_exporter_while_it_is_mapped() {
     use std::os::fd::AsRawFd;
     let ledger = std::env::temp_dir().join(format!("fake-cuda-ledger-{}", std::process::id()));
     let path = ledger.to_string_lossy().into_owned();
-    let parent = std::env::var_os("FAKE_CUDA_TEST_CHILD").is_none();
+    let parent = std::env::var_os(CHILD).is_none();
     let bytes = (3 * MIB2).to_string();
     alone(
         &[
-            ("FAKE_CUDA_LEDGER", &path),
-            ("FAKE_CUDA_MEMORY_BYTES", &bytes),
+            ("FAKE_DEVICE_LEDGER", &path),
+            ("FAKE_DEVICE_MEMORY_BYTES", &bytes),
         ],
         || {
             if is_peer() {

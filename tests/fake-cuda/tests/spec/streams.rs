@@ -109,7 +109,7 @@ fn freeing_what_is_in_use_is_reported() {
         let text = report::text();
         assert!(text.contains("is freed while work on stream"), "{text}");
         assert!(text.contains("this call waits for stream"), "{text}");
-        report::fake_cuda_clear_violations();
+        report::fake_device_clear_violations();
         ok(cuMemsetD8_v2(flag, 0, 4));
         ok(cuStreamWaitValue32(waiter, flag, 1, 1));
         ok(cuStreamDestroy_v2(waiter));
@@ -190,7 +190,7 @@ fn spoilt_by(call: impl FnOnce(u64) -> i32) -> (i32, i32) {
     ok(cuStreamBeginCapture_v2(captured, 0));
     let code = call(captured);
     let end = cuStreamEndCapture(captured, Some(&mut graph));
-    report::fake_cuda_clear_violations();
+    report::fake_device_clear_violations();
     (code, end)
 }
 
@@ -227,7 +227,7 @@ fn a_capture_is_spoilt_by_what_cannot_be_captured() {
         assert_eq!(cuMemsetD32Async(memory, 1, 1, 0), 906);
         let mut graph = 0;
         assert_eq!(cuStreamEndCapture(blocking, Some(&mut graph)), 901);
-        report::fake_cuda_clear_violations();
+        report::fake_device_clear_violations();
         assert_eq!(cuStreamBeginCapture_v2(0, 0), 900);
         violated("the legacy stream cannot be captured");
     });

@@ -1,53 +1,12 @@
 //! What the tests share: a fresh process each, and short ways to the calls.
 
-use std::process::Command;
-
+pub use fake_device::testing::*;
 use symmem_fake_cuda::allocations::{cuMemAlloc_v2, cuMemHostAlloc};
 use symmem_fake_cuda::contexts::{cuCtxSetCurrent, cuDevicePrimaryCtxRetain};
 use symmem_fake_cuda::copies::{cuMemcpyDtoH_v2, cuMemcpyHtoD_v2};
 use symmem_fake_cuda::devices::cuInit;
-use symmem_fake_cuda::driver::Kind;
 use symmem_fake_cuda::modules::{cuModuleGetFunction, cuModuleLoadData};
-use symmem_fake_cuda::report::{self, fake_cuda_live};
 use symmem_fake_cuda::streams::cuStreamCreate;
-
-const CHILD: &str = "FAKE_CUDA_TEST_CHILD";
-
-/// Run `body` in a process of its own, under these variables.
-pub fn alone(environment: &[(&str, &str)], body: impl FnOnce()) {
-    if std::env::var_os(CHILD).is_some() {
-        return body();
-    }
-    let output = child(environment).output().expect("the test binary starts");
-    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(
-        output.status.success(),
-        "the process of this test failed ({})\n{}{}",
-        output.status,
-        said(&output.stdout),
-        said(&output.stderr)
-    );
-}
-
-/// This very test, to be run in another process.
-pub fn child(environment: &[(&str, &str)]) -> Command {
-    let name = std::thread::current()
-        .name()
-        .expect("tests run on named threads")
-        .to_owned();
-    let mut command = Command::new(std::env::current_exe().expect("the test binary's path"));
-    command
-        .args(["--exact", &name, "--nocapture", "--test-threads=1"])
-        .env(CHILD, "1");
-    command.envs(environment.iter().copied());
-    command
-}
-
-/// Assert that a call worked.
-#[track_caller]
-pub fn ok(code: i32) {
-    assert_eq!(code, 0, "report so far:\n{}", report::text());
-}
 
 /// Initialise and make the context of device `ordinal` current.
 #[track_caller]
@@ -123,29 +82,4 @@ pub fn kernel(name: &str, bytes: usize) -> (u64, u64) {
     // SAFETY: a zero-terminated name.
     ok(unsafe { cuModuleGetFunction(Some(&mut function), module, name.as_ptr()) });
     (module, function)
-}
-
-/// How many of a kind this process holds.
-pub fn live(kind: Kind) -> u64 {
-    fake_cuda_live(kind as u32)
-}
-
-/// Assert that the report has one violation and that it says `what`.
-#[track_caller]
-pub fn violated(what: &str) {
-    let text = report::text();
-    let violations: Vec<_> = text
-        .lines()
-        .filter(|line| line.starts_with("violation: "))
-        .collect();
-    assert_eq!(violations.len(), 1, "{text}");
-    assert!(violations[0].contains(what), "{text}");
-    report::fake_cuda_clear_violations();
-}
-
-/// Assert that no rule was broken.
-#[track_caller]
-pub fn clean() {
-    let text = report::text();
-    assert!(!text.contains("violation: "), "{text}");
 }

@@ -6,9 +6,10 @@
 use std::ffi::c_void;
 use std::fmt;
 
-use crate::driver::driver;
+use crate::contexts;
+use crate::driver::{Kind, driver, state};
 use crate::error::{Code, Result};
-use crate::memory::Engine;
+use crate::memory::{Engine, Range};
 use crate::report::violation;
 use crate::streams;
 use crate::work::{Runner, Work};
@@ -50,7 +51,7 @@ impl LibraryWork {
 /// # Safety
 /// `run` may be called with `data` from another thread, any number of times; the pairs are readable.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fake_cuda_submit(
+pub unsafe extern "C" fn fake_device_submit(
     stream: u64,
     run: Run,
     data: *const c_void,
@@ -78,7 +79,7 @@ pub unsafe extern "C" fn fake_cuda_submit(
 /// # Safety
 /// `runner` is what the function was given; `host` is readable and writable for `bytes`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fake_cuda_copy(
+pub unsafe extern "C" fn fake_device_copy(
     runner: *const c_void,
     device: u64,
     host: *mut u8,
@@ -102,9 +103,9 @@ pub unsafe extern "C" fn fake_cuda_copy(
 /// Whether the stream's context has been lost or released, so that the function should return.
 ///
 /// # Safety
-/// As [`fake_cuda_copy`].
+/// As [`fake_device_copy`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fake_cuda_is_dead(runner: *const c_void) -> u32 {
+pub unsafe extern "C" fn fake_device_is_dead(runner: *const c_void) -> u32 {
     // SAFETY: the caller's word.
     let runner = unsafe { &*runner.cast::<Runner>() };
     runner
@@ -118,8 +119,33 @@ pub unsafe extern "C" fn fake_cuda_is_dead(runner: *const c_void) -> u32 {
 /// # Safety
 /// `text` is readable for `length` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fake_cuda_violation(text: *const u8, length: usize) {
+pub unsafe extern "C" fn fake_device_violation(text: *const u8, length: usize) {
     // SAFETY: the caller's word.
     let text = unsafe { std::slice::from_raw_parts(text, length) };
     violation(String::from_utf8_lossy(text).into_owned());
+}
+
+/// This thread's context, or 0: a library does what it goes on with beside the caller in the same.
+#[unsafe(no_mangle)]
+pub extern "C" fn fake_device_context() -> u64 {
+    contexts::top()
+}
+
+/// Makes a context this thread's.
+#[unsafe(no_mangle)]
+pub extern "C" fn fake_device_set_context(context: u64) -> i32 {
+    contexts::set_current(context)
+        .err()
+        .map_or(0, |code| code.0)
+}
+
+/// Whether what is at an address was mapped there by virtual memory management.
+#[unsafe(no_mangle)]
+pub extern "C" fn fake_device_is_mapping(address: u64) -> u32 {
+    let range_is_mapping = |range: &Range| range.kind() == Kind::Mapping;
+    state()
+        .memory
+        .find(address)
+        .is_some_and(range_is_mapping)
+        .into()
 }

@@ -19,12 +19,22 @@ use crate::ledger;
 /// What a piece of memory was made for, and so how it can be shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
-    /// `cuMemAlloc`: legacy IPC handles.
+    /// Memory with addresses from the start: legacy IPC handles.
     Allocation,
-    /// `cuMemCreate` for export: file descriptors.
+    /// Memory without addresses, for export: file descriptors.
     Exportable,
-    /// `cuMemCreate` without a handle type: not at all.
+    /// Memory without addresses or a handle type: not at all.
     Private,
+}
+
+impl Use {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Allocation => "allocation",
+            Self::Exportable => "exportable",
+            Self::Private => "private",
+        }
+    }
 }
 
 /// Memory of a physical device, mapped for the fake's own eyes.
@@ -35,6 +45,8 @@ pub(crate) struct Physical {
     /// The physical device.
     pub device: usize,
     pub made_for: Use,
+    /// Whether no device caches it.
+    pub uncached: bool,
     /// Identifies the memory in every process.
     pub inode: u64,
     charged: bool,
@@ -46,22 +58,25 @@ unsafe impl Send for Physical {}
 // SAFETY: as above.
 unsafe impl Sync for Physical {}
 
+/// Behind the use, in the name of a file of memory that no device caches.
+const UNCACHED: &str = "-uncached";
+
 /// Every piece of memory of this process, so that an import of what is here already is no copy.
 static KNOWN: LazyLock<Mutex<Vec<Weak<Physical>>>> = LazyLock::new(Mutex::default);
 
 impl Physical {
     /// New, zeroed memory of a physical device.
-    pub fn create(device: usize, bytes: usize, made_for: Use) -> Result<Arc<Self>> {
+    pub fn create(device: usize, bytes: usize, made_for: Use, uncached: bool) -> Result<Arc<Self>> {
         ledger::charge(device, bytes as u64)?;
-        let name = match made_for {
-            Use::Allocation => format!("fake-cuda/{device}/allocation"),
-            Use::Exportable => format!("fake-cuda/{device}/exportable"),
-            Use::Private => format!("fake-cuda/{device}/private"),
-        };
+        let name = format!(
+            "fake-device/{device}/{}{}",
+            made_for.name(),
+            if uncached { UNCACHED } else { "" }
+        );
         let made = memfd_create(name, MemfdFlags::CLOEXEC)
             .and_then(|file| ftruncate(&file, bytes as u64).map(|()| file))
             .map_err(|_| Code::OPERATING_SYSTEM)
-            .and_then(|file| Self::map(file, device, bytes, made_for, true));
+            .and_then(|file| Self::map(file, device, bytes, (made_for, uncached), true));
         if made.is_err() {
             ledger::refund(device, bytes as u64);
         }
@@ -70,29 +85,26 @@ impl Physical {
 
     /// Memory made here or by another process, from a descriptor of it.
     ///
-    /// Nothing if the descriptor is not of this driver's memory, or of memory with another use.
-    pub fn open(file: BorrowedFd<'_>, made_for: Use) -> Result<Arc<Self>> {
+    /// Nothing if the descriptor is not of a fake's memory, or of memory with none of these uses.
+    pub fn open(file: BorrowedFd<'_>, uses: &[Use]) -> Result<Arc<Self>> {
         let link = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
         let link = link
             .map_err(|_| Code::INVALID_VALUE)?
             .to_string_lossy()
             .into_owned();
         let mut parts = link
-            .strip_prefix("/memfd:fake-cuda/")
+            .strip_prefix("/memfd:fake-device/")
             .ok_or(Code::INVALID_VALUE)?
             .split('/');
         let device = parts
             .next()
             .and_then(|d| d.parse().ok())
             .ok_or(Code::INVALID_VALUE)?;
-        let wanted = match made_for {
-            Use::Allocation => "allocation",
-            Use::Exportable => "exportable",
-            Use::Private => "private",
-        };
-        if !parts.next().is_some_and(|made| made.starts_with(wanted)) {
-            return Err(Code::INVALID_VALUE);
-        }
+        let made = parts.next().ok_or(Code::INVALID_VALUE)?;
+        let made_for = uses
+            .iter()
+            .find(|made_for| made.starts_with(made_for.name()))
+            .ok_or(Code::INVALID_VALUE)?;
         let stat = fstat(file).map_err(|_| Code::INVALID_VALUE)?;
         let known = lock(&KNOWN)
             .iter()
@@ -104,14 +116,15 @@ impl Physical {
         let file = file
             .try_clone_to_owned()
             .map_err(|_| Code::OPERATING_SYSTEM)?;
-        Self::map(file, device, stat.st_size as usize, made_for, false)
+        let what = (*made_for, made.contains(UNCACHED));
+        Self::map(file, device, stat.st_size as usize, what, false)
     }
 
     fn map(
         file: OwnedFd,
         device: usize,
         bytes: usize,
-        made_for: Use,
+        (made_for, uncached): (Use, bool),
         charged: bool,
     ) -> Result<Arc<Self>> {
         let inode = fstat(&file).map_err(|_| Code::OPERATING_SYSTEM)?.st_ino;
@@ -135,6 +148,7 @@ impl Physical {
             bytes,
             device,
             made_for,
+            uncached,
             inode,
             charged,
         });

@@ -25,8 +25,8 @@ struct Stall {
 }
 
 static FAILURES: LazyLock<Mutex<Vec<Failure>>> = LazyLock::new(|| {
-    let rules = std::env::var("FAKE_CUDA_FAIL").unwrap_or_default();
-    let here = match std::env::var("FAKE_CUDA_FAIL_RANK") {
+    let rules = std::env::var("FAKE_DEVICE_FAIL").unwrap_or_default();
+    let here = match std::env::var("FAKE_DEVICE_FAIL_RANK") {
         Ok(wanted) => rank().is_some_and(|rank| rank == wanted),
         Err(_) => true,
     };
@@ -38,7 +38,7 @@ static FAILURES: LazyLock<Mutex<Vec<Failure>>> = LazyLock::new(|| {
 });
 
 static STALLS: LazyLock<Vec<Stall>> = LazyLock::new(|| {
-    let rules = std::env::var("FAKE_CUDA_STALL").unwrap_or_default();
+    let rules = std::env::var("FAKE_DEVICE_STALL").unwrap_or_default();
     rules.split(',').filter_map(parse_stall).collect()
 });
 
@@ -95,7 +95,7 @@ pub(crate) fn stall(symbol: &str) {
 
 /// Fail the `n`-th counted call from now, 1 being the next, with `error`. `n` 0 drops all rules.
 #[unsafe(no_mangle)]
-pub extern "C" fn fake_cuda_fail_call(n: u64, error: i32) {
+pub extern "C" fn fake_device_fail_call(n: u64, error: i32) {
     let mut rules = lock(&FAILURES);
     if n == 0 {
         rules.clear();
@@ -113,7 +113,7 @@ pub extern "C" fn fake_cuda_fail_call(n: u64, error: i32) {
 /// # Safety
 /// `symbol` is a zero-terminated string.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fake_cuda_fail_symbol(symbol: *const c_char, nth: u64, error: i32) {
+pub unsafe extern "C" fn fake_device_fail_symbol(symbol: *const c_char, nth: u64, error: i32) {
     // SAFETY: the caller promises a zero-terminated string.
     let name = unsafe { CStr::from_ptr(symbol) }
         .to_string_lossy()

@@ -71,7 +71,7 @@ unsafe impl Plain for ReducePacketArguments {}
 // SAFETY: as above.
 unsafe impl Plain for ExchangeArguments {}
 
-/// A kernel the fake knows.
+/// A kernel the fakes know.
 pub(crate) struct Kernel {
     pub name: &'static str,
     /// Size and alignment of each parameter.

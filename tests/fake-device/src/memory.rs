@@ -9,22 +9,22 @@ use crate::physical::{Pages, Physical, is_device_address};
 
 /// What backs a range of addresses.
 pub(crate) enum Backing {
-    /// `cuMemAlloc`.
+    /// An allocation.
     Allocation(Arc<Physical>),
-    /// `cuMemMap`: of a part of the memory, with the accesses that `cuMemSetAccess` gave.
+    /// A part of the memory at reserved addresses, with the accesses that were set.
     Mapping {
         memory: Arc<Physical>,
         offset: u64,
         access: BTreeMap<usize, u32>,
     },
-    /// `cuIpcOpenMemHandle`, so many times.
+    /// Another process's allocation, opened so many times.
     Ipc {
         memory: Arc<Physical>,
         references: u32,
     },
-    /// `cuMemHostAlloc`.
+    /// Pinned host memory.
     HostAllocation(Arc<Pages>),
-    /// `cuMemHostRegister`: pages of the program's own.
+    /// Pages of the program's own, pinned.
     HostRegistration,
 }
 
@@ -208,9 +208,7 @@ fn may_touch(
         Backing::Mapping { access, .. } => match access.get(&device) {
             Some(3) => Ok(()),
             Some(_) => Err(format!("device {device} may only read there")),
-            None => Err(format!(
-                "cuMemSetAccess has not given device {device} access"
-            )),
+            None => Err(format!("no access has been set for device {device}")),
         },
         Backing::Allocation(memory) if engine == Engine::Kernel => match owner(memory) {
             Some(owner) if owner == device || peers.contains(&owner) => Ok(()),
@@ -229,7 +227,7 @@ fn may_touch(
 
 /// Forget the memory that was made in `context`, which is going away, and say what there was.
 pub(crate) fn drop_context(driver: &mut Driver, context: u64) -> Vec<(Kind, usize)> {
-    // Mappings of cuMemMap belong to the process, not to a context.
+    // Mappings at reserved addresses belong to the process, not to a context.
     let gone = crate::driver::take(&mut driver.memory.ranges, |range| {
         range.context == context && range.kind() != Kind::Mapping
     });

@@ -9,18 +9,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, Once, PoisonError};
 
 use crate::error::{Code, Result};
-use crate::{contexts, devices, inject, report};
+use crate::{contexts, inject, report};
 
 static CALLS: AtomicU64 = AtomicU64::new(0);
 static BY_SYMBOL: LazyLock<Mutex<HashMap<String, u64>>> = LazyLock::new(Mutex::default);
 static TRACE: LazyLock<Option<File>> = LazyLock::new(|| {
-    let path = std::env::var_os("FAKE_CUDA_TRACE")?;
+    let path = std::env::var_os("FAKE_DEVICE_TRACE")?;
     File::options().create(true).append(true).open(path).ok()
 });
 
 thread_local! {
     static CURRENT: RefCell<String> = const { RefCell::new(String::new()) };
-    static LAST_NUMBER: Cell<u64> = const { Cell::new(0) };
+    static LAST_FAILURE: Cell<i32> = const { Cell::new(0) };
 }
 
 /// Lock `mutex`, also after a panic elsewhere: the tables are plain values that stay readable.
@@ -42,7 +42,7 @@ pub(crate) fn calls_of(symbol: &str) -> u64 {
 }
 
 /// `cuMemAlloc` for `cuMemAlloc_v2`.
-pub(crate) fn base_name(symbol: &str) -> &str {
+pub fn base_name(symbol: &str) -> &str {
     match symbol.rsplit_once("_v") {
         Some((base, version)) if version.parse::<u32>().is_ok() => base,
         _ => symbol,
@@ -64,10 +64,14 @@ pub(crate) fn set_place(place: String) {
 
 /// Calls that only describe things: not counted, so that `#n` walks over what can really fail.
 fn describes(symbol: &str) -> bool {
-    matches!(
-        symbol,
-        "cuGetErrorName" | "cuGetErrorString" | "cuGetProcAddress_v2"
-    )
+    [
+        "GetErrorName",
+        "GetErrorString",
+        "GetProcAddress",
+        "GetLastError",
+    ]
+    .iter()
+    .any(|ending| base_name(symbol).ends_with(ending))
 }
 
 /// Calls that give something back. When told to fail they do their work first, as a driver that
@@ -88,13 +92,10 @@ fn gives_back(symbol: &str) -> bool {
     .any(|ending| name.ends_with(ending))
 }
 
-/// Run one exported function.
-pub(crate) fn enter(symbol: &'static str, body: impl FnOnce() -> Result) -> i32 {
+/// Run one exported function; its number for C comes back.
+pub fn enter(symbol: &'static str, body: impl FnOnce() -> Result) -> i32 {
     static AT_EXIT: Once = Once::new();
     AT_EXIT.call_once(report::write_at_exit);
-    if devices::configuration().stub {
-        return Code::STUB_LIBRARY.0;
-    }
     let number = if describes(symbol) {
         calls()
     } else {
@@ -121,6 +122,9 @@ pub(crate) fn enter(symbol: &'static str, body: impl FnOnce() -> Result) -> i32 
         None => guarded(symbol, body),
     };
     let code = result.err().map_or(0, |code| code.0);
+    if code != 0 && !describes(symbol) {
+        LAST_FAILURE.set(code);
+    }
     if let Some(mut file) = TRACE.as_ref() {
         let thread = rustix::thread::gettid().as_raw_nonzero();
         let line = format!(
@@ -136,54 +140,70 @@ pub(crate) fn enter(symbol: &'static str, body: impl FnOnce() -> Result) -> i32 
 
 fn guarded(symbol: &'static str, body: impl FnOnce() -> Result) -> Result {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
-        report::violation(format!("the fake driver itself panicked in {symbol}"));
+        report::violation(format!("the fake itself panicked in {symbol}"));
         Err(Code::UNKNOWN)
     })
 }
 
+/// What this thread's last failing call came to, which is asked once.
+pub fn take_last_failure() -> Result {
+    match LAST_FAILURE.replace(0) {
+        0 => Ok(()),
+        code => Err(Code(code)),
+    }
+}
+
 /// Write `value` through an out parameter, which the driver requires.
-pub(crate) fn put<T>(out: Option<&mut T>, value: T) -> Result {
+pub fn put<T>(out: Option<&mut T>, value: T) -> Result {
     *out.ok_or(Code::INVALID_VALUE)? = value;
     Ok(())
 }
 
 /// Write `value` through an out parameter that may be left out.
-pub(crate) fn put_optional<T>(out: Option<&mut T>, value: T) {
+pub fn put_optional<T>(out: Option<&mut T>, value: T) {
     if let Some(out) = out {
         *out = value;
     }
 }
 
-/// The driver's functions.
+/// A vendor's functions.
 ///
 /// Each becomes an exported C function under every name listed. References stand for C pointers
 /// (`Option` for those that may be null), so a body needs `unsafe` only for arrays and host buffers.
+/// The crate that uses this has a function `admit`, which every call of that name goes through first.
+#[macro_export]
+#[allow(clippy::crate_in_macro_def, reason = "`admit` is the using crate's")]
 macro_rules! api {
     ($(fn [$($name:ident),+] $arguments:tt $body:block)*) => {
-        $($( $crate::call::api!(@one $name $arguments $body); )+)*
+        $($( $crate::api!(@one $name $arguments $body); )+)*
     };
     (unsafe; $(fn [$($name:ident),+] $arguments:tt $body:block)*) => {
-        $($( $crate::call::api!(@unsafe $name $arguments $body); )+)*
+        $($( $crate::api!(@unsafe $name $arguments $body); )+)*
     };
     (@one $name:ident ($($argument:ident : $type:ty),* $(,)?) $body:block) => {
-        #[doc = concat!("The driver's `", stringify!($name), "`.")]
+        #[doc = concat!("The vendor's `", stringify!($name), "`.")]
         #[unsafe(no_mangle)]
         #[allow(non_snake_case)]
         pub extern "C" fn $name($($argument: $type),*) -> i32 {
-            $crate::call::enter(stringify!($name), || -> $crate::error::Result { $body })
+            $crate::call::enter(stringify!($name), || -> $crate::error::Result {
+                crate::admit(stringify!($name))?;
+                $body
+            })
         }
     };
     (@unsafe $name:ident ($($argument:ident : $type:ty),* $(,)?) $body:block) => {
-        #[doc = concat!("The driver's `", stringify!($name), "`.")]
+        #[doc = concat!("The vendor's `", stringify!($name), "`.")]
         ///
         /// # Safety
-        /// Host pointers and arrays are valid for the lengths that go with them, as the driver asks,
+        /// Host pointers and arrays are valid for the lengths that go with them, as the vendor asks,
         /// until the work that uses them has run.
         #[unsafe(no_mangle)]
         #[allow(non_snake_case)]
         pub unsafe extern "C" fn $name($($argument: $type),*) -> i32 {
-            $crate::call::enter(stringify!($name), || -> $crate::error::Result { $body })
+            $crate::call::enter(stringify!($name), || -> $crate::error::Result {
+                crate::admit(stringify!($name))?;
+                $body
+            })
         }
     };
 }
-pub(crate) use api;

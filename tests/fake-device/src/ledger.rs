@@ -1,7 +1,7 @@
 //! How much of each device's memory is taken, by this process and, where they share a ledger, by
 //! all processes.
 //!
-//! `FAKE_CUDA_LEDGER` names a file that the processes of one test map together. Each has a slot in
+//! `FAKE_DEVICE_LEDGER` names a file that the processes of one test map together. Each has a slot in
 //! it; a slot counts while the process that claimed it lives, so a killed process gives its memory
 //! back, as it does on a real device. Without the file a process counts only itself.
 
@@ -47,7 +47,7 @@ fn private() -> Ledger {
 }
 
 fn shared() -> Option<Ledger> {
-    let path = std::env::var_os("FAKE_CUDA_LEDGER")?;
+    let path = std::env::var_os("FAKE_DEVICE_LEDGER")?;
     let file = File::options()
         .read(true)
         .write(true)

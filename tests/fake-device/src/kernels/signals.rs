@@ -155,7 +155,7 @@ pub(super) fn wait(launch: &Launch, runner: &Runner) -> Result {
 /// Wait for a signal; a wait that gives up is no error, and false.
 pub(super) fn wait_for(runner: &Runner, wait: &SignalWait) -> Result<bool> {
     let bounded = Bounded::new(runner, wait.watch, 1, wait.slot)?;
-    let word = runner.word(wait.word.0)?;
+    let word = runner.polled(wait.word.0)?;
     let expected = next(runner, wait.epoch.0, wait.value)?;
     bounded.until(&word, reached(expected), expected, wait.peer)
 }
@@ -190,7 +190,7 @@ pub(super) fn barrier(launch: &Launch, runner: &Runner) -> Result {
             .store(epoch, Ordering::Release);
     }
     for peer in (0..world).filter(|peer| *peer != rank) {
-        let word = runner.word(barrier.own.0 + peer as u64 * SIGNAL_STRIDE)?;
+        let word = runner.polled(barrier.own.0 + peer as u64 * SIGNAL_STRIDE)?;
         if !bounded.until(&word, reached(epoch), epoch, peer as u32)? {
             break;
         }

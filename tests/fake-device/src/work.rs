@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
+use crate::devices::{Polling, machine, physical};
 use crate::driver::state;
 use crate::error::{Code, Result};
 use crate::graphs::Executable;
 use crate::kernels::Launch;
 use crate::library::LibraryWork;
-use crate::memory::{Engine, Piece};
+use crate::memory::{Engine, Piece, Range};
+use crate::outstanding;
 use crate::report::violation;
 
 /// One piece of a stream's work. Addresses are looked up when it runs.
@@ -122,7 +124,7 @@ impl Work {
                 destination,
                 source,
                 bytes,
-            } => runner.copy(*destination, *source, *bytes, Engine::Copy),
+            } => runner.engine_copy(*destination, *source, *bytes),
             Self::Write { destination, data } => {
                 let source = data.as_ptr() as u64;
                 // The staged bytes are this process's ordinary memory, which copies may read.
@@ -151,7 +153,7 @@ impl Work {
                 value,
                 condition,
             } => {
-                let word = runner.word(*address)?;
+                let word = runner.polled(*address)?;
                 let mut rounds = 0;
                 while !condition.holds(word.atomic().load(Ordering::Acquire), *value) {
                     runner.pause(&mut rounds)?;
@@ -166,8 +168,12 @@ impl Work {
 }
 
 /// Who runs work: a context's stream.
+#[derive(Clone)]
 pub(crate) struct Runner {
     pub context: u64,
+    pub stream: u64,
+    /// Which of the branches of a graph, where the stream runs one.
+    pub branch: usize,
     /// Set when the context is released or lost.
     pub dead: Arc<AtomicBool>,
 }
@@ -198,6 +204,56 @@ impl Runner {
             .pop()
             .ok_or(Code::ILLEGAL_ADDRESS)?;
         Ok(Word(piece))
+    }
+
+    /// The same, for a word that is polled until somebody else writes it: signals live where nobody
+    /// caches them, on machines where that matters.
+    pub fn polled(&self, address: u64) -> Result<Word> {
+        let word = self.word(address)?;
+        self.check_polled(address);
+        Ok(word)
+    }
+
+    /// Report it if what is polled at an address is in memory that devices cache.
+    pub fn check_polled(&self, address: u64) {
+        let Ok(machine) = machine() else { return };
+        let state = state();
+        let memory = state.memory.find(address).and_then(Range::physical);
+        let Some(memory) = memory.filter(|memory| !memory.uncached) else {
+            return;
+        };
+        let device = state
+            .contexts
+            .get(&self.context)
+            .map(|c| physical(c.device));
+        let own = device == Some(memory.device);
+        let whose = if own { "its own" } else { "a peer's" };
+        let text = format!(
+            "the word at {address:#x} is polled in {whose} memory, which the device caches: what others \
+             write may not be seen"
+        );
+        drop(state);
+        match machine.polling {
+            Polling::Anywhere => {}
+            Polling::OwnOrUncached if own => {}
+            _ => violation(text),
+        }
+    }
+
+    /// Move bytes by a copy engine.
+    fn engine_copy(&self, destination: u64, source: u64, bytes: u64) -> Result {
+        let devices = {
+            let state = state();
+            let device = |address: u64| Some(state.memory.find(address)?.physical()?.device);
+            [device(source), device(destination)]
+        };
+        let copy = outstanding::Copy {
+            stream: self.stream,
+            branch: self.branch,
+            devices,
+            bytes,
+        };
+        outstanding::during(copy, || self.copy(destination, source, bytes, Engine::Copy))
     }
 
     /// Move bytes.

@@ -11,10 +11,10 @@ use crate::inject::rank;
 static VIOLATIONS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Record that the program under test broke a rule.
-pub(crate) fn violation(text: String) {
+pub fn violation(text: String) {
     let line = format!("{}: {text}", place());
-    if std::env::var_os("FAKE_CUDA_LOUD").is_some() {
-        eprintln!("fake CUDA driver: {line}");
+    if std::env::var_os("FAKE_DEVICE_LOUD").is_some() {
+        eprintln!("fake device: {line}");
     }
     lock(&VIOLATIONS).push(line);
 }
@@ -35,13 +35,13 @@ pub fn text() -> String {
     text
 }
 
-/// Append the report to `FAKE_CUDA_REPORT` when the process exits.
+/// Append the report to `FAKE_DEVICE_REPORT` when the process exits.
 pub(crate) fn write_at_exit() {
     unsafe extern "C" {
         fn atexit(callback: extern "C" fn()) -> i32;
     }
     extern "C" fn write() {
-        let Some(path) = std::env::var_os("FAKE_CUDA_REPORT") else {
+        let Some(path) = std::env::var_os("FAKE_DEVICE_REPORT") else {
             return;
         };
         let rank = rank().unwrap_or_else(|| "-".into());
@@ -67,7 +67,7 @@ pub(crate) fn write_at_exit() {
 /// # Safety
 /// `buffer` is null, or writable for `length` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fake_cuda_report(buffer: *mut u8, length: usize) -> usize {
+pub unsafe extern "C" fn fake_device_report(buffer: *mut u8, length: usize) -> usize {
     let text = text();
     if !buffer.is_null() {
         let bytes = text.len().min(length);
@@ -79,7 +79,7 @@ pub unsafe extern "C" fn fake_cuda_report(buffer: *mut u8, length: usize) -> usi
 
 /// How many of a kind are live (see [`Kind`]); `u64::MAX` for a kind there is not.
 #[unsafe(no_mangle)]
-pub extern "C" fn fake_cuda_live(kind: u32) -> u64 {
+pub extern "C" fn fake_device_live(kind: u32) -> u64 {
     Kind::ALL
         .get(kind as usize)
         .map_or(u64::MAX, |kind| driver::live(*kind))
@@ -87,18 +87,18 @@ pub extern "C" fn fake_cuda_live(kind: u32) -> u64 {
 
 /// Calls made so far; naming an error and looking up symbols do not count.
 #[unsafe(no_mangle)]
-pub extern "C" fn fake_cuda_calls() -> u64 {
+pub extern "C" fn fake_device_calls() -> u64 {
     calls()
 }
 
 /// How many rules have been broken so far.
 #[unsafe(no_mangle)]
-pub extern "C" fn fake_cuda_violations() -> u64 {
+pub extern "C" fn fake_device_violations() -> u64 {
     lock(&VIOLATIONS).len() as u64
 }
 
 /// Forget the violations recorded so far: for a test that broke a rule on purpose.
 #[unsafe(no_mangle)]
-pub extern "C" fn fake_cuda_clear_violations() {
+pub extern "C" fn fake_device_clear_violations() {
     lock(&VIOLATIONS).clear();
 }

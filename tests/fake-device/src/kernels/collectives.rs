@@ -71,6 +71,10 @@ impl<'a> Translation<'a> {
         self.watch(&mut group.watch)?;
         let bytes = slots_bytes(group, packets);
         let world = members(group)?;
+        // Others write into this rank's slots, which it polls.
+        if world > 1 {
+            self.runner.check_polled(group.slots[group.rank as usize].0);
+        }
         for slots in &mut group.slots[..world] {
             *slots = self.find(*slots, bytes)?;
         }

@@ -132,7 +132,7 @@ pub(super) fn latency_packet(launch: &Launch, runner: &Runner) -> Result {
         Ok(())
     };
     let receive = |bounded: &Bounded, round: u32| {
-        let flag = runner.word(arguments.local.0 + 4)?;
+        let flag = runner.polled(arguments.local.0 + 4)?;
         bounded.until(&flag, |seen| seen == round, round, 0)
     };
     ping_pong(&arguments, runner, send, receive)
@@ -150,7 +150,7 @@ pub(super) fn latency_signal(launch: &Launch, runner: &Runner) -> Result {
         Ok(())
     };
     let receive = |bounded: &Bounded, round: u32| {
-        let word = runner.word(arguments.local.0)?;
+        let word = runner.polled(arguments.local.0)?;
         bounded.until(&word, |seen| seen == round, round, 0)
     };
     ping_pong(&arguments, runner, send, receive)

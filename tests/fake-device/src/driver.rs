@@ -1,14 +1,15 @@
-//! The driver's state: one table for each kind of thing a program can hold.
+//! The state: one table for each kind of thing a program can hold.
 //!
 //! One lock guards all of it. Streams run outside it and take it only to look an address up.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard};
 
 use crate::call::lock;
 use crate::capture::Capture;
 use crate::contexts::Context;
+use crate::devices::machine;
 use crate::error::{Code, Result};
 use crate::events::Event;
 use crate::graphs::{Executable, Graph};
@@ -20,7 +21,7 @@ use crate::vmm::Handle;
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
-        /// What a program can hold of the driver's, in the order `fake_cuda_live` counts them.
+        /// What a program can hold, in the order `fake_device_live` counts them.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Kind { $($(#[$doc])* $name,)* }
         impl Kind {
@@ -36,19 +37,19 @@ macro_rules! kinds {
 kinds! {
     /// A retained primary context.
     Context = "contexts",
-    /// Memory of `cuMemAlloc`.
+    /// Memory with addresses from the start.
     Allocation = "allocations",
-    /// Memory of `cuMemHostAlloc`.
+    /// Pinned host memory.
     HostAllocation = "host allocations",
-    /// Host memory under `cuMemHostRegister`.
+    /// Host memory of the program's own, pinned.
     HostRegistration = "host registrations",
-    /// A handle of `cuMemCreate`, `cuMemImportFromShareableHandle` or `cuMemRetainAllocationHandle`.
+    /// A handle to memory without addresses: created, imported or retained.
     AllocationHandle = "allocation handles",
-    /// A range of `cuMemAddressReserve`.
+    /// A range of reserved addresses.
     Reservation = "address reservations",
-    /// A mapping of `cuMemMap`.
+    /// A mapping of memory at reserved addresses.
     Mapping = "mappings",
-    /// A mapping of `cuIpcOpenMemHandle`.
+    /// A mapping of another process's allocation by its legacy handle.
     IpcMapping = "IPC mappings",
     /// A stream.
     Stream = "streams",
@@ -83,30 +84,20 @@ pub(crate) struct Driver {
 
 static DRIVER: LazyLock<Mutex<Driver>> = LazyLock::new(Mutex::default);
 static NEXT: AtomicU64 = AtomicU64::new(1);
-static INITIALISED: AtomicBool = AtomicBool::new(false);
 
-/// The state, once `cuInit` has been called.
+/// The state, once the library is initialised.
 pub(crate) fn driver() -> Result<MutexGuard<'static, Driver>> {
     initialised().map(|()| state())
 }
 
-/// Whether `cuInit` has been called.
+/// Whether the library is initialised.
 pub(crate) fn initialised() -> Result {
-    if INITIALISED.load(Ordering::Acquire) {
-        Ok(())
-    } else {
-        Err(Code::NOT_INITIALIZED)
-    }
+    machine().map(drop)
 }
 
-/// The state, for work that cannot exist before `cuInit`.
+/// The state, for work that cannot exist before that.
 pub(crate) fn state() -> MutexGuard<'static, Driver> {
     lock(&DRIVER)
-}
-
-/// `cuInit` succeeded.
-pub(crate) fn initialise() {
-    INITIALISED.store(true, Ordering::Release);
 }
 
 /// A handle that has not been given out before. Its upper bits say what it names and make it an
@@ -143,7 +134,11 @@ pub(crate) fn dangling(kind: Kind, handle: u64) -> Code {
 pub(crate) fn live(kind: Kind) -> u64 {
     let driver = state();
     let count = match kind {
-        Kind::Context => driver.contexts.len(),
+        Kind::Context => driver
+            .contexts
+            .values()
+            .filter(|context| !context.implicit)
+            .count(),
         Kind::Stream => driver
             .streams
             .values()

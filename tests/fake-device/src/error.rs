@@ -1,35 +1,20 @@
-//! The driver's error numbers and their names.
+//! Error numbers: those of the CUDA driver, which HIP took over.
 
-/// A `CUresult`.
+/// An error's number.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Code(pub i32);
 
-/// What a call of this driver comes to: nothing, or the number it fails with.
+/// What a call comes to: nothing, or the number it fails with.
 pub type Result<T = ()> = std::result::Result<T, Code>;
 
 macro_rules! codes {
     ($($name:ident = $number:literal,)*) => {
         impl Code {
-            $(#[doc = concat!("`CUDA_ERROR_", stringify!($name), "`.")] pub const $name: Self = Self($number);)*
-            /// The name, zero-terminated, if the number is one of the driver's.
-            pub fn name(self) -> Option<&'static str> {
-                match self.0 {
-                    0 => Some("CUDA_SUCCESS\0"),
-                    $($number => Some(concat!("CUDA_ERROR_", stringify!($name), "\0")),)*
-                    _ => None,
-                }
-            }
-            /// The code that `text` means: a number, or the name with or without `CUDA_ERROR_`.
-            pub fn parse(text: &str) -> Option<Self> {
-                if let Ok(number) = text.parse() {
-                    return Some(Self(number));
-                }
-                match text.strip_prefix("CUDA_ERROR_").unwrap_or(text) {
-                    $(stringify!($name) => Some(Self($number)),)*
-                    _ => None,
-                }
-            }
+            $(#[doc = concat!("`", stringify!($name), "`.")] pub const $name: Self = Self($number);)*
+            /// Every error, with its name as the CUDA driver has it behind `CUDA_ERROR_`.
+            pub const ALL: &'static [(Self, &'static str)] =
+                &[$((Self::$name, stringify!($name)),)*];
         }
     };
 }
@@ -91,7 +76,17 @@ codes! {
 }
 
 impl Code {
-    /// Whether the driver loses the context with this error, so that every later call repeats it.
+    /// The code that `text` means: a number, or a name of [`Code::ALL`] with or without `CUDA_ERROR_`.
+    pub fn parse(text: &str) -> Option<Self> {
+        if let Ok(number) = text.parse() {
+            return Some(Self(number));
+        }
+        let name = text.strip_prefix("CUDA_ERROR_").unwrap_or(text);
+        let found = Self::ALL.iter().find(|(_, known)| *known == name);
+        found.map(|(code, _)| *code)
+    }
+
+    /// Whether the context is lost with this error, so that every later call repeats it.
     pub fn is_sticky(self) -> bool {
         matches!(self.0, 214 | 220 | 700 | 702 | 710 | 714..=719)
     }

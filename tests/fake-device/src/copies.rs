@@ -1,0 +1,152 @@
+//! Copies and fills, ordered on a stream or waited for.
+
+use crate::capture;
+use crate::driver::{Driver, Kind, dangling, driver};
+use crate::error::{Code, Result};
+use crate::memory::Engine;
+use crate::report::violation;
+use crate::streams::{self, usable};
+use crate::work::Work;
+
+/// What a parameter of a copy has to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Memory that the driver knows.
+    Device,
+    /// Host memory of any kind.
+    Host,
+    /// Either: the address tells.
+    Any,
+}
+
+fn check(driver: &Driver, address: u64, bytes: u64, context: u64, side: Side) -> Result {
+    let wrong = match driver.memory.find(address) {
+        None if side == Side::Device => {
+            Some(format!("{address:#x} is not memory that the driver knows"))
+        }
+        Some(range) if side == Side::Host && !range.is_host() => Some(format!(
+            "{address:#x} is device memory, meant as the host's"
+        )),
+        _ => driver.resolve(address, bytes, context, Engine::Copy).err(),
+    };
+    wrong.map_or(Ok(()), |wrong| {
+        violation(wrong);
+        Err(Code::INVALID_VALUE)
+    })
+}
+
+/// Copy on `stream`; with `blocking`, and also where the bytes go to pageable memory, until done.
+///
+/// # Safety
+/// Host memory is valid for `bytes`, until the copy has run.
+pub unsafe fn copy(
+    to: (u64, Side),
+    from: (u64, Side),
+    bytes: usize,
+    stream: u64,
+    blocking: bool,
+) -> Result {
+    let mut locked = driver()?;
+    locked.current()?;
+    if blocking {
+        capture::forbid(&mut locked)?;
+    }
+    if bytes == 0 {
+        return Ok(());
+    }
+    let (length, key) = (bytes as u64, streams::key(&locked, stream)?);
+    let context = usable(&locked, stream)?.context();
+    let capturing = locked.streams[&key].capture.is_some();
+    check(&locked, to.0, length, context, to.1)?;
+    check(&locked, from.0, length, context, from.1)?;
+    let pageable = |address: u64| locked.memory.find(address).is_none();
+    let (staged, wait) = (
+        pageable(from.0) && !capturing,
+        blocking || pageable(to.0) && !capturing,
+    );
+    let work = if staged {
+        // SAFETY: the source is pageable memory of the caller's, who promises `bytes` there. The
+        // driver takes such bytes before it returns, so the caller may reuse them at once.
+        let data = unsafe { std::slice::from_raw_parts(from.0 as *const u8, bytes) };
+        Work::Write {
+            destination: to.0,
+            data: data.into(),
+        }
+    } else {
+        Work::Copy {
+            destination: to.0,
+            source: from.0,
+            bytes: length,
+        }
+    };
+    let end = streams::submit(&mut locked, stream, work)?;
+    drop(locked);
+    if let Some(end) = end.filter(|_| wait) {
+        end.wait();
+        driver()?.healthy(context)?;
+    }
+    Ok(())
+}
+
+/// Write `count` elements of `width` bytes on `stream`; with `blocking`, until done.
+pub fn fill(
+    address: u64,
+    value: u32,
+    width: usize,
+    count: usize,
+    stream: u64,
+    blocking: bool,
+) -> Result {
+    let mut locked = driver()?;
+    locked.current()?;
+    if blocking {
+        capture::forbid(&mut locked)?;
+    }
+    if !address.is_multiple_of(width as u64) {
+        return Err(Code::INVALID_VALUE);
+    }
+    if count == 0 {
+        return Ok(());
+    }
+    let context = usable(&locked, stream)?.context();
+    check(
+        &locked,
+        address,
+        (width * count) as u64,
+        context,
+        Side::Device,
+    )?;
+    let work = Work::Fill {
+        address,
+        value,
+        width,
+        count: count as u64,
+    };
+    let end = streams::submit(&mut locked, stream, work)?;
+    drop(locked);
+    if let Some(end) = end.filter(|_| blocking) {
+        end.wait();
+        driver()?.healthy(context)?;
+    }
+    Ok(())
+}
+
+/// Copy between the memory of two contexts.
+pub fn copy_between(to: (u64, u64), from: (u64, u64), bytes: usize, stream: u64) -> Result {
+    let locked = driver()?;
+    for (_, context) in [to, from] {
+        let found = locked.contexts.get(&context);
+        found.ok_or_else(|| dangling(Kind::Context, context))?;
+    }
+    drop(locked);
+    // SAFETY: no host memory takes part.
+    unsafe {
+        copy(
+            (to.0, Side::Device),
+            (from.0, Side::Device),
+            bytes,
+            stream,
+            false,
+        )
+    }
+}

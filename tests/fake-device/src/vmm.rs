@@ -1,0 +1,431 @@
+//! Virtual memory management: memory and addresses apart, and memory shared by file descriptor.
+
+use std::collections::BTreeMap;
+use std::os::fd::{BorrowedFd, IntoRawFd};
+use std::sync::Arc;
+
+use rustix::io::fcntl_dupfd_cloexec;
+
+use crate::allocations::new_identity;
+use crate::call::put;
+use crate::contexts;
+use crate::devices::{device, machine, ordinal_of, physical, reaches};
+use crate::driver::{Driver, Kind, dangling, driver, new_handle};
+use crate::error::{Code, Result};
+use crate::memory::{Backing, Range};
+use crate::physical::{Physical, Use, fresh_addresses};
+use crate::report::violation;
+use crate::streams;
+
+/// What memory is made and mapped in units of: a large page of the GPU.
+pub const GRANULARITY: u64 = 2 << 20;
+
+const POSIX_FILE_DESCRIPTOR: u32 = 1;
+
+/// A handle to memory, held so many times.
+pub(crate) struct Handle {
+    memory: Arc<Physical>,
+    references: u32,
+}
+
+/// Where memory is, as C has it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Location {
+    /// 1 for a device.
+    pub kind: u32,
+    /// The device's ordinal.
+    pub id: i32,
+}
+
+/// What memory is made with, as C has it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Properties {
+    /// 1 for pinned memory.
+    pub kind: u32,
+    /// Bits of the handle types wanted; 1 is a POSIX file descriptor.
+    pub handle_types: u32,
+    /// Where it is to be.
+    pub location: Location,
+    /// Null on Linux.
+    pub win32: u64,
+    /// Compression, GPUDirect and usage flags.
+    pub flags: [u8; 8],
+}
+
+/// Who gets which access, as C has it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Access {
+    /// Who gets access.
+    pub location: Location,
+    /// 0 none, 1 read, 3 read and write.
+    pub flags: u32,
+}
+
+/// The device that properties mean, and whether memory is not to be cached; an error for what the
+/// fakes do not make.
+fn check(properties: Option<&Properties>) -> Result<(usize, bool)> {
+    let properties = properties.ok_or(Code::INVALID_VALUE)?;
+    let uncached = machine()?.uncached_type == Some(properties.kind);
+    if properties.kind != 1 && !uncached {
+        return Err(Code::INVALID_VALUE);
+    }
+    if properties.location.kind != 1 || properties.handle_types & !POSIX_FILE_DESCRIPTOR != 0 {
+        // Host memory and fabric handles exist, but not on this machine.
+        return Err(Code::NOT_SUPPORTED);
+    }
+    Ok((device(properties.location.id)?, uncached))
+}
+
+/// The mappings that make up exactly these addresses.
+fn mappings(driver: &Driver, base: u64, bytes: u64) -> Result<Vec<u64>> {
+    let mut at = base;
+    let mut found = Vec::new();
+    while at < base.saturating_add(bytes) {
+        match driver.memory.ranges.get(&at) {
+            Some(range) if range.kind() == Kind::Mapping && at + range.bytes <= base + bytes => {
+                found.push(at);
+                at += range.bytes;
+            }
+            _ => {
+                violation(format!(
+                    "{bytes} bytes at {base:#x} are not whole mappings (see {at:#x})"
+                ));
+                return Err(Code::INVALID_VALUE);
+            }
+        }
+    }
+    if found.is_empty() {
+        Err(Code::INVALID_VALUE)
+    } else {
+        Ok(found)
+    }
+}
+
+fn multiple(bytes: u64) -> bool {
+    bytes > 0 && bytes.is_multiple_of(GRANULARITY)
+}
+
+/// What memory is made and mapped in units of.
+pub fn granularity(
+    out: Option<&mut usize>,
+    properties: Option<&Properties>,
+    option: u32,
+) -> Result {
+    check(properties)?;
+    if option > 1 {
+        return Err(Code::INVALID_VALUE);
+    }
+    put(out, GRANULARITY as usize)
+}
+
+/// Memory without addresses.
+pub fn create(
+    out: Option<&mut u64>,
+    bytes: usize,
+    properties: Option<&Properties>,
+    flags: u64,
+) -> Result {
+    let (device, uncached) = check(properties)?;
+    let mut driver = driver()?;
+    if flags != 0 || out.is_none() {
+        return Err(Code::INVALID_VALUE);
+    }
+    if !multiple(bytes as u64) {
+        violation(format!(
+            "{bytes} bytes are no multiple of the granularity {GRANULARITY}"
+        ));
+        return Err(Code::INVALID_VALUE);
+    }
+    let exportable = properties.is_some_and(|p| p.handle_types & POSIX_FILE_DESCRIPTOR != 0);
+    let made_for = if exportable {
+        Use::Exportable
+    } else {
+        Use::Private
+    };
+    let memory = Physical::create(physical(device), bytes, made_for, uncached)?;
+    let handle = new_handle(Kind::AllocationHandle);
+    driver.handles.insert(
+        handle,
+        Handle {
+            memory,
+            references: 1,
+        },
+    );
+    put(out, handle)
+}
+
+/// Give up a handle.
+pub fn release(handle: u64) -> Result {
+    let mut driver = driver()?;
+    let held = driver
+        .handles
+        .get_mut(&handle)
+        .ok_or_else(|| dangling(Kind::AllocationHandle, handle))?;
+    held.references -= 1;
+    if held.references == 0 {
+        driver.handles.remove(&handle);
+    }
+    Ok(())
+}
+
+/// The handle of what is mapped at an address.
+pub fn retain(out: Option<&mut u64>, address: u64) -> Result {
+    let mut driver = driver()?;
+    let range = driver
+        .memory
+        .find(address)
+        .filter(|range| range.kind() == Kind::Mapping);
+    let memory = range
+        .and_then(Range::physical)
+        .cloned()
+        .ok_or(Code::INVALID_VALUE)?;
+    let held = driver
+        .handles
+        .iter_mut()
+        .find(|(_, held)| Arc::ptr_eq(&held.memory, &memory));
+    let handle = match held {
+        Some((&handle, held)) => {
+            held.references += 1;
+            handle
+        }
+        None => {
+            let handle = new_handle(Kind::AllocationHandle);
+            driver.handles.insert(
+                handle,
+                Handle {
+                    memory,
+                    references: 1,
+                },
+            );
+            handle
+        }
+    };
+    put(out, handle)
+}
+
+/// What memory was made with.
+pub fn properties(out: Option<&mut Properties>, handle: u64) -> Result {
+    let driver = driver()?;
+    let held = driver
+        .handles
+        .get(&handle)
+        .ok_or_else(|| dangling(Kind::AllocationHandle, handle))?;
+    let id = ordinal_of(held.memory.device).map_or(-1, |ordinal| ordinal as i32);
+    let handle_types = u32::from(held.memory.made_for == Use::Exportable);
+    put(
+        out,
+        Properties {
+            kind: 1,
+            handle_types,
+            location: Location { kind: 1, id },
+            ..Default::default()
+        },
+    )
+}
+
+/// A file descriptor of memory.
+pub fn export(out: Option<&mut i32>, handle: u64, kind: u32, flags: u64) -> Result {
+    let driver = driver()?;
+    let held = driver
+        .handles
+        .get(&handle)
+        .ok_or_else(|| dangling(Kind::AllocationHandle, handle))?;
+    if kind != POSIX_FILE_DESCRIPTOR || flags != 0 || out.is_none() {
+        return Err(Code::INVALID_VALUE);
+    }
+    if held.memory.made_for != Use::Exportable {
+        violation("the memory was created without this handle type".into());
+        return Err(Code::INVALID_VALUE);
+    }
+    let copy = fcntl_dupfd_cloexec(held.memory.file(), 3).map_err(|_| Code::OPERATING_SYSTEM)?;
+    put(out, copy.into_raw_fd())
+}
+
+/// Addresses without memory.
+pub fn reserve(
+    out: Option<&mut u64>,
+    bytes: usize,
+    alignment: usize,
+    _hint: u64,
+    flags: u64,
+) -> Result {
+    let mut driver = driver()?;
+    let bytes = bytes as u64;
+    let good = alignment == 0 || alignment.is_power_of_two();
+    if !multiple(bytes) || !good || flags != 0 || out.is_none() {
+        return Err(Code::INVALID_VALUE);
+    }
+    let base = fresh_addresses(bytes, GRANULARITY.max(alignment as u64))?;
+    driver.memory.reservations.insert(base, bytes);
+    put(out, base)
+}
+
+/// Give back what [`reserve`] gave.
+pub fn free_addresses(base: u64, bytes: usize) -> Result {
+    let mut driver = driver()?;
+    if driver.memory.reservations.get(&base) != Some(&(bytes as u64)) {
+        violation(format!(
+            "{bytes} bytes at {base:#x} are not a reservation, or not all of it"
+        ));
+        return Err(Code::INVALID_VALUE);
+    }
+    if driver.memory.overlaps(base, bytes as u64) {
+        violation(format!("the reservation at {base:#x} still has mappings"));
+        return Err(Code::INVALID_VALUE);
+    }
+    driver.memory.reservations.remove(&base);
+    Ok(())
+}
+
+/// Map memory at reserved addresses.
+pub fn map(base: u64, bytes: usize, offset: usize, handle: u64, flags: u64) -> Result {
+    let mut driver = driver()?;
+    let (bytes, offset) = (bytes as u64, offset as u64);
+    let held = driver
+        .handles
+        .get(&handle)
+        .ok_or_else(|| dangling(Kind::AllocationHandle, handle))?;
+    let memory = held.memory.clone();
+    // The driver maps a handle from its start only.
+    if !multiple(bytes) || !base.is_multiple_of(GRANULARITY) || offset != 0 || flags != 0 {
+        return Err(Code::INVALID_VALUE);
+    }
+    if bytes > memory.bytes as u64 {
+        violation(format!(
+            "{bytes} bytes are more than the {} of the handle",
+            memory.bytes
+        ));
+        return Err(Code::INVALID_VALUE);
+    }
+    let reserved = driver.memory.reservations.range(..=base).next_back();
+    if reserved.is_none_or(|(start, length)| base + bytes > start + length) {
+        violation(format!("{bytes} bytes at {base:#x} are not reserved"));
+        return Err(Code::INVALID_VALUE);
+    }
+    if driver.memory.overlaps(base, bytes) {
+        violation(format!("{bytes} bytes at {base:#x} are mapped already"));
+        return Err(Code::ALREADY_MAPPED);
+    }
+    let backing = Backing::Mapping {
+        memory,
+        offset,
+        access: BTreeMap::new(),
+    };
+    let range = Range {
+        base,
+        bytes,
+        context: contexts::top(),
+        identity: new_identity(),
+        backing,
+    };
+    driver.memory.ranges.insert(base, range);
+    Ok(())
+}
+
+/// Undo [`map`].
+pub fn unmap(base: u64, bytes: usize) -> Result {
+    let mut driver = driver()?;
+    let found = mappings(&driver, base, bytes as u64)?;
+    streams::report_use(&driver, base, bytes as u64, "unmapped");
+    for base in found {
+        driver.memory.ranges.remove(&base);
+    }
+    Ok(())
+}
+
+/// Memory of a file descriptor, which stays the caller's.
+///
+/// # Safety
+/// Host pointers and arrays are valid for the lengths that go with them.
+pub unsafe fn import(out: Option<&mut u64>, descriptor: i32, kind: u32) -> Result {
+    let mut driver = driver()?;
+    if descriptor < 0 || kind != POSIX_FILE_DESCRIPTOR || out.is_none() {
+        return Err(Code::INVALID_VALUE);
+    }
+    // SAFETY: the descriptor is the caller's, who keeps it open during the call.
+    let file = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    let memory = Physical::open(file, &[Use::Exportable]).inspect_err(|_| {
+        violation(format!(
+            "descriptor {descriptor} is not of memory that was exported"
+        ));
+    })?;
+    let handle = new_handle(Kind::AllocationHandle);
+    driver.handles.insert(
+        handle,
+        Handle {
+            memory,
+            references: 1,
+        },
+    );
+    put(out, handle)
+}
+
+/// Let devices touch what is mapped.
+///
+/// # Safety
+/// Host pointers and arrays are valid for the lengths that go with them.
+pub unsafe fn set_access(
+    base: u64,
+    bytes: usize,
+    descriptors: *const Access,
+    count: usize,
+) -> Result {
+    if descriptors.is_null() || count == 0 {
+        return Err(Code::INVALID_VALUE);
+    }
+    // SAFETY: the caller promises `count` descriptors; every bit pattern is one.
+    let descriptors = unsafe { std::slice::from_raw_parts(descriptors, count) };
+    let mut wanted = Vec::new();
+    for descriptor in descriptors {
+        if descriptor.location.kind != 1 || !matches!(descriptor.flags, 0 | 1 | 3) {
+            return Err(Code::INVALID_VALUE);
+        }
+        wanted.push((device(descriptor.location.id)?, descriptor.flags));
+    }
+    let mut driver = driver()?;
+    let first = driver.memory.reservations.contains_key(&base);
+    if machine()?.access_from_start && !first {
+        violation(format!(
+            "access is set from {base:#x}, inside a reservation: that fails at times, so map and set \
+             access once for each"
+        ));
+        return Err(Code::INVALID_VALUE);
+    }
+    for at in mappings(&driver, base, bytes as u64)? {
+        let range = driver
+            .memory
+            .ranges
+            .get_mut(&at)
+            .ok_or(Code::INVALID_VALUE)?;
+        let Backing::Mapping { memory, access, .. } = &mut range.backing else {
+            return Err(Code::INVALID_VALUE);
+        };
+        for &(device, flags) in &wanted {
+            // A device that is not visible here has no ordinal to be reached by.
+            if !ordinal_of(memory.device).is_none_or(|owner| reaches(device, owner)) {
+                return Err(Code::INVALID_DEVICE);
+            }
+            access.insert(device, flags);
+            if flags == 0 {
+                access.remove(&device);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What a device may do at an address.
+pub fn access(flags: Option<&mut u64>, location: Option<&Location>, address: u64) -> Result {
+    let location = *location.ok_or(Code::INVALID_VALUE)?;
+    let device = device(location.id)?;
+    let driver = driver()?;
+    match driver.memory.find(address).map(|range| &range.backing) {
+        Some(Backing::Mapping { access, .. }) => {
+            put(flags, access.get(&device).copied().unwrap_or(0).into())
+        }
+        _ => Err(Code::INVALID_VALUE),
+    }
+}

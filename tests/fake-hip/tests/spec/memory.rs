@@ -1,0 +1,177 @@
+//! Memory: what is cached, copies, virtual memory management.
+
+use std::ffi::{c_int, c_void};
+use std::os::fd::{FromRawFd, OwnedFd};
+
+use symmem_fake_hip::memory::*;
+use symmem_fake_hip::sharing::*;
+use symmem_fake_hip::vmm::*;
+
+use crate::support::*;
+
+const UNIT: usize = GRANULARITY as usize;
+
+#[test]
+fn a_copy_says_which_way_it_goes() {
+    alone(&[], || {
+        let (device, mut host) = (device_memory(8), [0u8; 8]);
+        write(device, b"8 bytes!");
+        let place = host.as_mut_ptr() as u64;
+        // SAFETY: the host's place has eight bytes.
+        let copy = |to, from, kind| unsafe { hipMemcpy(to, from, 8, kind) };
+        ok(copy(place, device, 2));
+        assert_eq!(&host, b"8 bytes!");
+        ok(copy(device, place, 4));
+        assert_eq!(copy(device, place, 9), 21, "no such direction");
+        assert_eq!(
+            copy(device, device + 4, 1),
+            1,
+            "device memory as the host's"
+        );
+        violated("meant as the host's");
+    });
+}
+
+#[test]
+fn memory_is_uncached_where_release_and_processor_have_that() {
+    let allocate = |flags| {
+        let mut address = 0;
+        let code = hipExtMallocWithFlags(Some(&mut address), 64, flags);
+        if code == 0 {
+            ok(hipFree(address));
+        }
+        code
+    };
+    alone(&[("FAKE_HIP_RELEASE", "5.2")], || {
+        assert_eq!((allocate(0), allocate(1)), (0, 0));
+        assert_eq!(allocate(3), 1, "came with 5.5");
+        violated("has no memory with flags 0x3");
+    });
+}
+
+#[test]
+fn null_is_freed_and_nothing_else_twice() {
+    alone(&[], || {
+        ok(hipFree(0));
+        ok(hipHostFree(0));
+        let memory = device_memory(4);
+        ok(hipFree(memory));
+        assert_eq!(hipFree(memory), 1);
+        violated("no longer");
+    });
+}
+
+#[test]
+fn a_pointer_s_kind_is_numbered_by_the_release() {
+    let kind = |address| {
+        let mut kind: c_int = -1;
+        let place = (&raw mut kind).cast();
+        // SAFETY: the attribute is a C int.
+        ok(unsafe { hipPointerGetAttribute(place, 2, address) });
+        kind
+    };
+    alone(&[("FAKE_HIP_RELEASE", "5.2")], || {
+        assert_eq!((kind(host_memory(4)), kind(device_memory(4))), (0, 1));
+    });
+}
+
+/// Memory without addresses, for export.
+fn create() -> u64 {
+    let location = Location { kind: 1, id: 0 };
+    let properties = Properties {
+        kind: 1,
+        handle_types: 1,
+        location,
+        ..Default::default()
+    };
+    let mut handle = 0;
+    ok(hipMemCreate(Some(&mut handle), UNIT, Some(&properties), 0));
+    handle
+}
+
+fn export(handle: u64) -> OwnedFd {
+    let mut descriptor = -1;
+    ok(hipMemExportToShareableHandle(
+        Some(&mut descriptor),
+        handle,
+        1,
+        0,
+    ));
+    // SAFETY: the descriptor is ours from now on.
+    unsafe { OwnedFd::from_raw_fd(descriptor) }
+}
+
+fn import(shareable: *mut c_void) -> i32 {
+    let mut handle = 0;
+    // SAFETY: the shareable handle is a descriptor or a pointer to one.
+    let code = unsafe { hipMemImportFromShareableHandle(Some(&mut handle), shareable, 1) };
+    if code == 0 {
+        ok(hipMemRelease(handle));
+    }
+    code
+}
+
+#[test]
+fn a_descriptor_is_imported_by_value_from_seven_one_on() {
+    use std::os::fd::AsRawFd;
+    alone(&[], || {
+        let handle = create();
+        let descriptor = export(handle);
+        let mut number = descriptor.as_raw_fd();
+        ok(import(number as usize as *mut c_void));
+        assert_ne!(
+            import((&raw mut number).cast()),
+            0,
+            "a pointer is no descriptor"
+        );
+        ok(hipMemRelease(handle));
+    });
+}
+
+#[test]
+fn a_descriptor_is_imported_by_a_pointer_before() {
+    use std::os::fd::AsRawFd;
+    alone(&[("FAKE_HIP_RELEASE", "6.4")], || {
+        let handle = create();
+        let descriptor = export(handle);
+        let mut number = descriptor.as_raw_fd();
+        ok(import((&raw mut number).cast()));
+        assert_eq!(import(number as usize as *mut c_void), 1);
+        violated("imported by a pointer to it");
+        ok(hipMemRelease(handle));
+    });
+}
+
+#[test]
+fn access_is_set_from_the_start_of_a_reservation() {
+    alone(&[], || {
+        let (one, other, mut base) = (create(), create(), 0);
+        ok(hipMemAddressReserve(Some(&mut base), 2 * UNIT, 0, 0, 0));
+        ok(hipMemMap(base, UNIT, 0, one, 0));
+        ok(hipMemMap(base + UNIT as u64, UNIT, 0, other, 0));
+        let location = Location { kind: 1, id: 0 };
+        let access = [Access { location, flags: 3 }];
+        // SAFETY: one descriptor.
+        let set = |base, bytes| unsafe { hipMemSetAccess(base, bytes, access.as_ptr(), 1) };
+        assert_eq!(set(base + UNIT as u64, UNIT), 1);
+        violated("inside a reservation");
+        ok(set(base, 2 * UNIT));
+        write(base + UNIT as u64, b"mapped");
+        let mut handle = IpcHandle::default();
+        assert_eq!(hipIpcGetMemHandle(Some(&mut handle), base), 1);
+        violated("is not an allocation");
+        ok(hipMemUnmap(base, 2 * UNIT));
+        ok(hipMemAddressFree(base, 2 * UNIT));
+        ok(hipMemRelease(one));
+        ok(hipMemRelease(other));
+        clean();
+    });
+}
+
+#[test]
+fn the_first_release_has_no_virtual_memory() {
+    alone(&[("FAKE_HIP_RELEASE", "5.2")], || {
+        let mut base = 0;
+        assert_eq!(hipMemAddressReserve(Some(&mut base), UNIT, 0, 0, 0), 801);
+    });
+}
