@@ -11,10 +11,10 @@ pub const SONAME: &str = "librccl.so.1";
 
 static LIBRARY: OnceLock<CallResult<VendorLibrary>> = OnceLock::new();
 
-/// The library, opened by the first call; later calls return what that one found.
+/// RCCL, opened by the first call.
 ///
 /// # Errors
-/// `LIBRARY_MISSING`, with where it was looked for and what to do.
+/// `LIBRARY_MISSING`, or what keeps the runtime itself from starting.
 pub fn library() -> CallResult<&'static VendorLibrary> {
     let opened = LIBRARY.get_or_init(|| {
         // Where there is no runtime there is no use for it, and the reason is the runtime's.

@@ -174,16 +174,15 @@ impl Sharing for HipSharing {
     }
 
     fn export(&self, allocation: &Allocation) -> CallResult<ExportedHandle> {
-        let (runtime, ordinal) = (self.device.runtime, self.device.number);
         match allocation {
-            Allocation::Plain(memory) => plain::export(runtime, ordinal, memory.kind, &memory.span),
+            Allocation::Plain(memory) => plain::export(self.device, memory.kind, &memory.span),
             Allocation::Vmm(memory) => {
                 let span = Span {
                     base: memory.address,
                     bytes: memory.bytes,
                     offset: 0,
                 };
-                self.vmm()?.export(memory.physical, ordinal, &span)
+                self.vmm()?.export(memory.physical, &span)
             }
             Allocation::Registered(memory) => memory.export(self.device, self.vmm.as_ref()),
         }

@@ -4,6 +4,7 @@
 //! only bases are exported, and the offset travels beside them. To open one twice in a process may give
 //! another mapping, or none: so an object is opened once in a process, and counted.
 
+use crate::current::Ordinal;
 use crate::runtime::constants::{IPC_LAZY_ENABLE_PEER_ACCESS, MALLOC_UNCACHED};
 use crate::runtime::structs::IpcHandle;
 use crate::runtime::{Runtime, hip};
@@ -57,13 +58,8 @@ impl PlainMemory {
 }
 
 /// What a peer needs of the runtime's memory. Device current.
-pub fn export(
-    runtime: &Runtime,
-    ordinal: u32,
-    kind: ShareKind,
-    span: &Span,
-) -> CallResult<ExportedHandle> {
-    let mut exported = span.handle(kind, ordinal);
+pub fn export(device: Ordinal, kind: ShareKind, span: &Span) -> CallResult<ExportedHandle> {
+    let (runtime, mut exported) = (device.runtime, span.handle(kind, device.number));
     if kind == ShareKind::LEGACY_IPC {
         let mut handle = IpcHandle { reserved: [0; 64] };
         // SAFETY: the place is writable and the memory live.

@@ -38,7 +38,6 @@ impl Registration {
         address: DeviceAddress,
         bytes: u64,
     ) -> CallResult<Self> {
-        let runtime = device.runtime;
         let physical = vmm.map_or(Ok(None), |vmm| vmm.behind(address.0))?;
         let checked = check(device, kind, address, bytes, physical);
         if let (Some(vmm), Some(physical)) = (vmm, physical) {
@@ -49,7 +48,7 @@ impl Registration {
         }
         let span = checked?;
         // Prove now, not at the rendezvous, that there is a handle of it.
-        plain::export(runtime, device.number, kind, &span)?;
+        plain::export(device, kind, &span)?;
         Ok(Self { kind, span })
     }
 
@@ -60,7 +59,7 @@ impl Registration {
         vmm: Option<&VirtualMemoryManagement>,
     ) -> CallResult<ExportedHandle> {
         if self.kind != ShareKind::VMM_FILE_DESCRIPTOR {
-            return plain::export(device.runtime, device.number, self.kind, &self.span);
+            return plain::export(device, self.kind, &self.span);
         }
         let vmm = vmm.ok_or_else(unsupported)?;
         let physical = vmm.behind(self.span.base)?.ok_or_else(unsupported)?;

@@ -118,15 +118,10 @@ impl VirtualMemoryManagement {
     }
 
     /// What a peer needs to map memory: a new descriptor of it.
-    pub fn export(
-        &self,
-        physical: Handle,
-        ordinal: u32,
-        span: &Span,
-    ) -> CallResult<ExportedHandle> {
+    pub fn export(&self, physical: Handle, span: &Span) -> CallResult<ExportedHandle> {
         Ok(ExportedHandle {
             descriptor: descriptor(self.device.runtime, physical)?.into_raw_fd(),
-            ..span.handle(ShareKind::VMM_FILE_DESCRIPTOR, ordinal)
+            ..span.handle(ShareKind::VMM_FILE_DESCRIPTOR, self.device.number)
         })
     }
 

@@ -10,19 +10,19 @@
 use symmem_core::backend::abi::{Algorithm, CollectiveOperation};
 use symmem_core::backend::gpu::tuning::*;
 
-/// The table.
+/// The table, reductions last.
 pub const COLLECTIVES: Collectives = &[
-    (CollectiveOperation::ALL_REDUCE, &ALL_REDUCE),
-    (CollectiveOperation::REDUCE, &REDUCE),
-    (CollectiveOperation::REDUCE_SCATTER, &REDUCE_SCATTER),
+    (CollectiveOperation::BROADCAST, &BROADCAST),
     (CollectiveOperation::ALL_GATHER, &ALL_GATHER),
     (CollectiveOperation::ALL_GATHER_V, &ALL_GATHER),
     (CollectiveOperation::ALL_TO_ALL, &ALL_TO_ALL),
     (CollectiveOperation::ALL_TO_ALL_V, &EXCHANGE),
-    (CollectiveOperation::BROADCAST, &BROADCAST),
+    (CollectiveOperation::EXCHANGE, &EXCHANGE),
     (CollectiveOperation::GATHER, &GATHER),
     (CollectiveOperation::SCATTER, &SCATTER),
-    (CollectiveOperation::EXCHANGE, &EXCHANGE),
+    (CollectiveOperation::REDUCE, &REDUCE),
+    (CollectiveOperation::REDUCE_SCATTER, &REDUCE_SCATTER),
+    (CollectiveOperation::ALL_REDUCE, &ALL_REDUCE),
 ];
 
 /// Up to 32 KiB every rank sends all it has to every other.
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_operation_has_a_row_for_every_world_and_size_and_each_can_be_launched() {
+    fn the_table_has_no_flaw() {
         assert_eq!(collective_flaws(COLLECTIVES, 64), [""; 0]);
     }
 }

@@ -393,6 +393,7 @@ impl Stream {
             whole: membership.whole,
             fanout: shared.capabilities.fanout,
             stream: self.raw_handle(),
+            fanout: shared.capabilities.fanout,
         };
         self.enqueue(
             || keep(&[slots.allocation()]),
