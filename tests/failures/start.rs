@@ -1,6 +1,7 @@
 //! Every way not to start: devices, drivers and plugins that are not what they should be.
 
 use crate::built;
+use crate::built::hip::fake_hip_without;
 use crate::support::{Member, Plan, Setting, World, fresh_name};
 use rstest::rstest;
 use std::path::{Path, PathBuf};
@@ -88,6 +89,33 @@ fn a_driver_that_cannot_serve_says_why(#[case] variable: (&str, &str), #[case] w
             "{error}"
         );
     }
+}
+
+/// What is wrong with AMD's runtime is told apart, whatever it is.
+#[test]
+fn a_hip_runtime_that_cannot_serve_says_why() {
+    let nowhere = library_directory("no-hip", None).display().to_string();
+    let lacking = fake_hip_without("hipIpcOpenMemHandle")
+        .display()
+        .to_string();
+    let libraries = "SYMMEM_LIBRARY_PATH";
+    let cases = [
+        (libraries, &*nowhere, ["NoBackend", "libamdhip64.so.7"]),
+        (libraries, &*lacking, ["NoBackend", "hipIpcOpenMemHandle"]),
+        ("FAKE_DEVICE_COUNT", "0", ["NoBackend", "hipInit"]),
+        ("FAKE_HIP_ARCHITECTURE", "gfx1100", ["gfx1100", "gfx942"]),
+    ];
+    let mut errors = Vec::new();
+    for (variable, value, words) in cases {
+        let plan = Plan::new("start/open", 1, Setting::Hip).env(variable, value);
+        let error = opened(&mut plan.start()).remove(0);
+        let said = words.iter().all(|word| error.contains(word));
+        assert!(said, "{variable}={value}: {error}");
+        errors.push(error);
+    }
+    errors.sort();
+    errors.dedup();
+    assert_eq!(errors.len(), cases.len(), "no two say the same");
 }
 
 /// A directory whose `libcuda.so.1` is this.

@@ -391,7 +391,6 @@ impl Stream {
             steps: slots.steps(options.channel),
             header: slots.header(options.channel, operation, self.watch(options)),
             whole: membership.whole,
-            fanout: shared.capabilities.fanout,
             stream: self.raw_handle(),
             fanout: shared.capabilities.fanout,
         };
