@@ -100,6 +100,12 @@ pub fn sizes(case: &CollectiveCase, world: usize) -> (usize, usize) {
 }
 
 impl<'a, T: Reducible> TypedLane<'a, T> {
+    /// Whether it moves nothing at this rank, as all-gathers of random parts at times do: then there is
+    /// nothing to refuse either.
+    pub fn is_empty(&self) -> bool {
+        self.call.destination_length(self.site.rank()) == 0
+    }
+
     /// Lane `number` of a case, with poison in its destination.
     pub fn new(
         site: Site<'a>,

@@ -105,6 +105,9 @@ fn unserved<T: Reducible>(
                 let case = refusal.case(way, in_place);
                 let lane = TypedLane::new(site, &case, 0, buffers, stream)?;
                 let how = if in_place { " in place" } else { "" };
+                if lane.is_empty() {
+                    return Ok(());
+                }
                 expect(findings, &format!("{way}{how}"), lane.enqueue(stream));
                 Ok(())
             };
