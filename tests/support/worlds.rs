@@ -44,6 +44,11 @@ impl Backend {
         }
     }
 
+    /// Whether it is HIP.
+    pub fn is_hip(self) -> bool {
+        self.hip().is_some()
+    }
+
     /// Where the libraries of its vendor are, if it has one.
     fn libraries(self) -> Option<&'static Path> {
         match self.hip() {
