@@ -22,6 +22,8 @@ pub enum Error {
         path: PathBuf,
         source: serde_json::Error,
     },
+    #[error("{}: {what}", path.display())]
+    CodeObject { path: PathBuf, what: String },
     #[error("the lint found:\n{}", .0.join("\n"))]
     Lint(Vec<String>),
     #[error("artefacts are not what their sources make; run `cargo xtask kernels build`:\n{}", .0.join("\n"))]

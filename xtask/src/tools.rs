@@ -62,6 +62,14 @@ pub fn ptxas() -> Result<PathBuf> {
     })
 }
 
+/// llvm-objdump for code objects: `SYMMEM_OBJDUMP`, or on `PATH`.
+pub fn objdump() -> Result<PathBuf> {
+    find("SYMMEM_OBJDUMP", &["llvm-objdump-22", "llvm-objdump"]).ok_or(Error::ToolMissing {
+        tool: "llvm-objdump",
+        advice: "install llvm-22, or name one in SYMMEM_OBJDUMP",
+    })
+}
+
 /// A host C++ compiler with sanitizers: `SYMMEM_CXX`, or one on `PATH`.
 pub fn cxx() -> Result<PathBuf> {
     find("SYMMEM_CXX", &["clang++-22", "clang++", "g++"]).ok_or(Error::ToolMissing {

@@ -17,7 +17,11 @@
 //   nanoseconds()               a clock common to all blocks of the device
 //   pause()                     in a polling loop
 //   opaque(value)               the value, which the compiler then knows nothing of: what is computed from it
-//                               in a loop is not kept in registers around it
+//                               in a loop is not kept in registers around it. A uint32 is the same for all
+//                               threads of a warp
+//   anew(value), per_thread(value)   the value. Where registers for what a warp's threads have in common are few,
+//                               what is computed from the first is not kept in them, and the second is kept in
+//                               each thread's own. The first is the same for all threads of a warp
 //
 // Dependent launch: where the launch asked for it, the next kernel of the stream may become resident while
 // this one runs. Without effect otherwise, and where a target has no such thing.

@@ -37,6 +37,23 @@ constexpr uint32 warp_size = 64;
 
 // ---- geometry ----
 
+// In vector registers, one for each lane. There are 102 scalar ones for all that threads have in common, and
+// what is more would be spilled.
+SYMMEM_DEVICE uint32 per_thread(uint32 value) {
+  asm volatile("" : "+v"(value));
+  return value;
+}
+
+SYMMEM_DEVICE uint64 per_thread(uint64 value) {
+  asm volatile("" : "+v"(value));
+  return value;
+}
+
+// The same for all lanes, and the compiler must know: a loop over it would run lane by lane.
+SYMMEM_DEVICE uint32 opaque(uint32 value) { return __builtin_amdgcn_readfirstlane(per_thread(value)); }
+SYMMEM_DEVICE uint64 opaque(uint64 value) { return per_thread(value); }
+SYMMEM_DEVICE uint32 anew(uint32 value) { return opaque(value); }
+
 // The first argument of symmem's own kernels, in front of the struct that the headers know: what else would be
 // read from hidden arguments, or from the dispatch packet in the host's memory.
 struct Launch {
@@ -55,8 +72,8 @@ SYMMEM_DEVICE uint32 block_index() { return __builtin_amdgcn_workgroup_id_x(); }
 SYMMEM_DEVICE const SYMMEM_CONSTANT Launch* launch() {
   return (const SYMMEM_CONSTANT Launch*)__builtin_amdgcn_kernarg_segment_ptr();
 }
-SYMMEM_DEVICE uint32 thread_count() { return launch()->threads; }
-SYMMEM_DEVICE uint32 block_count() { return launch()->blocks; }
+SYMMEM_DEVICE uint32 thread_count() { return anew(launch()->threads); }
+SYMMEM_DEVICE uint32 block_count() { return anew(launch()->blocks); }
 SYMMEM_DEVICE uint32 tick_ns() { return launch()->tick_ns; }
 
 #else  // users' kernels, to which the runtime passes hidden arguments
@@ -85,17 +102,6 @@ SYMMEM_DEVICE uint64 nanoseconds() { return __builtin_amdgcn_s_memrealtime() * t
 
 // 64 clocks: a wave that polls leaves its share of the unit to the others.
 SYMMEM_DEVICE void pause() { __builtin_amdgcn_s_sleep(1); }
-
-// In a scalar register, or a loop over what is the same for all would run lane by lane.
-SYMMEM_DEVICE uint32 opaque(uint32 value) {
-  asm volatile("" : "+s"(value));
-  return value;
-}
-
-SYMMEM_DEVICE uint64 opaque(uint64 value) {
-  asm volatile("" : "+v"(value));
-  return value;
-}
 
 // ---- dependent launch: there is none ----
 
@@ -154,6 +160,14 @@ SYMMEM_DEVICE uint32 narrow_f16(float low, float high) { return narrow_pair<_Flo
 SYMMEM_DEVICE uint32 narrow_bf16(float low, float high) { return narrow_pair<__bf16>(low, high); }
 
 // ---- order ----
+
+// Notes the address of the next instruction in a section of its own, which is not loaded: there the lint looks
+// for what a publication takes, and for publications that are gone.
+#if defined(SYMMEM_LAUNCH_ARGUMENT)
+#define SYMMEM_PUBLISHES "\n0:\n\t.pushsection .symmem.publishes,\"\",@progbits\n\t.quad 0b\n\t.popsection"
+#else
+#define SYMMEM_PUBLISHES ""
+#endif
 
 // Until this wave's stores, and the write-back before it, are complete.
 SYMMEM_DEVICE void drain() { asm volatile("s_waitcnt vmcnt(0)" ::: "memory"); }
@@ -247,15 +261,18 @@ SYMMEM_DEVICE void store_packet(Packet* packet, const Packet& value) {
 
 // ---- flags ----
 
-SYMMEM_DEVICE void publish_flag(uint32* word, uint32 value) {
+template <class Word>
+SYMMEM_DEVICE void release_and_store(Word* word, Word value) {
+  // The comments keep the compiler from sharing the release or the store with what other paths do alike.
+  asm volatile("; publishes" ::: "memory");
   release_system();
+  asm volatile(SYMMEM_PUBLISHES ::: "memory");
   store_relaxed(word, value);
+  asm volatile("; published" ::: "memory");
 }
 
-SYMMEM_DEVICE void publish_flag(uint64* word, uint64 value) {
-  release_system();
-  store_relaxed(word, value);
-}
+SYMMEM_DEVICE void publish_flag(uint32* word, uint32 value) { release_and_store(word, value); }
+SYMMEM_DEVICE void publish_flag(uint64* word, uint64 value) { release_and_store(word, value); }
 
 // Polled relaxed, acquired once: each acquire throws away what the caches hold.
 SYMMEM_DEVICE uint32 load_flag(const uint32* word) { return load_relaxed(word); }
@@ -291,8 +308,9 @@ SYMMEM_DEVICE void block_barrier() {
 SYMMEM_DEVICE bool block_all(bool condition) {
   static __attribute__((shared)) uint32 votes[1024 / warp_size];
   const uint32 waves = (thread_count() + warp_size - 1) / warp_size;
+  const uint32 thread = per_thread(thread_index());
   const bool wave = __builtin_amdgcn_ballot_w64(!condition) == 0;
-  if (thread_index() % warp_size == 0) votes[thread_index() / warp_size] = wave;
+  if (thread % warp_size == 0) votes[thread / warp_size] = wave;
   block_barrier();
   uint32 all = 1;
   for (uint32 index = 0; index < waves; ++index) all &= votes[index];
@@ -318,6 +336,7 @@ SYMMEM_DEVICE Float4 matrix_multiply_add(Bfloat4 a, Bfloat4 b, Float4 c) {
   return __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(a, b, c, 0, 0, 0);
 }
 
+#undef SYMMEM_PUBLISHES
 #undef SYMMEM_GLOBAL
 #undef SYMMEM_CONSTANT
 

@@ -102,6 +102,11 @@ SYMMEM_DEVICE uint64 opaque(uint64 value) {
   return value;
 }
 
+// Registers are enough here.
+SYMMEM_DEVICE uint32 anew(uint32 value) { return value; }
+SYMMEM_DEVICE uint32 per_thread(uint32 value) { return value; }
+SYMMEM_DEVICE uint64 per_thread(uint64 value) { return value; }
+
 // ---- dependent launch ----
 
 SYMMEM_DEVICE void start_dependents() {

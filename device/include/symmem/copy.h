@@ -34,13 +34,14 @@ SYMMEM_DEVICE void copy_tiles(Word* destination, uint64 count, Load load_word,
   uint64 begin = static_cast<uint64>(tile) * share.index;
   const uint32 thread = arch::thread_index();
   Word words[unroll];
+  const uint32 row_stride = arch::per_thread(stride);
   if (rows == unroll) {
     for (; begin + tile <= count; begin += step) {
       const uint64 index = begin + thread;
       SYMMEM_UNROLL
-      for (int row = 0; row < unroll; ++row) words[row] = load_word(index + row * stride);
+      for (int row = 0; row < unroll; ++row) words[row] = load_word(index + row * row_stride);
       SYMMEM_UNROLL
-      for (int row = 0; row < unroll; ++row) arch::store(destination + index + row * stride, words[row]);
+      for (int row = 0; row < unroll; ++row) arch::store(destination + index + row * row_stride, words[row]);
     }
   }
   // What is left for this block is at most one tile, and that may be cut short.
@@ -49,12 +50,12 @@ SYMMEM_DEVICE void copy_tiles(Word* destination, uint64 count, Load load_word,
   const uint32 end = left < tile ? static_cast<uint32>(left) : tile;
   SYMMEM_UNROLL
   for (int row = 0; row < unroll; ++row) {
-    const uint32 offset = thread + row * stride;
+    const uint32 offset = thread + row * row_stride;
     if (offset < end) words[row] = load_word(begin + offset);
   }
   SYMMEM_UNROLL
   for (int row = 0; row < unroll; ++row) {
-    const uint32 offset = thread + row * stride;
+    const uint32 offset = thread + row * row_stride;
     if (offset < end) arch::store(destination + begin + offset, words[row]);
   }
 }

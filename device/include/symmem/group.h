@@ -20,14 +20,14 @@ class Members {
  public:
   // Called by every thread of the block, after enter_collective.
   SYMMEM_DEVICE explicit Members(const CollectiveGroup& group)
-      : group_(group), waiter_(group.watch), own_(slot(group.rank)) {
+      : group_(group), waiter_(group.watch), own_(slot(rank())) {
     const uint64 counters = arch::load(pointer<const uint64>(own_ + slot_counters));
     barriers_ = static_cast<uint32>(counters);
     uses_ = static_cast<uint32>(counters >> 32);
   }
 
-  SYMMEM_DEVICE uint32 rank() const { return group_.rank; }
-  SYMMEM_DEVICE uint32 world() const { return group_.world; }
+  SYMMEM_DEVICE uint32 rank() const { return arch::anew(group_.rank); }
+  SYMMEM_DEVICE uint32 world() const { return arch::anew(group_.world); }
   SYMMEM_DEVICE Waiter& waiter() { return waiter_; }
   SYMMEM_DEVICE WaitKind kind() const {
     return static_cast<WaitKind>(static_cast<uint32>(WaitKind::collective) + group_.operation);
@@ -38,13 +38,13 @@ class Members {
 
   // The peer that comes `step` after this rank, from 1 to world - 1: so that not all begin with the same.
   SYMMEM_DEVICE uint32 after(uint32 step) const {
-    const uint32 member = group_.rank + step;
-    return member < group_.world ? member : member - group_.world;
+    const uint32 member = rank() + step;
+    return member < world() ? member : member - world();
   }
 
   // This block's slot at a member.
   SYMMEM_DEVICE uint64 slot(uint32 member) const {
-    return group_.slots[member] + arch::block_index() * slot_bytes;
+    return arch::per_thread(group_.slots[member] + arch::block_index() * slot_bytes);
   }
 
   // Called by every thread. Once it has returned true, what each member's same block stored before, and
@@ -55,11 +55,11 @@ class Members {
     arch::block_barrier();
     const uint32 first = arch::thread_index();
     const uint32 stride = arch::thread_count();
-    for (uint32 step = first + 1; step < group_.world; step += stride) {
-      arch::publish_flag(pointer<uint32>(slot(after(step)) + slot_words + group_.rank * 4), epoch);
+    for (uint32 step = first + 1; step < world(); step += stride) {
+      arch::publish_flag(pointer<uint32>(slot(after(step)) + slot_words + rank() * 4), epoch);
     }
     bool arrived = true;
-    for (uint32 step = first + 1; arrived && step < group_.world; step += stride) {
+    for (uint32 step = first + 1; arrived && step < world(); step += stride) {
       const uint32 peer = after(step);
       arrived = waiter_.until_reached(pointer<const uint32>(own_ + slot_words + peer * 4), epoch, kind(),
                                       number(peer), group_.slot);
@@ -69,7 +69,7 @@ class Members {
 
   // Of packets: bytes of an inbox, and where this block's inbox for what `from` sends in a half lies at `at`.
   SYMMEM_DEVICE uint32 inbox_bytes() const {
-    return static_cast<uint32>(group_.packet_bytes / 2) / group_.world & ~15u;
+    return arch::per_thread(static_cast<uint32>(group_.packet_bytes / 2) / group_.world & ~15u);
   }
   SYMMEM_DEVICE uint64 inbox(uint32 at, uint32 from, uint32 half, uint32 capacity) const {
     return region(at) + static_cast<uint64>(half * group_.world + from) * capacity;
@@ -93,14 +93,14 @@ class Members {
 
  private:
   SYMMEM_DEVICE uint64 region(uint32 member) const {
-    return group_.slots[member] + slot_blocks * slot_bytes + arch::block_index() * group_.packet_bytes;
+    return arch::per_thread(group_.slots[member] + slot_blocks * slot_bytes + arch::block_index() * group_.packet_bytes);
   }
 
   // Between two barriers: before, all have received what was sent; after, all have cleared.
   SYMMEM_DEVICE bool clear_packets() {
     if (!barrier()) return false;
-    const uint64 begin = region(group_.rank);
-    for (uint64 offset = arch::thread_index() * 16; offset + 16 <= group_.packet_bytes;
+    const uint64 begin = region(rank());
+    for (uint64 offset = arch::per_thread(arch::thread_index()) * 16; offset + 16 <= group_.packet_bytes;
          offset += arch::thread_count() * 16) {
       arch::store(pointer<arch::Vector16>(begin + offset), arch::Vector16{});
     }

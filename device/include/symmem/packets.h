@@ -20,21 +20,21 @@ constexpr int peers_at_once = 8;
 // How a block's threads walk through messages, the longest of which has `units` units.
 class PacketRounds {
  public:
-  SYMMEM_DEVICE PacketRounds(uint64 units, uint32 inbox_bytes) : units_(units) {
+  SYMMEM_DEVICE PacketRounds(uint64 units, uint32 inbox_bytes) : units_(arch::per_thread(units)) {
     const uint32 threads = arch::thread_count();
     const uint32 packets = inbox_bytes / sizeof(arch::Packet);
     // Where an inbox holds less than a packet of each thread, some have nothing to do.
     width_ = threads < packets ? threads : packets;
     tiles_ = packets / width_;
-    stride_ = static_cast<uint64>(width_) * arch::block_count();
-    begin_ = static_cast<uint64>(width_) * arch::block_index();
+    stride_ = arch::per_thread(static_cast<uint64>(width_) * arch::block_count());
+    begin_ = arch::per_thread(static_cast<uint64>(width_) * arch::block_index());
   }
 
   // This thread's walk through its units of this round, while it has `more`.
   class Walk {
    public:
     SYMMEM_DEVICE explicit Walk(const PacketRounds& rounds)
-        : unit(rounds.begin_ + arch::thread_index()), place(arch::thread_index()), rounds_(rounds),
+        : unit(rounds.begin_ + arch::thread_index()), place(arch::per_thread(arch::thread_index())), rounds_(rounds),
           tiles_(place < rounds.width_ ? rounds.tiles_ : 0) {}
     SYMMEM_DEVICE bool more() const { return tiles_ != 0 && (unit < rounds_.units_ || always()); }
     SYMMEM_DEVICE void next() {
@@ -149,10 +149,11 @@ class PacketUse {
       for (uint32 polls = polls_per_clock; missing != 0 && polls != 0; --polls) {
         // Eight addresses are computed each time, not kept: registers are scarcer than instructions here.
         const uint64 base = arch::opaque(inbox);
+        const uint32 step = arch::per_thread(inbox_bytes_);
         SYMMEM_UNROLL
         for (int peer = 0; peer < most; ++peer) {
           if ((missing >> peer & 1) == 0) continue;
-          packets[peer] = arch::load_packet(pointer<const arch::Packet>(base + static_cast<uint64>(peer) * inbox_bytes_));
+          packets[peer] = arch::load_packet(pointer<const arch::Packet>(base + static_cast<uint64>(peer) * step));
         }
         SYMMEM_UNROLL
         for (int peer = 0; peer < most; ++peer) {
@@ -300,8 +301,9 @@ SYMMEM_DEVICE void collective_packets(const PacketArguments& arguments) {
       send_unit(members, use, walk, sources, send_bytes);
     }
     // The own part, while packets are on their way.
-    if (first && arguments.destinations[own] != arguments.sources[own]) {
-      copy_units(arguments.destinations[own], arguments.sources[own], arguments.send_bytes[own]);
+    const uint32 self = arch::anew(own);
+    if (first && arguments.destinations[self] != arguments.sources[self]) {
+      copy_units(arguments.destinations[self], arguments.sources[self], arguments.send_bytes[self]);
     }
     first = false;
     SYMMEM_ROLLED

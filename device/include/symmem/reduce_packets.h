@@ -43,14 +43,14 @@ SYMMEM_DEVICE void reduce_packets(const ReducePacketArguments& arguments) {
   for (uint32 member = 0; member < world; ++member) {
     if (bytes(member) > longest) longest = bytes(member);
   }
-  const uint64 own_bytes = bytes(own);
+  const uint64 own_bytes = arch::per_thread(bytes(own));
   const bool two_shot = arguments.two_shot != 0;
   const uint32 inbox_bytes = members.inbox_bytes();
   PacketRounds rounds(units_of(longest), inbox_bytes);
   bool good = true;
   do {
     uint32 flag = 0;
-    good = members.take_uses(two_shot ? 2 : 1, flag);
+    good = members.take_uses(arch::anew(two_shot ? 2u : 1u), flag);
     if (!good) break;
     const PacketUse scatter(members, inbox_bytes, flag);
     const PacketUse gather(members, inbox_bytes, flag + 1);
@@ -62,12 +62,12 @@ SYMMEM_DEVICE void reduce_packets(const ReducePacketArguments& arguments) {
     for (PacketRounds::Walk walk = rounds.walk(); good && walk.more(); walk.next()) {
       if (!walk.always() && walk.unit >= units_of(own_bytes)) break;
       Accumulation<Element, 2> result;
-      const uint64 mine = load_unit(arguments.sources[own], own_bytes, walk.unit);
+      const uint64 mine = load_unit(arguments.sources[arch::anew(own)], own_bytes, walk.unit);
       SYMMEM_ROLLED
       for (uint32 first = arch::opaque(0u); first < world; first += most) {
-        const uint32 left = world - first;
+        const uint32 left = arch::anew(world) - first;
         uint32 wanted = left < most ? (1u << left) - 1 : (1u << most) - 1;
-        const uint32 here = own - first;  // beyond all peers if it is not among these
+        const uint32 here = arch::anew(own) - first;  // beyond all peers if it is not among these
         if (here < most) wanted &= ~(1u << here);
         arch::Packet packets[peers_at_once];
         good = scatter.receive<most>(first, wanted, walk.place, packets);
@@ -92,9 +92,9 @@ SYMMEM_DEVICE void reduce_packets(const ReducePacketArguments& arguments) {
       const uint64 reduced = static_cast<uint64>(words[1]) << 32 | words[0];
       if (two_shot) {
         SYMMEM_ROLLED
-        for (uint32 step = 1; step < world; ++step) gather.send(members.after(step), walk.place, reduced);
+        for (uint32 step = 1; step < arch::anew(world); ++step) gather.send(members.after(step), walk.place, reduced);
       }
-      store_unit(arguments.destinations[own], own_bytes, walk.unit, reduced);
+      store_unit(arguments.destinations[arch::anew(own)], own_bytes, walk.unit, reduced);
     }
     if (two_shot) {
       SYMMEM_ROLLED

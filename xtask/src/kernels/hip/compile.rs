@@ -80,6 +80,7 @@ impl Compiler {
     }
 
     /// Compiles a source as symmem's own kernels are.
+    #[cfg(test)]
     pub fn own(&self, source: &Path, target: &str, object: PathBuf) -> Result<PathBuf> {
         self.compile(source, &OWN, target, object)
     }

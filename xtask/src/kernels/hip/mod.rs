@@ -1,33 +1,98 @@
 //! The artefacts of `kernels-hip`: code objects for AMD GPUs.
 
 pub mod compile;
+mod isa;
+mod lint;
+mod metadata;
+mod object;
+#[cfg(test)]
+mod tests;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use super::family::EXAMPLES_FOLDER;
-use crate::error::{Result, at};
+use super::family::{EXAMPLES_FOLDER, Family};
+use super::verdict;
+use crate::error::{Error, Result, at};
 use crate::tools;
 use compile::{Compiler, EXAMPLES, MODULES, TARGETS};
+use metadata::Owner;
 
-/// Compiles every module, and the examples' kernels, for every target into `folder`. Returns the compiler's version.
+/// Compiles every module, and the examples' kernels, for every target into `folder`; an error if the lint finds
+/// anything. Returns the compiler's version.
 pub fn make(folder: &Path) -> Result<Vec<String>> {
     let compiler = Compiler::find()?;
+    let objdump = tools::objdump()?;
     let examples = folder.join(EXAMPLES_FOLDER);
     at(&examples, std::fs::create_dir_all(&examples))?;
+    let mut found = Vec::new();
     for target in TARGETS {
         for name in MODULES {
-            compiler.module(name, target, folder)?;
+            let object = compiler.module(name, target, folder)?;
+            found.extend(lint(&objdump, &object, target, Owner::Symmem)?);
         }
         for name in EXAMPLES {
-            compiler.example(name, target, &examples)?;
+            let object = compiler.example(name, target, &examples)?;
+            found.extend(lint(&objdump, &object, target, Owner::User)?);
         }
     }
+    verdict(found)?;
     Ok(vec![tools::version(&compiler.clang)?])
 }
 
-pub fn lint_file(_file: &Path) -> Result<()> {
+/// Lints the committed artefacts.
+pub fn lint_committed() -> Result<()> {
+    let objdump = tools::objdump()?;
+    let mut found = Vec::new();
+    for target in TARGETS {
+        let paths = |folder: PathBuf, names: &'static [&'static str]| {
+            names
+                .iter()
+                .map(move |name| folder.join(format!("{name}.{target}.co")))
+        };
+        for path in paths(Family::Hip.artefacts(), &MODULES) {
+            found.extend(lint(&objdump, &path, target, Owner::Symmem)?);
+        }
+        for path in paths(tools::root().join(EXAMPLES_FOLDER), &EXAMPLES) {
+            found.extend(lint(&objdump, &path, target, Owner::User)?);
+        }
+    }
+    verdict(found)?;
+    println!("lint of code objects: nothing found");
     Ok(())
 }
-pub fn lint_committed() -> Result<()> {
+
+/// Lints one code object, of which the target stands before the extension of its name.
+pub fn lint_file(path: &Path) -> Result<()> {
+    let name = path.to_string_lossy();
+    let target = TARGETS
+        .into_iter()
+        .find(|target| name.ends_with(&format!(".{target}.co")));
+    let target = target.ok_or_else(|| Error::CodeObject {
+        path: path.to_owned(),
+        what: "its name does not end in .gfx90a.co, .gfx942.co or .gfx950.co".into(),
+    })?;
+    verdict(lint(&tools::objdump()?, path, target, Owner::Symmem)?)?;
+    println!("lint of code objects: nothing found");
     Ok(())
+}
+
+/// What is wrong with a code object, a line each.
+fn lint(objdump: &Path, path: &Path, target: &str, owner: Owner) -> Result<Vec<String>> {
+    let object = object::read(path)?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let text = tools::output(
+        Command::new(objdump)
+            .arg("--disassemble")
+            .arg(format!("--mcpu={target}"))
+            .arg(path),
+    )?;
+    let mut found = metadata::lint(&name, target, owner, &object);
+    found.extend(lint::lint(
+        &name,
+        target,
+        &isa::parse(&text),
+        &object.publications,
+    ));
+    Ok(found)
 }

@@ -1,0 +1,653 @@
+//! Rung 2: rules that the sources promise and a compiler could break, looked for in the machine code.
+//!
+//! - R1: no wave comes to a block barrier with stores under way: `s_barrier` waits for none, and the flag that
+//!   another wave publishes behind it could overtake them.
+//! - R2: a write-back is waited for before anything that tells of it. LLVM up to 22 can drop that wait
+//!   (llvm-project's pull request 178316).
+//! - Where the sources publish a flag (a mark in the code object), a write-back for the system and its wait come
+//!   directly before, and the flag itself goes to the system. No such place is gone.
+//! - What is read or written beyond the wave's own cache has the system's scope; so have write-backs,
+//!   invalidations and atomics.
+//! - Behind a loop that waits for a flag the caches are invalidated, except where the flag comes with the data.
+//! - The loops of copies and reductions load and store 16 bytes at a time.
+//! - No scratch memory, no flat accesses (an address space got lost), no calls, which the analysis does not follow.
+//!
+//! What each instruction does: LLVM's "User Guide for AMDGPU Backend", memory models of gfx90a and gfx942.
+
+use super::isa::{Access, Function, Instruction};
+use crate::kernels::flow;
+
+/// Kernels whose packets carry their flags: nothing else is ordered by them.
+const PACKETS: [&str; 3] = [
+    "symmem_latency_packet",
+    "symmem_move_packets",
+    "symmem_reduce_packets_",
+];
+
+/// Kernels that copy or reduce in vectors.
+const VECTORS: [&str; 4] = [
+    "symmem_copy_vector",
+    "symmem_move",
+    "symmem_exchange",
+    "symmem_reduce_",
+];
+
+/// How many publications a kernel has at least, by the beginning of its name, the longer first. A wait has two
+/// that tell the host of it, at the deadline and at an abort.
+const PUBLICATIONS: [(&str, usize); 15] = [
+    ("symmem_copy_vector", 1),
+    ("symmem_copy_unrolled", 2),
+    ("symmem_latency_packet", 2),
+    ("symmem_latency_signal", 3),
+    ("symmem_signal", 1),
+    ("symmem_wait", 2),
+    ("symmem_step", 3),
+    ("symmem_word_update", 2),
+    ("symmem_word_wait", 8),
+    ("symmem_barrier", 3),
+    ("symmem_move_packets", 8),
+    ("symmem_move", 6),
+    ("symmem_exchange", 8),
+    ("symmem_reduce_packets_", 10),
+    ("symmem_reduce_", 6),
+];
+
+fn begins(name: &str, prefixes: &[&str]) -> bool {
+    prefixes.iter().any(|prefix| name.starts_with(prefix))
+}
+
+fn carries_flags(name: &str) -> bool {
+    begins(name, &PACKETS)
+}
+
+/// What is wrong with the functions of a code object, a line each. `publications` are the addresses that the
+/// sources marked.
+pub fn lint(name: &str, target: &str, functions: &[Function], publications: &[u64]) -> Vec<String> {
+    let mut found = Vec::new();
+    for function in functions {
+        let code = Code {
+            function,
+            successors: function.successors(),
+            single_cache_bits: target == "gfx90a",
+        };
+        let complaints = code
+            .forms()
+            .into_iter()
+            .chain(code.order(publications))
+            .chain(code.spins())
+            .chain(code.vectors())
+            .chain(code.published(publications));
+        found.extend(complaints.map(|(index, what)| {
+            let Some(instruction) = function.instructions.get(index) else {
+                return format!("{name}: {}: {what}", function.name);
+            };
+            format!(
+                "{name}: {}+{:#x}: {} {}: {what}",
+                function.name,
+                instruction.address - function.instructions[0].address,
+                instruction.mnemonic,
+                instruction.operands
+            )
+        }));
+    }
+    found
+}
+
+/// A complaint of an instruction, by its index; beyond the last one for the whole function.
+type Complaint = (usize, &'static str);
+
+struct Code<'a> {
+    function: &'a Function,
+    successors: Vec<Vec<usize>>,
+    /// gfx90a: one bit (`glc`) for the scope, on loads alone; stores and atomics have none.
+    single_cache_bits: bool,
+}
+
+// Facts that may hold before an instruction.
+
+/// Stores of this wave are under way.
+const UNDRAINED: u8 = 1;
+/// A write-back is under way.
+const WRITING_BACK: u8 = 2;
+/// No write-back since this wave's last store or barrier.
+const UNRELEASED: u8 = 4;
+
+impl Code<'_> {
+    fn instructions(&self) -> impl Iterator<Item = (usize, &Instruction)> {
+        self.function.instructions.iter().enumerate()
+    }
+
+    /// A load that goes past the caches of this wave's unit.
+    fn is_flag_load(&self, instruction: &Instruction) -> bool {
+        instruction.access() == Some(Access::Load)
+            && if self.single_cache_bits {
+                instruction.has("glc") && !instruction.has("slc")
+            } else {
+                instruction.has("sc0") && instruction.has("sc1")
+            }
+    }
+
+    fn is_invalidation(&self, index: usize) -> bool {
+        let mnemonic = |index: usize| {
+            self.function
+                .instructions
+                .get(index)
+                .map(|each| each.mnemonic.as_str())
+        };
+        if self.single_cache_bits {
+            mnemonic(index) == Some("buffer_wbinvl1_vol")
+        } else {
+            mnemonic(index) == Some("buffer_inv")
+        }
+    }
+
+    /// Instructions that are wrong wherever they stand.
+    fn forms(&self) -> Vec<Complaint> {
+        self.instructions()
+            .filter_map(|(index, instruction)| Some((index, self.form(index, instruction)?)))
+            .collect()
+    }
+
+    fn form(&self, index: usize, instruction: &Instruction) -> Option<&'static str> {
+        let mnemonic = instruction.mnemonic.as_str();
+        let (sc0, sc1) = (instruction.has("sc0"), instruction.has("sc1"));
+        let system = sc0 && sc1;
+        if mnemonic.starts_with("scratch_")
+            || begins(mnemonic, &["buffer_load", "buffer_store", "buffer_atomic"])
+        {
+            return Some("scratch memory: a spill or an array that is not in registers");
+        }
+        if mnemonic.starts_with("flat_") {
+            return Some("a flat access: the address is not known to be global");
+        }
+        if matches!(mnemonic, "s_setpc_b64" | "s_swappc_b64" | "s_call_b64") {
+            return Some("a call or an indirect branch, which is not followed");
+        }
+        if begins(mnemonic, &["s_branch", "s_cbranch"]) && instruction.target.is_none() {
+            return Some("a branch to nowhere in the function");
+        }
+        if self.single_cache_bits {
+            let before = index
+                .checked_sub(1)
+                .map(|before| &self.function.instructions[before]);
+            return (mnemonic == "buffer_wbinvl1_vol"
+                && before.is_none_or(|before| before.mnemonic != "buffer_invl2"))
+            .then_some("an invalidation that leaves the L2 as it is");
+        }
+        match (instruction.access(), mnemonic) {
+            (Some(Access::Load | Access::Store), _) if sc0 != sc1 => {
+                Some("a flag below system scope, which a peer does not see")
+            }
+            (Some(Access::Atomic), _) if !sc1 => Some("an atomic below system scope"),
+            (None, "buffer_wbl2") if !system => Some("a write-back that does not reach peers"),
+            (None, "buffer_inv") if !system => {
+                Some("an invalidation that leaves peers' data in the cache")
+            }
+            _ => None,
+        }
+    }
+
+    fn facts(&self) -> Vec<Option<u8>> {
+        flow::facts(self.successors.len(), UNRELEASED, |index, facts| {
+            let instruction = &self.function.instructions[index];
+            (transfer(instruction, facts), self.successors[index].clone())
+        })
+    }
+
+    /// R1, R2 and what stands before a publication.
+    fn order(&self, publications: &[u64]) -> Vec<Complaint> {
+        let mut found = Vec::new();
+        for ((index, instruction), facts) in self.instructions().zip(self.facts()) {
+            let Some(facts) = facts else { continue };
+            let barrier = instruction.mnemonic == "s_barrier";
+            let stores = matches!(instruction.access(), Some(Access::Store | Access::Atomic));
+            if barrier && facts & UNDRAINED != 0 {
+                found.push((index, "R1: stores may be under way at a block barrier"));
+            }
+            if (barrier || stores || instruction.mnemonic == "s_endpgm")
+                && facts & WRITING_BACK != 0
+            {
+                found.push((index, "R2: a write-back is not waited for"));
+            }
+            if publications.contains(&instruction.address) {
+                if facts & UNRELEASED != 0 {
+                    found.push((
+                        index,
+                        "a flag is published without a write-back directly before",
+                    ));
+                }
+                if facts & WRITING_BACK != 0 {
+                    found.push((
+                        index,
+                        "a flag is published while the write-back is under way",
+                    ));
+                }
+                if !self.stores_flag(index) {
+                    found.push((
+                        index,
+                        "no store of a flag, for the system, where one is published",
+                    ));
+                }
+            }
+        }
+        found
+    }
+
+    /// Whether the next access, on every path, is a store that a peer sees.
+    fn stores_flag(&self, index: usize) -> bool {
+        let is_flag_store = |each: usize| {
+            let instruction = &self.function.instructions[each];
+            instruction.access() == Some(Access::Store)
+                && (self.single_cache_bits || (instruction.has("sc0") && instruction.has("sc1")))
+        };
+        let misses = |each: usize| {
+            let instruction = &self.function.instructions[each];
+            if is_flag_store(each) {
+                Step::Stop
+            } else if instruction.access().is_some()
+                || matches!(instruction.mnemonic.as_str(), "s_barrier" | "s_endpgm")
+            {
+                Step::Found
+            } else {
+                Step::On
+            }
+        };
+        is_flag_store(index) || !self.reaches(index, misses)
+    }
+
+    /// Loops that wait for a flag, but for packets: an invalidation follows before the next block barrier.
+    fn spins(&self) -> Vec<Complaint> {
+        if carries_flags(&self.function.name) {
+            return Vec::new();
+        }
+        self.instructions()
+            .filter(|(index, instruction)| {
+                self.is_flag_load(instruction) && self.is_in_loop(*index)
+            })
+            .filter(|(index, _)| {
+                !self.reaches(*index, |each| {
+                    if self.is_invalidation(each) {
+                        Step::Found
+                    } else if self.function.instructions[each].mnemonic == "s_barrier" {
+                        Step::Stop
+                    } else {
+                        Step::On
+                    }
+                })
+            })
+            .map(|(index, _)| (index, "no invalidation behind a loop that waits for a flag"))
+            .collect()
+    }
+
+    /// The loops of copies and reductions.
+    fn vectors(&self) -> Vec<Complaint> {
+        let name = &self.function.name;
+        if !begins(name, &VECTORS) || carries_flags(name) {
+            return Vec::new();
+        }
+        let has = |mnemonic: &str| {
+            self.instructions().any(|(index, instruction)| {
+                instruction.mnemonic == mnemonic && self.is_in_loop(index)
+            })
+        };
+        let whole = self.successors.len();
+        let mut found = Vec::new();
+        if !has("global_load_dwordx4") {
+            found.push((whole, "no loop loads 16 bytes at a time"));
+        }
+        if !has("global_store_dwordx4") {
+            found.push((whole, "no loop stores 16 bytes at a time"));
+        }
+        found
+    }
+
+    /// As many publications as the sources have.
+    fn published(&self, publications: &[u64]) -> Option<Complaint> {
+        let (_, least) = PUBLICATIONS
+            .iter()
+            .find(|(prefix, _)| self.function.name.starts_with(prefix))?;
+        let count = self
+            .instructions()
+            .filter(|(_, instruction)| publications.contains(&instruction.address))
+            .count();
+        (count < *least).then_some((
+            self.successors.len(),
+            "publishes fewer flags than its source",
+        ))
+    }
+
+    fn is_in_loop(&self, index: usize) -> bool {
+        self.reaches(
+            index,
+            |each| if each == index { Step::Found } else { Step::On },
+        )
+    }
+
+    /// Whether a path from behind an instruction finds something.
+    fn reaches(&self, index: usize, step: impl Fn(usize) -> Step) -> bool {
+        let mut seen = vec![false; self.successors.len()];
+        let mut work = self.successors[index].clone();
+        while let Some(each) = work.pop() {
+            if std::mem::replace(&mut seen[each], true) {
+                continue;
+            }
+            match step(each) {
+                Step::Found => return true,
+                Step::Stop => {}
+                Step::On => work.extend(&self.successors[each]),
+            }
+        }
+        false
+    }
+}
+
+enum Step {
+    Found,
+    Stop,
+    On,
+}
+
+fn transfer(instruction: &Instruction, mut facts: u8) -> u8 {
+    match instruction.mnemonic.as_str() {
+        "buffer_wbl2" => {
+            facts |= WRITING_BACK;
+            facts &= !UNRELEASED;
+        }
+        "s_barrier" => facts |= UNRELEASED,
+        _ if instruction.drains() => facts &= !(UNDRAINED | WRITING_BACK),
+        _ if matches!(instruction.access(), Some(Access::Store | Access::Atomic)) => {
+            facts |= UNDRAINED | UNRELEASED;
+        }
+        _ => {}
+    }
+    facts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::isa;
+    use super::*;
+
+    /// A function of these instructions, of 8 bytes each, from address 0 on. A branch's target is the number
+    /// of an instruction behind `@`.
+    fn function(name: &str, code: &[&str]) -> Vec<Function> {
+        let mut text = format!("0000000000000000 <{name}>:\n");
+        for (index, line) in code.iter().enumerate() {
+            let (code, target) = line.split_once('@').unwrap_or((line, ""));
+            let target = target.parse::<usize>().map_or(String::new(), |target| {
+                format!(" <{name}+{:#x}>", target * 8)
+            });
+            text += &format!("\t{code} // {:012X}: BF800000{target}\n", index * 8);
+        }
+        isa::parse(&text)
+    }
+
+    fn complaints_of(name: &str, target: &str, code: &[&str], publications: &[u64]) -> Vec<String> {
+        lint("module", target, &function(name, code), publications)
+    }
+
+    fn complaints(code: &[&str]) -> Vec<String> {
+        complaints_of("kernel", "gfx942", code, &[])
+    }
+
+    #[track_caller]
+    fn one(found: Vec<String>, word: &str) {
+        assert!(
+            found.len() == 1 && found[0].contains(word),
+            "expected one complaint of {word:?}: {found:?}"
+        );
+    }
+
+    const STORE: &str = "global_store_dwordx4 v[0:1], v[2:5], off";
+    const FLAG: &str = "global_store_dword v[0:1], v2, off sc0 sc1";
+    const WRITE_BACK: &str = "buffer_wbl2 sc0 sc1";
+    const DRAIN: &str = "s_waitcnt vmcnt(0)";
+    const SPIN: &str = "global_load_dword v2, v[0:1], off sc0 sc1";
+
+    /// Stores, each wave's release, a barrier, and one wave's publication (the address of its flag's store).
+    const PUT: [&str; 10] = [
+        STORE,
+        WRITE_BACK,
+        DRAIN,
+        "s_barrier",
+        WRITE_BACK,
+        DRAIN,
+        "v_mov_b32_e32 v2, 1",
+        FLAG,
+        DRAIN,
+        "s_endpgm",
+    ];
+    const PUBLISHED: [u64; 1] = [6 * 8];
+
+    fn put_without(index: usize) -> Vec<String> {
+        let mut code = PUT;
+        code[index] = "s_nop 0";
+        complaints_of("kernel", "gfx942", &code, &PUBLISHED)
+    }
+
+    #[test]
+    fn a_put_and_its_signal_pass() {
+        assert_eq!(complaints_of("kernel", "gfx942", &PUT, &PUBLISHED), [""; 0]);
+    }
+
+    #[test]
+    fn r1_catches_stores_under_way_at_a_block_barrier() {
+        let without_release: Vec<_> = [&PUT[..1], &PUT[3..]].concat();
+        one(complaints(&without_release), "R1");
+        // On one of two paths is enough.
+        one(
+            complaints(&[STORE, "s_cbranch_vccz 1 @3", DRAIN, "s_barrier", "s_endpgm"]),
+            "R1",
+        );
+        one(
+            complaints(&[
+                "global_atomic_add v[0:1], v2, off sc1",
+                "s_barrier",
+                "s_endpgm",
+            ]),
+            "R1",
+        );
+    }
+
+    #[test]
+    fn r2_catches_a_write_back_that_is_not_waited_for() {
+        let found = put_without(5);
+        assert!(found.iter().any(|each| each.contains("R2")), "{found:?}");
+        one(complaints(&[WRITE_BACK, FLAG, DRAIN, "s_endpgm"]), "R2");
+        one(
+            complaints(&[WRITE_BACK, "s_waitcnt vmcnt(1)", FLAG, DRAIN, "s_endpgm"]),
+            "R2",
+        );
+        one(
+            complaints_of(
+                "kernel",
+                "gfx90a",
+                &[
+                    "buffer_wbl2",
+                    "global_store_dword v[0:1], v2, off",
+                    DRAIN,
+                    "s_endpgm",
+                ],
+                &[],
+            ),
+            "R2",
+        );
+    }
+
+    #[test]
+    fn catches_a_publication_that_was_weakened() {
+        one(put_without(4), "without a write-back");
+        one(put_without(7), "no store of a flag");
+        let mut plain = PUT;
+        plain[7] = "global_store_dword v[0:1], v2, off";
+        one(
+            complaints_of("kernel", "gfx942", &plain, &PUBLISHED),
+            "no store of a flag",
+        );
+        // A store between write-back and flag is not covered by it.
+        let mut late = PUT;
+        late[5] = STORE;
+        let found = complaints_of("kernel", "gfx942", &late, &PUBLISHED);
+        assert!(
+            found
+                .iter()
+                .any(|each| each.contains("without a write-back")),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn catches_a_publication_that_is_gone() {
+        one(
+            complaints_of("symmem_copy_vector", "gfx942", &COPY, &[]),
+            "fewer flags",
+        );
+    }
+
+    const COPY: [&str; 5] = [
+        "global_load_dwordx4 v[2:5], v[0:1], off nt",
+        DRAIN,
+        "global_store_dwordx4 v[0:1], v[2:5], off nt",
+        "s_cbranch_scc1 1 @0",
+        "s_endpgm",
+    ];
+
+    #[test]
+    fn catches_loops_that_move_less_than_16_bytes() {
+        let complaints = |change: fn(&mut [&str; 5])| {
+            let mut code = COPY;
+            change(&mut code);
+            complaints_of("symmem_reduce_f32", "gfx942", &code, &[])
+                .into_iter()
+                .filter(|each| each.contains("16 bytes"))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(complaints(|_| {}), [""; 0]);
+        one(
+            complaints(|code| code[0] = "global_load_dwordx2 v[2:3], v[0:1], off nt"),
+            "no loop loads",
+        );
+        one(
+            complaints(|code| code[2] = "global_store_dword v[0:1], v2, off nt"),
+            "no loop stores",
+        );
+        assert_eq!(
+            complaints(|code| code[3] = "s_nop 0").len(),
+            2,
+            "once is no loop"
+        );
+    }
+
+    #[test]
+    fn catches_accesses_below_system_scope() {
+        one(
+            complaints(&["global_load_dword v2, v[0:1], off sc1", "s_endpgm"]),
+            "flag below system scope",
+        );
+        one(
+            complaints(&["global_store_dword v[0:1], v2, off sc1", "s_endpgm"]),
+            "flag below system scope",
+        );
+        one(
+            complaints(&["global_atomic_add v[0:1], v2, off", "s_endpgm"]),
+            "atomic below",
+        );
+        one(
+            complaints(&["buffer_wbl2 sc1", DRAIN, "s_endpgm"]),
+            "does not reach peers",
+        );
+        one(
+            complaints(&["buffer_inv sc1", "s_endpgm"]),
+            "leaves peers' data",
+        );
+        one(
+            complaints_of(
+                "kernel",
+                "gfx90a",
+                &["s_nop 0", "buffer_wbinvl1_vol", "s_endpgm"],
+                &[],
+            ),
+            "leaves the L2",
+        );
+        assert_eq!(
+            complaints_of(
+                "kernel",
+                "gfx90a",
+                &["buffer_invl2", "buffer_wbinvl1_vol", "s_endpgm"],
+                &[]
+            ),
+            [""; 0]
+        );
+    }
+
+    #[test]
+    fn catches_a_wait_that_does_not_invalidate() {
+        let wait = |acquire| {
+            [
+                SPIN,
+                DRAIN,
+                "s_cbranch_vccz 1 @0",
+                acquire,
+                "s_barrier",
+                "s_endpgm",
+            ]
+        };
+        assert_eq!(complaints(&wait("buffer_inv sc0 sc1")), [""; 0]);
+        one(complaints(&wait("s_nop 0")), "no invalidation");
+        // Too late: other waves have gone on.
+        one(
+            complaints(&[
+                SPIN,
+                DRAIN,
+                "s_cbranch_vccz 1 @0",
+                "s_barrier",
+                "buffer_inv sc0 sc1",
+                "s_endpgm",
+            ]),
+            "no invalidation",
+        );
+        let old = |acquire| {
+            let spin = "global_load_dword v2, v[0:1], off glc";
+            let code = [
+                spin,
+                DRAIN,
+                "s_cbranch_vccz 1 @0",
+                "buffer_invl2",
+                acquire,
+                "s_endpgm",
+            ];
+            complaints_of("kernel", "gfx90a", &code, &[])
+        };
+        assert_eq!(old("buffer_wbinvl1_vol"), [""; 0]);
+        one(old("s_nop 0"), "no invalidation");
+        // Packets bring their flags with them.
+        assert_eq!(
+            complaints_of("symmem_latency_packet", "gfx942", &wait("s_nop 0"), &[])
+                .into_iter()
+                .filter(|each| each.contains("invalidation"))
+                .count(),
+            0
+        );
+    }
+
+    #[test]
+    fn catches_scratch_memory_flat_accesses_and_calls() {
+        one(
+            complaints(&["scratch_load_dword v1, off, s0", "s_endpgm"]),
+            "scratch memory",
+        );
+        one(
+            complaints(&["buffer_store_dword v1, off, s[0:3], 0 offset:4", "s_endpgm"]),
+            "scratch memory",
+        );
+        one(
+            complaints(&["flat_load_dword v1, v[2:3]", "s_endpgm"]),
+            "flat access",
+        );
+        one(
+            complaints(&["s_swappc_b64 s[30:31], s[4:5]", "s_endpgm"]),
+            "not followed",
+        );
+        one(complaints(&["s_branch 7", "s_endpgm"]), "nowhere");
+    }
+}

@@ -1,0 +1,271 @@
+//! Faults planted in sources, to see them caught; and the committed code objects against the structs of the host.
+
+use std::path::PathBuf;
+
+use super::compile::{Compiler, TARGETS};
+use super::metadata::Owner;
+use super::{lint, object};
+use crate::tools::{self, Scratch};
+
+/// The tools, or `None` where they are not installed: then a test is left out, and says so. CI has them.
+fn installed() -> Option<(Compiler, PathBuf)> {
+    match (Compiler::find(), tools::objdump()) {
+        (Ok(compiler), Ok(objdump)) => Some((compiler, objdump)),
+        _ if std::env::var_os("CI").is_some() => panic!("CI installs clang-22 and llvm-22"),
+        _ => {
+            println!("skipped: no clang-22 or no llvm-objdump");
+            None
+        }
+    }
+}
+
+const HEADERS: &str = "#include \"symmem/copy.h\"\n#include \"symmem/signal.h\"\n#include \"symmem/wait.h\"\nusing namespace symmem;\n";
+
+/// What the lint says of a source, on each target.
+fn complaints(name: &str, source: &str) -> Option<Vec<(&'static str, Vec<String>)>> {
+    let (compiler, objdump) = installed()?;
+    let scratch = Scratch::new(name).unwrap();
+    let path = scratch.path().join("planted.h");
+    std::fs::write(&path, format!("{HEADERS}{source}")).unwrap();
+    let of = |target| {
+        let object = scratch.path().join(format!("planted.{target}.co"));
+        let object = compiler.own(&path, target, object).unwrap();
+        (
+            target,
+            lint(&objdump, &object, target, Owner::Symmem).unwrap(),
+        )
+    };
+    Some(TARGETS.map(of).into())
+}
+
+/// On every target the lint says so, and says nothing without the fault.
+#[track_caller]
+fn catches(name: &str, source: impl Fn(bool) -> String, word: &str) {
+    for (target, found) in complaints(name, &source(false)).into_iter().flatten() {
+        assert_eq!(found, [""; 0], "{target}");
+    }
+    for (target, found) in complaints(name, &source(true)).into_iter().flatten() {
+        assert!(
+            found.iter().any(|each| each.contains(word)),
+            "{target}: {word:?} in {found:?}"
+        );
+    }
+}
+
+#[test]
+fn a_signal_without_each_waves_release_is_caught() {
+    // A barrier that waits for no store: what __syncthreads gives on these targets.
+    let source = |planted: bool| {
+        let barrier = if planted {
+            "__builtin_amdgcn_s_barrier();"
+        } else {
+            "arch::release_wave(); arch::block_barrier();"
+        };
+        format!(
+            "SYMMEM_KERNEL(256) planted(SYMMEM_ARGUMENTS(TransferArguments) put) {{
+               arch::store(pointer<uint64>(put.destination) + arch::thread_index(), arch::load(pointer<const uint64>(put.source) + arch::thread_index()));
+               {barrier}
+               if (arch::thread_index() == 0) arch::publish_flag(pointer<uint32>(put.signal.word), 1u);
+             }}"
+        )
+    };
+    catches("planted-r1", source, "R1");
+}
+
+#[test]
+fn a_release_store_alone_is_caught() {
+    // What the compiler makes of a store with release order, behind a barrier: it drops the wait.
+    let source = |planted: bool| {
+        let publish = if planted {
+            "__hip_atomic_store((__attribute__((address_space(1))) uint32*)put.signal.word, 1u, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_SYSTEM);"
+        } else {
+            "arch::publish_flag(pointer<uint32>(put.signal.word), 1u);"
+        };
+        format!(
+            "SYMMEM_KERNEL(256) planted(SYMMEM_ARGUMENTS(TransferArguments) put) {{
+               arch::store(pointer<uint64>(put.destination) + arch::thread_index(), arch::load(pointer<const uint64>(put.source) + arch::thread_index()));
+               arch::release_wave();
+               arch::block_barrier();
+               if (arch::thread_index() == 0) {{ {publish} }}
+             }}"
+        )
+    };
+    catches("planted-r2", source, "R2");
+}
+
+#[test]
+fn a_wait_without_an_acquire_is_caught() {
+    let source = |planted: bool| {
+        let acquire = if planted {
+            ""
+        } else {
+            "arch::acquire_flag(word);"
+        };
+        format!(
+            "SYMMEM_KERNEL(256) planted(SYMMEM_ARGUMENTS(TransferArguments) get) {{
+               const uint32* word = pointer<const uint32>(get.signal.word);
+               if (arch::thread_index() == 0) {{
+                 while (arch::load_flag(word) != 1) arch::pause();
+                 {acquire}
+               }}
+               arch::block_barrier();
+               arch::store(pointer<uint64>(get.destination) + arch::thread_index(), arch::load(pointer<const uint64>(get.source) + arch::thread_index()));
+             }}"
+        )
+    };
+    catches("planted-acquire", source, "no invalidation");
+}
+
+#[test]
+fn an_array_that_is_not_in_registers_is_caught() {
+    let source = |planted: bool| {
+        let index = if planted { "put.bytes" } else { "0" };
+        format!(
+            "SYMMEM_KERNEL(256) planted(SYMMEM_ARGUMENTS(TransferArguments) put) {{
+               uint64 array[64];
+               for (int i = 0; i < 64; ++i) array[i] = arch::load(pointer<const uint64>(put.source) + i * put.stages);
+               arch::store(pointer<uint64>(put.destination), array[{index}]);
+             }}"
+        )
+    };
+    catches("planted-scratch", source, "scratch");
+}
+
+#[test]
+fn a_kernel_with_other_arguments_is_caught() {
+    let source = |planted: bool| {
+        let arguments = if planted {
+            "uint64 destination"
+        } else {
+            "SYMMEM_ARGUMENTS(TransferArguments) put"
+        };
+        let destination = if planted {
+            "destination"
+        } else {
+            "put.destination"
+        };
+        format!(
+            "SYMMEM_KERNEL(256) planted({arguments}) {{
+               arch::store(pointer<uint64>({destination}) + arch::thread_index(), 1ull);
+             }}"
+        )
+    };
+    catches("planted-arguments", source, "1 arguments");
+}
+
+#[test]
+fn hidden_arguments_are_caught() {
+    let source = |planted: bool| {
+        let width = if planted {
+            "__builtin_amdgcn_workgroup_size_x()"
+        } else {
+            "arch::thread_count()"
+        };
+        format!(
+            "SYMMEM_KERNEL(256) planted(SYMMEM_ARGUMENTS(TransferArguments) put) {{
+               arch::store(pointer<uint64>(put.destination) + arch::thread_index(), static_cast<uint64>({width}));
+             }}"
+        )
+    };
+    catches("planted-hidden", source, "hidden");
+}
+
+#[test]
+fn matrix_instructions_are_the_same_on_all_targets() {
+    let Some((compiler, objdump)) = installed() else {
+        return;
+    };
+    let scratch = Scratch::new("matrix").unwrap();
+    let path = scratch.path().join("matrix.h");
+    let source = "SYMMEM_KERNEL(64) multiply(SYMMEM_ARGUMENTS(TransferArguments) matrices) {
+        using namespace arch;
+        const uint64 a = load(pointer<const uint64>(matrices.source) + thread_index());
+        const uint64 b = load(pointer<const uint64>(matrices.source) + 64 + thread_index());
+        Float4 c = {0, 0, 0, 0};
+        c = matrix_multiply_add(__builtin_bit_cast(Bfloat4, a), __builtin_bit_cast(Bfloat4, b), c);
+        c = matrix_multiply_add(__builtin_bit_cast(Half4, a), __builtin_bit_cast(Half4, b), c);
+        store(pointer<Vector16>(matrices.destination) + thread_index(), __builtin_bit_cast(Vector16, c));
+    }";
+    std::fs::write(&path, format!("{HEADERS}{source}")).unwrap();
+    for target in TARGETS {
+        let object = scratch.path().join(format!("matrix.{target}.co"));
+        let object = compiler.own(&path, target, object).unwrap();
+        assert_eq!(
+            lint(&objdump, &object, target, Owner::Symmem).unwrap(),
+            [""; 0],
+            "{target}"
+        );
+        let mut command = std::process::Command::new(&objdump);
+        let text = tools::output(
+            command
+                .arg("-d")
+                .arg(format!("--mcpu={target}"))
+                .arg(&object),
+        )
+        .unwrap();
+        for kind in ["bf16", "f16"] {
+            let found = text
+                .lines()
+                .any(|line| line.contains("v_mfma_f32_16x16x16") && line.contains(kind));
+            assert!(found, "{target}: {kind}");
+        }
+    }
+}
+
+#[test]
+fn the_crates_entries_are_what_the_code_objects_have() {
+    for module in symmem_kernels_hip::modules() {
+        for target in symmem_kernels_hip::Target::ALL {
+            let object = object::parse(module.object(target)).unwrap();
+            let mut found: Vec<_> = object
+                .kernels
+                .iter()
+                .map(|kernel| (kernel.name.as_str(), kernel.kernarg_bytes, kernel.threads))
+                .collect();
+            let mut expected: Vec<_> = module
+                .entries
+                .iter()
+                .map(|entry| {
+                    (
+                        entry.name,
+                        entry.kernarg_bytes().into(),
+                        entry.threads.into(),
+                    )
+                })
+                .collect();
+            found.sort_unstable();
+            expected.sort_unstable();
+            assert_eq!(found, expected, "{} {target:?}", module.name);
+        }
+    }
+}
+
+#[test]
+fn the_crates_entries_take_the_structs_of_the_host() {
+    use symmem_core::backend::abi;
+    let bytes = |name: &str| match name {
+        "symmem_copy_vector" | "symmem_copy_unrolled" => size_of::<abi::TransferArguments>(),
+        "symmem_latency_packet" | "symmem_latency_signal" => size_of::<abi::LatencyArguments>(),
+        "symmem_signal" => size_of::<abi::SignalTarget>(),
+        "symmem_wait" => size_of::<abi::SignalWait>(),
+        "symmem_step" => size_of::<abi::StepArguments>(),
+        "symmem_word_update" => size_of::<abi::WordOperation>(),
+        "symmem_word_wait" => size_of::<abi::WordWait>(),
+        "symmem_barrier" => size_of::<abi::Barrier>(),
+        "symmem_move" => size_of::<abi::MoveArguments>(),
+        "symmem_move_packets" => size_of::<abi::PacketArguments>(),
+        "symmem_exchange" => size_of::<abi::ExchangeArguments>(),
+        _ if name.starts_with("symmem_reduce_packets_") => size_of::<abi::ReducePacketArguments>(),
+        _ => size_of::<abi::ReduceArguments>(),
+    };
+    for module in symmem_kernels_hip::modules() {
+        for entry in module.entries {
+            assert_eq!(
+                entry.argument_bytes as usize,
+                bytes(entry.name),
+                "{}",
+                entry.name
+            );
+        }
+    }
+}
