@@ -146,7 +146,8 @@ impl<T: Sample> Run<'_, T> {
         for candidate in candidates(collective, bytes, self.by_caller, self.vendor) {
             let call = call(shape, candidate, Placement::OutOfPlace);
             if let Some(ns) = self.time(&call, TRIAL_NS, least * HOPELESS)? {
-                tracing::debug!(?candidate, bytes, ns, "tried");
+                let algorithm = candidate.algorithm.name();
+                tracing::debug!(algorithm, grid = ?candidate.grid, bytes, ns, "tried");
                 least = least.min(ns);
                 tried.push((candidate, ns));
             }
@@ -177,7 +178,8 @@ impl<T: Sample> Run<'_, T> {
         let times = self.measure(shape, &finalists)?;
         let ways = needed(ranked(&finalists, &times, before), in_place);
         if let Some(best) = ways.first() {
-            tracing::info!(collective = collective.name(), bytes, ?best, "chosen");
+            let (collective, algorithm) = (collective.name(), best.algorithm.name());
+            tracing::info!(collective, bytes, algorithm, grid = ?best.grid, "chosen");
         }
         Ok((!ways.is_empty()).then_some(Choice {
             bytes: (shape.whole * size_of::<T>()) as u64,
