@@ -11,6 +11,10 @@
 use super::{KIB, MIB};
 use symmem_core::backend::abi::{Algorithm, CollectiveOperation, CollectiveRow, MAX_RANKS};
 
+/// Bytes of a rank's inbox for pushed reductions: two pieces of each of 3 peers for every pair of warps of
+/// 128 blocks of 1024 threads are 49 MiB, and a rank has one inbox.
+pub const REDUCE_INBOX_BYTES: u32 = 64 << 20;
+
 /// Row `index`; past the last one a row of [`Algorithm::AUTOMATIC`].
 pub fn collective_row(index: usize) -> CollectiveRow {
     const TABLES: [(CollectiveOperation, &[World]); 11] = [
@@ -76,6 +80,8 @@ const ALL_REDUCE: [World; 3] = [
             row(256 * KIB, Algorithm::TWO_SHOT, 8, 256),
             row(MIB, Algorithm::TWO_SHOT, 32, 256),
             row(2 * MIB, Algorithm::TWO_SHOT, 32, 512),
+            row(16 * MIB, Algorithm::TWO_SHOT, 16, 512),
+            row(256 * MIB, Algorithm::PUSH, 128, 1024),
             row(64 * MIB, Algorithm::TWO_SHOT, 16, 512),
             row(ALWAYS, Algorithm::COPY_ENGINE, 32, 512),
         ],
@@ -131,6 +137,8 @@ const REDUCE_SCATTER: [World; 3] = [
             row(512 * KIB, Algorithm::PACKETS, 16, 512),
             row(MIB, Algorithm::ONE_SHOT, 48, 256),
             row(4 * MIB, Algorithm::ONE_SHOT, 16, 512),
+            row(64 * MIB, Algorithm::ONE_SHOT, 32, 512),
+            row(ALWAYS, Algorithm::PUSH, 128, 1024),
             row(ALWAYS, Algorithm::ONE_SHOT, 32, 512),
         ],
     ),
@@ -324,8 +332,14 @@ mod tests {
         let rows = rows();
         assert!(rows.len() > 50, "{} rows", rows.len());
         for (index, row) in rows.iter().enumerate() {
+            // Not every reduction can be pushed: then a later row holds.
+            let reduces = matches!(
+                row.operation,
+                CollectiveOperation::ALL_REDUCE | CollectiveOperation::REDUCE_SCATTER
+            );
             let hides = |earlier: &&CollectiveRow| {
                 earlier.operation == row.operation
+                    && !(reduces && earlier.algorithm == Algorithm::PUSH)
                     && row.world <= earlier.world
                     && row.bytes <= earlier.bytes
             };

@@ -415,5 +415,6 @@ tables! {
         [unsafe] fn vendor_deregister(vendor: RawVendor, window: u64) -> ();
         [unsafe] fn vendor_abort(vendor: RawVendor) -> ();
         [unsafe] fn vendor_destroy(vendor: RawVendor) -> ();
+        [unsafe] fn collective_reduce_push(arguments: &ReducePushArguments, geometry: &Geometry, stream: RawStream) -> ();
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! `call` is the public face; `launch` checks a call and submits it; `selector` chooses algorithm and
 //! geometry; `plan` turns a call into what a backend takes; `slots` is the memory by which members keep
-//! in step; `group` is a subset of ranks, `exchange` sends and receives, `copy_engine` what needs no
+//! in step, `inbox` what they push into; `group` is a subset of ranks, `exchange` sends and receives, `copy_engine` what needs no
 //! compute unit, `vendor` the vendor's library; `check` compares calls in debug mode.
 //!
 //! Ranges are *symmetric*: every member passes the same part of the same buffer, except where a
@@ -14,6 +14,7 @@ mod check;
 mod copy_engine;
 mod exchange;
 mod group;
+mod inbox;
 mod launch;
 mod plan;
 mod selector;
