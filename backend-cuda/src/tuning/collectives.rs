@@ -4,7 +4,8 @@
 //! all-reduce, reduce-scatter, all-gather and all-to-all in bf16, replayed from a graph, on H200s
 //! (`benches/results/2026-11-21-grids-4xh200.jsonl`): for each range of sizes the grid that loses least
 //! against the best one at each; where the copy engine takes over, by the benchmark
-//! (`2026-11-21-copy-engine-4xh200.json`). Rows for more ranks and for the other operations follow from them by
+//! (`2026-11-21-copy-engine-4xh200.json`). Reductions are pushed where a prototype of that kernel overtook
+//! loads on 4 H200s. Rows for more ranks and for the other operations follow from the measured ones by
 //! a model and were not measured: what is sent in packets grows with the ranks, and the copy engine
 //! pays where a step takes far longer than a launch.
 

@@ -273,7 +273,10 @@ open_enum!(
         /// Between two barriers every rank pulls and reduces its part and pushes it to all; a
         /// broadcast scatters, then gathers.
         TWO_SHOT = 4,
-        /// Between two barriers every rank stores to its peers.
+        /// Between two barriers every rank stores to its peers. In a reduction it stores what each of them
+        /// is to reduce into that one's inbox; where there is none (other groups than that of all ranks,
+        /// other channels than 0, other elements than f16, bf16 and f32 on a GPU) or ranges do not start
+        /// at multiples of 16 bytes, peers load it instead, as in two shots, or one of a reduce-scatter.
         PUSH = 5,
         /// Between two barriers every rank loads from its peers.
         PULL = 6,
