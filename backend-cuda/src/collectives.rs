@@ -115,6 +115,40 @@ impl Collectives for CudaBackend {
         unsafe { self.launch_grid(&grid, arguments, on) }
     }
 
+    unsafe fn collective_reduce_push(
+        &self,
+        arguments: &ReducePushArguments,
+        geometry: &Geometry,
+        on: RawStream,
+    ) -> CallResult<()> {
+        let call = "collective_reduce_push";
+        let (element, reduce) = (arguments.reduce.element, arguments.reduce.reduce);
+        let grid = Grid {
+            call,
+            kernel: self.reduction(call, CollectiveKernel::REDUCE_PUSH, element, reduce)?,
+            group: &arguments.reduce.group,
+            geometry,
+            most: SLOT_BLOCKS,
+        };
+        let (threads, blocks) = (geometry.threads[0], geometry.blocks[0]);
+        let pairs = u64::from(threads / 64) * u64::from(blocks);
+        if !threads.is_multiple_of(128) || pairs > u64::from(arguments.channels) {
+            return Err(grid.refuse(format!(
+                "{blocks} blocks of {threads} threads are {pairs} pairs of warps: threads have to be a \
+                 multiple of 128, and the inbox has {} channels",
+                arguments.channels
+            )));
+        }
+        let (slots, piece) = (arguments.slots, arguments.piece_bytes);
+        if !slots.is_power_of_two() || piece == 0 || !piece.is_multiple_of(16) {
+            return Err(grid.refuse(format!(
+                "{slots} slots of {piece} bytes: they have to be a power of two and a multiple of 16"
+            )));
+        }
+        // SAFETY: as above.
+        unsafe { self.launch_grid(&grid, arguments, on) }
+    }
+
     unsafe fn collective_exchange(
         &self,
         arguments: &ExchangeArguments,

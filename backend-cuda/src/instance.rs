@@ -6,7 +6,7 @@ use crate::driver::constants::device_attribute::*;
 use crate::driver::{Driver, call};
 use crate::kernels::Kernels;
 use crate::memory::Memory;
-use crate::tuning::tuning;
+use crate::tuning::{REDUCE_INBOX_BYTES, tuning};
 use crate::{describe, libraries, memory, multicast};
 use cudarc::driver::sys::{CUdevice, CUstream};
 use std::ptr::null_mut;
@@ -87,7 +87,7 @@ impl Implementation for CudaBackend {
             put_rows: tuning.put,
             get_rows: tuning.get,
             driver_version: driver.version,
-            reserved: 0,
+            reduce_inbox_bytes: REDUCE_INBOX_BYTES,
         };
         Ok(Self {
             vendor: OnceLock::new(),

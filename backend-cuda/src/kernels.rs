@@ -134,6 +134,8 @@ pub struct Kernels {
     pub collective_exchange: WaitingKernel,
     reduce: [WaitingKernel; ELEMENTS],
     reduce_packets: [WaitingKernel; ELEMENTS],
+    /// For some types only.
+    reduce_push: [Option<WaitingKernel>; ELEMENTS],
 }
 
 // SAFETY: modules and functions are handles that the driver lets any thread use.
@@ -225,6 +227,7 @@ impl Kernels {
             collective_exchange: waiting("symmem_exchange")?,
             reduce: each_element("symmem_reduce", waiting)?,
             reduce_packets: each_element("symmem_reduce_packets", waiting)?,
+            reduce_push: each_element("symmem_reduce_push", |name| Ok(waiting(name).ok()))?,
             modules: std::mem::take(&mut loading.modules),
             by_name,
         })
@@ -251,16 +254,17 @@ impl Kernels {
             CollectiveKernel::EXCHANGE => Some(&self.collective_exchange),
             CollectiveKernel::REDUCE => self.reduce.get(index),
             CollectiveKernel::REDUCE_PACKETS => self.reduce_packets.get(index),
+            CollectiveKernel::REDUCE_PUSH => self.reduce_push.get(index)?.as_ref(),
             _ => None,
         }
     }
 }
 
 /// A family's kernel for each type of elements, in the order of their numbers.
-fn each_element(
+fn each_element<T>(
     family: &str,
-    find: impl Fn(&str) -> CallResult<WaitingKernel>,
-) -> CallResult<[WaitingKernel; ELEMENTS]> {
+    find: impl Fn(&str) -> CallResult<T>,
+) -> CallResult<[T; ELEMENTS]> {
     let mut kernels = Vec::with_capacity(ELEMENTS);
     for element in element_names() {
         kernels.push(find(&format!("{family}_{element}"))?);
@@ -381,6 +385,10 @@ mod tests {
             ));
             let packets = format!("symmem_reduce_packets_{element}");
             kernels.push((packets, size_of::<ReducePacketArguments>()));
+        }
+        for element in ["f16", "bf16", "f32"] {
+            let push = format!("symmem_reduce_push_{element}");
+            kernels.push((push, size_of::<ReducePushArguments>()));
         }
         for (name, bytes) in kernels {
             let mut entries = symmem_kernels_ptx::modules().iter().flat_map(|m| m.entries);

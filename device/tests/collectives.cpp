@@ -147,8 +147,10 @@ struct Reduction {
   std::vector<Buffer> inputs, outputs;
   std::vector<uint64> results;
 
-  Reduction(const World& world, Random& random)
-      : plain(types[up_to(random, 13)]), operation(static_cast<ReduceOperation>(1 + up_to(random, 4))) {
+  Reduction(const World& world, Random& random) : Reduction(world, random, types[up_to(random, 13)]) {}
+
+  Reduction(const World& world, Random& random, const PlainType& plain)
+      : plain(plain), operation(static_cast<ReduceOperation>(1 + up_to(random, 4))) {
     for (uint32 rank = 0; rank < world.ranks; ++rank) begins.push_back(begins.back() + up_to(random, 70));
     // As often as not all alike modulo 16.
     const uint32 spread = up_to(random, 1) != 0 ? 0 : 16 / plain.bytes;
@@ -244,6 +246,53 @@ void reduces_between_barriers(World& world, Random& random) {
   }
 }
 
+// A share by each, to all in place or not, to itself, or to a root; several calls with grids of several sizes,
+// which ranks go through at their own speed.
+void reduces_by_pushing(World& world, Random& random) {
+  const PlainType* const pushed[] = {&types[8], &types[9], &types[10]};
+  Reduction reduction(world, random, *pushed[up_to(random, 2)]);
+  const uint32 kind = up_to(random, 2);
+  const uint32 root = up_to(random, world.ranks - 1);
+  const bool in_place = up_to(random, 1) != 0;
+  std::vector<Buffer>& outputs = in_place ? reduction.inputs : reduction.outputs;
+  struct Grid {
+    uint32 blocks, threads;
+  };
+  std::vector<Grid> grids;
+  // In place there is no second time.
+  for (uint32 left = in_place ? 0 : up_to(random, 2), done = 0; done <= left; ++done) {
+    grids.push_back({1 + up_to(random, 1), 2 * arch::warp_size * (1 + up_to(random, 1)) + up_to(random, 2)});
+  }
+  std::vector<std::thread> running;
+  for (uint32 rank = 0; rank < world.ranks; ++rank) {
+    running.emplace_back([&, rank] {
+      ReducePushArguments arguments = world.push(rank);
+      const uint64 begin = reduction.begins[rank] * reduction.plain.bytes;
+      arguments.reduce.sources[rank] = reduction.inputs[rank].at(begin);
+      arguments.reduce.count = reduction.share(rank);
+      arguments.reduce.element = static_cast<uint32>(reduction.plain.type);
+      arguments.reduce.reduce = static_cast<uint32>(reduction.operation);
+      arguments.barriers = kind != 1;
+      for (uint32 member = 0; member < world.ranks; ++member) {
+        arguments.sources[member] = reduction.inputs[rank].at(reduction.begins[member] * reduction.plain.bytes);
+        arguments.counts[member] = reduction.share(member);
+        const bool stores = kind == 0 || member == (kind == 1 ? rank : root);
+        if (stores) arguments.reduce.destinations[member] = outputs[member].at(begin);
+      }
+      for (const Grid& grid : grids) arch::launch(grid.blocks, grid.threads, 0, [&] { reduction.plain.pushed(arguments); });
+    });
+  }
+  for (auto& thread : running) thread.join();
+  for (uint32 rank = 0; rank < world.ranks; ++rank) {
+    const uint64 begin = reduction.begins[rank];
+    if (kind == 1) {
+      reduction.check(outputs[rank], begin, begin, reduction.share(rank), "by pushing, a share to each");
+    } else if (kind == 0 || rank == root) {
+      reduction.check(outputs[rank], 0, 0, reduction.count(), kind == 0 ? "by pushing, all to all" : "by pushing, all to a root");
+    }
+  }
+}
+
 // Some send to some, themselves too. The grid has blocks for one part or more of each pair.
 void exchanges(World& world, Random& random) {
   const uint32 ranks = world.ranks;
@@ -298,17 +347,20 @@ void calls(uint32 seed, uint32 ranks) {
   // Inboxes of 1 to 16 packets: messages take one round or many.
   const uint64 packet_bytes = ranks * 2 * 16 * (1 + up_to(random, 15));
   // Slots for an exchange of two parts, regions for as many blocks: the test's memory has no more.
-  World world(ranks, ranks * 2 + 1, threads, packet_bytes, 0u - 1 - up_to(random, 6));
+  World world(ranks, ranks * 2 + 1, threads, packet_bytes, 0u - 1 - up_to(random, 6), 1u << up_to(random, 2),
+              16 * (1 + up_to(random, 3)));
   world.blocks = blocks;
   const auto what = [&] { return " (seed " + std::to_string(seed) + ", world " + std::to_string(ranks) + ")"; };
   for (int turn = 0; turn < 8; ++turn) {
     const unsigned before = failures;
-    switch (up_to(random, 6)) {
+    switch (up_to(random, 8)) {
       case 0: gathers_in_packets(world, random); break;
       case 1: moves(world, random); break;
       case 2: reduces_between_barriers(world, random); break;
       case 3: exchanges(world, random); break;
       case 4: swaps(world, random); break;
+      case 5:
+      case 6: reduces_by_pushing(world, random); break;
       default: reduces_in_packets(world, random);
     }
     world.blocks = blocks;
@@ -320,16 +372,22 @@ void calls(uint32 seed, uint32 ranks) {
 
 // ---- waits that end ----
 
+template <class Arguments>
+void enrol(World& world, Arguments& arguments) {
+  arguments.group = world.group(0);
+}
+void enrol(World& world, ReducePushArguments& arguments) { arguments = world.push(0); }
+
 // Rank 0 calls and the others do not: it leaves at the deadline, or when the host has aborted.
 template <class Arguments>
 void gives_up(void (*kernel)(const Arguments&), uint32 blocks, const char* name, const std::function<void(Arguments&, const Buffer&)>& complete) {
   for (const bool aborts : {false, true}) {
-    World world(3, 8, 2, 3 * 2 * 16, 4);
+    World world(3, 8, 2 * arch::warp_size, 3 * 2 * 16, 4);
     world.blocks = blocks;
     if (!aborts) world.deadline = second / 50;
     const Buffer memory(64, 0);
     Arguments arguments{};
-    arguments.group = world.group(0);
+    enrol(world, arguments);
     complete(arguments, memory);
     std::thread host([&] {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -360,6 +418,20 @@ void waits_end() {
                                       arguments.destinations[member] = memory.at(32);
                                     }
                                   });
+  for (const bool barriers : {true, false}) {
+    gives_up<ReducePushArguments>(symmem_reduce_push_bf16, 2, "a reduction by pushing",
+                                  [barriers](ReducePushArguments& arguments, const Buffer& memory) {
+                                    arguments.reduce.reduce = 1;
+                                    arguments.reduce.count = 3;
+                                    arguments.reduce.destinations[0] = memory.at(32);
+                                    arguments.reduce.sources[0] = memory.at();
+                                    for (int member = 0; member < 3; ++member) {
+                                      arguments.counts[member] = 3;
+                                      arguments.sources[member] = memory.at();
+                                    }
+                                    arguments.barriers = barriers;
+                                  });
+  }
   gives_up<ExchangeArguments>(symmem_exchange, 4, "an exchange", [](ExchangeArguments& arguments, const Buffer& memory) {
     for (int member = 0; member < 3; ++member) {
       arguments.send_tokens[member] = member == 1 ? 0 : no_token;

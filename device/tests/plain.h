@@ -12,6 +12,7 @@
 
 #include "../../kernels-ptx/src/reduce.cu"
 #include "../../kernels-ptx/src/reduce_packets.cu"
+#include "../../kernels-ptx/src/reduce_push.cu"
 
 namespace {
 
@@ -71,14 +72,17 @@ struct PlainType {
   int exponent, mantissa;  // of narrow floating-point types
   void (*barriered)(const ReduceArguments&);
   void (*packets)(const ReducePacketArguments&);
+  void (*pushed)(const ReducePushArguments&);  // none for most types
 };
 
-#define PLAIN(name, bytes, exponent, mantissa) \
-  {ElementType::name, bytes, exponent, mantissa, symmem_reduce_##name, symmem_reduce_packets_##name}
+#define PLAIN_PUSHED(name, bytes, exponent, mantissa, pushed) \
+  {ElementType::name, bytes, exponent, mantissa, symmem_reduce_##name, symmem_reduce_packets_##name, pushed}
+#define PLAIN(name, bytes, exponent, mantissa) PLAIN_PUSHED(name, bytes, exponent, mantissa, nullptr)
+#define PUSHED(name, bytes, exponent, mantissa) PLAIN_PUSHED(name, bytes, exponent, mantissa, symmem_reduce_push_##name)
 const PlainType types[] = {
     PLAIN(i8, 1, 0, 0),  PLAIN(u8, 1, 0, 0),  PLAIN(i16, 2, 0, 0),  PLAIN(u16, 2, 0, 0),   PLAIN(i32, 4, 0, 0),
-    PLAIN(u32, 4, 0, 0), PLAIN(i64, 8, 0, 0), PLAIN(u64, 8, 0, 0),  PLAIN(f16, 2, 5, 10),  PLAIN(bf16, 2, 8, 7),
-    PLAIN(f32, 4, 0, 0), PLAIN(f64, 8, 0, 0), PLAIN(f8_e4m3, 1, 4, 3), PLAIN(f8_e5m2, 1, 5, 2)};
+    PLAIN(u32, 4, 0, 0), PLAIN(i64, 8, 0, 0), PLAIN(u64, 8, 0, 0),  PUSHED(f16, 2, 5, 10),  PUSHED(bf16, 2, 8, 7),
+    PUSHED(f32, 4, 0, 0), PLAIN(f64, 8, 0, 0), PLAIN(f8_e4m3, 1, 4, 3), PLAIN(f8_e5m2, 1, 5, 2)};
 
 template <class Number>
 Number reduced(const std::vector<Number>& all, ReduceOperation operation) {

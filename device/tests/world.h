@@ -32,13 +32,24 @@ struct World {
   uint64 packet_bytes;
   uint64 deadline = 60 * second;
   std::vector<std::vector<arch::Vector16>> slots;
+  // For pushed reductions: pieces of a few bytes, so that there are many.
+  uint32 push_slots, piece_bytes, channels = 8;
+  std::vector<std::vector<arch::Vector16>> inboxes;
   uint32 abort = 0;
   WaitRecord record = {};
 
   // `first` is the epoch and flag that all counters start from.
-  World(uint32 ranks, uint32 blocks, uint32 threads, uint64 packet_bytes, uint32 first)
-      : ranks(ranks), blocks(blocks), threads(threads), packet_bytes(packet_bytes) {
+  World(uint32 ranks, uint32 blocks, uint32 threads, uint64 packet_bytes, uint32 first, uint32 push_slots = 2,
+        uint32 piece_bytes = 48)
+      : ranks(ranks), blocks(blocks), threads(threads), packet_bytes(packet_bytes), push_slots(push_slots), piece_bytes(piece_bytes) {
     for (uint32 rank = 0; rank < ranks; ++rank) {
+      inboxes.emplace_back(channels * channel_bytes() / 16);
+      for (uint32 channel = 0; channel < channels; ++channel) {
+        uint8* words = reinterpret_cast<uint8*>(inboxes[rank].data()) + channel * channel_bytes();
+        for (uint32 word = 0; word < 2 * ranks; ++word) std::memcpy(words + word * push_word_stride, &first, 4);
+        const uint32 counters[2] = {first, first};
+        std::memcpy(words + 2 * ranks * push_word_stride, counters, sizeof counters);
+      }
       slots.emplace_back((slot_blocks * slot_bytes + blocks * packet_bytes) / 16);
       for (uint32 block = 0; block < blocks; ++block) {
         uint8* slot = reinterpret_cast<uint8*>(slots[rank].data()) + block * slot_bytes;
@@ -69,6 +80,22 @@ struct World {
     group.slot = 5;
     group.operation = operation;
     return group;
+  }
+
+  uint64 channel_bytes() const {
+    const uint64 words = ((2 * ranks + 1) * push_word_stride + 127) / 128 * 128;
+    return words + static_cast<uint64>(ranks - 1) * push_slots * piece_bytes;
+  }
+
+  ReducePushArguments push(uint32 rank) {
+    ReducePushArguments arguments{};
+    arguments.reduce.group = group(rank);
+    for (uint32 member = 0; member < ranks; ++member) arguments.inboxes[member] = address(inboxes[member].data());
+    arguments.channel_bytes = channel_bytes();
+    arguments.channels = channels;
+    arguments.slots = push_slots;
+    arguments.piece_bytes = piece_bytes;
+    return arguments;
   }
 
   // Every rank launches its kernel, in no order.

@@ -4,7 +4,7 @@
 mod collectives;
 mod transfers;
 
-pub use collectives::collective_row;
+pub use collectives::{REDUCE_INBOX_BYTES, collective_row};
 pub use transfers::tuning;
 
 const KIB: u64 = 1 << 10;

@@ -34,6 +34,7 @@ fn algorithms(collective: Collective) -> &'static [(Algorithm, u64)] {
             (Algorithm::PACKETS_TWO_SHOT, 16 * MIB),
             (Algorithm::ONE_SHOT, 16 * MIB),
             (Algorithm::TWO_SHOT, ANY),
+            (Algorithm::PUSH, ANY),
             (Algorithm::COPY_ENGINE, ANY),
         ],
         Collective::Reduce => &[
@@ -41,7 +42,7 @@ fn algorithms(collective: Collective) -> &'static [(Algorithm, u64)] {
             (Algorithm::ONE_SHOT, ANY),
             (Algorithm::TWO_SHOT, ANY),
         ],
-        Collective::ReduceScatter => &[PACKETS, (Algorithm::ONE_SHOT, ANY)],
+        Collective::ReduceScatter => &[PACKETS, (Algorithm::ONE_SHOT, ANY), (Algorithm::PUSH, ANY)],
         Collective::AllToAll => &[
             PACKETS,
             (Algorithm::PUSH, ANY),
@@ -118,10 +119,15 @@ pub(super) fn candidates(
                 continue;
             }
             // Only copies can be one after the other, and small ones are over before that matters.
-            let copies = matches!(
-                algorithm,
-                Algorithm::PUSH | Algorithm::PULL | Algorithm::SWAP
+            let reduces = matches!(
+                collective,
+                Collective::AllReduce | Collective::Reduce | Collective::ReduceScatter
             );
+            let copies = !reduces
+                && matches!(
+                    algorithm,
+                    Algorithm::PUSH | Algorithm::PULL | Algorithm::SWAP
+                );
             let concurrents: &[u32] = if copies && bytes >= LEAST_IN_STEP {
                 &[0, 1, 2]
             } else {

@@ -34,7 +34,7 @@ const fn module(
 
 /// One bulk instruction makes a whole sm_80 module fail to load: hence several modules. Kernels that
 /// can be launched beside their predecessor from sm_90 on are compiled for both.
-pub const MODULES: [Module; 11] = [
+pub const MODULES: [Module; 13] = [
     module("base", "base", 80, &[80, 90]),
     module("latency", "latency", 80, &[80, 90]),
     module("bulk", "bulk", 90, &[90]),
@@ -44,6 +44,8 @@ pub const MODULES: [Module; 11] = [
     module("collective_sm_80", "collective", 80, &[80]),
     module("reduce", "reduce", 90, &[90]),
     module("reduce_sm_80", "reduce", 80, &[80]),
+    module("reduce_push", "reduce_push", 90, &[90]),
+    module("reduce_push_sm_80", "reduce_push", 80, &[80]),
     module("reduce_packets", "reduce_packets", 90, &[90]),
     module("reduce_packets_sm_80", "reduce_packets", 80, &[80]),
 ];

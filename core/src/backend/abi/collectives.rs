@@ -142,6 +142,8 @@ open_enum!(
         EXCHANGE = 5,
         /// [`MoveArguments`], each destination swapped with its source.
         SWAP = 6,
+        /// [`ReducePushArguments`].
+        REDUCE_PUSH = 7,
     }
 );
 
@@ -160,6 +162,11 @@ pub const SLOT_WORDS: u64 = 128;
 pub const SLOT_RECEIVED: u64 = 512;
 /// In a slot, 32 bytes for each member: four packets of 8 bytes in which it announces what it sends.
 pub const SLOT_ANNOUNCEMENTS: u64 = 1024;
+
+/// From one word of a channel of [`ReducePushArguments`] to the next.
+pub const PUSH_WORD_STRIDE: u64 = 32;
+/// Pieces start at multiples of this behind them.
+pub const PUSH_PIECES_ALIGNMENT: u64 = 128;
 
 /// The ranks of one collective call, and the memory by which they keep in step.
 ///
@@ -246,6 +253,40 @@ pub struct ReduceArguments {
     pub element: ElementType,
     /// How they become one.
     pub reduce: ReduceOperation,
+}
+
+/// A reduction for which members push what each has to reduce into that one's inbox: the same as
+/// `reduce` between its barriers, but that each member stores what another one needs, in pieces.
+///
+/// An inbox has *channels*, zeroed before the first call, `channel_bytes` apart. A block has one for each
+/// pair of its warps, numbered through the grid, which talks to the channels of its number at the peers
+/// only. In a channel, at multiples of [`PUSH_WORD_STRIDE`]: a word for each member, which that member
+/// raises when it has pushed a piece; one for each, which that member raises when it has taken one; two
+/// counters of the owner's, pieces pushed and taken. Behind them, from a multiple of
+/// [`PUSH_PIECES_ALIGNMENT`] on: for each other member in turn `slots` pieces of `piece_bytes`. World,
+/// `channel_bytes`, `slots` and `piece_bytes` are alike in all calls on the same inboxes; grids need not be.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ReducePushArguments {
+    /// Who takes part, this rank's share of every member, and where its result goes.
+    pub reduce: ReduceArguments,
+    /// In this rank's memory, its elements of each member's share.
+    pub sources: [DeviceAddress; MAX_RANKS],
+    /// Elements of each member's share; alike on all members, may be 0.
+    pub counts: [u64; MAX_RANKS],
+    /// Each member's inbox, as this device addresses it; this rank's own among them.
+    pub inboxes: [DeviceAddress; MAX_RANKS],
+    /// From one channel to the next, a multiple of [`PUSH_PIECES_ALIGNMENT`].
+    pub channel_bytes: u64,
+    /// Channels of an inbox: the most that a grid can have.
+    pub channels: u32,
+    /// Pieces of one member that there is room for; a power of two.
+    pub slots: u32,
+    /// Bytes of a piece, a multiple of 16.
+    pub piece_bytes: u32,
+    /// 1 if members store at each other: then all have reached the call before the first result is
+    /// stored, and all have stored when it ends.
+    pub barriers: u32,
 }
 
 /// A reduction in packets, without a barrier: every member sends each other `counts[p]` elements from

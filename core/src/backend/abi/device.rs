@@ -58,8 +58,9 @@ pub struct Capabilities {
     pub get_rows: [TransferRow; 8],
     /// Version of the driver, as the vendor numbers it.
     pub driver_version: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Bytes that a rank should give for what the others push at it in reductions
+    /// ([`super::ReducePushArguments::inboxes`]); 0 where a reduction by pushing takes none.
+    pub reduce_inbox_bytes: u32,
 }
 
 /// Free and total memory of a device, in bytes.
