@@ -3,7 +3,8 @@
 // `calls` also under ThreadSanitizer. Ranks are host threads, each launches its own grids; what a seed
 // leaves open (world, grid, sizes, alignments, types, schedule) it decides.
 //
-// Seen to fail: without the block barrier at the end of a use of packets, and without clearing where flags wrap.
+// Seen to fail: without either wait of a pushed reduction, without the block barrier at the end of a use of
+// packets, and without clearing where flags wrap.
 #include "../../kernels-ptx/src/collective.cu"
 #include "plain.h"
 #include "world.h"
