@@ -12,6 +12,7 @@ mod support;
 
 use rstest::rstest;
 use std::process::ExitCode;
+use std::sync::LazyLock;
 use std::time::Duration;
 use support::worlds::{Backend, RANK, account, end, is_full, options};
 use symmem::conformance::collectives::{SoakCase, plan, plan::Sizes};
@@ -28,16 +29,22 @@ const SEED: u64 = symmem::conformance::plan::SEED;
 /// Bound of each wait: a case that hangs must not keep the rest for long.
 const DEADLINE: Duration = Duration::from_secs(10);
 
+/// A sample shared out among worlds, made once for all of them: the world's number, a case of it.
+type Sample = LazyLock<Vec<(usize, Case)>>;
+
+static HOST: Sample = LazyLock::new(|| plan::sample(SIZES.len(), Sizes::Small, SEED));
+static FAKE: Sample = LazyLock::new(|| plan::sample(FAKE_SIZES.len(), Sizes::Small, SEED + 1));
+static SHARED: Sample = LazyLock::new(|| plan::sample(FAKE_SIZES.len(), Sizes::Small, SEED + 2));
+static THREADED: Sample = LazyLock::new(|| plan::sample(SIZES.len(), Sizes::Small, SEED + 3));
+static HIP: Sample = LazyLock::new(|| plan::sample(SIZES.len(), Sizes::Small, SEED + 4));
+
 /// The cases of one world of several.
-fn cases(world: usize, worlds: usize, seed: u64) -> Vec<Case> {
+fn cases(world: usize, sample: &Sample) -> Vec<Case> {
     if is_full() {
         return plan::full(SEED).collect();
     }
-    let sample = plan::sample(worlds, Sizes::Small, seed).into_iter();
-    sample
-        .filter(|(of, _)| *of == world)
-        .map(|(_, case)| case)
-        .collect()
+    let here = sample.iter().filter(|(of, _)| *of == world);
+    here.map(|(_, case)| case.clone()).collect()
 }
 
 /// Whether the fake of the vendor's library can do a case: it reduces no floats of 8 bits.
@@ -83,26 +90,20 @@ fn check(backend: Backend, ranks: u32, threads: bool, cases: &[Case]) {
 #[rstest]
 fn on_the_host(#[values(1, 2, 3, 4, 5, 6, 7, 8)] world: u32) {
     let number = SIZES.iter().position(|&size| size == world).unwrap_or(0);
-    check(
-        Backend::Host,
-        world,
-        false,
-        &cases(number, SIZES.len(), SEED),
-    );
+    check(Backend::Host, world, false, &cases(number, &HOST));
 }
 
 #[rstest]
 fn over_the_fake_driver(#[values(1, 2, 3, 8)] world: u32) {
     let number = FAKE_SIZES.iter().position(|&size| size == world);
-    let cases = cases(number.unwrap_or(0), FAKE_SIZES.len(), SEED + 1);
+    let cases = cases(number.unwrap_or(0), &FAKE);
     check(Backend::Linked, world, false, &cases);
 }
 
 #[rstest]
 fn over_the_fake_hip_runtime(#[values(1, 2, 3, 4, 5, 6, 7, 8)] world: u32) {
     let number = SIZES.iter().position(|&size| size == world).unwrap_or(0);
-    let cases = cases(number, SIZES.len(), SEED + 4);
-    check(Backend::HipLinked, world, false, &cases);
+    check(Backend::HipLinked, world, false, &cases(number, &HIP));
 }
 
 /// How memory is shared changes addresses, not algorithms: a few cases of each way are enough.
@@ -117,7 +118,7 @@ fn however_memory_is_shared(
     )]
     backend: Backend,
 ) {
-    let mut cases = cases(0, FAKE_SIZES.len(), SEED + 2);
+    let mut cases = cases(0, &SHARED);
     if !is_full() {
         cases.retain({
             let mut number = 0;
@@ -137,7 +138,7 @@ fn of_threads_of_one_process(
         u32,
     ),
 ) {
-    let mut cases = cases(0, SIZES.len(), SEED + 3);
+    let mut cases = cases(0, &THREADED);
     if !is_full() {
         cases.truncate(100);
     }

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use symmem::select::Selection;
+use symmem::tuning::{Row, Table};
 use symmem::{
     Algorithm, Builder, CollectiveOperation, CollectiveOptions, Communicator, ElementType, Error,
     Graph, LaunchEnvironment, Provider, ReduceOperation, Result,
@@ -290,7 +291,24 @@ fn never_joined() {
 
 #[test]
 fn a_row_that_names_the_vendor_holds_once_its_library_is_open() {
-    role("by_row", support::fake_driver_and_nccl(), &[]);
+    // As `symmem tune` writes it: the fastest first, and what serves without the library behind it.
+    let row = |algorithm, blocks| Row {
+        operation: "all_reduce".into(),
+        world: 2,
+        bytes: u64::MAX,
+        algorithm,
+        blocks,
+        threads: 32 * blocks,
+        concurrent: 0,
+    };
+    let table = Table {
+        rows: vec![row("vendor".into(), 0), row("two_shot".into(), 2)],
+        ..Table::default()
+    };
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("vendor-rows.json");
+    std::fs::write(&file, table.to_json().unwrap()).unwrap();
+    let tuning = [("SYMMEM_TUNING", file.to_str().unwrap())];
+    role("by_row", support::fake_driver_and_nccl(), &tuning);
 }
 
 #[test]
@@ -301,8 +319,9 @@ fn by_row() {
             let bytes = 1 << 40;
             communicator.explain(CollectiveOperation::ALL_REDUCE, bytes, ElementType::F32)
         };
-        assert_ne!(explain(&communicator)?.algorithm, Algorithm::VENDOR);
+        assert_eq!(explain(&communicator)?.algorithm, Algorithm::TWO_SHOT);
         communicator.open_vendor(false)?;
+        assert_eq!(explain(&communicator)?.algorithm, Algorithm::VENDOR);
         let options = CollectiveOptions {
             algorithm: Algorithm::VENDOR,
             ..Default::default()

@@ -60,7 +60,7 @@ impl Implementation for CudaBackend {
             put_rows: tables.put,
             get_rows: tables.get,
             driver_version: driver.version,
-            reserved: 0,
+            reduce_inbox_bytes: tuning::REDUCE_INBOX_BYTES,
         };
         Ok(Self {
             parts: Parts {

@@ -65,7 +65,7 @@ impl Implementation for HipBackend {
             put_rows: tables.put,
             get_rows: tables.get,
             driver_version: runtime.version,
-            reserved: 0,
+            reduce_inbox_bytes: tuning::REDUCE_INBOX_BYTES,
         };
         let parts = Parts {
             vendor: OnceLock::new(),

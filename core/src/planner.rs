@@ -177,7 +177,7 @@ mod tests {
             put_rows: rows,
             get_rows: [last; 8],
             driver_version: 0,
-            reserved: 0,
+            reduce_inbox_bytes: 0,
         }
     }
 

@@ -37,7 +37,7 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
         TransferRow { bytes, method, blocks, threads, stages, stage_bytes, reserved }
         Capabilities {
             flags, share_kinds, share_granularity, shared_memory_per_block, fanout, put_rows,
-            get_rows, driver_version, reserved
+            get_rows, driver_version, reduce_inbox_bytes
         }
         MemoryInformation { free, total }
         HostMemory { host, device, bytes }
@@ -59,6 +59,9 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
         MoveArguments { group, destinations, sources, bytes, copies, concurrent }
         PacketArguments { group, sources, destinations, send_bytes, receive_bytes }
         ReduceArguments { group, sources, destinations, count, element, reduce }
+        ReducePushArguments {
+            reduce, sources, counts, inboxes, channel_bytes, channels, slots, piece_bytes, barriers
+        }
         ReducePacketArguments {
             group, sources, destinations, counts, element, reduce, two_shot, reserved
         }
@@ -102,7 +105,7 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
             collective_reduce, collective_reduce_packets, collective_exchange,
             vendor_description, vendor_identifier, vendor_create, vendor_ready, vendor_call,
             vendor_group, vendor_register, vendor_deregister, vendor_abort, vendor_destroy,
-            collective_swap
+            collective_swap, collective_reduce_push
         }
     };
     insta::assert_snapshot!("layout", text);

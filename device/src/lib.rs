@@ -44,6 +44,7 @@ pub const HEADERS: &[Header] = headers![
     "packets.h",
     "reduce.h",
     "reduce_packets.h",
+    "reduce_push.h",
     "signal.h",
     "swap.h",
     "wait.h",

@@ -3,72 +3,15 @@
 // `calls` also under ThreadSanitizer. Ranks are host threads, each launches its own grids; what a seed
 // leaves open (world, grid, sizes, alignments, types, schedule) it decides.
 //
-// Seen to fail: without the block barrier at the end of a use of packets, and without clearing where flags wrap.
-#include <atomic>
-#include <cmath>
-#include <cstdio>
-#include <cstring>
-#include <functional>
-#include <limits>
-#include <random>
-#include <string>
-
+// Seen to fail: without either wait of a pushed reduction, without the block barrier at the end of a use of
+// packets, and without clearing where flags wrap.
 #include "../entries/collective.h"
-#include "../entries/reduce.h"
-#include "../entries/reduce_packets.h"
+#include "plain.h"
+#include "world.h"
 
 namespace {
 
-std::atomic<unsigned> failures{0};
-
-void expect(bool condition, const std::string& what) {
-  if (condition) return;
-  if (++failures <= 20) std::fprintf(stderr, "failed: %s\n", what.c_str());
-}
-
-uint64 address(const volatile void* pointer) { return reinterpret_cast<uint64>(pointer); }
-
-constexpr uint64 second = 1000000000;
-
 // ---- numbers: what formats are, by their definition ----
-
-// A number of a format with `exponent` and `mantissa` bits; those that are `finite` have no infinities.
-double defined(int exponent, int mantissa, bool finite, uint32 bits) {
-  const int bias = (1 << (exponent - 1)) - 1;
-  const int fraction = static_cast<int>(bits & ((1u << mantissa) - 1));
-  const int power = static_cast<int>(bits >> mantissa & ((1u << exponent) - 1));
-  const double sign = bits >> (exponent + mantissa) & 1 ? -1 : 1;
-  const bool top = power == (1 << exponent) - 1;
-  if (top && !finite) return fraction == 0 ? sign * std::numeric_limits<double>::infinity() : std::nan("");
-  if (top && fraction == (1 << mantissa) - 1) return std::nan("");
-  const double places = std::ldexp(fraction, -mantissa);
-  return sign * (power == 0 ? std::ldexp(places, 1 - bias) : std::ldexp(1 + places, power - bias));
-}
-
-// The nearest pattern, ties to even, by comparing with neighbours among all finite patterns.
-uint32 nearest(int exponent, int mantissa, bool finite, bool saturates, float number) {
-  const uint32 sign = std::signbit(number) ? 1u << (exponent + mantissa) : 0;
-  const uint32 all = (1u << (exponent + mantissa)) - 1;
-  if (std::isnan(number)) return all;
-  const double magnitude = std::fabs(static_cast<double>(number));
-  uint32 largest = all;
-  while (!std::isfinite(defined(exponent, mantissa, finite, largest))) --largest;
-  uint32 low = 0, high = largest;  // the last pattern that is not above
-  while (low < high) {
-    const uint32 middle = (low + high + 1) / 2;
-    if (defined(exponent, mantissa, finite, middle) <= magnitude) low = middle;
-    else high = middle - 1;
-  }
-  const double below = defined(exponent, mantissa, finite, low);
-  if (low == largest) {
-    const double step = below - defined(exponent, mantissa, finite, low - 1);
-    const bool over = magnitude >= below + step / 2;
-    return sign | (over && !saturates ? largest + 1 : largest);
-  }
-  const double above = defined(exponent, mantissa, finite, low + 1);
-  const bool up = magnitude - below > above - magnitude || (magnitude - below == above - magnitude && low % 2 == 1);
-  return sign | (up ? low + 1 : low);
-}
 
 template <int exponent, int mantissa, bool finite, bool saturates>
 void every_pattern_means_what_its_format_defines() {
@@ -101,197 +44,6 @@ void numbers() {
   every_pattern_means_what_its_format_defines<5, 2, false, true>();
   every_pattern_means_what_its_format_defines<5, 10, false, false>();
   every_pattern_means_what_its_format_defines<8, 7, false, false>();
-}
-
-// ---- plain references of reductions, in wide numbers and by the definitions above ----
-
-struct PlainType {
-  ElementType type;
-  uint32 bytes;
-  int exponent, mantissa;  // of narrow floating-point types
-  void (*barriered)(const ReduceArguments&);
-  void (*packets)(const ReducePacketArguments&);
-};
-
-#define PLAIN(name, bytes, exponent, mantissa) \
-  {ElementType::name, bytes, exponent, mantissa, symmem_reduce_##name, symmem_reduce_packets_##name}
-const PlainType types[] = {
-    PLAIN(i8, 1, 0, 0),  PLAIN(u8, 1, 0, 0),  PLAIN(i16, 2, 0, 0),  PLAIN(u16, 2, 0, 0),   PLAIN(i32, 4, 0, 0),
-    PLAIN(u32, 4, 0, 0), PLAIN(i64, 8, 0, 0), PLAIN(u64, 8, 0, 0),  PLAIN(f16, 2, 5, 10),  PLAIN(bf16, 2, 8, 7),
-    PLAIN(f32, 4, 0, 0), PLAIN(f64, 8, 0, 0), PLAIN(f8_e4m3, 1, 4, 3), PLAIN(f8_e5m2, 1, 5, 2)};
-
-template <class Number>
-Number reduced(const std::vector<Number>& all, ReduceOperation operation) {
-  Number result = all[0];
-  for (size_t member = 1; member < all.size(); ++member) {
-    const Number other = all[member];
-    switch (operation) {
-      case ReduceOperation::minimum: result = result != result || other != other ? result + other : std::min(result, other); break;
-      case ReduceOperation::maximum: result = result != result || other != other ? result + other : std::max(result, other); break;
-      case ReduceOperation::product: result = result * other; break;
-      default: result = result + other;
-    }
-  }
-  return operation == ReduceOperation::average ? result / static_cast<Number>(all.size()) : result;
-}
-
-// Of integers of `bits` bits. Sums and products are right modulo 2^bits whatever they are computed in; an
-// average is that of a sum in the type's wide form.
-uint64 reduced_integers(const std::vector<uint64>& all, ReduceOperation operation, uint32 bits, bool is_signed) {
-  const uint32 wide = bits < 32 ? 32 : bits;
-  const auto cut = [&](uint64 value, uint32 to) {
-    if (to == 64) return value;
-    const uint64 low = value & ((1ull << to) - 1);
-    return is_signed && (low >> (to - 1)) != 0 ? low | ~0ull << to : low;
-  };
-  uint64 result = cut(all[0], bits);
-  for (size_t member = 1; member < all.size(); ++member) {
-    const uint64 other = cut(all[member], bits);
-    const bool less = is_signed ? static_cast<long long>(other) < static_cast<long long>(result) : other < result;
-    switch (operation) {
-      case ReduceOperation::minimum: result = less ? other : result; break;
-      case ReduceOperation::maximum: result = less ? result : other; break;
-      case ReduceOperation::product: result = cut(result * other, wide); break;
-      default: result = cut(result + other, wide);
-    }
-  }
-  if (operation == ReduceOperation::average) {
-    result = is_signed ? static_cast<uint64>(static_cast<long long>(result) / static_cast<long long>(all.size()))
-                       : result / all.size();
-  }
-  return result;
-}
-
-uint64 reference(const PlainType& plain, const std::vector<uint64>& all, ReduceOperation operation) {
-  const bool e4m3 = plain.type == ElementType::f8_e4m3;
-  if (plain.exponent != 0) {
-    std::vector<float> wide;
-    for (uint64 bits : all) wide.push_back(static_cast<float>(defined(plain.exponent, plain.mantissa, e4m3, static_cast<uint32>(bits))));
-    return nearest(plain.exponent, plain.mantissa, e4m3, plain.bytes == 1, reduced(wide, operation));
-  }
-  if (plain.type == ElementType::f32) {
-    std::vector<float> wide;
-    for (uint64 bits : all) wide.push_back(arch::float_of(static_cast<uint32>(bits)));
-    return arch::bits_of(reduced(wide, operation));
-  }
-  if (plain.type == ElementType::f64) {
-    std::vector<double> wide;
-    for (uint64 bits : all) wide.push_back(arch::float_of(bits));
-    return arch::bits_of(reduced(wide, operation));
-  }
-  const bool is_signed = plain.type == ElementType::i8 || plain.type == ElementType::i16 || plain.type == ElementType::i32 ||
-                         plain.type == ElementType::i64;
-  return reduced_integers(all, operation, plain.bytes * 8, is_signed);
-}
-
-// A small number as an element's bits: no NaN, and no zeros of which one has a sign.
-uint64 element(const PlainType& plain, uint32 dice) {
-  const double number = (static_cast<int>(dice % 61) - 30) * 0.125 + 0.0625;
-  if (plain.exponent != 0) {
-    const bool e4m3 = plain.type == ElementType::f8_e4m3;
-    return nearest(plain.exponent, plain.mantissa, e4m3, plain.bytes == 1, static_cast<float>(number));
-  }
-  if (plain.type == ElementType::f32) return arch::bits_of(static_cast<float>(number));
-  if (plain.type == ElementType::f64) return arch::bits_of(number);
-  return static_cast<uint64>(dice) * 0x9e3779b97f4a7c15ull >> (64 - plain.bytes * 8);
-}
-
-// ---- a world of ranks ----
-
-// Bytes at an offset into memory of their own size, so that the sanitizer knows where they end.
-struct Buffer {
-  std::vector<uint8> memory;
-  uint64 offset;
-  Buffer(uint64 bytes, uint64 offset) : memory(bytes + offset, 0xA5), offset(offset) {}
-  uint64 at(uint64 byte = 0) const { return address(memory.data()) + offset + byte; }
-  uint64 size() const { return memory.size() - offset; }
-};
-
-constexpr uint32 operation = 7;  // any
-
-struct World {
-  uint32 ranks, blocks, threads;
-  uint64 packet_bytes;
-  uint64 deadline = 60 * second;
-  std::vector<std::vector<arch::Vector16>> slots;
-  uint32 abort = 0;
-  WaitRecord record = {};
-
-  // `first` is the epoch and flag that all counters start from.
-  World(uint32 ranks, uint32 blocks, uint32 threads, uint64 packet_bytes, uint32 first)
-      : ranks(ranks), blocks(blocks), threads(threads), packet_bytes(packet_bytes) {
-    for (uint32 rank = 0; rank < ranks; ++rank) {
-      slots.emplace_back((slot_blocks * slot_bytes + blocks * packet_bytes) / 16);
-      for (uint32 block = 0; block < blocks; ++block) {
-        uint8* slot = reinterpret_cast<uint8*>(slots[rank].data()) + block * slot_bytes;
-        uint32 counters[4] = {first, first, first, first};
-        std::memcpy(slot + slot_counters, counters, sizeof counters);
-        for (uint32 member = 0; member < ranks; ++member) {
-          std::memcpy(slot + slot_words + member * 4, &first, 4);
-          std::memcpy(slot + slot_received + member * 4, &first, 4);
-          for (uint32 word = 0; word < 4; ++word) {
-            const uint64 packet = static_cast<uint64>(first) << 32;
-            std::memcpy(slot + slot_announcements + member * 32 + word * 8, &packet, 8);
-          }
-        }
-      }
-    }
-  }
-
-  CollectiveGroup group(uint32 rank) {
-    CollectiveGroup group{};
-    group.watch = Watch{address(&abort), address(&record), deadline, rank + 10, 0};
-    for (uint32 member = 0; member < ranks; ++member) {
-      group.slots[member] = address(slots[member].data());
-      group.members[member] = static_cast<uint8>(member + 10);
-    }
-    group.packet_bytes = packet_bytes;
-    group.rank = rank;
-    group.world = ranks;
-    group.slot = 5;
-    group.operation = operation;
-    return group;
-  }
-
-  // Every rank launches its kernel, in no order.
-  template <class Arguments>
-  void call(void (*kernel)(const Arguments&), const std::function<Arguments(uint32)>& arguments_of) {
-    std::vector<std::thread> running;
-    for (uint32 rank = 0; rank < ranks; ++rank) {
-      running.emplace_back([&, rank] { launch(kernel, arguments_of(rank)); });
-    }
-    for (auto& thread : running) thread.join();
-  }
-
-  template <class Arguments>
-  void launch(void (*kernel)(const Arguments&), const Arguments& arguments) {
-    arch::launch(blocks, threads, 0, [&] { kernel(arguments); });
-  }
-};
-
-using Random = std::mt19937;
-
-uint32 up_to(Random& random, uint32 most) { return static_cast<uint32>(random() % (most + 1ull)); }
-
-std::vector<Buffer> buffers(uint32 count, uint64 bytes, const std::function<uint64()>& offset) {
-  std::vector<Buffer> all;
-  for (uint32 index = 0; index < count; ++index) all.emplace_back(bytes, offset());
-  return all;
-}
-
-void fill(std::vector<Buffer>& all, Random& random) {
-  for (Buffer& buffer : all)
-    for (uint64 byte = 0; byte < buffer.size(); ++byte) buffer.memory[buffer.offset + byte] = static_cast<uint8>(random());
-}
-
-// Bytes of `all[rank]` at `at` and what they should be.
-void same(const Buffer& got, uint64 at, const std::vector<uint8>& wanted, const std::string& what) {
-  expect(wanted.empty() || std::memcmp(got.memory.data() + got.offset + at, wanted.data(), wanted.size()) == 0, what);
-}
-
-std::vector<uint8> bytes_of(const Buffer& buffer, uint64 at, uint64 bytes) {
-  const uint8* first = buffer.memory.data() + buffer.offset + at;
-  return std::vector<uint8>(first, first + bytes);
 }
 
 // ---- each family ----
@@ -396,8 +148,10 @@ struct Reduction {
   std::vector<Buffer> inputs, outputs;
   std::vector<uint64> results;
 
-  Reduction(const World& world, Random& random)
-      : plain(types[up_to(random, 13)]), operation(static_cast<ReduceOperation>(1 + up_to(random, 4))) {
+  Reduction(const World& world, Random& random) : Reduction(world, random, types[up_to(random, 13)]) {}
+
+  Reduction(const World& world, Random& random, const PlainType& plain)
+      : plain(plain), operation(static_cast<ReduceOperation>(1 + up_to(random, 4))) {
     for (uint32 rank = 0; rank < world.ranks; ++rank) begins.push_back(begins.back() + up_to(random, 70));
     // As often as not all alike modulo 16.
     const uint32 spread = up_to(random, 1) != 0 ? 0 : 16 / plain.bytes;
@@ -493,6 +247,53 @@ void reduces_between_barriers(World& world, Random& random) {
   }
 }
 
+// A share by each, to all in place or not, to itself, or to a root; several calls with grids of several sizes,
+// which ranks go through at their own speed.
+void reduces_by_pushing(World& world, Random& random) {
+  const PlainType* const pushed[] = {&types[8], &types[9], &types[10]};
+  Reduction reduction(world, random, *pushed[up_to(random, 2)]);
+  const uint32 kind = up_to(random, 2);
+  const uint32 root = up_to(random, world.ranks - 1);
+  const bool in_place = up_to(random, 1) != 0;
+  std::vector<Buffer>& outputs = in_place ? reduction.inputs : reduction.outputs;
+  struct Grid {
+    uint32 blocks, threads;
+  };
+  std::vector<Grid> grids;
+  // In place there is no second time.
+  for (uint32 left = in_place ? 0 : up_to(random, 2), done = 0; done <= left; ++done) {
+    grids.push_back({1 + up_to(random, 1), 2 * arch::warp_size * (1 + up_to(random, 1)) + up_to(random, 2)});
+  }
+  std::vector<std::thread> running;
+  for (uint32 rank = 0; rank < world.ranks; ++rank) {
+    running.emplace_back([&, rank] {
+      ReducePushArguments arguments = world.push(rank);
+      const uint64 begin = reduction.begins[rank] * reduction.plain.bytes;
+      arguments.reduce.sources[rank] = reduction.inputs[rank].at(begin);
+      arguments.reduce.count = reduction.share(rank);
+      arguments.reduce.element = static_cast<uint32>(reduction.plain.type);
+      arguments.reduce.reduce = static_cast<uint32>(reduction.operation);
+      arguments.barriers = kind != 1;
+      for (uint32 member = 0; member < world.ranks; ++member) {
+        arguments.sources[member] = reduction.inputs[rank].at(reduction.begins[member] * reduction.plain.bytes);
+        arguments.counts[member] = reduction.share(member);
+        const bool stores = kind == 0 || member == (kind == 1 ? rank : root);
+        if (stores) arguments.reduce.destinations[member] = outputs[member].at(begin);
+      }
+      for (const Grid& grid : grids) arch::launch(grid.blocks, grid.threads, 0, [&] { reduction.plain.pushed(arguments); });
+    });
+  }
+  for (auto& thread : running) thread.join();
+  for (uint32 rank = 0; rank < world.ranks; ++rank) {
+    const uint64 begin = reduction.begins[rank];
+    if (kind == 1) {
+      reduction.check(outputs[rank], begin, begin, reduction.share(rank), "by pushing, a share to each");
+    } else if (kind == 0 || rank == root) {
+      reduction.check(outputs[rank], 0, 0, reduction.count(), kind == 0 ? "by pushing, all to all" : "by pushing, all to a root");
+    }
+  }
+}
+
 // Some send to some, themselves too. The grid has blocks for one part or more of each pair.
 void exchanges(World& world, Random& random) {
   const uint32 ranks = world.ranks;
@@ -547,17 +348,20 @@ void calls(uint32 seed, uint32 ranks) {
   // Inboxes of 1 to 16 packets: messages take one round or many.
   const uint64 packet_bytes = ranks * 2 * 16 * (1 + up_to(random, 15));
   // Slots for an exchange of two parts, regions for as many blocks: the test's memory has no more.
-  World world(ranks, ranks * 2 + 1, threads, packet_bytes, 0u - 1 - up_to(random, 6));
+  World world(ranks, ranks * 2 + 1, threads, packet_bytes, 0u - 1 - up_to(random, 6), 1u << up_to(random, 2),
+              16 * (1 + up_to(random, 3)));
   world.blocks = blocks;
   const auto what = [&] { return " (seed " + std::to_string(seed) + ", world " + std::to_string(ranks) + ")"; };
   for (int turn = 0; turn < 8; ++turn) {
     const unsigned before = failures;
-    switch (up_to(random, 6)) {
+    switch (up_to(random, 8)) {
       case 0: gathers_in_packets(world, random); break;
       case 1: moves(world, random); break;
       case 2: reduces_between_barriers(world, random); break;
       case 3: exchanges(world, random); break;
       case 4: swaps(world, random); break;
+      case 5:
+      case 6: reduces_by_pushing(world, random); break;
       default: reduces_in_packets(world, random);
     }
     world.blocks = blocks;
@@ -569,16 +373,22 @@ void calls(uint32 seed, uint32 ranks) {
 
 // ---- waits that end ----
 
+template <class Arguments>
+void enrol(World& world, Arguments& arguments) {
+  arguments.group = world.group(0);
+}
+void enrol(World& world, ReducePushArguments& arguments) { arguments = world.push(0); }
+
 // Rank 0 calls and the others do not: it leaves at the deadline, or when the host has aborted.
 template <class Arguments>
 void gives_up(void (*kernel)(const Arguments&), uint32 blocks, const char* name, const std::function<void(Arguments&, const Buffer&)>& complete) {
   for (const bool aborts : {false, true}) {
-    World world(3, 8, 2, 3 * 2 * 16, 4);
+    World world(3, 8, 2 * arch::warp_size, 3 * 2 * 16, 4);
     world.blocks = blocks;
     if (!aborts) world.deadline = second / 50;
     const Buffer memory(64, 0);
     Arguments arguments{};
-    arguments.group = world.group(0);
+    enrol(world, arguments);
     complete(arguments, memory);
     std::thread host([&] {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -609,6 +419,20 @@ void waits_end() {
                                       arguments.destinations[member] = memory.at(32);
                                     }
                                   });
+  for (const bool barriers : {true, false}) {
+    gives_up<ReducePushArguments>(symmem_reduce_push_bf16, 2, "a reduction by pushing",
+                                  [barriers](ReducePushArguments& arguments, const Buffer& memory) {
+                                    arguments.reduce.reduce = 1;
+                                    arguments.reduce.count = 3;
+                                    arguments.reduce.destinations[0] = memory.at(32);
+                                    arguments.reduce.sources[0] = memory.at();
+                                    for (int member = 0; member < 3; ++member) {
+                                      arguments.counts[member] = 3;
+                                      arguments.sources[member] = memory.at();
+                                    }
+                                    arguments.barriers = barriers;
+                                  });
+  }
   gives_up<ExchangeArguments>(symmem_exchange, 4, "an exchange", [](ExchangeArguments& arguments, const Buffer& memory) {
     for (int member = 0; member < 3; ++member) {
       arguments.send_tokens[member] = member == 1 ? 0 : no_token;

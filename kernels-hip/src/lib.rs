@@ -149,6 +149,7 @@ const MOVE_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 8;
 const PACKET_ARGUMENTS: u32 = GROUP + 4 * ADDRESSES;
 const EXCHANGE_ARGUMENTS: u32 = GROUP + 4 * ADDRESSES + 16;
 const REDUCE_ARGUMENTS: u32 = GROUP + 2 * ADDRESSES + 16;
+const REDUCE_PUSH_ARGUMENTS: u32 = REDUCE_ARGUMENTS + 3 * ADDRESSES + 24;
 const REDUCE_PACKET_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 16;
 
 macro_rules! each_element {
@@ -161,7 +162,7 @@ macro_rules! each_element {
     };
 }
 
-static MODULES: [Module; 6] = [
+static MODULES: [Module; 7] = [
     module!(
         "base",
         [
@@ -197,6 +198,14 @@ static MODULES: [Module; 6] = [
         ]
     ),
     module!("reduce", each_element!("symmem_reduce", REDUCE_ARGUMENTS)),
+    module!(
+        "reduce_push",
+        [
+            entry("symmem_reduce_push_f16", REDUCE_PUSH_ARGUMENTS, 1024),
+            entry("symmem_reduce_push_bf16", REDUCE_PUSH_ARGUMENTS, 1024),
+            entry("symmem_reduce_push_f32", REDUCE_PUSH_ARGUMENTS, 1024),
+        ]
+    ),
     module!(
         "reduce_packets",
         each_element!("symmem_reduce_packets", REDUCE_PACKET_ARGUMENTS)
@@ -255,6 +264,6 @@ mod tests {
         let all = names.len();
         names.sort_unstable();
         names.dedup();
-        assert_eq!((names.len(), all), (41, 41));
+        assert_eq!((names.len(), all), (44, 44));
     }
 }

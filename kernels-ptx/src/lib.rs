@@ -130,6 +130,7 @@ const MOVE_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 8;
 const PACKET_ARGUMENTS: u32 = GROUP + 4 * ADDRESSES;
 const EXCHANGE_ARGUMENTS: u32 = GROUP + 4 * ADDRESSES + 16;
 const REDUCE_ARGUMENTS: u32 = GROUP + 2 * ADDRESSES + 16;
+const REDUCE_PUSH_ARGUMENTS: u32 = REDUCE_ARGUMENTS + 3 * ADDRESSES + 24;
 const REDUCE_PACKET_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 16;
 
 const SIGNALS: [Entry; 6] = [
@@ -156,6 +157,10 @@ macro_rules! each_element {
 
 const REDUCE: [Entry; 14] = each_element!("symmem_reduce", REDUCE_ARGUMENTS,
     "i8" "u8" "i16" "u16" "i32" "u32" "i64" "u64" "f16" "bf16" "f32" "f64" "f8_e4m3" "f8_e5m2");
+
+/// For the types that large reductions are of.
+const REDUCE_PUSH: [Entry; 3] =
+    each_element!("symmem_reduce_push", REDUCE_PUSH_ARGUMENTS, "f16" "bf16" "f32");
 
 const REDUCE_PACKETS: [Entry; 14] = each_element!("symmem_reduce_packets", REDUCE_PACKET_ARGUMENTS,
     "i8" "u8" "i16" "u16" "i32" "u32" "i64" "u64" "f16" "bf16" "f32" "f64" "f8_e4m3" "f8_e5m2");
@@ -188,7 +193,7 @@ macro_rules! before_sm_90 {
     };
 }
 
-static MODULES: [Module; 11] = [
+static MODULES: [Module; 13] = [
     Module {
         name: "base",
         ptx: ptx!("base.ptx"),
@@ -231,6 +236,8 @@ static MODULES: [Module; 11] = [
     before_sm_90!("collective", COLLECTIVE),
     from_sm_90!("reduce", REDUCE),
     before_sm_90!("reduce", REDUCE),
+    from_sm_90!("reduce_push", REDUCE_PUSH),
+    before_sm_90!("reduce_push", REDUCE_PUSH),
     from_sm_90!("reduce_packets", REDUCE_PACKETS),
     before_sm_90!("reduce_packets", REDUCE_PACKETS),
 ];
@@ -290,7 +297,7 @@ mod tests {
             names.dedup();
             assert_eq!(names.len(), all, "sm_{architecture}");
             let bulk = usize::from(architecture >= 90);
-            assert_eq!(all, 4 + bulk + 6 + 4 + 2 * 14, "sm_{architecture}");
+            assert_eq!(all, 4 + bulk + 6 + 4 + 2 * 14 + 3, "sm_{architecture}");
         }
     }
 

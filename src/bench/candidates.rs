@@ -196,7 +196,7 @@ mod tests {
             put_rows: [automatic; 8],
             get_rows: [automatic; 8],
             driver_version: 0,
-            reserved: 0,
+            reduce_inbox_bytes: 0,
         }
     }
 

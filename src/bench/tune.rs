@@ -4,6 +4,12 @@
 //! best few, and the choice of the size before, are checked for right results and then take turns for
 //! as many rounds as a benchmark has; the slowest rank counts, and of the rounds the median. The choice
 //! of the size before stays unless another is faster by more than the noise, so that a table is short.
+//!
+//! Where the vendor's library is found it is a candidate too, over plain memory, and chosen where it is
+//! faster than all of ours by more than the noise. The fastest of ours stands behind it, for programs
+//! that do not open the library.
+
+mod candidates;
 
 use super::collectives::element::{Sample, with_element};
 use super::collectives::session::{Call, Session};
@@ -14,9 +20,10 @@ use super::session::is_by_caller;
 use super::{BenchError, Result, exchange};
 use crate::report::{Collective, Placement, Time};
 use crate::tuning::Row;
+use candidates::{Candidate, candidates};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
-use symmem_core::backend::abi::{Algorithm, CollectiveRow, PACKET_BLOCKS, SLOT_BLOCKS};
+use symmem_core::backend::abi::{Algorithm, CollectiveRow};
 use symmem_core::{CollectiveOptions, Communicator, Error, Provider};
 
 pub use crate::tuning::Table;
@@ -41,34 +48,22 @@ const CALLS: f64 = 20.0;
 const ROUND_NS: f64 = 3e6;
 /// Of the short trial.
 const TRIAL_NS: f64 = 1e6;
+/// What takes so many times as long as the best, in its first calls, is not tried further.
+const HOPELESS: f64 = 3.0;
 
-/// Bytes below which copies are tried all at once only.
-const LEAST_IN_STEP: u64 = 256 << 10;
-
-/// One way to do an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Candidate {
-    algorithm: Algorithm,
-    /// Blocks and threads; `None` where no grid is chosen.
-    grid: Option<(u32, u32)>,
-    /// Copies under way at once; 0 for as many as there are.
-    concurrent: u32,
-}
-
-/// The fastest way at one size.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// The fastest ways at one size.
+#[derive(Clone, Debug, PartialEq)]
 struct Choice {
     bytes: u64,
-    best: Candidate,
-    /// The fastest that also works in place, where the best does not.
-    in_place: Option<Candidate>,
+    /// The fastest, then the fastest of those that serve where it cannot ([`needed`]).
+    ways: Vec<Candidate>,
 }
 
-/// Measures. Collective; every rank gets the whole table.
+/// Measures, beside the vendor's library where there is one. Collective; every rank gets the whole table.
 ///
 /// # Errors
 /// [`BenchError::World`] with fewer than 2 ranks or an element type that cannot be measured; what the
-/// backend or a peer failed with.
+/// backend, the vendor's library or a peer failed with. That the library is missing is no error.
 pub fn run(
     communicator: &Communicator,
     options: &Options,
@@ -99,6 +94,7 @@ fn tune<T: Sample>(
         session: Session::new(communicator, largest)?,
         rounds: options.rounds.unwrap_or(options.effort.rounds()).max(1),
         by_caller: is_by_caller(communicator),
+        vendor: possible(communicator.open_vendor(false).map_err(Into::into))?.is_some(),
     };
     let total = options.collectives.len() * sizes.len();
     let mut done = 0;
@@ -112,7 +108,9 @@ fn tune<T: Sample>(
             let what = format!("{} {} KiB", collective.name(), bytes >> 10);
             progress(Progress { done, total, what });
             done += 1;
-            let before = choices.last().map(|choice| choice.best);
+            let before = choices
+                .last()
+                .and_then(|choice| choice.ways.first().copied());
             choices.extend(run.choose(collective, bytes, before)?);
         }
         table
@@ -127,6 +125,8 @@ struct Run<'a, T: Sample> {
     session: Session<'a, T>,
     rounds: u32,
     by_caller: bool,
+    /// Whether the vendor's library is open.
+    vendor: bool,
 }
 
 impl<T: Sample> Run<'_, T> {
@@ -141,10 +141,14 @@ impl<T: Sample> Run<'_, T> {
         let Some(shape) = Shape::new(collective, bytes, size_of::<T>(), world) else {
             return Ok(None);
         };
-        let mut tried = Vec::new();
-        for candidate in candidates(collective, bytes, self.by_caller) {
+        let mut tried: Vec<(Candidate, f64)> = Vec::new();
+        let mut least = f64::INFINITY;
+        for candidate in candidates(collective, bytes, self.by_caller, self.vendor) {
             let call = call(shape, candidate, placement(&candidate));
-            if let Some(ns) = self.time(&call, TRIAL_NS)? {
+            if let Some(ns) = self.time(&call, TRIAL_NS, least * HOPELESS)? {
+                let algorithm = candidate.algorithm.name();
+                tracing::debug!(algorithm, grid = ?candidate.grid, bytes, ns, "tried");
+                least = least.min(ns);
                 tried.push((candidate, ns));
             }
         }
@@ -172,23 +176,20 @@ impl<T: Sample> Run<'_, T> {
         }
         let finalists = self.right(shape, finalists)?;
         let times = self.measure(shape, &finalists)?;
-        let ranked = ranked(&finalists, &times, before);
-        let Some(&best) = ranked.iter().find(apart) else {
-            return Ok(None);
-        };
-        Ok(Some(Choice {
+        let ways = needed(ranked(&finalists, &times, before), in_place);
+        if let Some(best) = ways.first() {
+            let (collective, algorithm) = (collective.name(), best.algorithm.name());
+            tracing::info!(collective, bytes, algorithm, grid = ?best.grid, "chosen");
+        }
+        Ok((!ways.is_empty()).then_some(Choice {
             bytes: (shape.whole * size_of::<T>()) as u64,
-            best,
-            in_place: match in_place(&best) {
-                true => None,
-                false => ranked.into_iter().find(in_place),
-            },
+            ways,
         }))
     }
 
     /// Nanoseconds of a call by the slowest rank, in about `budget` of them; `None` if it cannot be
-    /// made so. Collective.
-    fn time(&self, call: &Call<'_>, budget: f64) -> Result<Option<f64>> {
+    /// made so, or takes longer than `limit` from the first. Collective.
+    fn time(&self, call: &Call<'_>, budget: f64, limit: f64) -> Result<Option<f64>> {
         let communicator = self.session.communicator;
         // What cannot be done is refused alike on all ranks, before anything is enqueued.
         let Some(first) = possible(self.session.looped(self.session.calls(call), 1))? else {
@@ -197,6 +198,9 @@ impl<T: Sample> Run<'_, T> {
         let second = self.session.looped(self.session.calls(call), 2)?;
         let each = exchange::all_gather(communicator, &first.min(second))?;
         let each = each.into_iter().fold(1.0, f64::max);
+        if each > limit {
+            return Ok(None);
+        }
         let calls = (budget / each).clamp(1.0, CALLS) as u32;
         let ns = match self.by_caller {
             true => self.session.looped(self.session.calls(call), calls)?,
@@ -236,7 +240,7 @@ impl<T: Sample> Run<'_, T> {
         for _ in 0..self.rounds {
             for (candidate, times) in candidates.iter().zip(&mut times) {
                 let call = call(shape, *candidate, placement(candidate));
-                times.extend(self.time(&call, ROUND_NS)?);
+                times.extend(self.time(&call, ROUND_NS, f64::INFINITY)?);
             }
         }
         let median = |times: &Vec<f64>| Time::from_rounds(times).map_or(f64::INFINITY, |t| t.ns);
@@ -261,7 +265,10 @@ fn call(shape: Shape, candidate: Candidate, placement: Placement) -> Call<'stati
             blocks: candidate.grid.map(|(blocks, _)| blocks),
             threads: candidate.grid.map(|(_, threads)| threads),
             concurrent: Some(candidate.concurrent),
-            provider: Provider::Own,
+            provider: match candidate.is_vendor() {
+                true => Provider::Vendor,
+                false => Provider::Own,
+            },
             ..CollectiveOptions::default()
         },
     }
@@ -278,129 +285,56 @@ fn possible<V>(result: Result<V>) -> Result<Option<V>> {
     }
 }
 
-/// Fastest first; the choice of the size before in front of all that are not faster beyond noise.
+/// Fastest first; the choice of the size before in front of all that are not faster beyond noise. Ours
+/// goes before the vendor's within the noise: it needs no library.
 fn ranked(candidates: &[Candidate], times: &[f64], before: Option<Candidate>) -> Vec<Candidate> {
-    let fastest = times.iter().copied().fold(f64::INFINITY, f64::min);
+    let weighed = |index: usize| match candidates[index].is_vendor() {
+        true => times[index] * NOISE,
+        false => times[index],
+    };
+    let fastest = (0..candidates.len())
+        .map(weighed)
+        .fold(f64::INFINITY, f64::min);
     let mut order: Vec<usize> = (0..candidates.len()).collect();
     order.sort_by(|&a, &b| {
         let stays =
-            |index: usize| Some(candidates[index]) == before && times[index] <= fastest * NOISE;
-        (stays(b).cmp(&stays(a))).then(times[a].total_cmp(&times[b]))
+            |index: usize| Some(candidates[index]) == before && weighed(index) <= fastest * NOISE;
+        (stays(b).cmp(&stays(a))).then(weighed(a).total_cmp(&weighed(b)))
     });
     order.into_iter().map(|index| candidates[index]).collect()
 }
 
-/// The algorithms that an operation may have, and the sizes up to which each is worth a trial: packets
-/// move twice the bytes, and one shot of an all-reduce moves everything to everybody.
-fn algorithms(collective: Collective) -> &'static [(Algorithm, u64)] {
-    const MIB: u64 = 1 << 20;
-    const ANY: u64 = u64::MAX;
-    const PACKETS: (Algorithm, u64) = (Algorithm::PACKETS, 4 * MIB);
-    match collective {
-        Collective::AllReduce => &[
-            PACKETS,
-            (Algorithm::PACKETS_TWO_SHOT, 16 * MIB),
-            (Algorithm::ONE_SHOT, 16 * MIB),
-            (Algorithm::TWO_SHOT, ANY),
-            (Algorithm::COPY_ENGINE, ANY),
-        ],
-        Collective::Reduce => &[
-            PACKETS,
-            (Algorithm::ONE_SHOT, ANY),
-            (Algorithm::TWO_SHOT, ANY),
-        ],
-        Collective::ReduceScatter => &[PACKETS, (Algorithm::ONE_SHOT, ANY)],
-        Collective::AllToAll => &[
-            PACKETS,
-            (Algorithm::PUSH, ANY),
-            (Algorithm::PULL, ANY),
-            (Algorithm::SWAP, ANY),
-            (Algorithm::COPY_ENGINE, ANY),
-        ],
-        Collective::AllGather => &[
-            PACKETS,
-            (Algorithm::PUSH, ANY),
-            (Algorithm::PULL, ANY),
-            (Algorithm::COPY_ENGINE, ANY),
-        ],
-        Collective::Broadcast => &[
-            PACKETS,
-            (Algorithm::PUSH, ANY),
-            (Algorithm::PULL, ANY),
-            (Algorithm::TWO_SHOT, ANY),
-        ],
-        Collective::Gather | Collective::Scatter => {
-            &[PACKETS, (Algorithm::PUSH, ANY), (Algorithm::PULL, ANY)]
-        }
-    }
-}
-
-/// Everything that is tried at a size.
-fn candidates(collective: Collective, bytes: u64, by_caller: bool) -> Vec<Candidate> {
-    // With a block for each 256 bytes a warp has one access to make: more would idle. And 64 MiB by
-    // fewer than 16 blocks takes longer than all other trials together.
-    let least = match bytes >> 20 {
-        0..4 => 1,
-        4..64 => 8,
-        _ => 16,
-    };
-    let most = (bytes >> 8).clamp(1, u64::from(SLOT_BLOCKS)) as u32;
-    let mut all = Vec::new();
-    for &(algorithm, limit) in algorithms(collective) {
-        if bytes > limit {
-            continue;
-        }
-        if by_caller || algorithm == Algorithm::COPY_ENGINE {
-            // 0 is what the size is worth; one after the other or cut in two may be better here.
-            let concurrents: &[u32] = if !by_caller && bytes >= LEAST_IN_STEP {
-                &[0, 1, 2]
-            } else {
-                &[0]
+/// Of candidates, fastest first, those that a table needs: each serves a call that none before it does,
+/// in place or where the vendor's library is not open.
+fn needed(ranked: Vec<Candidate>, in_place: impl Fn(&Candidate) -> bool) -> Vec<Candidate> {
+    // Out of place and in place; each where the library is not open, and where it is.
+    let mut served = [[false; 2]; 2];
+    let mut needed = ranked;
+    needed.retain(|candidate| {
+        let mut serves = false;
+        for (place, served) in served.iter_mut().enumerate() {
+            // Ours serves in both cases.
+            let where_it_can = &mut served[usize::from(candidate.is_vendor())..];
+            let is_new = where_it_can.contains(&false);
+            let fits = match place {
+                0 => placement(candidate) == Placement::OutOfPlace,
+                _ => in_place(candidate),
             };
-            all.extend(concurrents.iter().map(|&concurrent| Candidate {
-                algorithm,
-                grid: None,
-                concurrent,
-            }));
-            continue;
-        }
-        let in_packets = matches!(algorithm, Algorithm::PACKETS | Algorithm::PACKETS_TWO_SHOT);
-        let most = if in_packets {
-            most.min(PACKET_BLOCKS)
-        } else {
-            most
-        };
-        for blocks in [1, 2, 4, 8, 12, 16, 20, 24, 28, 32, 48, 64, 96, 128] {
-            if blocks < least.min(most) || blocks > most {
-                continue;
-            }
-            // Only copies can be one after the other, and small ones are over before that matters.
-            let copies = matches!(
-                algorithm,
-                Algorithm::PUSH | Algorithm::PULL | Algorithm::SWAP
-            );
-            let concurrents: &[u32] = if copies && bytes >= LEAST_IN_STEP {
-                &[0, 1, 2]
-            } else {
-                &[0]
-            };
-            for threads in [256, 512, 1024] {
-                all.extend(concurrents.iter().map(|&concurrent| Candidate {
-                    algorithm,
-                    grid: Some((blocks, threads)),
-                    concurrent,
-                }));
+            if is_new && fits {
+                where_it_can.fill(true);
+                serves = true;
             }
         }
-    }
-    all
+        serves
+    });
+    needed
 }
 
 /// The rows of an operation: neighbouring sizes with the same choice are one, and the last row holds
 /// for all larger sizes.
 fn rows(collective: Collective, world: u32, choices: &[Choice]) -> Vec<Row> {
     let mut rows = Vec::new();
-    let same = |a: &Choice, b: &Choice| (a.best, a.in_place) == (b.best, b.in_place);
+    let same = |a: &Choice, b: &Choice| a.ways == b.ways;
     let mut runs = choices.chunk_by(same).peekable();
     while let Some(run) = runs.next() {
         let last = &run[run.len() - 1];
@@ -408,7 +342,7 @@ fn rows(collective: Collective, world: u32, choices: &[Choice]) -> Vec<Row> {
             Some(_) => last.bytes,
             None => u64::MAX,
         };
-        for candidate in std::iter::once(last.best).chain(last.in_place) {
+        for candidate in &last.ways {
             let (blocks, threads) = candidate.grid.unwrap_or_default();
             rows.push(Row {
                 operation: collective.name().into(),
@@ -445,19 +379,19 @@ mod tests {
         let packets = candidate(Algorithm::PACKETS, 8);
         let two_shot = candidate(Algorithm::TWO_SHOT, 32);
         let one_shot = candidate(Algorithm::ONE_SHOT, 8);
-        let choice = |bytes, best, in_place| Choice {
+        let vendor = vendor();
+        let choice = |bytes, ways: &[Candidate]| Choice {
             bytes,
-            best,
-            in_place,
+            ways: ways.into(),
         };
         let rows = rows(
             Collective::AllReduce,
             8,
             &[
-                choice(1024, packets, None),
-                choice(2048, packets, None),
-                choice(4096, one_shot, Some(packets)),
-                choice(8192, two_shot, None),
+                choice(1024, &[packets]),
+                choice(2048, &[packets]),
+                choice(4096, &[one_shot, packets]),
+                choice(8192, &[vendor, two_shot]),
             ],
         );
         let short: Vec<(u64, &str, u32)> = (rows.iter())
@@ -469,12 +403,41 @@ mod tests {
                 (2048, "packets", 8),
                 (4096, "one_shot", 8),
                 (4096, "packets", 8),
+                (u64::MAX, "vendor", 0),
                 (u64::MAX, "two_shot", 32)
             ]
         );
         assert!(
             rows.iter()
                 .all(|row| row.operation == "all_reduce" && row.world == 8)
+        );
+    }
+
+    fn vendor() -> Candidate {
+        Candidate {
+            algorithm: Algorithm::VENDOR,
+            grid: None,
+            concurrent: 0,
+        }
+    }
+
+    #[test]
+    fn the_vendors_is_chosen_where_it_is_faster_beyond_noise_and_ours_stands_behind_it() {
+        let ours = [1, 2].map(|blocks| candidate(Algorithm::TWO_SHOT, blocks));
+        let all = [ours[0], vendor(), ours[1]];
+        let chosen = |times: &[f64], places: &[Candidate]| {
+            needed(ranked(&all, times, None), |one| places.contains(one))
+        };
+        assert_eq!(chosen(&[2.0, 1.0, 1.5], &all), [vendor(), ours[1]]);
+        assert_eq!(chosen(&[2.0, 1.0, 1.01], &all), [ours[1]]);
+        // Where the fastest of ours is not done in place, the vendor's is, or the next of ours.
+        assert_eq!(
+            chosen(&[2.0, 1.0, 1.5], &[ours[0], vendor()]),
+            [vendor(), ours[1], ours[0]]
+        );
+        assert_eq!(
+            chosen(&[2.0, 1.5, 1.0], &[ours[0], vendor()]),
+            [ours[1], vendor(), ours[0]]
         );
     }
 
@@ -486,21 +449,5 @@ mod tests {
         assert_eq!(first(&[1.01, 1.0, 2.0], Some(all[0])), all[0]);
         assert_eq!(first(&[1.03, 1.0, 2.0], Some(all[0])), all[1]);
         assert_eq!(ranked(&[], &[], None), []);
-    }
-
-    #[test]
-    fn every_operation_has_candidates_at_every_size_and_packets_few_blocks() {
-        for collective in Collective::ALL {
-            for shift in [3, 10, 16, 20, 24, 30] {
-                for by_caller in [true, false] {
-                    let all = candidates(collective, 1 << shift, by_caller);
-                    assert!(!all.is_empty(), "{collective:?} {shift}");
-                    for one in all.iter().filter(|one| one.algorithm == Algorithm::PACKETS) {
-                        let blocks = one.grid.map_or(1, |(blocks, _)| blocks);
-                        assert!(blocks <= PACKET_BLOCKS);
-                    }
-                }
-            }
-        }
     }
 }

@@ -27,7 +27,8 @@ impl Random {
 struct Uncovered {
     /// Number of the first value of each parameter, counted through all parameters.
     first: Vec<usize>,
-    values: usize,
+    /// The parameter of each value, and its number there.
+    places: Vec<(usize, usize)>,
     met: Vec<bool>,
     left: usize,
 }
@@ -43,9 +44,11 @@ impl Uncovered {
             })
             .collect();
         let pairs = |index: usize| sizes[index] * sizes[..index].iter().sum::<usize>();
+        let places = (sizes.iter().enumerate())
+            .flat_map(|(parameter, &size)| (0..size).map(move |value| (parameter, value)));
         Self {
             first,
-            values,
+            places: places.collect(),
             met: vec![false; values * values],
             left: (0..sizes.len()).map(pairs).sum(),
         }
@@ -53,7 +56,7 @@ impl Uncovered {
 
     fn index(&self, a: (usize, usize), b: (usize, usize)) -> usize {
         let (a, b) = if a.0 < b.0 { (a, b) } else { (b, a) };
-        (self.first[a.0] + a.1) * self.values + self.first[b.0] + b.1
+        (self.first[a.0] + a.1) * self.places.len() + self.first[b.0] + b.1
     }
 
     fn is_new(&self, a: (usize, usize), b: (usize, usize)) -> bool {
@@ -110,13 +113,10 @@ fn candidate(sizes: &[usize], uncovered: &Uncovered, random: &mut Random) -> Vec
     let pair = (0..uncovered.met.len())
         .map(|step| (start + step) % uncovered.met.len())
         .find_map(|index| {
-            let place = |value: usize| {
-                let parameter = uncovered.first.partition_point(|&first| first <= value) - 1;
-                (parameter, value - uncovered.first[parameter])
-            };
+            let values = uncovered.places.len();
             let (a, b) = (
-                place(index / uncovered.values),
-                place(index % uncovered.values),
+                uncovered.places[index / values],
+                uncovered.places[index % values],
             );
             (a.0 < b.0 && !uncovered.met[index]).then_some((a, b))
         });

@@ -4,12 +4,17 @@
 //! all-reduce, reduce-scatter, all-gather and all-to-all in bf16, replayed from a graph, on H200s
 //! (`benches/results/2026-11-21-grids-patient-4xh200.jsonl`): for each range of sizes the grid that loses least
 //! against the best one at each; where the copy engine takes over, by the benchmark
-//! (`2026-11-21-copy-engine-4xh200.json`). Rows for more ranks and for the other operations follow from them by
+//! (`2026-11-21-copy-engine-4xh200.json`). Reductions are pushed where a prototype of that kernel overtook
+//! loads on 4 H200s. Rows for more ranks and for the other operations follow from the measured ones by
 //! a model and were not measured: what is sent in packets grows with the ranks, and the copy engine
 //! pays where a step takes far longer than a launch.
 
 use symmem_core::backend::abi::{Algorithm, CollectiveOperation, CollectiveRow};
 use symmem_core::backend::gpu::tuning::*;
+
+/// Bytes of a rank's inbox for pushed reductions: two pieces of each of 3 peers for every pair of warps of
+/// 128 blocks of 1024 threads are 49 MiB, and a rank has one inbox.
+pub const REDUCE_INBOX_BYTES: u32 = 64 << 20;
 
 /// The table.
 pub const COLLECTIVES: Collectives = &[
@@ -54,6 +59,8 @@ const ALL_REDUCE: [World; 3] = [
             row(128 * KIB, Algorithm::PACKETS_TWO_SHOT, 32, 128),
             row(512 * KIB, Algorithm::TWO_SHOT, 16, 256),
             row(MIB, Algorithm::TWO_SHOT, 64, 128),
+            row(32 * MIB, Algorithm::TWO_SHOT, 64, 256),
+            row(256 * MIB, Algorithm::PUSH, 128, 1024),
             row(64 * MIB, Algorithm::TWO_SHOT, 64, 256),
             row(ALWAYS, Algorithm::COPY_ENGINE, 64, 256),
         ],
@@ -106,6 +113,8 @@ const REDUCE_SCATTER: [World; 3] = [
             row(32 * KIB, Algorithm::PACKETS, 8, 128),
             row(64 * KIB, Algorithm::PACKETS, 16, 128),
             row(512 * KIB, Algorithm::PACKETS, 32, 256),
+            row(64 * MIB, Algorithm::ONE_SHOT, 64, 256),
+            row(ALWAYS, Algorithm::PUSH, 128, 1024),
             row(ALWAYS, Algorithm::ONE_SHOT, 64, 256),
         ],
     ),

@@ -4,5 +4,5 @@
 mod collectives;
 mod transfers;
 
-pub use collectives::COLLECTIVES;
+pub use collectives::{COLLECTIVES, REDUCE_INBOX_BYTES};
 pub use transfers::{FANOUT, transfers};

@@ -76,6 +76,42 @@ pub fn refused(ranks: &mut Ranks) -> CallResult<()> {
     ] {
         reduce(&wrong, grid(1));
     }
+    let pushed = ReducePushArguments {
+        reduce: good,
+        sources: good.sources,
+        counts: [0; MAX_RANKS],
+        inboxes: good.sources,
+        channel_bytes: 256,
+        channels: 8,
+        slots: 2,
+        piece_bytes: 4096,
+        barriers: 0,
+    };
+    let push = |arguments: ReducePushArguments, blocks, threads| {
+        let geometry = with([blocks, 1, 1], [threads, 1, 1], 0);
+        // SAFETY: nothing is launched.
+        let refused = unsafe { backend.collective_reduce_push(&arguments, &geometry, stream) };
+        refused.expect_err("it is refused").message
+    };
+    let crowded = push(pushed, 5, 128);
+    assert!(
+        crowded.contains("10 pairs") && crowded.contains("8 channels"),
+        "{crowded}"
+    );
+    push(pushed, 1, 96);
+    push(ReducePushArguments { slots: 3, ..pushed }, 1, 128);
+    push(
+        ReducePushArguments {
+            piece_bytes: 24,
+            ..pushed
+        },
+        1,
+        128,
+    );
+    let mut integers = pushed;
+    integers.reduce.element = ElementType::I32;
+    let message = push(integers, 1, 128);
+    assert!(message.contains("I32"), "{message}");
     let packets = PacketArguments {
         group: good.group,
         sources: [DeviceAddress::NULL; MAX_RANKS],

@@ -10,6 +10,11 @@
 use symmem_core::backend::abi::{Algorithm, CollectiveOperation};
 use symmem_core::backend::gpu::tuning::*;
 
+/// Bytes of a rank's inbox for pushed reductions: one piece in the making and one on its way from each of 7
+/// peers for 1024 pairs of warps. No row pushes reductions until that has been measured; an inbox is where
+/// signals are, in memory that is not cached.
+pub const REDUCE_INBOX_BYTES: u32 = 64 << 20;
+
 /// The table, reductions last.
 pub const COLLECTIVES: Collectives = &[
     (CollectiveOperation::BROADCAST, &BROADCAST),

@@ -80,6 +80,18 @@ pub trait Collectives {
         stream: RawStream,
     ) -> CallResult<()>;
 
+    /// A reduction by pushing. Threads of a block are a multiple of 128: whole pairs of warps, which are 32
+    /// or 64 threads.
+    ///
+    /// # Safety
+    /// As [`Collectives::collective_move`].
+    unsafe fn collective_reduce_push(
+        &self,
+        arguments: &ReducePushArguments,
+        geometry: &Geometry,
+        stream: RawStream,
+    ) -> CallResult<()>;
+
     /// The vendor's library, opened if need be. `LIBRARY_MISSING` where there is none, `UNSUPPORTED`
     /// where the vendor has none.
     fn vendor_description(&self) -> CallResult<VendorDescription>;

@@ -417,5 +417,6 @@ tables! {
         [unsafe] fn vendor_abort(vendor: RawVendor) -> ();
         [unsafe] fn vendor_destroy(vendor: RawVendor) -> ();
         [unsafe] fn collective_swap(arguments: &MoveArguments, geometry: &Geometry, stream: RawStream) -> ();
+        [unsafe] fn collective_reduce_push(arguments: &ReducePushArguments, geometry: &Geometry, stream: RawStream) -> ();
     }
 }

@@ -276,6 +276,7 @@ impl Stream {
             .of(options.provider, true)
             .filter(|_| membership.whole);
         let query = Query {
+            push_channels: 0,
             operation,
             element: ElementType::U8,
             world: membership.world() as u32,

@@ -7,7 +7,8 @@ use super::call::CollectiveOptions;
 use super::check::Comparison;
 use super::copy_engine::Engine;
 use super::group::Membership;
-use super::plan::{Parts, Place, Shape};
+use super::inbox::Inboxes;
+use super::plan::{Parts, Place, Shape, VECTOR};
 use super::selector::{Choice, Query, Wish, kernel_of};
 use super::slots::{COLLECTIVE_CHANNELS, Header};
 use super::vendor;
@@ -156,7 +157,13 @@ impl Stream {
         let vendors = membership.whole.then_some(&state.vendors);
         let aligned = vendor::is_aligned(call, in_place);
         let vendor = vendors.and_then(|vendors| vendors.of(options.provider, aligned));
+        let inboxes = membership.slots.inboxes(options.channel);
         let query = Query {
+            push_channels: if can_push(call, in_place) {
+                state.selector.push_channels(inboxes)
+            } else {
+                0
+            },
             operation: call.operation,
             element: call.element,
             world: membership.world() as u32,
@@ -228,14 +235,17 @@ impl Stream {
                     // SAFETY: as for `submit`. The kernel ends with a barrier: nobody still reads what
                     // the copies overwrite.
                     return unsafe {
-                        submit(backend, call, &shape, &header, &choice, stream)?;
+                        submit(backend, call, &shape, &header, inboxes, &choice, stream)?;
                         engine.submit_after_barrier(&gathering, concurrent, sides)
                     };
                 }
                 // SAFETY: the ranges are inside live allocations, by their types; those of this
                 // communicator are released only once its streams are idle and no graph keeps them. The
                 // members choose alike, since the selector has been compared and the calls are alike.
-                unsafe { submit(backend, call, &shape, &header, &choice, self.raw_handle()) }
+                unsafe {
+                    let stream = self.raw_handle();
+                    submit(backend, call, &shape, &header, inboxes, &choice, stream)
+                }
             },
         )
         .map_err(|failure| shared.failed(call.name, failure).about(None, bytes))
@@ -451,6 +461,14 @@ pub fn keep(uses: &[&Arc<Allocation>]) -> Vec<Kept> {
     uses.iter().map(|&used| used.clone() as Kept).collect()
 }
 
+/// Whether what members push starts at whole vectors, as far as that follows from what is alike on all of
+/// them. Only then it pays; the kernel takes any.
+fn can_push(call: &Call<'_>, in_place: bool) -> bool {
+    let scatters = call.operation == CollectiveOperation::REDUCE_SCATTER;
+    vendor::is_aligned(call, in_place)
+        && (!scatters || call.destination.bytes.is_multiple_of(VECTOR))
+}
+
 /// A grid of the choice's size.
 pub fn geometry(blocks: u32, threads: u32) -> Geometry {
     Geometry {
@@ -470,6 +488,7 @@ unsafe fn submit(
     call: &Call<'_>,
     shape: &Shape<'_>,
     header: &Header<'_>,
+    inboxes: Option<&Inboxes>,
     choice: &Choice,
     stream: RawStream,
 ) -> CallResult<()> {
@@ -500,6 +519,11 @@ unsafe fn submit(
             let reduced = shape.reduce_arguments(header, algorithm, element, reduce);
             // SAFETY: the caller's word.
             unsafe { backend.collective_reduce(&reduced, &grid, stream) }
+        }
+        Some(CollectiveKernel::REDUCE_PUSH) => {
+            let reduced = shape.reduce_push_arguments(header, element, reduce, inboxes);
+            // SAFETY: the caller's word.
+            unsafe { backend.collective_reduce_push(&reduced, &grid, stream) }
         }
         _ => {
             let reduced = shape.reduce_packet_arguments(header, algorithm, element, reduce);

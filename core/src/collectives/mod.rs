@@ -2,9 +2,9 @@
 //!
 //! `call` is the public face; `launch` checks a call and submits it; `selector` chooses algorithm and
 //! geometry; `plan` turns a call into what a backend takes; `slots` is the memory by which members keep
-//! in step; `group` is a subset of ranks, `exchange` sends and receives, `parts` those of an all-to-all,
-//! `copy_engine` what needs no compute unit, on the side streams of `lanes`; `vendor` the vendor's library;
-//! `check` compares calls in debug mode.
+//! in step, `inbox` what they push into; `group` is a subset of ranks, `exchange` sends and receives,
+//! `parts` those of an all-to-all, `copy_engine` what needs no compute unit, on the side streams of `lanes`;
+//! `vendor` the vendor's library; `check` compares calls in debug mode.
 //!
 //! Ranges are *symmetric*: every member passes the same part of the same buffer, except where a
 //! method says otherwise. Every member makes the same calls in the same order on a channel; calls on
@@ -15,6 +15,7 @@ mod check;
 mod copy_engine;
 mod exchange;
 mod group;
+mod inbox;
 mod lanes;
 mod launch;
 mod parts;

@@ -4,11 +4,12 @@
 //! that at any moment every link carries one copy; a reduction in two shots deals the elements out to
 //! the ranks.
 
+use super::inbox::{self, Inboxes};
 use super::slots::Header;
 use crate::backend::abi::*;
 
 /// Bytes to which shares of a reduction are rounded: one access of a thread.
-const VECTOR: u64 = 16;
+pub const VECTOR: u64 = 16;
 
 /// A range of a symmetric allocation, at every member of a group.
 #[derive(Clone, Copy)]
@@ -357,6 +358,43 @@ impl Shape<'_> {
                     self.destination.at(peer, start * size)
                 };
             }
+        }
+        arguments
+    }
+
+    /// The arguments of a reduction by pushing; without inboxes where the backend needs none.
+    pub fn reduce_push_arguments(
+        &self,
+        header: &Header<'_>,
+        element: ElementType,
+        reduce: ReduceOperation,
+        inboxes: Option<&Inboxes>,
+    ) -> ReducePushArguments {
+        let scatters = self.operation == CollectiveOperation::REDUCE_SCATTER;
+        let mut arguments = ReducePushArguments {
+            reduce: self.reduce_arguments(header, Algorithm::TWO_SHOT, element, reduce),
+            sources: [DeviceAddress::NULL; MAX_RANKS],
+            counts: [0; MAX_RANKS],
+            inboxes: [DeviceAddress::NULL; MAX_RANKS],
+            channel_bytes: 0,
+            channels: 0,
+            slots: 0,
+            piece_bytes: 0,
+            barriers: (!scatters).into(),
+        };
+        let size = element.bytes();
+        let count = self.parts.bytes(0) / size;
+        for peer in 0..self.world {
+            let (start, length) = if scatters {
+                (self.parts.offset(peer) / size, count)
+            } else {
+                share(count, size, self.world, peer)
+            };
+            arguments.sources[peer] = self.source.at(self.rank, start * size);
+            arguments.counts[peer] = length;
+        }
+        if let Some(inboxes) = inboxes {
+            inbox::fill(&mut arguments, inboxes);
         }
         arguments
     }

@@ -223,6 +223,38 @@ fn only_the_root_of_a_reduction_gets_the_result() {
 }
 
 #[test]
+fn what_one_member_pushes_is_the_share_that_another_reduces() {
+    use CollectiveOperation as O;
+    const SIZE: u64 = 4;
+    for operation in [O::ALL_REDUCE, O::REDUCE, O::REDUCE_SCATTER] {
+        let scatters = operation == O::REDUCE_SCATTER;
+        let parts = match scatters {
+            true => Parts::Equal(33 * SIZE),
+            false => Parts::Equal(1001 * SIZE),
+        };
+        let (element, sum) = (ElementType::F32, ReduceOperation::SUM);
+        let mut all = Vec::new();
+        with_shapes(operation, &[0, 1, 2, 3], 2, parts, false, |shape| {
+            all.push(shape.reduce_push_arguments(&header(), element, sum, None));
+        });
+        for (receiver, arguments) in all.iter().enumerate() {
+            assert_eq!(arguments.barriers == 0, scatters, "{}", operation.name());
+            for (sender, pushed) in all.iter().enumerate() {
+                assert_eq!(pushed.counts[receiver], arguments.reduce.count);
+                assert_eq!(
+                    pushed.sources[receiver],
+                    arguments.reduce.sources[sender],
+                    "{} from {sender} to {receiver}",
+                    operation.name()
+                );
+            }
+        }
+        let counts = all[0].counts.iter().sum::<u64>();
+        assert_eq!(counts, if scatters { 4 * 33 } else { 1001 });
+    }
+}
+
+#[test]
 fn what_one_member_sends_in_packets_another_expects() {
     use CollectiveOperation as O;
     for operation in [

@@ -6,6 +6,7 @@
 //! they have to choose alike.
 
 use super::Provider;
+use super::inbox::{Division, Inboxes, PAIR_THREADS};
 use crate::backend::abi::*;
 use crate::backend::{Backend, Collectives};
 use crate::error::{Error, Result};
@@ -18,10 +19,12 @@ const MOST_THREADS: u32 = 1024;
 /// as the next larger.
 const ASKED_STEP: u32 = 128;
 const ASKED: usize = (MOST_THREADS / ASKED_STEP) as usize;
-/// The families without elements, then the two with.
-const FAMILIES: usize = MOVERS + 2 * ELEMENTS;
+/// The families without elements, then the three with.
+const FAMILIES: usize = MOVERS + 3 * ELEMENTS;
 const MOVERS: usize = 4;
 const ELEMENTS: usize = ElementType::F8_E5M2.0 as usize;
+/// Threads of a block that pushes are a multiple of this: a pair of warps on every device that there is.
+const PUSH_THREAD_STEP: u32 = 128;
 /// Rows that a backend's table can have; one that goes on is not a table.
 const MOST_ROWS: u32 = 4096;
 
@@ -45,6 +48,9 @@ pub struct Query {
     pub in_place: bool,
     /// Whether the vendor's communicator is open and has these ranks.
     pub vendor: bool,
+    /// Channels by which a reduction can be pushed ([`Selector::push_channels`]); 0 where its ranges do not
+    /// start at multiples of 16 bytes, too.
+    pub push_channels: u32,
 }
 
 /// What the caller asks for.
@@ -83,6 +89,8 @@ pub struct Selector {
     /// Whether grids mean anything: the host backend has none.
     grids: bool,
     copy_engine: bool,
+    /// What a rank should give for an inbox; 0 where reductions by pushing take none.
+    inbox_bytes: u64,
     /// Most ranks that share a device.
     sharers: u32,
 }
@@ -115,6 +123,7 @@ impl Selector {
             resident: vec![[0; ASKED]; FAMILIES],
             grids,
             copy_engine: capabilities.flags & CAPABILITY_COPY_ENGINE != 0,
+            inbox_bytes: capabilities.reduce_inbox_bytes.into(),
             sharers: 1,
         };
         for index in 0..MOST_ROWS {
@@ -153,7 +162,30 @@ impl Selector {
 
     /// What has to be alike on all ranks, as text.
     pub fn describe(&self) -> String {
-        format!("{:?}{:?}{}", self.rows, self.resident, self.copy_engine)
+        format!(
+            "{:?}{:?}{}{}",
+            self.rows, self.resident, self.copy_engine, self.inbox_bytes
+        )
+    }
+
+    /// How each rank's inbox for pushed reductions is divided in a group of `world` ranks: with channels for
+    /// the largest grid that is resident, if there is room.
+    pub fn inbox(&self, world: usize) -> Division {
+        let pushing = (0..FAMILIES).filter(|&f| family_of(f).0 == CollectiveKernel::REDUCE_PUSH);
+        let channels = pushing.flat_map(|family| {
+            let steps = self.resident[family].iter().zip(1..);
+            steps.map(|(&blocks, step)| blocks.min(SLOT_BLOCKS) * step * ASKED_STEP / PAIR_THREADS)
+        });
+        Division::new(world, self.inbox_bytes, channels.max().unwrap_or(0))
+    }
+
+    /// Channels by which a reduction can be pushed into these inboxes: any number where none are needed.
+    pub fn push_channels(&self, inboxes: Option<&Inboxes>) -> u32 {
+        match inboxes {
+            _ if self.inbox_bytes == 0 => u32::MAX,
+            Some(inboxes) => inboxes.division.channels,
+            None => 0,
+        }
     }
 
     /// How to do it; or why it cannot be done so, and what can.
@@ -197,8 +229,21 @@ impl Selector {
             // One thread does what a grid would, whatever its size.
             return Ok(choice);
         }
-        let threads = threads.clamp(THREAD_STEP, MOST_THREADS);
-        let most = self.most_resident(kernel, query.element, threads);
+        let mut threads = threads.clamp(THREAD_STEP, MOST_THREADS);
+        let mut most = self.most_resident(kernel, query.element, threads);
+        if kernel == CollectiveKernel::REDUCE_PUSH {
+            if wish
+                .threads
+                .is_some_and(|threads| !threads.is_multiple_of(PUSH_THREAD_STEP))
+            {
+                return Err(format!(
+                    "{threads} threads; give a multiple of {PUSH_THREAD_STEP} for {}, whose warps work in pairs",
+                    row.algorithm.name()
+                ));
+            }
+            threads = threads.next_multiple_of(PUSH_THREAD_STEP);
+            most = most.min(query.push_channels / (threads / PAIR_THREADS));
+        }
         if most == 0 {
             return Err(format!(
                 "{} blocks of {threads} threads of {} cannot be resident on this device{}; use fewer \
@@ -255,6 +300,15 @@ impl Selector {
             }
             (Provider::Own, Algorithm::VENDOR) => {
                 return Err("the vendor's library is not ours; choose another provider".into());
+            }
+            // Pushed where there is an inbox for it; else the same is loaded.
+            (_, Algorithm::PUSH)
+                if reduces(query.operation) && self.lacks(query, Algorithm::PUSH) =>
+            {
+                match query.operation {
+                    CollectiveOperation::REDUCE_SCATTER => Algorithm::ONE_SHOT,
+                    _ => Algorithm::TWO_SHOT,
+                }
             }
             (_, named) => named,
         };
@@ -326,11 +380,13 @@ impl Selector {
         Err(format!("{why}; possible: {}", names.join(", ")))
     }
 
-    /// Whether the device lacks the kernel that an algorithm needs.
+    /// Whether there is not what an algorithm needs: the kernel, and an inbox where it pushes into one.
     fn lacks(&self, query: &Query, algorithm: Algorithm) -> bool {
         kernel_of(query.operation, algorithm).is_some_and(|kernel| {
-            family_index(kernel, query.element)
-                .is_none_or(|family| self.resident[family].iter().all(|&blocks| blocks == 0))
+            let has_channels = query.push_channels >= MOST_THREADS / PAIR_THREADS;
+            kernel == CollectiveKernel::REDUCE_PUSH && !has_channels
+                || family_index(kernel, query.element)
+                    .is_none_or(|family| self.resident[family].iter().all(|&blocks| blocks == 0))
         })
     }
 }
@@ -351,7 +407,13 @@ fn family_of(family: usize) -> (CollectiveKernel, ElementType) {
         2 => (CollectiveKernel::EXCHANGE, ElementType::U8),
         3 => (CollectiveKernel::SWAP, ElementType::U8),
         _ if family < MOVERS + ELEMENTS => (CollectiveKernel::REDUCE, element(MOVERS)),
-        _ => (CollectiveKernel::REDUCE_PACKETS, element(MOVERS + ELEMENTS)),
+        _ if family < MOVERS + 2 * ELEMENTS => {
+            (CollectiveKernel::REDUCE_PACKETS, element(MOVERS + ELEMENTS))
+        }
+        _ => (
+            CollectiveKernel::REDUCE_PUSH,
+            element(MOVERS + 2 * ELEMENTS),
+        ),
     }
 }
 
@@ -366,6 +428,7 @@ fn family_index(kernel: CollectiveKernel, element: ElementType) -> Option<usize>
         CollectiveKernel::SWAP => Some(3),
         CollectiveKernel::REDUCE => Some(MOVERS + element),
         CollectiveKernel::REDUCE_PACKETS => Some(MOVERS + ELEMENTS + element),
+        CollectiveKernel::REDUCE_PUSH => Some(MOVERS + 2 * ELEMENTS + element),
         _ => None,
     }
 }
@@ -380,16 +443,11 @@ fn most_blocks(kernel: CollectiveKernel) -> u32 {
 /// The kernel that does an operation so; `None` where the copy engine or the vendor's library does it
 /// all.
 pub fn kernel_of(operation: CollectiveOperation, algorithm: Algorithm) -> Option<CollectiveKernel> {
-    let reduces = matches!(
-        operation,
-        CollectiveOperation::ALL_REDUCE
-            | CollectiveOperation::REDUCE
-            | CollectiveOperation::REDUCE_SCATTER
-    );
-    match (algorithm, reduces) {
+    match (algorithm, reduces(operation)) {
         (Algorithm::PACKETS | Algorithm::PACKETS_TWO_SHOT, true) => {
             Some(CollectiveKernel::REDUCE_PACKETS)
         }
+        (Algorithm::PUSH, true) => Some(CollectiveKernel::REDUCE_PUSH),
         (Algorithm::PACKETS, false) => Some(CollectiveKernel::PACKETS),
         // The copy engine gathers what a kernel has reduced.
         (Algorithm::ONE_SHOT | Algorithm::TWO_SHOT | Algorithm::COPY_ENGINE, true) => {
@@ -404,6 +462,15 @@ pub fn kernel_of(operation: CollectiveOperation, algorithm: Algorithm) -> Option
     }
 }
 
+fn reduces(operation: CollectiveOperation) -> bool {
+    matches!(
+        operation,
+        CollectiveOperation::ALL_REDUCE
+            | CollectiveOperation::REDUCE
+            | CollectiveOperation::REDUCE_SCATTER
+    )
+}
+
 /// The algorithms that an operation has.
 fn algorithms(operation: CollectiveOperation) -> &'static [Algorithm] {
     use Algorithm as A;
@@ -413,11 +480,12 @@ fn algorithms(operation: CollectiveOperation) -> &'static [Algorithm] {
             A::PACKETS_TWO_SHOT,
             A::ONE_SHOT,
             A::TWO_SHOT,
+            A::PUSH,
             A::COPY_ENGINE,
             A::VENDOR,
         ],
-        CollectiveOperation::REDUCE => &[A::PACKETS, A::ONE_SHOT, A::TWO_SHOT, A::VENDOR],
-        CollectiveOperation::REDUCE_SCATTER => &[A::PACKETS, A::ONE_SHOT, A::VENDOR],
+        CollectiveOperation::REDUCE => &[A::PACKETS, A::ONE_SHOT, A::TWO_SHOT, A::PUSH, A::VENDOR],
+        CollectiveOperation::REDUCE_SCATTER => &[A::PACKETS, A::ONE_SHOT, A::PUSH, A::VENDOR],
         CollectiveOperation::BROADCAST => &[A::PACKETS, A::PUSH, A::PULL, A::TWO_SHOT, A::VENDOR],
         CollectiveOperation::ALL_GATHER | CollectiveOperation::ALL_GATHER_V => {
             &[A::PACKETS, A::PUSH, A::PULL, A::COPY_ENGINE, A::VENDOR]

@@ -26,6 +26,7 @@ fn selector(rows: &[CollectiveRow]) -> Selector {
         resident: vec![resident; FAMILIES],
         grids: true,
         copy_engine: true,
+        inbox_bytes: 64 << 20,
         sharers: 1,
     }
 }
@@ -38,6 +39,7 @@ fn query(operation: CollectiveOperation, bytes: u64) -> Query {
         bytes,
         in_place: false,
         vendor: false,
+        push_channels: 1024,
     }
 }
 
@@ -205,7 +207,7 @@ fn an_algorithm_that_cannot_serve_is_refused_with_those_that_can() {
     };
     let error = refuse(&all_reduce, Algorithm::ONE_SHOT);
     assert!(
-        error.ends_with("possible: PACKETS, PACKETS_TWO_SHOT, TWO_SHOT, COPY_ENGINE"),
+        error.ends_with("possible: PACKETS, PACKETS_TWO_SHOT, TWO_SHOT, PUSH, COPY_ENGINE"),
         "{error}"
     );
     let error = refuse(&all_reduce, Algorithm::VENDOR);
@@ -260,4 +262,80 @@ fn a_row_of_the_callers_is_checked_before_it_is_gone_by() {
     ];
     assert!(bad.iter().all(|row| !is_sound(row, true)));
     assert!(is_sound(&bad[0], false), "the host has no grids");
+}
+
+#[test]
+fn a_reduction_is_pushed_where_there_is_an_inbox_and_loaded_where_there_is_none() {
+    use Algorithm as A;
+    let operation = CollectiveOperation::ALL_REDUCE;
+    let mut selector = selector(&[
+        row(operation, 8, u64::MAX, A::PUSH),
+        row(operation, 8, u64::MAX, A::COPY_ENGINE),
+    ]);
+    let choose = |selector: &Selector, query: &Query, algorithm| {
+        let wish = Wish {
+            algorithm,
+            ..Wish::default()
+        };
+        selector.choose(query, &wish).unwrap()
+    };
+    let here = query(operation, 1 << 20);
+    let elsewhere = Query {
+        push_channels: 0,
+        ..here
+    };
+    assert_eq!(choose(&selector, &here, A::AUTOMATIC).algorithm, A::PUSH);
+    let passed_over = choose(&selector, &elsewhere, A::AUTOMATIC);
+    assert_eq!(passed_over.algorithm, A::COPY_ENGINE);
+    assert_eq!(choose(&selector, &here, A::PUSH).algorithm, A::PUSH);
+    assert_eq!(
+        choose(&selector, &elsewhere, A::PUSH).algorithm,
+        A::TWO_SHOT
+    );
+    let scattered = Query {
+        operation: CollectiveOperation::REDUCE_SCATTER,
+        ..elsewhere
+    };
+    assert_eq!(
+        choose(&selector, &scattered, A::PUSH).algorithm,
+        A::ONE_SHOT
+    );
+    let family = family_index(CollectiveKernel::REDUCE_PUSH, here.element).unwrap();
+    selector.resident[family].fill(0);
+    assert_eq!(
+        choose(&selector, &here, A::PUSH).algorithm,
+        A::TWO_SHOT,
+        "no kernel for these elements"
+    );
+}
+
+#[test]
+fn a_grid_that_pushes_has_a_channel_for_each_pair_of_its_warps() {
+    let operation = CollectiveOperation::REDUCE_SCATTER;
+    let selector = selector(&[]);
+    let query = query(operation, 1 << 20);
+    let choose = |threads, blocks| {
+        let wish = Wish {
+            algorithm: Algorithm::PUSH,
+            threads: Some(threads),
+            blocks,
+            ..Wish::default()
+        };
+        selector.choose(&query, &wish)
+    };
+    // 1024 channels, at most 50 blocks of 1024 threads resident, and 100 of 256.
+    assert_eq!(choose(1024, Some(50)).unwrap().blocks, 50);
+    assert!(choose(1024, Some(65)).is_err());
+    assert_eq!(choose(256, Some(100)).unwrap().threads, 256);
+    let refused = choose(96, None).unwrap_err();
+    assert!(refused.contains("multiple of 128"), "{refused}");
+    let division = selector.inbox(4);
+    assert_eq!(division.channels, 50 * 16);
+    assert_eq!(selector.push_channels(None), 0);
+    let none_needed = Selector {
+        inbox_bytes: 0,
+        ..selector
+    };
+    assert_eq!(none_needed.inbox(4).channels, 0);
+    assert_eq!(none_needed.push_channels(None), u32::MAX);
 }

@@ -8,11 +8,13 @@
 //!     packets    PACKET_BLOCKS of packet_bytes
 //!     steps      words and counters for what no kernel of a grid does: see `Steps`
 //! table          [allocation][rank]: addresses, 0 once given up; in the group of all ranks only
+//! inbox          what peers push to be reduced here: for channel 0 of the group of all ranks only
 //! ```
 //!
 //! Channels share nothing, so that collectives on different channels can be under way at once. All
 //! counters are on the device, so that graphs can be replayed.
 
+use super::inbox::{Division, Inboxes};
 use super::lanes::LANES;
 use crate::backend::abi::*;
 use crate::communicator::allocation::Allocation;
@@ -35,6 +37,7 @@ const ALIGNMENT: u64 = 4096;
 pub struct Slots {
     allocation: Arc<Allocation>,
     layout: Layout,
+    inboxes: Option<Inboxes>,
     /// A group's part of every call's arguments, by channel.
     headers: Vec<CollectiveGroup>,
 }
@@ -45,6 +48,7 @@ pub struct Layout {
     world: u64,
     packet_bytes: u64,
     table: bool,
+    inbox: Division,
 }
 
 impl Layout {
@@ -59,7 +63,13 @@ impl Layout {
             world: world as u64,
             packet_bytes: bytes / u64::from(PACKET_BLOCKS),
             table,
+            inbox: Division::default(),
         }
+    }
+
+    /// And with an inbox for each member.
+    pub fn with_inbox(self, inbox: Division) -> Self {
+        Self { inbox, ..self }
     }
 
     fn steps_at(&self) -> u64 {
@@ -74,14 +84,18 @@ impl Layout {
         u64::from(COLLECTIVE_CHANNELS) * self.channel_bytes()
     }
 
-    /// Bytes of the allocation.
-    pub fn bytes(&self) -> u64 {
+    fn inbox_at(&self) -> u64 {
         let table = if self.table {
             MAX_ALLOCATIONS as u64 * self.world * 8
         } else {
             0
         };
-        self.table_at() + table
+        self.table_at() + table.next_multiple_of(PUSH_PIECES_ALIGNMENT)
+    }
+
+    /// Bytes of the allocation.
+    pub fn bytes(&self) -> u64 {
+        self.inbox_at() + self.inbox.bytes()
     }
 }
 
@@ -114,9 +128,21 @@ impl Slots {
                 header
             })
             .collect();
+        let inboxes = (layout.inbox.channels != 0).then(|| {
+            let mut addresses = [DeviceAddress::NULL; MAX_RANKS];
+            for (address, &member) in addresses.iter_mut().zip(members) {
+                *address = allocation.at(member, layout.inbox_at());
+            }
+            let division = layout.inbox;
+            Inboxes {
+                addresses,
+                division,
+            }
+        });
         Self {
             allocation,
             layout,
+            inboxes,
             headers,
         }
     }
@@ -133,6 +159,11 @@ impl Slots {
             operation,
             watch,
         }
+    }
+
+    /// The inboxes for pushed reductions on a channel, if it has any.
+    pub fn inboxes(&self, channel: u32) -> Option<&Inboxes> {
+        self.inboxes.as_ref().filter(|_| channel == 0)
     }
 
     /// The table of addresses at this rank, which is number `rank` of the communicator.
@@ -261,6 +292,10 @@ mod tests {
                 layout.bytes() - layout.table_at(),
                 (MAX_ALLOCATIONS * world * 8) as u64
             );
+            let inbox = Division::new(world, 1 << 20, 8);
+            let wider = layout.with_inbox(inbox);
+            assert_eq!(wider.bytes(), layout.bytes() + inbox.bytes());
+            assert!(wider.inbox_at().is_multiple_of(PUSH_PIECES_ALIGNMENT));
         }
     }
 

@@ -37,7 +37,8 @@ impl State {
         lanes: Lanes,
         check_calls: bool,
     ) -> Result<Self> {
-        let layout = Layout::new(shared.world, selector.has_grids(), true);
+        let layout = Layout::new(shared.world, selector.has_grids(), true)
+            .with_inbox(selector.inbox(shared.world));
         let (allocation, _) =
             sharing::allocate(shared, round, &[kind], layout.bytes(), Origin::Signals)?;
         let members: Vec<usize> = (0..shared.world).collect();
@@ -64,6 +65,7 @@ impl State {
             bytes,
             in_place: false,
             vendor: self.vendors.of(Provider::Automatic, true).is_some(),
+            push_channels: self.selector.push_channels(self.everyone.slots.inboxes(0)),
         };
         self.selector.choose(&query, &Wish::default())
     }

@@ -5,11 +5,13 @@ pub(crate) mod allocation;
 mod opening;
 mod pad;
 mod rebuild;
+mod reclaim;
 mod setup;
 pub(crate) mod shared;
 pub(crate) mod sharing;
 pub(crate) mod side;
 mod staging;
+mod teardown;
 
 use crate::backend::Device;
 use crate::backend::abi::{

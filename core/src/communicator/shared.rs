@@ -1,9 +1,10 @@
 //! What a communicator, its buffers, streams and graphs share.
 
 use super::agreement::Agreement;
-use super::allocation::{self, Allocation};
+use super::allocation::Allocation;
 use super::pad::SignalPad;
 use super::staging::Staging;
+use super::teardown::DRAIN;
 use crate::abandon::{Abandoned, run_within};
 use crate::backend::abi::{
     Capabilities, DeviceDescription, HostMemory, RawEvent, RawGraphExec, RawModule, RawStream,
@@ -12,13 +13,12 @@ use crate::backend::abi::{
 use crate::backend::{Backend, CallResult, Device, Failure};
 use crate::bootstrap::Bootstrap;
 use crate::collectives;
-use crate::control::RankState;
 use crate::error::{Error, Result};
 use crate::health::Health;
 use std::any::Any;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -44,10 +44,6 @@ pub struct KnownStream {
     pub closing: bool,
 }
 
-/// How long teardown waits in good order for work that is under way, and for peers.
-const GOOD_ORDER: Duration = Duration::from_secs(3);
-/// How long waiting kernels and streams have to leave once all is lost.
-const DRAIN: Duration = Duration::from_secs(2);
 /// When teardown itself is abandoned: a driver's call has not returned.
 const TEARDOWN: Duration = Duration::from_secs(7);
 /// The device's own verdict on a wait names the peer, so it goes before the host's.
@@ -103,8 +99,8 @@ pub type Kept = Arc<dyn Any + Send + Sync>;
 
 /// A graph whose handle was dropped, with what it uses.
 pub struct GivenUpGraph {
-    exec: RawGraphExec,
-    _uses: Vec<Kept>,
+    pub(super) exec: RawGraphExec,
+    pub(super) _uses: Vec<Kept>,
 }
 
 /// A user's device code on the device. Unloaded by [`Inner::reclaim`], not when dropped.
@@ -203,7 +199,7 @@ impl Inner {
     }
 
     /// Allocations that are there as long as the communicator.
-    fn permanent(&self) -> impl Iterator<Item = &Allocation> {
+    pub(super) fn permanent(&self) -> impl Iterator<Item = &Allocation> {
         let pad = self.pad.get().map(SignalPad::allocation);
         let slots = self.collectives.get().map(collectives::State::allocation);
         pad.into_iter().chain(slots)
@@ -262,7 +258,7 @@ impl Inner {
     }
 
     /// Whether a stream has no work. Asking a stream that is being captured would end the capture.
-    fn is_idle(&self, stream: RawStream) -> CallResult<bool> {
+    pub(super) fn is_idle(&self, stream: RawStream) -> CallResult<bool> {
         // SAFETY: known streams are live while their list is locked, as it is here.
         unsafe {
             if self.backend.stream_capturing(stream)? != 0 {
@@ -277,7 +273,7 @@ impl Inner {
     }
 
     /// Whether no stream of this rank has work; an error if work failed or is being captured.
-    fn idle_now(&self) -> CallResult<bool> {
+    pub(super) fn idle_now(&self) -> CallResult<bool> {
         for stream in lock(&self.streams).iter() {
             if !self.is_idle(stream.raw)? {
                 return Ok(false);
@@ -310,278 +306,9 @@ impl Inner {
         self.health.look()
     }
 
-    /// Remembers a stream, so that nothing it may use is released while it has work.
-    pub fn add_stream(&self, raw: RawStream, owned: bool) {
-        let mut streams = lock(&self.streams);
-        // A caller's stream may be wrapped more than once.
-        streams.push(KnownStream {
-            raw,
-            owned,
-            event: None,
-            closing: false,
-        });
-    }
-
-    /// Forgets a stream; one made here is destroyed as soon as it is idle. A stream made here may have
-    /// been wrapped as the caller's too, and must outlive that wrapper: so `owned` says which of the two
-    /// is dropped.
-    pub fn close_stream(&self, raw: RawStream, owned: bool) {
-        {
-            let mut streams = lock(&self.streams);
-            if let Some(stream) = streams
-                .iter_mut()
-                .find(|stream| stream.raw == raw && stream.owned == owned && !stream.closing)
-            {
-                stream.closing = true;
-                self.given_up.fetch_add(1, Ordering::AcqRel);
-            }
-        }
-        self.reclaim();
-    }
-
-    /// Takes a dropped graph; it is destroyed once this rank's streams are idle.
-    pub fn give_up_graph(&self, exec: RawGraphExec, uses: Vec<Kept>) {
-        lock(&self.graphs).push(GivenUpGraph { exec, _uses: uses });
-        self.given_up.fetch_add(1, Ordering::AcqRel);
-        self.reclaim();
-    }
-
-    /// Takes a dropped buffer's allocation; it is released when every rank has dropped its own.
-    pub fn give_up(&self, allocation: Arc<Allocation>) {
-        lock(&self.dropped).push(allocation);
-        self.given_up.fetch_add(1, Ordering::AcqRel);
-        self.reclaim();
-    }
-
-    /// Takes a module whose handles were dropped; it is unloaded once no graph holds it and this
-    /// rank's streams are idle.
-    pub fn give_up_module(&self, module: Arc<Loaded>) {
-        lock(&self.modules).push(module);
-        self.given_up.fetch_add(1, Ordering::AcqRel);
-        self.reclaim();
-    }
-
-    /// Keeps what a graph may use as long as the communicator.
-    #[cold]
-    pub fn keep(&self, uses: Vec<Kept>) {
-        lock(&self.kept).extend(uses);
-    }
-
-    /// Releases what was given up and is no longer used. A load where nothing was.
-    pub fn reclaim(&self) {
-        if self.given_up.load(Ordering::Acquire) == 0 {
-            return;
-        }
-        self.close_idle_streams();
-        self.destroy_graphs();
-        self.unload_modules();
-        let mut dropped = lock(&self.dropped);
-        let before = dropped.len();
-        allocation::reclaim(self, &mut dropped);
-        self.released(before - dropped.len());
-    }
-
-    fn released(&self, count: usize) {
-        self.given_up.fetch_sub(count, Ordering::AcqRel);
-    }
-
-    fn close_idle_streams(&self) {
-        lock(&self.streams).retain(|stream| {
-            if !stream.closing || !matches!(self.is_idle(stream.raw), Ok(true)) {
-                return true;
-            }
-            if stream.owned {
-                // SAFETY: live, idle, and no handle is left.
-                let destroyed = unsafe { self.backend.stream_destroy(stream.raw) };
-                if let Err(failure) = destroyed {
-                    tracing::warn!(rank = self.rank, %failure, "stream_destroy");
-                }
-            }
-            if let Some(event) = stream.event {
-                // SAFETY: made with the stream, and used by its forks and joins only.
-                if let Err(failure) = unsafe { self.backend.event_destroy(event) } {
-                    tracing::warn!(rank = self.rank, %failure, "event_destroy");
-                }
-            }
-            self.released(1);
-            false
-        });
-    }
-
-    /// Gives up the streams that are left when all handles are gone: side streams.
-    fn close_remaining_streams(&self) {
-        let mut streams = lock(&self.streams);
-        for stream in streams.iter_mut().filter(|stream| !stream.closing) {
-            stream.closing = true;
-            self.given_up.fetch_add(1, Ordering::AcqRel);
-        }
-    }
-
-    fn destroy_graphs(&self) {
-        let mut graphs = lock(&self.graphs);
-        if graphs.is_empty() || !self.all_idle() {
-            return;
-        }
-        for graph in graphs.drain(..) {
-            // SAFETY: live, and no stream runs it or can any more: its handle is gone.
-            if let Err(failure) = unsafe { self.backend.graph_destroy(graph.exec) } {
-                tracing::warn!(rank = self.rank, %failure, "graph_destroy");
-            }
-            self.released(1);
-        }
-    }
-
-    /// Unloads what no graph holds. An unload may wait for the device, which may wait for a peer that
-    /// needs this rank: so only once nothing runs.
-    fn unload_modules(&self) {
-        let mut modules = lock(&self.modules);
-        if modules.is_empty() || !self.all_idle() {
-            return;
-        }
-        modules.retain(|module| {
-            if Arc::strong_count(module) > 1 {
-                return true;
-            }
-            // SAFETY: live, and no stream runs a kernel of it or can any more: its handles and the
-            // graphs that had it are gone.
-            if let Err(failure) = unsafe { self.backend.module_unload(module.0) } {
-                tracing::warn!(rank = self.rank, %failure, "module_unload");
-            }
-            self.released(1);
-            false
-        });
-    }
-
-    /// Dropped allocations that some rank still uses.
-    pub fn unreclaimed(&self) -> usize {
-        lock(&self.dropped).len()
-    }
-
     /// Starts the thread that watches over peers.
     pub(super) fn start_watcher(&self) -> std::io::Result<()> {
         *lock(&self.watcher) = Some(self.health.start_watcher()?);
         Ok(())
-    }
-
-    /// Waits until nothing of this rank runs on the device any more; says whether that is so.
-    fn drain(&self, limit: Duration) -> bool {
-        let start = Instant::now();
-        let staging = lock(&self.staging).stream;
-        loop {
-            let idle = self
-                .idle_now()
-                .and_then(|idle| Ok(idle && self.is_idle(staging)?));
-            match idle {
-                Ok(true) => return true,
-                // With the context everything that ran in it is gone.
-                Err(failure) if failure.status == Status::CONTEXT_LOST => return true,
-                Ok(false) | Err(_) if start.elapsed() > limit => return false,
-                Ok(false) | Err(_) => std::thread::sleep(Duration::from_micros(200)),
-            }
-        }
-    }
-
-    /// Waits, for seconds at most, until waiting kernels and streams have left a poisoned communicator.
-    ///
-    /// # Errors
-    /// [`Error::HostTimeout`] if some have not: they may write to peers' memory yet.
-    pub(super) fn drain_after_poison(&self) -> Result<()> {
-        // The vendor's library takes longer than our own kernels, and there is no hurry.
-        let limit = GOOD_ORDER + DRAIN;
-        if self.drain(limit) {
-            return Ok(());
-        }
-        Err(Error::HostTimeout {
-            rank: self.rank,
-            operation: "draining streams for a rebuild",
-            waited: limit,
-        })
-    }
-
-    /// Frees what peers have given up; says whether that was everything.
-    fn free_given_up(&self) -> bool {
-        lock(&self.dropped).retain(|allocation| !allocation.try_free(self));
-        let permanent = self.permanent().filter(|left| !left.try_free(self)).count();
-        permanent + self.unreclaimed() == 0
-    }
-}
-
-impl Drop for Inner {
-    /// Gives everything back, within [`GOOD_ORDER`] and [`DRAIN`]. What a stuck device or a peer may
-    /// still touch is left to the end of the process.
-    fn drop(&mut self) {
-        let start = Instant::now();
-        if let Some(fault) = self.fault.get()
-            && !self.finalized.load(Ordering::Acquire)
-        {
-            // It leaves because of that: peers may be waiting for what was not enqueued.
-            self.health.poison(fault.clone());
-        }
-        let drained = self.drain(GOOD_ORDER) || {
-            // Nobody will ever synchronise with these waits: they leave by the abort word.
-            self.health.poison(Error::Aborted { rank: self.rank });
-            self.drain(DRAIN)
-        };
-        if drained {
-            self.close_remaining_streams();
-            self.close_idle_streams();
-            self.destroy_graphs();
-            // What graphs held that did not know of it.
-            lock(&self.kept).retain(|kept| !kept.is::<Loaded>());
-            self.unload_modules();
-            for allocation in lock(&self.dropped).iter() {
-                allocation.unmap(self);
-            }
-            if let Some(pad) = self.pad.get() {
-                pad.close(self);
-            }
-            if let Some(collectives) = self.collectives.get() {
-                // Without the others: they may be gone. `finalize` gives them up in good order.
-                collectives.vendors.abort(&self.backend, self.rank);
-            }
-            for allocation in self.permanent() {
-                allocation.unmap(self);
-            }
-        }
-        let state = match self.health.check() {
-            Ok(()) => RankState::Left,
-            Err(_) if drained => RankState::FailedAndLeft,
-            // A stuck device may still touch peers' memory: they keep it while this process lives.
-            Err(_) => RankState::Failed,
-        };
-        self.health
-            .control()
-            .set_state(self.rank, state, self.health.culprit());
-        // Memory shared by file may go at once: peers' mappings keep it. Other kinds wait a while
-        // for peers that leave later.
-        let mut free = drained && self.free_given_up();
-        while drained && !free && start.elapsed() < GOOD_ORDER + DRAIN {
-            std::thread::sleep(Duration::from_millis(1));
-            free = self.free_given_up();
-        }
-        if let Some(watcher) = lock(&self.watcher).take() {
-            self.health.stop_watcher(watcher);
-        }
-        if drained {
-            let staging = lock(&self.staging);
-            // SAFETY: no work is left, and nothing else holds these.
-            unsafe {
-                let _ = self.backend.stream_destroy(staging.stream);
-                let _ = self.backend.host_free(staging.memory);
-                let _ = self.backend.host_free(self.words);
-            }
-        }
-        if drained && free {
-            // SAFETY: dropped once, here; what is dropped after this does not call it.
-            unsafe { ManuallyDrop::drop(&mut self.backend) };
-        } else {
-            tracing::warn!(
-                rank = self.rank,
-                drained,
-                "memory that may still be in use is left to the end of the process"
-            );
-            // Its host words may still be waited on.
-            std::mem::forget(self.pad.take());
-        }
     }
 }

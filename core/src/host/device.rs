@@ -44,7 +44,7 @@ impl Device for HostBackend {
             put_rows: transfer::rows(),
             get_rows: transfer::rows(),
             driver_version: 0,
-            reserved: 0,
+            reduce_inbox_bytes: 0,
         })
     }
 

@@ -173,7 +173,7 @@ impl Device for Tiny {
             put_rows: row,
             get_rows: row,
             driver_version: 1,
-            reserved: 0,
+            reduce_inbox_bytes: 0,
         })
     }
     fn description(&self) -> CallResult<DeviceDescription> {
@@ -456,6 +456,15 @@ impl Collectives for Tiny {
         _stream: RawStream,
     ) -> CallResult<()> {
         refuse("collective_reduce")
+    }
+
+    unsafe fn collective_reduce_push(
+        &self,
+        _arguments: &ReducePushArguments,
+        _geometry: &Geometry,
+        _stream: RawStream,
+    ) -> CallResult<()> {
+        refuse("collective_reduce_push")
     }
 
     unsafe fn collective_reduce_packets(

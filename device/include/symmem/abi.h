@@ -106,6 +106,12 @@ constexpr uint64 slot_words = 128;
 constexpr uint64 slot_received = 512;
 constexpr uint64 slot_announcements = 1024;
 
+// A channel of a pushed reduction, in each member's inbox: a word for each member that it raises when it has
+// pushed a piece; one for each that it raises when it has taken one; the owner's counters (uint32: pieces
+// pushed, pieces taken), all so far apart. Behind them, from a multiple of 128 on, pieces: of each other member
+// in turn, in each of its slots.
+constexpr uint64 push_word_stride = 32;
+
 // The ranks of one collective call. Block b uses slot b and region b of each member, and talks to block b
 // of its peers only. A region has two halves, used in turn, of `world` inboxes of
 // packet_bytes / 2 / world bytes, rounded down to 16.
@@ -149,6 +155,23 @@ struct ReduceArguments {
   uint64 count;
   uint32 element;  // an ElementType
   uint32 reduce;   // a ReduceOperation
+};
+
+// A reduction for which members push what each has to reduce into that one's inbox. It is `reduce`, of which
+// the kernel uses the own source only, since the others come by the inbox. A block has a channel for each pair
+// of its warps, `channels` of them at most in a grid; a channel's warps know those of its number at the peers
+// only. Bytes of a piece are a multiple of 16, slots a power of two. With `barriers` the group is in step
+// before results are stored at peers and after.
+struct ReducePushArguments {
+  ReduceArguments reduce;
+  uint64 sources[max_ranks];  // this rank's elements of each member's share
+  uint64 counts[max_ranks];   // elements of each member's share; alike on all members
+  uint64 inboxes[max_ranks];  // each member's, this rank's own among them
+  uint64 channel_bytes;       // from one channel to the next
+  uint32 channels;
+  uint32 slots;
+  uint32 piece_bytes;
+  uint32 barriers;
 };
 
 // A reduction in packets: each member is sent `counts[p]` elements from `sources[p]` and reduces its share.
@@ -310,6 +333,15 @@ SYMMEM_ASSERT_OFFSET(ReducePacketArguments, destinations, 1280);
 SYMMEM_ASSERT_OFFSET(ReducePacketArguments, counts, 1856);
 SYMMEM_ASSERT_OFFSET(ReducePacketArguments, element, 2432);
 SYMMEM_ASSERT_OFFSET(ReducePacketArguments, two_shot, 2440);
+static_assert(sizeof(ReducePushArguments) == 1872 + 3 * 576 + 24, "ReducePushArguments changed size");
+SYMMEM_ASSERT_OFFSET(ReducePushArguments, sources, 1872);
+SYMMEM_ASSERT_OFFSET(ReducePushArguments, counts, 2448);
+SYMMEM_ASSERT_OFFSET(ReducePushArguments, inboxes, 3024);
+SYMMEM_ASSERT_OFFSET(ReducePushArguments, channel_bytes, 3600);
+SYMMEM_ASSERT_OFFSET(ReducePushArguments, channels, 3608);
+SYMMEM_ASSERT_OFFSET(ReducePushArguments, slots, 3612);
+SYMMEM_ASSERT_OFFSET(ReducePushArguments, piece_bytes, 3616);
+SYMMEM_ASSERT_OFFSET(ReducePushArguments, barriers, 3620);
 static_assert(sizeof(ExchangeArguments) == 704 + 4 * 576 + 16, "ExchangeArguments changed size");
 SYMMEM_ASSERT_OFFSET(ExchangeArguments, send_bytes, 1280);
 SYMMEM_ASSERT_OFFSET(ExchangeArguments, destinations, 1856);

@@ -14,6 +14,8 @@
 //   dynamic_shared()            the block's dynamic shared memory, 128-byte aligned
 //   block_barrier()             all threads of the block; orders their shared and global accesses
 //   block_all(condition)        the same, and whether the condition held for every thread
+//   warp_barrier()              all threads of the warp, all of which exist; orders their accesses
+//   warp_all(condition)         the same, and whether the condition held for every thread
 //   nanoseconds()               a clock common to all blocks of the device
 //   pause()                     in a polling loop
 //   opaque(value)               the value, which the compiler then knows nothing of: what is computed from it
@@ -47,9 +49,12 @@
 //   load_packet, store_packet   relaxed, system scope
 //
 // Order
-//   release_wave()              each thread, after its stores and before a block barrier, so that a later
-//                               publish_flag by one thread of the block covers those stores
+//   release_wave()              each thread, after its stores and before a barrier of block or warp, so that a
+//                               later publish_flag by one thread behind it covers those stores
 //   publish_flag(word, value)   system release, then a relaxed store of the flag
+//   publish_taken(word, value)  a relaxed store of a flag that says only what has been read: it comes behind the
+//                               loads of this warp before a warp_barrier whose values were used, and covers no
+//                               store. Nobody's stores are waited for
 //   load_flag(word)             a load of the flag, in a polling loop
 //   acquire_flag(word)          after load_flag has seen the value: system acquire. The value was stored by
 //                               one publish_flag, and what stands there now is that or a later one of the

@@ -293,6 +293,10 @@ SYMMEM_DEVICE void acquire_words() { acquire_system(); }
 SYMMEM_DEVICE uint32 arrive(uint32* counter) { return fetch_add(counter, 1u); }
 SYMMEM_DEVICE void reset(uint32* counter) { store_relaxed(counter, 0u); }
 
+// A value that was used has been loaded, and a load that is done sees nothing that is stored later. A release
+// would wait for the results that the same wave has just stored to peers.
+SYMMEM_DEVICE void publish_taken(uint32* word, uint32 value) { store_relaxed(word, value); }
+
 // ---- blocks ----
 
 // s_barrier orders nothing by itself; the fences make the compiler wait for shared memory, and keep what is
@@ -316,6 +320,19 @@ SYMMEM_DEVICE bool block_all(bool condition) {
   for (uint32 index = 0; index < waves; ++index) all &= votes[index];
   block_barrier();
   return all != 0;
+}
+
+// A wave is never apart from itself, and its accesses keep their order: only the compiler has to know.
+SYMMEM_DEVICE void warp_barrier() {
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
+  __builtin_amdgcn_wave_barrier();
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");
+}
+
+SYMMEM_DEVICE bool warp_all(bool condition) {
+  const bool all = __builtin_amdgcn_ballot_w64(!condition) == 0;
+  warp_barrier();
+  return all;
 }
 
 // ---- matrices ----

@@ -28,22 +28,18 @@
 namespace symmem {
 namespace arch {
 
-constexpr uint32 warp_size = 32;
+// Small, so that a few threads are several warps.
+constexpr uint32 warp_size = 2;
 
 struct BulkBarrier {
   uint64 state;
 };
 
-// What a block's threads share.
-class HostBlock {
+// Threads that wait for each other.
+class HostBarrier {
  public:
-  HostBlock(uint32 block, uint32 blocks, uint32 threads, uint64 shared_bytes)
-      : block(block), blocks(blocks), threads(threads), storage_(shared_bytes + 128) {
-    const uint64 address = reinterpret_cast<uint64>(storage_.data());
-    shared = storage_.data() + ((address + 127) / 128 * 128 - address);
-  }
-
-  bool barrier(bool condition) {
+  // Until `threads` of them have called it: whether the condition held for all.
+  bool arrive(uint32 threads, bool condition) {
     std::unique_lock<std::mutex> lock(mutex_);
     all_ = all_ && condition;
     if (++arrived_ == threads) {
@@ -59,8 +55,28 @@ class HostBlock {
     return result_;
   }
 
+ private:
+  std::mutex mutex_;
+  std::condition_variable turned_;
+  uint32 arrived_ = 0;
+  uint64 generation_ = 0;
+  bool all_ = true;
+  bool result_ = true;
+};
+
+// What a block's threads share.
+class HostBlock {
+ public:
+  HostBlock(uint32 block, uint32 blocks, uint32 threads, uint64 shared_bytes)
+      : block(block), blocks(blocks), threads(threads), warps((threads + warp_size - 1) / warp_size), storage_(shared_bytes + 128) {
+    const uint64 address = reinterpret_cast<uint64>(storage_.data());
+    shared = storage_.data() + ((address + 127) / 128 * 128 - address);
+  }
+
   const uint32 block, blocks, threads;
   uint8* shared;
+  HostBarrier everybody;
+  std::deque<HostBarrier> warps;
 
   // Bulk copies, issued by one thread at a time.
   struct BulkCopy {
@@ -86,12 +102,6 @@ class HostBlock {
 
  private:
   std::vector<uint8> storage_;
-  std::mutex mutex_;
-  std::condition_variable turned_;
-  uint32 arrived_ = 0;
-  uint64 generation_ = 0;
-  bool all_ = true;
-  bool result_ = true;
 };
 
 struct HostThread {
@@ -144,8 +154,15 @@ SYMMEM_DEVICE uint32 thread_count() { return current().block->threads; }
 SYMMEM_DEVICE uint32 block_index() { return current().block->block; }
 SYMMEM_DEVICE uint32 block_count() { return current().block->blocks; }
 SYMMEM_DEVICE uint8* dynamic_shared() { return current().block->shared; }
-SYMMEM_DEVICE bool block_all(bool condition) { return current().block->barrier(condition); }
+SYMMEM_DEVICE bool block_all(bool condition) {
+  HostBlock& block = *current().block;
+  return block.everybody.arrive(block.threads, condition);
+}
 SYMMEM_DEVICE void block_barrier() { block_all(true); }
+SYMMEM_DEVICE bool warp_all(bool condition) {
+  return current().block->warps[current().index / warp_size].arrive(warp_size, condition);
+}
+SYMMEM_DEVICE void warp_barrier() { warp_all(true); }
 
 // ---- schedules ----
 
@@ -302,6 +319,8 @@ SYMMEM_DEVICE void publish_flag(uint64* word, uint64 value) {
   disturb();
   __atomic_store_n(word, value, __ATOMIC_RELEASE);
 }
+
+SYMMEM_DEVICE void publish_taken(uint32* word, uint32 value) { publish_flag(word, value); }
 
 SYMMEM_DEVICE uint32 load_flag(const uint32* word) { return load_relaxed(word); }
 

@@ -83,6 +83,23 @@ SYMMEM_DEVICE bool block_all(bool condition) {
   return all != 0;
 }
 
+SYMMEM_DEVICE void warp_barrier() { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
+
+// A vote orders nothing: the barrier behind it does.
+SYMMEM_DEVICE bool warp_all(bool condition) {
+  uint32 all;
+  asm volatile(
+      "{ .reg .pred p, q;\n\t"
+      "setp.ne.u32 p, %1, 0;\n\t"
+      "vote.sync.all.pred q, p, 0xffffffff;\n\t"
+      "selp.u32 %0, 1, 0, q; }"
+      : "=r"(all)
+      : "r"(static_cast<uint32>(condition))
+      : "memory");
+  warp_barrier();
+  return all != 0;
+}
+
 SYMMEM_DEVICE uint64 nanoseconds() {
   uint64 value;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(value)::"memory");
@@ -363,6 +380,10 @@ SYMMEM_DEVICE void publish_flag(uint64* word, uint64 value) {
   fence_system();
   store_relaxed(word, value);
 }
+
+// A value that was used has been loaded, and a load that is done sees nothing that is stored later. A fence
+// would wait for the results that the same warp has just stored to peers.
+SYMMEM_DEVICE void publish_taken(uint32* word, uint32 value) { store_relaxed(word, value); }
 
 // Polled relaxed, acquired once: an acquiring load in the loop delays the flag by 0.09 us, and a fence
 // after it, which waits for earlier stores, by 0.6 us (H200).

@@ -7,22 +7,65 @@
 
 namespace symmem {
 
+// `vectors` vectors of every member become one of each. `load(vector, member, loaded)` fills in one, if there is
+// such a member; those of `most` members are in flight at once. `sums` is room to work in.
+template <class Element, int vectors, int most, class Operation, class Load>
+SYMMEM_DEVICE void reduce_vectors(uint32 world, const Operation& operation, Load load,
+                                  Accumulation<Element, 4> (&sums)[vectors], arch::Vector16 (&results)[vectors]) {
+  for (uint32 first = 0; first < world; first += most) {
+    arch::Vector16 loaded[vectors][most];
+    SYMMEM_UNROLL
+    for (int vector = 0; vector < vectors; ++vector) {
+      SYMMEM_UNROLL
+      for (int member = 0; member < most; ++member) {
+        load(vector, first + member, loaded[vector][member]);
+      }
+    }
+    SYMMEM_UNROLL
+    for (int member = 0; member < most; ++member) {
+      if (first + member >= world) continue;
+      SYMMEM_UNROLL
+      for (int vector = 0; vector < vectors; ++vector) {
+        if (member == 0 && first == 0) {
+          sums[vector].begin(loaded[vector][member].words);
+        } else {
+          sums[vector].add(loaded[vector][member].words, operation);
+        }
+      }
+    }
+  }
+  SYMMEM_UNROLL
+  for (int vector = 0; vector < vectors; ++vector) sums[vector].finish(results[vector].words, operation, world);
+}
+
+// An element of every member, which is at `address(member)`, becomes one.
+template <class Element, class Operation, class Address>
+SYMMEM_DEVICE typename Element::Bits reduce_element(uint32 world, const Operation& operation, Address address) {
+  using Bits = typename Element::Bits;
+  typename Element::Wide sum = Element::widen(arch::load(pointer<const Bits>(address(0))));
+  for (uint32 member = 1; member < world; ++member) {
+    sum = operation.template combined<Element>(sum, Element::widen(arch::load(pointer<const Bits>(address(member)))));
+  }
+  if (operation.average) sum = Element::divided(sum, world);
+  return Element::narrow(sum);
+}
+
+// Calls `store(address)` with every destination, the next member's first.
+template <class Store>
+SYMMEM_DEVICE void each_destination(const ReduceArguments& arguments, Store store) {
+  const uint32 world = arguments.group.world;
+  uint32 member = arguments.group.rank;
+  for (uint32 step = 0; step < world; ++step) {
+    member = member + 1 < world ? member + 1 : 0;
+    if (arguments.destinations[member] != 0) store(arguments.destinations[member]);
+  }
+}
+
 // What all threads know of a reduction.
 template <class Element, class Operation>
 struct Reduction {
   const ReduceArguments& arguments;
   const Operation& operation;
-
-  // Stores at every destination, the next member's first.
-  template <class Store>
-  SYMMEM_DEVICE void each_destination(Store store) const {
-    const uint32 world = arguments.group.world;
-    uint32 member = arguments.group.rank;
-    for (uint32 step = 0; step < world; ++step) {
-      member = member + 1 < world ? member + 1 : 0;
-      if (arguments.destinations[member] != 0) store(arguments.destinations[member]);
-    }
-  }
 
   // Vectors of 16 bytes from `head` bytes on. A thread has `vectors` of them of `most` members in flight:
   // all are loaded before the first is reduced.
@@ -33,35 +76,17 @@ struct Reduction {
     uint64 index = static_cast<uint64>(arch::thread_count()) * arch::block_index() + arch::thread_index();
     for (; index < count; index += stride * vectors) {
       Accumulation<Element, 4> sums[vectors];
-      for (uint32 first = 0; first < world; first += most) {
-        arch::Vector16 loaded[vectors][most];
-        SYMMEM_UNROLL
-        for (int vector = 0; vector < vectors; ++vector) {
-          SYMMEM_UNROLL
-          for (int member = 0; member < most; ++member) {
-            if (index + vector * stride < count && first + member < world) {
-              loaded[vector][member] = arch::load(
-                  pointer<const arch::Vector16>(arguments.sources[first + member] + head) + (index + vector * stride));
-            }
-          }
-        }
-        SYMMEM_UNROLL
-        for (int member = 0; member < most; ++member) {
-          if (first + member >= world) continue;
-          SYMMEM_UNROLL
-          for (int vector = 0; vector < vectors; ++vector) {
-            if (member == 0 && first == 0) {
-              sums[vector].begin(loaded[vector][member].words);
-            } else {
-              sums[vector].add(loaded[vector][member].words, operation);
-            }
-          }
-        }
-      }
       arch::Vector16 results[vectors];
-      SYMMEM_UNROLL
-      for (int vector = 0; vector < vectors; ++vector) sums[vector].finish(results[vector].words, operation, world);
-      each_destination([&](uint64 destination) {
+      reduce_vectors<Element, vectors, most>(
+          world, operation,
+          [&](int vector, uint32 member, arch::Vector16& loaded) {
+            if (index + vector * stride < count && member < world) {
+              loaded = arch::load(pointer<const arch::Vector16>(arguments.sources[member] + head) +
+                                  (index + vector * stride));
+            }
+          },
+          sums, results);
+      each_destination(arguments, [&](uint64 destination) {
         SYMMEM_UNROLL
         for (int vector = 0; vector < vectors; ++vector) {
           if (index + vector * stride < count) {
@@ -80,14 +105,9 @@ struct Reduction {
     uint64 index = static_cast<uint64>(arch::thread_count()) * arch::block_index() + arch::thread_index();
     for (; index < head + tail; index += stride) {
       const uint64 element = index < head ? index : count - tail + (index - head);
-      typename Element::Wide sum = Element::widen(arch::load(pointer<const Bits>(arguments.sources[0]) + element));
-      for (uint32 member = 1; member < world; ++member) {
-        sum = operation.template combined<Element>(
-            sum, Element::widen(arch::load(pointer<const Bits>(arguments.sources[member]) + element)));
-      }
-      if (operation.average) sum = Element::divided(sum, world);
-      const Bits result = Element::narrow(sum);
-      each_destination([&](uint64 destination) { arch::store(pointer<Bits>(destination) + element, result); });
+      const Bits result = reduce_element<Element>(
+          world, operation, [&](uint32 member) { return arguments.sources[member] + element * sizeof(Bits); });
+      each_destination(arguments, [&](uint64 destination) { arch::store(pointer<Bits>(destination) + element, result); });
     }
   }
 

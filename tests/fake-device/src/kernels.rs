@@ -10,8 +10,8 @@ mod transfers;
 
 use symmem_core::backend::abi::{
     Barrier, ExchangeArguments, LatencyArguments, MoveArguments, PacketArguments, ReduceArguments,
-    ReducePacketArguments, SignalTarget, SignalWait, StepArguments, TransferArguments,
-    WordOperation, WordWait,
+    ReducePacketArguments, ReducePushArguments, SignalTarget, SignalWait, StepArguments,
+    TransferArguments, WordOperation, WordWait,
 };
 
 use crate::driver::state;
@@ -68,6 +68,8 @@ unsafe impl Plain for PacketArguments {}
 unsafe impl Plain for ReduceArguments {}
 // SAFETY: as above.
 unsafe impl Plain for ReducePacketArguments {}
+// SAFETY: as above.
+unsafe impl Plain for ReducePushArguments {}
 // SAFETY: as above.
 unsafe impl Plain for ExchangeArguments {}
 
@@ -284,11 +286,29 @@ static REDUCTIONS: &[Kernel] = reductions! {
     "i8" "u8" "i16" "u16" "i32" "u32" "i64" "u64" "f16" "bf16" "f32" "f64" "f8_e4m3" "f8_e5m2"
 };
 
+/// And for the types that large reductions are of.
+macro_rules! pushed {
+    ($($element:literal)*) => {
+        &[$(
+            Kernel {
+                name: concat!("symmem_reduce_push_", $element),
+                parameters: parameter!(ReducePushArguments),
+                waits: true,
+                ranges: collectives::reduce_push_ranges,
+                run: collectives::reduce_push,
+            },
+        )*]
+    };
+}
+
+static PUSHED: &[Kernel] = pushed! { "f16" "bf16" "f32" };
+
 /// The kernel of a name.
 pub(crate) fn find(name: &str) -> Option<&'static Kernel> {
     KERNELS
         .iter()
         .chain(REDUCTIONS)
+        .chain(PUSHED)
         .find(|kernel| kernel.name == name)
 }
 

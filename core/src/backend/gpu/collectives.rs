@@ -13,6 +13,9 @@ use crate::backend::{CallResult, Collectives, Failure};
 const BARRIER_THREADS: u32 = 128;
 const _: () = assert!(BARRIER_THREADS as usize >= MAX_RANKS && BARRIER_THREADS.is_multiple_of(64));
 
+/// Threads of a block that pushes are a multiple of this: a pair of warps on either vendor's devices.
+const PUSH_THREAD_STEP: u32 = 128;
+
 impl<G: Gpu> Collectives for G {
     unsafe fn barrier(&self, barrier: &Barrier, on: RawStream) -> CallResult<()> {
         let kernel = self.parts().kernels.barrier;
@@ -115,6 +118,40 @@ impl<G: Gpu> Collectives for G {
             geometry,
             most: PACKET_BLOCKS,
         };
+        // SAFETY: as above.
+        unsafe { launch_waiting(self, &call, arguments, on) }
+    }
+
+    unsafe fn collective_reduce_push(
+        &self,
+        arguments: &ReducePushArguments,
+        geometry: &Geometry,
+        on: RawStream,
+    ) -> CallResult<()> {
+        let name = "collective_reduce_push";
+        let (element, reduce) = (arguments.reduce.element, arguments.reduce.reduce);
+        let call = WaitingLaunch {
+            call: name,
+            kernel: reduction(self, name, CollectiveKernel::REDUCE_PUSH, element, reduce)?,
+            group: &arguments.reduce.group,
+            geometry,
+            most: SLOT_BLOCKS,
+        };
+        let (threads, blocks) = (geometry.threads[0], geometry.blocks[0]);
+        let pairs = u64::from(threads / (2 * G::WARP)) * u64::from(blocks);
+        if !threads.is_multiple_of(PUSH_THREAD_STEP) || pairs > u64::from(arguments.channels) {
+            return Err(call.refuse(format!(
+                "{blocks} blocks of {threads} threads are {pairs} pairs of warps: threads have to be a \
+                 multiple of {PUSH_THREAD_STEP}, and the inbox has {} channels",
+                arguments.channels
+            )));
+        }
+        let (slots, piece) = (arguments.slots, arguments.piece_bytes);
+        if !slots.is_power_of_two() || piece == 0 || !piece.is_multiple_of(16) {
+            return Err(call.refuse(format!(
+                "{slots} slots of {piece} bytes: they have to be a power of two and a multiple of 16"
+            )));
+        }
         // SAFETY: as above.
         unsafe { launch_waiting(self, &call, arguments, on) }
     }

@@ -81,6 +81,8 @@ pub struct Kernels<K> {
     pub collective_exchange: WaitingKernel<K>,
     reduce: [WaitingKernel<K>; ELEMENTS],
     reduce_packets: [WaitingKernel<K>; ELEMENTS],
+    /// For some types only.
+    reduce_push: [Option<WaitingKernel<K>>; ELEMENTS],
 }
 
 impl<K: Copy> Kernels<K> {
@@ -107,6 +109,7 @@ impl<K: Copy> Kernels<K> {
             collective_exchange: waiting("symmem_exchange")?,
             reduce: each_element("symmem_reduce", waiting)?,
             reduce_packets: each_element("symmem_reduce_packets", waiting)?,
+            reduce_push: each_element("symmem_reduce_push", |name| Ok(waiting(name).ok()))?,
             by_name,
         })
     }
@@ -134,16 +137,17 @@ impl<K: Copy> Kernels<K> {
             CollectiveKernel::EXCHANGE => Some(&self.collective_exchange),
             CollectiveKernel::REDUCE => self.reduce.get(index),
             CollectiveKernel::REDUCE_PACKETS => self.reduce_packets.get(index),
+            CollectiveKernel::REDUCE_PUSH => self.reduce_push.get(index)?.as_ref(),
             _ => None,
         }
     }
 }
 
 /// A family's kernel for each type of elements, in the order of their numbers.
-fn each_element<K>(
+fn each_element<T>(
     family: &str,
-    find: impl Fn(&str) -> CallResult<WaitingKernel<K>>,
-) -> CallResult<[WaitingKernel<K>; ELEMENTS]> {
+    find: impl Fn(&str) -> CallResult<T>,
+) -> CallResult<[T; ELEMENTS]> {
     let mut kernels = Vec::with_capacity(ELEMENTS);
     for element in element_names() {
         kernels.push(find(&format!("{family}_{element}"))?);
@@ -197,6 +201,10 @@ pub fn argument_bytes() -> Vec<(String, usize)> {
         let packets = format!("symmem_reduce_packets_{element}");
         kernels.push((packets, size_of::<ReducePacketArguments>()));
     }
+    for element in ["f16", "bf16", "f32"] {
+        let push = format!("symmem_reduce_push_{element}");
+        kernels.push((push, size_of::<ReducePushArguments>()));
+    }
     kernels
 }
 
@@ -214,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_was_not_loaded_is_told_by_its_name_and_only_bulk_may_be_missing() {
+    fn a_kernel_that_was_not_loaded_is_told_by_its_name_and_only_bulk_and_pushes_may_be_missing() {
         let names: Vec<_> = argument_bytes().into_iter().map(|(name, _)| name).collect();
         let without = |left_out: &str| {
             let names = names.iter().filter(|name| *name != left_out);
@@ -226,6 +234,15 @@ mod tests {
         let kernels = without("symmem_copy_bulk").expect("not every device has it");
         assert_eq!(kernels.copy_bulk, None);
         assert_eq!(kernels.by_name(b"symmem_latency_packet").unwrap(), 7);
+        let kernels = without("symmem_reduce_push_bf16").expect("not every type has it");
+        let pushes = |element| {
+            kernels
+                .collective(CollectiveKernel::REDUCE_PUSH, element)
+                .is_some()
+        };
+        assert!(
+            !pushes(ElementType::BF16) && !pushes(ElementType::I32) && pushes(ElementType::F32)
+        );
         assert!(kernels.by_name(b"symmem_\xff").is_err());
     }
 }

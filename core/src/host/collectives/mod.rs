@@ -189,7 +189,9 @@ impl Collectives for HostBackend {
             | CollectiveKernel::SWAP
             | CollectiveKernel::PACKETS
             | CollectiveKernel::EXCHANGE => true,
-            CollectiveKernel::REDUCE | CollectiveKernel::REDUCE_PACKETS => {
+            CollectiveKernel::REDUCE
+            | CollectiveKernel::REDUCE_PACKETS
+            | CollectiveKernel::REDUCE_PUSH => {
                 arithmetic::reduction(element, ReduceOperation::SUM).is_some()
             }
             _ => false,
@@ -245,6 +247,17 @@ impl Collectives for HostBackend {
     ) -> CallResult<()> {
         // SAFETY: passed on from the caller.
         unsafe { self.collective(Collective::ReducePackets(arguments), stream) }
+    }
+
+    unsafe fn collective_reduce_push(
+        &self,
+        arguments: &ReducePushArguments,
+        _geometry: &Geometry,
+        stream: RawStream,
+    ) -> CallResult<()> {
+        // A processor loads from its peers as fast as they would store: no inbox is needed.
+        // SAFETY: passed on from the caller.
+        unsafe { self.collective(Collective::Reduce(&arguments.reduce), stream) }
     }
 
     unsafe fn collective_exchange(

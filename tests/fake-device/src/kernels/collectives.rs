@@ -7,8 +7,8 @@ use std::cell::RefCell;
 
 use symmem_core::backend::abi::{
     CollectiveGroup, DeviceAddress, ElementType, ExchangeArguments, MAX_RANKS, MoveArguments,
-    NO_TOKEN, PACKET_BLOCKS, PacketArguments, ReduceArguments, ReducePacketArguments, SLOT_BLOCKS,
-    SLOT_BYTES, StepArguments, Watch, WordOperation, WordWait,
+    NO_TOKEN, PACKET_BLOCKS, PacketArguments, ReduceArguments, ReducePacketArguments,
+    ReducePushArguments, SLOT_BLOCKS, SLOT_BYTES, StepArguments, Watch, WordOperation, WordWait,
 };
 use symmem_core::host::emulation::{self, Work};
 
@@ -253,24 +253,73 @@ pub(super) fn reduce(launch: &Launch, runner: &Runner) -> Result {
     let mut arguments: ReduceArguments = launch.arguments();
     check_grid(launch, SLOT_BLOCKS);
     check_element(launch, "symmem_reduce_", arguments.element);
-    let translation = Translation::new(runner);
+    reduce_loaded(launch, &Translation::new(runner), &mut arguments)
+}
+
+fn reduce_loaded(
+    launch: &Launch,
+    translation: &Translation<'_>,
+    arguments: &mut ReduceArguments,
+) -> Result {
     translation.group(&mut arguments.group, false)?;
     let bytes = arguments.count * arguments.element.bytes();
     for member in 0..members(&arguments.group)? {
         translation.change(&mut arguments.sources[member], bytes)?;
         translation.change(&mut arguments.destinations[member], bytes)?;
     }
-    translation.run(launch, Work::Reduce(&arguments))
+    translation.run(launch, Work::Reduce(arguments))
 }
 
 pub(super) fn reduce_ranges(launch: &Launch) -> Vec<(u64, u64)> {
-    let arguments: ReduceArguments = launch.arguments();
+    loaded_ranges(&launch.arguments())
+}
+
+fn loaded_ranges(arguments: &ReduceArguments) -> Vec<(u64, u64)> {
     let world = (arguments.group.world as usize).min(MAX_RANKS);
     let bytes = arguments.count * arguments.element.bytes();
     let mut ranges = group_ranges(&arguments.group, false);
     for addresses in [&arguments.destinations, &arguments.sources] {
         ranges.extend(spans(&addresses[..world], |_| bytes));
     }
+    ranges
+}
+
+/// Its meaning is that of `reduce`: what it pushes has to be there, and room for it, and is left alone.
+pub(super) fn reduce_push(launch: &Launch, runner: &Runner) -> Result {
+    let mut arguments: ReducePushArguments = launch.arguments();
+    check_grid(launch, SLOT_BLOCKS);
+    check_element(launch, "symmem_reduce_push_", arguments.reduce.element);
+    // Of warps of 32, as core divides an inbox: with waves of 64 a grid uses half of it.
+    let pairs = launch.threads[0] / 64 * launch.blocks[0];
+    if pairs == 0 || pairs > arguments.channels {
+        violation(format!(
+            "{} has {pairs} pairs of warps in a grid, and {} channels",
+            launch.kernel.name, arguments.channels
+        ));
+    }
+    let translation = Translation::new(runner);
+    for (address, bytes) in pushed_ranges(&arguments) {
+        translation.find(DeviceAddress(address), bytes)?;
+    }
+    reduce_loaded(launch, &translation, &mut arguments.reduce)
+}
+
+/// What a member pushes, and the inboxes.
+fn pushed_ranges(arguments: &ReducePushArguments) -> Vec<(u64, u64)> {
+    let world = (arguments.reduce.group.world as usize).min(MAX_RANKS);
+    let size = arguments.reduce.element.bytes();
+    let inbox = u64::from(arguments.channels) * arguments.channel_bytes;
+    let pushed = spans(&arguments.sources[..world], |member| {
+        arguments.counts[member] * size
+    });
+    let inboxes = spans(&arguments.inboxes[..world], |_| inbox);
+    pushed.chain(inboxes).collect()
+}
+
+pub(super) fn reduce_push_ranges(launch: &Launch) -> Vec<(u64, u64)> {
+    let arguments: ReducePushArguments = launch.arguments();
+    let mut ranges = loaded_ranges(&arguments.reduce);
+    ranges.extend(pushed_ranges(&arguments));
     ranges
 }
 

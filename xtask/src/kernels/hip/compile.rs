@@ -11,12 +11,13 @@ use crate::tools;
 pub const TARGETS: [&str; 3] = ["gfx90a", "gfx942", "gfx950"];
 
 /// The modules of `kernels-hip`: `device/entries/<name>.h` becomes `<name>.<target>.co`.
-pub const MODULES: [&str; 6] = [
+pub const MODULES: [&str; 7] = [
     "base",
     "latency",
     "signals",
     "collective",
     "reduce",
+    "reduce_push",
     "reduce_packets",
 ];
 

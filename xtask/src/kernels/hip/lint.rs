@@ -34,7 +34,7 @@ const VECTORS: [&str; 4] = [
 
 /// How many publications a kernel has at least, by the beginning of its name, the longer first. A wait has two
 /// that tell the host of it, at the deadline and at an abort.
-const PUBLICATIONS: [(&str, usize); 15] = [
+const PUBLICATIONS: [(&str, usize); 16] = [
     ("symmem_copy_vector", 1),
     ("symmem_copy_unrolled", 2),
     ("symmem_latency_packet", 2),
@@ -49,6 +49,7 @@ const PUBLICATIONS: [(&str, usize); 15] = [
     ("symmem_move", 6),
     ("symmem_exchange", 8),
     ("symmem_reduce_packets_", 10),
+    ("symmem_reduce_push_", 16),
     ("symmem_reduce_", 6),
 ];
 

@@ -35,7 +35,7 @@ const fn module(
 
 /// One bulk instruction makes a whole sm_80 module fail to load: hence several modules. Kernels that
 /// can be launched beside their predecessor from sm_90 on are compiled for both.
-pub const MODULES: [Module; 11] = [
+pub const MODULES: [Module; 13] = [
     module("base", "device/entries/base.h", 80, &[80, 90]),
     module("latency", "device/entries/latency.h", 80, &[80, 90]),
     module("bulk", "kernels-ptx/src/bulk.cu", 90, &[90]),
@@ -45,6 +45,13 @@ pub const MODULES: [Module; 11] = [
     module("collective_sm_80", "device/entries/collective.h", 80, &[80]),
     module("reduce", "device/entries/reduce.h", 90, &[90]),
     module("reduce_sm_80", "device/entries/reduce.h", 80, &[80]),
+    module("reduce_push", "device/entries/reduce_push.h", 90, &[90]),
+    module(
+        "reduce_push_sm_80",
+        "device/entries/reduce_push.h",
+        80,
+        &[80],
+    ),
     module(
         "reduce_packets",
         "device/entries/reduce_packets.h",

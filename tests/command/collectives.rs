@@ -1,0 +1,240 @@
+//! Collectives measured: on the host, on CUDA beside NCCL, and beside programs of others.
+
+use super::*;
+use std::os::unix::fs::PermissionsExt;
+
+#[test]
+fn collectives_of_any_world_and_size_are_right_and_in_the_columns_of_nccl_tests() {
+    let directory = directory("collectives");
+    let arguments = [
+        "bench",
+        "collectives",
+        "--backend",
+        "host",
+        "-n",
+        "3",
+        "--baseline",
+        "none",
+        "--min-bytes",
+        "100",
+        "--max-bytes",
+        "1K",
+        "--type",
+        "bf16",
+        "--rounds",
+        "2",
+        "--json",
+        "c.json",
+        "--html",
+        "c.html",
+    ];
+    let output = text(&succeed(symmem(&directory, &arguments)).stdout);
+    let columns = "size count type redop root time algbw busbw #wrong time algbw busbw #wrong";
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let tables = output.lines().filter(|line| words(line) == columns).count();
+    assert_eq!(tables, 4, "{output}");
+    let report = report(&directory.join("c.json"));
+    let section = collectives(&report);
+    assert_eq!(section.world, 3);
+    let sizes = |collective: Collective| -> Vec<(u64, u64)> {
+        let points = section.points.iter();
+        let points = points.filter(|point| point.collective == collective);
+        points.map(|point| (point.bytes, point.count)).collect()
+    };
+    let whole = [(100, 50), (200, 100), (400, 200), (800, 400)];
+    assert_eq!(sizes(Collective::AllReduce), whole);
+    // A part of each rank is so many whole words of 16 bytes.
+    let parts = [(96, 16), (192, 32), (384, 64), (768, 128)];
+    assert_eq!(sizes(Collective::AllToAll), parts);
+    assert!(report.points.is_empty() && section.points.iter().all(|point| point.rounds == 2));
+    let page = std::fs::read_to_string(directory.join("c.html")).unwrap();
+    assert!(page.contains("<h1>Collectives</h1>") && !page.contains("Published elsewhere"));
+}
+
+#[test]
+fn on_cuda_collectives_stand_beside_nccl_each_captured_and_checked() {
+    let directory = directory("cuda-collectives");
+    let libraries = support::fake_driver_and_nccl();
+    let mut command = symmem(
+        &directory,
+        &[
+            "bench",
+            "collectives",
+            "--backend",
+            "cuda",
+            "--quick",
+            "--min-bytes",
+            "8K",
+            "--max-bytes",
+            "16K",
+            "--op",
+            "all_reduce,all_to_all",
+            "--baseline",
+            "nccl,nccl-windows",
+            "--json",
+            "c.json",
+        ],
+    );
+    command
+        .env("SYMMEM_LIBRARY_PATH", libraries)
+        .env("LD_LIBRARY_PATH", libraries)
+        .env("NCCL_NVLS_ENABLE", "0")
+        .env("FAKE_DEVICE_COUNT", "2");
+    succeed(command);
+    let report = report(&directory.join("c.json"));
+    let section = collectives(&report);
+    for baseline in &section.baselines {
+        assert_eq!(
+            baseline.version.as_deref(),
+            Some("NCCL 2.28.9"),
+            "{baseline:?}"
+        );
+    }
+    let of = |by: &str| -> Vec<_> {
+        let points = section.points.iter();
+        points.filter(|point| point.by == by).collect()
+    };
+    for by in [OURS, "nccl", "nccl windows"] {
+        assert_eq!(of(by).len(), 4, "{by}: two operations, two sizes");
+        for point in of(by) {
+            assert_eq!(point.element, "bfloat16");
+            let out = point.out_of_place.unwrap();
+            assert!(out.graph.is_some() && out.checked > 0, "{by}");
+            // The vendor's all-to-all cannot work within one buffer.
+            let within = by == OURS || point.collective == Collective::AllReduce;
+            assert_eq!(point.in_place.is_some(), within, "{by}");
+        }
+    }
+    let ours = of(OURS);
+    assert!(
+        ours.iter()
+            .all(|point| !point.algorithm.is_empty() && point.blocks > 0)
+    );
+    assert!(section.geometric_mean(None).is_some());
+    assert!(section.barrier.unwrap().graph.is_some());
+}
+
+/// A stand-in for Python with PyTorch: speaks the protocol, moves nothing, replays nothing. Breaks off
+/// after `limit` commands; `wrong` is what it says of its results.
+fn stand_in_for_torch(directory: &Path, limit: u32, wrong: u32) -> PathBuf {
+    let script = format!(
+        r#"#!/bin/sh
+echo $$ >> pids
+rank=$4
+if [ "$rank" = 0 ]; then echo "port 7"; else read -r word port; [ "$port" = 7 ] || exit 1; fi
+echo "ready PyTorch 0.0.1"
+left={limit}
+while read -r command library operation kind bytes placement how rest; do
+    [ "$left" -gt 0 ] || exit 1
+    left=$((left - 1))
+    case "$command $operation $how" in
+    check\ all_reduce\ *) echo "wrong {wrong} 100" ;;
+    time\ *loop) echo "result $((1000 + rank))" ;;
+    single\ *) echo "samples 2000 3000" ;;
+    quit*) exit 0 ;;
+    *) echo "absent a stand-in has no such thing" ;;
+    esac
+done
+"#
+    );
+    let file = directory.join("stand-in");
+    std::fs::write(&file, script).unwrap();
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).unwrap();
+    file
+}
+
+fn beside_torch(directory: &Path, python: &Path) -> Command {
+    let arguments = [
+        "bench",
+        "collectives",
+        "--backend",
+        "host",
+        "-n",
+        "2",
+        "--baseline",
+        "gloo",
+        "--min-bytes",
+        "1K",
+        "--max-bytes",
+        "2K",
+        "--rounds",
+        "3",
+        "--op",
+        "all_reduce,all_gather",
+        "--json",
+        "c.json",
+    ];
+    let mut command = symmem(directory, &arguments);
+    command.env("SYMMEM_PYTHON", python);
+    command
+}
+
+#[test]
+fn a_program_beside_us_takes_its_turn_and_what_it_lacks_is_left_out() {
+    let directory = directory("torch");
+    let python = stand_in_for_torch(&directory, 1_000_000, 0);
+    let output = text(&succeed(beside_torch(&directory, &python)).stdout);
+    assert!(output.contains("baseline gloo: PyTorch 0.0.1"), "{output}");
+    let report = report(&directory.join("c.json"));
+    let section = collectives(&report);
+    let theirs: Vec<_> = (section.points.iter())
+        .filter(|point| point.by == "gloo")
+        .collect();
+    assert_eq!(
+        theirs.len(),
+        2,
+        "two sizes of the one operation that it has"
+    );
+    for point in theirs {
+        let placed = point.out_of_place.unwrap();
+        assert_eq!(placed.looped.unwrap().ns, 1001.0, "of the slower rank");
+        assert_eq!((placed.graph, placed.checked), (None, 200));
+        assert_eq!(placed.single.unwrap().p99_ns, 3000.0);
+        let found = section.comparison(
+            point.collective,
+            point.bytes,
+            symmem::report::Placement::InPlace,
+        );
+        assert_eq!(found.unwrap().best, "gloo");
+    }
+    assert!(section.geometric_mean(None).is_some());
+    have_ended(&directory);
+}
+
+#[test]
+fn a_program_that_is_absent_is_named_and_nothing_else() {
+    let directory = directory("no-torch");
+    let output = succeed(beside_torch(&directory, Path::new("/no/such/python")));
+    let output = text(&output.stdout);
+    assert!(output.contains("baseline gloo: absent"), "{output}");
+    assert!(output.contains("/no/such/python"), "{output}");
+    let report = report(&directory.join("c.json"));
+    assert_eq!(collectives(&report).points.len(), 4);
+}
+
+#[test]
+fn a_program_that_breaks_off_ends_its_part_and_not_the_run() {
+    let directory = directory("broken-torch");
+    let python = stand_in_for_torch(&directory, 5, 0);
+    succeed(beside_torch(&directory, &python));
+    let report = report(&directory.join("c.json"));
+    let ours = collectives(&report).points.iter();
+    assert_eq!(ours.filter(|point| point.by == OURS).count(), 4);
+    let told = |note: &String| note.contains("baseline gloo broke off");
+    assert!(report.notes.iter().any(told), "{:?}", report.notes);
+    have_ended(&directory);
+}
+
+#[test]
+fn wrong_elements_fail_the_command_and_show_no_time() {
+    let directory = directory("wrong-torch");
+    let python = stand_in_for_torch(&directory, 1_000_000, 7);
+    let mut command = beside_torch(&directory, &python);
+    let output = command.output().unwrap();
+    assert!(!output.status.success());
+    let table = text(&output.stdout);
+    assert!(
+        table.contains("WRONG: gloo of 1 KiB out of place had 14 wrong elements"),
+        "{table}"
+    );
+}

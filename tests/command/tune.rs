@@ -1,0 +1,106 @@
+//! The selector's table, measured and written.
+
+use super::*;
+use symmem::tuning::Table;
+
+#[test]
+fn tuning_writes_a_table_and_keeps_rows_of_other_operations() {
+    let directory = directory("tune");
+    let tune = |operation: &str| {
+        let arguments = [
+            "tune",
+            "--backend",
+            "host",
+            "-n",
+            "2",
+            "--quick",
+            "--op",
+            operation,
+            "--max-bytes",
+            "4K",
+            "--out",
+            "t.json",
+        ];
+        succeed(symmem(&directory, &arguments));
+        let text = std::fs::read_to_string(directory.join("t.json")).unwrap();
+        Table::from_json(&text).unwrap().rows
+    };
+    let first = tune("all_reduce");
+    assert!(!first.is_empty() && first.iter().all(|row| row.world == 2));
+    assert_eq!(first.last().unwrap().bytes, u64::MAX);
+    let both = tune("all_gather");
+    let count = |name: &str| both.iter().filter(|row| row.operation == name).count();
+    assert_eq!(count("all_reduce"), first.len());
+    assert!(count("all_gather") > 0);
+    let arguments = [
+        "tune",
+        "--backend",
+        "host",
+        "-n",
+        "2",
+        "--quick",
+        "--op",
+        "broadcast",
+        "--max-bytes",
+        "1K",
+        "--rust",
+    ];
+    let rust = text(&succeed(symmem(&directory, &arguments)).stdout);
+    assert!(
+        rust.contains("CollectiveOperation::BROADCAST, world: 2"),
+        "{rust}"
+    );
+}
+
+#[test]
+fn on_cuda_the_vendors_library_is_tried_beside_ours_and_the_table_can_be_gone_by() {
+    let directory = directory("tune-cuda");
+    let libraries = support::fake_driver_and_nccl();
+    let on_cuda = |arguments: &[&str]| {
+        let mut command = on_fake_driver(&directory, 2, arguments);
+        command
+            .env("SYMMEM_LIBRARY_PATH", libraries)
+            .env("LD_LIBRARY_PATH", libraries)
+            .env("NCCL_NVLS_ENABLE", "0");
+        command
+    };
+    let sizes = [
+        "--op",
+        "all_reduce",
+        "--min-bytes",
+        "1K",
+        "--max-bytes",
+        "1K",
+    ];
+    let tune = [
+        &["tune", "-n", "2", "--quick", "--out", "t.json"],
+        &sizes[..],
+    ]
+    .concat();
+    let mut tune = on_cuda(&tune);
+    tune.env("SYMMEM_LOG", "symmem::bench=debug");
+    let log = text(&succeed(tune).stderr);
+    let tried = |algorithm: &str| {
+        (log.lines()).any(|line| line.contains("tried") && line.contains(algorithm))
+    };
+    assert!(tried("VENDOR") && tried("PACKETS"), "{log}");
+    let written = std::fs::read_to_string(directory.join("t.json")).unwrap();
+    let table = Table::from_json(&written).unwrap();
+    assert_eq!(table.to_json().unwrap(), written);
+    // Something of ours serves where the library is not opened.
+    assert!(table.rows.iter().any(|row| row.algorithm != "vendor"));
+    let bench = [
+        "bench",
+        "collectives",
+        "-n",
+        "2",
+        "--quick",
+        "--rounds",
+        "1",
+        "--baseline",
+        "none",
+    ];
+    let mut bench = on_cuda(&[&bench[..], &sizes].concat());
+    bench.env("SYMMEM_TUNING", directory.join("t.json"));
+    succeed(bench);
+}

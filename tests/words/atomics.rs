@@ -1,0 +1,169 @@
+//! Atomic operations on words of other ranks, which all ranks do at once.
+
+use super::*;
+
+fn sum_of_all<W: Width>(communicator: &Communicator) {
+    const EACH: usize = 50;
+    let world = communicator.world();
+    let (one, other) = (
+        communicator.stream().unwrap(),
+        communicator.stream().unwrap(),
+    );
+    let word = communicator.allocate::<W>(&[3]).unwrap();
+    let old = communicator.allocate::<W>(&[2 * EACH]).unwrap();
+    // The neighbours of the word are there to be left alone.
+    let start = W::of(u64::MAX - 10);
+    word.write(&one, 0, &[start; 3]).unwrap();
+    communicator.host_barrier().unwrap();
+    for index in 0..EACH {
+        for (stream, at) in [(&one, index), (&other, EACH + index)] {
+            let result = Some(old.range(at, 1).unwrap());
+            let target = word.range(1, 1).unwrap();
+            stream
+                .atomic_fetch_add(0, target, W::of(1), result)
+                .unwrap();
+        }
+    }
+    let mut before = vec![start; 2 * EACH];
+    other.synchronize().unwrap();
+    old.read(&one, 0, &mut before).unwrap();
+    let mut all: Vec<u64> = communicator
+        .host_all_gather(
+            &before
+                .iter()
+                .flat_map(|&old| old.into().to_le_bytes())
+                .collect::<Vec<_>>(),
+        )
+        .unwrap()
+        .concat()
+        .chunks(8)
+        .map(|bytes| u64::from_le_bytes(bytes.try_into().unwrap()))
+        .map(|old| W::of(old.wrapping_sub(start.into())).into())
+        .collect();
+    all.sort_unstable();
+    assert!(
+        all.iter().copied().eq(0..(2 * EACH * world) as u64),
+        "{all:?}"
+    );
+
+    let result = old.range(0, 1).unwrap();
+    one.atomic_fetch(0, word.range(1, 1).unwrap(), result)
+        .unwrap();
+    let mut sum = [start];
+    old.read(&one, 0, &mut sum).unwrap();
+    assert_eq!(
+        sum[0],
+        W::of(start.into().wrapping_add((2 * EACH * world) as u64))
+    );
+    let mut around = [W::of(0); 3];
+    word.read(&one, 0, &mut around).unwrap();
+    assert_eq!((around[0], around[2]), (start, start));
+    communicator.host_barrier().unwrap();
+}
+
+#[test]
+fn additions_of_all_ranks_and_streams_to_one_word_are_each_counted_once() {
+    worlds(1..=4, |communicator| {
+        sum_of_all::<u32>(communicator);
+        sum_of_all::<u64>(communicator);
+    });
+}
+
+fn one_wins<W: Width>(communicator: &Communicator) {
+    let (rank, world) = (communicator.rank(), communicator.world());
+    let stream = communicator.stream().unwrap();
+    let word = communicator.allocate::<W>(&[1]).unwrap();
+    let old = communicator.allocate::<W>(&[2]).unwrap();
+    let last = world - 1;
+    // Wide values show that no half is lost.
+    let of = |rank: usize| W::of(0x0102_0304_0506_0700 + rank as u64);
+    for round in 0..20 {
+        word.write(&stream, 0, &[W::of(round)]).unwrap();
+        communicator.host_barrier().unwrap();
+        let result = Some(old.range(0, 1).unwrap());
+        stream
+            .atomic_compare_swap(last, word.all(), W::of(round), of(rank), result)
+            .unwrap();
+        let mut seen = [W::of(99)];
+        old.read(&stream, 0, &mut seen).unwrap();
+        let won = seen[0] == W::of(round);
+        let winners = communicator
+            .host_all_gather(&[u8::from(won)])
+            .unwrap()
+            .concat();
+        assert_eq!(winners.iter().sum::<u8>(), 1, "{winners:?}");
+        let winner = winners.iter().position(|&won| won == 1).unwrap();
+        assert!(won || seen[0] == of(winner));
+        // The swap hands the word on, and nothing is lost: each sees a different one.
+        let result = Some(old.range(1, 1).unwrap());
+        stream
+            .atomic_swap(last, word.all(), of(rank + world), result)
+            .unwrap();
+        old.read(&stream, 1, &mut seen).unwrap();
+        let seen = communicator
+            .host_all_gather(&seen[0].into().to_le_bytes())
+            .unwrap();
+        let mut chain: Vec<_> = seen
+            .concat()
+            .chunks(8)
+            .map(|b| u64::from_le_bytes(b.try_into().unwrap()))
+            .collect();
+        let mut end = [W::of(0)];
+        stream
+            .atomic_fetch(last, word.all(), old.range(1, 1).unwrap())
+            .unwrap();
+        old.read(&stream, 1, &mut end).unwrap();
+        chain.push(end[0].into());
+        chain.sort_unstable();
+        let mut expected: Vec<u64> = (world..2 * world).map(|rank| of(rank).into()).collect();
+        expected.push(of(winner).into());
+        expected.sort_unstable();
+        assert_eq!(chain, expected);
+        communicator.host_barrier().unwrap();
+    }
+}
+
+#[test]
+fn of_all_ranks_that_compare_and_swap_one_wins_and_swaps_lose_nothing() {
+    worlds(1..=4, |communicator| {
+        one_wins::<u32>(communicator);
+        one_wins::<u64>(communicator);
+    });
+}
+
+#[test]
+fn captured_words_count_on_at_every_replay_and_outlive_their_buffers() {
+    worlds(1..=3, |communicator| {
+        let (rank, world) = (communicator.rank(), communicator.world());
+        let (next, previous) = ((rank + 1) % world, (rank + world - 1) % world);
+        let stream = communicator.stream().unwrap();
+        let words = communicator.allocate::<u32>(&[4]).unwrap();
+        let sums = communicator.allocate::<u64>(&[2]).unwrap();
+        let index = communicator.allocate::<u32>(&[1]).unwrap();
+        // Word 0 is raised by the previous rank; word 1 tells it that it was seen.
+        let graph = Graph::capture(&stream, |stream| {
+            stream.signal_add(next, words.range(0, 1)?, 1)?;
+            stream.wait_any(
+                words.range(0, 1)?,
+                1,
+                Condition::EQUAL,
+                1,
+                Some(index.all()),
+            )?;
+            stream.atomic_fetch_add(rank, sums.range(0, 1)?, 1, Some(sums.range(1, 1)?))?;
+            stream.signal_set(rank, words.range(0, 1)?, 0)?;
+            stream.signal_set(previous, words.range(1, 1)?, 1)?;
+            stream.wait_word(words.range(1, 1)?, Condition::NOT_EQUAL, 0)?;
+            stream.signal_set(rank, words.range(1, 1)?, 0)?;
+            stream.barrier()
+        })
+        .unwrap();
+        drop(index);
+        for _ in 0..10 {
+            graph.launch(&stream).unwrap();
+        }
+        let mut seen = [0; 2];
+        sums.read(&stream, 0, &mut seen).unwrap();
+        assert_eq!(seen, [10, 9]);
+    });
+}

@@ -1,0 +1,189 @@
+//! Words of symmetric memory: signals set and added, waits for one, any and all, atomic operations.
+//!
+//! Ranks are threads, but where one is killed. On the host backend, and by a test that starts this
+//! program again with `WORDS_BACKEND` on CUDA over the fake driver.
+
+#[path = "../support/mod.rs"]
+#[allow(dead_code, reason = "these tests use the fake driver only")]
+mod support;
+
+mod atomics;
+mod failures;
+mod waits;
+
+use std::io::{BufRead, BufReader};
+use std::ops::RangeInclusive;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+use symmem::backend::abi::SIGNAL_STRIDE;
+use symmem::select::Selection;
+use symmem::{
+    Builder, Communicator, Condition, Error, Graph, LaunchEnvironment, Result, Stream, Word,
+};
+
+/// No test takes longer: a hang ends here, whatever the deadlines under test do.
+const HARD_LIMIT: Duration = Duration::from_secs(120);
+/// Of waits that are to be satisfied.
+const DEADLINE: Duration = Duration::from_secs(30);
+/// How long a wait that must hold the stream is watched.
+const HELD: Duration = Duration::from_millis(1);
+/// Of waits that nobody satisfies.
+const SHORT: Duration = Duration::from_millis(30);
+
+const CONDITIONS: [Condition; 6] = [
+    Condition::EQUAL,
+    Condition::NOT_EQUAL,
+    Condition::GREATER_OR_EQUAL,
+    Condition::GREATER,
+    Condition::LESS_OR_EQUAL,
+    Condition::LESS,
+];
+
+// ---- worlds ----
+
+fn builder(rank: u32, world: u32, job: &str) -> Builder {
+    let backend = std::env::var("WORDS_BACKEND").unwrap_or_else(|_| "host".into());
+    Builder::new()
+        .launch(LaunchEnvironment::local(rank, world, job.into()).unwrap())
+        .backend(Selection::Named(backend))
+        .deadline(DEADLINE)
+}
+
+fn job() -> String {
+    static JOBS: AtomicU32 = AtomicU32::new(0);
+    let number = JOBS.fetch_add(1, Ordering::Relaxed);
+    format!("words-{}-{number}", std::process::id())
+}
+
+/// Ends the whole program if `work` takes longer than [`HARD_LIMIT`]: a thread cannot be ended.
+fn limited(work: impl FnOnce()) {
+    let (done, watched) = channel::<()>();
+    std::thread::spawn(move || {
+        if watched.recv_timeout(HARD_LIMIT) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+            eprintln!("a test hangs");
+            std::process::abort();
+        }
+    });
+    work();
+    drop(done);
+}
+
+/// Runs `rank` as every rank of worlds of each size, which then part in good order.
+fn worlds(sizes: RangeInclusive<u32>, rank: impl Fn(&Communicator) + Sync) {
+    limited(|| {
+        for world in sizes {
+            let job = job();
+            std::thread::scope(|scope| {
+                for number in 0..world {
+                    let (rank, job) = (&rank, &job);
+                    scope.spawn(move || {
+                        let communicator = builder(number, world, job).build().unwrap();
+                        rank(&communicator);
+                        assert!(communicator.finalize().unwrap().is_empty());
+                    });
+                }
+            });
+        }
+    });
+}
+
+/// One rank alone, which may end poisoned.
+fn alone(rank: impl FnOnce(&Communicator)) {
+    limited(|| rank(&builder(0, 1, &job()).build().unwrap()));
+}
+
+/// A word of either width, made from 64 bits.
+trait Width: Word + std::fmt::Debug + Eq + std::hash::Hash {
+    fn of(bits: u64) -> Self;
+    const BITS: u32 = size_of::<Self>() as u32 * 8;
+}
+impl Width for u32 {
+    fn of(bits: u64) -> Self {
+        bits as u32
+    }
+}
+impl Width for u64 {
+    fn of(bits: u64) -> Self {
+        bits
+    }
+}
+
+/// What the manual says, by counting: a word is ahead if less than half of its range of steps lead
+/// from the value to it.
+fn holds<W: Width>(condition: Condition, word: W, value: W) -> bool {
+    let mask = u64::MAX >> (64 - W::BITS);
+    let ahead_by = word.into().wrapping_sub(value.into()) & mask;
+    let half = 1 << (W::BITS - 1);
+    let (equal, ahead) = (ahead_by == 0, (1..half).contains(&ahead_by));
+    match condition {
+        Condition::EQUAL => equal,
+        Condition::NOT_EQUAL => !equal,
+        Condition::GREATER_OR_EQUAL => equal || ahead,
+        Condition::GREATER => ahead,
+        Condition::LESS_OR_EQUAL => !ahead,
+        Condition::LESS => !equal && !ahead,
+        _ => unreachable!(),
+    }
+}
+
+/// Values and words around them, around the wrap and around half of the range.
+fn pairs<W: Width>() -> Vec<(W, W)> {
+    let half = 1_u64 << (W::BITS - 1);
+    let steps = [0, 1, u64::MAX, half - 1, half, half + 1];
+    let values = [0, 5, half, u64::MAX];
+    values
+        .iter()
+        .flat_map(|&value| steps.map(|step| (W::of(value), W::of(value.wrapping_add(step)))))
+        .collect()
+}
+
+/// A word for which the condition holds.
+fn satisfying<W: Width>(condition: Condition, value: W) -> W {
+    [0, 1, u64::MAX]
+        .map(|step| W::of(value.into().wrapping_add(step)))
+        .into_iter()
+        .find(|&word| holds(condition, word, value))
+        .unwrap()
+}
+
+fn is_held(stream: &Stream) -> bool {
+    let start = Instant::now();
+    while start.elapsed() < HELD {
+        if stream.is_idle().unwrap() {
+            return false;
+        }
+    }
+    true
+}
+
+/// All of the above in a process of its own, since the driver's place is a variable.
+#[test]
+fn on_cuda_over_the_fake_driver() {
+    if std::env::var_os("WORDS_BACKEND").is_some() {
+        return;
+    }
+    let driver = support::fake_driver();
+    let file = format!("words-report-{}", std::process::id());
+    let report = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(file);
+    limited(|| {
+        // One after the other: a device that one test opens is another's that waits.
+        let output = Command::new(std::env::current_exe().unwrap())
+            .arg("--test-threads=1")
+            .env("WORDS_BACKEND", "cuda")
+            .env("SYMMEM_LIBRARY_PATH", driver)
+            .env("LD_LIBRARY_PATH", driver)
+            .env("FAKE_DEVICE_COUNT", "4")
+            .env("FAKE_DEVICE_REPORT", &report)
+            .output()
+            .unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&said);
+        assert!(output.status.success(), "{said}");
+        assert!(said.contains(" 0 failed"), "{said}");
+        let report = std::fs::read_to_string(&report).unwrap();
+        assert!(!report.contains("violation:"), "{report}");
+    });
+    std::fs::remove_file(&report).unwrap();
+}
