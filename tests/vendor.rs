@@ -1,12 +1,14 @@
-//! The vendor's library behind the methods of a stream: ranks are threads of a process of its own,
-//! over the fake driver and the fake NCCL.
+//! The vendors' libraries behind the methods of a stream: ranks are threads of a process of its own, over
+//! the fake driver with the fake NCCL and over the fake HIP runtime with the fake RCCL.
 
 #[allow(dead_code, reason = "this test uses the fakes only")]
 mod support;
 
-use std::path::Path;
+use rstest::rstest;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use support::hip::{Release, fake_hip};
 use symmem::select::Selection;
 use symmem::tuning::{Row, Table};
 use symmem::{
@@ -17,13 +19,63 @@ use symmem::{
 /// A child that is not done by then has hung.
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// Whose devices, and whose library beside them.
+#[derive(Clone, Copy, Debug)]
+enum Vendor {
+    Cuda,
+    Hip,
+}
+
+impl Vendor {
+    /// The backend's name.
+    fn backend(self) -> &'static str {
+        match self {
+            Self::Cuda => "cuda",
+            Self::Hip => "hip",
+        }
+    }
+
+    /// The file of the library of collectives.
+    fn library(self) -> &'static str {
+        match self {
+            Self::Cuda => "libnccl.so.2",
+            Self::Hip => "librccl.so.1",
+        }
+    }
+
+    /// A directory with the runtime and that library.
+    fn libraries(self) -> &'static Path {
+        match self {
+            Self::Cuda => support::fake_driver_and_nccl(),
+            Self::Hip => fake_hip(Release::Seven),
+        }
+    }
+
+    /// A directory with the runtime alone.
+    fn runtime(self) -> PathBuf {
+        match self {
+            Self::Cuda => support::fake_driver().into(),
+            Self::Hip => support::hip::fake_hip_without_rccl(),
+        }
+    }
+
+    /// Whose a role is, as [`role`] says it.
+    fn of_role() -> Self {
+        match std::env::var("VENDOR_BACKEND").as_deref() {
+            Ok("hip") => Self::Hip,
+            _ => Self::Cuda,
+        }
+    }
+}
+
 /// Runs one of the roles below in a process of its own, since the libraries' place is a variable.
-fn role(name: &str, libraries: &Path, environment: &[(&str, &str)]) {
+fn role(vendor: Vendor, name: &str, libraries: &Path, environment: &[(&str, &str)]) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args([name, "--exact", "--ignored", "--nocapture"])
         .env("SYMMEM_LIBRARY_PATH", libraries)
         .env("LD_LIBRARY_PATH", libraries)
         .env("NCCL_NVLS_ENABLE", "0")
+        .env("VENDOR_BACKEND", vendor.backend())
         .env("FAKE_DEVICE_COUNT", "4")
         .envs(environment.iter().copied())
         .stdout(Stdio::null())
@@ -40,7 +92,7 @@ fn role(name: &str, libraries: &Path, environment: &[(&str, &str)]) {
     }
     let output = child.wait_with_output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{name}: {text}");
+    assert!(output.status.success(), "{vendor:?} {name}: {text}");
 }
 
 /// Runs `body` as each rank of a world.
@@ -53,7 +105,7 @@ fn ranks<T: Send>(world: u32, body: impl Fn(Communicator) -> T + Sync) -> Vec<T>
                 scope.spawn(move || {
                     let communicator = Builder::new()
                         .launch(LaunchEnvironment::local(rank, world, job).unwrap())
-                        .backend(Selection::Named("cuda".into()))
+                        .backend(Selection::Named(Vendor::of_role().backend().into()))
                         .deadline(Duration::from_secs(10))
                         .setup_deadline(Duration::from_secs(8))
                         .build()
@@ -79,9 +131,12 @@ fn value(rank: usize, index: usize) -> f32 {
     (rank * 1000 + index % 100) as f32
 }
 
-#[test]
-fn the_vendors_library_gives_what_ours_gives() {
-    role("every_call", support::fake_driver_and_nccl(), &[]);
+#[rstest]
+fn the_vendors_library_gives_what_ours_gives(#[values(Vendor::Cuda, Vendor::Hip)] vendor: Vendor) {
+    let virtual_memory = ("SYMMEM_SHARE", "vmm_file_descriptor");
+    let plain_memory = [("SYMMEM_SHARE", "legacy_ipc"), ("VENDOR_PLAIN_MEMORY", "1")];
+    role(vendor, "every_call", vendor.libraries(), &[virtual_memory]);
+    role(vendor, "every_call", vendor.libraries(), &plain_memory);
 }
 
 #[test]
@@ -117,7 +172,14 @@ fn calls(communicator: &Communicator, provider: Provider) -> Result<()> {
         communicator.allocate::<f32>(&[COUNT * world])?,
     ];
     if provider == Provider::VendorWindows {
-        sources.register_with_vendor()?;
+        let registered = sources.register_with_vendor();
+        if std::env::var_os("VENDOR_PLAIN_MEMORY").is_some() {
+            // Windows are for virtual memory.
+            let error = registered.unwrap_err();
+            assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+            return communicator.host_barrier();
+        }
+        registered?;
         results[1].register_with_vendor()?;
         let again = results[1].register_with_vendor().unwrap_err();
         assert!(again.to_string().contains("already"), "{again}");
@@ -191,19 +253,21 @@ fn calls(communicator: &Communicator, provider: Provider) -> Result<()> {
     communicator.host_barrier()
 }
 
-#[test]
-fn a_library_that_is_missing_is_named_and_nothing_else_is() {
-    if symmem_has_nccl() {
-        eprintln!("skipped: NCCL is installed here");
+#[rstest]
+fn a_library_that_is_missing_is_named_and_nothing_else_is(
+    #[values(Vendor::Cuda, Vendor::Hip)] vendor: Vendor,
+) {
+    if is_installed(vendor.library()) {
+        eprintln!("skipped: {} is installed here", vendor.library());
         return;
     }
-    role("missing", support::fake_driver(), &[]);
+    role(vendor, "missing", &vendor.runtime(), &[]);
 }
 
 /// Whether the loader would find a real library in place of none.
-fn symmem_has_nccl() -> bool {
+fn is_installed(library: &str) -> bool {
     // SAFETY: nobody calls anything of it.
-    unsafe { libloading::Library::new("libnccl.so.2") }.is_ok()
+    unsafe { libloading::Library::new(library) }.is_ok()
         || std::env::var_os("VIRTUAL_ENV").is_some()
 }
 
@@ -213,7 +277,7 @@ fn missing() {
     for result in ranks(2, |communicator| {
         let error = communicator.open_vendor(false).unwrap_err();
         let text = error.to_string();
-        assert!(text.contains("libnccl.so.2"), "{text}");
+        assert!(text.contains(Vendor::of_role().library()), "{text}");
         let stream = communicator.stream()?;
         let buffer = communicator.allocate::<f32>(&[100])?;
         let (all, sum) = (buffer.all(), ReduceOperation::SUM);
@@ -230,9 +294,11 @@ fn missing() {
     }
 }
 
-#[test]
-fn a_call_that_a_peer_never_makes_is_ended_when_the_communicator_is_aborted() {
-    role("aborted", support::fake_driver_and_nccl(), &[]);
+#[rstest]
+fn a_call_that_a_peer_never_makes_is_ended_when_the_communicator_is_aborted(
+    #[values(Vendor::Cuda, Vendor::Hip)] vendor: Vendor,
+) {
+    role(vendor, "aborted", vendor.libraries(), &[]);
 }
 
 #[test]
@@ -267,10 +333,12 @@ fn aborted() {
     assert!(*waited < Duration::from_secs(2), "{waited:?}");
 }
 
-#[test]
-fn a_library_that_never_joins_is_given_up_at_the_setup_deadline() {
+#[rstest]
+fn a_library_that_never_joins_is_given_up_at_the_setup_deadline(
+    #[values(Vendor::Cuda, Vendor::Hip)] vendor: Vendor,
+) {
     let hang = [("FAKE_NCCL_HANG", "ncclCommInitRankConfig")];
-    role("never_joined", support::fake_driver_and_nccl(), &hang);
+    role(vendor, "never_joined", vendor.libraries(), &hang);
 }
 
 #[test]
@@ -289,8 +357,10 @@ fn never_joined() {
     }
 }
 
-#[test]
-fn a_row_that_names_the_vendor_holds_once_its_library_is_open() {
+#[rstest]
+fn a_row_that_names_the_vendor_holds_once_its_library_is_open(
+    #[values(Vendor::Cuda, Vendor::Hip)] vendor: Vendor,
+) {
     // As `symmem tune` writes it: the fastest first, and what serves without the library behind it.
     let row = |algorithm, blocks| Row {
         operation: "all_reduce".into(),
@@ -305,10 +375,11 @@ fn a_row_that_names_the_vendor_holds_once_its_library_is_open() {
         rows: vec![row("vendor".into(), 0), row("two_shot".into(), 2)],
         ..Table::default()
     };
-    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("vendor-rows.json");
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .join(format!("vendor-rows-{}.json", vendor.backend()));
     std::fs::write(&file, table.to_json().unwrap()).unwrap();
     let tuning = [("SYMMEM_TUNING", file.to_str().unwrap())];
-    role("by_row", support::fake_driver_and_nccl(), &tuning);
+    role(vendor, "by_row", vendor.libraries(), &tuning);
 }
 
 #[test]

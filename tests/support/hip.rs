@@ -80,6 +80,13 @@ fn runtime() -> PathBuf {
     )
 }
 
+/// A directory with a runtime of the newest release, and no RCCL.
+pub fn fake_hip_without_rccl() -> PathBuf {
+    let directory = directory("fake-hip-without-rccl");
+    place_without(&runtime(), &[], &directory.join(Release::Seven.name()));
+    directory
+}
+
 /// A directory with a runtime of the newest release that lacks one function more.
 pub fn fake_hip_without(function: &str) -> PathBuf {
     let directory = directory(&format!("fake-hip-without-{function}"));

@@ -274,8 +274,8 @@ impl Communicators {
             Status::UNSUPPORTED,
             call,
             format!(
-                "{} {} has no symmetric windows, or none between these devices; 2.27 or newer has, on \
-                 devices that NVLink joins",
+                "{} {} has no symmetric windows, or none for this kind of memory between these devices; \
+                 2.27 or newer has, for virtual memory on devices that links of their own join",
                 self.library.name,
                 version_text(self.library.version)
             ),
