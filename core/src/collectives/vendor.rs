@@ -338,7 +338,7 @@ pub unsafe fn submit(
 }
 
 /// Whether windows can do a call: NCCL 2.28.9 gathers wrong bytes, without an error, where a range in a
-/// window starts between two vectors.
+/// window, or a member's part of it, starts between two vectors.
 ///
 /// Alike on all ranks: in place the smaller range depends on the rank, so the larger one decides.
 pub fn is_aligned(call: &Call<'_>, in_place: bool) -> bool {
@@ -349,7 +349,14 @@ pub fn is_aligned(call: &Call<'_>, in_place: bool) -> bool {
         true => [from.offset, from.offset],
         false => [to.offset, from.offset],
     };
-    starts.iter().all(|start| start.is_multiple_of(VECTOR))
+    let part = match call.operation {
+        CollectiveOperation::ALL_GATHER | CollectiveOperation::REDUCE_SCATTER => {
+            to.bytes.min(from.bytes)
+        }
+        _ => 0,
+    };
+    let mut all = starts.into_iter().chain([part]);
+    all.all(|offset| offset.is_multiple_of(VECTOR))
 }
 
 /// Refuses windows for a call that is not [`is_aligned`].
@@ -364,8 +371,8 @@ pub fn refuse_unaligned_windows(
     Err(Error::Unsupported {
         rank,
         operation,
-        message: "the vendor's windows take ranges that start at a multiple of 16 bytes; use \
-                  `Provider::Vendor` for others"
+        message: "the vendor's windows take ranges, and members' parts of them, that start at a \
+                  multiple of 16 bytes; use `Provider::Vendor` for others"
             .into(),
     })
 }
