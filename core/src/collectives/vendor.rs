@@ -46,7 +46,7 @@ impl Vendors {
     }
 
     /// The one that a provider names; for the selector's choice the one with windows if it is there and
-    /// the ranges are [`is_aligned`].
+    /// the call [`Call::starts_at_vectors`].
     pub fn of(&self, provider: super::Provider, aligned: bool) -> Option<RawVendor> {
         match provider {
             super::Provider::Automatic if !aligned => self.plain.get().copied(),
@@ -337,29 +337,8 @@ pub unsafe fn submit(
     unsafe { backend.vendor_call(vendor, &whole, stream) }
 }
 
-/// Whether windows can do a call: NCCL 2.28.9 gathers wrong bytes, without an error, where a range in a
-/// window, or a member's part of it, starts between two vectors.
-///
-/// Alike on all ranks: in place the smaller range depends on the rank, so the larger one decides.
-pub fn is_aligned(call: &Call<'_>, in_place: bool) -> bool {
-    const VECTOR: u64 = 16;
-    let (to, from) = (&call.destination, &call.source);
-    let starts = match in_place {
-        true if to.bytes >= from.bytes => [to.offset, to.offset],
-        true => [from.offset, from.offset],
-        false => [to.offset, from.offset],
-    };
-    let part = match call.operation {
-        CollectiveOperation::ALL_GATHER | CollectiveOperation::REDUCE_SCATTER => {
-            to.bytes.min(from.bytes)
-        }
-        _ => 0,
-    };
-    let mut all = starts.into_iter().chain([part]);
-    all.all(|offset| offset.is_multiple_of(VECTOR))
-}
-
-/// Refuses windows for a call that is not [`is_aligned`].
+/// Refuses windows for a call whose parts do not start at vectors ([`Call::starts_at_vectors`]): NCCL 2.28.9
+/// gathers wrong bytes there, without an error.
 pub fn refuse_unaligned_windows(
     rank: usize,
     operation: &'static str,
