@@ -131,11 +131,11 @@ impl Collectives for CudaBackend {
             most: SLOT_BLOCKS,
         };
         let (threads, blocks) = (geometry.threads[0], geometry.blocks[0]);
-        let pairs = u64::from(threads / 64) * u64::from(blocks);
-        if !threads.is_multiple_of(128) || pairs > u64::from(arguments.channels) {
+        let pairs = u64::from(threads / PUSH_PAIR_THREADS) * u64::from(blocks);
+        if !threads.is_multiple_of(PUSH_THREAD_STEP) || pairs > u64::from(arguments.channels) {
             return Err(grid.refuse(format!(
                 "{blocks} blocks of {threads} threads are {pairs} pairs of warps: threads have to be a \
-                 multiple of 128, and the inbox has {} channels",
+                 multiple of {PUSH_THREAD_STEP}, and the inbox has {} channels",
                 arguments.channels
             )));
         }
