@@ -5,6 +5,7 @@
 mod support;
 
 mod collectives;
+mod compare;
 mod transfers;
 mod tune;
 
