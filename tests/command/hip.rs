@@ -2,7 +2,7 @@
 //! panic or an abort.
 
 use super::*;
-use crate::support::hip::{fake_hip_without, is_installed};
+use crate::support::hip::{Release, fake_hip, fake_hip_without, is_installed};
 
 /// The library of AMD's release 5, which is packaged for Debian 12.
 const RELEASE_5: &str = "libamdhip64.so.5";
@@ -110,4 +110,72 @@ fn with_a_library_that_lacks_a_symbol_it_names_the_symbol_and_the_version() {
         "install ROCm again",
     ];
     says(&said, &words, &["cannot be loaded", "/dev/kfd"]);
+}
+
+/// The baselines of a short benchmark on the HIP backend.
+fn baselines(name: &str, libraries: &Path) -> Vec<symmem::report::collectives::BaselineState> {
+    let directory = directory(name);
+    let mut arguments = vec![
+        "bench",
+        "collectives",
+        "--backend",
+        "hip",
+        "--quick",
+        "-n",
+        "2",
+    ];
+    arguments.extend([
+        "--op",
+        "all_reduce",
+        "--min-bytes",
+        "8K",
+        "--max-bytes",
+        "8K",
+    ]);
+    arguments.extend(["--baseline", "nccl,rccl-windows", "--json", "c.json"]);
+    let mut command = symmem(&directory, &arguments);
+    command
+        .env("SYMMEM_LIBRARY_PATH", libraries)
+        .env("LD_LIBRARY_PATH", libraries)
+        .env("FAKE_DEVICE_COUNT", "2")
+        .env_remove("VIRTUAL_ENV");
+    succeed(command);
+    let report = report(&directory.join("c.json"));
+    report.collectives.unwrap().baselines
+}
+
+#[test]
+fn the_vendors_library_is_called_rccl_where_it_is_measured_and_where_it_is_missing() {
+    let libraries = fake_hip(Release::Seven);
+    let names = ["rccl", "rccl windows"];
+    let found = baselines("hip-rccl", libraries);
+    for (baseline, name) in found.iter().zip(names) {
+        assert_eq!(baseline.name, name);
+    }
+    let version = found[0].version.as_deref().unwrap_or_default();
+    assert!(version.starts_with("RCCL "), "{:?}", found[0]);
+    // Plain memory cannot be a window.
+    let why = found[1].absent.as_deref().unwrap_or_default();
+    assert!(
+        why.contains("RCCL 2.28.9 has no symmetric windows"),
+        "{why}"
+    );
+    assert!(!why.contains("NVLink"), "{why}");
+    if is_installed() {
+        eprintln!("skipped: without RCCL; ROCm is installed here");
+        return;
+    }
+    // The runtime alone.
+    let alone = directory("hip-runtime-alone");
+    let runtime = "libamdhip64.so.7";
+    std::os::unix::fs::symlink(libraries.join(runtime), alone.join(runtime)).unwrap();
+    for (baseline, name) in baselines("hip-no-rccl", &alone).iter().zip(names) {
+        assert_eq!(baseline.name, name);
+        let why = baseline.absent.as_deref().unwrap_or_default();
+        assert!(
+            why.contains("librccl.so.1") && why.contains("install RCCL"),
+            "{why}"
+        );
+        assert!(!why.contains("libnccl"), "{why}");
+    }
 }
