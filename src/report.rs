@@ -4,6 +4,7 @@
 //! [`page::html`] draw the same tables of it, so that the two never disagree.
 
 pub mod collectives;
+pub mod compare;
 pub mod page;
 mod plot;
 pub mod published;

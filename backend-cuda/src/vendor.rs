@@ -27,6 +27,9 @@ pub fn library() -> CallResult<&'static VendorLibrary> {
     LIBRARY.get_or_init(open).as_ref().map_err(Clone::clone)
 }
 
+/// What NCCL's symmetric windows take.
+const WINDOWS_NEED: &str = "2.27 or newer has them, on devices that NVLink joins";
+
 fn open() -> CallResult<VendorLibrary> {
     // Where there is no driver there is no use for it, and the reason is the driver's.
     Driver::get()?;
@@ -38,7 +41,7 @@ fn open() -> CallResult<VendorLibrary> {
         "install NCCL (NVIDIA's packages, or pip's nvidia-nccl)",
     )?;
     // SAFETY: a file of this name is NCCL.
-    unsafe { VendorLibrary::new("NCCL", &library) }
+    unsafe { VendorLibrary::new("NCCL", WINDOWS_NEED, &library) }
 }
 
 /// Where the library is looked for behind the loader's directories: in the toolkit, then among

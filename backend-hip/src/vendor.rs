@@ -9,6 +9,10 @@ use symmem_core::backend::vendor_library::VendorLibrary;
 /// The library's name for the loader.
 pub const SONAME: &str = "librccl.so.1";
 
+/// What RCCL's symmetric windows take (its change log, releases 7.11 to 10).
+const WINDOWS_NEED: &str = "2.28 or newer has them, of memory by virtual-memory management and with \
+                            NCCL_CUMEM_ENABLE=1";
+
 static LIBRARY: OnceLock<CallResult<VendorLibrary>> = OnceLock::new();
 
 /// RCCL, opened by the first call.
@@ -22,7 +26,7 @@ pub fn library() -> CallResult<&'static VendorLibrary> {
         let advice = "install RCCL (ROCm's package rccl)";
         let library = Library::open_first(&[SONAME], &directories(), advice)?;
         // SAFETY: a file of this name is RCCL.
-        unsafe { VendorLibrary::new("RCCL", &library) }
+        unsafe { VendorLibrary::new("RCCL", WINDOWS_NEED, &library) }
     });
     opened.as_ref().map_err(Clone::clone)
 }

@@ -10,8 +10,8 @@ use symmem::report::Collective;
 pub struct Arguments {
     #[command(flatten)]
     which: Which,
-    /// Beside what: nccl, nccl-windows, torch, nccl-torch, gloo, mpi, or none
-    /// [default: nccl,nccl-windows,torch on GPUs, mpi,gloo on the host]
+    /// Beside what: nccl or rccl, nccl-windows or rccl-windows, torch, nccl-torch, gloo, mpi, or none
+    /// [default: the vendor's library, with and without windows, and torch on GPUs, mpi,gloo on the host]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = baseline)]
     baseline: Vec<String>,
     /// Ours by one algorithm only: packets, packets_two_shot, one_shot, two_shot, push, pull,

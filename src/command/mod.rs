@@ -2,6 +2,7 @@
 
 mod bench;
 mod collectives;
+mod compare;
 mod info;
 mod output;
 mod rank;
@@ -13,6 +14,7 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use symmem::bench::{BenchError, Effort};
+use symmem::report::compare::CompareError;
 use symmem::select::Selection;
 
 /// Symmetric memory across the GPUs of a node.
@@ -74,6 +76,12 @@ enum Command {
         #[command(flatten)]
         arguments: collectives::TuneArguments,
     },
+    /// Lay reports of different machines side by side: symmem compare a.json b.json ...
+    Compare {
+        /// What `symmem bench` wrote with --json, or `symmem` by itself; ratios are to the first
+        #[arg(required = true, num_args = 2.., value_name = "REPORT")]
+        reports: Vec<PathBuf>,
+    },
     /// Run the conformance suite: --full for all cases in place of a sample, --quick for fewer
     Selftest(selftest::Options),
     /// One rank of the conformance suite
@@ -96,6 +104,9 @@ pub enum CommandError {
     /// What a benchmark failed with.
     #[error(transparent)]
     Bench(#[from] BenchError),
+    /// Why reports cannot be compared.
+    #[error(transparent)]
+    Compare(#[from] CompareError),
     /// A file or process.
     #[error("{what}: {error}")]
     System {
@@ -124,6 +135,7 @@ impl Arguments {
             Some(Command::Run { program, plain }) => run::run(&common, program, plain),
             Some(Command::Bench { what }) => bench::bench(common, what),
             Some(Command::Tune { arguments }) => bench::tune(common, arguments),
+            Some(Command::Compare { reports }) => compare::compare(&common, &reports),
             Some(Command::Selftest(options)) => selftest::run(&common, &options),
             Some(Command::RankSelftest) => Ok(symmem::conformance::rank_main()),
             Some(Command::Rank { task }) => rank::rank(&task),

@@ -15,7 +15,7 @@ mod view;
 
 #[cfg(test)]
 pub(super) use fixture::collectives as example;
-pub(super) use view::{baselines, curves, views};
+pub(super) use view::{Curve, baselines, curves, views};
 
 /// A collective operation that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

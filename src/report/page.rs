@@ -42,21 +42,13 @@ impl Display for Escaped<'_> {
 /// # Errors
 /// Those of the plot's writer; writing to memory raises none.
 pub fn html(report: &Report) -> Result<String, fmt::Error> {
-    let mut page = String::new();
     let environment = &report.environment;
     let devices = text::counted(&environment.devices);
     let mut title = subject(report).to_owned();
     if !devices.is_empty() {
         title += &format!(", {devices}");
     }
-    write!(
-        page,
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n\
-         <title>{}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n",
-        Escaped(&title)
-    )?;
+    let mut page = begin(&title);
     head(&mut page, report, &devices)?;
     plots(&mut page, report)?;
     for traffic in Traffic::ALL {
@@ -96,9 +88,23 @@ pub fn html(report: &Report) -> Result<String, fmt::Error> {
     if !report.points.is_empty() {
         published_figures(&mut page)?;
     }
-    page.push_str("</main>\n</body>\n</html>\n");
+    page.push_str(END);
     Ok(page)
 }
+
+/// Everything before a page's first heading.
+pub(super) fn begin(title: &str) -> String {
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n\
+         <title>{}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n",
+        Escaped(title)
+    )
+}
+
+/// Everything after its last line.
+pub(super) const END: &str = "</main>\n</body>\n</html>\n";
 
 /// What the page is about.
 fn subject(report: &Report) -> &'static str {
@@ -207,7 +213,7 @@ fn plots(page: &mut String, report: &Report) -> fmt::Result {
 }
 
 /// A line and a name for each class.
-fn draw_legend<'a>(
+pub(super) fn draw_legend<'a>(
     page: &mut String,
     lines: impl IntoIterator<Item = (&'static str, &'a str)>,
 ) -> fmt::Result {
@@ -224,7 +230,7 @@ fn draw_legend<'a>(
     Ok(())
 }
 
-fn section(page: &mut String, view: &View, level: &str) -> fmt::Result {
+pub(super) fn section(page: &mut String, view: &View, level: &str) -> fmt::Result {
     writeln!(page, "<{level}>{}</{level}>", Escaped(&view.title))?;
     table(page, view)
 }

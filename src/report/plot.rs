@@ -9,7 +9,7 @@ use std::fmt::Write;
 use poloto::build;
 use poloto::ticks::from_iter;
 
-use super::collectives::{Collective, Collectives, curves};
+use super::collectives::{Collective, Collectives, Curve, curves};
 use super::page::Escaped;
 use super::schema::{Column, Direction, Report, Traffic};
 use super::text::{rate, size};
@@ -99,22 +99,25 @@ impl Axes {
         let lines = (Traffic::ALL.iter())
             .flat_map(|traffic| Direction::ALL.map(|direction| (direction, *traffic)))
             .flat_map(|(direction, traffic)| series(report, direction, traffic));
-        Self::over(&lines.flat_map(|line| line.marks).collect::<Vec<_>>())
+        Self::over(&lines.collect::<Vec<_>>())
     }
 
     /// For every collective that can be drawn; `None` if none can.
     pub fn of_collectives(section: &Collectives) -> Option<Self> {
         let lines = (section.measured().into_iter())
-            .flat_map(|collective| collective_lines(section, collective));
-        Self::over(&lines.flat_map(|line| line.marks).collect::<Vec<_>>())
+            .flat_map(|collective| curve_lines(curves(section, collective)));
+        Self::over(&lines.collect::<Vec<_>>())
     }
 
-    fn over(drawn: &[Mark]) -> Option<Self> {
-        let bytes = |mark: &Mark| mark.bytes;
-        let (small, large) = (
-            drawn.iter().map(bytes).min()?,
-            drawn.iter().map(bytes).max()?,
-        );
+    /// For curves that are drawn in several plots; `None` if none can be drawn.
+    pub fn of_curves<'a>(curves: impl IntoIterator<Item = Curve<'a>>) -> Option<Self> {
+        Self::over(&curve_lines(curves))
+    }
+
+    fn over(lines: &[Line]) -> Option<Self> {
+        let drawn: Vec<&Mark> = lines.iter().flat_map(|line| &line.marks).collect();
+        let bytes = || drawn.iter().map(|mark| mark.bytes);
+        let (small, large) = (bytes().min()?, bytes().max()?);
         let rates = || drawn.iter().map(|mark| mark.gbps);
         Some(Self {
             x: Axis::of_powers(
@@ -197,10 +200,9 @@ pub(super) fn collective_class(index: usize) -> &'static str {
     COLLECTIVE_CLASSES[index.min(COLLECTIVE_CLASSES.len() - 1)]
 }
 
-/// The lines of an operation's plot: busbw, out of place.
-fn collective_lines(section: &Collectives, collective: Collective) -> Vec<Line> {
-    let curves = curves(section, collective).into_iter();
-    curves
+/// The lines of curves; those without a point are left out.
+fn curve_lines<'a>(curves: impl IntoIterator<Item = Curve<'a>>) -> Vec<Line> {
+    (curves.into_iter())
         .map(|(place, name, curve)| Line {
             class: collective_class(place),
             marks: (curve.into_iter())
@@ -239,7 +241,19 @@ pub(super) fn collective_svg(
     collective: Collective,
 ) -> Result<Option<String>, std::fmt::Error> {
     let name = format!("busbw of {}", collective.name());
-    draw(&name, axes, &collective_lines(section, collective))
+    curves_svg(&name, axes, curves(section, collective))
+}
+
+/// Curves of rates over sizes; `None` if there is nothing to draw.
+///
+/// # Errors
+/// As [`svg`].
+pub(super) fn curves_svg<'a>(
+    name: &str,
+    axes: &Axes,
+    curves: impl IntoIterator<Item = Curve<'a>>,
+) -> Result<Option<String>, std::fmt::Error> {
+    draw(name, axes, &curve_lines(curves))
 }
 
 fn draw(name: &str, axes: &Axes, lines: &[Line]) -> Result<Option<String>, std::fmt::Error> {

@@ -68,7 +68,8 @@ const RULED: TableStyle = TableStyle::new()
     .header_separator(LineStyle::none().fill('─').junction('─'))
     .bottom_border(LineStyle::none().fill('─').junction('─'));
 
-fn draw(text: &mut String, view: &View) {
+/// One table with its title and captions.
+pub(super) fn draw(text: &mut String, view: &View) {
     line(text, &view.title);
     let mut table = Table::new();
     table

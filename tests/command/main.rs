@@ -1,10 +1,13 @@
-//! The `symmem` command as its users meet it, on the host backend and on CUDA over the fake driver.
+//! The `symmem` command as its users meet it, on the host backend and on CUDA over the fake driver; and
+//! what it says where AMD's runtime cannot serve.
 
 #[path = "../support/mod.rs"]
-#[allow(dead_code, reason = "these tests use the fake driver only")]
+#[allow(dead_code, reason = "these tests use few of the fakes")]
 mod support;
 
 mod collectives;
+mod compare;
+mod hip;
 mod transfers;
 mod tune;
 

@@ -60,6 +60,17 @@ pub fn fake_hip(release: Release) -> &'static Path {
     &DIRECTORIES[release as usize]
 }
 
+/// Whether a runtime of AMD's is installed where the backend would find it by itself, whatever
+/// `SYMMEM_LIBRARY_PATH` says.
+pub fn is_installed() -> bool {
+    let loaded = |name: &str| {
+        // SAFETY: loading runs the initialisers of AMD's runtime, as every program that uses it does.
+        unsafe { libloading::Library::new(name) }.is_ok()
+    };
+    let releases = [Release::Five, Release::Six, Release::Seven];
+    (releases.iter().any(|release| loaded(release.name()))) || Path::new("/opt/rocm/lib").exists()
+}
+
 fn make(release: Release) -> PathBuf {
     let directory = directory(&format!("fake-hip-{release:?}"));
     let runtime = runtime();

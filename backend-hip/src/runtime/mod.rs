@@ -26,6 +26,8 @@ pub const SONAMES: [&str; 3] = ["libamdhip64.so.7", "libamdhip64.so.6", "libamdh
 /// What to do where the library is missing.
 const ADVICE: &str = "install AMD's ROCm runtime, or set ROCM_PATH where it lies elsewhere";
 
+/// Version 5.2, the oldest that has everything that is required.
+const VERSION_5_2: u32 = 50_200_000;
 /// Version 7.1, from which on a file descriptor is imported by value.
 pub const VERSION_7_1: u32 = 70_100_000;
 /// Version 7.2, from which on physical memory can be uncached.
@@ -175,11 +177,15 @@ fn missing_symbol(library: &Library, symbol: &str) -> Failure {
         .or_else(|| library.symbol(c"hipGetDeviceCount"))
         .and_then(|address| library::file_of(address))
         .map_or("libamdhip64".into(), |file| file.display().to_string());
+    let advice = match known {
+        Some(version) if version >= VERSION_5_2 => "which should have it: install ROCm again",
+        _ => "and 5.2 or newer is needed: update ROCm",
+    };
     Failure::new(
         Status::LIBRARY_MISSING,
         "dlsym",
         format!(
-            "{file} has no symbol {symbol}; its version is {}, and 5.2 or newer is needed: update ROCm",
+            "{file} has no symbol {symbol}; its version is {}, {advice}",
             known.map_or("unknown".into(), version_text),
         ),
     )

@@ -22,10 +22,17 @@ pub(super) enum By {
     Program(Program, &'static str),
 }
 
-/// Baselines by the names that a user gives, and the contenders that each brings.
-const BASELINES: [(&str, &[Contender]); 6] = [
-    ("nccl", &[vendor("nccl", false)]),
-    ("nccl-windows", &[vendor("nccl windows", true)]),
+/// The vendor's library by each name that it has.
+const NCCL: [Contender; 2] = [vendor("nccl", false), vendor("nccl windows", true)];
+const RCCL: [Contender; 2] = [vendor("rccl", false), vendor("rccl windows", true)];
+
+/// Baselines by the names that a user gives, and the contenders that each brings. Whether NCCL or RCCL is
+/// named, it is the backend's own.
+const BASELINES: [(&str, &[Contender]); 8] = [
+    ("nccl", NCCL.split_at(1).0),
+    ("nccl-windows", NCCL.split_at(1).1),
+    ("rccl", RCCL.split_at(1).0),
+    ("rccl-windows", RCCL.split_at(1).1),
     (
         "torch",
         &[
@@ -77,8 +84,13 @@ pub(super) fn usual(on_host: bool) -> &'static [&'static str] {
     }
 }
 
-/// Ourselves and the named baselines, each once, in the order of the names.
-pub(super) fn contenders(baselines: &[&str]) -> Vec<Contender> {
+/// Ourselves and the named baselines, each once, in the order of the names; the vendor's library by the
+/// name that it has on this backend.
+pub(super) fn contenders(baselines: &[&str], backend: &str) -> Vec<Contender> {
+    let vendors = match backend {
+        "hip" => RCCL,
+        _ => NCCL,
+    };
     let mut all = vec![Contender {
         name: OURS,
         by: By::Us,
@@ -86,6 +98,8 @@ pub(super) fn contenders(baselines: &[&str]) -> Vec<Contender> {
     for name in baselines {
         for (known, contenders) in BASELINES {
             for contender in contenders.iter().filter(|_| known == *name) {
+                let own = vendors.iter().find(|own| own.by == contender.by);
+                let contender = own.unwrap_or(contender);
                 if !all.contains(contender) {
                     all.push(contender.clone());
                 }
@@ -102,7 +116,10 @@ mod tests {
     #[test]
     fn we_come_first_and_no_baseline_twice() {
         let names = |baselines: &[&str]| -> Vec<&str> {
-            contenders(baselines).iter().map(|c| c.name).collect()
+            contenders(baselines, "cuda")
+                .iter()
+                .map(|c| c.name)
+                .collect()
         };
         assert_eq!(names(&[]), ["symmem"]);
         assert_eq!(
@@ -113,5 +130,20 @@ mod tests {
             assert!(usual(on_host).iter().all(|name| is_baseline(name)));
         }
         assert!(!is_baseline("openmpi"));
+    }
+
+    #[test]
+    fn the_vendors_library_has_its_own_name_on_each_backend() {
+        let asked = ["nccl", "rccl-windows", "rccl"];
+        let names = |backend| -> Vec<&str> {
+            let found = contenders(&asked, backend);
+            found
+                .iter()
+                .skip(1)
+                .map(|contender| contender.name)
+                .collect()
+        };
+        assert_eq!(names("cuda"), ["nccl", "nccl windows"]);
+        assert_eq!(names("hip"), ["rccl", "rccl windows"]);
     }
 }

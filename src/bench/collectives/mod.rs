@@ -185,7 +185,7 @@ fn measure<T: Sample>(
         ..Collectives::default()
     };
     let mut run = Run::<T>::new(communicator, options, largest)?;
-    for contender in contenders(&names) {
+    for contender in contenders(&names, &report.environment.backend) {
         let outcome = join(&mut run, &contender, largest)?;
         if contender.by != By::Us {
             section.baselines.push(BaselineState {

@@ -274,10 +274,10 @@ impl Communicators {
             Status::UNSUPPORTED,
             call,
             format!(
-                "{} {} has no symmetric windows, or none for this kind of memory between these devices; \
-                 2.27 or newer has, for virtual memory on devices that links of their own join",
+                "{} {} has no symmetric windows, or none of this memory between these devices; {}",
                 self.library.name,
-                version_text(self.library.version)
+                version_text(self.library.version),
+                self.library.windows_need
             ),
         )
     }

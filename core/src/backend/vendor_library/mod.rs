@@ -45,18 +45,24 @@ pub const GRACE: Duration = Duration::from_millis(200);
 pub struct VendorLibrary {
     table: Table,
     name: &'static str,
+    windows_need: &'static str,
     version: u32,
 }
 
 impl VendorLibrary {
-    /// Takes its functions from an opened library. `name` is the vendor's for it.
+    /// Takes its functions from an opened library. `name` is the vendor's for it; `windows_need` says what
+    /// its symmetric windows take, for whom one is refused.
     ///
     /// # Errors
     /// `LIBRARY_MISSING` where the library is too old or another one, with the symbol or version.
     ///
     /// # Safety
     /// The library is NCCL or RCCL, or behaves as they do.
-    pub unsafe fn new(name: &'static str, library: &Library) -> CallResult<Self> {
+    pub unsafe fn new(
+        name: &'static str,
+        windows_need: &'static str,
+        library: &Library,
+    ) -> CallResult<Self> {
         // SAFETY: the caller's word.
         let table = unsafe { Table::load(library) }.map_err(|symbol| {
             Failure::new(
@@ -71,6 +77,7 @@ impl VendorLibrary {
         let mut this = Self {
             table,
             name,
+            windows_need,
             version: 0,
         };
         let mut version: c_int = 0;
@@ -208,7 +215,7 @@ mod tests {
     fn a_library_without_a_symbol_is_told_with_it() {
         let library = Library::open("libc.so.6", &[], "").expect("the C library");
         // SAFETY: nothing is called: the first look-up already fails.
-        let failure = unsafe { VendorLibrary::new("NCCL", &library) }.err();
+        let failure = unsafe { VendorLibrary::new("NCCL", "", &library) }.err();
         let failure = failure.expect("no such library");
         assert_eq!(failure.status, Status::LIBRARY_MISSING);
         for word in ["NCCL", "ncclGetVersion", "2.18.0"] {

@@ -1,0 +1,94 @@
+//! A comparison as one HTML page that needs nothing but itself.
+
+use super::Comparison;
+use super::section::Section;
+use super::view;
+use crate::report::collectives::Curve;
+use crate::report::page::{END, Escaped, begin, draw_legend, section};
+use crate::report::plot::{self, Axes};
+use std::fmt::{self, Write};
+
+/// The place of what was published in the legend: behind all runs, drawn as a baseline.
+const PUBLISHED: usize = usize::MAX;
+
+/// The whole page: a plot of each thing that was measured, a line for each machine, and every table.
+///
+/// It loads nothing: style and plots are inside, there is no script.
+///
+/// # Errors
+/// Those of the plot's writer; writing to memory raises none.
+pub fn html(comparison: &Comparison) -> Result<String, fmt::Error> {
+    let title = "Machines side by side";
+    let mut page = begin(title);
+    writeln!(page, "<header>\n<h1>{title}</h1>\n</header>")?;
+    let names: Vec<String> = (comparison.runs.iter().enumerate())
+        .map(|(index, run)| format!("{}: {}", Comparison::letter(index), run.machine()))
+        .collect();
+    let found = view::sections(comparison);
+    for (name, sections) in [
+        ("Between pairs, GB/s", &found.transfers),
+        ("Collectives, busbw", &found.collectives),
+    ] {
+        plots(&mut page, name, sections, &names)?;
+    }
+    for view in view::views(comparison) {
+        section(&mut page, &view, "h2")?;
+    }
+    page.push_str(END);
+    Ok(page)
+}
+
+/// A heading, a legend, and a plot for each section, all on the same axes.
+fn plots(page: &mut String, name: &str, sections: &[Section], names: &[String]) -> fmt::Result {
+    let all = sections.iter().flat_map(|section| curves(section, names));
+    let Some(axes) = Axes::of_curves(all) else {
+        return Ok(());
+    };
+    writeln!(page, "<h2>{name}</h2>")?;
+    let drawn = |index: &usize| {
+        let sides = sections.iter().flat_map(|section| &section.sides);
+        sides.into_iter().any(|side| side.run == *index)
+    };
+    let mut legend: Vec<(&str, &str)> = (0..names.len())
+        .filter(drawn)
+        .map(|index| (plot::collective_class(index), names[index].as_str()))
+        .collect();
+    if sections
+        .iter()
+        .any(|section| !section.references.is_empty())
+    {
+        legend.push((
+            plot::collective_class(PUBLISHED),
+            "published, not measured here",
+        ));
+    }
+    draw_legend(page, legend)?;
+    page.push_str("<div class=\"plots\">\n");
+    for section in sections {
+        if let Some(svg) = plot::curves_svg(&section.title, &axes, curves(section, names))? {
+            writeln!(
+                page,
+                "<figure>\n<figcaption>{}</figcaption>\n{svg}\n</figure>",
+                Escaped(&section.title)
+            )?;
+        }
+    }
+    page.push_str("</div>\n");
+    Ok(())
+}
+
+/// A line for each run, at every size that it measured, and for each reference.
+fn curves<'a>(section: &'a Section, names: &'a [String]) -> Vec<Curve<'a>> {
+    let sides = section.sides.iter().map(|side| {
+        let right = side.values.values().filter(|value| {
+            value.wrong == 0 && value.bytes != 0 && value.gbps.is_finite() && value.gbps > 0.0
+        });
+        let points = right.map(|value| (value.bytes, value.gbps)).collect();
+        (side.run, names[side.run].as_str(), points)
+    });
+    let references = section
+        .references
+        .iter()
+        .map(|reference| (PUBLISHED, reference.by, reference.rates.to_vec()));
+    sides.chain(references).collect()
+}
