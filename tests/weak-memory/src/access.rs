@@ -101,14 +101,17 @@ impl Core {
                 wave.check(registers.clone())?;
                 let uncached = self.is_uncached(&lanes);
                 wave.mark(&registers, true);
-                self.push(wave, Pending {
-                    kind: Kind::Load { signed },
-                    reach: reach(wave.program.target, Direction::Load, modifiers, uncached),
-                    lanes,
-                    bytes,
-                    registers: Some(registers),
-                    ..Pending::default()
-                });
+                self.push(
+                    wave,
+                    Pending {
+                        kind: Kind::Load { signed },
+                        reach: reach(wave.program.target, Direction::Load, modifiers, uncached),
+                        lanes,
+                        bytes,
+                        registers: Some(registers),
+                        ..Pending::default()
+                    },
+                );
             }
             Operation::Store {
                 source,
@@ -123,15 +126,18 @@ impl Core {
                     self.memory.issue(*address, bytes, store);
                 }
                 let uncached = self.is_uncached(&lanes);
-                self.push(wave, Pending {
-                    kind: Kind::Store,
-                    reach: reach(wave.program.target, Direction::Store, modifiers, uncached),
-                    lanes,
-                    bytes,
-                    data,
-                    store,
-                    ..Pending::default()
-                });
+                self.push(
+                    wave,
+                    Pending {
+                        kind: Kind::Store,
+                        reach: reach(wave.program.target, Direction::Store, modifiers, uncached),
+                        lanes,
+                        bytes,
+                        data,
+                        store,
+                        ..Pending::default()
+                    },
+                );
             }
             Operation::Atomic {
                 update,
@@ -144,28 +150,35 @@ impl Core {
                 let lanes = self.addresses(wave, address, modifiers, bytes)?;
                 let operands = if update == Update::CompareSwap { 2 } else { 1 };
                 let data = data(wave, source, bytes * operands, bytes * operands, &lanes)?;
-                let registers = destination.map(|first| Registers::Vector(first..first + bytes / 4));
+                let registers =
+                    destination.map(|first| Registers::Vector(first..first + bytes / 4));
                 if let Some(registers) = &registers {
                     wave.check(registers.clone())?;
                     wave.mark(registers, true);
                 }
                 let store = self.record(wave);
                 let uncached = self.is_uncached(&lanes);
-                self.push(wave, Pending {
-                    kind: Kind::Atomic { update },
-                    reach: reach(wave.program.target, Direction::Atomic, modifiers, uncached),
-                    lanes,
-                    bytes,
-                    data,
-                    store,
-                    registers,
-                    ..Pending::default()
-                });
+                self.push(
+                    wave,
+                    Pending {
+                        kind: Kind::Atomic { update },
+                        reach: reach(wave.program.target, Direction::Atomic, modifiers, uncached),
+                        lanes,
+                        bytes,
+                        data,
+                        store,
+                        registers,
+                        ..Pending::default()
+                    },
+                );
             }
-            Operation::WriteBack { system } => self.push(wave, Pending {
-                kind: Kind::WriteBack { system },
-                ..Pending::default()
-            }),
+            Operation::WriteBack { system } => self.push(
+                wave,
+                Pending {
+                    kind: Kind::WriteBack { system },
+                    ..Pending::default()
+                },
+            ),
             Operation::Invalidate { level1, level2 } => {
                 self.memory.invalidate(wave.path, level1, level2);
             }
@@ -186,7 +199,9 @@ impl Core {
                     )));
                 }
                 let bytes = self.memory.read(address, words * 4);
-                let words = bytes.chunks(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]));
+                let words = bytes
+                    .chunks(4)
+                    .map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]));
                 arrive(wave, destination, &words.collect::<Vec<_>>())?;
             }
             Operation::Clock { destination } => {
@@ -206,7 +221,9 @@ impl Core {
                     let at = wave.vectors[address][lane] as usize + offset;
                     for word in 0..words {
                         let shared = self.shared(wave)?;
-                        let bytes = shared.get(at + 4 * word..at + 4 * word + 4).ok_or_else(|| outside(at))?;
+                        let bytes = shared
+                            .get(at + 4 * word..at + 4 * word + 4)
+                            .ok_or_else(|| outside(at))?;
                         let value = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
                         wave.vectors[destination + word][lane] = value;
                     }
@@ -245,7 +262,9 @@ impl Core {
 
     fn push(&mut self, wave: &mut Wave, mut pending: Pending) {
         self.accesses += 1;
+        wave.issued += 1;
         pending.number = self.accesses;
+        pending.order = wave.issued;
         pending.instruction = wave.next - 1;
         wave.pending.push(pending);
     }
@@ -288,13 +307,24 @@ impl Core {
 
     fn store(&mut self, wave: &mut Wave, pending: &Pending, address: u64, bytes: &[u8]) {
         let dirtied = &mut wave.dirtied;
-        self.memory
-            .store(wave.path, pending.reach, address, bytes, pending.store, |line| {
+        self.memory.store(
+            wave.path,
+            pending.reach,
+            address,
+            bytes,
+            pending.store,
+            |line| {
                 dirtied.entry(line).or_insert(pending.number);
-            });
+            },
+        );
     }
 
-    fn complete_load(&mut self, wave: &mut Wave, pending: &Pending, signed: bool) -> Result<(), Fault> {
+    fn complete_load(
+        &mut self,
+        wave: &mut Wave,
+        pending: &Pending,
+        signed: bool,
+    ) -> Result<(), Fault> {
         let Some(Registers::Vector(registers)) = &pending.registers else {
             return Ok(());
         };
@@ -323,7 +353,8 @@ impl Core {
             }
             for (word, register) in registers.clone().enumerate() {
                 let word = &bytes[4 * word..4 * word + 4];
-                wave.vectors[register][*lane] = u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
+                wave.vectors[register][*lane] =
+                    u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
             }
         }
         Ok(())
@@ -339,8 +370,13 @@ impl Core {
         let operands = pending.data.len() / pending.lanes.len().max(1);
         for (slot, (lane, address)) in pending.lanes.iter().enumerate() {
             let mut seen = [0; 8];
-            self.memory
-                .load(wave.path, pending.reach, *address, &mut seen[..bytes], &mut self.random);
+            self.memory.load(
+                wave.path,
+                pending.reach,
+                *address,
+                &mut seen[..bytes],
+                &mut self.random,
+            );
             let seen = number(&seen[..bytes]);
             let data = &pending.data[slot * operands..][..operands];
             let operand = number(&data[..bytes]);

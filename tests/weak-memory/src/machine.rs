@@ -57,6 +57,8 @@ pub struct Pending {
     pub store: StoreNumber,
     /// Counts all accesses.
     pub number: u64,
+    /// Counts those of its wave.
+    pub order: u64,
     /// The index of its instruction.
     pub instruction: usize,
 }
@@ -75,6 +77,7 @@ impl Default for Pending {
             registers: None,
             store: 0,
             number: 0,
+            order: 0,
             instruction: 0,
         }
     }
@@ -93,10 +96,9 @@ impl Pending {
         }
         // A wave's accesses to the same byte stay in order.
         self.lanes.iter().any(|(_, here)| {
-            later
-                .lanes
-                .iter()
-                .any(|(_, there)| *here < there + later.bytes as u64 && *there < here + self.bytes as u64)
+            later.lanes.iter().any(|(_, there)| {
+                *here < there + later.bytes as u64 && *there < here + self.bytes as u64
+            })
         })
     }
 }
@@ -187,8 +189,10 @@ impl Core {
     /// Numbers a store.
     pub fn record(&mut self, wave: &Wave) -> StoreNumber {
         let step = self.memory.now;
-        self.stores
-            .push(format!("{} issued in step {step}", place(wave, wave.next - 1)));
+        self.stores.push(format!(
+            "{} issued in step {step}",
+            place(wave, wave.next - 1)
+        ));
         self.stores.len() as StoreNumber
     }
 
@@ -327,12 +331,21 @@ impl Machine {
             tick_ns: TICK_NS,
             reserved: 0,
         };
-        let words = [launch.blocks, launch.threads, launch.tick_ns, launch.reserved];
+        let words = [
+            launch.blocks,
+            launch.threads,
+            launch.tick_ns,
+            launch.reserved,
+        ];
         let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         bytes.extend(&grid.arguments);
         // Where a load is wider than what is left of the arguments.
         bytes.resize(bytes.len() + 64, 0);
-        let arguments = memory.allocate(&format!("arguments of rank {rank}"), bytes.len() as u64, false);
+        let arguments = memory.allocate(
+            &format!("arguments of rank {rank}"),
+            bytes.len() as u64,
+            false,
+        );
         memory.write(arguments, &bytes);
         for die in self.dies(rank) {
             self.core.memory.invalidate_die(die);
@@ -350,7 +363,8 @@ impl Machine {
                 let threads = (grid.threads - number * LANES).min(LANES);
                 let program = Rc::clone(&grid.program);
                 let who = (rank, block, number);
-                self.waves.push(Wave::new(program, who, path, threads, arguments));
+                self.waves
+                    .push(Wave::new(program, who, path, threads, arguments));
             }
         }
     }
@@ -359,7 +373,10 @@ impl Machine {
         self.core.memory.now += 1;
         let random = &mut self.core.random;
         if self.favourite.1 == 0 {
-            self.favourite = (random.below(self.streams.len() as u64) as usize, 1 + random.below(300));
+            self.favourite = (
+                random.below(self.streams.len() as u64) as usize,
+                1 + random.below(300),
+            );
         }
         self.favourite.1 -= 1;
         if random.below(1000) < self.purpose.evicts {
@@ -392,7 +409,11 @@ impl Machine {
     fn complete_one(&mut self, index: usize, waits: bool) -> Result<(), Error> {
         let pending = &self.waves[index].pending;
         let free: Vec<usize> = (0..pending.len())
-            .filter(|later| !pending[..*later].iter().any(|before| before.holds_up(&pending[*later])))
+            .filter(|later| {
+                !pending[..*later]
+                    .iter()
+                    .any(|before| before.holds_up(&pending[*later]))
+            })
             .collect();
         let weight = |index: &usize| {
             let pending = &pending[*index];
@@ -436,7 +457,10 @@ impl Machine {
         let wave = &mut self.waves[index];
         let program = Rc::clone(&wave.program);
         let Some(instruction) = program.instructions.get(wave.next) else {
-            return Err(Error::Violation(format!("{} runs on", place(wave, wave.next))));
+            return Err(Error::Violation(format!(
+                "{} runs on",
+                place(wave, wave.next)
+            )));
         };
         if let Operation::Wait { vector, scalar } = instruction.operation {
             if let Some(left) = scalar {
@@ -446,7 +470,12 @@ impl Machine {
                     }
                 }
             }
-            if vector.is_some_and(|left| wave.pending.len() > left) {
+            // The counter goes down in the order of issue: all but the newest must be complete.
+            let held_up = |left: usize| {
+                let newest = wave.issued.saturating_sub(left as u64);
+                wave.pending.iter().any(|pending| pending.order <= newest)
+            };
+            if vector.is_some_and(held_up) {
                 self.complete_one(index, true)?;
                 return Ok(false);
             }

@@ -149,7 +149,9 @@ impl Memory {
 
     /// The allocation of a range.
     pub fn region(&self, address: u64, bytes: usize) -> Option<&Region> {
-        let index = self.regions.partition_point(|region| region.base <= address);
+        let index = self
+            .regions
+            .partition_point(|region| region.base <= address);
         let region = &self.regions[index.checked_sub(1)?];
         (address + bytes as u64 <= region.base + region.bytes).then_some(region)
     }
@@ -157,7 +159,11 @@ impl Memory {
     /// `inbox+0x40`
     pub fn describe(&self, address: u64) -> String {
         match self.region(address, 1) {
-            Some(region) => format!("{address:#x} ({}+{:#x})", region.name, address - region.base),
+            Some(region) => format!(
+                "{address:#x} ({}+{:#x})",
+                region.name,
+                address - region.base
+            ),
             None => format!("{address:#x} (not allocated)"),
         }
     }
@@ -168,7 +174,8 @@ impl Memory {
             let address = address + index as u64 * LINE;
             for (line, first, offset, length) in parts(address, chunk.len()) {
                 let content = self.current(line);
-                content.bytes[first..first + length].copy_from_slice(&chunk[offset..offset + length]);
+                content.bytes[first..first + length]
+                    .copy_from_slice(&chunk[offset..offset + length]);
                 content.stores[first..first + length].fill(0);
                 if let Some(newest) = self.newest.get_mut(&line) {
                     newest[first..first + length].fill(0);
@@ -190,9 +197,11 @@ impl Memory {
     /// Whether waves have stored to a range.
     pub fn is_stored_to(&self, address: u64, bytes: usize) -> bool {
         parts(address, bytes).any(|(line, first, _, length)| {
-            self.newest
-                .get(&line)
-                .is_some_and(|newest| newest[first..first + length].iter().any(|store| *store != 0))
+            self.newest.get(&line).is_some_and(|newest| {
+                newest[first..first + length]
+                    .iter()
+                    .any(|store| *store != 0)
+            })
         })
     }
 
@@ -222,7 +231,9 @@ impl Memory {
             return EMPTY;
         };
         let last = versions.len() - 1;
-        let first = versions.partition_point(|(time, _)| *time <= since).saturating_sub(1);
+        let first = versions
+            .partition_point(|(time, _)| *time <= since)
+            .saturating_sub(1);
         let index = if first == last || random.below(100) >= self.staleness {
             last
         } else if random.below(2) == 0 {
@@ -306,7 +317,11 @@ impl Memory {
         for (line, first, offset, length) in parts(address, bytes.len()) {
             let content = self.line(path, reach, line, random);
             bytes[offset..offset + length].copy_from_slice(&content.bytes[first..first + length]);
-            let newest = self.newest.get(&line).copied().unwrap_or([0; LINE as usize]);
+            let newest = self
+                .newest
+                .get(&line)
+                .copied()
+                .unwrap_or([0; LINE as usize]);
             for byte in first..first + length {
                 if content.stores[byte] != newest[byte] && stale.is_none() {
                     stale = Some(Stale {
@@ -339,7 +354,13 @@ impl Memory {
         content
     }
 
-    fn line_of_level2(&mut self, die: usize, reach: Reach, line: u64, random: &mut Random) -> Content {
+    fn line_of_level2(
+        &mut self,
+        die: usize,
+        reach: Reach,
+        line: u64,
+        random: &mut Random,
+    ) -> Content {
         let level2 = &self.dies[die];
         let cached = level2.lines.get(&line);
         let clean = cached.and_then(|cached| cached.clean);
@@ -422,7 +443,9 @@ impl Memory {
         }
         let versions = self.lines.get(&line).map_or(&[][..], |versions| versions);
         match versions.iter().find(|(_, content)| holds(content)) {
-            Some((time, _)) => format!("in memory since step {time}, but a cache has an older line"),
+            Some((time, _)) => {
+                format!("in memory since step {time}, but a cache has an older line")
+            }
             None => "in flight".to_owned(),
         }
     }

@@ -158,7 +158,10 @@ pub fn decode(text: &str, target: Option<usize>) -> Option<Operation> {
     if mnemonic.starts_with("global_") || mnemonic.starts_with("ds_") {
         return access(mnemonic, &operands, &modifiers);
     }
-    let operands: Vec<Operand> = operands.iter().map(|each| operand(each)).collect::<Option<_>>()?;
+    let operands: Vec<Operand> = operands
+        .iter()
+        .map(|each| operand(each))
+        .collect::<Option<_>>()?;
     if mnemonic.starts_with("s_") {
         scalar_operation(mnemonic, &operands)
     } else {
@@ -392,7 +395,12 @@ fn scalar_operation(mnemonic: &str, operands: &[Operand]) -> Option<Operation> {
             "dword" => 1,
             _ => kind.strip_prefix("dwordx")?.parse().ok()?,
         };
-        let [Operand::Scalar(destination), Operand::Scalar(base), Operand::Constant(offset)] = *operands else {
+        let [
+            Operand::Scalar(destination),
+            Operand::Scalar(base),
+            Operand::Constant(offset),
+        ] = *operands
+        else {
             return None;
         };
         return Some(Operation::ScalarLoad {
@@ -470,7 +478,11 @@ fn vector_operation(mnemonic: &str, operands: &[Operand], words: &[&str]) -> Opt
     }
     let mut bytes = [None; 2];
     for word in words {
-        let byte = |value: &str| value.strip_prefix("BYTE_").and_then(|byte| byte.parse().ok());
+        let byte = |value: &str| {
+            value
+                .strip_prefix("BYTE_")
+                .and_then(|byte| byte.parse().ok())
+        };
         match word.split_once(':')? {
             ("src0_sel", "DWORD") | ("src1_sel", "DWORD") | ("dst_sel", "DWORD") => {}
             ("dst_unused", "UNUSED_PAD") => {}

@@ -96,16 +96,20 @@ impl Program {
     }
 
     /// The same without some instructions, and how many those were: a fault planted. They become `s_nop`, so
-    /// that branches keep their targets. `fault` is told all instructions and the index of one.
-    pub fn without(
-        &self,
-        fault: impl Fn(&[Instruction], usize) -> bool,
-    ) -> (Self, usize) {
+    /// that branches keep their targets; a wait for memory that also waits for scalar loads still does that.
+    /// `fault` is told all instructions and the index of one.
+    pub fn without(&self, fault: impl Fn(&[Instruction], usize) -> bool) -> (Self, usize) {
         let mut planted = self.clone();
         let mut removed = 0;
         for index in 0..self.instructions.len() {
             if fault(&self.instructions, index) {
-                planted.instructions[index].operation = Operation::Nothing;
+                planted.instructions[index].operation = match self.instructions[index].operation {
+                    Operation::Wait { scalar, .. } => Operation::Wait {
+                        vector: None,
+                        scalar,
+                    },
+                    _ => Operation::Nothing,
+                };
                 planted.instructions[index].text.insert_str(0, "(removed) ");
                 removed += 1;
             }
@@ -137,7 +141,9 @@ impl Program {
         let (resources, properties) = (word(52), word(56));
         let has = |bit: u32| properties >> bit & 1 == 1;
         if !has(3) || properties >> 16 != 0 || resources & (1 << 7) == 0 {
-            return Err(wrong("arguments or the block's number are passed in another way"));
+            return Err(wrong(
+                "arguments or the block's number are passed in another way",
+            ));
         }
         self.arguments_register = [(0, 4), (1, 2), (2, 2)]
             .iter()
@@ -238,7 +244,10 @@ mod tests {
     fn an_instruction_that_is_not_modelled_is_named() {
         let text = "0 <kernel>:\n\tv_mov_b32_e32 v0, 0 // 000000001000: 7E000280\n\tv_mfma_f32_16x16x16f16 v[0:3], v[4:5], v[6:7], 0 // 000000001004: D3CD0000\n";
         let error = parse(text, "kernel").unwrap_err().to_string();
-        assert!(error.starts_with("kernel+0x4: v_mfma_f32_16x16x16f16"), "{error}");
+        assert!(
+            error.starts_with("kernel+0x4: v_mfma_f32_16x16x16f16"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -28,9 +28,18 @@ enum Form {
 impl ScalarFunction {
     /// The result, of as many bits as the destination, and the condition.
     pub fn run(&self, first: u64, second: u64, condition: bool) -> (u64, Option<bool>) {
-        let cut = |value: u64, bits| if bits == 32 { value & 0xffff_ffff } else { value };
-        let (result, condition) =
-            (self.run)(cut(first, self.bits[1]), cut(second, self.bits[2]), condition);
+        let cut = |value: u64, bits| {
+            if bits == 32 {
+                value & 0xffff_ffff
+            } else {
+                value
+            }
+        };
+        let (result, condition) = (self.run)(
+            cut(first, self.bits[1]),
+            cut(second, self.bits[2]),
+            condition,
+        );
         (cut(result, self.bits[0]), condition)
     }
 
@@ -85,7 +94,11 @@ const fn formed(form: Form, bits: u32, run: Run) -> ScalarFunction {
 }
 
 fn logic(value: u64, bits: u32) -> (u64, Option<bool>) {
-    let cut = if bits == 32 { value & 0xffff_ffff } else { value };
+    let cut = if bits == 32 {
+        value & 0xffff_ffff
+    } else {
+        value
+    };
     (cut, Some(cut != 0))
 }
 

@@ -109,7 +109,9 @@ pub fn function(mnemonic: &str, modifiers: &[&str]) -> Option<VectorFunction> {
             lane!($shape, false, true, |$sources| $body)
         };
     }
-    let selects = modifiers.iter().find_map(|word| word.strip_prefix("op_sel:"));
+    let selects = modifiers
+        .iter()
+        .find_map(|word| word.strip_prefix("op_sel:"));
     Some(match mnemonic {
         "v_mov_b32" => word!(&[Word], |s| s[0]),
         "v_not_b32" => word!(&[Word], |s| !s[0]),
@@ -132,7 +134,9 @@ pub fn function(mnemonic: &str, modifiers: &[&str]) -> Option<VectorFunction> {
         "v_mul_hi_u32" => word!(&[Word, Word], |s| (s[0] * s[1]) >> 32),
         "v_mul_u32_u24" => word!(&[Word, Word], |s| (s[0] & 0xff_ffff) * (s[1] & 0xff_ffff)),
         "v_mad_u32_u24" => {
-            word!(&[Word, Word, Word], |s| (s[0] & 0xff_ffff) * (s[1] & 0xff_ffff) + s[2])
+            word!(&[Word, Word, Word], |s| (s[0] & 0xff_ffff)
+                * (s[1] & 0xff_ffff)
+                + s[2])
         }
         "v_min_u32" => word!(&[Word, Word], |s| s[0].min(s[1])),
         "v_max_u32" => word!(&[Word, Word], |s| s[0].max(s[1])),
@@ -142,14 +146,20 @@ pub fn function(mnemonic: &str, modifiers: &[&str]) -> Option<VectorFunction> {
         "v_mbcnt_lo_u32_b32" => VectorFunction {
             run: |lane| {
                 let below = (1u64 << lane.number.min(32)) - 1;
-                (u64::from((lane.sources[0] & below).count_ones()) + lane.sources[1], false)
+                (
+                    u64::from((lane.sources[0] & below).count_ones()) + lane.sources[1],
+                    false,
+                )
             },
             ..word!(&[Word, Word], |s| s[0])
         },
         "v_mbcnt_hi_u32_b32" => VectorFunction {
             run: |lane| {
                 let below = (1u64 << lane.number.saturating_sub(32)) - 1;
-                (u64::from((lane.sources[0] & below).count_ones()) + lane.sources[1], false)
+                (
+                    u64::from((lane.sources[0] & below).count_ones()) + lane.sources[1],
+                    false,
+                )
             },
             ..word!(&[Word, Word], |s| s[0])
         },
@@ -157,7 +167,9 @@ pub fn function(mnemonic: &str, modifiers: &[&str]) -> Option<VectorFunction> {
         "v_cvt_f32_u32" => word!(&[Word], |s| (s[0] as f32).to_bits().into()),
         "v_cvt_u32_f32" => word!(&[Word], |s| (float(s[0]) as u32).into()),
         "v_rcp_iflag_f32" => word!(&[Word], |s| (1.0 / float(s[0])).to_bits().into()),
-        "v_mul_f32" => word!(&[Word, Word], |s| (float(s[0]) * float(s[1])).to_bits().into()),
+        "v_mul_f32" => word!(&[Word, Word], |s| (float(s[0]) * float(s[1]))
+            .to_bits()
+            .into()),
         "v_add_co_u32" => carry!(&[Word, Word], |s| (s[0] + s[1], (s[0] + s[1]) >> 32 != 0)),
         "v_addc_co_u32" => carry!(&[Word, Word, Bit], |s| {
             let sum = s[0] + s[1] + s[2];
@@ -178,7 +190,8 @@ pub fn function(mnemonic: &str, modifiers: &[&str]) -> Option<VectorFunction> {
             Some("[1,0]") => wide!(&[Wide, Wide], |s| s[1] << 32 | s[0] >> 32),
             Some(_) => return None,
         },
-        "v_lshl_add_u64" => wide!(&[Wide, Word, Wide], |s| (s[0] << (s[1] & 63)).wrapping_add(s[2])),
+        "v_lshl_add_u64" => wide!(&[Wide, Word, Wide], |s| (s[0] << (s[1] & 63))
+            .wrapping_add(s[2])),
         "v_lshlrev_b64" => wide!(&[Word, Wide], |s| s[1] << (s[0] & 63)),
         "v_lshrrev_b64" => wide!(&[Word, Wide], |s| s[1] >> (s[0] & 63)),
         _ => return None,

@@ -41,6 +41,8 @@ pub struct Wave {
     pub condition: bool,
     /// Accesses of global memory that are not complete, in the order of issue.
     pub pending: Vec<Pending>,
+    /// How many it has issued.
+    pub issued: u64,
     /// What scalar loads and shared memory will write, in the order of issue.
     pub scalar_pending: VecDeque<Registers>,
     /// How many accesses will write each register.
@@ -75,6 +77,7 @@ impl Wave {
             vectors: vec![[GARBAGE; LANES]; 256],
             condition: false,
             pending: Vec::new(),
+            issued: 0,
             scalar_pending: VecDeque::new(),
             busy_scalars: vec![0; 128],
             busy_vectors: vec![0; 256],
@@ -83,7 +86,11 @@ impl Wave {
         };
         wave.put_scalar(wave.program.arguments_register, arguments, true);
         wave.put_scalar(wave.program.block_register, block as u64, false);
-        let exec = if threads >= LANES { !0 } else { (1 << threads) - 1 };
+        let exec = if threads >= LANES {
+            !0
+        } else {
+            (1 << threads) - 1
+        };
         wave.put_scalar(EXEC, exec, true);
         wave.vectors[0] = std::array::from_fn(|lane| (number * LANES + lane) as u32);
         wave
@@ -123,7 +130,9 @@ impl Wave {
 
     /// A scalar register or pair.
     pub fn scalar(&self, register: usize, wide: bool) -> Result<u64, Busy> {
-        self.check(Registers::Scalar(register..register + 1 + usize::from(wide)))?;
+        self.check(Registers::Scalar(
+            register..register + 1 + usize::from(wide),
+        ))?;
         Ok(if wide {
             self.pair(register)
         } else {
@@ -193,12 +202,18 @@ impl Wave {
         };
         let [wide, first, second] = function.wide();
         let fetch = |index: usize, wide| match sources.get(index) {
-            Some(Operand::Constant(value)) if function.is_short() => Ok(i64::from(*value as i16) as u64),
+            Some(Operand::Constant(value)) if function.is_short() => {
+                Ok(i64::from(*value as i16) as u64)
+            }
             Some(operand) => self.scalar_operand(*operand, wide),
             None => Ok(0),
         };
         let a = fetch(0, first)?;
-        let b = if function.saves_exec() { self.exec() } else { fetch(1, second)? };
+        let b = if function.saves_exec() {
+            self.exec()
+        } else {
+            fetch(1, second)?
+        };
         let (result, condition) = function.run(a, b, self.condition);
         if let Some(destination) = *destination {
             let width = 1 + usize::from(wide);
@@ -219,7 +234,9 @@ impl Wave {
         let wide = shape != Source::Word;
         Ok(match operand {
             Operand::Vector(register) => {
-                self.check(Registers::Vector(register..register + 1 + usize::from(wide)))?;
+                self.check(Registers::Vector(
+                    register..register + 1 + usize::from(wide),
+                ))?;
                 std::array::from_fn(|lane| {
                     let low = u64::from(self.vectors[register][lane]);
                     if wide {
@@ -300,9 +317,14 @@ impl Wave {
                 value
             }
         };
-        let [first, second] = [self.per_lane(sources[0], shape)?, self.per_lane(sources[1], shape)?];
+        let [first, second] = [
+            self.per_lane(sources[0], shape)?,
+            self.per_lane(sources[1], shape)?,
+        ];
         let holds = |lane: usize| function(extend(first[lane]), extend(second[lane]));
-        let result = self.lanes().fold(0, |bits, lane| bits | u64::from(holds(lane)) << lane);
+        let result = self
+            .lanes()
+            .fold(0, |bits, lane| bits | u64::from(holds(lane)) << lane);
         self.check(Registers::Scalar(*destination..destination + 2))?;
         self.put_scalar(*destination, result, true);
         Ok(())

@@ -22,12 +22,14 @@ impl Arguments {
     }
 
     pub fn words(mut self, words: &[u32]) -> Self {
-        self.0.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+        self.0
+            .extend(words.iter().flat_map(|word| word.to_le_bytes()));
         self
     }
 
     pub fn longs(mut self, longs: &[u64]) -> Self {
-        self.0.extend(longs.iter().flat_map(|long| long.to_le_bytes()));
+        self.0
+            .extend(longs.iter().flat_map(|long| long.to_le_bytes()));
         self
     }
 
@@ -40,7 +42,8 @@ impl Arguments {
 
     /// `Watch`
     pub fn watch(self, abort: u64, rank: usize) -> Self {
-        self.longs(&[abort, 0, DEADLINE_NS]).words(&[rank as u32, 0])
+        self.longs(&[abort, 0, DEADLINE_NS])
+            .words(&[rank as u32, 0])
     }
 
     /// `SignalTarget`, where the host counts.

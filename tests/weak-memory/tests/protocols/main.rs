@@ -18,7 +18,10 @@ fn installed() -> bool {
     static INSTALLED: OnceLock<bool> = OnceLock::new();
     *INSTALLED.get_or_init(|| {
         let found = program::disassembler().is_some();
-        assert!(found || std::env::var_os("CI").is_none(), "CI installs llvm-22");
+        assert!(
+            found || std::env::var_os("CI").is_none(),
+            "CI installs llvm-22"
+        );
         if !found {
             println!("skipped: no llvm-objdump");
         }
@@ -28,7 +31,11 @@ fn installed() -> bool {
 
 /// How many schedules each protocol is run under: a sample, or many with `SYMMEM_TEST_FULL=1`.
 fn seeds() -> u64 {
-    if std::env::var_os("SYMMEM_TEST_FULL").is_some() { 1000 } else { 24 }
+    if std::env::var_os("SYMMEM_TEST_FULL").is_some() {
+        1000
+    } else {
+        24
+    }
 }
 
 fn holds(scenario: &Scenario) {
@@ -39,7 +46,11 @@ fn holds(scenario: &Scenario) {
         let kernels = Kernels::load(scenario, target).unwrap();
         for seed in 0..seeds() {
             if let Err(error) = (scenario.run)(&kernels, seed) {
-                panic!("{} on {}, seed {seed}: {error}", scenario.name, target.name());
+                panic!(
+                    "{} on {}, seed {seed}: {error}",
+                    scenario.name,
+                    target.name()
+                );
             }
         }
     }
@@ -76,7 +87,11 @@ fn finds(
     for target in Target::ALL {
         let mut kernels = Kernels::load(scenario, target).unwrap();
         let removed = kernels.plant(kernel, fault);
-        assert!(removed > 0, "{kernel} on {}: nothing to remove", target.name());
+        assert!(
+            removed > 0,
+            "{kernel} on {}: nothing to remove",
+            target.name()
+        );
         let mut others = String::new();
         let found = (0..200).any(|seed| match (scenario.run)(&kernels, seed) {
             Err(Error::Violation(what)) if words.iter().all(|word| what.contains(word)) => {
@@ -90,7 +105,11 @@ fn finds(
             }
             Ok(()) => false,
         });
-        assert!(found, "{kernel} on {}: no {words:?}\n{others}", target.name());
+        assert!(
+            found,
+            "{kernel} on {}: no {words:?}\n{others}",
+            target.name()
+        );
     }
 }
 
@@ -116,7 +135,13 @@ fn is_invalidation(code: &[Instruction], index: usize) -> bool {
 }
 
 fn is_wait_for_loads(code: &[Instruction], index: usize) -> bool {
-    matches!(code[index].operation, Operation::Wait { vector: Some(_), .. })
+    matches!(
+        code[index].operation,
+        Operation::Wait {
+            vector: Some(_),
+            ..
+        }
+    )
 }
 
 const PUT: &Scenario = &SCENARIOS[0];
@@ -126,40 +151,80 @@ const EXCHANGE: &Scenario = &SCENARIOS[5];
 
 #[test]
 fn a_put_that_does_not_write_back_is_found() {
-    finds(PUT, "symmem_copy_vector", is_write_back, &["inbox", "store", "not written back", "symmem_copy_vector+"]);
+    finds(
+        PUT,
+        "symmem_copy_vector",
+        is_write_back,
+        &["inbox", "store", "not written back", "symmem_copy_vector+"],
+    );
 }
 
 #[test]
 fn a_put_whose_flag_overtakes_the_write_back_is_found() {
-    finds(PUT, "symmem_copy_vector", is_wait_behind_write_back, &["inbox", "store", "symmem_copy_vector+"]);
+    finds(
+        PUT,
+        "symmem_copy_vector",
+        is_wait_behind_write_back,
+        &["inbox", "store", "symmem_copy_vector+"],
+    );
 }
 
 #[test]
 fn a_reduction_that_does_not_write_back_is_found() {
-    finds(REDUCE, "symmem_reduce_u32", is_write_back, &["result", "not written back", "symmem_reduce_u32+"]);
+    finds(
+        REDUCE,
+        "symmem_reduce_u32",
+        is_write_back,
+        &["result", "not written back", "symmem_reduce_u32+"],
+    );
 }
 
 #[test]
 fn a_reduction_whose_flag_overtakes_the_write_back_is_found() {
-    finds(REDUCE, "symmem_reduce_u32", is_wait_behind_write_back, &["result", "symmem_reduce_u32+"]);
+    finds(
+        REDUCE,
+        "symmem_reduce_u32",
+        is_wait_behind_write_back,
+        &["result", "symmem_reduce_u32+"],
+    );
 }
 
 #[test]
 fn copies_without_an_invalidation_behind_the_wait_are_found() {
-    finds(MOVE, "symmem_move", is_invalidation, &["data", "a cache has an older line", "symmem_move+"]);
+    finds(
+        MOVE,
+        "symmem_move",
+        is_invalidation,
+        &["data", "a cache has an older line", "symmem_move+"],
+    );
 }
 
 #[test]
 fn a_reduction_without_an_invalidation_behind_the_wait_is_found() {
-    finds(REDUCE, "symmem_reduce_u32", is_invalidation, &["data", "a cache has an older line", "symmem_reduce_u32+"]);
+    finds(
+        REDUCE,
+        "symmem_reduce_u32",
+        is_invalidation,
+        &["data", "a cache has an older line", "symmem_reduce_u32+"],
+    );
 }
 
 #[test]
 fn an_exchange_without_an_invalidation_behind_the_wait_is_found() {
-    finds(EXCHANGE, "symmem_exchange", is_invalidation, &["data", "a cache has an older line", "symmem_exchange+"]);
+    finds(
+        EXCHANGE,
+        "symmem_exchange",
+        is_invalidation,
+        &["data", "a cache has an older line", "symmem_exchange+"],
+    );
 }
 
 #[test]
 fn a_value_used_before_it_is_loaded_is_found() {
-    finds(PUT, "symmem_copy_vector", is_wait_for_loads, &["before its load was waited for"]);
+    finds(
+        PUT,
+        "symmem_copy_vector",
+        is_wait_for_loads,
+        &["before its load was waited for"],
+    );
 }

@@ -60,7 +60,11 @@ pub struct Kernels {
 impl Kernels {
     pub fn load(scenario: &Scenario, target: Target) -> Result<Self, Error> {
         let load = |name: &&str| Ok((name.to_string(), Rc::new(Program::load(name, target)?)));
-        let programs = scenario.kernels.iter().map(load).collect::<Result<_, Error>>()?;
+        let programs = scenario
+            .kernels
+            .iter()
+            .map(load)
+            .collect::<Result<_, Error>>()?;
         Ok(Self { target, programs })
     }
 
@@ -119,7 +123,9 @@ impl<'a> World<'a> {
     fn filled(&mut self, name: &str, bytes: usize, salt: usize) -> Vec<u64> {
         let bases = self.each(name, bytes as u64, false);
         for (rank, base) in bases.iter().enumerate() {
-            self.machine.memory().write(*base, &pattern(bytes, rank, salt));
+            self.machine
+                .memory()
+                .write(*base, &pattern(bytes, rank, salt));
         }
         bases
     }
@@ -129,17 +135,34 @@ impl<'a> World<'a> {
         self.each("slots", bytes, true)
     }
 
-    fn launch(&mut self, rank: usize, kernel: &str, blocks: usize, threads: usize, arguments: Arguments) {
-        self.machine.enqueue(rank, Grid {
-            program: Rc::clone(&self.kernels.programs[kernel]),
-            blocks,
-            threads,
-            arguments: arguments.bytes(kernel),
-        });
+    fn launch(
+        &mut self,
+        rank: usize,
+        kernel: &str,
+        blocks: usize,
+        threads: usize,
+        arguments: Arguments,
+    ) {
+        self.machine.enqueue(
+            rank,
+            Grid {
+                program: Rc::clone(&self.kernels.programs[kernel]),
+                blocks,
+                threads,
+                arguments: arguments.bytes(kernel),
+            },
+        );
     }
 
     /// A copy, and a signal behind it: its word, the word that counts blocks, and the value.
-    fn copy(&mut self, rank: usize, to: u64, from: u64, bytes: usize, (word, arrivals, value): (u64, u64, u32)) {
+    fn copy(
+        &mut self,
+        rank: usize,
+        to: u64,
+        from: u64,
+        bytes: usize,
+        (word, arrivals, value): (u64, u64, u32),
+    ) {
         let arguments = Arguments::default()
             .longs(&[to, from, bytes as u64])
             .signal(word, arrivals, value)
@@ -174,7 +197,9 @@ impl<'a> World<'a> {
 }
 
 fn pattern(bytes: usize, rank: usize, salt: usize) -> Vec<u8> {
-    (0..bytes).map(|at| (at * 7 + at / 251 + rank * 101 + salt * 37 + 1) as u8).collect()
+    (0..bytes)
+        .map(|at| (at * 7 + at / 251 + rank * 101 + salt * 37 + 1) as u8)
+        .collect()
 }
 
 const NO_SIGNAL: (u64, u64, u32) = (0, 0, 0);
@@ -191,9 +216,21 @@ fn put(kernels: &Kernels, seed: u64) -> Result<(), Error> {
         if round > 1 {
             world.wait(0, answers, round as u32 - 1);
         }
-        world.copy(0, inbox, data, BYTES, (signals, answers + STRIDE, round as u32));
+        world.copy(
+            0,
+            inbox,
+            data,
+            BYTES,
+            (signals, answers + STRIDE, round as u32),
+        );
         world.wait(1, signals, round as u32);
-        world.copy(1, taken, inbox, BYTES, (answers, signals + STRIDE, round as u32));
+        world.copy(
+            1,
+            taken,
+            inbox,
+            BYTES,
+            (answers, signals + STRIDE, round as u32),
+        );
         expected.push((taken, pattern(BYTES, 0, round)));
     }
     world.run(&expected)
@@ -211,7 +248,13 @@ fn barrier(kernels: &Kernels, seed: u64) -> Result<(), Error> {
             let peer = 1 - rank;
             let [own, remote] = [world.signals[rank], world.signals[peer]];
             let words: Vec<u64> = (0..RANKS)
-                .map(|each| if each == rank { 0 } else { remote + rank as u64 * STRIDE })
+                .map(|each| {
+                    if each == rank {
+                        0
+                    } else {
+                        remote + rank as u64 * STRIDE
+                    }
+                })
                 .collect();
             let abort = world.abort;
             let meet = Arguments::default()
@@ -240,7 +283,9 @@ fn copies(kernels: &Kernels, seed: u64) -> Result<(), Error> {
         let gathered = world.each(&format!("gathered {round}"), (BYTES * RANKS) as u64, false);
         for rank in 0..RANKS {
             world.copy(rank, data[rank], fresh[rank], BYTES, NO_SIGNAL);
-            let destinations: Vec<u64> = (0..RANKS).map(|from| gathered[rank] + (from * BYTES) as u64).collect();
+            let destinations: Vec<u64> = (0..RANKS)
+                .map(|from| gathered[rank] + (from * BYTES) as u64)
+                .collect();
             let arguments = Arguments::default()
                 .group(world.abort, &slots, 0, rank)
                 .table(&destinations, 0)
@@ -259,11 +304,15 @@ fn copies(kernels: &Kernels, seed: u64) -> Result<(), Error> {
 /// Sums of little-endian numbers at the same place of all ranks.
 fn sums(bytes: usize, salt: usize) -> Vec<u8> {
     let all: Vec<Vec<u8>> = (0..RANKS).map(|rank| pattern(bytes, rank, salt)).collect();
-    let number = |bytes: &[u8], at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+    let number = |bytes: &[u8], at: usize| {
+        u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+    };
     (0..bytes)
         .step_by(4)
         .flat_map(|at| {
-            let sum = all.iter().fold(0u32, |sum, each| sum.wrapping_add(number(each, at)));
+            let sum = all
+                .iter()
+                .fold(0u32, |sum, each| sum.wrapping_add(number(each, at)));
             sum.to_le_bytes()
         })
         .collect()
@@ -282,7 +331,10 @@ fn reduction(kernels: &Kernels, seed: u64) -> Result<(), Error> {
         let taken = world.each(&format!("taken {round}"), (SHARE * RANKS) as u64, false);
         for rank in 0..RANKS {
             let share = |bases: &[u64]| -> Vec<u64> {
-                bases.iter().map(|base| base + (rank * SHARE) as u64).collect()
+                bases
+                    .iter()
+                    .map(|base| base + (rank * SHARE) as u64)
+                    .collect()
             };
             world.copy(rank, data[rank], fresh[rank], SHARE * RANKS, NO_SIGNAL);
             let arguments = Arguments::default()
@@ -310,7 +362,11 @@ fn packets(kernels: &Kernels, seed: u64) -> Result<(), Error> {
         let data = world.filled(&format!("data {round}"), SHARE * RANKS, round);
         let results = world.each(&format!("result {round}"), (SHARE * RANKS) as u64, false);
         for rank in 0..RANKS {
-            let shares = |base: u64| -> Vec<u64> { (0..RANKS).map(|share| base + (share * SHARE) as u64).collect() };
+            let shares = |base: u64| -> Vec<u64> {
+                (0..RANKS)
+                    .map(|share| base + (share * SHARE) as u64)
+                    .collect()
+            };
             let arguments = Arguments::default()
                 .group(world.abort, &slots, PACKET_BYTES, rank)
                 .table(&shares(data[rank]), 0)
@@ -342,7 +398,9 @@ fn exchange(kernels: &Kernels, seed: u64) -> Result<(), Error> {
         let received = world.each(&format!("received {round}"), BYTES as u64, false);
         for rank in 0..RANKS {
             let to_peer = |value: u64, rest: u64| -> Vec<u64> {
-                (0..RANKS).map(|each| if each == rank { rest } else { value }).collect()
+                (0..RANKS)
+                    .map(|each| if each == rank { rest } else { value })
+                    .collect()
             };
             world.copy(rank, data[rank], fresh[rank], BYTES, NO_SIGNAL);
             let arguments = Arguments::default()
@@ -353,7 +411,13 @@ fn exchange(kernels: &Kernels, seed: u64) -> Result<(), Error> {
                 .table(&to_peer(BYTES as u64, 0), 0)
                 .longs(&[tables[rank]])
                 .words(&[RANKS as u32, BLOCKS_PER_PEER as u32]);
-            world.launch(rank, "symmem_exchange", RANKS * BLOCKS_PER_PEER + 1, THREADS, arguments);
+            world.launch(
+                rank,
+                "symmem_exchange",
+                RANKS * BLOCKS_PER_PEER + 1,
+                THREADS,
+                arguments,
+            );
             expected.push((received[rank], pattern(BYTES, 1 - rank, round)));
         }
     }
