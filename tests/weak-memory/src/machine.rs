@@ -1,6 +1,7 @@
 //! Ranks that run grids, and the adversary that decides who goes on and what completes.
 //!
-//! Everything is drawn from a seed: which wave runs and how far, which access completes and when. By the seed's
+//! Everything is drawn from a seed: which wave runs and how far, which one stands still, which access completes
+//! and when. By the seed's
 //! remainder the adversary has a purpose besides: any order, flags before data, or lines as old as may be.
 //!
 //! Reported are:
@@ -171,6 +172,8 @@ const PURPOSES: [Purpose; 3] = [
 const MOST_STEPS: u64 = 3_000_000;
 /// Most instructions that a wave runs in one turn.
 const BURST: u64 = 24;
+/// Most turns for which a rank is ahead and a wave stands still.
+const MOST_TURNS: u64 = 300;
 /// Nanoseconds of a tick: the clock counts instructions.
 const TICK_NS: u32 = 10;
 
@@ -224,8 +227,10 @@ pub struct Machine {
     dies_per_rank: usize,
     streams: Vec<VecDeque<Grid>>,
     waves: Vec<Wave>,
-    /// The rank that is ahead, and for how many turns still.
-    favourite: (usize, u64),
+    /// The rank that is ahead, a wave that stands still, and for how many turns.
+    favourite: usize,
+    stalled: usize,
+    turns: u64,
 }
 
 impl Machine {
@@ -248,7 +253,9 @@ impl Machine {
             dies_per_rank,
             streams: vec![VecDeque::new(); ranks],
             waves: Vec::new(),
-            favourite: (0, 0),
+            favourite: 0,
+            stalled: 0,
+            turns: 0,
         }
     }
 
@@ -372,13 +379,12 @@ impl Machine {
     fn turn(&mut self) -> Result<(), Error> {
         self.core.memory.now += 1;
         let random = &mut self.core.random;
-        if self.favourite.1 == 0 {
-            self.favourite = (
-                random.below(self.streams.len() as u64) as usize,
-                1 + random.below(300),
-            );
+        if self.turns == 0 {
+            self.favourite = random.below(self.streams.len() as u64) as usize;
+            self.stalled = random.below(self.waves.len() as u64) as usize;
+            self.turns = 1 + random.below(MOST_TURNS);
         }
-        self.favourite.1 -= 1;
+        self.turns -= 1;
         if random.below(1000) < self.purpose.evicts {
             let die = random.below((self.streams.len() * self.dies_per_rank) as u64) as usize;
             let lines = self.core.memory.dirty_lines(die);
@@ -388,8 +394,11 @@ impl Machine {
             }
         }
         let mut index = self.core.random.below(self.waves.len() as u64) as usize;
-        if self.waves[index].rank != self.favourite.0 && self.core.random.below(4) != 0 {
+        if self.waves[index].rank != self.favourite && self.core.random.below(4) != 0 {
             index = self.core.random.below(self.waves.len() as u64) as usize;
+        }
+        if index == self.stalled && self.core.random.below(32) != 0 {
+            return Ok(());
         }
         if self.core.random.below(100) < self.purpose.completes {
             self.complete_one(index, false)?;

@@ -299,17 +299,8 @@ fn access(mnemonic: &str, operands: &[&str], words: &[&str]) -> Option<Operation
         slc: has("slc"),
     };
     let vector = |index: usize| register(operands.get(index)?, 'v');
-    let address = |index: usize| {
-        Some(Address {
-            vector: vector(index)?,
-            base: match *operands.get(index + 1)? {
-                "off" => None,
-                text => Some(scalar_register(text)?),
-            },
-        })
-    };
     // The base stands behind the data, where there is any.
-    let address_and_base = |index: usize, base: usize| {
+    let address = |index: usize, base: usize| {
         Some(Address {
             vector: vector(index)?,
             base: match *operands.get(base)? {
@@ -324,7 +315,7 @@ fn access(mnemonic: &str, operands: &[&str], words: &[&str]) -> Option<Operation
             destination: vector(0)?,
             bytes,
             signed,
-            address: address(1)?,
+            address: address(1, 2)?,
             modifiers,
         });
     }
@@ -332,7 +323,7 @@ fn access(mnemonic: &str, operands: &[&str], words: &[&str]) -> Option<Operation
         return Some(Operation::Store {
             source: vector(1)?,
             bytes: size(kind)?.0,
-            address: address_and_base(0, 2)?,
+            address: address(0, 2)?,
             modifiers,
         });
     }
@@ -354,7 +345,7 @@ fn access(mnemonic: &str, operands: &[&str], words: &[&str]) -> Option<Operation
             destination: if returns { Some(vector(0)?) } else { None },
             source: vector(first + 1)?,
             bytes,
-            address: address_and_base(first, first + 2)?,
+            address: address(first, first + 2)?,
             modifiers,
         });
     }

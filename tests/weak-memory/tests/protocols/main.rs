@@ -128,6 +128,20 @@ fn is_wait_behind_write_back(code: &[Instruction], index: usize) -> bool {
             .is_some_and(|before| before.is("buffer_wbl2"))
 }
 
+/// What R1 of the lint is about: each wave's release before the block's barrier.
+fn is_release_before_barrier(code: &[Instruction], index: usize) -> bool {
+    let orders = |each: &Instruction| each.is("buffer_wbl2") || each.drains();
+    let ends = |each: &&Instruction| {
+        let mnemonic = each.text.split(' ').next().unwrap_or_default();
+        each.is("s_barrier") || mnemonic.starts_with("global_") || mnemonic.contains("branch")
+    };
+    orders(&code[index])
+        && code[index..]
+            .iter()
+            .find(ends)
+            .is_some_and(|end| end.is("s_barrier"))
+}
+
 fn is_invalidation(code: &[Instruction], index: usize) -> bool {
     ["buffer_inv", "buffer_invl2", "buffer_wbinvl1_vol"]
         .iter()
@@ -165,6 +179,16 @@ fn a_put_whose_flag_overtakes_the_write_back_is_found() {
         PUT,
         "symmem_copy_vector",
         is_wait_behind_write_back,
+        &["inbox", "store", "symmem_copy_vector+"],
+    );
+}
+
+#[test]
+fn a_put_whose_waves_do_not_release_before_the_barrier_is_found() {
+    finds(
+        PUT,
+        "symmem_copy_vector",
+        is_release_before_barrier,
         &["inbox", "store", "symmem_copy_vector+"],
     );
 }
