@@ -1,19 +1,11 @@
 //! Accesses to memory: what happens at issue, and when they complete.
 
-use crate::machine::{Core, Fault, Pending};
+use crate::machine::{Core, Fault};
 use crate::memory::Reach;
 use crate::operation::{Address, Modifiers, Operation, Update};
+use crate::pending::{Kind, Pending};
 use crate::wave::{Registers, Wave};
 use symmem_kernels_hip::Target;
-
-/// What a pending access is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    Load { signed: bool },
-    Store,
-    Atomic { update: Update },
-    WriteBack { system: bool },
-}
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Direction {

@@ -18,91 +18,12 @@ use std::rc::Rc;
 use symmem_kernels_hip::{Launch, Target};
 
 use crate::Error;
-use crate::access::Kind;
-use crate::memory::{Memory, Path, Reach, Stale, StoreNumber};
+use crate::memory::{Memory, Path, Stale, StoreNumber};
 use crate::operation::Operation;
+use crate::pending::Kind;
 use crate::program::Program;
+use crate::random::Random;
 use crate::wave::{Busy, LANES, Registers, State, Wave};
-
-/// SplitMix64 (Steele, Lea, Flood 2014).
-#[derive(Clone, Debug)]
-pub struct Random(u64);
-
-impl Random {
-    /// Numbers that depend on the seed alone.
-    pub fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    /// A number below a bound.
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ mixed >> 31) % bound
-    }
-}
-
-/// An access of global memory that is not complete.
-#[derive(Clone, Debug)]
-pub struct Pending {
-    pub kind: Kind,
-    pub reach: Reach,
-    /// Each lane and its address.
-    pub lanes: Vec<(usize, u64)>,
-    /// Of each lane.
-    pub bytes: usize,
-    pub data: Vec<u8>,
-    pub registers: Option<Registers>,
-    pub store: StoreNumber,
-    /// Counts all accesses.
-    pub number: u64,
-    /// Counts those of its wave.
-    pub order: u64,
-    /// The index of its instruction.
-    pub instruction: usize,
-}
-
-impl Default for Pending {
-    fn default() -> Self {
-        Self {
-            kind: Kind::Store,
-            reach: Reach {
-                past_level1: false,
-                past_level2: false,
-            },
-            lanes: Vec::new(),
-            bytes: 0,
-            data: Vec::new(),
-            registers: None,
-            store: 0,
-            number: 0,
-            order: 0,
-            instruction: 0,
-        }
-    }
-}
-
-impl Pending {
-    /// Whether the one that was issued later may not overtake the other.
-    fn holds_up(&self, later: &Self) -> bool {
-        let is_load = |pending: &Self| matches!(pending.kind, Kind::Load { .. });
-        if matches!(later.kind, Kind::WriteBack { .. }) {
-            // A write-back covers its wave's earlier stores.
-            return !is_load(self);
-        }
-        if matches!(self.kind, Kind::WriteBack { .. }) || (is_load(self) && is_load(later)) {
-            return false;
-        }
-        // A wave's accesses to the same byte stay in order.
-        self.lanes.iter().any(|(_, here)| {
-            later.lanes.iter().any(|(_, there)| {
-                *here < there + later.bytes as u64 && *there < here + self.bytes as u64
-            })
-        })
-    }
-}
 
 /// What stops a run.
 pub enum Fault {

@@ -15,7 +15,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::machine::Random;
+use crate::random::Random;
 
 /// Bytes of a line.
 pub const LINE: u64 = 64;
@@ -322,14 +322,17 @@ impl Memory {
                 .get(&line)
                 .copied()
                 .unwrap_or([0; LINE as usize]);
-            for byte in first..first + length {
-                if content.stores[byte] != newest[byte] && stale.is_none() {
-                    stale = Some(Stale {
-                        address: line * LINE + byte as u64,
-                        seen: content.stores[byte],
-                        newest: newest[byte],
-                    });
-                }
+            let range = first..first + length;
+            let pairs = content.stores[range.clone()].iter().zip(&newest[range]);
+            if let Some((byte, (seen, newest))) =
+                pairs.enumerate().find(|(_, (seen, newest))| seen != newest)
+                && stale.is_none()
+            {
+                stale = Some(Stale {
+                    address: line * LINE + (first + byte) as u64,
+                    seen: *seen,
+                    newest: *newest,
+                });
             }
         }
         stale

@@ -95,26 +95,22 @@ impl Program {
         Ok(program)
     }
 
-    /// The same without some instructions, and how many those were: a fault planted. They become `s_nop`, so
-    /// that branches keep their targets; a wait for memory that also waits for scalar loads still does that.
-    /// `fault` is told all instructions and the index of one.
-    pub fn without(&self, fault: impl Fn(&[Instruction], usize) -> bool) -> (Self, usize) {
+    /// The same with some instructions changed, and how many those were: a fault planted. `fault` is told all
+    /// instructions and the index of one, and returns what that does instead; branches keep their targets.
+    pub fn with(
+        &self,
+        fault: impl Fn(&[Instruction], usize) -> Option<Operation>,
+    ) -> (Self, usize) {
         let mut planted = self.clone();
-        let mut removed = 0;
-        for index in 0..self.instructions.len() {
-            if fault(&self.instructions, index) {
-                planted.instructions[index].operation = match self.instructions[index].operation {
-                    Operation::Wait { scalar, .. } => Operation::Wait {
-                        vector: None,
-                        scalar,
-                    },
-                    _ => Operation::Nothing,
-                };
-                planted.instructions[index].text.insert_str(0, "(removed) ");
-                removed += 1;
+        let mut changed = 0;
+        for (index, instruction) in planted.instructions.iter_mut().enumerate() {
+            if let Some(operation) = fault(&self.instructions, index) {
+                instruction.operation = operation;
+                instruction.text.insert_str(0, "(changed) ");
+                changed += 1;
             }
         }
-        (planted, removed)
+        (planted, changed)
     }
 
     /// What the kernel finds in its registers: LLVM's "User Guide for AMDGPU Backend", kernel descriptor and

@@ -4,9 +4,9 @@ use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::rc::Rc;
 
-use crate::machine::Pending;
 use crate::memory::Path;
 use crate::operation::{Condition, EXEC, Operand, Operation, VCC};
+use crate::pending::Pending;
 use crate::program::Program;
 use crate::vector::{Lane, Source};
 

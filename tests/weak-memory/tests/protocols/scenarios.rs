@@ -6,6 +6,7 @@ use std::rc::Rc;
 use symmem_kernels_hip::Target;
 use symmem_weak_memory::Error;
 use symmem_weak_memory::machine::{Grid, Machine};
+use symmem_weak_memory::operation::Operation;
 use symmem_weak_memory::program::{Instruction, Program};
 
 use crate::arguments::Arguments;
@@ -68,11 +69,15 @@ impl Kernels {
         Ok(Self { target, programs })
     }
 
-    /// Removes instructions of a kernel and returns how many.
-    pub fn plant(&mut self, kernel: &str, fault: fn(&[Instruction], usize) -> bool) -> usize {
-        let (planted, removed) = self.programs[kernel].without(fault);
+    /// Changes instructions of a kernel and returns how many.
+    pub fn plant(
+        &mut self,
+        kernel: &str,
+        fault: impl Fn(&[Instruction], usize) -> Option<Operation>,
+    ) -> usize {
+        let (planted, changed) = self.programs[kernel].with(fault);
         self.programs.insert(kernel.to_owned(), Rc::new(planted));
-        removed
+        changed
     }
 }
 
