@@ -275,7 +275,7 @@ impl Communicators {
             call,
             format!(
                 "{} {} has no symmetric windows, or none between these devices; 2.27 or newer has, on \
-                 devices that NVLink joins",
+                 devices that are linked directly",
                 self.library.name,
                 version_text(self.library.version)
             ),
