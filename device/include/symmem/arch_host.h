@@ -203,6 +203,7 @@ SYMMEM_DEVICE void pause() { std::this_thread::yield(); }
 SYMMEM_DEVICE uint32 opaque(uint32 value) { return value; }
 SYMMEM_DEVICE uint64 opaque(uint64 value) { return value; }
 SYMMEM_DEVICE uint32 anew(uint32 value) { return value; }
+SYMMEM_DEVICE bool anew(bool value) { return value; }
 SYMMEM_DEVICE uint32 per_thread(uint32 value) { return value; }
 SYMMEM_DEVICE uint64 per_thread(uint64 value) { return value; }
 
