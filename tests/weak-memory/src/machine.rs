@@ -425,6 +425,13 @@ impl Machine {
                 return Ok(false);
             }
             Operation::Sleep => return Ok(false),
+            Operation::Unmodelled => {
+                return Err(Error::Instruction {
+                    kernel: program.name.clone(),
+                    offset: instruction.offset,
+                    text: instruction.text.clone(),
+                });
+            }
             _ => {}
         }
         let result = match wave.execute(&instruction.operation) {

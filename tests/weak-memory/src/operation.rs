@@ -146,6 +146,8 @@ pub enum Operation {
         level1: bool,
         level2: bool,
     },
+    /// Floating point that is not modelled: an error where a wave comes to it.
+    Unmodelled,
 }
 
 /// Decodes `mnemonic operand, operand modifier`; `None` where it is not modelled.
@@ -158,15 +160,22 @@ pub fn decode(text: &str, target: Option<usize>) -> Option<Operation> {
     if mnemonic.starts_with("global_") || mnemonic.starts_with("ds_") {
         return access(mnemonic, &operands, &modifiers);
     }
-    let operands: Vec<Operand> = operands
-        .iter()
-        .map(|each| operand(each))
-        .collect::<Option<_>>()?;
-    if mnemonic.starts_with("s_") {
-        scalar_operation(mnemonic, &operands)
-    } else {
-        vector_operation(mnemonic, &operands, &modifiers)
-    }
+    let known = |operands: Vec<Operand>| {
+        if mnemonic.starts_with("s_") {
+            scalar_operation(mnemonic, &operands)
+        } else {
+            vector_operation(mnemonic, &operands, &modifiers)
+        }
+    };
+    let operands: Option<Vec<Operand>> = operands.iter().map(|each| operand(each)).collect();
+    operands
+        .and_then(known)
+        .or(is_floating(mnemonic).then_some(Operation::Unmodelled))
+}
+
+/// Whether an instruction computes in floating point: much of that stands beside the paths that are run.
+fn is_floating(mnemonic: &str) -> bool {
+    mnemonic.starts_with("v_") && (mnemonic.contains("_f32") || mnemonic.contains("_f16"))
 }
 
 /// Operands, and the words behind the last one.

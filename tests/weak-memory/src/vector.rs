@@ -170,6 +170,14 @@ pub fn function(mnemonic: &str, modifiers: &[&str]) -> Option<VectorFunction> {
         "v_mul_f32" => word!(&[Word, Word], |s| (float(s[0]) * float(s[1]))
             .to_bits()
             .into()),
+        "v_add_f32" => word!(&[Word, Word], |s| (float(s[0]) + float(s[1]))
+            .to_bits()
+            .into()),
+        // Two sums side by side.
+        "v_pk_add_f32" if selects.is_none() => wide!(&[Wide, Wide], |s| {
+            let sum = |shift| (float(s[0] >> shift) + float(s[1] >> shift)).to_bits();
+            u64::from(sum(32)) << 32 | u64::from(sum(0))
+        }),
         "v_add_co_u32" => carry!(&[Word, Word], |s| (s[0] + s[1], (s[0] + s[1]) >> 32 != 0)),
         "v_addc_co_u32" => carry!(&[Word, Word, Bit], |s| {
             let sum = s[0] + s[1] + s[2];

@@ -40,6 +40,14 @@ impl Arguments {
         self.longs(&table)
     }
 
+    /// `ReduceArguments`
+    pub fn reduce(self, sources: &[u64], destinations: &[u64], count: u64, how: [u32; 2]) -> Self {
+        self.table(sources, 0)
+            .table(destinations, 0)
+            .longs(&[count])
+            .words(&how)
+    }
+
     /// `Watch`
     pub fn watch(self, abort: u64, rank: usize) -> Self {
         self.longs(&[abort, 0, DEADLINE_NS])

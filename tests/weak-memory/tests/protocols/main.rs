@@ -72,6 +72,7 @@ protocols! {
     a_two_shot_reduction_holds: 3,
     a_reduction_in_packets_holds: 4,
     an_exchange_holds: 5,
+    a_pushed_reduction_holds: 6,
 }
 
 /// An instruction that is taken away. A wait for memory that also waits for scalar loads still does that.
@@ -188,6 +189,7 @@ const PUT: &Scenario = &SCENARIOS[0];
 const MOVE: &Scenario = &SCENARIOS[2];
 const REDUCE: &Scenario = &SCENARIOS[3];
 const EXCHANGE: &Scenario = &SCENARIOS[5];
+const PUSH: &Scenario = &SCENARIOS[6];
 
 #[test]
 fn a_put_that_does_not_write_back_is_found() {
@@ -266,6 +268,31 @@ fn an_exchange_without_an_invalidation_behind_the_wait_is_found() {
         "symmem_exchange",
         is_invalidation,
         &["data", "a cache has an older line", "symmem_exchange+"],
+    );
+}
+
+/// Which of the two is found first is chance: the inbox where it is cached, or the results.
+#[test]
+fn a_pushed_reduction_that_does_not_write_back_is_found() {
+    finds(
+        PUSH,
+        "symmem_reduce_push_f32",
+        is_write_back,
+        &["not written back", "symmem_reduce_push_f32+"],
+    );
+}
+
+#[test]
+fn a_pushed_reduction_without_an_invalidation_behind_the_wait_is_found() {
+    finds(
+        PUSH,
+        "symmem_reduce_push_f32",
+        is_invalidation,
+        &[
+            "inbox",
+            "a cache has an older line",
+            "symmem_reduce_push_f32+",
+        ],
     );
 }
 
