@@ -53,7 +53,7 @@ impl std::fmt::Debug for Owner {
 }
 
 impl Communicator {
-    /// Loads device code: PTX text, a cubin or a code object, all of its functions at once. Waits
+    /// Loads device code, in any form that the driver takes, all of its functions at once. Waits
     /// until this rank's streams are idle, at most the setup deadline; load before work that waits
     /// for peers.
     ///

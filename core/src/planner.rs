@@ -49,8 +49,8 @@ impl TransferOptions {
     }
 }
 
-/// Bytes in flight per block where neither the table nor the caller says: what keeps one SM of a
-/// Hopper busy over NVLink (see `benches/NOTES.md`).
+/// Bytes in flight per block where neither the table nor the caller says: what keeps one block's
+/// processor busy over a fast link (see `benches/NOTES.md`).
 const DEFAULT_STAGES: u32 = 8;
 const DEFAULT_STAGE_BYTES: u32 = 16 * 1024;
 

@@ -58,7 +58,7 @@ impl Stream {
         }
     }
 
-    /// The vendor's own handle (`cudaStream_t`, `hipStream_t`).
+    /// The handle of the vendor's own API.
     pub fn raw(&self) -> u64 {
         self.raw.0
     }

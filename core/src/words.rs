@@ -379,7 +379,7 @@ impl Stream {
     }
 
     /// Orders the puts before it with those after it: whoever sees a later put, signal or atomic
-    /// operation of this stream sees the earlier ones (`nvshmem_fence` between calls on one stream).
+    /// operation of this stream sees the earlier ones (OpenSHMEM's `shmem_fence`).
     ///
     /// A stream does its work in order, and each operation is complete, and visible to every rank,
     /// before the next one starts. So there is nothing to enqueue: the call says that you rely on it,
@@ -393,7 +393,7 @@ impl Stream {
     }
 
     /// Completes all earlier work of this stream before any later work of it: puts have arrived, and
-    /// sources may be overwritten (`nvshmemx_quiet_on_stream`).
+    /// sources may be overwritten (OpenSHMEM's `shmem_quiet`).
     ///
     /// As with [`Stream::fence`] the stream's own order gives that, and nothing is enqueued; the host
     /// does not wait. [`Stream::synchronize`] is what makes the host wait for the same.

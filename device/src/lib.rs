@@ -1,7 +1,7 @@
 //! The device-side headers of symmem, embedded.
 //!
-//! A program that compiles kernels while it runs hands [`HEADERS`] to the compiler (`nvrtcCreateProgram`
-//! takes names and contents as they are here); others add `device/include` to their include path. The
+//! A program that compiles kernels while it runs hands [`HEADERS`] to the compiler, which takes names and
+//! contents as they are here; others add `device/include` to their include path. The
 //! headers need C++17 and no header of any vendor: `#include "symmem/handle.h"` for put, get, signal and
 //! wait by the handle that `SymmetricBuffer::handle` gives; `"symmem/copy.h"`, `"symmem/signal.h"`,
 //! `"symmem/wait.h"`, `"symmem/barrier.h"`, `"symmem/bulk.h"` are what that is made of.

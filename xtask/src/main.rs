@@ -4,6 +4,7 @@ mod conformance;
 mod error;
 mod kernels;
 mod readme;
+mod structure;
 mod tools;
 mod twin;
 
@@ -29,6 +30,8 @@ enum Command {
     },
     /// Put a recorded benchmark's figures into the README.
     Readme(readme::Options),
+    /// What is true on every vendor stands once: no vendor's word in portable code, little in both backends.
+    Structure,
     /// Test the device code on the host, under sanitizers.
     Twin,
 }
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
         Command::Conformance(options) => conformance::run(options),
         Command::Kernels { command } => kernels::run(command),
         Command::Readme(options) => readme::run(&options),
+        Command::Structure => structure::run(),
         Command::Twin => twin::run(),
     };
     match result {

@@ -32,10 +32,11 @@ const SEEDS: u32 = 12;
 pub fn run() -> Result<()> {
     let compiler = tools::cxx()?;
     let scratch = Scratch::new("twin")?;
+    let headers = tools::root().join("device/include");
     std::thread::scope(|scope| {
         let started = RUNS.map(|run| {
-            let (compiler, folder) = (&compiler, scratch.path());
-            scope.spawn(move || run.build_and_run(compiler, folder))
+            let (compiler, headers, folder) = (&compiler, &headers, scratch.path());
+            scope.spawn(move || run.build_and_run(compiler, headers, folder))
         });
         for run in started {
             let said = match run.join() {
@@ -63,8 +64,8 @@ impl Run {
         }
     }
 
-    /// What it was, and what it said.
-    fn build_and_run(&self, compiler: &Path, folder: &Path) -> Result<String> {
+    /// What it was, and what it said, with the device code in `headers`.
+    fn build_and_run(&self, compiler: &Path, headers: &Path, folder: &Path) -> Result<String> {
         let Self {
             program,
             sanitizers,
@@ -93,7 +94,7 @@ impl Run {
                 .arg(format!("-fsanitize={sanitizers}"))
                 .arg("-fno-sanitize-recover=all")
                 .arg("-I")
-                .arg(root.join("device/include"))
+                .arg(headers)
                 .arg(root.join(format!("device/tests/{program}.cpp")))
                 .arg("-o")
                 .arg(&built),
@@ -104,5 +105,72 @@ impl Run {
                 .args([SEEDS.to_string(), seed.to_string()]),
         )?;
         Ok(format!("{program}, {sanitizers}: {said}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Error;
+
+    /// A fault planted in one of the headers is found by the protocols' tests, which then say one of the words.
+    #[track_caller]
+    fn finds(
+        name: &str,
+        sanitizers: &'static str,
+        header: &str,
+        right: &str,
+        wrong: &str,
+        word: &str,
+    ) {
+        let Ok(compiler) = tools::cxx() else {
+            assert!(std::env::var_os("CI").is_none(), "CI installs clang-22");
+            println!("skipped: no C++ compiler");
+            return;
+        };
+        let scratch = Scratch::new(name).unwrap();
+        let planted = scratch.path().join("symmem");
+        std::fs::create_dir_all(&planted).unwrap();
+        let headers = tools::root().join("device/include/symmem");
+        for file in std::fs::read_dir(headers).unwrap() {
+            let file = file.unwrap();
+            let mut text = std::fs::read_to_string(file.path()).unwrap();
+            if file.file_name() == header {
+                assert!(text.contains(right), "{header} has no {right:?}");
+                text = text.replace(right, wrong);
+            }
+            std::fs::write(planted.join(file.file_name()), text).unwrap();
+        }
+        let run = Run::new("twin", sanitizers, "protocol", 1);
+        match run.build_and_run(&compiler, scratch.path(), scratch.path()) {
+            Err(Error::ToolFailed { output, .. }) => {
+                assert!(output.contains(word), "{word:?} in {output}")
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_flag_that_publishes_nothing_is_a_race() {
+        finds(
+            "twin-race",
+            "thread",
+            "arch_host.h",
+            "__atomic_store_n(word, value, __ATOMIC_RELEASE)",
+            "__atomic_store_n(word, value, __ATOMIC_RELAXED)",
+            "data race",
+        );
+    }
+
+    #[test]
+    fn a_signal_that_the_first_block_gives_is_found() {
+        finds(
+            "twin-signal",
+            "address,undefined",
+            "signal.h",
+            "!= blocks - 1) return",
+            "!= 0) return",
+            "failed: a signal covers the stores of every block",
+        );
     }
 }

@@ -115,7 +115,7 @@ pub trait Device {
         stream: RawStream,
     ) -> CallResult<()>;
 
-    /// Loads device code: PTX text, a cubin or a code object. Functions are loaded at once.
+    /// Loads device code, in any form that the driver takes. Functions are loaded at once.
     ///
     /// # Safety
     /// `data` points to `bytes` readable bytes of code that is safe to run.

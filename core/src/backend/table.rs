@@ -245,7 +245,7 @@ impl BackendTable {
 
 /// Exports a backend's table under the symbol that [`super::load`] looks for.
 ///
-/// `export_backend!(CudaBackend, symmem_backend_cuda_v1)` also makes it `pub static TABLE`.
+/// `export_backend!(ExampleBackend, symmem_backend_example_v1)` also makes it `pub static TABLE`.
 #[macro_export]
 macro_rules! export_backend {
     ($backend:ty, $symbol:ident) => {

@@ -3,7 +3,7 @@
 //!
 //! Behind a switch (1) a device has one link to all: copies follow each other, in step with the neighbour.
 //! In step `k` rank `r` puts to rank `r + k`. A copy engine that runs free shares a link with whoever
-//! is late or early there, and both lose half (137–248 GB/s on 8 H200s, where in step it is 350–372);
+//! is late or early there, and both lose half (137–248 GB/s on 8 GPUs, where in step it is 350–372);
 //! so a rank starts step `k + 1` only when rank `r + 1`, which used that link in step `k`, has finished.
 //! No compute unit copies to a peer: kernels of one block give the signals and wait for them.
 //!

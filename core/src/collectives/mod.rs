@@ -39,7 +39,7 @@ pub(crate) use vendor::deregister;
 use crate::backend::abi::ElementType;
 use crate::element::{Element, F8E4M3, F8E5M2};
 
-/// What can be reduced: the types that NCCL reduces.
+/// What can be reduced: the types that vendors' libraries reduce, and 16-bit integers.
 pub trait Reducible: Element {
     /// Its name across the plugin table.
     const TYPE: ElementType;
@@ -66,7 +66,7 @@ pub enum Provider {
     Automatic,
     /// Ours only.
     Own,
-    /// The vendor's library only (NCCL, RCCL), over whatever memory.
+    /// The vendor's library only, over whatever memory.
     Vendor,
     /// The vendor's library only, over its communicator with symmetric windows; buffers that were not
     /// registered with it are moved as [`Provider::Vendor`] does.

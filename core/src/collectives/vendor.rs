@@ -1,4 +1,4 @@
-//! Collectives by the vendor's library (NCCL, RCCL), over the same buffers and streams.
+//! Collectives by the vendor's library, over the same buffers and streams.
 //!
 //! A communicator of the library is opened by an explicit call, never on the way to the device. It is
 //! non-blocking: creating it is polled under the setup deadline, and once this communicator is poisoned
@@ -23,7 +23,7 @@ const ASK_INTERVAL: Duration = Duration::from_micros(200);
 /// The vendor's library of collectives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VendorLibrary {
-    /// `NCCL` or `RCCL`.
+    /// The vendor's name for it.
     pub name: String,
     /// The file it was loaded from.
     pub file: String,
@@ -337,8 +337,8 @@ pub unsafe fn submit(
     unsafe { backend.vendor_call(vendor, &whole, stream) }
 }
 
-/// Refuses windows for a call whose parts do not start at vectors ([`Call::starts_at_vectors`]): NCCL 2.28.9
-/// gathers wrong bytes there, without an error.
+/// Refuses windows for a call whose parts do not start at vectors ([`Call::starts_at_vectors`]): version 2.28.9
+/// of such a library gathers wrong bytes there, without an error.
 pub fn refuse_unaligned_windows(
     rank: usize,
     operation: &'static str,

@@ -267,8 +267,8 @@ impl Communicator {
         Stream::new(self.shared.clone())
     }
 
-    /// A stream that the caller made with the vendor's own API (`cudaStream_t`, `hipStream_t`), on
-    /// this rank's device; 0 is the default stream. Dropping the value leaves the stream alone.
+    /// A stream that the caller made with the vendor's own API, on this rank's
+    /// device; 0 is the default stream. Dropping the value leaves the stream alone.
     ///
     /// # Safety
     /// The stream belongs to this rank's device. It lives until the value was dropped with all its
@@ -396,8 +396,9 @@ impl Communicator {
     }
 
     /// How the selector would do a collective of all ranks, out of place, with default options. `bytes`
-    /// is nccl-tests' size: of an all-reduce, reduce and broadcast one rank's elements; otherwise the
-    /// whole buffer of a rank that has it. `element` matters for what reduces.
+    /// is the size that benchmarks of collectives give: of an all-reduce, reduce and broadcast one
+    /// rank's elements; otherwise the whole buffer of a rank that has it. `element` matters for what
+    /// reduces.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if this device has no way to do it.

@@ -101,7 +101,7 @@ fn choose_device(
         DeviceChoice::Ordinal(ordinal) => {
             return none(format!(
                 "there is no device {ordinal}: {count} are visible, counted from 0; \
-                 CUDA_VISIBLE_DEVICES and its kin decide which"
+                 the vendor's …_VISIBLE_DEVICES variable decides which"
             ));
         }
         DeviceChoice::Uuid(uuid) => {

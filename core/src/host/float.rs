@@ -7,8 +7,8 @@
 /// A format of `EXPONENT` and `MANTISSA` bits behind a sign.
 ///
 /// With `FINITE` the format has no infinities (OCP E4M3): only the pattern of all ones is NaN. With
-/// `SATURATE` what is too large becomes the largest finite number, infinities too, as PTX's
-/// `cvt.satfinite` does.
+/// `SATURATE` what is too large becomes the largest finite number, infinities too, as
+/// conversions in hardware can.
 pub(crate) struct Format<
     const EXPONENT: u32,
     const MANTISSA: u32,

@@ -11,7 +11,7 @@ using uint16 = unsigned short;
 using uint32 = unsigned int;
 using uint64 = unsigned long long;
 
-// Most ranks of a node group: the largest NVLink domain sold has 72 GPUs (NVL72).
+// Most ranks of a node group: the largest domain of links sold has 72 GPUs.
 constexpr uint32 max_ranks = 72;
 // Bytes between two signal words, so that two peers never write the same cache line.
 constexpr uint64 signal_stride = 128;
@@ -260,7 +260,7 @@ struct WaitRecord {
 enum class WaitKind : uint32 { signal = 1, barrier = 2, words = 3, size = 4, given_up = 5, collective = 16 };
 enum class WaitReason : uint32 { none = 0, deadline = 1, abort = 2 };
 
-#if defined(__CUDACC_RTC__)  // has no offsetof; sizes are still checked
+#if defined(SYMMEM_NO_OFFSETOF)  // sizes are still checked
 #define SYMMEM_ASSERT_OFFSET(type, field, offset) static_assert(true, "")
 #else
 #define SYMMEM_ASSERT_OFFSET(type, field, offset) \

@@ -23,7 +23,8 @@
 //                               threads of a warp
 //   anew(value), per_thread(value)   the value. Where registers for what a warp's threads have in common are few,
 //                               what is computed from the first is not kept in them, and the second is kept in
-//                               each thread's own. The first is the same for all threads of a warp
+//                               each thread's own. The first is the same for all threads of a warp, and may be
+//                               a bool
 //
 // Dependent launch: where the launch asked for it, the next kernel of the stream may become resident while
 // this one runs. Without effect otherwise, and where a target has no such thing.
@@ -63,8 +64,8 @@
 //   acquire_words()             after load_word has seen what was waited for: system acquire
 //   fence_system()              system acquire and release
 //   arrive(counter)             adds 1 to a counter of this device's own grids, acquire and release at
-//                               device scope; where a device release does not reach peers (AMD: a
-//                               release writes back only its own die's L2) it releases at system scope
+//                               device scope; where a device release does not reach peers (it may
+//                               write back only its own die's L2) it releases at system scope
 //   reset(counter)              zeroes it for the next grid
 //
 // Bulk copies through shared memory, where SYMMEM_HAS_BULK is 1
@@ -72,6 +73,9 @@
 //   bulk_wait_read<pending>, bulk_wait_complete, fence_async_proxy
 #pragma once
 
+#if defined(__CUDACC_RTC__)  // has no offsetof
+#define SYMMEM_NO_OFFSETOF
+#endif
 #include "symmem/abi.h"
 
 #if defined(__CUDA__) || defined(__CUDACC__) || defined(__CUDACC_RTC__)

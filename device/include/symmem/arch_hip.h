@@ -53,6 +53,8 @@ SYMMEM_DEVICE uint64 per_thread(uint64 value) {
 SYMMEM_DEVICE uint32 opaque(uint32 value) { return __builtin_amdgcn_readfirstlane(per_thread(value)); }
 SYMMEM_DEVICE uint64 opaque(uint64 value) { return per_thread(value); }
 SYMMEM_DEVICE uint32 anew(uint32 value) { return opaque(value); }
+// One register, where a condition that is known is a mask of two.
+SYMMEM_DEVICE bool anew(bool value) { return opaque(static_cast<uint32>(value)) != 0; }
 
 // The first argument of symmem's own kernels, in front of the struct that the headers know: what else would be
 // read from hidden arguments, or from the dispatch packet in the host's memory.

@@ -74,6 +74,7 @@ class HostBlock {
   }
 
   const uint32 block, blocks, threads;
+  uint32 running = threads;  // that have not ended; of `launch`
   uint8* shared;
   HostBarrier everybody;
   std::deque<HostBarrier> warps;
@@ -119,17 +120,42 @@ inline HostThread& current() {
   std::abort();
 }
 
+// Of a grid that this host thread launches, how many blocks are resident at once; 0 for all. The others begin
+// as those end, with the last one first where it is `backwards`: no order is promised, and devices may differ.
+struct Residency {
+  uint32 blocks = 0;
+  bool backwards = false;
+};
+
+inline Residency& residency() {
+  static thread_local Residency limit;
+  return limit;
+}
+
 // Runs a grid, each device thread on a host thread of its own. Returns when all have ended.
 template <class Body>
 void launch(uint32 blocks, uint32 threads, uint64 shared_bytes, Body body) {
+  const Residency limit = residency();
   std::deque<HostBlock> grid;
   std::vector<std::thread> running;
-  for (uint32 block = 0; block < blocks; ++block) {
-    grid.emplace_back(block, blocks, threads, shared_bytes);
+  std::mutex mutex;
+  std::condition_variable ended;
+  uint32 resident = 0;
+  for (uint32 next = 0; next < blocks; ++next) {
+    {
+      std::unique_lock<std::mutex> lock(mutex);
+      ended.wait(lock, [&] { return limit.blocks == 0 || resident < limit.blocks; });
+      ++resident;
+    }
+    grid.emplace_back(limit.backwards ? blocks - 1 - next : next, blocks, threads, shared_bytes);
     for (uint32 index = 0; index < threads; ++index) {
-      running.emplace_back([&body, state = &grid.back(), index] {
+      running.emplace_back([&, state = &grid.back(), index] {
         current() = HostThread{state, index};
         body();
+        std::lock_guard<std::mutex> lock(mutex);
+        if (--state->running != 0) return;
+        --resident;
+        ended.notify_one();
       });
     }
   }
@@ -203,6 +229,7 @@ SYMMEM_DEVICE void pause() { std::this_thread::yield(); }
 SYMMEM_DEVICE uint32 opaque(uint32 value) { return value; }
 SYMMEM_DEVICE uint64 opaque(uint64 value) { return value; }
 SYMMEM_DEVICE uint32 anew(uint32 value) { return value; }
+SYMMEM_DEVICE bool anew(bool value) { return value; }
 SYMMEM_DEVICE uint32 per_thread(uint32 value) { return value; }
 SYMMEM_DEVICE uint64 per_thread(uint64 value) { return value; }
 

@@ -121,6 +121,7 @@ SYMMEM_DEVICE uint64 opaque(uint64 value) {
 
 // Registers are enough here.
 SYMMEM_DEVICE uint32 anew(uint32 value) { return value; }
+SYMMEM_DEVICE bool anew(bool value) { return value; }
 SYMMEM_DEVICE uint32 per_thread(uint32 value) { return value; }
 SYMMEM_DEVICE uint64 per_thread(uint64 value) { return value; }
 
@@ -409,7 +410,7 @@ SYMMEM_DEVICE uint32 arrive(uint32* counter) {
 
 SYMMEM_DEVICE void reset(uint32* counter) { store_relaxed(counter, 0); }
 
-// ---- bulk copies ----
+// ---- bulk copies: PTX ISA, "Data movement and conversion instructions: asynchronous copy" ----
 
 #if SYMMEM_HAS_BULK
 

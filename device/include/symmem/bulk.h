@@ -1,7 +1,6 @@
 // Copies by bulk asynchronous copies: global to shared to global memory, a ring of stages in flight, one
-// thread issuing. One SM then keeps more bytes in flight than its registers could hold.
-//
-// Source: PTX ISA, "Data movement and conversion instructions: asynchronous copy".
+// thread issuing. One block then keeps more bytes in flight than its registers could hold. The instructions, and
+// their source, are in the arch header.
 #pragma once
 
 #include "symmem/copy.h"
@@ -37,7 +36,7 @@ struct BulkCursor {
 // written, and a release by this thread covers it.
 //
 // A stage is loaded again once all but `pending` of the stores issued since have read theirs: the youngest
-// stores may still be reading, and keep the path to the destination busy meanwhile. Measured on H200: one
+// stores may still be reading, and keep the path to the destination busy meanwhile. As measured, one
 // is enough, small pieces at the start and end gain nothing, nor does a second issuing thread.
 template <int pending>
 SYMMEM_DEVICE void bulk_ring(uint64 destination, uint64 source, uint64 bytes, uint32 stages,

@@ -11,7 +11,7 @@ namespace symmem {
 
 // A format of `exponent` and `mantissa` bits behind a sign. One that is `finite` has no infinities (OCP
 // E4M3): only the pattern of all ones is NaN. One that `saturates` turns what is too large, infinities too,
-// into its largest finite number, as PTX's cvt.satfinite does.
+// into its largest finite number, as conversions in hardware can.
 template <int exponent, int mantissa, bool finite, bool saturates>
 struct Format {
   static constexpr uint32 bias = (1u << (exponent - 1)) - 1;

@@ -2,8 +2,8 @@
 //
 // 1. A fence is taken to cover no more than the wave that issues it: every storing wave releases before
 //    the block barrier.
-// 2. The flag is a relaxed store behind a system release, never a release store alone (compilers for AMD
-//    GPUs up to LLVM 22 may let a release store overtake the write-back).
+// 2. The flag is a relaxed store behind a system release, never a release store alone (LLVM up to 22 may
+//    let a release store overtake a write-back: see the arch headers).
 #pragma once
 
 #include "symmem/arch.h"

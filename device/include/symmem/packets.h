@@ -1,4 +1,4 @@
-// Packets that carry their flag (NCCL's "LL" protocol): 4 bytes of data and 4 of flag in each 8 bytes, two
+// Packets that carry their flag (the "LL", low-latency, protocol): 4 bytes of data and 4 of flag in each 8 bytes, two
 // of those in each 16-byte store. A receiver polls the data itself, so a message costs one crossing of the
 // link and no fence, and twice its bytes.
 //

@@ -76,7 +76,7 @@ SYMMEM_DEVICE void reduce_packets(const ReducePacketArguments& arguments) {
         for (int peer = 0; peer < most; ++peer) {
           if (static_cast<uint32>(peer) == here) packets[peer] = {{mine, mine >> 32}};
         }
-        if (summing) {
+        if (arch::anew(summing)) {
           add_packets<most>(result, packets, first, world, sum);
         } else {
           add_packets<most>(result, packets, first, world, selection);
@@ -84,19 +84,19 @@ SYMMEM_DEVICE void reduce_packets(const ReducePacketArguments& arguments) {
       }
       if (!good) break;
       uint32 words[2];
-      if (summing) {
+      if (arch::anew(summing)) {
         result.finish(words, sum, world);
       } else {
         result.finish(words, selection, world);
       }
       const uint64 reduced = static_cast<uint64>(words[1]) << 32 | words[0];
-      if (two_shot) {
+      if (arch::anew(two_shot)) {
         SYMMEM_ROLLED
         for (uint32 step = 1; step < arch::anew(world); ++step) gather.send(members.after(step), walk.place, reduced);
       }
       store_unit(arguments.destinations[arch::anew(own)], own_bytes, walk.unit, reduced);
     }
-    if (two_shot) {
+    if (arch::anew(two_shot)) {
       SYMMEM_ROLLED
       for (PacketRounds::Walk walk = rounds.walk(); good && walk.more(); walk.next()) {
         good = receive_unit(members, gather, walk, destinations, bytes);

@@ -9,7 +9,7 @@ namespace symmem {
 
 // Nanoseconds between two reads of the abort word by a thread, so it leaves at the latest that long after the
 // abort. Each read crosses the host's bus, and hundreds at once delay their kernel, and so all peers' kernels,
-// by tens of microseconds (H200): the threads of a grid read one after the other, `abort_turn_ns` apart,
+// by tens of microseconds, as measured: the threads of a grid read one after the other, `abort_turn_ns` apart,
 // and not before `abort_patience_ns`, when what they wait for is late anyway.
 constexpr uint64 abort_poll_ns = 10000000;
 constexpr uint64 abort_turn_ns = 100;
@@ -28,7 +28,7 @@ class Waiter {
                                    uint32 slot) {
     uint32 seen = arch::load_flag(word);
     while (!reached(seen, expected)) {
-      // Nothing but load and compare in here: anything more delays the flag by 50 ns (H200).
+      // Nothing but load and compare in here: anything more delays the flag, by 50 ns as measured.
       for (uint32 polls = polls_per_clock; !reached(seen, expected) && polls != 0; --polls) {
         arch::pause();
         seen = arch::load_flag(word);

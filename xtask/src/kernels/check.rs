@@ -49,7 +49,7 @@ fn verdict(stale: Vec<String>) -> Result<()> {
 }
 
 /// What differs between digests as recorded and as found, a line each.
-fn differences(
+pub(super) fn differences(
     kind: &str,
     recorded: &BTreeMap<String, String>,
     found: &BTreeMap<String, String>,

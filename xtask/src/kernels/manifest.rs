@@ -98,7 +98,11 @@ pub fn sources(family: Family) -> Result<BTreeMap<String, String>> {
 }
 
 /// Digests of the files in a folder that have one of the extensions, under `prefix` and their name.
-fn digests(folder: &Path, extensions: &[&str], prefix: &str) -> Result<BTreeMap<String, String>> {
+pub(super) fn digests(
+    folder: &Path,
+    extensions: &[&str],
+    prefix: &str,
+) -> Result<BTreeMap<String, String>> {
     let mut all = BTreeMap::new();
     for entry in at(folder, std::fs::read_dir(folder))? {
         let path = at(folder, entry)?.path();

@@ -101,7 +101,7 @@ open_enum!(
     Algorithm {
         /// Let the selector choose by operation, size and world.
         AUTOMATIC = 0,
-        /// Packets that carry their flag (NCCL's LL): no barrier, twice the bytes. One-shot.
+        /// Packets that carry their flag (the LL protocol): no barrier, twice the bytes. One-shot.
         PACKETS = 1,
         /// Packets twice: a reduce-scatter, then an all-gather of its results.
         PACKETS_TWO_SHOT = 2,
@@ -351,7 +351,7 @@ pub struct ExchangeArguments {
 
 /// A row of the selector: up to `bytes`, in worlds of at most `world`, do it like this.
 ///
-/// Bytes are nccl-tests' size: of an all-reduce, reduce and broadcast one rank's elements; of an
+/// Bytes are the size that benchmarks of collectives give: of an all-reduce, reduce and broadcast one rank's elements; of an
 /// all-gather, gather, reduce-scatter, scatter and all-to-all the whole buffer of a rank that has it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

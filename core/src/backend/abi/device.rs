@@ -24,7 +24,7 @@ pub struct DeviceDescription {
     pub ordinal: u32,
     /// Compute units (streaming multiprocessors, compute units, or processors).
     pub compute_units: u32,
-    /// Architecture, e.g. 90 for sm_90, 942 for gfx942; 0 on the host.
+    /// The number in the architecture's name, e.g. 90 or 942; 0 on the host.
     pub architecture: u32,
     /// 1 if the device is a partition of a device (a MIG instance).
     pub partition: u32,

@@ -13,7 +13,7 @@ macro_rules! handle {
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
         pub struct $name(pub u64);
         impl $name {
-            /// The handle that names nothing; on CUDA and HIP the null stream.
+            /// The handle that names nothing; on GPUs the null stream.
             pub const NULL: Self = Self(0);
         }
     };
@@ -55,7 +55,7 @@ handle!(
     RawMapping
 );
 handle!(
-    /// A communicator of the vendor's library (NCCL, RCCL).
+    /// A communicator of the vendor's library of collectives.
     RawVendor
 );
 
@@ -91,7 +91,7 @@ pub use vendor::*;
 
 /// Most ranks a node group can have; the length of every table of peers that a kernel takes by value.
 ///
-/// 72 is the largest NVLink domain sold (NVL72).
+/// 72 is the largest domain of links sold.
 pub const MAX_RANKS: usize = 72;
 
 open_enum!(

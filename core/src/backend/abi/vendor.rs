@@ -11,7 +11,7 @@ pub const VENDOR_ALL_TO_ALL: u32 = 1 << 1;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct VendorDescription {
-    /// `NCCL` or `RCCL`, zero-padded.
+    /// The vendor's name for it, zero-padded.
     pub name: [u8; 16],
     /// The file it was loaded from, zero-padded.
     pub file: [u8; 256],

@@ -58,7 +58,7 @@ pub fn moved(element: ElementType, count: u64, version: u32) -> Option<(c_int, u
     }
 }
 
-/// A version as people write it. NCCL counts by 10000 from 2.9 on.
+/// A version as people write it. Counted by 10000 from 2.9 on.
 pub fn version_text(version: u32) -> String {
     let (major, rest) = match version {
         ..10_000 => (version / 1000, version % 1000),

@@ -1,4 +1,4 @@
-//! The vendor's library of collectives: NCCL, and RCCL, which has the same functions.
+//! The vendor's library of collectives, by the C functions of `nccl.h`, which all vendors' have.
 //!
 //! A backend finds and opens the file, with [`Library`]; everything else is the same on both and
 //! stands here. Communicators are non-blocking, so that a peer that never comes leaves a call that
@@ -57,7 +57,7 @@ impl VendorLibrary {
     /// `LIBRARY_MISSING` where the library is too old or another one, with the symbol or version.
     ///
     /// # Safety
-    /// The library is NCCL or RCCL, or behaves as they do.
+    /// The library has the functions of `nccl.h` and behaves as it says.
     pub unsafe fn new(
         name: &'static str,
         windows_need: &'static str,

@@ -22,7 +22,7 @@ impl VendorLibrary {
 
     /// A call's result, once it is done.
     ///
-    /// Also where it says that it is: NCCL's `ncclCommWindowRegister` returns success when a thread of
+    /// Also where it says that it is: `ncclCommWindowRegister` returns success when a thread of
     /// its own has only begun (2.28), and the communicator's state alone tells.
     pub(super) fn finish(&self, begun: &Use, call: &str, code: Code) -> CallResult<()> {
         self.begun(call, code, begun.raw())?;

@@ -1,6 +1,6 @@
-//! The C functions of NCCL that we call, which RCCL has too, as a table filled once.
+//! The C functions of `nccl.h` that we call, as a table filled once.
 //!
-//! Declared after `nccl.h` of NCCL 2.18 to 2.28. The names are the same in RCCL, save the all-to-all.
+//! Declared after versions 2.18 to 2.28. Every vendor's library has these names, save the all-to-all.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -10,7 +10,7 @@ pub type Code = c_int;
 pub type Comm = *mut c_void;
 /// `ncclWindow_t`.
 pub type Window = *mut c_void;
-/// `cudaStream_t`, `hipStream_t`: on both the driver's own handle.
+/// The driver's own handle.
 pub type Stream = *mut c_void;
 
 /// `ncclSuccess`.
@@ -99,9 +99,9 @@ crate::symbol_table! {
         }
         optional {
             ncclGetLastError(comm: Comm) -> *const c_char;
-            // From NCCL 2.28 on. RCCL spells it with a capital T, and NCCL has it only as here.
+            // From 2.28 on. One library spells it with a capital T, and the other has it only as here.
             ncclAlltoAll or "ncclAllToAll" (source: *const c_void, destination: *mut c_void, count: usize, element: c_int, comm: Comm, stream: Stream) -> Code;
-            // From NCCL 2.27 on.
+            // From 2.27 on.
             ncclCommWindowRegister(comm: Comm, address: *mut c_void, bytes: usize, window: *mut Window, flags: c_int) -> Code;
             ncclCommWindowDeregister(comm: Comm, window: Window) -> Code;
         }

@@ -1,10 +1,14 @@
 //! Faults planted in sources, to see them caught; and the committed code objects against the structs of the host.
 
+use std::io::Write;
 use std::path::PathBuf;
 
 use super::compile::{Compiler, TARGETS};
 use super::metadata::Owner;
 use super::{lint, object};
+use crate::kernels::check::differences;
+use crate::kernels::family::Family;
+use crate::kernels::manifest::{self, Manifest};
 use crate::tools::{self, Scratch};
 
 /// The tools, or `None` where they are not installed: then a test is left out, and says so. CI has them.
@@ -13,7 +17,12 @@ fn installed() -> Option<(Compiler, PathBuf)> {
         (Ok(compiler), Ok(objdump)) => Some((compiler, objdump)),
         _ if std::env::var_os("CI").is_some() => panic!("CI installs clang-22 and llvm-22"),
         _ => {
-            println!("skipped: no clang-22 or no llvm-objdump");
+            // Past the harness, which keeps to itself what a test that passes says.
+            let name = std::thread::current().name().unwrap_or_default().to_owned();
+            let _ = writeln!(
+                std::io::stderr(),
+                "skipped: {name}: no clang-22 or no llvm-objdump"
+            );
             None
         }
     }
@@ -50,6 +59,40 @@ fn catches(name: &str, source: impl Fn(bool) -> String, word: &str) {
             "{target}: {word:?} in {found:?}"
         );
     }
+}
+
+#[test]
+fn sources_make_the_committed_bytes_and_others_do_not() {
+    let Some((compiler, _)) = installed() else {
+        return;
+    };
+    let mut committed = Manifest::read(Family::Hip).unwrap();
+    let version = tools::version(&compiler.clang).unwrap();
+    if committed.compilers != [version.as_str()] {
+        println!("skipped: the artefacts are not from {version}");
+        return;
+    }
+    committed
+        .artefacts
+        .retain(|name, _| name.starts_with("signals."));
+    let text = std::fs::read_to_string(tools::root().join("device/entries/signals.h")).unwrap();
+    // Who waits is asked in another way.
+    let (right, wrong) = ("block_index() == 0 && arch", "block_count() == 1 && arch");
+    assert!(text.contains(right));
+    let stale = |name: &str, text: &str| {
+        let scratch = Scratch::new(name).unwrap();
+        let source = scratch.path().join("signals.h");
+        std::fs::write(&source, text).unwrap();
+        for target in TARGETS {
+            let object = scratch.path().join(format!("signals.{target}.co"));
+            compiler.own(&source, target, object).unwrap();
+        }
+        let made = manifest::digests(scratch.path(), &["co"], "").unwrap();
+        differences("rebuilt artefact", &committed.artefacts, &made)
+    };
+    assert_eq!(stale("same-bytes", &text), [""; 0]);
+    let expected = TARGETS.map(|target| format!("rebuilt artefact signals.{target}.co differs"));
+    assert_eq!(stale("other-bytes", &text.replace(right, wrong)), expected);
 }
 
 #[test]

@@ -1,0 +1,427 @@
+//! Accesses to memory: what happens at issue, and when they complete.
+
+use crate::machine::{Core, Fault};
+use crate::memory::Reach;
+use crate::operation::{Address, Modifiers, Operation, Update};
+use crate::pending::{Kind, Pending};
+use crate::wave::{Registers, Wave};
+use symmem_kernels_hip::Target;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    Load,
+    Store,
+    Atomic,
+}
+
+/// Which caches an access goes past: LLVM's "User Guide for AMDGPU Backend", memory models of gfx90a and gfx942.
+fn reach(target: Target, direction: Direction, modifiers: Modifiers, uncached: bool) -> Reach {
+    if target == Target::Gfx90a {
+        // `glc slc` is a load that is streamed, not one of a flag.
+        let flag = modifiers.glc && !modifiers.slc;
+        return Reach {
+            past_level1: direction != Direction::Load || flag,
+            past_level2: uncached,
+        };
+    }
+    match direction {
+        Direction::Atomic => Reach {
+            past_level1: true,
+            past_level2: modifiers.sc1,
+        },
+        _ => Reach {
+            past_level1: modifiers.sc1,
+            past_level2: modifiers.sc0 && modifiers.sc1,
+        },
+    }
+}
+
+impl Core {
+    /// The address of each active lane.
+    fn addresses(
+        &self,
+        wave: &Wave,
+        address: Address,
+        modifiers: Modifiers,
+        bytes: usize,
+    ) -> Result<Vec<(usize, u64)>, Fault> {
+        let first = address.vector;
+        let base = match address.base {
+            Some(register) => Some(wave.scalar(register, true)?),
+            None => None,
+        };
+        let width = if base.is_some() { 1 } else { 2 };
+        wave.check(Registers::Vector(first..first + width))?;
+        let mut lanes = Vec::with_capacity(64);
+        for lane in wave.lanes() {
+            let low = u64::from(wave.vectors[first][lane]);
+            let from = match base {
+                Some(base) => base.wrapping_add(low),
+                None => u64::from(wave.vectors[first + 1][lane]) << 32 | low,
+            };
+            let at = from.wrapping_add(modifiers.offset as u64);
+            if self.memory.region(at, bytes).is_none() {
+                return Err(Fault::Memory(format!(
+                    "lane {lane} accesses {bytes} bytes at {}",
+                    self.memory.describe(at)
+                )));
+            }
+            lanes.push((lane, at));
+        }
+        Ok(lanes)
+    }
+
+    fn is_uncached(&self, lanes: &[(usize, u64)]) -> bool {
+        lanes
+            .first()
+            .and_then(|(_, address)| self.memory.region(*address, 1))
+            .is_some_and(|region| region.uncached)
+    }
+
+    /// Begins an access; false for an instruction that is none.
+    pub fn issue(&mut self, wave: &mut Wave, operation: &Operation) -> Result<bool, Fault> {
+        match *operation {
+            Operation::Load {
+                destination,
+                bytes,
+                signed,
+                address,
+                modifiers,
+            } => {
+                let registers = Registers::Vector(destination..destination + bytes.div_ceil(4));
+                let lanes = self.addresses(wave, address, modifiers, bytes)?;
+                wave.check(registers.clone())?;
+                let uncached = self.is_uncached(&lanes);
+                wave.mark(&registers, true);
+                self.push(
+                    wave,
+                    Pending {
+                        kind: Kind::Load { signed },
+                        reach: reach(wave.program.target, Direction::Load, modifiers, uncached),
+                        lanes,
+                        bytes,
+                        registers: Some(registers),
+                        ..Pending::default()
+                    },
+                );
+            }
+            Operation::Store {
+                source,
+                bytes,
+                address,
+                modifiers,
+            } => {
+                let lanes = self.addresses(wave, address, modifiers, bytes)?;
+                let data = data(wave, source, bytes, bytes, &lanes)?;
+                let store = self.record(wave);
+                for (_, address) in &lanes {
+                    self.memory.issue(*address, bytes, store);
+                }
+                let uncached = self.is_uncached(&lanes);
+                self.push(
+                    wave,
+                    Pending {
+                        kind: Kind::Store,
+                        reach: reach(wave.program.target, Direction::Store, modifiers, uncached),
+                        lanes,
+                        bytes,
+                        data,
+                        store,
+                        ..Pending::default()
+                    },
+                );
+            }
+            Operation::Atomic {
+                update,
+                destination,
+                source,
+                bytes,
+                address,
+                modifiers,
+            } => {
+                let lanes = self.addresses(wave, address, modifiers, bytes)?;
+                let operands = if update == Update::CompareSwap { 2 } else { 1 };
+                let data = data(wave, source, bytes * operands, bytes * operands, &lanes)?;
+                let registers =
+                    destination.map(|first| Registers::Vector(first..first + bytes / 4));
+                if let Some(registers) = &registers {
+                    wave.check(registers.clone())?;
+                    wave.mark(registers, true);
+                }
+                let store = self.record(wave);
+                let uncached = self.is_uncached(&lanes);
+                self.push(
+                    wave,
+                    Pending {
+                        kind: Kind::Atomic { update },
+                        reach: reach(wave.program.target, Direction::Atomic, modifiers, uncached),
+                        lanes,
+                        bytes,
+                        data,
+                        store,
+                        registers,
+                        ..Pending::default()
+                    },
+                );
+            }
+            Operation::WriteBack { system } => self.push(
+                wave,
+                Pending {
+                    kind: Kind::WriteBack { system },
+                    ..Pending::default()
+                },
+            ),
+            Operation::Invalidate { level1, level2 } => {
+                self.memory.invalidate(wave.path, level1, level2);
+            }
+            Operation::ScalarLoad {
+                destination,
+                words,
+                base,
+                offset,
+            } => {
+                let address = wave.scalar(base, true)?.wrapping_add(offset as u64);
+                // Arguments and constants alone: what waves store would need a model of the scalar cache.
+                if self.memory.region(address, words * 4).is_none()
+                    || self.memory.is_stored_to(address, words * 4)
+                {
+                    return Err(Fault::Memory(format!(
+                        "a scalar load of {}",
+                        self.memory.describe(address)
+                    )));
+                }
+                let bytes = self.memory.read(address, words * 4);
+                let words = bytes
+                    .chunks(4)
+                    .map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]));
+                arrive(wave, destination, &words.collect::<Vec<_>>())?;
+            }
+            Operation::Clock { destination } => {
+                let now = self.memory.now;
+                arrive(wave, destination, &[now as u32, (now >> 32) as u32])?;
+            }
+            Operation::SharedLoad {
+                destination,
+                words,
+                address,
+                offset,
+            } => {
+                wave.check(Registers::Vector(address..address + 1))?;
+                let registers = Registers::Vector(destination..destination + words);
+                wave.check(registers.clone())?;
+                for lane in wave.lanes() {
+                    let at = wave.vectors[address][lane] as usize + offset;
+                    for word in 0..words {
+                        let shared = self.shared(wave)?;
+                        let bytes = shared
+                            .get(at + 4 * word..at + 4 * word + 4)
+                            .ok_or_else(|| outside(at))?;
+                        let value = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+                        wave.vectors[destination + word][lane] = value;
+                    }
+                }
+                wave.mark(&registers, true);
+                wave.scalar_pending.push_back(registers);
+            }
+            Operation::SharedStore {
+                source,
+                address,
+                offset,
+            } => {
+                wave.check(Registers::Vector(address..address + 1))?;
+                wave.check(Registers::Vector(source..source + 1))?;
+                for lane in wave.lanes() {
+                    let at = wave.vectors[address][lane] as usize + offset;
+                    let value = wave.vectors[source][lane].to_le_bytes();
+                    let shared = self.shared(wave)?;
+                    shared
+                        .get_mut(at..at + 4)
+                        .ok_or_else(|| outside(at))?
+                        .copy_from_slice(&value);
+                }
+                wave.scalar_pending.push_back(Registers::Vector(0..0));
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn shared(&mut self, wave: &Wave) -> Result<&mut Vec<u8>, Fault> {
+        self.shared
+            .get_mut(&(wave.rank, wave.block))
+            .ok_or_else(|| Fault::Memory("the block has no shared memory".to_owned()))
+    }
+
+    fn push(&mut self, wave: &mut Wave, mut pending: Pending) {
+        self.accesses += 1;
+        wave.issued += 1;
+        pending.number = self.accesses;
+        pending.order = wave.issued;
+        pending.instruction = wave.next - 1;
+        wave.pending.push(pending);
+    }
+
+    /// Completes one of a wave's accesses.
+    pub fn complete(&mut self, wave: &mut Wave, index: usize) -> Result<(), Fault> {
+        let pending = wave.pending.remove(index);
+        if let Some(registers) = &pending.registers {
+            wave.mark(registers, false);
+        }
+        match pending.kind {
+            Kind::Load { signed } => self.complete_load(wave, &pending, signed),
+            Kind::Store => {
+                for (slot, (_, address)) in pending.lanes.iter().enumerate() {
+                    let bytes = &pending.data[slot * pending.bytes..][..pending.bytes];
+                    self.store(wave, &pending, *address, bytes);
+                }
+                Ok(())
+            }
+            Kind::Atomic { update } => {
+                self.complete_atomic(wave, &pending, update);
+                Ok(())
+            }
+            Kind::WriteBack { system } => {
+                if system {
+                    let mut lines: Vec<u64> = Vec::new();
+                    wave.dirtied.retain(|line, access| {
+                        let covered = *access < pending.number;
+                        if covered {
+                            lines.push(*line);
+                        }
+                        !covered
+                    });
+                    self.memory.write_back(wave.path.die, lines);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn store(&mut self, wave: &mut Wave, pending: &Pending, address: u64, bytes: &[u8]) {
+        let dirtied = &mut wave.dirtied;
+        self.memory.store(
+            wave.path,
+            pending.reach,
+            address,
+            bytes,
+            pending.store,
+            |line| {
+                dirtied.entry(line).or_insert(pending.number);
+            },
+        );
+    }
+
+    fn complete_load(
+        &mut self,
+        wave: &mut Wave,
+        pending: &Pending,
+        signed: bool,
+    ) -> Result<(), Fault> {
+        let Some(Registers::Vector(registers)) = &pending.registers else {
+            return Ok(());
+        };
+        let mut bytes = [0; 16];
+        for (lane, address) in &pending.lanes {
+            let stale = self.memory.load(
+                wave.path,
+                pending.reach,
+                *address,
+                &mut bytes[..pending.bytes],
+                &mut self.random,
+            );
+            // Who polls sees old values and is made for it.
+            if let Some(stale) = stale
+                && !pending.reach.past_level1
+            {
+                return Err(Fault::Stale {
+                    lane: *lane,
+                    instruction: pending.instruction,
+                    stale,
+                });
+            }
+            if pending.bytes < 4 {
+                let negative = signed && bytes[pending.bytes - 1] >= 0x80;
+                bytes[pending.bytes..4].fill(if negative { 0xff } else { 0 });
+            }
+            for (word, register) in registers.clone().enumerate() {
+                let word = &bytes[4 * word..4 * word + 4];
+                wave.vectors[register][*lane] =
+                    u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
+            }
+        }
+        Ok(())
+    }
+
+    fn complete_atomic(&mut self, wave: &mut Wave, pending: &Pending, update: Update) {
+        let bytes = pending.bytes;
+        let number = |bytes: &[u8]| {
+            let mut whole = [0; 8];
+            whole[..bytes.len()].copy_from_slice(bytes);
+            u64::from_le_bytes(whole)
+        };
+        let operands = pending.data.len() / pending.lanes.len().max(1);
+        for (slot, (lane, address)) in pending.lanes.iter().enumerate() {
+            let mut seen = [0; 8];
+            self.memory.load(
+                wave.path,
+                pending.reach,
+                *address,
+                &mut seen[..bytes],
+                &mut self.random,
+            );
+            let seen = number(&seen[..bytes]);
+            let data = &pending.data[slot * operands..][..operands];
+            let operand = number(&data[..bytes]);
+            let result = match update {
+                Update::Add => Some(seen.wrapping_add(operand)),
+                Update::Swap => Some(operand),
+                // The new value stands before the one it is compared with.
+                Update::CompareSwap => (seen == number(&data[bytes..])).then_some(operand),
+            };
+            if let Some(result) = result {
+                self.memory.issue(*address, bytes, pending.store);
+                self.store(wave, pending, *address, &result.to_le_bytes()[..bytes]);
+            }
+            if let Some(Registers::Vector(registers)) = &pending.registers {
+                for (word, register) in registers.clone().enumerate() {
+                    wave.vectors[register][*lane] = (seen >> (32 * word)) as u32;
+                }
+            }
+        }
+    }
+}
+
+fn outside(at: usize) -> Fault {
+    Fault::Memory(format!("shared memory has no byte {at}"))
+}
+
+/// Scalar registers are set, and may be used once they have been waited for.
+fn arrive(wave: &mut Wave, destination: usize, words: &[u32]) -> Result<(), Fault> {
+    let registers = Registers::Scalar(destination..destination + words.len());
+    wave.check(registers.clone())?;
+    wave.scalars[destination..destination + words.len()].copy_from_slice(words);
+    wave.mark(&registers, true);
+    wave.scalar_pending.push_back(registers);
+    Ok(())
+}
+
+/// What each lane stores.
+fn data(
+    wave: &Wave,
+    source: usize,
+    bytes: usize,
+    width: usize,
+    lanes: &[(usize, u64)],
+) -> Result<Vec<u8>, Fault> {
+    let registers = source..source + bytes.div_ceil(4);
+    wave.check(Registers::Vector(registers.clone()))?;
+    let mut data = Vec::with_capacity(lanes.len() * width);
+    for (lane, _) in lanes {
+        let start = data.len();
+        for register in registers.clone() {
+            data.extend(wave.vectors[register][*lane].to_le_bytes());
+        }
+        data.truncate(start + width);
+    }
+    Ok(data)
+}

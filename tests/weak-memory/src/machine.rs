@@ -1,0 +1,499 @@
+//! Ranks that run grids, and the adversary that decides who goes on and what completes.
+//!
+//! Everything is drawn from a seed: which wave runs and how far, which one stands still, which access completes
+//! and when. By the seed's
+//! remainder the adversary has a purpose besides: any order, flags before data, or lines as old as may be.
+//!
+//! Reported are:
+//! - a plain load that does not see the newest store to each of its bytes. Where a protocol is right, every such
+//!   load is ordered behind the store that it wants, and before the next one;
+//! - a register used before the load or the atomic that writes it has been waited for;
+//! - an access to what is not allocated;
+//! - a run without an end.
+
+use std::collections::HashMap;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use symmem_kernels_hip::{Launch, Target};
+
+use crate::Error;
+use crate::memory::{Memory, Path, Stale, StoreNumber};
+use crate::operation::Operation;
+use crate::pending::Kind;
+use crate::program::Program;
+use crate::random::Random;
+use crate::wave::{Busy, LANES, Registers, State, Wave};
+
+/// What stops a run.
+pub enum Fault {
+    Busy(Registers),
+    Memory(String),
+    Stale {
+        lane: usize,
+        instruction: usize,
+        stale: Stale,
+    },
+}
+
+impl From<Busy> for Fault {
+    fn from(registers: Busy) -> Self {
+        Self::Busy(registers)
+    }
+}
+
+/// A grid to run.
+#[derive(Clone)]
+pub struct Grid {
+    pub program: Rc<Program>,
+    pub blocks: usize,
+    pub threads: usize,
+    /// The struct behind the [`Launch`].
+    pub arguments: Vec<u8>,
+}
+
+/// What the adversary wants.
+#[derive(Clone, Copy, Debug)]
+struct Purpose {
+    /// Of 100 turns, in how many an access completes that nobody waits for.
+    completes: u64,
+    /// How soon each completes: plain stores, those for the system, write-backs, others.
+    weights: [u64; 4],
+    /// See [`Memory::staleness`].
+    staleness: u64,
+    /// Of 1000 turns, in how many a line is evicted.
+    evicts: u64,
+}
+
+const PURPOSES: [Purpose; 3] = [
+    // Any order.
+    Purpose {
+        completes: 30,
+        weights: [1, 1, 1, 1],
+        staleness: 50,
+        evicts: 5,
+    },
+    // Data late, flags soon.
+    Purpose {
+        completes: 30,
+        weights: [0, 20, 0, 4],
+        staleness: 50,
+        evicts: 0,
+    },
+    // Old lines.
+    Purpose {
+        completes: 60,
+        weights: [4, 2, 4, 1],
+        staleness: 95,
+        evicts: 20,
+    },
+];
+
+/// Steps after which a run is given up.
+const MOST_STEPS: u64 = 3_000_000;
+/// Most instructions that a wave runs in one turn.
+const BURST: u64 = 24;
+/// Most turns for which a rank is ahead and a wave stands still.
+const MOST_TURNS: u64 = 300;
+/// Nanoseconds of a tick: the clock counts instructions.
+const TICK_NS: u32 = 10;
+
+/// What accesses need, apart from the waves.
+pub struct Core {
+    pub memory: Memory,
+    pub random: Random,
+    /// Shared memory of each block by its rank.
+    pub shared: HashMap<(usize, usize), Vec<u8>>,
+    pub accesses: u64,
+    /// Who issued each store.
+    stores: Vec<String>,
+}
+
+impl Core {
+    /// Numbers a store.
+    pub fn record(&mut self, wave: &Wave) -> StoreNumber {
+        let step = self.memory.now;
+        self.stores.push(format!(
+            "{} issued in step {step}",
+            place(wave, wave.next - 1)
+        ));
+        self.stores.len() as StoreNumber
+    }
+
+    fn story(&self, store: StoreNumber) -> String {
+        match (store as usize).checked_sub(1) {
+            None => "what the host wrote".to_owned(),
+            Some(index) => format!("store {store} ({})", self.stores[index]),
+        }
+    }
+}
+
+/// `rank 0 block 1 wave 0 at symmem_signal+0x138: global_store_dword …`
+fn place(wave: &Wave, instruction: usize) -> String {
+    let (rank, block, number) = (wave.rank, wave.block, wave.number);
+    let kernel = &wave.program.name;
+    match wave.program.instructions.get(instruction) {
+        Some(each) => format!(
+            "rank {rank} block {block} wave {number} at {kernel}+{:#x}: {}",
+            each.offset, each.text
+        ),
+        None => format!("rank {rank} block {block} wave {number} behind {kernel}"),
+    }
+}
+
+/// The ranks.
+pub struct Machine {
+    core: Core,
+    purpose: Purpose,
+    dies_per_rank: usize,
+    streams: Vec<VecDeque<Grid>>,
+    waves: Vec<Wave>,
+    /// The rank that is ahead, a wave that stands still, and for how many turns.
+    favourite: usize,
+    stalled: usize,
+    turns: u64,
+}
+
+impl Machine {
+    /// Ranks of a target. MI300 and MI350 have several dies, each with its own level 2; two of them are enough
+    /// to be apart.
+    pub fn new(target: Target, ranks: usize, seed: u64) -> Self {
+        let dies_per_rank = if target == Target::Gfx90a { 1 } else { 2 };
+        let purpose = PURPOSES[(seed % PURPOSES.len() as u64) as usize];
+        let mut memory = Memory::new(ranks * dies_per_rank);
+        memory.staleness = purpose.staleness;
+        Self {
+            core: Core {
+                memory,
+                random: Random::new(seed),
+                shared: HashMap::new(),
+                accesses: 0,
+                stores: Vec::new(),
+            },
+            purpose,
+            dies_per_rank,
+            streams: vec![VecDeque::new(); ranks],
+            waves: Vec::new(),
+            favourite: 0,
+            stalled: 0,
+            turns: 0,
+        }
+    }
+
+    /// All memory, to set it up and to read what a run has left.
+    pub fn memory(&mut self) -> &mut Memory {
+        &mut self.core.memory
+    }
+
+    /// Puts a grid behind those of a rank's stream.
+    pub fn enqueue(&mut self, rank: usize, grid: Grid) {
+        self.streams[rank].push_back(grid);
+    }
+
+    /// Runs all grids to their ends and returns the number of steps. What kernels stored is then in memory.
+    ///
+    /// # Errors
+    /// [`Error::Violation`] and [`Error::Hang`]; see the module.
+    pub fn run(&mut self) -> Result<u64, Error> {
+        let begin = self.core.memory.now;
+        loop {
+            self.begin_grids()?;
+            if self.waves.iter().all(|wave| wave.state == State::Ended)
+                && self.streams.iter().all(VecDeque::is_empty)
+            {
+                break;
+            }
+            self.turn()?;
+            if self.core.memory.now - begin > MOST_STEPS {
+                return Err(self.hang());
+            }
+        }
+        for rank in 0..self.streams.len() {
+            self.end_grid(rank)?;
+        }
+        Ok(self.core.memory.now - begin)
+    }
+
+    /// Begins a rank's next grid where all waves of the one before have ended.
+    fn begin_grids(&mut self) -> Result<(), Error> {
+        for rank in 0..self.streams.len() {
+            let runs = |wave: &Wave| wave.rank == rank && wave.state != State::Ended;
+            if self.streams[rank].is_empty() || self.waves.iter().any(runs) {
+                continue;
+            }
+            self.end_grid(rank)?;
+            if let Some(grid) = self.streams[rank].pop_front() {
+                self.begin_grid(rank, &grid);
+            }
+        }
+        Ok(())
+    }
+
+    /// What a grid has stored is visible to the next one of its stream.
+    fn end_grid(&mut self, rank: usize) -> Result<(), Error> {
+        for index in 0..self.waves.len() {
+            while self.waves[index].rank == rank && !self.waves[index].pending.is_empty() {
+                self.complete(index, 0)?;
+            }
+        }
+        self.waves.retain(|wave| wave.rank != rank);
+        self.core.shared.retain(|(owner, _), _| *owner != rank);
+        self.core.memory.now += 1;
+        for die in self.dies(rank) {
+            let lines = self.core.memory.dirty_lines(die);
+            self.core.memory.write_back(die, lines);
+        }
+        Ok(())
+    }
+
+    fn dies(&self, rank: usize) -> std::ops::Range<usize> {
+        rank * self.dies_per_rank..(rank + 1) * self.dies_per_rank
+    }
+
+    fn begin_grid(&mut self, rank: usize, grid: &Grid) {
+        let memory = &mut self.core.memory;
+        memory.now += 1;
+        let launch = Launch {
+            blocks: grid.blocks as u32,
+            threads: grid.threads as u32,
+            tick_ns: TICK_NS,
+            reserved: 0,
+        };
+        let words = [
+            launch.blocks,
+            launch.threads,
+            launch.tick_ns,
+            launch.reserved,
+        ];
+        let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        bytes.extend(&grid.arguments);
+        // Where a load is wider than what is left of the arguments.
+        bytes.resize(bytes.len() + 64, 0);
+        let arguments = memory.allocate(
+            &format!("arguments of rank {rank}"),
+            bytes.len() as u64,
+            false,
+        );
+        memory.write(arguments, &bytes);
+        for die in self.dies(rank) {
+            self.core.memory.invalidate_die(die);
+        }
+        let first = self.core.random.below(self.dies_per_rank as u64) as usize;
+        for block in 0..grid.blocks {
+            let path = Path {
+                die: rank * self.dies_per_rank + (block + first) % self.dies_per_rank,
+                level1: self.core.memory.add_level1(),
+            };
+            self.core
+                .shared
+                .insert((rank, block), vec![0xdb; grid.program.shared_bytes]);
+            for number in 0..grid.threads.div_ceil(LANES) {
+                let threads = (grid.threads - number * LANES).min(LANES);
+                let program = Rc::clone(&grid.program);
+                let who = (rank, block, number);
+                self.waves
+                    .push(Wave::new(program, who, path, threads, arguments));
+            }
+        }
+    }
+
+    fn turn(&mut self) -> Result<(), Error> {
+        self.core.memory.now += 1;
+        let random = &mut self.core.random;
+        if self.turns == 0 {
+            self.favourite = random.below(self.streams.len() as u64) as usize;
+            self.stalled = random.below(self.waves.len() as u64) as usize;
+            self.turns = 1 + random.below(MOST_TURNS);
+        }
+        self.turns -= 1;
+        if random.below(1000) < self.purpose.evicts {
+            let die = random.below((self.streams.len() * self.dies_per_rank) as u64) as usize;
+            let lines = self.core.memory.dirty_lines(die);
+            if !lines.is_empty() {
+                let line = lines[self.core.random.below(lines.len() as u64) as usize];
+                self.core.memory.write_back(die, [line]);
+            }
+        }
+        let mut index = self.core.random.below(self.waves.len() as u64) as usize;
+        if self.waves[index].rank != self.favourite && self.core.random.below(4) != 0 {
+            index = self.core.random.below(self.waves.len() as u64) as usize;
+        }
+        if index == self.stalled && self.core.random.below(32) != 0 {
+            return Ok(());
+        }
+        if self.core.random.below(100) < self.purpose.completes {
+            self.complete_one(index, false)?;
+        }
+        if self.waves[index].state == State::Running {
+            let burst = 1 + self.core.random.below(BURST);
+            for _ in 0..burst {
+                if !self.step(index)? {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Completes an access of a wave; if it waits, one that holds it up in the end.
+    fn complete_one(&mut self, index: usize, waits: bool) -> Result<(), Error> {
+        let pending = &self.waves[index].pending;
+        let free: Vec<usize> = (0..pending.len())
+            .filter(|later| {
+                !pending[..*later]
+                    .iter()
+                    .any(|before| before.holds_up(&pending[*later]))
+            })
+            .collect();
+        let weight = |index: &usize| {
+            let pending = &pending[*index];
+            let kind = match pending.kind {
+                Kind::Store if !pending.reach.past_level2 => 0,
+                Kind::Store => 1,
+                Kind::WriteBack { .. } => 2,
+                _ => 3,
+            };
+            self.purpose.weights[kind]
+        };
+        let all: u64 = free.iter().map(weight).sum();
+        let chosen = if all > 0 {
+            let mut left = self.core.random.below(all);
+            free.iter().copied().find(|index| {
+                let weight = weight(index);
+                let found = left < weight;
+                left = left.saturating_sub(weight);
+                found
+            })
+        } else if waits && !free.is_empty() {
+            Some(free[self.core.random.below(free.len() as u64) as usize])
+        } else {
+            None
+        };
+        match chosen {
+            Some(chosen) => self.complete(index, chosen),
+            None => Ok(()),
+        }
+    }
+
+    fn complete(&mut self, index: usize, chosen: usize) -> Result<(), Error> {
+        self.core
+            .complete(&mut self.waves[index], chosen)
+            .map_err(|fault| self.explain(index, &fault))
+    }
+
+    /// Runs a wave's next instruction; false if it is another's turn.
+    fn step(&mut self, index: usize) -> Result<bool, Error> {
+        self.core.memory.now += 1;
+        let wave = &mut self.waves[index];
+        let program = Rc::clone(&wave.program);
+        let Some(instruction) = program.instructions.get(wave.next) else {
+            return Err(Error::Violation(format!(
+                "{} runs on",
+                place(wave, wave.next)
+            )));
+        };
+        if let Operation::Wait { vector, scalar } = instruction.operation {
+            if let Some(left) = scalar {
+                while wave.scalar_pending.len() > left {
+                    if let Some(registers) = wave.scalar_pending.pop_front() {
+                        wave.mark(&registers, false);
+                    }
+                }
+            }
+            // The counter goes down in the order of issue: all but the newest must be complete.
+            let held_up = |left: usize| {
+                let newest = wave.issued.saturating_sub(left as u64);
+                wave.pending.iter().any(|pending| pending.order <= newest)
+            };
+            if vector.is_some_and(held_up) {
+                self.complete_one(index, true)?;
+                return Ok(false);
+            }
+            wave.next += 1;
+            return Ok(true);
+        }
+        wave.next += 1;
+        match instruction.operation {
+            Operation::End => {
+                wave.state = State::Ended;
+                self.release_block(index);
+                return Ok(false);
+            }
+            Operation::Barrier => {
+                wave.state = State::AtBarrier;
+                self.release_block(index);
+                return Ok(false);
+            }
+            Operation::Sleep => return Ok(false),
+            Operation::Unmodelled => {
+                return Err(Error::Instruction {
+                    kernel: program.name.clone(),
+                    offset: instruction.offset,
+                    text: instruction.text.clone(),
+                });
+            }
+            _ => {}
+        }
+        let result = match wave.execute(&instruction.operation) {
+            Some(result) => result.map_err(Fault::from),
+            None => self.core.issue(wave, &instruction.operation).map(|_| ()),
+        };
+        result.map_err(|fault| self.explain(index, &fault))?;
+        Ok(true)
+    }
+
+    /// Lets a block go on once all its waves are at the barrier or have ended.
+    fn release_block(&mut self, index: usize) {
+        let (rank, block) = (self.waves[index].rank, self.waves[index].block);
+        let mut fellows: Vec<&mut Wave> = self
+            .waves
+            .iter_mut()
+            .filter(|wave| wave.rank == rank && wave.block == block)
+            .collect();
+        if fellows.iter().any(|wave| wave.state == State::Running) {
+            return;
+        }
+        for wave in &mut fellows {
+            if wave.state == State::AtBarrier {
+                wave.state = State::Running;
+            }
+        }
+    }
+
+    fn explain(&self, index: usize, fault: &Fault) -> Error {
+        let wave = &self.waves[index];
+        let step = self.core.memory.now;
+        let here = place(wave, wave.next.saturating_sub(1));
+        Error::Violation(match fault {
+            Fault::Busy(registers) => {
+                format!("step {step}: {here}: {registers:?} is used before its load was waited for")
+            }
+            Fault::Memory(what) => format!("step {step}: {here}: {what}"),
+            Fault::Stale {
+                lane,
+                instruction,
+                stale,
+            } => format!(
+                "step {step}: {}: lane {lane} loads {} and sees {}, not {}, which is {}",
+                place(wave, *instruction),
+                self.core.memory.describe(stale.address),
+                self.core.story(stale.seen),
+                self.core.story(stale.newest),
+                self.core.memory.whereabouts(stale.newest, stale.address),
+            ),
+        })
+    }
+
+    fn hang(&self) -> Error {
+        let waves: Vec<String> = self
+            .waves
+            .iter()
+            .filter(|wave| wave.state != State::Ended)
+            .map(|wave| format!("{:?} {}", wave.state, place(wave, wave.next)))
+            .collect();
+        Error::Hang {
+            steps: MOST_STEPS,
+            waves: waves.join("; "),
+        }
+    }
+}

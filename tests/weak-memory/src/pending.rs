@@ -1,0 +1,74 @@
+//! Accesses that are issued and not complete, and which may not overtake which.
+
+use crate::memory::{Reach, StoreNumber};
+use crate::operation::Update;
+use crate::wave::Registers;
+
+/// What a pending access is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Load { signed: bool },
+    Store,
+    Atomic { update: Update },
+    WriteBack { system: bool },
+}
+
+/// An access of global memory that is not complete.
+#[derive(Clone, Debug)]
+pub struct Pending {
+    pub kind: Kind,
+    pub reach: Reach,
+    /// Each lane and its address.
+    pub lanes: Vec<(usize, u64)>,
+    /// Of each lane.
+    pub bytes: usize,
+    pub data: Vec<u8>,
+    pub registers: Option<Registers>,
+    pub store: StoreNumber,
+    /// Counts all accesses.
+    pub number: u64,
+    /// Counts those of its wave.
+    pub order: u64,
+    /// The index of its instruction.
+    pub instruction: usize,
+}
+
+impl Default for Pending {
+    fn default() -> Self {
+        Self {
+            kind: Kind::Store,
+            reach: Reach {
+                past_level1: false,
+                past_level2: false,
+            },
+            lanes: Vec::new(),
+            bytes: 0,
+            data: Vec::new(),
+            registers: None,
+            store: 0,
+            number: 0,
+            order: 0,
+            instruction: 0,
+        }
+    }
+}
+
+impl Pending {
+    /// Whether the one that was issued later may not overtake the other.
+    pub fn holds_up(&self, later: &Self) -> bool {
+        let is_load = |pending: &Self| matches!(pending.kind, Kind::Load { .. });
+        if matches!(later.kind, Kind::WriteBack { .. }) {
+            // A write-back covers its wave's earlier stores.
+            return !is_load(self);
+        }
+        if matches!(self.kind, Kind::WriteBack { .. }) || (is_load(self) && is_load(later)) {
+            return false;
+        }
+        // A wave's accesses to the same byte stay in order.
+        self.lanes.iter().any(|(_, here)| {
+            later.lanes.iter().any(|(_, there)| {
+                *here < there + later.bytes as u64 && *there < here + self.bytes as u64
+            })
+        })
+    }
+}

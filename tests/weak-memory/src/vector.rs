@@ -1,0 +1,207 @@
+//! Vector arithmetic, a lane at a time.
+
+/// A source, per lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// 32 bits.
+    Word,
+    /// 64 bits.
+    Wide,
+    /// The lane's bit of a scalar register pair.
+    Bit,
+}
+
+/// A vector instruction's function.
+#[derive(Clone, Copy, Debug)]
+pub struct VectorFunction {
+    run: fn(&Lane) -> (u64, bool),
+    shape: &'static [Source],
+    wide: bool,
+    carries_out: bool,
+}
+
+/// What a lane has.
+#[derive(Clone, Copy, Debug)]
+pub struct Lane {
+    /// Its number in the wave.
+    pub number: u32,
+    /// Its sources; a [`Source::Bit`] is 0 or 1.
+    pub sources: [u64; 3],
+}
+
+impl VectorFunction {
+    /// The result, of 64 bits where [`Self::is_wide`], and the carry.
+    pub fn run(&self, lane: &Lane) -> (u64, bool) {
+        (self.run)(lane)
+    }
+
+    /// How many sources it has.
+    pub fn sources(&self) -> usize {
+        self.shape.len()
+    }
+
+    /// What they are.
+    pub fn shape(&self) -> &'static [Source] {
+        self.shape
+    }
+
+    /// Whether it writes two registers.
+    pub fn is_wide(&self) -> bool {
+        self.wide
+    }
+
+    /// Whether it writes a carry to a scalar register pair, which is named second.
+    pub fn carries_out(&self) -> bool {
+        self.carries_out
+    }
+}
+
+/// A comparison, of values extended to 64 bits by their sign or by zeros.
+pub fn comparison(condition: &str, signed: bool) -> Option<fn(u64, u64) -> bool> {
+    Some(match (condition, signed) {
+        ("eq", _) => |a, b| a == b,
+        ("ne", _) => |a, b| a != b,
+        ("lt", false) => |a, b| a < b,
+        ("le", false) => |a, b| a <= b,
+        ("gt", false) => |a, b| a > b,
+        ("ge", false) => |a, b| a >= b,
+        ("lt", true) => |a, b| (a as i64) < b as i64,
+        ("le", true) => |a, b| a as i64 <= b as i64,
+        ("gt", true) => |a, b| a as i64 > b as i64,
+        ("ge", true) => |a, b| a as i64 >= b as i64,
+        _ => return None,
+    })
+}
+
+fn float(bits: u64) -> f32 {
+    f32::from_bits(bits as u32)
+}
+
+/// The function of a mnemonic without its encoding's suffix; `None` where it is not modelled.
+pub fn function(mnemonic: &str, modifiers: &[&str]) -> Option<VectorFunction> {
+    use Source::{Bit, Wide, Word};
+    macro_rules! lane {
+        ($shape:expr, $wide:literal, $carries:literal, |$sources:ident| $body:expr) => {
+            VectorFunction {
+                run: |lane| {
+                    let $sources = &lane.sources;
+                    $body
+                },
+                shape: $shape,
+                wide: $wide,
+                carries_out: $carries,
+            }
+        };
+    }
+    // Results of 32 bits, with no carry.
+    macro_rules! word {
+        ($shape:expr, |$sources:ident| $body:expr) => {
+            lane!($shape, false, false, |$sources| ($body, false))
+        };
+    }
+    macro_rules! wide {
+        ($shape:expr, |$sources:ident| $body:expr) => {
+            lane!($shape, true, false, |$sources| ($body, false))
+        };
+    }
+    macro_rules! carry {
+        ($shape:expr, |$sources:ident| $body:expr) => {
+            lane!($shape, false, true, |$sources| $body)
+        };
+    }
+    let selects = modifiers
+        .iter()
+        .find_map(|word| word.strip_prefix("op_sel:"));
+    Some(match mnemonic {
+        "v_mov_b32" => word!(&[Word], |s| s[0]),
+        "v_not_b32" => word!(&[Word], |s| !s[0]),
+        "v_and_b32" => word!(&[Word, Word], |s| s[0] & s[1]),
+        "v_or_b32" => word!(&[Word, Word], |s| s[0] | s[1]),
+        "v_xor_b32" => word!(&[Word, Word], |s| s[0] ^ s[1]),
+        // Only the table of "and": more than that has not been met.
+        "v_bitop3_b32" if modifiers.contains(&"bitop3:0x80") => {
+            word!(&[Word, Word, Word], |s| s[0] & s[1] & s[2])
+        }
+        "v_lshlrev_b32" => word!(&[Word, Word], |s| s[1] << (s[0] & 31)),
+        "v_lshrrev_b32" => word!(&[Word, Word], |s| s[1] >> (s[0] & 31)),
+        "v_add_u32" => word!(&[Word, Word], |s| s[0] + s[1]),
+        "v_sub_u32" => word!(&[Word, Word], |s| s[0].wrapping_sub(s[1])),
+        "v_subrev_u32" => word!(&[Word, Word], |s| s[1].wrapping_sub(s[0])),
+        "v_add3_u32" => word!(&[Word, Word, Word], |s| s[0] + s[1] + s[2]),
+        "v_lshl_add_u32" => word!(&[Word, Word, Word], |s| (s[0] << (s[1] & 31)) + s[2]),
+        "v_xad_u32" => word!(&[Word, Word, Word], |s| (s[0] ^ s[1]) + s[2]),
+        "v_mul_lo_u32" => word!(&[Word, Word], |s| s[0].wrapping_mul(s[1])),
+        "v_mul_hi_u32" => word!(&[Word, Word], |s| (s[0] * s[1]) >> 32),
+        "v_mul_u32_u24" => word!(&[Word, Word], |s| (s[0] & 0xff_ffff) * (s[1] & 0xff_ffff)),
+        "v_mad_u32_u24" => {
+            word!(&[Word, Word, Word], |s| (s[0] & 0xff_ffff)
+                * (s[1] & 0xff_ffff)
+                + s[2])
+        }
+        "v_min_u32" => word!(&[Word, Word], |s| s[0].min(s[1])),
+        "v_max_u32" => word!(&[Word, Word], |s| s[0].max(s[1])),
+        "v_min3_u32" => word!(&[Word, Word, Word], |s| s[0].min(s[1]).min(s[2])),
+        "v_alignbit_b32" => word!(&[Word, Word, Word], |s| (s[0] << 32 | s[1]) >> (s[2] & 31)),
+        "v_cndmask_b32" => word!(&[Word, Word, Bit], |s| if s[2] == 1 { s[1] } else { s[0] }),
+        "v_mbcnt_lo_u32_b32" => VectorFunction {
+            run: |lane| {
+                let below = (1u64 << lane.number.min(32)) - 1;
+                (
+                    u64::from((lane.sources[0] & below).count_ones()) + lane.sources[1],
+                    false,
+                )
+            },
+            ..word!(&[Word, Word], |s| s[0])
+        },
+        "v_mbcnt_hi_u32_b32" => VectorFunction {
+            run: |lane| {
+                let below = (1u64 << lane.number.saturating_sub(32)) - 1;
+                (
+                    u64::from((lane.sources[0] & below).count_ones()) + lane.sources[1],
+                    false,
+                )
+            },
+            ..word!(&[Word, Word], |s| s[0])
+        },
+        // Integer division begins with an estimate in floating point, which the code then corrects.
+        "v_cvt_f32_u32" => word!(&[Word], |s| (s[0] as f32).to_bits().into()),
+        "v_cvt_u32_f32" => word!(&[Word], |s| (float(s[0]) as u32).into()),
+        "v_rcp_iflag_f32" => word!(&[Word], |s| (1.0 / float(s[0])).to_bits().into()),
+        "v_mul_f32" => word!(&[Word, Word], |s| (float(s[0]) * float(s[1]))
+            .to_bits()
+            .into()),
+        "v_add_f32" => word!(&[Word, Word], |s| (float(s[0]) + float(s[1]))
+            .to_bits()
+            .into()),
+        // Two sums side by side.
+        "v_pk_add_f32" if selects.is_none() => wide!(&[Wide, Wide], |s| {
+            let sum = |shift| (float(s[0] >> shift) + float(s[1] >> shift)).to_bits();
+            u64::from(sum(32)) << 32 | u64::from(sum(0))
+        }),
+        "v_add_co_u32" => carry!(&[Word, Word], |s| (s[0] + s[1], (s[0] + s[1]) >> 32 != 0)),
+        "v_addc_co_u32" => carry!(&[Word, Word, Bit], |s| {
+            let sum = s[0] + s[1] + s[2];
+            (sum, sum >> 32 != 0)
+        }),
+        "v_sub_co_u32" => carry!(&[Word, Word], |s| (s[0].wrapping_sub(s[1]), s[1] > s[0])),
+        "v_subrev_co_u32" => carry!(&[Word, Word], |s| (s[1].wrapping_sub(s[0]), s[0] > s[1])),
+        "v_subb_co_u32" => carry!(&[Word, Word, Bit], |s| {
+            (s[0].wrapping_sub(s[1] + s[2]), s[1] + s[2] > s[0])
+        }),
+        "v_mad_u64_u32" => lane!(&[Word, Word, Wide], true, true, |s| {
+            (s[0] * s[1]).overflowing_add(s[2])
+        }),
+        "v_mov_b64" => wide!(&[Wide], |s| s[0]),
+        "v_pk_mov_b32" => match selects {
+            None => wide!(&[Word, Word], |s| s[1] << 32 | s[0]),
+            Some("[0,1]") => wide!(&[Wide, Wide], |s| s[1] >> 32 << 32 | s[0] & 0xffff_ffff),
+            Some("[1,0]") => wide!(&[Wide, Wide], |s| s[1] << 32 | s[0] >> 32),
+            Some(_) => return None,
+        },
+        "v_lshl_add_u64" => wide!(&[Wide, Word, Wide], |s| (s[0] << (s[1] & 63))
+            .wrapping_add(s[2])),
+        "v_lshlrev_b64" => wide!(&[Word, Wide], |s| s[1] << (s[0] & 63)),
+        "v_lshrrev_b64" => wide!(&[Word, Wide], |s| s[1] >> (s[0] & 63)),
+        _ => return None,
+    })
+}

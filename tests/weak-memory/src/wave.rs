@@ -1,0 +1,341 @@
+//! A wave: its registers, and its arithmetic.
+
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
+use std::rc::Rc;
+
+use crate::memory::Path;
+use crate::operation::{Condition, EXEC, Operand, Operation, VCC};
+use crate::pending::Pending;
+use crate::program::Program;
+use crate::vector::{Lane, Source};
+
+/// Lanes of a wave.
+pub const LANES: usize = 64;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    Running,
+    AtBarrier,
+    Ended,
+}
+
+/// Registers that an access will write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Registers {
+    Scalar(Range<usize>),
+    Vector(Range<usize>),
+}
+
+pub struct Wave {
+    pub program: Rc<Program>,
+    pub rank: usize,
+    pub block: usize,
+    pub number: usize,
+    pub path: Path,
+    /// The index of its next instruction.
+    pub next: usize,
+    pub state: State,
+    pub scalars: Vec<u32>,
+    pub vectors: Vec<[u32; LANES]>,
+    pub condition: bool,
+    /// Accesses of global memory that are not complete, in the order of issue.
+    pub pending: Vec<Pending>,
+    /// How many it has issued.
+    pub issued: u64,
+    /// What scalar loads and shared memory will write, in the order of issue.
+    pub scalar_pending: VecDeque<Registers>,
+    /// How many accesses will write each register.
+    busy_scalars: Vec<u8>,
+    busy_vectors: Vec<u8>,
+    /// Lines it has stored to and not written back, and its first such access.
+    pub dirtied: HashMap<u64, u64>,
+}
+
+/// A register is used whose value is still on its way.
+pub type Busy = Registers;
+
+impl Wave {
+    /// A wave at its first instruction, with `threads` of its lanes active.
+    pub fn new(
+        program: Rc<Program>,
+        (rank, block, number): (usize, usize, usize),
+        path: Path,
+        threads: usize,
+        arguments: u64,
+    ) -> Self {
+        // Nothing is in registers that the kernel has not put there.
+        const GARBAGE: u32 = 0xdead_beef;
+        let mut wave = Self {
+            rank,
+            block,
+            number,
+            path,
+            next: 0,
+            state: State::Running,
+            scalars: vec![GARBAGE; 128],
+            vectors: vec![[GARBAGE; LANES]; 256],
+            condition: false,
+            pending: Vec::new(),
+            issued: 0,
+            scalar_pending: VecDeque::new(),
+            busy_scalars: vec![0; 128],
+            busy_vectors: vec![0; 256],
+            dirtied: HashMap::new(),
+            program,
+        };
+        wave.put_scalar(wave.program.arguments_register, arguments, true);
+        wave.put_scalar(wave.program.block_register, block as u64, false);
+        let exec = if threads >= LANES {
+            !0
+        } else {
+            (1 << threads) - 1
+        };
+        wave.put_scalar(EXEC, exec, true);
+        wave.vectors[0] = std::array::from_fn(|lane| (number * LANES + lane) as u32);
+        wave
+    }
+
+    /// Marks registers as on their way, or as arrived.
+    pub fn mark(&mut self, registers: &Registers, busy: bool) {
+        let (counts, range) = match registers {
+            Registers::Scalar(range) => (&mut self.busy_scalars, range),
+            Registers::Vector(range) => (&mut self.busy_vectors, range),
+        };
+        for count in &mut counts[range.clone()] {
+            *count = if busy { *count + 1 } else { *count - 1 };
+        }
+    }
+
+    /// Whether registers have arrived.
+    pub fn check(&self, registers: Registers) -> Result<(), Busy> {
+        let busy = match &registers {
+            Registers::Scalar(range) => &self.busy_scalars[range.clone()],
+            Registers::Vector(range) => &self.busy_vectors[range.clone()],
+        };
+        if busy.iter().all(|count| *count == 0) {
+            Ok(())
+        } else {
+            Err(registers)
+        }
+    }
+
+    pub fn exec(&self) -> u64 {
+        self.pair(EXEC)
+    }
+
+    fn pair(&self, register: usize) -> u64 {
+        u64::from(self.scalars[register + 1]) << 32 | u64::from(self.scalars[register])
+    }
+
+    /// A scalar register or pair.
+    pub fn scalar(&self, register: usize, wide: bool) -> Result<u64, Busy> {
+        self.check(Registers::Scalar(
+            register..register + 1 + usize::from(wide),
+        ))?;
+        Ok(if wide {
+            self.pair(register)
+        } else {
+            self.scalars[register].into()
+        })
+    }
+
+    fn put_scalar(&mut self, register: usize, value: u64, wide: bool) {
+        self.scalars[register] = value as u32;
+        if wide {
+            self.scalars[register + 1] = (value >> 32) as u32;
+        }
+    }
+
+    /// The active lanes.
+    pub fn lanes(&self) -> impl Iterator<Item = usize> + use<> {
+        let exec = self.exec();
+        (0..LANES).filter(move |lane| exec >> lane & 1 == 1)
+    }
+
+    /// Runs what touches nothing but registers; `None` for other instructions.
+    pub fn execute(&mut self, operation: &Operation) -> Option<Result<(), Busy>> {
+        Some(match operation {
+            Operation::Nothing => Ok(()),
+            Operation::Branch { condition, target } => self.branch(*condition, *target),
+            Operation::Scalar { .. } => self.scalar_operation(operation),
+            Operation::Vector { .. } => self.vector_operation(operation),
+            Operation::Compare { .. } => self.compare(operation),
+            Operation::ReadFirstLane {
+                destination,
+                source,
+            } => self.read_first_lane(*destination, *source),
+            _ => return None,
+        })
+    }
+
+    fn branch(&mut self, condition: Condition, target: usize) -> Result<(), Busy> {
+        let taken = match condition {
+            Condition::Always => true,
+            Condition::ScalarCondition(wanted) => self.condition == wanted,
+            Condition::ExecZero(wanted) => (self.exec() == 0) == wanted,
+            Condition::VccZero(wanted) => (self.scalar(VCC, true)? == 0) == wanted,
+        };
+        if taken {
+            self.next = target;
+        }
+        Ok(())
+    }
+
+    fn scalar_operand(&self, operand: Operand, wide: bool) -> Result<u64, Busy> {
+        match operand {
+            Operand::Scalar(register) => self.scalar(register, wide),
+            Operand::Constant(value) => Ok(value as u64),
+            // No scalar instruction names a vector register, but for those that are decoded apart.
+            Operand::Vector(register) => Err(Registers::Vector(register..register + 1)),
+        }
+    }
+
+    fn scalar_operation(&mut self, operation: &Operation) -> Result<(), Busy> {
+        let Operation::Scalar {
+            function,
+            destination,
+            sources,
+        } = operation
+        else {
+            return Ok(());
+        };
+        let [wide, first, second] = function.wide();
+        let fetch = |index: usize, wide| match sources.get(index) {
+            Some(Operand::Constant(value)) if function.is_short() => {
+                Ok(i64::from(*value as i16) as u64)
+            }
+            Some(operand) => self.scalar_operand(*operand, wide),
+            None => Ok(0),
+        };
+        let a = fetch(0, first)?;
+        let b = if function.saves_exec() {
+            self.exec()
+        } else {
+            fetch(1, second)?
+        };
+        let (result, condition) = function.run(a, b, self.condition);
+        if let Some(destination) = *destination {
+            let width = 1 + usize::from(wide);
+            self.check(Registers::Scalar(destination..destination + width))?;
+            if function.saves_exec() {
+                self.put_scalar(destination, b, true);
+                self.put_scalar(EXEC, result, true);
+            } else {
+                self.put_scalar(destination, result, wide);
+            }
+        }
+        self.condition = condition.unwrap_or(self.condition);
+        Ok(())
+    }
+
+    /// A source for each lane.
+    fn per_lane(&self, operand: Operand, shape: Source) -> Result<[u64; LANES], Busy> {
+        let wide = shape != Source::Word;
+        Ok(match operand {
+            Operand::Vector(register) => {
+                self.check(Registers::Vector(
+                    register..register + 1 + usize::from(wide),
+                ))?;
+                std::array::from_fn(|lane| {
+                    let low = u64::from(self.vectors[register][lane]);
+                    if wide {
+                        u64::from(self.vectors[register + 1][lane]) << 32 | low
+                    } else {
+                        low
+                    }
+                })
+            }
+            other => {
+                let value = self.scalar_operand(other, wide)?;
+                match shape {
+                    Source::Word => [value & 0xffff_ffff; LANES],
+                    Source::Wide => [value; LANES],
+                    Source::Bit => std::array::from_fn(|lane| value >> lane & 1),
+                }
+            }
+        })
+    }
+
+    fn vector_operation(&mut self, operation: &Operation) -> Result<(), Busy> {
+        let Operation::Vector {
+            function,
+            destination,
+            carry_out,
+            sources,
+            bytes,
+        } = operation
+        else {
+            return Ok(());
+        };
+        let mut values = [[0; LANES]; 3];
+        for (index, (operand, shape)) in sources.iter().zip(function.shape()).enumerate() {
+            values[index] = self.per_lane(*operand, *shape)?;
+        }
+        for (values, byte) in values.iter_mut().zip(bytes) {
+            if let Some(byte) = byte {
+                *values = values.map(|value| value >> (8 * byte) & 0xff);
+            }
+        }
+        let width = 1 + usize::from(function.is_wide());
+        self.check(Registers::Vector(*destination..destination + width))?;
+        let mut carries = 0;
+        for lane in self.lanes() {
+            let (result, carry) = function.run(&Lane {
+                number: lane as u32,
+                sources: [values[0][lane], values[1][lane], values[2][lane]],
+            });
+            self.vectors[*destination][lane] = result as u32;
+            if function.is_wide() {
+                self.vectors[destination + 1][lane] = (result >> 32) as u32;
+            }
+            carries |= u64::from(carry) << lane;
+        }
+        if let Some(register) = *carry_out {
+            self.check(Registers::Scalar(register..register + 2))?;
+            self.put_scalar(register, carries, true);
+        }
+        Ok(())
+    }
+
+    fn compare(&mut self, operation: &Operation) -> Result<(), Busy> {
+        let Operation::Compare {
+            function,
+            wide,
+            signed,
+            destination,
+            sources,
+        } = operation
+        else {
+            return Ok(());
+        };
+        let shape = if *wide { Source::Wide } else { Source::Word };
+        let extend = |value: u64| {
+            if *signed && !*wide {
+                i64::from(value as u32 as i32) as u64
+            } else {
+                value
+            }
+        };
+        let [first, second] = [
+            self.per_lane(sources[0], shape)?,
+            self.per_lane(sources[1], shape)?,
+        ];
+        let holds = |lane: usize| function(extend(first[lane]), extend(second[lane]));
+        let result = self
+            .lanes()
+            .fold(0, |bits, lane| bits | u64::from(holds(lane)) << lane);
+        self.check(Registers::Scalar(*destination..destination + 2))?;
+        self.put_scalar(*destination, result, true);
+        Ok(())
+    }
+
+    fn read_first_lane(&mut self, destination: usize, source: usize) -> Result<(), Busy> {
+        self.check(Registers::Vector(source..source + 1))?;
+        self.check(Registers::Scalar(destination..destination + 1))?;
+        // Lane 0 where none is active.
+        let lane = self.lanes().next().unwrap_or(0);
+        self.scalars[destination] = self.vectors[source][lane];
+        Ok(())
+    }
+}

@@ -1,0 +1,72 @@
+//! Arguments of kernels: the structs of `symmem/abi.h`, written field by field. Their sizes are checked against
+//! those that `symmem-kernels-hip` knows, which are checked against the structs of the host.
+
+/// Length of every table in them.
+const MOST_RANKS: usize = 72;
+/// Longer than any run.
+const DEADLINE_NS: u64 = 1 << 62;
+
+/// A struct of naturally aligned fields.
+#[derive(Clone, Default)]
+pub struct Arguments(Vec<u8>);
+
+impl Arguments {
+    pub fn bytes(self, kernel: &str) -> Vec<u8> {
+        let entry = symmem_kernels_hip::modules()
+            .iter()
+            .flat_map(|module| module.entries)
+            .find(|entry| entry.name == kernel)
+            .unwrap();
+        assert_eq!(self.0.len(), entry.argument_bytes as usize, "{kernel}");
+        self.0
+    }
+
+    pub fn words(mut self, words: &[u32]) -> Self {
+        self.0
+            .extend(words.iter().flat_map(|word| word.to_le_bytes()));
+        self
+    }
+
+    pub fn longs(mut self, longs: &[u64]) -> Self {
+        self.0
+            .extend(longs.iter().flat_map(|long| long.to_le_bytes()));
+        self
+    }
+
+    /// A value for each rank; `rest` for those there could be.
+    pub fn table(self, values: &[u64], rest: u64) -> Self {
+        let mut table = [rest; MOST_RANKS];
+        table[..values.len()].copy_from_slice(values);
+        self.longs(&table)
+    }
+
+    /// `ReduceArguments`
+    pub fn reduce(self, sources: &[u64], destinations: &[u64], count: u64, how: [u32; 2]) -> Self {
+        self.table(sources, 0)
+            .table(destinations, 0)
+            .longs(&[count])
+            .words(&how)
+    }
+
+    /// `Watch`
+    pub fn watch(self, abort: u64, rank: usize) -> Self {
+        self.longs(&[abort, 0, DEADLINE_NS])
+            .words(&[rank as u32, 0])
+    }
+
+    /// `SignalTarget`, where the host counts.
+    pub fn signal(self, word: u64, arrivals: u64, value: u32) -> Self {
+        self.longs(&[word, 0, arrivals]).words(&[value, 0])
+    }
+
+    /// `CollectiveGroup`
+    pub fn group(self, abort: u64, slots: &[u64], packet_bytes: u64, rank: usize) -> Self {
+        let mut group = self
+            .watch(abort, rank)
+            .table(slots, 0)
+            .longs(&[packet_bytes])
+            .words(&[rank as u32, slots.len() as u32, 0, 1]);
+        group.0.extend((0..MOST_RANKS).map(|member| member as u8));
+        group
+    }
+}

@@ -1,0 +1,341 @@
+//! The protocols of symmem's kernels for AMD GPUs hold under an adversary, and faults planted in their machine
+//! code are found.
+
+mod arguments;
+mod scenarios;
+
+use std::fmt::Write;
+use std::sync::OnceLock;
+
+use scenarios::{Kernels, SCENARIOS, Scenario};
+use symmem_kernels_hip::Target;
+use symmem_weak_memory::Error;
+use symmem_weak_memory::operation::Operation;
+use symmem_weak_memory::program::{self, Instruction};
+
+/// Whether llvm-objdump is there; without it a test is left out, and says so. CI has it.
+fn installed() -> bool {
+    static INSTALLED: OnceLock<bool> = OnceLock::new();
+    *INSTALLED.get_or_init(|| {
+        let found = program::disassembler().is_some();
+        assert!(
+            found || std::env::var_os("CI").is_none(),
+            "CI installs llvm-22"
+        );
+        if !found {
+            println!("skipped: no llvm-objdump");
+        }
+        found
+    })
+}
+
+/// How many schedules each protocol is run under: a sample, or many with `SYMMEM_TEST_FULL=1`.
+fn seeds() -> u64 {
+    if std::env::var_os("SYMMEM_TEST_FULL").is_some() {
+        1000
+    } else {
+        24
+    }
+}
+
+fn holds(scenario: &Scenario) {
+    if !installed() {
+        return;
+    }
+    for target in Target::ALL {
+        let kernels = Kernels::load(scenario, target).unwrap();
+        for seed in 0..seeds() {
+            if let Err(error) = (scenario.run)(&kernels, seed) {
+                panic!(
+                    "{} on {}, seed {seed}: {error}",
+                    scenario.name,
+                    target.name()
+                );
+            }
+        }
+    }
+}
+
+macro_rules! protocols {
+    ($($test:ident: $index:literal,)*) => {
+        $(#[test]
+        fn $test() {
+            holds(&SCENARIOS[$index]);
+        })*
+    };
+}
+
+protocols! {
+    a_put_with_a_signal_holds: 0,
+    a_barrier_holds: 1,
+    copies_between_barriers_hold: 2,
+    a_two_shot_reduction_holds: 3,
+    a_reduction_in_packets_holds: 4,
+    an_exchange_holds: 5,
+    a_pushed_reduction_holds: 6,
+}
+
+/// An instruction that is taken away. A wait for memory that also waits for scalar loads still does that.
+fn removed(operation: &Operation) -> Operation {
+    match *operation {
+        Operation::Wait { scalar, .. } => Operation::Wait {
+            vector: None,
+            scalar,
+        },
+        _ => Operation::Nothing,
+    }
+}
+
+/// Instructions taken from a kernel are missed.
+fn finds(
+    scenario: &Scenario,
+    kernel: &str,
+    fault: fn(&[Instruction], usize) -> bool,
+    words: &[&str],
+) {
+    finds_changed(
+        scenario,
+        kernel,
+        |code, index| fault(code, index).then(|| removed(&code[index].operation)),
+        words,
+    );
+}
+
+/// A fault planted in a kernel is found on each target: some seed reports a violation with all these words.
+fn finds_changed(
+    scenario: &Scenario,
+    kernel: &str,
+    fault: impl Fn(&[Instruction], usize) -> Option<Operation>,
+    words: &[&str],
+) {
+    if !installed() {
+        return;
+    }
+    for target in Target::ALL {
+        let mut kernels = Kernels::load(scenario, target).unwrap();
+        let changed = kernels.plant(kernel, &fault);
+        assert!(
+            changed > 0,
+            "{kernel} on {}: nothing to change",
+            target.name()
+        );
+        let mut others = String::new();
+        let found = (0..200).any(|seed| match (scenario.run)(&kernels, seed) {
+            Err(Error::Violation(what)) if words.iter().all(|word| what.contains(word)) => {
+                println!("{kernel} on {}, seed {seed}: {what}", target.name());
+                true
+            }
+            Err(other) => {
+                // Another sign of the same fault, such as a wrong result.
+                let _ = writeln!(others, "seed {seed}: {other}");
+                false
+            }
+            Ok(()) => false,
+        });
+        assert!(
+            found,
+            "{kernel} on {}: no {words:?}\n{others}",
+            target.name()
+        );
+    }
+}
+
+fn is_write_back(code: &[Instruction], index: usize) -> bool {
+    code[index].is("buffer_wbl2")
+}
+
+/// What R2 of the lint is about: the wait between a write-back and the flag.
+fn is_wait_behind_write_back(code: &[Instruction], index: usize) -> bool {
+    let waits = |each: &&Instruction| matches!(each.operation, Operation::Wait { .. });
+    code[index].drains()
+        && code[..index]
+            .iter()
+            .rev()
+            .find(|each| !waits(each))
+            .is_some_and(|before| before.is("buffer_wbl2"))
+}
+
+/// What R1 of the lint is about: each wave's release before the block's barrier.
+fn is_release_before_barrier(code: &[Instruction], index: usize) -> bool {
+    let orders = |each: &Instruction| each.is("buffer_wbl2") || each.drains();
+    let ends = |each: &&Instruction| {
+        let mnemonic = each.text.split(' ').next().unwrap_or_default();
+        each.is("s_barrier") || mnemonic.starts_with("global_") || mnemonic.contains("branch")
+    };
+    orders(&code[index])
+        && code[index..]
+            .iter()
+            .find(ends)
+            .is_some_and(|end| end.is("s_barrier"))
+}
+
+fn is_invalidation(code: &[Instruction], index: usize) -> bool {
+    ["buffer_inv", "buffer_invl2", "buffer_wbinvl1_vol"]
+        .iter()
+        .any(|mnemonic| code[index].is(mnemonic))
+}
+
+fn is_wait_for_loads(code: &[Instruction], index: usize) -> bool {
+    matches!(
+        code[index].operation,
+        Operation::Wait {
+            vector: Some(_),
+            ..
+        }
+    )
+}
+
+const PUT: &Scenario = &SCENARIOS[0];
+const MOVE: &Scenario = &SCENARIOS[2];
+const REDUCE: &Scenario = &SCENARIOS[3];
+const EXCHANGE: &Scenario = &SCENARIOS[5];
+const PUSH: &Scenario = &SCENARIOS[6];
+
+#[test]
+fn a_put_that_does_not_write_back_is_found() {
+    finds(
+        PUT,
+        "symmem_copy_vector",
+        is_write_back,
+        &["inbox", "store", "not written back", "symmem_copy_vector+"],
+    );
+}
+
+#[test]
+fn a_put_whose_flag_overtakes_the_write_back_is_found() {
+    finds(
+        PUT,
+        "symmem_copy_vector",
+        is_wait_behind_write_back,
+        &["inbox", "store", "symmem_copy_vector+"],
+    );
+}
+
+#[test]
+fn a_put_whose_waves_do_not_release_before_the_barrier_is_found() {
+    finds(
+        PUT,
+        "symmem_copy_vector",
+        is_release_before_barrier,
+        &["inbox", "store", "symmem_copy_vector+"],
+    );
+}
+
+#[test]
+fn a_reduction_that_does_not_write_back_is_found() {
+    finds(
+        REDUCE,
+        "symmem_reduce_u32",
+        is_write_back,
+        &["result", "not written back", "symmem_reduce_u32+"],
+    );
+}
+
+#[test]
+fn a_reduction_whose_flag_overtakes_the_write_back_is_found() {
+    finds(
+        REDUCE,
+        "symmem_reduce_u32",
+        is_wait_behind_write_back,
+        &["result", "symmem_reduce_u32+"],
+    );
+}
+
+#[test]
+fn copies_without_an_invalidation_behind_the_wait_are_found() {
+    finds(
+        MOVE,
+        "symmem_move",
+        is_invalidation,
+        &["data", "a cache has an older line", "symmem_move+"],
+    );
+}
+
+#[test]
+fn a_reduction_without_an_invalidation_behind_the_wait_is_found() {
+    finds(
+        REDUCE,
+        "symmem_reduce_u32",
+        is_invalidation,
+        &["data", "a cache has an older line", "symmem_reduce_u32+"],
+    );
+}
+
+#[test]
+fn an_exchange_without_an_invalidation_behind_the_wait_is_found() {
+    finds(
+        EXCHANGE,
+        "symmem_exchange",
+        is_invalidation,
+        &["data", "a cache has an older line", "symmem_exchange+"],
+    );
+}
+
+/// Which of the two is found first is chance: the inbox where it is cached, or the results.
+#[test]
+fn a_pushed_reduction_that_does_not_write_back_is_found() {
+    finds(
+        PUSH,
+        "symmem_reduce_push_f32",
+        is_write_back,
+        &["not written back", "symmem_reduce_push_f32+"],
+    );
+}
+
+#[test]
+fn a_pushed_reduction_without_an_invalidation_behind_the_wait_is_found() {
+    finds(
+        PUSH,
+        "symmem_reduce_push_f32",
+        is_invalidation,
+        &[
+            "inbox",
+            "a cache has an older line",
+            "symmem_reduce_push_f32+",
+        ],
+    );
+}
+
+#[test]
+fn a_value_used_before_it_is_loaded_is_found() {
+    finds(
+        PUT,
+        "symmem_copy_vector",
+        is_wait_for_loads,
+        &["before its load was waited for"],
+    );
+}
+
+#[test]
+fn a_put_that_writes_back_short_of_the_system_is_found() {
+    let short = |code: &[Instruction], index: usize| {
+        matches!(code[index].operation, Operation::WriteBack { .. })
+            .then_some(Operation::WriteBack { system: false })
+    };
+    finds_changed(
+        PUT,
+        "symmem_copy_vector",
+        short,
+        &["inbox", "not written back"],
+    );
+}
+
+#[test]
+fn an_invalidation_that_leaves_the_level_2_is_found() {
+    let leaves = |code: &[Instruction], index: usize| match code[index].operation {
+        Operation::Invalidate {
+            level1,
+            level2: true,
+        } => Some(Operation::Invalidate {
+            level1,
+            level2: false,
+        }),
+        _ => None,
+    };
+    finds_changed(
+        MOVE,
+        "symmem_move",
+        leaves,
+        &["data", "a cache has an older line"],
+    );
+}

@@ -1,0 +1,495 @@
+//! Programs of several ranks around each protocol. Each stores, tells, and lets the other load.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use symmem_kernels_hip::Target;
+use symmem_weak_memory::Error;
+use symmem_weak_memory::machine::{Grid, Machine};
+use symmem_weak_memory::operation::Operation;
+use symmem_weak_memory::program::{Instruction, Program};
+
+use crate::arguments::Arguments;
+
+/// A program.
+pub struct Scenario {
+    pub name: &'static str,
+    pub kernels: &'static [&'static str],
+    /// With a seed.
+    pub run: fn(&Kernels, u64) -> Result<(), Error>,
+}
+
+pub const SCENARIOS: [Scenario; 7] = [
+    Scenario {
+        name: "put",
+        kernels: &["symmem_copy_vector", "symmem_wait"],
+        run: put,
+    },
+    Scenario {
+        name: "barrier",
+        kernels: &["symmem_copy_vector", "symmem_barrier"],
+        run: barrier,
+    },
+    Scenario {
+        name: "move",
+        kernels: &["symmem_copy_vector", "symmem_move"],
+        run: copies,
+    },
+    Scenario {
+        name: "reduce",
+        kernels: &["symmem_copy_vector", "symmem_reduce_u32"],
+        run: reduction,
+    },
+    Scenario {
+        name: "packets",
+        kernels: &["symmem_reduce_packets_u32"],
+        run: packets,
+    },
+    Scenario {
+        name: "exchange",
+        kernels: &["symmem_copy_vector", "symmem_exchange"],
+        run: exchange,
+    },
+    Scenario {
+        name: "push",
+        kernels: &["symmem_copy_vector", "symmem_reduce_push_f32"],
+        run: push,
+    },
+];
+
+/// The kernels of a scenario on a target.
+pub struct Kernels {
+    target: Target,
+    programs: HashMap<String, Rc<Program>>,
+}
+
+impl Kernels {
+    pub fn load(scenario: &Scenario, target: Target) -> Result<Self, Error> {
+        let load = |name: &&str| Ok((name.to_string(), Rc::new(Program::load(name, target)?)));
+        let programs = scenario
+            .kernels
+            .iter()
+            .map(load)
+            .collect::<Result<_, Error>>()?;
+        Ok(Self { target, programs })
+    }
+
+    /// Changes instructions of a kernel and returns how many.
+    pub fn plant(
+        &mut self,
+        kernel: &str,
+        fault: impl Fn(&[Instruction], usize) -> Option<Operation>,
+    ) -> usize {
+        let (planted, changed) = self.programs[kernel].with(fault);
+        self.programs.insert(kernel.to_owned(), Rc::new(planted));
+        changed
+    }
+}
+
+const RANKS: usize = 2;
+const BLOCKS: usize = 2;
+const THREADS: usize = 128;
+/// More than a row of vectors of the grid, and no multiple of 16.
+const BYTES: usize = 4140;
+const SLOT_BLOCKS: u64 = 320;
+const SLOT_BYTES: u64 = 4096;
+const NO_TOKEN: u64 = !0;
+/// Bytes between two signal words.
+const STRIDE: u64 = 128;
+/// `ElementType::u32`, `ReduceOperation::sum`
+const SUM_OF_U32: [u32; 2] = [6, 1];
+/// `ElementType::f32`, `ReduceOperation::sum`
+const SUM_OF_F32: [u32; 2] = [11, 1];
+
+/// Ranks with a word that nobody sets, and signals.
+struct World<'a> {
+    kernels: &'a Kernels,
+    machine: Machine,
+    abort: u64,
+    signals: Vec<u64>,
+}
+
+impl<'a> World<'a> {
+    fn new(kernels: &'a Kernels, seed: u64) -> Self {
+        let mut machine = Machine::new(kernels.target, RANKS, seed);
+        let abort = machine.memory().allocate("abort", 64, true);
+        let mut world = Self {
+            kernels,
+            machine,
+            abort,
+            signals: Vec::new(),
+        };
+        world.signals = world.each("signals", 4096, true);
+        world
+    }
+
+    /// Memory of each rank.
+    fn each(&mut self, name: &str, bytes: u64, uncached: bool) -> Vec<u64> {
+        let memory = self.machine.memory();
+        (0..RANKS)
+            .map(|rank| memory.allocate(&format!("{name} of rank {rank}"), bytes, uncached))
+            .collect()
+    }
+
+    /// Memory of each rank with bytes that tell the rank and the place.
+    fn filled(&mut self, name: &str, bytes: usize, salt: usize) -> Vec<u64> {
+        let bases = self.each(name, bytes as u64, false);
+        for (rank, base) in bases.iter().enumerate() {
+            self.machine
+                .memory()
+                .write(*base, &pattern(bytes, rank, salt));
+        }
+        bases
+    }
+
+    fn slots(&mut self, packet_bytes: u64) -> Vec<u64> {
+        let bytes = SLOT_BLOCKS * SLOT_BYTES + 8 * packet_bytes;
+        self.each("slots", bytes, true)
+    }
+
+    fn launch(
+        &mut self,
+        rank: usize,
+        kernel: &str,
+        blocks: usize,
+        threads: usize,
+        arguments: Arguments,
+    ) {
+        self.machine.enqueue(
+            rank,
+            Grid {
+                program: Rc::clone(&self.kernels.programs[kernel]),
+                blocks,
+                threads,
+                arguments: arguments.bytes(kernel),
+            },
+        );
+    }
+
+    /// A copy, and a signal behind it: its word, the word that counts blocks, and the value.
+    fn copy(
+        &mut self,
+        rank: usize,
+        to: u64,
+        from: u64,
+        bytes: usize,
+        (word, arrivals, value): (u64, u64, u32),
+    ) {
+        let arguments = Arguments::default()
+            .longs(&[to, from, bytes as u64])
+            .signal(word, arrivals, value)
+            .words(&[0, 0]);
+        self.launch(rank, "symmem_copy_vector", BLOCKS, THREADS, arguments);
+    }
+
+    fn wait(&mut self, rank: usize, word: u64, value: u32) {
+        let arguments = Arguments::default()
+            .longs(&[word, 0])
+            .watch(self.abort, rank)
+            .words(&[value, 0, 0, 0]);
+        self.launch(rank, "symmem_wait", 1, 64, arguments);
+    }
+
+    /// Runs all, and compares memory with what it should be.
+    fn run(mut self, expected: &[(u64, Vec<u8>)]) -> Result<(), Error> {
+        self.machine.run()?;
+        for (base, bytes) in expected {
+            let found = self.machine.memory().read(*base, bytes.len());
+            if let Some(at) = (0..bytes.len()).find(|at| found[*at] != bytes[*at]) {
+                return Err(Error::Violation(format!(
+                    "at the end {} is {:#x}, not {:#x}",
+                    self.machine.memory().describe(base + at as u64),
+                    found[at],
+                    bytes[at]
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn pattern(bytes: usize, rank: usize, salt: usize) -> Vec<u8> {
+    (0..bytes)
+        .map(|at| (at * 7 + at / 251 + rank * 101 + salt * 37 + 1) as u8)
+        .collect()
+}
+
+const NO_SIGNAL: (u64, u64, u32) = (0, 0, 0);
+
+/// Rank 0 puts twice into the same inbox; rank 1 waits, takes, and says that it has.
+fn put(kernels: &Kernels, seed: u64) -> Result<(), Error> {
+    let mut world = World::new(kernels, seed);
+    let inbox = world.each("inbox", BYTES as u64, false)[1];
+    let mut expected = Vec::new();
+    let [signals, answers] = [world.signals[1], world.signals[0]];
+    for round in 1..=2 {
+        let data = world.filled(&format!("data {round}"), BYTES, round)[0];
+        let taken = world.each(&format!("taken {round}"), BYTES as u64, false)[1];
+        if round > 1 {
+            world.wait(0, answers, round as u32 - 1);
+        }
+        world.copy(
+            0,
+            inbox,
+            data,
+            BYTES,
+            (signals, answers + STRIDE, round as u32),
+        );
+        world.wait(1, signals, round as u32);
+        world.copy(
+            1,
+            taken,
+            inbox,
+            BYTES,
+            (answers, signals + STRIDE, round as u32),
+        );
+        expected.push((taken, pattern(BYTES, 0, round)));
+    }
+    world.run(&expected)
+}
+
+/// Each puts to the other; a barrier; each takes what it was put. Twice, a barrier in between.
+fn barrier(kernels: &Kernels, seed: u64) -> Result<(), Error> {
+    let mut world = World::new(kernels, seed);
+    let inboxes = world.each("inbox", BYTES as u64, false);
+    let mut expected = Vec::new();
+    for round in 0..2 {
+        let data = world.filled(&format!("data {round}"), BYTES, round);
+        let taken = world.each(&format!("taken {round}"), BYTES as u64, false);
+        for rank in 0..RANKS {
+            let peer = 1 - rank;
+            let [own, remote] = [world.signals[rank], world.signals[peer]];
+            let words: Vec<u64> = (0..RANKS)
+                .map(|each| {
+                    if each == rank {
+                        0
+                    } else {
+                        remote + rank as u64 * STRIDE
+                    }
+                })
+                .collect();
+            let abort = world.abort;
+            let meet = Arguments::default()
+                .watch(abort, rank)
+                .longs(&[own + 16 * STRIDE, own])
+                .table(&words, 0)
+                .words(&[RANKS as u32, 0]);
+            world.copy(rank, inboxes[peer], data[rank], BYTES, NO_SIGNAL);
+            world.launch(rank, "symmem_barrier", 1, 128, meet.clone());
+            world.copy(rank, taken[rank], inboxes[rank], BYTES, NO_SIGNAL);
+            world.launch(rank, "symmem_barrier", 1, 128, meet);
+            expected.push((taken[rank], pattern(BYTES, peer, round)));
+        }
+    }
+    world.run(&expected)
+}
+
+/// An all-gather by loads from peers, of data that a kernel before has stored. Twice, of the same memory.
+fn copies(kernels: &Kernels, seed: u64) -> Result<(), Error> {
+    let mut world = World::new(kernels, seed);
+    let slots = world.slots(0);
+    let data = world.each("data", BYTES as u64, false);
+    let mut expected = Vec::new();
+    for round in 0..2 {
+        let fresh = world.filled(&format!("fresh {round}"), BYTES, round);
+        let gathered = world.each(&format!("gathered {round}"), (BYTES * RANKS) as u64, false);
+        for rank in 0..RANKS {
+            world.copy(rank, data[rank], fresh[rank], BYTES, NO_SIGNAL);
+            let destinations: Vec<u64> = (0..RANKS)
+                .map(|from| gathered[rank] + (from * BYTES) as u64)
+                .collect();
+            let arguments = Arguments::default()
+                .group(world.abort, &slots, 0, rank)
+                .table(&destinations, 0)
+                .table(&data, 0)
+                .table(&[BYTES as u64; RANKS], 0)
+                .words(&[RANKS as u32, RANKS as u32]);
+            world.launch(rank, "symmem_move", BLOCKS, THREADS, arguments);
+            for (from, destination) in destinations.into_iter().enumerate() {
+                expected.push((destination, pattern(BYTES, from, round)));
+            }
+        }
+    }
+    world.run(&expected)
+}
+
+/// Sums of little-endian numbers at the same place of all ranks.
+fn sums(bytes: usize, salt: usize) -> Vec<u8> {
+    let all: Vec<Vec<u8>> = (0..RANKS).map(|rank| pattern(bytes, rank, salt)).collect();
+    let number = |bytes: &[u8], at: usize| {
+        u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+    };
+    (0..bytes)
+        .step_by(4)
+        .flat_map(|at| {
+            let sum = all
+                .iter()
+                .fold(0u32, |sum, each| sum.wrapping_add(number(each, at)));
+            sum.to_le_bytes()
+        })
+        .collect()
+}
+
+/// An all-reduce: each loads its share of all, and stores the sums at all. Each then takes its result.
+fn reduction(kernels: &Kernels, seed: u64) -> Result<(), Error> {
+    const SHARE: usize = 2064;
+    let mut world = World::new(kernels, seed);
+    let slots = world.slots(0);
+    let data = world.each("data", (SHARE * RANKS) as u64, false);
+    let results = world.each("result", (SHARE * RANKS) as u64, false);
+    let mut expected = Vec::new();
+    for round in 0..2 {
+        let fresh = world.filled(&format!("fresh {round}"), SHARE * RANKS, round);
+        let taken = world.each(&format!("taken {round}"), (SHARE * RANKS) as u64, false);
+        for rank in 0..RANKS {
+            let share = |bases: &[u64]| -> Vec<u64> {
+                bases
+                    .iter()
+                    .map(|base| base + (rank * SHARE) as u64)
+                    .collect()
+            };
+            world.copy(rank, data[rank], fresh[rank], SHARE * RANKS, NO_SIGNAL);
+            let arguments = Arguments::default()
+                .group(world.abort, &slots, 0, rank)
+                .reduce(
+                    &share(&data),
+                    &share(&results),
+                    SHARE as u64 / 4,
+                    SUM_OF_U32,
+                );
+            world.launch(rank, "symmem_reduce_u32", BLOCKS, THREADS, arguments);
+            world.copy(rank, taken[rank], results[rank], SHARE * RANKS, NO_SIGNAL);
+            expected.push((taken[rank], sums(SHARE * RANKS, round)));
+        }
+    }
+    world.run(&expected)
+}
+
+/// All-reduces in packets, two-shot, in more rounds than there are halves.
+fn packets(kernels: &Kernels, seed: u64) -> Result<(), Error> {
+    const SHARE: usize = 520;
+    const PACKET_BYTES: u64 = 2 * RANKS as u64 * 512;
+    let mut world = World::new(kernels, seed);
+    let slots = world.slots(PACKET_BYTES);
+    let mut expected = Vec::new();
+    for round in 0..2 {
+        let data = world.filled(&format!("data {round}"), SHARE * RANKS, round);
+        let results = world.each(&format!("result {round}"), (SHARE * RANKS) as u64, false);
+        for rank in 0..RANKS {
+            let shares = |base: u64| -> Vec<u64> {
+                (0..RANKS)
+                    .map(|share| base + (share * SHARE) as u64)
+                    .collect()
+            };
+            let arguments = Arguments::default()
+                .group(world.abort, &slots, PACKET_BYTES, rank)
+                .table(&shares(data[rank]), 0)
+                .table(&shares(results[rank]), 0)
+                .table(&[SHARE as u64 / 4; RANKS], 0)
+                .words(&SUM_OF_U32)
+                .words(&[1, 0]);
+            world.launch(rank, "symmem_reduce_packets_u32", BLOCKS, 64, arguments);
+            expected.push((results[rank], sums(SHARE * RANKS, round)));
+        }
+    }
+    world.run(&expected)
+}
+
+/// Each sends to the other what a kernel before has stored. Twice, of the same memory.
+fn exchange(kernels: &Kernels, seed: u64) -> Result<(), Error> {
+    const BLOCKS_PER_PEER: usize = 1;
+    let mut world = World::new(kernels, seed);
+    let slots = world.slots(0);
+    let data = world.each("data", BYTES as u64, false);
+    let tables = world.each("table", 64, false);
+    for table in &tables {
+        let bytes: Vec<u8> = data.iter().flat_map(|base| base.to_le_bytes()).collect();
+        world.machine.memory().write(*table, &bytes);
+    }
+    let mut expected = Vec::new();
+    for round in 0..2 {
+        let fresh = world.filled(&format!("fresh {round}"), BYTES, round);
+        let received = world.each(&format!("received {round}"), BYTES as u64, false);
+        for rank in 0..RANKS {
+            let to_peer = |value: u64, rest: u64| -> Vec<u64> {
+                (0..RANKS)
+                    .map(|each| if each == rank { rest } else { value })
+                    .collect()
+            };
+            world.copy(rank, data[rank], fresh[rank], BYTES, NO_SIGNAL);
+            let arguments = Arguments::default()
+                .group(world.abort, &slots, 0, rank)
+                .table(&to_peer(0, NO_TOKEN), NO_TOKEN)
+                .table(&to_peer(BYTES as u64, 0), 0)
+                .table(&to_peer(received[rank], NO_TOKEN), NO_TOKEN)
+                .table(&to_peer(BYTES as u64, 0), 0)
+                .longs(&[tables[rank]])
+                .words(&[RANKS as u32, BLOCKS_PER_PEER as u32]);
+            world.launch(
+                rank,
+                "symmem_exchange",
+                RANKS * BLOCKS_PER_PEER + 1,
+                THREADS,
+                arguments,
+            );
+            expected.push((received[rank], pattern(BYTES, 1 - rank, round)));
+        }
+    }
+    world.run(&expected)
+}
+
+/// Small whole numbers, whose sums have no rounding.
+fn number(at: usize, rank: usize, salt: usize) -> f32 {
+    ((at * 7 + rank * 1009 + salt * 37) % 4096) as f32
+}
+
+/// All-reduces by pushing: each stores the other's share into its inbox, reduces its own from there, and stores
+/// the sums at all. There are more pieces than slots, which are so used again; twice, so that the
+/// counters go on.
+fn push(kernels: &Kernels, seed: u64) -> Result<(), Error> {
+    const NUMBERS: usize = 500;
+    const SHARE: usize = 4 * NUMBERS;
+    const PIECE_BYTES: u64 = 256;
+    const SLOTS: u64 = 2;
+    /// Words of 32 bytes, to the next multiple of 128.
+    const WORDS: u64 = ((2 * RANKS as u64 + 1) * 32).next_multiple_of(128);
+    const CHANNEL_BYTES: u64 = WORDS + (RANKS as u64 - 1) * SLOTS * PIECE_BYTES;
+    let mut world = World::new(kernels, seed);
+    let slots = world.slots(0);
+    let inboxes = world.each("inbox", BLOCKS as u64 * CHANNEL_BYTES, true);
+    let data = world.each("data", (SHARE * RANKS) as u64, false);
+    let results = world.each("result", (SHARE * RANKS) as u64, false);
+    let mut expected = Vec::new();
+    for round in 0..2 {
+        let fresh = world.each(&format!("fresh {round}"), (SHARE * RANKS) as u64, false);
+        let taken = world.each(&format!("taken {round}"), (SHARE * RANKS) as u64, false);
+        let bytes = |value: &dyn Fn(usize) -> f32| -> Vec<u8> {
+            let all = (0..NUMBERS * RANKS).map(value);
+            all.flat_map(f32::to_le_bytes).collect()
+        };
+        for (rank, base) in fresh.iter().enumerate() {
+            let numbers = bytes(&|at| number(at, rank, round));
+            world.machine.memory().write(*base, &numbers);
+        }
+        for rank in 0..RANKS {
+            let share = |base: u64, of: usize| base + (of * SHARE) as u64;
+            let own: Vec<u64> = data.iter().map(|base| share(*base, rank)).collect();
+            let stored: Vec<u64> = results.iter().map(|base| share(*base, rank)).collect();
+            let pushed: Vec<u64> = (0..RANKS).map(|of| share(data[rank], of)).collect();
+            world.copy(rank, data[rank], fresh[rank], SHARE * RANKS, NO_SIGNAL);
+            let arguments = Arguments::default()
+                .group(world.abort, &slots, 0, rank)
+                .reduce(&own, &stored, NUMBERS as u64, SUM_OF_F32)
+                .table(&pushed, 0)
+                .table(&[NUMBERS as u64; RANKS], 0)
+                .table(&inboxes, 0)
+                .longs(&[CHANNEL_BYTES])
+                .words(&[BLOCKS as u32, SLOTS as u32, PIECE_BYTES as u32, 1]);
+            world.launch(rank, "symmem_reduce_push_f32", BLOCKS, THREADS, arguments);
+            world.copy(rank, taken[rank], results[rank], SHARE * RANKS, NO_SIGNAL);
+            let sums = bytes(&|at| (0..RANKS).map(|each| number(at, each, round)).sum());
+            expected.push((taken[rank], sums));
+        }
+    }
+    world.run(&expected)
+}
