@@ -1,12 +1,13 @@
 //! The examples run, as a user would start them: a process for each rank.
 
-#[allow(dead_code, reason = "these tests use the fake driver only")]
+#[allow(dead_code, reason = "these tests use the fakes only")]
 mod support;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use support::hip::{Release, fake_hip};
 
 /// `cargo test` builds the examples beside the tests.
 fn example(name: &str) -> PathBuf {
@@ -112,10 +113,40 @@ fn assert_handed_on(texts: &[String]) {
     }
 }
 
+/// The same on HIP over the fake runtime, whose devices are of this architecture.
+fn run_on_hip(name: &str, world: u32, release: Release, architecture: &str) -> Vec<String> {
+    let environment = [
+        ("SYMMEM_BACKEND", "hip".into()),
+        ("SYMMEM_LIBRARY_PATH", fake_hip(release).into()),
+        ("LD_LIBRARY_PATH", fake_hip(release).into()),
+        ("FAKE_DEVICE_COUNT", world.to_string().into()),
+        ("FAKE_HIP_ARCHITECTURE", architecture.into()),
+    ];
+    run_with(name, world, &environment)
+}
+
+const ARCHITECTURES: [&str; 3] = ["gfx90a", "gfx942", "gfx950"];
+
 #[test]
 fn a_kernel_compiled_ahead_of_time_puts_signals_and_waits() {
     for world in [1, 2, 3] {
-        assert_handed_on(&run_on_cuda("user_kernel_ptx", world, &[]));
+        assert_handed_on(&run_on_cuda("user_kernel_ahead", world, &[]));
+    }
+    for architecture in ARCHITECTURES {
+        let texts = run_on_hip("user_kernel_ahead", 2, Release::Seven, architecture);
+        assert_handed_on(&texts);
+    }
+}
+
+#[test]
+fn a_kernel_compiled_by_hiprtc_puts_signals_and_waits() {
+    if Command::new("clang-22").arg("--version").output().is_err() {
+        eprintln!("skipped: no clang-22, which is what the fake hiprtc compiles with");
+        return;
+    }
+    for (release, architecture) in [(Release::Seven, "gfx942"), (Release::Six, "gfx90a")] {
+        let texts = run_on_hip("user_kernel_at_run_time", 2, release, architecture);
+        assert_handed_on(&texts);
     }
 }
 
@@ -132,7 +163,7 @@ fn nvrtc_directory() -> Option<PathBuf> {
 #[test]
 fn a_kernel_compiled_by_nvrtc_puts_signals_and_waits_where_nvrtc_is_installed() {
     let directory = nvrtc_directory();
-    let texts = run_on_cuda("user_kernel_nvrtc", 2, directory.as_slice());
+    let texts = run_on_cuda("user_kernel_at_run_time", 2, directory.as_slice());
     let skipped = |text: &String| text.trim_end() == "NVRTC is not installed: skipped";
     if directory.is_none() && texts.iter().all(skipped) {
         println!("NVRTC is not installed: only that the example says so was tested");
@@ -143,7 +174,7 @@ fn a_kernel_compiled_by_nvrtc_puts_signals_and_waits_where_nvrtc_is_installed() 
 
 #[test]
 fn examples_with_kernels_say_where_there_is_no_gpu() {
-    for name in ["user_kernel_ptx", "user_kernel_nvrtc"] {
+    for name in ["user_kernel_ahead", "user_kernel_at_run_time"] {
         for text in run(name, 2) {
             assert_eq!(
                 text.trim_end(),

@@ -81,6 +81,10 @@ fn make(release: Release) -> PathBuf {
     );
     // NVIDIA's spelling; AMD's is `ncclAllToAll`.
     place_without(&rccl, &["ncclAlltoAll"], &directory.join("librccl.so.1"));
+    if release == Release::Seven {
+        // Before, the compiler is in the runtime's file.
+        place_without(&runtime, &[], &directory.join("libhiprtc.so.7"));
+    }
     directory
 }
 

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use crate::devices::machine;
+use crate::devices::{Preamble, machine};
 use crate::driver::{Driver, Kind, dangling, driver};
 use crate::error::{Code, Result};
 use crate::kernels::{self, Kernel, Launch};
@@ -118,7 +118,7 @@ fn prepare(
     handle: u64,
     grid: &Grid,
     stream: u64,
-) -> Result<(&'static Kernel, u64)> {
+) -> Result<(&'static Kernel, u64, Option<&'static Preamble>)> {
     driver.current()?;
     let function = driver
         .functions
@@ -143,6 +143,7 @@ fn prepare(
         return Err(Code::NOT_SUPPORTED);
     };
     let preamble = machine()?.preamble.as_ref();
+    let preamble = preamble.filter(|_| function.entry.own);
     let wanted = preamble.map_or(0, |preamble| preamble.bytes) + kernel.argument_bytes();
     if function
         .entry
@@ -166,7 +167,7 @@ fn prepare(
     if let Some(function) = driver.functions.get_mut(&handle) {
         function.loaded = true;
     }
-    Ok((kernel, module))
+    Ok((kernel, module, preamble))
 }
 
 /// Launch a function, with a pointer to each of its parameters or with a list that names a buffer of
@@ -183,8 +184,7 @@ pub unsafe fn kernel(
     extra: *const *const c_void,
 ) -> Result {
     let mut driver = driver()?;
-    let (kernel, module) = prepare(&mut driver, function, &grid, stream)?;
-    let preamble = machine()?.preamble.as_ref();
+    let (kernel, module, preamble) = prepare(&mut driver, function, &grid, stream)?;
     let ahead = preamble.map_or(0, |preamble| preamble.bytes);
     // SAFETY: passed on from the caller.
     let mut arguments = unsafe { arguments(kernel, ahead, parameters, extra) }?;

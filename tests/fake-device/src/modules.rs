@@ -15,6 +15,8 @@ use crate::streams;
 pub struct Entry {
     /// Its name.
     pub name: String,
+    /// Whether it is one of the library's own, which a vendor may launch with a preamble.
+    pub own: bool,
     /// Bytes of its parameters, where the image says so.
     pub parameter_bytes: Option<usize>,
     /// Most threads of a block that it is compiled for, where the image says so.

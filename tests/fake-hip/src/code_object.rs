@@ -156,6 +156,8 @@ fn entry(kernel: &Value) -> Result<Entry> {
     let count = |key: &str| kernel.get(key).and_then(Value::number);
     let name = kernel.get(".name").and_then(Value::text);
     let name = name.ok_or(Code::INVALID_IMAGE)?.to_owned();
+    // Users' kernels are launched as any program's are, with what the runtime adds.
+    let own = !name.starts_with("symmem_example_");
     let segment = count(".kernarg_segment_size").ok_or(Code::INVALID_IMAGE)?;
     let mut explicit = 0;
     for argument in kernel.get(".args").map_or(&[][..], Value::list) {
@@ -163,9 +165,10 @@ fn entry(kernel: &Value) -> Result<Entry> {
         let (offset, size) = (field(".offset"), field(".size"));
         let (offset, size) = offset.zip(size).ok_or(Code::INVALID_IMAGE)?;
         let kind = argument.get(".value_kind").and_then(Value::text);
-        if kind.is_some_and(|kind| kind.starts_with("hidden_")) {
+        let hidden = kind.is_some_and(|kind| kind.starts_with("hidden_"));
+        if hidden && own {
             violation(format!("{name} has a hidden argument: {kind:?}"));
-        } else {
+        } else if !hidden {
             explicit = explicit.max(offset + size);
         }
     }
@@ -183,6 +186,7 @@ fn entry(kernel: &Value) -> Result<Entry> {
     }
     Ok(Entry {
         name,
+        own,
         parameter_bytes: Some(explicit as usize),
         most_threads: count(".max_flat_workgroup_size").map(|most| most as u32),
         shared_bytes: count(".group_segment_fixed_size").unwrap_or(0) as u32,

@@ -1,7 +1,7 @@
 //! A fake `libamdhip64.so`, strict about order and lifetimes, for tests with no GPU.
 //!
 //! It exports the runtime's C functions over [`fake_device`], which does the work: here is what is
-//! HIP's own. It takes the real code objects ([`code_object`]). The README lists the switches.
+//! HIP's own. It takes the real code objects (`code_object`). The README lists the switches.
 
 #![deny(unsafe_op_in_unsafe_fn)]
 #![deny(clippy::undocumented_unsafe_blocks)]
@@ -12,6 +12,7 @@ use fake_device::error::{Code, Result};
 use fake_device::report::violation;
 
 mod code_object;
+mod compiler;
 mod message_pack;
 mod release;
 

@@ -1,9 +1,9 @@
 //! A kernel of one's own, compiled while the program runs, that puts, signals and waits.
 //!
-//! `symmem run -n 2 -- target/debug/examples/user_kernel_nvrtc`
+//! `symmem run -n 2 -- target/debug/examples/user_kernel_at_run_time`
 //!
-//! NVRTC, the toolkit's run-time compiler, is looked for in `SYMMEM_LIBRARY_PATH` and then where the
-//! loader looks; nothing else of the toolkit is needed, since `symmem_device` has the headers in it.
+//! The vendor's run-time compiler, NVRTC or hiprtc, is looked for in `SYMMEM_LIBRARY_PATH` and then where
+//! the loader looks; nothing else of the toolkit is needed, since `symmem_device` has the headers in it.
 
 #[path = "kernels/ring.rs"]
 mod ring;
@@ -19,13 +19,14 @@ const SOURCE: &str = include_str!("kernels/ring.cu");
 fn main() -> Result<(), Box<dyn Error>> {
     let communicator = symmem::init()?;
     if ring::has_kernels(&communicator) {
-        match Nvrtc::open() {
-            None => println!("NVRTC is not installed: skipped"),
-            Some(nvrtc) => {
-                let architecture = communicator.device().architecture;
-                let ptx = nvrtc.compile(SOURCE, architecture)?;
+        let architecture = communicator.device().architecture;
+        let kind = Kind::of(architecture);
+        match Compiler::open(kind) {
+            None => println!("{} is not installed: skipped", kind.name()),
+            Some(compiler) => {
+                let code = compiler.compile(SOURCE, architecture)?;
                 // SAFETY: compiled from `ring.cu` for this device.
-                unsafe { ring::run(&communicator, &ptx)? };
+                unsafe { ring::run(&communicator, &code)? };
             }
         }
     }
@@ -33,16 +34,76 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The library of any major version whose functions are those below.
-struct Nvrtc(Library);
+/// Whose compiler: their functions are alike, but for the beginnings of their names.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Nvrtc,
+    Hiprtc,
+}
+
+impl Kind {
+    /// AMD's architectures are numbered from 900 on.
+    fn of(architecture: u32) -> Self {
+        match architecture {
+            900.. => Self::Hiprtc,
+            _ => Self::Nvrtc,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Nvrtc => "NVRTC",
+            Self::Hiprtc => "hiprtc",
+        }
+    }
+
+    /// What the names of the functions begin with.
+    fn prefix(self) -> &'static str {
+        match self {
+            Self::Nvrtc => "nvrtc",
+            Self::Hiprtc => "hiprtc",
+        }
+    }
+
+    /// The files, newest first. AMD's releases before 7 have the compiler in the runtime's file too.
+    fn files(self) -> &'static [&'static str] {
+        match self {
+            Self::Nvrtc => &["libnvrtc.so.13", "libnvrtc.so.12"],
+            Self::Hiprtc => &["libhiprtc.so.7", "libhiprtc.so.6", "libamdhip64.so.6"],
+        }
+    }
+
+    /// The function that gives what was compiled.
+    fn result(self) -> &'static str {
+        match self {
+            Self::Nvrtc => "GetPTX",
+            Self::Hiprtc => "GetCode",
+        }
+    }
+
+    fn target(self, architecture: u32) -> String {
+        match (self, architecture) {
+            (Self::Nvrtc, number) => format!("-arch=compute_{number}"),
+            // The stepping is written in hexadecimal.
+            (Self::Hiprtc, 910) => "--offload-arch=gfx90a".into(),
+            (Self::Hiprtc, number) => format!("--offload-arch=gfx{number}"),
+        }
+    }
+}
+
+/// A compiler of any version whose functions are those below.
+struct Compiler {
+    kind: Kind,
+    library: Library,
+}
 
 type Program = *mut c_void;
 
-impl Nvrtc {
-    fn open() -> Option<Self> {
+impl Compiler {
+    fn open(kind: Kind) -> Option<Self> {
         let directories = std::env::var_os("SYMMEM_LIBRARY_PATH").unwrap_or_default();
         let directories: Vec<PathBuf> = std::env::split_paths(&directories).collect();
-        let names = ["libnvrtc.so.13", "libnvrtc.so.12"];
+        let names = kind.files();
         let named = names.iter().flat_map(|name| {
             let files = directories
                 .iter()
@@ -53,30 +114,32 @@ impl Nvrtc {
             .chain(names.iter().map(PathBuf::from))
             // SAFETY: the vendor's own library, or the one that the user pointed to.
             .find_map(|file| unsafe { Library::new(file) }.ok())
-            .map(Self)
+            .map(|library| Self { kind, library })
     }
 
     /// # Safety
-    /// The symbol is a function of the type `F`.
+    /// The function of this name, without its beginning, is of the type `F`.
     unsafe fn function<F>(&self, name: &str) -> Result<Symbol<'_, F>, libloading::Error> {
+        let name = format!("{}{name}", self.kind.prefix());
         // SAFETY: the caller's word.
-        unsafe { self.0.get(name.as_bytes()) }
+        unsafe { self.library.get(name.as_bytes()) }
     }
 
     fn check(&self, call: &str, status: c_int) -> Result<(), Box<dyn Error>> {
         if status == 0 {
             return Ok(());
         }
-        // SAFETY: the type is that of nvrtc.h, and the text lives as long as the library.
+        // SAFETY: the type is that of nvrtc.h and hiprtc.h, and the text lives as long as the library.
         let text = unsafe {
-            let describe = self
-                .function::<unsafe extern "C" fn(c_int) -> *const c_char>("nvrtcGetErrorString")?;
+            let describe =
+                self.function::<unsafe extern "C" fn(c_int) -> *const c_char>("GetErrorString")?;
             CStr::from_ptr(describe(status))
         };
-        Err(format!("{call}: {}", text.to_string_lossy()).into())
+        let prefix = self.kind.prefix();
+        Err(format!("{prefix}{call}: {}", text.to_string_lossy()).into())
     }
 
-    /// Compiles a source that includes the device library's headers to PTX.
+    /// Compiles a source that includes the device library's headers to what the device loads.
     fn compile(&self, source: &str, architecture: u32) -> Result<Vec<u8>, Box<dyn Error>> {
         let source = CString::new(source)?;
         let texts: Vec<CString> = symmem_device::HEADERS
@@ -91,7 +154,7 @@ impl Nvrtc {
         let (headers, names) = (pointers(&texts), pointers(&paths));
         let options = [
             CString::new("-std=c++17")?,
-            CString::new(format!("-arch=compute_{architecture}"))?,
+            CString::new(self.kind.target(architecture))?,
         ];
         let options = pointers(&options);
 
@@ -104,10 +167,10 @@ impl Nvrtc {
             *const *const c_char,
         ) -> c_int;
         let mut program = null_mut();
-        // SAFETY: the type is that of nvrtc.h; texts and lists have the lengths named and end with
+        // SAFETY: the type is that of nvrtc.h and hiprtc.h; texts and lists have the lengths named and end with
         // zeros, and live until the end of this function.
         let status = unsafe {
-            self.function::<Create>("nvrtcCreateProgram")?(
+            self.function::<Create>("CreateProgram")?(
                 &raw mut program,
                 source.as_ptr(),
                 c"ring.cu".as_ptr(),
@@ -116,28 +179,28 @@ impl Nvrtc {
                 names.as_ptr(),
             )
         };
-        self.check("nvrtcCreateProgram", status)?;
+        self.check("CreateProgram", status)?;
 
         type Compile = unsafe extern "C" fn(Program, c_int, *const *const c_char) -> c_int;
         // SAFETY: as above; the program was made just now.
         let status = unsafe {
-            let compile = self.function::<Compile>("nvrtcCompileProgram")?;
+            let compile = self.function::<Compile>("CompileProgram")?;
             compile(program, options.len() as c_int, options.as_ptr())
         };
-        let result = match self.check("nvrtcCompileProgram", status) {
-            Ok(()) => self.text(program, "nvrtcGetPTX"),
+        let result = match self.check("CompileProgram", status) {
+            Ok(()) => self.text(program, self.kind.result()),
             Err(error) => {
-                let log = self.text(program, "nvrtcGetProgramLog")?;
+                let log = self.text(program, "GetProgramLog")?;
                 Err(format!("{error}\n{}", String::from_utf8_lossy(&log)).into())
             }
         };
         // SAFETY: as above; the program is not used again.
         let status = unsafe {
-            let destroy = self
-                .function::<unsafe extern "C" fn(*mut Program) -> c_int>("nvrtcDestroyProgram")?;
+            let destroy =
+                self.function::<unsafe extern "C" fn(*mut Program) -> c_int>("DestroyProgram")?;
             destroy(&raw mut program)
         };
-        self.check("nvrtcDestroyProgram", status)?;
+        self.check("DestroyProgram", status)?;
         result
     }
 
@@ -145,7 +208,7 @@ impl Nvrtc {
     fn text(&self, program: Program, get: &str) -> Result<Vec<u8>, Box<dyn Error>> {
         let size_name = format!("{get}Size");
         let mut size = 0_usize;
-        // SAFETY: the type is that of nvrtc.h; the program is live.
+        // SAFETY: the type is that of nvrtc.h and hiprtc.h; the program is live.
         let status = unsafe {
             self.function::<unsafe extern "C" fn(Program, *mut usize) -> c_int>(&size_name)?(
                 program,
@@ -162,8 +225,8 @@ impl Nvrtc {
             )
         };
         self.check(get, status)?;
-        // The zero at the end is the loader's business.
-        text.pop();
+        // A text ends with a zero; a code object does not.
+        text.pop_if(|last| self.kind == Kind::Nvrtc && *last == 0);
         Ok(text)
     }
 }
