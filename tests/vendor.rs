@@ -73,7 +73,8 @@ fn by(provider: Provider) -> CollectiveOptions<'static> {
     }
 }
 
-const COUNT: usize = 999;
+/// Elements of a part: whole vectors, which is what windows take.
+const COUNT: usize = 1000;
 
 fn value(rank: usize, index: usize) -> f32 {
     (rank * 1000 + index % 100) as f32

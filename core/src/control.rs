@@ -28,10 +28,22 @@ pub enum RankState {
     FailedAndLeft = 4,
 }
 
+/// Whose fault a rank says its failure was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Blame {
+    /// The rank blamed.
+    pub rank: usize,
+    /// Whether it only told of its own failure: its cause lies further on.
+    pub heard: bool,
+}
+
+/// In [`RankEntry::culprit`]: see [`Blame::heard`].
+const HEARD: u32 = 1 << 31;
+
 #[repr(C)]
 struct RankEntry {
     state: AtomicU32,
-    /// 1 + the rank whose fault it was, 0 if its own.
+    /// 1 + the rank whose fault it was, with [`HEARD`] if that rank told of it; 0 if its own.
     culprit: AtomicU32,
     /// 1 from when the rank has begun to rebuild.
     rebuilding: AtomicU32,
@@ -125,7 +137,7 @@ impl ControlBlock {
     }
 
     /// Where a rank stands, and by whose fault.
-    pub fn state(&self, rank: usize) -> (RankState, Option<usize>) {
+    pub fn state(&self, rank: usize) -> (RankState, Option<Blame>) {
         let entry = &self.page().ranks[rank];
         let state = match entry.state.load(Ordering::Acquire) {
             0 => RankState::Joining,
@@ -134,21 +146,46 @@ impl ControlBlock {
             3 => RankState::Failed,
             _ => RankState::FailedAndLeft,
         };
-        (
-            state,
-            (entry.culprit.load(Ordering::Relaxed) as usize)
-                .checked_sub(1)
-                // A peer wrote it; no rank is beyond the page.
-                .filter(|&rank| rank < MAX_RANKS),
-        )
+        let culprit = entry.culprit.load(Ordering::Relaxed);
+        let blame = ((culprit & !HEARD) as usize)
+            .checked_sub(1)
+            // A peer wrote it; no rank is beyond the page.
+            .filter(|&rank| rank < MAX_RANKS)
+            .map(|rank| Blame {
+                rank,
+                heard: culprit & HEARD != 0,
+            });
+        (state, blame)
+    }
+
+    /// Where a failure began, seen from `rank`, which failed: the last rank that failed too and has a
+    /// cause of its own, from the one blamed to the one that it blames.
+    pub fn origin(&self, rank: usize) -> usize {
+        let mut origin = rank;
+        // Ranks may blame each other in a ring.
+        for _ in 0..MAX_RANKS {
+            let Some(blame) = self.state(origin).1 else {
+                break;
+            };
+            let (state, further) = self.state(blame.rank);
+            let failed = matches!(state, RankState::Failed | RankState::FailedAndLeft);
+            // A rank that only heard of it is no end; nor is it where one with a cause points to.
+            let heard = further.is_some_and(|further| further.heard);
+            if !failed || heard && !blame.heard {
+                break;
+            }
+            origin = blame.rank;
+        }
+        origin
     }
 
     /// Says where this rank stands.
-    pub fn set_state(&self, rank: usize, state: RankState, culprit: Option<usize>) {
+    pub fn set_state(&self, rank: usize, state: RankState, blame: Option<Blame>) {
         let entry = &self.page().ranks[rank];
-        entry
-            .culprit
-            .store(culprit.map_or(0, |rank| rank as u32 + 1), Ordering::Relaxed);
+        let culprit = blame.map_or(0, |blame| {
+            (blame.rank as u32 + 1) | if blame.heard { HEARD } else { 0 }
+        });
+        entry.culprit.store(culprit, Ordering::Relaxed);
         entry.state.store(state as u32, Ordering::Release);
     }
 
@@ -267,8 +304,42 @@ mod tests {
         let mine = ControlBlock::create().unwrap();
         let theirs = ControlBlock::map(rustix::io::dup(mine.descriptor()).unwrap()).unwrap();
         assert_eq!(theirs.state(3), (RankState::Joining, None));
-        mine.set_state(3, RankState::Failed, Some(0));
-        assert_eq!(theirs.state(3), (RankState::Failed, Some(0)));
+        for heard in [false, true] {
+            let blame = Some(Blame { rank: 0, heard });
+            mine.set_state(3, RankState::Failed, blame);
+            assert_eq!(theirs.state(3), (RankState::Failed, blame));
+        }
+    }
+
+    #[test]
+    fn the_origin_of_a_failure_is_found_from_whoever_heard_of_it() {
+        let control = ControlBlock::create().unwrap();
+        let failed = |rank, of: Option<(usize, bool)>| {
+            let blame = of.map(|(rank, heard)| Blame { rank, heard });
+            control.set_state(rank, RankState::Failed, blame);
+        };
+        // 1 gave up on 0, who heard of it; 2 and 3 heard of it one after the other.
+        control.set_state(4, RankState::Up, None);
+        failed(1, Some((0, false)));
+        failed(0, Some((1, true)));
+        failed(2, Some((0, true)));
+        failed(3, Some((2, true)));
+        for rank in 0..4 {
+            assert_eq!(control.origin(rank), 1, "seen from {rank}");
+        }
+        // A rank that one waited for may itself have waited for another.
+        failed(5, Some((1, false)));
+        assert_eq!(control.origin(5), 1);
+        // One that is up has not failed, whoever blames it.
+        failed(6, Some((4, false)));
+        assert_eq!(control.origin(6), 6);
+        // Ranks that gave up on each other, or only heard of each other: an end all the same.
+        failed(7, Some((8, false)));
+        failed(8, Some((7, false)));
+        assert!(matches!(control.origin(7), 7 | 8));
+        failed(7, Some((8, true)));
+        failed(8, Some((7, true)));
+        assert!(matches!(control.origin(7), 7 | 8));
     }
 
     #[test]

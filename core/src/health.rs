@@ -8,7 +8,7 @@
 use crate::backend::abi::{DeviceAddress, HostMemory, SIGNAL_STRIDE, WaitRecord, Watch};
 use crate::bootstrap::{Bootstrap, BootstrapError};
 use crate::communicator::translate;
-use crate::control::{ControlBlock, RankState};
+use crate::control::{Blame, ControlBlock, RankState};
 use crate::error::{Error, Result};
 use crate::heartbeat::Heartbeats;
 use crate::record::error_of;
@@ -113,8 +113,9 @@ impl Health {
     }
 
     /// The rank whose fault it was, if it was another's.
-    pub fn culprit(&self) -> Option<usize> {
-        match self.cause.get()? {
+    pub fn blame(&self) -> Option<Blame> {
+        let cause = self.cause.get()?;
+        let rank = match cause {
             Error::PeerDied { peer, .. }
             | Error::PeerFailed { peer, .. }
             | Error::Mismatch { peer, .. }
@@ -126,7 +127,9 @@ impl Health {
                 _ => None,
             },
             _ => None,
-        }
+        }?;
+        let heard = matches!(cause, Error::PeerFailed { .. });
+        Some(Blame { rank, heard })
     }
 
     /// As [`Health::check`], after looking at what kernels and peers have left.
@@ -149,7 +152,7 @@ impl Health {
         if first {
             tracing::warn!(rank = self.rank, cause = %words, "poisoned");
             self.control
-                .set_state(self.rank, RankState::Failed, self.culprit());
+                .set_state(self.rank, RankState::Failed, self.blame());
             // Whoever waits in the store hears of it there. A store that is gone has told already.
             let _ = self.bootstrap.store().fail(&words);
         }
@@ -290,30 +293,23 @@ impl Health {
                     }
                 }
                 // One that failed may have ended since: what made it fail is the cause.
-                (_, Some(culprit)) if culprit == rank => self.poison_once(|| {
+                (_, Some(blame)) if blame.rank == rank => self.poison_once(|| {
                     self.failed_peer(
                         peer,
                         "it gave up on this rank; its own error says why".into(),
                     )
                 }),
                 // One that has left did not die, though its process may have ended since.
-                (_, Some(culprit)) if self.is_dead(culprit) && !self.has_left(culprit) => {
+                (_, Some(blame)) if self.is_dead(blame.rank) && !self.has_left(blame.rank) => {
                     self.poison_once(|| Error::PeerDied {
                         rank,
-                        peer: culprit,
+                        peer: blame.rank,
                     });
                 }
-                (_, culprit) => {
-                    // The rank it names may have failed since it was looked at in this round, and
-                    // is then the cause.
-                    let (peer, culprit) = culprit
-                        .map(|named| (named, self.control.state(named)))
-                        .filter(|(_, (state, _))| {
-                            matches!(state, RankState::Failed | RankState::FailedAndLeft)
-                        })
-                        .map_or((peer, culprit), |(named, (_, further))| (named, further));
-                    let reason = match culprit {
-                        Some(culprit) => format!("it gave up on rank {culprit}"),
+                _ => {
+                    let peer = self.control.origin(peer);
+                    let reason = match self.control.state(peer).1 {
+                        Some(blame) => format!("it gave up on rank {}", blame.rank),
                         None => "it failed or was aborted; its own error says why".into(),
                     };
                     self.poison_once(|| self.failed_peer(peer, reason));

@@ -207,7 +207,6 @@ impl<T: Sample> Run<'_, T> {
             false => {
                 let launches = (budget / each / CALLS).clamp(1.0, 5.0) as u32;
                 let graph = self.session.graph(self.session.calls(call), calls)?;
-                self.session.replayed(&graph, calls, 1)?;
                 self.session.replayed(&graph, calls, launches)?
             }
         };

@@ -1,7 +1,6 @@
 //! Collectives measured: on the host, on CUDA beside NCCL, and beside programs of others.
 
 use super::*;
-use std::os::unix::fs::PermissionsExt;
 
 #[test]
 fn collectives_of_any_world_and_size_are_right_and_in_the_columns_of_nccl_tests() {
@@ -137,10 +136,7 @@ while read -r command library operation kind bytes placement how rest; do
 done
 "#
     );
-    let file = directory.join("stand-in");
-    std::fs::write(&file, script).unwrap();
-    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).unwrap();
-    file
+    program(directory, &script)
 }
 
 fn beside_torch(directory: &Path, python: &Path) -> Command {

@@ -11,6 +11,7 @@ mod hip;
 mod transfers;
 mod tune;
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use symmem::report::collectives::OURS;
@@ -97,6 +98,14 @@ fn bytes_of(element: &str) -> u64 {
         "float" => 4,
         other => panic!("{other} is not among what is measured here"),
     }
+}
+
+/// A script as a program that stands in for another one.
+fn program(directory: &Path, script: &str) -> PathBuf {
+    let file = directory.join("stand-in");
+    std::fs::write(&file, script).unwrap();
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).unwrap();
+    file
 }
 
 /// That both processes of the stand-in were started and have ended.

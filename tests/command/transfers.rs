@@ -1,7 +1,6 @@
 //! Put and get measured: on the host, on CUDA, and beside NVSHMEM.
 
 use super::*;
-use std::os::unix::fs::PermissionsExt;
 use symmem::report::{Column, Direction, Traffic};
 
 /// That a report has every size, way and direction for these columns, timed in every way.
@@ -130,10 +129,7 @@ while read -r command rest; do
 done
 "#
     );
-    let file = directory.join("stand-in");
-    std::fs::write(&file, script).unwrap();
-    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).unwrap();
-    file
+    program(directory, &script)
 }
 
 #[test]

@@ -6,8 +6,8 @@ use symmem::tuning::Table;
 #[test]
 fn tuning_writes_a_table_and_keeps_rows_of_other_operations() {
     let directory = directory("tune");
-    let tune = |operation: &str| {
-        let arguments = [
+    let tune = |operation: &str, rest: &[&str]| {
+        let mut arguments = vec![
             "tune",
             "--backend",
             "host",
@@ -16,36 +16,23 @@ fn tuning_writes_a_table_and_keeps_rows_of_other_operations() {
             "--quick",
             "--op",
             operation,
-            "--max-bytes",
-            "4K",
-            "--out",
-            "t.json",
         ];
-        succeed(symmem(&directory, &arguments));
+        arguments.extend(rest);
+        text(&succeed(symmem(&directory, &arguments)).stdout)
+    };
+    let written = |operation: &str| {
+        tune(operation, &["--max-bytes", "4K", "--out", "t.json"]);
         let text = std::fs::read_to_string(directory.join("t.json")).unwrap();
         Table::from_json(&text).unwrap().rows
     };
-    let first = tune("all_reduce");
+    let first = written("all_reduce");
     assert!(!first.is_empty() && first.iter().all(|row| row.world == 2));
     assert_eq!(first.last().unwrap().bytes, u64::MAX);
-    let both = tune("all_gather");
+    let both = written("all_gather");
     let count = |name: &str| both.iter().filter(|row| row.operation == name).count();
     assert_eq!(count("all_reduce"), first.len());
     assert!(count("all_gather") > 0);
-    let arguments = [
-        "tune",
-        "--backend",
-        "host",
-        "-n",
-        "2",
-        "--quick",
-        "--op",
-        "broadcast",
-        "--max-bytes",
-        "1K",
-        "--rust",
-    ];
-    let rust = text(&succeed(symmem(&directory, &arguments)).stdout);
+    let rust = tune("broadcast", &["--max-bytes", "1K", "--rust"]);
     assert!(
         rust.contains("CollectiveOperation::BROADCAST, world: 2"),
         "{rust}"

@@ -289,7 +289,7 @@ fn a_rank_stopped_in_any_collective_is_named_at_the_deadline(
     world.ready().go();
     std::thread::sleep(Duration::from_millis(20));
     let stopped = world.ranks[victim].stop();
-    let mut timeouts = 0;
+    let (mut timeouts, mut named) = (0, 0);
     for rank in world.ranks.iter_mut().filter(|rank| rank.number != victim) {
         let (heard, error) = rank.expect("heard");
         let waited = heard.saturating_duration_since(stopped);
@@ -298,13 +298,17 @@ fn a_rank_stopped_in_any_collective_is_named_at_the_deadline(
         let timeout = error.contains("Timeout");
         timeouts += usize::from(timeout);
         assert!(timeout || error.contains("PeerFailed"), "{error}");
-        assert!(error.contains(&format!("rank {victim}")), "{error}");
+        let is_named = error.contains(&format!("rank {victim}"));
+        named += usize::from(is_named);
+        // Step by step, one may wait for another one that waits for the victim, just as long.
+        assert!(is_named || call == Call::ByCopyEngine, "{error}");
         assert!(
             waited > deadline / 2 && waited < deadline + Duration::from_millis(1500),
             "after {waited:?}: {error}"
         );
     }
     assert!(timeouts > 0, "somebody's deadline passed");
+    assert!(named > 0, "somebody names the victim");
     // It was only slow: all three go on together.
     world.ranks[victim].resume();
     world.ranks[victim].expect("heard");

@@ -55,7 +55,9 @@ fn a_rank_without_memory_fails_alone_and_smaller_requests_work(
     #[values(Setting::Host, Setting::Cuda, Setting::CudaLegacy)] setting: Setting,
 ) {
     let plan = Plan::new("memory/exhausted", 3, setting);
-    let mut world = plan.env_of(1, "FAKE_DEVICE_MEMORY_BYTES", 64 << 20).start();
+    let mut world = plan
+        .env_of(1, "FAKE_DEVICE_MEMORY_BYTES", 160 << 20)
+        .start();
     for _ in 0..3 {
         let errors = world.expect("refused");
         assert!(

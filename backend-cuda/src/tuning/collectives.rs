@@ -2,12 +2,12 @@
 //!
 //! Sizes are nccl-tests' (see [`CollectiveRow`]). The rows of 2 and of 4 ranks were measured for
 //! all-reduce, reduce-scatter, all-gather and all-to-all in bf16, replayed from a graph, on H200s
-//! (`benches/results/2026-11-21-grids-patient-4xh200.jsonl`): for each range of sizes the grid that loses least
-//! against the best one at each; where the copy engine takes over, by the benchmark
-//! (`2026-11-21-copy-engine-4xh200.json`). Reductions are pushed where a prototype of that kernel overtook
-//! loads on 4 H200s. Rows for more ranks and for the other operations follow from the measured ones by
-//! a model and were not measured: what is sent in packets grows with the ranks, and the copy engine
-//! pays where a step takes far longer than a launch.
+//! (`benches/results/2026-11-21-grids-patient-4xh200.jsonl`): for each range of sizes the grid that loses
+//! least against the best one at each; where the copy engine takes over, by the benchmark
+//! (`2026-11-21-lanes-4xh200.json`). No row pushes a reduction: on 2 ranks that is no faster than loads, and
+//! on 4, where a prototype was, the kernel itself has not been timed. Rows for more ranks and for the other
+//! operations follow from the measured ones by a model and were not measured: what is sent in packets grows
+//! with the ranks, and the copy engine pays where a step takes far longer than a launch.
 
 use symmem_core::backend::abi::{Algorithm, CollectiveOperation, CollectiveRow};
 use symmem_core::backend::gpu::tuning::*;
@@ -59,8 +59,6 @@ const ALL_REDUCE: [World; 3] = [
             row(128 * KIB, Algorithm::PACKETS_TWO_SHOT, 32, 128),
             row(512 * KIB, Algorithm::TWO_SHOT, 16, 256),
             row(MIB, Algorithm::TWO_SHOT, 64, 128),
-            row(32 * MIB, Algorithm::TWO_SHOT, 64, 256),
-            row(256 * MIB, Algorithm::PUSH, 128, 1024),
             row(64 * MIB, Algorithm::TWO_SHOT, 64, 256),
             row(ALWAYS, Algorithm::COPY_ENGINE, 64, 256),
         ],
@@ -113,8 +111,6 @@ const REDUCE_SCATTER: [World; 3] = [
             row(32 * KIB, Algorithm::PACKETS, 8, 128),
             row(64 * KIB, Algorithm::PACKETS, 16, 128),
             row(512 * KIB, Algorithm::PACKETS, 32, 256),
-            row(64 * MIB, Algorithm::ONE_SHOT, 64, 256),
-            row(ALWAYS, Algorithm::PUSH, 128, 1024),
             row(ALWAYS, Algorithm::ONE_SHOT, 64, 256),
         ],
     ),
@@ -143,7 +139,8 @@ const ALL_GATHER: [World; 3] = [
             row(64 * KIB, Algorithm::PACKETS, 32, 128),
             row(512 * KIB, Algorithm::PACKETS, 64, 256),
             row(16 * MIB, Algorithm::PUSH, 64, 128),
-            row(ALWAYS, Algorithm::PUSH, 64, 512),
+            row(128 * MIB, Algorithm::PUSH, 64, 512),
+            copies(ALWAYS),
         ],
     ),
     (
@@ -190,7 +187,8 @@ const ALL_TO_ALL: [World; 3] = [
             row(128 * KIB, Algorithm::PACKETS, 64, 128),
             row(512 * KIB, Algorithm::PACKETS, 64, 256),
             row(16 * MIB, Algorithm::PUSH, 64, 128),
-            row(ALWAYS, Algorithm::PUSH, 64, 512),
+            row(128 * MIB, Algorithm::PUSH, 64, 512),
+            copies(ALWAYS),
             IN_PLACE,
         ],
     ),

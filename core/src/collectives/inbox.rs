@@ -7,8 +7,6 @@ use crate::backend::abi::*;
 const PIECE_BYTES: u32 = 4096;
 /// Pieces of one sender in a channel: one is reduced while the next is on its way.
 const SLOTS: u32 = 2;
-/// Threads of a pair of warps where warps are smallest; where they are larger a grid has fewer channels.
-pub const PAIR_THREADS: u32 = 64;
 
 /// The inboxes of a group.
 #[derive(Clone, Copy, Debug)]

@@ -68,6 +68,28 @@ pub struct Call<'a> {
     pub source: Extent<'a>,
 }
 
+impl Call<'_> {
+    /// Whether the ranges, and members' parts of them, start at whole vectors, as far as that follows from
+    /// what is alike on all ranks: in place the smaller range depends on the rank, so the larger one
+    /// decides.
+    fn starts_at_vectors(&self, in_place: bool) -> bool {
+        let (to, from) = (&self.destination, &self.source);
+        let starts = match in_place {
+            true if to.bytes >= from.bytes => [to.offset, to.offset],
+            true => [from.offset, from.offset],
+            false => [to.offset, from.offset],
+        };
+        let part = match self.operation {
+            CollectiveOperation::ALL_GATHER | CollectiveOperation::REDUCE_SCATTER => {
+                to.bytes.min(from.bytes)
+            }
+            _ => 0,
+        };
+        let mut all = starts.into_iter().chain([part]);
+        all.all(|offset| offset.is_multiple_of(VECTOR))
+    }
+}
+
 impl Stream {
     /// A range of this communicator.
     pub(super) fn extent<'b, T: Element>(
@@ -155,11 +177,11 @@ impl Stream {
         }
         // The vendor's communicator is that of all ranks.
         let vendors = membership.whole.then_some(&state.vendors);
-        let aligned = vendor::is_aligned(call, in_place);
+        let aligned = call.starts_at_vectors(in_place);
         let vendor = vendors.and_then(|vendors| vendors.of(options.provider, aligned));
         let inboxes = membership.slots.inboxes(options.channel);
         let query = Query {
-            push_channels: if can_push(call, in_place) {
+            push_channels: if aligned {
                 state.selector.push_channels(inboxes)
             } else {
                 0
@@ -459,14 +481,6 @@ impl Stream {
 /// What a graph has to keep.
 pub fn keep(uses: &[&Arc<Allocation>]) -> Vec<Kept> {
     uses.iter().map(|&used| used.clone() as Kept).collect()
-}
-
-/// Whether what members push starts at whole vectors, as far as that follows from what is alike on all of
-/// them. Only then it pays; the kernel takes any.
-fn can_push(call: &Call<'_>, in_place: bool) -> bool {
-    let scatters = call.operation == CollectiveOperation::REDUCE_SCATTER;
-    vendor::is_aligned(call, in_place)
-        && (!scatters || call.destination.bytes.is_multiple_of(VECTOR))
 }
 
 /// A grid of the choice's size.

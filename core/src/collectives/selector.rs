@@ -6,7 +6,7 @@
 //! they have to choose alike.
 
 use super::Provider;
-use super::inbox::{Division, Inboxes, PAIR_THREADS};
+use super::inbox::{Division, Inboxes};
 use crate::backend::abi::*;
 use crate::backend::{Backend, Collectives};
 use crate::error::{Error, Result};
@@ -23,8 +23,6 @@ const ASKED: usize = (MOST_THREADS / ASKED_STEP) as usize;
 const FAMILIES: usize = MOVERS + 3 * ELEMENTS;
 const MOVERS: usize = 4;
 const ELEMENTS: usize = ElementType::F8_E5M2.0 as usize;
-/// Threads of a block that pushes are a multiple of this: a pair of warps on every device that there is.
-const PUSH_THREAD_STEP: u32 = 128;
 /// Rows that a backend's table can have; one that goes on is not a table.
 const MOST_ROWS: u32 = 4096;
 
@@ -174,7 +172,9 @@ impl Selector {
         let pushing = (0..FAMILIES).filter(|&f| family_of(f).0 == CollectiveKernel::REDUCE_PUSH);
         let channels = pushing.flat_map(|family| {
             let steps = self.resident[family].iter().zip(1..);
-            steps.map(|(&blocks, step)| blocks.min(SLOT_BLOCKS) * step * ASKED_STEP / PAIR_THREADS)
+            steps.map(|(&blocks, step)| {
+                blocks.min(SLOT_BLOCKS) * step * ASKED_STEP / PUSH_PAIR_THREADS
+            })
         });
         Division::new(world, self.inbox_bytes, channels.max().unwrap_or(0))
     }
@@ -242,7 +242,7 @@ impl Selector {
                 ));
             }
             threads = threads.next_multiple_of(PUSH_THREAD_STEP);
-            most = most.min(query.push_channels / (threads / PAIR_THREADS));
+            most = most.min(query.push_channels / (threads / PUSH_PAIR_THREADS));
         }
         if most == 0 {
             return Err(format!(
@@ -383,7 +383,7 @@ impl Selector {
     /// Whether there is not what an algorithm needs: the kernel, and an inbox where it pushes into one.
     fn lacks(&self, query: &Query, algorithm: Algorithm) -> bool {
         kernel_of(query.operation, algorithm).is_some_and(|kernel| {
-            let has_channels = query.push_channels >= MOST_THREADS / PAIR_THREADS;
+            let has_channels = query.push_channels >= MOST_THREADS / PUSH_PAIR_THREADS;
             kernel == CollectiveKernel::REDUCE_PUSH && !has_channels
                 || family_index(kernel, query.element)
                     .is_none_or(|family| self.resident[family].iter().all(|&blocks| blocks == 0))

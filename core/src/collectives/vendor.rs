@@ -46,7 +46,7 @@ impl Vendors {
     }
 
     /// The one that a provider names; for the selector's choice the one with windows if it is there and
-    /// the ranges are [`is_aligned`].
+    /// the call [`Call::starts_at_vectors`].
     pub fn of(&self, provider: super::Provider, aligned: bool) -> Option<RawVendor> {
         match provider {
             super::Provider::Automatic if !aligned => self.plain.get().copied(),
@@ -337,22 +337,8 @@ pub unsafe fn submit(
     unsafe { backend.vendor_call(vendor, &whole, stream) }
 }
 
-/// Whether windows can do a call: NCCL 2.28.9 gathers wrong bytes, without an error, where a range in a
-/// window starts between two vectors.
-///
-/// Alike on all ranks: in place the smaller range depends on the rank, so the larger one decides.
-pub fn is_aligned(call: &Call<'_>, in_place: bool) -> bool {
-    const VECTOR: u64 = 16;
-    let (to, from) = (&call.destination, &call.source);
-    let starts = match in_place {
-        true if to.bytes >= from.bytes => [to.offset, to.offset],
-        true => [from.offset, from.offset],
-        false => [to.offset, from.offset],
-    };
-    starts.iter().all(|start| start.is_multiple_of(VECTOR))
-}
-
-/// Refuses windows for a call that is not [`is_aligned`].
+/// Refuses windows for a call whose parts do not start at vectors ([`Call::starts_at_vectors`]): NCCL 2.28.9
+/// gathers wrong bytes there, without an error.
 pub fn refuse_unaligned_windows(
     rank: usize,
     operation: &'static str,
@@ -364,8 +350,8 @@ pub fn refuse_unaligned_windows(
     Err(Error::Unsupported {
         rank,
         operation,
-        message: "the vendor's windows take ranges that start at a multiple of 16 bytes; use \
-                  `Provider::Vendor` for others"
+        message: "the vendor's windows take ranges, and members' parts of them, that start at a \
+                  multiple of 16 bytes; use `Provider::Vendor` for others"
             .into(),
     })
 }

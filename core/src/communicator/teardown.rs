@@ -96,7 +96,7 @@ impl Drop for Inner {
         };
         self.health
             .control()
-            .set_state(self.rank, state, self.health.culprit());
+            .set_state(self.rank, state, self.health.blame());
         // Memory shared by file may go at once: peers' mappings keep it. Other kinds wait a while
         // for peers that leave later.
         let mut free = drained && self.free_given_up();

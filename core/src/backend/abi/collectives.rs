@@ -167,6 +167,10 @@ pub const SLOT_ANNOUNCEMENTS: u64 = 1024;
 pub const PUSH_WORD_STRIDE: u64 = 32;
 /// Pieces start at multiples of this behind them.
 pub const PUSH_PIECES_ALIGNMENT: u64 = 128;
+/// Threads of a pair of warps, where warps are smallest; where they are larger a grid has fewer channels.
+pub const PUSH_PAIR_THREADS: u32 = 64;
+/// Threads of a block that pushes are a multiple of this: a pair of warps on every device that there is.
+pub const PUSH_THREAD_STEP: u32 = 128;
 
 /// The ranks of one collective call, and the memory by which they keep in step.
 ///

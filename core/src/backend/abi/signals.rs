@@ -187,7 +187,7 @@ pub struct WordWait {
 /// What a user's own kernel takes, by value, to reach its peers: one symmetric buffer at every rank, and
 /// the signals of one channel. `symmem/handle.h` has the functions that use it.
 ///
-/// Signals are counted by the same words and counters as those of [`super::Signals`] on that channel,
+/// Signals are counted by the same words and counters as those of [`crate::backend::Signals`] on that channel,
 /// so a kernel may wait for what a stream has signalled and the other way round.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]

@@ -13,9 +13,6 @@ use crate::backend::{CallResult, Collectives, Failure};
 const BARRIER_THREADS: u32 = 128;
 const _: () = assert!(BARRIER_THREADS as usize >= MAX_RANKS && BARRIER_THREADS.is_multiple_of(64));
 
-/// Threads of a block that pushes are a multiple of this: a pair of warps on either vendor's devices.
-const PUSH_THREAD_STEP: u32 = 128;
-
 impl<G: Gpu> Collectives for G {
     unsafe fn barrier(&self, barrier: &Barrier, on: RawStream) -> CallResult<()> {
         let kernel = self.parts().kernels.barrier;

@@ -180,16 +180,10 @@ pub fn collective_flaws(tables: Collectives, warp: u32) -> Vec<String> {
         }
     }
     for (index, row) in rows.iter().enumerate() {
-        // Not every reduction can be pushed: then a later row holds.
-        let reduces = matches!(
-            row.operation,
-            CollectiveOperation::ALL_REDUCE | CollectiveOperation::REDUCE_SCATTER
-        );
         let hides = |earlier: &CollectiveRow| {
             let swaps = |row: &CollectiveRow| row.algorithm == Algorithm::SWAP;
             // Packets serve in place and out of it; of the others only swaps do in place.
             (earlier.algorithm == Algorithm::PACKETS || swaps(earlier) == swaps(row))
-                && !(reduces && earlier.algorithm == Algorithm::PUSH)
                 && earlier.operation == row.operation
                 && row.world <= earlier.world
                 && row.bytes <= earlier.bytes

@@ -7,8 +7,9 @@ use std::cell::RefCell;
 
 use symmem_core::backend::abi::{
     CollectiveGroup, DeviceAddress, ElementType, ExchangeArguments, MAX_RANKS, MoveArguments,
-    NO_TOKEN, PACKET_BLOCKS, PacketArguments, ReduceArguments, ReducePacketArguments,
-    ReducePushArguments, SLOT_BLOCKS, SLOT_BYTES, StepArguments, Watch, WordOperation, WordWait,
+    NO_TOKEN, PACKET_BLOCKS, PUSH_PAIR_THREADS, PacketArguments, ReduceArguments,
+    ReducePacketArguments, ReducePushArguments, SLOT_BLOCKS, SLOT_BYTES, StepArguments, Watch,
+    WordOperation, WordWait,
 };
 use symmem_core::host::emulation::{self, Work};
 
@@ -289,8 +290,8 @@ pub(super) fn reduce_push(launch: &Launch, runner: &Runner) -> Result {
     let mut arguments: ReducePushArguments = launch.arguments();
     check_grid(launch, SLOT_BLOCKS);
     check_element(launch, "symmem_reduce_push_", arguments.reduce.element);
-    // Of warps of 32, as core divides an inbox: with waves of 64 a grid uses half of it.
-    let pairs = launch.threads[0] / 64 * launch.blocks[0];
+    // As core divides an inbox: with waves of 64 a grid uses half of it.
+    let pairs = launch.threads[0] / PUSH_PAIR_THREADS * launch.blocks[0];
     if pairs == 0 || pairs > arguments.channels {
         violation(format!(
             "{} has {pairs} pairs of warps in a grid, and {} channels",
