@@ -69,7 +69,10 @@ impl Run {
     fn machine(&self) -> String {
         let environment = &self.report.environment;
         match environment.devices.is_empty() || environment.backend == "host" {
-            true => environment.host.cpu.clone(),
+            true => {
+                let host = &environment.host;
+                format!("{}, {} cores", host.cpu, host.cores)
+            }
             false => counted(&environment.devices),
         }
     }

@@ -29,19 +29,20 @@ impl Link {
     }
 }
 
-/// Links by device. MI250 is not here: its pairs have different numbers of links between them.
+/// Links by device. NVIDIA's are those of boards with a switch: on boards of four a pair has a third. MI250 is
+/// not here: its pairs have different numbers of links between them.
 pub const LINKS: [Link; 4] = [
     Link {
         devices: &["NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM4-80GB"],
         pair: 300.0,
         device: 300.0,
-        source: "NVIDIA: NVLink 3, 600 GB/s both ways (https://www.nvidia.com/en-us/data-center/a100/)",
+        source: "NVIDIA: NVLink 3 behind NVSwitch, 600 GB/s both ways (https://www.nvidia.com/en-us/data-center/a100/)",
     },
     Link {
         devices: &["NVIDIA H100 80GB HBM3", "NVIDIA H200"],
         pair: 450.0,
         device: 450.0,
-        source: "NVIDIA: NVLink 4, 900 GB/s both ways (https://www.nvidia.com/en-us/data-center/h200/)",
+        source: "NVIDIA: NVLink 4 behind NVSwitch, 900 GB/s both ways (https://www.nvidia.com/en-us/data-center/h200/)",
     },
     Link {
         devices: &[
