@@ -296,10 +296,11 @@ fn the_crates_entries_take_the_structs_of_the_host() {
         "symmem_word_update" => size_of::<abi::WordOperation>(),
         "symmem_word_wait" => size_of::<abi::WordWait>(),
         "symmem_barrier" => size_of::<abi::Barrier>(),
-        "symmem_move" => size_of::<abi::MoveArguments>(),
+        "symmem_move" | "symmem_swap" => size_of::<abi::MoveArguments>(),
         "symmem_move_packets" => size_of::<abi::PacketArguments>(),
         "symmem_exchange" => size_of::<abi::ExchangeArguments>(),
         _ if name.starts_with("symmem_reduce_packets_") => size_of::<abi::ReducePacketArguments>(),
+        _ if name.starts_with("symmem_reduce_push_") => size_of::<abi::ReducePushArguments>(),
         _ => size_of::<abi::ReduceArguments>(),
     };
     for module in symmem_kernels_hip::modules() {
