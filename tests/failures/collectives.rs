@@ -127,7 +127,7 @@ fn runs(setting: Setting) -> u64 {
 
 #[rstest]
 fn a_rank_killed_in_any_collective_is_heard_of_within_a_second_and_the_rest_leaves_or_rebuilds(
-    #[values(Setting::Host, Setting::Cuda)] setting: Setting,
+    #[values(Setting::Host, Setting::Cuda, Setting::Hip)] setting: Setting,
     // Shares of the runs, done side by side.
     #[values(0, 1, 2, 3, 4)] share: u64,
 ) {

@@ -85,7 +85,8 @@ fn survivors_go_on_whoever_was_killed(
         Setting::HostWithHostSignals,
         Setting::Cuda,
         Setting::CudaWithHostSignals,
-        Setting::CudaLegacy
+        Setting::CudaLegacy,
+        Setting::Hip
     )]
     setting: Setting,
     // Rank 0 holds the store.

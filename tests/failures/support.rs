@@ -82,7 +82,7 @@ impl Setting {
     fn libraries(self) -> Option<&'static Path> {
         match self.backend() {
             "cuda" if !system_driver() => Some(crate::built::fake_driver()),
-            "hip" => Some(fake_hip(Release::Seven)),
+            "hip" if !system_driver() => Some(fake_hip(Release::Seven)),
             _ => None,
         }
     }
@@ -110,7 +110,7 @@ pub fn full() -> bool {
     std::env::var_os("SYMMEM_TEST_FULL").is_some_and(|value| value != "0" && !value.is_empty())
 }
 
-/// Whether CUDA is the machine's own driver, with `SYMMEM_TEST_DRIVER=system`, and not the fake one:
+/// Whether a vendor's driver is the machine's own, with `SYMMEM_TEST_DRIVER=system`, and not the fake one:
 /// for the themes that do not look into the driver (`waits`, `abort`, `exporter`, `rebuild`,
 /// `collectives`).
 pub fn system_driver() -> bool {

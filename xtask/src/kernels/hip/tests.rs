@@ -17,15 +17,16 @@ fn installed() -> Option<(Compiler, PathBuf)> {
         (Ok(compiler), Ok(objdump)) => Some((compiler, objdump)),
         _ if std::env::var_os("CI").is_some() => panic!("CI installs clang-22 and llvm-22"),
         _ => {
-            // Past the harness, which keeps to itself what a test that passes says.
-            let name = std::thread::current().name().unwrap_or_default().to_owned();
-            let _ = writeln!(
-                std::io::stderr(),
-                "skipped: {name}: no clang-22 or no llvm-objdump"
-            );
+            skip("no clang-22 or no llvm-objdump");
             None
         }
     }
+}
+
+/// Past the harness, which keeps to itself what a test that passes says.
+fn skip(reason: &str) {
+    let name = std::thread::current().name().unwrap_or_default().to_owned();
+    let _ = writeln!(std::io::stderr(), "skipped: {name}: {reason}");
 }
 
 const HEADERS: &str = "#include \"symmem/copy.h\"\n#include \"symmem/signal.h\"\n#include \"symmem/wait.h\"\nusing namespace symmem;\n";
@@ -69,7 +70,7 @@ fn sources_make_the_committed_bytes_and_others_do_not() {
     let mut committed = Manifest::read(Family::Hip).unwrap();
     let version = tools::version(&compiler.clang).unwrap();
     if committed.compilers != [version.as_str()] {
-        println!("skipped: the artefacts are not from {version}");
+        skip(&format!("the artefacts are not from {version}"));
         return;
     }
     committed
