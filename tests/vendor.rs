@@ -195,7 +195,7 @@ fn calls(communicator: &Communicator, provider: Provider) -> Result<()> {
 #[test]
 fn a_library_that_is_missing_is_named_and_nothing_else_is() {
     if symmem_has_nccl() {
-        eprintln!("skipped: NCCL is installed here");
+        support::skipped("NCCL is installed here");
         return;
     }
     role("missing", support::fake_driver(), &[]);
