@@ -141,7 +141,7 @@ fn a_kernel_compiled_ahead_of_time_puts_signals_and_waits() {
 #[test]
 fn a_kernel_compiled_by_hiprtc_puts_signals_and_waits() {
     if Command::new("clang-22").arg("--version").output().is_err() {
-        eprintln!("skipped: no clang-22, which is what the fake hiprtc compiles with");
+        support::skipped("no clang-22, with which the fake hiprtc compiles");
         return;
     }
     for (release, architecture) in [(Release::Seven, "gfx942"), (Release::Six, "gfx90a")] {

@@ -259,7 +259,7 @@ fn a_library_that_is_missing_is_named_and_nothing_else_is(
     #[values(Vendor::Cuda, Vendor::Hip)] vendor: Vendor,
 ) {
     if is_installed(vendor.library()) {
-        eprintln!("skipped: {} is installed here", vendor.library());
+        support::skipped(&format!("{} is installed here", vendor.library()));
         return;
     }
     role(vendor, "missing", &vendor.runtime(), &[]);

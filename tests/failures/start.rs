@@ -105,7 +105,7 @@ fn a_hip_runtime_that_cannot_serve_says_why() {
         ("FAKE_HIP_ARCHITECTURE", "gfx1100", ["gfx1100", "gfx942"]),
     ];
     match is_installed() {
-        true => eprintln!("skipped: without a library; a runtime of AMD's is installed here"),
+        true => built::skipped("without a library: a runtime of AMD's is installed here"),
         false => cases.push((libraries, &nowhere, ["NoBackend", "libamdhip64.so.7"])),
     }
     let mut errors = Vec::new();

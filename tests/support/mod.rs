@@ -4,9 +4,21 @@
 pub mod hip;
 pub mod worlds;
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
+
+/// Says that this test did not do its work, or a part of it, and why: past the harness, which keeps to itself
+/// what a test that passes says.
+#[allow(
+    dead_code,
+    reason = "not every test binary has a test that can be skipped"
+)]
+pub fn skipped(why: &str) {
+    let name = std::thread::current().name().unwrap_or_default().to_owned();
+    let _ = writeln!(std::io::stderr(), "skipped: {name}: {why}");
+}
 
 /// Where this build's artefacts are: `target/debug` or `target/release`.
 fn profile_directory() -> PathBuf {
