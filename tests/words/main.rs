@@ -1,10 +1,10 @@
 //! Words of symmetric memory: signals set and added, waits for one, any and all, atomic operations.
 //!
 //! Ranks are threads, but where one is killed. On the host backend, and by a test that starts this
-//! program again with `WORDS_BACKEND` on CUDA over the fake driver.
+//! program again with `WORDS_BACKEND` on CUDA over the fake driver, and on HIP over the fake runtime.
 
 #[path = "../support/mod.rs"]
-#[allow(dead_code, reason = "these tests use the fake driver only")]
+#[allow(dead_code, reason = "these tests use the fakes only")]
 mod support;
 
 mod atomics;
@@ -17,6 +17,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
+use support::hip::{Release, fake_hip};
 use symmem::backend::abi::SIGNAL_STRIDE;
 use symmem::select::Selection;
 use symmem::{
@@ -158,22 +159,23 @@ fn is_held(stream: &Stream) -> bool {
     true
 }
 
-/// All of the above in a process of its own, since the driver's place is a variable.
-#[test]
-fn on_cuda_over_the_fake_driver() {
+/// All of the above in a process of its own, since the runtime's place is a variable.
+#[rstest::rstest]
+#[case::cuda("cuda", support::fake_driver())]
+#[case::hip("hip", fake_hip(Release::Seven))]
+fn over_the_fake_runtime(#[case] backend: &str, #[case] libraries: &std::path::Path) {
     if std::env::var_os("WORDS_BACKEND").is_some() {
         return;
     }
-    let driver = support::fake_driver();
-    let file = format!("words-report-{}", std::process::id());
+    let file = format!("words-report-{backend}-{}", std::process::id());
     let report = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(file);
     limited(|| {
         // One after the other: a device that one test opens is another's that waits.
         let output = Command::new(std::env::current_exe().unwrap())
             .arg("--test-threads=1")
-            .env("WORDS_BACKEND", "cuda")
-            .env("SYMMEM_LIBRARY_PATH", driver)
-            .env("LD_LIBRARY_PATH", driver)
+            .env("WORDS_BACKEND", backend)
+            .env("SYMMEM_LIBRARY_PATH", libraries)
+            .env("LD_LIBRARY_PATH", libraries)
             .env("FAKE_DEVICE_COUNT", "4")
             .env("FAKE_DEVICE_REPORT", &report)
             .output()
