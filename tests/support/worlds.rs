@@ -4,8 +4,9 @@
 use super::hip::{Release, fake_hip};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use symmem::ShareKind;
-use symmem::conformance::{Totals, World, WorldOptions};
+use symmem::conformance::{Outcome, Totals, World, WorldOptions};
 use symmem::select::Selection;
 
 /// Set for the processes that are ranks of a world.
@@ -49,6 +50,16 @@ impl Backend {
         self.hip().is_some()
     }
 
+    /// The CUDA backend whose cases a HIP one gets: come by in the same way, or sharing memory in it.
+    pub fn counterpart(self) -> Option<Self> {
+        match self {
+            Self::HipLinked | Self::HipSix => Some(Self::Linked),
+            Self::HipPlugin => Some(Self::Plugin),
+            Self::HipVmm => Some(Self::Vmm),
+            _ => None,
+        }
+    }
+
     /// Where the libraries of its vendor are, if it has one.
     fn libraries(self) -> Option<&'static Path> {
         match self.hip() {
@@ -62,6 +73,76 @@ impl Backend {
 /// Whether all cases are wanted, or the sample.
 pub fn is_full() -> bool {
     std::env::var("SYMMEM_CONFORMANCE").is_ok_and(|wanted| wanted == "full")
+}
+
+/// Whether a test that only `SYMMEM_TEST_FULL=1` or all cases ask for is left out, which it then says
+/// past the harness.
+pub fn left_out(name: &str) -> bool {
+    let wanted = std::env::var("SYMMEM_TEST_FULL").is_ok_and(|value| value != "0");
+    if wanted || is_full() {
+        return false;
+    }
+    let _ = writeln!(
+        std::io::stderr(),
+        "skipped: {name}: SYMMEM_TEST_FULL=1 runs it"
+    );
+    true
+}
+
+/// A world, and which part of its cases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    pub backend: Backend,
+    pub ranks: u32,
+    pub threads: bool,
+    pub part: usize,
+}
+
+/// What AMD's devices, or the library for them, do not have. HIP does everything else that CUDA does.
+const LACKS: [&str; 2] = ["the device has no bulk copies", "has no symmetric windows"];
+
+/// Holds what became of a HIP world's cases against the same cases on CUDA, once both have been run; says
+/// what is wrong.
+pub fn compare_with_cuda(part: Part, outcomes: &[Outcome]) -> Vec<String> {
+    static DONE: Mutex<Vec<(Part, Vec<Outcome>)>> = Mutex::new(Vec::new());
+    let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let on_cuda = |hip: Part| {
+        hip.backend
+            .counterpart()
+            .map(|backend| Part { backend, ..hip })
+    };
+    let mut wrong = Vec::new();
+    for (other, theirs) in done.iter() {
+        if on_cuda(part) == Some(*other) {
+            wrong.extend(differences(theirs, outcomes));
+        } else if on_cuda(*other) == Some(part) {
+            wrong.extend(differences(outcomes, theirs));
+        }
+    }
+    done.push((part, outcomes.to_vec()));
+    wrong
+}
+
+/// Where HIP does less than CUDA, case by case, for no reason that [`LACKS`] names.
+pub fn differences(cuda: &[Outcome], hip: &[Outcome]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    if cuda.len() != hip.len() {
+        wrong.push(format!(
+            "{} cases on CUDA, {} on HIP",
+            cuda.len(),
+            hip.len()
+        ));
+    }
+    for (number, (on_cuda, on_hip)) in cuda.iter().zip(hip).enumerate() {
+        if let (Outcome::Passed, Outcome::Skipped(reason)) = (on_cuda, on_hip)
+            && !LACKS.iter().any(|lack| reason.contains(lack))
+        {
+            wrong.push(format!(
+                "case {number} passes on CUDA, and HIP skips it: {reason}"
+            ));
+        }
+    }
+    wrong
 }
 
 /// Where the fake driver writes what a world's ranks did wrong.

@@ -20,7 +20,7 @@ pub const MAGIC: [u8; 8] = *b"symmemB\0";
 /// Changes when an existing entry or struct changes; part of the exported symbol's name.
 pub const ABI_MAJOR: u32 = 1;
 /// Changes when entries are appended.
-pub const ABI_MINOR: u32 = 2;
+pub const ABI_MINOR: u32 = 3;
 
 /// What a backend's type gives besides the five traits: everything that has no instance yet.
 pub trait Implementation:

@@ -70,6 +70,8 @@ impl Drop for Inner {
         if drained {
             self.close_remaining_streams();
             self.close_idle_streams();
+            // They are idle: where that question failed, it is asked once more.
+            self.close_idle_streams();
             self.destroy_graphs();
             // What graphs held that did not know of it.
             lock(&self.kept).retain(|kept| !kept.is::<Loaded>());

@@ -4,6 +4,9 @@ use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use rustix::mm::{Advice, madvise};
+use rustix::param::page_size;
+
 use crate::driver::{Driver, Kind};
 use crate::physical::{Pages, Physical, is_device_address};
 
@@ -110,8 +113,24 @@ pub(crate) enum Engine {
 pub(crate) struct Piece {
     pub pointer: *mut u8,
     pub bytes: usize,
-    #[expect(dead_code, reason = "held, so that the bytes stay mapped")]
     keep: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+impl Piece {
+    /// Lets go of the whole pages at the start of large memory, which then reads as zeros and takes no
+    /// time or memory until it is written again; returns how many bytes those are, which may be none.
+    pub fn drop_pages(&self) -> usize {
+        const LARGE: usize = 1 << 20;
+        let page = page_size();
+        let whole = self.bytes - self.bytes % page;
+        if self.keep.is_none() || whole < LARGE || !self.pointer.addr().is_multiple_of(page) {
+            return 0;
+        }
+        // SAFETY: these are whole pages of memory that the piece keeps mapped, and what is in them is to
+        // be zeros. Memory that is no shared file is refused.
+        let dropped = unsafe { madvise(self.pointer.cast(), whole, Advice::LinuxRemove) };
+        dropped.map_or(0, |()| whole)
+    }
 }
 
 impl Driver {

@@ -289,18 +289,25 @@ impl Runner {
 
     /// Write `pattern` `count` times.
     pub fn fill(&self, address: u64, pattern: &[u8], count: u64, engine: Engine) -> Result {
-        let bytes = pattern.repeat(count as usize);
-        for (piece, offset) in self
-            .resolve(address, bytes.len() as u64, engine)?
-            .iter()
-            .scan(0, |at, piece| {
-                let offset = *at;
-                *at += piece.bytes;
-                Some((piece, offset))
-            })
-        {
-            // SAFETY: the piece is resolved memory of its length, and `bytes` has as many from `offset`.
-            unsafe { std::ptr::copy(bytes.as_ptr().add(offset), piece.pointer, piece.bytes) };
+        // Widths divide it, so that it goes on where it ended.
+        const AT_ONCE: usize = 64 << 10;
+        let bytes = count as usize * pattern.len();
+        let chunk = pattern.repeat(bytes.min(AT_ONCE) / pattern.len().max(1));
+        let mut offset = 0;
+        for piece in self.resolve(address, bytes as u64, engine)? {
+            let mut at = match pattern.iter().all(|byte| *byte == 0) {
+                true => piece.drop_pages(),
+                false => 0,
+            };
+            while at < piece.bytes {
+                let first = (offset + at) % pattern.len();
+                let length = (piece.bytes - at).min(chunk.len() - first);
+                // SAFETY: the piece is resolved memory with `length` bytes from `at`, and the chunk has
+                // as many from `first`.
+                unsafe { std::ptr::copy(chunk.as_ptr().add(first), piece.pointer.add(at), length) };
+                at += length;
+            }
+            offset += piece.bytes;
         }
         Ok(())
     }
@@ -311,10 +318,11 @@ impl Runner {
             return Err(Code::DEINITIALIZED);
         }
         *rounds += 1;
-        if *rounds < 200 {
-            std::thread::yield_now();
-        } else {
-            std::thread::sleep(Duration::from_micros(50));
+        match rounds.checked_sub(200) {
+            None => std::thread::yield_now(),
+            // Whoever has waited long looks less often: the ranks of a large world, each with streams that
+            // wait, would keep few processors from the one that all wait for.
+            Some(slept) => std::thread::sleep(Duration::from_micros(50 << (slept / 64).min(4))),
         }
         Ok(())
     }
