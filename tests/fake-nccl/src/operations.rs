@@ -43,8 +43,7 @@ impl Operation {
             self.kind,
             Kind::AllReduce | Kind::Reduce | Kind::ReduceScatter
         );
-        // 8-bit floats are reduced by NCCL and not by the fake.
-        let good_reduction = !reduces || (0..=4).contains(&self.reduce) && self.element < 10;
+        let good_reduction = !reduces || (0..=4).contains(&self.reduce);
         let good_element = element_bytes(self.element).is_some();
         match good_peer && good_reduction && good_element {
             true => Ok(()),

@@ -2,6 +2,7 @@
 
 use half::{bf16, f16};
 use std::ffi::c_int;
+use symmem_core::{F8E4M3, F8E5M2};
 
 /// Bytes of an `ncclDataType_t`.
 pub fn element_bytes(element: c_int) -> Option<usize> {
@@ -67,6 +68,12 @@ pub fn reduce(element: c_int, operation: c_int, parts: &[Vec<u8>]) -> Option<Vec
         7 => floats!(f32, f64::from, |wide| wide as f32),
         8 => floats!(f64, |narrow| narrow, |wide| wide),
         9 => floats!(bf16, bf16::to_f64, bf16::from_f64),
+        10 => floats!(u8, |bits| f64::from(F8E4M3(bits).to_f32()), |wide| {
+            F8E4M3::from_f32(wide as f32).0
+        }),
+        11 => floats!(u8, |bits| f64::from(F8E5M2(bits).to_f32()), |wide| {
+            F8E5M2::from_f32(wide as f32).0
+        }),
         _ => return None,
     })
 }
