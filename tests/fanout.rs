@@ -23,8 +23,14 @@ fn in_a_mesh_as_many_copies_are_outstanding_as_there_are_peers_each_on_a_stream_
     let peers = WORLD - 1;
     for rank in 0..WORLD {
         let copies = outstanding(&trace, rank);
-        let most = copies.iter().map(HashSet::len).max();
-        assert_eq!(most, Some(peers), "rank {rank} of {WORLD}:\n{trace}");
+        let most = copies.iter().max_by_key(|at_once| at_once.len()).unwrap();
+        let streams: HashSet<&String> = most.iter().map(|(stream, _)| stream).collect();
+        let reached: HashSet<&String> = most.iter().map(|(_, peer)| peer).collect();
+        assert_eq!(
+            (most.len(), streams.len(), reached.len()),
+            (peers, peers, peers),
+            "copies, streams and peers of rank {rank} of {WORLD}:\n{trace}"
+        );
     }
 }
 

@@ -1,11 +1,12 @@
 //! symmem's kernels for AMD GPUs, compiled ahead of time.
 //!
-//! Sources are `device/entries/*.h`, the same as those of the kernels for other GPUs; `cargo xtask kernels build` makes the artefacts
-//! from them with clang, and `cargo xtask kernels check` proves that they belong together. A program that
-//! uses this crate needs no compiler, and no ROCm to build.
+//! Sources are `device/entries/*.h`, the same as those of the kernels for other GPUs; `cargo xtask kernels
+//! build` makes the artefacts from them with clang, and `cargo xtask kernels check` proves that they belong
+//! together. A program that uses this crate needs no compiler, and no ROCm to build.
 //!
 //! Every kernel takes a [`Launch`] and, behind it, one struct by value, whose layout is that of
-//! `symmem/abi.h`. There are no hidden arguments. `tests/` reads all this back from the code objects.
+//! `symmem/abi.h`. There are no hidden arguments. The tests of `xtask` read all this back from the code
+//! objects (`xtask/src/kernels/hip/tests.rs`).
 
 /// The GPUs that have code objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

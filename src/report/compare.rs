@@ -182,15 +182,14 @@ impl Comparison {
     }
 
     /// What run `index`'s copy engine would give a collective, GB/s: its rate between a pair, both ways at
-    /// once, times the links that the ranks have between them.
+    /// once, times the links that the ranks have between them. `None` where the links are not known, since
+    /// a pair's rate says all there is behind a switch and a part of it in a mesh.
     fn collective_engine(&self, index: usize, world: u32) -> Option<f64> {
+        let link = self.link(index)?;
         let pair = (Direction::ALL.into_iter())
             .filter_map(|direction| self.engine(index, direction, Traffic::BothWays))
             .reduce(f64::max)?;
-        let links = self
-            .link(index)
-            .map_or(1.0, |link| link.to_peers(world) / link.pair);
-        Some(pair * links)
+        Some(pair * link.to_peers(world) / link.pair)
     }
 
     /// How the links of run `index` are rated, where that is known.

@@ -153,9 +153,7 @@ fn the_vendors_library_is_called_rccl_where_it_is_measured_and_where_it_is_missi
     let libraries = fake_hip(Release::Seven);
     let names = ["rccl", "rccl windows"];
     let found = baselines("hip-rccl", libraries);
-    for (baseline, name) in found.iter().zip(names) {
-        assert_eq!(baseline.name, name);
-    }
+    assert_eq!([&*found[0].name, &*found[1].name], names);
     let version = found[0].version.as_deref().unwrap_or_default();
     assert!(version.starts_with("RCCL "), "{:?}", found[0]);
     // Plain memory cannot be a window.
@@ -173,8 +171,9 @@ fn the_vendors_library_is_called_rccl_where_it_is_measured_and_where_it_is_missi
     let alone = directory("hip-runtime-alone");
     let runtime = "libamdhip64.so.7";
     std::os::unix::fs::symlink(libraries.join(runtime), alone.join(runtime)).unwrap();
-    for (baseline, name) in baselines("hip-no-rccl", &alone).iter().zip(names) {
-        assert_eq!(baseline.name, name);
+    let missing = baselines("hip-no-rccl", &alone);
+    assert_eq!([&*missing[0].name, &*missing[1].name], names);
+    for baseline in &missing {
         let why = baseline.absent.as_deref().unwrap_or_default();
         assert!(
             why.contains("librccl.so.1") && why.contains("install RCCL"),

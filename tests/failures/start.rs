@@ -1,7 +1,7 @@
 //! Every way not to start: devices, drivers and plugins that are not what they should be.
 
 use crate::built;
-use crate::built::hip::{fake_hip_without, is_installed};
+use crate::built::hip::{Release, fake_hip, fake_hip_without, is_installed};
 use crate::support::{Member, Plan, Setting, World, fresh_name};
 use rstest::rstest;
 use std::path::{Path, PathBuf};
@@ -98,8 +98,10 @@ fn a_hip_runtime_that_cannot_serve_says_why() {
     let lacking = fake_hip_without("hipIpcOpenMemHandle")
         .display()
         .to_string();
+    let old = fake_hip(Release::Five).display().to_string();
     let libraries = "SYMMEM_LIBRARY_PATH";
     let mut cases = vec![
+        (libraries, &*old, ["NoBackend", "5.5 or newer is needed"]),
         (libraries, &*lacking, ["NoBackend", "hipIpcOpenMemHandle"]),
         ("FAKE_DEVICE_COUNT", "0", ["NoBackend", "hipInit"]),
         ("FAKE_HIP_ARCHITECTURE", "gfx1100", ["gfx1100", "gfx942"]),

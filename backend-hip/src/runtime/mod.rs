@@ -26,8 +26,8 @@ pub const SONAMES: [&str; 3] = ["libamdhip64.so.7", "libamdhip64.so.6", "libamdh
 /// What to do where the library is missing.
 const ADVICE: &str = "install AMD's ROCm runtime, or set ROCM_PATH where it lies elsewhere";
 
-/// Version 5.2, the oldest that has everything that is required.
-const VERSION_5_2: u32 = 50_200_000;
+/// Version 5.5, from which on device memory can be uncached, as signals need it.
+const VERSION_5_5: u32 = 50_500_000;
 /// Version 7.1, from which on a file descriptor is imported by value.
 pub const VERSION_7_1: u32 = 70_100_000;
 /// Version 7.2, from which on physical memory can be uncached.
@@ -62,7 +62,7 @@ impl Runtime {
     /// The runtime, opened and initialised by the first call; later calls return what that one found.
     ///
     /// # Errors
-    /// `LIBRARY_MISSING` or `NO_DEVICE`, with the library, symbol or call that is wrong and what to do.
+    /// `LIBRARY_MISSING` or `NO_DEVICE`, with the library, symbol, version or call that is wrong and what to do.
     pub fn get() -> CallResult<&'static Self> {
         let started = RUNTIME.get_or_init(Self::start);
         started.as_ref().map_err(Clone::clone)
@@ -81,6 +81,17 @@ impl Runtime {
         // SAFETY: the flags must be 0.
         unsafe { hip!(runtime, hipInit(0)) }.map_err(node::explain)?;
         runtime.version = version(&runtime, "hipRuntimeGetVersion")?;
+        if runtime.version < VERSION_5_5 {
+            return Err(Failure::new(
+                Status::LIBRARY_MISSING,
+                "hipRuntimeGetVersion",
+                format!(
+                    "AMD's runtime is {}; 5.5 or newer is needed, which has uncached memory for signals: \
+                     update ROCm",
+                    version_text(runtime.version)
+                ),
+            ));
+        }
         runtime.driver_version = version(&runtime, "hipDriverGetVersion")?;
         Ok(runtime)
     }
@@ -178,8 +189,8 @@ fn missing_symbol(library: &Library, symbol: &str) -> Failure {
         .and_then(|address| library::file_of(address))
         .map_or("libamdhip64".into(), |file| file.display().to_string());
     let advice = match known {
-        Some(version) if version >= VERSION_5_2 => "which should have it: install ROCm again",
-        _ => "and 5.2 or newer is needed: update ROCm",
+        Some(version) if version >= VERSION_5_5 => "which should have it: install ROCm again",
+        _ => "and 5.5 or newer is needed: update ROCm",
     };
     Failure::new(
         Status::LIBRARY_MISSING,

@@ -91,7 +91,7 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// What all its links together are rated at, GB/s.
+    /// What the links that it could use are rated at, one way, GB/s: a pair's, or all to the peers.
     pub fn link(&self) -> Option<f64> {
         let link = Link::of(self.device)?;
         Some(match self.subject {

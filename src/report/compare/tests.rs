@@ -114,16 +114,23 @@ fn a_run_without_a_copy_engine_takes_the_rate_of_the_same_device() {
 }
 
 #[test]
-fn an_unknown_device_has_no_share_of_its_link() {
-    let comparison = Comparison::new(vec![
+fn an_unknown_device_has_no_share_of_its_links() {
+    let unknown = Comparison::new(vec![
         run("a.json", fixture::cuda()),
         run("b.json", fixture::cuda()),
     ]);
-    let text = terminal(&comparison.unwrap());
-    assert!(
-        !text.contains("of link:\n") && text.contains("of engine"),
-        "{text}"
-    );
+    let shares = |comparison: &Comparison, title: &str| {
+        let views = view::views(comparison);
+        let view = views.iter().find(|view| view.title == title).unwrap();
+        ["A\nof link", "A\nof engine"]
+            .map(|name| view.headings.iter().any(|heading| heading.text == name))
+    };
+    let (unknown, pairs) = (unknown.unwrap(), "Push, both ways at once: grid best");
+    assert_eq!(shares(&unknown, pairs), [false, true]);
+    assert_eq!(shares(&unknown, "all_reduce"), [false, false]);
+    let known = two_machines();
+    assert_eq!(shares(&known, pairs), [true, true]);
+    assert_eq!(shares(&known, "all_reduce"), [true, true]);
 }
 
 #[test]

@@ -75,7 +75,7 @@ const READING: [&str; 4] = [
     "of link: the share of what the links are rated at, one way: between pairs those of a pair, in a collective those \
      that a device has to its peers.",
     "of engine: the share of the best rate of the machine's own copy engine, between pairs moving alike; in a \
-     collective both ways at once, times the links that a device has to its peers.",
+     collective both ways at once, times the links that a device has to its peers, where those are known.",
 ];
 
 /// Who is A, who is B, and what each could reach.

@@ -36,7 +36,7 @@ fn installed() -> bool {
 
 /// How many schedules each protocol is run under: a sample, or many with `SYMMEM_TEST_FULL=1`.
 fn seeds() -> u64 {
-    if std::env::var_os("SYMMEM_TEST_FULL").is_some() {
+    if std::env::var("SYMMEM_TEST_FULL").is_ok_and(|value| value != "0") {
         1000
     } else {
         24

@@ -25,16 +25,17 @@ const PACKETS: [&str; 3] = [
 ];
 
 /// Kernels that copy or reduce in vectors.
-const VECTORS: [&str; 4] = [
+const VECTORS: [&str; 5] = [
     "symmem_copy_vector",
     "symmem_move",
+    "symmem_swap",
     "symmem_exchange",
     "symmem_reduce_",
 ];
 
 /// How many publications a kernel has at least, by the beginning of its name, the longer first. A wait has two
 /// that tell the host of it, at the deadline and at an abort.
-const PUBLICATIONS: [(&str, usize); 16] = [
+const PUBLICATIONS: [(&str, usize); 17] = [
     ("symmem_copy_vector", 1),
     ("symmem_copy_unrolled", 2),
     ("symmem_latency_packet", 2),
@@ -47,6 +48,7 @@ const PUBLICATIONS: [(&str, usize); 16] = [
     ("symmem_barrier", 3),
     ("symmem_move_packets", 8),
     ("symmem_move", 6),
+    ("symmem_swap", 6),
     ("symmem_exchange", 8),
     ("symmem_reduce_packets_", 10),
     ("symmem_reduce_push_", 16),
@@ -59,6 +61,30 @@ fn begins(name: &str, prefixes: &[&str]) -> bool {
 
 fn carries_flags(name: &str) -> bool {
     begins(name, &PACKETS)
+}
+
+/// How many publications a kernel has at least, where that is known.
+pub(super) fn least_publications(kernel: &str) -> Option<usize> {
+    let known = PUBLICATIONS
+        .iter()
+        .find(|(prefix, _)| kernel.starts_with(prefix));
+    known.map(|(_, least)| *least)
+}
+
+/// The kernels of which no instruction was read, a line each: in them nothing wrong would be found.
+pub fn unread<'a>(
+    name: &str,
+    kernels: impl Iterator<Item = &'a str>,
+    functions: &[Function],
+) -> Vec<String> {
+    let read = |kernel: &&str| {
+        let mut named = functions.iter().filter(|function| function.name == *kernel);
+        named.any(|function| !function.instructions.is_empty())
+    };
+    kernels
+        .filter(|kernel| !read(kernel))
+        .map(|kernel| format!("{name}: {kernel}: none of its machine code was read"))
+        .collect()
 }
 
 /// What is wrong with the functions of a code object, a line each. `publications` are the addresses that the
@@ -304,14 +330,12 @@ impl Code<'_> {
 
     /// As many publications as the sources have.
     fn published(&self, publications: &[u64]) -> Option<Complaint> {
-        let (_, least) = PUBLICATIONS
-            .iter()
-            .find(|(prefix, _)| self.function.name.starts_with(prefix))?;
+        let least = least_publications(&self.function.name)?;
         let count = self
             .instructions()
             .filter(|(_, instruction)| publications.contains(&instruction.address))
             .count();
-        (count < *least).then_some((
+        (count < least).then_some((
             self.successors.len(),
             "publishes fewer flags than its source",
         ))
@@ -365,290 +389,4 @@ fn transfer(instruction: &Instruction, mut facts: u8) -> u8 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::isa;
-    use super::*;
-
-    /// A function of these instructions, of 8 bytes each, from address 0 on. A branch's target is the number
-    /// of an instruction behind `@`.
-    fn function(name: &str, code: &[&str]) -> Vec<Function> {
-        let mut text = format!("0000000000000000 <{name}>:\n");
-        for (index, line) in code.iter().enumerate() {
-            let (code, target) = line.split_once('@').unwrap_or((line, ""));
-            let target = target.parse::<usize>().map_or(String::new(), |target| {
-                format!(" <{name}+{:#x}>", target * 8)
-            });
-            text += &format!("\t{code} // {:012X}: BF800000{target}\n", index * 8);
-        }
-        isa::parse(&text)
-    }
-
-    fn complaints_of(name: &str, target: &str, code: &[&str], publications: &[u64]) -> Vec<String> {
-        lint("module", target, &function(name, code), publications)
-    }
-
-    fn complaints(code: &[&str]) -> Vec<String> {
-        complaints_of("kernel", "gfx942", code, &[])
-    }
-
-    #[track_caller]
-    fn one(found: Vec<String>, word: &str) {
-        assert!(
-            found.len() == 1 && found[0].contains(word),
-            "expected one complaint of {word:?}: {found:?}"
-        );
-    }
-
-    const STORE: &str = "global_store_dwordx4 v[0:1], v[2:5], off";
-    const FLAG: &str = "global_store_dword v[0:1], v2, off sc0 sc1";
-    const WRITE_BACK: &str = "buffer_wbl2 sc0 sc1";
-    const DRAIN: &str = "s_waitcnt vmcnt(0)";
-    const SPIN: &str = "global_load_dword v2, v[0:1], off sc0 sc1";
-
-    /// Stores, each wave's release, a barrier, and one wave's publication (the address of its flag's store).
-    const PUT: [&str; 10] = [
-        STORE,
-        WRITE_BACK,
-        DRAIN,
-        "s_barrier",
-        WRITE_BACK,
-        DRAIN,
-        "v_mov_b32_e32 v2, 1",
-        FLAG,
-        DRAIN,
-        "s_endpgm",
-    ];
-    const PUBLISHED: [u64; 1] = [6 * 8];
-
-    fn put_without(index: usize) -> Vec<String> {
-        let mut code = PUT;
-        code[index] = "s_nop 0";
-        complaints_of("kernel", "gfx942", &code, &PUBLISHED)
-    }
-
-    #[test]
-    fn a_put_and_its_signal_pass() {
-        assert_eq!(complaints_of("kernel", "gfx942", &PUT, &PUBLISHED), [""; 0]);
-    }
-
-    #[test]
-    fn r1_catches_stores_under_way_at_a_block_barrier() {
-        let without_release: Vec<_> = [&PUT[..1], &PUT[3..]].concat();
-        one(complaints(&without_release), "R1");
-        // On one of two paths is enough.
-        one(
-            complaints(&[STORE, "s_cbranch_vccz 1 @3", DRAIN, "s_barrier", "s_endpgm"]),
-            "R1",
-        );
-        one(
-            complaints(&[
-                "global_atomic_add v[0:1], v2, off sc1",
-                "s_barrier",
-                "s_endpgm",
-            ]),
-            "R1",
-        );
-    }
-
-    #[test]
-    fn r2_catches_a_write_back_that_is_not_waited_for() {
-        let found = put_without(5);
-        assert!(found.iter().any(|each| each.contains("R2")), "{found:?}");
-        one(complaints(&[WRITE_BACK, FLAG, DRAIN, "s_endpgm"]), "R2");
-        one(
-            complaints(&[WRITE_BACK, "s_waitcnt vmcnt(1)", FLAG, DRAIN, "s_endpgm"]),
-            "R2",
-        );
-        one(
-            complaints_of(
-                "kernel",
-                "gfx90a",
-                &[
-                    "buffer_wbl2",
-                    "global_store_dword v[0:1], v2, off",
-                    DRAIN,
-                    "s_endpgm",
-                ],
-                &[],
-            ),
-            "R2",
-        );
-    }
-
-    #[test]
-    fn catches_a_publication_that_was_weakened() {
-        one(put_without(4), "without a write-back");
-        one(put_without(7), "no store of a flag");
-        let mut plain = PUT;
-        plain[7] = "global_store_dword v[0:1], v2, off";
-        one(
-            complaints_of("kernel", "gfx942", &plain, &PUBLISHED),
-            "no store of a flag",
-        );
-        // A store between write-back and flag is not covered by it.
-        let mut late = PUT;
-        late[5] = STORE;
-        let found = complaints_of("kernel", "gfx942", &late, &PUBLISHED);
-        assert!(
-            found
-                .iter()
-                .any(|each| each.contains("without a write-back")),
-            "{found:?}"
-        );
-    }
-
-    #[test]
-    fn catches_a_publication_that_is_gone() {
-        one(
-            complaints_of("symmem_copy_vector", "gfx942", &COPY, &[]),
-            "fewer flags",
-        );
-    }
-
-    const COPY: [&str; 5] = [
-        "global_load_dwordx4 v[2:5], v[0:1], off nt",
-        DRAIN,
-        "global_store_dwordx4 v[0:1], v[2:5], off nt",
-        "s_cbranch_scc1 1 @0",
-        "s_endpgm",
-    ];
-
-    #[test]
-    fn catches_loops_that_move_less_than_16_bytes() {
-        let complaints = |change: fn(&mut [&str; 5])| {
-            let mut code = COPY;
-            change(&mut code);
-            complaints_of("symmem_reduce_f32", "gfx942", &code, &[])
-                .into_iter()
-                .filter(|each| each.contains("16 bytes"))
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(complaints(|_| {}), [""; 0]);
-        one(
-            complaints(|code| code[0] = "global_load_dwordx2 v[2:3], v[0:1], off nt"),
-            "no loop loads",
-        );
-        one(
-            complaints(|code| code[2] = "global_store_dword v[0:1], v2, off nt"),
-            "no loop stores",
-        );
-        assert_eq!(
-            complaints(|code| code[3] = "s_nop 0").len(),
-            2,
-            "once is no loop"
-        );
-    }
-
-    #[test]
-    fn catches_accesses_below_system_scope() {
-        one(
-            complaints(&["global_load_dword v2, v[0:1], off sc1", "s_endpgm"]),
-            "flag below system scope",
-        );
-        one(
-            complaints(&["global_store_dword v[0:1], v2, off sc1", "s_endpgm"]),
-            "flag below system scope",
-        );
-        one(
-            complaints(&["global_atomic_add v[0:1], v2, off", "s_endpgm"]),
-            "atomic below",
-        );
-        one(
-            complaints(&["buffer_wbl2 sc1", DRAIN, "s_endpgm"]),
-            "does not reach peers",
-        );
-        one(
-            complaints(&["buffer_inv sc1", "s_endpgm"]),
-            "leaves peers' data",
-        );
-        one(
-            complaints_of(
-                "kernel",
-                "gfx90a",
-                &["s_nop 0", "buffer_wbinvl1_vol", "s_endpgm"],
-                &[],
-            ),
-            "leaves the L2",
-        );
-        assert_eq!(
-            complaints_of(
-                "kernel",
-                "gfx90a",
-                &["buffer_invl2", "buffer_wbinvl1_vol", "s_endpgm"],
-                &[]
-            ),
-            [""; 0]
-        );
-    }
-
-    #[test]
-    fn catches_a_wait_that_does_not_invalidate() {
-        let wait = |acquire| {
-            [
-                SPIN,
-                DRAIN,
-                "s_cbranch_vccz 1 @0",
-                acquire,
-                "s_barrier",
-                "s_endpgm",
-            ]
-        };
-        assert_eq!(complaints(&wait("buffer_inv sc0 sc1")), [""; 0]);
-        one(complaints(&wait("s_nop 0")), "no invalidation");
-        // Too late: other waves have gone on.
-        one(
-            complaints(&[
-                SPIN,
-                DRAIN,
-                "s_cbranch_vccz 1 @0",
-                "s_barrier",
-                "buffer_inv sc0 sc1",
-                "s_endpgm",
-            ]),
-            "no invalidation",
-        );
-        let old = |acquire| {
-            let spin = "global_load_dword v2, v[0:1], off glc";
-            let code = [
-                spin,
-                DRAIN,
-                "s_cbranch_vccz 1 @0",
-                "buffer_invl2",
-                acquire,
-                "s_endpgm",
-            ];
-            complaints_of("kernel", "gfx90a", &code, &[])
-        };
-        assert_eq!(old("buffer_wbinvl1_vol"), [""; 0]);
-        one(old("s_nop 0"), "no invalidation");
-        // Packets bring their flags with them.
-        assert_eq!(
-            complaints_of("symmem_latency_packet", "gfx942", &wait("s_nop 0"), &[])
-                .into_iter()
-                .filter(|each| each.contains("invalidation"))
-                .count(),
-            0
-        );
-    }
-
-    #[test]
-    fn catches_scratch_memory_flat_accesses_and_calls() {
-        one(
-            complaints(&["scratch_load_dword v1, off, s0", "s_endpgm"]),
-            "scratch memory",
-        );
-        one(
-            complaints(&["buffer_store_dword v1, off, s[0:3], 0 offset:4", "s_endpgm"]),
-            "scratch memory",
-        );
-        one(
-            complaints(&["flat_load_dword v1, v[2:3]", "s_endpgm"]),
-            "flat access",
-        );
-        one(
-            complaints(&["s_swappc_b64 s[30:31], s[4:5]", "s_endpgm"]),
-            "not followed",
-        );
-        one(complaints(&["s_branch 7", "s_endpgm"]), "nowhere");
-    }
-}
+mod tests;

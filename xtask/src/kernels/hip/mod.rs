@@ -87,12 +87,10 @@ fn lint(objdump: &Path, path: &Path, target: &str, owner: Owner) -> Result<Vec<S
             .arg(format!("--mcpu={target}"))
             .arg(path),
     )?;
+    let functions = isa::parse(&text);
+    let kernels = object.kernels.iter().map(|kernel| kernel.name.as_str());
     let mut found = metadata::lint(&name, target, owner, &object);
-    found.extend(lint::lint(
-        &name,
-        target,
-        &isa::parse(&text),
-        &object.publications,
-    ));
+    found.extend(lint::unread(&name, kernels, &functions));
+    found.extend(lint::lint(&name, target, &functions, &object.publications));
     Ok(found)
 }

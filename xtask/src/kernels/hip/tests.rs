@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use super::compile::{Compiler, TARGETS};
+use super::lint::least_publications;
 use super::metadata::Owner;
 use super::{lint, object};
 use crate::kernels::check::differences;
@@ -281,6 +282,17 @@ fn the_crates_entries_are_what_the_code_objects_have() {
             expected.sort_unstable();
             assert_eq!(found, expected, "{} {target:?}", module.name);
         }
+    }
+}
+
+#[test]
+fn of_every_kernel_the_lint_knows_how_often_it_publishes() {
+    for entry in symmem_kernels_hip::modules()
+        .iter()
+        .flat_map(|module| module.entries)
+    {
+        let least = least_publications(entry.name);
+        assert!(least.is_some(), "{} is not in the lint's list", entry.name);
     }
 }
 
