@@ -52,7 +52,7 @@ const WORDS: [&str; 40] = [
 const SERIES: [&str; 6] = ["a", "b", "gfx", "h", "mi", "nvl"];
 
 /// Places where a vendor's word stands for a reason.
-const EXCEPTIONS: [Exception; 5] = [
+const EXCEPTIONS: [Exception; 6] = [
     Exception {
         path: "core/src/backend/vendor_library/",
         words: &["nccl"],
@@ -67,6 +67,11 @@ const EXCEPTIONS: [Exception; 5] = [
         path: "device/src/lib.rs",
         words: &["hip", "ptx"],
         reason: "embeds the arch headers",
+    },
+    Exception {
+        path: "device/tests/twin.cpp",
+        words: &["ptx"],
+        reason: "includes kernels that one vendor's devices have alone",
     },
     Exception {
         path: "device/include/symmem/arch_hip.h",
@@ -95,10 +100,12 @@ impl Exception {
     }
 }
 
-/// All portable code.
+/// All portable code, and its tests.
 pub fn read() -> Result<Vec<Source>> {
     let mut all = sources("core/src", &["rs"])?;
+    all.extend(sources("core/tests", &["rs"])?);
     all.extend(sources("device/src", &["rs"])?);
+    all.extend(sources("device/tests", &["cpp", "h"])?);
     all.extend(sources("device/include", &["h"])?);
     all.extend(sources("device/entries", &["h"])?);
     Ok(all)
