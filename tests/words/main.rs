@@ -1,10 +1,10 @@
 //! Words of symmetric memory: signals set and added, waits for one, any and all, atomic operations.
 //!
 //! Ranks are threads, but where one is killed. On the host backend, and by a test that starts this
-//! program again with `WORDS_BACKEND` on CUDA over the fake driver.
+//! program again with `WORDS_BACKEND` on CUDA and HIP over the fake runtimes.
 
 #[path = "../support/mod.rs"]
-#[allow(dead_code, reason = "these tests use the fake driver only")]
+#[allow(dead_code, reason = "these tests use the fake runtimes only")]
 mod support;
 
 mod atomics;
@@ -13,10 +13,12 @@ mod waits;
 
 use std::io::{BufRead, BufReader};
 use std::ops::RangeInclusive;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
+use support::hip::{Release, fake_hip};
 use symmem::backend::abi::SIGNAL_STRIDE;
 use symmem::select::Selection;
 use symmem::{
@@ -158,20 +160,29 @@ fn is_held(stream: &Stream) -> bool {
     true
 }
 
-/// All of the above in a process of its own, since the driver's place is a variable.
 #[test]
 fn on_cuda_over_the_fake_driver() {
+    all_on("cuda", support::fake_driver);
+}
+
+#[test]
+fn on_hip_over_the_fake_runtime() {
+    all_on("hip", || fake_hip(Release::Seven));
+}
+
+/// All of the above in a process of its own, since the driver's place is a variable.
+fn all_on(backend: &str, driver: impl FnOnce() -> &'static Path) {
     if std::env::var_os("WORDS_BACKEND").is_some() {
         return;
     }
-    let driver = support::fake_driver();
-    let file = format!("words-report-{}", std::process::id());
-    let report = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(file);
+    let driver = driver();
+    let file = format!("words-report-{backend}-{}", std::process::id());
+    let report = Path::new(env!("CARGO_TARGET_TMPDIR")).join(file);
     limited(|| {
         // One after the other: a device that one test opens is another's that waits.
         let output = Command::new(std::env::current_exe().unwrap())
             .arg("--test-threads=1")
-            .env("WORDS_BACKEND", "cuda")
+            .env("WORDS_BACKEND", backend)
             .env("SYMMEM_LIBRARY_PATH", driver)
             .env("LD_LIBRARY_PATH", driver)
             .env("FAKE_DEVICE_COUNT", "4")
