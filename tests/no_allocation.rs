@@ -1,13 +1,15 @@
 //! After a stream's first calls, put, get, signals, words, their waits, barrier and collectives allocate
 //! nothing in the thread that calls them.
 
-#[allow(dead_code, reason = "this test uses the fake driver only")]
+#[allow(dead_code, reason = "these tests use the fake runtimes only")]
 mod support;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
+use support::hip::{Release, fake_hip};
 use symmem::backend::abi::CAPABILITY_COPY_ENGINE;
 use symmem::select::Selection;
 use symmem::{
@@ -66,13 +68,22 @@ fn on_the_host_backend() {
     ranks("host");
 }
 
-/// In a process of its own, since the driver's place is a variable.
 #[test]
 fn on_cuda_over_the_fake_driver() {
+    all_on("cuda_ranks", support::fake_driver());
+}
+
+#[test]
+fn on_hip_over_the_fake_runtime() {
+    all_on("hip_ranks", fake_hip(Release::Seven));
+}
+
+/// In a process of its own, since the driver's place is a variable.
+fn all_on(ranks: &str, libraries: &Path) {
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["cuda_ranks", "--exact", "--ignored", "--nocapture"])
-        .env("SYMMEM_LIBRARY_PATH", support::fake_driver())
-        .env("LD_LIBRARY_PATH", support::fake_driver())
+        .args([ranks, "--exact", "--ignored", "--nocapture"])
+        .env("SYMMEM_LIBRARY_PATH", libraries)
+        .env("LD_LIBRARY_PATH", libraries)
         .env("FAKE_DEVICE_COUNT", RANKS.to_string())
         .output()
         .unwrap();
@@ -84,6 +95,12 @@ fn on_cuda_over_the_fake_driver() {
 #[ignore = "run by on_cuda_over_the_fake_driver"]
 fn cuda_ranks() {
     ranks("cuda");
+}
+
+#[test]
+#[ignore = "run by on_hip_over_the_fake_runtime"]
+fn hip_ranks() {
+    ranks("hip");
 }
 
 /// Ranks as threads, each of which counts its own allocations.

@@ -70,7 +70,8 @@ fn every_rank_leaves_and_later_calls_fail_with_the_cause(
         Setting::Cuda,
         Setting::CudaWithHostSignals,
         Setting::CudaLegacy,
-        Setting::Hip
+        Setting::Hip,
+        Setting::HipWithHostSignals
     )]
     setting: Setting,
     #[values("signal", "barrier", "replay", "host")] wait: &str,

@@ -270,7 +270,7 @@ fn sampled(setting: Setting, call: Call, replayed: bool) -> bool {
 
 #[rstest]
 fn a_rank_stopped_in_any_collective_is_named_at_the_deadline(
-    #[values(Setting::Host, Setting::Cuda)] setting: Setting,
+    #[values(Setting::Host, Setting::Cuda, Setting::Hip)] setting: Setting,
     #[values(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13)] call: usize,
     #[values(false, true)] replayed: bool,
 ) {
@@ -321,7 +321,7 @@ fn a_rank_stopped_in_any_collective_is_named_at_the_deadline(
 
 #[rstest]
 fn in_a_ring_the_stopped_rank_is_named_though_most_wait_for_others(
-    #[values(Setting::Host, Setting::Cuda)] setting: Setting,
+    #[values(Setting::Host, Setting::Cuda, Setting::Hip)] setting: Setting,
     #[values("eager", "replayed")] how: &str,
 ) {
     if setting.is_device() && system_driver() {
@@ -351,7 +351,7 @@ fn in_a_ring_the_stopped_rank_is_named_though_most_wait_for_others(
 
 #[rstest]
 fn an_abort_ends_any_collective_everywhere_and_all_go_on(
-    #[values(Setting::Host, Setting::Cuda)] setting: Setting,
+    #[values(Setting::Host, Setting::Cuda, Setting::Hip)] setting: Setting,
     #[values(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13)] call: usize,
     #[values(false, true)] replayed: bool,
 ) {

@@ -84,7 +84,14 @@ pub fn role(role: &str, member: &Member) {
 
 #[rstest]
 fn the_survivors_end_though_they_use_a_dead_ranks_memory(
-    #[values(Setting::Host, Setting::Cuda, Setting::CudaLegacy)] setting: Setting,
+    #[values(
+        Setting::Host,
+        Setting::Cuda,
+        Setting::CudaLegacy,
+        Setting::Hip,
+        Setting::HipVmm
+    )]
+    setting: Setting,
 ) {
     let mut world = Plan::new("exporter/use", 2, setting).start();
     world.ready().go();

@@ -1,7 +1,7 @@
 //! The failure model, proved: an error, never a hang.
 //!
 //! Ranks are processes, so that they can be killed and stopped; they run on the host backend and on
-//! the backends of GPUs over fake drivers. `SYMMEM_TEST_FULL=1` asks for every case, not a sample;
+//! the CUDA and HIP backends over fake runtimes. `SYMMEM_TEST_FULL=1` asks for every case, not a sample;
 //! `SYMMEM_TEST_DRIVER=system` runs the themes that can on the machine's own driver.
 
 #[path = "../support/mod.rs"]

@@ -52,7 +52,14 @@ fn exhausted(member: &Member) {
 
 #[rstest]
 fn a_rank_without_memory_fails_alone_and_smaller_requests_work(
-    #[values(Setting::Host, Setting::Cuda, Setting::CudaLegacy)] setting: Setting,
+    #[values(
+        Setting::Host,
+        Setting::Cuda,
+        Setting::CudaLegacy,
+        Setting::Hip,
+        Setting::HipVmm
+    )]
+    setting: Setting,
 ) {
     let plan = Plan::new("memory/exhausted", 3, setting);
     let mut world = plan
@@ -160,7 +167,9 @@ fn ranges_peers_and_channels_that_are_not_there_are_refused(
         Setting::Host,
         Setting::HostWithHostSignals,
         Setting::Cuda,
-        Setting::CudaWithHostSignals
+        Setting::CudaWithHostSignals,
+        Setting::Hip,
+        Setting::HipWithHostSignals
     )]
     setting: Setting,
 ) {
@@ -251,7 +260,14 @@ fn state(member: &Member, communicator: &Communicator, stream: &Stream) -> (u64,
 
 #[rstest]
 fn a_buffer_that_a_peer_still_reads_stays_until_it_has_dropped_it_too(
-    #[values(Setting::Host, Setting::Cuda, Setting::CudaLegacy)] setting: Setting,
+    #[values(
+        Setting::Host,
+        Setting::Cuda,
+        Setting::CudaLegacy,
+        Setting::Hip,
+        Setting::HipVmm
+    )]
+    setting: Setting,
 ) {
     let mut world = Plan::new("memory/dropped-in-use", 2, setting).start();
     assert_eq!(world.expect("finalized"), ["ok"; 2]);
@@ -284,10 +300,8 @@ fn rounds(member: &Member) {
 
 #[rstest]
 fn thousands_of_rounds_leave_everything_as_it_was(
-    #[values((Setting::Host, 10_000), (Setting::Cuda, 1_000), (Setting::CudaLegacy, 1_000))] case: (
-        Setting,
-        usize,
-    ),
+    #[values((Setting::Host, 10_000), (Setting::Cuda, 1_000), (Setting::CudaLegacy, 1_000), (Setting::Hip, 1_000))]
+    case: (Setting, usize),
 ) {
     let (setting, sample) = case;
     let rounds = if full() { 10_000 } else { sample };

@@ -144,7 +144,7 @@ fn collective(member: &Member) {
 
 #[rstest]
 fn a_checked_collective_that_differs_at_one_rank_fails_on_all_and_names_it(
-    #[values(Setting::Host, Setting::Cuda)] setting: Setting,
+    #[values(Setting::Host, Setting::Cuda, Setting::Hip)] setting: Setting,
     #[values(
         "operation",
         "count",
@@ -260,7 +260,7 @@ fn message(member: &Member) {
 
 #[rstest]
 fn a_checked_send_that_differs_from_its_receipt_fails_at_both_and_they_go_on(
-    #[values(Setting::Host, Setting::Cuda)] setting: Setting,
+    #[values(Setting::Host, Setting::Cuda, Setting::Hip)] setting: Setting,
     #[values(
         ("count", "the number of elements"),
         ("element", "the size of an element"),
@@ -330,7 +330,7 @@ fn receipt(member: &Member) {
 
 #[rstest]
 fn a_receipt_of_another_size_than_was_sent_names_the_sender_and_both_sizes(
-    #[values(Setting::Host, Setting::Cuda)] setting: Setting,
+    #[values(Setting::Host, Setting::Cuda, Setting::Hip)] setting: Setting,
 ) {
     let mut world = Plan::new("mismatch/receipt", WORLD, setting).start();
     let results = world.expect("result");
@@ -369,7 +369,7 @@ fn buffer(communicator: &Communicator) -> symmem::SymmetricBuffer<u8> {
 
 #[rstest]
 fn ranks_that_pass_something_else_all_fail_and_go_on(
-    #[values(Setting::Host, Setting::Cuda)] setting: Setting,
+    #[values(Setting::Host, Setting::Cuda, Setting::Hip)] setting: Setting,
     #[values(
         ("size", "Mismatch"),
         ("shape", "Mismatch"),
@@ -416,7 +416,7 @@ fn a_payload_that_is_too_large_on_one_rank_fails_all_and_they_go_on() {
 
 #[rstest]
 fn ranks_that_open_with_other_options_all_fail(
-    #[values(Setting::Host, Setting::Cuda)] setting: Setting,
+    #[values(Setting::Host, Setting::Cuda, Setting::Hip)] setting: Setting,
     #[values(
         ("deadline", "the deadline"),
         ("placement", "the signal placement"),

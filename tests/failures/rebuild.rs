@@ -86,7 +86,8 @@ fn survivors_go_on_whoever_was_killed(
         Setting::Cuda,
         Setting::CudaWithHostSignals,
         Setting::CudaLegacy,
-        Setting::Hip
+        Setting::Hip,
+        Setting::HipWithHostSignals
     )]
     setting: Setting,
     // Rank 0 holds the store.
@@ -111,7 +112,14 @@ fn survivors_go_on_whoever_was_killed(
 
 #[rstest]
 fn a_rank_that_dies_during_the_rebuild_is_left_out_as_well(
-    #[values(Setting::Host, Setting::Cuda, Setting::CudaLegacy)] setting: Setting,
+    #[values(
+        Setting::Host,
+        Setting::Cuda,
+        Setting::CudaLegacy,
+        Setting::Hip,
+        Setting::HipVmm
+    )]
+    setting: Setting,
     #[values(0, 1, 2, 3, 4, 5, 6, 7, 8, 9)] run: u64,
 ) {
     if !crate::support::full() && run >= if setting == Setting::Host { 4 } else { 2 } {
@@ -147,7 +155,8 @@ fn a_rank_that_dies_during_the_rebuild_is_left_out_as_well(
 
 #[rstest]
 fn a_stopped_rank_holds_a_rebuild_up_to_the_deadline_and_is_named(
-    #[values(Setting::Host, Setting::Cuda)] setting: Setting,
+    // Memory shared by handle waits for the stopped rank to let go of it, which takes longer.
+    #[values(Setting::Host, Setting::Cuda, Setting::HipVmm)] setting: Setting,
 ) {
     let limit = Duration::from_millis(1500);
     let (victim, stopped) = (1, 2);

@@ -19,7 +19,7 @@ pub fn role(role: &str, member: &Member) {
 
 #[rstest]
 fn a_rank_that_never_comes_is_named(
-    #[values(Setting::Host, Setting::Cuda)] setting: Setting,
+    #[values(Setting::Host, Setting::Cuda, Setting::Hip)] setting: Setting,
     #[values(0, 1)] absent: usize,
 ) {
     let deadline = Duration::from_millis(1500);
@@ -45,7 +45,7 @@ fn a_rank_that_never_comes_is_named(
 
 #[rstest]
 fn a_rank_killed_before_all_have_met_ends_the_meeting(
-    #[values(Setting::Host, Setting::Cuda)] setting: Setting,
+    #[values(Setting::Host, Setting::Cuda, Setting::Hip)] setting: Setting,
     // Rank 0 holds the store.
     #[values(0, 1)] victim: usize,
 ) {

@@ -98,7 +98,14 @@ fn orders(member: &Member) {
 
 #[rstest]
 fn waits_that_nobody_satisfies_hold_teardown_for_seconds_only(
-    #[values(Setting::Host, Setting::Cuda, Setting::CudaLegacy)] setting: Setting,
+    #[values(
+        Setting::Host,
+        Setting::Cuda,
+        Setting::CudaLegacy,
+        Setting::Hip,
+        Setting::HipVmm
+    )]
+    setting: Setting,
 ) {
     let mut world = Plan::new("teardown/drop-waiting", 2, setting)
         .deadline(Duration::from_secs(600))
@@ -126,7 +133,9 @@ fn parts_can_be_dropped_in_any_order(
         Setting::HostWithHostSignals,
         Setting::Cuda,
         Setting::CudaWithHostSignals,
-        Setting::CudaLegacy
+        Setting::CudaLegacy,
+        Setting::Hip,
+        Setting::HipWithHostSignals
     )]
     setting: Setting,
 ) {
@@ -137,7 +146,14 @@ fn parts_can_be_dropped_in_any_order(
 
 #[rstest]
 fn a_second_kill_during_teardown_is_survived(
-    #[values(Setting::Host, Setting::Cuda, Setting::CudaLegacy)] setting: Setting,
+    #[values(
+        Setting::Host,
+        Setting::Cuda,
+        Setting::CudaLegacy,
+        Setting::Hip,
+        Setting::HipVmm
+    )]
+    setting: Setting,
 ) {
     let mut world = Plan::new("teardown/leave", 4, setting).start();
     world.ready();

@@ -145,7 +145,8 @@ fn survivors_of_a_kill_hear_of_it_within_a_second(
         Setting::Cuda,
         Setting::CudaWithHostSignals,
         Setting::CudaLegacy,
-        Setting::Hip
+        Setting::Hip,
+        Setting::HipWithHostSignals
     )]
     setting: Setting,
     #[values(
@@ -192,7 +193,8 @@ fn a_stopped_rank_is_given_up_at_the_deadline_by_name(
         Setting::HostWithHostSignals,
         Setting::Cuda,
         Setting::CudaWithHostSignals,
-        Setting::Hip
+        Setting::Hip,
+        Setting::HipWithHostSignals
     )]
     setting: Setting,
     #[values(
@@ -255,7 +257,14 @@ fn a_stopped_rank_is_given_up_at_the_deadline_by_name(
 
 #[rstest]
 fn a_kill_in_the_middle_of_a_large_transfer_ends_it(
-    #[values(Setting::Host, Setting::Cuda, Setting::CudaLegacy, Setting::Hip)] setting: Setting,
+    #[values(
+        Setting::Host,
+        Setting::Cuda,
+        Setting::CudaLegacy,
+        Setting::Hip,
+        Setting::HipVmm
+    )]
+    setting: Setting,
 ) {
     let victim = 1;
     let plan = Plan::new("waits/transfer", WORLD, setting).argument(format!("put {victim}"));

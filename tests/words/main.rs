@@ -1,10 +1,10 @@
 //! Words of symmetric memory: signals set and added, waits for one, any and all, atomic operations.
 //!
 //! Ranks are threads, but where one is killed. On the host backend, and by a test that starts this
-//! program again with `WORDS_BACKEND` on CUDA over the fake driver, and on HIP over the fake runtime.
+//! program again with `WORDS_BACKEND` on CUDA and HIP over the fake runtimes.
 
 #[path = "../support/mod.rs"]
-#[allow(dead_code, reason = "these tests use the fakes only")]
+#[allow(dead_code, reason = "these tests use the fake runtimes only")]
 mod support;
 
 mod atomics;
@@ -13,6 +13,7 @@ mod waits;
 
 use std::io::{BufRead, BufReader};
 use std::ops::RangeInclusive;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::channel;
@@ -159,25 +160,31 @@ fn is_held(stream: &Stream) -> bool {
     true
 }
 
-/// All of the above in a process of its own, since the runtime's place is a variable.
-#[rstest::rstest]
-fn over_the_fake_runtime(#[values("cuda", "hip")] backend: &str) {
+#[test]
+fn on_cuda_over_the_fake_driver() {
+    all_on("cuda", support::fake_driver);
+}
+
+#[test]
+fn on_hip_over_the_fake_runtime() {
+    all_on("hip", || fake_hip(Release::Seven));
+}
+
+/// All of the above in a process of its own, since the driver's place is a variable.
+fn all_on(backend: &str, driver: impl FnOnce() -> &'static Path) {
     if std::env::var_os("WORDS_BACKEND").is_some() {
         return;
     }
-    let libraries = match backend {
-        "hip" => fake_hip(Release::Seven),
-        _ => support::fake_driver(),
-    };
+    let driver = driver();
     let file = format!("words-report-{backend}-{}", std::process::id());
-    let report = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(file);
+    let report = Path::new(env!("CARGO_TARGET_TMPDIR")).join(file);
     limited(|| {
         // One after the other: a device that one test opens is another's that waits.
         let output = Command::new(std::env::current_exe().unwrap())
             .arg("--test-threads=1")
             .env("WORDS_BACKEND", backend)
-            .env("SYMMEM_LIBRARY_PATH", libraries)
-            .env("LD_LIBRARY_PATH", libraries)
+            .env("SYMMEM_LIBRARY_PATH", driver)
+            .env("LD_LIBRARY_PATH", driver)
             .env("FAKE_DEVICE_COUNT", "4")
             .env("FAKE_DEVICE_REPORT", &report)
             .output()
