@@ -18,7 +18,7 @@ use support::worlds::{
     Backend, Part, RANK, account, compare_with_cuda, end, is_full, left_out, options,
 };
 use symmem::conformance::collectives::{SoakCase, plan, plan::Sizes};
-use symmem::conformance::{Case, Dtype, Outcome, Totals, World, rank_main};
+use symmem::conformance::{Case, Outcome, Totals, World, rank_main};
 
 /// Worlds of the host backend, among which a sample is shared out.
 const SIZES: [u32; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
@@ -48,15 +48,6 @@ fn cases(world: usize, sample: &Sample) -> Vec<Case> {
     here.map(|(_, case)| case.clone()).collect()
 }
 
-/// Whether the fake of the vendor's library can do a case: it reduces no floats of 8 bits.
-fn has_fake(case: &Case) -> bool {
-    let Case::Collective(case) = case else {
-        return true;
-    };
-    let reduces = case.way.algorithm.is_vendor() && case.way.operation.reduces();
-    !(reduces && matches!(case.dtype, Dtype::F8E4m3 | Dtype::F8E5m2))
-}
-
 /// Runs cases in a world of their own.
 fn check(backend: Backend, ranks: u32, threads: bool, cases: &[Case]) {
     let kind = if threads { "threads" } else { "processes" };
@@ -66,12 +57,7 @@ fn check(backend: Backend, ranks: u32, threads: bool, cases: &[Case]) {
     let mut world = World::launch(options).unwrap_or_else(|error| panic!("{name}: {error}"));
     let mut totals = Totals::default();
     let (mut failed, mut outcomes) = (Vec::new(), Vec::new());
-    let cases: Vec<Case> = cases
-        .iter()
-        .filter(|case| has_fake(case))
-        .cloned()
-        .collect();
-    for record in world.run(&cases, |_| ()) {
+    for record in world.run(cases, |_| ()) {
         totals.count(&record.outcome);
         if let Outcome::Failed(reason) = &record.outcome {
             failed.push(format!("{}: {reason}", record.case));
@@ -112,7 +98,7 @@ fn over_the_fake_driver(#[values(1, 2, 3, 8)] world: u32) {
 /// Worlds of sizes that CUDA is not given here have the cases of another.
 #[rstest]
 fn over_the_fake_hip_runtime(#[values(1, 2, 3, 4, 5, 6, 7, 8)] world: u32) {
-    if world > 3 && left_out(&format!("collectives, HipLinked of {world}")) {
+    if (4..8).contains(&world) && left_out(&format!("collectives, HipLinked of {world}")) {
         return;
     }
     let number = FAKE_SIZES.iter().position(|&size| size == world);
