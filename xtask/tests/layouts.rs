@@ -290,6 +290,7 @@ fn functions_take_and_return_what_the_headers_say() {
         hipMemMap(_ _ _ _ _)
         hipMemUnmap(_ _)
         hipMemSetAccess(_ _ _ _)
+        hipMemGetAccess(_ _ _)
     } unbound {
         // By this name version 5's, which later headers replace by a macro.
         hipGetDeviceProperties
