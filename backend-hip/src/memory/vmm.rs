@@ -3,7 +3,7 @@
 //! What bites: `hipMemSetAccess` fails at times on any but the first part of a range (rocm-systems 2516,
 //! 2667), so a range has one mapping and one right of access. An inter-process handle of such memory is
 //! none (ROCm/clr 266). `hipMemRetainAllocationHandle` reads through a null pointer for any other memory
-//! (releases 6.2 to at least 7.13, rocm-systems 5807), and for a long time held nothing (2696).
+//! (from 6.2 into 7.14, rocm-systems 5807), and for a long time held nothing (2696).
 
 use crate::current::Ordinal;
 use crate::describe;
