@@ -390,6 +390,7 @@ impl HipBackend {
                 )
             )
         })
+        .map_err(|failure| self.launch_failure(failure, function, geometry.threads))
     }
 
     /// Launches a kernel of ours: it takes the [`Launch`], then one struct by value.
@@ -433,5 +434,46 @@ impl HipBackend {
                 )
             )
         })
+        .map_err(|failure| self.launch_failure(failure, function, [threads, 1, 1]))
+    }
+
+    /// Most threads of a block of a kernel. Device current.
+    pub(crate) fn most_threads(&self, function: Function) -> CallResult<u32> {
+        let mut most = 0;
+        let (place, attribute) = (&raw mut most, FUNCTION_MAX_THREADS_PER_BLOCK);
+        // SAFETY: the place is writable and the function live.
+        unsafe {
+            hip!(
+                self.runtime(),
+                hipFuncGetAttribute(place, attribute, function)
+            )
+        }?;
+        Ok(u32::try_from(most).unwrap_or(0))
+    }
+
+    /// A launch that failed. The runtime calls it by the number of a kernel that has failed where a block
+    /// has more threads than the kernel was compiled for: then nothing has happened, and the device is well.
+    #[cold]
+    fn launch_failure(&self, failure: Failure, function: Function, threads: [u32; 3]) -> Failure {
+        if failure.vendor_code as u32 != result::LAUNCH_FAILURE {
+            return failure;
+        }
+        let wanted: u64 = threads
+            .iter()
+            .fold(1, |all: u64, &each| all.saturating_mul(each.into()));
+        let most = self
+            .enter()
+            .and_then(|_entered| self.most_threads(function));
+        match most {
+            Ok(most) if wanted > most.into() => Failure {
+                status: Status::INVALID_ARGUMENT,
+                message: format!(
+                    "a block of {wanted} threads: this kernel was compiled for at most {most} \
+                     (`__launch_bounds__`)"
+                ),
+                ..failure
+            },
+            _ => failure,
+        }
     }
 }

@@ -5,7 +5,7 @@ use crate::device::stream;
 use crate::instance::HipBackend;
 use crate::kernels::Kernel;
 use crate::memory::HipSharing;
-use crate::runtime::constants::{COPY_DEFAULT, FUNCTION_MAX_THREADS_PER_BLOCK};
+use crate::runtime::constants::COPY_DEFAULT;
 use crate::runtime::hip;
 use crate::{tuning, vendor};
 use std::ffi::{c_int, c_void};
@@ -47,26 +47,23 @@ impl Gpu for HipBackend {
     }
 
     fn blocks_per_unit(&self, kernel: Kernel, threads: u32) -> CallResult<u32> {
-        let (runtime, function) = (self.device.runtime, kernel.function());
-        let (mut each, mut most, threads) = (0, 0, threads as c_int);
-        let (each_place, most_place) = (&raw mut each, &raw mut most);
-        // SAFETY: the places are writable and the function live.
+        let (runtime, function, mut each) = (self.device.runtime, kernel.function(), 0);
+        if threads > self.most_threads(function)? {
+            return Ok(0);
+        }
+        let place = &raw mut each;
+        // SAFETY: the place is writable and the function live.
         unsafe {
-            let attribute = FUNCTION_MAX_THREADS_PER_BLOCK;
-            hip!(
-                runtime,
-                hipFuncGetAttribute(most_place, attribute, function)
-            )?;
-            if threads > most {
-                return Ok(0);
-            }
             hip!(
                 runtime,
                 hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(
-                    each_place, function, threads, 0
+                    place,
+                    function,
+                    threads as c_int,
+                    0
                 )
-            )?;
-        }
+            )
+        }?;
         Ok(u32::try_from(each).unwrap_or(0))
     }
 

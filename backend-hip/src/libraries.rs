@@ -3,12 +3,12 @@
 use crate::describe;
 use crate::runtime::compiler::{self, Compiler};
 use crate::runtime::table::Table;
-use crate::runtime::{Runtime, SONAMES, directories, version_text};
+use crate::runtime::{Runtime, SONAMES, open_library, version_text};
 use crate::vendor::{self, needs_scratch};
 use std::fmt::Write;
 use std::path::PathBuf;
 use symmem_core::backend::abi::VENDOR_WINDOWS;
-use symmem_core::backend::library::{Library, file_of};
+use symmem_core::backend::library::file_of;
 use symmem_core::backend::vendor_library;
 
 /// hipBLASLt's names for the loader, newest first. Its products are not used: it is looked for so that
@@ -45,7 +45,7 @@ fn write_all(runtime: &Runtime, text: &mut String) -> std::fmt::Result {
         }
         Err(failure) => writeln!(text, "{}=unavailable: {failure}", compiler::SONAMES[0])?,
     }
-    let opened = Library::open_first(&HIPBLASLT, &directories(), "install hipBLASLt");
+    let opened = open_library(&HIPBLASLT, "install hipBLASLt");
     match opened.map(|library| library.symbol(c"hipblasLtMatmul")) {
         Ok(Some(address)) => writeln!(text, "libhipblaslt.so={}", path_text(file_of(address))),
         Ok(None) => writeln!(

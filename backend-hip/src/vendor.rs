@@ -1,9 +1,8 @@
 //! RCCL: finding it. What it does is the same as NCCL's, and stands in core.
 
-use crate::runtime::{Runtime, directories};
+use crate::runtime::{Runtime, open_library};
 use std::sync::OnceLock;
 use symmem_core::backend::CallResult;
-use symmem_core::backend::library::Library;
 use symmem_core::backend::vendor_library::VendorLibrary;
 
 /// The library's name for the loader.
@@ -24,7 +23,7 @@ pub fn library() -> CallResult<&'static VendorLibrary> {
         // Where there is no runtime there is no use for it, and the reason is the runtime's.
         Runtime::get()?;
         let advice = "install RCCL (ROCm's package rccl)";
-        let library = Library::open_first(&[SONAME], &directories(), advice)?;
+        let library = open_library(&[SONAME], advice)?;
         // SAFETY: a file of this name is RCCL.
         unsafe { VendorLibrary::new("RCCL", WINDOWS_NEED, &library) }
     });

@@ -116,6 +116,7 @@ fn numbers_are_those_of_the_headers() {
         result::INVALID_VALUE => hipError_t_hipErrorInvalidValue,
         result::OUT_OF_MEMORY => hipError_t_hipErrorOutOfMemory,
         result::DEINITIALIZED => hipError_t_hipErrorDeinitialized,
+        result::INVALID_DEVICE_POINTER => hipError_t_hipErrorInvalidDevicePointer,
         result::INSUFFICIENT_DRIVER => hipError_t_hipErrorInsufficientDriver,
         result::NO_DEVICE => hipError_t_hipErrorNoDevice,
         result::INVALID_DEVICE => hipError_t_hipErrorInvalidDevice,
@@ -290,6 +291,7 @@ fn functions_take_and_return_what_the_headers_say() {
         hipMemMap(_ _ _ _ _)
         hipMemUnmap(_ _)
         hipMemSetAccess(_ _ _ _)
+        hipMemGetAccess(_ _ _)
     } unbound {
         // By this name version 5's, which later headers replace by a macro.
         hipGetDeviceProperties

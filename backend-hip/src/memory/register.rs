@@ -11,7 +11,6 @@ use rustix::fd::IntoRawFd;
 use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::{DeviceAddress, ExportedHandle, ShareKind};
 use symmem_core::backend::gpu::memory::{Span, not_shareable};
-use symmem_core::backend::gpu::vmm::VirtualMemory;
 
 /// A caller's memory.
 pub struct Registration {
@@ -41,7 +40,7 @@ impl Registration {
         let physical = vmm.map_or(Ok(None), |vmm| vmm.behind(address.0))?;
         let checked = check(device, kind, address, bytes, physical);
         if let (Some(vmm), Some(physical)) = (vmm, physical) {
-            let released = vmm.release(physical);
+            let released = vmm.let_go(physical);
             let span = checked?;
             released?;
             return Ok(Self { kind, span });
@@ -64,7 +63,7 @@ impl Registration {
         let vmm = vmm.ok_or_else(unsupported)?;
         let physical = vmm.behind(self.span.base)?.ok_or_else(unsupported)?;
         let exported = descriptor(device.runtime, physical);
-        let released = vmm.release(physical);
+        let released = vmm.let_go(physical);
         // Closed again where the other failed.
         let exported = exported?;
         released?;
@@ -75,7 +74,7 @@ impl Registration {
     }
 }
 
-/// The object that the range lies in, if it can be shared. `physical` is what is behind it, held.
+/// The object that the range lies in, if it can be shared. `physical` is what is behind it.
 fn check(
     device: Ordinal,
     kind: ShareKind,

@@ -2,7 +2,8 @@
 //!
 //! What bites: `hipMemSetAccess` fails at times on any but the first part of a range (rocm-systems 2516,
 //! 2667), so a range has one mapping and one right of access. An inter-process handle of such memory is
-//! none (ROCm/clr 266).
+//! none (ROCm/clr 266). `hipMemRetainAllocationHandle` reads through a null pointer for any other memory
+//! (from 6.2 into 7.14, rocm-systems 5807), and for a long time held nothing (2696).
 
 use crate::current::Ordinal;
 use crate::describe;
@@ -10,7 +11,7 @@ use crate::runtime::constants::device_attribute::VIRTUAL_MEMORY_MANAGEMENT_SUPPO
 use crate::runtime::constants::*;
 use crate::runtime::structs::{AccessDescription, AllocationProperties, MemoryLocation};
 use crate::runtime::table::{Code, Physical, Table};
-use crate::runtime::{Runtime, VERSION_7_1, VERSION_7_2};
+use crate::runtime::{Runtime, VERSION_7_1, VERSION_7_2, VERSION_7_14};
 use rustix::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::ffi::c_void;
 use std::ptr::{null_mut, without_provenance_mut};
@@ -125,21 +126,45 @@ impl VirtualMemoryManagement {
         })
     }
 
-    /// The physical memory behind an address, held; `None` where it is memory of another kind. To be
-    /// given to [`VirtualMemory::release`].
+    /// The physical memory behind an address; `None` where it is memory of another kind. To be given to
+    /// [`VirtualMemoryManagement::let_go`].
     pub fn behind(&self, address: u64) -> CallResult<Option<Handle>> {
-        let (runtime, mut physical) = (self.device.runtime, null_mut());
-        let Some(retain) = runtime.table.hipMemRetainAllocationHandle else {
+        let (table, mut physical) = (&self.device.runtime.table, null_mut());
+        let (Some(ask), Some(retain)) = (table.hipMemGetAccess, table.hipMemRetainAllocationHandle)
+        else {
             return Ok(None);
         };
-        // SAFETY: the place is writable; the runtime checks the address.
-        let code = unsafe { retain(&raw mut physical, address) };
-        if code == result::INVALID_VALUE {
-            runtime.forget_last_error();
+        let (location, mut flags) = (self.location(), 0);
+        // Asked first: only of memory that is mapped is there a right of access, and what follows must not
+        // be asked of any other. Before 6.1 this is answered for all memory, but then what follows may be.
+        // SAFETY: the place is writable, the location complete; the runtime checks the address.
+        let code = unsafe { ask(&raw mut flags, &raw const location, address) };
+        if !self.applies("hipMemGetAccess", code)? {
             return Ok(None);
         }
-        runtime.check("hipMemRetainAllocationHandle", code)?;
-        Ok(Some(Handle(physical)))
+        // SAFETY: the place is writable; the address is of mapped memory, or the runtime checks it.
+        let code = unsafe { retain(&raw mut physical, address) };
+        let found = self.applies("hipMemRetainAllocationHandle", code)?;
+        Ok(found.then_some(Handle(physical)))
+    }
+
+    /// Gives up what [`VirtualMemoryManagement::behind`] found. Older runtimes did not count it as held, so
+    /// that to release it would take the memory from its owner.
+    pub fn let_go(&self, physical: Handle) -> CallResult<()> {
+        match self.device.runtime.version {
+            VERSION_7_14.. => self.release(physical),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a question about an address applies to its memory.
+    fn applies(&self, call: &'static str, code: Code) -> CallResult<bool> {
+        let runtime = self.device.runtime;
+        if code == result::INVALID_VALUE {
+            runtime.forget_last_error();
+            return Ok(false);
+        }
+        runtime.check(call, code).map(|()| true)
     }
 
     fn location(&self) -> MemoryLocation {
@@ -207,6 +232,7 @@ fn is_whole(table: &Table) -> bool {
         && table.hipMemMap.is_some()
         && table.hipMemUnmap.is_some()
         && table.hipMemSetAccess.is_some()
+        && table.hipMemGetAccess.is_some()
 }
 
 fn missing(call: &'static str) -> Failure {

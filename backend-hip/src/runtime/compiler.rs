@@ -1,11 +1,11 @@
 //! `libhiprtc.so`, AMD's run-time compiler, whose functions older releases have in `libamdhip64.so`.
 
-use super::directories;
+use super::open_library;
 use std::ffi::{c_char, c_int, c_void};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use symmem_core::backend::abi::Status;
-use symmem_core::backend::library::{Library, file_of};
+use symmem_core::backend::library::file_of;
 use symmem_core::backend::{CallResult, Failure};
 
 /// The compiler's names for the loader, newest first, then the runtime's that may have it inside.
@@ -67,7 +67,7 @@ impl Compiler {
 
     fn open() -> CallResult<Self> {
         let advice = "install ROCm's package hiprtc";
-        let library = Library::open_first(&SONAMES, &directories(), advice)?;
+        let library = open_library(&SONAMES, advice)?;
         // SAFETY: a file of these names has AMD's compiler, or none of its functions.
         let table = unsafe { Table::load(&library) }.map_err(|symbol| {
             let reason = format!("the library that was found has no symbol {symbol}; {advice}");

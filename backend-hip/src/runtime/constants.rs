@@ -69,6 +69,7 @@ pub mod result {
     pub const INVALID_VALUE: u32 = 1;
     pub const OUT_OF_MEMORY: u32 = 2;
     pub const DEINITIALIZED: u32 = 4;
+    pub const INVALID_DEVICE_POINTER: u32 = 17;
     pub const INSUFFICIENT_DRIVER: u32 = 35;
     pub const NO_DEVICE: u32 = 100;
     pub const INVALID_DEVICE: u32 = 101;

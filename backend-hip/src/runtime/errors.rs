@@ -14,8 +14,9 @@ fn status_of(code: Code) -> Status {
         NO_DEVICE | INVALID_DEVICE => Status::NO_DEVICE,
         PEER_ACCESS_UNSUPPORTED => Status::PEER_UNREACHABLE,
         NOT_SUPPORTED => Status::UNSUPPORTED,
-        ECC_NOT_CORRECTABLE | ILLEGAL_ADDRESS | LAUNCH_TIMEOUT | CONTEXT_IS_DESTROYED | ASSERT
-        | LAUNCH_FAILURE => Status::CONTEXT_LOST,
+        ECC_NOT_CORRECTABLE | ILLEGAL_ADDRESS | LAUNCH_TIMEOUT | ASSERT | LAUNCH_FAILURE => {
+            Status::CONTEXT_LOST
+        }
         _ => Status::CALL_FAILED,
     }
 }
@@ -36,15 +37,20 @@ fn advice(code: Code) -> Option<&'static str> {
         INVALID_CONTEXT => {
             "a handle cannot be opened in the process that made it, nor a context used in another"
         }
-        MAP_FAILED => {
-            "the peer's memory could not be attached: in containers the ranks need one IPC namespace \
+        // What `hipIpcOpenMemHandle` says (releases 5 to 7).
+        INVALID_DEVICE_POINTER | MAP_FAILED => {
+            "if it was a peer's memory, it could not be attached: in containers the ranks need one IPC namespace \
              (--ipc=host) and may trace each other (--cap-add=SYS_PTRACE)"
         }
         ECC_NOT_CORRECTABLE => "the hardware reported an error: look at the kernel's log",
         PEER_ACCESS_UNSUPPORTED => {
             "these devices cannot address each other's memory: `amd-smi topology` shows which can"
         }
-        ILLEGAL_ADDRESS | LAUNCH_TIMEOUT | CONTEXT_IS_DESTROYED | ASSERT | LAUNCH_FAILURE => {
+        // Of a stream that is none, or no more: the device is well.
+        CONTEXT_IS_DESTROYED => {
+            "this runtime does not know the stream: it was destroyed, or is of another runtime"
+        }
+        ILLEGAL_ADDRESS | LAUNCH_TIMEOUT | ASSERT | LAUNCH_FAILURE => {
             "work submitted earlier failed and the device is lost for this process: end it"
         }
         _ => return None,
@@ -99,6 +105,7 @@ mod tests {
         assert_eq!(status_of(PEER_ACCESS_UNSUPPORTED), Status::PEER_UNREACHABLE);
         assert_eq!(status_of(NOT_SUPPORTED), Status::UNSUPPORTED);
         assert_eq!(status_of(INVALID_VALUE), Status::CALL_FAILED);
+        assert_eq!(status_of(CONTEXT_IS_DESTROYED), Status::CALL_FAILED);
     }
 
     #[test]
@@ -106,7 +113,9 @@ mod tests {
         for (code, word) in [
             (NO_DEVICE, "HIP_VISIBLE_DEVICES"),
             (INVALID_DEVICE, "ROCR_VISIBLE_DEVICES"),
+            (INVALID_DEVICE_POINTER, "--ipc=host"),
             (MAP_FAILED, "--ipc=host"),
+            (CONTEXT_IS_DESTROYED, "stream"),
             (PEER_ACCESS_UNSUPPORTED, "amd-smi topology"),
         ] {
             assert!(advice(code).is_some_and(|advice| advice.contains(word)));

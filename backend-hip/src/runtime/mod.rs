@@ -32,6 +32,8 @@ const VERSION_5_5: u32 = 50_500_000;
 pub const VERSION_7_1: u32 = 70_100_000;
 /// Version 7.2, from which on physical memory can be uncached.
 pub const VERSION_7_2: u32 = 70_200_000;
+/// Version 7.14, from which on a handle that was asked for by its address counts as held (rocm-systems 2696).
+pub const VERSION_7_14: u32 = 71_400_000;
 /// Version 6, from which on a pointer's memory type has another number.
 pub const VERSION_6: u32 = 60_000_000;
 
@@ -69,7 +71,7 @@ impl Runtime {
     }
 
     fn start() -> CallResult<Self> {
-        let library = Library::open_first(&SONAMES, &directories(), ADVICE)?;
+        let library = open_library(&SONAMES, ADVICE)?;
         // SAFETY: a file of these names is AMD's runtime.
         let table =
             unsafe { Table::load(&library) }.map_err(|symbol| missing_symbol(&library, symbol))?;
@@ -156,21 +158,32 @@ pub fn version_text(version: u32) -> String {
     format!("{major}.{minor}.{}", version % 100_000)
 }
 
-/// Where ROCm's libraries lie outside the loader's directories: in the toolkit, then among Python's
-/// packages (AMD's own, then those that PyTorch brings).
-pub fn directories() -> Vec<PathBuf> {
+/// Opens one of ROCm's libraries, which has several names, best first.
+///
+/// # Errors
+/// As [`Library::open`].
+pub fn open_library(sonames: &[&str], advice: &str) -> CallResult<Library> {
     let toolkit = std::env::var_os("ROCM_PATH").map(PathBuf::from);
-    directories_of(toolkit.as_deref(), &python_packages())
+    let files = files_of(sonames, toolkit.as_deref(), &python_packages());
+    Library::open_first(sonames, &files, advice)
 }
 
-fn directories_of(toolkit: Option<&Path>, packages: &[PathBuf]) -> Vec<PathBuf> {
+/// Where a library of ROCm's lies outside the loader's directories: in the toolkit, then among Python's
+/// packages (AMD's own, then those that PyTorch brings, whose files have no version in their names).
+fn files_of(sonames: &[&str], toolkit: Option<&Path>, packages: &[PathBuf]) -> Vec<PathBuf> {
     let toolkit = toolkit.filter(|path| !path.as_os_str().is_empty());
     let roots = toolkit.into_iter().chain([Path::new("/opt/rocm")]);
     let within = packages.iter().flat_map(|package| {
-        ["_rocm_sdk_core/lib", "_rocm_sdk_libraries/lib", "torch/lib"]
-            .map(|directory| package.join(directory))
+        ["_rocm_sdk_core/lib", "_rocm_sdk_libraries/lib"].map(|directory| package.join(directory))
     });
-    roots.map(|root| root.join("lib")).chain(within).collect()
+    let directories = roots.map(|root| root.join("lib")).chain(within);
+    let versioned =
+        directories.flat_map(|directory| sonames.iter().map(move |soname| directory.join(soname)));
+    let plain = packages.iter().flat_map(|package| {
+        let names = sonames.iter().filter_map(|soname| soname.split_once(".so"));
+        names.map(|(name, _)| package.join("torch/lib").join(format!("{name}.so")))
+    });
+    versioned.chain(plain).collect()
 }
 
 fn missing_symbol(library: &Library, symbol: &str) -> Failure {
@@ -228,13 +241,21 @@ mod tests {
     #[test]
     fn the_toolkit_comes_before_packages_and_an_empty_variable_names_nothing() {
         let packages = ["/venv".into()];
-        let found = directories_of(Some(Path::new("/rocm")), &packages);
+        let names = ["libx.so.7", "libx.so.6"];
+        let found = files_of(&names, Some(Path::new("/rocm")), &packages);
+        let first = [
+            "/rocm/lib/libx.so.7",
+            "/rocm/lib/libx.so.6",
+            "/opt/rocm/lib/libx.so.7",
+        ];
+        assert_eq!(found[..3], first.map(PathBuf::from));
         assert_eq!(
-            found[..2],
-            ["/rocm/lib", "/opt/rocm/lib"].map(PathBuf::from)
+            found[4],
+            PathBuf::from("/venv/_rocm_sdk_core/lib/libx.so.7")
         );
-        assert_eq!(found[2], PathBuf::from("/venv/_rocm_sdk_core/lib"));
-        let found = directories_of(Some(Path::new("")), &[]);
-        assert_eq!(found, [PathBuf::from("/opt/rocm/lib")]);
+        let last = PathBuf::from("/venv/torch/lib/libx.so");
+        assert_eq!(found.last(), Some(&last));
+        let found = files_of(&names[..1], Some(Path::new("")), &[]);
+        assert_eq!(found, [PathBuf::from("/opt/rocm/lib/libx.so.7")]);
     }
 }

@@ -3,7 +3,7 @@
 //! Required is what version 5.2 has and everything needs; the rest says what goes without it. Memory
 //! addresses are numbers here, as everywhere in this crate: C declares them as pointers.
 
-use super::structs::{AccessDescription, AllocationProperties, IpcHandle, Uuid};
+use super::structs::{AccessDescription, AllocationProperties, IpcHandle, MemoryLocation, Uuid};
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 /// `hipError_t` as the plain number it is: a newer runtime returns numbers that we have no name for.
@@ -127,6 +127,7 @@ symmem_core::symbol_table! {
             hipMemSetAccess(
                 address: u64, bytes: usize, access: *const AccessDescription, count: usize
             ) -> Code;
+            hipMemGetAccess(flags: *mut u64, location: *const MemoryLocation, address: u64) -> Code;
         }
     }
 }

@@ -25,23 +25,15 @@ impl Library {
     /// `LIBRARY_MISSING` names the library, where it was looked for, the loader's words, and what to
     /// do: `advice`, a phrase in the imperative.
     pub fn open(soname: &str, elsewhere: &[PathBuf], advice: &str) -> CallResult<Self> {
-        Self::open_any(&[soname], elsewhere, advice)
+        Self::open_first(&[soname], elsewhere, advice)
     }
 
     /// As [`Library::open`], of a library that has several names, best first; each place is searched for
-    /// all of them before the next. `elsewhere` lists directories.
+    /// all of them before the next.
     ///
     /// # Errors
     /// As [`Library::open`].
     pub fn open_first(sonames: &[&str], elsewhere: &[PathBuf], advice: &str) -> CallResult<Self> {
-        let files: Vec<PathBuf> = elsewhere
-            .iter()
-            .flat_map(|directory| sonames.iter().map(|soname| directory.join(soname)))
-            .collect();
-        Self::open_any(sonames, &files, advice)
-    }
-
-    fn open_any(sonames: &[&str], elsewhere: &[PathBuf], advice: &str) -> CallResult<Self> {
         let directories = std::env::var_os(SEARCH_VARIABLE);
         let named = candidates(directories.as_deref(), sonames);
         if let Some(path) = named.iter().find(|path| path.exists()) {

@@ -206,6 +206,27 @@ pub fn retain(out: Option<&mut u64>, address: u64) -> Result {
     put(out, handle)
 }
 
+/// As [`retain`], but not held by the one who asks: its handle is to be there already.
+pub fn find(out: Option<&mut u64>, address: u64) -> Result {
+    let driver = driver()?;
+    let range = driver.memory.find(address);
+    let memory = range
+        .filter(|range| range.kind() == Kind::Mapping)
+        .and_then(Range::physical)
+        .ok_or(Code::INVALID_VALUE)?;
+    let mut handles = driver.handles.iter();
+    let found = handles.find(|(_, held)| Arc::ptr_eq(&held.memory, memory));
+    put(out, *found.ok_or(Code::INVALID_VALUE)?.0)
+}
+
+/// Whether memory is mapped at an address.
+pub fn is_mapped(address: u64) -> bool {
+    driver().is_ok_and(|driver| {
+        let range = driver.memory.find(address);
+        range.is_some_and(|range| range.kind() == Kind::Mapping)
+    })
+}
+
 /// What memory was made with.
 pub fn properties(out: Option<&mut Properties>, handle: u64) -> Result {
     let driver = driver()?;

@@ -18,6 +18,10 @@ pub(crate) const UNCACHED_TYPE: u32 = of(7, 2);
 pub(crate) const VIRTUAL_MEMORY: u32 = of(6, 0);
 /// A shareable handle is imported by its value from 7.1 on, and from a pointer to it before.
 pub(crate) const IMPORT_BY_VALUE: u32 = of(7, 1);
+/// From 6.2 on `hipMemRetainAllocationHandle` reads through a null pointer for memory that is not mapped.
+pub(crate) const RETAIN_CRASHES: u32 = of(6, 2);
+/// From 7.14 on it answers there too, and what it gives is held.
+pub(crate) const RETAIN_HOLDS: u32 = of(7, 14);
 /// `hipMemoryType` starts with "unregistered" from 6.0 on; before, with the host.
 pub(crate) const MEMORY_TYPES: u32 = of(6, 0);
 /// Without a device `hipInit` says so from 6.0 on; 5.2.3 says 101.

@@ -33,7 +33,14 @@ api! {
     }
     fn [hipMemRetainAllocationHandle](out: Option<&mut u64>, address: u64) {
         supported()?;
-        vmm::retain(out, address)
+        if (release::RETAIN_CRASHES..release::RETAIN_HOLDS).contains(&release()) && !vmm::is_mapped(address) {
+            violation(format!("{address:#x} is not mapped: the runtime would read through a null pointer"));
+            return Err(Code::INVALID_VALUE);
+        }
+        match release() {
+            release::RETAIN_HOLDS.. => vmm::retain(out, address),
+            _ => vmm::find(out, address),
+        }
     }
     fn [hipMemGetAllocationPropertiesFromHandle](out: Option<&mut Properties>, handle: u64) {
         supported()?;

@@ -265,10 +265,14 @@ impl Span {
     /// `bytes` at `address`, in the object of `size` bytes at `base`.
     ///
     /// # Errors
-    /// `UNSUPPORTED` where the range leaves the object.
+    /// `UNSUPPORTED` where the range leaves the object, or does not begin in it.
     pub fn new(address: DeviceAddress, bytes: u64, base: u64, size: u64) -> CallResult<Self> {
-        let offset = address.0 - base;
-        let room = size - offset;
+        let offset = address.0.checked_sub(base);
+        let room = offset.and_then(|offset| size.checked_sub(offset));
+        let (Some(offset), Some(room)) = (offset, room) else {
+            let reason = format!("its runtime says that it lies in {size} bytes at {base:#x}");
+            return Err(not_shareable(address, &reason));
+        };
         if bytes > room {
             return Err(not_shareable(
                 address,
@@ -326,5 +330,9 @@ mod tests {
         assert_eq!((handle.device, handle.descriptor), (3, -1));
         let failure = Span::new(DeviceAddress(96), 33, 64, 64).unwrap_err();
         assert!(failure.message.contains("32 left"), "{failure}");
+        for outside in [63, 129] {
+            let failure = Span::new(DeviceAddress(outside), 0, 64, 64).unwrap_err();
+            assert!(failure.message.contains("64 bytes at 0x40"), "{failure}");
+        }
     }
 }

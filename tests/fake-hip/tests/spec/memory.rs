@@ -168,6 +168,43 @@ fn access_is_set_from_the_start_of_a_reservation() {
     });
 }
 
+/// Memory that was mapped and whose handle was given out again for its address.
+fn found_by_its_address() -> u64 {
+    let (handle, mut base, mut found) = (create(), 0, 0);
+    ok(hipMemAddressReserve(Some(&mut base), UNIT, 0, 0, 0));
+    ok(hipMemMap(base, UNIT, 0, handle, 0));
+    ok(hipMemRetainAllocationHandle(Some(&mut found), base));
+    assert_eq!(found, handle);
+    handle
+}
+
+#[test]
+fn a_handle_is_asked_for_of_mapped_memory_only_and_is_not_held() {
+    alone(&[], || {
+        let handle = found_by_its_address();
+        ok(hipMemRelease(handle));
+        assert_eq!(hipMemRelease(handle), 1);
+        violated("was destroyed before");
+        let mut found = 0;
+        let code = hipMemRetainAllocationHandle(Some(&mut found), device_memory(64));
+        assert_eq!(code, 1);
+        violated("is not mapped");
+    });
+}
+
+#[test]
+fn a_handle_may_be_asked_for_of_any_memory_from_seven_fourteen_on_and_is_held() {
+    alone(&[("FAKE_HIP_RELEASE", "7.14")], || {
+        let handle = found_by_its_address();
+        ok(hipMemRelease(handle));
+        ok(hipMemRelease(handle));
+        let mut found = 0;
+        let code = hipMemRetainAllocationHandle(Some(&mut found), device_memory(64));
+        assert_eq!(code, 1);
+        clean();
+    });
+}
+
 #[test]
 fn the_first_release_has_no_virtual_memory() {
     alone(&[("FAKE_HIP_RELEASE", "5.2")], || {
