@@ -19,10 +19,12 @@ mod structs;
 mod table;
 
 use std::mem::{align_of, offset_of, size_of};
+use symmem_core::backend::CallResult;
+use symmem_core::backend::library::Library;
 
-/// Where the compiler would be looked for. Nothing is opened here.
-fn directories() -> Vec<std::path::PathBuf> {
-    Vec::new()
+/// How the compiler would be opened. Nothing is opened here.
+fn open_library(sonames: &[&str], advice: &str) -> CallResult<Library> {
+    Library::open_first(sonames, &[], advice)
 }
 
 /// Size, alignment and offsets of the fields of two structs, field by field.
