@@ -84,7 +84,7 @@ fn gathers(backend: &str, libraries: &Path) -> String {
         .env("SYMMEM_LIBRARY_PATH", libraries)
         .env("FAKE_DEVICE_COUNT", WORLD.to_string())
         .env("FAKE_DEVICE_COPIES", &trace)
-        .env("FAKE_DEVICE_COPY_US", "50000")
+        .env("FAKE_DEVICE_COPY_US", "150000")
         .env("FANOUT_BACKEND", backend)
         .output()
         .unwrap();
