@@ -1,7 +1,8 @@
 //! `abort()`: every rank leaves what it waits in, and the cause stays.
 
-use crate::support::{Member, Plan, Setting};
+use crate::support::{Member, Plan, Setting, wherever_signals_live};
 use rstest::rstest;
+use rstest_reuse::apply;
 use std::time::Duration;
 use symmem::Graph;
 
@@ -62,17 +63,8 @@ pub fn role(_role: &str, member: &Member) {
     member.say("dropped", "");
 }
 
-#[rstest]
+#[apply(wherever_signals_live)]
 fn every_rank_leaves_and_later_calls_fail_with_the_cause(
-    #[values(
-        Setting::Host,
-        Setting::HostWithHostSignals,
-        Setting::Cuda,
-        Setting::CudaWithHostSignals,
-        Setting::CudaLegacy,
-        Setting::Hip,
-        Setting::HipWithHostSignals
-    )]
     setting: Setting,
     #[values("signal", "barrier", "replay", "host")] wait: &str,
 ) {

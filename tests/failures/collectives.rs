@@ -3,8 +3,11 @@
 use std::time::{Duration, Instant};
 
 use crate::calls::{Bench, Call};
-use crate::support::{DETECTION, Member, Plan, Random, Setting, full, resources, system_driver};
+use crate::support::{
+    DETECTION, Member, Plan, Random, Setting, full, on_each_backend, resources, system_driver,
+};
 use rstest::rstest;
+use rstest_reuse::apply;
 use symmem::{Communicator, Provider, Result};
 
 const WORLD: usize = 3;
@@ -125,9 +128,9 @@ fn runs(setting: Setting) -> u64 {
     }
 }
 
-#[rstest]
+#[apply(on_each_backend)]
 fn a_rank_killed_in_any_collective_is_heard_of_within_a_second_and_the_rest_leaves_or_rebuilds(
-    #[values(Setting::Host, Setting::Cuda, Setting::Hip)] setting: Setting,
+    setting: Setting,
     // Shares of the runs, done side by side.
     #[values(0, 1, 2, 3, 4)] share: u64,
 ) {
@@ -268,9 +271,9 @@ fn sampled(setting: Setting, call: Call, replayed: bool) -> bool {
     full() || few && number.is_multiple_of(2) == replayed
 }
 
-#[rstest]
+#[apply(on_each_backend)]
 fn a_rank_stopped_in_any_collective_is_named_at_the_deadline(
-    #[values(Setting::Host, Setting::Cuda, Setting::Hip)] setting: Setting,
+    setting: Setting,
     #[values(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13)] call: usize,
     #[values(false, true)] replayed: bool,
 ) {
@@ -319,9 +322,9 @@ fn a_rank_stopped_in_any_collective_is_named_at_the_deadline(
     world.ends_well();
 }
 
-#[rstest]
+#[apply(on_each_backend)]
 fn in_a_ring_the_stopped_rank_is_named_though_most_wait_for_others(
-    #[values(Setting::Host, Setting::Cuda, Setting::Hip)] setting: Setting,
+    setting: Setting,
     #[values("eager", "replayed")] how: &str,
 ) {
     if setting.is_device() && system_driver() {
@@ -349,9 +352,9 @@ fn in_a_ring_the_stopped_rank_is_named_though_most_wait_for_others(
     world.ends_well();
 }
 
-#[rstest]
+#[apply(on_each_backend)]
 fn an_abort_ends_any_collective_everywhere_and_all_go_on(
-    #[values(Setting::Host, Setting::Cuda, Setting::Hip)] setting: Setting,
+    setting: Setting,
     #[values(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13)] call: usize,
     #[values(false, true)] replayed: bool,
 ) {

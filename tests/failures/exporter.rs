@@ -3,8 +3,9 @@
 //! symmem promises nothing about the bytes; it promises that the survivors end. What a driver does is
 //! printed, and recorded in `benches/NOTES.md` for the machines where this ran.
 
-use crate::support::{Member, Plan, Setting};
+use crate::support::{Member, Plan, Setting, however_memory_is_shared};
 use rstest::rstest;
+use rstest_reuse::apply;
 use std::time::{Duration, Instant};
 use symmem::backend::abi::{RawStream, Transfer, TransferRow};
 use symmem::backend::{Device, RemoteAccess};
@@ -82,17 +83,8 @@ pub fn role(role: &str, member: &Member) {
     member.say("seen", seen.join("; "));
 }
 
-#[rstest]
-fn the_survivors_end_though_they_use_a_dead_ranks_memory(
-    #[values(
-        Setting::Host,
-        Setting::Cuda,
-        Setting::CudaLegacy,
-        Setting::Hip,
-        Setting::HipVmm
-    )]
-    setting: Setting,
-) {
+#[apply(however_memory_is_shared)]
+fn the_survivors_end_though_they_use_a_dead_ranks_memory(setting: Setting) {
     let mut world = Plan::new("exporter/use", 2, setting).start();
     world.ready().go();
     world.ranks[VICTIM].kill();

@@ -1,8 +1,9 @@
 //! Memory: too little of it, ranges that it does not have, peers that still use it, and what is left
 //! after ten thousand rounds.
 
-use crate::support::{Member, Plan, Setting, full, resources};
+use crate::support::{Member, Plan, Setting, full, however_memory_is_shared, resources};
 use rstest::rstest;
+use rstest_reuse::apply;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::time::Duration;
 use symmem::{CHANNELS, Communicator, Error, Graph, Stream, SymmetricBuffer};
@@ -50,17 +51,8 @@ fn exhausted(member: &Member) {
     member.tell("finalized", &communicator.finalize());
 }
 
-#[rstest]
-fn a_rank_without_memory_fails_alone_and_smaller_requests_work(
-    #[values(
-        Setting::Host,
-        Setting::Cuda,
-        Setting::CudaLegacy,
-        Setting::Hip,
-        Setting::HipVmm
-    )]
-    setting: Setting,
-) {
+#[apply(however_memory_is_shared)]
+fn a_rank_without_memory_fails_alone_and_smaller_requests_work(setting: Setting) {
     let plan = Plan::new("memory/exhausted", 3, setting);
     let mut world = plan
         .env_of(1, "FAKE_DEVICE_MEMORY_BYTES", 160 << 20)
@@ -258,17 +250,8 @@ fn state(member: &Member, communicator: &Communicator, stream: &Stream) -> (u64,
     (free, resources())
 }
 
-#[rstest]
-fn a_buffer_that_a_peer_still_reads_stays_until_it_has_dropped_it_too(
-    #[values(
-        Setting::Host,
-        Setting::Cuda,
-        Setting::CudaLegacy,
-        Setting::Hip,
-        Setting::HipVmm
-    )]
-    setting: Setting,
-) {
+#[apply(however_memory_is_shared)]
+fn a_buffer_that_a_peer_still_reads_stays_until_it_has_dropped_it_too(setting: Setting) {
     let mut world = Plan::new("memory/dropped-in-use", 2, setting).start();
     assert_eq!(world.expect("finalized"), ["ok"; 2]);
     world.ends_well();

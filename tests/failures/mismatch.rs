@@ -1,8 +1,9 @@
 //! Ranks that do not agree: a typed error on all of them, and a communicator that goes on where the
 //! ranks are still in step.
 
-use crate::support::{Member, Plan, Setting};
+use crate::support::{Member, Plan, Setting, on_each_backend};
 use rstest::rstest;
+use rstest_reuse::apply;
 use std::time::Duration;
 use symmem::{
     Algorithm, CollectiveOptions, Communicator, Graph, LaunchEnvironment, ReduceOperation,
@@ -142,9 +143,9 @@ fn collective(member: &Member) {
     member.tell("finalized", &communicator.finalize());
 }
 
-#[rstest]
+#[apply(on_each_backend)]
 fn a_checked_collective_that_differs_at_one_rank_fails_on_all_and_names_it(
-    #[values(Setting::Host, Setting::Cuda, Setting::Hip)] setting: Setting,
+    setting: Setting,
     #[values(
         "operation",
         "count",
@@ -258,9 +259,9 @@ fn message(member: &Member) {
     member.tell("finalized", &communicator.finalize());
 }
 
-#[rstest]
+#[apply(on_each_backend)]
 fn a_checked_send_that_differs_from_its_receipt_fails_at_both_and_they_go_on(
-    #[values(Setting::Host, Setting::Cuda, Setting::Hip)] setting: Setting,
+    setting: Setting,
     #[values(
         ("count", "the number of elements"),
         ("element", "the size of an element"),
@@ -328,10 +329,8 @@ fn receipt(member: &Member) {
     member.tell("result", &outcome);
 }
 
-#[rstest]
-fn a_receipt_of_another_size_than_was_sent_names_the_sender_and_both_sizes(
-    #[values(Setting::Host, Setting::Cuda, Setting::Hip)] setting: Setting,
-) {
+#[apply(on_each_backend)]
+fn a_receipt_of_another_size_than_was_sent_names_the_sender_and_both_sizes(setting: Setting) {
     let mut world = Plan::new("mismatch/receipt", WORLD, setting).start();
     let results = world.expect("result");
     assert!(
@@ -367,9 +366,9 @@ fn buffer(communicator: &Communicator) -> symmem::SymmetricBuffer<u8> {
     communicator.allocate(&[64]).expect("memory")
 }
 
-#[rstest]
+#[apply(on_each_backend)]
 fn ranks_that_pass_something_else_all_fail_and_go_on(
-    #[values(Setting::Host, Setting::Cuda, Setting::Hip)] setting: Setting,
+    setting: Setting,
     #[values(
         ("size", "Mismatch"),
         ("shape", "Mismatch"),
@@ -414,9 +413,9 @@ fn a_payload_that_is_too_large_on_one_rank_fails_all_and_they_go_on() {
     world.ends_well();
 }
 
-#[rstest]
+#[apply(on_each_backend)]
 fn ranks_that_open_with_other_options_all_fail(
-    #[values(Setting::Host, Setting::Cuda, Setting::Hip)] setting: Setting,
+    setting: Setting,
     #[values(
         ("deadline", "the deadline"),
         ("placement", "the signal placement"),

@@ -1,7 +1,11 @@
 //! Survivors of a death come together again, whoever died, and whoever dies meanwhile.
 
-use crate::support::{Member, PATIENCE, Plan, Random, Setting, resources};
+use crate::support::{
+    Member, PATIENCE, Plan, Random, Setting, however_memory_is_shared, resources,
+    wherever_signals_live,
+};
 use rstest::rstest;
+use rstest_reuse::apply;
 use std::time::Duration;
 use symmem::{Communicator, Error, Result};
 
@@ -78,17 +82,8 @@ pub fn role(role: &str, member: &Member) {
     }
 }
 
-#[rstest]
+#[apply(wherever_signals_live)]
 fn survivors_go_on_whoever_was_killed(
-    #[values(
-        Setting::Host,
-        Setting::HostWithHostSignals,
-        Setting::Cuda,
-        Setting::CudaWithHostSignals,
-        Setting::CudaLegacy,
-        Setting::Hip,
-        Setting::HipWithHostSignals
-    )]
     setting: Setting,
     // Rank 0 holds the store.
     #[values(0, 2)] victim: usize,
@@ -110,15 +105,8 @@ fn survivors_go_on_whoever_was_killed(
     drop(dead);
 }
 
-#[rstest]
+#[apply(however_memory_is_shared)]
 fn a_rank_that_dies_during_the_rebuild_is_left_out_as_well(
-    #[values(
-        Setting::Host,
-        Setting::Cuda,
-        Setting::CudaLegacy,
-        Setting::Hip,
-        Setting::HipVmm
-    )]
     setting: Setting,
     #[values(0, 1, 2, 3, 4, 5, 6, 7, 8, 9)] run: u64,
 ) {

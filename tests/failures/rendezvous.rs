@@ -1,7 +1,8 @@
 //! Ranks that die, hang or never come while the others meet, and strangers who come instead.
 
-use crate::support::{DETECTION, Member, PATIENCE, Plan, Setting, fresh_name};
+use crate::support::{DETECTION, Member, PATIENCE, Plan, Setting, fresh_name, on_each_backend};
 use rstest::rstest;
+use rstest_reuse::apply;
 use std::io::{Read, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
@@ -17,11 +18,8 @@ pub fn role(role: &str, member: &Member) {
     }
 }
 
-#[rstest]
-fn a_rank_that_never_comes_is_named(
-    #[values(Setting::Host, Setting::Cuda, Setting::Hip)] setting: Setting,
-    #[values(0, 1)] absent: usize,
-) {
+#[apply(on_each_backend)]
+fn a_rank_that_never_comes_is_named(setting: Setting, #[values(0, 1)] absent: usize) {
     let deadline = Duration::from_millis(1500);
     let plan = Plan::new("rendezvous/open", 3, setting).setup_deadline(deadline);
     let mut world = plan.without_rank(absent).start();
@@ -43,9 +41,9 @@ fn a_rank_that_never_comes_is_named(
     world.ends_well();
 }
 
-#[rstest]
+#[apply(on_each_backend)]
 fn a_rank_killed_before_all_have_met_ends_the_meeting(
-    #[values(Setting::Host, Setting::Cuda, Setting::Hip)] setting: Setting,
+    setting: Setting,
     // Rank 0 holds the store.
     #[values(0, 1)] victim: usize,
 ) {

@@ -3,6 +3,7 @@
 //! A rank talks to its test by lines: `@key text` on its standard output, and any line on its
 //! standard input to let it go on.
 
+use rstest_reuse::template;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
@@ -40,6 +41,43 @@ pub enum Setting {
     Hip,
     HipWithHostSignals,
     HipVmm,
+}
+
+/// Every backend, in one setting.
+#[template]
+#[rstest]
+pub fn on_each_backend(#[values(Setting::Host, Setting::Cuda, Setting::Hip)] setting: Setting) {}
+
+/// Every way of sharing memory.
+#[template]
+#[rstest]
+pub fn however_memory_is_shared(
+    #[values(
+        Setting::Host,
+        Setting::Cuda,
+        Setting::CudaLegacy,
+        Setting::Hip,
+        Setting::HipVmm
+    )]
+    setting: Setting,
+) {
+}
+
+/// Every place of signals, beside each vendor's memory.
+#[template]
+#[rstest]
+pub fn wherever_signals_live(
+    #[values(
+        Setting::Host,
+        Setting::HostWithHostSignals,
+        Setting::Cuda,
+        Setting::CudaWithHostSignals,
+        Setting::CudaLegacy,
+        Setting::Hip,
+        Setting::HipWithHostSignals
+    )]
+    setting: Setting,
+) {
 }
 
 impl Setting {

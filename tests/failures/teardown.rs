@@ -1,8 +1,9 @@
 //! Leaving: with waits that nobody satisfies, in any order of drops, with peers that die meanwhile,
 //! over a driver that is stuck, and what is left of it all.
 
-use crate::support::{Member, Plan, Setting};
+use crate::support::{Member, Plan, Setting, however_memory_is_shared, wherever_signals_live};
 use rstest::rstest;
+use rstest_reuse::apply;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use symmem::Graph;
@@ -96,17 +97,8 @@ fn orders(member: &Member) {
     member.say("done", "");
 }
 
-#[rstest]
-fn waits_that_nobody_satisfies_hold_teardown_for_seconds_only(
-    #[values(
-        Setting::Host,
-        Setting::Cuda,
-        Setting::CudaLegacy,
-        Setting::Hip,
-        Setting::HipVmm
-    )]
-    setting: Setting,
-) {
+#[apply(however_memory_is_shared)]
+fn waits_that_nobody_satisfies_hold_teardown_for_seconds_only(setting: Setting) {
     let mut world = Plan::new("teardown/drop-waiting", 2, setting)
         .deadline(Duration::from_secs(600))
         .start();
@@ -126,35 +118,15 @@ fn waits_that_nobody_satisfies_hold_teardown_for_seconds_only(
     assert!(!report.contains("violation"), "{report}");
 }
 
-#[rstest]
-fn parts_can_be_dropped_in_any_order(
-    #[values(
-        Setting::Host,
-        Setting::HostWithHostSignals,
-        Setting::Cuda,
-        Setting::CudaWithHostSignals,
-        Setting::CudaLegacy,
-        Setting::Hip,
-        Setting::HipWithHostSignals
-    )]
-    setting: Setting,
-) {
+#[apply(wherever_signals_live)]
+fn parts_can_be_dropped_in_any_order(setting: Setting) {
     let mut world = Plan::new("teardown/order", 2, setting).start();
     world.expect("done");
     world.ends_well();
 }
 
-#[rstest]
-fn a_second_kill_during_teardown_is_survived(
-    #[values(
-        Setting::Host,
-        Setting::Cuda,
-        Setting::CudaLegacy,
-        Setting::Hip,
-        Setting::HipVmm
-    )]
-    setting: Setting,
-) {
+#[apply(however_memory_is_shared)]
+fn a_second_kill_during_teardown_is_survived(setting: Setting) {
     let mut world = Plan::new("teardown/leave", 4, setting).start();
     world.ready();
     world.ranks[3].kill();

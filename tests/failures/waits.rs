@@ -1,7 +1,10 @@
 //! A peer is killed, or stopped, while others wait for it in every way there is.
 
-use crate::support::{DETECTION, Member, Plan, Setting};
+use crate::support::{
+    DETECTION, Member, Plan, Setting, however_memory_is_shared, wherever_signals_live,
+};
 use rstest::rstest;
+use rstest_reuse::apply;
 use std::time::Duration;
 use symmem::{Communicator, Error, Graph, Result, SignalPlacement, Stream, SymmetricBuffer};
 
@@ -137,17 +140,8 @@ fn wait(
     outcome
 }
 
-#[rstest]
+#[apply(wherever_signals_live)]
 fn survivors_of_a_kill_hear_of_it_within_a_second(
-    #[values(
-        Setting::Host,
-        Setting::HostWithHostSignals,
-        Setting::Cuda,
-        Setting::CudaWithHostSignals,
-        Setting::CudaLegacy,
-        Setting::Hip,
-        Setting::HipWithHostSignals
-    )]
     setting: Setting,
     #[values(
         Wait::Signal,
@@ -255,17 +249,8 @@ fn a_stopped_rank_is_given_up_at_the_deadline_by_name(
     }
 }
 
-#[rstest]
-fn a_kill_in_the_middle_of_a_large_transfer_ends_it(
-    #[values(
-        Setting::Host,
-        Setting::Cuda,
-        Setting::CudaLegacy,
-        Setting::Hip,
-        Setting::HipVmm
-    )]
-    setting: Setting,
-) {
+#[apply(however_memory_is_shared)]
+fn a_kill_in_the_middle_of_a_large_transfer_ends_it(setting: Setting) {
     let victim = 1;
     let plan = Plan::new("waits/transfer", WORLD, setting).argument(format!("put {victim}"));
     let mut world = plan.start();
