@@ -11,10 +11,9 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use symmem::backend::abi::SIGNAL_STRIDE;
-use symmem::select::Selection;
 use symmem::{
     Builder, CHANNELS, Communicator, DeviceAddress, Error, Function, Geometry, Graph, Handle,
-    LaunchEnvironment, Module, SignalPlacement, SymmetricBuffer,
+    Module, SignalPlacement, SymmetricBuffer,
 };
 
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -24,17 +23,11 @@ const HARD_LIMIT: Duration = Duration::from_secs(60);
 const CHANNEL: u32 = 5;
 
 fn builder(rank: u32, world: u32, job: &str) -> Builder {
-    let backend = std::env::var("USER_KERNELS_BACKEND").unwrap_or_else(|_| "host".into());
-    Builder::new()
-        .launch(LaunchEnvironment::local(rank, world, job.into()).unwrap())
-        .backend(Selection::Named(backend))
-        .deadline(DEADLINE)
+    support::rank("USER_KERNELS_BACKEND", rank, world, job).deadline(DEADLINE)
 }
 
 fn job() -> String {
-    static JOBS: AtomicU32 = AtomicU32::new(0);
-    let number = JOBS.fetch_add(1, Ordering::Relaxed);
-    format!("user-kernels-{}-{number}", std::process::id())
+    support::job("user-kernels")
 }
 
 /// Runs `rank` as both ranks of a world, which then part in good order.

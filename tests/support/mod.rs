@@ -8,6 +8,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use symmem::select::Selection;
+use symmem::{Builder, LaunchEnvironment};
 
 /// Says that this test did not do its work, or a part of it, and why: past the harness, which keeps to itself
 /// what a test that passes says.
@@ -18,6 +21,23 @@ use std::sync::LazyLock;
 pub fn skipped(why: &str) {
     let name = std::thread::current().name().unwrap_or_default().to_owned();
     let _ = writeln!(std::io::stderr(), "skipped: {name}: {why}");
+}
+
+/// A job's name that no other has.
+#[allow(dead_code, reason = "not every test binary has ranks of its own")]
+pub fn job(name: &str) -> String {
+    static JOBS: AtomicU32 = AtomicU32::new(0);
+    let number = JOBS.fetch_add(1, Ordering::Relaxed);
+    format!("{name}-{}-{number}", std::process::id())
+}
+
+/// A rank on the backend that the variable names; on the host's where it is not set.
+#[allow(dead_code, reason = "as above")]
+pub fn rank(variable: &str, rank: u32, world: u32, job: &str) -> Builder {
+    let backend = std::env::var(variable).unwrap_or_else(|_| "host".into());
+    Builder::new()
+        .launch(LaunchEnvironment::local(rank, world, job.into()).unwrap())
+        .backend(Selection::Named(backend))
 }
 
 /// Where this build's artefacts are: `target/debug` or `target/release`.

@@ -15,15 +15,11 @@ use std::io::{BufRead, BufReader};
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 use support::hip::{Release, fake_hip};
 use symmem::backend::abi::SIGNAL_STRIDE;
-use symmem::select::Selection;
-use symmem::{
-    Builder, Communicator, Condition, Error, Graph, LaunchEnvironment, Result, Stream, Word,
-};
+use symmem::{Builder, Communicator, Condition, Error, Graph, Result, Stream, Word};
 
 /// No test takes longer: a hang ends here, whatever the deadlines under test do.
 const HARD_LIMIT: Duration = Duration::from_secs(120);
@@ -46,17 +42,11 @@ const CONDITIONS: [Condition; 6] = [
 // ---- worlds ----
 
 fn builder(rank: u32, world: u32, job: &str) -> Builder {
-    let backend = std::env::var("WORDS_BACKEND").unwrap_or_else(|_| "host".into());
-    Builder::new()
-        .launch(LaunchEnvironment::local(rank, world, job.into()).unwrap())
-        .backend(Selection::Named(backend))
-        .deadline(DEADLINE)
+    support::rank("WORDS_BACKEND", rank, world, job).deadline(DEADLINE)
 }
 
 fn job() -> String {
-    static JOBS: AtomicU32 = AtomicU32::new(0);
-    let number = JOBS.fetch_add(1, Ordering::Relaxed);
-    format!("words-{}-{number}", std::process::id())
+    support::job("words")
 }
 
 /// Ends the whole program if `work` takes longer than [`HARD_LIMIT`]: a thread cannot be ended.
