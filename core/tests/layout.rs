@@ -4,7 +4,7 @@
 use std::fmt::Write;
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{
-    BackendTable, CollectivesTable, DeviceTable, RemoteAccessTable, SignalsTable,
+    BackendTable, CollectivesTable, DeviceTable, GemmTable, RemoteAccessTable, SignalsTable,
     SymmetricMemoryTable,
 };
 
@@ -80,12 +80,22 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
         VendorDescription { name, file, version, flags }
         VendorIdentifier { bytes }
         VendorCall { source, destination, count, operation, element, reduce, peer }
+        RowsCopy { destination, destination_stride, source, source_stride, bytes, rows }
+        GemmShape { m, n, k, a_stride, b_stride, c_stride, element, b_order, bias, reserved }
+        GemmOperands { a, b, c, bias }
+        GatheredLimits {
+            blocks, threads, tile_m, tile_n, chunk_alignment, movers, modes, reserved
+        }
+        GatheredGemmArguments {
+            group, sources, gathered, arrivals, epoch, b, c, bias, shape, shard, chunk, chunks,
+            sharding, mode, movers, keep, reserved
+        }
         HostServices { size, reserved, log }
         OpenOptions { size, ordinal, rank, local_world, services }
         BackendTable {
             magic, abi_major, abi_minor, size, reserved, name, build, device_count,
             describe_device, describe_libraries, open, close, last_failure, device,
-            symmetric_memory, remote_access, signals, collectives
+            symmetric_memory, remote_access, signals, collectives, gemm
         }
         DeviceTable {
             size, capabilities, description, memory_information, stream_create, stream_destroy,
@@ -98,7 +108,7 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
         SymmetricMemoryTable {
             size, allocate, register, free, export, import, unmap, allocate_signals
         }
-        RemoteAccessTable { size, transfer }
+        RemoteAccessTable { size, transfer, transfer_rows }
         SignalsTable { size, signal_give, signal_wait, signal_step, word_update, word_wait }
         CollectivesTable {
             size, barrier, collective_row, resident_blocks, collective_move, collective_packets,
@@ -106,6 +116,10 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
             vendor_description, vendor_identifier, vendor_create, vendor_ready, vendor_call,
             vendor_group, vendor_register, vendor_deregister, vendor_abort, vendor_destroy,
             collective_swap, collective_reduce_push
+        }
+        GemmTable {
+            size, gemm_library, gemm_prepare, gemm_candidates, gemm, gemm_release,
+            gathered_gemm_limits, gathered_gemm, gathered_arrive
         }
     };
     insta::assert_snapshot!("layout", text);
@@ -138,6 +152,9 @@ fn every_number_of_the_boundary_is_the_one_that_was_released() {
     });
     names("WordUpdate", &|number| WordUpdate(number).name());
     names("Condition", &|number| Condition(number).name());
+    names("MatrixOrder", &|number| MatrixOrder(number).name());
+    names("Sharding", &|number| Sharding(number).name());
+    names("GatherMode", &|number| GatherMode(number).name());
     let flags = [
         CAPABILITY_BULK,
         CAPABILITY_GRAPHS,

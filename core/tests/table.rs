@@ -8,7 +8,7 @@ use std::any::Any;
 use std::sync::Mutex;
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{
-    ABI_MAJOR, BackendTable, Collectives, Device, DeviceTable, LoadError, PluginBackend,
+    ABI_MAJOR, BackendTable, Collectives, Device, DeviceTable, Gemm, LoadError, PluginBackend,
     RemoteAccess, Signals, SignalsTable, SymmetricMemory, Tables,
 };
 use tiny::{PANICKING_DEVICE, TOO_MANY_BYTES, Tiny};
@@ -243,6 +243,26 @@ fn table_without_an_entry_says_that_the_plugin_is_older() {
             "{failure}"
         );
     }
+}
+
+#[test]
+fn table_of_a_backend_from_before_products_has_none() {
+    let older = read(changed(|table| {
+        table.size = std::mem::offset_of!(BackendTable, gemm) as u32;
+        // Nothing behind the size that a table names is looked at.
+        table.gemm = std::ptr::without_provenance(8);
+    }));
+    let backend = older.expect("a good table").open(&options(0));
+    let failure = backend
+        .expect("opens")
+        .gemm_library()
+        .map(drop)
+        .unwrap_err();
+    assert_eq!(failure.status, Status::UNSUPPORTED);
+    assert!(
+        failure.message.contains("older than this call"),
+        "{failure}"
+    );
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::abi::*;
 use super::failure::CallResult;
 use enum_dispatch::enum_dispatch;
 
-/// An open device: what the other four traits launch through.
+/// An open device: what the other traits launch through.
 #[enum_dispatch]
 pub trait Device {
     /// What the device can do. Constant for the life of the instance.

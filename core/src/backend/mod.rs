@@ -1,7 +1,7 @@
 //! The contract between core and a backend.
 //!
-//! Five traits, one for each noun: [`Device`], [`SymmetricMemory`], [`RemoteAccess`], [`Signals`] and
-//! [`Collectives`]. A backend gives mechanism only; every choice (which engine, which size, which
+//! Six traits, one for each noun: [`Device`], [`SymmetricMemory`], [`RemoteAccess`], [`Signals`],
+//! [`Collectives`] and [`Gemm`]. A backend gives mechanism only; every choice (which engine, which size, which
 //! order, which deadline) is core's. What each side promises:
 //!
 //! - Methods take `&self`, integers, pointers and `repr(C)` structs, and may be called from any
@@ -21,6 +21,7 @@ pub mod abi;
 mod collectives;
 mod device;
 mod failure;
+mod gemm;
 pub mod gpu;
 pub mod library;
 mod loader;
@@ -39,12 +40,13 @@ pub use collectives::Collectives;
 pub use device::Device;
 pub use enumeration::Backend;
 pub use failure::{CallResult, Failure, read_text, write_text};
+pub use gemm::Gemm;
 pub use loader::{LoadError, load};
 pub use plugin::{PluginBackend, Tables};
 pub use remote_access::RemoteAccess;
 pub use signals::Signals;
 pub use symmetric_memory::SymmetricMemory;
 pub use table::{
-    ABI_MAJOR, ABI_MINOR, BackendTable, CollectivesTable, DeviceTable, Implementation, MAGIC,
-    RemoteAccessTable, SignalsTable, SymmetricMemoryTable, TableEntry,
+    ABI_MAJOR, ABI_MINOR, BackendTable, CollectivesTable, DeviceTable, GemmTable, Implementation,
+    MAGIC, RemoteAccessTable, SignalsTable, SymmetricMemoryTable, TableEntry,
 };

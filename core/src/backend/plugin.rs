@@ -4,10 +4,10 @@ use super::abi::*;
 use super::failure::{CallResult, Failure, read_text};
 use super::loader::LoadError;
 use super::table::{
-    ABI_MAJOR, BackendTable, CollectivesTable, DeviceTable, MAGIC, RemoteAccessTable, SignalsTable,
-    SymmetricMemoryTable,
+    ABI_MAJOR, BackendTable, CollectivesTable, DeviceTable, GemmTable, MAGIC, RemoteAccessTable,
+    SignalsTable, SymmetricMemoryTable,
 };
-use std::mem::offset_of;
+use std::mem::{MaybeUninit, offset_of};
 
 /// Copies of a backend's tables, in this build's layout.
 #[derive(Clone, Copy)]
@@ -18,6 +18,7 @@ pub struct Tables {
     pub(super) remote_access: RemoteAccessTable,
     pub(super) signals: SignalsTable,
     pub(super) collectives: CollectivesTable,
+    pub(super) gemm: GemmTable,
 }
 
 /// A device opened through a backend's table.
@@ -61,10 +62,15 @@ impl Tables {
         if size < least {
             return Err(LoadError::Truncated { found: size, least });
         }
-        // SAFETY: the table has at least the fields of the first version, which are all of ours;
-        // each trait's table is copied by the size that it names.
+        // SAFETY: the table has at least the fields of the first version; what a later one appended is
+        // null here, which its pointers may be. Each trait's table is copied by the size that it names.
         unsafe {
-            let root = *table;
+            let mut root = MaybeUninit::<BackendTable>::zeroed();
+            let bytes = size.min(size_of::<BackendTable>());
+            root.as_mut_ptr()
+                .cast::<u8>()
+                .copy_from_nonoverlapping(table.cast(), bytes);
+            let root = root.assume_init();
             Ok(Self {
                 root,
                 device: DeviceTable::copy(root.device),
@@ -72,6 +78,7 @@ impl Tables {
                 remote_access: RemoteAccessTable::copy(root.remote_access),
                 signals: SignalsTable::copy(root.signals),
                 collectives: CollectivesTable::copy(root.collectives),
+                gemm: GemmTable::copy(root.gemm),
             })
         }
     }
@@ -105,7 +112,7 @@ impl Tables {
     /// # Errors
     /// The backend's own.
     pub fn describe_device(&self, ordinal: u32) -> CallResult<DeviceDescription> {
-        let mut out = std::mem::MaybeUninit::uninit();
+        let mut out = MaybeUninit::uninit();
         let Some(entry) = self.root.describe_device else {
             return Err(self.missing_entry("describe_device"));
         };

@@ -15,4 +15,10 @@ pub trait RemoteAccess {
     /// Both ranges and the signal's words are live until the stream has passed this point. The
     /// ranges do not overlap.
     unsafe fn transfer(&self, transfer: &Transfer, stream: RawStream) -> CallResult<()>;
+
+    /// Moves rows of bytes by the copy engine, between any two addresses that the device knows. Capturable.
+    ///
+    /// # Safety
+    /// Both matrices are live until the stream has passed this point. They do not overlap.
+    unsafe fn transfer_rows(&self, copy: &RowsCopy, stream: RawStream) -> CallResult<()>;
 }

@@ -9,7 +9,7 @@
 use super::abi::*;
 use super::failure::{CallResult, Failure};
 use super::plugin::PluginBackend;
-use super::{Collectives, Device, RemoteAccess, Signals, SymmetricMemory};
+use super::{Collectives, Device, Gemm, RemoteAccess, Signals, SymmetricMemory};
 use std::any::Any;
 use std::cell::RefCell;
 use std::mem::MaybeUninit;
@@ -20,11 +20,20 @@ pub const MAGIC: [u8; 8] = *b"symmemB\0";
 /// Changes when an existing entry or struct changes; part of the exported symbol's name.
 pub const ABI_MAJOR: u32 = 1;
 /// Changes when entries are appended.
-pub const ABI_MINOR: u32 = 3;
+pub const ABI_MINOR: u32 = 4;
 
-/// What a backend's type gives besides the five traits: everything that has no instance yet.
+/// What a backend's type gives besides the six traits: everything that has no instance yet.
 pub trait Implementation:
-    Device + SymmetricMemory + RemoteAccess + Signals + Collectives + Send + Sync + Sized + 'static
+    Device
+    + SymmetricMemory
+    + RemoteAccess
+    + Signals
+    + Collectives
+    + Gemm
+    + Send
+    + Sync
+    + Sized
+    + 'static
 {
     /// The name that `SYMMEM_BACKEND` selects it by.
     const NAME: &'static str;
@@ -79,6 +88,8 @@ pub struct BackendTable {
     pub signals: *const SignalsTable,
     /// Table of [`Collectives`].
     pub collectives: *const CollectivesTable,
+    /// Table of [`Gemm`]; null where the backend is older than it.
+    pub gemm: *const GemmTable,
 }
 
 // SAFETY: a table is immutable data and function pointers that may be called from any thread.
@@ -234,6 +245,7 @@ impl BackendTable {
             remote_access: const { &RemoteAccessTable::of::<B>() },
             signals: const { &SignalsTable::of::<B>() },
             collectives: const { &CollectivesTable::of::<B>() },
+            gemm: const { &GemmTable::of::<B>() },
         }
     }
 
@@ -387,6 +399,7 @@ tables! {
     /// Entries of [`RemoteAccess`].
     RemoteAccessTable = remote_access of RemoteAccess {
         [unsafe] fn transfer(transfer: &Transfer, stream: RawStream) -> ();
+        [unsafe] fn transfer_rows(copy: &RowsCopy, stream: RawStream) -> ();
     }
     /// Entries of [`Signals`].
     SignalsTable = signals of Signals {
@@ -418,5 +431,16 @@ tables! {
         [unsafe] fn vendor_destroy(vendor: RawVendor) -> ();
         [unsafe] fn collective_swap(arguments: &MoveArguments, geometry: &Geometry, stream: RawStream) -> ();
         [unsafe] fn collective_reduce_push(arguments: &ReducePushArguments, geometry: &Geometry, stream: RawStream) -> ();
+    }
+    /// Entries of [`Gemm`].
+    GemmTable = gemm of Gemm {
+        [] fn gemm_library() -> VendorDescription;
+        [] fn gemm_prepare(shape: &GemmShape) -> RawGemm;
+        [unsafe] fn gemm_candidates(gemm: RawGemm) -> u32;
+        [unsafe] fn gemm(gemm: RawGemm, candidate: u32, operands: &GemmOperands, stream: RawStream) -> ();
+        [unsafe] fn gemm_release(gemm: RawGemm) -> ();
+        [] fn gathered_gemm_limits(shape: &GemmShape, sharding: Sharding, shard: u64) -> GatheredLimits;
+        [unsafe] fn gathered_gemm(arguments: &GatheredGemmArguments, geometry: &Geometry, stream: RawStream) -> ();
+        [unsafe] fn gathered_arrive(word: DeviceAddress, epoch: DeviceAddress, stream: RawStream) -> ();
     }
 }

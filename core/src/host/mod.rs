@@ -12,6 +12,7 @@ mod device;
 pub mod emulation;
 mod events;
 pub(crate) mod float;
+mod gemm;
 mod graph;
 mod handle;
 mod machine;

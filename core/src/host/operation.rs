@@ -20,6 +20,8 @@ use std::sync::Arc;
 pub(super) enum Operation {
     /// Move bytes, then give a signal.
     Transfer(Transfer),
+    /// Move rows of bytes.
+    TransferRows(RowsCopy),
     /// Give a signal.
     Give(SignalTarget),
     /// Wait for a signal.
@@ -131,6 +133,7 @@ impl Operation {
                     transfer::copy(transfer.destination, transfer.source, transfer.bytes);
                     signals::give(&transfer.signal);
                 }
+                Self::TransferRows(rows) => transfer::copy_rows(rows),
                 Self::Give(target) => signals::give(target),
                 Self::UpdateWord(operation) => words::update(operation),
                 Self::Fill {

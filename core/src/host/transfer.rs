@@ -25,6 +25,19 @@ pub(super) unsafe fn copy(destination: DeviceAddress, source: DeviceAddress, byt
     unsafe { ptr::copy_nonoverlapping(source, destination, bytes as usize) };
 }
 
+/// Copies rows, under the rules of [`copy`].
+///
+/// # Safety
+/// As [`copy`], for each row.
+pub(super) unsafe fn copy_rows(rows: &RowsCopy) {
+    for row in 0..rows.rows {
+        let destination = DeviceAddress(rows.destination.0 + row * rows.destination_stride);
+        let source = DeviceAddress(rows.source.0 + row * rows.source_stride);
+        // SAFETY: the caller's word.
+        unsafe { copy(destination, source, rows.bytes) };
+    }
+}
+
 /// Bytes that a swap sets aside at a time: they stay in the first-level cache.
 const SWAPPED_AT_ONCE: usize = 4096;
 
@@ -99,5 +112,12 @@ impl RemoteAccess for HostBackend {
         }
         // SAFETY: the caller keeps the memory alive until the stream has passed this point.
         unsafe { stream.submit(Operation::Transfer(*transfer)) }
+    }
+
+    unsafe fn transfer_rows(&self, copy: &RowsCopy, stream: RawStream) -> CallResult<()> {
+        // SAFETY: the caller names a live stream.
+        let stream = unsafe { self.stream(stream, "transfer_rows")? };
+        // SAFETY: the caller keeps the memory alive until the stream has passed this point.
+        unsafe { stream.submit(Operation::TransferRows(*copy)) }
     }
 }

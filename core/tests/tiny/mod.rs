@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{
-    CallResult, Collectives, Device, Failure, Implementation, RemoteAccess, Signals,
+    CallResult, Collectives, Device, Failure, Gemm, Implementation, RemoteAccess, Signals,
     SymmetricMemory,
 };
 
@@ -341,6 +341,10 @@ impl SymmetricMemory for Tiny {
 }
 
 impl RemoteAccess for Tiny {
+    unsafe fn transfer_rows(&self, _copy: &RowsCopy, _stream: RawStream) -> CallResult<()> {
+        refuse("transfer_rows")
+    }
+
     unsafe fn transfer(&self, transfer: &Transfer, _stream: RawStream) -> CallResult<()> {
         let source = match transfer.bytes {
             0 => null(),
@@ -354,6 +358,61 @@ impl RemoteAccess for Tiny {
         // SAFETY: the caller names live words.
         unsafe { give(&transfer.signal) };
         Ok(())
+    }
+}
+
+impl Gemm for Tiny {
+    fn gemm_library(&self) -> CallResult<VendorDescription> {
+        refuse("gemm_library")
+    }
+
+    fn gemm_prepare(&self, _shape: &GemmShape) -> CallResult<RawGemm> {
+        refuse("gemm_prepare")
+    }
+
+    unsafe fn gemm_candidates(&self, _gemm: RawGemm) -> CallResult<u32> {
+        refuse("gemm_candidates")
+    }
+
+    unsafe fn gemm(
+        &self,
+        _gemm: RawGemm,
+        _candidate: u32,
+        _operands: &GemmOperands,
+        _stream: RawStream,
+    ) -> CallResult<()> {
+        refuse("gemm")
+    }
+
+    unsafe fn gemm_release(&self, _gemm: RawGemm) -> CallResult<()> {
+        refuse("gemm_release")
+    }
+
+    fn gathered_gemm_limits(
+        &self,
+        _shape: &GemmShape,
+        _sharding: Sharding,
+        _shard: u64,
+    ) -> CallResult<GatheredLimits> {
+        Ok(GatheredLimits::default())
+    }
+
+    unsafe fn gathered_gemm(
+        &self,
+        _arguments: &GatheredGemmArguments,
+        _geometry: &Geometry,
+        _stream: RawStream,
+    ) -> CallResult<()> {
+        refuse("gathered_gemm")
+    }
+
+    unsafe fn gathered_arrive(
+        &self,
+        _word: DeviceAddress,
+        _epoch: DeviceAddress,
+        _stream: RawStream,
+    ) -> CallResult<()> {
+        refuse("gathered_arrive")
     }
 }
 

@@ -77,6 +77,7 @@ macro_rules! open_enum {
 
 mod collectives;
 mod device;
+mod gemm;
 mod memory;
 mod signals;
 mod transfers;
@@ -84,6 +85,7 @@ mod vendor;
 
 pub use collectives::*;
 pub use device::*;
+pub use gemm::*;
 pub use memory::*;
 pub use signals::*;
 pub use transfers::*;

@@ -84,6 +84,24 @@ impl Transfer {
     }
 }
 
+/// A copy of a matrix of bytes to where its rows lie further apart, or closer.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RowsCopy {
+    /// First byte written.
+    pub destination: DeviceAddress,
+    /// Bytes from one row to the next there; at least `bytes`.
+    pub destination_stride: u64,
+    /// First byte read.
+    pub source: DeviceAddress,
+    /// Bytes from one row to the next there; at least `bytes`.
+    pub source_stride: u64,
+    /// Bytes of a row; may be 0.
+    pub bytes: u64,
+    /// Rows; may be 0.
+    pub rows: u64,
+}
+
 /// What the copy kernels take: the device's part of a [`Transfer`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]

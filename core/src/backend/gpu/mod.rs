@@ -3,7 +3,7 @@
 //! A vendor's runtime differs in how memory is made and mapped, how a kernel is loaded and launched, and
 //! how errors are told. Which kernel does what, which grids may be launched, and what an instance keeps
 //! are the same, and stand here once: a backend implements [`Device`], [`Gpu`] and [`Sharing`], and has
-//! the other four traits of the contract from here.
+//! the other traits of the contract from here, but for [`super::Gemm`].
 
 mod collectives;
 pub mod kernels;
@@ -111,6 +111,11 @@ pub trait Gpu: Device + Current {
         bytes: u64,
         on: RawStream,
     ) -> CallResult<()>;
+    /// Copies rows by the copy engine, as [`Gpu::copy`] does bytes. Device current.
+    ///
+    /// # Safety
+    /// As [`Gpu::copy`].
+    unsafe fn copy_rows(&self, copy: &RowsCopy, on: RawStream) -> CallResult<()>;
     /// Bytes of dynamic shared memory of a ring of bulk copies; `None` where there is no such ring.
     fn bulk_ring_bytes(&self, stages: u32, stage_bytes: u32) -> Option<u32>;
 

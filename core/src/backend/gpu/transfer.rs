@@ -39,6 +39,15 @@ impl<G: Gpu> RemoteAccess for G {
         // SAFETY: the kernel takes these arguments; the caller keeps the memory live.
         unsafe { launch(self, kernel, grid, &arguments, on) }
     }
+
+    unsafe fn transfer_rows(&self, copy: &RowsCopy, on: RawStream) -> CallResult<()> {
+        if copy.bytes == 0 || copy.rows == 0 {
+            return Ok(());
+        }
+        let _entered = self.enter()?;
+        // SAFETY: the caller's conditions are the same.
+        unsafe { self.copy_rows(copy, on) }
+    }
 }
 
 /// A copy by the copy engine, then the signal as work of its own.
