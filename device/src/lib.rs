@@ -37,6 +37,7 @@ pub const HEADERS: &[Header] = headers![
     "element.h",
     "exchange.h",
     "float.h",
+    "gathered_gemm.h",
     "group.h",
     "handle.h",
     "memory.h",

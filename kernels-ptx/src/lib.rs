@@ -20,7 +20,8 @@ pub struct Module {
     pub entries: &'static [Entry],
     /// The lowest architecture that can run it.
     pub minimum_architecture: u32,
-    /// The lowest architecture for which another module has the same kernels.
+    /// The lowest architecture that can not: another module has the same kernels for it, or its instructions
+    /// were of one architecture only.
     pub end_architecture: u32,
 }
 
@@ -131,6 +132,8 @@ const PACKET_ARGUMENTS: u32 = GROUP + 4 * ADDRESSES;
 const EXCHANGE_ARGUMENTS: u32 = GROUP + 4 * ADDRESSES + 16;
 const REDUCE_ARGUMENTS: u32 = GROUP + 2 * ADDRESSES + 16;
 const REDUCE_PUSH_ARGUMENTS: u32 = REDUCE_ARGUMENTS + 3 * ADDRESSES + 24;
+/// Three tensor maps in front, and a multiple of their alignment.
+const TENSOR_GEMM_ARGUMENTS: u32 = (3 * 128 + GROUP + 3 * ADDRESSES + 136_u32).next_multiple_of(64);
 const REDUCE_PACKET_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 16;
 
 const SIGNALS: [Entry; 6] = [
@@ -193,7 +196,7 @@ macro_rules! before_sm_90 {
     };
 }
 
-static MODULES: [Module; 13] = [
+static MODULES: [Module; 14] = [
     Module {
         name: "base",
         ptx: ptx!("base.ptx"),
@@ -240,7 +243,24 @@ static MODULES: [Module; 13] = [
     before_sm_90!("reduce_push", REDUCE_PUSH),
     from_sm_90!("reduce_packets", REDUCE_PACKETS),
     before_sm_90!("reduce_packets", REDUCE_PACKETS),
+    Module {
+        name: "gathered_gemm",
+        ptx: ptx!("gathered_gemm.ptx"),
+        cubins: &[(90, cubin!("gathered_gemm.sm_90a.cubin"))],
+        entries: &[
+            entry("symmem_gathered_gemm_f16_rows", TENSOR_GEMM_ARGUMENTS),
+            entry("symmem_gathered_gemm_f16_columns", TENSOR_GEMM_ARGUMENTS),
+            entry("symmem_gathered_gemm_bf16_rows", TENSOR_GEMM_ARGUMENTS),
+            entry("symmem_gathered_gemm_bf16_columns", TENSOR_GEMM_ARGUMENTS),
+        ],
+        minimum_architecture: 90,
+        end_architecture: 91,
+    },
 ];
+
+/// Bytes of dynamic shared memory that the kernels of `gathered_gemm` need: a ring of four stages of both
+/// operands, its barriers, and what aligning it takes.
+pub const GATHERED_GEMM_SHARED_MEMORY: u32 = 4 * (128 + 256) * 64 * 2 + 64 + 1024;
 
 #[cfg(test)]
 mod tests {
@@ -281,6 +301,12 @@ mod tests {
         assert_eq!(cubin("signals_sm_80", 90), None, "another module has them");
         assert_eq!(cubin("signals", 90), Some(90));
         assert_eq!(cubin("signals", 86), None);
+        assert_eq!(cubin("gathered_gemm", 90), Some(90));
+        assert_eq!(
+            cubin("gathered_gemm", 100),
+            None,
+            "sm_90a runs nowhere else"
+        );
     }
 
     #[test]
@@ -297,7 +323,9 @@ mod tests {
             names.dedup();
             assert_eq!(names.len(), all, "sm_{architecture}");
             let bulk = usize::from(architecture >= 90);
-            assert_eq!(all, 4 + bulk + 6 + 4 + 2 * 14 + 3, "sm_{architecture}");
+            let products = if architecture == 90 { 4 } else { 0 };
+            let all_have = 4 + 6 + 4 + 2 * 14 + 3;
+            assert_eq!(all, all_have + bulk + products, "sm_{architecture}");
         }
     }
 
@@ -351,9 +379,13 @@ mod tests {
     #[test]
     fn ptx_names_its_architecture_and_ends_with_a_zero() {
         for module in modules() {
-            assert!(
-                text(module).contains(&format!(".target sm_{}\n", module.minimum_architecture))
-            );
+            let target = format!(".target sm_{}", module.minimum_architecture);
+            let only = if module.end_architecture == module.minimum_architecture + 1 {
+                "a"
+            } else {
+                ""
+            };
+            assert!(text(module).contains(&format!("{target}{only}\n")));
             assert!(
                 text(module).contains(".version 8.0\n"),
                 "drivers from CUDA 12.0 on take it"

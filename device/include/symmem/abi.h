@@ -203,6 +203,45 @@ struct ExchangeArguments {
   uint32 blocks_per_peer;
 };
 
+// What follows is stated for A, B and C of a product: C[m, n] = A[m, k] B[k, n], plus bias[n] to each row.
+enum class MatrixOrder : uint32 { rows = 1, columns = 2 };
+enum class Sharding : uint32 { rows = 1, columns = 2 };
+enum class GatherMode : uint32 { wait = 1, pull = 2, push = 3 };
+
+// Strides are in elements, from one row to the next, or of B from one column where that is its order.
+struct GemmShape {
+  uint64 m, n, k;
+  uint64 a_stride, b_stride, c_stride;
+  uint32 element;  // an ElementType: f16 or bf16
+  uint32 b_order;  // a MatrixOrder
+  uint32 bias;     // 1 if there is one
+  uint32 reserved;
+};
+
+// A product that multiplies each chunk of A once it has arrived. Shard p of A is its rows, or columns, from
+// p * shard on, the last ones fewer or none; at its member it lies without gaps, in `gathered` where it does in
+// the whole A. A chunk is `chunk` rows of a shard, the last one fewer; chunk c of shard p has arrived once the
+// word at arrivals + (p * chunks + c) * signal_stride has reached the value at `epoch`.
+struct GatheredGemmArguments {
+  CollectiveGroup group;         // its slots are not used
+  uint64 sources[max_ranks];     // each member's shard: the own one, and all where the kernel pulls
+  uint64 gathered[max_ranks];    // each member's gathered A: the own one, and all where it pushes
+  uint64 arrivals[max_ranks];    // each member's words: the own ones, and all where it pushes
+  uint64 epoch;
+  uint64 b;
+  uint64 c;
+  uint64 bias;  // 0 for none
+  GemmShape shape;
+  uint64 shard;
+  uint64 chunk;
+  uint32 chunks;    // of a full shard
+  uint32 sharding;  // a Sharding
+  uint32 mode;      // a GatherMode
+  uint32 movers;    // the first blocks of the grid, which move A
+  uint32 keep;      // 1 if movers put the own shard into the own gathered A too
+  uint32 reserved;
+};
+
 // An atomic operation on a word of symmetric memory.
 struct WordOperation {
   uint64 word;
@@ -348,6 +387,23 @@ SYMMEM_ASSERT_OFFSET(ExchangeArguments, destinations, 1856);
 SYMMEM_ASSERT_OFFSET(ExchangeArguments, receive_bytes, 2432);
 SYMMEM_ASSERT_OFFSET(ExchangeArguments, table, 3008);
 SYMMEM_ASSERT_OFFSET(ExchangeArguments, blocks_per_peer, 3020);
+static_assert(sizeof(GemmShape) == 64, "GemmShape changed size");
+SYMMEM_ASSERT_OFFSET(GemmShape, element, 48);
+SYMMEM_ASSERT_OFFSET(GemmShape, b_order, 52);
+SYMMEM_ASSERT_OFFSET(GemmShape, bias, 56);
+static_assert(sizeof(GatheredGemmArguments) == 704 + 3 * 576 + 136, "GatheredGemmArguments changed size");
+SYMMEM_ASSERT_OFFSET(GatheredGemmArguments, gathered, 1280);
+SYMMEM_ASSERT_OFFSET(GatheredGemmArguments, arrivals, 1856);
+SYMMEM_ASSERT_OFFSET(GatheredGemmArguments, epoch, 2432);
+SYMMEM_ASSERT_OFFSET(GatheredGemmArguments, bias, 2456);
+SYMMEM_ASSERT_OFFSET(GatheredGemmArguments, shape, 2464);
+SYMMEM_ASSERT_OFFSET(GatheredGemmArguments, shard, 2528);
+SYMMEM_ASSERT_OFFSET(GatheredGemmArguments, chunk, 2536);
+SYMMEM_ASSERT_OFFSET(GatheredGemmArguments, chunks, 2544);
+SYMMEM_ASSERT_OFFSET(GatheredGemmArguments, sharding, 2548);
+SYMMEM_ASSERT_OFFSET(GatheredGemmArguments, mode, 2552);
+SYMMEM_ASSERT_OFFSET(GatheredGemmArguments, movers, 2556);
+SYMMEM_ASSERT_OFFSET(GatheredGemmArguments, keep, 2560);
 static_assert(sizeof(WordOperation) == 40, "WordOperation changed size");
 SYMMEM_ASSERT_OFFSET(WordOperation, update, 32);
 static_assert(sizeof(WordWait) == 80, "WordWait changed size");

@@ -13,17 +13,18 @@ pub struct Module {
     pub name: &'static str,
     /// Its source, from the root of the repository.
     pub source: &'static str,
-    /// The architecture its PTX is for, which any later one can run.
-    pub architecture: u32,
+    /// The architecture its PTX is for, as compilers name it: any later one can run it, or only this one
+    /// where the name ends in `a`.
+    pub architecture: &'static str,
     /// The architectures it is assembled for, so that start-up there needs no compiler.
-    pub cubins: &'static [u32],
+    pub cubins: &'static [&'static str],
 }
 
 const fn module(
     name: &'static str,
     source: &'static str,
-    architecture: u32,
-    cubins: &'static [u32],
+    architecture: &'static str,
+    cubins: &'static [&'static str],
 ) -> Module {
     Module {
         name,
@@ -35,34 +36,40 @@ const fn module(
 
 /// One bulk instruction makes a whole sm_80 module fail to load: hence several modules. Kernels that
 /// can be launched beside their predecessor from sm_90 on are compiled for both.
-pub const MODULES: [Module; 13] = [
-    module("base", "device/entries/base.h", 80, &[80, 90]),
-    module("latency", "device/entries/latency.h", 80, &[80, 90]),
-    module("bulk", "kernels-ptx/src/bulk.cu", 90, &[90]),
-    module("signals", "device/entries/signals.h", 90, &[90]),
-    module("signals_sm_80", "device/entries/signals.h", 80, &[80]),
-    module("collective", "device/entries/collective.h", 90, &[90]),
-    module("collective_sm_80", "device/entries/collective.h", 80, &[80]),
-    module("reduce", "device/entries/reduce.h", 90, &[90]),
-    module("reduce_sm_80", "device/entries/reduce.h", 80, &[80]),
-    module("reduce_push", "device/entries/reduce_push.h", 90, &[90]),
+pub const MODULES: [Module; 14] = [
+    module("base", "device/entries/base.h", "80", &["80", "90"]),
+    module("latency", "device/entries/latency.h", "80", &["80", "90"]),
+    module("bulk", "kernels-ptx/src/bulk.cu", "90", &["90"]),
+    module("signals", "device/entries/signals.h", "90", &["90"]),
+    module("signals_sm_80", "device/entries/signals.h", "80", &["80"]),
+    module("collective", "device/entries/collective.h", "90", &["90"]),
+    module("collective_sm_80", "device/entries/collective.h", "80", &["80"]),
+    module("reduce", "device/entries/reduce.h", "90", &["90"]),
+    module("reduce_sm_80", "device/entries/reduce.h", "80", &["80"]),
+    module("reduce_push", "device/entries/reduce_push.h", "90", &["90"]),
     module(
         "reduce_push_sm_80",
         "device/entries/reduce_push.h",
-        80,
-        &[80],
+        "80",
+        &["80"],
     ),
     module(
         "reduce_packets",
         "device/entries/reduce_packets.h",
-        90,
-        &[90],
+        "90",
+        &["90"],
     ),
     module(
         "reduce_packets_sm_80",
         "device/entries/reduce_packets.h",
-        80,
-        &[80],
+        "80",
+        &["80"],
+    ),
+    module(
+        "gathered_gemm",
+        "kernels-ptx/src/gathered_gemm/gathered_gemm.cu",
+        "90a",
+        &["90a"],
     ),
 ];
 
@@ -114,7 +121,7 @@ impl Compilers {
         let mut said = String::new();
         for architecture in module.cubins {
             let cubin = folder.join(format!("{}.sm_{architecture}.cubin", module.name));
-            said += &assemble(&self.ptxas, &ptx, *architecture, &cubin)?;
+            said += &assemble(&self.ptxas, &ptx, architecture, &cubin)?;
         }
         Ok(said)
     }
@@ -123,11 +130,11 @@ impl Compilers {
     pub fn example(&self, name: &str, folder: &Path) -> Result<String> {
         let ptx = folder.join(format!("{name}.ptx"));
         // What symmem itself can run on.
-        self.compile(&format!("{EXAMPLES_FOLDER}/{name}.cu"), 80, &ptx)?;
-        assemble(&self.ptxas, &ptx, 80, &folder.join("unused"))
+        self.compile(&format!("{EXAMPLES_FOLDER}/{name}.cu"), "80", &ptx)?;
+        assemble(&self.ptxas, &ptx, "80", &folder.join("unused"))
     }
 
-    fn compile(&self, source: &str, architecture: u32, ptx: &Path) -> Result<()> {
+    fn compile(&self, source: &str, architecture: &str, ptx: &Path) -> Result<()> {
         let root = tools::root();
         let mut clang = Command::new(&self.clang);
         clang
@@ -135,6 +142,8 @@ impl Compilers {
             .arg(format!("--cuda-gpu-arch=sm_{architecture}"))
             .arg("-I")
             .arg(root.join("device/include"))
+            .arg("-I")
+            .arg(root.join("kernels-ptx/src"))
             .arg(root.join(source))
             .arg("-o")
             .arg(ptx);
@@ -159,7 +168,7 @@ fn without_comments(ptx: &str) -> String {
 }
 
 /// Assembles PTX; returns what the assembler said, resource use included.
-pub fn assemble(ptxas: &Path, ptx: &Path, architecture: u32, cubin: &Path) -> Result<String> {
+pub fn assemble(ptxas: &Path, ptx: &Path, architecture: &str, cubin: &Path) -> Result<String> {
     tools::output(
         Command::new(ptxas)
             .arg("-v")

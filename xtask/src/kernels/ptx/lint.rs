@@ -47,7 +47,7 @@ pub fn run(file: Option<&Path>) -> Result<()> {
         found.extend(ptx(&name, &text));
         let own = [target(&text)];
         for architecture in architectures.unwrap_or(&own) {
-            assemblies.push((path.clone(), name.clone(), *architecture));
+            assemblies.push((path.clone(), name.clone(), architecture.to_string()));
         }
     }
     verdict(found)?;
@@ -58,7 +58,7 @@ pub fn run(file: Option<&Path>) -> Result<()> {
     for (path, name, architecture) in assemblies {
         found.extend(assembler(
             &name,
-            &assemble(&assembler_path, &path, architecture, &cubin)?,
+            &assemble(&assembler_path, &path, &architecture, &cubin)?,
         ));
     }
     verdict(found)?;
@@ -67,16 +67,11 @@ pub fn run(file: Option<&Path>) -> Result<()> {
 }
 
 /// The architecture that a PTX file is for; 90 if it does not say.
-fn target(text: &str) -> u32 {
+fn target(text: &str) -> &str {
     text.lines()
         .find_map(|line| line.trim().strip_prefix(".target sm_"))
-        .and_then(|rest| {
-            rest.split(|c: char| !c.is_ascii_digit())
-                .next()?
-                .parse()
-                .ok()
-        })
-        .unwrap_or(90)
+        .and_then(|rest| rest.split(|c: char| !c.is_ascii_alphanumeric()).next())
+        .unwrap_or("90")
 }
 
 /// What is wrong with a module's PTX, a line each.
@@ -453,7 +448,7 @@ mod tests {
 
     #[test]
     fn reads_the_target() {
-        assert_eq!(target(".version 8.0\n.target sm_80\n"), 80);
-        assert_eq!(target(".target sm_90a, debug\n"), 90);
+        assert_eq!(target(".version 8.0\n.target sm_80\n"), "80");
+        assert_eq!(target(".target sm_90a, debug\n"), "90a");
     }
 }

@@ -1,0 +1,288 @@
+// Module `gathered_gemm`: products that gather their A meanwhile, by warpgroups. sm_90a only.
+//
+// A block computes tiles of 128 by 256, each by two warpgroups of 64 rows, whose operands a third one keeps
+// loading: tensor copies into a ring of stages, 64 deep, which runs on from tile to tile, so that the next tile's
+// first stages are there when the last one is stored. That is the shape of CUTLASS's cooperative kernels.
+#include "gathered_gemm/tensor_copy.h"
+#include "gathered_gemm/wgmma.h"
+#include "symmem/gathered_gemm.h"
+
+using namespace symmem;
+
+namespace {
+
+constexpr uint32 tile_rows = 128;
+constexpr uint32 tile_columns = 256;
+constexpr uint32 depth = 64;  // elements: the 128 bytes of the swizzle
+constexpr uint32 stages = 4;
+constexpr uint32 a_bytes = tile_rows * depth * gemm_element_bytes;
+constexpr uint32 b_bytes = tile_columns * depth * gemm_element_bytes;
+constexpr uint32 atom_bytes = 8 * depth * gemm_element_bytes;
+// Of B with neighbours along its rows: columns of a box.
+constexpr uint32 box_columns = 64;
+constexpr uint32 box_bytes = box_columns * depth * gemm_element_bytes;
+// Tiles of rows that are computed side by side: with so many, the rows of A and columns of B that are in use at
+// one time are the fewest that fill the device.
+constexpr uint32 band = 16;
+
+// What the kernel takes: the arguments, and the matrices as tensor copies see them. Boxes of A are tile_rows rows,
+// those of B tile_columns columns, or where its rows are contiguous `depth` rows of box_columns.
+struct TensorGemmArguments {
+  TensorMap own;       // this rank's shard of A
+  TensorMap gathered;  // the whole A
+  TensorMap b;
+  GatheredGemmArguments arguments;
+};
+
+// Where things are in shared memory.
+struct Ring {
+  uint32 base;
+
+  SYMMEM_DEVICE uint32 a(uint32 stage) const { return base + stage * a_bytes; }
+  SYMMEM_DEVICE uint32 b(uint32 stage) const { return base + stages * a_bytes + stage * b_bytes; }
+  // Both operands of a stage are there; both warpgroups are done with them.
+  SYMMEM_DEVICE uint32 full(uint32 stage) const { return base + stages * (a_bytes + b_bytes) + stage * 8; }
+  SYMMEM_DEVICE uint32 empty(uint32 stage) const { return full(stages) + stage * 8; }
+};
+
+struct RingCursor {
+  uint32 stage = 0;
+  uint32 parity;
+
+  SYMMEM_DEVICE void advance() {
+    if (++stage == stages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+  SYMMEM_DEVICE uint32 before() const { return stage == 0 ? stages - 1 : stage - 1; }
+};
+
+// Computing blocks are those behind the movers.
+SYMMEM_DEVICE uint32 first_tile(const GatheredGemmArguments& arguments) {
+  return arch::block_index() - arguments.movers;
+}
+SYMMEM_DEVICE uint32 tile_step(const GatheredGemmArguments& arguments) {
+  return arch::block_count() - arguments.movers;
+}
+
+// One thread keeps the ring full.
+template <bool b_rows>
+SYMMEM_DEVICE void load_tiles(const TensorGemmArguments& tensors, const Ring& ring) {
+  const GatheredGemmArguments& arguments = tensors.arguments;
+  const bool by_rows = arguments.sharding == static_cast<uint32>(Sharding::rows);
+  TileWalk walk(arguments, tile_rows, tile_columns, band);
+  Arrivals arrivals(arguments);
+  RingCursor cursor = {0, 1};
+  GemmTile tile;
+  for (uint32 index = first_tile(arguments); walk.find(index, tile); index += tile_step(arguments)) {
+    const uint32 column = static_cast<uint32>(tile.column);
+    // Where A is divided by columns a tile needs all shards, one after the other, the own one first.
+    const uint32 parts = by_rows ? 1 : arguments.group.world;
+    for (uint32 part = 0; part < parts; ++part) {
+      const uint32 shard = by_rows ? tile.shard : shard_of_step(arguments.group, part);
+      const ShardExtent extent = shard_extent(arguments, shard);
+      const bool own = shard == arguments.group.rank;
+      const uint64 row_of_shard = by_rows ? tile.row - extent.first : tile.row;
+      arrivals.until(shard, row_of_shard);
+      // The copies read what other threads, a copy engine, or an earlier kernel wrote.
+      arch::fence_async_proxy();
+      const TensorMap* a = own ? &tensors.own : &tensors.gathered;
+      const uint32 a_row = static_cast<uint32>(own ? row_of_shard : tile.row);
+      const uint32 a_begin = static_cast<uint32>(by_rows || own ? 0 : extent.first);
+      const uint32 b_begin = static_cast<uint32>(by_rows ? 0 : extent.first);
+      const uint32 length = static_cast<uint32>(by_rows ? arguments.shape.k : extent.length);
+      for (uint32 at = 0; at < length; at += depth) {
+        barrier_wait(ring.empty(cursor.stage), cursor.parity);
+        const uint32 full = ring.full(cursor.stage);
+        barrier_expect(full, a_bytes + b_bytes);
+        tensor_load(ring.a(cursor.stage), a, a_begin + at, a_row, full);
+        if (b_rows) {
+          SYMMEM_UNROLL
+          for (uint32 box = 0; box < tile_columns / box_columns; ++box) {
+            tensor_load(ring.b(cursor.stage) + box * box_bytes, &tensors.b, column + box * box_columns, b_begin + at,
+                        full);
+          }
+        } else {
+          tensor_load(ring.b(cursor.stage), &tensors.b, b_begin + at, column, full);
+        }
+        cursor.advance();
+      }
+    }
+  }
+}
+
+template <bool f16>
+SYMMEM_DEVICE uint32 narrow(float low, float high) {
+  return f16 ? arch::narrow_f16(low, high) : arch::narrow_bf16(low, high);
+}
+
+SYMMEM_DEVICE uint32 from_lane(uint32 value, uint32 distance) {
+  uint32 other;
+  asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 31, 0xffffffff;" : "=r"(other) : "r"(value), "r"(distance));
+  return other;
+}
+
+// Two lanes of four words change those of one for those of the other.
+SYMMEM_DEVICE void swap_words(uint32& low, uint32& high, bool upper, uint32 distance) {
+  const uint32 other = from_lane(upper ? low : high, distance);
+  low = upper ? other : low;
+  high = upper ? high : other;
+}
+
+// Four lanes with four words each: lane q's word i becomes lane i's word q.
+SYMMEM_DEVICE void transpose_quad(uint32 (&words)[4], uint32 quad) {
+  swap_words(words[0], words[1], (quad & 1) != 0, 1);
+  swap_words(words[2], words[3], (quad & 1) != 0, 1);
+  swap_words(words[0], words[2], (quad & 2) != 0, 2);
+  swap_words(words[1], words[3], (quad & 2) != 0, 2);
+}
+
+template <bool f16>
+SYMMEM_DEVICE float widen(uint16 bits) {
+  return f16 ? arch::widen_f16(bits) : arch::float_of(static_cast<uint32>(bits) << 16);
+}
+
+// Adds the columns' bias to what the lanes have of a warpgroup's rows.
+template <bool f16>
+SYMMEM_DEVICE void add_bias(const GatheredGemmArguments& arguments, const GemmTile& tile, float (&d)[128]) {
+  const uint64 first = tile.column + arch::thread_index() % 4 * 2;
+  SYMMEM_UNROLL
+  for (uint32 index = 0; index < 128; index += 4) {
+    SYMMEM_UNROLL
+    for (uint32 next = 0; next < 2; ++next) {
+      const uint64 column = first + index * 2 + next;
+      if (column >= arguments.shape.n) continue;
+      const float bias = widen<f16>(arch::load(pointer<const uint16>(arguments.bias) + column));
+      d[index + next] += bias;
+      d[index + next + 2] += bias;
+    }
+  }
+}
+
+// What the lanes have of a warpgroup's 64 rows goes to C: each lane stores eight neighbours of a row at once.
+template <bool f16>
+SYMMEM_DEVICE void store_tile(const GatheredGemmArguments& arguments, const GemmTile& tile, uint32 skip,
+                              const float (&d)[128]) {
+  const uint32 thread = arch::thread_index() % 128;
+  const uint32 quad = thread % 4;
+  const uint64 row = tile.row + skip + thread / 32 * 16 + thread % 32 / 4;
+  const uint64 n = arguments.shape.n;
+  const bool vectors = (arguments.c & 15) == 0 && arguments.shape.c_stride % 8 == 0;
+  SYMMEM_UNROLL
+  for (uint32 eights = 0; eights < 8; ++eights) {
+    const uint64 column = tile.column + (4 * eights + quad) * 8;
+    SYMMEM_UNROLL
+    for (uint32 half = 0; half < 2; ++half) {
+      arch::Vector16 vector;
+      SYMMEM_UNROLL
+      for (uint32 word = 0; word < 4; ++word) {
+        const uint32 at = (4 * eights + word) * 4 + 2 * half;
+        vector.words[word] = narrow<f16>(d[at], d[at + 1]);
+      }
+      transpose_quad(vector.words, quad);
+      const uint64 at = row + 8 * half;
+      if (at >= tile.rows_end || column >= n) continue;
+      const uint64 address = arguments.c + (at * arguments.shape.c_stride + column) * gemm_element_bytes;
+      if (vectors && column + 8 <= n) {
+        arch::store(pointer<arch::Vector16>(address), vector);
+        continue;
+      }
+      const uint32 left = n - column < 8 ? static_cast<uint32>(n - column) : 8;
+      uint64 low = static_cast<uint64>(vector.words[1]) << 32 | vector.words[0];
+      uint64 high = static_cast<uint64>(vector.words[3]) << 32 | vector.words[2];
+      SYMMEM_ROLLED
+      for (uint32 element = 0; element < left; ++element) {
+        arch::store(pointer<uint16>(address) + element, static_cast<uint16>(low));
+        low = low >> 16 | high << 48;
+        high >>= 16;
+      }
+    }
+  }
+}
+
+// A warpgroup's rows of every tile of the block.
+template <bool f16, bool b_rows>
+SYMMEM_DEVICE void multiply_tiles(const GatheredGemmArguments& arguments, const Ring& ring, uint32 warpgroup) {
+  TileWalk walk(arguments, tile_rows, tile_columns, band);
+  RingCursor cursor = {0, 0};
+  GemmTile tile;
+  const uint32 skip = warpgroup * 64;
+  const bool speaks = arch::thread_index() % 128 == 0;
+  const uint32 steps = static_cast<uint32>((arguments.shape.k + depth - 1) / depth);
+  float d[128];
+  for (uint32 index = first_tile(arguments); walk.find(index, tile); index += tile_step(arguments)) {
+    for (uint32 step = 0; step < steps; ++step) {
+      barrier_wait(ring.full(cursor.stage), cursor.parity);
+      const uint64 a = matrix_descriptor(ring.a(cursor.stage) + skip * depth * gemm_element_bytes, 16, atom_bytes);
+      const uint64 b = matrix_descriptor(ring.b(cursor.stage), b_rows ? box_bytes : 16, atom_bytes);
+      wgmma_begin();
+      SYMMEM_UNROLL
+      for (uint32 part = 0; part < depth / 16; ++part) {
+        // 16 elements on: 32 bytes along a row, or two atoms down where rows of B are contiguous.
+        const uint64 next_a = a + part * (32 >> 4);
+        const uint64 next_b = b + part * ((b_rows ? 2 * atom_bytes : 32) >> 4);
+        if (f16) {
+          wgmma_f16<b_rows>(d, next_a, next_b, step | part);
+        } else {
+          wgmma_bf16<b_rows>(d, next_a, next_b, step | part);
+        }
+      }
+      wgmma_commit();
+      if (step != 0) {
+        wgmma_wait<1>();
+        if (speaks) barrier_arrive(ring.empty(cursor.before()));
+      }
+      cursor.advance();
+    }
+    wgmma_wait<0>();
+    if (speaks) barrier_arrive(ring.empty(cursor.before()));
+    if (arguments.bias != 0) add_bias<f16>(arguments, tile, d);
+    store_tile<f16>(arguments, tile, skip, d);
+  }
+}
+
+// Called by every thread of every block: 384, with shared memory for the ring and 1024 bytes to align it.
+template <bool f16, bool b_rows>
+SYMMEM_DEVICE void gathered_gemm(const TensorGemmArguments& tensors) {
+  const GatheredGemmArguments& arguments = tensors.arguments;
+  if (arch::block_index() < arguments.movers) {
+    move_shards(arguments, CopyAlignedRows{});
+    return;
+  }
+  const Ring ring = {(arch::shared_address(arch::dynamic_shared()) + atom_bytes - 1) / atom_bytes * atom_bytes};
+  if (arch::thread_index() == 0) {
+    for (uint32 stage = 0; stage < stages; ++stage) {
+      barrier_initialise(ring.full(stage), 1);
+      barrier_initialise(ring.empty(stage), 2);
+    }
+    arch::fence_async_proxy();
+  }
+  arch::block_barrier();
+  const uint32 warpgroup = arch::thread_index() / 128;
+  if (warpgroup == 0) {
+    give_registers<56>();
+    if (arch::thread_index() == 0) load_tiles<b_rows>(tensors, ring);
+  } else {
+    take_registers<224>();
+    multiply_tiles<f16, b_rows>(arguments, ring, warpgroup - 1);
+  }
+}
+
+}  // namespace
+
+SYMMEM_KERNEL(384) symmem_gathered_gemm_f16_rows(SYMMEM_ARGUMENTS(TensorGemmArguments) tensors) {
+  gathered_gemm<true, true>(tensors);
+}
+
+SYMMEM_KERNEL(384) symmem_gathered_gemm_f16_columns(SYMMEM_ARGUMENTS(TensorGemmArguments) tensors) {
+  gathered_gemm<true, false>(tensors);
+}
+
+SYMMEM_KERNEL(384) symmem_gathered_gemm_bf16_rows(SYMMEM_ARGUMENTS(TensorGemmArguments) tensors) {
+  gathered_gemm<false, true>(tensors);
+}
+
+SYMMEM_KERNEL(384) symmem_gathered_gemm_bf16_columns(SYMMEM_ARGUMENTS(TensorGemmArguments) tensors) {
+  gathered_gemm<false, false>(tensors);
+}

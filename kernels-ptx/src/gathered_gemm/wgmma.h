@@ -1,0 +1,87 @@
+// Products by warpgroups: PTX ISA, "Asynchronous warpgroup-level matrix instructions". sm_90a only.
+#pragma once
+
+#include "symmem/arch.h"
+
+// Operands: so many accumulators from d[n] on.
+#define SYMMEM_4(n) "+f"(d[n]), "+f"(d[n + 1]), "+f"(d[n + 2]), "+f"(d[n + 3])
+#define SYMMEM_16(n) SYMMEM_4(n), SYMMEM_4(n + 4), SYMMEM_4(n + 8), SYMMEM_4(n + 12)
+#define SYMMEM_64(n) SYMMEM_16(n), SYMMEM_16(n + 16), SYMMEM_16(n + 32), SYMMEM_16(n + 48)
+
+namespace symmem {
+
+// A matrix in shared memory in the 128-byte swizzle in which a tensor copy stores it: rows of 64 elements, eight
+// of them an atom of 1024 bytes. `leading` is from one atom to the next across, `stride` to the next along the
+// rows (PTX ISA, "Matrix descriptor format"); the address is a multiple of 1024, plus what is skipped.
+SYMMEM_DEVICE uint64 matrix_descriptor(uint32 address, uint32 leading, uint32 stride) {
+  constexpr uint64 swizzle_128 = 1ull << 62;
+  return (address & 0x3ffffu) >> 4 | static_cast<uint64>(leading >> 4) << 16 | static_cast<uint64>(stride >> 4) << 32 |
+         swizzle_128;
+}
+
+// Before a group's first product: registers and what was written to shared memory are ready.
+SYMMEM_DEVICE void wgmma_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+// Ends a group.
+SYMMEM_DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+// Until all but the `pending` youngest groups are done.
+template <int pending>
+SYMMEM_DEVICE void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
+}
+
+// D = A B, plus D where `accumulate`: 64 by 256, 16 deep, by the four warps of a warpgroup. B's rows in memory are
+// its columns unless it is transposed. Warp w, lane l have rows 16 w + l / 4 and that plus 8; of each eight columns
+// j, elements 4 j and 4 j + 1 are columns 8 j + 2 (l % 4) and the next of the first row, the next two of the other.
+template <bool b_transposed>
+SYMMEM_DEVICE void wgmma_bf16(float (&d)[128], uint64 a, uint64 b, uint32 accumulate) {
+  asm volatile(
+      "{ .reg .pred p;\n\t"
+      "setp.ne.b32 p, %130, 0;\n\t"
+      "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
+      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
+      "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
+      "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+      "}, %128, %129, p, 1, 1, 0, %131; }"
+      : SYMMEM_64(0), SYMMEM_64(64)
+      : "l"(a), "l"(b), "r"(accumulate), "n"(b_transposed ? 1 : 0));
+}
+
+template <bool b_transposed>
+SYMMEM_DEVICE void wgmma_f16(float (&d)[128], uint64 a, uint64 b, uint32 accumulate) {
+  asm volatile(
+      "{ .reg .pred p;\n\t"
+      "setp.ne.b32 p, %130, 0;\n\t"
+      "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
+      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
+      "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
+      "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+      "}, %128, %129, p, 1, 1, 0, %131; }"
+      : SYMMEM_64(0), SYMMEM_64(64)
+      : "l"(a), "l"(b), "r"(accumulate), "n"(b_transposed ? 1 : 0));
+}
+
+#undef SYMMEM_64
+#undef SYMMEM_16
+#undef SYMMEM_4
+
+// Registers of the threads of a warpgroup, from here on.
+template <int count>
+SYMMEM_DEVICE void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(count));
+}
+template <int count>
+SYMMEM_DEVICE void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(count));
+}
+
+}  // namespace symmem
