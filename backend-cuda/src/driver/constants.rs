@@ -31,6 +31,19 @@ pub mod pointer_attribute {
     pub const MEMPOOL_HANDLE: u32 = 17;
 }
 
+/// What a tensor map is encoded with (`CUtensorMapDataType`, `…Interleave`, `…Swizzle`, `…L2promotion`,
+/// `…FloatOOBfill`).
+pub mod tensor_map {
+    #![allow(missing_docs, reason = "named as in cuda.h")]
+    pub const DATA_TYPE_FLOAT16: u32 = 6;
+    pub const DATA_TYPE_BFLOAT16: u32 = 9;
+    pub const INTERLEAVE_NONE: u32 = 0;
+    pub const SWIZZLE_128B: u32 = 3;
+    pub const L2_PROMOTION_256B: u32 = 3;
+    /// `CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE`: what lies outside is zero.
+    pub const OUT_OF_BOUNDS_ZERO: u32 = 0;
+}
+
 /// `CU_MEMORYTYPE_DEVICE`.
 pub const MEMORY_TYPE_DEVICE: u32 = 2;
 /// `CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK`.

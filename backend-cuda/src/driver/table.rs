@@ -112,6 +112,21 @@ symmem_core::symbol_table! {
                 parameters: *mut *mut c_void,
                 extra: *mut *mut c_void
             ) -> Code;
+            // From CUDA 12.0 on.
+            cuTensorMapEncodeTiled(
+                map: *mut c_void,
+                data_type: u32,
+                rank: u32,
+                address: *mut c_void,
+                sizes: *const u64,
+                strides: *const u64,
+                boxes: *const u32,
+                steps: *const u32,
+                interleave: u32,
+                swizzle: u32,
+                promotion: u32,
+                fill: u32
+            ) -> Code;
             // From CUDA 12.4 on; older drivers load a function when it is looked up.
             cuFuncLoad(function: CUfunction) -> Code;
             cuModuleGetFunctionCount(count: *mut c_uint, module: CUmodule) -> Code;

@@ -271,18 +271,18 @@ SYMMEM_DEVICE void gathered_gemm(const TensorGemmArguments& tensors) {
 
 }  // namespace
 
-SYMMEM_KERNEL(384) symmem_gathered_gemm_f16_rows(SYMMEM_ARGUMENTS(TensorGemmArguments) tensors) {
+SYMMEM_KERNEL(384) symmem_tensor_gemm_f16_rows(SYMMEM_ARGUMENTS(TensorGemmArguments) tensors) {
   gathered_gemm<true, true>(tensors);
 }
 
-SYMMEM_KERNEL(384) symmem_gathered_gemm_f16_columns(SYMMEM_ARGUMENTS(TensorGemmArguments) tensors) {
+SYMMEM_KERNEL(384) symmem_tensor_gemm_f16_columns(SYMMEM_ARGUMENTS(TensorGemmArguments) tensors) {
   gathered_gemm<true, false>(tensors);
 }
 
-SYMMEM_KERNEL(384) symmem_gathered_gemm_bf16_rows(SYMMEM_ARGUMENTS(TensorGemmArguments) tensors) {
+SYMMEM_KERNEL(384) symmem_tensor_gemm_bf16_rows(SYMMEM_ARGUMENTS(TensorGemmArguments) tensors) {
   gathered_gemm<false, true>(tensors);
 }
 
-SYMMEM_KERNEL(384) symmem_gathered_gemm_bf16_columns(SYMMEM_ARGUMENTS(TensorGemmArguments) tensors) {
+SYMMEM_KERNEL(384) symmem_tensor_gemm_bf16_columns(SYMMEM_ARGUMENTS(TensorGemmArguments) tensors) {
   gathered_gemm<false, false>(tensors);
 }

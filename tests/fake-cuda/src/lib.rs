@@ -23,6 +23,7 @@ pub mod launch;
 pub mod modules;
 pub mod streams;
 pub mod symbols;
+pub mod tensor_maps;
 pub mod vmm;
 
 /// What every call goes through first.

@@ -5,13 +5,14 @@
 
 mod collectives;
 mod examples;
+mod products;
 mod signals;
 mod transfers;
 
 use symmem_core::backend::abi::{
-    Barrier, ExchangeArguments, LatencyArguments, MoveArguments, PacketArguments, ReduceArguments,
-    ReducePacketArguments, ReducePushArguments, SignalTarget, SignalWait, StepArguments,
-    TransferArguments, WordOperation, WordWait,
+    Barrier, ExchangeArguments, GatheredGemmArguments, LatencyArguments, MoveArguments,
+    PacketArguments, ReduceArguments, ReducePacketArguments, ReducePushArguments, SignalTarget,
+    SignalWait, StepArguments, TransferArguments, WordOperation, WordWait,
 };
 
 use crate::driver::state;
@@ -19,6 +20,7 @@ use crate::error::{Code, Result};
 use crate::report::violation;
 use crate::work::Runner;
 
+pub use products::TensorMap;
 use signals::{barrier, barrier_ranges, signal, signal_ranges, wait, wait_ranges};
 use transfers::{
     copy, copy_bulk, copy_ranges, copy_unrolled, fill, fill_ranges, latency_packet, latency_ranges,
@@ -303,12 +305,37 @@ macro_rules! pushed {
 
 static PUSHED: &[Kernel] = pushed! { "f16" "bf16" "f32" };
 
+/// Products that gather, for each type and order of B: as they are, and with tensor maps in front.
+macro_rules! products {
+    ($($matrices:literal)*) => {
+        &[$(
+            Kernel {
+                name: concat!("symmem_gathered_gemm_", $matrices),
+                parameters: parameter!(GatheredGemmArguments),
+                waits: true,
+                ranges: products::gathered_gemm_ranges,
+                run: products::gathered_gemm,
+            },
+            Kernel {
+                name: concat!("symmem_tensor_gemm_", $matrices),
+                parameters: parameter!(products::TensorGemmArguments),
+                waits: true,
+                ranges: products::tensor_gemm_ranges,
+                run: products::tensor_gemm,
+            },
+        )*]
+    };
+}
+
+static PRODUCTS: &[Kernel] = products! { "f16_rows" "f16_columns" "bf16_rows" "bf16_columns" };
+
 /// The kernel of a name.
 pub(crate) fn find(name: &str) -> Option<&'static Kernel> {
     KERNELS
         .iter()
         .chain(REDUCTIONS)
         .chain(PUSHED)
+        .chain(PRODUCTS)
         .find(|kernel| kernel.name == name)
 }
 

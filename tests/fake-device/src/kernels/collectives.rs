@@ -21,13 +21,13 @@ use crate::report::violation;
 use crate::work::Runner;
 
 /// Finds what addresses are in this process, and keeps it mapped.
-struct Translation<'a> {
+pub(super) struct Translation<'a> {
     runner: &'a Runner,
     kept: RefCell<Vec<Piece>>,
 }
 
 impl<'a> Translation<'a> {
-    fn new(runner: &'a Runner) -> Self {
+    pub(super) fn new(runner: &'a Runner) -> Self {
         Self {
             runner,
             kept: RefCell::default(),
@@ -56,14 +56,14 @@ impl<'a> Translation<'a> {
     }
 
     /// The same, in place, unless the address is none.
-    fn change(&self, address: &mut DeviceAddress, bytes: u64) -> Result {
+    pub(super) fn change(&self, address: &mut DeviceAddress, bytes: u64) -> Result {
         if address.0 != 0 {
             *address = self.find(*address, bytes)?;
         }
         Ok(())
     }
 
-    fn watch(&self, watch: &mut Watch) -> Result {
+    pub(super) fn watch(&self, watch: &mut Watch) -> Result {
         self.change(&mut watch.abort, 4)?;
         self.change(&mut watch.record, RECORD_BYTES)
     }
@@ -83,7 +83,7 @@ impl<'a> Translation<'a> {
     }
 
     /// Runs it, and says what the driver would.
-    fn run(&self, launch: &Launch, work: Work<'_>) -> Result {
+    pub(super) fn run(&self, launch: &Launch, work: Work<'_>) -> Result {
         let mut rounds = 0;
         let mut end = Ok(());
         let mut pause = || {
@@ -103,7 +103,7 @@ impl<'a> Translation<'a> {
 
 const RECORD_BYTES: u64 = size_of::<symmem_core::backend::abi::WaitRecord>() as u64;
 
-fn members(group: &CollectiveGroup) -> Result<usize> {
+pub(super) fn members(group: &CollectiveGroup) -> Result<usize> {
     let world = group.world as usize;
     if world == 0 || world > MAX_RANKS || group.rank >= group.world {
         violation(format!(

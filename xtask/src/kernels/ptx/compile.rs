@@ -43,7 +43,12 @@ pub const MODULES: [Module; 14] = [
     module("signals", "device/entries/signals.h", "90", &["90"]),
     module("signals_sm_80", "device/entries/signals.h", "80", &["80"]),
     module("collective", "device/entries/collective.h", "90", &["90"]),
-    module("collective_sm_80", "device/entries/collective.h", "80", &["80"]),
+    module(
+        "collective_sm_80",
+        "device/entries/collective.h",
+        "80",
+        &["80"],
+    ),
     module("reduce", "device/entries/reduce.h", "90", &["90"]),
     module("reduce_sm_80", "device/entries/reduce.h", "80", &["80"]),
     module("reduce_push", "device/entries/reduce_push.h", "90", &["90"]),

@@ -1,0 +1,322 @@
+//! The kernel that multiplies what it gathers: Hopper's, by warpgroups, fed by tensor copies.
+//!
+//! Its matrices reach it as tensor maps, which the driver encodes from the arguments at each launch: pure
+//! arithmetic on the host, a few hundred nanoseconds each.
+
+use crate::driver::constants::tensor_map::*;
+use crate::driver::{Driver, call};
+use crate::instance::CudaBackend;
+use std::ffi::c_void;
+use std::ptr::null_mut;
+use symmem_core::backend::abi::*;
+use symmem_core::backend::gpu::{Current, Gpu};
+use symmem_core::backend::{CallResult, Failure};
+use symmem_kernels_ptx::GATHERED_GEMM_SHARED_MEMORY;
+
+/// What the kernel computes at a time, and the threads that do (`kernels-ptx/src/gathered_gemm`).
+const TILE_ROWS: u32 = 128;
+const TILE_COLUMNS: u32 = 256;
+const THREADS: u32 = 384;
+/// Elements along a row of a box, which are the 128 bytes of the swizzle.
+const BOX_LENGTH: u32 = 64;
+/// Tensor copies want addresses and strides that are multiples of so many bytes.
+const ALIGNMENT: u64 = 16;
+const ELEMENT_BYTES: u64 = 2;
+/// Blocks that move `A` unless the caller says how many: a block moves 25 GB/s, so these move 200 (H200).
+const MOVERS: u32 = 8;
+
+/// `CUtensorMap`: opaque.
+#[repr(C, align(64))]
+#[derive(Clone, Copy)]
+pub struct TensorMap([u64; 16]);
+
+/// What the kernel takes.
+#[repr(C, align(64))]
+struct TensorGemmArguments {
+    own: TensorMap,
+    gathered: TensorMap,
+    b: TensorMap,
+    arguments: GatheredGemmArguments,
+}
+
+/// A matrix in memory: elements along its contiguous side, lines of them, elements from line to line.
+#[derive(Clone, Copy)]
+struct Lines {
+    address: DeviceAddress,
+    length: u64,
+    count: u64,
+    stride: u64,
+}
+
+/// The kernel for a shape, if there is one on this device.
+fn kernel_name(shape: &GemmShape) -> Option<&'static str> {
+    Some(match (shape.element, shape.b_order) {
+        (ElementType::F16, MatrixOrder::ROWS) => "symmem_tensor_gemm_f16_rows",
+        (ElementType::F16, MatrixOrder::COLUMNS) => "symmem_tensor_gemm_f16_columns",
+        (ElementType::BF16, MatrixOrder::ROWS) => "symmem_tensor_gemm_bf16_rows",
+        (ElementType::BF16, MatrixOrder::COLUMNS) => "symmem_tensor_gemm_bf16_columns",
+        _ => return None,
+    })
+}
+
+/// Whether tensor copies can fetch the matrices of a shape: strides and, where `A` is divided by columns,
+/// shards that are whole boxes.
+fn fits(shape: &GemmShape, sharding: Sharding, shard: u64) -> bool {
+    let line = |elements: u64| (elements * ELEMENT_BYTES).is_multiple_of(ALIGNMENT);
+    let boxes = sharding == Sharding::ROWS || shard.is_multiple_of(BOX_LENGTH.into());
+    let most = i32::MAX as u64;
+    let small = shape.m <= most && shape.n <= most && shape.k <= most;
+    line(shape.k) && line(shape.a_stride) && line(shape.b_stride) && boxes && small
+}
+
+/// See [`symmem_core::backend::Gemm::gathered_gemm_limits`].
+///
+/// # Errors
+/// None yet.
+pub fn limits(
+    backend: &CudaBackend,
+    shape: &GemmShape,
+    sharding: Sharding,
+    shard: u64,
+) -> CallResult<GatheredLimits> {
+    let parts = backend.parts();
+    let kernel = kernel_name(shape).and_then(|name| parts.kernels.by_name(name.as_bytes()).ok());
+    let room = parts.capabilities.shared_memory_per_block >= GATHERED_GEMM_SHARED_MEMORY;
+    let encodes = backend.driver.table.cuTensorMapEncodeTiled.is_some();
+    if kernel.is_none() || !room || !encodes || !fits(shape, sharding, shard) {
+        return Ok(GatheredLimits::default());
+    }
+    Ok(GatheredLimits {
+        // Its shared memory leaves room for one block on each multiprocessor.
+        blocks: parts.description.compute_units,
+        threads: THREADS,
+        tile_m: TILE_ROWS,
+        tile_n: TILE_COLUMNS,
+        chunk_alignment: TILE_ROWS,
+        movers: MOVERS,
+        modes: GatherMode::WAIT.bit() | GatherMode::PULL.bit() | GatherMode::PUSH.bit(),
+        reserved: 0,
+    })
+}
+
+/// See [`symmem_core::backend::Gemm::gathered_gemm`].
+///
+/// # Errors
+/// `INVALID_ARGUMENT` for matrices that tensor copies cannot fetch, and for a grid that is not resident at
+/// once or has only blocks that move; the driver's.
+///
+/// # Safety
+/// As there.
+pub unsafe fn launch(
+    backend: &CudaBackend,
+    arguments: &GatheredGemmArguments,
+    geometry: &Geometry,
+    on: RawStream,
+) -> CallResult<()> {
+    let shape = &arguments.shape;
+    let limits = limits(backend, shape, arguments.sharding, arguments.shard)?;
+    let blocks = geometry.blocks[0];
+    if limits.blocks == 0 {
+        return Err(unsupported());
+    }
+    if blocks > limits.blocks || blocks <= arguments.movers {
+        return Err(invalid(format!(
+            "{blocks} blocks, of which {} move A: at least one has to multiply, and at most {} are resident \
+             at once",
+            arguments.movers, limits.blocks
+        )));
+    }
+    let kernel = kernel_name(shape).ok_or_else(unsupported)?;
+    let kernel = backend.parts().kernels.by_name(kernel.as_bytes())?;
+    let map = |what, lines, height| encode(backend.driver, what, shape.element, lines, height);
+    let [own, gathered, b] = matrices(arguments);
+    let b_box = match shape.b_order {
+        MatrixOrder::ROWS => BOX_LENGTH,
+        _ => TILE_COLUMNS,
+    };
+    let tensors = TensorGemmArguments {
+        own: map("this rank's shard of A", own, TILE_ROWS)?,
+        gathered: map("the gathered A", gathered, TILE_ROWS)?,
+        b: map("B", b, b_box)?,
+        arguments: *arguments,
+    };
+    // Not packed into one buffer: its start is not aligned as maps have to be.
+    let mut parameter = std::ptr::from_ref(&tensors).cast_mut().cast::<c_void>();
+    let _entered = backend.enter()?;
+    // SAFETY: the driver reads the parameter before it returns; the kernel takes this struct; the rest is the
+    // caller's word.
+    unsafe {
+        call!(
+            backend.driver,
+            cuLaunchKernel(
+                kernel.function,
+                blocks,
+                1,
+                1,
+                THREADS,
+                1,
+                1,
+                GATHERED_GEMM_SHARED_MEMORY,
+                crate::device::stream(on),
+                &raw mut parameter,
+                null_mut(),
+            )
+        )
+    }
+}
+
+/// This rank's shard of `A`, the gathered `A`, and `B`.
+fn matrices(arguments: &GatheredGemmArguments) -> [Lines; 3] {
+    let (shape, rank) = (&arguments.shape, arguments.group.rank as usize);
+    let whole = match arguments.sharding {
+        Sharding::COLUMNS => shape.k,
+        _ => shape.m,
+    };
+    let first = (rank as u64).saturating_mul(arguments.shard).min(whole);
+    let part = arguments.shard.min(whole - first);
+    let (rows, columns) = match arguments.sharding {
+        Sharding::COLUMNS => (shape.m, part),
+        _ => (part, shape.k),
+    };
+    let lines = |address, length, count, stride| Lines {
+        address,
+        length,
+        count,
+        stride,
+    };
+    let (b_length, b_count) = match shape.b_order {
+        MatrixOrder::ROWS => (shape.n, shape.k),
+        _ => (shape.k, shape.n),
+    };
+    [
+        lines(arguments.sources[rank], columns, rows, columns),
+        lines(arguments.gathered[rank], shape.k, shape.m, shape.a_stride),
+        lines(arguments.b, b_length, b_count, shape.b_stride),
+    ]
+}
+
+/// The map of a matrix in boxes of [`BOX_LENGTH`] elements along its lines and `height` lines. One without
+/// elements is never read.
+fn encode(
+    driver: &Driver,
+    what: &str,
+    element: ElementType,
+    lines: Lines,
+    height: u32,
+) -> CallResult<TensorMap> {
+    let mut map = TensorMap([0; 16]);
+    if lines.length == 0 || lines.count == 0 {
+        return Ok(map);
+    }
+    if !lines.address.0.is_multiple_of(ALIGNMENT) {
+        return Err(invalid(format!(
+            "{what} begins at {:#x}; for this kernel it has to begin at a multiple of {ALIGNMENT} bytes",
+            lines.address.0
+        )));
+    }
+    let data_type = match element {
+        ElementType::F16 => DATA_TYPE_FLOAT16,
+        _ => DATA_TYPE_BFLOAT16,
+    };
+    let sizes = [lines.length, lines.count];
+    let strides = [lines.stride * ELEMENT_BYTES];
+    let (boxes, steps) = ([BOX_LENGTH, height], [1, 1]);
+    let name = "cuTensorMapEncodeTiled";
+    let encode = driver.table.cuTensorMapEncodeTiled;
+    let encode = encode.ok_or_else(unsupported)?;
+    // SAFETY: all places are readable, with two entries, of strides one; the map is writable and aligned.
+    let code = unsafe {
+        encode(
+            (&raw mut map).cast(),
+            data_type,
+            2,
+            lines.address.0 as *mut c_void,
+            sizes.as_ptr(),
+            strides.as_ptr(),
+            boxes.as_ptr(),
+            steps.as_ptr(),
+            INTERLEAVE_NONE,
+            SWIZZLE_128B,
+            L2_PROMOTION_256B,
+            OUT_OF_BOUNDS_ZERO,
+        )
+    };
+    driver.check(name, code).map(|()| map).map_err(|mut failure| {
+        failure.message = format!("{what}: {}", failure.message);
+        failure
+    })
+}
+
+fn invalid(message: String) -> Failure {
+    Failure::new(Status::INVALID_ARGUMENT, "gathered_gemm", message)
+}
+
+fn unsupported() -> Failure {
+    Failure::new(
+        Status::UNSUPPORTED,
+        "gathered_gemm",
+        "there is no kernel for this product on this device, as its limits say: gather first",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(n: u64, k: u64) -> GemmShape {
+        GemmShape {
+            m: 100,
+            n,
+            k,
+            a_stride: k,
+            b_stride: n,
+            c_stride: n,
+            element: ElementType::BF16,
+            b_order: MatrixOrder::ROWS,
+            bias: 0,
+            reserved: 0,
+        }
+    }
+
+    #[test]
+    fn the_kernel_takes_the_struct_that_it_is_launched_with() {
+        let entries = symmem_kernels_ptx::modules().iter().flat_map(|m| m.entries);
+        let kernels = entries.filter(|entry| entry.name.starts_with("symmem_tensor_gemm_"));
+        let bytes: Vec<_> = kernels.map(|entry| entry.argument_bytes as usize).collect();
+        assert_eq!(bytes, [size_of::<TensorGemmArguments>(); 4]);
+    }
+
+    #[test]
+    fn strides_and_shards_that_tensor_copies_refuse_have_no_kernel() {
+        assert!(fits(&shape(264, 1096), Sharding::ROWS, 7));
+        assert!(!fits(&shape(265, 1096), Sharding::ROWS, 7), "a stride of B");
+        assert!(!fits(&shape(264, 1097), Sharding::ROWS, 7), "a stride of A");
+        assert!(fits(&shape(264, 1096), Sharding::COLUMNS, 576));
+        assert!(!fits(&shape(264, 1096), Sharding::COLUMNS, 548), "half a box");
+        assert!(!fits(&shape(1 << 32, 64), Sharding::ROWS, 7));
+    }
+
+    #[test]
+    fn a_rank_without_a_shard_has_an_empty_matrix() {
+        let mut arguments = GatheredGemmArguments {
+            shape: shape(264, 128),
+            shard: 40,
+            sharding: Sharding::ROWS,
+            // SAFETY: integers and addresses, for which zero is a value.
+            ..unsafe { std::mem::zeroed() }
+        };
+        let counts = [(0, 40), (1, 40), (2, 20), (3, 0)];
+        for (rank, rows) in counts {
+            arguments.group.rank = rank;
+            let [own, gathered, b] = matrices(&arguments);
+            assert_eq!((own.count, own.length, own.stride), (rows, 128, 128));
+            assert_eq!((gathered.count, gathered.stride), (100, 128));
+            assert_eq!((b.count, b.length), (128, 264));
+        }
+        arguments.sharding = Sharding::COLUMNS;
+        arguments.shard = 64;
+        arguments.group.rank = 1;
+        let [own, ..] = matrices(&arguments);
+        assert_eq!((own.count, own.length, own.stride), (100, 64, 64));
+    }
+}

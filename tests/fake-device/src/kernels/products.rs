@@ -1,0 +1,235 @@
+//! Products that gather their A meanwhile.
+//!
+//! NVIDIA's kernels are handed three tensor maps in front of the arguments. Here a map is what it was encoded
+//! from, so that one that says anything else than the arguments is found out.
+
+use symmem_core::backend::abi::{
+    DeviceAddress, ElementType, GatherMode, GatheredGemmArguments, MAX_RANKS, MatrixOrder,
+    SIGNAL_STRIDE, Sharding,
+};
+use symmem_core::host::emulation::Work;
+
+use super::collectives::{Translation, members};
+use super::signals::watch_ranges;
+use super::{Launch, Plain};
+use crate::error::{Code, Result};
+use crate::report::violation;
+use crate::work::Runner;
+
+const ELEMENT_BYTES: u64 = 2;
+
+/// What a tensor map was encoded from: a matrix of elements of two bytes in lines, and the boxes of it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TensorMap {
+    /// Its first element.
+    pub address: u64,
+    /// Elements of a line.
+    pub length: u64,
+    /// Lines.
+    pub count: u64,
+    /// Bytes from one line to the next.
+    pub stride: u64,
+    /// Elements and lines of a box.
+    pub boxes: [u32; 2],
+    /// `CUtensorMapDataType`.
+    pub data_type: u32,
+    /// `CUtensorMapSwizzle`.
+    pub swizzle: u32,
+    /// Zero.
+    pub rest: [u64; 10],
+}
+const _: () = assert!(size_of::<TensorMap>() == 128);
+
+/// What NVIDIA's kernels take.
+#[repr(C, align(64))]
+#[derive(Clone, Copy)]
+pub(super) struct TensorGemmArguments {
+    own: TensorMap,
+    gathered: TensorMap,
+    b: TensorMap,
+    arguments: GatheredGemmArguments,
+}
+// SAFETY: a repr(C) struct of integers.
+unsafe impl Plain for TensorGemmArguments {}
+// SAFETY: as above.
+unsafe impl Plain for GatheredGemmArguments {}
+
+/// First row and column of a shard, and how many it has of both.
+struct Shard {
+    rows: u64,
+    columns: u64,
+}
+
+fn shard(arguments: &GatheredGemmArguments, member: usize) -> Shard {
+    let part = |whole: u64| {
+        let first = (member as u64).saturating_mul(arguments.shard).min(whole);
+        (whole - first).min(arguments.shard)
+    };
+    match arguments.sharding {
+        Sharding::COLUMNS => Shard {
+            rows: arguments.shape.m,
+            columns: part(arguments.shape.k),
+        },
+        _ => Shard {
+            rows: part(arguments.shape.m),
+            columns: arguments.shape.k,
+        },
+    }
+}
+
+/// Bytes from the first element of a matrix to its last.
+fn span(lines: u64, length: u64, stride: u64) -> u64 {
+    match (lines, length) {
+        (0, _) | (_, 0) => 0,
+        _ => ((lines - 1) * stride + length) * ELEMENT_BYTES,
+    }
+}
+
+/// Everything that a call touches: where, and how many bytes.
+fn touched(arguments: &mut GatheredGemmArguments) -> Vec<(&mut DeviceAddress, u64)> {
+    let known = *arguments;
+    let (shape, rank) = (&known.shape, known.group.rank as usize);
+    let world = (known.group.world as usize).min(MAX_RANKS);
+    let all = |mode| move |member: usize| member == rank || known.mode == mode;
+    let (pulls, pushes) = (all(GatherMode::PULL), all(GatherMode::PUSH));
+    let (b_length, b_lines) = match shape.b_order {
+        MatrixOrder::COLUMNS => (shape.k, shape.n),
+        _ => (shape.n, shape.k),
+    };
+    let words = world as u64 * u64::from(known.chunks) * SIGNAL_STRIDE;
+    let bias = shape.n * ELEMENT_BYTES * u64::from(known.bias.0 != 0);
+    let mut touched = vec![
+        (&mut arguments.epoch, 4),
+        (&mut arguments.b, span(b_lines, b_length, shape.b_stride)),
+        (&mut arguments.c, span(shape.m, shape.n, shape.c_stride)),
+        (&mut arguments.bias, bias),
+    ];
+    for (member, source) in arguments.sources[..world].iter_mut().enumerate() {
+        if pulls(member) {
+            let Shard { rows, columns } = shard(&known, member);
+            touched.push((source, rows * columns * ELEMENT_BYTES));
+        }
+    }
+    let gathered = span(shape.m, shape.k, shape.a_stride);
+    for (addresses, bytes) in [
+        (&mut arguments.gathered, gathered),
+        (&mut arguments.arrivals, words),
+    ] {
+        let members = addresses[..world].iter_mut().enumerate();
+        let reached = members.filter(|(member, _)| pushes(*member));
+        touched.extend(reached.map(|(_, address)| (address, bytes)));
+    }
+    touched
+}
+
+fn ranges(mut arguments: GatheredGemmArguments) -> Vec<(u64, u64)> {
+    let watch = arguments.group.watch;
+    let named = touched(&mut arguments).into_iter();
+    let named = named.map(|(address, bytes)| (address.0, bytes));
+    let some = named.filter(|(address, bytes)| *address != 0 && *bytes != 0);
+    some.chain(watch_ranges(&watch)).collect()
+}
+
+fn multiply(launch: &Launch, runner: &Runner, mut arguments: GatheredGemmArguments) -> Result {
+    let name = launch.kernel.name;
+    let named = format!(
+        "{}_{}",
+        arguments.shape.element.name().to_ascii_lowercase(),
+        match arguments.shape.b_order {
+            MatrixOrder::COLUMNS => "columns",
+            _ => "rows",
+        }
+    );
+    if !name.ends_with(&named) {
+        violation(format!("{name} is given matrices of {named}"));
+    }
+    let [blocks, ..] = launch.blocks;
+    if blocks <= arguments.movers {
+        violation(format!(
+            "{name}: of {blocks} blocks {} move, and none multiplies",
+            arguments.movers
+        ));
+    }
+    let moves = arguments.mode != GatherMode::WAIT;
+    if moves != (arguments.movers != 0) {
+        violation(format!(
+            "{name}: {} blocks move where the mode is {}",
+            arguments.movers,
+            arguments.mode.name()
+        ));
+    }
+    members(&arguments.group)?;
+    let translation = Translation::new(runner);
+    translation.watch(&mut arguments.group.watch)?;
+    runner.check_polled(arguments.arrivals[arguments.group.rank as usize].0);
+    for (address, bytes) in touched(&mut arguments) {
+        translation.change(address, bytes)?;
+    }
+    translation.run(launch, Work::GatheredGemm(&arguments))
+}
+
+/// What is wrong with a map of a matrix that has elements.
+fn check_map(name: &str, what: &str, map: &TensorMap, expected: TensorMap) -> Result {
+    if expected.length == 0 || expected.count == 0 || *map == expected {
+        return Ok(());
+    }
+    violation(format!(
+        "{name}: the map of {what} is {map:?}, not {expected:?}"
+    ));
+    Err(Code::ILLEGAL_ADDRESS)
+}
+
+pub(super) fn tensor_gemm(launch: &Launch, runner: &Runner) -> Result {
+    let TensorGemmArguments {
+        own,
+        gathered,
+        b,
+        arguments,
+    } = launch.arguments();
+    let (name, shape) = (launch.kernel.name, &arguments.shape);
+    let rank = members(&arguments.group).map(|_| arguments.group.rank as usize)?;
+    let data_type = match shape.element {
+        ElementType::F16 => 6,
+        _ => 9,
+    };
+    let map = |address: DeviceAddress, length, count, stride: u64, height| TensorMap {
+        address: address.0,
+        length,
+        count,
+        stride: stride * ELEMENT_BYTES,
+        boxes: [64, height],
+        data_type,
+        swizzle: 3,
+        rest: [0; 10],
+    };
+    let Shard { rows, columns } = shard(&arguments, rank);
+    let expected = map(arguments.sources[rank], columns, rows, columns, 128);
+    check_map(name, "the own shard", &own, expected)?;
+    let whole = map(
+        arguments.gathered[rank],
+        shape.k,
+        shape.m,
+        shape.a_stride,
+        128,
+    );
+    check_map(name, "the gathered A", &gathered, whole)?;
+    let expected = match shape.b_order {
+        MatrixOrder::COLUMNS => map(arguments.b, shape.k, shape.n, shape.b_stride, 256),
+        _ => map(arguments.b, shape.n, shape.k, shape.b_stride, 64),
+    };
+    check_map(name, "B", &b, expected)?;
+    multiply(launch, runner, arguments)
+}
+
+pub(super) fn tensor_gemm_ranges(launch: &Launch) -> Vec<(u64, u64)> {
+    ranges(launch.arguments::<TensorGemmArguments>().arguments)
+}
+
+pub(super) fn gathered_gemm(launch: &Launch, runner: &Runner) -> Result {
+    multiply(launch, runner, launch.arguments())
+}
+
+pub(super) fn gathered_gemm_ranges(launch: &Launch) -> Vec<(u64, u64)> {
+    ranges(launch.arguments())
+}
