@@ -178,7 +178,7 @@ struct CopyAlignedRows {
   }
 };
 
-// Called by every thread of the blocks that move, which are the first ones. A block moves a chunk alone, and takes
+// Called by every thread of the blocks that move: the first ones, or all where there are none set aside. A block moves a chunk alone, and takes
 // one of every `movers`: of the nearest shard first.
 template <class Copy>
 SYMMEM_DEVICE void move_shards(const GatheredGemmArguments& arguments, Copy copy) {
@@ -186,9 +186,10 @@ SYMMEM_DEVICE void move_shards(const GatheredGemmArguments& arguments, Copy copy
   const bool by_rows = arguments.sharding == static_cast<uint32>(Sharding::rows);
   const bool pulls = arguments.mode == static_cast<uint32>(GatherMode::pull);
   const uint32 expected = arch::load_relaxed(pointer<const uint32>(arguments.epoch));
+  const uint32 movers = arguments.movers == 0 ? arch::block_count() : arguments.movers;
   // After those of the peers the own shard, where it is kept: nobody waits for that.
   const uint32 steps = group.world - 1 + (arguments.keep != 0 ? 1 : 0);
-  for (uint32 item = arch::block_index(); item < steps * arguments.chunks; item += arguments.movers) {
+  for (uint32 item = arch::block_index(); item < steps * arguments.chunks; item += movers) {
     const uint32 step = item / arguments.chunks + 1;
     const uint32 chunk = item - (step - 1) * arguments.chunks;
     const uint32 peer = step == group.world ? group.rank
