@@ -9,11 +9,14 @@ use crate::driver::constants::{
 use crate::instance::CudaBackend;
 use crate::kernels::Kernel;
 use crate::memory::CudaSharing;
-use crate::{tuning, vendor};
+use crate::{products, tuning, vendor};
+use cudarc::driver::sys::{CUDA_MEMCPY2D, CUmemorytype};
 use std::ffi::{c_int, c_void};
+use std::ptr::{null, null_mut};
 use symmem_core::backend::abi::*;
 use symmem_core::backend::gpu::tuning::collective_row;
 use symmem_core::backend::gpu::{Current, Gpu, Grid, Parts};
+use symmem_core::backend::matrix_library::MatrixLibrary;
 use symmem_core::backend::vendor_library::VendorLibrary;
 use symmem_core::backend::{CallResult, Failure};
 
@@ -101,6 +104,30 @@ impl Gpu for CudaBackend {
         }
     }
 
+    unsafe fn copy_rows(&self, copy: &RowsCopy, on: RawStream) -> CallResult<()> {
+        // As for bytes, the driver knows whose each address is: the arrays and host pointers are not read.
+        let rows = CUDA_MEMCPY2D {
+            srcXInBytes: 0,
+            srcY: 0,
+            srcMemoryType: CUmemorytype::CU_MEMORYTYPE_UNIFIED,
+            srcHost: null(),
+            srcDevice: copy.source.0,
+            srcArray: null_mut(),
+            srcPitch: copy.source_stride as usize,
+            dstXInBytes: 0,
+            dstY: 0,
+            dstMemoryType: CUmemorytype::CU_MEMORYTYPE_UNIFIED,
+            dstHost: null_mut(),
+            dstDevice: copy.destination.0,
+            dstArray: null_mut(),
+            dstPitch: copy.destination_stride as usize,
+            WidthInBytes: copy.bytes as usize,
+            Height: copy.rows as usize,
+        };
+        // SAFETY: both matrices are live until the stream has passed; what says where they are is read now.
+        unsafe { call!(self.driver, cuMemcpy2DAsync_v2(&raw const rows, stream(on))) }
+    }
+
     fn bulk_ring_bytes(&self, stages: u32, stage_bytes: u32) -> Option<u32> {
         u32::try_from(symmem_kernels_ptx::bulk_shared_memory(stages, stage_bytes)).ok()
     }
@@ -149,6 +176,10 @@ impl Gpu for CudaBackend {
 
     fn check_vendor_permitted() -> CallResult<()> {
         vendor::check_permitted()
+    }
+
+    fn matrix_library() -> CallResult<&'static MatrixLibrary> {
+        products::library()
     }
 }
 

@@ -10,6 +10,7 @@ use cudarc::driver::sys::CUdevice;
 use std::sync::{Arc, OnceLock};
 use symmem_core::backend::abi::*;
 use symmem_core::backend::gpu::{Parts, SharedMemory, Sharing};
+use symmem_core::backend::matrix_library::Products;
 use symmem_core::backend::{CallResult, Implementation};
 
 /// The CUDA backend: one device, opened for one rank.
@@ -65,6 +66,7 @@ impl Implementation for CudaBackend {
         Ok(Self {
             parts: Parts {
                 vendor: OnceLock::new(),
+                products: Products::default(),
                 memory: SharedMemory::new(sharing),
                 kernels,
                 description,

@@ -8,6 +8,7 @@
 //! - `context`, `instance`, `modules`, `kernels`: opening one;
 //! - `device`, `gpu`, `memory`: the trait `Device`, and what core's `backend::gpu` makes the others of;
 //! - `vendor`: NCCL, where it is installed;
+//! - `products`, `gemm`: cuBLASLt, where it is installed, and the trait `Gemm`;
 //! - `tuning`: data, which method and geometry for which size.
 //!
 //! What bites: a free, an unload or a first launch may wait until the device is idle, so none may
@@ -18,6 +19,7 @@ mod context;
 mod describe;
 mod device;
 mod driver;
+mod gemm;
 mod gpu;
 mod instance;
 mod kernels;
@@ -25,6 +27,7 @@ mod libraries;
 mod memory;
 mod modules;
 mod multicast;
+mod products;
 mod tuning;
 mod vendor;
 

@@ -1,7 +1,7 @@
 //! What `symmem info` says about the libraries that this backend found.
 
 use crate::driver::{Driver, Table, version_text};
-use crate::{describe, kernels, multicast, vendor};
+use crate::{describe, kernels, multicast, products, vendor};
 use std::fmt::Write;
 use symmem_core::backend::abi::VENDOR_WINDOWS;
 use symmem_core::backend::vendor_library;
@@ -17,6 +17,7 @@ pub fn describe() -> String {
         Ok(driver) => {
             describe_driver(driver, &mut text);
             describe_vendor(&mut text);
+            describe_products(&mut text);
         }
     }
     text
@@ -53,6 +54,25 @@ fn describe_vendor(text: &mut String) {
     let _ = match vendor::check_permitted() {
         Ok(()) => writeln!(text, "nccl_permitted=yes"),
         Err(failure) => writeln!(text, "nccl_permitted=no: {}", failure.message),
+    };
+}
+
+fn describe_products(text: &mut String) {
+    let label = products::LABEL;
+    let library = match products::library() {
+        Ok(library) => library,
+        Err(failure) => {
+            let _ = writeln!(text, "{label}=unavailable: {failure}");
+            return;
+        }
+    };
+    let file = library
+        .file()
+        .map_or("unknown file".into(), |file| file.display().to_string());
+    let _ = writeln!(text, "{label}={file}");
+    let _ = match library.version() {
+        Ok(version) => writeln!(text, "cublaslt_version={}", library.version_text(version)),
+        Err(failure) => writeln!(text, "cublaslt_version=unknown: {failure}"),
     };
 }
 

@@ -33,8 +33,12 @@ const WINDOWS_NEED: &str = "2.27 or newer has them, on devices that NVLink joins
 fn open() -> CallResult<VendorLibrary> {
     // Where there is no driver there is no use for it, and the reason is the driver's.
     Driver::get()?;
-    let toolkit = std::env::var_os("CUDA_HOME").map(PathBuf::from);
-    let elsewhere = elsewhere(toolkit.as_deref(), &python_packages());
+    let elsewhere = elsewhere(
+        &[SONAME],
+        toolkit().as_deref(),
+        &python_packages(),
+        &["nvidia/nccl/lib"],
+    );
     let library = Library::open(
         SONAME,
         &elsewhere,
@@ -44,17 +48,29 @@ fn open() -> CallResult<VendorLibrary> {
     unsafe { VendorLibrary::new("NCCL", WINDOWS_NEED, &library) }
 }
 
-/// Where the library is looked for behind the loader's directories: in the toolkit, then among
-/// Python's packages.
-fn elsewhere(toolkit: Option<&Path>, packages: &[PathBuf]) -> Vec<PathBuf> {
+/// Where the toolkit is, if the environment says so.
+pub fn toolkit() -> Option<PathBuf> {
+    std::env::var_os("CUDA_HOME").map(PathBuf::from)
+}
+
+/// Where a library of these names, best first, is looked for behind the loader's directories: in the
+/// toolkit, then `within` Python's packages.
+pub fn elsewhere(
+    sonames: &[&str],
+    toolkit: Option<&Path>,
+    packages: &[PathBuf],
+    within: &[&str],
+) -> Vec<PathBuf> {
     let toolkit = toolkit.filter(|path| !path.as_os_str().is_empty());
     let in_toolkit = toolkit
         .into_iter()
         .flat_map(|path| ["lib64", "lib"].map(|directory| path.join(directory)));
-    let in_packages = packages.iter().map(|path| path.join("nvidia/nccl/lib"));
+    let in_packages = packages
+        .iter()
+        .flat_map(|path| within.iter().map(move |directory| path.join(directory)));
     in_toolkit
         .chain(in_packages)
-        .map(|directory| directory.join(SONAME))
+        .flat_map(|directory| sonames.iter().map(move |soname| directory.join(soname)))
         .collect()
 }
 
@@ -79,14 +95,15 @@ mod tests {
     #[test]
     fn the_toolkit_comes_before_packages_and_an_empty_variable_names_nothing() {
         let packages = ["/venv/site-packages".into()];
+        let within = ["nvidia/nccl/lib"];
         assert_eq!(
-            elsewhere(Some(Path::new("/cuda")), &packages),
+            elsewhere(&[SONAME], Some(Path::new("/cuda")), &packages, &within),
             [
                 PathBuf::from("/cuda/lib64/libnccl.so.2"),
                 PathBuf::from("/cuda/lib/libnccl.so.2"),
                 PathBuf::from("/venv/site-packages/nvidia/nccl/lib/libnccl.so.2"),
             ]
         );
-        assert!(elsewhere(Some(Path::new("")), &[]).is_empty());
+        assert!(elsewhere(&[SONAME], Some(Path::new("")), &[], &within).is_empty());
     }
 }

@@ -7,12 +7,13 @@ use crate::kernels::Kernel;
 use crate::memory::HipSharing;
 use crate::runtime::constants::COPY_DEFAULT;
 use crate::runtime::hip;
-use crate::{tuning, vendor};
+use crate::{products, tuning, vendor};
 use std::ffi::{c_int, c_void};
 use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::*;
 use symmem_core::backend::gpu::tuning::collective_row;
 use symmem_core::backend::gpu::{Current, Gpu, Grid, Parts};
+use symmem_core::backend::matrix_library::MatrixLibrary;
 use symmem_core::backend::vendor_library::VendorLibrary;
 
 impl Current for HipBackend {
@@ -85,6 +86,29 @@ impl Gpu for HipBackend {
         }
     }
 
+    unsafe fn copy_rows(&self, copy: &RowsCopy, on: RawStream) -> CallResult<()> {
+        let (to, to_stride) = (copy.destination.0, copy.destination_stride as usize);
+        let (from, from_stride) = (copy.source.0, copy.source_stride as usize);
+        let (width, height) = (copy.bytes as usize, copy.rows as usize);
+        let (runtime, kind) = (self.device.runtime, COPY_DEFAULT);
+        // SAFETY: the caller keeps both matrices live until the stream has passed.
+        unsafe {
+            hip!(
+                runtime,
+                hipMemcpy2DAsync(
+                    to,
+                    to_stride,
+                    from,
+                    from_stride,
+                    width,
+                    height,
+                    kind,
+                    stream(on)
+                )
+            )
+        }
+    }
+
     fn bulk_ring_bytes(&self, _stages: u32, _stage_bytes: u32) -> Option<u32> {
         None
     }
@@ -115,5 +139,9 @@ impl Gpu for HipBackend {
     /// AMD's GPUs have no multicast that it could set up.
     fn check_vendor_permitted() -> CallResult<()> {
         Ok(())
+    }
+
+    fn matrix_library() -> CallResult<&'static MatrixLibrary> {
+        products::library()
     }
 }

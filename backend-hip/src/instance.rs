@@ -10,6 +10,7 @@ use crate::{describe, libraries, tuning};
 use std::sync::OnceLock;
 use symmem_core::backend::abi::*;
 use symmem_core::backend::gpu::{Parts, SharedMemory, Sharing};
+use symmem_core::backend::matrix_library::Products;
 use symmem_core::backend::{CallResult, Implementation};
 use symmem_kernels_hip::Target;
 
@@ -69,6 +70,7 @@ impl Implementation for HipBackend {
         };
         let parts = Parts {
             vendor: OnceLock::new(),
+            products: Products::default(),
             memory: SharedMemory::new(sharing),
             kernels,
             description,

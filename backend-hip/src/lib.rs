@@ -9,6 +9,7 @@
 //! - `current`, `instance`, `modules`, `kernels`: opening one;
 //! - `device`, `gpu`, `memory`: the trait `Device`, and what core's `backend::gpu` makes the others of;
 //! - `vendor`: RCCL, where it is installed;
+//! - `products`, `gemm`: hipBLASLt, where it is installed, and the trait `Gemm`;
 //! - `tuning`: data, which method and geometry for which size.
 //!
 //! What bites: a free, an unload or a first launch may wait until the device is idle, so none may happen
@@ -18,12 +19,14 @@
 mod current;
 mod describe;
 mod device;
+mod gemm;
 mod gpu;
 mod instance;
 mod kernels;
 mod libraries;
 mod memory;
 mod modules;
+mod products;
 mod runtime;
 mod tuning;
 mod vendor;

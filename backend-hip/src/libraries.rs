@@ -1,19 +1,14 @@
 //! What `symmem info` says about the libraries that this backend found.
 
-use crate::describe;
 use crate::runtime::compiler::{self, Compiler};
 use crate::runtime::table::Table;
-use crate::runtime::{Runtime, SONAMES, open_library, version_text};
+use crate::runtime::{Runtime, SONAMES, version_text};
 use crate::vendor::{self, needs_scratch};
+use crate::{describe, products};
 use std::fmt::Write;
 use std::path::PathBuf;
 use symmem_core::backend::abi::VENDOR_WINDOWS;
-use symmem_core::backend::library::file_of;
 use symmem_core::backend::vendor_library;
-
-/// hipBLASLt's names for the loader, newest first. Its products are not used: it is looked for so that
-/// who compares can see which one there is.
-const HIPBLASLT: [&str; 2] = ["libhipblaslt.so.1", "libhipblaslt.so.0"];
 
 /// Lines of `key=value`.
 pub fn describe() -> String {
@@ -45,15 +40,22 @@ fn write_all(runtime: &Runtime, text: &mut String) -> std::fmt::Result {
         }
         Err(failure) => writeln!(text, "{}=unavailable: {failure}", compiler::SONAMES[0])?,
     }
-    let opened = open_library(&HIPBLASLT, "install hipBLASLt");
-    match opened.map(|library| library.symbol(c"hipblasLtMatmul")) {
-        Ok(Some(address)) => writeln!(text, "libhipblaslt.so={}", path_text(file_of(address))),
-        Ok(None) => writeln!(
-            text,
-            "libhipblaslt.so=unavailable: it has no hipblasLtMatmul"
-        ),
-        Err(failure) => writeln!(text, "libhipblaslt.so=unavailable: {failure}"),
-    }
+    write_products(runtime, text)
+}
+
+fn write_products(runtime: &Runtime, text: &mut String) -> std::fmt::Result {
+    let library = match products::library() {
+        Ok(library) => library,
+        Err(failure) => return writeln!(text, "libhipblaslt.so=unavailable: {failure}"),
+    };
+    writeln!(text, "libhipblaslt.so={}", path_text(library.file()))?;
+    // Asked of an instance on the device that is current, which does nothing else here.
+    let version = runtime.device_count().and_then(|_| library.version());
+    let version = match version {
+        Ok(version) => library.version_text(version),
+        Err(failure) => format!("unknown: {failure}"),
+    };
+    writeln!(text, "hipblaslt_version={version}")
 }
 
 fn write_devices(runtime: &Runtime, text: &mut String) -> std::fmt::Result {

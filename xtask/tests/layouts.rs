@@ -188,6 +188,7 @@ signatures!(A B C);
 signatures!(A B C D);
 signatures!(A B C D E);
 signatures!(A B C D E F);
+signatures!(A B C D E F G H);
 signatures!(A B C D E F G H I J K);
 
 impl<F: Signature> Signature for Option<F> {
@@ -269,6 +270,7 @@ fn functions_take_and_return_what_the_headers_say() {
         hipHostRegister(_ _ _)
         hipHostUnregister(_)
         hipMemcpyAsync(_ _ _ _ _)
+        hipMemcpy2DAsync(_ _ _ _ _ _ _ _)
         hipMemsetD8Async(_ _ _ _)
         hipPointerGetAttribute(_ _ _)
         hipMemGetAddressRange(_ _ _)

@@ -5,8 +5,8 @@
 
 use super::structs::{AccessDescription, AllocationProperties, LaunchConfiguration};
 use cudarc::driver::sys::{
-    CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec, CUipcMemHandle,
-    CUmemGenericAllocationHandle, CUmodule, CUstream, CUuuid,
+    CUDA_MEMCPY2D, CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec,
+    CUipcMemHandle, CUmemGenericAllocationHandle, CUmodule, CUstream, CUuuid,
 };
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -66,6 +66,7 @@ symmem_core::symbol_table! {
             cuMemHostRegister_v2(pointer: *mut c_void, bytes: usize, flags: c_uint) -> Code;
             cuMemHostUnregister(pointer: *mut c_void) -> Code;
             cuMemcpyAsync(destination: CUdeviceptr, source: CUdeviceptr, bytes: usize, stream: CUstream) -> Code;
+            cuMemcpy2DAsync_v2(copy: *const CUDA_MEMCPY2D, stream: CUstream) -> Code;
             cuMemsetD8Async(address: CUdeviceptr, value: u8, bytes: usize, stream: CUstream) -> Code;
 
             cuPointerGetAttribute(value: *mut c_void, attribute: u32, address: CUdeviceptr) -> Code;

@@ -76,6 +76,10 @@ symmem_core::symbol_table! {
             hipHostRegister(pointer: *mut c_void, bytes: usize, flags: c_uint) -> Code;
             hipHostUnregister(pointer: *mut c_void) -> Code;
             hipMemcpyAsync(destination: u64, source: u64, bytes: usize, kind: c_uint, stream: Stream) -> Code;
+            hipMemcpy2DAsync(
+                destination: u64, destination_stride: usize, source: u64, source_stride: usize,
+                bytes: usize, rows: usize, kind: c_uint, stream: Stream,
+            ) -> Code;
             hipMemsetD8Async(address: u64, value: u8, bytes: usize, stream: Stream) -> Code;
             hipPointerGetAttribute(value: *mut c_void, attribute: c_uint, address: u64) -> Code;
             hipMemGetAddressRange(base: *mut u64, bytes: *mut usize, address: u64) -> Code;

@@ -25,6 +25,7 @@ mod gemm;
 pub mod gpu;
 pub mod library;
 mod loader;
+pub mod matrix_library;
 mod plugin;
 mod remote_access;
 mod signals;

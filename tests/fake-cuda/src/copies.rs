@@ -2,7 +2,46 @@
 
 use fake_device::api;
 use fake_device::copies::Side::{Any, Device, Host};
-use fake_device::copies::{copy, copy_between, fill};
+use fake_device::copies::{Side, copy, copy_between, copy_rows, fill};
+use fake_device::error::{Code, Result};
+use std::ffi::c_void;
+
+/// `CUDA_MEMCPY2D`'s half for each of the two matrices.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Rows {
+    x_bytes: usize,
+    y: usize,
+    memory_type: u32,
+    host: *const c_void,
+    device: u64,
+    array: *const c_void,
+    stride: usize,
+}
+
+/// `CUDA_MEMCPY2D`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct RowsCopy {
+    source: Rows,
+    destination: Rows,
+    bytes: usize,
+    rows: usize,
+}
+
+impl Rows {
+    /// Address, stride and what it has to be: `CU_MEMORYTYPE_DEVICE` or `_UNIFIED`, which are told by
+    /// `device` alone.
+    fn place(&self) -> Result<(u64, usize, Side)> {
+        let side = match self.memory_type {
+            2 => Device,
+            4 => Any,
+            _ => return Err(Code::INVALID_VALUE),
+        };
+        let first = self.device + (self.y * self.stride + self.x_bytes) as u64;
+        Ok((first, self.stride, side))
+    }
+}
 
 api! { unsafe;
     fn [cuMemcpyHtoD_v2](to: u64, from: u64, bytes: usize) {
@@ -43,6 +82,10 @@ api! {
         to: u64, to_context: u64, from: u64, from_context: u64, bytes: usize, stream: u64,
     ) {
         copy_between((to, to_context), (from, from_context), bytes, stream)
+    }
+    fn [cuMemcpy2DAsync_v2](copy: Option<&RowsCopy>, stream: u64) {
+        let copy = copy.ok_or(Code::INVALID_VALUE)?;
+        copy_rows(copy.destination.place()?, copy.source.place()?, copy.bytes, copy.rows, stream)
     }
     fn [cuMemsetD8_v2](address: u64, value: u8, count: usize) { fill(address, value.into(), 1, count, 0, true) }
     fn [cuMemsetD32_v2](address: u64, value: u32, count: usize) { fill(address, value, 4, count, 0, true) }

@@ -49,7 +49,7 @@ symbols! {
     launch: cuLaunchKernel cuLaunchKernelEx;
     tensor_maps: cuTensorMapEncodeTiled;
     copies: cuMemcpy cuMemcpyHtoD_v2 cuMemcpyDtoH_v2 cuMemcpyDtoD_v2 cuMemcpyHtoDAsync_v2
-        cuMemcpyDtoHAsync_v2 cuMemcpyAsync cuMemcpyDtoDAsync_v2 cuMemcpyPeerAsync cuMemsetD8_v2
+        cuMemcpyDtoHAsync_v2 cuMemcpyAsync cuMemcpyDtoDAsync_v2 cuMemcpyPeerAsync cuMemcpy2DAsync_v2 cuMemsetD8_v2
         cuMemsetD32_v2 cuMemsetD8Async cuMemsetD32Async;
     symbols: cuGetErrorName cuGetErrorString cuGetProcAddress_v2;
 }

@@ -6,7 +6,7 @@ use crate::error::{Code, Result};
 use crate::memory::Engine;
 use crate::report::violation;
 use crate::streams::{self, usable};
-use crate::work::Work;
+use crate::work::{Rows, Work};
 
 /// What a parameter of a copy has to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +86,51 @@ pub unsafe fn copy(
         driver()?.healthy(context)?;
     }
     Ok(())
+}
+
+/// The widest stride of a copy of rows, as devices report it.
+const MOST_STRIDE: usize = i32::MAX as usize;
+
+/// Copy rows on `stream`: of the address and stride `to`, from those of `from`, `bytes` each.
+pub fn copy_rows(
+    to: (u64, usize, Side),
+    from: (u64, usize, Side),
+    bytes: usize,
+    rows: usize,
+    stream: u64,
+) -> Result {
+    let mut locked = driver()?;
+    locked.current()?;
+    if bytes == 0 || rows == 0 {
+        return Ok(());
+    }
+    for (address, stride, _) in [to, from] {
+        if !(bytes..=MOST_STRIDE).contains(&stride) {
+            violation(format!(
+                "rows of {bytes} bytes at {address:#x} are {stride} bytes apart"
+            ));
+            return Err(Code::INVALID_VALUE);
+        }
+    }
+    let work = Rows {
+        destination: to.0,
+        destination_stride: to.1 as u64,
+        source: from.0,
+        source_stride: from.1 as u64,
+        bytes: bytes as u64,
+        rows: rows as u64,
+    };
+    let context = usable(&locked, stream)?.context();
+    for ((address, _, side), (_, length)) in [to, from].into_iter().zip(work.ranges()) {
+        // Of pageable memory the driver would take the bytes at once; nobody needs that of rows.
+        let side = if side == Side::Any && locked.memory.find(address).is_none() {
+            Side::Device
+        } else {
+            side
+        };
+        check(&locked, address, length, context, side)?;
+    }
+    streams::submit(&mut locked, stream, Work::CopyRows(work)).map(drop)
 }
 
 /// Write `count` elements of `width` bytes on `stream`; with `blocking`, until done.

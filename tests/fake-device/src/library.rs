@@ -26,6 +26,8 @@ pub(crate) struct LibraryWork {
     data: usize,
     /// Memory that it touches: addresses, with lengths.
     pub ranges: Vec<(u64, u64)>,
+    /// Whether it can wait for a peer.
+    pub waits: bool,
 }
 
 impl fmt::Debug for LibraryWork {
@@ -58,6 +60,36 @@ pub unsafe extern "C" fn fake_device_submit(
     ranges: *const [u64; 2],
     count: usize,
 ) -> i32 {
+    // SAFETY: the caller's word.
+    unsafe { submit(stream, run, data, ranges, count, true) }
+}
+
+/// As [`fake_device_submit`], of work that waits for nobody.
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fake_device_submit_alone(
+    stream: u64,
+    run: Run,
+    data: *const c_void,
+    ranges: *const [u64; 2],
+    count: usize,
+) -> i32 {
+    // SAFETY: the caller's word.
+    unsafe { submit(stream, run, data, ranges, count, false) }
+}
+
+/// # Safety
+/// As [`fake_device_submit`].
+unsafe fn submit(
+    stream: u64,
+    run: Run,
+    data: *const c_void,
+    ranges: *const [u64; 2],
+    count: usize,
+    waits: bool,
+) -> i32 {
     let submit = || {
         let ranges = match count {
             0 => Vec::new(),
@@ -68,10 +100,32 @@ pub unsafe extern "C" fn fake_device_submit(
                 .collect(),
         };
         let data = data.expose_provenance();
-        let work = LibraryWork { run, data, ranges };
+        let work = LibraryWork {
+            run,
+            data,
+            ranges,
+            waits,
+        };
         streams::submit(&mut *driver()?, stream, Work::Library(work)).map(drop)
     };
     submit().err().map_or(0, |code: Code| code.0)
+}
+
+/// Says that a library does something that can wait for all work of this thread's context: reported where
+/// some of that can wait for a peer.
+///
+/// # Safety
+/// `text` is readable for `length` bytes: what it does.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fake_device_waits_for_all(text: *const u8, length: usize) {
+    let Ok(locked) = driver() else { return };
+    if let Some(stream) = streams::waiting(&locked, contexts::top()) {
+        // SAFETY: the caller's word.
+        let text = String::from_utf8_lossy(unsafe { std::slice::from_raw_parts(text, length) });
+        violation(format!(
+            "{text} waits for stream {stream:#x}, which can wait for a peer"
+        ));
+    }
 }
 
 /// Copies between device and host memory, within a library's function: to the device, or from it.

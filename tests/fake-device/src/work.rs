@@ -24,6 +24,7 @@ pub(crate) enum Work {
         source: u64,
         bytes: u64,
     },
+    CopyRows(Rows),
     /// A copy from pageable memory, whose bytes were taken when it was submitted.
     Write {
         destination: u64,
@@ -48,6 +49,31 @@ pub(crate) enum Work {
     Kernel(Arc<Launch>),
     Graph(Arc<Executable>),
     Library(LibraryWork),
+}
+
+/// A copy of rows of `bytes`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rows {
+    pub destination: u64,
+    pub destination_stride: u64,
+    pub source: u64,
+    pub source_stride: u64,
+    pub bytes: u64,
+    pub rows: u64,
+}
+
+impl Rows {
+    /// What it writes, from the first byte to the last, and what it reads.
+    pub fn ranges(&self) -> [(u64, u64); 2] {
+        let between = self.rows.saturating_sub(1);
+        [
+            (
+                self.destination,
+                between * self.destination_stride + self.bytes,
+            ),
+            (self.source, between * self.source_stride + self.bytes),
+        ]
+    }
 }
 
 /// When a stream's wait on a value ends.
@@ -81,6 +107,7 @@ impl Work {
                 source,
                 bytes,
             } => vec![(*destination, *bytes), (*source, *bytes)],
+            Self::CopyRows(rows) => rows.ranges().into(),
             Self::Write { destination, data } => vec![(*destination, data.len() as u64)],
             Self::Fill {
                 address,
@@ -100,7 +127,8 @@ impl Work {
     /// Whether it can wait for somebody else.
     pub fn can_wait(&self) -> bool {
         match self {
-            Self::WaitValue { .. } | Self::Library(_) => true,
+            Self::WaitValue { .. } => true,
+            Self::Library(work) => work.waits,
             Self::Kernel(launch) => launch.can_wait(),
             Self::Graph(graph) => graph.nodes().any(Work::can_wait),
             _ => false,
@@ -125,6 +153,7 @@ impl Work {
                 source,
                 bytes,
             } => runner.engine_copy(*destination, *source, *bytes),
+            Self::CopyRows(rows) => runner.engine_copy_rows(rows),
             Self::Write { destination, data } => {
                 let source = data.as_ptr() as u64;
                 // The staged bytes are this process's ordinary memory, which copies may read.
@@ -242,18 +271,31 @@ impl Runner {
 
     /// Move bytes by a copy engine.
     fn engine_copy(&self, destination: u64, source: u64, bytes: u64) -> Result {
-        let devices = {
-            let state = state();
-            let device = |address: u64| Some(state.memory.find(address)?.physical()?.device);
-            [device(source), device(destination)]
-        };
-        let copy = outstanding::Copy {
+        let copy = self.outstanding(destination, source, bytes);
+        outstanding::during(copy, || self.copy(destination, source, bytes, Engine::Copy))
+    }
+
+    /// Move rows of bytes by a copy engine.
+    fn engine_copy_rows(&self, rows: &Rows) -> Result {
+        let copy = self.outstanding(rows.destination, rows.source, rows.bytes * rows.rows);
+        outstanding::during(copy, || {
+            (0..rows.rows).try_for_each(|row| {
+                let destination = rows.destination + row * rows.destination_stride;
+                let source = rows.source + row * rows.source_stride;
+                self.copy(destination, source, rows.bytes, Engine::Copy)
+            })
+        })
+    }
+
+    fn outstanding(&self, destination: u64, source: u64, bytes: u64) -> outstanding::Copy {
+        let state = state();
+        let device = |address: u64| Some(state.memory.find(address)?.physical()?.device);
+        outstanding::Copy {
             stream: self.stream,
             branch: self.branch,
-            devices,
+            devices: [device(source), device(destination)],
             bytes,
-        };
-        outstanding::during(copy, || self.copy(destination, source, bytes, Engine::Copy))
+        }
     }
 
     /// Move bytes.

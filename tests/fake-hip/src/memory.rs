@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 
 use fake_device::copies::Side::{self, Any, Device, Host};
-use fake_device::copies::{copy, fill};
+use fake_device::copies::{copy, copy_rows, fill};
 use fake_device::error::{Code, Result};
 use fake_device::{allocations, api};
 
@@ -89,6 +89,15 @@ api! {
     }
     fn [hipMemsetD32Async](address: u64, value: i32, count: usize, stream: u64) {
         fill(address, value as u32, 4, count, stream, false)
+    }
+}
+api! {
+    fn [hipMemcpy2DAsync](
+        to: u64, to_stride: usize, from: u64, from_stride: usize, bytes: usize, rows: usize, kind: u32,
+        stream: u64,
+    ) {
+        let sides = sides(kind)?;
+        copy_rows((to, to_stride, sides.0), (from, from_stride, sides.1), bytes, rows, stream)
     }
 }
 api! { unsafe;

@@ -1,21 +1,10 @@
 //! Faults to order, from the environment; see the README.
 
 use crate::{Code, Result};
-use std::collections::HashMap;
+use fake_library::{Calls, number, variable};
 use std::ffi::c_int;
-use std::sync::{LazyLock, Mutex, PoisonError};
 
-static CALLS: LazyLock<Mutex<HashMap<&'static str, u64>>> = LazyLock::new(Mutex::default);
-
-fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|text| !text.is_empty())
-}
-
-fn number<T: std::str::FromStr>(name: &str, otherwise: T) -> T {
-    variable(name)
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(otherwise)
-}
+static CALLS: Calls = Calls::new("FAKE_NCCL_FAIL");
 
 /// `FAKE_NCCL_VERSION`.
 pub fn version() -> c_int {
@@ -29,19 +18,7 @@ pub fn connect_milliseconds() -> u64 {
 
 /// Counts a call, and fails it where `FAKE_NCCL_FAIL=SYMBOL[:N[:CODE]]` says so.
 pub fn check(symbol: &'static str) -> Result {
-    let mut calls = CALLS.lock().unwrap_or_else(PoisonError::into_inner);
-    let calls = calls.entry(symbol).or_insert(0);
-    *calls += 1;
-    let Some(rule) = variable("FAKE_NCCL_FAIL") else {
-        return Ok(());
-    };
-    let mut parts = rule.split(':');
-    let (name, nth, code) = (parts.next(), parts.next(), parts.next());
-    let nth = nth.and_then(|text| text.parse().ok()).unwrap_or(1);
-    if name != Some(symbol) || *calls != nth {
-        return Ok(());
-    }
-    Err(Code(code.and_then(|text| text.parse().ok()).unwrap_or(2)))
+    CALLS.count(symbol, Code::SYSTEM_ERROR.0).map_err(Code)
 }
 
 /// Whether what `symbol` began at `rank` never ends: `FAKE_NCCL_HANG=SYMBOL[:RANK]`.

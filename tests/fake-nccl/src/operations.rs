@@ -128,7 +128,8 @@ pub fn submit(communicator: &Arc<Communicator>, operations: Vec<Operation>, stre
     }));
     let batch = std::ptr::from_mut(batch).cast_const().cast();
     // SAFETY: `run` takes a batch, and this one stays.
-    unsafe { driver::submit(stream, run, batch, &ranges) }
+    unsafe { driver::submit(stream, run, batch, &ranges) }?;
+    Ok(())
 }
 
 /// Does a batch. Its failures are the communicator's, not the device's: NCCL's kernels leave early.

@@ -80,6 +80,11 @@ impl<M: Sharing> SharedMemory<M> {
         }
     }
 
+    /// Makes the device current.
+    pub(super) fn enter(&self) -> CallResult<M::Entered<'_>> {
+        self.sharing.enter()
+    }
+
     fn keep<T>(&self, list: &Mutex<HashMap<u64, T>>, item: T) -> u64 {
         let handle = self.next.fetch_add(1, Ordering::Relaxed);
         lock(list).insert(handle, item);

@@ -3,9 +3,11 @@
 //! A vendor's runtime differs in how memory is made and mapped, how a kernel is loaded and launched, and
 //! how errors are told. Which kernel does what, which grids may be launched, and what an instance keeps
 //! are the same, and stand here once: a backend implements [`Device`], [`Gpu`] and [`Sharing`], and has
-//! the other traits of the contract from here, but for [`super::Gemm`].
+//! the other traits of the contract from here, but for [`super::Gemm`], whose kernel is a vendor's own: of
+//! that it has the library's part ([`gemm`]).
 
 mod collectives;
+pub mod gemm;
 pub mod kernels;
 pub mod memory;
 mod signals;
@@ -19,6 +21,7 @@ pub use memory::{SharedMemory, Sharing};
 use super::Device;
 use super::abi::*;
 use super::failure::CallResult;
+use super::matrix_library::{MatrixLibrary, Products};
 use super::vendor_library::{Communicators, VendorLibrary};
 use std::ffi::c_void;
 use std::sync::OnceLock;
@@ -51,6 +54,8 @@ pub trait Current {
 pub struct Parts<K, M: Sharing> {
     /// The communicators of the vendor's library, once one was asked for.
     pub vendor: OnceLock<Communicators>,
+    /// The products of its library of these.
+    pub products: Products,
     /// Allocations and mappings.
     pub memory: SharedMemory<M>,
     /// The kernels of `device/`.
@@ -66,6 +71,14 @@ impl<K, M: Sharing> Parts<K, M> {
     #[inline]
     pub fn has(&self, capability: u64) -> bool {
         self.capabilities.flags & capability != 0
+    }
+}
+
+impl<K, M: Sharing> Drop for Parts<K, M> {
+    fn drop(&mut self) {
+        // The library ends its instance on the device that is current.
+        let _entered = self.memory.enter();
+        self.products.close();
     }
 }
 
@@ -155,6 +168,11 @@ pub trait Gpu: Device + Current {
     /// # Errors
     /// `UNSUPPORTED`, with the reason.
     fn check_vendor_permitted() -> CallResult<()>;
+    /// The vendor's library of matrix products, opened by the first call.
+    ///
+    /// # Errors
+    /// `LIBRARY_MISSING`, with where it was looked for and what to do.
+    fn matrix_library() -> CallResult<&'static MatrixLibrary>;
 }
 
 /// Blocks, threads of each, and bytes of dynamic shared memory.

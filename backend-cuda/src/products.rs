@@ -1,0 +1,160 @@
+//! cuBLASLt: finding it, and its numbers. What it does is the same as AMD's, and stands in core.
+
+use crate::driver::Driver;
+use crate::vendor::{elsewhere, toolkit};
+use std::sync::OnceLock;
+use symmem_core::backend::CallResult;
+use symmem_core::backend::abi::Status;
+use symmem_core::backend::library::{Library, python_packages};
+use symmem_core::backend::matrix_library::{Dialect, MatrixLibrary};
+
+/// The library's names for the loader, with the first version of CUDA that the driver has to support for
+/// each: newest first.
+const SONAMES: [(&str, u32); 3] = [
+    ("libcublasLt.so.13", 13_000),
+    ("libcublasLt.so.12", 12_000),
+    ("libcublasLt.so.11", 11_000),
+];
+
+/// How packages of Python name the directory that it lies in.
+const IN_PACKAGES: [&str; 2] = ["nvidia/cu13/lib", "nvidia/cublas/lib"];
+
+/// `cublasLt.h`, `cublas_api.h` and `library_types.h`; the same in versions 11 to 13.
+static DIALECT: Dialect = Dialect {
+    name: "cuBLASLt",
+    prefix: "cublasLt",
+    version_units: [10_000, 100],
+    version_of_instance: false,
+    least_version: 0,
+    // CUBLAS_COMPUTE_32F
+    compute_f32: 68,
+    // CUDA_R_32F, CUDA_R_16F, CUDA_R_16BF
+    f32: 0,
+    f16: 2,
+    bf16: 14,
+    // CUBLAS_OP_T
+    transposed: 1,
+    // CUBLASLT_MATMUL_DESC_TRANSA, _EPILOGUE, _BIAS_POINTER
+    transpose_first: 3,
+    epilogue: 7,
+    bias_pointer: 8,
+    // CUBLASLT_EPILOGUE_BIAS
+    epilogue_bias: 4,
+    bias_element: None,
+    // CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, _MIN_ALIGNMENT_A_BYTES to _D_BYTES
+    most_workspace: 1,
+    alignments: Some([5, 6, 7, 8]),
+    // cublasLtMatmulAlgo_t
+    way_words: 8,
+    codes: &[
+        (
+            1,
+            Status::CALL_FAILED,
+            "CUBLAS_STATUS_NOT_INITIALIZED: it cannot start on this device; the driver may be too old for it",
+        ),
+        (
+            3,
+            Status::OUT_OF_MEMORY,
+            "CUBLAS_STATUS_ALLOC_FAILED: it finds no memory for itself; leave it some",
+        ),
+        (
+            7,
+            Status::INVALID_ARGUMENT,
+            "CUBLAS_STATUS_INVALID_VALUE: it takes no such product; CUBLASLT_LOG_LEVEL=2 says more",
+        ),
+        (
+            8,
+            Status::UNSUPPORTED,
+            "CUBLAS_STATUS_ARCH_MISMATCH: it has nothing for this device; install another version",
+        ),
+        (
+            13,
+            Status::CALL_FAILED,
+            "CUBLAS_STATUS_EXECUTION_FAILED: a kernel of it could not be launched",
+        ),
+        (
+            14,
+            Status::CALL_FAILED,
+            "CUBLAS_STATUS_INTERNAL_ERROR: CUBLASLT_LOG_LEVEL=2 says more",
+        ),
+        (
+            15,
+            Status::UNSUPPORTED,
+            "CUBLAS_STATUS_NOT_SUPPORTED: it has no way to do this; CUBLASLT_LOG_LEVEL=2 says more",
+        ),
+    ],
+};
+
+static LIBRARY: OnceLock<CallResult<MatrixLibrary>> = OnceLock::new();
+
+/// The library, opened by the first call; later calls return what that one found.
+///
+/// # Errors
+/// `LIBRARY_MISSING`, with the names that were tried and what to do.
+pub fn library() -> CallResult<&'static MatrixLibrary> {
+    LIBRARY.get_or_init(open).as_ref().map_err(Clone::clone)
+}
+
+fn open() -> CallResult<MatrixLibrary> {
+    // Where there is no driver there is no use for it, and the reason is the driver's.
+    let driver = Driver::get()?;
+    let sonames = sonames(driver.version);
+    let files = elsewhere(
+        &sonames,
+        toolkit().as_deref(),
+        &python_packages(),
+        &IN_PACKAGES,
+    );
+    let library = Library::open_first(
+        &sonames,
+        &files,
+        "install cuBLAS for this driver (NVIDIA's packages, or pip's nvidia-cublas)",
+    )?;
+    // SAFETY: a file of these names is cuBLASLt.
+    unsafe { MatrixLibrary::new(&DIALECT, &library) }
+}
+
+/// The names of those that a driver can run. An older driver than all of them is let try the oldest.
+fn sonames(driver: u32) -> Vec<&'static str> {
+    let runs = SONAMES.iter().filter(|(_, version)| *version <= driver);
+    let names: Vec<_> = runs.map(|(name, _)| *name).collect();
+    match names.as_slice() {
+        [] => vec![SONAMES[SONAMES.len() - 1].0],
+        _ => names,
+    }
+}
+
+/// What it is called in a description of libraries.
+pub const LABEL: &str = "libcublasLt.so";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::offset_of;
+    use symmem_core::backend::matrix_library::TOLD_WORDS;
+
+    #[test]
+    fn a_library_that_is_newer_than_the_driver_is_not_looked_for() {
+        assert_eq!(sonames(13_000).len(), 3);
+        assert_eq!(sonames(12_080)[0], "libcublasLt.so.12");
+        assert_eq!(sonames(12_080).len(), 2);
+        assert_eq!(sonames(10_020), ["libcublasLt.so.11"]);
+    }
+
+    /// `cublasLtMatmulHeuristicResult_t`, and the words that core reads of it.
+    #[test]
+    fn what_the_library_tells_of_a_way_lies_where_core_reads_it() {
+        #[repr(C)]
+        struct Told {
+            way: [u64; 8],
+            workspace: usize,
+            state: i32,
+            waves: f32,
+            reserved: [i32; 4],
+        }
+        let words = DIALECT.way_words;
+        assert_eq!(size_of::<Told>(), 8 * (words + TOLD_WORDS));
+        assert_eq!(offset_of!(Told, workspace), 8 * words);
+        assert_eq!(offset_of!(Told, state), 8 * (words + 1));
+    }
+}

@@ -1,0 +1,142 @@
+//! hipBLASLt: finding it, and its numbers. What it does is the same as cuBLASLt's, and stands in core.
+
+use crate::runtime::{Runtime, open_library};
+use std::sync::OnceLock;
+use symmem_core::backend::CallResult;
+use symmem_core::backend::abi::Status;
+use symmem_core::backend::matrix_library::{Dialect, MatrixLibrary};
+
+/// The library's names for the loader, newest first.
+pub const SONAMES: [&str; 3] = ["libhipblaslt.so.1", "libhipblaslt.so.0", "libhipblaslt.so"];
+
+/// The header before 0.7 (ROCm 6.1) has numbers of its own for elements.
+const VERSION_0_7: u32 = 700;
+
+/// `hipblaslt.h`, `hipblas-common.h` and `library_types.h`, from version 0.7 on.
+static DIALECT: Dialect = Dialect {
+    name: "hipBLASLt",
+    prefix: "hipblasLt",
+    version_units: [100_000, 100],
+    version_of_instance: true,
+    least_version: VERSION_0_7,
+    // HIPBLAS_COMPUTE_32F
+    compute_f32: 2,
+    // HIP_R_32F, HIP_R_16F, HIP_R_16BF
+    f32: 0,
+    f16: 2,
+    bf16: 14,
+    // HIPBLAS_OP_T
+    transposed: 112,
+    // HIPBLASLT_MATMUL_DESC_TRANSA, _EPILOGUE, _BIAS_POINTER
+    transpose_first: 0,
+    epilogue: 2,
+    bias_pointer: 3,
+    // HIPBLASLT_EPILOGUE_BIAS
+    epilogue_bias: 4,
+    // HIPBLASLT_MATMUL_DESC_BIAS_DATA_TYPE: what it takes the bias for otherwise differs between versions.
+    bias_element: Some(4),
+    // HIPBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES
+    most_workspace: 1,
+    alignments: None,
+    // hipblasLtMatmulAlgo_t: 16 bytes, and the workspace that it may use
+    way_words: 3,
+    codes: &[
+        (
+            1,
+            Status::CALL_FAILED,
+            "HIPBLAS_STATUS_NOT_INITIALIZED: it cannot start on this device",
+        ),
+        (
+            2,
+            Status::OUT_OF_MEMORY,
+            "HIPBLAS_STATUS_ALLOC_FAILED: it finds no memory for itself",
+        ),
+        (
+            3,
+            Status::INVALID_ARGUMENT,
+            "HIPBLAS_STATUS_INVALID_VALUE: it takes no such product",
+        ),
+        (
+            4,
+            Status::CALL_FAILED,
+            "HIPBLAS_STATUS_MAPPING_ERROR: a matrix is not memory of this device",
+        ),
+        (
+            5,
+            Status::CALL_FAILED,
+            "HIPBLAS_STATUS_EXECUTION_FAILED: a kernel of it could not be launched",
+        ),
+        (
+            6,
+            Status::CALL_FAILED,
+            "HIPBLAS_STATUS_INTERNAL_ERROR: HIPBLASLT_LOG_LEVEL=2 says more",
+        ),
+        (
+            7,
+            Status::UNSUPPORTED,
+            "HIPBLAS_STATUS_NOT_SUPPORTED: it has no way to do this",
+        ),
+        (
+            8,
+            Status::UNSUPPORTED,
+            "HIPBLAS_STATUS_ARCH_MISMATCH: it has nothing for this device",
+        ),
+        (
+            9,
+            Status::CALL_FAILED,
+            "HIPBLAS_STATUS_HANDLE_IS_NULLPTR: it has lost its instance",
+        ),
+        (
+            10,
+            Status::INVALID_ARGUMENT,
+            "HIPBLAS_STATUS_INVALID_ENUM: it has other numbers; install another version",
+        ),
+        (
+            11,
+            Status::CALL_FAILED,
+            "HIPBLAS_STATUS_UNKNOWN: HIPBLASLT_LOG_LEVEL=2 says more",
+        ),
+    ],
+};
+
+static LIBRARY: OnceLock<CallResult<MatrixLibrary>> = OnceLock::new();
+
+/// hipBLASLt, opened by the first call.
+///
+/// # Errors
+/// `LIBRARY_MISSING`, or what keeps the runtime itself from starting.
+pub fn library() -> CallResult<&'static MatrixLibrary> {
+    let opened = LIBRARY.get_or_init(|| {
+        // Where there is no runtime there is no use for it, and the reason is the runtime's.
+        Runtime::get()?;
+        let library = open_library(&SONAMES, "install hipBLASLt (ROCm's package hipblaslt)")?;
+        // SAFETY: a file of these names is hipBLASLt.
+        unsafe { MatrixLibrary::new(&DIALECT, &library) }
+    });
+    opened.as_ref().map_err(Clone::clone)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::offset_of;
+    use symmem_core::backend::matrix_library::TOLD_WORDS;
+
+    /// `hipblasLtMatmulHeuristicResult_t` as of 0.3, and the words that core reads of it.
+    #[test]
+    fn what_the_library_tells_of_a_way_lies_where_core_reads_it() {
+        #[repr(C)]
+        struct Told {
+            way: [u8; 16],
+            way_workspace: usize,
+            workspace: usize,
+            state: u32,
+            waves: f32,
+            reserved: [i32; 4],
+        }
+        let (words, told) = (DIALECT.way_words, DIALECT.way_words + TOLD_WORDS);
+        assert_eq!(size_of::<Told>(), told * size_of::<u64>());
+        assert_eq!(offset_of!(Told, workspace), words * size_of::<u64>());
+        assert_eq!(offset_of!(Told, state), (words + 1) * size_of::<u64>());
+    }
+}

@@ -1,0 +1,620 @@
+//! Products: prepared once for a shape, then only enqueued.
+
+use super::table::{Code, Object};
+use super::{MOST_WAY_WORDS, MatrixLibrary};
+use crate::backend::abi::*;
+use crate::backend::{CallResult, Failure};
+use std::collections::HashMap;
+use std::ffi::{c_int, c_void};
+use std::ptr::{from_ref, null_mut, with_exposed_provenance, with_exposed_provenance_mut};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Ways that are asked for: behind the first few the library's guesses are much alike.
+const WAYS: usize = 8;
+/// The largest workspace that a way may ask for, in bytes: twice what one vendor recommends for its newest
+/// devices, and near what frameworks give the other's. Only what a way does ask for is set aside.
+const MOST_WORKSPACE: u64 = 64 << 20;
+/// Bytes that operands are taken to be aligned to: the widest access of any kernel.
+const ALIGNMENT: u64 = 16;
+/// What they are aligned to at least.
+const ELEMENT: u64 = 2;
+/// 64-bit words behind a way in what the library tells of it: its workspace, a code beside a figure of merit,
+/// and two that are reserved.
+pub const TOLD_WORDS: usize = 4;
+/// Results are not added to what is there.
+const ALPHA: f32 = 1.0;
+const BETA: f32 = 0.0;
+
+/// Something of the library's, which may be named on any thread.
+#[derive(Clone, Copy)]
+struct Opaque(Object);
+
+impl Opaque {
+    const NONE: Self = Self(null_mut());
+}
+
+// SAFETY: the pointer is a name for the library, whose functions may be called on any thread; that two calls do
+// not change one object at once is seen to where it is used.
+unsafe impl Send for Opaque {}
+// SAFETY: as above.
+unsafe impl Sync for Opaque {}
+
+/// One way to do a product.
+#[derive(Clone, Copy)]
+struct Way {
+    words: [u64; MOST_WAY_WORDS],
+    workspace: u64,
+}
+
+/// A prepared product.
+struct Product {
+    library: &'static MatrixLibrary,
+    instance: Opaque,
+    shape: GemmShape,
+    operation: Opaque,
+    /// The library's first matrix, its second, and the result.
+    layouts: [Opaque; 3],
+    ways: Vec<Way>,
+    /// For operands that are aligned to less than [`ALIGNMENT`], where that matters.
+    unaligned: Option<Way>,
+    workspace: Option<SharedAllocation>,
+    /// Held while the operation is told where the bias is and until it has been enqueued so.
+    bias: Mutex<()>,
+}
+
+/// The products of one open device.
+#[derive(Default)]
+pub struct Products {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The library, and its instance for the device; made by the first call.
+    instance: Option<(&'static MatrixLibrary, Opaque)>,
+    /// By address.
+    live: HashMap<u64, Arc<Product>>,
+}
+
+impl Products {
+    /// The library's description. Device current.
+    ///
+    /// # Errors
+    /// The library's; `LIBRARY_MISSING` where it is too old.
+    pub fn describe(&self, library: &'static MatrixLibrary) -> CallResult<VendorDescription> {
+        let instance = self.instance(library)?;
+        library.description(instance.0)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // What was there when somebody panicked is whole: nothing is left half done under the lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn instance(&self, library: &'static MatrixLibrary) -> CallResult<Opaque> {
+        let mut state = self.state();
+        if let Some((_, instance)) = state.instance {
+            return Ok(instance);
+        }
+        let instance = Opaque(library.instance()?);
+        // One that is too old is not used, and ended with the device's other things.
+        state.instance = Some((library, instance));
+        Ok(instance)
+    }
+
+    /// Prepares a product; its workspace comes from `allocate`, and goes to `free` where it comes to nothing.
+    /// Device current.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` for a shape that is none; `UNSUPPORTED` where the library has no way; the library's.
+    pub fn prepare(
+        &self,
+        library: &'static MatrixLibrary,
+        shape: &GemmShape,
+        allocate: impl FnOnce(u64) -> CallResult<SharedAllocation>,
+        free: impl FnOnce(RawAllocation) -> CallResult<()>,
+    ) -> CallResult<RawGemm> {
+        check_shape(shape)?;
+        let instance = self.instance(library)?;
+        library.version_of(instance.0)?;
+        let mut product = Product {
+            library,
+            instance,
+            shape: *shape,
+            operation: Opaque::NONE,
+            layouts: [Opaque::NONE; 3],
+            ways: Vec::new(),
+            unaligned: None,
+            workspace: None,
+            bias: Mutex::new(()),
+        };
+        if let Err(failure) = product.fill(allocate) {
+            // The first failure is the one to tell.
+            let _ = product.release(free);
+            return Err(failure);
+        }
+        let product = Arc::new(product);
+        let handle = Arc::as_ptr(&product).expose_provenance() as u64;
+        self.state().live.insert(handle, product);
+        Ok(RawGemm(handle))
+    }
+
+    /// How many ways there are.
+    ///
+    /// # Safety
+    /// `gemm` is live.
+    pub unsafe fn candidates(gemm: RawGemm) -> u32 {
+        // SAFETY: the caller's word.
+        unsafe { product(gemm) }.ways.len() as u32
+    }
+
+    /// Enqueues a product. Device current. Allocates nothing.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` for another way or operands that it cannot take; the library's.
+    ///
+    /// # Safety
+    /// As [`crate::backend::Gemm::gemm`].
+    pub unsafe fn run(
+        gemm: RawGemm,
+        candidate: u32,
+        operands: &GemmOperands,
+        on: RawStream,
+    ) -> CallResult<()> {
+        // SAFETY: the caller's word.
+        unsafe { product(gemm).run(candidate, operands, on) }
+    }
+
+    /// Gives a product up; its workspace goes to `free`. Device current, as far as it can be.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` for one that is not live here; else the first failure, after all has been tried.
+    ///
+    /// # Safety
+    /// As [`crate::backend::Gemm::gemm_release`].
+    pub unsafe fn release(
+        &self,
+        gemm: RawGemm,
+        free: impl FnOnce(RawAllocation) -> CallResult<()>,
+    ) -> CallResult<()> {
+        let found = self.state().live.remove(&gemm.0);
+        let product = found.ok_or_else(|| {
+            invalid(
+                "gemm_release",
+                "it was given up, or is another instance's".into(),
+            )
+        })?;
+        product.release(free)
+    }
+
+    /// Gives up what is left; workspaces go with the device's memory. Device current, as far as it can be.
+    pub fn close(&self) {
+        let mut state = self.state();
+        // Nobody is left to tell of failures.
+        for (_, product) in state.live.drain() {
+            let _ = product.release(|_| Ok(()));
+        }
+        if let Some((library, instance)) = state.instance.take() {
+            // SAFETY: live until now, and its products are given up.
+            let _ = unsafe { (library.table.destroy)(instance.0) };
+        }
+    }
+}
+
+/// The product behind a handle.
+///
+/// # Safety
+/// The handle came from [`Products::prepare`] and was not released.
+unsafe fn product<'a>(gemm: RawGemm) -> &'a Product {
+    // SAFETY: by the caller's word it is still in its list, and nobody has it mutably.
+    unsafe { &*with_exposed_provenance(gemm.0 as usize) }
+}
+
+fn invalid(call: &str, message: String) -> Failure {
+    Failure::new(Status::INVALID_ARGUMENT, call, message)
+}
+
+/// Refuses what is no product, or none that a library of products does.
+fn check_shape(shape: &GemmShape) -> CallResult<()> {
+    let refuse = |message: String| Err(invalid("gemm_prepare", message));
+    let &GemmShape { m, n, k, .. } = shape;
+    if m == 0 || n == 0 || k == 0 {
+        return refuse(format!("{m} x {k} times {k} x {n} has nothing to multiply"));
+    }
+    if !matches!(shape.element, ElementType::F16 | ElementType::BF16) {
+        return refuse(format!(
+            "products are of F16 or BF16, not of {}",
+            shape.element.name()
+        ));
+    }
+    let b_width = match shape.b_order {
+        MatrixOrder::ROWS => n,
+        MatrixOrder::COLUMNS => k,
+        order => return refuse(format!("matrix order {} is none", order.0)),
+    };
+    for (matrix, stride, width) in [
+        ("A", shape.a_stride, k),
+        ("B", shape.b_stride, b_width),
+        ("C", shape.c_stride, n),
+    ] {
+        if stride < width || i64::try_from(stride).is_err() {
+            return refuse(format!(
+                "{matrix} has a stride of {stride} elements, and {width} have to fit"
+            ));
+        }
+    }
+    Ok(())
+}
+
+impl Product {
+    fn has_bias(&self) -> bool {
+        self.shape.bias != 0
+    }
+
+    /// Makes all of it.
+    fn fill(
+        &mut self,
+        allocate: impl FnOnce(u64) -> CallResult<SharedAllocation>,
+    ) -> CallResult<()> {
+        let dialect = self.library.dialect;
+        self.operation = self.describe_operation()?;
+        let &GemmShape { m, n, k, .. } = &self.shape;
+        let is_transposed = self.shape.b_order == MatrixOrder::COLUMNS;
+        if is_transposed {
+            self.set(dialect.transpose_first, &dialect.transposed)?;
+        }
+        let (rows, columns) = if is_transposed { (k, n) } else { (n, k) };
+        self.layouts[0] = self.layout(rows, columns, self.shape.b_stride)?;
+        self.layouts[1] = self.layout(k, m, self.shape.a_stride)?;
+        self.layouts[2] = self.layout(n, m, self.shape.c_stride)?;
+        if self.has_bias() {
+            self.set(dialect.epilogue, &dialect.epilogue_bias)?;
+            if let Some(attribute) = dialect.bias_element {
+                self.set(attribute, &self.element())?;
+            }
+        }
+        self.ways = self.ask(ALIGNMENT, WAYS)?;
+        if self.ways.is_empty() {
+            return Err(Failure::new(
+                Status::UNSUPPORTED,
+                self.library.name_of("MatmulAlgoGetHeuristic"),
+                format!("{} has no way to do {:?}", dialect.name, self.shape),
+            ));
+        }
+        if dialect.alignments.is_some() {
+            // None is no failure: operands that need it are refused then.
+            let found = self.ask(ELEMENT, 1);
+            self.unaligned = match found {
+                Ok(ways) => ways.first().copied(),
+                Err(failure) if failure.status == Status::UNSUPPORTED => None,
+                Err(failure) => return Err(failure),
+            };
+        }
+        let all = self.ways.iter().chain(&self.unaligned);
+        let bytes = all.map(|way| way.workspace).max().unwrap_or(0);
+        if bytes > 0 {
+            self.workspace = Some(allocate(bytes)?);
+        }
+        Ok(())
+    }
+
+    fn element(&self) -> c_int {
+        match self.shape.element {
+            ElementType::F16 => self.library.dialect.f16,
+            _ => self.library.dialect.bf16,
+        }
+    }
+
+    fn describe_operation(&self) -> CallResult<Opaque> {
+        let (library, mut made) = (self.library, null_mut());
+        let (create, dialect) = (library.table.operation_create, library.dialect);
+        // SAFETY: the place is writable.
+        let code = unsafe { create(&raw mut made, dialect.compute_f32, dialect.f32) };
+        library.check("MatmulDescCreate", code)?;
+        Ok(Opaque(made))
+    }
+
+    fn layout(&self, rows: u64, columns: u64, stride: u64) -> CallResult<Opaque> {
+        let (library, mut made) = (self.library, null_mut());
+        let create = library.table.layout_create;
+        // SAFETY: the place is writable. Strides were seen to fit.
+        let code = unsafe { create(&raw mut made, self.element(), rows, columns, stride as i64) };
+        library.check("MatrixLayoutCreate", code)?;
+        Ok(Opaque(made))
+    }
+
+    /// Sets an attribute of the operation.
+    fn set<T: Copy>(&self, attribute: c_int, value: &T) -> CallResult<()> {
+        let set = self.library.table.operation_set;
+        // SAFETY: the operation is live, and the value readable.
+        let code = unsafe {
+            set(
+                self.operation.0,
+                attribute,
+                from_ref(value).cast(),
+                size_of::<T>(),
+            )
+        };
+        self.library.check("MatmulDescSetAttribute", code)
+    }
+
+    /// The library's ways for operands of this alignment, at most `wanted`.
+    fn ask(&self, alignment: u64, wanted: usize) -> CallResult<Vec<Way>> {
+        let (library, table) = (self.library, &self.library.table);
+        if self.has_bias() {
+            // Some versions choose by the bias's address, and have no way for none: nothing is read there.
+            self.set(library.dialect.bias_pointer, &((1_u64 << 30) + alignment))?;
+        }
+        let mut preference = null_mut();
+        // SAFETY: the place is writable.
+        library.check("MatmulPreferenceCreate", unsafe {
+            (table.preference_create)(&raw mut preference)
+        })?;
+        let found = self.ask_with(preference, alignment, wanted);
+        // SAFETY: made above, and used no more.
+        let code = unsafe { (table.preference_destroy)(preference) };
+        let given_up = library.check("MatmulPreferenceDestroy", code);
+        found.and_then(|found| given_up.map(|()| found))
+    }
+
+    fn ask_with(&self, preference: Object, alignment: u64, wanted: usize) -> CallResult<Vec<Way>> {
+        let (library, table) = (self.library, &self.library.table);
+        let prefer = |attribute: c_int, value: *const c_void, bytes: usize| {
+            // SAFETY: the preference is live, and callers give a readable value.
+            let code = unsafe { (table.preference_set)(preference, attribute, value, bytes) };
+            library.check("MatmulPreferenceSetAttribute", code)
+        };
+        let most = from_ref(&MOST_WORKSPACE).cast();
+        prefer(library.dialect.most_workspace, most, size_of::<u64>())?;
+        for attribute in library.dialect.alignments.into_iter().flatten() {
+            let alignment = alignment as u32;
+            prefer(attribute, from_ref(&alignment).cast(), size_of::<u32>())?;
+        }
+        let each = library.dialect.way_words + TOLD_WORDS;
+        let mut told = vec![0_u64; each * wanted];
+        let mut count: c_int = 0;
+        let [first, second, result] = self.layouts.map(|layout| layout.0);
+        // SAFETY: all objects are live; there is room for as many as are wanted.
+        let code = unsafe {
+            (table.heuristic)(
+                self.instance.0,
+                self.operation.0,
+                first,
+                second,
+                result,
+                result,
+                preference,
+                wanted as c_int,
+                told.as_mut_ptr().cast(),
+                &raw mut count,
+            )
+        };
+        library.check("MatmulAlgoGetHeuristic", code)?;
+        let count = usize::try_from(count).unwrap_or(0);
+        let told = told.chunks_exact(each).take(count);
+        Ok(told
+            .filter_map(|words| Way::read(words, library.dialect.way_words))
+            .collect())
+    }
+
+    /// # Safety
+    /// As [`crate::backend::Gemm::gemm`].
+    unsafe fn run(&self, candidate: u32, operands: &GemmOperands, on: RawStream) -> CallResult<()> {
+        let library = self.library;
+        let way = self.way(candidate, operands)?;
+        let _turn = self.has_bias().then(|| {
+            // A panic while it was held left an address that is set anew.
+            self.bias.lock().unwrap_or_else(PoisonError::into_inner)
+        });
+        if self.has_bias() {
+            self.set(library.dialect.bias_pointer, &operands.bias.0)?;
+        }
+        let address =
+            |address: DeviceAddress| with_exposed_provenance::<c_void>(address.0 as usize);
+        let result = with_exposed_provenance_mut(operands.c.0 as usize);
+        let [first, second, third] = self.layouts.map(|layout| layout.0);
+        let (workspace, bytes) = self.workspace.as_ref().map_or((null_mut(), 0), |memory| {
+            let pointer = with_exposed_provenance_mut(memory.address.0 as usize);
+            (pointer, memory.bytes as usize)
+        });
+        // SAFETY: objects are live as long as this is; the caller keeps memory and stream so, and the workspace
+        // to one stream.
+        let code: Code = unsafe {
+            (library.table.multiply)(
+                self.instance.0,
+                self.operation.0,
+                from_ref(&ALPHA).cast(),
+                address(operands.b),
+                first,
+                address(operands.a),
+                second,
+                from_ref(&BETA).cast(),
+                result,
+                third,
+                result,
+                third,
+                way.words.as_ptr().cast(),
+                workspace,
+                bytes,
+                with_exposed_provenance_mut(on.0 as usize),
+            )
+        };
+        library.check("Matmul", code)
+    }
+
+    /// The way that is meant, if these operands may go it.
+    #[inline]
+    fn way(&self, candidate: u32, operands: &GemmOperands) -> CallResult<&Way> {
+        let way = self.ways.get(candidate as usize);
+        let way = way.ok_or_else(|| self.no_such_way(candidate))?;
+        let &GemmOperands { a, b, c, bias } = operands;
+        if self.has_bias() != (bias.0 != 0) {
+            let is = if self.has_bias() { "with" } else { "without" };
+            return Err(invalid(
+                "gemm",
+                format!("the product was prepared {is} a bias, and is given {bias:?}"),
+            ));
+        }
+        let low_bits = a.0 | b.0 | c.0 | bias.0;
+        if self.library.dialect.alignments.is_none() || low_bits.is_multiple_of(ALIGNMENT) {
+            return Ok(way);
+        }
+        let unaligned = self.unaligned.as_ref();
+        let unaligned = unaligned.filter(|_| low_bits.is_multiple_of(ELEMENT));
+        unaligned.ok_or_else(|| self.no_way_unaligned(operands))
+    }
+
+    #[cold]
+    fn no_such_way(&self, candidate: u32) -> Failure {
+        let count = self.ways.len();
+        invalid(
+            "gemm",
+            format!("way {candidate} of {count}: they are counted from 0"),
+        )
+    }
+
+    #[cold]
+    fn no_way_unaligned(&self, operands: &GemmOperands) -> Failure {
+        invalid(
+            "gemm",
+            format!(
+                "{} needs matrices at multiples of {ALIGNMENT} bytes for {:?}, and is given {operands:x?}",
+                self.library.dialect.name, self.shape
+            ),
+        )
+    }
+
+    /// Gives back all that was made; the first failure.
+    fn release(&self, free: impl FnOnce(RawAllocation) -> CallResult<()>) -> CallResult<()> {
+        let (library, table) = (self.library, &self.library.table);
+        let mut result = Ok(());
+        let made = |object: &Opaque| !object.0.is_null();
+        for layout in self.layouts.iter().copied().filter(made) {
+            // SAFETY: made by this product, and used no more.
+            let code = unsafe { (table.layout_destroy)(layout.0) };
+            result = result.and(library.check("MatrixLayoutDestroy", code));
+        }
+        if made(&self.operation) {
+            // SAFETY: as above.
+            let code = unsafe { (table.operation_destroy)(self.operation.0) };
+            result = result.and(library.check("MatmulDescDestroy", code));
+        }
+        match &self.workspace {
+            Some(workspace) => result.and(free(workspace.handle)),
+            None => result,
+        }
+    }
+}
+
+impl Way {
+    /// Of what the library told of it; `None` where it says that it cannot be gone.
+    fn read(told: &[u64], way_words: usize) -> Option<Self> {
+        let (way, rest) = told.split_at_checked(way_words)?;
+        let &[workspace, state, ..] = rest else {
+            return None;
+        };
+        let [a, b, c, d, ..] = state.to_ne_bytes();
+        if Code::from_ne_bytes([a, b, c, d]) != 0 {
+            return None;
+        }
+        let mut words = [0; MOST_WAY_WORDS];
+        words.get_mut(..way_words)?.copy_from_slice(way);
+        Some(Self { words, workspace })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHAPE: GemmShape = GemmShape {
+        m: 3,
+        n: 4,
+        k: 5,
+        a_stride: 5,
+        b_stride: 4,
+        c_stride: 4,
+        element: ElementType::BF16,
+        b_order: MatrixOrder::ROWS,
+        bias: 0,
+        reserved: 0,
+    };
+
+    #[test]
+    fn a_shape_that_is_none_is_refused_with_what_is_wrong() {
+        assert_eq!(check_shape(&SHAPE), Ok(()));
+        let columns = GemmShape {
+            b_order: MatrixOrder::COLUMNS,
+            ..SHAPE
+        };
+        for (shape, word) in [
+            (GemmShape { m: 0, ..SHAPE }, "nothing to multiply"),
+            (
+                GemmShape {
+                    a_stride: 4,
+                    ..SHAPE
+                },
+                "A has a stride of 4",
+            ),
+            (
+                GemmShape {
+                    c_stride: 3,
+                    ..SHAPE
+                },
+                "C has a stride of 3",
+            ),
+            (
+                GemmShape {
+                    b_stride: 3,
+                    ..SHAPE
+                },
+                "B has a stride of 3",
+            ),
+            (columns, "B has a stride of 4 elements, and 5"),
+            (
+                GemmShape {
+                    c_stride: 1 << 63,
+                    ..SHAPE
+                },
+                "C has a stride",
+            ),
+            (
+                GemmShape {
+                    element: ElementType::F32,
+                    ..SHAPE
+                },
+                "not of F32",
+            ),
+            (
+                GemmShape {
+                    b_order: MatrixOrder(7),
+                    ..SHAPE
+                },
+                "matrix order 7",
+            ),
+        ] {
+            let failure = check_shape(&shape).unwrap_err();
+            assert_eq!(failure.status, Status::INVALID_ARGUMENT);
+            assert!(failure.message.contains(word), "{failure}");
+        }
+    }
+
+    #[test]
+    fn what_the_library_tells_of_a_way_is_read_behind_its_struct() {
+        let state = |code: c_int| {
+            let mut bytes = [0x7f; 8];
+            bytes[..4].copy_from_slice(&code.to_ne_bytes());
+            u64::from_ne_bytes(bytes)
+        };
+        for way_words in [3, 8] {
+            let mut told: Vec<u64> = (1..=way_words as u64).collect();
+            told.extend([4096, state(0), 0, 0]);
+            let way = Way::read(&told, way_words).expect("a way");
+            assert_eq!(way.workspace, 4096);
+            assert_eq!(way.words[..way_words], told[..way_words]);
+            told[way_words + 1] = state(15);
+            assert!(Way::read(&told, way_words).is_none());
+        }
+        assert!(Way::read(&[0; 4], 8).is_none());
+    }
+}

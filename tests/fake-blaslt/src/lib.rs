@@ -1,0 +1,190 @@
+//! A fake `libcublasLt.so` and `libhipblaslt.so`, strict about what fits together, for tests with no GPU.
+//!
+//! It runs over the fake CUDA driver or the fake HIP runtime, which it finds as a program does. `objects` is
+//! what a program holds, `ways` what it is told of ways to do a product, `multiply` the product, and
+//! `numbers` what differs between the two libraries. What a program gets wrong is in the fake runtime's
+//! report. The README lists the switches.
+
+#![allow(
+    missing_docs,
+    non_snake_case,
+    clippy::missing_safety_doc,
+    reason = "the vendors' functions, as their headers document them"
+)]
+
+#[cfg(not(target_os = "linux"))]
+compile_error!("the fake library runs on Linux");
+
+mod multiply;
+mod numbers;
+mod objects;
+mod ways;
+
+use fake_library::Calls;
+use multiply::Call;
+use numbers::{CUBLAS, Code, HIPBLAS, Numbers, Result};
+use objects::Layout;
+use std::ffi::{c_int, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use ways::Problem;
+
+static CALLS: Calls = Calls::new("FAKE_BLASLT_FAIL");
+
+/// Reports a broken rule; what the call that breaks it returns.
+fn broken(numbers: &Numbers, what: &str) -> Code {
+    fake_library::violation(&format!("{}: {what}", numbers.prefix));
+    numbers.invalid
+}
+
+/// Runs an exported function: counted, failed where that was ordered, panics caught. What gives something
+/// back does so and then fails.
+fn enter(numbers: &'static Numbers, name: &str, call: impl FnOnce() -> Result) -> c_int {
+    let symbol = format!("{}{name}", numbers.prefix);
+    let run = || {
+        if fake_library::vendor() != numbers.vendor {
+            return Err(broken(numbers, "this is the other vendor's function"));
+        }
+        let ordered = CALLS.count(&symbol, numbers.failed.0).map_err(Code);
+        if ordered.is_err() && !name.contains("Destroy") {
+            return ordered;
+        }
+        call().and(ordered)
+    };
+    match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(Ok(())) => 0,
+        Ok(Err(code)) => code.0,
+        Err(_) => {
+            broken(numbers, &format!("{name} panicked"));
+            numbers.failed.0
+        }
+    }
+}
+
+fn version(numbers: &Numbers) -> u32 {
+    fake_library::number("FAKE_BLASLT_VERSION", numbers.version)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cublasLtGetVersion() -> usize {
+    version(&CUBLAS) as usize
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipblasLtGetVersion(instance: u64, place: *mut c_int) -> c_int {
+    enter(&HIPBLAS, "GetVersion", || {
+        objects::instance(&HIPBLAS, instance)?;
+        if place.is_null() {
+            return Err(HIPBLAS.invalid);
+        }
+        // SAFETY: the caller gives a writable place.
+        unsafe { place.write(version(&HIPBLAS) as c_int) };
+        Ok(())
+    })
+}
+
+/// Exports the functions that both libraries have: for each its name behind the prefix, the exported names,
+/// and what it does with the numbers of the one that was called.
+macro_rules! exported {
+    ($( $name:literal [$cublas:ident, $hipblas:ident]
+        ($($parameter:ident: $type:ty),* $(,)?) |$numbers:ident| $body:expr; )*) => {$(
+        #[unsafe(no_mangle)]
+        #[allow(clippy::too_many_arguments, reason = "the library's own")]
+        pub unsafe extern "C" fn $cublas($($parameter: $type),*) -> c_int {
+            let $numbers = &CUBLAS;
+            enter($numbers, $name, || $body)
+        }
+
+        #[unsafe(no_mangle)]
+        #[allow(clippy::too_many_arguments, reason = "the library's own")]
+        pub unsafe extern "C" fn $hipblas($($parameter: $type),*) -> c_int {
+            let $numbers = &HIPBLAS;
+            enter($numbers, $name, || $body)
+        }
+    )*};
+}
+
+exported! {
+    "Create" [cublasLtCreate, hipblasLtCreate](place: *mut u64) |numbers| {
+        objects::create(numbers, place)
+    };
+    "Destroy" [cublasLtDestroy, hipblasLtDestroy](instance: u64) |numbers| {
+        objects::destroy(numbers, instance)
+    };
+    "MatrixLayoutCreate" [cublasLtMatrixLayoutCreate, hipblasLtMatrixLayoutCreate](
+        place: *mut u64, element: c_int, rows: u64, columns: u64, stride: i64
+    ) |numbers| {
+        let stride = u64::try_from(stride).unwrap_or(0);
+        objects::create_layout(numbers, place, Layout { element, rows, columns, stride })
+    };
+    "MatrixLayoutDestroy" [cublasLtMatrixLayoutDestroy, hipblasLtMatrixLayoutDestroy](
+        layout: u64
+    ) |numbers| {
+        objects::destroy_layout(numbers, layout)
+    };
+    "MatmulDescCreate" [cublasLtMatmulDescCreate, hipblasLtMatmulDescCreate](
+        place: *mut u64, compute: c_int, scale: c_int
+    ) |numbers| {
+        objects::create_operation(numbers, place, compute, scale)
+    };
+    "MatmulDescDestroy" [cublasLtMatmulDescDestroy, hipblasLtMatmulDescDestroy](
+        operation: u64
+    ) |numbers| {
+        objects::destroy_operation(numbers, operation)
+    };
+    "MatmulDescSetAttribute" [cublasLtMatmulDescSetAttribute, hipblasLtMatmulDescSetAttribute](
+        operation: u64, attribute: c_int, value: *const c_void, bytes: usize
+    ) |numbers| {
+        // SAFETY: the caller gives a readable value.
+        unsafe { objects::set_operation(numbers, operation, attribute, value, bytes) }
+    };
+    "MatmulPreferenceCreate" [cublasLtMatmulPreferenceCreate, hipblasLtMatmulPreferenceCreate](
+        place: *mut u64
+    ) |numbers| {
+        objects::create_preference(numbers, place)
+    };
+    "MatmulPreferenceDestroy" [cublasLtMatmulPreferenceDestroy, hipblasLtMatmulPreferenceDestroy](
+        preference: u64
+    ) |numbers| {
+        objects::destroy_preference(numbers, preference)
+    };
+    "MatmulPreferenceSetAttribute"
+    [cublasLtMatmulPreferenceSetAttribute, hipblasLtMatmulPreferenceSetAttribute](
+        preference: u64, attribute: c_int, value: *const c_void, bytes: usize
+    ) |numbers| {
+        // SAFETY: the caller gives a readable value.
+        unsafe { objects::set_preference(numbers, preference, attribute, value, bytes) }
+    };
+    "MatmulAlgoGetHeuristic" [cublasLtMatmulAlgoGetHeuristic, hipblasLtMatmulAlgoGetHeuristic](
+        instance: u64, operation: u64, a: u64, b: u64, c: u64, d: u64, preference: u64,
+        wanted: c_int, found: *mut u64, count: *mut c_int
+    ) |numbers| {
+        objects::instance(numbers, instance)?;
+        let problem = Problem::new(numbers, operation, [a, b, c, d])?;
+        // SAFETY: the caller gives places.
+        unsafe { ways::tell(numbers, &problem, preference, wanted, found, count) }
+    };
+    "Matmul" [cublasLtMatmul, hipblasLtMatmul](
+        instance: u64, operation: u64,
+        alpha: *const f32, a: u64, a_layout: u64, b: u64, b_layout: u64,
+        beta: *const f32, c: u64, c_layout: u64, d: u64, d_layout: u64,
+        way: *const u64, workspace: u64, workspace_bytes: usize, stream: u64
+    ) |numbers| {
+        let matrices = [a_layout, b_layout, c_layout, d_layout];
+        let call = Call {
+            instance,
+            problem: Problem::new(numbers, operation, matrices)?,
+            alpha,
+            beta,
+            first: a,
+            second: b,
+            added: c,
+            result: d,
+            way,
+            workspace,
+            workspace_bytes: workspace_bytes as u64,
+            stream,
+        };
+        // SAFETY: the caller gives readable scalars and a way.
+        unsafe { multiply::call(numbers, &call) }
+    };
+}

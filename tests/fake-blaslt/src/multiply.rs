@@ -1,0 +1,222 @@
+//! The product itself: checked when it is called, done in the stream's order.
+
+use crate::broken;
+use crate::numbers::{Numbers, Result};
+use crate::objects::{self, Layout};
+use crate::ways::{Problem, Way};
+use fake_library::{Runner, current_context, submit_alone, violation, waits_for_all};
+use half::{bf16, f16};
+use std::collections::BTreeSet;
+use std::ffi::{c_int, c_void};
+use std::sync::{Mutex, PoisonError};
+
+/// Bytes of an element.
+const ELEMENT: u64 = 2;
+
+/// The arguments of a call.
+pub struct Call {
+    pub instance: u64,
+    pub problem: Problem,
+    pub alpha: *const f32,
+    pub beta: *const f32,
+    pub first: u64,
+    pub second: u64,
+    pub added: u64,
+    pub result: u64,
+    pub way: *const u64,
+    pub workspace: u64,
+    pub workspace_bytes: u64,
+    pub stream: u64,
+}
+
+/// What a stream does.
+struct Job {
+    problem: Problem,
+    is_f16: bool,
+    first: u64,
+    second: u64,
+    result: u64,
+    workspace: u64,
+}
+
+fn bytes_of(layout: &Layout) -> u64 {
+    ((layout.columns - 1) * layout.stride + layout.rows) * ELEMENT
+}
+
+/// A kernel in a context: the way's number and alignment, the element, whether it transposes, whether it adds a
+/// bias.
+type Kernel = (u64, u32, u32, c_int, bool, bool);
+
+/// Kernels that have been used: the library loads one when it is.
+static LOADED: Mutex<BTreeSet<Kernel>> = Mutex::new(BTreeSet::new());
+/// Workspaces that streams use just now.
+static BUSY: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
+
+/// # Safety
+/// The scalars and the way's struct are readable.
+pub unsafe fn call(numbers: &'static Numbers, call: &Call) -> Result {
+    let refuse = |what: String| Err(broken(numbers, &what));
+    let context = objects::instance(numbers, call.instance)?;
+    if current_context() != Ok(context) {
+        return refuse("an instance is used on another device than its own".into());
+    }
+    if call.alpha.is_null() || call.beta.is_null() || call.way.is_null() {
+        return refuse("a scalar is missing, or the way".into());
+    }
+    // SAFETY: the caller's word.
+    let (alpha, beta) = unsafe { (call.alpha.read(), call.beta.read()) };
+    if (alpha, beta) != (1.0, 0.0) || call.added != call.result {
+        return refuse(format!("the fake does not scale or add: {alpha}, {beta}"));
+    }
+    // SAFETY: the caller's word.
+    let words = unsafe { std::slice::from_raw_parts(call.way, numbers.way_words) };
+    let way = Way::read(numbers, words, &call.problem)?;
+    if call.workspace_bytes < way.workspace
+        || (way.workspace > 0 && (call.workspace == 0 || !call.workspace.is_multiple_of(WIDE)))
+    {
+        return refuse(format!(
+            "{} bytes of workspace at {:#x} are not what {way:?} takes",
+            call.workspace_bytes, call.workspace
+        ));
+    }
+    let bias = call.problem.operation.bias;
+    let bias = call.problem.operation.has_bias.then_some(bias);
+    let matrices = [call.first, call.second, call.result]
+        .into_iter()
+        .chain(bias);
+    let alignment = u64::from(way.alignment).max(ELEMENT);
+    for matrix in matrices {
+        if matrix == 0 || !matrix.is_multiple_of(alignment) {
+            return refuse(format!(
+                "a matrix is at {matrix:#x}, and the way takes {way:?}"
+            ));
+        }
+    }
+    load(numbers, context, &way, &call.problem);
+    submit(numbers, call, &way)
+}
+
+/// What workspaces are aligned to.
+const WIDE: u64 = 16;
+
+/// The first use of a kernel loads it.
+fn load(numbers: &Numbers, context: u64, way: &Way, problem: &Problem) {
+    let kernel = (
+        context,
+        way.number,
+        way.alignment,
+        problem.first.element,
+        problem.operation.transposes_first,
+        problem.operation.has_bias,
+    );
+    let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+    if loaded.insert(kernel) {
+        waits_for_all(&format!("{}Matmul, which loads a kernel,", numbers.prefix));
+    }
+}
+
+fn submit(numbers: &Numbers, call: &Call, way: &Way) -> Result {
+    let problem = call.problem;
+    let bias_bytes = problem.result.rows * ELEMENT;
+    let ranges = [
+        [call.first, bytes_of(&problem.first)],
+        [call.second, bytes_of(&problem.second)],
+        [call.result, bytes_of(&problem.result)],
+        [call.workspace, way.workspace],
+        [
+            problem.operation.bias,
+            bias_bytes * u64::from(problem.operation.has_bias),
+        ],
+    ];
+    let ranges: Vec<_> = ranges.into_iter().filter(|range| range[1] != 0).collect();
+    let job = Job {
+        problem,
+        is_f16: problem.first.element == numbers.f16,
+        first: call.first,
+        second: call.second,
+        result: call.result,
+        workspace: if way.workspace > 0 { call.workspace } else { 0 },
+    };
+    // Kept for good: a graph may run it at any time.
+    let job = std::ptr::from_mut(Box::leak(Box::new(job))).cast_const();
+    // SAFETY: `run` takes a job, and this one stays.
+    unsafe { submit_alone(call.stream, run, job.cast(), &ranges) }.map_err(|_| numbers.failed)
+}
+
+/// Does a product. An illegal access is the device's loss, as with a kernel.
+unsafe extern "C" fn run(job: *const c_void, runner: *const c_void) -> c_int {
+    // SAFETY: submitted with a job that stays.
+    let job = unsafe { &*job.cast::<Job>() };
+    let busy = || BUSY.lock().unwrap_or_else(PoisonError::into_inner);
+    if job.workspace != 0 && !busy().insert(job.workspace) {
+        violation("two streams use one workspace at a time");
+    }
+    let done = job.run(Runner(runner));
+    busy().remove(&job.workspace);
+    match done {
+        Ok(()) => 0,
+        // An illegal address, in either runtime.
+        Err(_) => 700,
+    }
+}
+
+impl Job {
+    fn run(&self, runner: Runner) -> fake_library::Result {
+        let Problem {
+            operation,
+            first,
+            second,
+            result,
+        } = &self.problem;
+        let read = |address, layout: &Layout| {
+            let bytes = runner.read(address, bytes_of(layout) as usize)?;
+            Ok(self.widen(&bytes))
+        };
+        let (a, b) = (read(self.first, first)?, read(self.second, second)?);
+        let bias = match operation.has_bias {
+            true => {
+                let bytes = runner.read(operation.bias, (result.rows * ELEMENT) as usize)?;
+                self.widen(&bytes)
+            }
+            false => vec![0.0; result.rows as usize],
+        };
+        let depth = self.problem.depth() as usize;
+        // From one row to the next, and along the sum.
+        let (row, along) = match operation.transposes_first {
+            true => (first.stride as usize, 1),
+            false => (1, first.stride as usize),
+        };
+        let rows = result.rows as usize;
+        for column in 0..result.columns as usize {
+            let b = &b[column * second.stride as usize..][..depth];
+            let mut sums = vec![0.0_f32; rows];
+            for (index, &b) in b.iter().enumerate() {
+                for (number, sum) in sums.iter_mut().enumerate() {
+                    *sum += a[number * row + index * along] * b;
+                }
+            }
+            let sums = sums.iter().zip(&bias).map(|(sum, bias)| sum + bias);
+            let mut bytes: Vec<u8> = sums.flat_map(|sum| self.narrow(sum)).collect();
+            let place = self.result + column as u64 * result.stride * ELEMENT;
+            runner.write(place, &mut bytes)?;
+        }
+        Ok(())
+    }
+
+    fn widen(&self, bytes: &[u8]) -> Vec<f32> {
+        let bits = bytes
+            .chunks_exact(2)
+            .map(|two| u16::from_ne_bytes([two[0], two[1]]));
+        match self.is_f16 {
+            true => bits.map(|bits| f16::from_bits(bits).to_f32()).collect(),
+            false => bits.map(|bits| bf16::from_bits(bits).to_f32()).collect(),
+        }
+    }
+
+    fn narrow(&self, sum: f32) -> [u8; 2] {
+        match self.is_f16 {
+            true => f16::from_f32(sum).to_bits().to_ne_bytes(),
+            false => bf16::from_f32(sum).to_bits().to_ne_bytes(),
+        }
+    }
+}

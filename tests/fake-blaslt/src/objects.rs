@@ -1,0 +1,294 @@
+//! What a program holds of the library: instances, and descriptions of matrices, operations and preferences.
+
+use crate::broken;
+use crate::numbers::{Numbers, Result};
+use fake_library::{at_exit, current_context, waits_for_all};
+use std::collections::BTreeMap;
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+
+/// A matrix, column-major.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Layout {
+    pub element: c_int,
+    pub rows: u64,
+    pub columns: u64,
+    pub stride: u64,
+}
+
+/// An operation.
+#[derive(Clone, Copy, Debug)]
+pub struct Operation {
+    pub transposes_first: bool,
+    pub has_bias: bool,
+    pub bias: u64,
+    pub bias_element: Option<c_int>,
+}
+
+/// What is asked of ways.
+#[derive(Clone, Copy, Debug)]
+pub struct Preference {
+    pub most_workspace: u64,
+    /// Bytes, of each matrix.
+    pub alignments: [u32; 4],
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Object {
+    /// The context that was current when it was made.
+    Instance(u64),
+    Layout(Layout),
+    Operation(Operation),
+    Preference(Preference),
+}
+
+static LIVE: Mutex<BTreeMap<u64, Object>> = Mutex::new(BTreeMap::new());
+/// Handles are numbers that nothing lies at.
+static NEXT: AtomicU64 = AtomicU64::new(0x424c_0000);
+
+fn live() -> MutexGuard<'static, BTreeMap<u64, Object>> {
+    LIVE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Keeps an object, and gives its handle.
+fn keep(numbers: &Numbers, place: *mut u64, object: Object) -> Result {
+    report_at_exit();
+    if place.is_null() {
+        return Err(numbers.invalid);
+    }
+    let handle = NEXT.fetch_add(16, Ordering::Relaxed);
+    // SAFETY: the caller gives a writable place.
+    unsafe { place.write(handle) };
+    live().insert(handle, object);
+    Ok(())
+}
+
+/// The object behind a handle.
+pub fn find(numbers: &Numbers, handle: u64) -> Result<Object> {
+    let found = live().get(&handle).copied();
+    found.ok_or_else(|| {
+        broken(
+            numbers,
+            "something is used that was given up, or never made",
+        )
+    })
+}
+
+macro_rules! finders {
+    ($($name:ident = $kind:ident($type:ty);)*) => {$(
+        /// The object behind a handle, which has to be this.
+        pub fn $name(numbers: &Numbers, handle: u64) -> Result<$type> {
+            match find(numbers, handle)? {
+                Object::$kind(found) => Ok(found),
+                other => Err(broken(numbers, &format!("{other:?} is used as a {}", stringify!($name)))),
+            }
+        }
+    )*};
+}
+
+finders! {
+    instance = Instance(u64);
+    layout = Layout(Layout);
+    operation = Operation(Operation);
+    preference = Preference(Preference);
+}
+
+/// Gives an object up, which has to be what `is` says.
+fn forget(numbers: &Numbers, handle: u64, is: fn(&Object) -> bool) -> Result {
+    if !is(&find(numbers, handle)?) {
+        return Err(broken(numbers, "something is given up as what it is not"));
+    }
+    live().remove(&handle);
+    Ok(())
+}
+
+pub fn create(numbers: &Numbers, place: *mut u64) -> Result {
+    let context = current_context().map_err(|_| numbers.failed)?;
+    keep(numbers, place, Object::Instance(context))
+}
+
+pub fn destroy(numbers: &Numbers, handle: u64) -> Result {
+    let context = instance(numbers, handle)?;
+    if current_context() != Ok(context) {
+        return Err(broken(
+            numbers,
+            "an instance is ended on another device than its own",
+        ));
+    }
+    waits_for_all("the end of an instance");
+    forget(numbers, handle, |object| {
+        matches!(object, Object::Instance(_))
+    })
+}
+
+pub fn create_layout(numbers: &Numbers, place: *mut u64, layout: Layout) -> Result {
+    let Layout {
+        element,
+        rows,
+        columns,
+        stride,
+    } = layout;
+    let known = [numbers.f16, numbers.bf16].contains(&element);
+    if !known || rows == 0 || columns == 0 || stride < rows {
+        return Err(broken(numbers, &format!("no matrix is {layout:?}")));
+    }
+    keep(numbers, place, Object::Layout(layout))
+}
+
+pub fn destroy_layout(numbers: &Numbers, handle: u64) -> Result {
+    forget(numbers, handle, |object| {
+        matches!(object, Object::Layout(_))
+    })
+}
+
+pub fn create_operation(
+    numbers: &Numbers,
+    place: *mut u64,
+    compute: c_int,
+    scale: c_int,
+) -> Result {
+    if compute != numbers.compute_f32 || scale != numbers.f32 {
+        let what = format!("sums are not made with {compute}, scaled with {scale}");
+        return Err(broken(numbers, &what));
+    }
+    let operation = Operation {
+        transposes_first: false,
+        has_bias: false,
+        bias: 0,
+        bias_element: None,
+    };
+    keep(numbers, place, Object::Operation(operation))
+}
+
+pub fn destroy_operation(numbers: &Numbers, handle: u64) -> Result {
+    forget(numbers, handle, |object| {
+        matches!(object, Object::Operation(_))
+    })
+}
+
+/// A value of an attribute, whose size has to be the type's.
+///
+/// # Safety
+/// `value` is readable for `bytes`.
+unsafe fn value<T: Copy>(numbers: &Numbers, value: *const c_void, bytes: usize) -> Result<T> {
+    if value.is_null() || bytes != size_of::<T>() {
+        let what = format!("an attribute of {} bytes is given {bytes}", size_of::<T>());
+        return Err(broken(numbers, &what));
+    }
+    // SAFETY: the caller's word; the value need not be aligned.
+    Ok(unsafe { value.cast::<T>().read_unaligned() })
+}
+
+/// # Safety
+/// As [`value`].
+pub unsafe fn set_operation(
+    numbers: &Numbers,
+    handle: u64,
+    attribute: c_int,
+    pointer: *const c_void,
+    bytes: usize,
+) -> Result {
+    let mut changed = operation(numbers, handle)?;
+    // SAFETY: the caller's word. So for all below.
+    let number = || unsafe { value::<c_int>(numbers, pointer, bytes) };
+    if attribute == numbers.transpose_first || attribute == numbers.transpose_second {
+        let transposes = match number()? {
+            which if which == numbers.plain => false,
+            which if which == numbers.transposed => true,
+            _ => return Err(broken(numbers, "a transposition that is none")),
+        };
+        if attribute == numbers.transpose_first {
+            changed.transposes_first = transposes;
+        } else if transposes {
+            // The library could; nobody needs it.
+            return Err(numbers.unsupported);
+        }
+    } else if attribute == numbers.epilogue {
+        // SAFETY: as above.
+        changed.has_bias = match unsafe { value::<u32>(numbers, pointer, bytes) }? {
+            which if which == numbers.epilogue_plain => false,
+            which if which == numbers.epilogue_bias => true,
+            _ => {
+                return Err(broken(
+                    numbers,
+                    "an epilogue that is none, or not in the fake",
+                ));
+            }
+        };
+    } else if attribute == numbers.bias_pointer {
+        // SAFETY: as above.
+        changed.bias = unsafe { value::<u64>(numbers, pointer, bytes) }?;
+    } else if attribute == numbers.bias_element {
+        changed.bias_element = Some(number()?);
+    } else {
+        return Err(broken(
+            numbers,
+            &format!("attribute {attribute} of an operation"),
+        ));
+    }
+    live().insert(handle, Object::Operation(changed));
+    Ok(())
+}
+
+pub fn create_preference(numbers: &Numbers, place: *mut u64) -> Result {
+    let preference = Preference {
+        most_workspace: 0,
+        alignments: [256; 4],
+    };
+    keep(numbers, place, Object::Preference(preference))
+}
+
+pub fn destroy_preference(numbers: &Numbers, handle: u64) -> Result {
+    forget(numbers, handle, |object| {
+        matches!(object, Object::Preference(_))
+    })
+}
+
+/// # Safety
+/// As [`value`].
+pub unsafe fn set_preference(
+    numbers: &Numbers,
+    handle: u64,
+    attribute: c_int,
+    pointer: *const c_void,
+    bytes: usize,
+) -> Result {
+    let mut changed = preference(numbers, handle)?;
+    let matrices = numbers.alignments.unwrap_or([-1; 4]);
+    if attribute == numbers.most_workspace {
+        // SAFETY: the caller's word.
+        changed.most_workspace = unsafe { value::<u64>(numbers, pointer, bytes) }?;
+    } else if let Some(which) = matrices.iter().position(|&number| number == attribute) {
+        // SAFETY: the caller's word.
+        let alignment = unsafe { value::<u32>(numbers, pointer, bytes) }?;
+        if !alignment.is_power_of_two() {
+            return Err(broken(numbers, "an alignment that is no power of two"));
+        }
+        changed.alignments[which] = alignment;
+    } else {
+        return Err(broken(
+            numbers,
+            &format!("attribute {attribute} of a preference"),
+        ));
+    }
+    live().insert(handle, Object::Preference(changed));
+    Ok(())
+}
+
+/// Tells the fake runtime's report of what was never given up.
+fn report_at_exit() {
+    static ONCE: Once = Once::new();
+    extern "C" fn report() {
+        let left = live();
+        if !left.is_empty() {
+            let kinds: Vec<_> = left.values().map(|object| format!("{object:?}")).collect();
+            fake_library::violation(&format!(
+                "{} objects of the library of products were not given up: {}",
+                left.len(),
+                kinds.join(", ")
+            ));
+        }
+    }
+    ONCE.call_once(|| at_exit(report));
+}

@@ -1,0 +1,163 @@
+//! Ways to do a product: what the library tells of them, and that one is used for what it was told for.
+
+use crate::broken;
+use crate::numbers::{Numbers, Result};
+use crate::objects::{self, Layout, Operation};
+use std::ffi::c_int;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// Bytes of workspace that the ways want, the best guess first.
+const WORKSPACES: [u64; 3] = [1 << 20, 0, 3 << 20];
+/// The widest access of a kernel.
+const WIDEST: u32 = 16;
+/// In a way's first word, above its number and its alignment.
+const MARK: u64 = 0x5741_5900 << 32;
+
+/// An operation on matrices that fit.
+#[derive(Clone, Copy, Debug)]
+pub struct Problem {
+    pub operation: Operation,
+    pub first: Layout,
+    pub second: Layout,
+    pub result: Layout,
+}
+
+impl Problem {
+    /// Refuses what the library would.
+    pub fn new(numbers: &Numbers, operation: u64, matrices: [u64; 4]) -> Result<Self> {
+        let [first, second, added, result] = matrices;
+        let problem = Self {
+            operation: objects::operation(numbers, operation)?,
+            first: objects::layout(numbers, first)?,
+            second: objects::layout(numbers, second)?,
+            result: objects::layout(numbers, result)?,
+        };
+        let Self {
+            operation,
+            first,
+            second,
+            result,
+        } = problem;
+        let (m, k) = match operation.transposes_first {
+            true => (first.columns, first.rows),
+            false => (first.rows, first.columns),
+        };
+        let fits = second.rows == k && result.rows == m && result.columns == second.columns;
+        let element = first.element;
+        let alike = second.element == element && result.element == element;
+        if !fits || !alike || objects::layout(numbers, added)? != result {
+            return Err(broken(
+                numbers,
+                &format!("the matrices do not fit: {problem:?}"),
+            ));
+        }
+        let bias = operation.bias_element.unwrap_or(element);
+        if operation.has_bias && bias != element {
+            return Err(broken(numbers, &format!("a bias of {bias} on {element}")));
+        }
+        Ok(problem)
+    }
+
+    /// Sums in a product.
+    pub fn depth(&self) -> u64 {
+        self.second.rows
+    }
+
+    fn digest(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (self.first, self.second, self.result).hash(&mut hasher);
+        (self.operation.transposes_first, self.operation.has_bias).hash(&mut hasher);
+        hasher.finish()
+    }
+}
+
+/// A way, once more.
+#[derive(Clone, Copy, Debug)]
+pub struct Way {
+    pub number: u32,
+    /// Bytes that matrices have to be aligned to.
+    pub alignment: u32,
+    pub workspace: u64,
+}
+
+impl Way {
+    /// The way that a struct names, which has to be one for this problem.
+    pub fn read(numbers: &Numbers, words: &[u64], problem: &Problem) -> Result<Self> {
+        let (number, alignment) = (words[0] as u32 & 0xffff, words[0] as u32 >> 16);
+        if words[0] & !0xffff_ffff != MARK || number as usize >= WORKSPACES.len() {
+            return Err(broken(numbers, "a way that the library never told of"));
+        }
+        if words[1] != problem.digest() {
+            return Err(broken(numbers, "a way for another product"));
+        }
+        Ok(Self {
+            number,
+            alignment,
+            workspace: WORKSPACES[number as usize],
+        })
+    }
+
+    fn write(&self, problem: &Problem, told: &mut [u64], way_words: usize) {
+        told.fill(0);
+        told[0] = MARK | u64::from(self.alignment) << 16 | u64::from(self.number);
+        told[1] = problem.digest();
+        told[way_words] = self.workspace;
+        // A good code, and the figure of merit behind it.
+        told[way_words + 1] = u64::from(1.0_f32.to_bits()) << 32;
+    }
+}
+
+/// Tells of ways, at most `wanted`.
+///
+/// # Safety
+/// `found` has room for as many, `count` is writable.
+pub unsafe fn tell(
+    numbers: &Numbers,
+    problem: &Problem,
+    preference: u64,
+    wanted: c_int,
+    found: *mut u64,
+    count: *mut c_int,
+) -> Result {
+    let preference = objects::preference(numbers, preference)?;
+    let wanted = usize::try_from(wanted).unwrap_or(0);
+    if wanted == 0 || found.is_null() || count.is_null() {
+        return Err(broken(numbers, "no way is asked for, or no place given"));
+    }
+    if problem.operation.has_bias && problem.operation.bias == 0 {
+        // One version of one of them.
+        return Err(numbers.invalid);
+    }
+    let alignment = preference.alignments.into_iter().min().unwrap_or(1);
+    let alignment = match numbers.alignments {
+        Some(_) => alignment.min(WIDEST),
+        None => 1,
+    };
+    let most: usize = fake_library::number("FAKE_BLASLT_WAYS", WORKSPACES.len());
+    let least: u32 = fake_library::number("FAKE_BLASLT_ALIGNMENT", 1);
+    let is_narrow = numbers.alignments.is_some() && alignment < least;
+    let ways: Vec<Way> = WORKSPACES
+        .into_iter()
+        .enumerate()
+        .map(|(number, workspace)| Way {
+            number: number as u32,
+            alignment,
+            workspace,
+        })
+        .filter(|way| way.workspace <= preference.most_workspace && !is_narrow)
+        .take(wanted.min(most))
+        .collect();
+    // Two reserved words, a code beside a figure, and the workspace.
+    let each = numbers.way_words + 4;
+    for (index, way) in ways.iter().enumerate() {
+        // SAFETY: the caller's word: there are as many as were wanted.
+        let told = unsafe { std::slice::from_raw_parts_mut(found.add(index * each), each) };
+        way.write(problem, told, numbers.way_words);
+    }
+    // SAFETY: as above.
+    unsafe { count.write(ways.len() as c_int) };
+    if ways.is_empty() {
+        return Err(numbers.unsupported);
+    }
+    Ok(())
+}
