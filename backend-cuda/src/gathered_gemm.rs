@@ -70,23 +70,20 @@ fn fits(shape: &GemmShape, sharding: Sharding, shard: u64) -> bool {
 }
 
 /// See [`symmem_core::backend::Gemm::gathered_gemm_limits`].
-///
-/// # Errors
-/// None yet.
 pub fn limits(
     backend: &CudaBackend,
     shape: &GemmShape,
     sharding: Sharding,
     shard: u64,
-) -> CallResult<GatheredLimits> {
+) -> GatheredLimits {
     let parts = backend.parts();
     let kernel = kernel_name(shape).and_then(|name| parts.kernels.by_name(name.as_bytes()).ok());
     let room = parts.capabilities.shared_memory_per_block >= GATHERED_GEMM_SHARED_MEMORY;
     let encodes = backend.driver.table.cuTensorMapEncodeTiled.is_some();
     if kernel.is_none() || !room || !encodes || !fits(shape, sharding, shard) {
-        return Ok(GatheredLimits::default());
+        return GatheredLimits::default();
     }
-    Ok(GatheredLimits {
+    GatheredLimits {
         // Its shared memory leaves room for one block on each multiprocessor.
         blocks: parts.description.compute_units,
         threads: THREADS,
@@ -96,7 +93,7 @@ pub fn limits(
         movers: MOVERS,
         modes: GatherMode::WAIT.bit() | GatherMode::PULL.bit() | GatherMode::PUSH.bit(),
         reserved: 0,
-    })
+    }
 }
 
 /// See [`symmem_core::backend::Gemm::gathered_gemm`].
@@ -114,7 +111,7 @@ pub unsafe fn launch(
     on: RawStream,
 ) -> CallResult<()> {
     let shape = &arguments.shape;
-    let limits = limits(backend, shape, arguments.sharding, arguments.shard)?;
+    let limits = limits(backend, shape, arguments.sharding, arguments.shard);
     let blocks = geometry.blocks[0];
     if limits.blocks == 0 {
         return Err(unsupported());
