@@ -259,10 +259,13 @@ fn encode(
             OUT_OF_BOUNDS_ZERO,
         )
     };
-    driver.check(name, code).map(|()| map).map_err(|mut failure| {
-        failure.message = format!("{what}: {}", failure.message);
-        failure
-    })
+    driver
+        .check(name, code)
+        .map(|()| map)
+        .map_err(|mut failure| {
+            failure.message = format!("{what}: {}", failure.message);
+            failure
+        })
 }
 
 fn invalid(message: String) -> Failure {
@@ -310,17 +313,17 @@ mod tests {
         assert!(!fits(&shape(265, 1096), Sharding::ROWS, 7), "a stride of B");
         assert!(!fits(&shape(264, 1097), Sharding::ROWS, 7), "a stride of A");
         assert!(fits(&shape(264, 1096), Sharding::COLUMNS, 576));
-        assert!(!fits(&shape(264, 1096), Sharding::COLUMNS, 548), "half a box");
+        assert!(
+            !fits(&shape(264, 1096), Sharding::COLUMNS, 548),
+            "half a box"
+        );
         assert!(!fits(&shape(1 << 32, 64), Sharding::ROWS, 7));
     }
 
     #[test]
     fn there_are_more_movers_where_the_gather_is_longer_beside_the_product() {
         let of = |m, n, k, world| {
-            let shape = GemmShape {
-                m,
-                ..shape(n, k)
-            };
+            let shape = GemmShape { m, ..shape(n, k) };
             movers(&shape, Sharding::ROWS, m.div_ceil(world))
         };
         assert_eq!(of(32768, 8192, 16384, 2), 4);
