@@ -61,14 +61,16 @@ pub use builder::{Builder, init};
 pub use symmem_core::backend;
 pub use symmem_core::backend::abi::{
     Algorithm, CollectiveOperation, Condition, DeviceAddress, Direction, ElementType, Geometry,
-    Handle, Method, ReduceOperation, ShareKind, SignalPlacement, TransferRow,
+    Handle, MatrixOrder, Method, ReduceOperation, Sharding, ShareKind, SignalPlacement,
+    TransferRow,
 };
 pub use symmem_core::bootstrap::{BootstrapError, LaunchEnvironment};
 pub use symmem_core::{
-    BARRIER_CHANNELS, BufferRange, CHANNELS, COLLECTIVE_CHANNELS, Choice, CollectiveOptions,
-    Communicator, DeviceChoice, Element, Error, Exchange, F8E4M3, F8E5M2, Function, Graph, Group,
-    Leaks, Module, Peer, Provider, RawView, Reducible, Result, Stream, SymmetricBuffer,
-    TransferOptions, VendorLibrary, Word,
+    AllGatherGemm, BARRIER_CHANNELS, BufferRange, CHANNELS, COLLECTIVE_CHANNELS, Choice,
+    CollectiveOptions, Communicator, DeviceChoice, Element, Error, Exchange, F8E4M3, F8E5M2,
+    Function, GemmAlgorithm, GemmElement, GemmOptions, GemmShape, GemmTransport, Graph, Group,
+    Leaks, Matrix, Module, Operands, Peer, Provider, RawView, Reducible, Result, Stream,
+    SymmetricBuffer, TransferOptions, VendorLibrary, Word,
 };
 
 /// The README's example is compiled and run with the documentation's tests.
