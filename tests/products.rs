@@ -34,12 +34,11 @@ const WAYS: [(GemmAlgorithm, GemmTransport); 8] = [
 ];
 
 /// Shapes that every kernel takes: lines of whole 16 bytes, with tails of tiles, and fewer rows than ranks.
-const SHAPES: [(usize, usize, usize); 5] = [
+const SHAPES: [(usize, usize, usize); 4] = [
     (300, 264, 128),
     (128, 256, 64),
     (1, 8, 64),
     (257, 520, 192),
-    (1000, 776, 1088),
 ];
 
 fn ways<T: Number>(
