@@ -109,6 +109,7 @@ pub fn export(driver: &Driver, memory: &VmmMemory, ordinal: u32) -> CallResult<E
 
 impl VirtualMemory for Runtime<'_> {
     type Physical = CUmemGenericAllocationHandle;
+    const MAP: &'static str = "cuMemMap";
 
     fn reserve(&self, bytes: u64) -> CallResult<u64> {
         let mut address = 0;
@@ -154,6 +155,11 @@ impl VirtualMemory for Runtime<'_> {
                 cuMemSetAccess(address, bytes as usize, &raw const access, 1)
             )
         }
+    }
+
+    /// The driver says so where it cannot map.
+    fn is_mapped(&self, _address: u64) -> CallResult<bool> {
+        Ok(true)
     }
 
     fn release(&self, physical: Self::Physical) -> CallResult<()> {

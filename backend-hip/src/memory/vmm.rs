@@ -3,7 +3,8 @@
 //! What bites: `hipMemSetAccess` fails at times on any but the first part of a range (rocm-systems 2516,
 //! 2667), so a range has one mapping and one right of access. An inter-process handle of such memory is
 //! none (ROCm/clr 266). `hipMemRetainAllocationHandle` reads through a null pointer for any other memory
-//! (from 6.2 into 7.14, rocm-systems 5807), and for a long time held nothing (2696).
+//! (from 6.2 into 7.14, rocm-systems 5807), and for a long time held nothing (2696). `hipMemMap` may report
+//! success and map nothing (seen with 6.3, ROCR-Runtime 287): `hipMemGetAccess` knows.
 
 use crate::current::Ordinal;
 use crate::describe;
@@ -130,16 +131,11 @@ impl VirtualMemoryManagement {
     /// [`VirtualMemoryManagement::let_go`].
     pub fn behind(&self, address: u64) -> CallResult<Option<Handle>> {
         let (table, mut physical) = (&self.device.runtime.table, null_mut());
-        let (Some(ask), Some(retain)) = (table.hipMemGetAccess, table.hipMemRetainAllocationHandle)
-        else {
+        let Some(retain) = table.hipMemRetainAllocationHandle else {
             return Ok(None);
         };
-        let (location, mut flags) = (self.location(), 0);
-        // Asked first: only of memory that is mapped is there a right of access, and what follows must not
-        // be asked of any other. Before 6.1 this is answered for all memory, but then what follows may be.
-        // SAFETY: the place is writable, the location complete; the runtime checks the address.
-        let code = unsafe { ask(&raw mut flags, &raw const location, address) };
-        if !self.applies("hipMemGetAccess", code)? {
+        // Asked first: what follows must not be asked of memory that is not mapped.
+        if !self.is_mapped(address)? {
             return Ok(None);
         }
         // SAFETY: the place is writable; the address is of mapped memory, or the runtime checks it.
@@ -265,6 +261,7 @@ pub fn descriptor(runtime: &Runtime, physical: Handle) -> CallResult<OwnedFd> {
 
 impl VirtualMemory for VirtualMemoryManagement {
     type Physical = Handle;
+    const MAP: &'static str = "hipMemMap";
 
     fn reserve(&self, bytes: u64) -> CallResult<u64> {
         let (runtime, mut address) = (self.device.runtime, 0);
@@ -301,6 +298,18 @@ impl VirtualMemory for VirtualMemoryManagement {
         let description = &raw const access;
         // SAFETY: the range is mapped and the description complete.
         unsafe { optional!(runtime, hipMemSetAccess(address, bytes, description, 1)) }
+    }
+
+    /// Only of memory that is mapped is there a right of access. Before 6.1 the runtime answers for all
+    /// memory.
+    fn is_mapped(&self, address: u64) -> CallResult<bool> {
+        let Some(ask) = self.device.runtime.table.hipMemGetAccess else {
+            return Ok(false);
+        };
+        let (location, mut flags) = (self.location(), 0);
+        // SAFETY: the place is writable, the location complete; the runtime checks the address.
+        let code = unsafe { ask(&raw mut flags, &raw const location, address) };
+        self.applies("hipMemGetAccess", code)
     }
 
     fn release(&self, physical: Handle) -> CallResult<()> {

@@ -73,6 +73,8 @@ pub struct Machine {
     pub preamble: Option<Preamble>,
     /// Whether access can be set from the start of a reservation only.
     pub access_from_start: bool,
+    /// Whether mapping memory and setting access report success and do nothing: a fault of a runtime's.
+    pub maps_nothing: bool,
     /// Where a device sees what others write to a word that it polls.
     pub polling: Polling,
     /// The type of memory without addresses that no device caches, if there is one.

@@ -110,6 +110,11 @@ impl Launch {
     }
 }
 
+/// Whether a fault that releases of the runtime have is wanted.
+pub(crate) fn fault(variable: &str) -> bool {
+    std::env::var_os(variable).is_some_and(|value| value == "1")
+}
+
 fn machine() -> Machine {
     let shared = processor().shared_memory;
     Machine {
@@ -130,6 +135,7 @@ fn machine() -> Machine {
             check: Launch::check,
         }),
         access_from_start: true,
+        maps_nothing: fault("FAKE_HIP_MAPS_NOTHING"),
         // LLVM's guide, memory models gfx90a and gfx942: on the later ones a peer's store takes the line
         // out of the owner's cache.
         polling: match architecture() {

@@ -1,0 +1,70 @@
+//! What AMD's runtime is known to get wrong, and what the backend makes of it: over the fake runtime, which
+//! has each fault by a variable.
+
+#[allow(dead_code, reason = "these tests use the fake HIP runtime only")]
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+use support::hip::{Release, fake_hip};
+use symmem::select::Selection;
+use symmem::{Builder, LaunchEnvironment, ShareKind};
+
+/// Runs a role below in a process of its own, with these variables, and sees that it broke no rule of the
+/// runtime's and left nothing behind.
+#[track_caller]
+fn role(role: &str, libraries: &Path, variables: &[(&str, &str)]) {
+    let report = Path::new(env!("CARGO_TARGET_TMPDIR")).join(support::job(role));
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args([
+            &format!("roles::{role}"),
+            "--exact",
+            "--ignored",
+            "--nocapture",
+        ])
+        .env("SYMMEM_LIBRARY_PATH", libraries)
+        .env("FAKE_DEVICE_REPORT", &report)
+        .envs(variables.iter().copied())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{variables:?}: {text}");
+    let found = std::fs::read_to_string(&report).unwrap();
+    for fault in ["violation: ", "live: "] {
+        assert!(!found.contains(fault), "{variables:?}: {found}");
+    }
+    std::fs::remove_file(report).unwrap();
+}
+
+/// A world of one on the first device.
+fn alone(kinds: &[ShareKind]) -> Builder {
+    Builder::new()
+        .launch(LaunchEnvironment::local(0, 1, support::job("hip-runtime")).unwrap())
+        .backend(Selection::Named("hip".into()))
+        .share_kinds(kinds)
+}
+
+#[test]
+fn memory_that_the_runtime_says_it_mapped_and_did_not_is_an_error_and_not_handed_out() {
+    let faulty = [("FAKE_HIP_MAPS_NOTHING", "1")];
+    role("mapping", fake_hip(Release::Six), &faulty);
+}
+
+/// What the tests above run.
+mod roles {
+    use super::*;
+
+    #[test]
+    #[ignore = "a role"]
+    fn mapping() {
+        let opened = alone(&[ShareKind::VMM_FILE_DESCRIPTOR]).build();
+        let error = opened.err().expect("nothing is mapped").to_string();
+        for word in ["hipMemMap", "reported success and mapped nothing"] {
+            assert!(error.contains(word), "{word}: {error}");
+        }
+        // The other way to share memory needs no mapping.
+        let communicator = alone(&[ShareKind::LEGACY_IPC]).build().unwrap();
+        communicator.allocate::<u8>(&[16]).unwrap().free().unwrap();
+        assert!(communicator.finalize().unwrap().is_empty());
+    }
+}
