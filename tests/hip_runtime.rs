@@ -50,6 +50,24 @@ fn memory_that_the_runtime_says_it_mapped_and_did_not_is_an_error_and_not_handed
     role("mapping", fake_hip(Release::Six), &faulty);
 }
 
+/// PyTorch, for one, brings the release that it was built for.
+#[test]
+fn of_two_releases_the_one_that_the_program_has_loaded_is_used() {
+    let both = Path::new(env!("CARGO_TARGET_TMPDIR")).join("two-hip-releases");
+    std::fs::create_dir_all(&both).unwrap();
+    for (release, name) in [
+        (Release::Seven, "libamdhip64.so.7"),
+        (Release::Six, "libamdhip64.so.6"),
+    ] {
+        let link = both.join(name);
+        let _ = std::fs::remove_file(&link);
+        std::os::unix::fs::symlink(fake_hip(release).join(name), link).unwrap();
+    }
+    let both = both.to_str().unwrap();
+    let found_by = [("SYMMEM_LIBRARY_PATH", ""), ("LD_LIBRARY_PATH", both)];
+    role("two_releases", Path::new(""), &found_by);
+}
+
 /// What the tests above run.
 mod roles {
     use super::*;
@@ -66,5 +84,17 @@ mod roles {
         let communicator = alone(&[ShareKind::LEGACY_IPC]).build().unwrap();
         communicator.allocate::<u8>(&[16]).unwrap().free().unwrap();
         assert!(communicator.finalize().unwrap().is_empty());
+    }
+
+    #[test]
+    #[ignore = "a role"]
+    fn two_releases() {
+        // SAFETY: the fake runtime, whose initialisers do nothing.
+        let older = unsafe { libloading::Library::new("libamdhip64.so.6") }.unwrap();
+        let communicator = alone(&[]).build().unwrap();
+        let version = communicator.capabilities().driver_version;
+        assert_eq!(version / 100_000, 604, "6.4, not 7.1");
+        assert!(communicator.finalize().unwrap().is_empty());
+        drop(older);
     }
 }

@@ -158,7 +158,8 @@ pub fn version_text(version: u32) -> String {
     format!("{major}.{minor}.{}", version % 100_000)
 }
 
-/// Opens one of ROCm's libraries, which has several names, best first.
+/// Opens one of ROCm's libraries, which has several names, best first: the one that the program has
+/// loaded, as PyTorch loads the release that it was built for, else the first that is found.
 ///
 /// # Errors
 /// As [`Library::open`].
