@@ -9,6 +9,7 @@ use std::process::Command;
 use support::hip::{Release, fake_hip};
 use symmem::select::Selection;
 use symmem::{Builder, LaunchEnvironment, ShareKind};
+use symmem_core::backend::SymmetricMemory;
 
 /// Runs a role below in a process of its own, with these variables, and sees that it broke no rule of the
 /// runtime's and left nothing behind.
@@ -48,6 +49,12 @@ fn alone(kinds: &[ShareKind]) -> Builder {
 fn memory_that_the_runtime_says_it_mapped_and_did_not_is_an_error_and_not_handed_out() {
     let faulty = [("FAKE_HIP_MAPS_NOTHING", "1")];
     role("mapping", fake_hip(Release::Six), &faulty);
+}
+
+#[test]
+fn memory_that_begins_where_a_mapping_ends_is_not_taken_for_a_part_of_it() {
+    let side_by_side = [("FAKE_DEVICE_GAP_BYTES", "0")];
+    role("neighbours", fake_hip(Release::Seven), &side_by_side);
 }
 
 /// PyTorch, for one, brings the release that it was built for.
@@ -96,5 +103,28 @@ mod roles {
         assert_eq!(version / 100_000, 604, "6.4, not 7.1");
         assert!(communicator.finalize().unwrap().is_empty());
         drop(older);
+    }
+
+    #[test]
+    #[ignore = "a role"]
+    fn neighbours() {
+        const BYTES: u64 = 2 << 20;
+        let communicator = alone(&[]).build().unwrap();
+        let backend = communicator.backend();
+        let [ipc, vmm] = [ShareKind::LEGACY_IPC, ShareKind::VMM_FILE_DESCRIPTOR];
+        let mapped = backend.allocate(vmm, BYTES).unwrap();
+        let plain = backend.allocate(ipc, BYTES).unwrap();
+        assert_eq!(plain.address.0, mapped.address.0 + BYTES);
+        // SAFETY: allocated above, and given up below only.
+        let registered = |kind, address| unsafe { backend.register(kind, address, BYTES) };
+        let neighbour = registered(ipc, plain.address).expect("it has a handle of its own");
+        let failure = registered(vmm, plain.address).expect_err("it is not virtual memory");
+        assert!(failure.message.contains("not created with hipMemCreate"));
+        let own = registered(vmm, mapped.address).expect("it is");
+        for allocation in [neighbour, own, mapped, plain] {
+            // SAFETY: nothing uses it.
+            unsafe { backend.free(allocation.handle) }.unwrap();
+        }
+        assert!(communicator.finalize().unwrap().is_empty());
     }
 }

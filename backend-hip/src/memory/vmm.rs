@@ -301,14 +301,15 @@ impl VirtualMemory for VirtualMemoryManagement {
     }
 
     /// Only of memory that is mapped is there a right of access. Before 6.1 the runtime answers for all
-    /// memory.
+    /// memory; and it may take the first address behind a mapping to be in it, where other memory can begin.
+    /// So an odd address is asked for: mappings are of whole pages, so it is in the same one, and behind none.
     fn is_mapped(&self, address: u64) -> CallResult<bool> {
         let Some(ask) = self.device.runtime.table.hipMemGetAccess else {
             return Ok(false);
         };
         let (location, mut flags) = (self.location(), 0);
         // SAFETY: the place is writable, the location complete; the runtime checks the address.
-        let code = unsafe { ask(&raw mut flags, &raw const location, address) };
+        let code = unsafe { ask(&raw mut flags, &raw const location, address | 1) };
         self.applies("hipMemGetAccess", code)
     }
 

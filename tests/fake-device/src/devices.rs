@@ -13,6 +13,8 @@ pub struct Configuration {
     pub devices: usize,
     /// Memory of each.
     pub memory_bytes: u64,
+    /// Addresses behind each piece of device memory that belong to nothing.
+    pub gap: u64,
     unreachable: Unreachable,
 }
 
@@ -48,6 +50,7 @@ pub fn configuration() -> &'static Configuration {
         Configuration {
             devices: number("FAKE_DEVICE_COUNT", 2) as usize,
             memory_bytes: number("FAKE_DEVICE_MEMORY_BYTES", 1 << 30),
+            gap: number("FAKE_DEVICE_GAP_BYTES", 4096),
             unreachable,
         }
     });

@@ -212,3 +212,20 @@ fn the_first_release_has_no_virtual_memory() {
         assert_eq!(hipMemAddressReserve(Some(&mut base), UNIT, 0, 0, 0), 801);
     });
 }
+
+#[test]
+fn the_first_address_behind_a_mapping_is_answered_for_as_if_it_were_in_it() {
+    alone(&[], || {
+        let (handle, mut base) = (create(), 0);
+        ok(hipMemAddressReserve(Some(&mut base), 2 * UNIT, 0, 0, 0));
+        ok(hipMemMap(base, UNIT, 0, handle, 0));
+        let location = Location { kind: 1, id: 0 };
+        let asked = |at| hipMemGetAccess(Some(&mut 0), Some(&location), base + at);
+        let end = UNIT as u64;
+        assert_eq!([0, end - 1, end, end + 1].map(asked), [0, 0, 0, 1]);
+        ok(hipMemUnmap(base, UNIT));
+        ok(hipMemAddressFree(base, 2 * UNIT));
+        ok(hipMemRelease(handle));
+        clean();
+    });
+}
