@@ -57,6 +57,12 @@ fn memory_that_begins_where_a_mapping_ends_is_not_taken_for_a_part_of_it() {
     role("neighbours", fake_hip(Release::Seven), &side_by_side);
 }
 
+#[test]
+fn a_unit_of_memory_that_the_runtime_does_not_tell_is_an_error() {
+    let failing = [("FAKE_DEVICE_FAIL", "hipMemGetAllocationGranularity:1:1")];
+    role("no_unit", fake_hip(Release::Seven), &failing);
+}
+
 /// PyTorch, for one, brings the release that it was built for.
 #[test]
 fn of_two_releases_the_one_that_the_program_has_loaded_is_used() {
@@ -126,5 +132,12 @@ mod roles {
             unsafe { backend.free(allocation.handle) }.unwrap();
         }
         assert!(communicator.finalize().unwrap().is_empty());
+    }
+
+    #[test]
+    #[ignore = "a role"]
+    fn no_unit() {
+        let error = alone(&[]).build().err().expect("it fails").to_string();
+        assert!(error.contains("hipMemGetAllocationGranularity"), "{error}");
     }
 }

@@ -38,6 +38,9 @@ fn properties(device: CUdevice) -> AllocationProperties {
     }
 }
 
+/// The call that says in which units physical memory is made.
+pub const GRANULARITY: &str = "cuMemGetAllocationGranularity";
+
 /// The driver's recommended granularity for memory that can be shared, in bytes.
 pub fn granularity(driver: &Driver, device: CUdevice) -> CallResult<u64> {
     let mut bytes = 0;

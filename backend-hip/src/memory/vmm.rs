@@ -25,6 +25,9 @@ use symmem_kernels_hip::Target;
 /// Physical memory of this process or of a peer, mapped here.
 pub type VmmMemory = Mapped<Handle>;
 
+/// The call that says in which units physical memory is made.
+pub const GRANULARITY: &str = "hipMemGetAllocationGranularity";
+
 /// The runtime's handle of physical memory.
 #[derive(Clone, Copy)]
 pub struct Handle(Physical);
