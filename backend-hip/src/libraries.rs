@@ -3,7 +3,7 @@
 use crate::describe;
 use crate::runtime::compiler::{self, Compiler};
 use crate::runtime::table::Table;
-use crate::runtime::{Runtime, SONAMES, open_library, version_text};
+use crate::runtime::{Runtime, SONAMES, found, open_library, version_text};
 use crate::vendor::{self, needs_scratch};
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -20,7 +20,14 @@ pub fn describe() -> String {
     let mut text = String::new();
     // Writing to a String cannot fail, so the results are not looked at.
     let _ = match Runtime::get() {
-        Err(failure) => writeln!(text, "{}=unavailable: {failure}", SONAMES[0]),
+        Err(failure) => match found() {
+            Some(file) => writeln!(
+                text,
+                "libamdhip64.so=unavailable: {}: {failure}",
+                file.display()
+            ),
+            None => writeln!(text, "{}=unavailable: {failure}", SONAMES[0]),
+        },
         Ok(runtime) => write_all(runtime, &mut text),
     };
     text

@@ -116,6 +116,18 @@ fn with_a_library_that_lacks_a_symbol_it_names_the_symbol_and_the_version() {
     says(&said, &words, &["cannot be loaded", "/dev/kfd"]);
 }
 
+#[test]
+fn with_a_release_that_is_too_old_it_names_the_file_that_it_found() {
+    let old = fake_hip(Release::Five);
+    let said = refusal(info("hip-old", old));
+    let file = old.join(RELEASE_5).display().to_string();
+    let words = [
+        &*format!("libamdhip64.so: unavailable: {file}: "),
+        "5.5 or newer",
+    ];
+    says(&said, &words, &["libamdhip64.so.7", "cannot be loaded"]);
+}
+
 /// The baselines of a short benchmark on the HIP backend.
 fn baselines(name: &str, libraries: &Path) -> Vec<symmem::report::collectives::BaselineState> {
     let directory = directory(name);

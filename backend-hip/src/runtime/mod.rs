@@ -60,6 +60,15 @@ pub struct Runtime {
 
 static RUNTIME: OnceLock<CallResult<Runtime>> = OnceLock::new();
 
+/// The file that was opened, also where it could not serve.
+static FILE: OnceLock<PathBuf> = OnceLock::new();
+
+/// The file that was opened as the runtime, also where it could not serve; `None` before [`Runtime::get`]
+/// and where there is none.
+pub fn found() -> Option<&'static Path> {
+    FILE.get().map(PathBuf::as_path)
+}
+
 impl Runtime {
     /// The runtime, opened and initialised by the first call; later calls return what that one found.
     ///
@@ -72,6 +81,10 @@ impl Runtime {
 
     fn start() -> CallResult<Self> {
         let library = open_library(&SONAMES, ADVICE)?;
+        if let Some(file) = file_of(&library) {
+            // Set once: only the first call comes here.
+            let _ = FILE.set(file);
+        }
         // SAFETY: a file of these names is AMD's runtime.
         let table =
             unsafe { Table::load(&library) }.map_err(|symbol| missing_symbol(&library, symbol))?;
@@ -187,6 +200,14 @@ fn files_of(sonames: &[&str], toolkit: Option<&Path>, packages: &[PathBuf]) -> V
     versioned.chain(plain).collect()
 }
 
+/// The file behind a library, by a function that every version has.
+fn file_of(library: &Library) -> Option<PathBuf> {
+    let address = library
+        .symbol(c"hipInit")
+        .or_else(|| library.symbol(c"hipGetDeviceCount"))?;
+    library::file_of(address)
+}
+
 fn missing_symbol(library: &Library, symbol: &str) -> Failure {
     let known = library.symbol(c"hipRuntimeGetVersion").and_then(|address| {
         // SAFETY: the runtime's function of this name has this signature in every version.
@@ -197,11 +218,7 @@ fn missing_symbol(library: &Library, symbol: &str) -> Failure {
         // SAFETY: the place is writable.
         (unsafe { ask(&raw mut version) } == 0).then_some(version as u32)
     });
-    let file = library
-        .symbol(c"hipInit")
-        .or_else(|| library.symbol(c"hipGetDeviceCount"))
-        .and_then(|address| library::file_of(address))
-        .map_or("libamdhip64".into(), |file| file.display().to_string());
+    let file = file_of(library).map_or("libamdhip64".into(), |file| file.display().to_string());
     let advice = match known {
         Some(version) if version >= VERSION_5_5 => "which should have it: install ROCm again",
         _ => "and 5.5 or newer is needed: update ROCm",
