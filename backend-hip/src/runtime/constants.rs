@@ -39,6 +39,8 @@ pub const REGISTER_PORTABLE_AND_MAPPED: u32 = 1 | 2;
 pub const MALLOC_UNCACHED: u32 = 3;
 /// `hipMemcpyDefault`: whose each address is, the runtime knows.
 pub const COPY_DEFAULT: u32 = 4;
+/// `hipMemcpyDeviceToDeviceNoCU`, from 6.1 on.
+pub const COPY_WITHOUT_COMPUTE_UNITS: u32 = 1024;
 /// `hipIpcMemLazyEnablePeerAccess`, the only flag that opening takes.
 pub const IPC_LAZY_ENABLE_PEER_ACCESS: u32 = 1;
 /// `hipMemHandleTypePosixFileDescriptor`.

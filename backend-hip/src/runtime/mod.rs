@@ -34,6 +34,8 @@ pub const VERSION_7_1: u32 = 70_100_000;
 pub const VERSION_7_2: u32 = 70_200_000;
 /// Version 7.14, from which on a handle that was asked for by its address counts as held (rocm-systems 2696).
 pub const VERSION_7_14: u32 = 71_400_000;
+/// Version 6.1, from which on a copy can be kept off the compute units.
+pub const VERSION_6_1: u32 = 60_100_000;
 /// Version 6, from which on a pointer's memory type has another number.
 pub const VERSION_6: u32 = 60_000_000;
 

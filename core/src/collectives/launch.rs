@@ -462,7 +462,7 @@ impl Stream {
             source,
             bytes,
             signal: SignalTarget::default(),
-            direction: Direction::PUT,
+            direction: Direction::LOCAL,
             row,
         };
         let uses = [to.allocation, from.allocation];

@@ -32,6 +32,34 @@ fn a_copy_says_which_way_it_goes() {
     });
 }
 
+/// `hipMemcpyDeviceToDeviceNoCU`.
+fn copy_without_units(to: u64, from: u64) -> i32 {
+    // SAFETY: the tests name places of eight bytes.
+    unsafe { hipMemcpy(to, from, 8, 1024) }
+}
+
+#[test]
+fn a_copy_is_kept_off_the_compute_units_between_devices_only() {
+    let mut host = [0u8; 8];
+    let place = host.as_mut_ptr() as u64;
+    alone(&[("FAKE_HIP_RELEASE", "6.1")], || {
+        let (one, other) = (device_memory(8), device_memory(8));
+        write(one, b"8 bytes!");
+        ok(copy_without_units(other, one));
+        assert_eq!(read(other, 8), b"8 bytes!");
+        assert_eq!(copy_without_units(place, one), 1);
+        violated("is not memory that the driver knows");
+    });
+}
+
+#[test]
+fn before_six_one_no_copy_is_kept_off_the_compute_units() {
+    alone(&[("FAKE_HIP_RELEASE", "6.0")], || {
+        let memory = device_memory(8);
+        assert_eq!(copy_without_units(memory, memory), 21, "no such direction");
+    });
+}
+
 #[test]
 fn memory_is_uncached_where_release_and_processor_have_that() {
     let allocate = |flags| {
