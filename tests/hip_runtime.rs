@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use support::hip::{Release, fake_hip};
 use symmem::select::Selection;
-use symmem::{Builder, LaunchEnvironment, ShareKind};
+use symmem::{Builder, DeviceChoice, LaunchEnvironment, ShareKind};
 use symmem_core::backend::SymmetricMemory;
 
 /// Runs a role below in a process of its own, with these variables, and sees that it broke no rule of the
@@ -61,6 +61,12 @@ fn memory_that_begins_where_a_mapping_ends_is_not_taken_for_a_part_of_it() {
 fn a_unit_of_memory_that_the_runtime_does_not_tell_is_an_error() {
     let failing = [("FAKE_DEVICE_FAIL", "hipMemGetAllocationGranularity:1:1")];
     role("no_unit", fake_hip(Release::Seven), &failing);
+}
+
+#[test]
+fn partitions_with_one_uuid_are_devices_of_their_own() {
+    let cut = [("FAKE_HIP_PARTITIONS", "2")];
+    role("partitions", fake_hip(Release::Seven), &cut);
 }
 
 /// PyTorch, for one, brings the release that it was built for.
@@ -139,5 +145,37 @@ mod roles {
     fn no_unit() {
         let error = alone(&[]).build().err().expect("it fails").to_string();
         assert!(error.contains("hipMemGetAllocationGranularity"), "{error}");
+    }
+
+    #[test]
+    #[ignore = "a role"]
+    fn partitions() {
+        let job = support::job("partitions");
+        std::thread::scope(|scope| {
+            for rank in 0..2 {
+                let job = job.clone();
+                scope.spawn(move || {
+                    let launch = LaunchEnvironment::local(rank, 2, job).unwrap();
+                    let communicator = alone(&[]).launch(launch).build().unwrap();
+                    let [one, other] = communicator.peers() else {
+                        panic!("two ranks");
+                    };
+                    assert_eq!(one.uuid, other.uuid);
+                    assert_ne!(one.bus, other.bus);
+                    assert!(!communicator.shares_device());
+                    assert!(communicator.finalize().unwrap().is_empty());
+                });
+            }
+        });
+        let choice = DeviceChoice::Uuid(*b"fa00ce5ca1ab1e00");
+        let error = alone(&[])
+            .device(choice)
+            .build()
+            .err()
+            .expect("two have it");
+        assert!(
+            error.to_string().contains("devices [0, 1] all have"),
+            "{error}"
+        );
     }
 }

@@ -174,7 +174,7 @@ fn attempt(old: &Communicator, gone: RankSet) -> Result<Communicator> {
     };
     let configuration = Configuration {
         launch,
-        device: DeviceChoice::Uuid(shared.description.uuid),
+        device: DeviceChoice::Ordinal(shared.description.ordinal),
         ..old.configuration.clone()
     };
     setup::establish(bootstrap, Ok(device), configuration)
