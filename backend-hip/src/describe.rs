@@ -1,5 +1,6 @@
 //! Which devices there are, without opening any.
 
+use crate::masks;
 use crate::runtime::constants::device_attribute::MULTIPROCESSOR_COUNT;
 use crate::runtime::constants::result::{INVALID_VALUE, NOT_SUPPORTED};
 use crate::runtime::constants::{LINK_XGMI, MEMORY_TYPE_DEVICE};
@@ -129,7 +130,7 @@ pub fn describe(runtime: &Runtime, ordinal: u32) -> CallResult<DeviceDescription
     check_ordinal(runtime, ordinal)?;
     let mut description = DeviceDescription {
         ordinal,
-        compute_units: attribute(runtime, ordinal, MULTIPROCESSOR_COUNT)?,
+        compute_units: masks::leave(attribute(runtime, ordinal, MULTIPROCESSOR_COUNT)?),
         architecture: architecture_number(&architecture_name(runtime, ordinal)?),
         // Partitions of an MI300 are devices like others: they share memory with each other.
         partition: 0,

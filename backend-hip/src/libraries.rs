@@ -1,10 +1,10 @@
 //! What `symmem info` says about the libraries that this backend found.
 
-use crate::describe;
 use crate::runtime::compiler::{self, Compiler};
 use crate::runtime::table::Table;
 use crate::runtime::{Runtime, SONAMES, found, open_library, version_text};
 use crate::vendor::{self, needs_scratch};
+use crate::{describe, masks};
 use std::fmt::Write;
 use std::path::PathBuf;
 use symmem_core::backend::abi::VENDOR_WINDOWS;
@@ -65,6 +65,9 @@ fn write_all(runtime: &Runtime, text: &mut String) -> std::fmt::Result {
 
 fn write_devices(runtime: &Runtime, text: &mut String) -> std::fmt::Result {
     let count = runtime.device_count().unwrap_or(0);
+    for (number, mask) in masks::text().into_iter().enumerate() {
+        writeln!(text, "mask_{number}={mask}")?;
+    }
     for from in 0..count {
         for to in (0..count).filter(|&to| to != from) {
             let link = describe::link(runtime, from, to).name();
