@@ -69,6 +69,19 @@ fn partitions_with_one_uuid_are_devices_of_their_own() {
     role("partitions", fake_hip(Release::Seven), &cut);
 }
 
+/// Its words have to be uncached, and physical memory is from 7.2 on.
+#[test]
+fn on_mi200_virtual_memory_is_offered_from_the_release_on_that_can_make_signals_of_it() {
+    for (release, offered) in [("6.4", "no"), ("7.1", "no"), ("7.2", "yes")] {
+        let mi200 = [
+            ("FAKE_HIP_ARCHITECTURE", "gfx90a"),
+            ("FAKE_HIP_RELEASE", release),
+            ("OFFERED", offered),
+        ];
+        role("mi200", fake_hip(Release::Seven), &mi200);
+    }
+}
+
 /// PyTorch, for one, brings the release that it was built for.
 #[test]
 fn of_two_releases_the_one_that_the_program_has_loaded_is_used() {
@@ -177,5 +190,31 @@ mod roles {
             error.to_string().contains("devices [0, 1] all have"),
             "{error}"
         );
+    }
+
+    #[test]
+    #[ignore = "a role"]
+    fn mi200() {
+        const BYTES: u64 = 2 << 20;
+        let offered = std::env::var("OFFERED").as_deref() == Ok("yes");
+        let vmm = ShareKind::VMM_FILE_DESCRIPTOR;
+        match alone(&[vmm]).build() {
+            Ok(communicator) => {
+                assert!(offered);
+                assert!(communicator.finalize().unwrap().is_empty());
+            }
+            Err(error) => {
+                assert!(!offered, "{error}");
+                assert!(
+                    error.to_string().contains("no strategy in common"),
+                    "{error}"
+                );
+            }
+        }
+        let communicator = alone(&[]).build().unwrap();
+        let kinds = communicator.capabilities().share_kinds;
+        assert_eq!(kinds.contains(&vmm), offered, "{kinds:?}");
+        assert_eq!(communicator.backend().allocate(vmm, BYTES).is_ok(), offered);
+        assert!(communicator.finalize().unwrap().is_empty());
     }
 }

@@ -1,5 +1,6 @@
 //! What `symmem info` says about the libraries that this backend found.
 
+use crate::memory::vmm::refusal;
 use crate::runtime::compiler::{self, Compiler};
 use crate::runtime::table::Table;
 use crate::runtime::{Runtime, SONAMES, found, open_library, version_text};
@@ -77,10 +78,13 @@ fn write_devices(runtime: &Runtime, text: &mut String) -> std::fmt::Result {
     for ordinal in 0..count {
         match describe::architecture_name(runtime, ordinal) {
             Ok(name) => {
-                let kernels = describe::target(&name, ordinal);
-                let kernels = kernels.map_or("none", symmem_kernels_hip::Target::name);
+                let target = describe::target(&name, ordinal).ok();
+                let kernels = target.map_or("none", symmem_kernels_hip::Target::name);
                 writeln!(text, "device_{ordinal}_architecture={name}")?;
                 writeln!(text, "device_{ordinal}_kernels={kernels}")?;
+                if let Some(why) = target.and_then(|target| refusal(runtime.version, target)) {
+                    writeln!(text, "device_{ordinal}_vmm=unavailable: {why}")?;
+                }
             }
             Err(failure) => writeln!(text, "device_{ordinal}=cannot be described: {failure}")?,
         }

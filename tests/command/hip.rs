@@ -156,6 +156,14 @@ fn a_mask_of_compute_units_is_told_and_counted() {
     );
 }
 
+#[test]
+fn on_mi200_it_says_from_which_release_on_virtual_memory_can_be_shared() {
+    let mut old = info("hip-mi200", fake_hip(Release::Seven));
+    old.env("FAKE_HIP_ARCHITECTURE", "gfx90a");
+    let words = ["device_0_vmm: unavailable", "from version 7.2 on"];
+    says(&text(&succeed(old).stdout), &words, &[]);
+}
+
 /// The baselines of a short benchmark on the HIP backend.
 fn baselines(name: &str, libraries: &Path) -> Vec<symmem::report::collectives::BaselineState> {
     let directory = directory(name);

@@ -8,7 +8,7 @@
 
 mod plain;
 mod register;
-mod vmm;
+pub mod vmm;
 
 use crate::current::{Entered, Ordinal};
 use crate::runtime::constants::STREAM_NON_BLOCKING;
@@ -110,9 +110,9 @@ impl Sharing for HipSharing {
 
     fn kinds(&self) -> [ShareKind; 4] {
         let (ipc, same) = (ShareKind::LEGACY_IPC, ShareKind::SAME_PROCESS);
-        match self.vmm {
-            Some(_) => [ipc, ShareKind::VMM_FILE_DESCRIPTOR, same, ShareKind(0)],
-            None => [ipc, same, ShareKind(0), ShareKind(0)],
+        match &self.vmm {
+            Some(vmm) if vmm.shares() => [ipc, ShareKind::VMM_FILE_DESCRIPTOR, same, ShareKind(0)],
+            _ => [ipc, same, ShareKind(0), ShareKind(0)],
         }
     }
 

@@ -60,6 +60,12 @@ impl VirtualMemoryManagement {
         Ok(whole.then_some(Self { device, target }))
     }
 
+    /// Whether symmetric memory can be made of it: signals need a kind of memory that not every release has.
+    /// What a program made with it is recognised all the same.
+    pub fn shares(&self) -> bool {
+        refusal(self.device.runtime.version, self.target).is_none()
+    }
+
     /// The recommended granularity of memory that can be shared, in bytes.
     pub fn granularity(&self) -> CallResult<u64> {
         let (properties, mut bytes) = (self.properties(ALLOCATION_TYPE_PINNED), 0);
@@ -77,14 +83,8 @@ impl VirtualMemoryManagement {
     /// Allocates `bytes`, a multiple of the granularity, and maps them. Device current.
     pub fn allocate(&self, content: Content, bytes: u64) -> CallResult<VmmMemory> {
         let version = self.device.runtime.version;
-        let kind = allocation_type(content, version, self.target).ok_or_else(|| {
-            Failure::new(
-                Status::UNSUPPORTED,
-                "hipMemCreate",
-                "physical memory for signals is uncached from version 7.2 on, and on gfx90a has to be: \
-                 share memory by inter-process handles, or update ROCm",
-            )
-        })?;
+        let kind = allocation_type(content, version, self.target)
+            .ok_or_else(|| Failure::new(Status::UNSUPPORTED, "hipMemCreate", NEEDS_UNCACHED))?;
         let (properties, mut physical) = (self.properties(kind), null_mut());
         let (place, wanted) = (&raw mut physical, &raw const properties);
         // SAFETY: the place is writable and the properties complete.
@@ -218,6 +218,17 @@ fn allocation_type(content: Content, version: u32, target: Target) -> Option<u32
     }
 }
 
+const NEEDS_UNCACHED: &str = "physical memory for signals is uncached from version 7.2 on, and on gfx90a has \
+                              to be: share memory by inter-process handles, or update ROCm";
+
+/// Why symmetric memory cannot be made by virtual-memory management, if so, with this version and target.
+pub fn refusal(version: u32, target: Target) -> Option<&'static str> {
+    match allocation_type(Content::Signals, version, target) {
+        Some(_) => None,
+        None => Some(NEEDS_UNCACHED),
+    }
+}
+
 /// Whether the library has every call of virtual-memory management.
 fn is_whole(table: &Table) -> bool {
     table.hipMemGetAllocationGranularity.is_some()
@@ -333,6 +344,8 @@ mod tests {
         assert_eq!(kind(data, VERSION_7_1), Some(ALLOCATION_TYPE_PINNED));
         assert_eq!(kind(signals, VERSION_7_1), None);
         assert_eq!(kind(signals, VERSION_7_2), Some(ALLOCATION_TYPE_UNCACHED));
+        assert!(refusal(VERSION_7_1, Target::Gfx90a).is_some_and(|why| why.contains("7.2")));
+        assert_eq!(refusal(VERSION_7_2, Target::Gfx90a), None);
         let kind = allocation_type(signals, VERSION_7_1, Target::Gfx942);
         assert_eq!(kind, Some(ALLOCATION_TYPE_PINNED));
     }
