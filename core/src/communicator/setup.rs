@@ -185,6 +185,7 @@ pub(super) fn establish(
         live_buffers: AtomicUsize::new(0),
         fault: OnceLock::new(),
         finalized: AtomicBool::new(false),
+        waited_enough: AtomicBool::new(false),
         words,
         staging: Mutex::new(staging),
         streams: Mutex::new(Vec::new()),
