@@ -4,7 +4,7 @@
 //! 2667), so a range has one mapping and one right of access. An inter-process handle of such memory is
 //! none (ROCm/clr 266). `hipMemRetainAllocationHandle` reads through a null pointer for any other memory
 //! (from 6.2 into 7.14, rocm-systems 5807), and for a long time held nothing (2696). `hipMemMap` may report
-//! success and map nothing (seen with 6.3, ROCR-Runtime 287): `hipMemGetAccess` knows.
+//! success and map nothing (releases around 6.3): `hipMemGetAccess` knows.
 
 use crate::current::Ordinal;
 use crate::describe;
