@@ -32,7 +32,7 @@ const LATER: [(&str, &str); 4] = [
     ("hipDeviceAttributeVirtualMemoryManagementSupported", "5.3"),
     ("hipDeviceAttributeWallClockRate", "5.3"),
     ("hipDeviceMallocUncached", "5.5"),
-    ("hipMemAllocationTypeUncached", "7.2"),
+    ("hipMemAllocationTypeUncached", "7.1"),
 ];
 
 /// Structs whose fields were in another order in 5.2, and the fields that it has not. No runtime that orders

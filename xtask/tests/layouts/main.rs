@@ -3,7 +3,8 @@
 //!
 //! The binding has the headers of several releases and takes those of the ROCm that is installed, else the
 //! newest it has. It is a feature of this crate and no plain dependency, as it need not know the release of
-//! a machine that has ROCm: `cargo test -p xtask --features hip-sys --test layouts`. The headers of 5.2 are a
+//! a machine that has ROCm: `cargo test -p xtask --features hip-sys --test layouts`. From 7.1 on its releases
+//! have every name that is asked for here, and CI takes that one too. The headers of 5.2 are a
 //! package of Debian's, unpacked by `.ci/run runtimes`; `SYMMEM_TEST_HIP_HEADERS` names their directory.
 
 #![allow(
