@@ -3,7 +3,7 @@
 use crate::masks;
 use crate::runtime::constants::device_attribute::MULTIPROCESSOR_COUNT;
 use crate::runtime::constants::result::{INVALID_VALUE, NOT_SUPPORTED};
-use crate::runtime::constants::{LINK_XGMI, MEMORY_TYPE_DEVICE};
+use crate::runtime::constants::{LINK_XGMI, MEMORY_TYPE_DEVICE, MEMORY_TYPE_DEVICE_BEFORE_6};
 use crate::runtime::structs::DeviceProperties;
 use crate::runtime::{Runtime, VERSION_6, hip};
 use std::ffi::c_int;
@@ -47,7 +47,7 @@ pub fn attribute(runtime: &Runtime, ordinal: u32, attribute: u32) -> CallResult<
 pub fn device_memory_type(runtime: &Runtime) -> u32 {
     match runtime.version {
         VERSION_6.. => MEMORY_TYPE_DEVICE,
-        _ => MEMORY_TYPE_DEVICE - 1,
+        _ => MEMORY_TYPE_DEVICE_BEFORE_6,
     }
 }
 
