@@ -44,7 +44,7 @@ pub const CLANG_OPTIONS: [&str; 13] = [
 ];
 
 /// symmem's own kernels take a `Launch` before their arguments (`arch_hip.h`).
-const OWN: [&str; 1] = ["-DSYMMEM_LAUNCH_ARGUMENT"];
+pub const OWN: [&str; 1] = ["-DSYMMEM_LAUNCH_ARGUMENT"];
 
 /// The compiler of one run.
 pub struct Compiler {
