@@ -28,6 +28,7 @@
 //! | one-sided | [`Stream::put`], [`Stream::get`], [`Stream::put_signal`], [`Stream::wait_signal`] |
 //! | words | [`Stream::signal_add`], [`Stream::wait_word`], [`Stream::atomic_fetch_add`] and their like |
 //! | collectives | [`Stream::all_reduce`], [`Stream::all_gather`], [`Stream::reduce_scatter`], [`Stream::all_to_all`], [`Stream::broadcast`], [`Stream::reduce`], [`Stream::gather`], [`Stream::scatter`], [`Stream::exchange`]; [`CollectiveOptions`] say how, [`Communicator::split`] among whom |
+//! | products | [`Communicator::all_gather_gemm`] makes a product of matrices that gathers one of them, [`Stream::all_gather_gemm`] enqueues it |
 //! | recording | [`Graph::capture`], of all of these |
 //! | kernels of one's own | [`SymmetricBuffer::handle`], [`Communicator::load_module`], [`Stream::launch`] |
 //! | the vendor's library | [`Communicator::open_vendor`], [`Provider`] |
