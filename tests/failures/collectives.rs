@@ -186,7 +186,7 @@ fn kill_one(setting: Setting, call: Call, run: u64, vendor: bool) {
     if vendor && !system_driver() {
         plan = plan.env(
             "SYMMEM_LIBRARY_PATH",
-            crate::built::fake_driver_and_nccl().display(),
+            crate::built::fake_driver_and_libraries().display(),
         );
     }
     let mut world = plan.start();
