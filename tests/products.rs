@@ -684,6 +684,36 @@ fn the_fake_library_reports_a_first_use_while_something_waits_and_a_workspace_us
     let report = role(vendor, "first_use", vendor.libraries(), &[]);
     assert_eq!(report.len(), 1, "{report:?}");
     assert!(report[0].contains("loads a kernel"), "{report:?}");
+    let report = role(vendor, "one_workspace", vendor.libraries(), &[]);
+    assert!(!report.is_empty(), "two streams at a time");
+    let all_of_it = report.iter().all(|line| line.contains("one workspace"));
+    assert!(all_of_it, "{report:?}");
+}
+
+#[test]
+#[ignore = "a role of the test above"]
+fn one_workspace() {
+    let rank = Rank::open();
+    let shape = shape(128, 128, 128, ElementType::F16, MatrixOrder::ROWS, TIGHT);
+    let product = Product::new(&rank, shape, 0);
+    let gemm = prepare(&rank, &shape).unwrap();
+    let other = rank.backend.stream_create().unwrap();
+    // So many that they meet.
+    for _ in 0..30 {
+        multiply(&rank, gemm, 0, &product.operands).unwrap();
+        // SAFETY: all is live until both streams are drained; that they share a workspace is the point.
+        unsafe { rank.backend.gemm(gemm, 0, &product.operands, other) }.unwrap();
+    }
+    rank.drain();
+    // SAFETY: the stream is live until here.
+    unsafe {
+        while rank.backend.stream_idle(other).unwrap() == 0 {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        rank.backend.stream_destroy(other).unwrap();
+    }
+    release(&rank, gemm).unwrap();
+    rank.close();
 }
 
 #[test]
