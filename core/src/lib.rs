@@ -23,6 +23,7 @@ mod control;
 mod element;
 pub mod epoch;
 mod error;
+mod gemm;
 mod graph;
 mod handle;
 mod health;
@@ -46,6 +47,10 @@ pub use communicator::{
 };
 pub use element::{Element, F8E4M3, F8E5M2};
 pub use error::{Error, Result};
+pub use gemm::{
+    AllGatherGemm, GemmAlgorithm, GemmElement, GemmOptions, GemmShape, GemmTransport, Matrix, On,
+    Operands, Part, Step,
+};
 pub use graph::Graph;
 pub use module::{Function, Module};
 pub use planner::{TransferOptions, plan};

@@ -153,6 +153,16 @@ impl<'a> Comparison<'a> {
         self.alike(&call_fields(call), "").map(drop)
     }
 
+    /// Compares a call that has arguments of its own, all of them alike, with those of the other members.
+    ///
+    /// # Errors
+    /// As [`Comparison::of_call`].
+    pub fn of_fields(&self, fields: &[Field]) -> Result<()> {
+        let mut all: Vec<Field> = vec![("the operation", self.operation.into())];
+        all.extend_from_slice(fields);
+        self.alike(&all, "").map(drop)
+    }
+
     /// Compares a barrier, which has no arguments, with the calls of the other members.
     ///
     /// # Errors

@@ -434,6 +434,46 @@ impl Stream {
         .map_err(|failure| shared.failed(NAME, failure))
     }
 
+    /// Gathers shards of any sizes, of all ranks.
+    pub(crate) fn gather_shards(&self, call: &GatherCall<'_>) -> Result<()> {
+        let rank = self.shared().rank;
+        let bytes = |count: usize| count as u64 * call.element_bytes;
+        let equal = call.counts.iter().all(|count| *count == call.counts[0]);
+        let (operation, name) = if equal {
+            (CollectiveOperation::ALL_GATHER, "all_gather")
+        } else {
+            (CollectiveOperation::ALL_GATHER_V, "all_gather_v")
+        };
+        let extent = |(allocation, offset), bytes| Extent {
+            allocation,
+            offset,
+            bytes,
+        };
+        let gathered = Call {
+            name,
+            operation,
+            element: ElementType::U8,
+            element_bytes: call.element_bytes,
+            reduce: ReduceOperation::default(),
+            root: 0,
+            counts: (!equal).then_some(call.counts),
+            destination: extent(call.destination, bytes(call.counts.iter().sum())),
+            source: extent(call.source, bytes(call.counts[rank])),
+        };
+        self.collective(&gathered, call.options)
+    }
+
+    /// In debug mode compares a call that is no collective of its own with those of the other ranks.
+    pub(crate) fn compare_call(
+        &self,
+        name: &'static str,
+        options: &CollectiveOptions<'_>,
+        fields: &[(&'static str, String)],
+    ) -> Result<()> {
+        let membership = self.membership(name, options)?;
+        Comparison::new(self.shared(), membership, options, name).of_fields(fields)
+    }
+
     /// A group of one: whatever the operation, its result is a copy.
     fn copy_alone(&self, call: &Call<'_>) -> Result<()> {
         let bytes = call.destination.bytes.min(call.source.bytes);
@@ -476,6 +516,20 @@ impl Stream {
         )
         .map_err(|failure| shared.failed(name, failure).about(None, bytes))
     }
+}
+
+/// Shards of all ranks, to be gathered one behind the other.
+pub struct GatherCall<'a> {
+    /// Where they go: an allocation, and bytes into it.
+    pub destination: (&'a Arc<Allocation>, u64),
+    /// Where this rank's is.
+    pub source: (&'a Arc<Allocation>, u64),
+    /// Elements of each rank's; at least one is not 0.
+    pub counts: &'a [usize],
+    /// Bytes of an element.
+    pub element_bytes: u64,
+    /// How.
+    pub options: &'a CollectiveOptions<'a>,
 }
 
 /// What a graph has to keep.

@@ -29,12 +29,14 @@ pub use call::CollectiveOptions;
 pub use exchange::Exchange;
 pub use group::Group;
 pub(crate) use lanes::Lanes;
+pub(crate) use launch::{GatherCall, keep};
 pub use selector::Choice;
 pub(crate) use selector::Selector;
 pub use slots::COLLECTIVE_CHANNELS;
 pub(crate) use state::State;
 pub use vendor::VendorLibrary;
 pub(crate) use vendor::deregister;
+pub(crate) use vendor::messages as exchange_by_vendor;
 
 use crate::backend::abi::ElementType;
 use crate::element::{Element, F8E4M3, F8E5M2};

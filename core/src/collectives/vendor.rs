@@ -367,9 +367,26 @@ pub unsafe fn exchange<'a>(
     entries: impl Iterator<Item = (usize, bool, Extent<'a>)>,
     stream: RawStream,
 ) -> CallResult<()> {
+    let entries = entries.map(|(peer, sends, extent)| {
+        let address = extent.address(rank);
+        (peer, sends, address, extent.bytes)
+    });
+    // SAFETY: the caller's word.
+    unsafe { messages(backend, vendor, entries, stream) }
+}
+
+/// As [`exchange`], of any memory: (peer, whether it sends, first byte, bytes).
+///
+/// # Safety
+/// As [`exchange`].
+pub unsafe fn messages(
+    backend: &Backend,
+    vendor: RawVendor,
+    messages: impl Iterator<Item = (usize, bool, DeviceAddress, u64)>,
+    stream: RawStream,
+) -> CallResult<()> {
     group(backend, || {
-        for (peer, sends, extent) in entries {
-            let address = extent.address(rank);
+        for (peer, sends, address, bytes) in messages {
             let (source, destination) = if sends {
                 (address, DeviceAddress::NULL)
             } else {
@@ -378,7 +395,7 @@ pub unsafe fn exchange<'a>(
             let call = VendorCall {
                 source,
                 destination,
-                count: extent.bytes,
+                count: bytes,
                 operation: CollectiveOperation::EXCHANGE,
                 element: ElementType::U8,
                 reduce: ReduceOperation::default(),

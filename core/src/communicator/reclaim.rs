@@ -5,6 +5,7 @@ use super::allocation::{self, Allocation};
 use super::shared::{GivenUpGraph, Inner, Kept, KnownStream, Loaded, lock};
 use crate::backend::Device;
 use crate::backend::abi::{RawGraphExec, RawStream};
+use crate::gemm::Workspace;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -60,6 +61,14 @@ impl Inner {
         self.reclaim();
     }
 
+    /// Takes what an operation kept whose handle was dropped; it is given back once no graph holds it and
+    /// this rank's streams are idle.
+    pub fn give_up_workspace(&self, workspace: Arc<Workspace>) {
+        lock(&self.workspaces).push(workspace);
+        self.given_up.fetch_add(1, Ordering::AcqRel);
+        self.reclaim();
+    }
+
     /// Keeps what a graph may use as long as the communicator.
     #[cold]
     pub fn keep(&self, uses: Vec<Kept>) {
@@ -74,6 +83,7 @@ impl Inner {
         self.close_idle_streams();
         self.destroy_graphs();
         self.unload_modules();
+        self.release_workspaces();
         let mut dropped = lock(&self.dropped);
         let before = dropped.len();
         allocation::reclaim(self, &mut dropped);
@@ -149,6 +159,23 @@ impl Inner {
             self.released(1);
             false
         });
+    }
+
+    /// Gives back what operations kept that no graph holds: once nothing runs, as modules are unloaded.
+    pub(super) fn release_workspaces(&self) {
+        if lock(&self.workspaces).is_empty() || !self.all_idle() {
+            return;
+        }
+        let free = |workspace: &mut Arc<Workspace>| Arc::strong_count(workspace) == 1;
+        let released: Vec<_> = lock(&self.workspaces).extract_if(.., free).collect();
+        for workspace in released {
+            // Streams are closed on the way, which looks here again: the list is not locked any more.
+            let memory = workspace.release(self);
+            drop(workspace);
+            self.given_up.fetch_add(memory.len(), Ordering::AcqRel);
+            lock(&self.dropped).extend(memory);
+            self.released(1);
+        }
     }
 
     /// Dropped allocations that some rank still uses.

@@ -191,6 +191,7 @@ pub(super) fn establish(
         graphs: Mutex::new(Vec::new()),
         dropped: Mutex::new(Vec::new()),
         modules: Mutex::new(Vec::new()),
+        workspaces: Mutex::new(Vec::new()),
         kept: Mutex::new(Vec::new()),
         given_up: AtomicUsize::new(0),
         watcher: Mutex::new(None),

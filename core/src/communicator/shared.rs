@@ -14,6 +14,7 @@ use crate::backend::{Backend, CallResult, Device, Failure};
 use crate::bootstrap::Bootstrap;
 use crate::collectives;
 use crate::error::{Error, Result};
+use crate::gemm::Workspace;
 use crate::health::Health;
 use std::any::Any;
 use std::mem::ManuallyDrop;
@@ -84,6 +85,8 @@ pub struct Inner {
     pub(super) dropped: Mutex<Vec<Arc<Allocation>>>,
     /// Modules whose handles were dropped.
     pub(super) modules: Mutex<Vec<Arc<Loaded>>>,
+    /// What products kept whose handles were dropped.
+    pub(super) workspaces: Mutex<Vec<Arc<Workspace>>>,
     /// What a graph may use that does not know of it.
     pub(super) kept: Mutex<Vec<Kept>>,
     /// Streams, graphs, modules and allocations that were given up and are still there.

@@ -5,6 +5,7 @@ use crate::backend::Device;
 use crate::backend::abi::Status;
 use crate::control::RankState;
 use crate::error::{Error, Result};
+use crate::gemm::Workspace;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -74,8 +75,9 @@ impl Drop for Inner {
             self.close_idle_streams();
             self.destroy_graphs();
             // What graphs held that did not know of it.
-            lock(&self.kept).retain(|kept| !kept.is::<Loaded>());
+            lock(&self.kept).retain(|kept| !kept.is::<Loaded>() && !kept.is::<Workspace>());
             self.unload_modules();
+            self.release_workspaces();
             for allocation in lock(&self.dropped).iter() {
                 allocation.unmap(self);
             }

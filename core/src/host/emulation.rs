@@ -2,6 +2,7 @@
 //! only pretends to have a GPU, and whose ranks all do the same.
 
 use super::collectives::{Collective, exchange};
+use super::gemm::{Product, check_gathered, gathered};
 use super::operation::Step;
 use super::signals::Pending;
 use super::words;
@@ -25,6 +26,10 @@ pub enum Work<'a> {
     ReducePackets(&'a ReducePacketArguments),
     /// `symmem_exchange`; its table, and what that holds, are resolved when they are used.
     Exchange(&'a ExchangeArguments, &'a mut Resolve<'a>),
+    /// A product by the vendor's library.
+    Multiply(GemmShape, GemmOperands),
+    /// A product that gathers its `A`.
+    GatheredGemm(&'a GatheredGemmArguments),
     /// `symmem_word_update`
     UpdateWord(&'a WordOperation),
     /// `symmem_word_wait`
@@ -48,6 +53,8 @@ pub unsafe fn run(mut work: Work<'_>, pause: &mut dyn FnMut() -> bool) -> CallRe
         Work::Reduce(arguments) => Collective::Reduce(arguments).check()?,
         Work::ReducePackets(arguments) => Collective::ReducePackets(arguments).check()?,
         Work::Exchange(arguments, _) => Collective::Exchange(arguments).check()?,
+        Work::Multiply(shape, operands) => drop(Product::new(*shape, *operands)?),
+        Work::GatheredGemm(arguments) => check_gathered(arguments)?,
         Work::UpdateWord(operation) => words::check_update(operation)?,
         Work::WaitForWords(wait) => words::check_wait(wait)?,
     }
@@ -66,6 +73,11 @@ pub unsafe fn run(mut work: Work<'_>, pause: &mut dyn FnMut() -> bool) -> CallRe
                 Work::Exchange(arguments, resolve) => {
                     exchange::advance(arguments, &mut pending, resolve)
                 }
+                Work::Multiply(shape, operands) => {
+                    Product::new(*shape, *operands)?.run();
+                    Step::Done
+                }
+                Work::GatheredGemm(arguments) => gathered::advance(arguments, &mut pending),
                 Work::UpdateWord(operation) => {
                     words::update(operation);
                     Step::Done

@@ -2,6 +2,7 @@
 
 use super::collectives::Collective;
 use super::events::Event;
+use super::gemm::{Product, gathered};
 use super::graph::Recording;
 use super::signals::{self, Pending};
 use super::stream::Submission;
@@ -46,6 +47,17 @@ pub(super) enum Operation {
     ReducePackets(ReducePacketArguments),
     /// Sends and receives.
     Exchange(ExchangeArguments),
+    /// Multiply matrices.
+    Multiply(Product),
+    /// Multiply matrices, one of which is gathered meanwhile.
+    GatheredGemm(GatheredGemmArguments),
+    /// Copy an epoch to the word that says that a chunk has arrived.
+    Arrive {
+        /// The word.
+        word: DeviceAddress,
+        /// Where the epoch is.
+        epoch: DeviceAddress,
+    },
     /// Fill memory with a byte.
     Fill {
         /// First byte written.
@@ -126,6 +138,7 @@ impl Operation {
                 Self::Exchange(arguments) => {
                     return Collective::Exchange(arguments).advance(pending);
                 }
+                Self::GatheredGemm(arguments) => return gathered::advance(arguments, pending),
                 Self::WaitEvent(event, number) => {
                     return signals::advance_event(event, *number, pending);
                 }
@@ -135,6 +148,8 @@ impl Operation {
                 }
                 Self::TransferRows(rows) => transfer::copy_rows(rows),
                 Self::Give(target) => signals::give(target),
+                Self::Multiply(product) => product.run(),
+                Self::Arrive { word, epoch } => signals::arrive(*word, *epoch),
                 Self::UpdateWord(operation) => words::update(operation),
                 Self::Fill {
                     destination,

@@ -335,6 +335,18 @@ pub(super) unsafe fn give(target: &SignalTarget) {
     }
 }
 
+/// Copies an epoch to a word.
+///
+/// # Safety
+/// Both are live.
+pub(super) unsafe fn arrive(word: DeviceAddress, epoch: DeviceAddress) {
+    // SAFETY: the caller's word.
+    unsafe {
+        let value = word_at(epoch).load(Ordering::Relaxed);
+        SignalWord::at(word).publish(value);
+    }
+}
+
 /// Fills the record, if there is one and nobody has.
 ///
 /// # Safety

@@ -93,6 +93,8 @@ open_enum!(
         SCATTER = 11,
         /// Sends and receives, done at once.
         EXCHANGE = 12,
+        /// A product of matrices whose `A` is gathered.
+        ALL_GATHER_GEMM = 13,
     }
 );
 

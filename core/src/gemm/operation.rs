@@ -1,0 +1,425 @@
+//! Making an operation, together with all ranks.
+
+use super::matrix::GemmElement;
+use super::options::{GemmAlgorithm, GemmOptions, GemmTransport};
+use super::plan::{Part, Problem, Step};
+use super::selector::{Offer, Refusal, choose};
+use super::shape::{Division, GemmShape};
+use super::workspace::{Prepared, Words, Workspace};
+use crate::backend::abi::*;
+use crate::backend::{Backend, Gemm, read_text};
+use crate::collectives::Provider;
+use crate::communicator::allocation::Allocation;
+use crate::communicator::{Communicator, Inner, Origin, Round, Shared, sharing};
+use crate::error::{Error, Result};
+use std::fmt::Write;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+/// The name of the operation, in errors too.
+pub(super) const NAME: &str = "all_gather_gemm";
+/// Chunks that a shard is cut into where the caller does not say. Not measured.
+const CHUNKS: u64 = 4;
+
+/// A product whose `A` is gathered, ready to be enqueued any number of times by
+/// [`crate::Stream::all_gather_gemm`].
+///
+/// Calls of one operation are ordered among themselves, by one stream or by events: they use the same
+/// memory. Dropping it waits for nothing: what it has goes once this rank's streams are idle, its graphs are
+/// gone and all ranks have dropped theirs.
+pub struct AllGatherGemm<T: GemmElement> {
+    pub(super) shared: Arc<Shared>,
+    pub(super) shape: GemmShape,
+    pub(super) options: GemmOptions,
+    pub(super) problem: Problem,
+    pub(super) steps: Vec<Step>,
+    pub(super) limits: GatheredLimits,
+    pub(super) words: Words,
+    /// There until the drop.
+    workspace: Option<Arc<Workspace>>,
+    library: Option<String>,
+    elements: PhantomData<fn() -> T>,
+}
+
+impl Communicator {
+    /// Makes a product of matrices whose `A` is spread over the ranks. Collective. Allocates, and may wait
+    /// for the driver; calls of it then only enqueue.
+    ///
+    /// Each rank gives `m * k` elements for the gathered `A` (twice as much where a library gathers columns),
+    /// unless the options say that the caller has a buffer for it.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] on every rank if shapes or options differ; [`Error::InvalidArgument`] for those
+    /// that make no sense; [`Error::Unsupported`] where the device, or what is installed beside it, has no
+    /// way to do it; what an allocation fails with. Nothing is left behind.
+    pub fn all_gather_gemm<T: GemmElement>(
+        &self,
+        shape: &GemmShape,
+        options: &GemmOptions,
+    ) -> Result<AllGatherGemm<T>> {
+        let shared = self.shared();
+        shared.reclaim();
+        let mut round = shared.agreement.begin(NAME);
+        round.compare(&[
+            ("the element type", T::TYPE.name().into()),
+            ("the shape", format!("{shape:?}")),
+            ("the options", format!("{options:?}")),
+        ])?;
+        let maker = Maker {
+            shared,
+            shape,
+            options,
+            element: T::TYPE,
+        };
+        let (problem, limits, library) = maker.agree(&mut round)?;
+        let steps = problem.steps();
+        let words = Words::new(shared.world, problem.chunks);
+        let workspace = maker.workspace(&mut round, &problem, &steps, words)?;
+        Ok(AllGatherGemm {
+            shared: shared.clone(),
+            shape: *shape,
+            options: *options,
+            problem,
+            steps,
+            limits,
+            words,
+            workspace: Some(Arc::new(workspace)),
+            library,
+            elements: PhantomData,
+        })
+    }
+}
+
+struct Maker<'a> {
+    shared: &'a Arc<Shared>,
+    shape: &'a GemmShape,
+    options: &'a GemmOptions,
+    element: ElementType,
+}
+
+impl Maker<'_> {
+    fn invalid(&self, message: String) -> Error {
+        Error::InvalidArgument {
+            rank: self.shared.rank,
+            operation: NAME,
+            message,
+        }
+    }
+
+    /// Chooses how it is done, alike on all ranks.
+    fn agree(&self, round: &mut Round<'_>) -> Result<(Problem, GatheredLimits, Option<String>)> {
+        let Self {
+            shared,
+            shape,
+            options,
+            element,
+        } = *self;
+        // Alike on all ranks, as was compared: all refuse it, or none.
+        shape.check().map_err(|message| self.invalid(message))?;
+        if options.streams == 0 || options.chunk_rows == Some(0) || options.blocks == Some(0) {
+            return Err(self.invalid("streams, rows of a chunk and blocks are at least 1".into()));
+        }
+        if options.channel >= crate::COLLECTIVE_CHANNELS {
+            let (channel, most) = (options.channel, crate::COLLECTIVE_CHANNELS);
+            return Err(self.invalid(format!("channel {channel}; there are {most}, from 0")));
+        }
+        let world = shared.world;
+        let division = Division::new(shape, world);
+        let whole = shape.raw(element, shape.m as u64, shape.k as u64);
+        let backend: &Backend = &shared.backend;
+        // A backend without the kernel, or older than it, has no limits to tell.
+        let limits = backend
+            .gathered_gemm_limits(&whole, shape.sharding, division.shard)
+            .unwrap_or_default();
+        let description = backend.gemm_library().ok();
+        let offer = Offer {
+            limits,
+            library: description.is_some(),
+            collectives: shared
+                .collectives()
+                .vendors
+                .of(Provider::Vendor, true)
+                .is_some(),
+            fanout: shared.capabilities.fanout,
+        };
+        let shard_bytes = division.elements(0) * element.bytes();
+        let chosen = choose(shape, options, world, shard_bytes, &offer);
+        let chosen = chosen.map_err(|refusal| match refusal {
+            Refusal::Invalid(message) => self.invalid(message),
+            Refusal::Unsupported(message) => Error::Unsupported {
+                rank: shared.rank,
+                operation: NAME,
+                message,
+            },
+        });
+        let chosen = chosen.and_then(|chosen| {
+            let blocks = options.blocks.unwrap_or(limits.blocks);
+            let kernel = matches!(chosen.0, GemmAlgorithm::Pull | GemmAlgorithm::Push);
+            if kernel && world > 1 && blocks > limits.blocks {
+                let most = limits.blocks;
+                let message = format!("{blocks} blocks, of which {most} can be there at once");
+                return Err(self.invalid(message));
+            }
+            Ok(chosen)
+        });
+        let (algorithm, transport) = round.vote(chosen)?;
+        let chunk = self.chunk(&division, algorithm, u64::from(limits.chunk_alignment));
+        let problem = Problem {
+            rank: shared.rank,
+            world,
+            division,
+            algorithm,
+            transport,
+            streams: options.streams,
+            ordered: options.ordered,
+            fanout: shared.capabilities.fanout,
+            keep: options.gathered,
+            chunk,
+            chunks: division.rows(0).div_ceil(chunk) as u32,
+        };
+        round.compare(&[
+            ("the algorithm", format!("{algorithm:?}")),
+            ("what moves shards", format!("{transport:?}")),
+            ("the rows of a chunk", chunk.to_string()),
+            ("how many peers keep links busy", problem.fanout.to_string()),
+        ])?;
+        tracing::debug!(
+            rank = shared.rank,
+            ?algorithm,
+            ?transport,
+            chunk,
+            "all_gather_gemm"
+        );
+        let library = description.map(|library| {
+            let (name, file) = (read_text(&library.name), read_text(&library.file));
+            format!("{name} {} ({file})", library.version)
+        });
+        Ok((problem, limits, library))
+    }
+
+    /// Rows of a chunk.
+    fn chunk(&self, division: &Division, algorithm: GemmAlgorithm, alignment: u64) -> u64 {
+        let rows = division.rows(0);
+        if !matches!(algorithm, GemmAlgorithm::Pull | GemmAlgorithm::Push) {
+            return rows;
+        }
+        let wished = self.options.chunk_rows.map(|rows| rows as u64);
+        let wished = wished.unwrap_or_else(|| rows.div_ceil(CHUNKS));
+        wished.next_multiple_of(alignment.max(1)).min(rows)
+    }
+
+    /// Makes what the operation keeps. On failure nothing is left.
+    fn workspace(
+        &self,
+        round: &mut Round<'_>,
+        problem: &Problem,
+        steps: &[Step],
+        words: Words,
+    ) -> Result<Workspace> {
+        let mut workspace = Workspace::default();
+        let made = self.fill(round, problem, steps, words, &mut workspace);
+        match made {
+            Ok(()) => Ok(workspace),
+            Err(error) => {
+                for memory in workspace.release(self.shared) {
+                    self.shared.give_up(memory);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn fill(
+        &self,
+        round: &mut Round<'_>,
+        problem: &Problem,
+        steps: &[Step],
+        words: Words,
+        workspace: &mut Workspace,
+    ) -> Result<()> {
+        let bytes = self.shape.gathered_elements() as u64 * self.element.bytes();
+        if problem.world > 1 && !self.options.gathered {
+            workspace.gathered = Some(self.allocate(round, bytes, Origin::Backend)?);
+        }
+        if problem.staged() {
+            workspace.staging = Some(self.allocate(round, bytes, Origin::Backend)?);
+        }
+        if steps.contains(&Step::Start) {
+            let signals = self.allocate(round, words.bytes(), Origin::Signals)?;
+            workspace.signals = Some(signals);
+        }
+        let local = workspace
+            .open_sides(self.shared, steps)
+            .and_then(|()| self.prepare(problem, steps, workspace));
+        round.vote(local)
+    }
+
+    fn allocate(
+        &self,
+        round: &mut Round<'_>,
+        bytes: u64,
+        origin: Origin,
+    ) -> Result<Arc<Allocation>> {
+        let shared: &Inner = self.shared;
+        let kinds = [shared.kind.get().copied().unwrap_or_default()];
+        let (allocation, _) = sharing::allocate(shared, round, &kinds, bytes, origin)?;
+        Ok(Arc::new(allocation))
+    }
+
+    /// Prepares the library's products of all steps.
+    fn prepare(&self, problem: &Problem, steps: &[Step], workspace: &mut Workspace) -> Result<()> {
+        let shared = self.shared;
+        if shared.capabilities.flags & CAPABILITY_LAUNCH != 0 {
+            // The library may wait for the device, which may wait for a peer that needs this rank.
+            shared.wait_all_idle(shared.options.setup_deadline)?;
+        }
+        for step in steps {
+            let Step::Multiply { part, on } = *step else {
+                continue;
+            };
+            let rows = rows_of(problem, part);
+            let known = |known: &Prepared| known.rows == rows && known.on == on;
+            if workspace.prepared.iter().any(known) {
+                continue;
+            }
+            let shape = self.shape.raw(self.element, rows, a_stride(problem, part));
+            let failed = |failure| shared.failed(NAME, failure);
+            let raw = shared.backend.gemm_prepare(&shape).map_err(failed)?;
+            workspace.prepared.push(Prepared {
+                rows,
+                on,
+                raw,
+                candidate: 0,
+            });
+        }
+        if self.options.tune {
+            super::tuning::tune(shared, self.shape, self.element, &mut workspace.prepared)?;
+        }
+        Ok(())
+    }
+}
+
+/// Rows of a product.
+pub(super) fn rows_of(problem: &Problem, part: Part) -> u64 {
+    match part {
+        Part::Own => problem.division.rows(problem.rank),
+        Part::Shard(rank) => problem.division.rows(rank),
+        Part::Whole => problem.division.m,
+    }
+}
+
+/// Elements from one row of a product's `A` to the next.
+pub(super) fn a_stride(problem: &Problem, part: Part) -> u64 {
+    match part {
+        Part::Own => problem.division.columns(problem.rank),
+        Part::Shard(_) | Part::Whole => problem.division.k,
+    }
+}
+
+impl<T: GemmElement> AllGatherGemm<T> {
+    /// What is multiplied.
+    pub fn shape(&self) -> &GemmShape {
+        &self.shape
+    }
+
+    /// How it is done; never automatic.
+    pub fn algorithm(&self) -> GemmAlgorithm {
+        self.problem.algorithm
+    }
+
+    /// What moves shards; automatic only where the algorithm leaves it to a collective of ours.
+    pub fn transport(&self) -> GemmTransport {
+        self.problem.transport
+    }
+
+    /// This rank's steps, in the order in which a call enqueues them.
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    pub(super) fn workspace(&self) -> &Arc<Workspace> {
+        self.workspace
+            .as_ref()
+            .expect("taken only by `drop`, which ends the value")
+    }
+
+    /// How it is done, in words: the choice, the formulas behind the indices, and this rank's steps.
+    pub fn explain(&self) -> String {
+        let Problem {
+            rank,
+            world,
+            division,
+            algorithm,
+            transport,
+            ..
+        } = self.problem;
+        let GemmShape { m, n, k, .. } = self.shape;
+        let mut text = String::new();
+        // Writing to a string does not fail. So below.
+        let _ = writeln!(
+            text,
+            "rank {rank} of {world}: C[{m}, {n}] = A[{m}, {k}] * B[{k}, {n}] of {}, {} {} of A on each rank",
+            T::TYPE.name(),
+            division.shard,
+            if division.by_columns() {
+                "columns"
+            } else {
+                "rows"
+            },
+        );
+        let library = self.library.as_deref().unwrap_or("none");
+        let _ = writeln!(text, "library of products: {library}");
+        let _ = match (algorithm, transport) {
+            (GemmAlgorithm::Baseline, GemmTransport::Vendor) => {
+                writeln!(
+                    text,
+                    "Baseline: all of A is gathered first, by the vendor's library"
+                )
+            }
+            (GemmAlgorithm::Baseline, _) => writeln!(
+                text,
+                "Baseline: all of A is gathered first, by our own collective (the vendor's library is \
+                 not open)"
+            ),
+            (GemmAlgorithm::Pipeline, _) => writeln!(
+                text,
+                "Pipeline by {transport:?}: in step i the shard of rank ({rank} + i) mod {world} comes and \
+                 the own one goes to rank ({rank} - i) mod {world}, by copy stream (i - 1) mod {}; it is \
+                 multiplied on product stream i mod {}",
+                self.problem.lanes().max(1),
+                self.problem.streams.min(world)
+            ),
+            _ => writeln!(
+                text,
+                "{algorithm:?} by {transport:?}: {} chunks of {} rows a shard, from rank ({rank} + i) mod \
+                 {world} in step i, to rank ({rank} - i) mod {world}; {} blocks",
+                self.problem.chunks,
+                self.problem.chunk,
+                self.options.blocks.unwrap_or(self.limits.blocks)
+            ),
+        };
+        for step in &self.steps {
+            let _ = writeln!(text, "  {step}");
+        }
+        text
+    }
+}
+
+impl<T: GemmElement> Drop for AllGatherGemm<T> {
+    fn drop(&mut self) {
+        if let Some(workspace) = self.workspace.take() {
+            self.shared.give_up_workspace(workspace);
+        }
+    }
+}
+
+impl<T: GemmElement> std::fmt::Debug for AllGatherGemm<T> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("AllGatherGemm")
+            .field("shape", &self.shape)
+            .field("algorithm", &self.problem.algorithm)
+            .field("transport", &self.problem.transport)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,231 @@
+//! Which algorithm, where the caller leaves it to us.
+//!
+//! There are no measured rows yet: what is here are rules of thumb, from what others have published for one
+//! machine of 8 GPUs behind a switch. Gathering first costs least where copies are short beside what a step
+//! costs: shards below some 4 MiB, or fewer than 1024 rows in all. Above that a kernel that multiplies chunks
+//! as copy engines bring them loses neither launches nor the ends of products; without one, products of
+//! whole shards come next.
+
+use super::options::{GemmAlgorithm, GemmOptions, GemmTransport};
+use super::shape::GemmShape;
+use crate::backend::abi::{GatherMode, GatheredLimits};
+
+/// Bytes of a shard below which all is gathered first. Not measured.
+const SMALL_SHARD: u64 = 4 << 20;
+/// Rows of `A` below which it is. Not measured.
+const FEW_ROWS: usize = 1024;
+
+/// What a device has for products.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Offer {
+    /// Of the kernel that gathers.
+    pub(super) limits: GatheredLimits,
+    /// Whether there is a vendor's library of products.
+    pub(super) library: bool,
+    /// Whether the vendor's library of collectives is open.
+    pub(super) collectives: bool,
+    /// How many peers at once keep the links busy.
+    pub(super) fanout: u32,
+}
+
+/// Why a wish cannot be met.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// It makes no sense.
+    Invalid(String),
+    /// This device, or what is installed beside it, cannot do it.
+    Unsupported(String),
+}
+
+impl Offer {
+    fn has(&self, mode: GatherMode) -> bool {
+        self.limits.blocks > 0 && self.limits.modes & mode.bit() != 0
+    }
+}
+
+/// The algorithm and what moves shards, neither of them automatic but for the transport of an algorithm that
+/// has only one.
+pub(super) fn choose(
+    shape: &GemmShape,
+    options: &GemmOptions,
+    world: usize,
+    shard_bytes: u64,
+    offer: &Offer,
+) -> Result<(GemmAlgorithm, GemmTransport), Refusal> {
+    use {GemmAlgorithm as A, GemmTransport as T};
+    let algorithm = match options.algorithm {
+        A::Automatic => automatic(shape, options.transport, world, shard_bytes, offer),
+        algorithm => algorithm,
+    };
+    let unsupported = |what: &str| Err(Refusal::Unsupported(what.into()));
+    if !offer.library && (world == 1 || matches!(algorithm, A::Baseline | A::Pipeline)) {
+        return unsupported(
+            "there is no vendor's library of matrix products here, and no kernel for this alone; \
+             see `symmem info`",
+        );
+    }
+    let kernel = |mode: GatherMode, transport| {
+        if world == 1 || offer.has(mode) {
+            return Ok((algorithm, transport));
+        }
+        Err(Refusal::Unsupported(format!(
+            "this device has no kernel that gathers by {} for this shape; use `Pipeline` or \
+             `Baseline`",
+            mode.name()
+        )))
+    };
+    match (algorithm, options.transport) {
+        (A::Baseline, T::Automatic) if offer.collectives => Ok((algorithm, T::Vendor)),
+        (A::Baseline, T::Automatic) => Ok((algorithm, T::Automatic)),
+        (A::Pipeline, T::Automatic) => Ok((algorithm, T::Put)),
+        (A::Pipeline, T::Get | T::Put) => Ok((algorithm, options.transport)),
+        (A::Baseline | A::Pipeline, T::Vendor) if offer.collectives => Ok((algorithm, T::Vendor)),
+        (A::Baseline | A::Pipeline, T::Vendor) => unsupported(
+            "the vendor's library of collectives is not open; call `open_vendor` before",
+        ),
+        (A::Pull, T::Automatic | T::Kernel) => kernel(GatherMode::PULL, T::Kernel),
+        (A::Push, T::Automatic) if offer.has(GatherMode::WAIT) => Ok((algorithm, T::Put)),
+        (A::Push, T::Put) => kernel(GatherMode::WAIT, T::Put),
+        (A::Push, T::Automatic | T::Kernel) => kernel(GatherMode::PUSH, T::Kernel),
+        (algorithm, transport) => Err(Refusal::Invalid(format!(
+            "{algorithm:?} has no transport {transport:?}"
+        ))),
+    }
+}
+
+fn automatic(
+    shape: &GemmShape,
+    transport: GemmTransport,
+    world: usize,
+    shard_bytes: u64,
+    offer: &Offer,
+) -> GemmAlgorithm {
+    use {GemmAlgorithm as A, GemmTransport as T};
+    // Who says how shards are moved says half of the algorithm.
+    match transport {
+        T::Get | T::Vendor => return A::Pipeline,
+        T::Kernel if offer.has(GatherMode::PUSH) => return A::Push,
+        T::Kernel => return A::Pull,
+        T::Put if offer.has(GatherMode::WAIT) => return A::Push,
+        T::Put => return A::Pipeline,
+        T::Automatic => {}
+    }
+    if world == 1 {
+        return A::Baseline;
+    }
+    if shard_bytes < SMALL_SHARD || shape.m < FEW_ROWS {
+        // In a mesh one kernel that loads from all peers at once uses all links from its first block on.
+        let pull = offer.has(GatherMode::PULL) && (offer.fanout > 1 || !offer.library);
+        return if pull { A::Pull } else { A::Baseline };
+    }
+    if offer.has(GatherMode::WAIT) {
+        A::Push
+    } else {
+        A::Pipeline
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const ALL: Offer = Offer {
+        limits: GatheredLimits {
+            blocks: 132,
+            threads: 384,
+            tile_m: 128,
+            tile_n: 256,
+            chunk_alignment: 128,
+            movers: 0,
+            modes: 0b1110,
+            reserved: 0,
+        },
+        library: true,
+        collectives: true,
+        fanout: 1,
+    };
+
+    fn no_kernel(offer: Offer) -> Offer {
+        let limits = GatheredLimits::default();
+        Offer { limits, ..offer }
+    }
+
+    fn chosen(
+        algorithm: GemmAlgorithm,
+        transport: GemmTransport,
+        (m, shard_bytes): (usize, u64),
+        offer: &Offer,
+    ) -> Result<(GemmAlgorithm, GemmTransport), Refusal> {
+        let options = GemmOptions {
+            algorithm,
+            transport,
+            ..GemmOptions::default()
+        };
+        choose(
+            &GemmShape::new(m, 8192, 16384),
+            &options,
+            8,
+            shard_bytes,
+            offer,
+        )
+    }
+
+    #[test]
+    fn small_shards_are_gathered_first_and_large_ones_multiplied_as_they_come() {
+        use {GemmAlgorithm as A, GemmTransport as T};
+        let (small, large) = ((32768, 1 << 20), (32768, 128 << 20));
+        let auto = |size, offer: &Offer| chosen(A::Automatic, T::Automatic, size, offer);
+        assert_eq!(auto(small, &ALL), Ok((A::Baseline, T::Vendor)));
+        assert_eq!(auto((1000, 128 << 20), &ALL), Ok((A::Baseline, T::Vendor)));
+        assert_eq!(auto(large, &ALL), Ok((A::Push, T::Put)));
+        assert_eq!(auto(large, &no_kernel(ALL)), Ok((A::Pipeline, T::Put)));
+        let mesh = Offer { fanout: 7, ..ALL };
+        assert_eq!(auto(small, &mesh), Ok((A::Pull, T::Kernel)));
+        let closed = Offer {
+            collectives: false,
+            ..ALL
+        };
+        assert_eq!(auto(small, &closed), Ok((A::Baseline, T::Automatic)));
+        let bare = Offer {
+            library: false,
+            ..ALL
+        };
+        assert_eq!(auto(small, &bare), Ok((A::Pull, T::Kernel)));
+    }
+
+    #[test]
+    fn a_wish_that_cannot_be_met_is_refused_with_the_reason() {
+        use {GemmAlgorithm as A, GemmTransport as T};
+        let size = (32768, 128 << 20);
+        let bare = Offer {
+            library: false,
+            collectives: false,
+            ..no_kernel(ALL)
+        };
+        for algorithm in [A::Automatic, A::Baseline, A::Pipeline, A::Pull, A::Push] {
+            let refused = chosen(algorithm, T::Automatic, size, &bare);
+            assert!(
+                matches!(refused, Err(Refusal::Unsupported(_))),
+                "{refused:?}"
+            );
+        }
+        let closed = Offer {
+            collectives: false,
+            ..ALL
+        };
+        let refused = chosen(A::Pipeline, T::Vendor, size, &closed);
+        assert!(
+            matches!(refused, Err(Refusal::Unsupported(_))),
+            "{refused:?}"
+        );
+        for (algorithm, transport) in [
+            (A::Baseline, T::Get),
+            (A::Pipeline, T::Kernel),
+            (A::Pull, T::Put),
+            (A::Push, T::Get),
+        ] {
+            let refused = chosen(algorithm, transport, size, &ALL);
+            assert!(matches!(refused, Err(Refusal::Invalid(_))), "{refused:?}");
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! The arithmetic of a product: narrow elements, sums in f32, one rounding.
+
+use crate::backend::abi::*;
+use crate::host::float::{Bfloat, Half};
+use std::ops::Range;
+use std::ptr;
+
+/// Rows and columns of `C` whose sums are kept at a time: they stay in the first-level cache, and each
+/// element of `B` that was widened serves all the rows.
+const ROWS: usize = 16;
+const COLUMNS: usize = 64;
+
+/// Columns `columns` of some rows of `A`.
+#[derive(Clone, Copy)]
+pub(super) struct Panel {
+    /// The first row's element of the first of these columns.
+    pub(super) address: DeviceAddress,
+    /// Elements from one row to the next.
+    pub(super) stride: u64,
+    /// The first of these columns in the whole `A`.
+    pub(super) first: u64,
+    /// How many; may be 0.
+    pub(super) columns: u64,
+}
+
+/// A format of 16 bits.
+trait Narrow {
+    fn widen(bits: u16) -> f32;
+    fn narrow(number: f32) -> u16;
+}
+
+macro_rules! narrow {
+    ($($format:ty),*) => {$(
+        impl Narrow for $format {
+            #[inline(always)]
+            fn widen(bits: u16) -> f32 {
+                <$format>::widen(bits.into())
+            }
+            #[inline(always)]
+            fn narrow(number: f32) -> u16 {
+                <$format>::narrow(number) as u16
+            }
+        }
+    )*};
+}
+narrow!(Half, Bfloat);
+
+/// Rows `rows` of a product whose `A`, in those rows, is `panels`.
+///
+/// Peers may store near what is read here, never to it: as in `transfer::copy`, nothing is behind a
+/// reference.
+///
+/// # Safety
+/// All matrices are live, with the shape's sizes, and aligned to their elements; the panels have the rows
+/// of `rows`, and all columns of `A` once between them. The element type is one of [`known`].
+pub(super) unsafe fn product(
+    shape: &GemmShape,
+    panels: &[Panel],
+    operands: &GemmOperands,
+    rows: Range<u64>,
+) {
+    // SAFETY: the caller's word.
+    unsafe {
+        match shape.element {
+            ElementType::F16 => product_of::<Half>(shape, panels, operands, rows),
+            _ => product_of::<Bfloat>(shape, panels, operands, rows),
+        }
+    }
+}
+
+/// Whether there is a product of such elements.
+pub(super) fn known(element: ElementType) -> bool {
+    matches!(element, ElementType::F16 | ElementType::BF16)
+}
+
+/// # Safety
+/// As [`product`].
+unsafe fn product_of<F: Narrow>(
+    shape: &GemmShape,
+    panels: &[Panel],
+    operands: &GemmOperands,
+    rows: Range<u64>,
+) {
+    let (mut sums, mut wide) = ([[0f32; COLUMNS]; ROWS], [0f32; COLUMNS]);
+    for top in rows.clone().step_by(ROWS) {
+        let height = (rows.end - top).min(ROWS as u64) as usize;
+        for left in (0..shape.n).step_by(COLUMNS) {
+            let width = (shape.n - left).min(COLUMNS as u64) as usize;
+            for (column, start) in wide[..width].iter_mut().enumerate() {
+                *start = match operands.bias {
+                    DeviceAddress::NULL => 0.0,
+                    // SAFETY: the bias has `n` elements.
+                    bias => unsafe { load::<F>(bias, left + column as u64) },
+                };
+            }
+            sums[..height].fill(wide);
+            for panel in panels {
+                for k in 0..panel.columns {
+                    let (row, column) = (panel.first + k, left);
+                    let (start, step) = match shape.b_order {
+                        MatrixOrder::COLUMNS => (column * shape.b_stride + row, shape.b_stride),
+                        _ => (row * shape.b_stride + column, 1),
+                    };
+                    for (index, element) in wide[..width].iter_mut().enumerate() {
+                        // SAFETY: row and column are inside `B`.
+                        *element = unsafe { load::<F>(operands.b, start + index as u64 * step) };
+                    }
+                    for (row, sums) in sums[..height].iter_mut().enumerate() {
+                        let index = (top - rows.start + row as u64) * panel.stride + k;
+                        // SAFETY: row and column are inside the panel.
+                        let a = unsafe { load::<F>(panel.address, index) };
+                        for (sum, b) in sums[..width].iter_mut().zip(&wide[..width]) {
+                            *sum += a * b;
+                        }
+                    }
+                }
+            }
+            for (row, sums) in sums[..height].iter().enumerate() {
+                let start = (top + row as u64) * shape.c_stride + left;
+                for (column, &sum) in sums[..width].iter().enumerate() {
+                    // SAFETY: row and column are inside `C`.
+                    unsafe { store::<F>(operands.c, start + column as u64, sum) };
+                }
+            }
+        }
+    }
+}
+
+/// # Safety
+/// There is such an element.
+#[inline(always)]
+unsafe fn load<F: Narrow>(address: DeviceAddress, index: u64) -> f32 {
+    let elements: *const u16 = ptr::with_exposed_provenance(address.0 as usize);
+    // SAFETY: the caller's word.
+    F::widen(unsafe { elements.add(index as usize).read() })
+}
+
+/// # Safety
+/// As [`load`].
+#[inline(always)]
+unsafe fn store<F: Narrow>(address: DeviceAddress, index: u64, number: f32) {
+    let elements: *mut u16 = ptr::with_exposed_provenance_mut(address.0 as usize);
+    // SAFETY: the caller's word.
+    unsafe { elements.add(index as usize).write(F::narrow(number)) };
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn address(elements: &[u16]) -> DeviceAddress {
+        DeviceAddress(elements.as_ptr().expose_provenance() as u64)
+    }
+
+    /// Small whole numbers, which all of these formats and f32 hold exactly, sums too.
+    fn number(seed: u64) -> f32 {
+        (seed.wrapping_mul(2_654_435_761) >> 7) as f32 % 5.0 - 2.0
+    }
+
+    fn exact<F: Narrow>(element: ElementType) {
+        for (m, n, k) in [(1, 1, 1), (17, 65, 3), (16, 64, 5), (3, 130, 7)] {
+            for b_order in [MatrixOrder::ROWS, MatrixOrder::COLUMNS] {
+                let (a_stride, c_stride) = (k + 3, n + 1);
+                let b_stride = if b_order == MatrixOrder::ROWS { n } else { k } + 2;
+                let shape = GemmShape {
+                    m,
+                    n,
+                    k,
+                    a_stride,
+                    b_stride,
+                    c_stride,
+                    element,
+                    b_order,
+                    bias: 1,
+                    reserved: 0,
+                };
+                let fill = |count: u64, seed| -> Vec<u16> {
+                    (0..count).map(|at| F::narrow(number(at + seed))).collect()
+                };
+                let (a, b) = (fill(m * a_stride, 1), fill((n + k) * b_stride, 99));
+                let (bias, mut c) = (fill(n, 7), vec![0xabcd; (m * c_stride) as usize]);
+                let operands = GemmOperands {
+                    a: address(&a),
+                    b: address(&b),
+                    c: DeviceAddress(c.as_mut_ptr().expose_provenance() as u64),
+                    bias: address(&bias),
+                };
+                // `A` in two panels, the second one first.
+                let cut = k / 2;
+                let panel = |first: u64, columns| Panel {
+                    address: DeviceAddress(operands.a.0 + 2 * first),
+                    stride: a_stride,
+                    first,
+                    columns,
+                };
+                let panels = [panel(cut, k - cut), panel(0, cut)];
+                // SAFETY: all matrices are live and have these sizes.
+                unsafe { product(&shape, &panels, &operands, 0..m) };
+                for row in 0..m {
+                    for column in 0..c_stride {
+                        let made = c[(row * c_stride + column) as usize];
+                        if column >= n {
+                            assert_eq!(made, 0xabcd, "nothing between rows is written");
+                            continue;
+                        }
+                        let b_at = |row, column| match b_order {
+                            MatrixOrder::ROWS => b[(row * b_stride + column) as usize],
+                            _ => b[(column * b_stride + row) as usize],
+                        };
+                        let sum = (0..k).fold(F::widen(bias[column as usize]), |sum, at| {
+                            let a = F::widen(a[(row * a_stride + at) as usize]);
+                            sum + a * F::widen(b_at(at, column))
+                        });
+                        assert_eq!(F::widen(made), sum, "{shape:?} at {row}, {column}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn products_of_whole_numbers_are_exact_in_either_order_and_in_parts() {
+        exact::<Half>(ElementType::F16);
+        exact::<Bfloat>(ElementType::BF16);
+    }
+}

@@ -1,0 +1,10 @@
+//! Products whose `A` is gathered, in worlds of threads on the host backend.
+
+mod case;
+mod checker;
+mod failures;
+mod graphs;
+mod products;
+#[path = "../collectives/world.rs"]
+#[allow(dead_code, reason = "what collectives have before a call is theirs")]
+mod world;
