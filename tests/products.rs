@@ -312,6 +312,14 @@ fn ways(rank: &Rank, gemm: RawGemm) -> u32 {
     unsafe { rank.backend.gemm_candidates(gemm) }.unwrap()
 }
 
+/// The fake's, and on CUDA one for operands that are not aligned.
+fn known_ways() -> u32 {
+    match Vendor::of_role() {
+        Vendor::Cuda => 4,
+        Vendor::Hip => 3,
+    }
+}
+
 #[track_caller]
 fn clean(report: Vec<String>) {
     assert_eq!(report, [""; 0]);
@@ -347,8 +355,9 @@ fn values() {
                     for offset in [0, ELEMENT] {
                         let product = Product::new(&rank, shape, offset);
                         let gemm = prepare(&rank, &shape).unwrap();
-                        assert_eq!(ways(&rank, gemm), 3);
-                        for way in 0..3 {
+                        let ways = ways(&rank, gemm);
+                        assert_eq!(ways, known_ways());
+                        for way in 0..ways {
                             rank.write(
                                 product.operands.c,
                                 &vec![GUARD; (m * shape.c_stride) as usize],
@@ -454,8 +463,9 @@ fn refused() {
         bias: product.operands.a,
         ..product.operands
     };
+    let count = known_ways();
     for (way, operands, word) in [
-        (3, product.operands, "way 3 of 3"),
+        (count, product.operands, "they are counted from 0"),
         (0, biased, "without a bias"),
     ] {
         let failure = multiply(&rank, gemm, way, &operands).unwrap_err();

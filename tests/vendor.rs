@@ -7,36 +7,12 @@ mod support;
 use rstest::rstest;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use support::vendors::{Vendor, role};
-use symmem::select::Selection;
+use support::vendors::{Vendor, ranks, role};
 use symmem::tuning::{Row, Table};
 use symmem::{
-    Algorithm, Builder, CollectiveOperation, CollectiveOptions, Communicator, ElementType, Error,
-    Graph, LaunchEnvironment, Provider, ReduceOperation, Result,
+    Algorithm, CollectiveOperation, CollectiveOptions, Communicator, ElementType, Error, Graph,
+    Provider, ReduceOperation, Result,
 };
-
-/// Runs `body` as each rank of a world.
-fn ranks<T: Send>(world: u32, body: impl Fn(Communicator) -> T + Sync) -> Vec<T> {
-    let job = format!("vendor-{}-{world}", std::process::id());
-    std::thread::scope(|scope| {
-        let ranks: Vec<_> = (0..world)
-            .map(|rank| {
-                let (job, body) = (job.clone(), &body);
-                scope.spawn(move || {
-                    let communicator = Builder::new()
-                        .launch(LaunchEnvironment::local(rank, world, job).unwrap())
-                        .backend(Selection::Named(Vendor::of_role().backend().into()))
-                        .deadline(Duration::from_secs(10))
-                        .setup_deadline(Duration::from_secs(8))
-                        .build()
-                        .unwrap();
-                    body(communicator)
-                })
-            })
-            .collect();
-        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
-    })
-}
 
 fn by(provider: Provider) -> CollectiveOptions<'static> {
     CollectiveOptions {

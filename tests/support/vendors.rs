@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+use symmem::Communicator;
 
 /// A child that is not done by then has hung.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -121,4 +122,25 @@ pub fn role(
     let _ = std::fs::remove_file(&report);
     let wrong = told.lines().filter(|line| !line.starts_with("process "));
     wrong.map(str::to_owned).collect()
+}
+
+/// Runs `body` as each rank of a world, within a role.
+pub fn ranks<T: Send>(world: u32, body: impl Fn(Communicator) -> T + Sync) -> Vec<T> {
+    let job = super::job("vendor");
+    std::thread::scope(|scope| {
+        let ranks: Vec<_> = (0..world)
+            .map(|rank| {
+                let (job, body) = (job.clone(), &body);
+                scope.spawn(move || {
+                    let communicator = super::rank(VARIABLE, rank, world, &job)
+                        .deadline(Duration::from_secs(10))
+                        .setup_deadline(Duration::from_secs(8))
+                        .build()
+                        .unwrap();
+                    body(communicator)
+                })
+            })
+            .collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
 }
