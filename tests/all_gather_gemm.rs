@@ -65,12 +65,7 @@ fn every_way() {
 }
 
 /// A product of each type: in rows, and in columns with a bias, B in columns, and the caller's buffer.
-fn one(
-    communicator: &Communicator,
-    shape: GemmShape,
-    way: Way,
-    number: usize,
-) {
+fn one(communicator: &Communicator, shape: GemmShape, way: Way, number: usize) {
     let options = GemmOptions {
         // Other numbers of streams than of ranks, too.
         streams: 1 + number,

@@ -190,6 +190,11 @@ impl Products {
         product.release(free)
     }
 
+    /// Whether there is something to give up.
+    pub fn is_open(&self) -> bool {
+        self.state().instance.is_some()
+    }
+
     /// Gives up what is left; workspaces go with the device's memory. Device current, as far as it can be.
     pub fn close(&self) {
         let mut state = self.state();
