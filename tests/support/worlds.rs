@@ -66,7 +66,7 @@ impl Backend {
         match self.hip() {
             Some(release) => Some(fake_hip(release)),
             None if self == Self::Host => None,
-            None => Some(super::fake_driver_and_nccl()),
+            None => Some(super::fake_driver_and_libraries()),
         }
     }
 }

@@ -108,7 +108,7 @@ impl Setting {
     /// The same with the vendor's library of collectives among them.
     pub fn libraries_with_collectives(self) -> Option<&'static Path> {
         match self.libraries() {
-            Some(_) if self.backend() == "cuda" => Some(crate::built::fake_driver_and_nccl()),
+            Some(_) if self.backend() == "cuda" => Some(crate::built::fake_driver_and_libraries()),
             libraries => libraries,
         }
     }

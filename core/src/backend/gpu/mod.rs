@@ -76,9 +76,11 @@ impl<K, M: Sharing> Parts<K, M> {
 
 impl<K, M: Sharing> Drop for Parts<K, M> {
     fn drop(&mut self) {
-        // The library ends its instance on the device that is current.
-        let _entered = self.memory.enter();
-        self.products.close();
+        if self.products.is_open() {
+            // The library ends its instance on the device that is current.
+            let _entered = self.memory.enter();
+            self.products.close();
+        }
     }
 }
 
