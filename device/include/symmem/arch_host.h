@@ -290,13 +290,13 @@ struct MatrixPart {
 SYMMEM_DEVICE uint32 matrix_row(uint32 value) { return thread_index() % warp_size * 8 + value / 16; }
 SYMMEM_DEVICE uint32 matrix_column(uint32 value) { return value % 16; }
 
-// By tables, of which each has all patterns: a test multiplies millions.
 template <ElementType type>
 inline float widened(uint16 bits) {
   if (type == ElementType::bf16) return float_of(static_cast<uint32>(bits) << 16);
-  const int exponent = bits >> 10 & 31, fraction = bits & 1023;
-  float number = exponent == 31 ? (fraction == 0 ? HUGE_VALF : NAN) : std::ldexp(static_cast<float>(exponent == 0 ? fraction : fraction + 1024), (exponent == 0 ? 1 : exponent) - 25);
-  return bits >> 15 != 0 ? -number : number;
+  const uint32 sign = bits >> 15 << 31, magnitude = (bits & 0x7fffu) << 13;
+  if ((bits & 0x7c00) == 0x7c00) return float_of(sign | 0xffu << 23 | magnitude);
+  // The exponent is too small by the difference of the biases.
+  return float_of(sign | bits_of(float_of(magnitude) * 0x1p112f));
 }
 
 template <ElementType type>
