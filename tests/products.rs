@@ -807,6 +807,8 @@ fn some_rows(rank: &Rank) -> (RowsCopy, Vec<u16>) {
         source_stride: 9 * ELEMENT,
         bytes: WIDTH * ELEMENT,
         rows: ROWS,
+        direction: Direction::LOCAL,
+        reserved: 0,
     };
     (copy, numbers)
 }

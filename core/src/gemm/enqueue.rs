@@ -197,6 +197,7 @@ impl<T: GemmElement> Run<'_, T> {
         (source, shard): (DeviceAddress, usize),
         at: usize,
         (first, rows): (u64, u64),
+        direction: Direction,
         on: RawStream,
     ) -> CallResult<()> {
         let division = &self.call.operation.problem.division;
@@ -205,17 +206,22 @@ impl<T: GemmElement> Run<'_, T> {
         let destination = self.call.gathered.at(at, element * Call::<T>::ELEMENT);
         let source = DeviceAddress(source.0 + first * bytes);
         if !division.by_columns() {
-            let copy = Transfer::by_engine(destination, source, bytes * rows);
+            let copy = Transfer {
+                direction,
+                ..Transfer::by_engine(destination, source, bytes * rows)
+            };
             // SAFETY: the caller's word.
             return unsafe { self.backend.transfer(&copy, on) };
         }
         let copy = RowsCopy {
+            direction,
             destination,
             destination_stride: division.k * Call::<T>::ELEMENT,
             source,
             source_stride: bytes,
             bytes,
             rows,
+            reserved: 0,
         };
         // SAFETY: the caller's word.
         unsafe { self.backend.transfer_rows(&copy, on) }
@@ -228,8 +234,13 @@ impl<T: GemmElement> Run<'_, T> {
     unsafe fn place_shard(&self, shard: usize, at: usize, on: RawStream) -> CallResult<()> {
         let rows = self.call.operation.problem.division.rows(shard);
         let source = (self.call.a.at(shard, 0), shard);
+        let direction = match self.rank() {
+            own if own != at => Direction::PUT,
+            own if own != shard => Direction::GET,
+            _ => Direction::LOCAL,
+        };
         // SAFETY: the caller's word.
-        unsafe { self.place(source, at, (0, rows), on) }
+        unsafe { self.place(source, at, (0, rows), direction, on) }
     }
 
     /// # Safety
@@ -238,7 +249,7 @@ impl<T: GemmElement> Run<'_, T> {
         let rows = self.call.operation.problem.chunk_rows(self.rank(), chunk);
         let source = (self.call.a.at(self.rank(), 0), self.rank());
         // SAFETY: the caller's word.
-        unsafe { self.place(source, peer, rows, on) }
+        unsafe { self.place(source, peer, rows, Direction::PUT, on) }
     }
 
     /// Where a shard comes to as a block.
@@ -259,8 +270,9 @@ impl<T: GemmElement> Run<'_, T> {
     /// As [`Run::step`].
     unsafe fn spread(&self, shard: usize, on: RawStream) -> CallResult<()> {
         let rows = self.call.operation.problem.division.rows(shard);
+        let block = (self.block(shard), shard);
         // SAFETY: the caller's word.
-        unsafe { self.place((self.block(shard), shard), self.rank(), (0, rows), on) }
+        unsafe { self.place(block, self.rank(), (0, rows), Direction::LOCAL, on) }
     }
 
     /// # Safety

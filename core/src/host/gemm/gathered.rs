@@ -91,6 +91,7 @@ impl Call<'_> {
             source_stride: bytes,
             bytes,
             rows,
+            ..RowsCopy::default()
         };
         // SAFETY: the caller's word.
         unsafe { transfer::copy_rows(&copy) };
