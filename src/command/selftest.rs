@@ -23,6 +23,7 @@ pub struct Options {
 enum Part {
     Transfers,
     Collectives,
+    Products,
 }
 
 impl From<Part> for Subject {
@@ -30,6 +31,7 @@ impl From<Part> for Subject {
         match part {
             Part::Transfers => Self::Transfers,
             Part::Collectives => Self::Collectives,
+            Part::Products => Self::Products,
         }
     }
 }

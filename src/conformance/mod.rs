@@ -15,6 +15,7 @@ pub mod covering;
 mod floats;
 mod pattern;
 pub mod plan;
+pub mod products;
 mod rank;
 mod reference;
 mod refusals;

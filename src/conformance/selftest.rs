@@ -3,6 +3,7 @@
 use super::case::{Case, Outcome, Placement};
 use super::collectives::{self, SoakCase, plan::Sizes};
 use super::plan;
+use super::products;
 use super::rank::About;
 use super::world::{Record, World, WorldError, WorldOptions};
 use crate::select::{self, Selection};
@@ -26,6 +27,8 @@ pub enum Subject {
     Transfers,
     /// Collectives.
     Collectives,
+    /// Products of matrices that gather.
+    Products,
 }
 
 /// What to test.
@@ -313,6 +316,14 @@ fn cases(options: &SelftestOptions, worlds: usize) -> Vec<Vec<Case>> {
                 of_world(sample, world, std::convert::identity)
             });
         }
+        if wants(Subject::Products) {
+            cases.extend(if options.full {
+                products::full(options.seed).collect()
+            } else {
+                let sample = products::sample(worlds, options.seed);
+                of_world(sample, world, std::convert::identity)
+            });
+        }
         if options.quick {
             thin(cases);
         }
@@ -336,6 +347,7 @@ fn thin(cases: &mut Vec<Case>) {
         let kind = match case {
             Case::Transfer(case) => format!("{:?} {:?}", case.operation, case.engine.method),
             Case::Collective(case) => case.way.to_string(),
+            Case::Product(case) => format!("{:?}", case.way),
             other => other.to_string(),
         };
         seen.insert(kind) || number % 4 == 0

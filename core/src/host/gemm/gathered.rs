@@ -154,7 +154,9 @@ impl Call<'_> {
         pending: &mut Pending,
     ) -> Result<(), Step> {
         let arguments = self.arguments;
-        if member == self.rank || self.chunk(self.shard(member), chunk).1 == 0 {
+        let shard = self.shard(member);
+        let empty = shard.columns == 0 || self.chunk(shard, chunk).1 == 0;
+        if member == self.rank || empty {
             return Ok(());
         }
         let word = self.word(self.rank, member, chunk);
