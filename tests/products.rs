@@ -681,6 +681,26 @@ fn failing() {
 }
 
 #[rstest]
+fn a_device_without_memory_for_the_workspace_says_so_and_keeps_nothing(
+    #[values(Vendor::Cuda, Vendor::Hip)] vendor: Vendor,
+) {
+    let memory = [("FAKE_DEVICE_MEMORY_BYTES", "2097152")];
+    clean(role(vendor, "no_memory", vendor.libraries(), &memory));
+}
+
+#[test]
+#[ignore = "a role of the test above"]
+fn no_memory() {
+    let rank = Rank::open();
+    let shape = shape(4, 8, 8, ElementType::F16, MatrixOrder::ROWS, TIGHT);
+    for _ in 0..2 {
+        let failure = prepare(&rank, &shape).unwrap_err();
+        assert_eq!(failure.status, Status::OUT_OF_MEMORY, "{failure}");
+    }
+    rank.close();
+}
+
+#[rstest]
 fn a_product_that_was_not_given_up_goes_with_its_device(
     #[values(Vendor::Cuda, Vendor::Hip)] vendor: Vendor,
 ) {
