@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 
-use super::collectives::{self, Collectives};
+use super::ag_gemm;
+use super::collectives::{self, BaselineState};
 use super::schema::{Direction, Report, Traffic};
 use super::view::{self, View};
 
@@ -36,8 +37,16 @@ pub fn terminal(report: &Report) -> String {
         draw(&mut text, &view);
     }
     if let Some(section) = &report.collectives {
-        head(&mut text, report, section);
+        let world = section.world;
+        head(&mut text, report, "Collectives", world, &section.baselines);
         for view in collectives::views(section) {
+            draw(&mut text, &view);
+        }
+    }
+    if let Some(section) = &report.ag_gemm {
+        let world = section.world;
+        head(&mut text, report, "All-gather + GEMM", world, &section.baselines);
+        for view in ag_gemm::views(section) {
             draw(&mut text, &view);
         }
     }
@@ -47,17 +56,17 @@ pub fn terminal(report: &Report) -> String {
     text
 }
 
-/// What stands above collectives: nobody should have to guess what they were measured with.
-fn head(text: &mut String, report: &Report, section: &Collectives) {
+/// What stands above operations of all ranks: nobody should have to guess what they were measured with.
+fn head(text: &mut String, report: &Report, what: &str, world: u32, baselines: &[BaselineState]) {
     let environment = &report.environment;
     line(
         text,
         &format!(
-            "Collectives of {} ranks, {} backend, multicast (NVLS) {}",
-            section.world, environment.backend, environment.multicast
+            "{what} of {world} ranks, {} backend, multicast (NVLS) {}",
+            environment.backend, environment.multicast
         ),
     );
-    for sentence in collectives::baselines(section) {
+    for sentence in collectives::baselines(baselines) {
         line(text, &sentence);
     }
     text.push('\n');
