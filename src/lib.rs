@@ -28,6 +28,7 @@
 //! | one-sided | [`Stream::put`], [`Stream::get`], [`Stream::put_signal`], [`Stream::wait_signal`] |
 //! | words | [`Stream::signal_add`], [`Stream::wait_word`], [`Stream::atomic_fetch_add`] and their like |
 //! | collectives | [`Stream::all_reduce`], [`Stream::all_gather`], [`Stream::reduce_scatter`], [`Stream::all_to_all`], [`Stream::broadcast`], [`Stream::reduce`], [`Stream::gather`], [`Stream::scatter`], [`Stream::exchange`]; [`CollectiveOptions`] say how, [`Communicator::split`] among whom |
+//! | products | [`Communicator::all_gather_gemm`] makes a product of matrices that gathers one of them, [`Stream::all_gather_gemm`] enqueues it |
 //! | recording | [`Graph::capture`], of all of these |
 //! | kernels of one's own | [`SymmetricBuffer::handle`], [`Communicator::load_module`], [`Stream::launch`] |
 //! | the vendor's library | [`Communicator::open_vendor`], [`Provider`] |
@@ -61,14 +62,16 @@ pub use builder::{Builder, init};
 pub use symmem_core::backend;
 pub use symmem_core::backend::abi::{
     Algorithm, CollectiveOperation, Condition, DeviceAddress, Direction, ElementType, Geometry,
-    Handle, Method, ReduceOperation, ShareKind, SignalPlacement, TransferRow,
+    Handle, MatrixOrder, Method, ReduceOperation, Sharding, ShareKind, SignalPlacement,
+    TransferRow,
 };
 pub use symmem_core::bootstrap::{BootstrapError, LaunchEnvironment};
 pub use symmem_core::{
-    BARRIER_CHANNELS, BufferRange, CHANNELS, COLLECTIVE_CHANNELS, Choice, CollectiveOptions,
-    Communicator, DeviceChoice, Element, Error, Exchange, F8E4M3, F8E5M2, Function, Graph, Group,
-    Leaks, Module, Peer, Provider, RawView, Reducible, Result, Stream, SymmetricBuffer,
-    TransferOptions, VendorLibrary, Word,
+    AllGatherGemm, BARRIER_CHANNELS, BufferRange, CHANNELS, COLLECTIVE_CHANNELS, Choice,
+    CollectiveOptions, Communicator, DeviceChoice, Element, Error, Exchange, F8E4M3, F8E5M2,
+    Function, GemmAlgorithm, GemmElement, GemmOptions, GemmShape, GemmTransport, Graph, Group,
+    Leaks, Matrix, Module, Operands, Peer, Provider, RawView, Reducible, Result, Stream,
+    SymmetricBuffer, TransferOptions, VendorLibrary, Word,
 };
 
 /// The README's example is compiled and run with the documentation's tests.

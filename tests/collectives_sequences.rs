@@ -1,16 +1,19 @@
 //! Random sequences of collectives, puts, barriers and replays, each working on what the one before
 //! left, end with what a plain model of all ranks' memory says. A sequence that does not is shrunk.
 
+#[allow(dead_code, reason = "these tests use the fake runtimes only")]
+mod support;
+
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
-use std::sync::atomic::{AtomicU32, Ordering};
+use rstest::rstest;
+use std::process::Command;
 use std::sync::mpsc::channel;
 use std::time::Duration;
+use support::hip::{Release, fake_hip};
 use symmem::backend::abi::{Algorithm, ReduceOperation};
-use symmem::select::Selection;
 use symmem::{
-    BufferRange, Builder, CollectiveOptions, Communicator, Graph, LaunchEnvironment, Result,
-    Stream, SymmetricBuffer,
+    BufferRange, CollectiveOptions, Communicator, Graph, Result, Stream, SymmetricBuffer,
 };
 
 /// Elements of a buffer: two halves, of which a step reads one and writes the other.
@@ -21,8 +24,12 @@ const MOST: usize = 400;
 const DEADLINE: Duration = Duration::from_secs(5);
 /// Bound of the whole test, far beyond what it takes.
 const LIMIT: Duration = Duration::from_secs(120);
-/// Sequences tried.
+/// Sequences tried on the host.
 const SEQUENCES: u32 = 48;
+/// And over each of the fake runtimes, which are slower.
+const ON_DEVICES: u32 = 24;
+/// Whose devices ranks have; the host where it is not set.
+const BACKEND: &str = "SEQUENCES_BACKEND";
 
 #[derive(Clone, Copy, Debug)]
 enum Operation {
@@ -281,22 +288,16 @@ fn rank(communicator: &Communicator, sequence: &Sequence) -> Result<Vec<u32>> {
     Ok(seen)
 }
 
-/// What all ranks' memory holds in the end: the ranks are threads on the host backend.
+/// What all ranks' memory holds in the end: the ranks are threads.
 fn run(sequence: &Sequence) -> std::result::Result<Vec<Vec<u32>>, String> {
-    static JOBS: AtomicU32 = AtomicU32::new(0);
-    let number = JOBS.fetch_add(1, Ordering::Relaxed);
-    let job = format!("sequences-{}-{number}", std::process::id());
+    let job = support::job("sequences");
     let world = sequence.world as u32;
     std::thread::scope(|scope| {
         let ranks: Vec<_> = (0..world)
             .map(|number| {
                 let job = job.clone();
                 scope.spawn(move || {
-                    let launch = LaunchEnvironment::local(number, world, job);
-                    let launch = launch.map_err(|error| error.to_string())?;
-                    let built = Builder::new()
-                        .launch(launch)
-                        .backend(Selection::Named("host".into()))
+                    let built = support::rank(BACKEND, number, world, &job)
                         .setup_deadline(2 * DEADLINE)
                         .deadline(DEADLINE)
                         .build();
@@ -355,6 +356,38 @@ fn try_all(
 #[test]
 fn any_sequence_ends_with_what_the_model_says() {
     if let Err(reason) = try_all(SEQUENCES, run) {
+        panic!("{reason}");
+    }
+}
+
+/// In a process of its own, since the runtime's place is a variable; the runtime is not misused either.
+#[rstest]
+fn any_sequence_on_devices_ends_with_what_the_model_says(#[values("cuda", "hip")] backend: &str) {
+    let libraries = match backend {
+        "hip" => fake_hip(Release::Seven),
+        _ => support::fake_driver(),
+    };
+    let report = format!("{}/sequences-{backend}", env!("CARGO_TARGET_TMPDIR"));
+    let _ = std::fs::remove_file(&report);
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["on_devices", "--exact", "--ignored", "--nocapture"])
+        .env("SYMMEM_LIBRARY_PATH", libraries)
+        .env("FAKE_DEVICE_COUNT", "4")
+        .env("FAKE_DEVICE_REPORT", &report)
+        .env(BACKEND, backend)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{backend}: {text}");
+    let report = std::fs::read_to_string(&report).unwrap();
+    let wrong = report.lines().find(|line| !line.starts_with("process "));
+    assert_eq!(wrong, None, "{backend}: the runtime's report");
+}
+
+#[test]
+#[ignore = "run by the one above, in a process of its own"]
+fn on_devices() {
+    if let Err(reason) = try_all(ON_DEVICES, run) {
         panic!("{reason}");
     }
 }

@@ -1,18 +1,20 @@
 //! Collectives by copy engines fork to streams of their own: whatever streams and captures they are
-//! called on, the result is what the operation says. Over the fake driver, which has copy engines, runs
-//! streams side by side and holds captures to the driver's rules.
+//! called on, the result is what the operation says. Over the fake runtimes, which have copy engines, run
+//! streams side by side and hold captures to the real ones' rules.
 
-#[allow(dead_code, reason = "these tests use the fake driver only")]
+#[allow(dead_code, reason = "these tests use the fake runtimes only")]
 mod support;
 
+use rstest::rstest;
 use std::process::Command;
 use std::time::Duration;
+use support::hip::{Release, fake_hip};
+use support::worlds::left_out;
 use symmem::backend::Device;
 use symmem::backend::abi::{RawEvent, RawStream};
-use symmem::select::Selection;
 use symmem::{
-    Algorithm, Builder, CollectiveOptions, Communicator, Graph, LaunchEnvironment, ReduceOperation,
-    Result, Stream, SymmetricBuffer,
+    Algorithm, CollectiveOptions, Communicator, Graph, ReduceOperation, Result, Stream,
+    SymmetricBuffer,
 };
 
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -28,35 +30,50 @@ const BODIES: [(&str, Body); 4] = [
     ("ordered_streams", ordered_streams),
 ];
 
-#[test]
-fn large_parts_with_tails_arrive_whole_in_and_out_of_place() {
-    run("sizes", &[2, 3, 4]);
+#[rstest]
+fn large_parts_with_tails_arrive_whole_in_and_out_of_place(#[values("cuda", "hip")] backend: &str) {
+    run(backend, "sizes", &[3]);
+    if backend == "cuda" || !left_out("large parts on HIP in worlds of 2 and 4") {
+        run(backend, "sizes", &[2, 4]);
+    }
 }
 
-#[test]
-fn replays_and_eager_calls_mix_by_one_lane_and_by_two() {
-    run("replays", &[2, 4]);
+#[rstest]
+fn replays_and_eager_calls_mix_by_one_lane_and_by_two(#[values("cuda", "hip")] backend: &str) {
+    run(backend, "replays", &[2, 4]);
 }
 
-#[test]
-fn an_eager_call_and_a_capture_on_one_channel_leave_each_other_alone() {
-    run("beside_a_capture", &[3]);
+#[rstest]
+fn an_eager_call_and_a_capture_on_one_channel_leave_each_other_alone(
+    #[values("cuda", "hip")] backend: &str,
+) {
+    run(backend, "beside_a_capture", &[3]);
 }
 
-#[test]
-fn calls_on_one_channel_may_come_from_streams_that_the_caller_orders() {
-    run("ordered_streams", &[3]);
+#[rstest]
+fn calls_on_one_channel_may_come_from_streams_that_the_caller_orders(
+    #[values("cuda", "hip")] backend: &str,
+) {
+    run(backend, "ordered_streams", &[3]);
 }
 
-/// Runs a body in a process of its own, since the driver's place is a variable, in worlds of these
-/// sizes; nothing is left then and the driver was not misused.
-fn run(name: &str, worlds: &[u32]) {
+/// Runs a body in a process of its own, since the runtime's place is a variable, in worlds of these
+/// sizes; nothing is left then and the runtime was not misused.
+fn run(backend: &str, name: &str, worlds: &[u32]) {
+    let libraries = match backend {
+        "hip" => fake_hip(Release::Seven),
+        _ => support::fake_driver(),
+    };
     for world in worlds {
-        let report = format!("{}/copy-engine-{name}", env!("CARGO_TARGET_TMPDIR"));
+        let report = format!(
+            "{}/copy-engine-{backend}-{name}",
+            env!("CARGO_TARGET_TMPDIR")
+        );
         let _ = std::fs::remove_file(&report);
         let output = Command::new(std::env::current_exe().unwrap())
             .args(["ranks", "--exact", "--ignored", "--nocapture"])
-            .env("SYMMEM_LIBRARY_PATH", support::fake_driver())
+            .env("SYMMEM_LIBRARY_PATH", libraries)
+            .env("COPY_ENGINE_BACKEND", backend)
             .env("FAKE_DEVICE_COUNT", world.to_string())
             .env("FAKE_DEVICE_REPORT", &report)
             .env("COPY_ENGINE_BODY", name)
@@ -64,10 +81,16 @@ fn run(name: &str, worlds: &[u32]) {
             .output()
             .unwrap();
         let text = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{name} of {world}: {text}");
+        assert!(
+            output.status.success(),
+            "{backend}, {name} of {world}: {text}"
+        );
         let report = std::fs::read_to_string(&report).unwrap();
         let wrong = report.lines().find(|line| !line.starts_with("process "));
-        assert_eq!(wrong, None, "{name} of {world}: the driver's report");
+        assert_eq!(
+            wrong, None,
+            "{backend}, {name} of {world}: the runtime's report"
+        );
     }
 }
 
@@ -79,17 +102,13 @@ fn ranks() {
     let world: u32 = asked("COPY_ENGINE_WORLD").parse().unwrap();
     let body = BODIES.iter().find(|(known, _)| *known == name);
     let (_, body) = body.expect("one of the bodies");
-    let job = format!("copy-engine-{}", std::process::id());
+    let job = support::job("copy-engine");
     std::thread::scope(|scope| {
         for rank in 0..world {
             let job = job.clone();
             scope.spawn(move || {
-                let communicator = Builder::new()
-                    .launch(LaunchEnvironment::local(rank, world, job).unwrap())
-                    .backend(Selection::Named("cuda".into()))
-                    .deadline(DEADLINE)
-                    .build()
-                    .unwrap();
+                let rank = support::rank("COPY_ENGINE_BACKEND", rank, world, &job);
+                let communicator = rank.deadline(DEADLINE).build().unwrap();
                 body(&communicator).unwrap();
                 assert!(communicator.finalize().unwrap().is_empty());
             });

@@ -1,15 +1,17 @@
 //! Kernels of the user's: the handle they take, and the life of the code they are in.
 //!
-//! What a kernel does on the device is tested over the fake driver, which knows the examples' kernel,
-//! in a process of its own, since the driver's place is a variable.
+//! What a kernel does on the device is tested over the fake runtimes, which know the examples' kernel,
+//! in a process of its own, since the runtime's place is a variable.
 
-#[allow(dead_code, reason = "these tests use the fake driver only")]
+#[allow(dead_code, reason = "these tests use the fake runtimes only")]
 mod support;
 
+use rstest::rstest;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+use support::hip::{Release, fake_hip};
 use symmem::backend::abi::SIGNAL_STRIDE;
 use symmem::{
     Builder, CHANNELS, Communicator, DeviceAddress, Error, Function, Geometry, Graph, Handle,
@@ -18,7 +20,7 @@ use symmem::{
 
 const DEADLINE: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(50);
-/// The process that has the fake driver is ended after this.
+/// The process that has the fake runtime is ended after this.
 const HARD_LIMIT: Duration = Duration::from_secs(60);
 const CHANNEL: u32 = 5;
 
@@ -121,7 +123,7 @@ fn a_handle_is_refused_for_no_channel_and_for_signals_that_the_host_counts() {
 fn the_host_backend_loads_no_device_code() {
     let communicator = builder(0, 1, &job()).build().unwrap();
     // SAFETY: nothing is loaded.
-    let error = unsafe { communicator.load_module(PTX) }.unwrap_err();
+    let error = unsafe { communicator.load_module(code(&communicator)) }.unwrap_err();
     assert!(
         matches!(error, Error::Unsupported { rank: 0, .. }),
         "{error:?}"
@@ -130,9 +132,17 @@ fn the_host_backend_loads_no_device_code() {
     communicator.finalize().unwrap();
 }
 
-// ---- over the fake driver ----
+// ---- over the fake runtimes ----
 
-const PTX: &[u8] = include_bytes!("../examples/kernels/ring.ptx");
+/// The examples' code for the device at hand.
+fn code(communicator: &Communicator) -> &'static [u8] {
+    match communicator.device().architecture {
+        910 => include_bytes!("../examples/kernels/ring.gfx90a.co"),
+        942 => include_bytes!("../examples/kernels/ring.gfx942.co"),
+        950 => include_bytes!("../examples/kernels/ring.gfx950.co"),
+        _ => include_bytes!("../examples/kernels/ring.ptx"),
+    }
+}
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -178,24 +188,24 @@ impl Buffers {
 
 fn load(communicator: &Communicator) -> (Module, Function) {
     // SAFETY: the examples' code.
-    let module = unsafe { communicator.load_module(PTX) }.unwrap();
+    let module = unsafe { communicator.load_module(code(communicator)) }.unwrap();
     let function = module.function("symmem_example_ring").unwrap();
     (module, function)
 }
 
-/// Unloads so far, as the driver has traced them.
+/// Unloads so far, as the runtime has traced them.
 fn unloads() -> usize {
     let trace = std::env::var("FAKE_DEVICE_TRACE").unwrap();
     let trace = std::fs::read_to_string(trace).unwrap();
     trace
         .lines()
-        .filter(|line| line.contains("cuModuleUnload"))
+        .filter(|line| line.contains("ModuleUnload"))
         .count()
 }
 
 #[test]
-#[ignore = "run by on_cuda_over_the_fake_driver"]
-fn cuda_a_module_is_unloaded_once_nothing_runs_it_and_no_graph_holds_it() {
+#[ignore = "run by over_a_fake_runtime"]
+fn device_a_module_is_unloaded_once_nothing_runs_it_and_no_graph_holds_it() {
     two_ranks(|communicator| {
         let rank = communicator.rank();
         let stream = communicator.stream().unwrap();
@@ -255,8 +265,8 @@ fn cuda_a_module_is_unloaded_once_nothing_runs_it_and_no_graph_holds_it() {
 }
 
 #[test]
-#[ignore = "run by on_cuda_over_the_fake_driver"]
-fn cuda_a_kernel_and_a_stream_take_each_others_signals() {
+#[ignore = "run by over_a_fake_runtime"]
+fn device_a_kernel_and_a_stream_take_each_others_signals() {
     two_ranks(|communicator| {
         let rank = communicator.rank();
         let stream = communicator.stream().unwrap();
@@ -289,8 +299,8 @@ fn cuda_a_kernel_and_a_stream_take_each_others_signals() {
 }
 
 #[test]
-#[ignore = "run by on_cuda_over_the_fake_driver"]
-fn cuda_a_kernel_that_waits_in_vain_is_a_timeout_that_names_peer_and_channel() {
+#[ignore = "run by over_a_fake_runtime"]
+fn device_a_kernel_that_waits_in_vain_is_a_timeout_that_names_peer_and_channel() {
     let job = job();
     std::thread::scope(|scope| {
         for rank in 0..2 {
@@ -330,11 +340,16 @@ fn cuda_a_kernel_that_waits_in_vain_is_a_timeout_that_names_peer_and_channel() {
 }
 
 #[test]
-#[ignore = "run by on_cuda_over_the_fake_driver"]
-fn cuda_code_that_does_not_load_is_an_error_and_no_more() {
+#[ignore = "run by over_a_fake_runtime"]
+fn device_code_that_does_not_load_is_an_error_and_no_more() {
     let communicator = builder(0, 1, &job()).build().unwrap();
-    // SAFETY: there is nothing in it that could run.
-    let error = unsafe { communicator.load_module(b".version 99.0\n.target sm_80\n") }.unwrap_err();
+    let foreign: &[u8] = match communicator.device().architecture {
+        // For another GPU than the fake one.
+        942 => include_bytes!("../examples/kernels/ring.gfx90a.co"),
+        _ => b".version 99.0\n.target sm_80\n",
+    };
+    // SAFETY: there is nothing in it that could run here.
+    let error = unsafe { communicator.load_module(foreign) }.unwrap_err();
     assert!(matches!(error, Error::Backend { rank: 0, .. }), "{error:?}");
     let (module, function) = load(&communicator);
     let error = module.function("no_such_kernel").unwrap_err();
@@ -355,26 +370,29 @@ fn cuda_code_that_does_not_load_is_an_error_and_no_more() {
     communicator.finalize().unwrap();
 }
 
-#[test]
-fn on_cuda_over_the_fake_driver() {
-    let driver = support::fake_driver();
+#[rstest]
+fn over_a_fake_runtime(#[values("cuda", "hip")] backend: &str) {
+    let libraries = match backend {
+        "hip" => fake_hip(Release::Seven),
+        _ => support::fake_driver(),
+    };
     let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
-    let directory = directory.join(format!("user-kernels-{}", std::process::id()));
+    let directory = directory.join(format!("user-kernels-{backend}-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     for test in [
-        "cuda_a_module_is_unloaded_once_nothing_runs_it_and_no_graph_holds_it",
-        "cuda_a_kernel_and_a_stream_take_each_others_signals",
-        "cuda_a_kernel_that_waits_in_vain_is_a_timeout_that_names_peer_and_channel",
-        "cuda_code_that_does_not_load_is_an_error_and_no_more",
+        "device_a_module_is_unloaded_once_nothing_runs_it_and_no_graph_holds_it",
+        "device_a_kernel_and_a_stream_take_each_others_signals",
+        "device_a_kernel_that_waits_in_vain_is_a_timeout_that_names_peer_and_channel",
+        "device_code_that_does_not_load_is_an_error_and_no_more",
     ] {
         let (report, log) = (directory.join("report"), directory.join("log"));
         let _ = std::fs::remove_file(&report);
         let output = std::fs::File::create(&log).unwrap();
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args([test, "--exact", "--ignored", "--nocapture"])
-            .env("USER_KERNELS_BACKEND", "cuda")
-            .env("SYMMEM_LIBRARY_PATH", driver)
-            .env("LD_LIBRARY_PATH", driver)
+            .env("USER_KERNELS_BACKEND", backend)
+            .env("SYMMEM_LIBRARY_PATH", libraries)
+            .env("LD_LIBRARY_PATH", libraries)
             .env("FAKE_DEVICE_COUNT", "2")
             .env("FAKE_DEVICE_REPORT", &report)
             .env("FAKE_DEVICE_TRACE", directory.join("trace"))
@@ -389,18 +407,27 @@ fn on_cuda_over_the_fake_driver() {
             }
             if start.elapsed() > HARD_LIMIT {
                 child.kill().unwrap();
-                panic!("{test} hangs: {}", std::fs::read_to_string(&log).unwrap());
+                panic!(
+                    "{backend}: {test} hangs: {}",
+                    std::fs::read_to_string(&log).unwrap()
+                );
             }
             std::thread::sleep(Duration::from_millis(20));
         };
         assert!(
             status.success(),
-            "{test}: {}",
+            "{backend}: {test}: {}",
             std::fs::read_to_string(&log).unwrap()
         );
         let report = std::fs::read_to_string(&report).unwrap();
-        assert!(!report.contains("violation:"), "{test}: {report}");
-        assert!(!report.contains("live: modules"), "{test}: {report}");
+        assert!(
+            !report.contains("violation:"),
+            "{backend}: {test}: {report}"
+        );
+        assert!(
+            !report.contains("live: modules"),
+            "{backend}: {test}: {report}"
+        );
     }
     std::fs::remove_dir_all(&directory).unwrap();
 }

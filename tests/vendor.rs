@@ -5,118 +5,14 @@
 mod support;
 
 use rstest::rstest;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
 use std::time::{Duration, Instant};
-use support::hip::{Release, fake_hip};
-use symmem::select::Selection;
+use support::vendors::{Vendor, ranks, role};
 use symmem::tuning::{Row, Table};
 use symmem::{
-    Algorithm, Builder, CollectiveOperation, CollectiveOptions, Communicator, ElementType, Error,
-    Graph, LaunchEnvironment, Provider, ReduceOperation, Result,
+    Algorithm, CollectiveOperation, CollectiveOptions, Communicator, ElementType, Error, Graph,
+    Provider, ReduceOperation, Result,
 };
-
-/// A child that is not done by then has hung.
-const LIMIT: Duration = Duration::from_secs(60);
-
-/// Whose devices, and whose library beside them.
-#[derive(Clone, Copy, Debug)]
-enum Vendor {
-    Cuda,
-    Hip,
-}
-
-impl Vendor {
-    /// The backend's name.
-    fn backend(self) -> &'static str {
-        match self {
-            Self::Cuda => "cuda",
-            Self::Hip => "hip",
-        }
-    }
-
-    /// The file of the library of collectives.
-    fn library(self) -> &'static str {
-        match self {
-            Self::Cuda => "libnccl.so.2",
-            Self::Hip => "librccl.so.1",
-        }
-    }
-
-    /// A directory with the runtime and that library.
-    fn libraries(self) -> &'static Path {
-        match self {
-            Self::Cuda => support::fake_driver_and_nccl(),
-            Self::Hip => fake_hip(Release::Seven),
-        }
-    }
-
-    /// A directory with the runtime alone.
-    fn runtime(self) -> PathBuf {
-        match self {
-            Self::Cuda => support::fake_driver().into(),
-            Self::Hip => support::hip::fake_hip_without_rccl(),
-        }
-    }
-
-    /// Whose a role is, as [`role`] says it.
-    fn of_role() -> Self {
-        match std::env::var("VENDOR_BACKEND").as_deref() {
-            Ok("hip") => Self::Hip,
-            _ => Self::Cuda,
-        }
-    }
-}
-
-/// Runs one of the roles below in a process of its own, since the libraries' place is a variable.
-fn role(vendor: Vendor, name: &str, libraries: &Path, environment: &[(&str, &str)]) {
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args([name, "--exact", "--ignored", "--nocapture"])
-        .env("SYMMEM_LIBRARY_PATH", libraries)
-        .env("LD_LIBRARY_PATH", libraries)
-        .env("NCCL_NVLS_ENABLE", "0")
-        .env("VENDOR_BACKEND", vendor.backend())
-        .env("FAKE_DEVICE_COUNT", "4")
-        .envs(environment.iter().copied())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let start = Instant::now();
-    while child.try_wait().unwrap().is_none() {
-        if start.elapsed() > LIMIT {
-            child.kill().unwrap();
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let output = child.wait_with_output().unwrap();
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{vendor:?} {name}: {text}");
-}
-
-/// Runs `body` as each rank of a world.
-fn ranks<T: Send>(world: u32, body: impl Fn(Communicator) -> T + Sync) -> Vec<T> {
-    let job = format!("vendor-{}-{world}", std::process::id());
-    std::thread::scope(|scope| {
-        let ranks: Vec<_> = (0..world)
-            .map(|rank| {
-                let (job, body) = (job.clone(), &body);
-                scope.spawn(move || {
-                    let communicator = Builder::new()
-                        .launch(LaunchEnvironment::local(rank, world, job).unwrap())
-                        .backend(Selection::Named(Vendor::of_role().backend().into()))
-                        .deadline(Duration::from_secs(10))
-                        .setup_deadline(Duration::from_secs(8))
-                        .build()
-                        .unwrap();
-                    body(communicator)
-                })
-            })
-            .collect();
-        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
-    })
-}
 
 fn by(provider: Provider) -> CollectiveOptions<'static> {
     CollectiveOptions {

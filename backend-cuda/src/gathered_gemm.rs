@@ -22,8 +22,13 @@ const BOX_LENGTH: u32 = 64;
 /// Tensor copies want addresses and strides that are multiples of so many bytes.
 const ALIGNMENT: u64 = 16;
 const ELEMENT_BYTES: u64 = 2;
-/// Blocks that move `A` unless the caller says how many: a block moves 25 GB/s, so these move 200 (H200).
-const MOVERS: u32 = 8;
+/// Bytes a second that a block moves, and operations a second of the product (H200:
+/// `2026-11-21-gathered-gemm-2xh200`).
+const BYTES_A_MOVER: f64 = 24e9;
+const OPERATIONS: f64 = 650e12;
+/// Blocks that move `A` come in so many, and there are never more than that.
+const MOVERS_STEP: u32 = 4;
+const MOST_MOVERS: u32 = 32;
 
 /// `CUtensorMap`: opaque.
 #[repr(C, align(64))]
@@ -70,33 +75,46 @@ fn fits(shape: &GemmShape, sharding: Sharding, shard: u64) -> bool {
 }
 
 /// See [`symmem_core::backend::Gemm::gathered_gemm_limits`].
-///
-/// # Errors
-/// None yet.
 pub fn limits(
     backend: &CudaBackend,
     shape: &GemmShape,
     sharding: Sharding,
     shard: u64,
-) -> CallResult<GatheredLimits> {
+) -> GatheredLimits {
     let parts = backend.parts();
     let kernel = kernel_name(shape).and_then(|name| parts.kernels.by_name(name.as_bytes()).ok());
     let room = parts.capabilities.shared_memory_per_block >= GATHERED_GEMM_SHARED_MEMORY;
     let encodes = backend.driver.table.cuTensorMapEncodeTiled.is_some();
     if kernel.is_none() || !room || !encodes || !fits(shape, sharding, shard) {
-        return Ok(GatheredLimits::default());
+        return GatheredLimits::default();
     }
-    Ok(GatheredLimits {
+    GatheredLimits {
         // Its shared memory leaves room for one block on each multiprocessor.
         blocks: parts.description.compute_units,
         threads: THREADS,
         tile_m: TILE_ROWS,
         tile_n: TILE_COLUMNS,
         chunk_alignment: TILE_ROWS,
-        movers: MOVERS,
+        movers: movers(shape, sharding, shard),
         modes: GatherMode::WAIT.bit() | GatherMode::PULL.bit() | GatherMode::PUSH.bit(),
         reserved: 0,
-    })
+    }
+}
+
+/// As many movers as bring the peers' shards in half of the time that the product takes: the first of them is
+/// needed once the own one is multiplied.
+fn movers(shape: &GemmShape, sharding: Sharding, shard: u64) -> u32 {
+    let whole = match sharding {
+        Sharding::COLUMNS => shape.k,
+        _ => shape.m,
+    };
+    let (m, n, k) = (shape.m as f64, shape.n as f64, shape.k as f64);
+    let share = shard.min(whole) as f64 / whole.max(1) as f64;
+    let bytes = m * k * ELEMENT_BYTES as f64 * (1.0 - share);
+    let seconds = 2.0 * m * n * k / OPERATIONS / 2.0;
+    let enough = (bytes / seconds / BYTES_A_MOVER).ceil() as u32;
+    let steps = enough.next_multiple_of(MOVERS_STEP);
+    steps.clamp(MOVERS_STEP, MOST_MOVERS)
 }
 
 /// See [`symmem_core::backend::Gemm::gathered_gemm`].
@@ -114,7 +132,7 @@ pub unsafe fn launch(
     on: RawStream,
 ) -> CallResult<()> {
     let shape = &arguments.shape;
-    let limits = limits(backend, shape, arguments.sharding, arguments.shard)?;
+    let limits = limits(backend, shape, arguments.sharding, arguments.shard);
     let blocks = geometry.blocks[0];
     if limits.blocks == 0 {
         return Err(unsupported());
@@ -241,10 +259,13 @@ fn encode(
             OUT_OF_BOUNDS_ZERO,
         )
     };
-    driver.check(name, code).map(|()| map).map_err(|mut failure| {
-        failure.message = format!("{what}: {}", failure.message);
-        failure
-    })
+    driver
+        .check(name, code)
+        .map(|()| map)
+        .map_err(|mut failure| {
+            failure.message = format!("{what}: {}", failure.message);
+            failure
+        })
 }
 
 fn invalid(message: String) -> Failure {
@@ -292,8 +313,23 @@ mod tests {
         assert!(!fits(&shape(265, 1096), Sharding::ROWS, 7), "a stride of B");
         assert!(!fits(&shape(264, 1097), Sharding::ROWS, 7), "a stride of A");
         assert!(fits(&shape(264, 1096), Sharding::COLUMNS, 576));
-        assert!(!fits(&shape(264, 1096), Sharding::COLUMNS, 548), "half a box");
+        assert!(
+            !fits(&shape(264, 1096), Sharding::COLUMNS, 548),
+            "half a box"
+        );
         assert!(!fits(&shape(1 << 32, 64), Sharding::ROWS, 7));
+    }
+
+    #[test]
+    fn there_are_more_movers_where_the_gather_is_longer_beside_the_product() {
+        let of = |m, n, k, world| {
+            let shape = GemmShape { m, ..shape(n, k) };
+            movers(&shape, Sharding::ROWS, m.div_ceil(world))
+        };
+        assert_eq!(of(32768, 8192, 16384, 2), 4);
+        assert_eq!(of(2048, 3584, 8192, 2), 8);
+        assert_eq!(of(32768, 1024, 32768, 8), MOST_MOVERS);
+        assert_eq!(of(1024, 64, 64, 1), MOVERS_STEP, "nothing to move");
     }
 
     #[test]

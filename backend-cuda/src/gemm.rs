@@ -1,10 +1,11 @@
 //! Products of matrices: the library's part is core's.
 
+use crate::gathered_gemm;
 use crate::instance::CudaBackend;
 use symmem_core::backend::abi::*;
 use symmem_core::backend::gpu::gemm;
 use symmem_core::backend::matrix_library::Products;
-use symmem_core::backend::{CallResult, Failure, Gemm};
+use symmem_core::backend::{CallResult, Gemm};
 
 impl Gemm for CudaBackend {
     fn gemm_library(&self) -> CallResult<VendorDescription> {
@@ -39,24 +40,21 @@ impl Gemm for CudaBackend {
 
     fn gathered_gemm_limits(
         &self,
-        _: &GemmShape,
-        _: Sharding,
-        _: u64,
+        shape: &GemmShape,
+        sharding: Sharding,
+        shard: u64,
     ) -> CallResult<GatheredLimits> {
-        Ok(GatheredLimits::default())
+        Ok(gathered_gemm::limits(self, shape, sharding, shard))
     }
 
     unsafe fn gathered_gemm(
         &self,
-        _: &GatheredGemmArguments,
-        _: &Geometry,
-        _: RawStream,
+        arguments: &GatheredGemmArguments,
+        geometry: &Geometry,
+        on: RawStream,
     ) -> CallResult<()> {
-        Err(Failure::new(
-            Status::UNSUPPORTED,
-            "gathered_gemm",
-            "there is no kernel for this product on this device, as its limits say: gather first",
-        ))
+        // SAFETY: as above.
+        unsafe { gathered_gemm::launch(self, arguments, geometry, on) }
     }
 
     #[inline]

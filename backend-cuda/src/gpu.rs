@@ -86,22 +86,13 @@ impl Gpu for CudaBackend {
         Ok(u32::try_from(each).unwrap_or(0))
     }
 
-    unsafe fn copy(
-        &self,
-        destination: DeviceAddress,
-        source: DeviceAddress,
-        bytes: u64,
-        on: RawStream,
-    ) -> CallResult<()> {
+    unsafe fn copy(&self, transfer: &Transfer, on: RawStream) -> CallResult<()> {
+        let (to, from) = (transfer.destination.0, transfer.source.0);
+        let bytes = transfer.bytes as usize;
         // The copy that takes any pair of addresses: the driver knows whose each is, so this also moves
         // bytes to and from registered host memory.
         // SAFETY: both ranges are live until the stream has passed.
-        unsafe {
-            call!(
-                self.driver,
-                cuMemcpyAsync(destination.0, source.0, bytes as usize, stream(on))
-            )
-        }
+        unsafe { call!(self.driver, cuMemcpyAsync(to, from, bytes, stream(on))) }
     }
 
     unsafe fn copy_rows(&self, copy: &RowsCopy, on: RawStream) -> CallResult<()> {

@@ -19,6 +19,7 @@ mod context;
 mod describe;
 mod device;
 mod driver;
+mod gathered_gemm;
 mod gemm;
 mod gpu;
 mod instance;

@@ -1,8 +1,9 @@
 //! Which devices there are, without opening any.
 
+use crate::masks;
 use crate::runtime::constants::device_attribute::MULTIPROCESSOR_COUNT;
 use crate::runtime::constants::result::{INVALID_VALUE, NOT_SUPPORTED};
-use crate::runtime::constants::{LINK_XGMI, MEMORY_TYPE_DEVICE};
+use crate::runtime::constants::{LINK_XGMI, MEMORY_TYPE_DEVICE, MEMORY_TYPE_DEVICE_BEFORE_6};
 use crate::runtime::structs::DeviceProperties;
 use crate::runtime::{Runtime, VERSION_6, hip};
 use std::ffi::c_int;
@@ -46,7 +47,7 @@ pub fn attribute(runtime: &Runtime, ordinal: u32, attribute: u32) -> CallResult<
 pub fn device_memory_type(runtime: &Runtime) -> u32 {
     match runtime.version {
         VERSION_6.. => MEMORY_TYPE_DEVICE,
-        _ => MEMORY_TYPE_DEVICE - 1,
+        _ => MEMORY_TYPE_DEVICE_BEFORE_6,
     }
 }
 
@@ -129,7 +130,7 @@ pub fn describe(runtime: &Runtime, ordinal: u32) -> CallResult<DeviceDescription
     check_ordinal(runtime, ordinal)?;
     let mut description = DeviceDescription {
         ordinal,
-        compute_units: attribute(runtime, ordinal, MULTIPROCESSOR_COUNT)?,
+        compute_units: masks::leave(attribute(runtime, ordinal, MULTIPROCESSOR_COUNT)?),
         architecture: architecture_number(&architecture_name(runtime, ordinal)?),
         // Partitions of an MI300 are devices like others: they share memory with each other.
         partition: 0,

@@ -256,10 +256,10 @@ impl Device for HipBackend {
 
     unsafe fn module_unload(&self, raw: RawModule) -> CallResult<()> {
         let loaded = module(raw);
-        // SAFETY: the caller gives a live module up, none of whose kernels runs.
-        let unloaded = self.give_back(|| unsafe { hip!(self.runtime(), hipModuleUnload(loaded)) });
-        self.images.forget(loaded);
-        unloaded
+        self.images.unload(loaded, || {
+            // SAFETY: the caller gives a live module up, none of whose kernels runs.
+            self.give_back(|| unsafe { hip!(self.runtime(), hipModuleUnload(loaded)) })
+        })
     }
 
     unsafe fn module_function(

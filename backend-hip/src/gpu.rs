@@ -5,8 +5,8 @@ use crate::device::stream;
 use crate::instance::HipBackend;
 use crate::kernels::Kernel;
 use crate::memory::HipSharing;
-use crate::runtime::constants::COPY_DEFAULT;
-use crate::runtime::hip;
+use crate::runtime::constants::{COPY_DEFAULT, COPY_WITHOUT_COMPUTE_UNITS};
+use crate::runtime::{VERSION_6_1, hip};
 use crate::{products, tuning, vendor};
 use std::ffi::{c_int, c_void};
 use symmem_core::backend::CallResult;
@@ -68,29 +68,20 @@ impl Gpu for HipBackend {
         Ok(u32::try_from(each).unwrap_or(0))
     }
 
-    unsafe fn copy(
-        &self,
-        to: DeviceAddress,
-        from: DeviceAddress,
-        bytes: u64,
-        on: RawStream,
-    ) -> CallResult<()> {
-        let (to, from, bytes) = (to.0, from.0, bytes as usize);
-        let runtime = self.device.runtime;
+    unsafe fn copy(&self, transfer: &Transfer, on: RawStream) -> CallResult<()> {
+        let (to, from) = (transfer.destination.0, transfer.source.0);
+        let (bytes, runtime) = (transfer.bytes as usize, self.device.runtime);
+        let kind = copy_kind(runtime.version, transfer.direction);
         // SAFETY: the caller keeps both ranges live until the stream has passed.
-        unsafe {
-            hip!(
-                runtime,
-                hipMemcpyAsync(to, from, bytes, COPY_DEFAULT, stream(on))
-            )
-        }
+        unsafe { hip!(runtime, hipMemcpyAsync(to, from, bytes, kind, stream(on))) }
     }
 
     unsafe fn copy_rows(&self, copy: &RowsCopy, on: RawStream) -> CallResult<()> {
         let (to, to_stride) = (copy.destination.0, copy.destination_stride as usize);
         let (from, from_stride) = (copy.source.0, copy.source_stride as usize);
         let (width, height) = (copy.bytes as usize, copy.rows as usize);
-        let (runtime, kind) = (self.device.runtime, COPY_DEFAULT);
+        let runtime = self.device.runtime;
+        let kind = copy_kind(runtime.version, copy.direction);
         // SAFETY: the caller keeps both matrices live until the stream has passed.
         unsafe {
             hip!(
@@ -143,5 +134,30 @@ impl Gpu for HipBackend {
 
     fn matrix_library() -> CallResult<&'static MatrixLibrary> {
         products::library()
+    }
+}
+
+/// The kind of a copy (`hipMemcpyKind`). Left to itself the runtime makes a copy to a peer's memory that was
+/// opened by a handle with compute units, as it makes those within a device, which are faster that way and
+/// are left to it; so are copies from and to the host.
+fn copy_kind(version: u32, direction: Direction) -> u32 {
+    match direction {
+        Direction::PUT | Direction::GET if version >= VERSION_6_1 => COPY_WITHOUT_COMPUTE_UNITS,
+        _ => COPY_DEFAULT,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_between_devices_leave_the_compute_units_alone_where_the_release_can() {
+        let (newer, older) = (VERSION_6_1, VERSION_6_1 - 1);
+        for direction in [Direction::PUT, Direction::GET] {
+            assert_eq!(copy_kind(newer, direction), COPY_WITHOUT_COMPUTE_UNITS);
+            assert_eq!(copy_kind(older, direction), COPY_DEFAULT);
+        }
+        assert_eq!(copy_kind(newer, Direction::LOCAL), COPY_DEFAULT);
     }
 }

@@ -5,7 +5,7 @@
 //!
 //! - `runtime`: the library, the table of its functions, its numbers and what they mean; the run-time
 //!   compiler;
-//! - `describe`, `libraries`: what is known without opening a device;
+//! - `describe`, `libraries`: what is known without opening a device; `masks`: what variables leave of it;
 //! - `current`, `instance`, `modules`, `kernels`: opening one;
 //! - `device`, `gpu`, `memory`: the trait `Device`, and what core's `backend::gpu` makes the others of;
 //! - `vendor`: RCCL, where it is installed;
@@ -24,6 +24,7 @@ mod gpu;
 mod instance;
 mod kernels;
 mod libraries;
+mod masks;
 mod memory;
 mod modules;
 mod products;

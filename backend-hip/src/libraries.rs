@@ -1,10 +1,11 @@
 //! What `symmem info` says about the libraries that this backend found.
 
+use crate::memory::vmm::refusal;
 use crate::runtime::compiler::{self, Compiler};
 use crate::runtime::table::Table;
-use crate::runtime::{Runtime, SONAMES, version_text};
+use crate::runtime::{Runtime, SONAMES, found, version_text};
 use crate::vendor::{self, needs_scratch};
-use crate::{describe, products};
+use crate::{describe, masks, products};
 use std::fmt::Write;
 use std::path::PathBuf;
 use symmem_core::backend::abi::VENDOR_WINDOWS;
@@ -15,7 +16,14 @@ pub fn describe() -> String {
     let mut text = String::new();
     // Writing to a String cannot fail, so the results are not looked at.
     let _ = match Runtime::get() {
-        Err(failure) => writeln!(text, "{}=unavailable: {failure}", SONAMES[0]),
+        Err(failure) => match found() {
+            Some(file) => writeln!(
+                text,
+                "libamdhip64.so=unavailable: {}: {failure}",
+                file.display()
+            ),
+            None => writeln!(text, "{}=unavailable: {failure}", SONAMES[0]),
+        },
         Ok(runtime) => write_all(runtime, &mut text),
     };
     text
@@ -60,6 +68,9 @@ fn write_products(runtime: &Runtime, text: &mut String) -> std::fmt::Result {
 
 fn write_devices(runtime: &Runtime, text: &mut String) -> std::fmt::Result {
     let count = runtime.device_count().unwrap_or(0);
+    for (number, mask) in masks::text().into_iter().enumerate() {
+        writeln!(text, "mask_{number}={mask}")?;
+    }
     for from in 0..count {
         for to in (0..count).filter(|&to| to != from) {
             let link = describe::link(runtime, from, to).name();
@@ -69,10 +80,13 @@ fn write_devices(runtime: &Runtime, text: &mut String) -> std::fmt::Result {
     for ordinal in 0..count {
         match describe::architecture_name(runtime, ordinal) {
             Ok(name) => {
-                let kernels = describe::target(&name, ordinal);
-                let kernels = kernels.map_or("none", symmem_kernels_hip::Target::name);
+                let target = describe::target(&name, ordinal).ok();
+                let kernels = target.map_or("none", symmem_kernels_hip::Target::name);
                 writeln!(text, "device_{ordinal}_architecture={name}")?;
                 writeln!(text, "device_{ordinal}_kernels={kernels}")?;
+                if let Some(why) = target.and_then(|target| refusal(runtime.version, target)) {
+                    writeln!(text, "device_{ordinal}_vmm=unavailable: {why}")?;
+                }
             }
             Err(failure) => writeln!(text, "device_{ordinal}=cannot be described: {failure}")?,
         }

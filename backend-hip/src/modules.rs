@@ -59,7 +59,7 @@ struct Line([u8; 64]);
 pub struct Images(Mutex<HashMap<u64, Box<[Line]>>>);
 
 impl Images {
-    /// Loads a copy of `code`, which stays until [`Images::forget`].
+    /// Loads a copy of `code`, which stays until [`Images::unload`].
     ///
     /// # Safety
     /// As [`load`], but for the copy's life.
@@ -78,9 +78,40 @@ impl Images {
         Ok(module)
     }
 
-    /// Gives up the copy of a module that has been unloaded.
-    pub fn forget(&self, module: Module) {
+    /// Unloads a module, and gives up the copy of its image. Where unloading fails the copy stays: the
+    /// runtime may still have the module, and read it.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn unload(
+        &self,
+        module: Module,
+        unload: impl FnOnce() -> CallResult<()>,
+    ) -> CallResult<()> {
+        unload()?;
         let mut images = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         images.remove(&(module.addr() as u64));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ptr::without_provenance_mut;
+
+    #[test]
+    fn the_image_of_a_module_that_could_not_be_unloaded_stays() {
+        let (images, module) = (Images::default(), without_provenance_mut(64));
+        let kept = |images: &Images| images.0.lock().unwrap().len();
+        let image = vec![Line([0; 64])].into_boxed_slice();
+        images.0.lock().unwrap().insert(64, image);
+        let failure = Failure::new(Status::CALL_FAILED, "hipModuleUnload", "");
+        let told = images.unload(module, || Err(failure.clone()));
+        assert_eq!((told, kept(&images)), (Err(failure), 1));
+        assert_eq!(
+            (images.unload(module, || Ok(())), kept(&images)),
+            (Ok(()), 0)
+        );
     }
 }

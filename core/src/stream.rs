@@ -394,6 +394,7 @@ impl Stream {
                 ),
             ));
         }
+        let to_itself = peer == shared.rank;
         let (to, from) = match direction {
             Direction::GET => (shared.rank, peer),
             _ => (peer, shared.rank),
@@ -415,7 +416,10 @@ impl Stream {
             source: from,
             bytes,
             signal: SignalTarget::default(),
-            direction,
+            direction: match to_itself {
+                true => Direction::LOCAL,
+                false => direction,
+            },
             row,
         })
     }

@@ -80,7 +80,7 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
         VendorDescription { name, file, version, flags }
         VendorIdentifier { bytes }
         VendorCall { source, destination, count, operation, element, reduce, peer }
-        RowsCopy { destination, destination_stride, source, source_stride, bytes, rows }
+        RowsCopy { destination, destination_stride, source, source_stride, bytes, rows, direction, reserved }
         GemmShape { m, n, k, a_stride, b_stride, c_stride, element, b_order, bias, reserved }
         GemmOperands { a, b, c, bias }
         GatheredLimits {

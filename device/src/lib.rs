@@ -48,6 +48,7 @@ pub const HEADERS: &[Header] = headers![
     "reduce_push.h",
     "signal.h",
     "swap.h",
+    "tile_gemm.h",
     "wait.h",
     "word.h",
 ];

@@ -19,7 +19,7 @@ namespace {
 // What was not as it should be; the first few are named.
 std::atomic<unsigned> failures{0};
 
-void expect(bool condition, const std::string& what) {
+inline void expect(bool condition, const std::string& what) {
   if (condition) return;
   if (++failures <= 20) std::fprintf(stderr, "failed: %s\n", what.c_str());
 }
@@ -27,7 +27,7 @@ void expect(bool condition, const std::string& what) {
 // ---- formats ----
 
 // A number of a format with `exponent` and `mantissa` bits; those that are `finite` have no infinities.
-double defined(int exponent, int mantissa, bool finite, uint32 bits) {
+inline double defined(int exponent, int mantissa, bool finite, uint32 bits) {
   const int bias = (1 << (exponent - 1)) - 1;
   const int fraction = static_cast<int>(bits & ((1u << mantissa) - 1));
   const int power = static_cast<int>(bits >> mantissa & ((1u << exponent) - 1));
@@ -40,7 +40,7 @@ double defined(int exponent, int mantissa, bool finite, uint32 bits) {
 }
 
 // The nearest pattern, ties to even, by comparing with neighbours among all finite patterns.
-uint32 nearest(int exponent, int mantissa, bool finite, bool saturates, float number) {
+inline uint32 nearest(int exponent, int mantissa, bool finite, bool saturates, float number) {
   const uint32 sign = std::signbit(number) ? 1u << (exponent + mantissa) : 0;
   const uint32 all = (1u << (exponent + mantissa)) - 1;
   if (std::isnan(number)) return all;
@@ -101,7 +101,7 @@ Number reduced(const std::vector<Number>& all, ReduceOperation operation) {
 
 // Of integers of `bits` bits. Sums and products are right modulo 2^bits whatever they are computed in; an
 // average is that of a sum in the type's wide form.
-uint64 reduced_integers(const std::vector<uint64>& all, ReduceOperation operation, uint32 bits, bool is_signed) {
+inline uint64 reduced_integers(const std::vector<uint64>& all, ReduceOperation operation, uint32 bits, bool is_signed) {
   const uint32 wide = bits < 32 ? 32 : bits;
   const auto cut = [&](uint64 value, uint32 to) {
     if (to == 64) return value;
@@ -126,7 +126,7 @@ uint64 reduced_integers(const std::vector<uint64>& all, ReduceOperation operatio
   return result;
 }
 
-uint64 reference(const PlainType& plain, const std::vector<uint64>& all, ReduceOperation operation) {
+inline uint64 reference(const PlainType& plain, const std::vector<uint64>& all, ReduceOperation operation) {
   const bool e4m3 = plain.type == ElementType::f8_e4m3;
   if (plain.exponent != 0) {
     std::vector<float> wide;
@@ -149,7 +149,7 @@ uint64 reference(const PlainType& plain, const std::vector<uint64>& all, ReduceO
 }
 
 // A small number as an element's bits: no NaN, and no zeros of which one has a sign.
-uint64 element(const PlainType& plain, uint32 dice) {
+inline uint64 element(const PlainType& plain, uint32 dice) {
   const double number = (static_cast<int>(dice % 61) - 30) * 0.125 + 0.0625;
   if (plain.exponent != 0) {
     const bool e4m3 = plain.type == ElementType::f8_e4m3;

@@ -12,7 +12,7 @@
 
 namespace {
 
-uint64 address(const volatile void* pointer) { return reinterpret_cast<uint64>(pointer); }
+inline uint64 address(const volatile void* pointer) { return reinterpret_cast<uint64>(pointer); }
 
 constexpr uint64 second = 1000000000;
 
@@ -116,25 +116,25 @@ struct World {
 
 using Random = std::mt19937;
 
-uint32 up_to(Random& random, uint32 most) { return static_cast<uint32>(random() % (most + 1ull)); }
+inline uint32 up_to(Random& random, uint32 most) { return static_cast<uint32>(random() % (most + 1ull)); }
 
-std::vector<Buffer> buffers(uint32 count, uint64 bytes, const std::function<uint64()>& offset) {
+inline std::vector<Buffer> buffers(uint32 count, uint64 bytes, const std::function<uint64()>& offset) {
   std::vector<Buffer> all;
   for (uint32 index = 0; index < count; ++index) all.emplace_back(bytes, offset());
   return all;
 }
 
-void fill(std::vector<Buffer>& all, Random& random) {
+inline void fill(std::vector<Buffer>& all, Random& random) {
   for (Buffer& buffer : all)
     for (uint64 byte = 0; byte < buffer.size(); ++byte) buffer.memory[buffer.offset + byte] = static_cast<uint8>(random());
 }
 
 // Bytes of `all[rank]` at `at` and what they should be.
-void same(const Buffer& got, uint64 at, const std::vector<uint8>& wanted, const std::string& what) {
+inline void same(const Buffer& got, uint64 at, const std::vector<uint8>& wanted, const std::string& what) {
   expect(wanted.empty() || std::memcmp(got.memory.data() + got.offset + at, wanted.data(), wanted.size()) == 0, what);
 }
 
-std::vector<uint8> bytes_of(const Buffer& buffer, uint64 at, uint64 bytes) {
+inline std::vector<uint8> bytes_of(const Buffer& buffer, uint64 at, uint64 bytes) {
   const uint8* first = buffer.memory.data() + buffer.offset + at;
   return std::vector<uint8>(first, first + bytes);
 }

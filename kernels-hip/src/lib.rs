@@ -152,6 +152,7 @@ const EXCHANGE_ARGUMENTS: u32 = GROUP + 4 * ADDRESSES + 16;
 const REDUCE_ARGUMENTS: u32 = GROUP + 2 * ADDRESSES + 16;
 const REDUCE_PUSH_ARGUMENTS: u32 = REDUCE_ARGUMENTS + 3 * ADDRESSES + 24;
 const REDUCE_PACKET_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 16;
+const GATHERED_GEMM_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 136;
 
 macro_rules! each_element {
     ($family:literal, $bytes:expr) => {
@@ -163,7 +164,14 @@ macro_rules! each_element {
     };
 }
 
-static MODULES: [Module; 7] = [
+/// Bytes of dynamic shared memory that the kernels of `gathered_gemm` need: two stages of both operands, 128
+/// lines of 32 elements and 4 that keep them apart (`symmem/tile_gemm.h`).
+pub const GATHERED_GEMM_SHARED_MEMORY: u32 = 2 * 2 * 128 * (32 + 4) * 2;
+
+/// Rows, and columns, of `C` that a block of those kernels computes at a time.
+pub const GATHERED_GEMM_TILE: u32 = 128;
+
+static MODULES: [Module; 8] = [
     module!(
         "base",
         [
@@ -210,6 +218,31 @@ static MODULES: [Module; 7] = [
     module!(
         "reduce_packets",
         each_element!("symmem_reduce_packets", REDUCE_PACKET_ARGUMENTS)
+    ),
+    module!(
+        "gathered_gemm",
+        [
+            entry(
+                "symmem_gathered_gemm_f16_rows",
+                GATHERED_GEMM_ARGUMENTS,
+                256
+            ),
+            entry(
+                "symmem_gathered_gemm_f16_columns",
+                GATHERED_GEMM_ARGUMENTS,
+                256
+            ),
+            entry(
+                "symmem_gathered_gemm_bf16_rows",
+                GATHERED_GEMM_ARGUMENTS,
+                256
+            ),
+            entry(
+                "symmem_gathered_gemm_bf16_columns",
+                GATHERED_GEMM_ARGUMENTS,
+                256
+            ),
+        ]
     ),
 ];
 
@@ -265,6 +298,6 @@ mod tests {
         let all = names.len();
         names.sort_unstable();
         names.dedup();
-        assert_eq!((names.len(), all), (45, 45));
+        assert_eq!((names.len(), all), (49, 49));
     }
 }

@@ -2,11 +2,13 @@
 //! very same one.
 
 use super::collectives::{CollectiveCase, RefusalCase, SoakCase};
+use super::products::ProductCase;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use symmem_core::TransferOptions;
 use symmem_core::backend::abi::{
-    CAPABILITY_BULK, CAPABILITY_COPY_ENGINE, Capabilities, Method, SignalPlacement,
+    CAPABILITY_BULK, CAPABILITY_COPY_ENGINE, CAPABILITY_GRAPHS, Capabilities, Method,
+    SignalPlacement,
 };
 
 /// One check that all ranks of a world run together.
@@ -21,6 +23,8 @@ pub enum Case {
     Refusal(RefusalCase),
     /// Mixed collectives for a while.
     Soak(SoakCase),
+    /// A product of matrices that gathers.
+    Product(ProductCase),
 }
 
 impl Case {
@@ -28,7 +32,9 @@ impl Case {
     pub fn placement(&self) -> Placement {
         match self {
             Self::Transfer(case) => case.placement,
-            Self::Collective(_) | Self::Refusal(_) | Self::Soak(_) => Placement::Device,
+            Self::Collective(_) | Self::Refusal(_) | Self::Soak(_) | Self::Product(_) => {
+                Placement::Device
+            }
         }
     }
 
@@ -37,7 +43,10 @@ impl Case {
         match self {
             Self::Transfer(case) => case.engine.missing(capabilities),
             Self::Collective(case) => case.missing(capabilities),
-            Self::Refusal(_) | Self::Soak(_) => None,
+            Self::Product(case) if case.captured && capabilities.flags & CAPABILITY_GRAPHS == 0 => {
+                Some("the device has no graphs")
+            }
+            Self::Refusal(_) | Self::Soak(_) | Self::Product(_) => None,
         }
     }
 }
@@ -49,6 +58,7 @@ impl fmt::Display for Case {
             Self::Collective(case) => case.fmt(formatter),
             Self::Refusal(case) => case.fmt(formatter),
             Self::Soak(case) => case.fmt(formatter),
+            Self::Product(case) => case.fmt(formatter),
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::case::{
     Case, Dtype, Engine, Length, Operation, Outcome, Placement, Traffic, TransferCase,
 };
+use super::products::{ProductCase, ProductWay};
 use super::session::{Fault, Session};
 use crate::builder::Builder;
 use crate::select::Selection;
@@ -118,4 +119,38 @@ fn a_signal_that_never_comes_fails_the_case_on_every_rank_within_its_deadline() 
         "{reasons:?}"
     );
     assert!(started.elapsed() < Duration::from_secs(20));
+}
+
+#[test]
+fn a_wrong_element_of_a_product_fails_the_case_on_every_rank() {
+    for way in ProductWay::ALL.into_iter().filter(|way| !way.is_vendor()) {
+        let case = Case::Product(ProductCase {
+            way,
+            half: false,
+            m: 20,
+            n: 5,
+            k: 9,
+            by_columns: false,
+            b_by_columns: false,
+            gap: 1,
+            bias: true,
+            gathered: true,
+            streams: 2,
+            ordered: true,
+            chunk_rows: 0,
+            captured: false,
+            seed: 3,
+        });
+        assert_eq!(
+            outcomes(&case, None, 0),
+            vec![Outcome::Passed; 3],
+            "{way:?}"
+        );
+        for outcome in outcomes(&case, Some(Fault::WrongByte), 1) {
+            let Outcome::Failed(reason) = outcome else {
+                panic!("{way:?}: {outcome:?}");
+            };
+            assert!(reason.contains("rank 1: call 0: C[0, 0] is"), "{reason}");
+        }
+    }
 }

@@ -5,7 +5,7 @@ use super::collectives::{
     self, AlgorithmName, CollectiveCase, Lane, Members, RefusalCase, Site, SoakCase, StreamOwner,
     TypedLane, refusals as collective_refusals, soak,
 };
-use super::{refusals, registration, transfers};
+use super::{products, refusals, registration, transfers};
 use std::any::Any;
 use std::time::Duration;
 use symmem_core::backend::Device;
@@ -178,7 +178,7 @@ impl<'a> Session<'a> {
                 Ok(findings) if findings.is_empty() => Outcome::Passed,
                 Ok(findings) => Outcome::Failed(findings.join("; ")),
                 // In its own words: which type it does not reduce, which ranges it does not take.
-                Err(Error::Unsupported { message, .. }) if is_vendor(case) => {
+                Err(Error::Unsupported { message, .. }) if may_be_missing(case) => {
                     Outcome::Skipped(message)
                 }
                 Err(error) => Outcome::Failed(error.to_string()),
@@ -198,6 +198,7 @@ impl<'a> Session<'a> {
                 AlgorithmName::VendorWindows => self.vendor(true),
                 _ => None,
             },
+            Case::Product(case) if case.way.is_vendor() => self.vendor(false),
             _ => None,
         }
     }
@@ -238,6 +239,13 @@ impl<'a> Session<'a> {
             Case::Collective(case) => with_element!(case.dtype, T => self.collective::<T>(case)),
             Case::Refusal(case) => with_element!(case.dtype, T => self.refusals::<T>(case)),
             Case::Soak(case) => self.soak(case),
+            Case::Product(case) => products::check(&products::Product {
+                communicator: self.communicator,
+                stream: &self.streams[0],
+                case,
+                deadline: self.deadline,
+                stale: self.fault() == Some(Fault::WrongByte),
+            }),
         }
     }
 
@@ -450,6 +458,12 @@ impl<'a> Session<'a> {
     }
 }
 
-fn is_vendor(case: &Case) -> bool {
-    matches!(case, Case::Collective(case) if case.way.algorithm.is_vendor())
+/// Whether a case asks for what not every machine has, which only the call itself can tell: a type that the
+/// vendor's library reduces, a kernel that multiplies.
+fn may_be_missing(case: &Case) -> bool {
+    match case {
+        Case::Collective(case) => case.way.algorithm.is_vendor(),
+        Case::Product(_) => true,
+        _ => false,
+    }
 }

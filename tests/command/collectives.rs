@@ -53,7 +53,7 @@ fn collectives_of_any_world_and_size_are_right_and_in_the_columns_of_nccl_tests(
 #[test]
 fn on_cuda_collectives_stand_beside_nccl_each_captured_and_checked() {
     let directory = directory("cuda-collectives");
-    let libraries = support::fake_driver_and_nccl();
+    let libraries = support::fake_driver_and_libraries();
     let mut command = symmem(
         &directory,
         &[

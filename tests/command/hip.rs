@@ -116,6 +116,54 @@ fn with_a_library_that_lacks_a_symbol_it_names_the_symbol_and_the_version() {
     says(&said, &words, &["cannot be loaded", "/dev/kfd"]);
 }
 
+#[test]
+fn with_a_release_that_is_too_old_it_names_the_file_that_it_found() {
+    let old = fake_hip(Release::Five);
+    let said = refusal(info("hip-old", old));
+    let file = old.join(RELEASE_5).display().to_string();
+    let words = [
+        &*format!("libamdhip64.so: unavailable: {file}: "),
+        "5.5 or newer",
+    ];
+    says(&said, &words, &["libamdhip64.so.7", "cannot be loaded"]);
+}
+
+#[test]
+fn a_mask_of_compute_units_is_told_and_counted() {
+    let libraries = fake_hip(Release::Seven);
+    let mut whole = info("hip-whole", libraries);
+    whole
+        .env_remove("HSA_CU_MASK")
+        .env_remove("ROC_GLOBAL_CU_MASK");
+    says(
+        &text(&succeed(whole).stdout),
+        &["304 compute units"],
+        &["_CU_MASK"],
+    );
+    let mut masked = info("hip-masked", libraries);
+    masked
+        .env("HSA_CU_MASK", "0,1:0-15")
+        .env("ROC_GLOBAL_CU_MASK", "all");
+    let words = [
+        ", 16 compute units",
+        "HSA_CU_MASK leaves 16 compute units",
+        "ROC_GLOBAL_CU_MASK is set and not understood",
+    ];
+    says(
+        &text(&succeed(masked).stdout),
+        &words,
+        &["304 compute units"],
+    );
+}
+
+#[test]
+fn on_mi200_it_says_from_which_release_on_virtual_memory_can_be_shared() {
+    let mut old = info("hip-mi200", fake_hip(Release::Seven));
+    old.env("FAKE_HIP_ARCHITECTURE", "gfx90a");
+    let words = ["device_0_vmm: unavailable", "from version 7.2 on"];
+    says(&text(&succeed(old).stdout), &words, &[]);
+}
+
 /// The baselines of a short benchmark on the HIP backend.
 fn baselines(name: &str, libraries: &Path) -> Vec<symmem::report::collectives::BaselineState> {
     let directory = directory(name);

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use crate::calls::{Bench, Call};
 use crate::support::{
-    DETECTION, Member, Plan, Random, Setting, full, on_each_backend, resources, system_driver,
+    DETECTION, Member, Plan, Random, Setting, full, on_each_backend, on_each_device, resources,
+    system_driver,
 };
 use rstest::rstest;
 use rstest_reuse::apply;
@@ -140,22 +141,36 @@ fn a_rank_killed_in_any_collective_is_heard_of_within_a_second_and_the_rest_leav
 }
 
 /// Survivors wait in the steps of both lanes then, on streams that nobody sees.
-#[test]
-fn a_rank_killed_between_the_steps_of_copy_engines_is_heard_of_as_well() {
-    let runs = if full() || system_driver() { 20 } else { 4 };
-    for run in 0..runs {
-        kill_one(Setting::Cuda, Call::ByCopyEngine, run, false);
+#[apply(on_each_device)]
+fn a_rank_killed_between_the_steps_of_copy_engines_is_heard_of_as_well(setting: Setting) {
+    for run in runs_of_a_kind(setting, 4) {
+        kill_one(setting, Call::ByCopyEngine, run, false);
     }
 }
 
-/// Ours or the vendor's: over a fake NCCL, or the machine's own.
-#[rstest]
+/// Ours or the vendor's: over a fake of it, or the machine's own.
+#[apply(on_each_device)]
 fn a_rank_killed_in_a_collective_of_the_vendors_library_is_heard_of_as_well(
+    setting: Setting,
     #[values(0, 1, 2, 3, 4)] share: u64,
 ) {
-    let runs = if full() || system_driver() { 20 } else { 5 };
-    for run in (share..runs).step_by(5) {
-        kill_one(Setting::Cuda, call_of(run), run, true);
+    let mut runs = runs_of_a_kind(setting, 5);
+    runs.retain(|run| run % 5 == share);
+    if runs.is_empty() {
+        return crate::built::skipped("SYMMEM_TEST_FULL=1 runs this share");
+    }
+    for run in runs {
+        kill_one(setting, call_of(run), run, true);
+    }
+}
+
+/// Runs in one kind of collective: of the sample `few`, and on HIP, whose waits are those of the large test,
+/// one, which is an all-reduce.
+fn runs_of_a_kind(setting: Setting, few: u64) -> Vec<u64> {
+    match setting {
+        _ if full() || system_driver() => (0..20).collect(),
+        Setting::Hip => vec![Call::AllReduce as u64],
+        _ => (0..few).collect(),
     }
 }
 
@@ -183,11 +198,8 @@ fn kill_one(setting: Setting, call: Call, run: u64, vendor: bool) {
         // Multicast is not to be used, by the vendor's library either.
         plan = plan.env("NCCL_NVLS_ENABLE", 0);
     }
-    if vendor && !system_driver() {
-        plan = plan.env(
-            "SYMMEM_LIBRARY_PATH",
-            crate::built::fake_driver_and_nccl().display(),
-        );
+    if vendor && let Some(libraries) = setting.libraries_with_collectives() {
+        plan = plan.env("SYMMEM_LIBRARY_PATH", libraries.display());
     }
     let mut world = plan.start();
     let processes: Vec<u32> = world.ranks.iter().map(|rank| rank.process()).collect();

@@ -1,4 +1,4 @@
-//! The fake HIP runtime under the names of its releases, with the fake RCCL beside it.
+//! The fake HIP runtime under the names of its releases, with the fake RCCL and the fake hipBLASLt beside it.
 
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -49,7 +49,7 @@ impl Release {
     }
 }
 
-/// A directory that holds the fake runtime as this release, and the fake RCCL, for
+/// A directory that holds the fake runtime as this release, the fake RCCL and the fake hipBLASLt, for
 /// `SYMMEM_LIBRARY_PATH`.
 pub fn fake_hip(release: Release) -> &'static Path {
     static DIRECTORIES: [LazyLock<PathBuf>; 3] = [
@@ -81,6 +81,8 @@ fn make(release: Release) -> PathBuf {
     );
     // NVIDIA's spelling; AMD's is `ncclAllToAll`.
     place_without(&rccl, &["ncclAlltoAll"], &directory.join("librccl.so.1"));
+    let products = super::library_of_products();
+    place_without(&products, &[], &directory.join("libhipblaslt.so.1"));
     if release == Release::Seven {
         // Before, the compiler is in the runtime's file.
         place_without(&runtime, &[], &directory.join("libhiprtc.so.7"));
@@ -88,16 +90,16 @@ fn make(release: Release) -> PathBuf {
     directory
 }
 
-fn runtime() -> PathBuf {
+pub(super) fn runtime() -> PathBuf {
     build(
         &["build", "--quiet", "-p", "symmem-fake-hip", "--lib"],
         "libsymmem_fake_hip.so",
     )
 }
 
-/// A directory with a runtime of the newest release, and no RCCL.
-pub fn fake_hip_without_rccl() -> PathBuf {
-    let directory = directory("fake-hip-without-rccl");
+/// A directory with a runtime of the newest release, and no library beside it.
+pub fn fake_hip_without_libraries() -> PathBuf {
+    let directory = directory("fake-hip-without-libraries");
     place_without(&runtime(), &[], &directory.join(Release::Seven.name()));
     directory
 }
@@ -111,7 +113,7 @@ pub fn fake_hip_without(function: &str) -> PathBuf {
 }
 
 /// Puts a copy of a library that lacks functions: their names are overwritten in it.
-fn place_without(library: &Path, functions: &[&str], to: &Path) {
+pub(super) fn place_without(library: &Path, functions: &[&str], to: &Path) {
     let mut bytes = std::fs::read(library).expect("the library");
     for function in functions {
         // A name of the dynamic symbols, between zero bytes.

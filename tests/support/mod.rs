@@ -2,6 +2,8 @@
 
 #[allow(dead_code, reason = "not every test binary has a use for HIP")]
 pub mod hip;
+#[allow(dead_code, reason = "not every test binary runs roles over both")]
+pub mod vendors;
 pub mod worlds;
 
 use std::io::Write;
@@ -73,18 +75,27 @@ pub fn fake_driver() -> &'static Path {
     &DIRECTORY
 }
 
-/// The same with a fake NCCL beside it.
-#[allow(dead_code, reason = "not every test binary has a use for NCCL")]
-pub fn fake_driver_and_nccl() -> &'static Path {
+/// The same with a fake NCCL and a fake cuBLASLt beside it.
+#[allow(dead_code, reason = "not every test binary has a use for them")]
+pub fn fake_driver_and_libraries() -> &'static Path {
     static DIRECTORY: LazyLock<PathBuf> = LazyLock::new(|| {
         let nccl = build(
             &["build", "--quiet", "-p", "symmem-fake-nccl", "--lib"],
             "libsymmem_fake_nccl.so",
         );
         let nccl = (nccl, &["libnccl.so.2"][..]);
-        linked("fake-driver-and-nccl", &[driver(), nccl])
+        let products = (library_of_products(), &["libcublasLt.so.12"][..]);
+        linked("fake-driver-and-libraries", &[driver(), nccl, products])
     });
     &DIRECTORY
+}
+
+/// The fake of both vendors' libraries of products.
+fn library_of_products() -> PathBuf {
+    build(
+        &["build", "--quiet", "-p", "symmem-fake-blaslt", "--lib"],
+        "libsymmem_fake_blaslt.so",
+    )
 }
 
 /// A file, and the names by which it is looked for.

@@ -2,9 +2,10 @@
 //! CUDA or HIP over the fake runtimes.
 
 use super::hip::{Release, fake_hip};
+use std::collections::HashMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 use symmem::ShareKind;
 use symmem::conformance::{Outcome, Totals, World, WorldOptions};
 use symmem::select::Selection;
@@ -13,7 +14,7 @@ use symmem::select::Selection;
 pub const RANK: &str = "SYMMEM_CONFORMANCE_RANK";
 
 /// A backend as it is come by, and how it shares memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Backend {
     /// The reference.
     Host,
@@ -65,7 +66,7 @@ impl Backend {
         match self.hip() {
             Some(release) => Some(fake_hip(release)),
             None if self == Self::Host => None,
-            None => Some(super::fake_driver_and_nccl()),
+            None => Some(super::fake_driver_and_libraries()),
         }
     }
 }
@@ -90,7 +91,7 @@ pub fn left_out(name: &str) -> bool {
 }
 
 /// A world, and which part of its cases.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Part {
     pub backend: Backend,
     pub ranks: u32,
@@ -101,26 +102,30 @@ pub struct Part {
 /// What AMD's devices, or the library for them, do not have. HIP does everything else that CUDA does.
 const LACKS: [&str; 2] = ["the device has no bulk copies", "has no symmetric windows"];
 
-/// Holds what became of a HIP world's cases against the same cases on CUDA, once both have been run; says
-/// what is wrong.
-pub fn compare_with_cuda(part: Part, outcomes: &[Outcome]) -> Vec<String> {
-    static DONE: Mutex<Vec<(Part, Vec<Outcome>)>> = Mutex::new(Vec::new());
-    let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let on_cuda = |hip: Part| {
-        hip.backend
-            .counterpart()
-            .map(|backend| Part { backend, ..hip })
-    };
-    let mut wrong = Vec::new();
-    for (other, theirs) in done.iter() {
-        if on_cuda(part) == Some(*other) {
-            wrong.extend(differences(theirs, outcomes));
-        } else if on_cuda(*other) == Some(part) {
-            wrong.extend(differences(outcomes, theirs));
-        }
-    }
-    done.push((part, outcomes.to_vec()));
-    wrong
+/// What became of a part's cases: they are run by whichever test asks first, and once.
+pub fn once(part: Part, run: impl FnOnce() -> Vec<Outcome>) -> Vec<Outcome> {
+    type Runs = Mutex<HashMap<Part, Arc<OnceLock<Vec<Outcome>>>>>;
+    static RUNS: LazyLock<Runs> = LazyLock::new(Mutex::default);
+    let mut runs = RUNS.lock().unwrap_or_else(PoisonError::into_inner);
+    let here = runs.entry(part).or_default().clone();
+    drop(runs);
+    // Where it panics, the next who asks runs it again.
+    here.get_or_init(run).clone()
+}
+
+/// Holds a part of a HIP world against the same on CUDA, adds what is wrong and says how many cases that were;
+/// `outcomes` gives, or finds out, what became of the cases of either.
+pub fn held_against_cuda(
+    hip: Part,
+    outcomes: impl Fn(Part) -> Vec<Outcome>,
+    wrong: &mut Vec<String>,
+) -> usize {
+    let backend = hip.backend.counterpart();
+    let backend = backend.expect("every HIP backend has one");
+    let (on_cuda, on_hip) = (outcomes(Part { backend, ..hip }), outcomes(hip));
+    let found = differences(&on_cuda, &on_hip).into_iter();
+    wrong.extend(found.map(|found| format!("{hip:?}: {found}")));
+    on_hip.len()
 }
 
 /// Where HIP does less than CUDA, case by case, for no reason that [`LACKS`] names.

@@ -19,7 +19,7 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::*;
-use symmem_core::backend::gpu::memory::Content;
+use symmem_core::backend::gpu::memory::{Content, whole_blocks};
 use symmem_core::backend::gpu::{Current, Sharing};
 
 use legacy::{OpenedHandle, PlainMemory};
@@ -75,9 +75,13 @@ impl CudaSharing {
         let none = ShareKind::default();
         let (kinds, granularity) = if vmm {
             let kinds = [ShareKind::VMM_FILE_DESCRIPTOR, legacy, same, none];
-            (kinds, vmm::granularity(driver, device)?)
+            let reported = vmm::granularity(driver, device)?;
+            (
+                kinds,
+                whole_blocks(vmm::GRANULARITY, reported, ALLOCATION_BLOCK_BYTES)?,
+            )
         } else {
-            ([legacy, same, none, none], 0)
+            ([legacy, same, none, none], ALLOCATION_BLOCK_BYTES)
         };
         let mut stream = null_mut();
         {
@@ -90,7 +94,7 @@ impl CudaSharing {
             context,
             ordinal,
             kinds,
-            granularity: granularity.max(ALLOCATION_BLOCK_BYTES),
+            granularity,
             stream,
         })
     }
@@ -197,22 +201,21 @@ impl Sharing for CudaSharing {
         }
     }
 
-    fn map(&self, handle: &ExportedHandle) -> CallResult<(Mapping, DeviceAddress)> {
-        let at = |base: u64| DeviceAddress(base + handle.offset);
+    fn map(&self, handle: &ExportedHandle) -> CallResult<(Mapping, u64)> {
         Ok(match handle.kind {
             ShareKind::VMM_FILE_DESCRIPTOR => {
                 let memory = vmm::import(self.driver, self.context.device(), handle)?;
-                let address = at(memory.address);
-                (Mapping::Vmm(memory), address)
+                let base = memory.address;
+                (Mapping::Vmm(memory), base)
             }
             ShareKind::LEGACY_IPC => {
                 let opened = OpenedHandle::open(self.driver, handle)?;
-                let address = at(opened.address());
-                (Mapping::Legacy(opened), address)
+                let base = opened.address();
+                (Mapping::Legacy(opened), base)
             }
             _ => {
                 let peer = self.reach(handle.device)?;
-                (Mapping::SameProcess(peer), DeviceAddress(handle.address))
+                (Mapping::SameProcess(peer), handle.address - handle.offset)
             }
         })
     }

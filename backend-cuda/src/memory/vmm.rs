@@ -38,6 +38,9 @@ fn properties(device: CUdevice) -> AllocationProperties {
     }
 }
 
+/// The call that says in which units physical memory is made.
+pub const GRANULARITY: &str = "cuMemGetAllocationGranularity";
+
 /// The driver's recommended granularity for memory that can be shared, in bytes.
 pub fn granularity(driver: &Driver, device: CUdevice) -> CallResult<u64> {
     let mut bytes = 0;
@@ -109,6 +112,7 @@ pub fn export(driver: &Driver, memory: &VmmMemory, ordinal: u32) -> CallResult<E
 
 impl VirtualMemory for Runtime<'_> {
     type Physical = CUmemGenericAllocationHandle;
+    const MAP: &'static str = "cuMemMap";
 
     fn reserve(&self, bytes: u64) -> CallResult<u64> {
         let mut address = 0;
@@ -154,6 +158,11 @@ impl VirtualMemory for Runtime<'_> {
                 cuMemSetAccess(address, bytes as usize, &raw const access, 1)
             )
         }
+    }
+
+    /// The driver says so where it cannot map.
+    fn is_mapped(&self, _address: u64) -> CallResult<bool> {
+        Ok(true)
     }
 
     fn release(&self, physical: Self::Physical) -> CallResult<()> {

@@ -8,7 +8,7 @@
 
 mod plain;
 mod register;
-mod vmm;
+pub mod vmm;
 
 use crate::current::{Entered, Ordinal};
 use crate::runtime::constants::STREAM_NON_BLOCKING;
@@ -19,7 +19,7 @@ use register::Registration;
 use std::ptr::null_mut;
 use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::*;
-use symmem_core::backend::gpu::memory::{Content, Span};
+use symmem_core::backend::gpu::memory::{Content, Span, whole_blocks};
 use symmem_core::backend::gpu::{Current, Sharing};
 use symmem_kernels_hip::Target;
 use vmm::{VirtualMemoryManagement, VmmMemory};
@@ -61,7 +61,10 @@ impl HipSharing {
     pub fn new(device: Ordinal, target: Target) -> CallResult<Self> {
         let _entered = device.enter()?;
         let vmm = VirtualMemoryManagement::of(device, target)?;
-        let granularity = vmm.as_ref().map_or(Ok(0), |vmm| vmm.granularity())?;
+        let granularity = match &vmm {
+            Some(vmm) => whole_blocks(vmm::GRANULARITY, vmm.granularity()?, BLOCK_BYTES)?,
+            None => BLOCK_BYTES,
+        };
         let (runtime, mut stream) = (device.runtime, null_mut());
         let place = &raw mut stream;
         // SAFETY: the place is writable and the device current.
@@ -74,7 +77,7 @@ impl HipSharing {
         Ok(Self {
             device,
             vmm,
-            granularity: granularity.max(BLOCK_BYTES),
+            granularity,
             stream,
         })
     }
@@ -107,9 +110,9 @@ impl Sharing for HipSharing {
 
     fn kinds(&self) -> [ShareKind; 4] {
         let (ipc, same) = (ShareKind::LEGACY_IPC, ShareKind::SAME_PROCESS);
-        match self.vmm {
-            Some(_) => [ipc, ShareKind::VMM_FILE_DESCRIPTOR, same, ShareKind(0)],
-            None => [ipc, same, ShareKind(0), ShareKind(0)],
+        match &self.vmm {
+            Some(vmm) if vmm.shares() => [ipc, ShareKind::VMM_FILE_DESCRIPTOR, same, ShareKind(0)],
+            _ => [ipc, same, ShareKind(0), ShareKind(0)],
         }
     }
 
@@ -188,24 +191,23 @@ impl Sharing for HipSharing {
         }
     }
 
-    fn map(&self, handle: &ExportedHandle) -> CallResult<(Mapping, DeviceAddress)> {
-        let (mapping, address) = match handle.kind {
+    fn map(&self, handle: &ExportedHandle) -> CallResult<(Mapping, u64)> {
+        Ok(match handle.kind {
             ShareKind::LEGACY_IPC => {
                 let opened = Opened::open(self.device.runtime, handle)?;
                 let base = opened.address();
-                (Mapping::Opened(opened), base + handle.offset)
+                (Mapping::Opened(opened), base)
             }
             ShareKind::VMM_FILE_DESCRIPTOR => {
                 let memory = self.vmm()?.import(handle)?;
                 let base = memory.address;
-                (Mapping::Vmm(memory), base + handle.offset)
+                (Mapping::Vmm(memory), base)
             }
             _ => {
                 self.device.enable_peer_access(handle.device)?;
-                (Mapping::SameProcess, handle.address)
+                (Mapping::SameProcess, handle.address - handle.offset)
             }
-        };
-        Ok((mapping, DeviceAddress(address)))
+        })
     }
 
     fn unmap(&self, mapping: Mapping) -> CallResult<()> {

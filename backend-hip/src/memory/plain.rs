@@ -5,9 +5,11 @@
 //! another mapping, or none: so an object is opened once in a process, and counted.
 
 use crate::current::Ordinal;
-use crate::runtime::constants::{IPC_LAZY_ENABLE_PEER_ACCESS, MALLOC_UNCACHED};
+use crate::runtime::constants::{
+    IPC_LAZY_ENABLE_PEER_ACCESS, IPC_LAZY_ENABLE_PEER_ACCESS_BEFORE_6, MALLOC_UNCACHED,
+};
 use crate::runtime::structs::IpcHandle;
-use crate::runtime::{Runtime, hip};
+use crate::runtime::{Runtime, VERSION_6, hip};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use symmem_core::backend::CallResult;
@@ -84,6 +86,14 @@ fn open_objects() -> MutexGuard<'static, Option<Objects>> {
     OPEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The flag that opening a handle takes, and without which it is refused.
+fn open_flag(version: u32) -> u32 {
+    match version {
+        VERSION_6.. => IPC_LAZY_ENABLE_PEER_ACCESS,
+        _ => IPC_LAZY_ENABLE_PEER_ACCESS_BEFORE_6,
+    }
+}
+
 /// One use of a peer's memory, opened by its inter-process handle. The runtime refuses one of its own
 /// process; core then takes the address.
 pub struct Opened {
@@ -111,7 +121,7 @@ impl Opened {
                 hipIpcOpenMemHandle(
                     &raw mut address,
                     IpcHandle { reserved },
-                    IPC_LAZY_ENABLE_PEER_ACCESS
+                    open_flag(runtime.version)
                 )
             )
         }?;
@@ -137,5 +147,17 @@ impl Opened {
     /// The first byte of the peer's object.
     pub fn address(&self) -> u64 {
         self.address
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handle_is_opened_with_the_flag_of_the_runtimes_version() {
+        assert_eq!(open_flag(50_700_000), 0);
+        assert_eq!(open_flag(VERSION_6), 1);
+        assert_eq!(open_flag(71_400_000), 1);
     }
 }

@@ -3,7 +3,8 @@
 //! What bites: `hipMemSetAccess` fails at times on any but the first part of a range (rocm-systems 2516,
 //! 2667), so a range has one mapping and one right of access. An inter-process handle of such memory is
 //! none (ROCm/clr 266). `hipMemRetainAllocationHandle` reads through a null pointer for any other memory
-//! (from 6.2 into 7.14, rocm-systems 5807), and for a long time held nothing (2696).
+//! (from 6.2 into 7.14, rocm-systems 5807), and for a long time held nothing (2696). `hipMemMap` may report
+//! success and map nothing (releases around 6.3): `hipMemGetAccess` knows.
 
 use crate::current::Ordinal;
 use crate::describe;
@@ -23,6 +24,9 @@ use symmem_kernels_hip::Target;
 
 /// Physical memory of this process or of a peer, mapped here.
 pub type VmmMemory = Mapped<Handle>;
+
+/// The call that says in which units physical memory is made.
+pub const GRANULARITY: &str = "hipMemGetAllocationGranularity";
 
 /// The runtime's handle of physical memory.
 #[derive(Clone, Copy)]
@@ -56,6 +60,12 @@ impl VirtualMemoryManagement {
         Ok(whole.then_some(Self { device, target }))
     }
 
+    /// Whether symmetric memory can be made of it: signals need a kind of memory that not every release has.
+    /// What a program made with it is recognised all the same.
+    pub fn shares(&self) -> bool {
+        refusal(self.device.runtime.version, self.target).is_none()
+    }
+
     /// The recommended granularity of memory that can be shared, in bytes.
     pub fn granularity(&self) -> CallResult<u64> {
         let (properties, mut bytes) = (self.properties(ALLOCATION_TYPE_PINNED), 0);
@@ -73,14 +83,8 @@ impl VirtualMemoryManagement {
     /// Allocates `bytes`, a multiple of the granularity, and maps them. Device current.
     pub fn allocate(&self, content: Content, bytes: u64) -> CallResult<VmmMemory> {
         let version = self.device.runtime.version;
-        let kind = allocation_type(content, version, self.target).ok_or_else(|| {
-            Failure::new(
-                Status::UNSUPPORTED,
-                "hipMemCreate",
-                "physical memory for signals is uncached from version 7.2 on, and on gfx90a has to be: \
-                 share memory by inter-process handles, or update ROCm",
-            )
-        })?;
+        let kind = allocation_type(content, version, self.target)
+            .ok_or_else(|| Failure::new(Status::UNSUPPORTED, "hipMemCreate", NEEDS_UNCACHED))?;
         let (properties, mut physical) = (self.properties(kind), null_mut());
         let (place, wanted) = (&raw mut physical, &raw const properties);
         // SAFETY: the place is writable and the properties complete.
@@ -130,16 +134,11 @@ impl VirtualMemoryManagement {
     /// [`VirtualMemoryManagement::let_go`].
     pub fn behind(&self, address: u64) -> CallResult<Option<Handle>> {
         let (table, mut physical) = (&self.device.runtime.table, null_mut());
-        let (Some(ask), Some(retain)) = (table.hipMemGetAccess, table.hipMemRetainAllocationHandle)
-        else {
+        let Some(retain) = table.hipMemRetainAllocationHandle else {
             return Ok(None);
         };
-        let (location, mut flags) = (self.location(), 0);
-        // Asked first: only of memory that is mapped is there a right of access, and what follows must not
-        // be asked of any other. Before 6.1 this is answered for all memory, but then what follows may be.
-        // SAFETY: the place is writable, the location complete; the runtime checks the address.
-        let code = unsafe { ask(&raw mut flags, &raw const location, address) };
-        if !self.applies("hipMemGetAccess", code)? {
+        // Asked first: what follows must not be asked of memory that is not mapped.
+        if !self.is_mapped(address)? {
             return Ok(None);
         }
         // SAFETY: the place is writable; the address is of mapped memory, or the runtime checks it.
@@ -219,6 +218,17 @@ fn allocation_type(content: Content, version: u32, target: Target) -> Option<u32
     }
 }
 
+const NEEDS_UNCACHED: &str = "physical memory for signals is uncached from version 7.2 on, and on gfx90a has \
+                              to be: share memory by inter-process handles, or update ROCm";
+
+/// Why symmetric memory cannot be made by virtual-memory management, if so, with this version and target.
+pub fn refusal(version: u32, target: Target) -> Option<&'static str> {
+    match allocation_type(Content::Signals, version, target) {
+        Some(_) => None,
+        None => Some(NEEDS_UNCACHED),
+    }
+}
+
 /// Whether the library has every call of virtual-memory management.
 fn is_whole(table: &Table) -> bool {
     table.hipMemGetAllocationGranularity.is_some()
@@ -265,6 +275,7 @@ pub fn descriptor(runtime: &Runtime, physical: Handle) -> CallResult<OwnedFd> {
 
 impl VirtualMemory for VirtualMemoryManagement {
     type Physical = Handle;
+    const MAP: &'static str = "hipMemMap";
 
     fn reserve(&self, bytes: u64) -> CallResult<u64> {
         let (runtime, mut address) = (self.device.runtime, 0);
@@ -303,6 +314,19 @@ impl VirtualMemory for VirtualMemoryManagement {
         unsafe { optional!(runtime, hipMemSetAccess(address, bytes, description, 1)) }
     }
 
+    /// Only of memory that is mapped is there a right of access. Before 6.1 the runtime answers for all
+    /// memory; and it may take the first address behind a mapping to be in it, where other memory can begin.
+    /// So an odd address is asked for: mappings are of whole pages, so it is in the same one, and behind none.
+    fn is_mapped(&self, address: u64) -> CallResult<bool> {
+        let Some(ask) = self.device.runtime.table.hipMemGetAccess else {
+            return Ok(false);
+        };
+        let (location, mut flags) = (self.location(), 0);
+        // SAFETY: the place is writable, the location complete; the runtime checks the address.
+        let code = unsafe { ask(&raw mut flags, &raw const location, address | 1) };
+        self.applies("hipMemGetAccess", code)
+    }
+
     fn release(&self, physical: Handle) -> CallResult<()> {
         // SAFETY: created, imported or held, and given up once.
         unsafe { optional!(self.device.runtime, hipMemRelease(physical.0)) }
@@ -320,6 +344,8 @@ mod tests {
         assert_eq!(kind(data, VERSION_7_1), Some(ALLOCATION_TYPE_PINNED));
         assert_eq!(kind(signals, VERSION_7_1), None);
         assert_eq!(kind(signals, VERSION_7_2), Some(ALLOCATION_TYPE_UNCACHED));
+        assert!(refusal(VERSION_7_1, Target::Gfx90a).is_some_and(|why| why.contains("7.2")));
+        assert_eq!(refusal(VERSION_7_2, Target::Gfx90a), None);
         let kind = allocation_type(signals, VERSION_7_1, Target::Gfx942);
         assert_eq!(kind, Some(ALLOCATION_TYPE_PINNED));
     }

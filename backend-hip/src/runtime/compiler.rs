@@ -8,14 +8,10 @@ use symmem_core::backend::abi::Status;
 use symmem_core::backend::library::file_of;
 use symmem_core::backend::{CallResult, Failure};
 
-/// The compiler's names for the loader, newest first, then the runtime's that may have it inside.
-pub const SONAMES: [&str; 5] = [
-    "libhiprtc.so.7",
-    "libhiprtc.so.6",
-    "libhiprtc.so.5",
-    "libamdhip64.so.6",
-    "libamdhip64.so.5",
-];
+/// The compiler's names for the loader, newest first.
+pub const SONAMES: [&str; 3] = ["libhiprtc.so.7", "libhiprtc.so.6", "libhiprtc.so.5"];
+/// The runtime's that may have it inside: looked for apart, since one of them may be in the process.
+const WITHIN: [&str; 2] = ["libamdhip64.so.6", "libamdhip64.so.5"];
 
 /// `hiprtcResult`.
 pub type Code = c_int;
@@ -67,7 +63,8 @@ impl Compiler {
 
     fn open() -> CallResult<Self> {
         let advice = "install ROCm's package hiprtc";
-        let library = open_library(&SONAMES, advice)?;
+        let library = open_library(&SONAMES, advice)
+            .or_else(|failure| open_library(&WITHIN, advice).map_err(|_| failure))?;
         // SAFETY: a file of these names has AMD's compiler, or none of its functions.
         let table = unsafe { Table::load(&library) }.map_err(|symbol| {
             let reason = format!("the library that was found has no symbol {symbol}; {advice}");

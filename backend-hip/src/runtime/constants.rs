@@ -1,4 +1,5 @@
-//! Numbers of the HIP API, by value, as in `hip_runtime_api.h` of versions 5.2 to 7.1.
+//! Numbers of the HIP API, by value, as in `hip_runtime_api.h` of versions 5.2 to 7.14 where nothing else is
+//! said. `xtask/tests/layouts` compares them.
 
 /// Attributes of a device (`hipDeviceAttribute_t`).
 pub mod device_attribute {
@@ -8,7 +9,7 @@ pub mod device_attribute {
     pub const MAX_SHARED_MEMORY_PER_BLOCK: u32 = 74;
     /// From 5.3 on.
     pub const VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED: u32 = 89;
-    /// Of the constant clock, in kHz. From 5.4 on.
+    /// Of the constant clock, in kHz. From 5.3 on.
     pub const WALL_CLOCK_RATE: u32 = 10017;
 }
 
@@ -20,8 +21,10 @@ pub mod pointer_attribute {
     pub const DEVICE_ORDINAL: u32 = 9;
 }
 
-/// `hipMemoryTypeDevice`; 1 before version 6.
+/// `hipMemoryTypeDevice`, from version 6 on.
 pub const MEMORY_TYPE_DEVICE: u32 = 2;
+/// The same before.
+pub const MEMORY_TYPE_DEVICE_BEFORE_6: u32 = 1;
 /// `HIP_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK`.
 pub const FUNCTION_MAX_THREADS_PER_BLOCK: u32 = 0;
 /// `hipStreamNonBlocking`: not ordered with the null stream.
@@ -39,8 +42,12 @@ pub const REGISTER_PORTABLE_AND_MAPPED: u32 = 1 | 2;
 pub const MALLOC_UNCACHED: u32 = 3;
 /// `hipMemcpyDefault`: whose each address is, the runtime knows.
 pub const COPY_DEFAULT: u32 = 4;
-/// `hipIpcMemLazyEnablePeerAccess`, the only flag that opening takes.
+/// `hipMemcpyDeviceToDeviceNoCU`, from 6.1 on.
+pub const COPY_WITHOUT_COMPUTE_UNITS: u32 = 1024;
+/// `hipIpcMemLazyEnablePeerAccess`, the only flag that opening takes, from version 6 on.
 pub const IPC_LAZY_ENABLE_PEER_ACCESS: u32 = 1;
+/// The same before.
+pub const IPC_LAZY_ENABLE_PEER_ACCESS_BEFORE_6: u32 = 0;
 /// `hipMemHandleTypePosixFileDescriptor`.
 pub const HANDLE_TYPE_POSIX_FILE_DESCRIPTOR: u32 = 1;
 /// `hipMemAllocationTypePinned`.

@@ -34,6 +34,8 @@ pub const VERSION_7_1: u32 = 70_100_000;
 pub const VERSION_7_2: u32 = 70_200_000;
 /// Version 7.14, from which on a handle that was asked for by its address counts as held (rocm-systems 2696).
 pub const VERSION_7_14: u32 = 71_400_000;
+/// Version 6.1, from which on a copy can be kept off the compute units.
+pub const VERSION_6_1: u32 = 60_100_000;
 /// Version 6, from which on a pointer's memory type has another number.
 pub const VERSION_6: u32 = 60_000_000;
 
@@ -60,6 +62,15 @@ pub struct Runtime {
 
 static RUNTIME: OnceLock<CallResult<Runtime>> = OnceLock::new();
 
+/// The file that was opened, also where it could not serve.
+static FILE: OnceLock<PathBuf> = OnceLock::new();
+
+/// The file that was opened as the runtime, also where it could not serve; `None` before [`Runtime::get`]
+/// and where there is none.
+pub fn found() -> Option<&'static Path> {
+    FILE.get().map(PathBuf::as_path)
+}
+
 impl Runtime {
     /// The runtime, opened and initialised by the first call; later calls return what that one found.
     ///
@@ -72,6 +83,10 @@ impl Runtime {
 
     fn start() -> CallResult<Self> {
         let library = open_library(&SONAMES, ADVICE)?;
+        if let Some(file) = file_of(&library) {
+            // Set once: only the first call comes here.
+            let _ = FILE.set(file);
+        }
         // SAFETY: a file of these names is AMD's runtime.
         let table =
             unsafe { Table::load(&library) }.map_err(|symbol| missing_symbol(&library, symbol))?;
@@ -158,7 +173,8 @@ pub fn version_text(version: u32) -> String {
     format!("{major}.{minor}.{}", version % 100_000)
 }
 
-/// Opens one of ROCm's libraries, which has several names, best first.
+/// Opens one of ROCm's libraries, which has several names, best first: the one that the program has
+/// loaded, as PyTorch loads the release that it was built for, else the first that is found.
 ///
 /// # Errors
 /// As [`Library::open`].
@@ -186,6 +202,14 @@ fn files_of(sonames: &[&str], toolkit: Option<&Path>, packages: &[PathBuf]) -> V
     versioned.chain(plain).collect()
 }
 
+/// The file behind a library, by a function that every version has.
+fn file_of(library: &Library) -> Option<PathBuf> {
+    let address = library
+        .symbol(c"hipInit")
+        .or_else(|| library.symbol(c"hipGetDeviceCount"))?;
+    library::file_of(address)
+}
+
 fn missing_symbol(library: &Library, symbol: &str) -> Failure {
     let known = library.symbol(c"hipRuntimeGetVersion").and_then(|address| {
         // SAFETY: the runtime's function of this name has this signature in every version.
@@ -196,11 +220,7 @@ fn missing_symbol(library: &Library, symbol: &str) -> Failure {
         // SAFETY: the place is writable.
         (unsafe { ask(&raw mut version) } == 0).then_some(version as u32)
     });
-    let file = library
-        .symbol(c"hipInit")
-        .or_else(|| library.symbol(c"hipGetDeviceCount"))
-        .and_then(|address| library::file_of(address))
-        .map_or("libamdhip64".into(), |file| file.display().to_string());
+    let file = file_of(library).map_or("libamdhip64".into(), |file| file.display().to_string());
     let advice = match known {
         Some(version) if version >= VERSION_5_5 => "which should have it: install ROCm again",
         _ => "and 5.5 or newer is needed: update ROCm",

@@ -1,4 +1,5 @@
-//! Structs of the HIP API, as the ABI has them; each is the same in versions 5.2 to 7.1.
+//! Structs of the HIP API, as the ABI has them; each is the same in versions 5.2 to 7.14, but for
+//! [`AllocationProperties`], which 5.2 had otherwise. `xtask/tests/layouts` compares them.
 
 use std::mem::offset_of;
 
@@ -23,7 +24,8 @@ pub struct MemoryLocation {
     pub id: i32,
 }
 
-/// `hipMemAllocationProp`.
+/// `hipMemAllocationProp` from 5.3 on. Before, its fields stood in another order: such a runtime is refused
+/// where it starts, as everything before 5.5 is.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AllocationProperties {

@@ -29,7 +29,9 @@ impl Library {
     }
 
     /// As [`Library::open`], of a library that has several names, best first; each place is searched for
-    /// all of them before the next.
+    /// all of them before the next. One that the program has loaded already comes before what the loader
+    /// would find, since two versions of a vendor's library in one process do not know each other's memory
+    /// and streams.
     ///
     /// # Errors
     /// As [`Library::open`].
@@ -41,6 +43,9 @@ impl Library {
                 let way = format!(" through {SEARCH_VARIABLE}");
                 missing(broken_text(path, &way, &reason))
             });
+        }
+        if let Some(library) = sonames.iter().find_map(|soname| Self::loaded(soname)) {
+            return Ok(library);
         }
         let mut why = String::new();
         for soname in sonames {
@@ -72,6 +77,16 @@ impl Library {
         unsafe { unix::Library::open(Some(name), unix::RTLD_NOW | unix::RTLD_LOCAL) }
             .map(|library| Self(ManuallyDrop::new(library)))
             .map_err(|error| words(&error))
+    }
+
+    /// A library that is in this process already, by the name that it was loaded by or has in its file.
+    fn loaded(soname: &str) -> Option<Self> {
+        /// glibc's and musl's number on x86-64 and aarch64.
+        const RTLD_NOLOAD: i32 = 4;
+        let flags = unix::RTLD_NOW | unix::RTLD_LOCAL | RTLD_NOLOAD;
+        // SAFETY: nothing is loaded, so no initialiser runs.
+        let library = unsafe { unix::Library::open(Some(soname), flags) }.ok()?;
+        Some(Self(ManuallyDrop::new(library)))
     }
 
     /// The address of a symbol, if the library has it.
@@ -212,6 +227,17 @@ mod tests {
         for word in [soname, SEARCH_VARIABLE, "install it, or"] {
             assert!(failure.message.contains(word), "{}", failure.message);
         }
+    }
+
+    #[test]
+    fn of_several_names_the_one_that_the_process_has_loaded_comes_first() {
+        // The second is in every process; the first is installed beside it and in none.
+        let names = ["libresolv.so.2", "libc.so.6"];
+        let library = Library::open_first(&names, &[], "").expect("the C library");
+        let own = c"__loc_aton";
+        assert!(library.symbol(own).is_none() && library.symbol(c"malloc").is_some());
+        let other = Library::open(names[0], &[], "").expect("a part of the C library");
+        assert!(other.symbol(own).is_some());
     }
 
     #[test]

@@ -162,12 +162,13 @@ impl Engine<'_> {
             // SAFETY: the caller's word.
             done = unsafe {
                 if step <= peers && self.fanout > 1 {
-                    self.copy(copy, lanes[(step - 1) % lanes.len()])
+                    let lane = lanes[(step - 1) % lanes.len()];
+                    self.copy(copy, Direction::PUT, lane)
                 } else if step <= peers {
                     self.step(copy, step, peers, lanes)
                 } else {
                     // The copy to this rank itself comes last.
-                    self.copy(copy, own)
+                    self.copy(copy, Direction::LOCAL, own)
                 }
             };
         });
@@ -187,7 +188,7 @@ impl Engine<'_> {
     ) -> CallResult<()> {
         for (part, &stream) in cut(copy, step, peers, lanes.len()).into_iter().zip(lanes) {
             // SAFETY: the caller's word.
-            unsafe { self.copy(part, stream) }?;
+            unsafe { self.copy(part, Direction::PUT, stream) }?;
         }
         // After the last copy nobody takes the link over.
         if step == peers {
@@ -206,12 +207,16 @@ impl Engine<'_> {
     unsafe fn copy(
         &self,
         Copy(destination, source, bytes): Copy,
+        direction: Direction,
         stream: RawStream,
     ) -> CallResult<()> {
         if bytes == 0 || destination == source {
             return Ok(());
         }
-        let transfer = Transfer::by_engine(destination, source, bytes);
+        let transfer = Transfer {
+            direction,
+            ..Transfer::by_engine(destination, source, bytes)
+        };
         // SAFETY: the caller's word.
         unsafe { self.backend.transfer(&transfer, stream) }
     }

@@ -502,7 +502,7 @@ impl Stream {
             source,
             bytes,
             signal: SignalTarget::default(),
-            direction: Direction::PUT,
+            direction: Direction::LOCAL,
             row,
         };
         let uses = [to.allocation, from.allocation];

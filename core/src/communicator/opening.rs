@@ -105,20 +105,24 @@ fn choose_device(
             ));
         }
         DeviceChoice::Uuid(uuid) => {
-            let mut found = None;
+            let mut found = Vec::new();
             for ordinal in 0..count {
                 if describe(ordinal)?.uuid == uuid {
-                    found = Some(ordinal);
+                    found.push(ordinal);
                 }
             }
-            match found {
-                Some(ordinal) => ordinal,
-                None => {
+            let text: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+            match found[..] {
+                [ordinal] => ordinal,
+                [] => {
                     return none(format!(
-                        "none of the {count} visible devices has the UUID {}",
-                        uuid.iter()
-                            .map(|byte| format!("{byte:02x}"))
-                            .collect::<String>()
+                        "none of the {count} visible devices has the UUID {text}"
+                    ));
+                }
+                _ => {
+                    return none(format!(
+                        "devices {found:?} all have the UUID {text}, as partitions of one device may: \
+                         choose one by its ordinal"
                     ));
                 }
             }

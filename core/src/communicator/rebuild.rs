@@ -14,6 +14,7 @@ use super::{Communicator, Shared};
 use crate::bootstrap::{Bootstrap, BootstrapError, LaunchEnvironment};
 use crate::control::RankSet;
 use crate::error::{Error, Result};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// How often a rank looks at what the others have posted. Nothing announces it: whoever could is
@@ -22,6 +23,17 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// See [`Communicator::rebuild`].
 pub(super) fn rebuild(old: Communicator) -> Result<Communicator> {
+    let rebuilt = rebuild_from(&old);
+    if let Err(Error::Bootstrap(error)) = &rebuilt
+        && matches!(**error, BootstrapError::Timeout { .. })
+    {
+        // The old one is dropped here, and was not to take longer than the deadline.
+        old.shared.waited_enough.store(true, Ordering::Release);
+    }
+    rebuilt
+}
+
+fn rebuild_from(old: &Communicator) -> Result<Communicator> {
     let shared = &old.shared;
     shared.health.watch_once();
     if shared.health.check().is_ok() {
@@ -33,7 +45,7 @@ pub(super) fn rebuild(old: Communicator) -> Result<Communicator> {
     loop {
         gone = agree(shared, gone)?;
         await_end(shared, gone)?;
-        match attempt(&old, gone) {
+        match attempt(old, gone) {
             Ok(new) => return Ok(new),
             Err(error) => match what_happened(shared, gone) {
                 Some(Change::Died) => {
@@ -174,7 +186,7 @@ fn attempt(old: &Communicator, gone: RankSet) -> Result<Communicator> {
     };
     let configuration = Configuration {
         launch,
-        device: DeviceChoice::Uuid(shared.description.uuid),
+        device: DeviceChoice::Ordinal(shared.description.ordinal),
         ..old.configuration.clone()
     };
     setup::establish(bootstrap, Ok(device), configuration)

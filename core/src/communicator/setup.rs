@@ -185,6 +185,7 @@ pub(super) fn establish(
         live_buffers: AtomicUsize::new(0),
         fault: OnceLock::new(),
         finalized: AtomicBool::new(false),
+        waited_enough: AtomicBool::new(false),
         words,
         staging: Mutex::new(staging),
         streams: Mutex::new(Vec::new()),
@@ -210,8 +211,11 @@ pub(super) fn establish(
 
 /// Most ranks that share a device.
 fn most_on_one_device(peers: &[Peer]) -> u32 {
-    let on = |uuid: [u8; 16]| peers.iter().filter(|peer| peer.uuid == uuid).count();
-    peers.iter().map(|peer| on(peer.uuid)).max().unwrap_or(1) as u32
+    let on = |one: &Peer| {
+        let here = |peer: &&Peer| peer.identity() == one.identity();
+        peers.iter().filter(here).count()
+    };
+    peers.iter().map(on).max().unwrap_or(1) as u32
 }
 
 /// What needs the rest to be there: the watcher, side streams, the signal pad, the slots of collectives.
@@ -329,6 +333,7 @@ fn meet(
 ) -> Result<Vec<Peer>> {
     let mut payload = description.ordinal.to_le_bytes().to_vec();
     payload.extend_from_slice(&description.uuid);
+    payload.extend_from_slice(&description.bus);
     let answers = round.exchange(&payload)?;
     let processes = agreement.bootstrap().peers();
     let me = processes[rank].process;
@@ -336,24 +341,31 @@ fn meet(
         .iter()
         .enumerate()
         .map(|(peer, answer)| {
-            let (Some(ordinal), Some(uuid)) = (answer.get(..4), answer.get(4..20)) else {
+            let Some((ordinal, uuid, bus)) = parts(answer) else {
                 return Err(Error::InvalidArgument {
                     rank,
                     operation: "open",
                     message: format!("rank {peer} described its device in another version's form"),
                 });
             };
-            let uuid: [u8; 16] = uuid.try_into().expect("sixteen bytes");
             Ok(Peer {
                 rank: peer,
                 process: processes[peer].process.pid,
-                device: u32::from_le_bytes(ordinal.try_into().expect("four bytes")),
+                device: u32::from_le_bytes(ordinal),
                 uuid,
+                bus,
                 same_process: processes[peer].process == me,
-                same_device: uuid == description.uuid,
+                same_device: (uuid, bus) == (description.uuid, description.bus),
             })
         })
         .collect()
+}
+
+/// A device's ordinal, UUID and PCI address, as a rank told them; `None` for another length.
+fn parts(answer: &[u8]) -> Option<([u8; 4], [u8; 16], [u8; 16])> {
+    let (ordinal, rest) = answer.split_first_chunk()?;
+    let (uuid, bus) = rest.split_first_chunk()?;
+    Some((*ordinal, *uuid, bus.try_into().ok()?))
 }
 
 /// The strategies that every rank has, in the order that all agreed on.

@@ -78,6 +78,9 @@ pub struct Inner {
     /// The first call of the device that failed.
     pub(super) fault: OnceLock<Error>,
     pub(super) finalized: AtomicBool,
+    /// A rank that still has its communicator did not come within the setup deadline: teardown does not wait
+    /// for it once more.
+    pub(super) waited_enough: AtomicBool,
     pub(super) words: HostMemory,
     pub(super) staging: Mutex<Staging>,
     pub(super) streams: Mutex<Vec<KnownStream>>,

@@ -103,8 +103,12 @@ impl Drop for Inner {
             .set_state(self.rank, state, self.health.blame());
         // Memory shared by file may go at once: peers' mappings keep it. Other kinds wait a while
         // for peers that leave later.
+        let patience = match self.waited_enough.load(Ordering::Acquire) {
+            true => Duration::ZERO,
+            false => GOOD_ORDER + DRAIN,
+        };
         let mut free = drained && self.free_given_up();
-        while drained && !free && start.elapsed() < GOOD_ORDER + DRAIN {
+        while drained && !free && start.elapsed() < patience {
             std::thread::sleep(Duration::from_millis(1));
             free = self.free_given_up();
         }

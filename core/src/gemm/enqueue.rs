@@ -1,35 +1,20 @@
-//! A call: checks its matrices and enqueues its steps.
+//! Enqueueing the steps of a call.
 //!
 //! Nothing here allocates or locks outside of a capture, unless calls are compared
 //! ([`crate::Configuration::check_calls`]).
 
-use super::matrix::{GemmElement, Matrix, Operands};
+use super::call::Call;
+use super::matrix::{GemmElement, Operands};
 use super::operation::{AllGatherGemm, NAME, rows_of};
-use super::options::{GemmAlgorithm, GemmTransport};
 use super::plan::{On, Part, Step};
 use super::workspace::{Sides, Signals};
 use crate::backend::abi::*;
-use crate::backend::{Backend, CallResult, Collectives, Device, Gemm, RemoteAccess, Signals as _};
-use crate::buffer::BufferRange;
-use crate::collectives::{CollectiveOptions, GatherCall, Provider, keep};
-use crate::communicator::allocation::Allocation;
-use crate::communicator::shared::Kept;
+use crate::backend::{
+    Backend, CallResult, Collectives, Device, Failure, Gemm, RemoteAccess, Signals as _,
+};
+use crate::collectives::Provider;
 use crate::error::Result;
 use crate::stream::Stream;
-use std::sync::Arc;
-
-/// Where something symmetric lies: the same offset at all ranks.
-#[derive(Clone, Copy)]
-struct Place<'a> {
-    allocation: &'a Arc<Allocation>,
-    offset: u64,
-}
-
-impl Place<'_> {
-    fn at(&self, rank: usize, bytes: u64) -> DeviceAddress {
-        self.allocation.at(rank, self.offset + bytes)
-    }
-}
 
 impl Stream {
     /// Enqueues a product whose `A` is gathered meanwhile: `C` is there, and so is the gathered `A` where the
@@ -64,193 +49,7 @@ impl Stream {
     }
 }
 
-struct Call<'a, T: GemmElement> {
-    stream: &'a Stream,
-    operation: &'a AllGatherGemm<T>,
-    operands: &'a Operands<'a, T>,
-    /// This rank's shard, and its peers'.
-    a: Place<'a>,
-    /// The gathered `A`; this rank's shard where nothing is gathered.
-    gathered: Place<'a>,
-}
-
-impl<'a, T: GemmElement> Call<'a, T> {
-    const ELEMENT: u64 = size_of::<T>() as u64;
-
-    fn new(
-        stream: &'a Stream,
-        operation: &'a AllGatherGemm<T>,
-        operands: &'a Operands<'a, T>,
-    ) -> Result<Self> {
-        let shape = &operation.shape;
-        let invalid = |message: String| Err(stream.invalid(NAME, message));
-        let place = |range: BufferRange<'a, T>, what: &str, expected: usize| {
-            stream.check_same(range.buffer().shared(), NAME)?;
-            if range.len() != expected {
-                let found = range.len();
-                let message = format!("{what} has {found} elements; this shape takes {expected}");
-                return Err(stream.invalid(NAME, message));
-            }
-            Ok(Place {
-                allocation: range.buffer().allocation(),
-                offset: range.byte_offset(),
-            })
-        };
-        let world = operation.problem.world;
-        let a = place(operands.a, "the shard of A", shape.shard_elements(world))?;
-        let gathered = match (operands.gathered, operation.options.gathered) {
-            (Some(range), true) => place(range, "the gathered A", shape.gathered_elements())?,
-            (None, false) => match &operation.workspace().gathered {
-                Some(allocation) => Place {
-                    allocation,
-                    offset: 0,
-                },
-                None => a,
-            },
-            (given, _) => {
-                let (given, expected) = match given {
-                    Some(_) => ("is", "made without"),
-                    None => ("is no", "made for"),
-                };
-                return invalid(format!(
-                    "there {given} buffer for the gathered A; the operation was {expected} one"
-                ));
-            }
-        };
-        for (what, matrix, expected) in [
-            (
-                "B",
-                Some(&operands.b),
-                Some((shape.k, shape.n, shape.b_stride, shape.b_order)),
-            ),
-            (
-                "C",
-                Some(&operands.c),
-                Some((shape.m, shape.n, shape.c_stride, MatrixOrder::ROWS)),
-            ),
-            (
-                "the bias",
-                operands.bias.as_ref(),
-                shape.bias.then_some((1, shape.n, None, MatrixOrder::ROWS)),
-            ),
-        ] {
-            check_matrix(stream, what, matrix, expected)?;
-        }
-        let call = Self {
-            stream,
-            operation,
-            operands,
-            a,
-            gathered,
-        };
-        call.check_overlap()?;
-        Ok(call)
-    }
-
-    /// Refuses what is written where something else is.
-    fn check_overlap(&self) -> Result<()> {
-        let (rank, operands) = (self.operation.problem.rank, self.operands);
-        let of = |place: Place<'_>, elements: usize| {
-            let start = place.at(rank, 0).0;
-            start..start + elements as u64 * Self::ELEMENT
-        };
-        let a = of(self.a, operands.a.len());
-        let gathered = operands
-            .gathered
-            .map(|range| of(self.gathered, range.len()));
-        let b = operands.b.extent();
-        let bias = operands.bias.map(|bias| bias.extent());
-        let c = operands.c.extent();
-        let written = [("C", Some(&c)), ("the gathered A", gathered.as_ref())];
-        let all = [
-            ("the shard of A", Some(&a)),
-            ("B", Some(&b)),
-            ("the bias", bias.as_ref()),
-            ("the gathered A", gathered.as_ref()),
-        ];
-        for (written, one) in written {
-            for (what, other) in all {
-                let (Some(one), Some(other)) = (one, other) else {
-                    continue;
-                };
-                if written != what && one.start < other.end && other.start < one.end {
-                    let message = format!("{written}, which is written, overlaps {what}");
-                    return Err(self.stream.invalid(NAME, message));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// What a graph has to keep.
-    fn uses(&self) -> Vec<Kept> {
-        let mut uses = keep(&[self.a.allocation, self.gathered.allocation]);
-        uses.push(self.operation.workspace().clone());
-        let Operands { b, c, bias, .. } = self.operands;
-        let matrices = [Some(b), Some(c), bias.as_ref()].into_iter().flatten();
-        let buffers = matrices.filter_map(|matrix| matrix.buffer);
-        uses.extend(buffers.map(|(_, allocation)| allocation.clone() as Kept));
-        uses
-    }
-
-    /// In debug mode compares the call with those of the other ranks.
-    fn compare(&self) -> Result<()> {
-        let problem = &self.operation.problem;
-        if problem.world == 1 || !self.stream.shared().collectives().check_calls {
-            return Ok(());
-        }
-        let whose = |place: Place<'_>| {
-            let (offset, number) = (place.offset, place.allocation.number);
-            format!("byte {offset} of buffer {number}")
-        };
-        let shape = &self.operation.shape;
-        self.stream.compare_call(
-            NAME,
-            &self.collective_options(),
-            &[
-                ("the shape", format!("{shape:?}")),
-                ("the shard of A", whose(self.a)),
-                ("the gathered A", whose(self.gathered)),
-            ],
-        )
-    }
-
-    fn collective_options(&self) -> CollectiveOptions<'static> {
-        let vendor = self.operation.problem.transport == GemmTransport::Vendor
-            && self.operation.problem.algorithm == GemmAlgorithm::Baseline;
-        CollectiveOptions {
-            provider: if vendor {
-                Provider::Vendor
-            } else {
-                Provider::Own
-            },
-            channel: self.operation.options.channel,
-            deadline: self.operation.options.deadline,
-            ..CollectiveOptions::default()
-        }
-    }
-
-    /// Gathers all shards by a collective.
-    fn gather(&self) -> Result<()> {
-        let problem = &self.operation.problem;
-        let mut counts = [0; MAX_RANKS];
-        for (rank, count) in counts.iter_mut().enumerate().take(problem.world) {
-            *count = problem.division.elements(rank) as usize;
-        }
-        let staging = self.operation.workspace().staging.as_ref();
-        let (allocation, offset) = match staging {
-            Some(staging) => (staging, 0),
-            None => (self.gathered.allocation, self.gathered.offset),
-        };
-        self.stream.gather_shards(&GatherCall {
-            destination: (allocation, offset),
-            source: (self.a.allocation, self.a.offset),
-            counts: &counts[..problem.world],
-            element_bytes: Self::ELEMENT,
-            options: &self.collective_options(),
-        })
-    }
-
+impl<T: GemmElement> Call<'_, T> {
     /// Enqueues the steps. After a failure streams are joined all the same: a capture could not be ended with
     /// one that is not.
     fn submit(&self, steps: &[Step]) -> CallResult<()> {
@@ -316,43 +115,6 @@ fn bits(forked: &mut [u128; 2], on: On) -> (&mut u128, u128) {
     }
 }
 
-fn check_matrix<T: GemmElement>(
-    stream: &Stream,
-    what: &str,
-    matrix: Option<&Matrix<'_, T>>,
-    expected: Option<(usize, usize, Option<usize>, MatrixOrder)>,
-) -> Result<()> {
-    let invalid = |message: String| Err(stream.invalid(NAME, message));
-    let (matrix, (rows, columns, stride, order)) = match (matrix, expected) {
-        (Some(matrix), Some(expected)) => (matrix, expected),
-        (None, None) => return Ok(()),
-        (Some(_), None) => return invalid(format!("the operation was made without {what}")),
-        (None, Some(_)) => return invalid(format!("the operation was made with {what}")),
-    };
-    if let Some((shared, _)) = matrix.buffer {
-        stream.check_same(shared, NAME)?;
-    }
-    let width = match order {
-        MatrixOrder::COLUMNS => rows,
-        _ => columns,
-    };
-    let stride = stride.unwrap_or(width);
-    // The stride of one line means nothing.
-    let single = what == "the bias";
-    let alike = (matrix.rows, matrix.columns) == (rows, columns)
-        && (single || (matrix.order, matrix.stride) == (order, stride));
-    if !alike {
-        return invalid(format!(
-            "{what} is {matrix:?}; the operation was made for {rows} x {columns}, {}, stride {stride}",
-            order.name()
-        ));
-    }
-    if !matrix.address.0.is_multiple_of(size_of::<T>() as u64) {
-        return invalid(format!("{what} is not aligned to its elements"));
-    }
-    Ok(())
-}
-
 /// What steps are enqueued with.
 struct Run<'a, T: GemmElement> {
     call: &'a Call<'a, T>,
@@ -363,8 +125,6 @@ struct Run<'a, T: GemmElement> {
 }
 
 impl<T: GemmElement> Run<'_, T> {
-    const ELEMENT: u64 = size_of::<T>() as u64;
-
     fn raw(&self, on: On) -> RawStream {
         self.sides.side(on).map_or(self.main, |side| side.raw())
     }
@@ -407,10 +167,14 @@ impl<T: GemmElement> Run<'_, T> {
                     backend.signal_step(&target, &wait, on)
                 }
                 Step::Exchange { to, from, .. } => self.exchange(to, from, on),
-                Step::Mark { event, .. } => backend.event_record(self.sides.events[event], on),
-                Step::Await { event, .. } => {
-                    backend.stream_wait_event(on, self.sides.events[event])
-                }
+                Step::Mark { event, .. } => match self.sides.events.get(event) {
+                    Some(&event) => backend.event_record(event, on),
+                    None => Ok(()),
+                },
+                Step::Await { event, .. } => match self.sides.events.get(event) {
+                    Some(&event) => backend.stream_wait_event(on, event),
+                    None => Ok(()),
+                },
                 // The first step of its plan, done before.
                 Step::Gather => Ok(()),
                 Step::Spread { shard, .. } => self.spread(shard, on),
@@ -433,25 +197,31 @@ impl<T: GemmElement> Run<'_, T> {
         (source, shard): (DeviceAddress, usize),
         at: usize,
         (first, rows): (u64, u64),
+        direction: Direction,
         on: RawStream,
     ) -> CallResult<()> {
         let division = &self.call.operation.problem.division;
-        let bytes = division.columns(shard) * Self::ELEMENT;
+        let bytes = division.columns(shard) * Call::<T>::ELEMENT;
         let element = (division.row(shard) + first) * division.k + division.column(shard);
-        let destination = self.call.gathered.at(at, element * Self::ELEMENT);
+        let destination = self.call.gathered.at(at, element * Call::<T>::ELEMENT);
         let source = DeviceAddress(source.0 + first * bytes);
         if !division.by_columns() {
-            let copy = Transfer::by_engine(destination, source, bytes * rows);
+            let copy = Transfer {
+                direction,
+                ..Transfer::by_engine(destination, source, bytes * rows)
+            };
             // SAFETY: the caller's word.
             return unsafe { self.backend.transfer(&copy, on) };
         }
         let copy = RowsCopy {
+            direction,
             destination,
-            destination_stride: division.k * Self::ELEMENT,
+            destination_stride: division.k * Call::<T>::ELEMENT,
             source,
             source_stride: bytes,
             bytes,
             rows,
+            reserved: 0,
         };
         // SAFETY: the caller's word.
         unsafe { self.backend.transfer_rows(&copy, on) }
@@ -464,8 +234,13 @@ impl<T: GemmElement> Run<'_, T> {
     unsafe fn place_shard(&self, shard: usize, at: usize, on: RawStream) -> CallResult<()> {
         let rows = self.call.operation.problem.division.rows(shard);
         let source = (self.call.a.at(shard, 0), shard);
+        let direction = match self.rank() {
+            own if own != at => Direction::PUT,
+            own if own != shard => Direction::GET,
+            _ => Direction::LOCAL,
+        };
         // SAFETY: the caller's word.
-        unsafe { self.place(source, at, (0, rows), on) }
+        unsafe { self.place(source, at, (0, rows), direction, on) }
     }
 
     /// # Safety
@@ -474,7 +249,7 @@ impl<T: GemmElement> Run<'_, T> {
         let rows = self.call.operation.problem.chunk_rows(self.rank(), chunk);
         let source = (self.call.a.at(self.rank(), 0), self.rank());
         // SAFETY: the caller's word.
-        unsafe { self.place(source, peer, rows, on) }
+        unsafe { self.place(source, peer, rows, Direction::PUT, on) }
     }
 
     /// Where a shard comes to as a block.
@@ -483,8 +258,11 @@ impl<T: GemmElement> Run<'_, T> {
         let division = &operation.problem.division;
         let before: u64 = (0..shard).map(|rank| division.elements(rank)).sum();
         match &operation.workspace().staging {
-            Some(staging) => staging.at(self.rank(), before * Self::ELEMENT),
-            None => self.call.gathered.at(self.rank(), before * Self::ELEMENT),
+            Some(staging) => staging.at(self.rank(), before * Call::<T>::ELEMENT),
+            None => self
+                .call
+                .gathered
+                .at(self.rank(), before * Call::<T>::ELEMENT),
         }
     }
 
@@ -492,8 +270,9 @@ impl<T: GemmElement> Run<'_, T> {
     /// As [`Run::step`].
     unsafe fn spread(&self, shard: usize, on: RawStream) -> CallResult<()> {
         let rows = self.call.operation.problem.division.rows(shard);
+        let block = (self.block(shard), shard);
         // SAFETY: the caller's word.
-        unsafe { self.place((self.block(shard), shard), self.rank(), (0, rows), on) }
+        unsafe { self.place(block, self.rank(), (0, rows), Direction::LOCAL, on) }
     }
 
     /// # Safety
@@ -501,7 +280,7 @@ impl<T: GemmElement> Run<'_, T> {
     unsafe fn exchange(&self, to: usize, from: usize, on: RawStream) -> CallResult<()> {
         let division = &self.call.operation.problem.division;
         let own = self.call.a.at(self.rank(), 0);
-        let bytes = |shard: usize| division.elements(shard) * Self::ELEMENT;
+        let bytes = |shard: usize| division.elements(shard) * Call::<T>::ELEMENT;
         let messages = [
             (to, true, own, bytes(self.rank())),
             (from, false, self.block(from), bytes(from)),
@@ -509,7 +288,7 @@ impl<T: GemmElement> Run<'_, T> {
         let shared = self.call.stream.shared();
         let vendor = shared.collectives().vendors.of(Provider::Vendor, true);
         let Some(vendor) = vendor else {
-            return Err(crate::backend::Failure::new(
+            return Err(Failure::new(
                 Status::UNSUPPORTED,
                 "vendor_call",
                 "the vendor's library of collectives is not open any more",
@@ -538,9 +317,9 @@ impl<T: GemmElement> Run<'_, T> {
         };
         let source = match part {
             Part::Own => a.at(problem.rank, 0),
-            _ => gathered.at(problem.rank, row * problem.division.k * Self::ELEMENT),
+            _ => gathered.at(problem.rank, row * problem.division.k * Call::<T>::ELEMENT),
         };
-        let c = row * operands.c.stride as u64 * Self::ELEMENT;
+        let c = row * operands.c.stride as u64 * Call::<T>::ELEMENT;
         let matrices = GemmOperands {
             a: source,
             b: operands.b.address,

@@ -18,8 +18,9 @@ use std::sync::Arc;
 
 /// The name of the operation, in errors too.
 pub(super) const NAME: &str = "all_gather_gemm";
-/// Chunks that a shard is cut into where the caller does not say. Not measured.
-const CHUNKS: u64 = 4;
+/// Bytes of a chunk that a copy engine brings, where the caller does not say: each costs two copies, which is
+/// worth it only where the gather takes as long as the product (`2026-11-21-gathered-gemm-2xh200`).
+const ENGINE_CHUNK: u64 = 256 << 20;
 
 /// A product whose `A` is gathered, ready to be enqueued any number of times by
 /// [`crate::Stream::all_gather_gemm`].
@@ -163,7 +164,8 @@ impl Maker<'_> {
             Ok(chosen)
         });
         let (algorithm, transport) = round.vote(chosen)?;
-        let chunk = self.chunk(&division, algorithm, u64::from(limits.chunk_alignment));
+        let alignment = u64::from(limits.chunk_alignment).max(1);
+        let chunk = self.chunk(&division, algorithm, transport, alignment);
         let problem = Problem {
             rank: shared.rank,
             world,
@@ -197,15 +199,27 @@ impl Maker<'_> {
         Ok((problem, limits, library))
     }
 
-    /// Rows of a chunk.
-    fn chunk(&self, division: &Division, algorithm: GemmAlgorithm, alignment: u64) -> u64 {
+    /// Rows of a chunk. Blocks move as few at a time as there can be.
+    fn chunk(
+        &self,
+        division: &Division,
+        algorithm: GemmAlgorithm,
+        transport: GemmTransport,
+        alignment: u64,
+    ) -> u64 {
         let rows = division.rows(0);
         if !matches!(algorithm, GemmAlgorithm::Pull | GemmAlgorithm::Push) {
             return rows;
         }
         let wished = self.options.chunk_rows.map(|rows| rows as u64);
-        let wished = wished.unwrap_or_else(|| rows.div_ceil(CHUNKS));
-        wished.next_multiple_of(alignment.max(1)).min(rows)
+        let wished = wished.unwrap_or_else(|| {
+            let bytes = division.elements(0) * self.element.bytes();
+            match transport {
+                GemmTransport::Put => rows.div_ceil(bytes.div_ceil(ENGINE_CHUNK)),
+                _ => alignment,
+            }
+        });
+        wished.next_multiple_of(alignment).min(rows)
     }
 
     /// Makes what the operation keeps. On failure nothing is left.

@@ -52,7 +52,8 @@ pub struct GemmOptions {
     /// of its own, copies to several peers are under way at once in either case.
     pub ordered: bool,
     /// Rows of a shard that arrive together ([`GemmAlgorithm::Pull`], [`GemmAlgorithm::Push`]), rounded up to
-    /// what the kernel can have; `None` for a quarter of a shard.
+    /// what the kernel can have; `None` for as few as there can be where blocks move them, and by copy engines
+    /// for chunks of up to 256 MiB.
     pub chunk_rows: Option<usize>,
     /// Blocks of the kernel that gathers, so that callers can leave compute units to others; `None` for all
     /// that there can be.

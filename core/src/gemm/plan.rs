@@ -471,5 +471,8 @@ impl fmt::Display for Step {
 }
 
 #[cfg(all(test, not(loom)))]
+#[path = "plan_model.rs"]
+mod model;
+#[cfg(all(test, not(loom)))]
 #[path = "plan_tests.rs"]
 mod tests;

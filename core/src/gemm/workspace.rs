@@ -156,7 +156,8 @@ pub(super) struct Sides {
 }
 
 impl Sides {
-    /// The side stream that is meant; none for the caller's.
+    /// The side stream that is meant; none for the caller's, which all work is on where there are none.
+    /// Events then keep nothing in order that is not.
     pub(super) fn side(&self, on: On) -> Option<&SideStream> {
         match on {
             On::Main => None,
@@ -213,13 +214,18 @@ pub(crate) struct Workspace {
 }
 
 impl Workspace {
-    /// Makes the side streams, twice.
+    /// Makes the side streams, twice; for captures only where there are copy engines: a backend without any
+    /// records one stream, and replays its work in the order in which it was enqueued. That is an order that
+    /// every plan can be done in.
     ///
     /// # Errors
     /// The backend's.
     pub(super) fn open_sides(&mut self, shared: &Inner, steps: &[Step]) -> Result<()> {
         let [eager, captured] = &mut self.sides;
         eager.open(shared, steps)?;
+        if shared.capabilities.flags & CAPABILITY_COPY_ENGINE == 0 {
+            return Ok(());
+        }
         captured.open(shared, steps)
     }
 

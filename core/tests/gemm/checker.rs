@@ -94,8 +94,7 @@ pub fn check<T: Number>(
             let made = c[row * stride + column].to_f64();
             let bound = T::UNIT * exact[column].abs() + loss * size[column];
             let off = (made - exact[column]).abs();
-            // A NaN is within no bound.
-            if !(off <= bound) {
+            if off.is_nan() || off > bound {
                 return Err(format!(
                     "C[{row}, {column}] is {made}, not {} within {bound:e}",
                     exact[column]

@@ -71,6 +71,16 @@
 // Bulk copies through shared memory, where SYMMEM_HAS_BULK is 1
 //   bulk_barrier_initialise, bulk_expect, bulk_load, bulk_wait, bulk_store, bulk_commit,
 //   bulk_wait_read<pending>, bulk_wait_complete, fence_async_proxy
+//
+// Matrices, where SYMMEM_HAS_MATRIX is 1: squares of 16 by 16 by the threads of a warp together
+//   load_reused(pointer)        a Vector16 that is read again soon, by this block or others
+//   store_shared(pointer, value)   a uint32 or uint64 of elements into shared memory, aligned to its size
+//   MatrixPart                  `values`, matrix_values of them: a thread's part of the square, 256 / warp_size
+//   matrix_row(i), matrix_column(i)   where in the square this thread's value i is. Values 4 j to 4 j + 3 are
+//                               neighbours of a row
+//   matrix_multiply_add<type>(part, a, a_stride, b, b_stride)   adds a product to it, of f16 or bf16 in shared memory:
+//                               16 rows of a and 16 columns of b, each 16 deep, whose elements are neighbours, and
+//                               strides in elements from one to the next. All are multiples of 8 bytes
 #pragma once
 
 #if defined(__CUDACC_RTC__)  // has no offsetof

@@ -24,6 +24,7 @@
 #define SYMMEM_ROLLED _Pragma("unroll 1")
 #define SYMMEM_HAS_BULK 0
 #define SYMMEM_HAS_HALF_CONVERSIONS 1
+#define SYMMEM_HAS_MATRIX 1
 
 namespace symmem {
 namespace arch {
@@ -339,22 +340,52 @@ SYMMEM_DEVICE bool warp_all(bool condition) {
 
 // ---- matrices ----
 
+#define SYMMEM_SHARED __attribute__((address_space(3)))
+
+SYMMEM_DEVICE Vector16 load_reused(const Vector16* pointer) {
+  return __builtin_bit_cast(Vector16, *(const SYMMEM_GLOBAL Words4*)pointer);
+}
+
+typedef uint32 SharedWord __attribute__((may_alias));
+typedef uint64 SharedPair __attribute__((may_alias));
+
+SYMMEM_DEVICE void store_shared(uint16* pointer, uint32 value) { *(SYMMEM_SHARED SharedWord*)pointer = value; }
+SYMMEM_DEVICE void store_shared(uint16* pointer, uint64 value) { *(SYMMEM_SHARED SharedPair*)pointer = value; }
+
 typedef _Float16 Half4 __attribute__((ext_vector_type(4)));
 typedef short Bfloat4 __attribute__((ext_vector_type(4)));
 typedef float Float4 __attribute__((ext_vector_type(4)));
 
-// D = A B + C by one wave, 16 by 16, 16 deep: the shape that all three have. Lane l has four of each: of A row
-// l % 16 and columns 4 (l / 16) on, of B column l % 16 and rows 4 (l / 16) on, of C and D column l % 16 and
-// rows 4 (l / 16) on (CDNA3 ISA, "Matrix Arithmetic Instructions").
-SYMMEM_DEVICE Float4 matrix_multiply_add(Half4 a, Half4 b, Float4 c) {
-  return __builtin_amdgcn_mfma_f32_16x16x16f16(a, b, c, 0, 0, 0);
+constexpr uint32 matrix_values = 4;
+
+struct MatrixPart {
+  float values[matrix_values];
+};
+
+// Lane l has four elements of each operand, of row l % 16 from depth 4 (l / 16) on, or of such a column; and of the
+// result column l % 16 and rows 4 (l / 16) on (CDNA3 ISA, "Matrix Arithmetic Instructions"). The operands change
+// places here, so that the four of the result are neighbours of a row.
+SYMMEM_DEVICE uint32 matrix_row(uint32) { return thread_index() % 16; }
+SYMMEM_DEVICE uint32 matrix_column(uint32 value) { return thread_index() % warp_size / 16 * 4 + value; }
+
+// 16 by 16, 16 deep: the shape that all three targets have.
+template <ElementType type>
+SYMMEM_DEVICE void matrix_multiply_add(MatrixPart& part, const uint16* a, uint32 a_stride, const uint16* b,
+                                       uint32 b_stride) {
+  const uint32 line = thread_index() % 16, depth = thread_index() % warp_size / 16 * 4;
+  const uint64 rows = *(const SYMMEM_SHARED SharedPair*)(a + line * a_stride + depth);
+  const uint64 columns = *(const SYMMEM_SHARED SharedPair*)(b + line * b_stride + depth);
+  Float4 sums = __builtin_bit_cast(Float4, part);
+  if constexpr (type == ElementType::f16) {
+    sums = __builtin_amdgcn_mfma_f32_16x16x16f16(__builtin_bit_cast(Half4, columns), __builtin_bit_cast(Half4, rows), sums, 0, 0, 0);
+  } else {
+    static_assert(type == ElementType::bf16, "f16 and bf16");
+    sums = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(__builtin_bit_cast(Bfloat4, columns), __builtin_bit_cast(Bfloat4, rows), sums, 0, 0, 0);
+  }
+  part = __builtin_bit_cast(MatrixPart, sums);
 }
 
-// The same of bf16 patterns.
-SYMMEM_DEVICE Float4 matrix_multiply_add(Bfloat4 a, Bfloat4 b, Float4 c) {
-  return __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(a, b, c, 0, 0, 0);
-}
-
+#undef SYMMEM_SHARED
 #undef SYMMEM_PUBLISHES
 #undef SYMMEM_GLOBAL
 #undef SYMMEM_CONSTANT

@@ -24,6 +24,7 @@
 #define SYMMEM_ROLLED
 #define SYMMEM_HAS_BULK 1
 #define SYMMEM_HAS_HALF_CONVERSIONS 0
+#define SYMMEM_HAS_MATRIX 1
 
 namespace symmem {
 namespace arch {
@@ -272,6 +273,45 @@ SYMMEM_DEVICE float float_of(uint32 bits) { return reinterpreted<float>(bits); }
 SYMMEM_DEVICE double float_of(uint64 bits) { return reinterpreted<double>(bits); }
 SYMMEM_DEVICE uint32 bits_of(float number) { return reinterpreted<uint32>(number); }
 SYMMEM_DEVICE uint64 bits_of(double number) { return reinterpreted<uint64>(number); }
+
+// ---- matrices: sums of products, and of each square the upper half to one thread of a warp ----
+
+SYMMEM_DEVICE Vector16 load_reused(const Vector16* pointer) { return *pointer; }
+
+SYMMEM_DEVICE void store_shared(uint16* pointer, uint32 value) { std::memcpy(pointer, &value, sizeof value); }
+SYMMEM_DEVICE void store_shared(uint16* pointer, uint64 value) { std::memcpy(pointer, &value, sizeof value); }
+
+constexpr uint32 matrix_values = 256 / warp_size;
+
+struct MatrixPart {
+  float values[matrix_values];
+};
+
+SYMMEM_DEVICE uint32 matrix_row(uint32 value) { return thread_index() % warp_size * 8 + value / 16; }
+SYMMEM_DEVICE uint32 matrix_column(uint32 value) { return value % 16; }
+
+template <ElementType type>
+inline float widened(uint16 bits) {
+  if (type == ElementType::bf16) return float_of(static_cast<uint32>(bits) << 16);
+  const uint32 sign = bits >> 15 << 31, magnitude = (bits & 0x7fffu) << 13;
+  if ((bits & 0x7c00) == 0x7c00) return float_of(sign | 0xffu << 23 | magnitude);
+  // The exponent is too small by the difference of the biases.
+  return float_of(sign | bits_of(float_of(magnitude) * 0x1p112f));
+}
+
+template <ElementType type>
+SYMMEM_DEVICE void matrix_multiply_add(MatrixPart& part, const uint16* a, uint32 a_stride, const uint16* b,
+                                       uint32 b_stride) {
+  float columns[16][16];  // by depth
+  for (uint32 column = 0; column < 16; ++column)
+    for (uint32 depth = 0; depth < 16; ++depth) columns[depth][column] = widened<type>(b[column * b_stride + depth]);
+  for (uint32 value = 0; value < matrix_values; value += 16) {
+    for (uint32 depth = 0; depth < 16; ++depth) {
+      const float left = widened<type>(a[matrix_row(value) * a_stride + depth]);
+      for (uint32 column = 0; column < 16; ++column) part.values[value + column] += left * columns[depth][column];
+    }
+  }
+}
 
 // ---- words that other devices or the host see ----
 

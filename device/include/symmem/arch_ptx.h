@@ -29,6 +29,7 @@
 #endif
 
 #define SYMMEM_HAS_HALF_CONVERSIONS 1
+#define SYMMEM_HAS_MATRIX 0
 
 namespace symmem {
 namespace arch {

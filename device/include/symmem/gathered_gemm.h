@@ -15,6 +15,12 @@ namespace symmem {
 // Bytes of an element: f16 and bf16.
 constexpr uint32 gemm_element_bytes = 2;
 
+// The same, but read here: what a kernel reads in front of a loop may be kept in registers all through it, where a
+// warp's threads have few in common.
+SYMMEM_DEVICE const GatheredGemmArguments& read_anew(const GatheredGemmArguments& arguments) {
+  return (&arguments)[arch::anew(0u)];
+}
+
 // The part of A that a member has: where it begins, in rows or columns, and how long it is.
 struct ShardExtent {
   uint64 first;
@@ -55,7 +61,6 @@ class TileWalk {
   SYMMEM_DEVICE TileWalk(const GatheredGemmArguments& arguments, uint32 tile_rows, uint32 tile_columns, uint32 band)
       : arguments_(arguments), tile_rows_(tile_rows), tile_columns_(tile_columns), band_(band) {
     columns_ = static_cast<uint32>((arguments.shape.n + tile_columns - 1) / tile_columns);
-    ranges_ = arguments.sharding == static_cast<uint32>(Sharding::rows) ? arguments.group.world : 1;
     enter();
   }
 
@@ -63,8 +68,8 @@ class TileWalk {
   SYMMEM_DEVICE bool find(uint32 index, GemmTile& tile) {
     while (index - before_ >= row_tiles_ * columns_) {
       before_ += row_tiles_ * columns_;
-      if (++range_ >= ranges_) return false;
-      enter();
+      ++range_;
+      if (!enter()) return false;
     }
     const uint32 inside = index - before_;
     const uint32 number = inside / (band_ * columns_);
@@ -80,18 +85,23 @@ class TileWalk {
   }
 
  private:
-  SYMMEM_DEVICE void enter() {
-    shard_ = shard_of_step(arguments_.group, range_);
-    ShardExtent rows = {0, arguments_.shape.m};
-    if (arguments_.sharding == static_cast<uint32>(Sharding::rows)) rows = shard_extent(arguments_, shard_);
-    first_ = rows.first;
-    end_ = rows.first + rows.length;
+  // The range whose turn it is; false behind the last one.
+  SYMMEM_DEVICE bool enter() {
+    const GatheredGemmArguments& arguments = read_anew(arguments_);
+    const bool by_rows = arguments.sharding == static_cast<uint32>(Sharding::rows);
+    if (range_ >= (by_rows ? arguments.group.world : 1)) return false;
+    shard_ = shard_of_step(arguments.group, range_);
+    ShardExtent rows = {0, arguments.shape.m};
+    if (by_rows) rows = shard_extent(arguments, shard_);
+    first_ = arch::per_thread(rows.first);
+    end_ = arch::per_thread(rows.first + rows.length);
     row_tiles_ = static_cast<uint32>((rows.length + tile_rows_ - 1) / tile_rows_);
+    return true;
   }
 
   const GatheredGemmArguments& arguments_;
   const uint32 tile_rows_, tile_columns_, band_;
-  uint32 columns_, ranges_;
+  uint32 columns_;
   uint32 range_ = 0, before_ = 0, shard_ = 0, row_tiles_ = 0;
   uint64 first_ = 0, end_ = 0;
 };
@@ -110,14 +120,15 @@ class Arrivals {
   // Until the chunk that has `row`, a row of the shard, is there, and its bytes visible to this thread.
   SYMMEM_DEVICE void until(uint32 shard, uint64 row) {
     if (shard == arguments_.group.rank || gave_up_) return;
-    const uint32 number = shard * arguments_.chunks + static_cast<uint32>(row / arguments_.chunk);
+    const GatheredGemmArguments& arguments = read_anew(arguments_);
+    const uint32 number = shard * arguments.chunks + static_cast<uint32>(row / arguments.chunk);
     if (number == last_) return;
     last_ = number;
-    const uint64 words = arguments_.arrivals[arguments_.group.rank];
+    const uint64 words = arguments.arrivals[arguments.group.rank];
     const uint32* word = pointer<const uint32>(words + static_cast<uint64>(number) * signal_stride);
-    const uint32 kind = static_cast<uint32>(WaitKind::collective) + arguments_.group.operation;
-    gave_up_ = !waiter_.until_reached(word, expected_, static_cast<WaitKind>(kind), arguments_.group.members[shard],
-                                      arguments_.group.slot);
+    const uint32 kind = static_cast<uint32>(WaitKind::collective) + arguments.group.operation;
+    gave_up_ = !waiter_.until_reached(word, expected_, static_cast<WaitKind>(kind), arguments.group.members[shard],
+                                      arguments.group.slot);
   }
 
  private:
@@ -178,18 +189,23 @@ struct CopyAlignedRows {
   }
 };
 
-// Called by every thread of the blocks that move: the first ones, or all where there are none set aside. A block moves a chunk alone, and takes
-// one of every `movers`: of the nearest shard first.
+// How many blocks move A.
+SYMMEM_DEVICE uint32 movers(const GatheredGemmArguments& arguments) {
+  return arguments.movers == 0 ? arch::block_count() : arguments.movers;
+}
+
+// Called by every thread of the blocks that move: the first ones, or all where none are set aside. A block moves
+// a chunk alone, and takes one of every so many: of the nearest shard first.
 template <class Copy>
-SYMMEM_DEVICE void move_shards(const GatheredGemmArguments& arguments, Copy copy) {
-  const CollectiveGroup& group = arguments.group;
-  const bool by_rows = arguments.sharding == static_cast<uint32>(Sharding::rows);
-  const bool pulls = arguments.mode == static_cast<uint32>(GatherMode::pull);
-  const uint32 expected = arch::load_relaxed(pointer<const uint32>(arguments.epoch));
-  const uint32 movers = arguments.movers == 0 ? arch::block_count() : arguments.movers;
+SYMMEM_DEVICE void move_shards(const GatheredGemmArguments& given, Copy copy) {
+  const uint32 expected = arch::load_relaxed(pointer<const uint32>(given.epoch));
   // After those of the peers the own shard, where it is kept: nobody waits for that.
-  const uint32 steps = group.world - 1 + (arguments.keep != 0 ? 1 : 0);
-  for (uint32 item = arch::block_index(); item < steps * arguments.chunks; item += movers) {
+  const uint32 items = (given.group.world - 1 + (given.keep != 0 ? 1 : 0)) * given.chunks;
+  for (uint32 item = arch::block_index(); item < items; item += movers(read_anew(given))) {
+    const GatheredGemmArguments& arguments = read_anew(given);
+    const CollectiveGroup& group = arguments.group;
+    const bool by_rows = arguments.sharding == static_cast<uint32>(Sharding::rows);
+    const bool pulls = arguments.mode == static_cast<uint32>(GatherMode::pull);
     const uint32 step = item / arguments.chunks + 1;
     const uint32 chunk = item - (step - 1) * arguments.chunks;
     const uint32 peer = step == group.world ? group.rank

@@ -82,6 +82,7 @@ SYMMEM_DEVICE void load_tiles(const TensorGemmArguments& tensors, const Ring& ri
     for (uint32 part = 0; part < parts; ++part) {
       const uint32 shard = by_rows ? tile.shard : shard_of_step(arguments.group, part);
       const ShardExtent extent = shard_extent(arguments, shard);
+      if (extent.length == 0) continue;  // nobody may ever say that it is there
       const bool own = shard == arguments.group.rank;
       const uint64 row_of_shard = by_rows ? tile.row - extent.first : tile.row;
       arrivals.until(shard, row_of_shard);

@@ -62,6 +62,7 @@ fn machine() -> Machine {
         end_of_arguments: 0,
         preamble: None,
         access_from_start: false,
+        maps_nothing: false,
         polling: Polling::Anywhere,
         uncached_type: None,
     }

@@ -18,7 +18,7 @@ api! { unsafe;
     ) {
         // Matrices of 16-bit floats in the swizzle of 128 bytes are all that symmem has.
         let known = rank == 2 && (data_type == 6 || data_type == 9) && interleave == 0 && fill == 0;
-        if map.is_null() || (map as usize) % 64 != 0 || !known || promotion > 3 {
+        if map.is_null() || !map.addr().is_multiple_of(64) || !known || promotion > 3 {
             return Err(Code::INVALID_VALUE);
         }
         // SAFETY: the caller promises as many entries as the rank says, and of strides one less.
@@ -28,7 +28,7 @@ api! { unsafe;
         let sizes_fit = [length, count].iter().all(|size| (1..=1 << 32).contains(size));
         let boxes_fit = boxes.iter().all(|side| (1..=LONGEST_BOX).contains(side));
         let swizzled = swizzle == SWIZZLE_128B.0 && boxes[0] * 2 <= SWIZZLE_128B.1;
-        let aligned = address % ALIGNMENT == 0 && stride % ALIGNMENT == 0 && stride < 1 << 40;
+        let aligned = [address, stride].iter().all(|number| number.is_multiple_of(ALIGNMENT)) && stride < 1 << 40;
         if !sizes_fit || !boxes_fit || !swizzled || !aligned || steps != [1, 1] {
             return Err(Code::INVALID_VALUE);
         }

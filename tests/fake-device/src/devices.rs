@@ -13,6 +13,8 @@ pub struct Configuration {
     pub devices: usize,
     /// Memory of each.
     pub memory_bytes: u64,
+    /// Addresses behind each piece of device memory that belong to nothing.
+    pub gap: u64,
     unreachable: Unreachable,
 }
 
@@ -48,6 +50,7 @@ pub fn configuration() -> &'static Configuration {
         Configuration {
             devices: number("FAKE_DEVICE_COUNT", 2) as usize,
             memory_bytes: number("FAKE_DEVICE_MEMORY_BYTES", 1 << 30),
+            gap: number("FAKE_DEVICE_GAP_BYTES", 4096),
             unreachable,
         }
     });
@@ -73,6 +76,8 @@ pub struct Machine {
     pub preamble: Option<Preamble>,
     /// Whether access can be set from the start of a reservation only.
     pub access_from_start: bool,
+    /// Whether mapping memory and setting access report success and do nothing: a fault of a runtime's.
+    pub maps_nothing: bool,
     /// Where a device sees what others write to a word that it polls.
     pub polling: Polling,
     /// The type of memory without addresses that no device caches, if there is one.

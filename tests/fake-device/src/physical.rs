@@ -13,6 +13,7 @@ use rustix::fs::{MemfdFlags, fstat, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use crate::call::lock;
+use crate::devices::configuration;
 use crate::error::{Code, Result};
 use crate::ledger;
 
@@ -250,13 +251,14 @@ static ARENA: LazyLock<Mutex<Arena>> = LazyLock::new(|| {
     })
 });
 
-/// Fresh addresses, aligned, with a gap behind them that belongs to nothing.
+/// Fresh addresses, aligned, with a gap behind them that belongs to nothing, unless the configuration says
+/// that there is none.
 pub(crate) fn fresh_addresses(bytes: u64, alignment: u64) -> Result<u64> {
     let mut arena = lock(&ARENA);
     let base = arena.next.next_multiple_of(alignment);
     let end = base
         .checked_add(bytes)
-        .and_then(|end| end.checked_add(4096))
+        .and_then(|end| end.checked_add(configuration().gap))
         .ok_or(Code::OUT_OF_MEMORY)?;
     if end > arena.end {
         return Err(Code::OUT_OF_MEMORY);

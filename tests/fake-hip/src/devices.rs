@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 
 use fake_device::call::put;
 use fake_device::devices::{
-    Machine, Polling, Preamble, SharedMemory, configuration, count, device, initialise, physical,
-    reaches, select, write_text,
+    Machine, Polling, Preamble, SharedMemory, configuration, count, device, initialise, number,
+    physical, reaches, select, write_text,
 };
 use fake_device::error::{Code, Result};
 use fake_device::launch::Grid;
@@ -110,6 +110,11 @@ impl Launch {
     }
 }
 
+/// Whether a fault that releases of the runtime have is wanted.
+pub(crate) fn fault(variable: &str) -> bool {
+    std::env::var_os(variable).is_some_and(|value| value == "1")
+}
+
 fn machine() -> Machine {
     let shared = processor().shared_memory;
     Machine {
@@ -130,6 +135,7 @@ fn machine() -> Machine {
             check: Launch::check,
         }),
         access_from_start: true,
+        maps_nothing: fault("FAKE_HIP_MAPS_NOTHING"),
         // LLVM's guide, memory models gfx90a and gfx942: on the later ones a peer's store takes the line
         // out of the owner's cache.
         polling: match architecture() {
@@ -164,9 +170,15 @@ fn chosen(among: &[usize], variable: &str) -> Vec<usize> {
     chosen.into_iter().map(|index| among[index]).collect()
 }
 
-/// What identifies a physical device in every process, as the runtime writes it: 16 characters.
+/// Into how many partitions each GPU is cut; its devices are these then.
+fn partitions() -> usize {
+    (number("FAKE_HIP_PARTITIONS", 1) as usize).max(1)
+}
+
+/// What identifies a physical device in every process, as the runtime writes it: 16 characters. Partitions
+/// of a GPU have it in common.
 fn identifier(physical: usize) -> String {
-    format!("fa{physical:02x}ce5ca1ab1e00")
+    format!("fa{:02x}ce5ca1ab1e00", physical / partitions())
 }
 
 /// The runtime initialises itself with the first call, and uses device 0 where a thread has chosen none.
@@ -319,7 +331,9 @@ api! { unsafe;
         unsafe { write_text(processor().name, name, length) }
     }
     fn [hipDeviceGetPCIBusId](text: *mut c_char, length: c_int, ordinal: c_int) {
-        let name = format!("0000:{:02x}:00.0", 0x10 + physical(device(ordinal)?));
+        let physical = physical(device(ordinal)?);
+        let (gpu, partition) = (physical / partitions(), physical % partitions());
+        let name = format!("0000:{:02x}:00.{partition}", 0x10 + gpu);
         // SAFETY: the caller promises a buffer of that length.
         unsafe { write_text(&name, text, length) }
     }

@@ -25,6 +25,7 @@ fn sides(kind: u32) -> Result<(Side, Side)> {
         2 => (Host, Device),
         3 => (Device, Device),
         4 => (Any, Any),
+        1024 if release() >= release::COPY_WITHOUT_UNITS => (Device, Device),
         // hipErrorInvalidMemcpyDirection.
         _ => return Err(Code(21)),
     })

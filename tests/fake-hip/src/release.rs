@@ -22,6 +22,8 @@ pub(crate) const IMPORT_BY_VALUE: u32 = of(7, 1);
 pub(crate) const RETAIN_CRASHES: u32 = of(6, 2);
 /// From 7.14 on it answers there too, and what it gives is held.
 pub(crate) const RETAIN_HOLDS: u32 = of(7, 14);
+/// From 6.1 on a copy between devices can be kept off the compute units (`hipMemcpyDeviceToDeviceNoCU`).
+pub(crate) const COPY_WITHOUT_UNITS: u32 = of(6, 1);
 /// `hipMemoryType` starts with "unregistered" from 6.0 on; before, with the host.
 pub(crate) const MEMORY_TYPES: u32 = of(6, 0);
 /// Without a device `hipInit` says so from 6.0 on; 5.2.3 says 101.

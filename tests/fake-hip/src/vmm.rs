@@ -68,7 +68,9 @@ api! {
     }
     fn [hipMemGetAccess](flags: Option<&mut u64>, location: Option<&Location>, address: u64) {
         supported()?;
-        vmm::access(flags, location, address)
+        // The runtime compares with the end as if it still belonged to the mapping.
+        let behind = !vmm::is_mapped(address) && vmm::is_mapped(address.wrapping_sub(1));
+        vmm::access(flags, location, address - u64::from(behind))
     }
 }
 api! { unsafe;

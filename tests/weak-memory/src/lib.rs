@@ -10,6 +10,7 @@
 #![allow(missing_docs)] // Of fields whose name says it.
 
 mod access;
+pub mod decode;
 pub mod machine;
 pub mod memory;
 pub mod operation;

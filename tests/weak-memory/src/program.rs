@@ -8,7 +8,8 @@ use object::{Object, ObjectSection, ObjectSymbol};
 use symmem_kernels_hip::Target;
 
 use crate::Error;
-use crate::operation::{self, Operation};
+use crate::decode::decode;
+use crate::operation::Operation;
 
 /// An instruction.
 #[derive(Clone, Debug)]
@@ -208,7 +209,7 @@ pub(crate) fn parse(text: &str, kernel: &str) -> Result<Vec<Instruction>, Error>
         .into_iter()
         .map(|(address, text, target)| {
             let target = target.and_then(|target| places.get(&target).copied());
-            let operation = operation::decode(&text, target).ok_or_else(|| Error::Instruction {
+            let operation = decode(&text, target).ok_or_else(|| Error::Instruction {
                 kernel: kernel.to_owned(),
                 offset: address - first,
                 text: text.clone(),

@@ -7,11 +7,17 @@ use super::manifest::{self, Manifest};
 use crate::error::{Error, Result};
 use crate::tools::Scratch;
 
-/// Sources and artefacts must be those of the manifest; with the manifest's compilers, compiling must give
-/// the same bytes. With others it must still compile and pass the lint.
+/// Options, sources and artefacts must be those of the manifest; with the manifest's compilers, compiling must
+/// give the same bytes. With others the same files must still compile and pass the lint: only their bytes are
+/// not compared.
 pub fn run(family: Family) -> Result<()> {
     let committed = Manifest::read(family)?;
-    let mut stale = differences("source", &committed.sources, &manifest::sources(family)?);
+    let mut stale = changed_options(&committed.options, &family.options());
+    stale.extend(differences(
+        "source",
+        &committed.sources,
+        &manifest::sources(family)?,
+    ));
     let present = manifest::committed(family)?;
     stale.extend(differences("artefact", &committed.artefacts, &present));
     verdict(stale)?;
@@ -20,8 +26,13 @@ pub fn run(family: Family) -> Result<()> {
     let compilers = family.make(scratch.path())?;
     let made = Manifest::of(family, compilers, scratch.path())?;
     if made.compilers != committed.compilers {
+        verdict(differences(
+            "rebuilt artefact",
+            &names(&committed.artefacts),
+            &names(&made.artefacts),
+        ))?;
         println!(
-            "not compared: compiled and linted with {}; the artefacts are from {}",
+            "bytes not compared: compiled with the manifest's options and linted with {}; the artefacts are from {}",
             made.compilers.join(", "),
             committed.compilers.join(", ")
         );
@@ -46,6 +57,26 @@ fn verdict(stale: Vec<String>) -> Result<()> {
     } else {
         Err(Error::Stale(stale))
     }
+}
+
+/// What differs between options as recorded and as given now, a line each.
+fn changed_options(recorded: &[String], given: &[String]) -> Vec<String> {
+    let gone = recorded.iter().filter(|option| !given.contains(option));
+    let new = given.iter().filter(|option| !recorded.contains(option));
+    let mut lines: Vec<String> = gone
+        .map(|option| format!("option {option} is no longer given"))
+        .chain(new.map(|option| format!("option {option} is not in the manifest")))
+        .collect();
+    if lines.is_empty() && recorded != given {
+        lines.push("the options stand in another order, or another number of times".into());
+    }
+    lines
+}
+
+/// The artefacts without their digests.
+fn names(artefacts: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let names = artefacts.keys().cloned();
+    names.map(|name| (name, String::new())).collect()
 }
 
 /// What differs between digests as recorded and as found, a line each.
@@ -91,5 +122,36 @@ mod tests {
             ]
         );
         assert!(differences("source", &recorded, &recorded).is_empty());
+    }
+
+    #[test]
+    fn options_are_compared_whoever_compiles() {
+        let list = |options: &[&str]| -> Vec<String> {
+            options.iter().map(|&option| option.to_owned()).collect()
+        };
+        let recorded = list(&["-x", "hip", "-O3"]);
+        assert_eq!(changed_options(&recorded, &recorded), [""; 0]);
+        assert_eq!(
+            changed_options(&recorded, &list(&["-x", "hip", "-O2"])),
+            [
+                "option -O3 is no longer given",
+                "option -O2 is not in the manifest"
+            ]
+        );
+        assert_eq!(
+            changed_options(&recorded, &list(&["-O3", "-x", "hip"])).len(),
+            1
+        );
+    }
+
+    #[test]
+    fn without_digests_only_names_are_compared() {
+        let one: BTreeMap<_, _> = [("a".to_owned(), "1".to_owned())].into();
+        let other: BTreeMap<_, _> = [("a".to_owned(), "2".to_owned())].into();
+        assert_eq!(differences("artefact", &one, &other).len(), 1);
+        assert_eq!(
+            differences("artefact", &names(&one), &names(&other)),
+            [""; 0]
+        );
     }
 }

@@ -65,12 +65,14 @@ impl Family {
         }
     }
 
-    /// The compiler's options, but for architectures and files.
-    pub fn options(self) -> &'static [&'static str] {
-        match self {
-            Self::Ptx => &ptx::compile::CLANG_OPTIONS,
-            Self::Hip => &hip::compile::CLANG_OPTIONS,
-        }
+    /// The compiler's options, but for architectures and files; the definitions among them are those of
+    /// symmem's own kernels, which examples' do without.
+    pub fn options(self) -> Vec<String> {
+        let options = match self {
+            Self::Ptx => ptx::compile::CLANG_OPTIONS.to_vec(),
+            Self::Hip => [&hip::compile::CLANG_OPTIONS[..], &hip::compile::OWN].concat(),
+        };
+        options.into_iter().map(str::to_owned).collect()
     }
 
     /// Compiles and lints all of it into `folder`, examples' artefacts into the folder of their name there.

@@ -71,11 +71,7 @@ impl Manifest {
     pub fn of(family: Family, compilers: Vec<String>, folder: &Path) -> Result<Self> {
         Ok(Self {
             compilers,
-            options: family
-                .options()
-                .iter()
-                .map(|&option| option.to_owned())
-                .collect(),
+            options: family.options(),
             sources: sources(family)?,
             artefacts: made(family, folder, &folder.join(EXAMPLES_FOLDER))?,
         })

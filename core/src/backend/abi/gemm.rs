@@ -118,7 +118,7 @@ pub struct GatheredLimits {
 /// in the whole `A`, whose rows are `shape.a_stride` apart. A shard is cut into chunks of `chunk` of its
 /// rows, the last with fewer; chunk `c` of shard `p` has arrived at a member once that one's word at
 /// `arrivals + (p * chunks + c) *` [`SIGNAL_STRIDE`] has reached the value at `epoch`, compared with
-/// wrapping arithmetic. Own chunks are not waited for.
+/// wrapping arithmetic. Own chunks are not waited for, nor those without rows or columns.
 ///
 /// All members have reached the call before it is submitted (a barrier on the same stream has just raised
 /// `epoch`, alike on all), and their shards stay as they are until a later barrier.

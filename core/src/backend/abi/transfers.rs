@@ -25,6 +25,8 @@ open_enum!(
         PUT = 0,
         /// Load from the peer.
         GET = 1,
+        /// Neither: both are this rank's, in device or host memory.
+        LOCAL = 2,
     }
 );
 
@@ -67,13 +69,14 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// A copy of `bytes` by the copy engine, without a signal, between any two addresses that the
-    /// device knows.
+    /// A copy of `bytes` by the copy engine, without a signal, between any two addresses of this rank's
+    /// that the device knows; or a peer's, where the direction is changed.
     pub fn by_engine(destination: DeviceAddress, source: DeviceAddress, bytes: u64) -> Self {
         Self {
             destination,
             source,
             bytes,
+            direction: Direction::LOCAL,
             row: TransferRow {
                 bytes,
                 method: Method::COPY_ENGINE,
@@ -100,6 +103,10 @@ pub struct RowsCopy {
     pub bytes: u64,
     /// Rows; may be 0.
     pub rows: u64,
+    /// Which side is remote, if one is.
+    pub direction: Direction,
+    /// Zero.
+    pub reserved: u32,
 }
 
 /// What the copy kernels take: the device's part of a [`Transfer`].

@@ -80,6 +80,10 @@ pub unsafe fn arrive<G: Gpu>(
     on: RawStream,
 ) -> CallResult<()> {
     let _entered = gpu.enter()?;
+    let copy = Transfer {
+        direction: Direction::PUT,
+        ..Transfer::by_engine(word, epoch, size_of::<u32>() as u64)
+    };
     // SAFETY: the caller keeps both words live.
-    unsafe { gpu.copy(word, epoch, size_of::<u32>() as u64, on) }
+    unsafe { gpu.copy(&copy, on) }
 }

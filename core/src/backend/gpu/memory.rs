@@ -46,8 +46,9 @@ pub trait Sharing: Current {
     fn release(&self, allocation: Self::Allocation) -> CallResult<()>;
     /// What a peer needs to map it.
     fn export(&self, allocation: &Self::Allocation) -> CallResult<ExportedHandle>;
-    /// Maps a peer's memory; also the address of the first byte meant.
-    fn map(&self, handle: &ExportedHandle) -> CallResult<(Self::Mapping, DeviceAddress)>;
+    /// Maps a peer's memory; also the address of the object's first byte, to which the offset is not yet
+    /// added. Within a process that is the handle's address less the offset.
+    fn map(&self, handle: &ExportedHandle) -> CallResult<(Self::Mapping, u64)>;
     /// Unmaps it.
     fn unmap(&self, mapping: Self::Mapping) -> CallResult<()>;
 }
@@ -114,6 +115,40 @@ impl<M: Sharing> SharedMemory<M> {
         })
     }
 
+    /// Maps a peer's memory. What the handle says is the peer's word: none of its numbers is trusted.
+    fn import(&self, handle: &ExportedHandle) -> CallResult<SharedMapping> {
+        self.check_kind(handle.kind, "import")?;
+        if handle.offset >= handle.bytes || handle.offset > handle.address {
+            return Err(Failure::new(
+                Status::INVALID_ARGUMENT,
+                "import",
+                format!(
+                    "the peer's handle points {} bytes into an object of {}, at {:#x}",
+                    handle.offset, handle.bytes, handle.address
+                ),
+            ));
+        }
+        let _entered = self.sharing.enter()?;
+        let (mapping, base) = self.sharing.map(handle)?;
+        let Some(address) = base.checked_add(handle.offset) else {
+            // The first failure is the one to tell.
+            let _ = self.sharing.unmap(mapping);
+            return Err(Failure::new(
+                Status::INVALID_ARGUMENT,
+                "import",
+                format!(
+                    "the peer's handle points {} bytes into an object that was mapped at {base:#x}: no \
+                     address is that large",
+                    handle.offset
+                ),
+            ));
+        };
+        Ok(SharedMapping {
+            handle: RawMapping(self.keep(&self.mappings, mapping)),
+            address: DeviceAddress(address),
+        })
+    }
+
     fn check_kind(&self, kind: ShareKind, call: &str) -> CallResult<()> {
         if kind != ShareKind::default() && self.sharing.kinds().contains(&kind) {
             return Ok(());
@@ -146,6 +181,18 @@ impl<M: Sharing> Drop for SharedMemory<M> {
 /// A panic while the lock was held left a list of handles, each of them whole.
 fn lock<T>(list: &Mutex<T>) -> MutexGuard<'_, T> {
     list.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Bytes that allocations are rounded up to: whole blocks of `block` bytes, and whole units of what the
+/// runtime's `call` reported.
+///
+/// # Errors
+/// `CALL_FAILED` where it reported nothing, or too much.
+pub fn whole_blocks(call: &str, reported: u64, block: u64) -> CallResult<u64> {
+    block.checked_next_multiple_of(reported).ok_or_else(|| {
+        let reason = format!("{reported} bytes are no unit that memory is made in");
+        Failure::new(Status::CALL_FAILED, call, reason)
+    })
 }
 
 /// Rounds up, or says that no device has as much.
@@ -204,24 +251,7 @@ impl<G: Gpu> SymmetricMemory for G {
     }
 
     unsafe fn import(&self, handle: &ExportedHandle) -> CallResult<SharedMapping> {
-        let memory = &self.parts().memory;
-        memory.check_kind(handle.kind, "import")?;
-        if handle.offset >= handle.bytes {
-            return Err(Failure::new(
-                Status::INVALID_ARGUMENT,
-                "import",
-                format!(
-                    "the peer's handle points {} bytes into an object of {}",
-                    handle.offset, handle.bytes
-                ),
-            ));
-        }
-        let _entered = self.enter()?;
-        let (mapping, address) = memory.sharing.map(handle)?;
-        Ok(SharedMapping {
-            handle: RawMapping(memory.keep(&memory.mappings, mapping)),
-            address,
-        })
+        self.parts().memory.import(handle)
     }
 
     unsafe fn unmap(&self, mapping: RawMapping) -> CallResult<()> {
@@ -314,6 +344,100 @@ mod tests {
     use super::*;
 
     const BLOCK: u64 = 2 << 20;
+
+    /// Maps everything at the same place, and counts what is mapped.
+    struct Fixed {
+        base: u64,
+        mapped: std::cell::Cell<usize>,
+    }
+
+    impl Current for Fixed {
+        type Entered<'a> = ();
+        fn enter(&self) -> CallResult<()> {
+            Ok(())
+        }
+    }
+
+    impl Sharing for Fixed {
+        type Allocation = ();
+        type Mapping = ();
+        fn kinds(&self) -> [ShareKind; 4] {
+            [ShareKind::LEGACY_IPC; 4]
+        }
+        fn granularity(&self) -> u64 {
+            BLOCK
+        }
+        fn ordinal(&self) -> u32 {
+            0
+        }
+        fn allocate(&self, _: ShareKind, _: Content, _: u64) -> CallResult<((), DeviceAddress)> {
+            Ok(((), DeviceAddress(self.base)))
+        }
+        fn clear(&self, _: DeviceAddress, _: u64) -> CallResult<()> {
+            Ok(())
+        }
+        fn inspect(&self, _: ShareKind, _: DeviceAddress, _: u64) -> CallResult<()> {
+            Ok(())
+        }
+        fn release(&self, (): ()) -> CallResult<()> {
+            Ok(())
+        }
+        fn export(&self, (): &()) -> CallResult<ExportedHandle> {
+            let span = Span::new(DeviceAddress(self.base), BLOCK, self.base, BLOCK)?;
+            Ok(span.handle(ShareKind::LEGACY_IPC, 0))
+        }
+        fn map(&self, _: &ExportedHandle) -> CallResult<((), u64)> {
+            self.mapped.set(self.mapped.get() + 1);
+            Ok(((), self.base))
+        }
+        fn unmap(&self, (): ()) -> CallResult<()> {
+            self.mapped.set(self.mapped.get() - 1);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_peers_numbers_that_lead_nowhere_are_refused_and_nothing_stays_mapped() {
+        let base = 0x7f00_0000_0000;
+        let mapped = std::cell::Cell::new(0);
+        let memory = SharedMemory::new(Fixed { base, mapped });
+        let good = memory.sharing.export(&()).unwrap();
+        let handle = |offset, bytes, address| ExportedHandle {
+            offset,
+            bytes,
+            address,
+            ..good
+        };
+        for (wrong, words) in [
+            (handle(64, 64, base), "64 bytes into an object of 64"),
+            (handle(64, BLOCK, 63), "at 0x3f"),
+            (
+                handle(u64::MAX - 1, u64::MAX, u64::MAX),
+                "no address is that large",
+            ),
+        ] {
+            let failure = memory.import(&wrong).unwrap_err();
+            assert_eq!(failure.status, Status::INVALID_ARGUMENT);
+            assert!(failure.message.contains(words), "{failure}");
+            assert_eq!(memory.sharing.mapped.get(), 0, "{failure}");
+        }
+        let found = memory.import(&handle(64, BLOCK, base + 64)).unwrap();
+        assert_eq!(found.address, DeviceAddress(base + 64));
+        assert_eq!(memory.sharing.mapped.get(), 1);
+    }
+
+    #[test]
+    fn a_unit_is_whole_blocks_and_one_of_nothing_is_an_error() {
+        let unit = |reported| whole_blocks("granularity", reported, BLOCK);
+        assert_eq!(unit(4096), Ok(BLOCK));
+        assert_eq!(unit(BLOCK), Ok(BLOCK));
+        assert_eq!(unit(3 << 20), Ok(3 << 20));
+        let failure = unit(0).unwrap_err();
+        assert_eq!(
+            (failure.status, &*failure.call),
+            (Status::CALL_FAILED, "granularity")
+        );
+    }
 
     #[test]
     fn sizes_round_up_to_whole_blocks_and_absurd_ones_are_refused() {

@@ -76,9 +76,11 @@ impl<K, M: Sharing> Parts<K, M> {
 
 impl<K, M: Sharing> Drop for Parts<K, M> {
     fn drop(&mut self) {
-        // The library ends its instance on the device that is current.
-        let _entered = self.memory.enter();
-        self.products.close();
+        if self.products.is_open() {
+            // The library ends its instance on the device that is current.
+            let _entered = self.memory.enter();
+            self.products.close();
+        }
     }
 }
 
@@ -113,17 +115,12 @@ pub trait Gpu: Device + Current {
     /// threads than the kernel was compiled for. Device current.
     fn blocks_per_unit(&self, kernel: Self::Kernel, threads: u32) -> CallResult<u32>;
 
-    /// Copies by the copy engine, between any two addresses that the device knows. Device current.
+    /// Copies by the copy engine, between any two addresses that the device knows, and gives no signal.
+    /// Device current.
     ///
     /// # Safety
     /// Both ranges are live until the stream has passed this point.
-    unsafe fn copy(
-        &self,
-        destination: DeviceAddress,
-        source: DeviceAddress,
-        bytes: u64,
-        on: RawStream,
-    ) -> CallResult<()>;
+    unsafe fn copy(&self, transfer: &Transfer, on: RawStream) -> CallResult<()>;
     /// Copies rows by the copy engine, as [`Gpu::copy`] does bytes. Device current.
     ///
     /// # Safety

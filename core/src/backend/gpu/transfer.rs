@@ -57,8 +57,8 @@ impl<G: Gpu> RemoteAccess for G {
 unsafe fn copy_by_engine<G: Gpu>(gpu: &G, transfer: &Transfer, on: RawStream) -> CallResult<()> {
     let _entered = gpu.enter()?;
     if transfer.bytes != 0 {
-        // SAFETY: both ranges are live until the stream has passed.
-        unsafe { gpu.copy(transfer.destination, transfer.source, transfer.bytes, on) }?;
+        // SAFETY: the caller's word.
+        unsafe { gpu.copy(transfer, on) }?;
     }
     if transfer.signal.word.0 == 0 {
         return Ok(());

@@ -2,14 +2,18 @@
 //! made after the one before and undone in the opposite order.
 //!
 //! A range has one mapping and one right of access, never more: a runtime is known that fails at times to
-//! give access to the second part of a range.
+//! give access to the second part of a range. One is known, too, that says it has mapped and has not: so a
+//! range is handed out only once the runtime has been asked what is there.
 
-use crate::backend::CallResult;
+use crate::backend::abi::Status;
+use crate::backend::{CallResult, Failure};
 
 /// The steps, in the words of a vendor's runtime. Called with the device current.
 pub trait VirtualMemory {
     /// Physical memory: the runtime's handle.
     type Physical: Copy;
+    /// The runtime's name of the call that maps.
+    const MAP: &'static str;
     /// Reserves a range of addresses.
     fn reserve(&self, bytes: u64) -> CallResult<u64>;
     /// Gives a range back that nothing is mapped to.
@@ -20,6 +24,8 @@ pub trait VirtualMemory {
     fn unmap(&self, address: u64, bytes: u64) -> CallResult<()>;
     /// Lets the device load and store a mapped range.
     fn permit(&self, address: u64, bytes: u64) -> CallResult<()>;
+    /// Whether memory is mapped at an address; true on a runtime whose word can be taken.
+    fn is_mapped(&self, address: u64) -> CallResult<bool>;
     /// Gives physical memory up.
     fn release(&self, physical: Self::Physical) -> CallResult<()>;
 }
@@ -48,7 +54,7 @@ impl<P: Copy> Mapped<P> {
     /// undone, the physical memory given up too.
     ///
     /// # Errors
-    /// The runtime's.
+    /// The runtime's; `CALL_FAILED` where it said that it had mapped the memory, and nothing is there.
     pub fn new<V>(runtime: &V, physical: P, bytes: u64) -> CallResult<Self>
     where
         V: VirtualMemory<Physical = P>,
@@ -72,7 +78,17 @@ impl<P: Copy> Mapped<P> {
         self.done = Step::Reserved;
         runtime.map(self.address, self.bytes, self.physical)?;
         self.done = Step::Mapped;
-        runtime.permit(self.address, self.bytes)
+        let permitted = runtime.permit(self.address, self.bytes);
+        // Asked also where access was refused: of what was not mapped it is, and the reason is the mapping.
+        match runtime.is_mapped(self.address) {
+            Ok(true) => permitted,
+            Ok(false) => {
+                // There is nothing to unmap.
+                self.done = Step::Reserved;
+                Err(nothing_mapped(V::MAP, self.address, self.bytes))
+            }
+            Err(failure) => permitted.and(Err(failure)),
+        }
     }
 
     /// Undoes what was made, last step first. Nothing may be using the memory.
@@ -93,17 +109,28 @@ impl<P: Copy> Mapped<P> {
     }
 }
 
+fn nothing_mapped(call: &str, address: u64, bytes: u64) -> Failure {
+    Failure::new(
+        Status::CALL_FAILED,
+        call,
+        format!(
+            "it reported success and mapped nothing of {bytes} bytes at {address:#x}, which is a fault of \
+             this runtime: share memory by another kind, or update the runtime"
+        ),
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::Failure;
-    use crate::backend::abi::Status;
     use std::cell::RefCell;
 
     /// Notes each step, and fails the one named.
     #[derive(Default)]
     struct Recorder {
         fails: &'static str,
+        /// `map` does nothing, and says nothing of it.
+        maps_nothing: bool,
         steps: RefCell<Vec<&'static str>>,
     }
 
@@ -119,6 +146,7 @@ mod tests {
 
     impl VirtualMemory for Recorder {
         type Physical = u32;
+        const MAP: &'static str = "map";
         fn reserve(&self, _: u64) -> CallResult<u64> {
             self.step("reserve").map(|()| 64)
         }
@@ -134,8 +162,38 @@ mod tests {
         fn permit(&self, _: u64, _: u64) -> CallResult<()> {
             self.step("permit")
         }
+        fn is_mapped(&self, _: u64) -> CallResult<bool> {
+            self.step("ask").map(|()| !self.maps_nothing)
+        }
         fn release(&self, _: u32) -> CallResult<()> {
             self.step("release")
+        }
+    }
+
+    const UNDONE: [&str; 7] = [
+        "reserve",
+        "map",
+        "permit",
+        "ask",
+        "unmap",
+        "unreserve",
+        "release",
+    ];
+
+    #[test]
+    fn memory_that_was_not_mapped_is_not_handed_out_and_nothing_is_unmapped() {
+        // A runtime may give access to what it has not mapped, or refuse it.
+        for fails in ["", "permit"] {
+            let runtime = Recorder {
+                fails,
+                maps_nothing: true,
+                ..Recorder::default()
+            };
+            let failure = Mapped::new(&runtime, 7, 64).err().expect("it fails");
+            assert_eq!(failure.call, "map");
+            assert!(failure.message.contains("mapped nothing of 64 bytes"));
+            let steps = ["reserve", "map", "permit", "ask", "unreserve", "release"];
+            assert_eq!(*runtime.steps.borrow(), steps);
         }
     }
 
@@ -144,10 +202,8 @@ mod tests {
         for (fails, steps) in [
             ("reserve", &["reserve", "release"][..]),
             ("map", &["reserve", "map", "unreserve", "release"]),
-            (
-                "permit",
-                &["reserve", "map", "permit", "unmap", "unreserve", "release"],
-            ),
+            ("permit", &UNDONE),
+            ("ask", &UNDONE),
         ] {
             let runtime = Recorder {
                 fails,

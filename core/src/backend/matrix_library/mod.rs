@@ -7,7 +7,8 @@
 //! rows is ours along columns.
 //!
 //! What bites: a library loads a kernel when it is first used, which may wait for the device. So whoever
-//! prepares a product runs each way that it will use once, while no kernel waits for a peer.
+//! prepares a product runs each of its ways once, while no kernel waits for a peer: the one for operands that
+//! are not aligned, which is taken for them whatever was chosen, is among them.
 
 mod product;
 mod table;

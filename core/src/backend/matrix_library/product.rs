@@ -9,8 +9,9 @@ use std::ffi::{c_int, c_void};
 use std::ptr::{from_ref, null_mut, with_exposed_provenance, with_exposed_provenance_mut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Ways that are asked for: behind the first few the library's guesses are much alike.
-const WAYS: usize = 8;
+/// Ways that are asked for, one less than are timed: behind the first few the library's guesses are much
+/// alike.
+const WAYS: usize = 7;
 /// The largest workspace that a way may ask for, in bytes: twice what one vendor recommends for its newest
 /// devices, and near what frameworks give the other's. Only what a way does ask for is set aside.
 const MOST_WORKSPACE: u64 = 64 << 20;
@@ -54,9 +55,11 @@ struct Product {
     operation: Opaque,
     /// The library's first matrix, its second, and the result.
     layouts: [Opaque; 3],
+    /// The library's best guess first. Where its kernels are made for an alignment, the last is for operands
+    /// that have less than [`ALIGNMENT`]: a way like the others, so that whoever runs each once has loaded it.
     ways: Vec<Way>,
-    /// For operands that are aligned to less than [`ALIGNMENT`], where that matters.
-    unaligned: Option<Way>,
+    /// Which one that is.
+    unaligned: Option<usize>,
     workspace: Option<SharedAllocation>,
     /// Held while the operation is told where the bias is and until it has been enqueued so.
     bias: Mutex<()>,
@@ -187,6 +190,11 @@ impl Products {
         product.release(free)
     }
 
+    /// Whether there is something to give up.
+    pub fn is_open(&self) -> bool {
+        self.state().instance.is_some()
+    }
+
     /// Gives up what is left; workspaces go with the device's memory. Device current, as far as it can be.
     pub fn close(&self) {
         let mut state = self.state();
@@ -283,15 +291,17 @@ impl Product {
         }
         if dialect.alignments.is_some() {
             // None is no failure: operands that need it are refused then.
-            let found = self.ask(ELEMENT, 1);
-            self.unaligned = match found {
-                Ok(ways) => ways.first().copied(),
-                Err(failure) if failure.status == Status::UNSUPPORTED => None,
+            match self.ask(ELEMENT, 1) {
+                Ok(mut ways) => {
+                    self.unaligned = (!ways.is_empty()).then_some(self.ways.len());
+                    self.ways.append(&mut ways);
+                }
+                Err(failure) if failure.status == Status::UNSUPPORTED => {}
                 Err(failure) => return Err(failure),
-            };
+            }
         }
-        let all = self.ways.iter().chain(&self.unaligned);
-        let bytes = all.map(|way| way.workspace).max().unwrap_or(0);
+        let bytes = self.ways.iter().map(|way| way.workspace).max();
+        let bytes = bytes.unwrap_or(0);
         if bytes > 0 {
             self.workspace = Some(allocate(bytes)?);
         }
@@ -442,7 +452,7 @@ impl Product {
         library.check("Matmul", code)
     }
 
-    /// The way that is meant, if these operands may go it.
+    /// The way that is meant; where these operands cannot go it, the one for them.
     #[inline]
     fn way(&self, candidate: u32, operands: &GemmOperands) -> CallResult<&Way> {
         let way = self.ways.get(candidate as usize);
@@ -459,7 +469,7 @@ impl Product {
         if self.library.dialect.alignments.is_none() || low_bits.is_multiple_of(ALIGNMENT) {
             return Ok(way);
         }
-        let unaligned = self.unaligned.as_ref();
+        let unaligned = self.unaligned.and_then(|index| self.ways.get(index));
         let unaligned = unaligned.filter(|_| low_bits.is_multiple_of(ELEMENT));
         unaligned.ok_or_else(|| self.no_way_unaligned(operands))
     }

@@ -91,6 +91,7 @@ impl Call<'_> {
             source_stride: bytes,
             bytes,
             rows,
+            ..RowsCopy::default()
         };
         // SAFETY: the caller's word.
         unsafe { transfer::copy_rows(&copy) };
@@ -154,7 +155,9 @@ impl Call<'_> {
         pending: &mut Pending,
     ) -> Result<(), Step> {
         let arguments = self.arguments;
-        if member == self.rank || self.chunk(self.shard(member), chunk).1 == 0 {
+        let shard = self.shard(member);
+        let empty = shard.columns == 0 || self.chunk(shard, chunk).1 == 0;
+        if member == self.rank || empty {
             return Ok(());
         }
         let word = self.word(self.rank, member, chunk);

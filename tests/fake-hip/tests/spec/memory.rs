@@ -32,6 +32,34 @@ fn a_copy_says_which_way_it_goes() {
     });
 }
 
+/// `hipMemcpyDeviceToDeviceNoCU`.
+fn copy_without_units(to: u64, from: u64) -> i32 {
+    // SAFETY: the tests name places of eight bytes.
+    unsafe { hipMemcpy(to, from, 8, 1024) }
+}
+
+#[test]
+fn a_copy_is_kept_off_the_compute_units_between_devices_only() {
+    let mut host = [0u8; 8];
+    let place = host.as_mut_ptr() as u64;
+    alone(&[("FAKE_HIP_RELEASE", "6.1")], || {
+        let (one, other) = (device_memory(8), device_memory(8));
+        write(one, b"8 bytes!");
+        ok(copy_without_units(other, one));
+        assert_eq!(read(other, 8), b"8 bytes!");
+        assert_eq!(copy_without_units(place, one), 1);
+        violated("is not memory that the driver knows");
+    });
+}
+
+#[test]
+fn before_six_one_no_copy_is_kept_off_the_compute_units() {
+    alone(&[("FAKE_HIP_RELEASE", "6.0")], || {
+        let memory = device_memory(8);
+        assert_eq!(copy_without_units(memory, memory), 21, "no such direction");
+    });
+}
+
 #[test]
 fn memory_is_uncached_where_release_and_processor_have_that() {
     let allocate = |flags| {
@@ -210,5 +238,22 @@ fn the_first_release_has_no_virtual_memory() {
     alone(&[("FAKE_HIP_RELEASE", "5.2")], || {
         let mut base = 0;
         assert_eq!(hipMemAddressReserve(Some(&mut base), UNIT, 0, 0, 0), 801);
+    });
+}
+
+#[test]
+fn the_first_address_behind_a_mapping_is_answered_for_as_if_it_were_in_it() {
+    alone(&[], || {
+        let (handle, mut base) = (create(), 0);
+        ok(hipMemAddressReserve(Some(&mut base), 2 * UNIT, 0, 0, 0));
+        ok(hipMemMap(base, UNIT, 0, handle, 0));
+        let location = Location { kind: 1, id: 0 };
+        let asked = |at| hipMemGetAccess(Some(&mut 0), Some(&location), base + at);
+        let end = UNIT as u64;
+        assert_eq!([0, end - 1, end, end + 1].map(asked), [0, 0, 0, 1]);
+        ok(hipMemUnmap(base, UNIT));
+        ok(hipMemAddressFree(base, 2 * UNIT));
+        ok(hipMemRelease(handle));
+        clean();
     });
 }

@@ -11,7 +11,7 @@ use crate::tools;
 pub const TARGETS: [&str; 3] = ["gfx90a", "gfx942", "gfx950"];
 
 /// The modules of `kernels-hip`: `device/entries/<name>.h` becomes `<name>.<target>.co`.
-pub const MODULES: [&str; 7] = [
+pub const MODULES: [&str; 8] = [
     "base",
     "latency",
     "signals",
@@ -19,6 +19,7 @@ pub const MODULES: [&str; 7] = [
     "reduce",
     "reduce_push",
     "reduce_packets",
+    "gathered_gemm",
 ];
 
 /// Kernels that examples embed, as users compile their own: `examples/kernels/<name>.cu`.
@@ -44,7 +45,7 @@ pub const CLANG_OPTIONS: [&str; 13] = [
 ];
 
 /// symmem's own kernels take a `Launch` before their arguments (`arch_hip.h`).
-const OWN: [&str; 1] = ["-DSYMMEM_LAUNCH_ARGUMENT"];
+pub const OWN: [&str; 1] = ["-DSYMMEM_LAUNCH_ARGUMENT"];
 
 /// The compiler of one run.
 pub struct Compiler {

@@ -10,6 +10,7 @@
 //!   invalidations and atomics.
 //! - Behind a loop that waits for a flag the caches are invalidated, except where the flag comes with the data.
 //! - The loops of copies and reductions load and store 16 bytes at a time.
+//! - Products of matrices are made by matrix instructions, in a loop.
 //! - No scratch memory, no flat accesses (an address space got lost), no calls, which the analysis does not follow.
 //!
 //! What each instruction does: LLVM's "User Guide for AMDGPU Backend", memory models of gfx90a and gfx942.
@@ -25,17 +26,21 @@ const PACKETS: [&str; 3] = [
 ];
 
 /// Kernels that copy or reduce in vectors.
-const VECTORS: [&str; 5] = [
+const VECTORS: [&str; 6] = [
     "symmem_copy_vector",
     "symmem_move",
     "symmem_swap",
     "symmem_exchange",
     "symmem_reduce_",
+    PRODUCTS,
 ];
+
+/// Kernels that multiply matrices.
+const PRODUCTS: &str = "symmem_gathered_gemm_";
 
 /// How many publications a kernel has at least, by the beginning of its name, the longer first. A wait has two
 /// that tell the host of it, at the deadline and at an abort.
-const PUBLICATIONS: [(&str, usize); 17] = [
+const PUBLICATIONS: [(&str, usize); 18] = [
     ("symmem_copy_vector", 1),
     ("symmem_copy_unrolled", 2),
     ("symmem_latency_packet", 2),
@@ -53,6 +58,7 @@ const PUBLICATIONS: [(&str, usize); 17] = [
     ("symmem_reduce_packets_", 10),
     ("symmem_reduce_push_", 16),
     ("symmem_reduce_", 6),
+    (PRODUCTS, 3),
 ];
 
 fn begins(name: &str, prefixes: &[&str]) -> bool {
@@ -103,6 +109,7 @@ pub fn lint(name: &str, target: &str, functions: &[Function], publications: &[u6
             .chain(code.order(publications))
             .chain(code.spins())
             .chain(code.vectors())
+            .chain(code.products())
             .chain(code.published(publications));
         found.extend(complaints.map(|(index, what)| {
             let Some(instruction) = function.instructions.get(index) else {
@@ -304,6 +311,16 @@ impl Code<'_> {
             })
             .map(|(index, _)| (index, "no invalidation behind a loop that waits for a flag"))
             .collect()
+    }
+
+    /// The loops that multiply.
+    fn products(&self) -> Option<Complaint> {
+        let multiplies = |(index, instruction): (usize, &Instruction)| {
+            instruction.mnemonic.starts_with("v_mfma_f32_16x16x16") && self.is_in_loop(index)
+        };
+        let found =
+            !self.function.name.starts_with(PRODUCTS) || self.instructions().any(multiplies);
+        (!found).then_some((self.successors.len(), "no loop has a matrix instruction"))
     }
 
     /// The loops of copies and reductions.

@@ -224,12 +224,15 @@ fn matrix_instructions_are_the_same_on_all_targets() {
     let path = scratch.path().join("matrix.h");
     let source = "SYMMEM_KERNEL(64) multiply(SYMMEM_ARGUMENTS(TransferArguments) matrices) {
         using namespace arch;
-        const uint64 a = load(pointer<const uint64>(matrices.source) + thread_index());
-        const uint64 b = load(pointer<const uint64>(matrices.source) + 64 + thread_index());
-        Float4 c = {0, 0, 0, 0};
-        c = matrix_multiply_add(__builtin_bit_cast(Bfloat4, a), __builtin_bit_cast(Bfloat4, b), c);
-        c = matrix_multiply_add(__builtin_bit_cast(Half4, a), __builtin_bit_cast(Half4, b), c);
-        store(pointer<Vector16>(matrices.destination) + thread_index(), __builtin_bit_cast(Vector16, c));
+        uint16* shared = reinterpret_cast<uint16*>(dynamic_shared());
+        const Vector16 both = load_reused(pointer<const Vector16>(matrices.source) + thread_index());
+        store_shared(shared + 8 * thread_index(), static_cast<uint64>(both.words[1]) << 32 | both.words[0]);
+        store_shared(shared + 8 * thread_index() + 4, static_cast<uint64>(both.words[3]) << 32 | both.words[2]);
+        block_barrier();
+        MatrixPart part = {};
+        matrix_multiply_add<ElementType::bf16>(part, shared, 16, shared + 256, 16);
+        matrix_multiply_add<ElementType::f16>(part, shared, 16, shared + 256, 16);
+        store(pointer<Vector16>(matrices.destination) + thread_index(), __builtin_bit_cast(Vector16, part));
     }";
     std::fs::write(&path, format!("{HEADERS}{source}")).unwrap();
     for target in TARGETS {
@@ -313,6 +316,7 @@ fn the_crates_entries_take_the_structs_of_the_host() {
         "symmem_exchange" => size_of::<abi::ExchangeArguments>(),
         _ if name.starts_with("symmem_reduce_packets_") => size_of::<abi::ReducePacketArguments>(),
         _ if name.starts_with("symmem_reduce_push_") => size_of::<abi::ReducePushArguments>(),
+        _ if name.starts_with("symmem_gathered_gemm_") => size_of::<abi::GatheredGemmArguments>(),
         _ => size_of::<abi::ReduceArguments>(),
     };
     for module in symmem_kernels_hip::modules() {

@@ -174,6 +174,29 @@ fn catches_loops_that_move_less_than_16_bytes() {
 }
 
 #[test]
+fn catches_products_without_matrix_instructions() {
+    let complaints = |name, instruction, branch| {
+        let code = [instruction, branch, "s_endpgm"];
+        complaints_of(name, "gfx942", &code, &[])
+            .into_iter()
+            .filter(|each| each.contains("matrix instruction"))
+            .collect::<Vec<_>>()
+    };
+    let (product, matrix, again) = (
+        "symmem_gathered_gemm_f16_rows",
+        "v_mfma_f32_16x16x16_f16 v[62:65], v[128:129], v[132:133], v[62:65]",
+        "s_cbranch_scc1 1 @0",
+    );
+    assert_eq!(complaints(product, matrix, again), [""; 0]);
+    one(
+        complaints(product, "v_fmac_f32_e32 v1, v2, v3", again),
+        "no loop",
+    );
+    one(complaints(product, matrix, "s_nop 0"), "no loop");
+    assert_eq!(complaints("symmem_move", "s_nop 0", again), [""; 0]);
+}
+
+#[test]
 fn catches_accesses_below_system_scope() {
     one(
         complaints(&["global_load_dword v2, v[0:1], off sc1", "s_endpgm"]),

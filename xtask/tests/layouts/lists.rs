@@ -1,91 +1,114 @@
-//! What the HIP backend believes of AMD's runtime, against the types of a maintained binding of it.
-//!
-//! The binding has the headers of several releases and takes those of the ROCm that is installed, else the
-//! newest it has. It is a feature of this crate and no plain dependency, as it need not know the release of
-//! a machine that has ROCm: `cargo test -p xtask --features hip-sys --test layouts`.
+//! What the backend believes, in lists: each struct, number and function of ours beside the binding's, with the
+//! name that C has for it.
 
-#![allow(
-    dead_code,
-    reason = "of the backend's files, only types and numbers are looked at"
-)]
+use super::{compiler, constants, structs, table};
 
-#[path = "../../backend-hip/src/runtime/compiler.rs"]
-mod compiler;
-#[path = "../../backend-hip/src/runtime/constants.rs"]
-mod constants;
-#[path = "../../backend-hip/src/runtime/structs.rs"]
-mod structs;
-#[path = "../../backend-hip/src/runtime/table.rs"]
-mod table;
-
-use std::mem::{align_of, offset_of, size_of};
-use symmem_core::backend::CallResult;
-use symmem_core::backend::library::Library;
-
-/// How the compiler would be opened. Nothing is opened here.
-fn open_library(sonames: &[&str], advice: &str) -> CallResult<Library> {
-    Library::open_first(sonames, &[], advice)
+/// A struct of ours beside the binding's.
+pub struct Struct {
+    pub name: &'static str,
+    /// Its name in C.
+    pub header: &'static str,
+    /// (size, alignment), as we believe it and as the binding has it.
+    pub ours: (usize, usize),
+    pub theirs: (usize, usize),
+    pub fields: Vec<Field>,
 }
 
-/// Size, alignment and offsets of the fields of two structs, field by field.
-macro_rules! same_layout {
-    ($ours:ty, $theirs:ty { $($our:ident = $their:ident),* $(,)? }) => {
-        let name = stringify!($ours);
-        assert_eq!(size_of::<$ours>(), size_of::<$theirs>(), "size of {name}");
-        $( assert_eq!(
-            offset_of!($ours, $our), offset_of!($theirs, $their), "offset of {name}::{}", stringify!($our)
-        ); )*
-        // Ours may be stricter, where C has an array of bytes.
-        assert!(align_of::<$ours>() >= align_of::<$theirs>(), "alignment of {name}");
+/// A field, and where it is.
+pub struct Field {
+    pub name: &'static str,
+    /// Its name in C.
+    pub header: &'static str,
+    pub ours: usize,
+    pub theirs: usize,
+}
+
+/// A number of ours beside the binding's, which is made of one constant of C's or of several bits; none where
+/// the binding has it not.
+pub struct Number {
+    pub name: &'static str,
+    /// The constants' names in C.
+    pub header: Vec<&'static str>,
+    pub ours: u64,
+    pub theirs: Option<u64>,
+}
+
+/// A function: (size, alignment) of each argument and the result.
+pub struct Function {
+    pub name: &'static str,
+    pub ours: Vec<(usize, usize)>,
+    pub theirs: Vec<(usize, usize)>,
+}
+
+/// C's name of a field, of which Rust cannot have every one.
+pub fn field_in_c(name: &'static str) -> &'static str {
+    match name {
+        "type_" => "type",
+        // A union without a name, of this and of the same by a newer name.
+        "__bindgen_anon_1" => "requestedHandleType",
+        name => name,
+    }
+}
+
+/// C's name of a constant: before that of an enumeration's value, the binding has the enumeration's.
+fn constant_in_c(name: &'static str) -> &'static str {
+    let value = name.rfind("_hip").or_else(|| name.find("_HIP_"));
+    value.map_or(name, |start| &name[start + 1..])
+}
+
+/// A struct of ours, and one of the binding's, field by field.
+macro_rules! layout {
+    ($ours:ty, $theirs:ident { $($our:ident = $their:ident),* $(,)? }) => {
+        $crate::lists::Struct {
+            name: stringify!($ours),
+            header: stringify!($theirs),
+            ours: (std::mem::size_of::<$ours>(), std::mem::align_of::<$ours>()),
+            theirs: (std::mem::size_of::<hip_sys::$theirs>(), std::mem::align_of::<hip_sys::$theirs>()),
+            fields: vec![$( $crate::lists::Field {
+                name: stringify!($our),
+                header: $crate::lists::field_in_c(stringify!($their)),
+                ours: std::mem::offset_of!($ours, $our),
+                theirs: std::mem::offset_of!(hip_sys::$theirs, $their),
+            }, )*],
+        }
     };
 }
+pub(crate) use layout;
 
-#[test]
-fn structs_have_the_layout_of_the_headers() {
-    same_layout!(structs::Uuid, hip_sys::hipUUID {});
-    same_layout!(structs::IpcHandle, hip_sys::hipIpcMemHandle_t { reserved = reserved });
-    same_layout!(structs::MemoryLocation, hip_sys::hipMemLocation { kind = type_, id = id });
-    same_layout!(structs::AllocationProperties, hip_sys::hipMemAllocationProp {
-        kind = type_,
-        handle_types = __bindgen_anon_1,
-        location = location,
-        win32_metadata = win32HandleMetaData,
-        flags = allocFlags,
-    });
-    same_layout!(structs::AccessDescription, hip_sys::hipMemAccessDesc {
-        location = location,
-        flags = flags,
-    });
-    // Ours is version 5's, which the headers no longer have; a runtime that filled in its own stays within.
-    assert!(size_of::<structs::DeviceProperties>() >= size_of::<hip_sys::hipDeviceProp_tR0600>());
-}
-
-#[test]
-#[should_panic = "offset of Moved::id"]
-fn a_field_that_moved_is_found() {
-    #[repr(C)]
-    struct Moved {
-        id: i32,
-        kind: u32,
-    }
-    same_layout!(Moved, hip_sys::hipMemLocation { id = id, kind = type_ });
+pub fn structs() -> Vec<Struct> {
+    vec![
+        layout!(structs::Uuid, hipUUID {}),
+        layout!(structs::IpcHandle, hipIpcMemHandle_t { reserved = reserved }),
+        layout!(structs::MemoryLocation, hipMemLocation { kind = type_, id = id }),
+        layout!(structs::AllocationProperties, hipMemAllocationProp {
+            kind = type_,
+            handle_types = __bindgen_anon_1,
+            location = location,
+            win32_metadata = win32HandleMetaData,
+            flags = allocFlags,
+        }),
+        layout!(structs::AccessDescription, hipMemAccessDesc {
+            location = location,
+            flags = flags,
+        }),
+    ]
 }
 
 /// Numbers of ours, each beside the header's.
-macro_rules! same_numbers {
-    ($($ours:expr => $theirs:ident $(| $more:ident)*),* $(,)?) => {
-        $( assert_eq!(
-            u64::from($ours),
-            u64::from(hip_sys::$theirs) $(| u64::from(hip_sys::$more))*,
-            "{}", stringify!($ours)
-        ); )*
+macro_rules! numbers {
+    ($($ours:expr => $($theirs:ident)|+),* $(,)?) => {
+        vec![$( Number {
+            name: stringify!($ours),
+            header: vec![$( constant_in_c(stringify!($theirs)) ),+],
+            ours: u64::from($ours),
+            theirs: Some($( u64::from(hip_sys::$theirs) )|+),
+        }, )*]
     };
 }
 
-#[test]
-fn numbers_are_those_of_the_headers() {
+pub fn numbers() -> Vec<Number> {
     use constants::*;
-    same_numbers!(
+    let mut all = numbers!(
         device_attribute::ASYNC_ENGINE_COUNT => hipDeviceAttribute_t_hipDeviceAttributeAsyncEngineCount,
         device_attribute::MULTIPROCESSOR_COUNT => hipDeviceAttribute_t_hipDeviceAttributeMultiprocessorCount,
         device_attribute::MAX_SHARED_MEMORY_PER_BLOCK
@@ -137,34 +160,36 @@ fn numbers_are_those_of_the_headers() {
         result::LAUNCH_FAILURE => hipError_t_hipErrorLaunchFailure,
         result::NOT_SUPPORTED => hipError_t_hipErrorNotSupported,
     );
-}
-
-#[test]
-fn every_number_is_compared() {
     // Pointers made of numbers by macros, and a number of another library's header: no binding has them.
-    const UNBOUND: [&str; 4] = [
-        "LAUNCH_PARAMETER_BUFFER_POINTER",
-        "LAUNCH_PARAMETER_BUFFER_SIZE",
-        "LAUNCH_PARAMETER_END",
-        "LINK_XGMI",
-    ];
-    let ours = include_str!("../../backend-hip/src/runtime/constants.rs");
-    let numbers = ours
-        .split("pub const ")
-        .skip(1)
-        .filter_map(|rest| rest.split_once(':'));
-    let mut count = 0;
-    for (name, _) in numbers.filter(|(name, _)| !UNBOUND.contains(name)) {
-        let compared = include_str!("layouts.rs").contains(&format!("{name} =>"))
-            || include_str!("layouts.rs").contains(&format!("{name}\n            =>"));
-        assert!(compared, "{name} is not compared with the headers");
-        count += 1;
-    }
-    assert!(count > 40, "{count} numbers: the file has another form");
+    let unbound = |name, header, ours| Number {
+        name,
+        header: vec![header],
+        ours,
+        theirs: None,
+    };
+    all.extend([
+        unbound(
+            "LAUNCH_PARAMETER_BUFFER_POINTER",
+            "HIP_LAUNCH_PARAM_BUFFER_POINTER",
+            LAUNCH_PARAMETER_BUFFER_POINTER as u64,
+        ),
+        unbound(
+            "LAUNCH_PARAMETER_BUFFER_SIZE",
+            "HIP_LAUNCH_PARAM_BUFFER_SIZE",
+            LAUNCH_PARAMETER_BUFFER_SIZE as u64,
+        ),
+        unbound(
+            "LAUNCH_PARAMETER_END",
+            "HIP_LAUNCH_PARAM_END",
+            LAUNCH_PARAMETER_END as u64,
+        ),
+        unbound("LINK_XGMI", "HSA_AMD_LINK_INFO_TYPE_XGMI", LINK_XGMI.into()),
+    ]);
+    all
 }
 
 /// Sizes and alignments of what a function takes, then of what it returns.
-trait Signature {
+pub trait Signature {
     fn shape() -> Vec<(usize, usize)>;
 }
 
@@ -197,36 +222,43 @@ impl<F: Signature> Signature for Option<F> {
     }
 }
 
-/// A function of a table has the shape of the header's.
-#[track_caller]
-fn same_shape<T, Ours: Signature, Theirs: Signature>(name: &str, _: fn(T) -> Ours, _: Theirs) {
-    assert_eq!(
-        Ours::shape(),
-        Theirs::shape(),
-        "{name}: (size, alignment) of each argument and the result"
-    );
+/// The shape of a table's function beside the header's.
+pub fn function<T, Ours: Signature, Theirs: Signature>(
+    name: &'static str,
+    _: fn(T) -> Ours,
+    _: Theirs,
+) -> Function {
+    Function {
+        name,
+        ours: Ours::shape(),
+        theirs: Theirs::shape(),
+    }
+}
+
+/// The shape of a table's function.
+fn shape<T, Ours: Signature>(_: fn(T) -> Ours) -> Vec<(usize, usize)> {
+    Ours::shape()
 }
 
 /// Every function of a table beside the header's; `unbound` are those that the binding has not. The number
 /// of arguments is compared by the compiler, and so is that no function of the table is left out.
-macro_rules! same_functions {
-    ($table:ty { $($name:ident($($argument:tt)*))* } unbound { $($unbound:ident)* }) => {
+macro_rules! functions {
+    ($table:ty { $($name:ident($($argument:tt)*))* } unbound { $($unbound:ident)* }) => {{
         #[allow(non_snake_case, reason = "named as the library names them")]
         fn complete(table: $table) {
             type Table = $table;
             let Table { $($name: _,)* $($unbound: _,)* } = table;
         }
-        $( same_shape(
+        vec![$( function(
             stringify!($name),
             |table: $table| table.$name,
             hip_sys::$name as unsafe extern "C" fn($($argument),*) -> _,
-        ); )*
-    };
+        ), )*]
+    }};
 }
 
-#[test]
-fn functions_take_and_return_what_the_headers_say() {
-    same_functions!(table::Table {
+pub fn functions() -> Vec<Function> {
+    functions!(table::Table {
         hipInit(_)
         hipDriverGetVersion(_)
         hipRuntimeGetVersion(_)
@@ -299,12 +331,20 @@ fn functions_take_and_return_what_the_headers_say() {
     } unbound {
         // By this name version 5's, which later headers replace by a macro.
         hipGetDeviceProperties
-    });
+    })
 }
 
-#[test]
-fn functions_of_the_compiler_take_and_return_what_the_headers_say() {
-    same_functions!(compiler::Table {
+/// Functions that the binding has not.
+pub fn unbound_functions() -> Vec<Function> {
+    vec![Function {
+        name: "hipGetDeviceProperties",
+        ours: shape(|table: table::Table| table.hipGetDeviceProperties),
+        theirs: Vec::new(),
+    }]
+}
+
+pub fn functions_of_the_compiler() -> Vec<Function> {
+    functions!(compiler::Table {
         hiprtcVersion(_ _)
         hiprtcGetErrorString(_)
         hiprtcCreateProgram(_ _ _ _ _ _)
@@ -314,15 +354,5 @@ fn functions_of_the_compiler_take_and_return_what_the_headers_say() {
         hiprtcGetCodeSize(_ _)
         hiprtcGetCode(_ _)
         hiprtcDestroyProgram(_)
-    } unbound {});
-}
-
-#[test]
-#[should_panic = "hipSetDevice"]
-fn a_function_with_another_argument_is_found() {
-    struct Table {
-        set_device: unsafe extern "C" fn(u64) -> u32,
-    }
-    let theirs = hip_sys::hipSetDevice as unsafe extern "C" fn(_) -> _;
-    same_shape("hipSetDevice", |table: Table| table.set_device, theirs);
+    } unbound {})
 }

@@ -1,0 +1,258 @@
+//! A call: its matrices, checked.
+
+use super::matrix::{GemmElement, Matrix, Operands};
+use super::operation::{AllGatherGemm, NAME};
+use super::options::{GemmAlgorithm, GemmTransport};
+use crate::backend::abi::*;
+use crate::buffer::BufferRange;
+use crate::collectives::{CollectiveOptions, GatherCall, Provider, keep};
+use crate::communicator::allocation::Allocation;
+use crate::communicator::shared::Kept;
+use crate::error::Result;
+use crate::stream::Stream;
+use std::sync::Arc;
+
+/// Where something symmetric lies: the same offset at all ranks.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    pub(super) allocation: &'a Arc<Allocation>,
+    pub(super) offset: u64,
+}
+
+impl Place<'_> {
+    /// A rank's byte of it.
+    pub(super) fn at(&self, rank: usize, bytes: u64) -> DeviceAddress {
+        self.allocation.at(rank, self.offset + bytes)
+    }
+}
+
+/// A call of an operation.
+pub(super) struct Call<'a, T: GemmElement> {
+    pub(super) stream: &'a Stream,
+    pub(super) operation: &'a AllGatherGemm<T>,
+    pub(super) operands: &'a Operands<'a, T>,
+    /// This rank's shard, and its peers'.
+    pub(super) a: Place<'a>,
+    /// The gathered `A`; this rank's shard where nothing is gathered.
+    pub(super) gathered: Place<'a>,
+}
+
+impl<'a, T: GemmElement> Call<'a, T> {
+    /// Bytes of an element.
+    pub(super) const ELEMENT: u64 = size_of::<T>() as u64;
+
+    /// Checks the matrices of a call.
+    ///
+    /// # Errors
+    /// [`crate::Error::InvalidArgument`] names what is not as the operation was made for.
+    pub(super) fn new(
+        stream: &'a Stream,
+        operation: &'a AllGatherGemm<T>,
+        operands: &'a Operands<'a, T>,
+    ) -> Result<Self> {
+        let shape = &operation.shape;
+        let invalid = |message: String| Err(stream.invalid(NAME, message));
+        let place = |range: BufferRange<'a, T>, what: &str, expected: usize| {
+            stream.check_same(range.buffer().shared(), NAME)?;
+            if range.len() != expected {
+                let found = range.len();
+                let message = format!("{what} has {found} elements; this shape takes {expected}");
+                return Err(stream.invalid(NAME, message));
+            }
+            Ok(Place {
+                allocation: range.buffer().allocation(),
+                offset: range.byte_offset(),
+            })
+        };
+        let world = operation.problem.world;
+        let a = place(operands.a, "the shard of A", shape.shard_elements(world))?;
+        let gathered = match (operands.gathered, operation.options.gathered) {
+            (Some(range), true) => place(range, "the gathered A", shape.gathered_elements())?,
+            (None, false) => match &operation.workspace().gathered {
+                Some(allocation) => Place {
+                    allocation,
+                    offset: 0,
+                },
+                None => a,
+            },
+            (given, _) => {
+                let (given, expected) = match given {
+                    Some(_) => ("is", "made without"),
+                    None => ("is no", "made for"),
+                };
+                return invalid(format!(
+                    "there {given} buffer for the gathered A; the operation was {expected} one"
+                ));
+            }
+        };
+        for (what, matrix, expected) in [
+            (
+                "B",
+                Some(&operands.b),
+                Some((shape.k, shape.n, shape.b_stride, shape.b_order)),
+            ),
+            (
+                "C",
+                Some(&operands.c),
+                Some((shape.m, shape.n, shape.c_stride, MatrixOrder::ROWS)),
+            ),
+            (
+                "the bias",
+                operands.bias.as_ref(),
+                shape.bias.then_some((1, shape.n, None, MatrixOrder::ROWS)),
+            ),
+        ] {
+            check_matrix(stream, what, matrix, expected)?;
+        }
+        let call = Self {
+            stream,
+            operation,
+            operands,
+            a,
+            gathered,
+        };
+        call.check_overlap()?;
+        Ok(call)
+    }
+
+    /// Refuses what is written where something else is.
+    fn check_overlap(&self) -> Result<()> {
+        let (rank, operands) = (self.operation.problem.rank, self.operands);
+        let of = |place: Place<'_>, elements: usize| {
+            let start = place.at(rank, 0).0;
+            start..start + elements as u64 * Self::ELEMENT
+        };
+        let a = of(self.a, operands.a.len());
+        let gathered = operands
+            .gathered
+            .map(|range| of(self.gathered, range.len()));
+        let b = operands.b.extent();
+        let bias = operands.bias.map(|bias| bias.extent());
+        let c = operands.c.extent();
+        let written = [("C", Some(&c)), ("the gathered A", gathered.as_ref())];
+        let all = [
+            ("the shard of A", Some(&a)),
+            ("B", Some(&b)),
+            ("the bias", bias.as_ref()),
+            ("the gathered A", gathered.as_ref()),
+        ];
+        for (written, one) in written {
+            for (what, other) in all {
+                let (Some(one), Some(other)) = (one, other) else {
+                    continue;
+                };
+                if written != what && one.start < other.end && other.start < one.end {
+                    let message = format!("{written}, which is written, overlaps {what}");
+                    return Err(self.stream.invalid(NAME, message));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What a graph has to keep.
+    pub(super) fn uses(&self) -> Vec<Kept> {
+        let mut uses = keep(&[self.a.allocation, self.gathered.allocation]);
+        uses.push(self.operation.workspace().clone());
+        let Operands { b, c, bias, .. } = self.operands;
+        let matrices = [Some(b), Some(c), bias.as_ref()].into_iter().flatten();
+        let buffers = matrices.filter_map(|matrix| matrix.buffer);
+        uses.extend(buffers.map(|(_, allocation)| allocation.clone() as Kept));
+        uses
+    }
+
+    /// In debug mode compares the call with those of the other ranks.
+    pub(super) fn compare(&self) -> Result<()> {
+        let problem = &self.operation.problem;
+        if problem.world == 1 || !self.stream.shared().collectives().check_calls {
+            return Ok(());
+        }
+        let whose = |place: Place<'_>| {
+            let (offset, number) = (place.offset, place.allocation.number);
+            format!("byte {offset} of buffer {number}")
+        };
+        let shape = &self.operation.shape;
+        self.stream.compare_call(
+            NAME,
+            &self.collective_options(),
+            &[
+                ("the shape", format!("{shape:?}")),
+                ("the shard of A", whose(self.a)),
+                ("the gathered A", whose(self.gathered)),
+            ],
+        )
+    }
+
+    fn collective_options(&self) -> CollectiveOptions<'static> {
+        let vendor = self.operation.problem.transport == GemmTransport::Vendor
+            && self.operation.problem.algorithm == GemmAlgorithm::Baseline;
+        CollectiveOptions {
+            provider: if vendor {
+                Provider::Vendor
+            } else {
+                Provider::Own
+            },
+            channel: self.operation.options.channel,
+            deadline: self.operation.options.deadline,
+            ..CollectiveOptions::default()
+        }
+    }
+
+    /// Gathers all shards by a collective.
+    pub(super) fn gather(&self) -> Result<()> {
+        let problem = &self.operation.problem;
+        let mut counts = [0; MAX_RANKS];
+        for (rank, count) in counts.iter_mut().enumerate().take(problem.world) {
+            *count = problem.division.elements(rank) as usize;
+        }
+        let staging = self.operation.workspace().staging.as_ref();
+        let (allocation, offset) = match staging {
+            Some(staging) => (staging, 0),
+            None => (self.gathered.allocation, self.gathered.offset),
+        };
+        self.stream.gather_shards(&GatherCall {
+            destination: (allocation, offset),
+            source: (self.a.allocation, self.a.offset),
+            counts: &counts[..problem.world],
+            element_bytes: Self::ELEMENT,
+            options: &self.collective_options(),
+        })
+    }
+}
+
+fn check_matrix<T: GemmElement>(
+    stream: &Stream,
+    what: &str,
+    matrix: Option<&Matrix<'_, T>>,
+    expected: Option<(usize, usize, Option<usize>, MatrixOrder)>,
+) -> Result<()> {
+    let invalid = |message: String| Err(stream.invalid(NAME, message));
+    let (matrix, (rows, columns, stride, order)) = match (matrix, expected) {
+        (Some(matrix), Some(expected)) => (matrix, expected),
+        (None, None) => return Ok(()),
+        (Some(_), None) => return invalid(format!("the operation was made without {what}")),
+        (None, Some(_)) => return invalid(format!("the operation was made with {what}")),
+    };
+    if let Some((shared, _)) = matrix.buffer {
+        stream.check_same(shared, NAME)?;
+    }
+    let width = match order {
+        MatrixOrder::COLUMNS => rows,
+        _ => columns,
+    };
+    let stride = stride.unwrap_or(width);
+    // The stride of one line means nothing.
+    let single = what == "the bias";
+    let alike = (matrix.rows, matrix.columns) == (rows, columns)
+        && (single || (matrix.order, matrix.stride) == (order, stride));
+    if !alike {
+        return invalid(format!(
+            "{what} is {matrix:?}; the operation was made for {rows} x {columns}, {}, stride {stride}",
+            order.name()
+        ));
+    }
+    if !matrix.address.0.is_multiple_of(size_of::<T>() as u64) {
+        return invalid(format!("{what} is not aligned to its elements"));
+    }
+    Ok(())
+}

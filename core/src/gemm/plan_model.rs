@@ -1,0 +1,309 @@
+//! A model of streams on which all ranks' plans run, and which finds what breaks the rules.
+
+use super::*;
+use std::collections::{HashMap, HashSet, VecDeque};
+
+/// What a stream of the model does.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Work {
+    Do(Step),
+    Reach(usize),
+    Pass(usize),
+}
+
+/// All ranks, and what they have told each other.
+pub(super) struct Model<'a> {
+    problems: &'a [Problem],
+    /// `[rank]`: work of each stream that is left.
+    pub(super) streams: Vec<HashMap<On, VecDeque<Work>>>,
+    /// Points of streams that were reached, by rank.
+    reached: HashSet<(usize, usize)>,
+    /// `[rank]`: barriers come to.
+    barriers: Vec<usize>,
+    /// (to, from): signals, turns and messages given and taken.
+    given: HashMap<(usize, usize, u8), [usize; 2]>,
+    /// (rank, shard, chunk): the call in which it came to the gathered `A`.
+    gathered: HashMap<(usize, usize, u32), usize>,
+    arrived: HashMap<(usize, usize, u32), usize>,
+    /// `[rank]`: the call that it is in, from 1, and calls that it has begun.
+    call: Vec<usize>,
+    started: Vec<usize>,
+    calls: usize,
+    /// Whether all work is on the callers' streams.
+    serial: bool,
+}
+
+impl<'a> Model<'a> {
+    /// Calls of all ranks; on the callers' streams alone where `serial`.
+    pub(super) fn new(problems: &'a [Problem], calls: usize, serial: bool) -> Self {
+        let mut model = Self {
+            problems,
+            streams: vec![HashMap::new(); problems.len()],
+            reached: HashSet::new(),
+            barriers: vec![0; problems.len()],
+            given: HashMap::new(),
+            gathered: HashMap::new(),
+            arrived: HashMap::new(),
+            call: vec![0; problems.len()],
+            started: vec![0; problems.len()],
+            calls,
+            serial,
+        };
+        for rank in 0..problems.len() {
+            model.next_call(rank);
+        }
+        model
+    }
+
+    /// Fills a rank's streams with the plan of its next call.
+    fn next_call(&mut self, rank: usize) {
+        self.call[rank] += 1;
+        if self.call[rank] > self.calls {
+            return;
+        }
+        let (mut point, call) = (self.call[rank] * 10_000, self.call[rank]);
+        let mut events = HashMap::new();
+        let (streams, serial) = (&mut self.streams[rank], self.serial);
+        let mut push = |on, work| {
+            let on = if serial { On::Main } else { on };
+            streams.entry(on).or_default().push_back(work);
+        };
+        for step in self.problems[rank].steps() {
+            point += 1;
+            match step {
+                Step::Fork { on } => {
+                    push(On::Main, Work::Reach(point));
+                    push(on, Work::Pass(point));
+                }
+                Step::Join { on } => {
+                    push(on, Work::Reach(point));
+                    push(On::Main, Work::Pass(point));
+                }
+                Step::Mark { event, on } => {
+                    events.insert((call, event), point);
+                    push(on, Work::Reach(point));
+                }
+                Step::Await { event, on } => push(on, Work::Pass(events[&(call, event)])),
+                step => push(step.on(), Work::Do(step)),
+            }
+        }
+    }
+
+    /// Goes on with the head of a stream; whether it could.
+    fn advance(&mut self, rank: usize, on: On) -> bool {
+        let Some(&work) = self.streams[rank].get(&on).and_then(VecDeque::front) else {
+            return false;
+        };
+        let ready = match work {
+            Work::Reach(point) => {
+                self.reached.insert((rank, point));
+                true
+            }
+            Work::Pass(point) => self.reached.contains(&(rank, point)),
+            Work::Do(step) => self.step(rank, step),
+        };
+        if ready && let Some(left) = self.streams[rank].get_mut(&on) {
+            left.pop_front();
+        }
+        if ready && self.streams[rank].values().all(VecDeque::is_empty) {
+            self.next_call(rank);
+        }
+        ready
+    }
+
+    /// Tells another rank something, once; what is told in one step is taken back before it is tried again.
+    fn tell(&mut self, to: usize, from: usize, what: u8) {
+        self.given.entry((to, from, what)).or_default()[0] += 1;
+    }
+
+    fn told(&mut self, rank: usize, from: usize, what: u8) -> bool {
+        let [given, taken] = self.given.entry((rank, from, what)).or_default();
+        let told = *given > *taken;
+        *taken += usize::from(told);
+        told
+    }
+
+    /// A chunk comes to a rank, which must be in the same call: earlier it might yet read the one before.
+    fn bring(&mut self, at: usize, shard: usize, chunk: u32, call: usize) {
+        assert_eq!(
+            self.started[at], call,
+            "rank {at} is not ready for shard {shard}"
+        );
+        self.gathered.insert((at, shard, chunk), call);
+    }
+
+    fn chunks(&self, shard: usize) -> Vec<u32> {
+        let problem = &self.problems[0];
+        let whole = problem.algorithm == GemmAlgorithm::Pipeline;
+        let chunks = if whole { 1 } else { problem.chunks };
+        let rows = |chunk: &u32| whole || problem.chunk_rows(shard, *chunk).1 > 0;
+        match problem.division.is_empty(shard) {
+            true => Vec::new(),
+            false => (0..chunks).filter(rows).collect(),
+        }
+    }
+
+    /// A shard is read where its owner has it, who must be in the same call.
+    fn read_from(&self, owner: usize, call: usize) {
+        assert_eq!(
+            self.call[owner], call,
+            "the shard of rank {owner} may have changed"
+        );
+    }
+
+    fn step(&mut self, rank: usize, step: Step) -> bool {
+        let (world, call) = (self.problems.len(), self.call[rank]);
+        match step {
+            Step::Start | Step::End => {
+                let number = self.barriers[rank] / 2;
+                if self.barriers[rank].is_multiple_of(2) {
+                    // Comes here, once.
+                    self.barriers[rank] += 1;
+                    if step == Step::Start {
+                        self.started[rank] = call;
+                    }
+                }
+                let all = (0..world).all(|peer| self.barriers[peer].div_ceil(2) > number);
+                self.barriers[rank] += usize::from(all);
+                return all;
+            }
+            Step::Keep { .. } => {
+                self.started[rank] = call;
+                for chunk in self.chunks(rank) {
+                    self.bring(rank, rank, chunk, call);
+                }
+            }
+            Step::Get { peer, .. } => {
+                self.read_from(peer, call);
+                self.bring(rank, peer, 0, call);
+            }
+            Step::Put { peer, chunk, .. } => self.bring(peer, rank, chunk, call),
+            Step::Arrive { peer, chunk, .. } => {
+                assert_eq!(self.gathered[&(peer, rank, chunk)], call);
+                self.arrived.insert((peer, rank, chunk), call);
+            }
+            Step::Give { peer, .. } => self.tell(peer, rank, 0),
+            Step::Receive { peer, .. } => return self.told(rank, peer, 0),
+            Step::Turn { to, from, .. } => {
+                // One signal for each of this rank's turns, however often it is looked at.
+                let key = (rank, rank, 9);
+                let [mine, done] = *self.given.entry(key).or_default();
+                if mine == done {
+                    self.given.entry(key).or_default()[0] += 1;
+                    self.tell(to, rank, 1);
+                }
+                let told = self.told(rank, from, 1);
+                self.given.entry(key).or_default()[1] += usize::from(told);
+                return told;
+            }
+            Step::Exchange { to, from, .. } => {
+                let key = (rank, rank, 8);
+                let [mine, done] = *self.given.entry(key).or_default();
+                if mine == done {
+                    self.given.entry(key).or_default()[0] += 1;
+                    if !self.problems[0].division.is_empty(rank) {
+                        self.tell(to, rank, 2);
+                    }
+                }
+                let expected = !self.problems[0].division.is_empty(from);
+                let told = !expected || self.told(rank, from, 2);
+                self.given.entry(key).or_default()[1] += usize::from(told);
+                if told && expected {
+                    self.bring(rank, from, 0, call);
+                }
+                return told;
+            }
+            Step::Gather => {
+                // A collective of its own, with barriers of its own.
+                let number = self.barriers[rank];
+                self.barriers[rank] = number.max(2 * call - 1);
+                let all = self
+                    .barriers
+                    .iter()
+                    .all(|&barriers| barriers >= 2 * call - 1);
+                if all {
+                    self.barriers[rank] = 2 * call;
+                    self.started[rank] = call;
+                    for shard in 0..world {
+                        for chunk in self.chunks(shard) {
+                            self.bring(rank, shard, chunk, call);
+                        }
+                    }
+                }
+                return all;
+            }
+            Step::Multiply { part, .. } => {
+                let shards: Vec<usize> = match part {
+                    Part::Own => Vec::new(),
+                    Part::Shard(shard) => vec![shard],
+                    Part::Whole => (0..world).collect(),
+                };
+                for shard in shards {
+                    for chunk in self.chunks(shard) {
+                        let here = self.gathered.get(&(rank, shard, chunk));
+                        assert_eq!(here, Some(&call), "shard {shard} at rank {rank}");
+                    }
+                }
+            }
+            Step::Gathered { mode } => {
+                let peers = || (0..world).filter(move |&peer| peer != rank);
+                for peer in peers().filter(|_| mode == GatherMode::PUSH) {
+                    // Some of its blocks store, whatever the others wait for.
+                    for chunk in self.chunks(rank) {
+                        self.bring_once(peer, rank, chunk, call);
+                    }
+                }
+                for shard in peers() {
+                    for chunk in self.chunks(shard) {
+                        if mode == GatherMode::PULL {
+                            self.read_from(shard, call);
+                        } else if self.arrived.get(&(rank, shard, chunk)) != Some(&call) {
+                            return false;
+                        }
+                    }
+                }
+            }
+            Step::Fork { .. }
+            | Step::Join { .. }
+            | Step::Mark { .. }
+            | Step::Await { .. }
+            | Step::Spread { .. } => {}
+        }
+        true
+    }
+
+    fn bring_once(&mut self, at: usize, shard: usize, chunk: u32, call: usize) {
+        if self.arrived.get(&(at, shard, chunk)) != Some(&call) {
+            self.bring(at, shard, chunk, call);
+            self.arrived.insert((at, shard, chunk), call);
+        }
+    }
+
+    /// Runs until all ranks have made all calls, their streams in an order that follows from `seed`.
+    pub(super) fn run(&mut self, mut seed: u64) {
+        loop {
+            let streams = self.streams.iter().enumerate();
+            let left = streams.flat_map(|(rank, streams)| {
+                let left = streams.iter().filter(|(_, left)| !left.is_empty());
+                left.map(move |(&on, _)| (rank, on))
+            });
+            let mut left: Vec<(usize, On)> = left.collect();
+            if left.is_empty() {
+                break;
+            }
+            left.sort_unstable();
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let first = (seed >> 33) as usize % left.len();
+            let most = 1 + (seed >> 60) as usize;
+            left.rotate_left(first);
+            // Twice: the last one may have told the first one something before it came to wait itself.
+            let mut moved = false;
+            for &(rank, on) in left.iter().chain(&left) {
+                let done = (0..most).take_while(|_| self.advance(rank, on)).count();
+                moved |= done > 0;
+            }
+            assert!(moved, "all wait: {left:?} of {:?}", self.problems[0]);
+        }
+        assert!(self.call.iter().all(|&call| call == self.calls + 1));
+    }
+}

@@ -1,0 +1,320 @@
+// Tests of the products that gather their A, on the host twin, against products in f64. `cargo xtask twin` builds and
+// runs them under AddressSanitizer and UndefinedBehaviorSanitizer, and under ThreadSanitizer. Ranks are host threads,
+// each launches its own grid; where copy engines move A, a thread is one, late and in any order. What a seed leaves
+// open (sizes, strides, alignments, chunks, grids, schedule) it decides.
+//
+// Seen to fail: without the wait for an arrival, without the block barrier behind it, without the one in front of a
+// stage's product, and with a mover that publishes before it has copied.
+#include "../entries/gathered_gemm.h"
+#include "world.h"
+
+namespace {
+
+using Kernel = void (*)(const GatheredGemmArguments&);
+
+struct Numbers {
+  ElementType type;
+  double half_step;  // of a number near 1: what one rounding may be off by
+  Kernel kernels[2];  // by the order of B
+};
+
+const Numbers numbers[] = {
+    {ElementType::f16, 0x1p-11, {symmem_gathered_gemm_f16_rows, symmem_gathered_gemm_f16_columns}},
+    {ElementType::bf16, 0x1p-8, {symmem_gathered_gemm_bf16_rows, symmem_gathered_gemm_bf16_columns}},
+};
+
+template <ElementType type>
+using Element = typename ElementOf<type>::Type;
+
+uint16 narrowed(ElementType type, float number) {
+  return type == ElementType::f16 ? Element<ElementType::f16>::narrow(number) : Element<ElementType::bf16>::narrow(number);
+}
+
+float widened(ElementType type, uint16 bits) {
+  return type == ElementType::f16 ? Element<ElementType::f16>::widen(bits) : Element<ElementType::bf16>::widen(bits);
+}
+
+// A matrix in memory that ends with its last element. Between its rows is what nobody may touch.
+class Matrix {
+ public:
+  Matrix(uint64 rows, uint64 columns, uint64 stride, uint64 offset)
+      : rows(rows), columns(columns), stride(stride), buffer_(size(rows, columns, stride), offset) {}
+
+  uint64 at(uint64 row = 0, uint64 column = 0) const { return buffer_.at((row * stride + column) * gemm_element_bytes); }
+  uint16 get(uint64 row, uint64 column) const {
+    uint16 bits;
+    std::memcpy(&bits, place(row, column), sizeof bits);
+    return bits;
+  }
+  void set(uint64 row, uint64 column, uint16 bits) {
+    std::memcpy(const_cast<void*>(place(row, column)), &bits, sizeof bits);
+  }
+  bool between_is_untouched() const {
+    for (uint64 row = 0; row + 1 < rows; ++row)
+      for (uint64 column = columns; column < stride; ++column)
+        if (get(row, column) != untouched) return false;
+    return true;
+  }
+
+  static constexpr uint16 untouched = 0xA5A5;
+  uint64 rows, columns, stride;
+
+ private:
+  static uint64 size(uint64 rows, uint64 columns, uint64 stride) {
+    return rows == 0 || columns == 0 ? 0 : ((rows - 1) * stride + columns) * gemm_element_bytes;
+  }
+  const void* place(uint64 row, uint64 column) const { return reinterpret_cast<const void*>(at(row, column)); }
+
+  Buffer buffer_;
+};
+
+// One product, at every rank.
+struct Product {
+  World& world;
+  Random& random;
+  const Numbers& type;
+  const MatrixOrder b_order;
+  const Sharding sharding;
+  const GatherMode mode;
+  uint64 m, n, k, shard, chunk;
+  uint32 chunks, movers, keep;
+  bool has_bias;
+  std::vector<Matrix> shards, gathered, c;
+  std::vector<Matrix> b, bias;  // one, which all ranks read
+  std::vector<std::vector<uint8>> arrivals;
+  std::vector<uint32> epochs;
+
+  Product(World& world, Random& random, uint32 kind, uint32 first)
+      : world(world),
+        random(random),
+        type(numbers[kind & 1]),
+        b_order(kind >> 1 & 1 ? MatrixOrder::columns : MatrixOrder::rows),
+        sharding(kind >> 2 & 1 ? Sharding::columns : Sharding::rows),
+        mode(static_cast<GatherMode>(1 + kind / 8 % 3)) {
+    // One in three times all is so that whole vectors can be loaded.
+    const uint64 grain = up_to(random, 2) == 0 ? 8 : 1;
+    const auto side = [&](uint32 most) { return (1 + up_to(random, most - 1) + grain - 1) / grain * grain; };
+    m = side(up_to(random, 2) == 0 ? 300 : 140);
+    n = up_to(random, 9) == 0 ? 1 : side(150);
+    k = side(80);
+    const auto stride = [&](uint64 length) { return length + up_to(random, 2) * grain; };
+    const auto offset = [&] { return grain == 8 ? 0 : up_to(random, 9) * 2; };
+    const uint64 whole = by_rows() ? m : k;
+    shard = (whole + world.ranks - 1) / world.ranks;
+    if (grain == 8) shard = (shard + 7) / 8 * 8;
+    if (up_to(random, 3) == 0) shard += up_to(random, 9) * grain;
+    // A chunk is whole tiles.
+    chunk = gemm_tile * (1 + up_to(random, 1));
+    const uint64 rows = by_rows() ? shard : m;
+    chunks = static_cast<uint32>((rows + chunk - 1) / chunk);
+    movers = mode == GatherMode::wait ? 0 : 1 + up_to(random, 2);
+    keep = mode == GatherMode::wait ? 0 : up_to(random, 1);
+    has_bias = up_to(random, 1) != 0;
+    const uint64 a_stride = stride(k), c_stride = stride(n);
+    for (uint32 rank = 0; rank < world.ranks; ++rank) {
+      const uint64 length = part(rank);
+      shards.emplace_back(by_rows() ? length : m, by_rows() ? k : length, by_rows() ? k : length, offset());
+      gathered.emplace_back(m, k, a_stride, offset());
+      c.emplace_back(m, n, c_stride, offset());
+      arrivals.emplace_back(world.ranks * chunks * signal_stride);
+      for (uint32 word = 0; word < world.ranks * chunks; ++word)
+        std::memcpy(arrivals[rank].data() + word * signal_stride, &first, sizeof first);
+      epochs.push_back(first);
+    }
+    const bool columns = b_order == MatrixOrder::columns;
+    b.emplace_back(columns ? n : k, columns ? k : n, stride(columns ? k : n), offset());
+    bias.emplace_back(1, n, n, offset());
+    draw(b[0]);
+    draw(bias[0]);
+  }
+
+  bool by_rows() const { return sharding == Sharding::rows; }
+  uint64 begin(uint32 member) const { return std::min(member * shard, by_rows() ? m : k); }
+  uint64 part(uint32 member) const { return std::min(shard, (by_rows() ? m : k) - begin(member)); }
+
+  void draw(Matrix& matrix) {
+    for (uint64 row = 0; row < matrix.rows; ++row)
+      for (uint64 column = 0; column < matrix.columns; ++column)
+        matrix.set(row, column, narrowed(type.type, static_cast<float>(up_to(random, 1u << 20)) * 0x1p-19f - 1));
+  }
+
+  // An element of the whole A: where it is at its member.
+  uint16 a(uint64 row, uint64 column) const {
+    const uint32 member = static_cast<uint32>((by_rows() ? row : column) / shard);
+    return shards[member].get(by_rows() ? row - begin(member) : row, by_rows() ? column : column - begin(member));
+  }
+
+  GatheredGemmArguments arguments(uint32 rank) {
+    GatheredGemmArguments arguments{};
+    arguments.group = world.group(rank);
+    // What others have is known where it is needed, and only there.
+    for (uint32 member = 0; member < world.ranks; ++member) {
+      const bool own = member == rank;
+      if (own || mode == GatherMode::pull) arguments.sources[member] = shards[member].at();
+      if (own || mode == GatherMode::push) arguments.gathered[member] = gathered[member].at();
+      if (own || mode == GatherMode::push) arguments.arrivals[member] = address(arrivals[member].data());
+    }
+    arguments.epoch = address(&epochs[rank]);
+    arguments.b = b[0].at();
+    arguments.c = c[rank].at();
+    arguments.bias = has_bias ? bias[0].at() : 0;
+    arguments.shape = {m, n, k, gathered[rank].stride, b[0].stride, c[rank].stride, static_cast<uint32>(type.type),
+                       static_cast<uint32>(b_order), has_bias, 0};
+    arguments.shard = shard;
+    arguments.chunk = chunk;
+    arguments.chunks = chunks;
+    arguments.sharding = static_cast<uint32>(sharding);
+    arguments.mode = static_cast<uint32>(mode);
+    arguments.movers = movers;
+    arguments.keep = keep;
+    return arguments;
+  }
+
+  Kernel kernel() const { return type.kernels[b_order == MatrixOrder::columns]; }
+
+  // What copy engines do: bring each chunk of each peer, and then its word.
+  void bring(uint32 rank, uint32 seed) {
+    Random dice(seed);
+    struct Item {
+      uint32 member, chunk;
+    };
+    std::vector<Item> items;
+    for (uint32 member = 0; member < world.ranks; ++member)
+      for (uint32 chunk = 0; member != rank && chunk < chunks; ++chunk) items.push_back({member, chunk});
+    std::shuffle(items.begin(), items.end(), dice);
+    for (const Item& item : items) {
+      std::this_thread::sleep_for(std::chrono::microseconds(up_to(dice, 300)));
+      const Matrix& from = shards[item.member];
+      // Of an empty shard nothing comes, nor is it said.
+      if (from.rows == 0 || from.columns == 0) continue;
+      for (uint64 row = item.chunk * chunk; row < std::min(from.rows, (item.chunk + 1) * chunk); ++row) {
+        const uint64 to = by_rows() ? gathered[rank].at(begin(item.member) + row) : gathered[rank].at(row, begin(item.member));
+        std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from.at(row)), from.columns * gemm_element_bytes);
+      }
+      uint8* word = arrivals[rank].data() + (item.member * chunks + item.chunk) * signal_stride;
+      arch::publish_flag(reinterpret_cast<uint32*>(word), epochs[rank]);
+    }
+  }
+
+  // Between two barriers, as core calls it.
+  void call() {
+    for (Matrix& shard : shards) draw(shard);
+    for (uint32& epoch : epochs) ++epoch;
+    std::vector<std::thread> running;
+    for (uint32 rank = 0; rank < world.ranks; ++rank) {
+      const uint32 seed = static_cast<uint32>(random());
+      running.emplace_back([this, rank] {
+        const GatheredGemmArguments mine = arguments(rank);
+        const Kernel multiply = kernel();
+        arch::launch(world.blocks + movers, gemm_threads, gemm_shared_bytes, [&] { multiply(mine); });
+      });
+      if (mode == GatherMode::wait) running.emplace_back([this, rank, seed] { bring(rank, seed); });
+    }
+    for (auto& thread : running) thread.join();
+  }
+
+  // |C - R| <= u |R| + sqrt(K) 2^-22 sum |a b|, element by element, with R in f64; and a half step of the smallest f16.
+  void check(const std::string& what) const {
+    std::vector<double> left(m * k), right(k * n);
+    for (uint64 row = 0; row < m; ++row)
+      for (uint64 depth = 0; depth < k; ++depth) left[row * k + depth] = widened(type.type, a(row, depth));
+    for (uint64 depth = 0; depth < k; ++depth)
+      for (uint64 column = 0; column < n; ++column)
+        right[depth * n + column] = widened(type.type, b_order == MatrixOrder::rows ? b[0].get(depth, column) : b[0].get(column, depth));
+    std::vector<unsigned> wrong(world.ranks);
+    std::vector<double> sums(n), sizes(n);
+    for (uint64 row = 0; row < m; ++row) {
+      for (uint64 column = 0; column < n; ++column) {
+        sums[column] = has_bias ? widened(type.type, bias[0].get(0, column)) : 0;
+        sizes[column] = std::fabs(sums[column]);
+      }
+      for (uint64 depth = 0; depth < k; ++depth) {
+        for (uint64 column = 0; column < n; ++column) {
+          const double product = left[row * k + depth] * right[depth * n + column];
+          sums[column] += product;
+          sizes[column] += std::fabs(product);
+        }
+      }
+      for (uint64 column = 0; column < n; ++column) {
+        const double bound = type.half_step * std::fabs(sums[column]) +
+                             std::sqrt(static_cast<double>(k)) * 0x1p-22 * sizes[column] + 0x1p-25;
+        for (uint32 rank = 0; rank < world.ranks; ++rank) {
+          const double made = widened(type.type, c[rank].get(row, column));
+          if (!(std::fabs(made - sums[column]) <= bound)) ++wrong[rank];
+        }
+      }
+    }
+    for (uint32 rank = 0; rank < world.ranks; ++rank) {
+      expect(wrong[rank] == 0, what + ": " + std::to_string(wrong[rank]) + " elements of C are wrong");
+      expect(c[rank].between_is_untouched() && gathered[rank].between_is_untouched(), what + ": nothing between rows is touched");
+      expect(gathers(rank), what + ": the gathered A is all of A, the own shard where it is kept");
+    }
+    expect(world.record.state == 0, what + ": no wait gave up");
+  }
+
+  bool gathers(uint32 rank) const {
+    for (uint64 row = 0; row < m; ++row) {
+      for (uint64 column = 0; column < k; ++column) {
+        const bool own = (by_rows() ? row : column) / shard == rank;
+        if (gathered[rank].get(row, column) != (own && keep == 0 ? Matrix::untouched : a(row, column))) return false;
+      }
+    }
+    return true;
+  }
+};
+
+void products(uint32 seed, uint32 ranks) {
+  Random random(seed * 31 + ranks);
+  arch::schedule() = seed;
+  World world(ranks, 1 + up_to(random, 2), gemm_threads, 16, 0);
+  // 24 kinds in all; each seed has six of them, other ones in each world.
+  for (uint32 turn = 0; turn < 6; ++turn) {
+    const uint32 kind = (seed * 6 + turn * 5 + ranks * 7) % 24;
+    Product product(world, random, kind, 0u - 1 - up_to(random, 2));
+    for (int call = 0; call < 2; ++call) {
+      product.call();
+      product.check("seed " + std::to_string(seed) + ", world " + std::to_string(ranks) + ", kind " + std::to_string(kind) +
+                    ", call " + std::to_string(call) + ", " + std::to_string(product.m) + " x " + std::to_string(product.n) +
+                    " x " + std::to_string(product.k));
+    }
+  }
+  arch::schedule() = 0;
+}
+
+// Nobody brings what a rank waits for: it leaves at the deadline, or when the host has aborted.
+void waits_end() {
+  for (const bool aborts : {false, true}) {
+    Random random(5);
+    World world(3, 1, gemm_threads, 16, 0);
+    if (!aborts) world.deadline = second / 50;
+    Product product(world, random, 0, 4);
+    for (uint32& epoch : product.epochs) ++epoch;
+    std::thread host([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      if (aborts) __atomic_store_n(&world.abort, 1u, __ATOMIC_RELEASE);
+    });
+    const GatheredGemmArguments arguments = product.arguments(0);
+    const Kernel multiply = product.kernel();
+    arch::launch(2, gemm_threads, gemm_shared_bytes, [&] { multiply(arguments); });
+    host.join();
+    const WaitRecord& record = world.record;
+    expect(record.state == 2 && record.kind == 16 + operation && record.rank == 10 && record.slot == 5 &&
+               (record.peer == 11 || record.peer == 12) && record.expected == 5 && record.seen == 4 &&
+               record.reason == (aborts ? 2u : 1u),
+           std::string("a product ") + (aborts ? "leaves when the host aborts" : "gives up at its deadline") +
+               ", and the record tells who waited for what");
+  }
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  const std::string part = count > 1 ? words[1] : "all";
+  const uint32 seeds = count > 2 ? static_cast<uint32>(std::atoi(words[2])) : 4;
+  const uint32 first = count > 3 ? static_cast<uint32>(std::atoi(words[3])) : 1;
+  waits_end();
+  for (uint32 seed = first; seed < first + seeds; ++seed)
+    for (uint32 ranks = 1; ranks <= 4; ++ranks) products(seed, ranks);
+  std::printf("gathered products' host twin, %s, %u seeds: %u failures\n", part.c_str(), seeds, failures.load());
+  return failures == 0 ? 0 : 1;
+}

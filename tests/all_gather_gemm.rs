@@ -1,0 +1,200 @@
+//! Products whose `A` is gathered, on both vendors' backends over the fake runtimes, with the fake libraries of
+//! products and of collectives: ranks are threads of a process of its own. `on_this_machine`, run by itself, is
+//! the same on a machine's GPUs, with the libraries that are there.
+
+#[path = "../core/tests/gemm/case.rs"]
+#[allow(dead_code, reason = "what the host does is core's test")]
+mod case;
+#[path = "../core/tests/gemm/checker.rs"]
+mod checker;
+#[allow(dead_code, reason = "this test uses the fakes only")]
+mod support;
+
+use case::{Case, options};
+use half::{bf16, f16};
+use rstest::rstest;
+use support::vendors::{Vendor, ranks, role};
+use symmem_core::backend::abi::{MatrixOrder, Sharding};
+use symmem_core::{Communicator, GemmAlgorithm, GemmOptions, GemmShape, GemmTransport, Graph};
+
+type Way = (GemmAlgorithm, GemmTransport);
+
+/// Ways without a kernel that gathers: by what is our own,
+const OWN: [Way; 3] = [
+    (GemmAlgorithm::Baseline, GemmTransport::Automatic),
+    (GemmAlgorithm::Pipeline, GemmTransport::Get),
+    (GemmAlgorithm::Pipeline, GemmTransport::Put),
+];
+/// and by the vendor's library of collectives, once that is open.
+const VENDOR: [Way; 2] = [
+    (GemmAlgorithm::Baseline, GemmTransport::Vendor),
+    (GemmAlgorithm::Pipeline, GemmTransport::Vendor),
+];
+
+/// Ways by the kernel that gathers, where there is one for the shape.
+const KERNEL: [Way; 3] = [
+    (GemmAlgorithm::Pull, GemmTransport::Kernel),
+    (GemmAlgorithm::Push, GemmTransport::Put),
+    (GemmAlgorithm::Push, GemmTransport::Kernel),
+];
+
+/// Does something with each way.
+fn each_way(communicator: &Communicator, mut body: impl FnMut(Way)) {
+    OWN.into_iter().for_each(&mut body);
+    communicator.open_vendor(false).unwrap();
+    VENDOR.into_iter().for_each(body);
+}
+
+/// An even product; rows that the ranks do not share evenly with operands that are hardly aligned; fewer rows
+/// than ranks.
+const SHAPES: [(usize, usize, usize); 3] = [(48, 32, 64), (33, 17, 31), (2, 5, 3)];
+
+#[rstest]
+fn products_are_right_in_every_way_that_needs_no_kernel(
+    #[values(Vendor::Cuda, Vendor::Hip)] vendor: Vendor,
+) {
+    let report = role(vendor, "every_way", vendor.libraries(), &[]);
+    assert_eq!(report, [""; 0]);
+}
+
+#[test]
+#[ignore = "a role of the test above"]
+fn every_way() {
+    for world in [2, 3] {
+        ranks(world, |communicator| {
+            each_way(&communicator, |way| {
+                for (number, (m, n, k)) in SHAPES.into_iter().enumerate() {
+                    one(&communicator, GemmShape::new(m, n, k), way, number);
+                }
+            });
+            assert!(communicator.finalize().unwrap().is_empty());
+        });
+    }
+}
+
+/// A product of each type: in rows, and in columns with a bias, B in columns, and the caller's buffer.
+fn one(communicator: &Communicator, shape: GemmShape, way: Way, number: usize) {
+    let options = GemmOptions {
+        // Other numbers of streams than of ranks, too.
+        streams: 1 + number,
+        ordered: number != 1,
+        ..options(way)
+    };
+    Case::<bf16>::new(communicator, shape, &options).run(2);
+    let in_columns = GemmShape {
+        sharding: Sharding::COLUMNS,
+        b_order: MatrixOrder::COLUMNS,
+        bias: true,
+        c_stride: Some(shape.n + 3),
+        ..shape
+    };
+    let gathered = GemmOptions {
+        gathered: true,
+        ..options
+    };
+    Case::<f16>::new(communicator, in_columns, &gathered).run(2);
+}
+
+/// Shapes that every kernel takes, whose lines are whole vectors: an even one, one with tails of tiles and
+/// chunks, fewer rows than ranks. In columns, shards are whole boxes of 64 for worlds of up to 4.
+const ALIGNED: [(usize, usize, usize); 3] = [(128, 256, 256), (300, 264, 256), (1, 8, 256)];
+
+#[test]
+fn products_are_right_where_a_kernel_gathers() {
+    // Hopper's kernel, in what a launch says of it; the fake multiplies.
+    let libraries = Vendor::Cuda.libraries();
+    let report = role(Vendor::Cuda, "by_a_kernel", libraries, &[]);
+    assert_eq!(report, [""; 0]);
+}
+
+#[test]
+#[ignore = "a role of the test above"]
+fn by_a_kernel() {
+    for world in [1, 2, 4] {
+        ranks(world, |communicator| {
+            for way in KERNEL {
+                for (number, (m, n, k)) in ALIGNED.into_iter().enumerate() {
+                    one_aligned(&communicator, GemmShape::new(m, n, k), way, number);
+                }
+            }
+            assert!(communicator.finalize().unwrap().is_empty());
+        });
+    }
+}
+
+/// As [`one`], without gaps between the rows of `C` that end amid a vector.
+fn one_aligned(communicator: &Communicator, shape: GemmShape, way: Way, number: usize) {
+    let options = GemmOptions {
+        chunk_rows: (number == 1).then_some(128),
+        ..options(way)
+    };
+    Case::<bf16>::new(communicator, shape, &options).run(2);
+    let in_columns = GemmShape {
+        sharding: Sharding::COLUMNS,
+        b_order: MatrixOrder::COLUMNS,
+        bias: true,
+        c_stride: Some(shape.n + 8),
+        ..shape
+    };
+    let gathered = GemmOptions {
+        gathered: true,
+        ..options
+    };
+    Case::<f16>::new(communicator, in_columns, &gathered).run(2);
+}
+
+/// Every way on the machine's own GPUs, `GEMM_WORLD` ranks as threads; what is not there is skipped by name.
+/// `SYMMEM_BACKEND` names the backend.
+#[test]
+#[ignore = "for a machine with GPUs, by hand"]
+fn on_this_machine() {
+    let world = std::env::var("GEMM_WORLD").map_or(2, |world| world.parse().expect("a number"));
+    let job = support::job("all-gather-gemm");
+    std::thread::scope(|scope| {
+        for rank in 0..world {
+            let job = job.clone();
+            scope.spawn(move || {
+                let rank = support::rank("SYMMEM_BACKEND", rank, world, &job);
+                let communicator = rank.build().expect("a communicator");
+                let open = communicator.open_vendor(false);
+                if let Err(absent) = &open {
+                    eprintln!("skipped: the vendor's library of collectives: {absent}");
+                }
+                let vendor = open.iter().flat_map(|_| VENDOR);
+                for way in OWN.into_iter().chain(KERNEL).chain(vendor) {
+                    for (number, (m, n, k)) in ALIGNED.into_iter().enumerate() {
+                        one_aligned(&communicator, GemmShape::new(m, n, k), way, number);
+                    }
+                }
+                assert!(communicator.finalize().expect("finalized").is_empty());
+            });
+        }
+    });
+}
+
+#[rstest]
+fn captured_products_are_replayed(#[values(Vendor::Cuda, Vendor::Hip)] vendor: Vendor) {
+    let report = role(vendor, "replayed", vendor.libraries(), &[]);
+    assert_eq!(report, [""; 0]);
+}
+
+#[test]
+#[ignore = "a role of the test above"]
+fn replayed() {
+    ranks(3, |communicator| {
+        each_way(&communicator, |way| {
+            let shape = GemmShape::new(41, 13, 17);
+            let case = Case::<bf16>::new(&communicator, shape, &options(way));
+            let graph = Graph::capture(&case.stream, |_| case.enqueue()).unwrap();
+            for round in 0..3 {
+                case.prepare(round);
+                graph.launch(&case.stream).unwrap();
+                case.stream.synchronize().unwrap();
+                case.check(round)
+                    .unwrap_or_else(|why| panic!("{way:?}: {why}"));
+            }
+            // The ranks are done with the graph before one of them gives it up.
+            communicator.host_barrier().unwrap();
+        });
+    });
+}

@@ -1,0 +1,58 @@
+//! Worlds of ranks that can be killed: each rank is this very program, started again with a role.
+//!
+//! A rank talks to its test by lines: `@key text` on its standard output, and any line on its
+//! standard input to let it go on. `setting` says on what they run, `world` is what the test sees of them,
+//! `member` what a rank sees of itself.
+
+mod member;
+mod setting;
+mod world;
+
+pub use member::{Member, resources};
+pub use setting::{Setting, full, system_driver};
+pub(crate) use setting::{
+    however_memory_is_shared, on_each_backend, on_each_device, wherever_signals_live,
+};
+pub use world::{Plan, World};
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+const ROLE: &str = "FAILURES_ROLE";
+const RANK: &str = "SYMMEM_RANK";
+const WORLD: &str = "SYMMEM_WORLD_SIZE";
+const JOB: &str = "FAILURES_JOB";
+const SETTING: &str = "FAILURES_SETTING";
+const DEADLINE: &str = "FAILURES_DEADLINE_MS";
+const SETUP_DEADLINE: &str = "FAILURES_SETUP_DEADLINE_MS";
+
+/// No step of a test takes longer than this, however busy the machine is; a hang ends here.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Within this the survivors of a death have to know.
+pub const DETECTION: Duration = Duration::from_secs(1);
+
+/// The same choices each time (SplitMix64), so that a run that fails can be had again.
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// A number below `limit`.
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.0;
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (word ^ (word >> 31)) % limit
+    }
+}
+
+/// A name that no other test uses.
+pub fn fresh_name(what: &str) -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("failures-{what}-{}-{number}", std::process::id())
+}

@@ -1,0 +1,259 @@
+//! What AMD's runtime is known to get wrong, and what the backend makes of it: over the fake runtime, which
+//! has each fault by a variable.
+
+#[allow(dead_code, reason = "these tests use the fake HIP runtime only")]
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+use support::hip::{Release, fake_hip};
+use symmem::select::Selection;
+use symmem::{Builder, DeviceChoice, LaunchEnvironment, ShareKind};
+use symmem_core::backend::SymmetricMemory;
+
+/// Runs a role below in a process of its own, with these variables, and sees that it broke no rule of the
+/// runtime's. What it did not give back.
+#[track_caller]
+fn role(role: &str, libraries: &Path, variables: &[(&str, &str)]) -> String {
+    let report = Path::new(env!("CARGO_TARGET_TMPDIR")).join(support::job(role));
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args([
+            &format!("roles::{role}"),
+            "--exact",
+            "--ignored",
+            "--nocapture",
+        ])
+        .env("SYMMEM_LIBRARY_PATH", libraries)
+        .env("FAKE_DEVICE_REPORT", &report)
+        .envs(variables.iter().copied())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{variables:?}: {text}");
+    let found = std::fs::read_to_string(&report).unwrap();
+    assert!(!found.contains("violation: "), "{variables:?}: {found}");
+    std::fs::remove_file(report).unwrap();
+    let live = found.lines().filter(|line| line.starts_with("live: "));
+    live.collect::<Vec<_>>().join(", ")
+}
+
+/// A world of one on the first device.
+fn alone(kinds: &[ShareKind]) -> Builder {
+    Builder::new()
+        .launch(LaunchEnvironment::local(0, 1, support::job("hip-runtime")).unwrap())
+        .backend(Selection::Named("hip".into()))
+        .share_kinds(kinds)
+}
+
+#[test]
+fn memory_that_the_runtime_says_it_mapped_and_did_not_is_an_error_and_not_handed_out() {
+    let faulty = [("FAKE_HIP_MAPS_NOTHING", "1")];
+    assert_eq!(role("mapping", fake_hip(Release::Six), &faulty), "");
+}
+
+#[test]
+fn memory_that_begins_where_a_mapping_ends_is_not_taken_for_a_part_of_it() {
+    let side_by_side = [("FAKE_DEVICE_GAP_BYTES", "0")];
+    assert_eq!(
+        role("neighbours", fake_hip(Release::Seven), &side_by_side),
+        ""
+    );
+}
+
+#[test]
+fn a_unit_of_memory_that_the_runtime_does_not_tell_is_an_error() {
+    let failing = [("FAKE_DEVICE_FAIL", "hipMemGetAllocationGranularity:1:1")];
+    assert_eq!(role("no_unit", fake_hip(Release::Seven), &failing), "");
+}
+
+#[test]
+fn partitions_with_one_uuid_are_devices_of_their_own() {
+    let cut = [("FAKE_HIP_PARTITIONS", "2")];
+    assert_eq!(role("partitions", fake_hip(Release::Seven), &cut), "");
+}
+
+/// Its words have to be uncached, and physical memory is from 7.2 on.
+#[test]
+fn on_mi200_virtual_memory_is_offered_from_the_release_on_that_can_make_signals_of_it() {
+    for (release, offered) in [("6.4", "no"), ("7.1", "no"), ("7.2", "yes")] {
+        let mi200 = [
+            ("FAKE_HIP_ARCHITECTURE", "gfx90a"),
+            ("FAKE_HIP_RELEASE", release),
+            ("OFFERED", offered),
+        ];
+        assert_eq!(role("mi200", fake_hip(Release::Seven), &mi200), "");
+    }
+}
+
+/// Memory that it has mapped cannot be freed yet: that is left to the end of the process.
+#[test]
+fn a_rank_that_does_not_come_holds_a_rebuild_up_to_the_deadline_and_not_once_more_for_its_memory() {
+    let left = role("held_up", fake_hip(Release::Seven), &[]);
+    assert!(left.contains("allocations"), "{left}");
+}
+
+/// PyTorch, for one, brings the release that it was built for.
+#[test]
+fn of_two_releases_the_one_that_the_program_has_loaded_is_used() {
+    let both = Path::new(env!("CARGO_TARGET_TMPDIR")).join("two-hip-releases");
+    std::fs::create_dir_all(&both).unwrap();
+    for (release, name) in [
+        (Release::Seven, "libamdhip64.so.7"),
+        (Release::Six, "libamdhip64.so.6"),
+    ] {
+        let link = both.join(name);
+        let _ = std::fs::remove_file(&link);
+        std::os::unix::fs::symlink(fake_hip(release).join(name), link).unwrap();
+    }
+    let both = both.to_str().unwrap();
+    let found_by = [("SYMMEM_LIBRARY_PATH", ""), ("LD_LIBRARY_PATH", both)];
+    assert_eq!(role("two_releases", Path::new(""), &found_by), "");
+}
+
+/// What the tests above run.
+mod roles {
+    use super::*;
+
+    #[test]
+    #[ignore = "a role"]
+    fn mapping() {
+        let opened = alone(&[ShareKind::VMM_FILE_DESCRIPTOR]).build();
+        let error = opened.expect_err("nothing is mapped").to_string();
+        for word in ["hipMemMap", "reported success and mapped nothing"] {
+            assert!(error.contains(word), "{word}: {error}");
+        }
+        // The other way to share memory needs no mapping.
+        let communicator = alone(&[ShareKind::LEGACY_IPC]).build().unwrap();
+        communicator.allocate::<u8>(&[16]).unwrap().free().unwrap();
+        assert!(communicator.finalize().unwrap().is_empty());
+    }
+
+    #[test]
+    #[ignore = "a role"]
+    fn two_releases() {
+        // SAFETY: the fake runtime, whose initialisers do nothing.
+        let older = unsafe { libloading::Library::new("libamdhip64.so.6") }.unwrap();
+        let communicator = alone(&[]).build().unwrap();
+        let version = communicator.capabilities().driver_version;
+        assert_eq!(version / 100_000, 604, "6.4, not 7.1");
+        assert!(communicator.finalize().unwrap().is_empty());
+        drop(older);
+    }
+
+    #[test]
+    #[ignore = "a role"]
+    fn neighbours() {
+        const BYTES: u64 = 2 << 20;
+        let communicator = alone(&[]).build().unwrap();
+        let backend = communicator.backend();
+        let [ipc, vmm] = [ShareKind::LEGACY_IPC, ShareKind::VMM_FILE_DESCRIPTOR];
+        let mapped = backend.allocate(vmm, BYTES).unwrap();
+        let plain = backend.allocate(ipc, BYTES).unwrap();
+        assert_eq!(plain.address.0, mapped.address.0 + BYTES);
+        // SAFETY: allocated above, and given up below only.
+        let registered = |kind, address| unsafe { backend.register(kind, address, BYTES) };
+        let neighbour = registered(ipc, plain.address).expect("it has a handle of its own");
+        let failure = registered(vmm, plain.address).expect_err("it is not virtual memory");
+        assert!(failure.message.contains("not created with hipMemCreate"));
+        let own = registered(vmm, mapped.address).expect("it is");
+        for allocation in [neighbour, own, mapped, plain] {
+            // SAFETY: nothing uses it.
+            unsafe { backend.free(allocation.handle) }.unwrap();
+        }
+        assert!(communicator.finalize().unwrap().is_empty());
+    }
+
+    #[test]
+    #[ignore = "a role"]
+    fn no_unit() {
+        let error = alone(&[]).build().expect_err("it fails").to_string();
+        assert!(error.contains("hipMemGetAllocationGranularity"), "{error}");
+    }
+
+    #[test]
+    #[ignore = "a role"]
+    fn partitions() {
+        let job = support::job("partitions");
+        std::thread::scope(|scope| {
+            for rank in 0..2 {
+                let job = job.clone();
+                scope.spawn(move || {
+                    let launch = LaunchEnvironment::local(rank, 2, job).unwrap();
+                    let communicator = alone(&[]).launch(launch).build().unwrap();
+                    let [one, other] = communicator.peers() else {
+                        panic!("two ranks");
+                    };
+                    assert_eq!(one.uuid, other.uuid);
+                    assert_ne!(one.bus, other.bus);
+                    assert!(!communicator.shares_device());
+                    assert!(communicator.finalize().unwrap().is_empty());
+                });
+            }
+        });
+        let choice = DeviceChoice::Uuid(*b"fa00ce5ca1ab1e00");
+        let error = alone(&[]).device(choice).build().expect_err("two have it");
+        assert!(
+            error.to_string().contains("devices [0, 1] all have"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    #[ignore = "a role"]
+    fn mi200() {
+        const BYTES: u64 = 2 << 20;
+        let offered = std::env::var("OFFERED").as_deref() == Ok("yes");
+        let vmm = ShareKind::VMM_FILE_DESCRIPTOR;
+        match alone(&[vmm]).build() {
+            Ok(communicator) => {
+                assert!(offered);
+                assert!(communicator.finalize().unwrap().is_empty());
+            }
+            Err(error) => {
+                assert!(!offered, "{error}");
+                assert!(
+                    error.to_string().contains("no strategy in common"),
+                    "{error}"
+                );
+            }
+        }
+        let communicator = alone(&[]).build().unwrap();
+        let kinds = communicator.capabilities().share_kinds;
+        assert_eq!(kinds.contains(&vmm), offered, "{kinds:?}");
+        assert_eq!(communicator.backend().allocate(vmm, BYTES).is_ok(), offered);
+        assert!(communicator.finalize().unwrap().is_empty());
+    }
+
+    #[test]
+    #[ignore = "a role"]
+    fn held_up() {
+        let (job, limit) = (support::job("held-up"), Duration::from_secs(1));
+        let given_up = Barrier::new(2);
+        std::thread::scope(|scope| {
+            for rank in 0..2 {
+                let (job, given_up) = (job.clone(), &given_up);
+                scope.spawn(move || {
+                    let launch = LaunchEnvironment::local(rank, 2, job).unwrap();
+                    let world = alone(&[]).launch(launch).setup_deadline(limit);
+                    let communicator = world.build().unwrap();
+                    let buffer = communicator.allocate::<u8>(&[16]).unwrap();
+                    let start = Instant::now();
+                    drop(buffer);
+                    if rank == 1 {
+                        // It has its communicator yet, and does nothing with it.
+                        given_up.wait();
+                        return;
+                    }
+                    let rebuilt = communicator.rebuild();
+                    let waited = start.elapsed();
+                    given_up.wait();
+                    let error = rebuilt.expect_err("nobody else comes").to_string();
+                    assert!(error.contains("rank 1 did not come"), "{error}");
+                    assert!(waited < limit + Duration::from_secs(1), "{waited:?}");
+                });
+            }
+        });
+    }
+}

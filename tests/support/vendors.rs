@@ -1,0 +1,146 @@
+//! Both vendors, each with its fake runtime and the fake libraries beside it, and roles over them.
+
+use super::hip::{Release, fake_hip, fake_hip_without_libraries, place_without};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use symmem::Communicator;
+
+/// A child that is not done by then has hung.
+const LIMIT: Duration = Duration::from_secs(60);
+/// Names the vendor to a role.
+const VARIABLE: &str = "VENDOR_BACKEND";
+
+/// Whose devices, and whose libraries beside them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Vendor {
+    Cuda,
+    Hip,
+}
+
+impl Vendor {
+    /// The backend's name.
+    pub fn backend(self) -> &'static str {
+        match self {
+            Self::Cuda => "cuda",
+            Self::Hip => "hip",
+        }
+    }
+
+    /// The file of the library of collectives.
+    pub fn library(self) -> &'static str {
+        match self {
+            Self::Cuda => "libnccl.so.2",
+            Self::Hip => "librccl.so.1",
+        }
+    }
+
+    /// The file of the library of products.
+    pub fn products(self) -> &'static str {
+        match self {
+            Self::Cuda => "libcublasLt.so.12",
+            Self::Hip => "libhipblaslt.so.1",
+        }
+    }
+
+    /// A directory with the runtime and those libraries.
+    pub fn libraries(self) -> &'static Path {
+        match self {
+            Self::Cuda => super::fake_driver_and_libraries(),
+            Self::Hip => fake_hip(Release::Seven),
+        }
+    }
+
+    /// A directory with the runtime alone.
+    pub fn runtime(self) -> PathBuf {
+        match self {
+            Self::Cuda => super::fake_driver().into(),
+            Self::Hip => fake_hip_without_libraries(),
+        }
+    }
+
+    /// A directory with the runtime and a library of products that lacks a function.
+    pub fn without(self, function: &str) -> PathBuf {
+        let directory = super::directory(&format!("without-{function}"));
+        let (runtime, name) = match self {
+            Self::Cuda => (super::driver().0, "libcuda.so.1"),
+            Self::Hip => (super::hip::runtime(), "libamdhip64.so.7"),
+        };
+        place_without(&runtime, &[], &directory.join(name));
+        let products = super::library_of_products();
+        place_without(&products, &[function], &directory.join(self.products()));
+        directory
+    }
+
+    /// Whose a role is, as [`role`] says it.
+    pub fn of_role() -> Self {
+        match std::env::var(VARIABLE).as_deref() {
+            Ok("hip") => Self::Hip,
+            _ => Self::Cuda,
+        }
+    }
+}
+
+/// Runs an ignored test of this file as a role in a process of its own, since the libraries' place is a
+/// variable. The rules that it broke, and what it left.
+pub fn role(
+    vendor: Vendor,
+    name: &str,
+    libraries: &Path,
+    environment: &[(&str, &str)],
+) -> Vec<String> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let report = format!("role-{}-{number}.report", std::process::id());
+    let report = Path::new(env!("CARGO_TARGET_TMPDIR")).join(report);
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args([name, "--exact", "--ignored", "--nocapture"])
+        .env("SYMMEM_LIBRARY_PATH", libraries)
+        .env("LD_LIBRARY_PATH", libraries)
+        .env("NCCL_NVLS_ENABLE", "0")
+        .env(VARIABLE, vendor.backend())
+        .env("FAKE_DEVICE_COUNT", "4")
+        .env("FAKE_DEVICE_REPORT", &report)
+        .envs(environment.iter().copied())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let start = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if start.elapsed() > LIMIT {
+            child.kill().unwrap();
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{vendor:?} {name}: {text}");
+    let told = std::fs::read_to_string(&report).unwrap_or_default();
+    let _ = std::fs::remove_file(&report);
+    let wrong = told.lines().filter(|line| !line.starts_with("process "));
+    wrong.map(str::to_owned).collect()
+}
+
+/// Runs `body` as each rank of a world, within a role.
+pub fn ranks<T: Send>(world: u32, body: impl Fn(Communicator) -> T + Sync) -> Vec<T> {
+    let job = super::job("vendor");
+    std::thread::scope(|scope| {
+        let ranks: Vec<_> = (0..world)
+            .map(|rank| {
+                let (job, body) = (job.clone(), &body);
+                scope.spawn(move || {
+                    let communicator = super::rank(VARIABLE, rank, world, &job)
+                        .deadline(Duration::from_secs(10))
+                        .setup_deadline(Duration::from_secs(8))
+                        .build()
+                        .unwrap();
+                    body(communicator)
+                })
+            })
+            .collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
+}

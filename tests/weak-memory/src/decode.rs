@@ -1,0 +1,360 @@
+//! From the disassembler's text of an instruction to what it does.
+//!
+//! The instructions are those that symmem's kernels are compiled to; their sources are named in
+//! [`crate::operation`].
+
+use crate::operation::{Address, Condition, EXEC, Modifiers, Operand, Operation, Update, VCC};
+use crate::scalar;
+use crate::vector;
+
+/// Decodes `mnemonic operand, operand modifier`; `None` where it is not modelled.
+pub fn decode(text: &str, target: Option<usize>) -> Option<Operation> {
+    let (mnemonic, rest) = text.split_once(' ').unwrap_or((text, ""));
+    let (operands, modifiers) = split(rest);
+    if let Some(operation) = control(mnemonic, rest, target) {
+        return Some(operation);
+    }
+    if mnemonic.starts_with("global_") || mnemonic.starts_with("ds_") {
+        return access(mnemonic, &operands, &modifiers);
+    }
+    let known = |operands: Vec<Operand>| {
+        if mnemonic.starts_with("s_") {
+            scalar_operation(mnemonic, &operands)
+        } else {
+            vector_operation(mnemonic, &operands, &modifiers)
+        }
+    };
+    let operands: Option<Vec<Operand>> = operands.iter().map(|each| operand(each)).collect();
+    operands
+        .and_then(known)
+        .or(is_floating(mnemonic).then_some(Operation::Unmodelled))
+}
+
+/// Whether an instruction computes in floating point: much of that stands beside the paths that are run.
+fn is_floating(mnemonic: &str) -> bool {
+    mnemonic.starts_with("v_") && (mnemonic.contains("_f32") || mnemonic.contains("_f16"))
+}
+
+/// Operands, and the words behind the last one.
+fn split(rest: &str) -> (Vec<&str>, Vec<&str>) {
+    let mut modifiers = Vec::new();
+    let mut operands = Vec::new();
+    for part in rest.split(", ") {
+        let mut words = part.split(' ').filter(|word| !word.is_empty());
+        operands.extend(words.next());
+        modifiers.extend(words);
+    }
+    (operands, modifiers)
+}
+
+fn operand(text: &str) -> Option<Operand> {
+    match text {
+        "vcc" => return Some(Operand::Scalar(VCC)),
+        "exec" => return Some(Operand::Scalar(EXEC)),
+        _ => {}
+    }
+    if let Some(register) = register(text, 's') {
+        return Some(Operand::Scalar(register));
+    }
+    if let Some(register) = register(text, 'v') {
+        return Some(Operand::Vector(register));
+    }
+    let (negative, digits) = match text.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, text),
+    };
+    let value = match digits.strip_prefix("0x") {
+        Some(digits) => i64::from_str_radix(digits, 16).ok()?,
+        None => digits.parse().ok()?,
+    };
+    Some(Operand::Constant(if negative { -value } else { value }))
+}
+
+/// The first register of `s4` or `s[4:5]`.
+fn register(text: &str, kind: char) -> Option<usize> {
+    let rest = text.strip_prefix(kind)?;
+    let number = match rest.strip_prefix('[') {
+        Some(range) => range.split_once(':')?.0,
+        None => rest,
+    };
+    number.parse().ok()
+}
+
+fn scalar_register(text: &str) -> Option<usize> {
+    match operand(text)? {
+        Operand::Scalar(register) => Some(register),
+        _ => None,
+    }
+}
+
+fn control(mnemonic: &str, rest: &str, target: Option<usize>) -> Option<Operation> {
+    let has = |word: &str| rest.split(' ').any(|each| each == word);
+    let branch = |condition| {
+        Some(Operation::Branch {
+            condition,
+            target: target?,
+        })
+    };
+    match mnemonic {
+        "s_nop" => Some(Operation::Nothing),
+        "s_sleep" => Some(Operation::Sleep),
+        "s_endpgm" => Some(Operation::End),
+        "s_barrier" => Some(Operation::Barrier),
+        "s_branch" => branch(Condition::Always),
+        "s_cbranch_scc0" => branch(Condition::ScalarCondition(false)),
+        "s_cbranch_scc1" => branch(Condition::ScalarCondition(true)),
+        "s_cbranch_execz" => branch(Condition::ExecZero(true)),
+        "s_cbranch_execnz" => branch(Condition::ExecZero(false)),
+        "s_cbranch_vccz" => branch(Condition::VccZero(true)),
+        "s_cbranch_vccnz" => branch(Condition::VccZero(false)),
+        "s_waitcnt" => wait(rest),
+        "s_memrealtime" => Some(Operation::Clock {
+            destination: scalar_register(rest)?,
+        }),
+        // gfx90a has no bits for the scope: a write-back is always for the system.
+        "buffer_wbl2" => Some(Operation::WriteBack {
+            system: rest.is_empty() || (has("sc0") && has("sc1")),
+        }),
+        "buffer_inv" => Some(Operation::Invalidate {
+            level1: true,
+            level2: has("sc1"),
+        }),
+        "buffer_wbinvl1_vol" => Some(Operation::Invalidate {
+            level1: true,
+            level2: false,
+        }),
+        "buffer_invl2" => Some(Operation::Invalidate {
+            level1: false,
+            level2: true,
+        }),
+        _ => None,
+    }
+}
+
+fn wait(rest: &str) -> Option<Operation> {
+    let (mut vector, mut scalar) = (None, None);
+    for word in rest.split(' ') {
+        let (counter, left) = word.strip_suffix(')')?.split_once('(')?;
+        let left = Some(left.parse().ok()?);
+        match counter {
+            "vmcnt" => vector = left,
+            "lgkmcnt" => scalar = left,
+            _ => return None,
+        }
+    }
+    Some(Operation::Wait { vector, scalar })
+}
+
+fn access(mnemonic: &str, operands: &[&str], words: &[&str]) -> Option<Operation> {
+    let has = |word: &str| words.contains(&word);
+    let known = |word: &&str| {
+        ["sc0", "sc1", "glc", "slc", "nt"].contains(word) || word.starts_with("offset:")
+    };
+    if !words.iter().all(known) {
+        return None;
+    }
+    let offset = match words.iter().find_map(|word| word.strip_prefix("offset:")) {
+        Some(offset) => offset.parse().ok()?,
+        None => 0,
+    };
+    let modifiers = Modifiers {
+        offset,
+        sc0: has("sc0"),
+        sc1: has("sc1"),
+        glc: has("glc"),
+        slc: has("slc"),
+    };
+    let vector = |index: usize| register(operands.get(index)?, 'v');
+    // The base stands behind the data, where there is any.
+    let address = |index: usize, base: usize| {
+        Some(Address {
+            vector: vector(index)?,
+            base: match *operands.get(base)? {
+                "off" => None,
+                text => Some(scalar_register(text)?),
+            },
+        })
+    };
+    if let Some(kind) = mnemonic.strip_prefix("global_load_") {
+        let (bytes, signed) = size(kind)?;
+        return Some(Operation::Load {
+            destination: vector(0)?,
+            bytes,
+            signed,
+            address: address(1, 2)?,
+            modifiers,
+        });
+    }
+    if let Some(kind) = mnemonic.strip_prefix("global_store_") {
+        return Some(Operation::Store {
+            source: vector(1)?,
+            bytes: size(kind)?.0,
+            address: address(0, 2)?,
+            modifiers,
+        });
+    }
+    if let Some(kind) = mnemonic.strip_prefix("global_atomic_") {
+        let (kind, bytes) = match kind.strip_suffix("_x2") {
+            Some(kind) => (kind, 8),
+            None => (kind, 4),
+        };
+        let update = match kind {
+            "add" => Update::Add,
+            "swap" => Update::Swap,
+            "cmpswap" => Update::CompareSwap,
+            _ => return None,
+        };
+        let returns = modifiers.sc0 || modifiers.glc;
+        let first = usize::from(returns);
+        return Some(Operation::Atomic {
+            update,
+            destination: if returns { Some(vector(0)?) } else { None },
+            source: vector(first + 1)?,
+            bytes,
+            address: address(first, first + 2)?,
+            modifiers,
+        });
+    }
+    let offset = usize::try_from(offset).ok()?;
+    match mnemonic {
+        "ds_read_b32" | "ds_read_b64" | "ds_read_b128" => Some(Operation::SharedLoad {
+            destination: vector(0)?,
+            words: mnemonic[9..].parse::<usize>().ok()? / 32,
+            address: vector(1)?,
+            offset,
+        }),
+        "ds_write_b32" => Some(Operation::SharedStore {
+            source: vector(1)?,
+            address: vector(0)?,
+            offset,
+        }),
+        _ => None,
+    }
+}
+
+fn size(kind: &str) -> Option<(usize, bool)> {
+    Some(match kind {
+        "ubyte" | "byte" => (1, false),
+        "ushort" | "short" => (2, false),
+        "sbyte" => (1, true),
+        "sshort" => (2, true),
+        "dword" => (4, false),
+        "dwordx2" => (8, false),
+        "dwordx3" => (12, false),
+        "dwordx4" => (16, false),
+        _ => return None,
+    })
+}
+
+fn scalar_operation(mnemonic: &str, operands: &[Operand]) -> Option<Operation> {
+    if let Some(kind) = mnemonic.strip_prefix("s_load_") {
+        let words = match kind {
+            "dword" => 1,
+            _ => kind.strip_prefix("dwordx")?.parse().ok()?,
+        };
+        let [
+            Operand::Scalar(destination),
+            Operand::Scalar(base),
+            Operand::Constant(offset),
+        ] = *operands
+        else {
+            return None;
+        };
+        return Some(Operation::ScalarLoad {
+            destination,
+            words,
+            base,
+            offset,
+        });
+    }
+    let function = scalar::function(mnemonic)?;
+    let (destination, sources) = if function.has_destination() {
+        let (Operand::Scalar(destination), sources) = (*operands.first()?, &operands[1..]) else {
+            return None;
+        };
+        // The forms with a 16-bit constant work on their destination.
+        let mut sources = sources.to_vec();
+        if function.in_place() {
+            sources.insert(0, Operand::Scalar(destination));
+        }
+        (Some(destination), sources)
+    } else {
+        (None, operands.to_vec())
+    };
+    Some(Operation::Scalar {
+        function,
+        destination,
+        sources,
+    })
+}
+
+fn vector_operation(mnemonic: &str, operands: &[Operand], words: &[&str]) -> Option<Operation> {
+    if mnemonic == "v_readfirstlane_b32" {
+        let [Operand::Scalar(destination), Operand::Vector(source)] = *operands else {
+            return None;
+        };
+        return Some(Operation::ReadFirstLane {
+            destination,
+            source,
+        });
+    }
+    if let Some(rest) = mnemonic.strip_prefix("v_cmp_") {
+        let rest = rest.strip_suffix("_e32").or(rest.strip_suffix("_e64"))?;
+        let (condition, kind) = rest.split_once('_')?;
+        let [Operand::Scalar(destination), first, second] = *operands else {
+            return None;
+        };
+        return Some(Operation::Compare {
+            function: vector::comparison(condition, kind.starts_with('i'))?,
+            wide: match kind {
+                "u32" | "i32" => false,
+                "u64" | "i64" => true,
+                _ => return None,
+            },
+            signed: kind.starts_with('i'),
+            destination,
+            sources: [first, second],
+        });
+    }
+    let base = mnemonic
+        .strip_suffix("_e32")
+        .or(mnemonic.strip_suffix("_e64"))
+        .or(mnemonic.strip_suffix("_sdwa"))
+        .unwrap_or(mnemonic);
+    let function = vector::function(base, words)?;
+    let Operand::Vector(destination) = *operands.first()? else {
+        return None;
+    };
+    let mut sources = operands[1..].to_vec();
+    let mut carry_out = None;
+    if function.carries_out() {
+        let Operand::Scalar(register) = sources.remove(0) else {
+            return None;
+        };
+        carry_out = Some(register);
+    }
+    let mut bytes = [None; 2];
+    for word in words {
+        let byte = |value: &str| {
+            value
+                .strip_prefix("BYTE_")
+                .and_then(|byte| byte.parse().ok())
+        };
+        match word.split_once(':')? {
+            ("src0_sel", "DWORD") | ("src1_sel", "DWORD") | ("dst_sel", "DWORD") => {}
+            ("dst_unused", "UNUSED_PAD") => {}
+            ("src0_sel", value) => bytes[0] = Some(byte(value)?),
+            ("src1_sel", value) => bytes[1] = Some(byte(value)?),
+            ("bitop3", _) if base == "v_bitop3_b32" => {}
+            ("op_sel", _) if base == "v_pk_mov_b32" => {}
+            _ => return None,
+        }
+    }
+    (sources.len() == function.sources()).then_some(Operation::Vector {
+        function,
+        destination,
+        carry_out,
+        sources,
+        bytes,
+    })
+}
