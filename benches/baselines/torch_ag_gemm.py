@@ -57,7 +57,9 @@ class Product:
         self.b = random(self.n, self.k).t() if order == "column-major" else random(self.k, self.n)
         self.bias = random(self.n) if bias == "1" else None
         self.gathered = torch.empty((WORLD, rows, columns), dtype=self.dtype, device=PLACE)
-        self.whole = torch.empty((self.m, self.k), dtype=self.dtype, device=PLACE)
+        # Blocks of columns are put together here.
+        whole = (self.m, self.k) if self.by_columns else (0,)
+        self.whole = torch.empty(whole, dtype=self.dtype, device=PLACE)
         self.c = torch.empty((self.m, self.n), dtype=self.dtype, device=PLACE)
 
     def gather(self):

@@ -1,8 +1,8 @@
 //! Ranks that start together, and how long what they enqueue takes.
 
+use super::Result;
 use super::session::is_by_caller;
 use super::timer::Timer;
-use super::Result;
 use std::time::Instant;
 use symmem_core::{Communicator, Stream};
 

@@ -51,7 +51,10 @@ const PAGE: &str = "ag-gemm.html";
 fn named(text: &str) -> std::result::Result<String, String> {
     match text == ALL || algorithm(text).is_some() {
         true => Ok(text.into()),
-        false => Err(format!("no algorithm; write {} or {ALL}", ALGORITHMS.join(", "))),
+        false => Err(format!(
+            "no algorithm; write {} or {ALL}",
+            ALGORITHMS.join(", ")
+        )),
     }
 }
 
@@ -90,7 +93,10 @@ fn read(file: &Path) -> Result<Vec<Product>> {
     if products.is_empty() {
         return Err(wrong("no shapes are in it".into()));
     }
-    match products.iter().find(|product| product.m * product.n * product.k == 0) {
+    match products
+        .iter()
+        .find(|product| product.m * product.n * product.k == 0)
+    {
         Some(product) => Err(wrong(format!("{} has no elements", product.shape()))),
         None => Ok(products),
     }

@@ -8,7 +8,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use symmem::bench::p2p::{self, Progress};
-use symmem::bench::{BenchError, Effort, ag_gemm, bring_up, collectives, enqueue, environment, tune};
+use symmem::bench::{
+    BenchError, Effort, ag_gemm, bring_up, collectives, enqueue, environment, tune,
+};
 use symmem::report::{Environment, Report, page, table};
 use symmem::select::{self, Chosen, Selection};
 use symmem::{Builder, Communicator};
@@ -85,12 +87,14 @@ pub fn rank(task: &str) -> Result<ExitCode> {
         Kind::Collectives(options) => report(with_bar(&communicator, |progress| {
             collectives::run(&communicator, options, environment, progress)
         }))?,
-        Kind::Everything(pairs, options, products) => report(with_bar(&communicator, |progress| {
-            let mut report = p2p::run(&communicator, pairs, environment, progress)?;
-            collectives::add(&communicator, options, &mut report, progress)?;
-            ag_gemm::add(&communicator, products, &mut report, progress)?;
-            Ok(report)
-        }))?,
+        Kind::Everything(pairs, options, products) => {
+            report(with_bar(&communicator, |progress| {
+                let mut report = p2p::run(&communicator, pairs, environment, progress)?;
+                collectives::add(&communicator, options, &mut report, progress)?;
+                ag_gemm::add(&communicator, products, &mut report, progress)?;
+                Ok(report)
+            }))?
+        }
         Kind::AllGatherGemm(options, out) => {
             let mut plans = Vec::new();
             let measured = with_bar(&communicator, |progress| {

@@ -36,7 +36,9 @@ impl MatrixElement {
 }
 
 /// What of A a rank has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Sharded {
     /// Rows.
@@ -57,7 +59,9 @@ impl Sharded {
 }
 
 /// How B lies.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
     /// A row's elements are neighbours.
@@ -252,12 +256,16 @@ impl Measured {
     /// The same of everybody who multiplies.
     pub fn derive_all(&self) -> Vec<Derived> {
         let products = self.entries.iter().filter(|entry| entry.by != GATHER);
-        products.filter_map(|entry| self.derive(&entry.by)).collect()
+        products
+            .filter_map(|entry| self.derive(&entry.by))
+            .collect()
     }
 
     /// Our fastest algorithm.
     pub fn best(&self) -> Option<&'static str> {
-        let timed = ALGORITHMS.into_iter().filter_map(|by| Some((by, self.ns(by)?)));
+        let timed = ALGORITHMS
+            .into_iter()
+            .filter_map(|by| Some((by, self.ns(by)?)));
         timed.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(by, _)| by)
     }
 
@@ -291,7 +299,10 @@ mod tests {
         let long = r#"{"m": 8, "n": 16, "k": 32, "dtype": "float16", "sharding": "columns",
             "b_order": "column-major", "bias": true}"#;
         let long = read(long).unwrap();
-        assert_eq!(long.file_name(), "8x16x32-float16-columns-column-major-bias");
+        assert_eq!(
+            long.file_name(),
+            "8x16x32-float16-columns-column-major-bias"
+        );
         let error = read(r#"{"m": 8, "n": 16, "k": 32, "dtype": "bf16", "split": "rows"}"#);
         assert!(error.unwrap_err().to_string().contains("split"));
     }

@@ -399,6 +399,8 @@ mod tests {
             "Notes",
             "Published elsewhere",
             "very likely computed from elements",
+            "All-gather + GEMM of 8 ranks",
+            "678 TFLOP/s",
             "3.2.5",
         ] {
             assert!(page.contains(part), "{part:?} is missing");
@@ -440,6 +442,7 @@ mod tests {
                 for (name, field) in fields {
                     match name.as_str() {
                         "direction" | "traffic" | "column" | "collective" => {}
+                        "dtype" | "sharding" | "b_order" => {}
                         "libraries" | "variables" => {
                             *field = serde_json::json!({ text: text });
                         }

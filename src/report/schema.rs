@@ -376,7 +376,12 @@ impl Report {
                 .flat_map(Collectives::wrong_points)
                 .next()
                 .is_some()
-            || self.ag_gemm.iter().flat_map(Products::wrong).next().is_some()
+            || self
+                .ag_gemm
+                .iter()
+                .flat_map(Products::wrong)
+                .next()
+                .is_some()
     }
 
     /// Points between pairs whose result was wrong.

@@ -49,21 +49,24 @@ impl<'a> Library<'a> {
             reserved: 0,
         };
         let (backend, rank) = (communicator.backend(), communicator.rank());
-        let prepared = backend.gemm_prepare(&shape).and_then(|gemm| {
+        let prepared = backend.gemm_prepare(&shape).map(|gemm| {
             // SAFETY: prepared just now.
             let ways = unsafe { backend.gemm_candidates(gemm) };
-            Ok(Self {
+            Self {
                 backend,
                 rank,
                 gemm,
                 ways: ways.unwrap_or(1).max(1),
                 way: 0,
-            })
+            }
         });
         match prepared {
             Ok(library) => Ok(Ok(library)),
             Err(failure)
-                if matches!(failure.status, Status::LIBRARY_MISSING | Status::UNSUPPORTED) =>
+                if matches!(
+                    failure.status,
+                    Status::LIBRARY_MISSING | Status::UNSUPPORTED
+                ) =>
             {
                 Ok(Err(failure.to_string()))
             }

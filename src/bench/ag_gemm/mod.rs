@@ -169,7 +169,11 @@ pub fn add(
         progress(Progress {
             done,
             total: products.len(),
-            what: format!("all-gather + GEMM {} {}", product.shape(), product.dtype.name()),
+            what: format!(
+                "all-gather + GEMM {} {}",
+                product.shape(),
+                product.dtype.name()
+            ),
         });
         let (measured, told) = match product.dtype {
             MatrixElement::F16 => one(&f16, product, &mut torch)?,
@@ -223,6 +227,10 @@ mod tests {
         assert!(small.iter().all(fixed));
         let large = read(include_str!("../../../benches/dataset/ag_gemm_large.json"));
         assert_eq!(large[0].shape(), "32768x8192x16384");
-        assert!(large.iter().all(|product| product.sharding == Sharded::Rows));
+        assert!(
+            large
+                .iter()
+                .all(|product| product.sharding == Sharded::Rows)
+        );
     }
 }

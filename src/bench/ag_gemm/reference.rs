@@ -76,7 +76,9 @@ impl Reference {
         let mut expected = vec![(0.0, 0.0); rows.len() * columns.len()];
         let of_thread = rows.len().div_ceil(threads.max(1)).max(1);
         std::thread::scope(|scope| {
-            let work = rows.chunks(of_thread).zip(expected.chunks_mut(of_thread * columns.len()));
+            let work = rows
+                .chunks(of_thread)
+                .zip(expected.chunks_mut(of_thread * columns.len()));
             for (rows, expected) in work {
                 let lines = &lines;
                 scope.spawn(move || {
@@ -85,7 +87,7 @@ impl Reference {
                         table.values(Content::a(pass), row, 0, &mut a);
                         for ((b, bias), expected) in lines.iter().zip(expected) {
                             let (sum, absolute) = dot(&a, b);
-                            let (bias, absolute) = (f64::from(*bias), absolute);
+                            let bias = f64::from(*bias);
                             let value = sum + bias;
                             let off = T::ROUNDOFF * value.abs() + slack * (absolute + bias.abs());
                             *expected = (value, off);
@@ -105,13 +107,16 @@ impl Reference {
     pub(super) fn wrong<T: Real>(&self, index: usize, row: &[T]) -> (u64, u64) {
         let width = self.columns.len();
         let expected = &self.expected[index * width..(index + 1) * width];
-        let off = |&(&column, &(value, off)): &(&usize, &(f64, f64))| {
-            let found = f64::from(row[column].to_f32());
+        let right = |&(&column, &(value, off)): &(&usize, &(f64, f64))| {
             // Not a number is not within anything.
-            !((found - value).abs() <= off)
+            (f64::from(row[column].to_f32()) - value).abs() <= off
         };
-        let wrong = self.columns.iter().zip(expected).filter(off).count();
-        let unwritten = row.iter().filter(|element| element.to_f32().is_nan()).count();
+        let pairs = self.columns.iter().zip(expected);
+        let wrong = width - pairs.filter(right).count();
+        let unwritten = row
+            .iter()
+            .filter(|element| element.to_f32().is_nan())
+            .count();
         (wrong.max(unwritten) as u64, width as u64)
     }
 }
@@ -220,7 +225,8 @@ mod tests {
 
     fn wrong<T: Real>(reference: &Reference, c: &[Vec<T>]) -> u64 {
         let rows = reference.rows.iter().enumerate();
-        rows.map(|(index, &row)| reference.wrong(index, &c[row]).0).sum()
+        rows.map(|(index, &row)| reference.wrong(index, &c[row]).0)
+            .sum()
     }
 
     fn check<T: Real>(product_: Product) {

@@ -13,11 +13,13 @@ use crate::bench::session::is_by_caller;
 use crate::bench::sizes::{fewer_rounds, slowest};
 use crate::bench::{Result, exchange};
 use crate::report::Time;
-use crate::report::ag_gemm::{ALGORITHMS, Entry, GATHER, GEMM, Measured, Product, TORCH, TORCH_FUSED};
+use crate::report::ag_gemm::{
+    ALGORITHMS, Entry, GATHER, GEMM, Measured, Product, TORCH, TORCH_FUSED,
+};
 use serde::{Deserialize, Serialize};
 use symmem_core::{Communicator, GemmOptions, GemmTransport, Graph, Stream};
 
-/// Calls in a graph.
+/// Calls in a graph, where they fit the time.
 const CALLS: u32 = 20;
 /// Launches of a graph in a round, one behind the other.
 const LAUNCHES: u32 = 5;
@@ -46,7 +48,10 @@ struct Contender<'a, T: Real> {
     graph: Option<Graph>,
     by: By<'a, T>,
     how: String,
+    /// Calls one by one in a round.
     calls: u32,
+    /// Calls in the graph, and launches of it in a round.
+    captured: u32,
     launches: u32,
     replays: bool,
     seen: Seen,
@@ -105,8 +110,9 @@ impl<'a, T: Real> Run<'a, T> {
             if let Some(torch) = torch {
                 contenders.extend(self.beside(torch, product, &mut absent)?);
             }
+            rounds = self.pace(&session, &mut contenders, torch)?;
             self.capture(&session, &mut contenders)?;
-            rounds = self.rounds(&session, &mut contenders, torch)?;
+            self.rounds(&session, &mut contenders, torch, rounds)?;
         }
         let entries = self.put_together(&contenders)?;
         // Graphs and operations first: they use the buffers.
@@ -141,17 +147,22 @@ impl<'a, T: Real> Run<'a, T> {
                 tune: self.options.runs(),
                 ..GemmOptions::default()
             };
-            let made = self.communicator.all_gather_gemm::<T>(&shape(product), &options);
+            let made = self
+                .communicator
+                .all_gather_gemm::<T>(&shape(product), &options);
             match not_here(made.map_err(Into::into))? {
                 Ok(operation) => {
                     if self.options.explain {
-                        plans.extend(exchange::all_gather(self.communicator, &operation.explain())?);
+                        plans.extend(exchange::all_gather(
+                            self.communicator,
+                            &operation.explain(),
+                        )?);
                     }
                     let how = match operation.transport() {
                         GemmTransport::Automatic => "own".into(),
                         transport => format!("{transport:?}").to_lowercase(),
                     };
-                    contenders.push(Contender::new(name, By::Ours(operation), how));
+                    contenders.push(Contender::new(name, By::Ours(Box::new(operation)), how));
                 }
                 Err(reason) => absent.push(missing(name, reason)),
             }
@@ -165,12 +176,16 @@ impl<'a, T: Real> Run<'a, T> {
             tune: false,
             ..GemmOptions::default()
         };
-        let made = self.communicator.all_gather_gemm::<T>(&shape(product), &options);
+        let made = self
+            .communicator
+            .all_gather_gemm::<T>(&shape(product), &options);
         let Ok(operation) = not_here(made.map_err(Into::into))? else {
             return Ok(None);
         };
         let chosen = operation.algorithm();
-        let name = ALGORITHMS.into_iter().find(|name| algorithm(name) == Some(chosen));
+        let name = ALGORITHMS
+            .into_iter()
+            .find(|name| algorithm(name) == Some(chosen));
         Ok(name.map(str::to_owned))
     }
 
@@ -199,7 +214,13 @@ impl<'a, T: Real> Run<'a, T> {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = (processors / world).max(1);
         let product = &session.product;
-        Ok(Reference::new(&self.table, product, pass, (rank, world), threads))
+        Ok(Reference::new(
+            &self.table,
+            product,
+            pass,
+            (rank, world),
+            threads,
+        ))
     }
 
     /// GEMM and gather alone. Collective.
@@ -264,7 +285,9 @@ impl<'a, T: Real> Run<'a, T> {
     /// Captures who can be replayed, and checks a replay. Collective.
     fn capture(&self, session: &Session<'a, T>, contenders: &mut [Contender<'a, T>]) -> Result<()> {
         if session.product.m > REPLAYED_ROWS {
-            contenders.iter_mut().for_each(|contender| contender.replays = false);
+            contenders
+                .iter_mut()
+                .for_each(|contender| contender.replays = false);
             return Ok(());
         }
         let stream = self.stream();
@@ -274,7 +297,8 @@ impl<'a, T: Real> Run<'a, T> {
             }
             let mut outcome = Ok(());
             let graph = Graph::capture(stream, |on| {
-                outcome = (0..CALLS).try_for_each(|_| session.issue(on, &contender.by));
+                let mut calls = 0..contender.captured;
+                outcome = calls.try_for_each(|_| session.issue(on, &contender.by));
                 Ok(())
             });
             outcome?;
@@ -293,8 +317,8 @@ impl<'a, T: Real> Run<'a, T> {
         Ok(())
     }
 
-    /// Rounds in which all take turns; how many. Collective.
-    fn rounds(
+    /// Finds out how often each is called in a round, and how many rounds there are. Collective.
+    fn pace(
         &self,
         session: &Session<'a, T>,
         contenders: &mut [Contender<'a, T>],
@@ -303,21 +327,34 @@ impl<'a, T: Real> Run<'a, T> {
         let options = self.options;
         let wanted = options.rounds.unwrap_or(options.effort.rounds()).max(1);
         let mut longest = 1.0_f64;
-        for contender in contenders.iter_mut() {
+        for contender in contenders {
             // The first calls touch pages and warm caches: the faster of two tries says how long one takes.
             let mut least = f64::INFINITY;
             for _ in 0..2 {
                 let times = self.times(session, contender, torch)?;
                 least = times.into_iter().fold(least, f64::min);
             }
-            let all = exchange::all_gather(self.communicator, &Some(least).filter(|ns| ns.is_finite()))?;
+            let all =
+                exchange::all_gather(self.communicator, &Some(least).filter(|ns| ns.is_finite()))?;
             let each = all.into_iter().flatten().fold(1.0, f64::max);
             let in_round = self.budget() / f64::from(wanted) / each;
             contender.calls = in_round.clamp(1.0, SINGLE.into()) as u32;
-            contender.launches = (in_round / f64::from(CALLS)).clamp(1.0, LAUNCHES.into()) as u32;
+            contender.captured = in_round.clamp(1.0, CALLS.into()) as u32;
+            let launches = in_round / f64::from(contender.captured);
+            contender.launches = launches.clamp(1.0, LAUNCHES.into()) as u32;
             longest = longest.max(each);
         }
-        let rounds = fewer_rounds(wanted, longest, self.budget()).min(wanted);
+        Ok(fewer_rounds(wanted, longest, self.budget()).min(wanted))
+    }
+
+    /// Rounds in which all take turns. Collective.
+    fn rounds(
+        &self,
+        session: &Session<'a, T>,
+        contenders: &mut [Contender<'a, T>],
+        torch: &mut Option<Torch>,
+        rounds: u32,
+    ) -> Result<()> {
         for _ in 0..rounds {
             for contender in contenders.iter_mut() {
                 let times = self.times(session, contender, torch)?;
@@ -325,12 +362,12 @@ impl<'a, T: Real> Run<'a, T> {
                 self.replay(contender, torch)?;
             }
         }
-        if options.ddlb {
+        if self.options.ddlb {
             for contender in contenders {
                 contender.seen.ddlb = self.looped(session, contender, torch)?;
             }
         }
-        Ok(rounds)
+        Ok(())
     }
 
     /// Nanoseconds of a contender's calls, one by one, a barrier before each. Collective.
@@ -342,25 +379,30 @@ impl<'a, T: Real> Run<'a, T> {
     ) -> Result<Vec<f64>> {
         if let By::Torch(way) = contender.by {
             let calls = contender.calls;
-            return Ok(self.ask(torch, |torch| torch.time(way, calls))?.unwrap_or_default());
+            return Ok(self
+                .ask(torch, |torch| torch.time(way, calls))?
+                .unwrap_or_default());
         }
         session.issue(self.stream(), &contender.by)?;
-        self.clock.each(contender.calls, true, |on| session.issue(on, &contender.by))
+        self.clock
+            .each(contender.calls, true, |on| session.issue(on, &contender.by))
     }
 
     /// One round of replays, if there are any. Collective.
     fn replay(&self, contender: &mut Contender<'a, T>, torch: &mut Option<Torch>) -> Result<()> {
-        let launches = contender.launches;
+        let (captured, launches) = (contender.captured, contender.launches);
         if !contender.replays {
             return Ok(());
         }
         let times = match (&contender.by, &contender.graph) {
-            (By::Torch(way), _) => self.ask(torch, |torch| torch.replay(way, CALLS, launches))?,
+            (By::Torch(way), _) => {
+                self.ask(torch, |torch| torch.replay(way, captured, launches))?
+            }
             (_, Some(graph)) => {
                 graph.launch(self.stream())?;
                 let launch = |on: &Stream| (0..launches).try_for_each(|_| Ok(graph.launch(on)?));
                 let mut times = self.clock.each(1, true, launch)?;
-                let calls = f64::from(CALLS) * f64::from(launches);
+                let calls = f64::from(captured * launches);
                 times.iter_mut().for_each(|time| *time /= calls);
                 Ok(times)
             }
@@ -407,7 +449,10 @@ impl<'a, T: Real> Run<'a, T> {
 
     /// What the ranks saw of each contender. Collective.
     fn put_together(&self, contenders: &[Contender<'a, T>]) -> Result<Vec<Entry>> {
-        let own: Vec<Seen> = contenders.iter().map(|contender| contender.seen.clone()).collect();
+        let own: Vec<Seen> = contenders
+            .iter()
+            .map(|contender| contender.seen.clone())
+            .collect();
         let all = exchange::all_gather(self.communicator, &own)?;
         let entry = |(index, contender): (usize, &Contender<'a, T>)| {
             let ranks: Vec<&Seen> = all.iter().filter_map(|rank| rank.get(index)).collect();
@@ -429,6 +474,7 @@ impl<'a, T: Real> Contender<'a, T> {
             by,
             how,
             calls: 1,
+            captured: 1,
             launches: 1,
             replays: true,
             seen: Seen::default(),
@@ -468,7 +514,6 @@ fn held<V>(result: Result<Outcome<V>>) -> Outcome<V> {
     result.unwrap_or_else(|error| Err(error.to_string()))
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -482,7 +527,10 @@ mod tests {
             checked: 10,
             ..Seen::default()
         };
-        let ranks = [rank(&[1.0, 5.0, 2.0], 7.0, 1), rank(&[3.0, 4.0, 2.0], 9.0, 2)];
+        let ranks = [
+            rank(&[1.0, 5.0, 2.0], 7.0, 1),
+            rank(&[3.0, 4.0, 2.0], 9.0, 2),
+        ];
         let entry = entry(&ranks.iter().collect::<Vec<_>>());
         assert_eq!(entry.time.unwrap().ns, 3.0);
         assert_eq!(entry.graph, None);

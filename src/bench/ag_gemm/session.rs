@@ -21,7 +21,7 @@ pub(super) enum By<'a, T: Real> {
     /// A is gathered, and nothing else.
     Gather,
     /// Both, by an algorithm of ours.
-    Ours(AllGatherGemm<T>),
+    Ours(Box<AllGatherGemm<T>>),
     /// Both, by PyTorch, in this way: its process does it.
     Torch(&'static str),
 }
@@ -178,7 +178,11 @@ impl<'a, T: Real> Session<'a, T> {
         }
         let mut guard = vec![T::ZERO; GUARD];
         self.c.read(stream, m * n, &mut guard)?;
-        let touched = guard.as_bytes().iter().filter(|byte| **byte != POISON).count();
+        let touched = guard
+            .as_bytes()
+            .iter()
+            .filter(|byte| **byte != POISON)
+            .count();
         Ok((wrong + touched as u64, compared))
     }
 

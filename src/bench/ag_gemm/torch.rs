@@ -96,7 +96,10 @@ impl Torch {
             Ok(rest) => rest,
             Err(reason) => return Ok(Err(reason)),
         };
-        let times: Vec<f64> = rest.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        let times: Vec<f64> = rest
+            .split_whitespace()
+            .filter_map(|word| word.parse().ok())
+            .collect();
         match times.len() == expected as usize {
             true => Ok(Ok(times)),
             false => Err(self.process.failed(format!(

@@ -14,9 +14,9 @@
 //! | `quit` | |
 
 use super::shape::Shape;
+use crate::bench::Result;
 use crate::bench::outcome::{Outcome, agree};
 use crate::bench::process::Process;
-use crate::bench::Result;
 use crate::bench::torch::{self, ready};
 use crate::report::Placement;
 use std::path::{Path, PathBuf};

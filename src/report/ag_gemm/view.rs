@@ -1,6 +1,8 @@
 //! All-gather and GEMM as tables.
 
-use super::{ALGORITHMS, Entry, GATHER, GEMM, Measured, Products, TORCH, TORCH_FUSED};
+use super::{
+    ALGORITHMS, Entry, GATHER, GEMM, MatrixElement, Measured, Products, TORCH, TORCH_FUSED,
+};
 use crate::report::collectives::Time;
 use crate::report::published;
 use crate::report::text::decimal;
@@ -8,10 +10,16 @@ use crate::report::view::{Cell, View, heading};
 
 /// Everybody, in the order in which columns stand.
 fn names(section: &Products) -> Vec<&'static str> {
-    let all = [GEMM, GATHER].into_iter().chain(ALGORITHMS).chain([TORCH, TORCH_FUSED]);
+    let all = [GEMM, GATHER]
+        .into_iter()
+        .chain(ALGORITHMS)
+        .chain([TORCH, TORCH_FUSED]);
     // Who was nowhere has no column.
     let took_part = |by: &&str| {
-        let entries = section.products.iter().filter_map(|measured| measured.entry(by));
+        let entries = section
+            .products
+            .iter()
+            .filter_map(|measured| measured.entry(by));
         entries.into_iter().any(|entry| entry.absent.is_none())
     };
     all.filter(took_part).collect()
@@ -23,7 +31,12 @@ pub(in crate::report) fn views(section: &Products) -> Vec<View> {
     let mut views = Vec::new();
     let by_events = |entry: &Entry| entry.time;
     let replayed = |entry: &Entry| entry.graph;
-    views.extend(times(section, &names, "barrier before each call", by_events));
+    views.extend(times(
+        section,
+        &names,
+        "barrier before each call",
+        by_events,
+    ));
     views.extend(times(section, &names, "graph replay", replayed));
     views.extend(rates(section, &names));
     views.extend(ratios(section));
@@ -35,7 +48,11 @@ pub(in crate::report) fn views(section: &Products) -> Vec<View> {
 /// How a row begins: shape, element, and what is unusual.
 fn row(measured: &Measured) -> Vec<Cell> {
     let product = &measured.product;
-    let mut what = format!("{} {}", product.dtype.name(), product.sharding.name());
+    let element = match product.dtype {
+        MatrixElement::F16 => "f16",
+        MatrixElement::Bf16 => "bf16",
+    };
+    let mut what = format!("{element} {}", product.sharding.name());
     if product.b_order != Default::default() {
         what += " B by columns";
     }
@@ -43,6 +60,14 @@ fn row(measured: &Measured) -> Vec<Cell> {
         what += " bias";
     }
     vec![Cell::Name(product.shape()), Cell::Figure(what)]
+}
+
+/// TFLOP/s; a processor's are few.
+fn rate(teraflops: f64) -> String {
+    match teraflops {
+        few if few < 1.0 => format!("{few:.5}"),
+        many => format!("{many:.1}"),
+    }
 }
 
 fn table(
@@ -80,7 +105,7 @@ fn times(
     let title = format!("all-gather + GEMM of {} ranks: {how}", section.world);
     let caption = vec![
         "µs, median of the rounds, of the slowest rank; all took turns in each round.".into(),
-        "gemm: by the vendor's library, of an A that is here. gather: of A, alone.".into(),
+        "gemm: by the library of products, of an A that is here. gather: of A, alone.".into(),
     ];
     table(section, names, title, caption, |measured, by| {
         let Some(entry) = measured.entry(by) else {
@@ -99,15 +124,20 @@ fn rates(section: &Products, names: &[&'static str]) -> Option<View> {
     let names: Vec<_> = names.iter().copied().filter(|by| *by != GATHER).collect();
     let title = "all-gather + GEMM: TFLOP/s of a device".to_owned();
     let mut caption = vec![
-        "2·M·N·K over the time, N being what a device has of B; of the replay where there is one.".into(),
+        "2·M·N·K over the time, N being what a device has of B; of the replay where there is one."
+            .into(),
     ];
-    if section.products.iter().any(|measured| published::is_overlap(&measured.product)) {
-        caption.push(published::OVERLAP.into());
+    if section
+        .products
+        .iter()
+        .any(|measured| published::is_overlap(&measured.product))
+    {
+        caption.extend(published::OVERLAP.map(str::to_owned));
     }
     table(section, &names, title, caption, |measured, by| {
         let derived = measured.derive(by);
         derived.map_or(Cell::Absent, |derived| {
-            Cell::Figure(format!("{:.1}", derived.teraflops))
+            Cell::Figure(rate(derived.teraflops))
         })
     })
 }
@@ -128,7 +158,9 @@ fn ratios(section: &Products) -> Option<View> {
             let chosen = measured.chosen.as_deref();
             row.push(chosen.map_or(Cell::Absent, |chosen| Cell::Figure(chosen.into())));
             // How far behind the best the selector's choice is.
-            row.push(share(chosen.and_then(|chosen| Some(measured.ns(best)? / measured.ns(chosen)?))));
+            row.push(share(chosen.and_then(|chosen| {
+                Some(measured.ns(best)? / measured.ns(chosen)?)
+            })));
             row.push(match measured.ideal() {
                 Some(ideal) => Cell::Figure(decimal(ideal / 1e3)),
                 None => Cell::Absent,
@@ -144,10 +176,11 @@ fn ratios(section: &Products) -> Option<View> {
     (!rows.is_empty()).then(|| View {
         title: "all-gather + GEMM: our fastest against the parts and the others".into(),
         caption: vec![
-            "chosen: by the selector; best/chosen: our fastest time over that of the choice.".into(),
-            "ideal: the longer of GEMM and gather alone, µs; of ideal: that over our fastest time; overlap: \
-             GEMM alone over it."
+            "chosen: by the selector; best/chosen: our fastest time over that of the choice."
                 .into(),
+            "ideal: the longer of GEMM and gather alone, µs; of ideal: that over our fastest time."
+                .into(),
+            "overlap: GEMM alone over our fastest time.".into(),
             "Ratios: the other's time over ours, above 1 ours is faster.".into(),
         ],
         headings: [
@@ -180,7 +213,7 @@ fn looped(section: &Products, names: &[&'static str]) -> Option<View> {
         let ns = measured.entry(by).filter(|entry| entry.wrong == 0);
         let ns = ns.and_then(|entry| entry.ddlb_ns);
         ns.map_or(Cell::Absent, |ns| {
-            Cell::Figure(format!("{:.1}", measured.product.teraflops(ns)))
+            Cell::Figure(rate(measured.product.teraflops(ns)))
         })
     })
 }
@@ -198,11 +231,17 @@ fn checked(section: &Products, names: &[&'static str]) -> View {
                 ));
             }
             // Said once, though it holds for many shapes.
-            let absent = entry.absent.as_ref().map(|why| format!("{} is absent: {why}", entry.by));
+            let absent = entry
+                .absent
+                .as_ref()
+                .map(|why| format!("{} is absent: {why}", entry.by));
             caption.extend(absent.filter(|sentence| !caption.contains(sentence)));
         }
     }
-    let products = names.iter().copied().filter(|by| *by != GATHER && *by != GEMM);
+    let products = names
+        .iter()
+        .copied()
+        .filter(|by| *by != GATHER && *by != GEMM);
     let names: Vec<_> = products.collect();
     let mut headings = vec![heading("MxNxK"), heading("element, A by")];
     headings.extend(names.iter().map(|name| heading(*name)));
@@ -215,7 +254,11 @@ fn checked(section: &Products, names: &[&'static str]) -> View {
                 Some(entry) if entry.wrong != 0 => Cell::Wrong(entry.wrong),
                 Some(entry) => {
                     let how = entry.how.as_str();
-                    let how = if how.is_empty() { String::new() } else { format!("{how}, ") };
+                    let how = if how.is_empty() {
+                        String::new()
+                    } else {
+                        format!("{how}, ")
+                    };
                     Cell::Figure(format!("{how}{}", entry.checked))
                 }
             }));
@@ -250,8 +293,15 @@ mod tests {
                 assert_eq!(row.len(), view.headings.len(), "{}", view.title);
             }
         }
-        let first: Vec<_> = views[0].headings.iter().map(|one| one.text.as_str()).collect();
-        assert!(first.contains(&"pull") && !first.contains(&TORCH), "{first:?}");
+        let first: Vec<_> = views[0]
+            .headings
+            .iter()
+            .map(|one| one.text.as_str())
+            .collect();
+        assert!(
+            first.contains(&"pull") && !first.contains(&TORCH),
+            "{first:?}"
+        );
         assert_eq!(views[0].rows.len(), 2);
         assert_eq!(views[1].rows.len(), 1, "only the small one was replayed");
         assert_eq!(views[4].rows.len(), 1, "only the large one was looped");
@@ -280,6 +330,12 @@ mod tests {
         };
         assert!(said("WRONG: push of 32768x8192x16384 had 3 wrong elements"));
         assert!(said("pull is absent: this device has no kernel"));
-        assert_eq!(views[0].rows[0].iter().filter(|cell| **cell == Cell::Wrong(3)).count(), 1);
+        assert_eq!(
+            views[0].rows[0]
+                .iter()
+                .filter(|cell| **cell == Cell::Wrong(3))
+                .count(),
+            1
+        );
     }
 }
