@@ -3,6 +3,7 @@
 //! [`Report`] holds what was measured and nothing derived from it. [`table::terminal`] and
 //! [`page::html`] draw the same tables of it, so that the two never disagree.
 
+pub mod ag_gemm;
 pub mod collectives;
 pub mod compare;
 pub mod page;

@@ -103,6 +103,21 @@ fn a_stream_of_the_application_carries_transfers() {
     }
 }
 
+#[test]
+fn products_whose_a_is_gathered_by_pull_and_by_push_are_right() {
+    // Three ranks do not divide 50 rows or columns.
+    for world in [1, 2, 3] {
+        for (rank, text) in run("all_gather_gemm_pull", world).iter().enumerate() {
+            let expected = format!("rank {rank} of {world}: C[20, 24] is right");
+            assert_eq!(text.trim_end(), expected);
+        }
+        for (rank, text) in run("all_gather_gemm_push", world).iter().enumerate() {
+            let expected = format!("rank {rank} of {world}: C[50, 24] is right, 3 times");
+            assert_eq!(text.trim_end(), expected);
+        }
+    }
+}
+
 fn assert_handed_on(texts: &[String]) {
     let world = texts.len();
     for (rank, text) in texts.iter().enumerate() {

@@ -1,13 +1,15 @@
 //! The benchmarks behind `symmem bench`: what one-sided memory does on this machine.
 //!
 //! [`p2p`] measures bandwidth and latency between pairs of ranks, [`collectives`] operations of all
-//! ranks, both beside baselines in the same run; [`tune`] finds the best
+//! ranks, both beside baselines in the same run, as [`ag_gemm`] does all-gather with a GEMM; [`tune`] finds the best
 //! algorithms for collectives; [`enqueue`] measures what a call costs the host. Both are collective: every rank of a communicator
 //! calls them with the same options, and every rank gets the result.
 
+pub mod ag_gemm;
 mod baseline;
 pub mod bring_up;
 mod candidates;
+mod clock;
 pub mod collectives;
 mod data;
 pub mod enqueue;
@@ -15,6 +17,7 @@ pub mod environment;
 mod exchange;
 mod latency;
 mod matrix;
+mod outcome;
 pub mod p2p;
 mod pairing;
 mod points;
@@ -22,6 +25,7 @@ mod process;
 mod session;
 mod sizes;
 mod timer;
+mod torch;
 pub mod tune;
 
 pub use sizes::Effort;

@@ -65,6 +65,14 @@ pub(super) fn samples(each_ns: f64, budget_ns: f64) -> u32 {
     (budget_ns / each_ns).clamp(5.0, 200.0) as u32
 }
 
+/// Of each round, or sample, the time of the slowest rank that has one.
+pub(super) fn slowest<'a>(ranks: impl Iterator<Item = &'a Vec<f64>>) -> Vec<f64> {
+    let having: Vec<&Vec<f64>> = ranks.filter(|times| !times.is_empty()).collect();
+    let rounds = having.iter().map(|times| times.len()).min().unwrap_or(0);
+    let of = |round: usize| having.iter().map(|times| times[round]).fold(0.0, f64::max);
+    (0..rounds).map(of).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

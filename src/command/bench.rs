@@ -1,6 +1,7 @@
 //! `symmem bench`: chooses backend and ranks, and starts this program again for each rank. The
 //! process that the user started never opens a device.
 
+use super::ag_gemm;
 use super::collectives::{Arguments, TuneArguments};
 use super::output::check_writable;
 use super::rank::{Kind, Task};
@@ -30,6 +31,12 @@ pub enum What {
         #[command(flatten)]
         arguments: Arguments,
     },
+    /// All-gather with a GEMM, by every algorithm, checked, beside its parts and PyTorch
+    #[command(name = "ag-gemm")]
+    AllGatherGemm {
+        #[command(flatten)]
+        arguments: ag_gemm::Arguments,
+    },
     /// What a call costs the host
     Enqueue,
 }
@@ -43,8 +50,8 @@ pub enum Pairs {
     All,
 }
 
-/// No command: the peer-to-peer benchmark and a short one of collectives, with their files in the
-/// current directory.
+/// No command: the peer-to-peer benchmark, and short ones of collectives and of all-gather with a GEMM,
+/// with their files in the current directory.
 pub fn everything(mut common: Common) -> Result<ExitCode> {
     common.json.get_or_insert("symmem-p2p.json".into());
     common.html.get_or_insert("symmem-p2p.html".into());
@@ -55,7 +62,11 @@ pub fn everything(mut common: Common) -> Result<ExitCode> {
     };
     start(
         common,
-        Kind::Everything(pairs, collectives::Options::short()),
+        Kind::Everything(
+            pairs,
+            collectives::Options::short(),
+            symmem::bench::ag_gemm::Options::short(),
+        ),
     )
 }
 
@@ -69,6 +80,10 @@ pub fn bench(common: Common, what: What) -> Result<ExitCode> {
             baseline: find_baseline(baseline)?,
         }),
         What::Collectives { arguments } => Kind::Collectives(arguments.options(effort)),
+        What::AllGatherGemm { arguments } => {
+            let out = arguments.out.clone();
+            Kind::AllGatherGemm(arguments.options(effort)?, out)
+        }
         What::Enqueue => Kind::Enqueue(effort),
     };
     start(common, kind)

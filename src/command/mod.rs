@@ -1,5 +1,6 @@
 //! What the command line offers, and who does it.
 
+mod ag_gemm;
 mod bench;
 mod collectives;
 mod compare;
@@ -19,8 +20,8 @@ use symmem::select::Selection;
 
 /// Symmetric memory across the GPUs of a node.
 ///
-/// Without a command: one rank per GPU, or two on the host, run the peer-to-peer benchmark and a short
-/// one of collectives; it prints tables and writes symmem-p2p.json and symmem-p2p.html.
+/// Without a command: one rank per GPU, or two on the host, run the peer-to-peer benchmark and short
+/// ones of collectives and of all-gather with a GEMM; it prints tables and writes symmem-p2p.json and symmem-p2p.html.
 #[derive(Debug, Parser)]
 #[command(name = "symmem", version)]
 pub struct Arguments {

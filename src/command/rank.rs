@@ -8,7 +8,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use symmem::bench::p2p::{self, Progress};
-use symmem::bench::{BenchError, Effort, bring_up, collectives, enqueue, environment, tune};
+use symmem::bench::{
+    BenchError, Effort, ag_gemm, bring_up, collectives, enqueue, environment, tune,
+};
 use symmem::report::{Environment, Report, page, table};
 use symmem::select::{self, Chosen, Selection};
 use symmem::{Builder, Communicator};
@@ -38,8 +40,10 @@ pub enum Kind {
     PeerToPeer(p2p::Options),
     /// `symmem bench collectives`.
     Collectives(collectives::Options),
-    /// `symmem`: both.
-    Everything(p2p::Options, collectives::Options),
+    /// `symmem`: all of them.
+    Everything(p2p::Options, collectives::Options, ag_gemm::Options),
+    /// `symmem bench ag-gemm`, and where its files go.
+    AllGatherGemm(ag_gemm::Options, PathBuf),
     /// `symmem bench enqueue`.
     Enqueue(Effort),
     /// `symmem tune`.
@@ -83,11 +87,29 @@ pub fn rank(task: &str) -> Result<ExitCode> {
         Kind::Collectives(options) => report(with_bar(&communicator, |progress| {
             collectives::run(&communicator, options, environment, progress)
         }))?,
-        Kind::Everything(pairs, options) => report(with_bar(&communicator, |progress| {
-            let mut report = p2p::run(&communicator, pairs, environment, progress)?;
-            collectives::add(&communicator, options, &mut report, progress)?;
-            Ok(report)
-        }))?,
+        Kind::Everything(pairs, options, products) => {
+            report(with_bar(&communicator, |progress| {
+                let mut report = p2p::run(&communicator, pairs, environment, progress)?;
+                collectives::add(&communicator, options, &mut report, progress)?;
+                ag_gemm::add(&communicator, products, &mut report, progress)?;
+                Ok(report)
+            }))?
+        }
+        Kind::AllGatherGemm(options, out) => {
+            let mut plans = Vec::new();
+            let measured = with_bar(&communicator, |progress| {
+                let mut report = Report::new(environment);
+                plans = ag_gemm::add(&communicator, options, &mut report, progress)?;
+                Ok(report)
+            });
+            if first {
+                plans.iter().for_each(|plan| println!("{plan}"));
+                if let Ok(report) = &measured {
+                    super::ag_gemm::write(out, report)?;
+                }
+            }
+            report(measured)?
+        }
         Kind::Tune(options) => {
             let table = with_bar(&communicator, |progress| {
                 tune::run(&communicator, options, progress)

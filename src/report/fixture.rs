@@ -121,6 +121,7 @@ pub fn cuda() -> Report {
         gbps: vec![vec![None, Some(390.0)], vec![Some(385.5), None]],
     }];
     report.collectives = Some(super::collectives::example());
+    report.ag_gemm = Some(super::ag_gemm::example());
     report.notes = vec!["Every figure on this page is made up <for tests>.".to_owned()];
     report
 }

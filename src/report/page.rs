@@ -2,7 +2,8 @@
 
 use std::fmt::{self, Display, Formatter, Write};
 
-use super::collectives::{self, Collectives, OURS};
+use super::ag_gemm::{self, Products};
+use super::collectives::{self, BaselineState, Collectives, OURS};
 use super::plot::{self, Axes};
 use super::published;
 use super::schema::{Column, Direction, Report, Traffic};
@@ -74,6 +75,9 @@ pub fn html(report: &Report) -> Result<String, fmt::Error> {
     if let Some(measured) = &report.collectives {
         collective_section(&mut page, measured)?;
     }
+    if let Some(measured) = &report.ag_gemm {
+        product_section(&mut page, measured)?;
+    }
     notes(&mut page, report)?;
     page.push_str("<h2>Environment</h2>\n<dl>\n");
     for (name, value) in view::environment(report) {
@@ -109,6 +113,7 @@ pub(super) const END: &str = "</main>\n</body>\n</html>\n";
 /// What the page is about.
 fn subject(report: &Report) -> &'static str {
     match (report.points.is_empty(), &report.collectives) {
+        (true, None) if report.ag_gemm.is_some() => "All-gather + GEMM",
         (true, Some(_)) => "Collectives",
         (false, Some(_)) => "Peer-to-peer bandwidth and collectives",
         (_, None) => "Peer-to-peer bandwidth",
@@ -149,17 +154,20 @@ fn head(page: &mut String, report: &Report, devices: &str) -> fmt::Result {
             "<p class=\"alarm\">{wrong} collectives had wrong elements. Their times are not shown.</p>"
         )?;
     }
+    let wrong = report.ag_gemm.iter().flat_map(Products::wrong).count();
+    if wrong != 0 {
+        writeln!(
+            page,
+            "<p class=\"alarm\">{wrong} products had wrong elements. Their times are not shown.</p>"
+        )?;
+    }
     Ok(())
 }
 
 /// Collectives: who was beside, a plot of busbw for each operation, every table.
 fn collective_section(page: &mut String, measured: &Collectives) -> fmt::Result {
     writeln!(page, "<h2>Collectives of {} ranks</h2>", measured.world)?;
-    page.push_str("<ul>\n");
-    for sentence in collectives::baselines(measured) {
-        writeln!(page, "<li>{}</li>", Escaped(&sentence))?;
-    }
-    page.push_str("</ul>\n");
+    beside(page, &measured.baselines)?;
     if let Some(axes) = Axes::of_collectives(measured) {
         let names = (measured.baselines.iter()).map(|baseline| baseline.name.as_str());
         let mut legend = Vec::new();
@@ -182,6 +190,27 @@ fn collective_section(page: &mut String, measured: &Collectives) -> fmt::Result 
         page.push_str("</div>\n");
     }
     for view in collectives::views(measured) {
+        section(page, &view, "h2")?;
+    }
+    Ok(())
+}
+
+/// What was beside us, and what was not.
+fn beside(page: &mut String, baselines: &[BaselineState]) -> fmt::Result {
+    page.push_str("<ul>\n");
+    for sentence in collectives::baselines(baselines) {
+        writeln!(page, "<li>{}</li>", Escaped(&sentence))?;
+    }
+    page.push_str("</ul>\n");
+    Ok(())
+}
+
+/// All-gather and GEMM: who was beside, every table.
+fn product_section(page: &mut String, measured: &Products) -> fmt::Result {
+    let ranks = measured.world;
+    writeln!(page, "<h2>All-gather + GEMM of {ranks} ranks</h2>")?;
+    beside(page, &measured.baselines)?;
+    for view in ag_gemm::views(measured) {
         section(page, &view, "h2")?;
     }
     Ok(())
@@ -370,6 +399,8 @@ mod tests {
             "Notes",
             "Published elsewhere",
             "very likely computed from elements",
+            "All-gather + GEMM of 8 ranks",
+            "678 TFLOP/s",
             "3.2.5",
         ] {
             assert!(page.contains(part), "{part:?} is missing");
@@ -411,6 +442,7 @@ mod tests {
                 for (name, field) in fields {
                     match name.as_str() {
                         "direction" | "traffic" | "column" | "collective" => {}
+                        "dtype" | "sharding" | "b_order" => {}
                         "libraries" | "variables" => {
                             *field = serde_json::json!({ text: text });
                         }

@@ -1,5 +1,7 @@
 //! Figures that others published, for context only: nothing here was measured by this program.
 
+use super::ag_gemm::Product;
+
 /// What the figures are, and how they were taken.
 pub const METHOD: &str = "One block of 128 threads on each of two Hopper GPUs over NVLink, both ranks moving at once; \
      f32 buffers; 10 warm-up launches, then 50 launches back to back between two events. GB/s (10⁹ bytes a second).";
@@ -49,6 +51,17 @@ pub const ONE_BLOCK: [Row; 12] = [
     row(1 << 20, [10.4359, 2.2352], [2.9053, 0.5683]),
     row(2 << 20, [10.5573, 2.2456], [2.9554, 0.5704]),
     row(4 << 20, [10.6560, 2.2474], [2.9887, 0.5711]),
+];
+
+/// Whether a product is the one that overlapped all-gather and GEMM was published for.
+pub fn is_overlap(product: &Product) -> bool {
+    (product.m, product.n, product.k) == (32768, 8192, 16384)
+}
+
+/// What was published for it, by DDLB's method, in lines.
+pub const OVERLAP: [&str; 2] = [
+    "Published by others for 32768x8192x16384 on 8 H100s, not measured in this run: nvFuser's peer-to-peer pipeline 678 TFLOP/s,",
+    "Transformer Engine 660, nvFuser or PyTorch over NCCL 560; 50 calls back to back, no barrier, mean of rank 0 (as --ddlb).",
 ];
 
 #[cfg(test)]

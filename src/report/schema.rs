@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::ag_gemm::Products;
 use super::collectives::Collectives;
 use super::statistics::{SingleShot, Spread, Timing};
 
@@ -32,6 +33,9 @@ pub struct Report {
     /// Collectives, if they were measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collectives: Option<Collectives>,
+    /// All-gather and GEMM, if it was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ag_gemm: Option<Products>,
     /// What a reader of the figures must know.
     #[serde(default)]
     pub notes: Vec<String>,
@@ -292,6 +296,7 @@ impl Report {
             latencies: Vec::new(),
             matrices: Vec::new(),
             collectives: None,
+            ag_gemm: None,
             notes: Vec::new(),
         }
     }
@@ -369,6 +374,12 @@ impl Report {
             || self.notes.iter().any(|note| note.starts_with("WRONG"))
             || collectives
                 .flat_map(Collectives::wrong_points)
+                .next()
+                .is_some()
+            || self
+                .ag_gemm
+                .iter()
+                .flat_map(Products::wrong)
                 .next()
                 .is_some()
     }

@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 
-use super::collectives::{self, Collectives};
+use super::ag_gemm;
+use super::collectives::{self, BaselineState};
 use super::schema::{Direction, Report, Traffic};
 use super::view::{self, View};
 
@@ -13,7 +14,7 @@ use super::view::{self, View};
 /// after what was beside them; the notes.
 ///
 /// What was not measured is left out. Lines are as long as the tables need: nccl-tests' columns take
-/// some 130 characters, everything else at most 110 with every column there is.
+/// some 130 characters, all-gather + GEMM beside PyTorch 150, everything else at most 110 with every column there is.
 pub fn terminal(report: &Report) -> String {
     let mut text = String::new();
     for traffic in Traffic::ALL {
@@ -36,8 +37,22 @@ pub fn terminal(report: &Report) -> String {
         draw(&mut text, &view);
     }
     if let Some(section) = &report.collectives {
-        head(&mut text, report, section);
+        let world = section.world;
+        head(&mut text, report, "Collectives", world, &section.baselines);
         for view in collectives::views(section) {
+            draw(&mut text, &view);
+        }
+    }
+    if let Some(section) = &report.ag_gemm {
+        let world = section.world;
+        head(
+            &mut text,
+            report,
+            "All-gather + GEMM",
+            world,
+            &section.baselines,
+        );
+        for view in ag_gemm::views(section) {
             draw(&mut text, &view);
         }
     }
@@ -47,17 +62,17 @@ pub fn terminal(report: &Report) -> String {
     text
 }
 
-/// What stands above collectives: nobody should have to guess what they were measured with.
-fn head(text: &mut String, report: &Report, section: &Collectives) {
+/// What stands above operations of all ranks: nobody should have to guess what they were measured with.
+fn head(text: &mut String, report: &Report, what: &str, world: u32, baselines: &[BaselineState]) {
     let environment = &report.environment;
     line(
         text,
         &format!(
-            "Collectives of {} ranks, {} backend, multicast (NVLS) {}",
-            section.world, environment.backend, environment.multicast
+            "{what} of {world} ranks, {} backend, multicast (NVLS) {}",
+            environment.backend, environment.multicast
         ),
     );
-    for sentence in collectives::baselines(section) {
+    for sentence in collectives::baselines(baselines) {
         line(text, &sentence);
     }
     text.push('\n');
@@ -133,8 +148,8 @@ mod tests {
     #[test]
     fn lines_fit_a_wide_terminal() {
         let mut pairs = fixture::cuda();
-        pairs.collectives = None;
-        for (report, most) in [(pairs, 110), (fixture::host(), 110), (fixture::cuda(), 130)] {
+        (pairs.collectives, pairs.ag_gemm) = (None, None);
+        for (report, most) in [(pairs, 110), (fixture::host(), 110), (fixture::cuda(), 150)] {
             for line in terminal(&report).lines() {
                 assert!(line.chars().count() <= most, "{line}");
             }

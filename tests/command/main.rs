@@ -8,6 +8,7 @@ mod support;
 mod collectives;
 mod compare;
 mod hip;
+mod products;
 mod transfers;
 mod tune;
 

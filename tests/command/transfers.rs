@@ -38,6 +38,7 @@ fn without_a_command_two_ranks_of_the_host_are_measured_and_both_files_written()
         "memcpy",
         "Latency",
         "reduce_scatter: three times",
+        "All-gather + GEMM of 2 ranks",
     ] {
         assert!(table.contains(part), "{part} is missing in\n{table}");
     }

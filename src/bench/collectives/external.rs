@@ -14,8 +14,10 @@
 //! | `quit` | |
 
 use super::shape::Shape;
+use crate::bench::Result;
+use crate::bench::outcome::{Outcome, agree};
 use crate::bench::process::Process;
-use crate::bench::{BenchError, Result, exchange};
+use crate::bench::torch::{self, ready};
 use crate::report::Placement;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -60,9 +62,6 @@ pub(super) struct External {
     _directory: Option<Directory>,
 }
 
-/// Something that a program did, or cannot do.
-pub(super) type Outcome<T> = std::result::Result<T, String>;
-
 impl External {
     /// Starts the processes of a program for sizes of at most `largest` bytes. Collective; where one
     /// rank cannot start it, none does, and all get the reason.
@@ -79,55 +78,11 @@ impl External {
     }
 
     fn torch(communicator: &Communicator, largest: u64) -> Result<Outcome<Self>> {
-        let (rank, world) = (communicator.rank(), communicator.world());
-        let on_host =
-            communicator.capabilities().flags & symmem_core::backend::abi::CAPABILITY_LAUNCH == 0;
-        let python = std::env::var_os("SYMMEM_PYTHON").unwrap_or_else(|| "python3".into());
-        let mut command = Command::new(&python);
-        command
-            .args(["-u", "-c", TORCH, &rank.to_string(), &world.to_string()])
-            .arg(match on_host {
-                true => "cpu".to_owned(),
-                false => communicator.device().ordinal.to_string(),
-            })
-            .arg(largest.to_string());
-        // Sites that forbid multicast are obeyed; nobody compares with what we do not use.
-        for (name, value) in [
-            ("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1"),
-            ("NCCL_NVLS_ENABLE", "0"),
-        ] {
-            if std::env::var_os(name).is_none() {
-                command.env(name, value);
-            }
-        }
-        let name = python.to_string_lossy().into_owned();
-        let advice = "install Python with PyTorch, or name it in SYMMEM_PYTHON";
-        let mut started = Process::spawn(command, name, advice, rank).map_err(|e| e.to_string());
-        let mut port = Ok(String::new());
-        if rank == 0 {
-            port =
-                started
-                    .as_mut()
-                    .map_err(|error| error.clone())
-                    .and_then(|process| match process.answer() {
-                        Ok((word, rest)) if word == "port" => Ok(rest),
-                        Ok((_, rest)) => Err(rest),
-                        Err(error) => Err(error.to_string()),
-                    });
-        }
-        let ports = exchange::all_gather(communicator, &port)?;
-        Ok(started.and_then(|mut process| {
-            let port = ports[0].clone()?;
-            if rank != 0 {
-                let told = process.tell(&format!("port {port}"));
-                told.map_err(|error| error.to_string())?;
-            }
-            let version = ready(&mut process)?;
-            Ok(Self {
-                process: Some(process),
-                version,
-                _directory: None,
-            })
+        let started = torch::start(communicator, TORCH, &[largest.to_string()])?;
+        Ok(started.map(|(process, version)| Self {
+            process: Some(process),
+            version,
+            _directory: None,
         }))
     }
 
@@ -217,24 +172,6 @@ impl External {
     }
 }
 
-fn ready(process: &mut Process) -> Outcome<String> {
-    match process.answer() {
-        Ok((word, rest)) if word == "ready" => Ok(rest),
-        Ok((_, rest)) => Err(rest),
-        Err(error) => Err(error.to_string()),
-    }
-}
-
-/// Gives every rank's outcome to all: the first reason becomes everybody's.
-pub(super) fn agree<T>(communicator: &Communicator, outcome: Outcome<T>) -> Result<Outcome<T>> {
-    let own = outcome.as_ref().err().cloned();
-    let all = exchange::all_gather(communicator, &own)?;
-    Ok(match all.into_iter().flatten().next() {
-        Some(reason) => Err(reason),
-        None => outcome,
-    })
-}
-
 /// A directory of this process's own, removed when dropped.
 struct Directory(PathBuf);
 
@@ -269,9 +206,4 @@ fn build_mpi(directory: &Path) -> Outcome<PathBuf> {
         )),
         Err(error) => Err(format!("mpicc: {error}; install Open MPI (libopenmpi-dev)")),
     }
-}
-
-/// What a program failed with, as a reason for its absence.
-pub(super) fn reason(error: &BenchError) -> String {
-    error.to_string()
 }

@@ -22,6 +22,7 @@ pub use crate::tuning::algorithm;
 pub use contender::{baseline_names, is_baseline};
 pub use element::nccl_name;
 
+use super::outcome::Outcome;
 use super::p2p::{Common, Progress};
 use super::session::is_by_caller;
 use super::sizes::{Effort, powers_of_two};
@@ -30,7 +31,7 @@ use crate::report::collectives::BaselineState;
 use crate::report::{Collective, Collectives, Environment, Report};
 use contender::{By, Contender, contenders, usual};
 use element::{Sample, with_element};
-use external::{External, Outcome};
+use external::External;
 use points::Run;
 use serde::{Deserialize, Serialize};
 use symmem_core::Communicator;

@@ -1,19 +1,21 @@
 //! All libraries at one size: checked, measured in turns, and put together from what the ranks saw.
 
 use super::contender::{By, Contender};
-use super::external::{External, Outcome, Program, agree, reason, what};
+use super::external::{External, Program, what};
 use super::session::{Call, Session};
 use super::shape::{ROOT, Shape};
 use super::{Options, Sample};
+use crate::bench::outcome::{Outcome, agree, not_here};
 use crate::bench::session::is_by_caller;
-use crate::bench::sizes::{fewer_rounds, samples};
-use crate::bench::{BenchError, Result, exchange};
+use crate::bench::sizes::{fewer_rounds, samples, slowest};
+
+use crate::bench::{Result, exchange};
 use crate::report::{Collective, CollectivePoint, Placed, Placement, SingleShot, Time};
 use crate::tuning::{algorithm, operation};
 use serde::{Deserialize, Serialize};
 use symmem_core::VendorLibrary;
 use symmem_core::backend::abi::Algorithm;
-use symmem_core::{CollectiveOptions, Communicator, Error, Graph, Provider};
+use symmem_core::{CollectiveOptions, Communicator, Graph, Provider};
 
 /// Calls back to back in a round, and calls in a graph, where they fit the time: nccl-tests' number.
 const CALLS: f64 = 20.0;
@@ -266,7 +268,7 @@ impl<'a, T: Sample> Run<'a, T> {
     fn hold<V>(&mut self, contender: &Contender, result: Result<Outcome<V>>) -> Result<Outcome<V>> {
         match (result, contender.by) {
             (Err(error), By::Program(program, _)) => {
-                let reason = reason(&error);
+                let reason = error.to_string();
                 self.externals.retain(|(known, _)| *known != program);
                 self.broken.push((contender.name, reason.clone()));
                 Ok(Err(reason))
@@ -423,40 +425,16 @@ impl<'a, T: Sample> Run<'a, T> {
     }
 }
 
-/// A call that the backend or the algorithm does not have is a reason, anything else an error.
-fn not_here<V>(result: Result<V>) -> Result<Outcome<V>> {
-    match result {
-        Ok(value) => Ok(Ok(value)),
-        Err(BenchError::Symmem(
-            error @ (Error::Unsupported { .. } | Error::InvalidArgument { .. }),
-        )) => Ok(Err(error.to_string())),
-        Err(error) => Err(error),
-    }
-}
-
 /// What the ranks saw of one series: the slowest of each round, all wrong elements.
 fn placed(ranks: &[&Measured]) -> Placed {
-    let single = slowest(ranks, |rank| &rank.single);
+    let single = slowest(ranks.iter().map(|rank| &rank.single));
     Placed {
-        looped: Time::from_rounds(&slowest(ranks, |rank| &rank.looped)),
-        graph: Time::from_rounds(&slowest(ranks, |rank| &rank.graph)),
+        looped: Time::from_rounds(&slowest(ranks.iter().map(|rank| &rank.looped))),
+        graph: Time::from_rounds(&slowest(ranks.iter().map(|rank| &rank.graph))),
         single: SingleShot::from_samples(&single),
         wrong: ranks.iter().map(|rank| rank.wrong).sum(),
         checked: ranks.iter().map(|rank| rank.checked).sum(),
     }
-}
-
-/// Of each round, or sample, the time of the slowest rank that has one.
-fn slowest(ranks: &[&Measured], times: impl Fn(&Measured) -> &Vec<f64>) -> Vec<f64> {
-    let having = || {
-        ranks
-            .iter()
-            .map(|rank| times(rank))
-            .filter(|times| !times.is_empty())
-    };
-    let rounds = having().map(Vec::len).min().unwrap_or(0);
-    let of = |round: usize| having().map(|times| times[round]).fold(0.0, f64::max);
-    (0..rounds).map(of).collect()
 }
 
 #[cfg(test)]

@@ -12,13 +12,13 @@ const NAMES: [&str; 5] = ["size\n(B)", "count\n(elements)", "type", "redop", "ro
 const PLACED: [&str; 4] = ["time\n(us)", "algbw\n(GB/s)", "busbw\n(GB/s)", "#wrong"];
 
 /// What was beside us, and what was not and why.
-pub(in crate::report) fn baselines(section: &Collectives) -> Vec<String> {
+pub(in crate::report) fn baselines(states: &[BaselineState]) -> Vec<String> {
     let sentence = |baseline: &BaselineState| match (&baseline.version, &baseline.absent) {
         (_, Some(why)) => format!("baseline {}: absent, {why}", baseline.name),
         (Some(version), None) => format!("baseline {}: {version}", baseline.name),
         (None, None) => format!("baseline {}", baseline.name),
     };
-    section.baselines.iter().map(sentence).collect()
+    states.iter().map(sentence).collect()
 }
 
 /// Every table of the section.

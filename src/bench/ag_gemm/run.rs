@@ -1,0 +1,540 @@
+//! One product by everybody: checked, measured in turns, and put together from what the ranks saw.
+
+use super::data::Table;
+use super::element::Real;
+use super::library::Library;
+use super::reference::Reference;
+use super::session::{By, Session, shape};
+use super::torch::Torch;
+use super::{Options, algorithm};
+use crate::bench::clock::Clock;
+use crate::bench::outcome::{Outcome, agree, not_here};
+use crate::bench::session::is_by_caller;
+use crate::bench::sizes::{fewer_rounds, slowest};
+use crate::bench::{Result, exchange};
+use crate::report::Time;
+use crate::report::ag_gemm::{
+    ALGORITHMS, Entry, GATHER, GEMM, Measured, Product, TORCH, TORCH_FUSED,
+};
+use serde::{Deserialize, Serialize};
+use symmem_core::{Communicator, GemmOptions, GemmTransport, Graph, Stream};
+
+/// Calls in a graph, where they fit the time.
+const CALLS: u32 = 20;
+/// Launches of a graph in a round, one behind the other.
+const LAUNCHES: u32 = 5;
+/// Calls one by one in a round at most.
+const SINGLE: u32 = 5;
+/// Rows up to which calls are replayed too: above, a launch is short beside the call.
+const REPLAYED_ROWS: usize = 1024;
+/// DDLB's calls that are not timed, and that are.
+const DDLB: (u32, u32) = (5, 50);
+/// Time for all rounds of one contender.
+const SERIES_NS: f64 = 200e6;
+/// The same on the host, so that a whole run takes seconds.
+const SERIES_NS_ON_HOST: f64 = 6e6;
+
+/// What is the same for all products of one type.
+pub(super) struct Run<'a, T> {
+    pub(super) communicator: &'a Communicator,
+    pub(super) options: &'a Options,
+    clock: Clock<'a>,
+    table: Table<T>,
+}
+
+/// A contender while it is measured. A graph goes before what it calls.
+struct Contender<'a, T: Real> {
+    name: &'static str,
+    graph: Option<Graph>,
+    by: By<'a, T>,
+    how: String,
+    /// Calls one by one in a round.
+    calls: u32,
+    /// Calls in the graph, and launches of it in a round.
+    captured: u32,
+    launches: u32,
+    replays: bool,
+    seen: Seen,
+}
+
+/// What one rank saw of a contender.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Seen {
+    times: Vec<f64>,
+    graph: Vec<f64>,
+    ddlb: Option<f64>,
+    wrong: u64,
+    checked: u64,
+}
+
+/// A product, and each rank's plans, where they were asked for.
+pub(super) type Found = (Measured, Vec<String>);
+
+impl<'a, T: Real> Run<'a, T> {
+    pub(super) fn new(communicator: &'a Communicator, options: &'a Options) -> Result<Self> {
+        let timers = if options.ddlb { DDLB.1 } else { SINGLE };
+        Ok(Self {
+            communicator,
+            options,
+            clock: Clock::new(communicator, timers)?,
+            table: Table::new(),
+        })
+    }
+
+    fn stream(&self) -> &Stream {
+        &self.clock.stream
+    }
+
+    fn budget(&self) -> f64 {
+        match is_by_caller(self.communicator) {
+            true => SERIES_NS_ON_HOST,
+            false => SERIES_NS,
+        }
+    }
+
+    /// One product by everybody. Collective.
+    pub(super) fn product(&self, product: &Product, torch: &mut Option<Torch>) -> Result<Found> {
+        let session = Session::new(self.communicator, *product, &self.table, self.stream())?;
+        let mut absent = Vec::new();
+        let mut plans = Vec::new();
+        let mut contenders = self.ours(product, &mut absent, &mut plans)?;
+        let mut chosen = None;
+        let mut rounds = 0;
+        if self.options.runs() {
+            chosen = self.chosen(product)?;
+            session.fill(&self.table, 0, self.stream())?;
+            self.check(&session, &mut contenders)?;
+        }
+        if self.options.benchmark {
+            contenders.splice(0..0, self.parts(&session, product, &mut absent)?);
+            if let Some(torch) = torch {
+                contenders.extend(self.beside(torch, product, &mut absent)?);
+            }
+            rounds = self.pace(&session, &mut contenders, torch)?;
+            self.capture(&session, &mut contenders)?;
+            self.rounds(&session, &mut contenders, torch, rounds)?;
+        }
+        let entries = self.put_together(&contenders)?;
+        // Graphs and operations first: they use the buffers.
+        drop(contenders);
+        session.finish()?;
+        let mut measured = Measured {
+            product: *product,
+            chosen,
+            entries,
+            rounds,
+            derived: Vec::new(),
+        };
+        measured.entries.extend(absent);
+        measured.derived = measured.derive_all();
+        Ok((measured, plans))
+    }
+
+    /// Our algorithms that there are here; the others are put among the absent. Collective.
+    fn ours(
+        &self,
+        product: &Product,
+        absent: &mut Vec<Entry>,
+        plans: &mut Vec<String>,
+    ) -> Result<Vec<Contender<'a, T>>> {
+        let mut contenders = Vec::new();
+        for name in ALGORITHMS {
+            let Some(algorithm) = algorithm(name).filter(|_| self.options.has(name)) else {
+                continue;
+            };
+            let options = GemmOptions {
+                algorithm,
+                tune: self.options.runs(),
+                ..GemmOptions::default()
+            };
+            let made = self
+                .communicator
+                .all_gather_gemm::<T>(&shape(product), &options);
+            match not_here(made.map_err(Into::into))? {
+                Ok(operation) => {
+                    if self.options.explain {
+                        plans.extend(exchange::all_gather(
+                            self.communicator,
+                            &operation.explain(),
+                        )?);
+                    }
+                    let how = match operation.transport() {
+                        GemmTransport::Automatic => "own".into(),
+                        transport => format!("{transport:?}").to_lowercase(),
+                    };
+                    contenders.push(Contender::new(name, By::Ours(Box::new(operation)), how));
+                }
+                Err(reason) => absent.push(missing(name, reason)),
+            }
+        }
+        Ok(contenders)
+    }
+
+    /// What the selector would choose. Collective.
+    fn chosen(&self, product: &Product) -> Result<Option<String>> {
+        let options = GemmOptions {
+            tune: false,
+            ..GemmOptions::default()
+        };
+        let made = self
+            .communicator
+            .all_gather_gemm::<T>(&shape(product), &options);
+        let Ok(operation) = not_here(made.map_err(Into::into))? else {
+            return Ok(None);
+        };
+        let chosen = operation.algorithm();
+        let name = ALGORITHMS
+            .into_iter()
+            .find(|name| algorithm(name) == Some(chosen));
+        Ok(name.map(str::to_owned))
+    }
+
+    /// Calls each contender of ours once with one A, and, where that was asked for, once more with another
+    /// one whose product is known. Collective.
+    fn check(&self, session: &Session<'a, T>, contenders: &mut [Contender<'a, T>]) -> Result<()> {
+        let stream = self.stream();
+        for contender in contenders.iter() {
+            session.run(stream, || session.issue(stream, &contender.by))?;
+        }
+        if !self.options.validate {
+            return Ok(());
+        }
+        let reference = self.another(session, 1)?;
+        for contender in contenders {
+            session.run(stream, || session.issue(stream, &contender.by))?;
+            contender.seen.count(session.wrong(&reference, stream)?);
+        }
+        Ok(())
+    }
+
+    /// Gives the shards of A what they hold in a pass, and says what C should be then.
+    fn another(&self, session: &Session<'a, T>, pass: u64) -> Result<Reference> {
+        session.fill(&self.table, pass, self.stream())?;
+        let (rank, world) = (self.communicator.rank(), self.communicator.world());
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = (processors / world).max(1);
+        let product = &session.product;
+        Ok(Reference::new(
+            &self.table,
+            product,
+            pass,
+            (rank, world),
+            threads,
+        ))
+    }
+
+    /// GEMM and gather alone. Collective.
+    fn parts(
+        &self,
+        session: &Session<'a, T>,
+        product: &Product,
+        absent: &mut Vec<Entry>,
+    ) -> Result<Vec<Contender<'a, T>>> {
+        let stream = self.stream();
+        // First the gather, so that the GEMM has something to multiply.
+        session.run(stream, || session.issue(stream, &By::Gather))?;
+        let prepared = Library::new::<T>(self.communicator, product)?;
+        let mut parts = Vec::new();
+        match agree(self.communicator, prepared)? {
+            Ok(library) => {
+                let work = |on: &Stream, library: &Library<'_>| session.multiply(on, library);
+                let library = library.choose(&self.clock, work)?;
+                let how = library.how();
+                parts.push(Contender::new(GEMM, By::Gemm(library), how));
+            }
+            Err(reason) => absent.push(missing(GEMM, reason)),
+        }
+        self.communicator.host_barrier()?;
+        parts.push(Contender::new(GATHER, By::Gather, String::new()));
+        Ok(parts)
+    }
+
+    /// PyTorch's ways, each checked. Collective.
+    fn beside(
+        &self,
+        torch: &mut Torch,
+        product: &Product,
+        absent: &mut Vec<Entry>,
+    ) -> Result<Vec<Contender<'a, T>>> {
+        let mut contenders = Vec::new();
+        let shaped = self.idle(|| held(torch.shape(product)))?;
+        for (name, way) in [(TORCH, "plain"), (TORCH_FUSED, "fused")] {
+            let checked = match &shaped {
+                Ok(()) => self.idle(|| held(torch.check(way)))?,
+                Err(reason) => Err(reason.clone()),
+            };
+            match checked {
+                Ok(counts) => {
+                    let mut contender = Contender::new(name, By::Torch(way), String::new());
+                    contender.seen.count(counts);
+                    contenders.push(contender);
+                }
+                Err(reason) => absent.push(missing(name, reason)),
+            }
+        }
+        Ok(contenders)
+    }
+
+    /// Lets a program work while all ranks are idle: the same outcome everywhere. Collective.
+    fn idle<V>(&self, work: impl FnOnce() -> Outcome<V>) -> Result<Outcome<V>> {
+        self.communicator.host_barrier()?;
+        // What the ranks say of it is a barrier, too.
+        agree(self.communicator, work())
+    }
+
+    /// Captures who can be replayed, and checks a replay. Collective.
+    fn capture(&self, session: &Session<'a, T>, contenders: &mut [Contender<'a, T>]) -> Result<()> {
+        if session.product.m > REPLAYED_ROWS {
+            contenders
+                .iter_mut()
+                .for_each(|contender| contender.replays = false);
+            return Ok(());
+        }
+        let stream = self.stream();
+        for contender in contenders.iter_mut() {
+            if let By::Torch(_) = contender.by {
+                continue;
+            }
+            let mut outcome = Ok(());
+            let graph = Graph::capture(stream, |on| {
+                let mut calls = 0..contender.captured;
+                outcome = calls.try_for_each(|_| session.issue(on, &contender.by));
+                Ok(())
+            });
+            outcome?;
+            contender.graph = Some(graph?);
+        }
+        if !self.options.validate {
+            return Ok(());
+        }
+        let reference = self.another(session, 2)?;
+        for contender in contenders {
+            if let (By::Ours(_), Some(graph)) = (&contender.by, &contender.graph) {
+                session.run(stream, || Ok(graph.launch(stream)?))?;
+                contender.seen.count(session.wrong(&reference, stream)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds out how often each is called in a round, and how many rounds there are. Collective.
+    fn pace(
+        &self,
+        session: &Session<'a, T>,
+        contenders: &mut [Contender<'a, T>],
+        torch: &mut Option<Torch>,
+    ) -> Result<u32> {
+        let options = self.options;
+        let wanted = options.rounds.unwrap_or(options.effort.rounds()).max(1);
+        let mut longest = 1.0_f64;
+        for contender in contenders {
+            // The first calls touch pages and warm caches: the faster of two tries says how long one takes.
+            let mut least = f64::INFINITY;
+            for _ in 0..2 {
+                let times = self.times(session, contender, torch)?;
+                least = times.into_iter().fold(least, f64::min);
+            }
+            let all =
+                exchange::all_gather(self.communicator, &Some(least).filter(|ns| ns.is_finite()))?;
+            let each = all.into_iter().flatten().fold(1.0, f64::max);
+            let in_round = self.budget() / f64::from(wanted) / each;
+            contender.calls = in_round.clamp(1.0, SINGLE.into()) as u32;
+            contender.captured = in_round.clamp(1.0, CALLS.into()) as u32;
+            let launches = in_round / f64::from(contender.captured);
+            contender.launches = launches.clamp(1.0, LAUNCHES.into()) as u32;
+            longest = longest.max(each);
+        }
+        Ok(fewer_rounds(wanted, longest, self.budget()).min(wanted))
+    }
+
+    /// Rounds in which all take turns. Collective.
+    fn rounds(
+        &self,
+        session: &Session<'a, T>,
+        contenders: &mut [Contender<'a, T>],
+        torch: &mut Option<Torch>,
+        rounds: u32,
+    ) -> Result<()> {
+        for _ in 0..rounds {
+            for contender in contenders.iter_mut() {
+                let times = self.times(session, contender, torch)?;
+                contender.seen.times.extend(times);
+                self.replay(contender, torch)?;
+            }
+        }
+        if self.options.ddlb {
+            for contender in contenders {
+                contender.seen.ddlb = self.looped(session, contender, torch)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Nanoseconds of a contender's calls, one by one, a barrier before each. Collective.
+    fn times(
+        &self,
+        session: &Session<'a, T>,
+        contender: &Contender<'a, T>,
+        torch: &mut Option<Torch>,
+    ) -> Result<Vec<f64>> {
+        if let By::Torch(way) = contender.by {
+            let calls = contender.calls;
+            return Ok(self
+                .ask(torch, |torch| torch.time(way, calls))?
+                .unwrap_or_default());
+        }
+        session.issue(self.stream(), &contender.by)?;
+        self.clock
+            .each(contender.calls, true, |on| session.issue(on, &contender.by))
+    }
+
+    /// One round of replays, if there are any. Collective.
+    fn replay(&self, contender: &mut Contender<'a, T>, torch: &mut Option<Torch>) -> Result<()> {
+        let (captured, launches) = (contender.captured, contender.launches);
+        if !contender.replays {
+            return Ok(());
+        }
+        let times = match (&contender.by, &contender.graph) {
+            (By::Torch(way), _) => {
+                self.ask(torch, |torch| torch.replay(way, captured, launches))?
+            }
+            (_, Some(graph)) => {
+                graph.launch(self.stream())?;
+                let launch = |on: &Stream| (0..launches).try_for_each(|_| Ok(graph.launch(on)?));
+                let mut times = self.clock.each(1, true, launch)?;
+                let calls = f64::from(captured * launches);
+                times.iter_mut().for_each(|time| *time /= calls);
+                Ok(times)
+            }
+            _ => Err(String::new()),
+        };
+        // What cannot be replayed is asked once; all ranks have the same answer.
+        contender.replays = times.is_ok();
+        contender.seen.graph.extend(times.unwrap_or_default());
+        Ok(())
+    }
+
+    /// DDLB's mean at this rank. Collective.
+    fn looped(
+        &self,
+        session: &Session<'a, T>,
+        contender: &Contender<'a, T>,
+        torch: &mut Option<Torch>,
+    ) -> Result<Option<f64>> {
+        let (warm, calls) = DDLB;
+        let times = match contender.by {
+            By::Torch(way) => self.ask(torch, |torch| torch.looped(way, warm, calls))?,
+            _ => {
+                let work = |on: &Stream| session.issue(on, &contender.by);
+                (0..warm).try_for_each(|_| work(self.stream()))?;
+                Ok(self.clock.each(calls, false, work)?)
+            }
+        };
+        self.communicator.host_barrier()?;
+        let times = times.unwrap_or_default();
+        Ok((!times.is_empty()).then(|| times.iter().sum::<f64>() / times.len() as f64))
+    }
+
+    /// Lets PyTorch's processes work while all ranks are idle. Collective.
+    fn ask<V>(
+        &self,
+        torch: &mut Option<Torch>,
+        work: impl FnOnce(&mut Torch) -> Result<Outcome<V>>,
+    ) -> Result<Outcome<V>> {
+        self.idle(|| match torch {
+            Some(torch) => held(work(torch)),
+            None => Err("it has not been started".into()),
+        })
+    }
+
+    /// What the ranks saw of each contender. Collective.
+    fn put_together(&self, contenders: &[Contender<'a, T>]) -> Result<Vec<Entry>> {
+        let own: Vec<Seen> = contenders
+            .iter()
+            .map(|contender| contender.seen.clone())
+            .collect();
+        let all = exchange::all_gather(self.communicator, &own)?;
+        let entry = |(index, contender): (usize, &Contender<'a, T>)| {
+            let ranks: Vec<&Seen> = all.iter().filter_map(|rank| rank.get(index)).collect();
+            Entry {
+                by: contender.name.into(),
+                how: contender.how.clone(),
+                ..entry(&ranks)
+            }
+        };
+        Ok(contenders.iter().enumerate().map(entry).collect())
+    }
+}
+
+impl<'a, T: Real> Contender<'a, T> {
+    fn new(name: &'static str, by: By<'a, T>, how: String) -> Self {
+        Self {
+            name,
+            graph: None,
+            by,
+            how,
+            calls: 1,
+            captured: 1,
+            launches: 1,
+            replays: true,
+            seen: Seen::default(),
+        }
+    }
+}
+
+impl Seen {
+    fn count(&mut self, (wrong, checked): (u64, u64)) {
+        self.wrong += wrong;
+        self.checked += checked;
+    }
+}
+
+/// Of the slowest rank in each round the time; all elements.
+fn entry(ranks: &[&Seen]) -> Entry {
+    Entry {
+        time: Time::from_rounds(&slowest(ranks.iter().map(|rank| &rank.times))),
+        graph: Time::from_rounds(&slowest(ranks.iter().map(|rank| &rank.graph))),
+        ddlb_ns: ranks.first().and_then(|first| first.ddlb),
+        wrong: ranks.iter().map(|rank| rank.wrong).sum(),
+        checked: ranks.iter().map(|rank| rank.checked).sum(),
+        ..Entry::default()
+    }
+}
+
+fn missing(by: &str, reason: String) -> Entry {
+    Entry {
+        by: by.into(),
+        absent: Some(reason),
+        ..Entry::default()
+    }
+}
+
+/// A program's failure ends its part and not the run.
+fn held<V>(result: Result<Outcome<V>>) -> Outcome<V> {
+    result.unwrap_or_else(|error| Err(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slowest_rank_counts_but_the_published_method_takes_rank_0() {
+        let rank = |times: &[f64], ddlb, wrong| Seen {
+            times: times.to_vec(),
+            ddlb: Some(ddlb),
+            wrong,
+            checked: 10,
+            ..Seen::default()
+        };
+        let ranks = [
+            rank(&[1.0, 5.0, 2.0], 7.0, 1),
+            rank(&[3.0, 4.0, 2.0], 9.0, 2),
+        ];
+        let entry = entry(&ranks.iter().collect::<Vec<_>>());
+        assert_eq!(entry.time.unwrap().ns, 3.0);
+        assert_eq!(entry.graph, None);
+        assert_eq!(entry.ddlb_ns, Some(7.0));
+        assert_eq!((entry.wrong, entry.checked), (3, 20));
+    }
+}

@@ -1,0 +1,200 @@
+//! One rank's matrices of one product, and the calls that use them.
+
+use super::data::{Content, Table};
+use super::element::Real;
+use super::library::Library;
+use super::reference::{GUARD, POISON, Reference, part};
+use crate::bench::{BenchError, Result};
+use crate::report::ag_gemm::{Order, Product, Sharded};
+use symmem_core::backend::Device;
+use symmem_core::backend::abi::{MatrixOrder, RawStream, Sharding};
+use symmem_core::{
+    AllGatherGemm, CollectiveOptions, Communicator, GemmShape, Matrix, Operands, Stream,
+    SymmetricBuffer,
+};
+use zerocopy::IntoBytes;
+
+/// Who does what is checked or timed.
+pub(super) enum By<'a, T: Real> {
+    /// The vendor's library multiplies an A that is here.
+    Gemm(Library<'a>),
+    /// A is gathered, and nothing else.
+    Gather,
+    /// Both, by an algorithm of ours.
+    Ours(Box<AllGatherGemm<T>>),
+    /// Both, by PyTorch, in this way: its process does it.
+    Torch(&'static str),
+}
+
+/// What a rank holds of a product.
+pub(super) struct Session<'a, T: Real> {
+    pub(super) communicator: &'a Communicator,
+    pub(super) product: Product,
+    /// The shard of A.
+    a: SymmetricBuffer<T>,
+    /// Where A is gathered alone, and what the library multiplies alone.
+    whole: SymmetricBuffer<T>,
+    b: SymmetricBuffer<T>,
+    c: SymmetricBuffer<T>,
+    bias: Option<SymmetricBuffer<T>>,
+}
+
+/// A product as core takes it.
+pub(super) fn shape(product: &Product) -> GemmShape {
+    GemmShape {
+        sharding: match product.sharding {
+            Sharded::Rows => Sharding::ROWS,
+            Sharded::Columns => Sharding::COLUMNS,
+        },
+        b_order: order(product),
+        bias: product.bias,
+        ..GemmShape::new(product.m, product.n, product.k)
+    }
+}
+
+pub(super) fn order(product: &Product) -> MatrixOrder {
+    match product.b_order {
+        Order::RowMajor => MatrixOrder::ROWS,
+        Order::ColumnMajor => MatrixOrder::COLUMNS,
+    }
+}
+
+impl<'a, T: Real> Session<'a, T> {
+    /// Allocates, and fills B and the bias. Collective.
+    pub(super) fn new(
+        communicator: &'a Communicator,
+        product: Product,
+        table: &Table<T>,
+        stream: &Stream,
+    ) -> Result<Self> {
+        let Product { m, n, k, .. } = product;
+        let (rank, world) = (communicator.rank(), communicator.world());
+        let shard = shape(&product).shard_elements(world);
+        let session = Self {
+            a: communicator.allocate(&[shard])?,
+            whole: communicator.allocate(&[(shard * world).max(m * k)])?,
+            b: communicator.allocate(&[k * n])?,
+            c: communicator.allocate(&[m * n + GUARD])?,
+            bias: match product.bias {
+                true => Some(communicator.allocate(&[n])?),
+                false => None,
+            },
+            product,
+            communicator,
+        };
+        let (lines, width) = match product.b_order {
+            Order::RowMajor => (k, n),
+            Order::ColumnMajor => (n, k),
+        };
+        table.fill(Content::b(rank), 0..lines, 0..width, &session.b, stream)?;
+        if let Some(bias) = &session.bias {
+            table.fill(Content::bias(rank), 0..1, 0..n, bias, stream)?;
+        }
+        Ok(session)
+    }
+
+    /// Gives this rank's shard of A what it holds in a pass. No peer reads it meanwhile. Blocks.
+    pub(super) fn fill(&self, table: &Table<T>, pass: u64, stream: &Stream) -> Result<()> {
+        let Product { m, k, sharding, .. } = self.product;
+        let (rank, world) = (self.communicator.rank(), self.communicator.world());
+        let (rows, columns) = match sharding {
+            Sharded::Rows => (part(m, rank, world), 0..k),
+            Sharded::Columns => (0..m, part(k, rank, world)),
+        };
+        table.fill(Content::a(pass), rows, columns, &self.a, stream)
+    }
+
+    fn operands(&self) -> Result<Operands<'_, T>> {
+        let Product { m, n, k, .. } = self.product;
+        let stride = match self.product.b_order {
+            Order::RowMajor => n,
+            Order::ColumnMajor => k,
+        };
+        let bias = self.bias.as_ref();
+        Ok(Operands {
+            a: self.a.all(),
+            b: Matrix::strided(self.b.all(), k, n, stride, order(&self.product))?,
+            c: Matrix::of(self.c.all(), m, n)?,
+            bias: bias.map(|bias| Matrix::of(bias.all(), 1, n)).transpose()?,
+            gathered: None,
+        })
+    }
+
+    /// Enqueues a call. PyTorch's is nothing here.
+    pub(super) fn issue(&self, on: &Stream, by: &By<'_, T>) -> Result<()> {
+        match by {
+            By::Gather => {
+                let shard = self.a.len();
+                let to = self.whole.range(0, shard * self.communicator.world())?;
+                on.all_gather(to, self.a.all(), &CollectiveOptions::default())?;
+            }
+            By::Ours(operation) => on.all_gather_gemm(operation, &self.operands()?)?,
+            By::Gemm(library) => self.multiply(on, library)?,
+            By::Torch(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Enqueues the product of what was gathered last, by the library.
+    pub(super) fn multiply(&self, on: &Stream, library: &Library<'_>) -> Result<()> {
+        let matrices = [&self.whole, &self.b, &self.c].map(|buffer| buffer.local().address());
+        let bias = self.bias.as_ref().map(|bias| bias.local().address());
+        // SAFETY: the buffers have the sizes of the product that the library was prepared for, and live
+        // until the streams that use them are idle and the graphs gone.
+        unsafe { library.enqueue(matrices, bias, on) }
+    }
+
+    /// Runs `work`, which enqueues one call, into poisoned memory, all ranks together. Blocks.
+    pub(super) fn run(&self, stream: &Stream, work: impl FnOnce() -> Result<()>) -> Result<()> {
+        let backend = self.communicator.backend();
+        let address = self.c.local().address();
+        let bytes = (self.c.len() * size_of::<T>()) as u64;
+        // SAFETY: all of the buffer, which lives until the stream is synchronized below; only this rank
+        // writes it.
+        unsafe { backend.memory_set(address, POISON.into(), bytes, RawStream(stream.raw())) }
+            .map_err(|failure| BenchError::Backend {
+                rank: self.communicator.rank(),
+                operation: "poisoning C",
+                failure,
+            })?;
+        stream.synchronize()?;
+        self.communicator.host_barrier()?;
+        work()?;
+        stream.barrier()?;
+        stream.synchronize()?;
+        Ok(())
+    }
+
+    /// Elements of C that are wrong at this rank, guard included, and elements that were compared. Blocks.
+    pub(super) fn wrong(&self, reference: &Reference, stream: &Stream) -> Result<(u64, u64)> {
+        let Product { m, n, .. } = self.product;
+        let (mut wrong, mut compared) = (0, 0);
+        let mut row = vec![T::ZERO; n];
+        for (index, &line) in reference.rows.iter().enumerate() {
+            self.c.read(stream, line * n, &mut row)?;
+            let (off, of) = reference.wrong(index, &row);
+            wrong += off;
+            compared += of;
+        }
+        let mut guard = vec![T::ZERO; GUARD];
+        self.c.read(stream, m * n, &mut guard)?;
+        let touched = guard
+            .as_bytes()
+            .iter()
+            .filter(|byte| **byte != POISON)
+            .count();
+        Ok((wrong + touched as u64, compared))
+    }
+
+    /// Frees the buffers; no graph uses them any more. Collective.
+    pub(super) fn finish(self) -> Result<()> {
+        self.a.free()?;
+        self.whole.free()?;
+        self.b.free()?;
+        self.c.free()?;
+        if let Some(bias) = self.bias {
+            bias.free()?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,332 @@
+//! All-gather and GEMM in a report: what was multiplied, by whom and how fast, and what follows from it.
+//!
+//! Times are of one call, of the slowest rank, each call after a barrier of all ranks. Rates are those of
+//! one device: 2·M·N·K operations over the time, where N is what the device itself has of B.
+
+use super::collectives::{BaselineState, Time};
+use serde::{Deserialize, Serialize};
+
+#[cfg(test)]
+mod fixture;
+mod view;
+
+#[cfg(test)]
+pub(super) use fixture::products as example;
+pub(super) use view::views;
+
+/// What matrices are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum MatrixElement {
+    /// IEEE 754's half.
+    #[serde(rename = "float16", alias = "f16", alias = "half")]
+    F16,
+    /// The upper half of a float.
+    #[serde(rename = "bfloat16", alias = "bf16")]
+    Bf16,
+}
+
+impl MatrixElement {
+    /// Its name in files of shapes, in JSON and in PyTorch.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F16 => "float16",
+            Self::Bf16 => "bfloat16",
+        }
+    }
+}
+
+/// What of A a rank has.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Sharded {
+    /// Rows.
+    #[default]
+    Rows,
+    /// Columns: K is divided.
+    Columns,
+}
+
+impl Sharded {
+    /// Its name in files of shapes and in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rows => "rows",
+            Self::Columns => "columns",
+        }
+    }
+}
+
+/// How B lies.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Order {
+    /// A row's elements are neighbours.
+    #[default]
+    RowMajor,
+    /// A column's elements are neighbours.
+    ColumnMajor,
+}
+
+impl Order {
+    /// Its name in files of shapes and in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::RowMajor => "row-major",
+            Self::ColumnMajor => "column-major",
+        }
+    }
+}
+
+/// `C[m, n] = A[m, k] · B[k, n]`, plus `bias[n]` where there is one: an entry of a file of shapes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Product {
+    /// Rows of A and C.
+    pub m: usize,
+    /// Columns of B and C on each rank.
+    pub n: usize,
+    /// Columns of A, rows of B.
+    pub k: usize,
+    /// What the matrices are made of.
+    pub dtype: MatrixElement,
+    /// What of A a rank has.
+    #[serde(default)]
+    pub sharding: Sharded,
+    /// How B lies.
+    #[serde(default)]
+    pub b_order: Order,
+    /// Whether there is a bias.
+    #[serde(default)]
+    pub bias: bool,
+}
+
+impl Product {
+    /// `MxNxK`.
+    pub fn shape(&self) -> String {
+        format!("{}x{}x{}", self.m, self.n, self.k)
+    }
+
+    /// What tells it from others, in a file's name.
+    pub fn file_name(&self) -> String {
+        let (dtype, sharding) = (self.dtype.name(), self.sharding.name());
+        let order = match self.b_order {
+            Order::RowMajor => "",
+            Order::ColumnMajor => "-column-major",
+        };
+        let bias = if self.bias { "-bias" } else { "" };
+        format!("{}-{dtype}-{sharding}{order}{bias}", self.shape())
+    }
+
+    /// TFLOP/s of one device at a time.
+    pub fn teraflops(&self, ns: f64) -> f64 {
+        2.0 * self.m as f64 * self.n as f64 * self.k as f64 / ns / 1e3
+    }
+}
+
+/// Everything measured of all-gather and GEMM in one run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Products {
+    /// Ranks that took part.
+    pub world: u32,
+    /// What was beside us, and what could not be.
+    pub baselines: Vec<BaselineState>,
+    /// What was multiplied.
+    pub products: Vec<Measured>,
+}
+
+/// One product, by everybody.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// What was multiplied.
+    pub product: Product,
+    /// The algorithm that the selector would choose, by its name here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chosen: Option<String>,
+    /// By whom.
+    pub entries: Vec<Entry>,
+    /// Rounds of measuring, in which all took turns; 0 where nothing was timed.
+    pub rounds: u32,
+    /// What follows from the times, for readers of JSON; the tables compute it themselves.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub derived: Vec<Derived>,
+}
+
+/// What one contender did.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    /// [`GEMM`], [`GATHER`], an algorithm of ours, or a baseline's name.
+    pub by: String,
+    /// How: what moved the shards, which of the library's ways.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub how: String,
+    /// Calls one by one, a barrier of all ranks before each, by events on the stream.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<Time>,
+    /// Calls captured in a graph and replayed, a barrier before the replays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub graph: Option<Time>,
+    /// DDLB's method: mean of 50 calls back to back at rank 0 after 5 that are not timed, without any
+    /// barrier, nanoseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ddlb_ns: Option<f64>,
+    /// Elements of C that were wrong, at all ranks together.
+    #[serde(default)]
+    pub wrong: u64,
+    /// Elements of C that were compared.
+    #[serde(default)]
+    pub checked: u64,
+    /// Why it took no part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub absent: Option<String>,
+}
+
+/// The GEMM alone, by the vendor's library, of an A that is already here.
+pub const GEMM: &str = "gemm";
+/// The gather alone.
+pub const GATHER: &str = "gather";
+/// The gather first and then the GEMM, by ours.
+pub const BASELINE: &str = "baseline";
+/// Our algorithms, in the order in which they are shown.
+pub const ALGORITHMS: [&str; 4] = [BASELINE, "pipeline", "pull", "push"];
+/// PyTorch's gather, then its product.
+pub const TORCH: &str = "torch";
+/// PyTorch's `fused_all_gather_matmul`.
+pub const TORCH_FUSED: &str = "torch fused";
+
+/// What follows from a contender's time and those of the parts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Derived {
+    /// The contender.
+    pub by: String,
+    /// TFLOP/s of one device.
+    pub teraflops: f64,
+    /// The longer of GEMM and gather alone, over its time.
+    pub of_ideal: Option<f64>,
+    /// GEMM alone over its time: the overlap's efficiency.
+    pub overlap: Option<f64>,
+    /// The baseline's time over its own: above 1 it is faster.
+    pub over_baseline: Option<f64>,
+}
+
+impl Entry {
+    /// The time that stands for it: of the replay, or where there is none one by one. What was wrong has
+    /// none.
+    pub fn headline(&self) -> Option<Time> {
+        match self.wrong {
+            0 => self.graph.or(self.time),
+            _ => None,
+        }
+    }
+}
+
+impl Measured {
+    /// A contender's entry.
+    pub fn entry(&self, by: &str) -> Option<&Entry> {
+        self.entries.iter().find(|entry| entry.by == by)
+    }
+
+    /// The time that stands for a contender, nanoseconds: of replays where all that is compared was
+    /// replayed, else one by one.
+    pub fn ns(&self, by: &str) -> Option<f64> {
+        Some(self.entry(by)?.headline()?.ns)
+    }
+
+    /// The longer of GEMM and gather alone, nanoseconds.
+    pub fn ideal(&self) -> Option<f64> {
+        Some(self.ns(GEMM)?.max(self.ns(GATHER)?))
+    }
+
+    /// What follows for a contender; `None` if it has no time.
+    pub fn derive(&self, by: &str) -> Option<Derived> {
+        let ns = self.ns(by)?;
+        let over = |other: Option<f64>| other.map(|other| other / ns);
+        Some(Derived {
+            by: by.into(),
+            teraflops: self.product.teraflops(ns),
+            of_ideal: over(self.ideal()),
+            overlap: over(self.ns(GEMM)),
+            over_baseline: over(self.ns(BASELINE)),
+        })
+    }
+
+    /// The same of everybody who multiplies.
+    pub fn derive_all(&self) -> Vec<Derived> {
+        let products = self.entries.iter().filter(|entry| entry.by != GATHER);
+        products
+            .filter_map(|entry| self.derive(&entry.by))
+            .collect()
+    }
+
+    /// Our fastest algorithm.
+    pub fn best(&self) -> Option<&'static str> {
+        let timed = ALGORITHMS
+            .into_iter()
+            .filter_map(|by| Some((by, self.ns(by)?)));
+        timed.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(by, _)| by)
+    }
+
+    /// Whether anything was wrong.
+    pub fn is_wrong(&self) -> bool {
+        self.entries.iter().any(|entry| entry.wrong != 0)
+    }
+}
+
+impl Products {
+    /// Contenders with wrong elements, and where.
+    pub fn wrong(&self) -> impl Iterator<Item = (&Product, &Entry)> {
+        self.products.iter().flat_map(|measured| {
+            let wrong = measured.entries.iter().filter(|entry| entry.wrong != 0);
+            wrong.map(|entry| (&measured.product, entry))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shape_is_read_with_what_is_usual_left_out_and_an_unknown_field_refused() {
+        let read = serde_json::from_str::<Product>;
+        let short = read(r#"{"m": 8, "n": 16, "k": 32, "dtype": "bf16"}"#).unwrap();
+        assert_eq!(short.sharding, Sharded::Rows);
+        assert_eq!((short.b_order, short.bias), (Order::RowMajor, false));
+        assert_eq!(short.file_name(), "8x16x32-bfloat16-rows");
+        let long = r#"{"m": 8, "n": 16, "k": 32, "dtype": "float16", "sharding": "columns",
+            "b_order": "column-major", "bias": true}"#;
+        let long = read(long).unwrap();
+        assert_eq!(
+            long.file_name(),
+            "8x16x32-float16-columns-column-major-bias"
+        );
+        let error = read(r#"{"m": 8, "n": 16, "k": 32, "dtype": "bf16", "split": "rows"}"#);
+        assert!(error.unwrap_err().to_string().contains("split"));
+    }
+
+    #[test]
+    fn rates_and_ratios_are_those_of_the_parts_in_the_same_run() {
+        let measured = &example().products[0];
+        // 2 * 32768 * 8192 * 16384 operations in 13 ms.
+        let push = measured.derive("push").unwrap();
+        assert!((push.teraflops - 676.6).abs() < 0.1, "{push:?}");
+        assert_eq!(measured.ideal(), Some(12.5e6), "the GEMM is longer");
+        assert_eq!(push.of_ideal, Some(12.5 / 13.0));
+        assert_eq!(push.of_ideal, push.overlap);
+        assert_eq!(push.over_baseline, Some(15.0 / 13.0));
+        assert_eq!(measured.best(), Some("push"));
+        assert_eq!(measured.derive("torch"), None, "absent");
+    }
+
+    #[test]
+    fn what_was_wrong_has_no_time() {
+        let mut measured = example().products[0].clone();
+        let push = measured.entries.iter_mut().find(|entry| entry.by == "push");
+        push.unwrap().wrong = 1;
+        assert!(measured.is_wrong() && measured.derive("push").is_none());
+        assert_eq!(measured.best(), Some("pipeline"));
+    }
+}

@@ -1,0 +1,89 @@
+//! A made-up section for tests.
+
+use super::*;
+
+fn entry(by: &str, ns: f64) -> Entry {
+    Entry {
+        by: by.into(),
+        time: Time::from_rounds(&[ns, ns * 0.99, ns * 1.01]),
+        checked: 1000,
+        ..Entry::default()
+    }
+}
+
+/// One large product in rows and one small one in columns, which was replayed.
+pub(in crate::report) fn products() -> Products {
+    let absent = |by: &str, why: &str| Entry {
+        by: by.into(),
+        absent: Some(why.into()),
+        ..Entry::default()
+    };
+    let large = Measured {
+        product: Product {
+            m: 32768,
+            n: 8192,
+            k: 16384,
+            dtype: MatrixElement::Bf16,
+            sharding: Sharded::Rows,
+            b_order: Order::RowMajor,
+            bias: false,
+        },
+        chosen: Some("push".into()),
+        entries: vec![
+            entry(GEMM, 12.5e6),
+            entry(GATHER, 2.8e6),
+            entry(BASELINE, 15e6),
+            entry("pipeline", 13.2e6),
+            absent("pull", "this device has no kernel that gathers by pull"),
+            Entry {
+                ddlb_ns: Some(12.9e6),
+                ..entry("push", 13e6)
+            },
+            absent(TORCH, "it broke off earlier"),
+            entry(TORCH_FUSED, 14.8e6),
+        ],
+        rounds: 9,
+        derived: Vec::new(),
+    };
+    let replayed = |by: &str, ns: f64| Entry {
+        graph: Time::from_rounds(&[ns]),
+        ..entry(by, ns * 2.0)
+    };
+    let small = Measured {
+        product: Product {
+            m: 16,
+            n: 3584,
+            k: 8192,
+            dtype: MatrixElement::F16,
+            sharding: Sharded::Columns,
+            b_order: Order::RowMajor,
+            bias: false,
+        },
+        chosen: Some(BASELINE.into()),
+        entries: vec![
+            replayed(GEMM, 18e3),
+            replayed(GATHER, 9e3),
+            replayed(BASELINE, 27e3),
+            replayed("pull", 21e3),
+        ],
+        rounds: 9,
+        derived: Vec::new(),
+    };
+    let state = |name: &str, version: Option<&str>, absent: Option<&str>| BaselineState {
+        name: name.into(),
+        version: version.map(str::to_owned),
+        absent: absent.map(str::to_owned),
+    };
+    let mut section = Products {
+        world: 8,
+        baselines: vec![
+            state("vendor's library", Some("NCCL 2.28.9"), None),
+            state("pytorch", Some("PyTorch 2.11.0"), None),
+        ],
+        products: vec![large, small],
+    };
+    for measured in &mut section.products {
+        measured.derived = measured.derive_all();
+    }
+    section
+}

@@ -1,0 +1,341 @@
+//! All-gather and GEMM as tables.
+
+use super::{
+    ALGORITHMS, Entry, GATHER, GEMM, MatrixElement, Measured, Products, TORCH, TORCH_FUSED,
+};
+use crate::report::collectives::Time;
+use crate::report::published;
+use crate::report::text::decimal;
+use crate::report::view::{Cell, View, heading};
+
+/// Everybody, in the order in which columns stand.
+fn names(section: &Products) -> Vec<&'static str> {
+    let all = [GEMM, GATHER]
+        .into_iter()
+        .chain(ALGORITHMS)
+        .chain([TORCH, TORCH_FUSED]);
+    // Who was nowhere has no column.
+    let took_part = |by: &&str| {
+        let entries = section
+            .products
+            .iter()
+            .filter_map(|measured| measured.entry(by));
+        entries.into_iter().any(|entry| entry.absent.is_none())
+    };
+    all.filter(took_part).collect()
+}
+
+/// Every table of the section.
+pub(in crate::report) fn views(section: &Products) -> Vec<View> {
+    let names = names(section);
+    let mut views = Vec::new();
+    let by_events = |entry: &Entry| entry.time;
+    let replayed = |entry: &Entry| entry.graph;
+    views.extend(times(
+        section,
+        &names,
+        "barrier before each call",
+        by_events,
+    ));
+    views.extend(times(section, &names, "graph replay", replayed));
+    views.extend(rates(section, &names));
+    views.extend(ratios(section));
+    views.extend(looped(section, &names));
+    views.push(checked(section, &names));
+    views
+}
+
+/// How a row begins: shape, element, and what is unusual.
+fn row(measured: &Measured) -> Vec<Cell> {
+    let product = &measured.product;
+    let element = match product.dtype {
+        MatrixElement::F16 => "f16",
+        MatrixElement::Bf16 => "bf16",
+    };
+    let mut what = format!("{element} {}", product.sharding.name());
+    if product.b_order != Default::default() {
+        what += " B by columns";
+    }
+    if product.bias {
+        what += " bias";
+    }
+    vec![Cell::Name(product.shape()), Cell::Figure(what)]
+}
+
+/// TFLOP/s; a processor's are few.
+fn rate(teraflops: f64) -> String {
+    match teraflops {
+        few if few < 1.0 => format!("{few:.5}"),
+        many => format!("{many:.1}"),
+    }
+}
+
+fn table(
+    section: &Products,
+    names: &[&'static str],
+    title: String,
+    caption: Vec<String>,
+    of: impl Fn(&Measured, &str) -> Cell,
+) -> Option<View> {
+    let mut headings = vec![heading("MxNxK"), heading("element, A by")];
+    headings.extend(names.iter().map(|name| heading(*name)));
+    let rows: Vec<Vec<Cell>> = (section.products.iter())
+        .map(|measured| {
+            let mut row = row(measured);
+            row.extend(names.iter().map(|name| of(measured, name)));
+            row
+        })
+        .filter(|row| row[2..].iter().any(|cell| *cell != Cell::Absent))
+        .collect();
+    (!rows.is_empty()).then_some(View {
+        title,
+        caption,
+        headings,
+        rows,
+    })
+}
+
+/// Microseconds of everybody.
+fn times(
+    section: &Products,
+    names: &[&'static str],
+    how: &str,
+    time: impl Fn(&Entry) -> Option<Time>,
+) -> Option<View> {
+    let title = format!("all-gather + GEMM of {} ranks: {how}", section.world);
+    let caption = vec![
+        "µs, median of the rounds, of the slowest rank; all took turns in each round.".into(),
+        "gemm: by the library of products, of an A that is here. gather: of A, alone.".into(),
+    ];
+    table(section, names, title, caption, |measured, by| {
+        let Some(entry) = measured.entry(by) else {
+            return Cell::Absent;
+        };
+        match (entry.wrong, time(entry)) {
+            (0, Some(time)) => Cell::Figure(decimal(time.ns / 1e3)),
+            (0, None) => Cell::Absent,
+            (wrong, _) => Cell::Wrong(wrong),
+        }
+    })
+}
+
+/// TFLOP/s of a device.
+fn rates(section: &Products, names: &[&'static str]) -> Option<View> {
+    let names: Vec<_> = names.iter().copied().filter(|by| *by != GATHER).collect();
+    let title = "all-gather + GEMM: TFLOP/s of a device".to_owned();
+    let mut caption = vec![
+        "2·M·N·K over the time, N being what a device has of B; of the replay where there is one."
+            .into(),
+    ];
+    if section
+        .products
+        .iter()
+        .any(|measured| published::is_overlap(&measured.product))
+    {
+        caption.extend(published::OVERLAP.map(str::to_owned));
+    }
+    table(section, &names, title, caption, |measured, by| {
+        let derived = measured.derive(by);
+        derived.map_or(Cell::Absent, |derived| {
+            Cell::Figure(rate(derived.teraflops))
+        })
+    })
+}
+
+/// Our best, against the parts and the others.
+fn ratios(section: &Products) -> Option<View> {
+    let rows: Vec<Vec<Cell>> = (section.products.iter())
+        .filter_map(|measured| {
+            let best = measured.best()?;
+            let derived = measured.derive(best)?;
+            let share = |share: Option<f64>| {
+                share.map_or(Cell::Absent, |share| Cell::Figure(format!("{share:.3}")))
+            };
+            let over = |ratio: Option<f64>| ratio.map_or(Cell::Absent, Cell::Ratio);
+            let other = |by: &str| Some(measured.ns(by)? / measured.ns(best)?);
+            let mut row = row(measured);
+            row.push(Cell::Figure(best.into()));
+            let chosen = measured.chosen.as_deref();
+            row.push(chosen.map_or(Cell::Absent, |chosen| Cell::Figure(chosen.into())));
+            // How far behind the best the selector's choice is.
+            row.push(share(chosen.and_then(|chosen| {
+                Some(measured.ns(best)? / measured.ns(chosen)?)
+            })));
+            row.push(match measured.ideal() {
+                Some(ideal) => Cell::Figure(decimal(ideal / 1e3)),
+                None => Cell::Absent,
+            });
+            row.push(share(derived.of_ideal));
+            row.push(share(derived.overlap));
+            row.push(over(derived.over_baseline));
+            row.push(over(other(TORCH)));
+            row.push(over(other(TORCH_FUSED)));
+            Some(row)
+        })
+        .collect();
+    (!rows.is_empty()).then(|| View {
+        title: "all-gather + GEMM: our fastest against the parts and the others".into(),
+        caption: vec![
+            "chosen: by the selector; best/chosen: our fastest time over that of the choice."
+                .into(),
+            "ideal: the longer of GEMM and gather alone, µs; of ideal: that over our fastest time."
+                .into(),
+            "overlap: GEMM alone over our fastest time.".into(),
+            "Ratios: the other's time over ours, above 1 ours is faster.".into(),
+        ],
+        headings: [
+            "MxNxK",
+            "element, A by",
+            "fastest",
+            "chosen",
+            "best/chosen",
+            "ideal",
+            "of ideal",
+            "overlap",
+            "baseline/ours",
+            "torch/ours",
+            "fused/ours",
+        ]
+        .map(heading)
+        .into(),
+        rows,
+    })
+}
+
+/// TFLOP/s by the published method.
+fn looped(section: &Products, names: &[&'static str]) -> Option<View> {
+    let names: Vec<_> = names.iter().copied().filter(|by| *by != GATHER).collect();
+    let title = "all-gather + GEMM: TFLOP/s by DDLB's method".to_owned();
+    let caption = vec![
+        "Mean of 50 calls back to back at rank 0, after 5 that are not timed; no barrier.".into(),
+    ];
+    table(section, &names, title, caption, |measured, by| {
+        let ns = measured.entry(by).filter(|entry| entry.wrong == 0);
+        let ns = ns.and_then(|entry| entry.ddlb_ns);
+        ns.map_or(Cell::Absent, |ns| {
+            Cell::Figure(rate(measured.product.teraflops(ns)))
+        })
+    })
+}
+
+/// What was compared, how it was done, and why something is missing.
+fn checked(section: &Products, names: &[&'static str]) -> View {
+    let mut caption = Vec::new();
+    for measured in &section.products {
+        for entry in &measured.entries {
+            let shape = measured.product.shape();
+            if entry.wrong != 0 {
+                caption.push(format!(
+                    "WRONG: {} of {shape} had {} wrong elements; its time is not shown.",
+                    entry.by, entry.wrong
+                ));
+            }
+            // Said once, though it holds for many shapes.
+            let absent = entry
+                .absent
+                .as_ref()
+                .map(|why| format!("{} is absent: {why}", entry.by));
+            caption.extend(absent.filter(|sentence| !caption.contains(sentence)));
+        }
+    }
+    let products = names
+        .iter()
+        .copied()
+        .filter(|by| *by != GATHER && *by != GEMM);
+    let names: Vec<_> = products.collect();
+    let mut headings = vec![heading("MxNxK"), heading("element, A by")];
+    headings.extend(names.iter().map(|name| heading(*name)));
+    let rows = (section.products.iter())
+        .map(|measured| {
+            let mut row = row(measured);
+            row.extend(names.iter().map(|name| match measured.entry(name) {
+                None => Cell::Absent,
+                Some(entry) if entry.absent.is_some() => Cell::Absent,
+                Some(entry) if entry.wrong != 0 => Cell::Wrong(entry.wrong),
+                Some(entry) => {
+                    let how = entry.how.as_str();
+                    let how = if how.is_empty() {
+                        String::new()
+                    } else {
+                        format!("{how}, ")
+                    };
+                    Cell::Figure(format!("{how}{}", entry.checked))
+                }
+            }));
+            row
+        })
+        .collect();
+    caption.insert(
+        0,
+        "What moves A, and how many elements of C were compared with a reference in f64, of all ranks \
+         together."
+            .into(),
+    );
+    View {
+        title: "all-gather + GEMM: how, and checked".into(),
+        caption,
+        headings,
+        rows,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::example;
+    use super::*;
+
+    #[test]
+    fn every_row_has_a_cell_for_each_heading_and_who_was_nowhere_no_column() {
+        let views = views(&example());
+        assert_eq!(views.len(), 6);
+        for view in &views {
+            for row in &view.rows {
+                assert_eq!(row.len(), view.headings.len(), "{}", view.title);
+            }
+        }
+        let first: Vec<_> = views[0]
+            .headings
+            .iter()
+            .map(|one| one.text.as_str())
+            .collect();
+        assert!(
+            first.contains(&"pull") && !first.contains(&TORCH),
+            "{first:?}"
+        );
+        assert_eq!(views[0].rows.len(), 2);
+        assert_eq!(views[1].rows.len(), 1, "only the small one was replayed");
+        assert_eq!(views[4].rows.len(), 1, "only the large one was looped");
+    }
+
+    #[test]
+    fn published_rates_stand_beside_their_shape_only() {
+        let published = |views: &[View]| {
+            let mut captions = views.iter().flat_map(|view| &view.caption);
+            captions.any(|sentence| sentence.contains("678"))
+        };
+        let mut section = example();
+        assert!(published(&views(&section)));
+        section.products.remove(0);
+        assert!(!published(&views(&section)));
+    }
+
+    #[test]
+    fn wrong_elements_and_absences_are_said() {
+        let mut section = example();
+        section.products[0].entries[5].wrong = 3;
+        let views = views(&section);
+        let said = |part: &str| {
+            let mut captions = views.iter().flat_map(|view| &view.caption);
+            captions.any(|sentence| sentence.contains(part))
+        };
+        assert!(said("WRONG: push of 32768x8192x16384 had 3 wrong elements"));
+        assert!(said("pull is absent: this device has no kernel"));
+        assert_eq!(
+            views[0].rows[0]
+                .iter()
+                .filter(|cell| **cell == Cell::Wrong(3))
+                .count(),
+            1
+        );
+    }
+}
