@@ -8,8 +8,8 @@ use crate::driver::{Driver, call};
 use crate::instance::CudaBackend;
 use std::ffi::c_void;
 use std::ptr::null_mut;
-use symmem_core::backend::abi::*;
 use symmem_core::backend::CallResult;
+use symmem_core::backend::abi::*;
 use symmem_core::backend::gpu::gathered_gemm::{
     ELEMENT_BYTES, Rates, countable, grid, invalid, unsupported,
 };

@@ -95,9 +95,7 @@ mod tests {
                     ..GemmShape::default()
                 };
                 let name = kernel_name(&shape).unwrap();
-                let mut all = symmem_kernels_hip::modules()
-                    .iter()
-                    .flat_map(|m| m.entries);
+                let mut all = symmem_kernels_hip::modules().iter().flat_map(|m| m.entries);
                 let entry = all.find(|entry| entry.name == name).unwrap();
                 let bytes = size_of::<GatheredGemmArguments>();
                 assert_eq!(
