@@ -3,7 +3,7 @@
 use crate::memory::vmm::refusal;
 use crate::runtime::compiler::{self, Compiler};
 use crate::runtime::table::Table;
-use crate::runtime::{Runtime, SONAMES, found, open_library, version_text};
+use crate::runtime::{Runtime, SONAMES, found, version_text};
 use crate::vendor::{self, needs_scratch};
 use crate::{describe, masks, products};
 use std::fmt::Write;

@@ -5,7 +5,7 @@ use indicatif::ProgressBar;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
-use symmem::conformance::{Outcome, Report, SelftestOptions, Subject, selftest};
+use symmem::conformance::{Outcome, Report, SelftestOptions, Share, Subject, selftest};
 
 /// What the selftest understands besides what all commands do.
 #[derive(Debug, clap::Args)]
@@ -13,8 +13,11 @@ pub struct Options {
     /// Only this part of the suite
     #[arg(long, value_enum, value_name = "PART")]
     only: Option<Part>,
+    /// Only one of so many equal shares of the cases: 1/4 to 4/4 are all of them
+    #[arg(long, value_name = "I/N")]
+    share: Option<Share>,
     /// Mixed collectives for so many seconds, in place of cases
-    #[arg(long, value_name = "SECONDS", conflicts_with_all = ["only", "quick", "full"],
+    #[arg(long, value_name = "SECONDS", conflicts_with_all = ["only", "quick", "full", "share"],
         value_parser = clap::value_parser!(u64).range(1..=86400))]
     soak: Option<u64>,
 }
@@ -52,6 +55,7 @@ pub fn run(common: &Common, asked: &Options) -> Result<ExitCode> {
         full: common.full,
         quick: common.quick,
         only: asked.only.map(Subject::from),
+        share: asked.share,
         soak: asked.soak.map(Duration::from_secs),
         ..SelftestOptions::default()
     };

@@ -34,8 +34,8 @@ pub use case::{
 };
 pub use rank::{About, rank_main};
 pub use selftest::{
-    NamedRecord, RANK_ARGUMENT, Report, SCHEMA, SelftestOptions, Subject, Totals, WorldReport,
-    selftest,
+    NamedRecord, RANK_ARGUMENT, Report, SCHEMA, SelftestOptions, Share, Subject, Totals,
+    WorldReport, selftest,
 };
 pub use session::{CASE_DEADLINE, Session, run};
 pub use world::{Record, World, WorldError, WorldOptions};

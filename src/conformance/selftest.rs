@@ -31,6 +31,38 @@ pub enum Subject {
     Products,
 }
 
+/// One of several equal shares, numbered from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Which.
+    pub number: usize,
+    /// Of how many.
+    pub of: usize,
+}
+
+impl Share {
+    /// Leaves every `of`-th case, so that all shares have cases of all kinds.
+    fn take<T>(self, cases: &mut Vec<T>) {
+        let mut index = 0;
+        cases.retain(|_| {
+            index += 1;
+            index % self.of == self.number % self.of
+        });
+    }
+}
+
+impl std::str::FromStr for Share {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let numbers = text.split_once('/').and_then(|(number, of)| {
+            let (number, of) = (number.parse().ok()?, of.parse().ok()?);
+            (1..=of).contains(&number).then_some(Self { number, of })
+        });
+        numbers.ok_or_else(|| format!("`{text}` is no share; write 1/4 to 4/4"))
+    }
+}
+
 /// What to test.
 #[derive(Clone, Debug)]
 pub struct SelftestOptions {
@@ -44,6 +76,8 @@ pub struct SelftestOptions {
     pub quick: bool,
     /// Only cases of this.
     pub only: Option<Subject>,
+    /// Only one of so many equal shares of the cases, from the first on: several runs have them all.
+    pub share: Option<Share>,
     /// Mixed collectives for so long, shared out among the worlds, in place of cases.
     pub soak: Option<Duration>,
     /// Seeds the sample and the data.
@@ -64,6 +98,7 @@ impl Default for SelftestOptions {
             full: false,
             quick: false,
             only: None,
+            share: None,
             soak: None,
             seed: plan::SEED,
             program: None,
@@ -327,6 +362,9 @@ fn cases(options: &SelftestOptions, worlds: usize) -> Vec<Vec<Case>> {
         if options.quick {
             thin(cases);
         }
+        if let Some(share) = options.share {
+            share.take(cases);
+        }
         // A world opens a communicator for each placement: in turn, once.
         cases.sort_by_key(|case| case.placement() != Placement::Device);
     }
@@ -365,4 +403,33 @@ fn soak(time: Duration, seed: u64) -> Vec<Case> {
         })
     });
     stretches.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_together_are_all_cases_and_no_case_is_in_two() {
+        let all: Vec<u32> = (0..23).collect();
+        for of in 1..=5 {
+            let mut together = Vec::new();
+            for number in 1..=of {
+                let mut share = all.clone();
+                Share { number, of }.take(&mut share);
+                assert!(share.len().abs_diff(all.len() / of) <= 1);
+                together.extend(share);
+            }
+            together.sort_unstable();
+            assert_eq!(together, all);
+        }
+    }
+
+    #[test]
+    fn a_share_is_one_of_so_many() {
+        assert_eq!("2/3".parse(), Ok(Share { number: 2, of: 3 }));
+        for wrong in ["", "3", "0/3", "4/3", "1/0", "a/b"] {
+            assert!(wrong.parse::<Share>().is_err(), "{wrong}");
+        }
+    }
 }
