@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use symmem_kernels_hip::Target;
+use half::f16;
+use symmem_kernels_hip::{GATHERED_GEMM_SHARED_MEMORY, Target};
 use symmem_weak_memory::Error;
 use symmem_weak_memory::machine::{Grid, Machine};
 use symmem_weak_memory::operation::Operation;
@@ -19,7 +20,7 @@ pub struct Scenario {
     pub run: fn(&Kernels, u64) -> Result<(), Error>,
 }
 
-pub const SCENARIOS: [Scenario; 7] = [
+pub const SCENARIOS: [Scenario; 8] = [
     Scenario {
         name: "put",
         kernels: &["symmem_copy_vector", "symmem_wait"],
@@ -54,6 +55,15 @@ pub const SCENARIOS: [Scenario; 7] = [
         name: "push",
         kernels: &["symmem_copy_vector", "symmem_reduce_push_f32"],
         run: push,
+    },
+    Scenario {
+        name: "gathered product",
+        kernels: &[
+            "symmem_copy_vector",
+            "symmem_barrier",
+            "symmem_gathered_gemm_f16_rows",
+        ],
+        run: product,
     },
 ];
 
@@ -96,6 +106,8 @@ const SLOT_BYTES: u64 = 4096;
 const NO_TOKEN: u64 = !0;
 /// Bytes between two signal words.
 const STRIDE: u64 = 128;
+/// In a rank's signals: what its barriers have counted.
+const EPOCH: u64 = 16 * STRIDE;
 /// `ElementType::u32`, `ReduceOperation::sum`
 const SUM_OF_U32: [u32; 2] = [6, 1];
 /// `ElementType::f32`, `ReduceOperation::sum`
@@ -161,6 +173,10 @@ impl<'a> World<'a> {
                 program: Rc::clone(&self.kernels.programs[kernel]),
                 blocks,
                 threads,
+                dynamic_shared_bytes: match kernel {
+                    "symmem_gathered_gemm_f16_rows" => GATHERED_GEMM_SHARED_MEMORY as usize,
+                    _ => 0,
+                },
                 arguments: arguments.bytes(kernel),
             },
         );
@@ -188,6 +204,20 @@ impl<'a> World<'a> {
             .watch(self.abort, rank)
             .words(&[value, 0, 0, 0]);
         self.launch(rank, "symmem_wait", 1, 64, arguments);
+    }
+
+    /// The barrier of both ranks.
+    fn meet(&mut self, rank: usize) {
+        let remote = self.signals[1 - rank] + rank as u64 * STRIDE;
+        let words: Vec<u64> = (0..RANKS)
+            .map(|each| if each == rank { 0 } else { remote })
+            .collect();
+        let arguments = Arguments::default()
+            .watch(self.abort, rank)
+            .longs(&[self.signals[rank] + EPOCH, self.signals[rank]])
+            .table(&words, 0)
+            .words(&[RANKS as u32, 0]);
+        self.launch(rank, "symmem_barrier", 1, 128, arguments);
     }
 
     /// Runs all, and compares memory with what it should be.
@@ -258,26 +288,10 @@ fn barrier(kernels: &Kernels, seed: u64) -> Result<(), Error> {
         let taken = world.each(&format!("taken {round}"), BYTES as u64, false);
         for rank in 0..RANKS {
             let peer = 1 - rank;
-            let [own, remote] = [world.signals[rank], world.signals[peer]];
-            let words: Vec<u64> = (0..RANKS)
-                .map(|each| {
-                    if each == rank {
-                        0
-                    } else {
-                        remote + rank as u64 * STRIDE
-                    }
-                })
-                .collect();
-            let abort = world.abort;
-            let meet = Arguments::default()
-                .watch(abort, rank)
-                .longs(&[own + 16 * STRIDE, own])
-                .table(&words, 0)
-                .words(&[RANKS as u32, 0]);
             world.copy(rank, inboxes[peer], data[rank], BYTES, NO_SIGNAL);
-            world.launch(rank, "symmem_barrier", 1, 128, meet.clone());
+            world.meet(rank);
             world.copy(rank, taken[rank], inboxes[rank], BYTES, NO_SIGNAL);
-            world.launch(rank, "symmem_barrier", 1, 128, meet);
+            world.meet(rank);
             expected.push((taken[rank], pattern(BYTES, peer, round)));
         }
     }
@@ -489,6 +503,82 @@ fn push(kernels: &Kernels, seed: u64) -> Result<(), Error> {
             world.copy(rank, taken[rank], results[rank], SHARE * RANKS, NO_SIGNAL);
             let sums = bytes(&|at| (0..RANKS).map(|each| number(at, each, round)).sum());
             expected.push((taken[rank], sums));
+        }
+    }
+    world.run(&expected)
+}
+
+/// Small whole numbers, of which products and sums are exact in f16.
+fn halves(count: usize, salt: usize) -> Vec<u8> {
+    let numbers = (0..count).map(|at| f16::from_f32(((at * 5 + salt * 3) % 7) as f32 - 3.0));
+    numbers.flat_map(f16::to_le_bytes).collect()
+}
+
+fn half_at(bytes: &[u8], at: usize) -> f32 {
+    f16::from_le_bytes([bytes[2 * at], bytes[2 * at + 1]]).to_f32()
+}
+
+/// Products of an A of which each has some rows: one block moves them, the other multiplies what has arrived. Twice
+/// in the same memory. By the seed blocks load the other's rows, or store their own there.
+fn product(kernels: &Kernels, seed: u64) -> Result<(), Error> {
+    const KERNEL: &str = "symmem_gathered_gemm_f16_rows";
+    /// No multiple of eight elements along C and B.
+    const ROWS: usize = 5;
+    const N: usize = 20;
+    const K: usize = 40;
+    const M: usize = ROWS * RANKS;
+    /// `ElementType::f16`, `MatrixOrder::ROWS`, no bias.
+    const MATRICES: [u32; 4] = [9, 1, 0, 0];
+    const PULL: u32 = 2;
+    const PUSH: u32 = 3;
+    let mode = if seed.is_multiple_of(2) { PULL } else { PUSH };
+    let mut world = World::new(kernels, seed);
+    let shards = world.each("shard", (ROWS * K * 2) as u64, false);
+    let gathered = world.each("gathered", (M * K * 2) as u64, false);
+    let arrivals: Vec<u64> = world
+        .signals
+        .iter()
+        .map(|own| own + EPOCH + STRIDE)
+        .collect();
+    let right = halves(K * N, 5);
+    let b = world.each("right", right.len() as u64, false);
+    for base in &b {
+        world.machine.memory().write(*base, &right);
+    }
+    let mut expected = Vec::new();
+    for round in 0..2 {
+        let fresh = world.each(&format!("fresh {round}"), (ROWS * K * 2) as u64, false);
+        let c = world.each(&format!("product {round}"), (M * N * 2) as u64, false);
+        let left = halves(M * K, round);
+        for (rank, base) in fresh.iter().enumerate() {
+            let own = &left[rank * ROWS * K * 2..][..ROWS * K * 2];
+            world.machine.memory().write(*base, own);
+        }
+        let mut result = Vec::new();
+        for at in 0..M * N {
+            let (row, column) = (at / N, at % N);
+            let products = (0..K)
+                .map(|deep| half_at(&left, row * K + deep) * half_at(&right, deep * N + column));
+            result.extend(f16::from_f32(products.sum()).to_le_bytes());
+        }
+        for rank in 0..RANKS {
+            world.copy(rank, shards[rank], fresh[rank], ROWS * K * 2, NO_SIGNAL);
+            world.meet(rank);
+            let arguments = Arguments::default()
+                .group(world.abort, &[0; RANKS], 0, rank)
+                .table(&shards, 0)
+                .table(&gathered, 0)
+                .table(&arrivals, 0)
+                .longs(&[world.signals[rank] + EPOCH, b[rank], c[rank], 0])
+                .longs(&[M, N, K, K, N, N].map(|side| side as u64))
+                .words(&MATRICES)
+                // One chunk, by one mover; the own shard is not kept.
+                .longs(&[ROWS as u64, 128])
+                .words(&[1, 1, mode, 1, 0, 0]);
+            world.launch(rank, KERNEL, 2, 256, arguments);
+            // The other may still load from here.
+            world.meet(rank);
+            expected.push((c[rank], result.clone()));
         }
     }
     world.run(&expected)
