@@ -314,6 +314,20 @@ fn a_product_whose_movers_do_not_write_back_is_found() {
 }
 
 #[test]
+fn a_product_without_an_invalidation_behind_the_wait_is_found() {
+    finds(
+        PRODUCT,
+        "symmem_gathered_gemm_f16_columns",
+        is_invalidation,
+        &[
+            "gathered",
+            "a cache has an older line",
+            "symmem_gathered_gemm_f16_columns+",
+        ],
+    );
+}
+
+#[test]
 fn a_value_used_before_it_is_loaded_is_found() {
     finds(
         PUT,

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use half::f16;
 use symmem_kernels_hip::{GATHERED_GEMM_SHARED_MEMORY, Target};
 use symmem_weak_memory::Error;
 use symmem_weak_memory::machine::{Grid, Machine};
@@ -11,6 +10,8 @@ use symmem_weak_memory::operation::Operation;
 use symmem_weak_memory::program::{Instruction, Program};
 
 use crate::arguments::Arguments;
+
+mod product;
 
 /// A program.
 pub struct Scenario {
@@ -61,9 +62,10 @@ pub const SCENARIOS: [Scenario; 8] = [
         kernels: &[
             "symmem_copy_vector",
             "symmem_barrier",
-            "symmem_gathered_gemm_f16_rows",
+            product::KERNELS[0],
+            product::KERNELS[1],
         ],
-        run: product,
+        run: product::product,
     },
 ];
 
@@ -173,9 +175,10 @@ impl<'a> World<'a> {
                 program: Rc::clone(&self.kernels.programs[kernel]),
                 blocks,
                 threads,
-                dynamic_shared_bytes: match kernel {
-                    "symmem_gathered_gemm_f16_rows" => GATHERED_GEMM_SHARED_MEMORY as usize,
-                    _ => 0,
+                dynamic_shared_bytes: if product::KERNELS.contains(&kernel) {
+                    GATHERED_GEMM_SHARED_MEMORY as usize
+                } else {
+                    0
                 },
                 arguments: arguments.bytes(kernel),
             },
@@ -503,82 +506,6 @@ fn push(kernels: &Kernels, seed: u64) -> Result<(), Error> {
             world.copy(rank, taken[rank], results[rank], SHARE * RANKS, NO_SIGNAL);
             let sums = bytes(&|at| (0..RANKS).map(|each| number(at, each, round)).sum());
             expected.push((taken[rank], sums));
-        }
-    }
-    world.run(&expected)
-}
-
-/// Small whole numbers, of which products and sums are exact in f16.
-fn halves(count: usize, salt: usize) -> Vec<u8> {
-    let numbers = (0..count).map(|at| f16::from_f32(((at * 5 + salt * 3) % 7) as f32 - 3.0));
-    numbers.flat_map(f16::to_le_bytes).collect()
-}
-
-fn half_at(bytes: &[u8], at: usize) -> f32 {
-    f16::from_le_bytes([bytes[2 * at], bytes[2 * at + 1]]).to_f32()
-}
-
-/// Products of an A of which each has some rows: one block moves them, the other multiplies what has arrived. Twice
-/// in the same memory. By the seed blocks load the other's rows, or store their own there.
-fn product(kernels: &Kernels, seed: u64) -> Result<(), Error> {
-    const KERNEL: &str = "symmem_gathered_gemm_f16_rows";
-    /// No multiple of eight elements along C and B.
-    const ROWS: usize = 5;
-    const N: usize = 20;
-    const K: usize = 40;
-    const M: usize = ROWS * RANKS;
-    /// `ElementType::f16`, `MatrixOrder::ROWS`, no bias.
-    const MATRICES: [u32; 4] = [9, 1, 0, 0];
-    const PULL: u32 = 2;
-    const PUSH: u32 = 3;
-    let mode = if seed.is_multiple_of(2) { PULL } else { PUSH };
-    let mut world = World::new(kernels, seed);
-    let shards = world.each("shard", (ROWS * K * 2) as u64, false);
-    let gathered = world.each("gathered", (M * K * 2) as u64, false);
-    let arrivals: Vec<u64> = world
-        .signals
-        .iter()
-        .map(|own| own + EPOCH + STRIDE)
-        .collect();
-    let right = halves(K * N, 5);
-    let b = world.each("right", right.len() as u64, false);
-    for base in &b {
-        world.machine.memory().write(*base, &right);
-    }
-    let mut expected = Vec::new();
-    for round in 0..2 {
-        let fresh = world.each(&format!("fresh {round}"), (ROWS * K * 2) as u64, false);
-        let c = world.each(&format!("product {round}"), (M * N * 2) as u64, false);
-        let left = halves(M * K, round);
-        for (rank, base) in fresh.iter().enumerate() {
-            let own = &left[rank * ROWS * K * 2..][..ROWS * K * 2];
-            world.machine.memory().write(*base, own);
-        }
-        let mut result = Vec::new();
-        for at in 0..M * N {
-            let (row, column) = (at / N, at % N);
-            let products = (0..K)
-                .map(|deep| half_at(&left, row * K + deep) * half_at(&right, deep * N + column));
-            result.extend(f16::from_f32(products.sum()).to_le_bytes());
-        }
-        for rank in 0..RANKS {
-            world.copy(rank, shards[rank], fresh[rank], ROWS * K * 2, NO_SIGNAL);
-            world.meet(rank);
-            let arguments = Arguments::default()
-                .group(world.abort, &[0; RANKS], 0, rank)
-                .table(&shards, 0)
-                .table(&gathered, 0)
-                .table(&arrivals, 0)
-                .longs(&[world.signals[rank] + EPOCH, b[rank], c[rank], 0])
-                .longs(&[M, N, K, K, N, N].map(|side| side as u64))
-                .words(&MATRICES)
-                // One chunk, by one mover; the own shard is not kept.
-                .longs(&[ROWS as u64, 128])
-                .words(&[1, 1, mode, 1, 0, 0]);
-            world.launch(rank, KERNEL, 2, 256, arguments);
-            // The other may still load from here.
-            world.meet(rank);
-            expected.push((c[rank], result.clone()));
         }
     }
     world.run(&expected)
