@@ -108,6 +108,34 @@ fn products_are_right_where_a_kernel_gathers() {
 }
 
 #[test]
+fn the_kernels_on_hip_take_any_stride_and_alignment() {
+    let report = role(
+        Vendor::Hip,
+        "by_a_kernel_whatever_the_shape",
+        Vendor::Hip.libraries(),
+        &[],
+    );
+    assert_eq!(report, [""; 0]);
+}
+
+#[test]
+#[ignore = "a role of the test above"]
+fn by_a_kernel_whatever_the_shape() {
+    // The last has two chunks of a shard in a world of two.
+    let shapes = SHAPES.into_iter().chain([(300, 9, 17)]);
+    for world in 1..=3 {
+        ranks(world, |communicator| {
+            for way in KERNEL {
+                for (number, (m, n, k)) in shapes.clone().enumerate() {
+                    one(&communicator, GemmShape::new(m, n, k), way, number);
+                }
+            }
+            assert!(communicator.finalize().unwrap().is_empty());
+        });
+    }
+}
+
+#[test]
 #[ignore = "a role of the test above"]
 fn by_a_kernel() {
     for world in [1, 2, 4] {
