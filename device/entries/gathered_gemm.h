@@ -6,8 +6,8 @@
 
 using namespace symmem;
 
-// What kernels-hip says of them.
-static_assert(gemm_shared_bytes == 36864 && gemm_tile == 128, "kernels-hip/src/lib.rs");
+// Who launches them knows as much.
+static_assert(gemm_shared_bytes == 36864 && gemm_tile == 128, "the crate of these kernels says otherwise");
 
 #define SYMMEM_ENTRY(type, order)                                                                                       \
   SYMMEM_KERNEL(256) symmem_gathered_gemm_##type##_##order(SYMMEM_ARGUMENTS(GatheredGemmArguments) arguments) {         \
