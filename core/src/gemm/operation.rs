@@ -298,7 +298,7 @@ impl Maker<'_> {
                 continue;
             }
             let shape = self.shape.raw(self.element, rows, a_stride(problem, part));
-            let failed = |failure| shared.failed(NAME, failure);
+            let failed = |failure| super::tuning::refused(shared, failure);
             let raw = shared.backend.gemm_prepare(&shape).map_err(failed)?;
             workspace.prepared.push(Prepared {
                 rows,
