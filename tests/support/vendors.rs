@@ -103,7 +103,7 @@ pub fn role(
         .env("FAKE_DEVICE_COUNT", "4")
         .env("FAKE_DEVICE_REPORT", &report)
         .envs(environment.iter().copied())
-        .stdout(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
@@ -118,6 +118,9 @@ pub fn role(
     let output = child.wait_with_output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{vendor:?} {name}: {text}");
+    // A name that no test has would pass.
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(told.contains("1 passed"), "there is no role {name}: {told}");
     let told = std::fs::read_to_string(&report).unwrap_or_default();
     let _ = std::fs::remove_file(&report);
     let wrong = told.lines().filter(|line| !line.starts_with("process "));

@@ -1,0 +1,183 @@
+//! A product, and how close to the exact one it has to be.
+
+use crate::rank::{GUARD, Rank};
+use crate::support::vendors::Vendor;
+use half::{bf16, f16};
+use symmem_core::backend::abi::*;
+use symmem_core::backend::{CallResult, Gemm};
+
+/// A product with its matrices, in numbers and on a device.
+pub struct Product {
+    shape: GemmShape,
+    pub a: Vec<u16>,
+    b: Vec<u16>,
+    bias: Vec<u16>,
+    pub operands: GemmOperands,
+}
+
+/// How much a stride is wider than its matrix.
+#[derive(Clone, Copy)]
+pub struct Gaps {
+    pub a: u64,
+    pub b: u64,
+    pub c: u64,
+}
+
+pub const TIGHT: Gaps = Gaps { a: 0, b: 0, c: 0 };
+
+pub fn shape(
+    m: u64,
+    n: u64,
+    k: u64,
+    element: ElementType,
+    order: MatrixOrder,
+    gaps: Gaps,
+) -> GemmShape {
+    let b_width = if order == MatrixOrder::ROWS { n } else { k };
+    GemmShape {
+        m,
+        n,
+        k,
+        a_stride: k + gaps.a,
+        b_stride: b_width + gaps.b,
+        c_stride: n + gaps.c,
+        element,
+        b_order: order,
+        bias: 0,
+        reserved: 0,
+    }
+}
+
+pub fn widen(element: ElementType, bits: u16) -> f64 {
+    match element {
+        ElementType::F16 => f16::from_bits(bits).to_f64(),
+        _ => bf16::from_bits(bits).to_f64(),
+    }
+}
+
+pub fn narrow(element: ElementType, number: f32) -> u16 {
+    match element {
+        ElementType::F16 => f16::from_f32(number).to_bits(),
+        _ => bf16::from_f32(number).to_bits(),
+    }
+}
+
+/// Numbers of both signs, of no pattern, from a linear congruence.
+pub fn random(element: ElementType, count: u64, seed: u32) -> Vec<u16> {
+    let mut state = seed;
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        f32::from((state >> 16) as i16) / 16_384.0
+    };
+    (0..count).map(|_| narrow(element, next())).collect()
+}
+
+impl Product {
+    /// With random matrices, each `offset` bytes into an allocation.
+    pub fn new(rank: &Rank, shape: GemmShape, offset: u64) -> Self {
+        let element = shape.element;
+        let b_length = if shape.b_order == MatrixOrder::ROWS {
+            shape.k
+        } else {
+            shape.n
+        };
+        let a = random(element, shape.m * shape.a_stride, 1);
+        let b = random(element, b_length * shape.b_stride, 2);
+        let bias = random(element, shape.n * u64::from(shape.bias), 3);
+        let c = vec![GUARD; (shape.m * shape.c_stride) as usize];
+        let operands = GemmOperands {
+            a: rank.place(&a, offset),
+            b: rank.place(&b, offset),
+            c: rank.place(&c, offset),
+            bias: match shape.bias {
+                0 => DeviceAddress::NULL,
+                _ => rank.place(&bias, offset),
+            },
+        };
+        Self {
+            shape,
+            a,
+            b,
+            bias,
+            operands,
+        }
+    }
+
+    /// Compares what is there with the sums in f64, element by element: one rounding to the element's type,
+    /// and those of the sum in f32. Between rows nothing is written.
+    pub fn check(&self, rank: &Rank) {
+        let &GemmShape {
+            m, n, k, element, ..
+        } = &self.shape;
+        let c = rank.read(self.operands.c, (m * self.shape.c_stride) as usize);
+        let unit = if element == ElementType::F16 {
+            2_f64.powi(-11)
+        } else {
+            2_f64.powi(-8)
+        };
+        for (place, &seen) in c.iter().enumerate() {
+            let (row, column) = (
+                place as u64 / self.shape.c_stride,
+                place as u64 % self.shape.c_stride,
+            );
+            if column >= n {
+                assert_eq!(seen, GUARD, "between rows, behind row {row}");
+                continue;
+            }
+            let bias = self.bias.get(column as usize);
+            let mut sum = bias.map_or(0.0, |&bias| widen(element, bias));
+            let mut size = sum.abs();
+            for index in 0..k {
+                let (down, across) = match self.shape.b_order {
+                    MatrixOrder::ROWS => (index, column),
+                    _ => (column, index),
+                };
+                let a = widen(
+                    element,
+                    self.a[(row * self.shape.a_stride + index) as usize],
+                );
+                let b = widen(
+                    element,
+                    self.b[(down * self.shape.b_stride + across) as usize],
+                );
+                sum += a * b;
+                size += (a * b).abs();
+            }
+            let bound = unit * sum.abs() + (k as f64).sqrt() * 2_f64.powi(-22) * size;
+            let off = (widen(element, seen) - sum).abs();
+            assert!(
+                off <= bound,
+                "{:?}: row {row}, column {column}: {off} off {sum}, {bound} may be",
+                self.shape
+            );
+        }
+    }
+}
+
+pub fn prepare(rank: &Rank, shape: &GemmShape) -> CallResult<RawGemm> {
+    rank.backend.gemm_prepare(shape)
+}
+
+/// Enqueues it.
+pub fn multiply(rank: &Rank, gemm: RawGemm, way: u32, operands: &GemmOperands) -> CallResult<()> {
+    // SAFETY: all is live until the stream is drained.
+    unsafe { rank.backend.gemm(gemm, way, operands, rank.stream) }
+}
+
+pub fn release(rank: &Rank, gemm: RawGemm) -> CallResult<()> {
+    // SAFETY: the stream was drained, and it is not used again.
+    unsafe { rank.backend.gemm_release(gemm) }
+}
+
+pub fn ways(rank: &Rank, gemm: RawGemm) -> u32 {
+    // SAFETY: it is live.
+    unsafe { rank.backend.gemm_candidates(gemm) }.unwrap()
+}
+
+/// The fake's, and on CUDA one for operands that are not aligned.
+pub fn known_ways() -> u32 {
+    match Vendor::of_role() {
+        Vendor::Cuda => 4,
+        Vendor::Hip => 3,
+    }
+}
