@@ -188,6 +188,8 @@ pub struct Entry {
 pub const GEMM: &str = "gemm";
 /// The gather alone.
 pub const GATHER: &str = "gather";
+/// GEMM and gather at once on two streams, neither waiting for the other: what overlap can reach.
+pub const TOGETHER: &str = "together";
 /// The gather first and then the GEMM, by ours.
 pub const BASELINE: &str = "baseline";
 /// Our algorithms, in the order in which they are shown.
@@ -208,6 +210,8 @@ pub struct Derived {
     pub of_ideal: Option<f64>,
     /// GEMM alone over its time: the overlap's efficiency.
     pub overlap: Option<f64>,
+    /// GEMM and gather at once, without a dependency, over its time.
+    pub of_together: Option<f64>,
     /// The baseline's time over its own: above 1 it is faster.
     pub over_baseline: Option<f64>,
 }
@@ -249,13 +253,15 @@ impl Measured {
             teraflops: self.product.teraflops(ns),
             of_ideal: over(self.ideal()),
             overlap: over(self.ns(GEMM)),
+            of_together: over(self.ns(TOGETHER)),
             over_baseline: over(self.ns(BASELINE)),
         })
     }
 
     /// The same of everybody who multiplies.
     pub fn derive_all(&self) -> Vec<Derived> {
-        let products = self.entries.iter().filter(|entry| entry.by != GATHER);
+        let part = |entry: &&Entry| entry.by != GATHER && entry.by != TOGETHER;
+        let products = self.entries.iter().filter(part);
         products
             .filter_map(|entry| self.derive(&entry.by))
             .collect()
@@ -316,6 +322,7 @@ mod tests {
         assert_eq!(measured.ideal(), Some(12.5e6), "the GEMM is longer");
         assert_eq!(push.of_ideal, Some(12.5 / 13.0));
         assert_eq!(push.of_ideal, push.overlap);
+        assert_eq!(push.of_together, Some(12.8 / 13.0));
         assert_eq!(push.over_baseline, Some(15.0 / 13.0));
         assert_eq!(measured.best(), Some("push"));
         assert_eq!(measured.derive("torch"), None, "absent");

@@ -1,7 +1,7 @@
 //! All-gather with a GEMM, measured: on the host, and beside a stand-in for PyTorch.
 
 use super::*;
-use symmem::report::ag_gemm::{ALGORITHMS, GATHER, GEMM, Measured, TORCH, TORCH_FUSED};
+use symmem::report::ag_gemm::{ALGORITHMS, GATHER, GEMM, Measured, TOGETHER, TORCH, TORCH_FUSED};
 
 /// Small, since a processor multiplies slowly, and with a tail everywhere.
 const SHAPES: &str = r#"[
@@ -83,6 +83,50 @@ fn every_algorithm_is_checked_and_stands_beside_its_parts() {
     }
     let page = std::fs::read_to_string(results.join("ag-gemm.html")).unwrap();
     assert!(page.contains("<h1>All-gather + GEMM</h1>") && page.contains("35x24x18"));
+}
+
+#[test]
+fn on_cuda_the_vendors_libraries_take_part_and_both_parts_run_at_once() {
+    let directory = directory("products-cuda");
+    let libraries = support::fake_driver_and_libraries();
+    // Rows enough that nothing is replayed, three ranks that do not divide them.
+    let shapes = r#"[{"m": 1100, "n": 16, "k": 24, "dtype": "bfloat16"}]"#;
+    std::fs::write(directory.join("shapes.json"), shapes).unwrap();
+    let arguments = [
+        "bench",
+        "ag-gemm",
+        "--backend",
+        "cuda",
+        "--rounds",
+        "2",
+        "--config",
+        "shapes.json",
+        "--baseline",
+        "none",
+        "--json",
+        "all.json",
+    ];
+    let mut command = on_fake_driver(&directory, 3, &arguments);
+    command
+        .env("SYMMEM_LIBRARY_PATH", libraries)
+        .env("LD_LIBRARY_PATH", libraries)
+        .env("NCCL_NVLS_ENABLE", "0");
+    let output = text(&succeed(command).stdout);
+    assert!(
+        output.contains("vendor's collectives: NCCL 2.28.9"),
+        "{output}"
+    );
+    let measured = &products(&directory)[0];
+    assert_eq!(measured.entry("baseline").unwrap().how, "vendor");
+    for by in [GEMM, GATHER, TOGETHER].into_iter().chain(ALGORITHMS) {
+        let entry = measured.entry(by).unwrap();
+        assert!(entry.time.is_some() && entry.graph.is_none(), "{by}");
+    }
+    for by in ALGORITHMS {
+        // A row of every 64 in each shard and its ends, at each rank, in two columns or all.
+        let checked = measured.entry(by).unwrap().checked;
+        assert!(checked >= 3 * 3 * 6 * 2, "{by}: {checked}");
+    }
 }
 
 #[test]

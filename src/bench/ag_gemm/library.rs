@@ -98,6 +98,19 @@ impl<'a> Library<'a> {
         Ok(self)
     }
 
+    /// The same product once more, in the same way.
+    pub(super) fn again<T: Real>(
+        &self,
+        communicator: &'a Communicator,
+        product: &Product,
+    ) -> Result<Outcome<Self>> {
+        let other = Self::new::<T>(communicator, product)?;
+        Ok(other.map(|mut other| {
+            other.way = self.way;
+            other
+        }))
+    }
+
     /// Which of its ways it goes.
     pub(super) fn how(&self) -> String {
         format!("way {} of {}", self.way + 1, self.ways)

@@ -6,11 +6,12 @@
 //! Then come rounds in which all take turns: the GEMM alone (the vendor's library, in the fastest of its
 //! ways), the gather alone, each algorithm, PyTorch. Before each call is a barrier of all ranks on the
 //! stream, outside of what is timed; time is that of events, of the slowest rank; the median counts.
+//! Of large products GEMM and gather are run side by side as well, without a dependency between them.
 //! Products of few rows are captured and replayed as well. DDLB's published method (calls back to back
 //! without a barrier, mean of rank 0) is there on demand.
 //!
 //! `data` makes matrices, `reference` says what C should be, `session` is one rank's matrices, `library` and
-//! `torch` are the others, `run` the rounds.
+//! `torch` are the others, `side` a second stream, `run` the rounds.
 
 mod data;
 mod element;
@@ -18,6 +19,7 @@ mod library;
 mod reference;
 mod run;
 mod session;
+mod side;
 mod torch;
 
 use super::outcome::not_here;
@@ -31,7 +33,7 @@ use crate::report::collectives::BaselineState;
 use element::Real;
 use run::{Found, Run};
 use serde::{Deserialize, Serialize};
-use symmem_core::{Communicator, GemmAlgorithm};
+use symmem_core::{Communicator, GemmAlgorithm, GemmTransport};
 use torch::Torch;
 
 /// What to measure.
@@ -43,6 +45,9 @@ pub struct Options {
     pub products: Vec<Product>,
     /// Our algorithms, by name ([`crate::report::ag_gemm::ALGORITHMS`]); empty for all.
     pub algorithms: Vec<String>,
+    /// What moves the shards, for algorithms that leave a choice: `get`, `put`, `vendor` or `kernel`; `None`
+    /// for the usual.
+    pub transport: Option<String>,
     /// Whether results are compared with a reference.
     pub validate: bool,
     /// Whether anything is timed.
@@ -64,6 +69,7 @@ impl Options {
             effort: Effort::Quick,
             products: Vec::new(),
             algorithms: Vec::new(),
+            transport: None,
             validate: true,
             benchmark: true,
             explain: false,
@@ -118,6 +124,17 @@ pub fn algorithm(name: &str) -> Option<GemmAlgorithm> {
         "pipeline" => Some(GemmAlgorithm::Pipeline),
         "pull" => Some(GemmAlgorithm::Pull),
         "push" => Some(GemmAlgorithm::Push),
+        _ => None,
+    }
+}
+
+/// What moves shards, by that name.
+pub fn transport(name: &str) -> Option<GemmTransport> {
+    match name {
+        "get" => Some(GemmTransport::Get),
+        "put" => Some(GemmTransport::Put),
+        "vendor" => Some(GemmTransport::Vendor),
+        "kernel" => Some(GemmTransport::Kernel),
         _ => None,
     }
 }

@@ -5,8 +5,9 @@ use super::element::Real;
 use super::library::Library;
 use super::reference::Reference;
 use super::session::{By, Session, shape};
+use super::side::Side;
 use super::torch::Torch;
-use super::{Options, algorithm};
+use super::{Options, algorithm, transport};
 use crate::bench::clock::Clock;
 use crate::bench::outcome::{Outcome, agree, not_here};
 use crate::bench::session::is_by_caller;
@@ -14,7 +15,7 @@ use crate::bench::sizes::{fewer_rounds, slowest};
 use crate::bench::{Result, exchange};
 use crate::report::Time;
 use crate::report::ag_gemm::{
-    ALGORITHMS, Entry, GATHER, GEMM, Measured, Product, TORCH, TORCH_FUSED,
+    ALGORITHMS, Entry, GATHER, GEMM, Measured, Product, TOGETHER, TORCH, TORCH_FUSED,
 };
 use serde::{Deserialize, Serialize};
 use symmem_core::{Communicator, GemmOptions, GemmTransport, Graph, Stream};
@@ -137,6 +138,7 @@ impl<'a, T: Real> Run<'a, T> {
         absent: &mut Vec<Entry>,
         plans: &mut Vec<String>,
     ) -> Result<Vec<Contender<'a, T>>> {
+        let asked = self.options.transport.as_deref().and_then(transport);
         let mut contenders = Vec::new();
         for name in ALGORITHMS {
             let Some(algorithm) = algorithm(name).filter(|_| self.options.has(name)) else {
@@ -144,6 +146,7 @@ impl<'a, T: Real> Run<'a, T> {
             };
             let options = GemmOptions {
                 algorithm,
+                transport: asked.unwrap_or_default(),
                 tune: self.options.runs(),
                 ..GemmOptions::default()
             };
@@ -239,8 +242,16 @@ impl<'a, T: Real> Run<'a, T> {
             Ok(library) => {
                 let work = |on: &Stream, library: &Library<'_>| session.multiply(on, library);
                 let library = library.choose(&self.clock, work)?;
+                // A processor does one thing after the other.
+                if product.m > REPLAYED_ROWS && !is_by_caller(self.communicator) {
+                    let again = library.again::<T>(self.communicator, product)?;
+                    if let Ok(again) = agree(self.communicator, again)? {
+                        let by = By::Together(again, Side::new(self.communicator)?);
+                        parts.push(Contender::new(TOGETHER, by, String::new()));
+                    }
+                }
                 let how = library.how();
-                parts.push(Contender::new(GEMM, By::Gemm(library), how));
+                parts.insert(0, Contender::new(GEMM, By::Gemm(library), how));
             }
             Err(reason) => absent.push(missing(GEMM, reason)),
         }

@@ -1,7 +1,8 @@
 //! All-gather and GEMM as tables.
 
 use super::{
-    ALGORITHMS, Entry, GATHER, GEMM, MatrixElement, Measured, Products, TORCH, TORCH_FUSED,
+    ALGORITHMS, Entry, GATHER, GEMM, MatrixElement, Measured, Products, TOGETHER, TORCH,
+    TORCH_FUSED,
 };
 use crate::report::collectives::Time;
 use crate::report::published;
@@ -10,7 +11,7 @@ use crate::report::view::{Cell, View, heading};
 
 /// Everybody, in the order in which columns stand.
 fn names(section: &Products) -> Vec<&'static str> {
-    let all = [GEMM, GATHER]
+    let all = [GEMM, GATHER, TOGETHER]
         .into_iter()
         .chain(ALGORITHMS)
         .chain([TORCH, TORCH_FUSED]);
@@ -105,7 +106,9 @@ fn times(
     let title = format!("all-gather + GEMM of {} ranks: {how}", section.world);
     let caption = vec![
         "µs, median of the rounds, of the slowest rank; all took turns in each round.".into(),
-        "gemm: by the library of products, of an A that is here. gather: of A, alone.".into(),
+        "gemm: by the library of products, of an A that is here; gather: of A, alone; together: both at once, \
+         neither waiting for the other."
+            .into(),
     ];
     table(section, names, title, caption, |measured, by| {
         let Some(entry) = measured.entry(by) else {
@@ -121,7 +124,11 @@ fn times(
 
 /// TFLOP/s of a device.
 fn rates(section: &Products, names: &[&'static str]) -> Option<View> {
-    let names: Vec<_> = names.iter().copied().filter(|by| *by != GATHER).collect();
+    let names: Vec<_> = names
+        .iter()
+        .copied()
+        .filter(|by| *by != GATHER && *by != TOGETHER)
+        .collect();
     let title = "all-gather + GEMM: TFLOP/s of a device".to_owned();
     let mut caption = vec![
         "2·M·N·K over the time, N being what a device has of B; of the replay where there is one."
@@ -167,6 +174,7 @@ fn ratios(section: &Products) -> Option<View> {
             });
             row.push(share(derived.of_ideal));
             row.push(share(derived.overlap));
+            row.push(share(derived.of_together));
             row.push(over(derived.over_baseline));
             row.push(over(other(TORCH)));
             row.push(over(other(TORCH_FUSED)));
@@ -180,7 +188,7 @@ fn ratios(section: &Products) -> Option<View> {
                 .into(),
             "ideal: the longer of GEMM and gather alone, µs; of ideal: that over our fastest time."
                 .into(),
-            "overlap: GEMM alone over our fastest time.".into(),
+            "overlap: GEMM alone over our fastest time; of together: both at once over it.".into(),
             "Ratios: the other's time over ours, above 1 ours is faster.".into(),
         ],
         headings: [
@@ -188,13 +196,14 @@ fn ratios(section: &Products) -> Option<View> {
             "element, A by",
             "fastest",
             "chosen",
-            "best/chosen",
+            "best/\nchosen",
             "ideal",
-            "of ideal",
+            "of\nideal",
             "overlap",
-            "baseline/ours",
-            "torch/ours",
-            "fused/ours",
+            "of\ntogether",
+            "baseline/\nours",
+            "torch/\nours",
+            "fused/\nours",
         ]
         .map(heading)
         .into(),
@@ -204,7 +213,11 @@ fn ratios(section: &Products) -> Option<View> {
 
 /// TFLOP/s by the published method.
 fn looped(section: &Products, names: &[&'static str]) -> Option<View> {
-    let names: Vec<_> = names.iter().copied().filter(|by| *by != GATHER).collect();
+    let names: Vec<_> = names
+        .iter()
+        .copied()
+        .filter(|by| *by != GATHER && *by != TOGETHER)
+        .collect();
     let title = "all-gather + GEMM: TFLOP/s by DDLB's method".to_owned();
     let caption = vec![
         "Mean of 50 calls back to back at rank 0, after 5 that are not timed; no barrier.".into(),
@@ -241,7 +254,7 @@ fn checked(section: &Products, names: &[&'static str]) -> View {
     let products = names
         .iter()
         .copied()
-        .filter(|by| *by != GATHER && *by != GEMM);
+        .filter(|by| ![GEMM, GATHER, TOGETHER].contains(by));
     let names: Vec<_> = products.collect();
     let mut headings = vec![heading("MxNxK"), heading("element, A by")];
     headings.extend(names.iter().map(|name| heading(*name)));
@@ -322,7 +335,7 @@ mod tests {
     #[test]
     fn wrong_elements_and_absences_are_said() {
         let mut section = example();
-        section.products[0].entries[5].wrong = 3;
+        section.products[0].entries[6].wrong = 3;
         let views = views(&section);
         let said = |part: &str| {
             let mut captions = views.iter().flat_map(|view| &view.caption);
