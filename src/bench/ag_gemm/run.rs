@@ -39,6 +39,7 @@ const SERIES_NS_ON_HOST: f64 = 6e6;
 pub(super) struct Run<'a, T> {
     pub(super) communicator: &'a Communicator,
     pub(super) options: &'a Options,
+    stream: Stream,
     clock: Clock<'a>,
     table: Table<T>,
 }
@@ -77,13 +78,10 @@ impl<'a, T: Real> Run<'a, T> {
         Ok(Self {
             communicator,
             options,
+            stream: communicator.stream()?,
             clock: Clock::new(communicator, timers)?,
             table: Table::new(),
         })
-    }
-
-    fn stream(&self) -> &Stream {
-        &self.clock.stream
     }
 
     fn budget(&self) -> f64 {
@@ -95,7 +93,7 @@ impl<'a, T: Real> Run<'a, T> {
 
     /// One product by everybody. Collective.
     pub(super) fn product(&self, product: &Product, torch: &mut Option<Torch>) -> Result<Found> {
-        let session = Session::new(self.communicator, *product, &self.table, self.stream())?;
+        let session = Session::new(self.communicator, *product, &self.table, &self.stream)?;
         let mut absent = Vec::new();
         let mut plans = Vec::new();
         let mut contenders = self.ours(product, &mut absent, &mut plans)?;
@@ -103,7 +101,7 @@ impl<'a, T: Real> Run<'a, T> {
         let mut rounds = 0;
         if self.options.runs() {
             chosen = self.chosen(product)?;
-            session.fill(&self.table, 0, self.stream())?;
+            session.fill(&self.table, 0, &self.stream)?;
             self.check(&session, &mut contenders)?;
         }
         if self.options.benchmark {
@@ -195,7 +193,7 @@ impl<'a, T: Real> Run<'a, T> {
     /// Calls each contender of ours once with one A, and, where that was asked for, once more with another
     /// one whose product is known. Collective.
     fn check(&self, session: &Session<'a, T>, contenders: &mut [Contender<'a, T>]) -> Result<()> {
-        let stream = self.stream();
+        let stream = &self.stream;
         for contender in contenders.iter() {
             session.run(stream, || session.issue(stream, &contender.by))?;
         }
@@ -212,7 +210,7 @@ impl<'a, T: Real> Run<'a, T> {
 
     /// Gives the shards of A what they hold in a pass, and says what C should be then.
     fn another(&self, session: &Session<'a, T>, pass: u64) -> Result<Reference> {
-        session.fill(&self.table, pass, self.stream())?;
+        session.fill(&self.table, pass, &self.stream)?;
         let (rank, world) = (self.communicator.rank(), self.communicator.world());
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = (processors / world).max(1);
@@ -233,15 +231,15 @@ impl<'a, T: Real> Run<'a, T> {
         product: &Product,
         absent: &mut Vec<Entry>,
     ) -> Result<Vec<Contender<'a, T>>> {
-        let stream = self.stream();
+        let stream = &self.stream;
         // First the gather, so that the GEMM has something to multiply.
         session.run(stream, || session.issue(stream, &By::Gather))?;
         let prepared = Library::new::<T>(self.communicator, product)?;
         let mut parts = Vec::new();
         match agree(self.communicator, prepared)? {
             Ok(library) => {
-                let work = |on: &Stream, library: &Library<'_>| session.multiply(on, library);
-                let library = library.choose(&self.clock, work)?;
+                let work = |library: &Library<'_>| session.multiply(stream, library);
+                let library = library.choose(&self.clock, stream, work)?;
                 // A processor does one thing after the other.
                 if product.m > REPLAYED_ROWS && !is_by_caller(self.communicator) {
                     let again = library.again::<T>(self.communicator, product)?;
@@ -301,7 +299,7 @@ impl<'a, T: Real> Run<'a, T> {
                 .for_each(|contender| contender.replays = false);
             return Ok(());
         }
-        let stream = self.stream();
+        let stream = &self.stream;
         for contender in contenders.iter_mut() {
             if let By::Torch(_) = contender.by {
                 continue;
@@ -394,9 +392,9 @@ impl<'a, T: Real> Run<'a, T> {
                 .ask(torch, |torch| torch.time(way, calls))?
                 .unwrap_or_default());
         }
-        session.issue(self.stream(), &contender.by)?;
-        self.clock
-            .each(contender.calls, true, |on| session.issue(on, &contender.by))
+        let work = || session.issue(&self.stream, &contender.by);
+        work()?;
+        self.clock.each(&self.stream, contender.calls, true, work)
     }
 
     /// One round of replays, if there are any. Collective.
@@ -410,12 +408,11 @@ impl<'a, T: Real> Run<'a, T> {
                 self.ask(torch, |torch| torch.replay(way, captured, launches))?
             }
             (_, Some(graph)) => {
-                graph.launch(self.stream())?;
-                let launch = |on: &Stream| (0..launches).try_for_each(|_| Ok(graph.launch(on)?));
-                let mut times = self.clock.each(1, true, launch)?;
-                let calls = f64::from(captured * launches);
-                times.iter_mut().for_each(|time| *time /= calls);
-                Ok(times)
+                let launch = || Ok(graph.launch(&self.stream)?);
+                launch()?;
+                let all = || (0..launches).try_for_each(|_| launch());
+                let total = self.clock.timed(&self.stream, all)?;
+                Ok(vec![total / f64::from(captured * launches)])
             }
             _ => Err(String::new()),
         };
@@ -436,9 +433,9 @@ impl<'a, T: Real> Run<'a, T> {
         let times = match contender.by {
             By::Torch(way) => self.ask(torch, |torch| torch.looped(way, warm, calls))?,
             _ => {
-                let work = |on: &Stream| session.issue(on, &contender.by);
-                (0..warm).try_for_each(|_| work(self.stream()))?;
-                Ok(self.clock.each(calls, false, work)?)
+                let work = || session.issue(&self.stream, &contender.by);
+                (0..warm).try_for_each(|_| work())?;
+                Ok(self.clock.each(&self.stream, calls, false, work)?)
             }
         };
         self.communicator.host_barrier()?;
