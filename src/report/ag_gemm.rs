@@ -12,7 +12,7 @@ mod view;
 
 #[cfg(test)]
 pub(super) use fixture::products as example;
-pub(super) use view::views;
+pub(super) use view::{plots, views};
 
 /// What matrices are made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

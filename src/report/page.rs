@@ -1,5 +1,6 @@
 //! The report as one HTML page that needs nothing but itself.
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter, Write};
 
 use super::ag_gemm::{self, Products};
@@ -210,6 +211,29 @@ fn product_section(page: &mut String, measured: &Products) -> fmt::Result {
     let ranks = measured.world;
     writeln!(page, "<h2>All-gather + GEMM of {ranks} ranks</h2>")?;
     beside(page, &measured.baselines)?;
+    let drawn = ag_gemm::plots(measured);
+    let curves = || drawn.iter().flat_map(|(_, curves)| curves.iter().cloned());
+    if let Some(axes) = Axes::of_products(curves()) {
+        let legend: BTreeMap<usize, &str> =
+            curves().map(|(place, name, _)| (place, name)).collect();
+        let legend = legend.into_iter();
+        draw_legend(
+            page,
+            legend.map(|(place, name)| (plot::collective_class(place), name)),
+        )?;
+        page.push_str("<div class=\"plots\">\n");
+        for (title, curves) in &drawn {
+            let title = Escaped(title);
+            let name = format!("TFLOP/s over rows, {title}");
+            if let Some(svg) = plot::curves_svg(&name, &axes, curves.iter().cloned())? {
+                writeln!(
+                    page,
+                    "<figure>\n<figcaption>{title}, <span>TFLOP/s over M</span></figcaption>\n{svg}\n</figure>"
+                )?;
+            }
+        }
+        page.push_str("</div>\n");
+    }
     for view in ag_gemm::views(measured) {
         section(page, &view, "h2")?;
     }
@@ -482,6 +506,21 @@ mod tests {
             assert!(!page.contains(part), "{part:?} is there");
         }
         assert_eq!(page.matches("<figure>").count(), 2);
+    }
+
+    #[test]
+    fn products_of_several_numbers_of_rows_are_drawn() {
+        let mut report = fixture::host();
+        let mut section = crate::report::ag_gemm::example();
+        for m in [64, 4] {
+            let mut other = section.products[1].clone();
+            other.product.m = m;
+            section.products.push(other);
+        }
+        report.ag_gemm = Some(section);
+        let page = html(&report).unwrap();
+        assert_eq!(page.matches("<figure>").count(), 2 + 1);
+        assert!(page.contains("TFLOP/s over M") && page.contains("64 rows: "));
     }
 
     #[test]

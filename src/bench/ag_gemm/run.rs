@@ -106,7 +106,7 @@ impl<'a, T: Real> Run<'a, T> {
         }
         if self.options.benchmark {
             contenders.splice(0..0, self.parts(&session, product, &mut absent)?);
-            if let Some(torch) = torch {
+            if torch.is_some() {
                 contenders.extend(self.beside(torch, product, &mut absent)?);
             }
             rounds = self.pace(&session, &mut contenders, torch)?;
@@ -261,15 +261,15 @@ impl<'a, T: Real> Run<'a, T> {
     /// PyTorch's ways, each checked. Collective.
     fn beside(
         &self,
-        torch: &mut Torch,
+        torch: &mut Option<Torch>,
         product: &Product,
         absent: &mut Vec<Entry>,
     ) -> Result<Vec<Contender<'a, T>>> {
         let mut contenders = Vec::new();
-        let shaped = self.idle(|| held(torch.shape(product)))?;
+        let shaped = self.ask(torch, |torch| torch.shape(product))?;
         for (name, way) in [(TORCH, "plain"), (TORCH_FUSED, "fused")] {
             let checked = match &shaped {
-                Ok(()) => self.idle(|| held(torch.check(way)))?,
+                Ok(()) => self.ask(torch, |torch| torch.check(way))?,
                 Err(reason) => Err(reason.clone()),
             };
             match checked {
@@ -282,13 +282,6 @@ impl<'a, T: Real> Run<'a, T> {
             }
         }
         Ok(contenders)
-    }
-
-    /// Lets a program work while all ranks are idle: the same outcome everywhere. Collective.
-    fn idle<V>(&self, work: impl FnOnce() -> Outcome<V>) -> Result<Outcome<V>> {
-        self.communicator.host_barrier()?;
-        // What the ranks say of it is a barrier, too.
-        agree(self.communicator, work())
     }
 
     /// Captures who can be replayed, and checks a replay. Collective.
@@ -443,16 +436,26 @@ impl<'a, T: Real> Run<'a, T> {
         Ok((!times.is_empty()).then(|| times.iter().sum::<f64>() / times.len() as f64))
     }
 
-    /// Lets PyTorch's processes work while all ranks are idle. Collective.
+    /// Lets PyTorch's processes work while all ranks are idle: the same outcome everywhere. A process that
+    /// breaks off ends their part and not the run. Collective.
     fn ask<V>(
         &self,
         torch: &mut Option<Torch>,
         work: impl FnOnce(&mut Torch) -> Result<Outcome<V>>,
     ) -> Result<Outcome<V>> {
-        self.idle(|| match torch {
-            Some(torch) => held(work(torch)),
-            None => Err("it has not been started".into()),
-        })
+        self.communicator.host_barrier()?;
+        let outcome = match torch {
+            Some(torch) => work(torch),
+            None => Ok(Err("it broke off earlier".into())),
+        };
+        let broken = outcome.is_err();
+        // What the ranks say of it is a barrier, too.
+        if exchange::all_gather(self.communicator, &broken)?.contains(&true) {
+            // Its peers may be waiting for it: none is asked again.
+            *torch = None;
+        }
+        let outcome = outcome.unwrap_or_else(|error| Err(error.to_string()));
+        agree(self.communicator, outcome)
     }
 
     /// What the ranks saw of each contender. Collective.
@@ -515,11 +518,6 @@ fn missing(by: &str, reason: String) -> Entry {
         absent: Some(reason),
         ..Entry::default()
     }
-}
-
-/// A program's failure ends its part and not the run.
-fn held<V>(result: Result<Outcome<V>>) -> Outcome<V> {
-    result.unwrap_or_else(|error| Err(error.to_string()))
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! All-gather and GEMM as tables.
 
 use super::{
-    ALGORITHMS, Entry, GATHER, GEMM, MatrixElement, Measured, Products, TOGETHER, TORCH,
+    ALGORITHMS, Entry, GATHER, GEMM, MatrixElement, Measured, Product, Products, TOGETHER, TORCH,
     TORCH_FUSED,
 };
-use crate::report::collectives::Time;
+use crate::report::collectives::{Curve, Time};
 use crate::report::published;
 use crate::report::text::decimal;
 use crate::report::view::{Cell, View, heading};
@@ -46,9 +46,63 @@ pub(in crate::report) fn views(section: &Products) -> Vec<View> {
     views
 }
 
+/// Products that differ in their rows only: what they are, and TFLOP/s over rows of each contender.
+pub(in crate::report) type Plot<'a> = (String, Vec<Curve<'a>>);
+
+/// Plots of products of which there are several numbers of rows.
+pub(in crate::report) fn plots(section: &Products) -> Vec<Plot<'_>> {
+    // The place of each is that of its colour.
+    let lines = ALGORITHMS.into_iter().chain([GEMM, TORCH]);
+    let mut plots = Vec::new();
+    let mut known: Vec<Product> = Vec::new();
+    for measured in &section.products {
+        let kind = Product {
+            m: 0,
+            ..measured.product
+        };
+        if known.contains(&kind) {
+            continue;
+        }
+        known.push(kind);
+        let alike = || {
+            (section.products.iter()).filter(move |other| {
+                Product {
+                    m: 0,
+                    ..other.product
+                } == kind
+            })
+        };
+        if alike().count() < 3 {
+            continue;
+        }
+        let curve = |by: &str| -> Vec<(u64, f64)> {
+            let point = |one: &Measured| Some((one.product.m as u64, one.derive(by)?.teraflops));
+            let mut points: Vec<_> = alike().filter_map(point).collect();
+            points.sort_by_key(|(rows, _)| *rows);
+            points
+        };
+        let curves = lines.clone().enumerate();
+        let curves = curves.map(|(place, by)| (place, by, curve(by)));
+        let curves: Vec<Curve<'_>> = curves.filter(|(_, _, points)| !points.is_empty()).collect();
+        if !curves.is_empty() {
+            let Product { n, k, .. } = kind;
+            plots.push((format!("N={n} K={k}, {}", kind_text(&kind)), curves));
+        }
+    }
+    plots
+}
+
 /// How a row begins: shape, element, and what is unusual.
 fn row(measured: &Measured) -> Vec<Cell> {
     let product = &measured.product;
+    vec![
+        Cell::Name(product.shape()),
+        Cell::Figure(kind_text(product)),
+    ]
+}
+
+/// Element, what is divided, and what is unusual.
+fn kind_text(product: &Product) -> String {
     let element = match product.dtype {
         MatrixElement::F16 => "f16",
         MatrixElement::Bf16 => "bf16",
@@ -60,7 +114,7 @@ fn row(measured: &Measured) -> Vec<Cell> {
     if product.bias {
         what += " bias";
     }
-    vec![Cell::Name(product.shape()), Cell::Figure(what)]
+    what
 }
 
 /// TFLOP/s; a processor's are few.
@@ -318,6 +372,29 @@ mod tests {
         assert_eq!(views[0].rows.len(), 2);
         assert_eq!(views[1].rows.len(), 1, "only the small one was replayed");
         assert_eq!(views[4].rows.len(), 1, "only the large one was looped");
+    }
+
+    #[test]
+    fn products_that_differ_in_their_rows_are_drawn_over_them() {
+        let mut section = example();
+        assert!(plots(&section).is_empty(), "a point is no curve");
+        for m in [64, 4] {
+            let mut other = section.products[1].clone();
+            other.product.m = m;
+            section.products.push(other);
+        }
+        let plots = plots(&section);
+        let (title, curves) = &plots[0];
+        assert_eq!(
+            (plots.len(), title.as_str()),
+            (1, "N=3584 K=8192, f16 columns")
+        );
+        let names: Vec<&str> = curves.iter().map(|(_, name, _)| *name).collect();
+        assert_eq!(names, ["baseline", "pull", GEMM]);
+        for (_, _, points) in curves {
+            let rows: Vec<u64> = points.iter().map(|(rows, _)| *rows).collect();
+            assert_eq!(rows, [4, 16, 64]);
+        }
     }
 
     #[test]
