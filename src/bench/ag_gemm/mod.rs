@@ -178,6 +178,7 @@ pub fn add(
         });
         torch = started.ok();
     }
+    let beside = torch.is_some();
     let f16 = Run::<half::f16>::new(communicator, options)?;
     let bf16 = Run::<half::bf16>::new(communicator, options)?;
     let mut plans = Vec::new();
@@ -198,6 +199,11 @@ pub fn add(
         };
         section.products.push(measured);
         plans.extend(told);
+    }
+    if beside && torch.is_none() {
+        report
+            .notes
+            .push("baseline pytorch broke off; it has no part in what came after".into());
     }
     report.ag_gemm = options.runs().then_some(section);
     Ok(plans)
