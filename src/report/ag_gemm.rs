@@ -8,11 +8,13 @@ use serde::{Deserialize, Serialize};
 
 #[cfg(test)]
 mod fixture;
+mod page;
 mod view;
 
 #[cfg(test)]
 pub(super) use fixture::products as example;
-pub(super) use view::{plots, views};
+pub(super) use page::section;
+pub(super) use view::views;
 
 /// What matrices are made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -233,10 +235,20 @@ impl Measured {
         self.entries.iter().find(|entry| entry.by == by)
     }
 
-    /// The time that stands for a contender, nanoseconds: of replays where all that is compared was
-    /// replayed, else one by one.
+    /// The time that stands for a contender, nanoseconds.
     pub fn ns(&self, by: &str) -> Option<f64> {
         Some(self.entry(by)?.headline()?.ns)
+    }
+
+    /// One contender's time over another's: above 1 the other is faster. A replay is compared with a
+    /// replay, else calls one by one with calls one by one.
+    pub fn over(&self, one: &str, other: &str) -> Option<f64> {
+        let right = |by: &str| self.entry(by).filter(|entry| entry.wrong == 0);
+        let (one, other) = (right(one)?, right(other)?);
+        match (one.graph, other.graph) {
+            (Some(one), Some(other)) => Some(one.ns / other.ns),
+            _ => Some(one.time?.ns / other.time?.ns),
+        }
     }
 
     /// The longer of GEMM and gather alone, nanoseconds.
@@ -247,14 +259,15 @@ impl Measured {
     /// What follows for a contender; `None` if it has no time.
     pub fn derive(&self, by: &str) -> Option<Derived> {
         let ns = self.ns(by)?;
-        let over = |other: Option<f64>| other.map(|other| other / ns);
+        let gemm = self.over(GEMM, by);
+        let gather = self.over(GATHER, by);
         Some(Derived {
             by: by.into(),
             teraflops: self.product.teraflops(ns),
-            of_ideal: over(self.ideal()),
-            overlap: over(self.ns(GEMM)),
-            of_together: over(self.ns(TOGETHER)),
-            over_baseline: over(self.ns(BASELINE)),
+            of_ideal: gemm.zip(gather).map(|(gemm, gather)| gemm.max(gather)),
+            overlap: gemm,
+            of_together: self.over(TOGETHER, by),
+            over_baseline: self.over(BASELINE, by),
         })
     }
 
@@ -326,6 +339,25 @@ mod tests {
         assert_eq!(push.over_baseline, Some(15.0 / 13.0));
         assert_eq!(measured.best(), Some("push"));
         assert_eq!(measured.derive("torch"), None, "absent");
+    }
+
+    #[test]
+    fn a_replay_is_not_compared_with_calls_one_by_one() {
+        let mut measured = example().products[1].clone();
+        assert_eq!(measured.over(BASELINE, "pull"), Some(27.0 / 21.0));
+        let baseline = measured
+            .entries
+            .iter_mut()
+            .find(|entry| entry.by == BASELINE);
+        baseline.unwrap().graph = None;
+        assert_eq!(
+            measured.over(BASELINE, "pull"),
+            Some(54.0 / 42.0),
+            "both one by one"
+        );
+        let pull = measured.entries.iter_mut().find(|entry| entry.by == "pull");
+        pull.unwrap().time = None;
+        assert_eq!(measured.over(BASELINE, "pull"), None);
     }
 
     #[test]

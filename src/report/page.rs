@@ -1,6 +1,5 @@
 //! The report as one HTML page that needs nothing but itself.
 
-use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter, Write};
 
 use super::ag_gemm::{self, Products};
@@ -77,7 +76,7 @@ pub fn html(report: &Report) -> Result<String, fmt::Error> {
         collective_section(&mut page, measured)?;
     }
     if let Some(measured) = &report.ag_gemm {
-        product_section(&mut page, measured)?;
+        ag_gemm::section(&mut page, measured)?;
     }
     notes(&mut page, report)?;
     page.push_str("<h2>Environment</h2>\n<dl>\n");
@@ -197,46 +196,12 @@ fn collective_section(page: &mut String, measured: &Collectives) -> fmt::Result 
 }
 
 /// What was beside us, and what was not.
-fn beside(page: &mut String, baselines: &[BaselineState]) -> fmt::Result {
+pub(super) fn beside(page: &mut String, baselines: &[BaselineState]) -> fmt::Result {
     page.push_str("<ul>\n");
     for sentence in collectives::baselines(baselines) {
         writeln!(page, "<li>{}</li>", Escaped(&sentence))?;
     }
     page.push_str("</ul>\n");
-    Ok(())
-}
-
-/// All-gather and GEMM: who was beside, every table.
-fn product_section(page: &mut String, measured: &Products) -> fmt::Result {
-    let ranks = measured.world;
-    writeln!(page, "<h2>All-gather + GEMM of {ranks} ranks</h2>")?;
-    beside(page, &measured.baselines)?;
-    let drawn = ag_gemm::plots(measured);
-    let curves = || drawn.iter().flat_map(|(_, curves)| curves.iter().cloned());
-    if let Some(axes) = Axes::of_products(curves()) {
-        let legend: BTreeMap<usize, &str> =
-            curves().map(|(place, name, _)| (place, name)).collect();
-        let legend = legend.into_iter();
-        draw_legend(
-            page,
-            legend.map(|(place, name)| (plot::collective_class(place), name)),
-        )?;
-        page.push_str("<div class=\"plots\">\n");
-        for (title, curves) in &drawn {
-            let title = Escaped(title);
-            let name = format!("TFLOP/s over rows, {title}");
-            if let Some(svg) = plot::curves_svg(&name, &axes, curves.iter().cloned())? {
-                writeln!(
-                    page,
-                    "<figure>\n<figcaption>{title}, <span>TFLOP/s over M</span></figcaption>\n{svg}\n</figure>"
-                )?;
-            }
-        }
-        page.push_str("</div>\n");
-    }
-    for view in ag_gemm::views(measured) {
-        section(page, &view, "h2")?;
-    }
     Ok(())
 }
 

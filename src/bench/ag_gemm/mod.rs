@@ -11,8 +11,9 @@
 //! without a barrier, mean of rank 0) is there on demand.
 //!
 //! `data` makes matrices, `reference` says what C should be, `session` is one rank's matrices, `library` and
-//! `torch` are the others, `side` a second stream, `run` the rounds.
+//! `torch` are the others, `side` a second stream, `contender` who takes turns, `run` the rounds.
 
+mod contender;
 mod data;
 mod element;
 mod library;

@@ -1,5 +1,6 @@
 //! One product by everybody: checked, measured in turns, and put together from what the ranks saw.
 
+use super::contender::{Contender, Seen, entry, missing};
 use super::data::Table;
 use super::element::Real;
 use super::library::Library;
@@ -11,13 +12,11 @@ use super::{Options, algorithm, transport};
 use crate::bench::clock::Clock;
 use crate::bench::outcome::{Outcome, agree, not_here};
 use crate::bench::session::is_by_caller;
-use crate::bench::sizes::{fewer_rounds, slowest};
+use crate::bench::sizes::fewer_rounds;
 use crate::bench::{Result, exchange};
-use crate::report::Time;
 use crate::report::ag_gemm::{
     ALGORITHMS, Entry, GATHER, GEMM, Measured, Product, TOGETHER, TORCH, TORCH_FUSED,
 };
-use serde::{Deserialize, Serialize};
 use symmem_core::{Communicator, GemmOptions, GemmTransport, Graph, Stream};
 
 /// Calls in a graph, where they fit the time.
@@ -42,31 +41,6 @@ pub(super) struct Run<'a, T> {
     stream: Stream,
     clock: Clock<'a>,
     table: Table<T>,
-}
-
-/// A contender while it is measured. A graph goes before what it calls.
-struct Contender<'a, T: Real> {
-    name: &'static str,
-    graph: Option<Graph>,
-    by: By<'a, T>,
-    how: String,
-    /// Calls one by one in a round.
-    calls: u32,
-    /// Calls in the graph, and launches of it in a round.
-    captured: u32,
-    launches: u32,
-    replays: bool,
-    seen: Seen,
-}
-
-/// What one rank saw of a contender.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-struct Seen {
-    times: Vec<f64>,
-    graph: Vec<f64>,
-    ddlb: Option<f64>,
-    wrong: u64,
-    checked: u64,
 }
 
 /// A product, and each rank's plans, where they were asked for.
@@ -474,73 +448,5 @@ impl<'a, T: Real> Run<'a, T> {
             }
         };
         Ok(contenders.iter().enumerate().map(entry).collect())
-    }
-}
-
-impl<'a, T: Real> Contender<'a, T> {
-    fn new(name: &'static str, by: By<'a, T>, how: String) -> Self {
-        Self {
-            name,
-            graph: None,
-            by,
-            how,
-            calls: 1,
-            captured: 1,
-            launches: 1,
-            replays: true,
-            seen: Seen::default(),
-        }
-    }
-}
-
-impl Seen {
-    fn count(&mut self, (wrong, checked): (u64, u64)) {
-        self.wrong += wrong;
-        self.checked += checked;
-    }
-}
-
-/// Of the slowest rank in each round the time; all elements.
-fn entry(ranks: &[&Seen]) -> Entry {
-    Entry {
-        time: Time::from_rounds(&slowest(ranks.iter().map(|rank| &rank.times))),
-        graph: Time::from_rounds(&slowest(ranks.iter().map(|rank| &rank.graph))),
-        ddlb_ns: ranks.first().and_then(|first| first.ddlb),
-        wrong: ranks.iter().map(|rank| rank.wrong).sum(),
-        checked: ranks.iter().map(|rank| rank.checked).sum(),
-        ..Entry::default()
-    }
-}
-
-fn missing(by: &str, reason: String) -> Entry {
-    Entry {
-        by: by.into(),
-        absent: Some(reason),
-        ..Entry::default()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_slowest_rank_counts_but_the_published_method_takes_rank_0() {
-        let rank = |times: &[f64], ddlb, wrong| Seen {
-            times: times.to_vec(),
-            ddlb: Some(ddlb),
-            wrong,
-            checked: 10,
-            ..Seen::default()
-        };
-        let ranks = [
-            rank(&[1.0, 5.0, 2.0], 7.0, 1),
-            rank(&[3.0, 4.0, 2.0], 9.0, 2),
-        ];
-        let entry = entry(&ranks.iter().collect::<Vec<_>>());
-        assert_eq!(entry.time.unwrap().ns, 3.0);
-        assert_eq!(entry.graph, None);
-        assert_eq!(entry.ddlb_ns, Some(7.0));
-        assert_eq!((entry.wrong, entry.checked), (3, 20));
     }
 }

@@ -213,15 +213,13 @@ fn ratios(section: &Products) -> Option<View> {
                 share.map_or(Cell::Absent, |share| Cell::Figure(format!("{share:.3}")))
             };
             let over = |ratio: Option<f64>| ratio.map_or(Cell::Absent, Cell::Ratio);
-            let other = |by: &str| Some(measured.ns(by)? / measured.ns(best)?);
+            let other = |by: &str| measured.over(by, best);
             let mut row = row(measured);
             row.push(Cell::Figure(best.into()));
             let chosen = measured.chosen.as_deref();
             row.push(chosen.map_or(Cell::Absent, |chosen| Cell::Figure(chosen.into())));
             // How far behind the best the selector's choice is.
-            row.push(share(chosen.and_then(|chosen| {
-                Some(measured.ns(best)? / measured.ns(chosen)?)
-            })));
+            row.push(share(chosen.and_then(|chosen| measured.over(best, chosen))));
             row.push(match measured.ideal() {
                 Some(ideal) => Cell::Figure(decimal(ideal / 1e3)),
                 None => Cell::Absent,
@@ -243,7 +241,7 @@ fn ratios(section: &Products) -> Option<View> {
             "ideal: the longer of GEMM and gather alone, µs; of ideal: that over our fastest time."
                 .into(),
             "overlap: GEMM alone over our fastest time; of together: both at once over it.".into(),
-            "Ratios: the other's time over ours, above 1 ours is faster.".into(),
+            "Ratios: the other's time over ours, above 1 ours is faster; a replay is compared with a replay.".into(),
         ],
         headings: [
             "MxNxK",
