@@ -108,6 +108,34 @@ fn products_are_right_where_a_kernel_gathers() {
 }
 
 #[test]
+fn the_kernels_on_hip_take_any_stride_and_alignment() {
+    let report = role(
+        Vendor::Hip,
+        "by_a_kernel_whatever_the_shape",
+        Vendor::Hip.libraries(),
+        &[],
+    );
+    assert_eq!(report, [""; 0]);
+}
+
+#[test]
+#[ignore = "a role of the test above"]
+fn by_a_kernel_whatever_the_shape() {
+    // The last has two chunks of a shard in a world of two.
+    let shapes = SHAPES.into_iter().chain([(300, 9, 17)]);
+    for world in 1..=3 {
+        ranks(world, |communicator| {
+            for way in KERNEL {
+                for (number, (m, n, k)) in shapes.clone().enumerate() {
+                    one(&communicator, GemmShape::new(m, n, k), way, number);
+                }
+            }
+            assert!(communicator.finalize().unwrap().is_empty());
+        });
+    }
+}
+
+#[test]
 #[ignore = "a role of the test above"]
 fn by_a_kernel() {
     for world in [1, 2, 4] {
@@ -197,4 +225,38 @@ fn replayed() {
             communicator.host_barrier().unwrap();
         });
     });
+}
+
+#[rstest]
+fn a_rank_whose_library_fails_says_so_and_all_ranks_give_everything_back(
+    #[values(Vendor::Cuda, Vendor::Hip)] vendor: Vendor,
+) {
+    let prefix = match vendor {
+        Vendor::Cuda => "cublasLt",
+        Vendor::Hip => "hipblasLt",
+    };
+    for function in ["Create", "MatmulAlgoGetHeuristic", "MatrixLayoutCreate"] {
+        let fail = format!("{prefix}{function}");
+        let environment = [("FAKE_BLASLT_FAIL", fail.as_str())];
+        let report = role(vendor, "failing", vendor.libraries(), &environment);
+        assert_eq!(report, [""; 0], "{fail}");
+    }
+}
+
+#[test]
+#[ignore = "a role of the test above"]
+fn failing() {
+    let failed = std::env::var("FAKE_BLASLT_FAIL").unwrap();
+    let errors = ranks(2, |communicator| {
+        let shape = GemmShape::new(33, 17, 31);
+        let options = options(OWN[2]);
+        let made = communicator.all_gather_gemm::<bf16>(&shape, &options);
+        let error = made.map(drop).unwrap_err().to_string();
+        // It was one call: the next operation is made.
+        Case::<bf16>::new(&communicator, shape, &options).run(1);
+        assert!(communicator.finalize().unwrap().is_empty());
+        error
+    });
+    let telling = errors.iter().filter(|error| error.contains(&failed));
+    assert_ne!(telling.count(), 0, "{errors:?}");
 }

@@ -28,18 +28,22 @@ struct Rank {
     allocations: RefCell<Vec<RawAllocation>>,
 }
 
+/// The backend's.
+fn tables() -> Tables {
+    let table = match Vendor::of_role() {
+        Vendor::Cuda => &raw const symmem_cuda::TABLE,
+        Vendor::Hip => &raw const symmem_hip::TABLE,
+    };
+    // SAFETY: both tables are statics of this program.
+    unsafe { Tables::read(table) }.unwrap()
+}
+
 impl Rank {
     fn open() -> Self {
         Self::open_at(0)
     }
 
     fn open_at(ordinal: u32) -> Self {
-        let table = match Vendor::of_role() {
-            Vendor::Cuda => &raw const symmem_cuda::TABLE,
-            Vendor::Hip => &raw const symmem_hip::TABLE,
-        };
-        // SAFETY: both tables are statics of this program.
-        let tables = unsafe { Tables::read(table) }.unwrap();
         let options = OpenOptions {
             size: size_of::<OpenOptions>() as u32,
             ordinal,
@@ -47,7 +51,7 @@ impl Rank {
             local_world: 1,
             services: std::ptr::null(),
         };
-        let backend = tables.open(&options).unwrap();
+        let backend = tables().open(&options).unwrap();
         let stream = backend.stream_create().unwrap();
         let staging = backend.host_allocate(1 << 20).unwrap();
         Self {
@@ -540,6 +544,14 @@ fn described() {
         "{file}"
     );
     rank.close();
+    let told = tables().describe_libraries().unwrap();
+    let (label, version) = match Vendor::of_role() {
+        Vendor::Cuda => ("libcublasLt.so", "cublaslt_version=12.8.5"),
+        Vendor::Hip => ("libhipblaslt.so", "hipblaslt_version=1.0.0"),
+    };
+    for wanted in [format!("{label}={file}"), version.into()] {
+        assert!(told.lines().any(|line| line == wanted), "{told}");
+    }
 }
 
 #[rstest]
@@ -665,6 +677,26 @@ fn failing() {
         }
     }
     product.check(&rank);
+    rank.close();
+}
+
+#[rstest]
+fn a_device_without_memory_for_the_workspace_says_so_and_keeps_nothing(
+    #[values(Vendor::Cuda, Vendor::Hip)] vendor: Vendor,
+) {
+    let memory = [("FAKE_DEVICE_MEMORY_BYTES", "2097152")];
+    clean(role(vendor, "no_memory", vendor.libraries(), &memory));
+}
+
+#[test]
+#[ignore = "a role of the test above"]
+fn no_memory() {
+    let rank = Rank::open();
+    let shape = shape(4, 8, 8, ElementType::F16, MatrixOrder::ROWS, TIGHT);
+    for _ in 0..2 {
+        let failure = prepare(&rank, &shape).unwrap_err();
+        assert_eq!(failure.status, Status::OUT_OF_MEMORY, "{failure}");
+    }
     rank.close();
 }
 

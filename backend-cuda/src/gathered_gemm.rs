@@ -8,9 +8,12 @@ use crate::driver::{Driver, call};
 use crate::instance::CudaBackend;
 use std::ffi::c_void;
 use std::ptr::null_mut;
+use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::*;
+use symmem_core::backend::gpu::gathered_gemm::{
+    ELEMENT_BYTES, Rates, countable, grid, invalid, unsupported,
+};
 use symmem_core::backend::gpu::{Current, Gpu};
-use symmem_core::backend::{CallResult, Failure};
 use symmem_kernels_ptx::GATHERED_GEMM_SHARED_MEMORY;
 
 /// What the kernel computes at a time, and the threads that do (`kernels-ptx/src/gathered_gemm`).
@@ -21,14 +24,12 @@ const THREADS: u32 = 384;
 const BOX_LENGTH: u32 = 64;
 /// Tensor copies want addresses and strides that are multiples of so many bytes.
 const ALIGNMENT: u64 = 16;
-const ELEMENT_BYTES: u64 = 2;
 /// Bytes a second that a block moves, and operations a second of the product (H200:
 /// `2026-11-21-gathered-gemm-2xh200`).
-const BYTES_A_MOVER: f64 = 24e9;
-const OPERATIONS: f64 = 650e12;
-/// Blocks that move `A` come in so many, and there are never more than that.
-const MOVERS_STEP: u32 = 4;
-const MOST_MOVERS: u32 = 32;
+const RATES: Rates = Rates {
+    mover: 24e9,
+    product: 650e12,
+};
 
 /// `CUtensorMap`: opaque.
 #[repr(C, align(64))]
@@ -69,9 +70,7 @@ fn kernel_name(shape: &GemmShape) -> Option<&'static str> {
 fn fits(shape: &GemmShape, sharding: Sharding, shard: u64) -> bool {
     let line = |elements: u64| (elements * ELEMENT_BYTES).is_multiple_of(ALIGNMENT);
     let boxes = sharding == Sharding::ROWS || shard.is_multiple_of(BOX_LENGTH.into());
-    let most = i32::MAX as u64;
-    let small = shape.m <= most && shape.n <= most && shape.k <= most;
-    line(shape.k) && line(shape.a_stride) && line(shape.b_stride) && boxes && small
+    line(shape.k) && line(shape.a_stride) && line(shape.b_stride) && boxes && countable(shape)
 }
 
 /// See [`symmem_core::backend::Gemm::gathered_gemm_limits`].
@@ -95,26 +94,10 @@ pub fn limits(
         tile_m: TILE_ROWS,
         tile_n: TILE_COLUMNS,
         chunk_alignment: TILE_ROWS,
-        movers: movers(shape, sharding, shard),
+        movers: RATES.movers(shape, sharding, shard),
         modes: GatherMode::WAIT.bit() | GatherMode::PULL.bit() | GatherMode::PUSH.bit(),
         reserved: 0,
     }
-}
-
-/// As many movers as bring the peers' shards in half of the time that the product takes: the first of them is
-/// needed once the own one is multiplied.
-fn movers(shape: &GemmShape, sharding: Sharding, shard: u64) -> u32 {
-    let whole = match sharding {
-        Sharding::COLUMNS => shape.k,
-        _ => shape.m,
-    };
-    let (m, n, k) = (shape.m as f64, shape.n as f64, shape.k as f64);
-    let share = shard.min(whole) as f64 / whole.max(1) as f64;
-    let bytes = m * k * ELEMENT_BYTES as f64 * (1.0 - share);
-    let seconds = 2.0 * m * n * k / OPERATIONS / 2.0;
-    let enough = (bytes / seconds / BYTES_A_MOVER).ceil() as u32;
-    let steps = enough.next_multiple_of(MOVERS_STEP);
-    steps.clamp(MOVERS_STEP, MOST_MOVERS)
 }
 
 /// See [`symmem_core::backend::Gemm::gathered_gemm`].
@@ -133,17 +116,7 @@ pub unsafe fn launch(
 ) -> CallResult<()> {
     let shape = &arguments.shape;
     let limits = limits(backend, shape, arguments.sharding, arguments.shard);
-    let blocks = geometry.blocks[0];
-    if limits.blocks == 0 {
-        return Err(unsupported());
-    }
-    if blocks > limits.blocks || blocks <= arguments.movers {
-        return Err(invalid(format!(
-            "{blocks} blocks, of which {} move A: at least one has to multiply, and at most {} are resident \
-             at once",
-            arguments.movers, limits.blocks
-        )));
-    }
+    let blocks = grid(&limits, arguments, geometry)?;
     let kernel = kernel_name(shape).ok_or_else(unsupported)?;
     let kernel = backend.parts().kernels.by_name(kernel.as_bytes())?;
     let map = |what, lines, height| encode(backend.driver, what, shape.element, lines, height);
@@ -268,18 +241,6 @@ fn encode(
         })
 }
 
-fn invalid(message: String) -> Failure {
-    Failure::new(Status::INVALID_ARGUMENT, "gathered_gemm", message)
-}
-
-fn unsupported() -> Failure {
-    Failure::new(
-        Status::UNSUPPORTED,
-        "gathered_gemm",
-        "there is no kernel for this product on this device, as its limits say: gather first",
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -318,18 +279,6 @@ mod tests {
             "half a box"
         );
         assert!(!fits(&shape(1 << 32, 64), Sharding::ROWS, 7));
-    }
-
-    #[test]
-    fn there_are_more_movers_where_the_gather_is_longer_beside_the_product() {
-        let of = |m, n, k, world| {
-            let shape = GemmShape { m, ..shape(n, k) };
-            movers(&shape, Sharding::ROWS, m.div_ceil(world))
-        };
-        assert_eq!(of(32768, 8192, 16384, 2), 4);
-        assert_eq!(of(2048, 3584, 8192, 2), 8);
-        assert_eq!(of(32768, 1024, 32768, 8), MOST_MOVERS);
-        assert_eq!(of(1024, 64, 64, 1), MOVERS_STEP, "nothing to move");
     }
 
     #[test]

@@ -3,11 +3,12 @@
 //! The library calls the runtime on the caller's thread, so what fails there is taken off the thread's last
 //! error here.
 
+use crate::gathered_gemm;
 use crate::instance::HipBackend;
 use symmem_core::backend::abi::*;
 use symmem_core::backend::gpu::gemm;
 use symmem_core::backend::matrix_library::Products;
-use symmem_core::backend::{CallResult, Failure, Gemm};
+use symmem_core::backend::{CallResult, Gemm};
 
 impl HipBackend {
     /// A result of the library's, whose failure nobody else is to find.
@@ -49,24 +50,24 @@ impl Gemm for HipBackend {
         self.settle(unsafe { gemm::release(self, handle) })
     }
 
-    /// None: no kernel here gathers while it multiplies.
     fn gathered_gemm_limits(
         &self,
-        _shape: &GemmShape,
-        _sharding: Sharding,
-        _shard: u64,
+        shape: &GemmShape,
+        sharding: Sharding,
+        shard: u64,
     ) -> CallResult<GatheredLimits> {
-        Ok(GatheredLimits::default())
+        Ok(gathered_gemm::limits(self, shape, sharding, shard))
     }
 
+    #[inline]
     unsafe fn gathered_gemm(
         &self,
-        _arguments: &GatheredGemmArguments,
-        _geometry: &Geometry,
-        _stream: RawStream,
+        arguments: &GatheredGemmArguments,
+        geometry: &Geometry,
+        stream: RawStream,
     ) -> CallResult<()> {
-        let advice = "this backend has no kernel that gathers while it multiplies: gather first";
-        Err(Failure::new(Status::UNSUPPORTED, "gathered_gemm", advice))
+        // SAFETY: as above.
+        unsafe { gathered_gemm::launch(self, arguments, geometry, stream) }
     }
 
     #[inline]

@@ -9,7 +9,8 @@
 //! - `current`, `instance`, `modules`, `kernels`: opening one;
 //! - `device`, `gpu`, `memory`: the trait `Device`, and what core's `backend::gpu` makes the others of;
 //! - `vendor`: RCCL, where it is installed;
-//! - `products`, `gemm`: hipBLASLt, where it is installed, and the trait `Gemm`;
+//! - `products`, `gemm`, `gathered_gemm`: hipBLASLt, where it is installed, and the trait `Gemm`; the kernel that
+//!   multiplies what it gathers;
 //! - `tuning`: data, which method and geometry for which size.
 //!
 //! What bites: a free, an unload or a first launch may wait until the device is idle, so none may happen
@@ -19,6 +20,7 @@
 mod current;
 mod describe;
 mod device;
+mod gathered_gemm;
 mod gemm;
 mod gpu;
 mod instance;

@@ -15,6 +15,7 @@ mod exporter;
 mod injection;
 mod memory;
 mod mismatch;
+mod products;
 mod rebuild;
 mod rendezvous;
 mod start;
@@ -39,6 +40,7 @@ fn rank() {
         "injection" => injection::role(role, &member),
         "memory" => memory::role(role, &member),
         "mismatch" => mismatch::role(role, &member),
+        "products" => products::role(role, &member),
         "rebuild" => rebuild::role(role, &member),
         "rendezvous" => rendezvous::role(role, &member),
         "start" => start::role(role, &member),

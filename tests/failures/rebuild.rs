@@ -143,8 +143,14 @@ fn a_rank_that_dies_during_the_rebuild_is_left_out_as_well(
 
 #[rstest]
 fn a_stopped_rank_holds_a_rebuild_up_to_the_deadline_and_is_named(
-    // Memory shared by handle waits for the stopped rank to let go of it, which takes longer.
-    #[values(Setting::Host, Setting::Cuda, Setting::HipVmm)] setting: Setting,
+    #[values(
+        Setting::Host,
+        Setting::Cuda,
+        Setting::CudaLegacy,
+        Setting::Hip,
+        Setting::HipVmm
+    )]
+    setting: Setting,
 ) {
     let limit = Duration::from_millis(1500);
     let (victim, stopped) = (1, 2);

@@ -132,10 +132,10 @@ impl Maker<'_> {
         let limits = backend
             .gathered_gemm_limits(&whole, shape.sharding, division.shard)
             .unwrap_or_default();
-        let description = backend.gemm_library().ok();
+        let library = backend.gemm_library();
         let offer = Offer {
             limits,
-            library: description.is_some(),
+            library: library.is_ok(),
             collectives: shared
                 .collectives()
                 .vendors
@@ -150,9 +150,24 @@ impl Maker<'_> {
             Refusal::Unsupported(message) => Error::Unsupported {
                 rank: shared.rank,
                 operation: NAME,
-                message,
+                message: match &library {
+                    Err(failure) => format!("{message}: {failure}"),
+                    Ok(_) => message,
+                },
             },
         });
+        // That there is none is an offer like others; that it fails is not.
+        let chosen = match &library {
+            Err(failure)
+                if !matches!(
+                    failure.status,
+                    Status::LIBRARY_MISSING | Status::UNSUPPORTED
+                ) =>
+            {
+                Err(shared.failed(NAME, failure.clone()))
+            }
+            _ => chosen,
+        };
         let chosen = chosen.and_then(|chosen| {
             let blocks = options.blocks.unwrap_or(limits.blocks);
             let kernel = matches!(chosen.0, GemmAlgorithm::Pull | GemmAlgorithm::Push);
@@ -192,7 +207,7 @@ impl Maker<'_> {
             chunk,
             "all_gather_gemm"
         );
-        let library = description.map(|library| {
+        let library = library.ok().map(|library| {
             let (name, file) = (read_text(&library.name), read_text(&library.file));
             format!("{name} {} ({file})", library.version)
         });
@@ -297,7 +312,7 @@ impl Maker<'_> {
                 continue;
             }
             let shape = self.shape.raw(self.element, rows, a_stride(problem, part));
-            let failed = |failure| shared.failed(NAME, failure);
+            let failed = |failure| super::tuning::refused(shared, failure);
             let raw = shared.backend.gemm_prepare(&shape).map_err(failed)?;
             workspace.prepared.push(Prepared {
                 rows,

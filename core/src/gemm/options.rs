@@ -62,9 +62,9 @@ pub struct GemmOptions {
     /// stays; else the operation has memory of its own.
     pub gathered: bool,
     /// Whether the ways that the vendor's library offers are run and timed when the operation is made, on
-    /// memory of the matrices' size that is given back then. Else its own first guess is taken, and its
-    /// kernels are loaded by the first call, which may wait for the device: make that one at a time when
-    /// nothing on the device waits for a peer.
+    /// memory of the matrices' size that is given back then. Else, and where there is no such memory, its own
+    /// first guess is taken, and its kernels are loaded by the first call, which may wait for the device: make
+    /// that one at a time when nothing on the device waits for a peer.
     pub tune: bool,
     /// For error messages, and for the collectives behind [`GemmAlgorithm::Baseline`]: see
     /// [`crate::CollectiveOptions::channel`].

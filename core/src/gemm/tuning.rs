@@ -10,7 +10,7 @@ use super::workspace::Prepared;
 use crate::backend::abi::*;
 use crate::backend::{Backend, CallResult, Device, Failure, Gemm, SymmetricMemory};
 use crate::communicator::Inner;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use std::time::{Duration, Instant};
 
 /// Ways that are timed at most: the list is the best guess first.
@@ -34,9 +34,16 @@ pub(super) fn tune(
     if shared.capabilities.flags & CAPABILITY_LAUNCH == 0 || prepared.is_empty() {
         return Ok(());
     }
-    let failed = |failure| shared.failed(super::operation::NAME, failure);
+    let failed = |failure| refused(shared, failure);
     let most = prepared.iter().map(|prepared| prepared.rows).max();
-    let scratch = Scratch::new(shared, shape, element, most.unwrap_or(0)).map_err(failed)?;
+    let scratch = match Scratch::new(shared, shape, element, most.unwrap_or(0)) {
+        Err(failure) if failure.status == Status::OUT_OF_MEMORY => {
+            // What is made here is of more use with its first guesses than not at all.
+            tracing::warn!(rank = shared.rank, %failure, "products are not timed");
+            return Ok(());
+        }
+        scratch => scratch.map_err(failed)?,
+    };
     for index in 0..prepared.len() {
         let rows = prepared[index].rows;
         let before = prepared[..index].iter().find(|known| known.rows == rows);
@@ -46,6 +53,15 @@ pub(super) fn tune(
         };
     }
     Ok(())
+}
+
+/// A product that cannot be had is no reason to mistrust the device: nobody waits for it.
+pub(super) fn refused(shared: &Inner, failure: Failure) -> Error {
+    let name = super::operation::NAME;
+    match failure.status {
+        Status::CONTEXT_LOST => shared.failed(name, failure),
+        _ => Error::backend(shared.rank, name, failure),
+    }
 }
 
 /// Memory, a stream and events, given back when dropped.

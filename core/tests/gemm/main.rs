@@ -1,5 +1,6 @@
 //! Products whose `A` is gathered, in worlds of threads on the host backend.
 
+mod allocations;
 mod case;
 mod checker;
 mod failures;

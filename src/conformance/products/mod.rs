@@ -227,9 +227,13 @@ mod tests {
         assert_eq!(shapes.len(), ways * SHAPES.len());
         let worlds: HashSet<_> = products().map(|(world, case)| (case.way, world)).collect();
         assert_eq!(worlds.len(), ways * 4);
-        let graphs: HashSet<_> = products()
-            .map(|(_, case)| (case.way, case.captured, case.by_columns))
+        let calls: HashSet<_> = products()
+            .map(|(_, case)| (case.way, case.captured))
             .collect();
-        assert_eq!(graphs.len(), ways * 4);
+        assert_eq!(calls.len(), ways * 2);
+        let shardings: HashSet<_> = products()
+            .map(|(_, case)| (case.way, case.by_columns))
+            .collect();
+        assert_eq!(shardings.len(), ways * 2);
     }
 }

@@ -10,23 +10,34 @@ use std::ffi::c_void;
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Rows {
-    x_bytes: usize,
-    y: usize,
-    memory_type: u32,
-    host: *const c_void,
-    device: u64,
-    array: *const c_void,
-    stride: usize,
+    /// Bytes before the first, in each row.
+    pub x_bytes: usize,
+    /// Rows before the first.
+    pub y: usize,
+    /// `CUmemorytype`.
+    pub memory_type: u32,
+    /// The host's, which is not read here.
+    pub host: *const c_void,
+    /// Where row 0 begins.
+    pub device: u64,
+    /// An array, which is not read here.
+    pub array: *const c_void,
+    /// Bytes from one row to the next.
+    pub stride: usize,
 }
 
 /// `CUDA_MEMCPY2D`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct RowsCopy {
-    source: Rows,
-    destination: Rows,
-    bytes: usize,
-    rows: usize,
+    /// Where from.
+    pub source: Rows,
+    /// Where to.
+    pub destination: Rows,
+    /// Bytes of a row.
+    pub bytes: usize,
+    /// Rows.
+    pub rows: usize,
 }
 
 impl Rows {

@@ -202,20 +202,19 @@ impl Core {
             }
             Operation::SharedLoad {
                 destination,
-                words,
                 address,
-                offset,
+                ref offsets,
             } => {
                 wave.check(Registers::Vector(address..address + 1))?;
-                let registers = Registers::Vector(destination..destination + words);
+                let registers = Registers::Vector(destination..destination + offsets.len());
                 wave.check(registers.clone())?;
                 for lane in wave.lanes() {
-                    let at = wave.vectors[address][lane] as usize + offset;
-                    for word in 0..words {
+                    // The address may be in one of the registers that are loaded.
+                    let base = wave.vectors[address][lane] as usize;
+                    for (word, offset) in offsets.iter().enumerate() {
+                        let at = base + offset;
                         let shared = self.shared(wave)?;
-                        let bytes = shared
-                            .get(at + 4 * word..at + 4 * word + 4)
-                            .ok_or_else(|| outside(at))?;
+                        let bytes = shared.get(at..at + 4).ok_or_else(|| outside(at))?;
                         let value = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
                         wave.vectors[destination + word][lane] = value;
                     }
@@ -223,21 +222,19 @@ impl Core {
                 wave.mark(&registers, true);
                 wave.scalar_pending.push_back(registers);
             }
-            Operation::SharedStore {
-                source,
-                address,
-                offset,
-            } => {
+            Operation::SharedStore { address, ref words } => {
                 wave.check(Registers::Vector(address..address + 1))?;
-                wave.check(Registers::Vector(source..source + 1))?;
-                for lane in wave.lanes() {
-                    let at = wave.vectors[address][lane] as usize + offset;
-                    let value = wave.vectors[source][lane].to_le_bytes();
-                    let shared = self.shared(wave)?;
-                    shared
-                        .get_mut(at..at + 4)
-                        .ok_or_else(|| outside(at))?
-                        .copy_from_slice(&value);
+                for &(source, offset) in words {
+                    wave.check(Registers::Vector(source..source + 1))?;
+                    for lane in wave.lanes() {
+                        let at = wave.vectors[address][lane] as usize + offset;
+                        let value = wave.vectors[source][lane].to_le_bytes();
+                        let shared = self.shared(wave)?;
+                        shared
+                            .get_mut(at..at + 4)
+                            .ok_or_else(|| outside(at))?
+                            .copy_from_slice(&value);
+                    }
                 }
                 wave.scalar_pending.push_back(Registers::Vector(0..0));
             }

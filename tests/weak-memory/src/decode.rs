@@ -148,15 +148,16 @@ fn wait(rest: &str) -> Option<Operation> {
 fn access(mnemonic: &str, operands: &[&str], words: &[&str]) -> Option<Operation> {
     let has = |word: &str| words.contains(&word);
     let known = |word: &&str| {
-        ["sc0", "sc1", "glc", "slc", "nt"].contains(word) || word.starts_with("offset:")
+        ["sc0", "sc1", "glc", "slc", "nt"].contains(word) || word.starts_with("offset")
     };
     if !words.iter().all(known) {
         return None;
     }
-    let offset = match words.iter().find_map(|word| word.strip_prefix("offset:")) {
-        Some(offset) => offset.parse().ok()?,
-        None => 0,
+    let number = |prefix| match words.iter().find_map(|word| word.strip_prefix(prefix)) {
+        Some(number) => number.parse().ok(),
+        None => Some(0),
     };
+    let offset = number("offset:")?;
     let modifiers = Modifiers {
         offset,
         sc0: has("sc0"),
@@ -215,21 +216,34 @@ fn access(mnemonic: &str, operands: &[&str], words: &[&str]) -> Option<Operation
             modifiers,
         });
     }
-    let offset = usize::try_from(offset).ok()?;
-    match mnemonic {
-        "ds_read_b32" | "ds_read_b64" | "ds_read_b128" => Some(Operation::SharedLoad {
+    // One place, or two whose offsets are in units of their size.
+    let (kind, bits) = mnemonic.split_once("_b")?;
+    let bytes = bits.parse::<usize>().ok()? / 8;
+    let place = |number: i64, scale| Some(usize::try_from(number).ok()? * scale);
+    let places = match kind {
+        "ds_read" | "ds_write" => vec![place(offset, 1)?],
+        "ds_read2" | "ds_write2" => vec![
+            place(number("offset0:")?, bytes)?,
+            place(number("offset1:")?, bytes)?,
+        ],
+        _ => return None,
+    };
+    let words_at = |place: usize| (0..bytes / 4).map(move |word| place + 4 * word);
+    if kind.starts_with("ds_read") {
+        return Some(Operation::SharedLoad {
             destination: vector(0)?,
-            words: mnemonic[9..].parse::<usize>().ok()? / 32,
             address: vector(1)?,
-            offset,
-        }),
-        "ds_write_b32" => Some(Operation::SharedStore {
-            source: vector(1)?,
-            address: vector(0)?,
-            offset,
-        }),
-        _ => None,
+            offsets: places.into_iter().flat_map(words_at).collect(),
+        });
     }
+    let mut words = Vec::new();
+    for (number, place) in places.into_iter().enumerate() {
+        words.extend((vector(1 + number)?..).zip(words_at(place)));
+    }
+    Some(Operation::SharedStore {
+        address: vector(0)?,
+        words,
+    })
 }
 
 fn size(kind: &str) -> Option<(usize, bool)> {
@@ -314,6 +328,23 @@ fn vector_operation(mnemonic: &str, operands: &[Operand], words: &[&str]) -> Opt
             signed: kind.starts_with('i'),
             destination,
             sources: [first, second],
+        });
+    }
+    if let "v_mfma_f32_16x16x16_f16" | "v_mfma_f32_16x16x16f16" = mnemonic {
+        let [
+            Operand::Vector(destination),
+            Operand::Vector(a),
+            Operand::Vector(b),
+            Operand::Vector(c),
+        ] = *operands
+        else {
+            return None;
+        };
+        return Some(Operation::MatrixMultiply {
+            destination,
+            a,
+            b,
+            c,
         });
     }
     let base = mnemonic

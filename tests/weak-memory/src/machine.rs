@@ -50,6 +50,8 @@ pub struct Grid {
     pub threads: usize,
     /// The struct behind the [`Launch`].
     pub arguments: Vec<u8>,
+    /// Shared memory of a block beside what the program says.
+    pub dynamic_shared_bytes: usize,
 }
 
 /// What the adversary wants.
@@ -284,9 +286,10 @@ impl Machine {
                 die: rank * self.dies_per_rank + (block + first) % self.dies_per_rank,
                 level1: self.core.memory.add_level1(),
             };
-            self.core
-                .shared
-                .insert((rank, block), vec![0xdb; grid.program.shared_bytes]);
+            self.core.shared.insert(
+                (rank, block),
+                vec![0xdb; grid.program.shared_bytes + grid.dynamic_shared_bytes],
+            );
             for number in 0..grid.threads.div_ceil(LANES) {
                 let threads = (grid.threads - number * LANES).min(LANES);
                 let program = Rc::clone(&grid.program);

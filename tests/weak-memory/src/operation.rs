@@ -128,16 +128,25 @@ pub enum Operation {
         address: Address,
         modifiers: Modifiers,
     },
+    /// Words of shared memory, each by its offset from the address, into registers that follow each other.
     SharedLoad {
         destination: usize,
-        words: usize,
         address: usize,
-        offset: usize,
+        offsets: Vec<usize>,
     },
+    /// Registers, each with its offset.
     SharedStore {
-        source: usize,
         address: usize,
-        offset: usize,
+        words: Vec<(usize, usize)>,
+    },
+    /// Adds a product of f16 matrices of 16 by 16 to one of f32, by all lanes of the wave, active or not: lane
+    /// `l` has four elements of row `l % 16` of `a` from column `4 * (l / 16)` on, so of a column of `b`, and of
+    /// column `l % 16` of the result.
+    MatrixMultiply {
+        destination: usize,
+        a: usize,
+        b: usize,
+        c: usize,
     },
     /// `system`: to what peers see.
     WriteBack {

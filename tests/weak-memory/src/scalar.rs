@@ -127,6 +127,7 @@ pub fn function(mnemonic: &str) -> Option<ScalarFunction> {
         "s_or_b32" => plain(32, |a, b, _| logic(a | b, 32)),
         "s_or_b64" => plain(64, |a, b, _| logic(a | b, 64)),
         "s_orn2_b64" => plain(64, |a, b, _| logic(a | !b, 64)),
+        "s_nor_b64" => plain(64, |a, b, _| logic(!(a | b), 64)),
         "s_xor_b32" => plain(32, |a, b, _| logic(a ^ b, 32)),
         "s_xor_b64" => plain(64, |a, b, _| logic(a ^ b, 64)),
         "s_and_saveexec_b64" => formed(SaveExec, 64, |a, exec, _| logic(a & exec, 64)),

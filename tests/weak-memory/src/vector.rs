@@ -1,5 +1,7 @@
 //! Vector arithmetic, a lane at a time.
 
+use half::f16;
+
 /// A source, per lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
@@ -118,9 +120,12 @@ pub fn function(mnemonic: &str, modifiers: &[&str]) -> Option<VectorFunction> {
         "v_and_b32" => word!(&[Word, Word], |s| s[0] & s[1]),
         "v_or_b32" => word!(&[Word, Word], |s| s[0] | s[1]),
         "v_xor_b32" => word!(&[Word, Word], |s| s[0] ^ s[1]),
-        // Only the table of "and": more than that has not been met.
+        // The tables that have been met: a bit for each value of all three, the first one's the highest.
         "v_bitop3_b32" if modifiers.contains(&"bitop3:0x80") => {
             word!(&[Word, Word, Word], |s| s[0] & s[1] & s[2])
+        }
+        "v_bitop3_b32" if modifiers.contains(&"bitop3:0xc8") => {
+            word!(&[Word, Word, Word], |s| s[1] & (s[0] | s[2]))
         }
         "v_lshlrev_b32" => word!(&[Word, Word], |s| s[1] << (s[0] & 31)),
         "v_lshrrev_b32" => word!(&[Word, Word], |s| s[1] >> (s[0] & 31)),
@@ -138,6 +143,11 @@ pub fn function(mnemonic: &str, modifiers: &[&str]) -> Option<VectorFunction> {
                 * (s[1] & 0xff_ffff)
                 + s[2])
         }
+        "v_bfe_u32" => word!(&[Word, Word, Word], |s| (s[0] >> (s[1] & 31))
+            & ((1 << (s[2] & 31)) - 1)),
+        "v_and_or_b32" => word!(&[Word, Word, Word], |s| s[0] & s[1] | s[2]),
+        "v_or3_b32" => word!(&[Word, Word, Word], |s| s[0] | s[1] | s[2]),
+        "v_lshl_or_b32" => word!(&[Word, Word, Word], |s| s[0] << (s[1] & 31) | s[2]),
         "v_min_u32" => word!(&[Word, Word], |s| s[0].min(s[1])),
         "v_max_u32" => word!(&[Word, Word], |s| s[0].max(s[1])),
         "v_min3_u32" => word!(&[Word, Word, Word], |s| s[0].min(s[1]).min(s[2])),
@@ -165,6 +175,12 @@ pub fn function(mnemonic: &str, modifiers: &[&str]) -> Option<VectorFunction> {
         },
         // Integer division begins with an estimate in floating point, which the code then corrects.
         "v_cvt_f32_u32" => word!(&[Word], |s| (s[0] as f32).to_bits().into()),
+        "v_cvt_f32_ubyte0" => word!(&[Word], |s| ((s[0] & 0xff) as f32).to_bits().into()),
+        "v_cvt_f32_f16" => word!(&[Word], |s| f16::from_bits(s[0] as u16)
+            .to_f32()
+            .to_bits()
+            .into()),
+        "v_cvt_f16_f32" => word!(&[Word], |s| f16::from_f32(float(s[0])).to_bits().into()),
         "v_cvt_u32_f32" => word!(&[Word], |s| (float(s[0]) as u32).into()),
         "v_rcp_iflag_f32" => word!(&[Word], |s| (1.0 / float(s[0])).to_bits().into()),
         "v_mul_f32" => word!(&[Word, Word], |s| (float(s[0]) * float(s[1]))
@@ -185,6 +201,9 @@ pub fn function(mnemonic: &str, modifiers: &[&str]) -> Option<VectorFunction> {
         }),
         "v_sub_co_u32" => carry!(&[Word, Word], |s| (s[0].wrapping_sub(s[1]), s[1] > s[0])),
         "v_subrev_co_u32" => carry!(&[Word, Word], |s| (s[1].wrapping_sub(s[0]), s[0] > s[1])),
+        "v_subbrev_co_u32" => carry!(&[Word, Word, Bit], |s| {
+            (s[1].wrapping_sub(s[0] + s[2]), s[0] + s[2] > s[1])
+        }),
         "v_subb_co_u32" => carry!(&[Word, Word, Bit], |s| {
             (s[0].wrapping_sub(s[1] + s[2]), s[1] + s[2] > s[0])
         }),

@@ -4,6 +4,8 @@ use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::rc::Rc;
 
+use half::f16;
+
 use crate::memory::Path;
 use crate::operation::{Condition, EXEC, Operand, Operation, VCC};
 use crate::pending::Pending;
@@ -165,8 +167,49 @@ impl Wave {
                 destination,
                 source,
             } => self.read_first_lane(*destination, *source),
+            Operation::MatrixMultiply {
+                destination,
+                a,
+                b,
+                c,
+            } => self.matrix_multiply(*destination, *a, *b, *c),
             _ => return None,
         })
+    }
+
+    fn matrix_multiply(
+        &mut self,
+        destination: usize,
+        a: usize,
+        b: usize,
+        c: usize,
+    ) -> Result<(), Busy> {
+        for (first, registers) in [(a, 2), (b, 2), (c, 4), (destination, 4)] {
+            self.check(Registers::Vector(first..first + registers))?;
+        }
+        // The elements of an operand by line and depth.
+        let matrix = |first: usize| {
+            let mut lines = [[0f32; 16]; 16];
+            for lane in 0..LANES {
+                for element in 0..4 {
+                    let word = self.vectors[first + element / 2][lane];
+                    let bits = (word >> (element % 2 * 16)) as u16;
+                    lines[lane % 16][lane / 16 * 4 + element] = f16::from_bits(bits).to_f32();
+                }
+            }
+            lines
+        };
+        let (rows, columns) = (matrix(a), matrix(b));
+        for lane in 0..LANES {
+            for element in 0..4 {
+                let (row, column) = (&rows[lane / 16 * 4 + element], &columns[lane % 16]);
+                let sum = f32::from_bits(self.vectors[c + element][lane]);
+                let products = row.iter().zip(column).map(|(left, right)| left * right);
+                let sum = products.fold(sum, |sum, product| sum + product);
+                self.vectors[destination + element][lane] = sum.to_bits();
+            }
+        }
+        Ok(())
     }
 
     fn branch(&mut self, condition: Condition, target: usize) -> Result<(), Busy> {

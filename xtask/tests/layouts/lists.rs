@@ -128,6 +128,7 @@ pub fn numbers() -> Vec<Number> {
         REGISTER_PORTABLE_AND_MAPPED => hipHostRegisterPortable | hipHostRegisterMapped,
         MALLOC_UNCACHED => hipDeviceMallocUncached,
         COPY_DEFAULT => hipMemcpyKind_hipMemcpyDefault,
+        COPY_WITHOUT_COMPUTE_UNITS => hipMemcpyKind_hipMemcpyDeviceToDeviceNoCU,
         IPC_LAZY_ENABLE_PEER_ACCESS => hipIpcMemLazyEnablePeerAccess,
         HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
             => hipMemAllocationHandleType_hipMemHandleTypePosixFileDescriptor,

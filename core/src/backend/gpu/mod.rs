@@ -7,6 +7,7 @@
 //! that it has the library's part ([`gemm`]).
 
 mod collectives;
+pub mod gathered_gemm;
 pub mod gemm;
 pub mod kernels;
 pub mod memory;

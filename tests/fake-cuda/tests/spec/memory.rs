@@ -240,3 +240,59 @@ fn what_is_left_in_a_context_is_reported_when_it_goes() {
         violated("was not retained");
     });
 }
+
+/// `rows` of `bytes`, between places with strides.
+fn rows(to: (u64, usize), from: (u64, usize), bytes: usize, rows: usize) -> RowsCopy {
+    let half = |(device, stride)| Rows {
+        x_bytes: 0,
+        y: 0,
+        // CU_MEMORYTYPE_UNIFIED
+        memory_type: 4,
+        host: std::ptr::null(),
+        device,
+        array: std::ptr::null(),
+        stride,
+    };
+    RowsCopy {
+        source: half(from),
+        destination: half(to),
+        bytes,
+        rows,
+    }
+}
+
+#[test]
+fn rows_are_copied_between_strides_and_stay_within_memory() {
+    alone(&[], || {
+        context(0);
+        let (memory, stream) = (device_memory(64), stream());
+        write(
+            memory,
+            &std::array::from_fn::<u8, 64, _>(|index| index as u8),
+        );
+        let copy = |copy: &RowsCopy| cuMemcpy2DAsync_v2(Some(copy), stream);
+        // Three rows of two bytes, four apart, to where they are five apart.
+        let good = rows((memory + 32, 5), (memory, 4), 2, 3);
+        ok(copy(&good));
+        ok(symmem_fake_cuda::streams::cuStreamSynchronize(stream));
+        let expected = [0, 1, 34, 35, 36, 4, 5, 39, 40, 41, 8, 9, 44];
+        assert_eq!(read(memory + 32, 13), expected);
+        ok(copy(&rows((0, 0), (0, 0), 0, 3)));
+        ok(copy(&rows((0, 0), (0, 0), 2, 0)));
+        clean();
+
+        assert_eq!(copy(&rows((memory + 32, 1), (memory, 4), 2, 3)), 1);
+        violated("1 bytes apart");
+        // The last row ends a byte behind the allocation.
+        assert_eq!(copy(&rows((memory + 53, 5), (memory, 4), 2, 3)), 1);
+        violated("0x");
+        let mut host = good;
+        // CU_MEMORYTYPE_HOST
+        host.source.memory_type = 1;
+        assert_eq!(copy(&host), 1);
+        assert_eq!(cuMemcpy2DAsync_v2(None, stream), 1);
+        let place = [0_u8; 8].as_ptr() as u64;
+        assert_eq!(copy(&rows((memory, 4), (place, 4), 2, 2)), 1);
+        violated("not memory that the driver knows");
+    });
+}

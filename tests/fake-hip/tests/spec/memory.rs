@@ -257,3 +257,29 @@ fn the_first_address_behind_a_mapping_is_answered_for_as_if_it_were_in_it() {
         clean();
     });
 }
+
+#[test]
+fn rows_are_copied_between_strides_whichever_way_they_are_said_to_go() {
+    alone(&[], || {
+        let (memory, stream) = (device_memory(64), stream());
+        write(
+            memory,
+            &std::array::from_fn::<u8, 64, _>(|index| index as u8),
+        );
+        let copy = |to, to_stride, from, from_stride, kind| {
+            hipMemcpy2DAsync(to, to_stride, from, from_stride, 2, 3, kind, stream)
+        };
+        for kind in [3, 4] {
+            ok(copy(memory + 32, 5, memory, 4, kind));
+            ok(symmem_fake_hip::streams::hipStreamSynchronize(stream));
+            assert_eq!(read(memory + 32, 5), [0, 1, 34, 35, 36]);
+            assert_eq!(read(memory + 37, 6), [4, 5, 39, 40, 41, 8]);
+        }
+        clean();
+        assert_eq!(copy(memory, 4, memory, 4, 9), 21, "no such direction");
+        assert_eq!(copy(memory + 32, 1, memory, 4, 4), 1);
+        violated("1 bytes apart");
+        assert_eq!(copy(memory + 32, 5, memory, 4, 1), 1);
+        violated("meant as the host's");
+    });
+}

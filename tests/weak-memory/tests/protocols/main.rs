@@ -78,6 +78,7 @@ protocols! {
     a_reduction_in_packets_holds: 4,
     an_exchange_holds: 5,
     a_pushed_reduction_holds: 6,
+    a_product_of_what_is_gathered_holds: 7,
 }
 
 /// An instruction that is taken away. A wait for memory that also waits for scalar loads still does that.
@@ -195,6 +196,7 @@ const MOVE: &Scenario = &SCENARIOS[2];
 const REDUCE: &Scenario = &SCENARIOS[3];
 const EXCHANGE: &Scenario = &SCENARIOS[5];
 const PUSH: &Scenario = &SCENARIOS[6];
+const PRODUCT: &Scenario = &SCENARIOS[7];
 
 #[test]
 fn a_put_that_does_not_write_back_is_found() {
@@ -297,6 +299,30 @@ fn a_pushed_reduction_without_an_invalidation_behind_the_wait_is_found() {
             "inbox",
             "a cache has an older line",
             "symmem_reduce_push_f32+",
+        ],
+    );
+}
+
+#[test]
+fn a_product_whose_movers_do_not_write_back_is_found() {
+    finds(
+        PRODUCT,
+        "symmem_gathered_gemm_f16_rows",
+        is_write_back,
+        &["gathered", "symmem_gathered_gemm_f16_rows+"],
+    );
+}
+
+#[test]
+fn a_product_without_an_invalidation_behind_the_wait_is_found() {
+    finds(
+        PRODUCT,
+        "symmem_gathered_gemm_f16_columns",
+        is_invalidation,
+        &[
+            "gathered",
+            "a cache has an older line",
+            "symmem_gathered_gemm_f16_columns+",
         ],
     );
 }

@@ -3,13 +3,15 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use symmem_kernels_hip::Target;
+use symmem_kernels_hip::{GATHERED_GEMM_SHARED_MEMORY, Target};
 use symmem_weak_memory::Error;
 use symmem_weak_memory::machine::{Grid, Machine};
 use symmem_weak_memory::operation::Operation;
 use symmem_weak_memory::program::{Instruction, Program};
 
 use crate::arguments::Arguments;
+
+mod product;
 
 /// A program.
 pub struct Scenario {
@@ -19,7 +21,7 @@ pub struct Scenario {
     pub run: fn(&Kernels, u64) -> Result<(), Error>,
 }
 
-pub const SCENARIOS: [Scenario; 7] = [
+pub const SCENARIOS: [Scenario; 8] = [
     Scenario {
         name: "put",
         kernels: &["symmem_copy_vector", "symmem_wait"],
@@ -54,6 +56,16 @@ pub const SCENARIOS: [Scenario; 7] = [
         name: "push",
         kernels: &["symmem_copy_vector", "symmem_reduce_push_f32"],
         run: push,
+    },
+    Scenario {
+        name: "gathered product",
+        kernels: &[
+            "symmem_copy_vector",
+            "symmem_barrier",
+            product::KERNELS[0],
+            product::KERNELS[1],
+        ],
+        run: product::product,
     },
 ];
 
@@ -96,6 +108,8 @@ const SLOT_BYTES: u64 = 4096;
 const NO_TOKEN: u64 = !0;
 /// Bytes between two signal words.
 const STRIDE: u64 = 128;
+/// In a rank's signals: what its barriers have counted.
+const EPOCH: u64 = 16 * STRIDE;
 /// `ElementType::u32`, `ReduceOperation::sum`
 const SUM_OF_U32: [u32; 2] = [6, 1];
 /// `ElementType::f32`, `ReduceOperation::sum`
@@ -161,6 +175,11 @@ impl<'a> World<'a> {
                 program: Rc::clone(&self.kernels.programs[kernel]),
                 blocks,
                 threads,
+                dynamic_shared_bytes: if product::KERNELS.contains(&kernel) {
+                    GATHERED_GEMM_SHARED_MEMORY as usize
+                } else {
+                    0
+                },
                 arguments: arguments.bytes(kernel),
             },
         );
@@ -188,6 +207,20 @@ impl<'a> World<'a> {
             .watch(self.abort, rank)
             .words(&[value, 0, 0, 0]);
         self.launch(rank, "symmem_wait", 1, 64, arguments);
+    }
+
+    /// The barrier of both ranks.
+    fn meet(&mut self, rank: usize) {
+        let remote = self.signals[1 - rank] + rank as u64 * STRIDE;
+        let words: Vec<u64> = (0..RANKS)
+            .map(|each| if each == rank { 0 } else { remote })
+            .collect();
+        let arguments = Arguments::default()
+            .watch(self.abort, rank)
+            .longs(&[self.signals[rank] + EPOCH, self.signals[rank]])
+            .table(&words, 0)
+            .words(&[RANKS as u32, 0]);
+        self.launch(rank, "symmem_barrier", 1, 128, arguments);
     }
 
     /// Runs all, and compares memory with what it should be.
@@ -258,26 +291,10 @@ fn barrier(kernels: &Kernels, seed: u64) -> Result<(), Error> {
         let taken = world.each(&format!("taken {round}"), BYTES as u64, false);
         for rank in 0..RANKS {
             let peer = 1 - rank;
-            let [own, remote] = [world.signals[rank], world.signals[peer]];
-            let words: Vec<u64> = (0..RANKS)
-                .map(|each| {
-                    if each == rank {
-                        0
-                    } else {
-                        remote + rank as u64 * STRIDE
-                    }
-                })
-                .collect();
-            let abort = world.abort;
-            let meet = Arguments::default()
-                .watch(abort, rank)
-                .longs(&[own + 16 * STRIDE, own])
-                .table(&words, 0)
-                .words(&[RANKS as u32, 0]);
             world.copy(rank, inboxes[peer], data[rank], BYTES, NO_SIGNAL);
-            world.launch(rank, "symmem_barrier", 1, 128, meet.clone());
+            world.meet(rank);
             world.copy(rank, taken[rank], inboxes[rank], BYTES, NO_SIGNAL);
-            world.launch(rank, "symmem_barrier", 1, 128, meet);
+            world.meet(rank);
             expected.push((taken[rank], pattern(BYTES, peer, round)));
         }
     }

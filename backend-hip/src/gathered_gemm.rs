@@ -1,0 +1,113 @@
+//! The kernel that multiplies what it gathers: by a wave's matrix instructions (`symmem/tile_gemm.h`). It takes
+//! any strides and alignments.
+
+use crate::instance::HipBackend;
+use symmem_core::backend::CallResult;
+use symmem_core::backend::abi::*;
+use symmem_core::backend::gpu::gathered_gemm::{Rates, countable, grid, unsupported};
+use symmem_core::backend::gpu::{Gpu, Grid};
+use symmem_kernels_hip::{GATHERED_GEMM_SHARED_MEMORY, GATHERED_GEMM_TILE};
+
+/// Threads of a block: four waves.
+const THREADS: u32 = 256;
+/// Not measured: what a block has in flight, 16 KiB, in the two microseconds that a load of a peer's memory may
+/// take; and a third of what MI300's matrix instructions can do.
+const RATES: Rates = Rates {
+    mover: 8e9,
+    product: 400e12,
+};
+
+/// The kernel for a shape, if there is one.
+fn kernel_name(shape: &GemmShape) -> Option<&'static str> {
+    Some(match (shape.element, shape.b_order) {
+        (ElementType::F16, MatrixOrder::ROWS) => "symmem_gathered_gemm_f16_rows",
+        (ElementType::F16, MatrixOrder::COLUMNS) => "symmem_gathered_gemm_f16_columns",
+        (ElementType::BF16, MatrixOrder::ROWS) => "symmem_gathered_gemm_bf16_rows",
+        (ElementType::BF16, MatrixOrder::COLUMNS) => "symmem_gathered_gemm_bf16_columns",
+        _ => return None,
+    })
+}
+
+/// See [`symmem_core::backend::Gemm::gathered_gemm_limits`].
+pub fn limits(
+    backend: &HipBackend,
+    shape: &GemmShape,
+    sharding: Sharding,
+    shard: u64,
+) -> GatheredLimits {
+    let parts = backend.parts();
+    let room = parts.capabilities.shared_memory_per_block >= GATHERED_GEMM_SHARED_MEMORY;
+    if kernel_name(shape).is_none() || !room || !countable(shape) {
+        return GatheredLimits::default();
+    }
+    GatheredLimits {
+        // One on each unit that masks leave; two stages of operands may leave no room for another.
+        blocks: parts.description.compute_units,
+        threads: THREADS,
+        tile_m: GATHERED_GEMM_TILE,
+        tile_n: GATHERED_GEMM_TILE,
+        chunk_alignment: GATHERED_GEMM_TILE,
+        movers: RATES.movers(shape, sharding, shard),
+        modes: GatherMode::WAIT.bit() | GatherMode::PULL.bit() | GatherMode::PUSH.bit(),
+        reserved: 0,
+    }
+}
+
+/// See [`symmem_core::backend::Gemm::gathered_gemm`].
+///
+/// # Errors
+/// `INVALID_ARGUMENT` for a grid that is not resident at once or has only blocks that move; the runtime's.
+///
+/// # Safety
+/// As there.
+pub unsafe fn launch(
+    backend: &HipBackend,
+    arguments: &GatheredGemmArguments,
+    geometry: &Geometry,
+    on: RawStream,
+) -> CallResult<()> {
+    let shape = &arguments.shape;
+    let limits = limits(backend, shape, arguments.sharding, arguments.shard);
+    let blocks = grid(&limits, arguments, geometry)?;
+    let name = kernel_name(shape).ok_or_else(unsupported)?;
+    let kernel = backend.parts().kernels.by_name(name.as_bytes())?;
+    let grid = Grid {
+        blocks,
+        threads: THREADS,
+        shared_memory: GATHERED_GEMM_SHARED_MEMORY,
+    };
+    let (argument, bytes) = (std::ptr::from_ref(arguments), size_of_val(arguments));
+    // SAFETY: the kernel takes this struct, of which the runtime makes a copy; the rest is the caller's word.
+    unsafe { backend.launch_kernel(kernel, grid, argument.cast(), bytes, on) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_take_the_struct_and_the_threads_that_they_are_launched_with() {
+        for element in [ElementType::F16, ElementType::BF16] {
+            for b_order in [MatrixOrder::ROWS, MatrixOrder::COLUMNS] {
+                let shape = GemmShape {
+                    element,
+                    b_order,
+                    ..GemmShape::default()
+                };
+                let name = kernel_name(&shape).unwrap();
+                let mut all = symmem_kernels_hip::modules().iter().flat_map(|m| m.entries);
+                let entry = all.find(|entry| entry.name == name).unwrap();
+                let bytes = size_of::<GatheredGemmArguments>();
+                assert_eq!(
+                    (entry.argument_bytes as usize, entry.threads),
+                    (bytes, THREADS)
+                );
+            }
+        }
+        let other = GemmShape {
+            element: ElementType::F32,
+            ..GemmShape::default()
+        };
+        assert_eq!(kernel_name(&other), None);
+    }
+}

@@ -1,0 +1,134 @@
+//! What the kernels that multiply what they gather have in common on every vendor: how many blocks move `A`, and
+//! which grids are refused.
+
+use crate::backend::abi::*;
+use crate::backend::{CallResult, Failure};
+
+/// Bytes of an element: all that can be multiplied have as many.
+pub const ELEMENT_BYTES: u64 = 2;
+
+/// Blocks that move `A` come in so many, and there are never more than that.
+const MOVERS_STEP: u32 = 4;
+const MOST_MOVERS: u32 = 32;
+
+/// How fast a kernel is.
+#[derive(Clone, Copy, Debug)]
+pub struct Rates {
+    /// Bytes a second that a block moves.
+    pub mover: f64,
+    /// Operations a second of the product, two for each element of `A` and column of `B`.
+    pub product: f64,
+}
+
+impl Rates {
+    /// As many movers as bring the peers' shards in half of the time that the product takes: the first of them
+    /// is needed once the own one is multiplied.
+    pub fn movers(self, shape: &GemmShape, sharding: Sharding, shard: u64) -> u32 {
+        let whole = match sharding {
+            Sharding::COLUMNS => shape.k,
+            _ => shape.m,
+        };
+        let (m, n, k) = (shape.m as f64, shape.n as f64, shape.k as f64);
+        let share = shard.min(whole) as f64 / whole.max(1) as f64;
+        let bytes = m * k * ELEMENT_BYTES as f64 * (1.0 - share);
+        let seconds = 2.0 * m * n * k / self.product / 2.0;
+        let enough = (bytes / seconds / self.mover).ceil() as u32;
+        let steps = enough.next_multiple_of(MOVERS_STEP);
+        steps.clamp(MOVERS_STEP, MOST_MOVERS)
+    }
+}
+
+/// Whether rows and columns are few enough that kernels can count them.
+pub fn countable(shape: &GemmShape) -> bool {
+    let most = i32::MAX as u64;
+    shape.m <= most && shape.n <= most && shape.k <= most
+}
+
+/// The blocks of a launch.
+///
+/// # Errors
+/// `UNSUPPORTED` where there is no kernel; `INVALID_ARGUMENT` for a grid that is not resident at once or has only
+/// blocks that move.
+pub fn grid(
+    limits: &GatheredLimits,
+    arguments: &GatheredGemmArguments,
+    geometry: &Geometry,
+) -> CallResult<u32> {
+    let [blocks, ..] = geometry.blocks;
+    if limits.blocks == 0 {
+        return Err(unsupported());
+    }
+    if blocks > limits.blocks || blocks <= arguments.movers {
+        return Err(invalid(format!(
+            "{blocks} blocks, of which {} move A: at least one has to multiply, and at most {} are resident \
+             at once",
+            arguments.movers, limits.blocks
+        )));
+    }
+    Ok(blocks)
+}
+
+/// An argument that the kernel cannot take.
+pub fn invalid(message: String) -> Failure {
+    Failure::new(Status::INVALID_ARGUMENT, "gathered_gemm", message)
+}
+
+/// There is no kernel.
+pub fn unsupported() -> Failure {
+    Failure::new(
+        Status::UNSUPPORTED,
+        "gathered_gemm",
+        "there is no kernel for this product on this device, as its limits say: gather first",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_more_movers_where_the_gather_is_longer_beside_the_product() {
+        let rates = Rates {
+            mover: 24e9,
+            product: 650e12,
+        };
+        let of = |m: u64, n, k, world| {
+            let shape = GemmShape {
+                m,
+                n,
+                k,
+                ..GemmShape::default()
+            };
+            rates.movers(&shape, Sharding::ROWS, m.div_ceil(world))
+        };
+        assert_eq!(of(32768, 8192, 16384, 2), 4);
+        assert_eq!(of(2048, 3584, 8192, 2), 8);
+        assert_eq!(of(32768, 1024, 32768, 8), MOST_MOVERS);
+        assert_eq!(of(1024, 64, 64, 1), MOVERS_STEP, "nothing to move");
+    }
+
+    #[test]
+    fn a_grid_is_resident_as_a_whole_and_some_of_it_multiplies() {
+        let limits = GatheredLimits {
+            blocks: 8,
+            ..GatheredLimits::default()
+        };
+        // SAFETY: integers and addresses, for which zero is a value.
+        let mut arguments: GatheredGemmArguments = unsafe { std::mem::zeroed() };
+        arguments.movers = 3;
+        let status = |blocks, limits: &GatheredLimits| {
+            let geometry = Geometry {
+                blocks: [blocks, 1, 1],
+                threads: [256, 1, 1],
+                shared_memory: 0,
+            };
+            grid(limits, &arguments, &geometry).map_err(|failure| failure.status)
+        };
+        assert_eq!(status(8, &limits), Ok(8));
+        assert_eq!(status(4, &limits), Ok(4));
+        assert_eq!(status(9, &limits), Err(Status::INVALID_ARGUMENT));
+        assert_eq!(status(3, &limits), Err(Status::INVALID_ARGUMENT));
+        let none = GatheredLimits::default();
+        assert_eq!(status(1, &none), Err(Status::UNSUPPORTED));
+    }
+}

@@ -1,0 +1,129 @@
+//! Products that gather their A meanwhile: what a mover has brought is loaded by a block that waited for its word.
+
+use half::f16;
+
+use super::*;
+
+/// By the order of B.
+pub const KERNELS: [&str; 2] = [
+    "symmem_gathered_gemm_f16_rows",
+    "symmem_gathered_gemm_f16_columns",
+];
+
+/// Small whole numbers, of which products and sums are exact in f16.
+fn halves(count: usize, salt: usize) -> Vec<u8> {
+    let numbers = (0..count).map(|at| f16::from_f32(((at * 5 + salt * 3) % 7) as f32 - 3.0));
+    numbers.flat_map(f16::to_le_bytes).collect()
+}
+
+fn half_at(bytes: &[u8], at: usize) -> f32 {
+    f16::from_le_bytes([bytes[2 * at], bytes[2 * at + 1]]).to_f32()
+}
+
+/// How a product is asked for.
+struct Way {
+    kernel: &'static str,
+    b_in_columns: bool,
+    /// A is divided by columns.
+    by_columns: bool,
+    /// Blocks store their own shard at the other, where they do not load the other's.
+    push: bool,
+}
+
+impl Way {
+    fn of(seed: u64) -> Self {
+        let bit = |number: u64| seed >> number & 1 == 1;
+        Self {
+            kernel: if bit(1) { KERNELS[1] } else { KERNELS[0] },
+            b_in_columns: bit(1),
+            by_columns: bit(2),
+            push: bit(0),
+        }
+    }
+}
+
+/// Products of an A of which each has a part: one block moves it, the other multiplies what has arrived. Twice in
+/// the same memory. How is decided by the seed.
+pub fn product(kernels: &Kernels, seed: u64) -> Result<(), Error> {
+    // No multiples of eight elements, but for the lines of A.
+    const M: usize = 10;
+    const N: usize = 20;
+    const K: usize = 40;
+    /// `ElementType::f16`
+    const F16: u32 = 9;
+    let way = Way::of(seed);
+    let (rows, columns) = if way.by_columns {
+        (M, K / RANKS)
+    } else {
+        (M / RANKS, K)
+    };
+    let mut world = World::new(kernels, seed);
+    let shards = world.each("shard", (rows * columns * 2) as u64, false);
+    let gathered = world.each("gathered", (M * K * 2) as u64, false);
+    let arrivals = world.signals.iter().map(|own| own + EPOCH + STRIDE);
+    let arrivals: Vec<u64> = arrivals.collect();
+    let right = halves(K * N, 5);
+    let b = world.each("right", right.len() as u64, false);
+    for base in &b {
+        world.machine.memory().write(*base, &right);
+    }
+    let b_stride = if way.b_in_columns { K } else { N };
+    let right = |deep: usize, column: usize| {
+        let place = if way.b_in_columns {
+            column * K + deep
+        } else {
+            deep * N + column
+        };
+        half_at(&right, place)
+    };
+    let mut expected = Vec::new();
+    for round in 0..2 {
+        let fresh = world.each(
+            &format!("fresh {round}"),
+            (rows * columns * 2) as u64,
+            false,
+        );
+        let c = world.each(&format!("product {round}"), (M * N * 2) as u64, false);
+        let left = halves(M * K, round);
+        for (rank, base) in fresh.iter().enumerate() {
+            let corner = if way.by_columns { columns } else { rows * K } * rank;
+            let lines = (0..rows).map(|row| &left[(corner + row * K) * 2..][..columns * 2]);
+            let own = lines.collect::<Vec<_>>().concat();
+            world.machine.memory().write(*base, &own);
+        }
+        let mut result = Vec::new();
+        for at in 0..M * N {
+            let (row, column) = (at / N, at % N);
+            let products = (0..K).map(|deep| half_at(&left, row * K + deep) * right(deep, column));
+            result.extend(f16::from_f32(products.sum()).to_le_bytes());
+        }
+        for rank in 0..RANKS {
+            world.copy(
+                rank,
+                shards[rank],
+                fresh[rank],
+                rows * columns * 2,
+                NO_SIGNAL,
+            );
+            world.meet(rank);
+            let shard = if way.by_columns { columns } else { rows };
+            let arguments = Arguments::default()
+                .group(world.abort, &[0; RANKS], 0, rank)
+                .table(&shards, 0)
+                .table(&gathered, 0)
+                .table(&arrivals, 0)
+                .longs(&[world.signals[rank] + EPOCH, b[rank], c[rank], 0])
+                .longs(&[M, N, K, K, b_stride, N].map(|side| side as u64))
+                .words(&[F16, 1 + u32::from(way.b_in_columns), 0, 0])
+                // One chunk, by one mover; the own shard is not kept.
+                .longs(&[shard as u64, 128])
+                .words(&[1, 1 + u32::from(way.by_columns), 2 + u32::from(way.push)])
+                .words(&[1, 0, 0]);
+            world.launch(rank, way.kernel, 2, 256, arguments);
+            // The other may still load from here.
+            world.meet(rank);
+            expected.push((c[rank], result.clone()));
+        }
+    }
+    world.run(&expected)
+}
