@@ -1,9 +1,9 @@
 //! One rank's buffers, stream and clock, and the four ways to run a transfer with them: checked,
 //! looped, replayed, one at a time.
 
+use super::clock::Clock;
 use super::data::{GUARD, POISON, Patterns};
 use super::pairing::Role;
-use super::timer::Timer;
 use super::{BenchError, Result};
 use crate::report::Direction;
 use std::time::Instant;
@@ -34,10 +34,8 @@ pub(super) struct Session<'a> {
     pub stream: Stream,
     source: SymmetricBuffer<u8>,
     destination: SymmetricBuffer<u8>,
-    timer: Timer<'a>,
+    clock: Clock<'a>,
     patterns: Patterns,
-    /// The calling thread moves the bytes: time is the host's.
-    by_caller: bool,
 }
 
 impl<'a> Session<'a> {
@@ -55,9 +53,8 @@ impl<'a> Session<'a> {
             stream,
             source,
             destination,
-            timer: Timer::new(communicator)?,
+            clock: Clock::new(communicator, 1)?,
             patterns,
-            by_caller: is_by_caller(communicator),
             communicator,
         })
     }
@@ -88,34 +85,6 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Lets the ranks start together: all streams have got here when any goes on.
-    fn start_together(&self) -> Result<()> {
-        self.stream.barrier()?;
-        if self.by_caller {
-            // Work behind a barrier that has to wait would run on the stream's thread, and `memcpy`
-            // would not wait at all.
-            self.stream.synchronize()?;
-        }
-        Ok(())
-    }
-
-    /// Runs `work`, which enqueues transfers, and returns the nanoseconds it took on the device; on
-    /// the host where the caller moves the bytes.
-    fn timed(&self, work: impl FnOnce() -> Result<()>) -> Result<f64> {
-        self.start_together()?;
-        if self.by_caller {
-            let start = Instant::now();
-            work()?;
-            self.stream.synchronize()?;
-            return Ok(start.elapsed().as_nanos() as f64);
-        }
-        self.timer.begin(&self.stream)?;
-        work()?;
-        self.timer.end(&self.stream)?;
-        self.stream.synchronize()?;
-        self.timer.nanoseconds()
-    }
-
     /// Transfers without timing them.
     pub(super) fn warm_up(&self, case: &Case, means: Means, count: u32) -> Result<()> {
         for _ in 0..count {
@@ -127,8 +96,9 @@ impl<'a> Session<'a> {
     /// `repeats` transfers back to back: nanoseconds for each. Takes part in the barrier only, and
     /// returns a meaningless time, where this rank stands by.
     pub(super) fn looped(&self, case: &Case, means: Means, repeats: u32) -> Result<f64> {
-        let total =
-            self.timed(|| (0..repeats).try_for_each(|_| self.issue(&self.stream, case, means)))?;
+        let total = self.clock.timed(&self.stream, || {
+            (0..repeats).try_for_each(|_| self.issue(&self.stream, case, means))
+        })?;
         Ok(total / f64::from(repeats))
     }
 
@@ -148,7 +118,7 @@ impl<'a> Session<'a> {
 
     /// Replays a graph of `repeats` transfers: nanoseconds for each.
     pub(super) fn replayed(&self, graph: Option<&Graph>, repeats: u32) -> Result<f64> {
-        let total = self.timed(|| self.launch(graph))?;
+        let total = self.clock.timed(&self.stream, || self.launch(graph))?;
         Ok(total / f64::from(repeats))
     }
 
@@ -162,7 +132,7 @@ impl<'a> Session<'a> {
     /// One transfer at a time, each waited for: nanoseconds from the call to its end, by the host's
     /// clock. Nothing where this rank stands by.
     pub(super) fn single(&self, case: &Case, means: Means, samples: u32) -> Result<Vec<f64>> {
-        self.start_together()?;
+        self.clock.start_together(&self.stream)?;
         self.stream.synchronize()?;
         if !case.role.moves {
             return Ok(Vec::new());
@@ -201,7 +171,7 @@ impl<'a> Session<'a> {
                 failure,
             },
         )?;
-        self.start_together()?;
+        self.clock.start_together(&self.stream)?;
         transfer()?;
         self.stream.barrier()?;
         self.stream.synchronize()?;

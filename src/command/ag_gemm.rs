@@ -19,6 +19,9 @@ pub struct Arguments {
     /// Ours by these only: baseline, pipeline, pull, push, or all
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = named, default_value = "all")]
     algorithm: Vec<String>,
+    /// What moves shards, for algorithms that leave a choice: get, put, vendor, kernel [default: the usual]
+    #[arg(long, value_name = "NAME", value_parser = ["get", "put", "vendor", "kernel"])]
+    transport: Option<String>,
     /// Compare every algorithm's C with a reference [default: this and --benchmark]
     #[arg(short, long)]
     validate: bool,
@@ -71,6 +74,7 @@ impl Arguments {
             effort,
             products,
             algorithms: if all { Vec::new() } else { self.algorithm },
+            transport: self.transport,
             validate: self.validate || neither,
             benchmark: self.benchmark || neither,
             explain: self.explain,

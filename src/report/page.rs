@@ -76,7 +76,7 @@ pub fn html(report: &Report) -> Result<String, fmt::Error> {
         collective_section(&mut page, measured)?;
     }
     if let Some(measured) = &report.ag_gemm {
-        product_section(&mut page, measured)?;
+        ag_gemm::section(&mut page, measured)?;
     }
     notes(&mut page, report)?;
     page.push_str("<h2>Environment</h2>\n<dl>\n");
@@ -196,23 +196,12 @@ fn collective_section(page: &mut String, measured: &Collectives) -> fmt::Result 
 }
 
 /// What was beside us, and what was not.
-fn beside(page: &mut String, baselines: &[BaselineState]) -> fmt::Result {
+pub(super) fn beside(page: &mut String, baselines: &[BaselineState]) -> fmt::Result {
     page.push_str("<ul>\n");
     for sentence in collectives::baselines(baselines) {
         writeln!(page, "<li>{}</li>", Escaped(&sentence))?;
     }
     page.push_str("</ul>\n");
-    Ok(())
-}
-
-/// All-gather and GEMM: who was beside, every table.
-fn product_section(page: &mut String, measured: &Products) -> fmt::Result {
-    let ranks = measured.world;
-    writeln!(page, "<h2>All-gather + GEMM of {ranks} ranks</h2>")?;
-    beside(page, &measured.baselines)?;
-    for view in ag_gemm::views(measured) {
-        section(page, &view, "h2")?;
-    }
     Ok(())
 }
 
@@ -482,6 +471,21 @@ mod tests {
             assert!(!page.contains(part), "{part:?} is there");
         }
         assert_eq!(page.matches("<figure>").count(), 2);
+    }
+
+    #[test]
+    fn products_of_several_numbers_of_rows_are_drawn() {
+        let mut report = fixture::host();
+        let mut section = crate::report::ag_gemm::example();
+        for m in [64, 4] {
+            let mut other = section.products[1].clone();
+            other.product.m = m;
+            section.products.push(other);
+        }
+        report.ag_gemm = Some(section);
+        let page = html(&report).unwrap();
+        assert_eq!(page.matches("<figure>").count(), 2 + 1);
+        assert!(page.contains("TFLOP/s over M") && page.contains("64 rows: "));
     }
 
     #[test]

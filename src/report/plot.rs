@@ -28,10 +28,47 @@ const MOST_TICKS: i32 = 8;
 /// The axes that all plots of a report share, so that one can be held against another.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Axes {
-    /// Binary logarithms of bytes.
+    /// Binary logarithms of bytes, or of rows.
     x: Axis,
-    /// Decimal logarithms of GB/s.
+    /// Decimal logarithms of rates.
     y: Axis,
+    what: What,
+}
+
+/// What is drawn over what.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum What {
+    /// GB/s over bytes.
+    Bandwidth,
+    /// TFLOP/s over rows.
+    Products,
+}
+
+impl What {
+    fn unit(self) -> &'static str {
+        match self {
+            Self::Bandwidth => "GB/s",
+            Self::Products => "TFLOP/s",
+        }
+    }
+
+    /// A place on the axis across.
+    fn across(self, value: u64) -> String {
+        match self {
+            Self::Bandwidth => size(value),
+            Self::Products => value.to_string(),
+        }
+    }
+
+    /// What is there.
+    fn title(self, name: &str, across: u64, figure: f64) -> String {
+        let (place, unit) = (self.across(across), self.unit());
+        let place = match self {
+            Self::Bandwidth => place,
+            Self::Products => format!("{place} rows"),
+        };
+        format!("{name}, {place}: {} {unit}", rate(figure).trim_end())
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -105,13 +142,22 @@ impl Axes {
     /// For every collective that can be drawn; `None` if none can.
     pub fn of_collectives(section: &Collectives) -> Option<Self> {
         let lines = (section.measured().into_iter())
-            .flat_map(|collective| curve_lines(curves(section, collective)));
+            .flat_map(|collective| curve_lines(What::Bandwidth, curves(section, collective)));
         Self::over(&lines.collect::<Vec<_>>())
+    }
+
+    /// For TFLOP/s over rows; `None` if nothing can be drawn.
+    pub fn of_products<'a>(curves: impl IntoIterator<Item = Curve<'a>>) -> Option<Self> {
+        let axes = Self::over(&curve_lines(What::Products, curves))?;
+        Some(Self {
+            what: What::Products,
+            ..axes
+        })
     }
 
     /// For curves that are drawn in several plots; `None` if none can be drawn.
     pub fn of_curves<'a>(curves: impl IntoIterator<Item = Curve<'a>>) -> Option<Self> {
-        Self::over(&curve_lines(curves))
+        Self::over(&curve_lines(What::Bandwidth, curves))
     }
 
     fn over(lines: &[Line]) -> Option<Self> {
@@ -128,6 +174,7 @@ impl Axes {
                 rates().fold(f64::INFINITY, f64::min),
                 rates().fold(0.0, f64::max),
             ),
+            what: What::Bandwidth,
         })
     }
 
@@ -201,7 +248,7 @@ pub(super) fn collective_class(index: usize) -> &'static str {
 }
 
 /// The lines of curves; those without a point are left out.
-fn curve_lines<'a>(curves: impl IntoIterator<Item = Curve<'a>>) -> Vec<Line> {
+fn curve_lines<'a>(what: What, curves: impl IntoIterator<Item = Curve<'a>>) -> Vec<Line> {
     (curves.into_iter())
         .map(|(place, name, curve)| Line {
             class: collective_class(place),
@@ -209,7 +256,7 @@ fn curve_lines<'a>(curves: impl IntoIterator<Item = Curve<'a>>) -> Vec<Line> {
                 .map(|(bytes, gbps)| Mark {
                     bytes,
                     gbps,
-                    title: format!("{name}, {}: {} GB/s", size(bytes), rate(gbps).trim_end()),
+                    title: what.title(name, bytes, gbps),
                 })
                 .collect(),
         })
@@ -253,21 +300,23 @@ pub(super) fn curves_svg<'a>(
     axes: &Axes,
     curves: impl IntoIterator<Item = Curve<'a>>,
 ) -> Result<Option<String>, std::fmt::Error> {
-    draw(name, axes, &curve_lines(curves))
+    draw(name, axes, &curve_lines(axes.what, curves))
 }
 
 fn draw(name: &str, axes: &Axes, lines: &[Line]) -> Result<Option<String>, std::fmt::Error> {
     if lines.is_empty() {
         return Ok(None);
     }
-    let Axes { x, y } = axes;
+    let Axes { x, y, what } = axes;
     let corners = build::markers::<_, _, (f64, f64)>([x.low, x.high], [y.low, y.high]);
     let drawn = poloto::frame()
         .with_viewbox([WIDTH, HEIGHT])
         .with_tick_lines([true, true])
         .build()
         .data(corners)
-        .map_xticks(|_| from_iter(x.ticks.iter().copied()).with_tick_fmt(|tick| bytes_label(*tick)))
+        .map_xticks(|_| {
+            from_iter(x.ticks.iter().copied()).with_tick_fmt(|tick| power_label(*what, *tick))
+        })
         .map_yticks(|_| from_iter(y.ticks.iter().copied()).with_tick_fmt(|tick| rate_label(*tick)))
         .build_and_label(("", "", ""))
         .headless()
@@ -276,9 +325,10 @@ fn draw(name: &str, axes: &Axes, lines: &[Line]) -> Result<Option<String>, std::
     let mut text = format!(r#"<svg viewBox="{VIEW_BOX}" role="img" aria-label="{name}">{drawn}"#);
     write!(
         text,
-        r#"<text class="unit" x="{}" y="{}">GB/s</text>"#,
+        r#"<text class="unit" x="{}" y="{}">{}</text>"#,
         BESIDE - 8.0,
-        ABOVE - 16.0
+        ABOVE - 16.0,
+        what.unit()
     )?;
     for Line { class, marks } in lines {
         write!(text, r#"<g class="{class}"><polyline points=""#)?;
@@ -301,9 +351,9 @@ fn draw(name: &str, axes: &Axes, lines: &[Line]) -> Result<Option<String>, std::
     Ok(Some(text))
 }
 
-fn bytes_label(power: f64) -> String {
+fn power_label(what: What, power: f64) -> String {
     // The last tick above the largest u64 would be 2⁶⁴.
-    size(1 << (power as u32).min(63))
+    what.across(1 << (power as u32).min(63))
 }
 
 fn rate_label(power: f64) -> String {
@@ -419,6 +469,7 @@ mod tests {
     fn labels_are_exact() {
         let labels = [-2.0, -1.0, 0.5f64.log10(), 0.0, 5f64.log10(), 3.0].map(rate_label);
         assert_eq!(labels, ["0.01", "0.1", "0.5", "1", "5", "1000"]);
-        assert_eq!(bytes_label(21.0), "2 MiB");
+        assert_eq!(power_label(What::Bandwidth, 21.0), "2 MiB");
+        assert_eq!(power_label(What::Products, 10.0), "1024");
     }
 }

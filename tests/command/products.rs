@@ -1,7 +1,7 @@
 //! All-gather with a GEMM, measured: on the host, and beside a stand-in for PyTorch.
 
 use super::*;
-use symmem::report::ag_gemm::{ALGORITHMS, GATHER, GEMM, Measured, TORCH, TORCH_FUSED};
+use symmem::report::ag_gemm::{ALGORITHMS, GATHER, GEMM, Measured, TOGETHER, TORCH, TORCH_FUSED};
 
 /// Small, since a processor multiplies slowly, and with a tail everywhere.
 const SHAPES: &str = r#"[
@@ -86,6 +86,49 @@ fn every_algorithm_is_checked_and_stands_beside_its_parts() {
 }
 
 #[test]
+fn on_cuda_the_vendors_libraries_take_part_and_both_parts_run_at_once() {
+    let directory = directory("products-cuda");
+    let libraries = support::fake_driver_and_libraries();
+    // Rows enough that nothing is replayed, three ranks that do not divide them.
+    let shapes = r#"[{"m": 1100, "n": 16, "k": 24, "dtype": "bfloat16"}]"#;
+    std::fs::write(directory.join("shapes.json"), shapes).unwrap();
+    let arguments = [
+        "bench",
+        "ag-gemm",
+        "--backend",
+        "cuda",
+        "--rounds",
+        "2",
+        "--config",
+        "shapes.json",
+        "--baseline",
+        "none",
+        "--json",
+        "all.json",
+    ];
+    let mut command = on_fake_driver(&directory, 3, &arguments);
+    command
+        .env("SYMMEM_LIBRARY_PATH", libraries)
+        .env("LD_LIBRARY_PATH", libraries)
+        .env("NCCL_NVLS_ENABLE", "0");
+    let output = text(&succeed(command).stdout);
+    assert!(
+        output.contains("vendor's collectives: NCCL 2.28.9"),
+        "{output}"
+    );
+    let measured = &products(&directory)[0];
+    assert_eq!(measured.entry("baseline").unwrap().how, "vendor");
+    for by in [GEMM, GATHER, TOGETHER].into_iter().chain(ALGORITHMS) {
+        let entry = measured.entry(by).unwrap();
+        assert!(entry.time.is_some() && entry.graph.is_none(), "{by}");
+    }
+    for by in ALGORITHMS {
+        // All of so small a C, at each rank.
+        assert_eq!(measured.entry(by).unwrap().checked, 3 * 1100 * 16, "{by}");
+    }
+}
+
+#[test]
 fn what_is_not_asked_for_is_not_done() {
     let directory = directory("products-validated");
     let only = [
@@ -163,15 +206,18 @@ fn what_cannot_be_measured_is_said_in_a_sentence() {
 }
 
 /// A stand-in for Python with PyTorch: speaks the protocol, multiplies nothing, has no fused operator and
-/// no graphs. `wrong` is what it says of its results.
-fn stand_in_for_torch(directory: &Path, wrong: u32) -> PathBuf {
+/// no graphs. Breaks off after `limit` commands; `wrong` is what it says of its results.
+fn stand_in_for_torch(directory: &Path, limit: u32, wrong: u32) -> PathBuf {
     let script = format!(
         r#"#!/bin/sh
 echo $$ >> pids
 rank=$4
 if [ "$rank" = 0 ]; then echo "port 7"; else read -r word port; [ "$port" = 7 ] || exit 1; fi
 echo "ready PyTorch 0.0.1"
+left={limit}
 while read -r command way calls rest; do
+    [ "$left" -gt 0 ] || exit 1
+    left=$((left - 1))
     case "$command $way" in
     shape\ *) echo "shaped" ;;
     check\ plain) echo "wrong {wrong} 100" ;;
@@ -191,7 +237,7 @@ done
 #[test]
 fn pytorch_takes_its_turn_and_what_it_lacks_is_said() {
     let directory = directory("products-torch");
-    let python = stand_in_for_torch(&directory, 0);
+    let python = stand_in_for_torch(&directory, 1_000_000, 0);
     let more = [
         "--json",
         "all.json",
@@ -223,7 +269,7 @@ fn pytorch_takes_its_turn_and_what_it_lacks_is_said() {
 #[test]
 fn wrong_elements_fail_the_command_and_show_no_time() {
     let directory = directory("products-wrong");
-    let python = stand_in_for_torch(&directory, 3);
+    let python = stand_in_for_torch(&directory, 1_000_000, 3);
     let mut command = bench(
         &directory,
         &["--baseline", "pytorch", "--algorithm", "baseline"],
@@ -235,4 +281,29 @@ fn wrong_elements_fail_the_command_and_show_no_time() {
         output.contains("WRONG: torch of 35x24x18 had 6 wrong elements"),
         "{output}"
     );
+}
+
+#[test]
+fn pytorch_that_breaks_off_ends_its_part_and_not_the_run() {
+    let directory = directory("products-broken-torch");
+    let python = stand_in_for_torch(&directory, 4, 0);
+    let more = [
+        "--json",
+        "all.json",
+        "--baseline",
+        "pytorch",
+        "--algorithm",
+        "pull",
+    ];
+    let mut command = bench(&directory, &more);
+    command.env("SYMMEM_PYTHON", &python);
+    let output = text(&succeed(command).stdout);
+    assert!(
+        output.contains("note: baseline pytorch broke off"),
+        "{output}"
+    );
+    for measured in products(&directory) {
+        assert!(measured.entry("pull").unwrap().time.is_some());
+    }
+    have_ended(&directory);
 }

@@ -74,21 +74,23 @@ impl<'a> Library<'a> {
         }
     }
 
-    /// Times the library's ways, and goes on with the fastest. `work` enqueues a call.
+    /// Times the library's ways, and goes on with the fastest. `work` enqueues a call on
+    /// `stream`.
     pub(super) fn choose(
         mut self,
         clock: &Clock<'_>,
-        work: impl Fn(&Stream, &Self) -> Result<()>,
+        stream: &Stream,
+        work: impl Fn(&Self) -> Result<()>,
     ) -> Result<Self> {
         let mut best: Option<(f64, u32)> = None;
         for way in 0..self.ways.min(MOST) {
             self.way = way;
             // A way that the library offers and then refuses is none.
-            if work(&clock.stream, &self).is_err() {
-                clock.stream.synchronize()?;
+            if work(&self).is_err() {
+                stream.synchronize()?;
                 continue;
             }
-            let times = clock.each(RUNS, false, |on| work(on, &self))?;
+            let times = clock.each(stream, RUNS, false, || work(&self))?;
             let least = times.into_iter().fold(f64::INFINITY, f64::min);
             if best.is_none_or(|(so_far, _)| least < so_far) {
                 best = Some((least, way));
@@ -96,6 +98,19 @@ impl<'a> Library<'a> {
         }
         self.way = best.map_or(0, |(_, way)| way);
         Ok(self)
+    }
+
+    /// The same product once more, in the same way.
+    pub(super) fn again<T: Real>(
+        &self,
+        communicator: &'a Communicator,
+        product: &Product,
+    ) -> Result<Outcome<Self>> {
+        let other = Self::new::<T>(communicator, product)?;
+        Ok(other.map(|mut other| {
+            other.way = self.way;
+            other
+        }))
     }
 
     /// Which of its ways it goes.

@@ -6,18 +6,21 @@
 //! Then come rounds in which all take turns: the GEMM alone (the vendor's library, in the fastest of its
 //! ways), the gather alone, each algorithm, PyTorch. Before each call is a barrier of all ranks on the
 //! stream, outside of what is timed; time is that of events, of the slowest rank; the median counts.
+//! Of large products GEMM and gather are run side by side as well, without a dependency between them.
 //! Products of few rows are captured and replayed as well. DDLB's published method (calls back to back
 //! without a barrier, mean of rank 0) is there on demand.
 //!
 //! `data` makes matrices, `reference` says what C should be, `session` is one rank's matrices, `library` and
-//! `torch` are the others, `run` the rounds.
+//! `torch` are the others, `side` a second stream, `contender` who takes turns, `run` the rounds.
 
+mod contender;
 mod data;
 mod element;
 mod library;
 mod reference;
 mod run;
 mod session;
+mod side;
 mod torch;
 
 use super::outcome::not_here;
@@ -31,7 +34,7 @@ use crate::report::collectives::BaselineState;
 use element::Real;
 use run::{Found, Run};
 use serde::{Deserialize, Serialize};
-use symmem_core::{Communicator, GemmAlgorithm};
+use symmem_core::{Communicator, GemmAlgorithm, GemmTransport};
 use torch::Torch;
 
 /// What to measure.
@@ -43,6 +46,9 @@ pub struct Options {
     pub products: Vec<Product>,
     /// Our algorithms, by name ([`crate::report::ag_gemm::ALGORITHMS`]); empty for all.
     pub algorithms: Vec<String>,
+    /// What moves the shards, for algorithms that leave a choice: `get`, `put`, `vendor` or `kernel`; `None`
+    /// for the usual.
+    pub transport: Option<String>,
     /// Whether results are compared with a reference.
     pub validate: bool,
     /// Whether anything is timed.
@@ -64,6 +70,7 @@ impl Options {
             effort: Effort::Quick,
             products: Vec::new(),
             algorithms: Vec::new(),
+            transport: None,
             validate: true,
             benchmark: true,
             explain: false,
@@ -122,6 +129,17 @@ pub fn algorithm(name: &str) -> Option<GemmAlgorithm> {
     }
 }
 
+/// What moves shards, by that name.
+pub fn transport(name: &str) -> Option<GemmTransport> {
+    match name {
+        "get" => Some(GemmTransport::Get),
+        "put" => Some(GemmTransport::Put),
+        "vendor" => Some(GemmTransport::Vendor),
+        "kernel" => Some(GemmTransport::Kernel),
+        _ => None,
+    }
+}
+
 /// Measures into a report: each rank's plans, where they were asked for. Collective; every rank gets all.
 /// `progress` matters at rank 0 only.
 ///
@@ -161,6 +179,7 @@ pub fn add(
         });
         torch = started.ok();
     }
+    let beside = torch.is_some();
     let f16 = Run::<half::f16>::new(communicator, options)?;
     let bf16 = Run::<half::bf16>::new(communicator, options)?;
     let mut plans = Vec::new();
@@ -181,6 +200,11 @@ pub fn add(
         };
         section.products.push(measured);
         plans.extend(told);
+    }
+    if beside && torch.is_none() {
+        report
+            .notes
+            .push("baseline pytorch broke off; it has no part in what came after".into());
     }
     report.ag_gemm = options.runs().then_some(section);
     Ok(plans)

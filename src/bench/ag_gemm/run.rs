@@ -1,22 +1,22 @@
 //! One product by everybody: checked, measured in turns, and put together from what the ranks saw.
 
+use super::contender::{Contender, Seen, entry, missing};
 use super::data::Table;
 use super::element::Real;
 use super::library::Library;
 use super::reference::Reference;
 use super::session::{By, Session, shape};
+use super::side::Side;
 use super::torch::Torch;
-use super::{Options, algorithm};
+use super::{Options, algorithm, transport};
 use crate::bench::clock::Clock;
 use crate::bench::outcome::{Outcome, agree, not_here};
 use crate::bench::session::is_by_caller;
-use crate::bench::sizes::{fewer_rounds, slowest};
+use crate::bench::sizes::fewer_rounds;
 use crate::bench::{Result, exchange};
-use crate::report::Time;
 use crate::report::ag_gemm::{
-    ALGORITHMS, Entry, GATHER, GEMM, Measured, Product, TORCH, TORCH_FUSED,
+    ALGORITHMS, Entry, GATHER, GEMM, Measured, Product, TOGETHER, TORCH, TORCH_FUSED,
 };
-use serde::{Deserialize, Serialize};
 use symmem_core::{Communicator, GemmOptions, GemmTransport, Graph, Stream};
 
 /// Calls in a graph, where they fit the time.
@@ -38,33 +38,9 @@ const SERIES_NS_ON_HOST: f64 = 6e6;
 pub(super) struct Run<'a, T> {
     pub(super) communicator: &'a Communicator,
     pub(super) options: &'a Options,
+    stream: Stream,
     clock: Clock<'a>,
     table: Table<T>,
-}
-
-/// A contender while it is measured. A graph goes before what it calls.
-struct Contender<'a, T: Real> {
-    name: &'static str,
-    graph: Option<Graph>,
-    by: By<'a, T>,
-    how: String,
-    /// Calls one by one in a round.
-    calls: u32,
-    /// Calls in the graph, and launches of it in a round.
-    captured: u32,
-    launches: u32,
-    replays: bool,
-    seen: Seen,
-}
-
-/// What one rank saw of a contender.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-struct Seen {
-    times: Vec<f64>,
-    graph: Vec<f64>,
-    ddlb: Option<f64>,
-    wrong: u64,
-    checked: u64,
 }
 
 /// A product, and each rank's plans, where they were asked for.
@@ -76,13 +52,10 @@ impl<'a, T: Real> Run<'a, T> {
         Ok(Self {
             communicator,
             options,
+            stream: communicator.stream()?,
             clock: Clock::new(communicator, timers)?,
             table: Table::new(),
         })
-    }
-
-    fn stream(&self) -> &Stream {
-        &self.clock.stream
     }
 
     fn budget(&self) -> f64 {
@@ -94,7 +67,7 @@ impl<'a, T: Real> Run<'a, T> {
 
     /// One product by everybody. Collective.
     pub(super) fn product(&self, product: &Product, torch: &mut Option<Torch>) -> Result<Found> {
-        let session = Session::new(self.communicator, *product, &self.table, self.stream())?;
+        let session = Session::new(self.communicator, *product, &self.table, &self.stream)?;
         let mut absent = Vec::new();
         let mut plans = Vec::new();
         let mut contenders = self.ours(product, &mut absent, &mut plans)?;
@@ -102,12 +75,12 @@ impl<'a, T: Real> Run<'a, T> {
         let mut rounds = 0;
         if self.options.runs() {
             chosen = self.chosen(product)?;
-            session.fill(&self.table, 0, self.stream())?;
+            session.fill(&self.table, 0, &self.stream)?;
             self.check(&session, &mut contenders)?;
         }
         if self.options.benchmark {
             contenders.splice(0..0, self.parts(&session, product, &mut absent)?);
-            if let Some(torch) = torch {
+            if torch.is_some() {
                 contenders.extend(self.beside(torch, product, &mut absent)?);
             }
             rounds = self.pace(&session, &mut contenders, torch)?;
@@ -137,6 +110,7 @@ impl<'a, T: Real> Run<'a, T> {
         absent: &mut Vec<Entry>,
         plans: &mut Vec<String>,
     ) -> Result<Vec<Contender<'a, T>>> {
+        let asked = self.options.transport.as_deref().and_then(transport);
         let mut contenders = Vec::new();
         for name in ALGORITHMS {
             let Some(algorithm) = algorithm(name).filter(|_| self.options.has(name)) else {
@@ -144,6 +118,7 @@ impl<'a, T: Real> Run<'a, T> {
             };
             let options = GemmOptions {
                 algorithm,
+                transport: asked.unwrap_or_default(),
                 tune: self.options.runs(),
                 ..GemmOptions::default()
             };
@@ -192,7 +167,7 @@ impl<'a, T: Real> Run<'a, T> {
     /// Calls each contender of ours once with one A, and, where that was asked for, once more with another
     /// one whose product is known. Collective.
     fn check(&self, session: &Session<'a, T>, contenders: &mut [Contender<'a, T>]) -> Result<()> {
-        let stream = self.stream();
+        let stream = &self.stream;
         for contender in contenders.iter() {
             session.run(stream, || session.issue(stream, &contender.by))?;
         }
@@ -209,7 +184,7 @@ impl<'a, T: Real> Run<'a, T> {
 
     /// Gives the shards of A what they hold in a pass, and says what C should be then.
     fn another(&self, session: &Session<'a, T>, pass: u64) -> Result<Reference> {
-        session.fill(&self.table, pass, self.stream())?;
+        session.fill(&self.table, pass, &self.stream)?;
         let (rank, world) = (self.communicator.rank(), self.communicator.world());
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = (processors / world).max(1);
@@ -230,17 +205,25 @@ impl<'a, T: Real> Run<'a, T> {
         product: &Product,
         absent: &mut Vec<Entry>,
     ) -> Result<Vec<Contender<'a, T>>> {
-        let stream = self.stream();
+        let stream = &self.stream;
         // First the gather, so that the GEMM has something to multiply.
         session.run(stream, || session.issue(stream, &By::Gather))?;
         let prepared = Library::new::<T>(self.communicator, product)?;
         let mut parts = Vec::new();
         match agree(self.communicator, prepared)? {
             Ok(library) => {
-                let work = |on: &Stream, library: &Library<'_>| session.multiply(on, library);
-                let library = library.choose(&self.clock, work)?;
+                let work = |library: &Library<'_>| session.multiply(stream, library);
+                let library = library.choose(&self.clock, stream, work)?;
+                // A processor does one thing after the other.
+                if product.m > REPLAYED_ROWS && !is_by_caller(self.communicator) {
+                    let again = library.again::<T>(self.communicator, product)?;
+                    if let Ok(again) = agree(self.communicator, again)? {
+                        let by = By::Together(again, Side::new(self.communicator)?);
+                        parts.push(Contender::new(TOGETHER, by, String::new()));
+                    }
+                }
                 let how = library.how();
-                parts.push(Contender::new(GEMM, By::Gemm(library), how));
+                parts.insert(0, Contender::new(GEMM, By::Gemm(library), how));
             }
             Err(reason) => absent.push(missing(GEMM, reason)),
         }
@@ -252,15 +235,15 @@ impl<'a, T: Real> Run<'a, T> {
     /// PyTorch's ways, each checked. Collective.
     fn beside(
         &self,
-        torch: &mut Torch,
+        torch: &mut Option<Torch>,
         product: &Product,
         absent: &mut Vec<Entry>,
     ) -> Result<Vec<Contender<'a, T>>> {
         let mut contenders = Vec::new();
-        let shaped = self.idle(|| held(torch.shape(product)))?;
+        let shaped = self.ask(torch, |torch| torch.shape(product))?;
         for (name, way) in [(TORCH, "plain"), (TORCH_FUSED, "fused")] {
             let checked = match &shaped {
-                Ok(()) => self.idle(|| held(torch.check(way)))?,
+                Ok(()) => self.ask(torch, |torch| torch.check(way))?,
                 Err(reason) => Err(reason.clone()),
             };
             match checked {
@@ -275,13 +258,6 @@ impl<'a, T: Real> Run<'a, T> {
         Ok(contenders)
     }
 
-    /// Lets a program work while all ranks are idle: the same outcome everywhere. Collective.
-    fn idle<V>(&self, work: impl FnOnce() -> Outcome<V>) -> Result<Outcome<V>> {
-        self.communicator.host_barrier()?;
-        // What the ranks say of it is a barrier, too.
-        agree(self.communicator, work())
-    }
-
     /// Captures who can be replayed, and checks a replay. Collective.
     fn capture(&self, session: &Session<'a, T>, contenders: &mut [Contender<'a, T>]) -> Result<()> {
         if session.product.m > REPLAYED_ROWS {
@@ -290,7 +266,7 @@ impl<'a, T: Real> Run<'a, T> {
                 .for_each(|contender| contender.replays = false);
             return Ok(());
         }
-        let stream = self.stream();
+        let stream = &self.stream;
         for contender in contenders.iter_mut() {
             if let By::Torch(_) = contender.by {
                 continue;
@@ -383,9 +359,9 @@ impl<'a, T: Real> Run<'a, T> {
                 .ask(torch, |torch| torch.time(way, calls))?
                 .unwrap_or_default());
         }
-        session.issue(self.stream(), &contender.by)?;
-        self.clock
-            .each(contender.calls, true, |on| session.issue(on, &contender.by))
+        let work = || session.issue(&self.stream, &contender.by);
+        work()?;
+        self.clock.each(&self.stream, contender.calls, true, work)
     }
 
     /// One round of replays, if there are any. Collective.
@@ -399,12 +375,11 @@ impl<'a, T: Real> Run<'a, T> {
                 self.ask(torch, |torch| torch.replay(way, captured, launches))?
             }
             (_, Some(graph)) => {
-                graph.launch(self.stream())?;
-                let launch = |on: &Stream| (0..launches).try_for_each(|_| Ok(graph.launch(on)?));
-                let mut times = self.clock.each(1, true, launch)?;
-                let calls = f64::from(captured * launches);
-                times.iter_mut().for_each(|time| *time /= calls);
-                Ok(times)
+                let launch = || Ok(graph.launch(&self.stream)?);
+                launch()?;
+                let all = || (0..launches).try_for_each(|_| launch());
+                let total = self.clock.timed(&self.stream, all)?;
+                Ok(vec![total / f64::from(captured * launches)])
             }
             _ => Err(String::new()),
         };
@@ -425,9 +400,9 @@ impl<'a, T: Real> Run<'a, T> {
         let times = match contender.by {
             By::Torch(way) => self.ask(torch, |torch| torch.looped(way, warm, calls))?,
             _ => {
-                let work = |on: &Stream| session.issue(on, &contender.by);
-                (0..warm).try_for_each(|_| work(self.stream()))?;
-                Ok(self.clock.each(calls, false, work)?)
+                let work = || session.issue(&self.stream, &contender.by);
+                (0..warm).try_for_each(|_| work())?;
+                Ok(self.clock.each(&self.stream, calls, false, work)?)
             }
         };
         self.communicator.host_barrier()?;
@@ -435,16 +410,26 @@ impl<'a, T: Real> Run<'a, T> {
         Ok((!times.is_empty()).then(|| times.iter().sum::<f64>() / times.len() as f64))
     }
 
-    /// Lets PyTorch's processes work while all ranks are idle. Collective.
+    /// Lets PyTorch's processes work while all ranks are idle: the same outcome everywhere. A process that
+    /// breaks off ends their part and not the run. Collective.
     fn ask<V>(
         &self,
         torch: &mut Option<Torch>,
         work: impl FnOnce(&mut Torch) -> Result<Outcome<V>>,
     ) -> Result<Outcome<V>> {
-        self.idle(|| match torch {
-            Some(torch) => held(work(torch)),
-            None => Err("it has not been started".into()),
-        })
+        self.communicator.host_barrier()?;
+        let outcome = match torch {
+            Some(torch) => work(torch),
+            None => Ok(Err("it broke off earlier".into())),
+        };
+        let broken = outcome.is_err();
+        // What the ranks say of it is a barrier, too.
+        if exchange::all_gather(self.communicator, &broken)?.contains(&true) {
+            // Its peers may be waiting for it: none is asked again.
+            *torch = None;
+        }
+        let outcome = outcome.unwrap_or_else(|error| Err(error.to_string()));
+        agree(self.communicator, outcome)
     }
 
     /// What the ranks saw of each contender. Collective.
@@ -463,78 +448,5 @@ impl<'a, T: Real> Run<'a, T> {
             }
         };
         Ok(contenders.iter().enumerate().map(entry).collect())
-    }
-}
-
-impl<'a, T: Real> Contender<'a, T> {
-    fn new(name: &'static str, by: By<'a, T>, how: String) -> Self {
-        Self {
-            name,
-            graph: None,
-            by,
-            how,
-            calls: 1,
-            captured: 1,
-            launches: 1,
-            replays: true,
-            seen: Seen::default(),
-        }
-    }
-}
-
-impl Seen {
-    fn count(&mut self, (wrong, checked): (u64, u64)) {
-        self.wrong += wrong;
-        self.checked += checked;
-    }
-}
-
-/// Of the slowest rank in each round the time; all elements.
-fn entry(ranks: &[&Seen]) -> Entry {
-    Entry {
-        time: Time::from_rounds(&slowest(ranks.iter().map(|rank| &rank.times))),
-        graph: Time::from_rounds(&slowest(ranks.iter().map(|rank| &rank.graph))),
-        ddlb_ns: ranks.first().and_then(|first| first.ddlb),
-        wrong: ranks.iter().map(|rank| rank.wrong).sum(),
-        checked: ranks.iter().map(|rank| rank.checked).sum(),
-        ..Entry::default()
-    }
-}
-
-fn missing(by: &str, reason: String) -> Entry {
-    Entry {
-        by: by.into(),
-        absent: Some(reason),
-        ..Entry::default()
-    }
-}
-
-/// A program's failure ends its part and not the run.
-fn held<V>(result: Result<Outcome<V>>) -> Outcome<V> {
-    result.unwrap_or_else(|error| Err(error.to_string()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_slowest_rank_counts_but_the_published_method_takes_rank_0() {
-        let rank = |times: &[f64], ddlb, wrong| Seen {
-            times: times.to_vec(),
-            ddlb: Some(ddlb),
-            wrong,
-            checked: 10,
-            ..Seen::default()
-        };
-        let ranks = [
-            rank(&[1.0, 5.0, 2.0], 7.0, 1),
-            rank(&[3.0, 4.0, 2.0], 9.0, 2),
-        ];
-        let entry = entry(&ranks.iter().collect::<Vec<_>>());
-        assert_eq!(entry.time.unwrap().ns, 3.0);
-        assert_eq!(entry.graph, None);
-        assert_eq!(entry.ddlb_ns, Some(7.0));
-        assert_eq!((entry.wrong, entry.checked), (3, 20));
     }
 }

@@ -4,12 +4,15 @@ use super::data::{Content, Table};
 use super::element::Real;
 use super::library::Library;
 use super::reference::{GUARD, POISON, Reference, part};
+use super::side::Side;
 use crate::bench::{BenchError, Result};
 use crate::report::ag_gemm::{Order, Product, Sharded};
 use symmem_core::backend::Device;
-use symmem_core::backend::abi::{MatrixOrder, RawStream, Sharding};
+use symmem_core::backend::abi::{
+    Algorithm, CAPABILITY_COPY_ENGINE, MatrixOrder, RawStream, Sharding,
+};
 use symmem_core::{
-    AllGatherGemm, CollectiveOptions, Communicator, GemmShape, Matrix, Operands, Stream,
+    AllGatherGemm, CollectiveOptions, Communicator, GemmShape, Matrix, Operands, Provider, Stream,
     SymmetricBuffer,
 };
 use zerocopy::IntoBytes;
@@ -20,6 +23,8 @@ pub(super) enum By<'a, T: Real> {
     Gemm(Library<'a>),
     /// A is gathered, and nothing else.
     Gather,
+    /// Both at once on two streams, and neither waits for the other: what devices have to give.
+    Together(Library<'a>, Side<'a>),
     /// Both, by an algorithm of ours.
     Ours(Box<AllGatherGemm<T>>),
     /// Both, by PyTorch, in this way: its process does it.
@@ -123,16 +128,33 @@ impl<'a, T: Real> Session<'a, T> {
     /// Enqueues a call. PyTorch's is nothing here.
     pub(super) fn issue(&self, on: &Stream, by: &By<'_, T>) -> Result<()> {
         match by {
-            By::Gather => {
-                let shard = self.a.len();
-                let to = self.whole.range(0, shard * self.communicator.world())?;
-                on.all_gather(to, self.a.all(), &CollectiveOptions::default())?;
+            By::Gather => self.gather(on, &CollectiveOptions::default())?,
+            By::Together(library, side) => {
+                let flags = self.communicator.capabilities().flags;
+                let options = CollectiveOptions {
+                    // No compute unit is taken from the product where that can be.
+                    algorithm: match flags & CAPABILITY_COPY_ENGINE {
+                        0 => Algorithm::AUTOMATIC,
+                        _ => Algorithm::COPY_ENGINE,
+                    },
+                    provider: Provider::Own,
+                    ..CollectiveOptions::default()
+                };
+                let here = || self.multiply(on, library);
+                side.both(on, |beside| self.gather(beside, &options), here)?;
             }
             By::Ours(operation) => on.all_gather_gemm(operation, &self.operands()?)?,
             By::Gemm(library) => self.multiply(on, library)?,
             By::Torch(_) => {}
         }
         Ok(())
+    }
+
+    /// Enqueues the gather alone.
+    fn gather(&self, on: &Stream, options: &CollectiveOptions<'_>) -> Result<()> {
+        let shard = self.a.len();
+        let to = self.whole.range(0, shard * self.communicator.world())?;
+        Ok(on.all_gather(to, self.a.all(), options)?)
     }
 
     /// Enqueues the product of what was gathered last, by the library.

@@ -4,8 +4,7 @@
 use super::data::{Content, Data, GUARD, POISON};
 use super::element::Sample;
 use super::shape::{ROOT, Shape};
-use crate::bench::session::is_by_caller;
-use crate::bench::timer::Timer;
+use crate::bench::clock::Clock;
 use crate::bench::{BenchError, Result};
 use crate::report::{Collective, Placement};
 use std::cell::Cell;
@@ -28,11 +27,10 @@ pub(in crate::bench) struct Session<'a, T: Sample> {
     pub stream: Stream,
     source: SymmetricBuffer<T>,
     destination: SymmetricBuffer<T>,
-    timer: Timer<'a>,
+    clock: Clock<'a>,
     data: Data<T>,
     /// What the sources hold now.
     content: Cell<Option<Content>>,
-    by_caller: bool,
 }
 
 impl<'a, T: Sample> Session<'a, T> {
@@ -43,10 +41,9 @@ impl<'a, T: Sample> Session<'a, T> {
             stream: communicator.stream()?,
             source: communicator.allocate::<T>(&[elements])?,
             destination: communicator.allocate::<T>(&[elements])?,
-            timer: Timer::new(communicator)?,
+            clock: Clock::new(communicator, 1)?,
             data: Data::new(communicator.world()),
             content: Cell::new(None),
-            by_caller: is_by_caller(communicator),
             communicator,
         })
     }
@@ -114,33 +111,6 @@ impl<'a, T: Sample> Session<'a, T> {
         Ok(())
     }
 
-    /// Lets the ranks start together: all streams have got here when any goes on.
-    fn start_together(&self) -> Result<()> {
-        self.stream.barrier()?;
-        if self.by_caller {
-            // Work behind a barrier that has to wait would run on the stream's thread.
-            self.stream.synchronize()?;
-        }
-        Ok(())
-    }
-
-    /// Runs `work`, which enqueues calls, and returns the nanoseconds it took on the device; on the
-    /// host where the caller does the work.
-    fn timed(&self, work: impl FnOnce() -> Result<()>) -> Result<f64> {
-        self.start_together()?;
-        if self.by_caller {
-            let start = Instant::now();
-            work()?;
-            self.stream.synchronize()?;
-            return Ok(start.elapsed().as_nanos() as f64);
-        }
-        self.timer.begin(&self.stream)?;
-        work()?;
-        self.timer.end(&self.stream)?;
-        self.stream.synchronize()?;
-        self.timer.nanoseconds()
-    }
-
     /// Calls back to back: nanoseconds for each at this rank. All ranks make as many, after one that
     /// is not timed, as the programs beside us do.
     pub(in crate::bench) fn looped(
@@ -149,7 +119,9 @@ impl<'a, T: Sample> Session<'a, T> {
         calls: u32,
     ) -> Result<f64> {
         issue(&self.stream)?;
-        let total = self.timed(|| (0..calls).try_for_each(|_| issue(&self.stream)))?;
+        let total = self.clock.timed(&self.stream, || {
+            (0..calls).try_for_each(|_| issue(&self.stream))
+        })?;
         Ok(total / f64::from(calls))
     }
 
@@ -178,7 +150,7 @@ impl<'a, T: Sample> Session<'a, T> {
     ) -> Result<f64> {
         graph.launch(&self.stream)?;
         let launch = || (0..launches).try_for_each(|_| Ok(graph.launch(&self.stream)?));
-        let total = self.timed(launch)?;
+        let total = self.clock.timed(&self.stream, launch)?;
         Ok(total / f64::from(calls) / f64::from(launches))
     }
 
@@ -226,7 +198,7 @@ impl<'a, T: Sample> Session<'a, T> {
         if call.placement == Placement::InPlace {
             self.put_input(call)?;
         }
-        self.start_together()?;
+        self.clock.start_together(&self.stream)?;
         work()?;
         self.stream.barrier()?;
         self.stream.synchronize()?;

@@ -32,6 +32,7 @@ pub(in crate::report) fn products() -> Products {
         entries: vec![
             entry(GEMM, 12.5e6),
             entry(GATHER, 2.8e6),
+            entry(TOGETHER, 12.8e6),
             entry(BASELINE, 15e6),
             entry("pipeline", 13.2e6),
             absent("pull", "this device has no kernel that gathers by pull"),

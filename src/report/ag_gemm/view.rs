@@ -1,16 +1,17 @@
 //! All-gather and GEMM as tables.
 
 use super::{
-    ALGORITHMS, Entry, GATHER, GEMM, MatrixElement, Measured, Products, TORCH, TORCH_FUSED,
+    ALGORITHMS, Entry, GATHER, GEMM, MatrixElement, Measured, Product, Products, TOGETHER, TORCH,
+    TORCH_FUSED,
 };
-use crate::report::collectives::Time;
+use crate::report::collectives::{Curve, Time};
 use crate::report::published;
 use crate::report::text::decimal;
 use crate::report::view::{Cell, View, heading};
 
 /// Everybody, in the order in which columns stand.
 fn names(section: &Products) -> Vec<&'static str> {
-    let all = [GEMM, GATHER]
+    let all = [GEMM, GATHER, TOGETHER]
         .into_iter()
         .chain(ALGORITHMS)
         .chain([TORCH, TORCH_FUSED]);
@@ -45,9 +46,63 @@ pub(in crate::report) fn views(section: &Products) -> Vec<View> {
     views
 }
 
+/// Products that differ in their rows only: what they are, and TFLOP/s over rows of each contender.
+pub(in crate::report) type Plot<'a> = (String, Vec<Curve<'a>>);
+
+/// Plots of products of which there are several numbers of rows.
+pub(in crate::report) fn plots(section: &Products) -> Vec<Plot<'_>> {
+    // The place of each is that of its colour.
+    let lines = ALGORITHMS.into_iter().chain([GEMM, TORCH]);
+    let mut plots = Vec::new();
+    let mut known: Vec<Product> = Vec::new();
+    for measured in &section.products {
+        let kind = Product {
+            m: 0,
+            ..measured.product
+        };
+        if known.contains(&kind) {
+            continue;
+        }
+        known.push(kind);
+        let alike = || {
+            (section.products.iter()).filter(move |other| {
+                Product {
+                    m: 0,
+                    ..other.product
+                } == kind
+            })
+        };
+        if alike().count() < 3 {
+            continue;
+        }
+        let curve = |by: &str| -> Vec<(u64, f64)> {
+            let point = |one: &Measured| Some((one.product.m as u64, one.derive(by)?.teraflops));
+            let mut points: Vec<_> = alike().filter_map(point).collect();
+            points.sort_by_key(|(rows, _)| *rows);
+            points
+        };
+        let curves = lines.clone().enumerate();
+        let curves = curves.map(|(place, by)| (place, by, curve(by)));
+        let curves: Vec<Curve<'_>> = curves.filter(|(_, _, points)| !points.is_empty()).collect();
+        if !curves.is_empty() {
+            let Product { n, k, .. } = kind;
+            plots.push((format!("N={n} K={k}, {}", kind_text(&kind)), curves));
+        }
+    }
+    plots
+}
+
 /// How a row begins: shape, element, and what is unusual.
 fn row(measured: &Measured) -> Vec<Cell> {
     let product = &measured.product;
+    vec![
+        Cell::Name(product.shape()),
+        Cell::Figure(kind_text(product)),
+    ]
+}
+
+/// Element, what is divided, and what is unusual.
+fn kind_text(product: &Product) -> String {
     let element = match product.dtype {
         MatrixElement::F16 => "f16",
         MatrixElement::Bf16 => "bf16",
@@ -59,7 +114,7 @@ fn row(measured: &Measured) -> Vec<Cell> {
     if product.bias {
         what += " bias";
     }
-    vec![Cell::Name(product.shape()), Cell::Figure(what)]
+    what
 }
 
 /// TFLOP/s; a processor's are few.
@@ -105,7 +160,9 @@ fn times(
     let title = format!("all-gather + GEMM of {} ranks: {how}", section.world);
     let caption = vec![
         "µs, median of the rounds, of the slowest rank; all took turns in each round.".into(),
-        "gemm: by the library of products, of an A that is here. gather: of A, alone.".into(),
+        "gemm: by the library of products, of an A that is here; gather: of A, alone; together: both at once, \
+         neither waiting for the other."
+            .into(),
     ];
     table(section, names, title, caption, |measured, by| {
         let Some(entry) = measured.entry(by) else {
@@ -121,7 +178,11 @@ fn times(
 
 /// TFLOP/s of a device.
 fn rates(section: &Products, names: &[&'static str]) -> Option<View> {
-    let names: Vec<_> = names.iter().copied().filter(|by| *by != GATHER).collect();
+    let names: Vec<_> = names
+        .iter()
+        .copied()
+        .filter(|by| *by != GATHER && *by != TOGETHER)
+        .collect();
     let title = "all-gather + GEMM: TFLOP/s of a device".to_owned();
     let mut caption = vec![
         "2·M·N·K over the time, N being what a device has of B; of the replay where there is one."
@@ -152,21 +213,20 @@ fn ratios(section: &Products) -> Option<View> {
                 share.map_or(Cell::Absent, |share| Cell::Figure(format!("{share:.3}")))
             };
             let over = |ratio: Option<f64>| ratio.map_or(Cell::Absent, Cell::Ratio);
-            let other = |by: &str| Some(measured.ns(by)? / measured.ns(best)?);
+            let other = |by: &str| measured.over(by, best);
             let mut row = row(measured);
             row.push(Cell::Figure(best.into()));
             let chosen = measured.chosen.as_deref();
             row.push(chosen.map_or(Cell::Absent, |chosen| Cell::Figure(chosen.into())));
             // How far behind the best the selector's choice is.
-            row.push(share(chosen.and_then(|chosen| {
-                Some(measured.ns(best)? / measured.ns(chosen)?)
-            })));
+            row.push(share(chosen.and_then(|chosen| measured.over(best, chosen))));
             row.push(match measured.ideal() {
                 Some(ideal) => Cell::Figure(decimal(ideal / 1e3)),
                 None => Cell::Absent,
             });
             row.push(share(derived.of_ideal));
             row.push(share(derived.overlap));
+            row.push(share(derived.of_together));
             row.push(over(derived.over_baseline));
             row.push(over(other(TORCH)));
             row.push(over(other(TORCH_FUSED)));
@@ -180,21 +240,22 @@ fn ratios(section: &Products) -> Option<View> {
                 .into(),
             "ideal: the longer of GEMM and gather alone, µs; of ideal: that over our fastest time."
                 .into(),
-            "overlap: GEMM alone over our fastest time.".into(),
-            "Ratios: the other's time over ours, above 1 ours is faster.".into(),
+            "overlap: GEMM alone over our fastest time; of together: both at once over it.".into(),
+            "Ratios: the other's time over ours, above 1 ours is faster; a replay is compared with a replay.".into(),
         ],
         headings: [
             "MxNxK",
             "element, A by",
             "fastest",
             "chosen",
-            "best/chosen",
+            "best/\nchosen",
             "ideal",
-            "of ideal",
+            "of\nideal",
             "overlap",
-            "baseline/ours",
-            "torch/ours",
-            "fused/ours",
+            "of\ntogether",
+            "baseline/\nours",
+            "torch/\nours",
+            "fused/\nours",
         ]
         .map(heading)
         .into(),
@@ -204,7 +265,11 @@ fn ratios(section: &Products) -> Option<View> {
 
 /// TFLOP/s by the published method.
 fn looped(section: &Products, names: &[&'static str]) -> Option<View> {
-    let names: Vec<_> = names.iter().copied().filter(|by| *by != GATHER).collect();
+    let names: Vec<_> = names
+        .iter()
+        .copied()
+        .filter(|by| *by != GATHER && *by != TOGETHER)
+        .collect();
     let title = "all-gather + GEMM: TFLOP/s by DDLB's method".to_owned();
     let caption = vec![
         "Mean of 50 calls back to back at rank 0, after 5 that are not timed; no barrier.".into(),
@@ -241,7 +306,7 @@ fn checked(section: &Products, names: &[&'static str]) -> View {
     let products = names
         .iter()
         .copied()
-        .filter(|by| *by != GATHER && *by != GEMM);
+        .filter(|by| ![GEMM, GATHER, TOGETHER].contains(by));
     let names: Vec<_> = products.collect();
     let mut headings = vec![heading("MxNxK"), heading("element, A by")];
     headings.extend(names.iter().map(|name| heading(*name)));
@@ -308,6 +373,29 @@ mod tests {
     }
 
     #[test]
+    fn products_that_differ_in_their_rows_are_drawn_over_them() {
+        let mut section = example();
+        assert!(plots(&section).is_empty(), "a point is no curve");
+        for m in [64, 4] {
+            let mut other = section.products[1].clone();
+            other.product.m = m;
+            section.products.push(other);
+        }
+        let plots = plots(&section);
+        let (title, curves) = &plots[0];
+        assert_eq!(
+            (plots.len(), title.as_str()),
+            (1, "N=3584 K=8192, f16 columns")
+        );
+        let names: Vec<&str> = curves.iter().map(|(_, name, _)| *name).collect();
+        assert_eq!(names, ["baseline", "pull", GEMM]);
+        for (_, _, points) in curves {
+            let rows: Vec<u64> = points.iter().map(|(rows, _)| *rows).collect();
+            assert_eq!(rows, [4, 16, 64]);
+        }
+    }
+
+    #[test]
     fn published_rates_stand_beside_their_shape_only() {
         let published = |views: &[View]| {
             let mut captions = views.iter().flat_map(|view| &view.caption);
@@ -322,7 +410,7 @@ mod tests {
     #[test]
     fn wrong_elements_and_absences_are_said() {
         let mut section = example();
-        section.products[0].entries[5].wrong = 3;
+        section.products[0].entries[6].wrong = 3;
         let views = views(&section);
         let said = |part: &str| {
             let mut captions = views.iter().flat_map(|view| &view.caption);
