@@ -172,9 +172,6 @@ fn refused() {
     release(&rank, gemm).unwrap();
     let failure = release(&rank, gemm).unwrap_err();
     assert!(failure.message.contains("given up"), "{failure}");
-
-    let limits = rank.backend.gathered_gemm_limits(&good, Sharding::ROWS, 2);
-    assert_eq!(limits.unwrap().blocks, 0, "no kernel for this one");
     rank.close();
 }
 
