@@ -1,19 +1,26 @@
 //! Which algorithm, where the caller leaves it to us.
 //!
-//! There are no measured rows yet: what is here are rules of thumb, from what others have published for one
-//! machine of 8 GPUs behind a switch. Gathering first costs least where copies are short beside what a step
-//! costs: shards below some 4 MiB, or fewer than 1024 rows in all. Above that a kernel that multiplies chunks
-//! as copy engines bring them loses neither launches nor the ends of products; without one, products of
-//! whole shards come next.
+//! Rules, not rows: what two H200s behind a switch measured (`2026-11-21-ag-gemm-2xh200`), and, for small
+//! shards and for a mesh, what others have published. No more devices were measured.
+//!
+//! Gathering first costs least where copies are short beside what a step costs. Above that the library's
+//! product of a whole shard is best where it fills the device often enough that the last blocks do not matter,
+//! as long as copies keep ahead of it; else a kernel that multiplies chunks as copy engines bring them, which
+//! loses neither launches nor the ends of products.
 
 use super::options::{GemmAlgorithm, GemmOptions, GemmTransport};
 use super::shape::GemmShape;
-use crate::backend::abi::{GatherMode, GatheredLimits};
+use crate::backend::abi::{GatherMode, GatheredLimits, Sharding};
 
-/// Bytes of a shard below which all is gathered first. Not measured.
+/// Bytes of a shard in rows below which all is gathered first.
 const SMALL_SHARD: u64 = 4 << 20;
-/// Rows of `A` below which it is. Not measured.
+/// Rows of `A` below which it is.
 const FEW_ROWS: usize = 1024;
+/// Of `A` in columns, which a library gathers as blocks that have to be spread then, so many: copies that
+/// spread it on the way are worth it sooner.
+const FEW_ROWS_OF_COLUMNS: usize = 256;
+/// How often the tiles of one shard's product fill the device from where on the library's is the faster.
+const WAVES: u64 = 7;
 
 /// What a device has for products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,12 +120,29 @@ fn automatic(
     if world == 1 {
         return A::Baseline;
     }
+    let by_columns = shape.sharding == Sharding::COLUMNS;
     if shard_bytes < SMALL_SHARD || shape.m < FEW_ROWS {
         // In a mesh one kernel that loads from all peers at once uses all links from its first block on.
-        let pull = offer.has(GatherMode::PULL) && (offer.fanout > 1 || !offer.library);
-        return if pull { A::Pull } else { A::Baseline };
+        let mesh = offer.has(GatherMode::PULL) && (offer.fanout > 1 || !offer.library);
+        let spread = by_columns && (FEW_ROWS_OF_COLUMNS..FEW_ROWS).contains(&shape.m);
+        return match (mesh, spread) {
+            (true, _) => A::Pull,
+            (false, true) => A::Pipeline,
+            (false, false) => A::Baseline,
+        };
     }
-    if offer.has(GatherMode::WAIT) {
+    let GatheredLimits {
+        blocks,
+        tile_m,
+        tile_n,
+        ..
+    } = offer.limits;
+    let fills = |rows: usize| {
+        let tiles = |length: usize, tile: u32| (length as u64).div_ceil(tile.max(1).into());
+        tiles(rows, tile_m) * tiles(shape.n, tile_n) >= WAVES * u64::from(blocks)
+    };
+    let whole = offer.library && !by_columns && fills(shape.m.div_ceil(world));
+    if offer.has(GatherMode::WAIT) && !whole {
         A::Push
     } else {
         A::Pipeline
@@ -177,7 +201,9 @@ mod tests {
         let auto = |size, offer: &Offer| chosen(A::Automatic, T::Automatic, size, offer);
         assert_eq!(auto(small, &ALL), Ok((A::Baseline, T::Vendor)));
         assert_eq!(auto((1000, 128 << 20), &ALL), Ok((A::Baseline, T::Vendor)));
-        assert_eq!(auto(large, &ALL), Ok((A::Push, T::Put)));
+        // 4096 rows of 8192 columns a rank: 1024 tiles for 132 blocks.
+        assert_eq!(auto(large, &ALL), Ok((A::Pipeline, T::Put)));
+        assert_eq!(auto((16384, 64 << 20), &ALL), Ok((A::Push, T::Put)));
         assert_eq!(auto(large, &no_kernel(ALL)), Ok((A::Pipeline, T::Put)));
         let mesh = Offer { fanout: 7, ..ALL };
         assert_eq!(auto(small, &mesh), Ok((A::Pull, T::Kernel)));
@@ -191,6 +217,24 @@ mod tests {
             ..ALL
         };
         assert_eq!(auto(small, &bare), Ok((A::Pull, T::Kernel)));
+    }
+
+    #[test]
+    fn columns_are_gathered_first_for_few_rows_only() {
+        use {GemmAlgorithm as A, GemmTransport as T};
+        let chosen = |m| {
+            let shape = GemmShape {
+                sharding: Sharding::COLUMNS,
+                ..GemmShape::new(m, 3584, 8192)
+            };
+            let shard_bytes = shape.shard_elements(2) as u64 * 2;
+            choose(&shape, &GemmOptions::default(), 2, shard_bytes, &ALL)
+        };
+        assert_eq!(chosen(128), Ok((A::Baseline, T::Vendor)));
+        assert_eq!(chosen(256), Ok((A::Pipeline, T::Put)));
+        assert_eq!(chosen(512), Ok((A::Pipeline, T::Put)));
+        assert_eq!(chosen(1024), Ok((A::Push, T::Put)));
+        assert_eq!(chosen(16384), Ok((A::Push, T::Put)));
     }
 
     #[test]
