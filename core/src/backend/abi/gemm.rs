@@ -154,7 +154,7 @@ pub struct GatheredGemmArguments {
     pub sharding: Sharding,
     /// How shards come here.
     pub mode: GatherMode,
-    /// Blocks that move `A`, the first of the grid; 0 where [`GatherMode::WAIT`], and where all do both.
+    /// Blocks that move `A`, the first of the grid; 0 where [`GatherMode::WAIT`].
     pub movers: u32,
     /// 1 if the own shard is copied to the own `gathered` too (not where [`GatherMode::WAIT`]).
     pub keep: u32,
