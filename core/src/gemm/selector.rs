@@ -1,6 +1,6 @@
 //! Which algorithm, where the caller leaves it to us.
 //!
-//! Rules, not rows: what two H200s behind a switch measured (`2026-11-21-ag-gemm-2xh200`), and, for small
+//! Rules, not rows: what two GPUs behind a switch measured (`2026-11-21-ag-gemm-2xh200`), and, for small
 //! shards and for a mesh, what others have published. No more devices were measured.
 //!
 //! Gathering first costs least where copies are short beside what a step costs. Above that the library's
