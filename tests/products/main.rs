@@ -1,6 +1,8 @@
 //! Products of matrices by the vendors' libraries, and copies of rows, through the backends' tables: over the
 //! fake runtimes with the fake libraries beside them.
 
+#![cfg(all(feature = "cuda", feature = "hip"))]
+
 mod product;
 mod rank;
 mod rows;
