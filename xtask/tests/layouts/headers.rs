@@ -27,11 +27,12 @@ const CHANGED: [(&str, u32); 2] = [
 
 /// Numbers that 5.2 has not, by C's name, and what came with them. An attribute that a runtime does not know
 /// counts as 0; a runtime before 5.5 is refused where it starts; memory by virtual-memory management is asked to
-/// be uncached from 7.2 on only.
-const LATER: [(&str, &str); 4] = [
+/// be uncached from 7.2 on only; copies are kept off compute units from 6.1 on.
+const LATER: [(&str, &str); 5] = [
     ("hipDeviceAttributeVirtualMemoryManagementSupported", "5.3"),
     ("hipDeviceAttributeWallClockRate", "5.3"),
     ("hipDeviceMallocUncached", "5.5"),
+    ("hipMemcpyDeviceToDeviceNoCU", "6.1"),
     ("hipMemAllocationTypeUncached", "7.1"),
 ];
 
