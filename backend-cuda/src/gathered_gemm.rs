@@ -94,9 +94,9 @@ pub fn limits(
         tile_m: TILE_ROWS,
         tile_n: TILE_COLUMNS,
         chunk_alignment: TILE_ROWS,
-        movers: RATES.movers(shape, sharding, shard),
+        movers: RATES.movers(shape, sharding, shard, parts.description.compute_units),
         modes: GatherMode::WAIT.bit() | GatherMode::PULL.bit() | GatherMode::PUSH.bit(),
-        reserved: 0,
+        alignment: ALIGNMENT as u32,
     }
 }
 

@@ -47,9 +47,11 @@ pub fn limits(
         tile_m: GATHERED_GEMM_TILE,
         tile_n: GATHERED_GEMM_TILE,
         chunk_alignment: GATHERED_GEMM_TILE,
-        movers: RATES.movers(shape, sharding, shard),
-        modes: GatherMode::WAIT.bit() | GatherMode::PULL.bit() | GatherMode::PUSH.bit(),
-        reserved: 0,
+        movers: RATES.movers(shape, sharding, shard, parts.description.compute_units),
+        // Never one that waits for copies: the runtime may make copies of rows, and small ones, with a kernel,
+        // which finds no room beside a grid that fills the device.
+        modes: GatherMode::PULL.bit() | GatherMode::PUSH.bit(),
+        alignment: 1,
     }
 }
 

@@ -112,7 +112,30 @@ impl<'a, T: GemmElement> Call<'a, T> {
             gathered,
         };
         call.check_overlap()?;
+        call.check_alignment()?;
         Ok(call)
+    }
+
+    /// Refuses matrices that the kernel that gathers cannot fetch, before this rank has begun with the call.
+    fn check_alignment(&self) -> Result<()> {
+        let problem = &self.operation.problem;
+        let kernel = matches!(problem.algorithm, GemmAlgorithm::Pull | GemmAlgorithm::Push);
+        let alignment = u64::from(self.operation.limits.alignment).max(1);
+        for (what, address) in [
+            ("the shard of A", self.a.at(problem.rank, 0)),
+            ("the gathered A", self.gathered.at(problem.rank, 0)),
+            ("B", self.operands.b.address),
+        ] {
+            if kernel && problem.world > 1 && !address.0.is_multiple_of(alignment) {
+                let message = format!(
+                    "{what} begins at {:#x}; for the kernel that gathers it has to begin at a multiple of \
+                     {alignment} bytes",
+                    address.0
+                );
+                return Err(self.stream.invalid(NAME, message));
+            }
+        }
+        Ok(())
     }
 
     /// Refuses what is written where something else is.
@@ -241,10 +264,13 @@ fn check_matrix<T: GemmElement>(
         _ => columns,
     };
     let stride = stride.unwrap_or(width);
-    // The stride of one line means nothing.
-    let single = what == "the bias";
+    // The stride of one line means nothing; but in columns a bias is as many lines as it has elements.
+    let single = matrix.order == MatrixOrder::ROWS || matrix.stride == 1 || columns == 1;
     let alike = (matrix.rows, matrix.columns) == (rows, columns)
-        && (single || (matrix.order, matrix.stride) == (order, stride));
+        && match what {
+            "the bias" => single,
+            _ => (matrix.order, matrix.stride) == (order, stride),
+        };
     if !alike {
         return invalid(format!(
             "{what} is {matrix:?}; the operation was made for {rows} x {columns}, {}, stride {stride}",

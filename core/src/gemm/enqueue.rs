@@ -80,7 +80,7 @@ impl<T: GemmElement> Call<'_, T> {
             },
         };
         let mut forked = [0u128; 2];
-        let mut done = Ok(());
+        let (mut begun, mut done) = (false, Ok(()));
         for step in steps {
             match *step {
                 Step::Fork { on } if done.is_ok() => {
@@ -100,9 +100,17 @@ impl<T: GemmElement> Call<'_, T> {
             // released only once its streams are idle and no graph keeps them; other memory by the word of
             // whoever made the matrix. All ranks do the steps of one plan, which has been agreed on.
             let step = unsafe { run.step(step) };
+            begun |= step.is_ok();
             done = done.and(step);
         }
-        done
+        done.map_err(|mut failure: Failure| {
+            // Peers count what was begun, and this rank did not end it: whatever the reason, their words are no
+            // longer in step.
+            if begun && shared.world > 1 {
+                failure.status = Status::CALL_FAILED;
+            }
+            failure
+        })
     }
 }
 

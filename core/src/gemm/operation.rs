@@ -176,6 +176,13 @@ impl Maker<'_> {
                 let message = format!("{blocks} blocks, of which {most} can be there at once");
                 return Err(self.invalid(message));
             }
+            let by_kernel = kernel && chosen.1 == GemmTransport::Kernel;
+            if by_kernel && world > 1 && blocks <= limits.movers {
+                let movers = limits.movers;
+                let message =
+                    format!("{blocks} blocks, of which {movers} would move A: none is left");
+                return Err(self.invalid(message));
+            }
             Ok(chosen)
         });
         let (algorithm, transport) = round.vote(chosen)?;
@@ -234,7 +241,7 @@ impl Maker<'_> {
                 _ => alignment,
             }
         });
-        wished.next_multiple_of(alignment).min(rows)
+        wished.min(rows).next_multiple_of(alignment).min(rows)
     }
 
     /// Makes what the operation keeps. On failure nothing is left.

@@ -162,7 +162,7 @@ mod tests {
             chunk_alignment: 128,
             movers: 0,
             modes: 0b1110,
-            reserved: 0,
+            alignment: 1,
         },
         library: true,
         collectives: true,

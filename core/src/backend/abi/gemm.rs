@@ -107,8 +107,8 @@ pub struct GatheredLimits {
     pub movers: u32,
     /// The modes that there are, as [`GatherMode::bit`].
     pub modes: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Bytes that `A`, its shards and `B` begin at a multiple of; 0 and 1 for any.
+    pub alignment: u32,
 }
 
 /// A product by one kernel that multiplies each chunk of `A` once it has arrived.

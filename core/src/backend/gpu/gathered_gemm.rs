@@ -22,8 +22,8 @@ pub struct Rates {
 
 impl Rates {
     /// As many movers as bring the peers' shards in half of the time that the product takes: the first of them
-    /// is needed once the own one is multiplied.
-    pub fn movers(self, shape: &GemmShape, sharding: Sharding, shard: u64) -> u32 {
+    /// is needed once the own one is multiplied. Never more than half of the `blocks` that a device has at once.
+    pub fn movers(self, shape: &GemmShape, sharding: Sharding, shard: u64, blocks: u32) -> u32 {
         let whole = match sharding {
             Sharding::COLUMNS => shape.k,
             _ => shape.m,
@@ -32,9 +32,11 @@ impl Rates {
         let share = shard.min(whole) as f64 / whole.max(1) as f64;
         let bytes = m * k * ELEMENT_BYTES as f64 * (1.0 - share);
         let seconds = 2.0 * m * n * k / self.product / 2.0;
-        let enough = (bytes / seconds / self.mover).ceil() as u32;
+        let enough = (bytes / seconds / self.mover)
+            .ceil()
+            .min(MOST_MOVERS.into()) as u32;
         let steps = enough.next_multiple_of(MOVERS_STEP);
-        steps.clamp(MOVERS_STEP, MOST_MOVERS)
+        steps.clamp(MOVERS_STEP, MOST_MOVERS).min(blocks / 2).max(1)
     }
 }
 
@@ -99,12 +101,20 @@ mod tests {
                 k,
                 ..GemmShape::default()
             };
-            rates.movers(&shape, Sharding::ROWS, m.div_ceil(world))
+            rates.movers(&shape, Sharding::ROWS, m.div_ceil(world), 132)
         };
         assert_eq!(of(32768, 8192, 16384, 2), 4);
         assert_eq!(of(2048, 3584, 8192, 2), 8);
         assert_eq!(of(32768, 1024, 32768, 8), MOST_MOVERS);
         assert_eq!(of(1024, 64, 64, 1), MOVERS_STEP, "nothing to move");
+        let shape = GemmShape {
+            m: 32768,
+            n: 1024,
+            k: 32768,
+            ..GemmShape::default()
+        };
+        let on_a_slice = |blocks| rates.movers(&shape, Sharding::ROWS, 4096, blocks);
+        assert_eq!([16, 3, 1].map(on_a_slice), [8, 1, 1]);
     }
 
     #[test]

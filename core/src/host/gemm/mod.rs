@@ -161,7 +161,7 @@ impl Gemm for HostBackend {
             chunk_alignment: CHUNK_ALIGNMENT,
             movers: 0,
             modes: GatherMode::WAIT.bit() | GatherMode::PULL.bit() | GatherMode::PUSH.bit(),
-            reserved: 0,
+            alignment: 1,
         })
     }
 
