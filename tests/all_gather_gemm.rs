@@ -126,7 +126,9 @@ fn by_a_kernel_whatever_the_shape() {
     // The last has two chunks of a shard in a world of two.
     let shapes = SHAPES.into_iter().chain([(300, 9, 17)]);
     // There no grid waits for copies, which may need room beside it.
-    let ways = KERNEL.into_iter().filter(|(_, by)| *by == GemmTransport::Kernel);
+    let ways = KERNEL
+        .into_iter()
+        .filter(|(_, by)| *by == GemmTransport::Kernel);
     for world in 1..=3 {
         ranks(world, |communicator| {
             for way in ways.clone() {

@@ -153,6 +153,11 @@ impl Selector {
         self.sharers = sharers.max(1);
     }
 
+    /// How many ranks share a device at most.
+    pub fn sharers(&self) -> u32 {
+        self.sharers
+    }
+
     /// Whether kernels have grids; on the host backend one thread does it all.
     pub fn has_grids(&self) -> bool {
         self.grids

@@ -163,11 +163,14 @@ impl Inner {
 
     /// Gives back what operations kept that no graph holds: once nothing runs, as modules are unloaded.
     pub(super) fn release_workspaces(&self) {
-        if lock(&self.workspaces).is_empty() || !self.all_idle() {
+        let mut workspaces = lock(&self.workspaces);
+        if workspaces.is_empty() || !self.all_idle() {
             return;
         }
         let free = |workspace: &mut Arc<Workspace>| Arc::strong_count(workspace) == 1;
-        let released: Vec<_> = lock(&self.workspaces).extract_if(.., free).collect();
+        // Locked until here: what is given up from now on may have been enqueued since all was idle.
+        let released: Vec<_> = workspaces.extract_if(.., free).collect();
+        drop(workspaces);
         for workspace in released {
             // Streams are closed on the way, which looks here again: the list is not locked any more.
             let memory = workspace.release(self);

@@ -46,8 +46,8 @@ impl Communicator {
     /// Makes a product of matrices whose `A` is spread over the ranks. Collective. Allocates, and may wait
     /// for the driver; calls of it then only enqueue.
     ///
-    /// Each rank gives `m * k` elements for the gathered `A` (twice as much where a library gathers columns),
-    /// unless the options say that the caller has a buffer for it.
+    /// Each rank gives `m * k` elements for the gathered `A` unless the options say that the caller
+    /// has a buffer for it, and as many where columns are gathered first.
     ///
     /// # Errors
     /// [`Error::Mismatch`] on every rank if shapes or options differ; [`Error::InvalidArgument`] for those
@@ -129,9 +129,17 @@ impl Maker<'_> {
         let whole = shape.raw(element, shape.m as u64, shape.k as u64);
         let backend: &Backend = &shared.backend;
         // A backend without the kernel, or older than it, has no limits to tell.
-        let limits = backend
+        let mut limits = backend
             .gathered_gemm_limits(&whole, shape.sharding, division.shard)
             .unwrap_or_default();
+        let selector = &shared.collectives().selector;
+        if selector.sharers() > 1 && selector.has_grids() {
+            // Grids that wait for each other have to fit on the device together; and copies within a device
+            // may need room beside a grid that waits for them.
+            limits.blocks /= selector.sharers();
+            limits.movers = limits.movers.min(limits.blocks / 2).max(1);
+            limits.modes &= !GatherMode::WAIT.bit();
+        }
         let library = backend.gemm_library();
         let offer = Offer {
             limits,

@@ -23,7 +23,9 @@ pub enum GemmAlgorithm {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GemmTransport {
-    /// [`GemmTransport::Put`].
+    /// What suits the algorithm: of a baseline the vendor's library of collectives where it is open, of a pipeline
+    /// [`GemmTransport::Put`], of [`GemmAlgorithm::Pull`] blocks of the kernel, and of [`GemmAlgorithm::Push`]
+    /// copy engines where they can.
     #[default]
     Automatic,
     /// Copy engines load from the peers ([`GemmAlgorithm::Pipeline`]).
@@ -56,7 +58,8 @@ pub struct GemmOptions {
     /// for chunks of up to 256 MiB.
     pub chunk_rows: Option<usize>,
     /// Blocks of the kernel that gathers, so that callers can leave compute units to others; `None` for all
-    /// that there can be.
+    /// that there can be. Kernels of several operations that are under way at once have to fit on the device
+    /// together, as grids of collectives do: give them fewer blocks then.
     pub blocks: Option<u32>,
     /// Whether the caller gives a buffer for the gathered `A` ([`super::Operands::gathered`]), in which it
     /// stays; else the operation has memory of its own.
