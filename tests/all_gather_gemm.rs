@@ -72,20 +72,30 @@ fn every_way() {
     }
 }
 
-/// A product of each type: in rows, and in columns with a bias, B in columns, and the caller's buffer.
+/// A product of each type, with numbers of streams that are not those of ranks, too.
 fn one(communicator: &Communicator, shape: GemmShape, way: Way, number: usize) {
     let options = GemmOptions {
-        // Other numbers of streams than of ranks, too.
         streams: 1 + number,
         ordered: number != 1,
         ..options(way)
     };
+    in_rows_and_columns(communicator, shape, options, 3);
+}
+
+/// In rows; and in columns with a bias, B in columns, `gap` elements between the rows of C, and the caller's
+/// buffer.
+fn in_rows_and_columns(
+    communicator: &Communicator,
+    shape: GemmShape,
+    options: GemmOptions,
+    gap: usize,
+) {
     Case::<bf16>::new(communicator, shape, &options).run(2);
     let in_columns = GemmShape {
         sharding: Sharding::COLUMNS,
         b_order: MatrixOrder::COLUMNS,
         bias: true,
-        c_stride: Some(shape.n + 3),
+        c_stride: Some(shape.n + gap),
         ..shape
     };
     let gathered = GemmOptions {
@@ -154,25 +164,13 @@ fn by_a_kernel() {
     });
 }
 
-/// As [`one`], without gaps between the rows of `C` that end amid a vector.
+/// As [`one`], in chunks, and with rows of `C` that begin at whole vectors.
 fn one_aligned(communicator: &Communicator, shape: GemmShape, way: Way, number: usize) {
     let options = GemmOptions {
         chunk_rows: (number == 1).then_some(128),
         ..options(way)
     };
-    Case::<bf16>::new(communicator, shape, &options).run(2);
-    let in_columns = GemmShape {
-        sharding: Sharding::COLUMNS,
-        b_order: MatrixOrder::COLUMNS,
-        bias: true,
-        c_stride: Some(shape.n + 8),
-        ..shape
-    };
-    let gathered = GemmOptions {
-        gathered: true,
-        ..options
-    };
-    Case::<f16>::new(communicator, in_columns, &gathered).run(2);
+    in_rows_and_columns(communicator, shape, options, 8);
 }
 
 /// Every way on the machine's own GPUs, `GEMM_WORLD` ranks as threads; what is not there is skipped by name.

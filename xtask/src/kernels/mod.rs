@@ -70,6 +70,25 @@ fn each(only: Option<Family>, run: impl Fn(Family) -> Result<()>) -> Result<()> 
         .try_for_each(run)
 }
 
+/// Does the same with each item, side by side; the results are in the items' order, or the first failure.
+fn side_by_side<T: Sync, R: Send>(
+    items: &[T],
+    work: impl Fn(&T) -> Result<R> + Sync,
+) -> Result<Vec<R>> {
+    std::thread::scope(|scope| {
+        let work = &work;
+        let started: Vec<_> = items
+            .iter()
+            .map(|item| scope.spawn(move || work(item)))
+            .collect();
+        let done = started.into_iter().map(|running| match running.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        done.collect()
+    })
+}
+
 /// An error if the lint found anything.
 fn verdict(found: Vec<String>) -> Result<()> {
     if found.is_empty() {

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::family::{EXAMPLES_FOLDER, Family};
-use super::verdict;
+use super::{side_by_side, verdict};
 use crate::error::{Error, Result, at};
 use crate::tools;
 use compile::{Compiler, EXAMPLES, MODULES, TARGETS};
@@ -25,8 +25,8 @@ pub fn make(folder: &Path) -> Result<Vec<String>> {
     let objdump = tools::objdump()?;
     let examples = folder.join(EXAMPLES_FOLDER);
     at(&examples, std::fs::create_dir_all(&examples))?;
-    let mut found = Vec::new();
-    for target in TARGETS {
+    let linted = side_by_side(&TARGETS, |target| {
+        let mut found = Vec::new();
         for name in MODULES {
             let object = compiler.module(name, target, folder)?;
             found.extend(lint(&objdump, &object, target, Owner::Symmem)?);
@@ -35,8 +35,9 @@ pub fn make(folder: &Path) -> Result<Vec<String>> {
             let object = compiler.example(name, target, &examples)?;
             found.extend(lint(&objdump, &object, target, Owner::User)?);
         }
-    }
-    verdict(found)?;
+        Ok(found)
+    })?;
+    verdict(linted.concat())?;
     Ok(vec![tools::version(&compiler.clang)?])
 }
 

@@ -15,7 +15,7 @@ use super::compile::{MODULES, assemble};
 use super::text::{self, Function, Item, Statement};
 use crate::error::{Result, at};
 use crate::kernels::family::Family;
-use crate::kernels::{flow, verdict};
+use crate::kernels::{flow, side_by_side, verdict};
 use crate::tools::{self, Scratch};
 
 /// Tags in the sources, and the operations that may then be less than system scope.
@@ -53,15 +53,12 @@ pub fn run(file: Option<&Path>) -> Result<()> {
     verdict(found)?;
     let assembler_path = tools::ptxas()?;
     let scratch = Scratch::new("kernels-lint")?;
-    let cubin = scratch.path().join("out.cubin");
-    let mut found = Vec::new();
-    for (path, name, architecture) in assemblies {
-        found.extend(assembler(
-            &name,
-            &assemble(&assembler_path, &path, &architecture, &cubin)?,
-        ));
-    }
-    verdict(found)?;
+    let found = side_by_side(&assemblies, |(path, name, architecture)| {
+        let cubin = scratch.path().join(format!("{name}.{architecture}.cubin"));
+        let said = assemble(&assembler_path, path, architecture, &cubin)?;
+        Ok(assembler(name, &said))
+    })?;
+    verdict(found.concat())?;
     println!("lint: nothing found");
     Ok(())
 }

@@ -7,7 +7,7 @@ mod text;
 use std::path::Path;
 
 use super::family::EXAMPLES_FOLDER;
-use super::verdict;
+use super::{side_by_side, verdict};
 use crate::error::{Result, at};
 use crate::tools;
 use compile::{Compilers, EXAMPLES, MODULES};
@@ -16,14 +16,15 @@ use compile::{Compilers, EXAMPLES, MODULES};
 /// Returns the compilers' versions.
 pub fn make(folder: &Path) -> Result<Vec<String>> {
     let compilers = Compilers::find()?;
-    let mut found = Vec::new();
-    for module in &MODULES {
+    let linted = side_by_side(&MODULES, |module| {
         let said = compilers.module(module, folder)?;
         let path = folder.join(format!("{}.ptx", module.name));
         let text = at(&path, std::fs::read_to_string(&path))?;
-        found.extend(lint::ptx(module.name, &text));
+        let mut found = lint::ptx(module.name, &text);
         found.extend(lint::assembler(module.name, &said));
-    }
+        Ok(found)
+    })?;
+    let mut found = linted.concat();
     let examples = folder.join(EXAMPLES_FOLDER);
     at(&examples, std::fs::create_dir_all(&examples))?;
     for name in EXAMPLES {
