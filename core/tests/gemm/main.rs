@@ -3,6 +3,7 @@
 mod allocations;
 mod case;
 mod checker;
+mod counting;
 mod failures;
 mod graphs;
 mod products;
