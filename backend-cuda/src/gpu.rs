@@ -9,7 +9,7 @@ use crate::driver::constants::{
 use crate::instance::CudaBackend;
 use crate::kernels::Kernel;
 use crate::memory::CudaSharing;
-use crate::{products, tuning, vendor};
+use crate::{gathered_gemm, products, tuning, vendor};
 use cudarc::driver::sys::{CUDA_MEMCPY2D, CUmemorytype};
 use std::ffi::{c_int, c_void};
 use std::ptr::{null, null_mut};
@@ -171,6 +171,25 @@ impl Gpu for CudaBackend {
 
     fn matrix_library() -> CallResult<&'static MatrixLibrary> {
         products::library()
+    }
+
+    #[inline]
+    fn settle<T>(&self, call: impl FnOnce() -> CallResult<T>) -> CallResult<T> {
+        call()
+    }
+
+    fn gathered_limits(&self, shape: &GemmShape, sharding: Sharding, shard: u64) -> GatheredLimits {
+        gathered_gemm::limits(self, shape, sharding, shard)
+    }
+
+    unsafe fn launch_gathered(
+        &self,
+        arguments: &GatheredGemmArguments,
+        geometry: &Geometry,
+        on: RawStream,
+    ) -> CallResult<()> {
+        // SAFETY: the caller's word.
+        unsafe { gathered_gemm::launch(self, arguments, geometry, on) }
     }
 }
 

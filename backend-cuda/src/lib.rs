@@ -20,7 +20,6 @@ mod describe;
 mod device;
 mod driver;
 mod gathered_gemm;
-mod gemm;
 mod gpu;
 mod instance;
 mod kernels;

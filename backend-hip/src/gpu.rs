@@ -7,7 +7,7 @@ use crate::kernels::Kernel;
 use crate::memory::HipSharing;
 use crate::runtime::constants::{COPY_DEFAULT, COPY_WITHOUT_COMPUTE_UNITS};
 use crate::runtime::{VERSION_6_1, hip};
-use crate::{products, tuning, vendor};
+use crate::{gathered_gemm, products, tuning, vendor};
 use std::ffi::{c_int, c_void};
 use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::*;
@@ -134,6 +134,25 @@ impl Gpu for HipBackend {
 
     fn matrix_library() -> CallResult<&'static MatrixLibrary> {
         products::library()
+    }
+
+    #[inline]
+    fn settle<T>(&self, call: impl FnOnce() -> CallResult<T>) -> CallResult<T> {
+        call().inspect_err(|_| self.device.runtime.forget_last_error())
+    }
+
+    fn gathered_limits(&self, shape: &GemmShape, sharding: Sharding, shard: u64) -> GatheredLimits {
+        gathered_gemm::limits(self, shape, sharding, shard)
+    }
+
+    unsafe fn launch_gathered(
+        &self,
+        arguments: &GatheredGemmArguments,
+        geometry: &Geometry,
+        on: RawStream,
+    ) -> CallResult<()> {
+        // SAFETY: the caller's word.
+        unsafe { gathered_gemm::launch(self, arguments, geometry, on) }
     }
 }
 

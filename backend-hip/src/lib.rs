@@ -21,7 +21,6 @@ mod current;
 mod describe;
 mod device;
 mod gathered_gemm;
-mod gemm;
 mod gpu;
 mod instance;
 mod kernels;

@@ -1,89 +1,97 @@
-//! The part of [`Gemm`](crate::backend::Gemm) that is alike on every vendor: products by its library, and an
-//! arrival by the copy engine.
+//! Products of matrices: by the vendor's library, and the launch of the kernel that gathers, which is the
+//! vendor's own.
 
 use super::Gpu;
 use crate::backend::abi::*;
 use crate::backend::matrix_library::Products;
-use crate::backend::{CallResult, SymmetricMemory};
+use crate::backend::{CallResult, Gemm, SymmetricMemory};
 
-/// [`gemm_library`](crate::backend::Gemm::gemm_library).
-///
-/// # Errors
-/// As there.
-pub fn library<G: Gpu>(gpu: &G) -> CallResult<VendorDescription> {
-    let library = G::matrix_library()?;
-    let _entered = gpu.enter()?;
-    gpu.parts().products.describe(library)
-}
+impl<G: Gpu> Gemm for G {
+    fn gemm_library(&self) -> CallResult<VendorDescription> {
+        self.settle(|| {
+            let library = G::matrix_library()?;
+            let _entered = self.enter()?;
+            self.parts().products.describe(library)
+        })
+    }
 
-/// [`gemm_prepare`](crate::backend::Gemm::gemm_prepare): the workspace is ordinary memory of the device.
-///
-/// # Errors
-/// As there.
-pub fn prepare<G: Gpu>(gpu: &G, shape: &GemmShape) -> CallResult<RawGemm> {
-    let library = G::matrix_library()?;
-    let _entered = gpu.enter()?;
-    let parts = gpu.parts();
-    let [kind, ..] = parts.capabilities.share_kinds;
-    let allocate = |bytes| gpu.allocate(kind, bytes);
-    // SAFETY: allocated above, and nothing was enqueued that uses it.
-    let free = |workspace| unsafe { gpu.free(workspace) };
-    parts.products.prepare(library, shape, allocate, free)
-}
+    /// The workspace is ordinary memory of the device.
+    fn gemm_prepare(&self, shape: &GemmShape) -> CallResult<RawGemm> {
+        self.settle(|| {
+            let library = G::matrix_library()?;
+            let _entered = self.enter()?;
+            let parts = self.parts();
+            let [kind, ..] = parts.capabilities.share_kinds;
+            let allocate = |bytes| self.allocate(kind, bytes);
+            // SAFETY: allocated above, and nothing was enqueued that uses it.
+            let free = |workspace| unsafe { self.free(workspace) };
+            parts.products.prepare(library, shape, allocate, free)
+        })
+    }
 
-/// [`gemm`](crate::backend::Gemm::gemm).
-///
-/// # Errors
-/// As there.
-///
-/// # Safety
-/// As there.
-#[inline]
-pub unsafe fn run<G: Gpu>(
-    gpu: &G,
-    gemm: RawGemm,
-    candidate: u32,
-    operands: &GemmOperands,
-    on: RawStream,
-) -> CallResult<()> {
-    let _entered = gpu.enter()?;
-    // SAFETY: the caller's word.
-    unsafe { Products::run(gemm, candidate, operands, on) }
-}
+    unsafe fn gemm_candidates(&self, gemm: RawGemm) -> CallResult<u32> {
+        // SAFETY: the caller's word. So for all below.
+        Ok(unsafe { Products::candidates(gemm) })
+    }
 
-/// [`gemm_release`](crate::backend::Gemm::gemm_release).
-///
-/// # Errors
-/// As there.
-///
-/// # Safety
-/// As there.
-pub unsafe fn release<G: Gpu>(gpu: &G, gemm: RawGemm) -> CallResult<()> {
-    // SAFETY: the product's own, and by the caller's word no work uses it.
-    let free = |workspace| unsafe { gpu.free(workspace) };
-    // SAFETY: the caller's word.
-    gpu.give_back(|| unsafe { gpu.parts().products.release(gemm, free) })
-}
+    #[inline]
+    unsafe fn gemm(
+        &self,
+        gemm: RawGemm,
+        candidate: u32,
+        operands: &GemmOperands,
+        on: RawStream,
+    ) -> CallResult<()> {
+        self.settle(|| {
+            let _entered = self.enter()?;
+            // SAFETY: as above.
+            unsafe { Products::run(gemm, candidate, operands, on) }
+        })
+    }
 
-/// [`gathered_arrive`](crate::backend::Gemm::gathered_arrive): what a stream copies, it copies in order.
-///
-/// # Errors
-/// As there.
-///
-/// # Safety
-/// As there.
-#[inline]
-pub unsafe fn arrive<G: Gpu>(
-    gpu: &G,
-    word: DeviceAddress,
-    epoch: DeviceAddress,
-    on: RawStream,
-) -> CallResult<()> {
-    let _entered = gpu.enter()?;
-    let copy = Transfer {
-        direction: Direction::PUT,
-        ..Transfer::by_engine(word, epoch, size_of::<u32>() as u64)
-    };
-    // SAFETY: the caller keeps both words live.
-    unsafe { gpu.copy(&copy, on) }
+    unsafe fn gemm_release(&self, gemm: RawGemm) -> CallResult<()> {
+        // SAFETY: the product's own, and by the caller's word no work uses it.
+        let free = |workspace| unsafe { self.free(workspace) };
+        self.settle(|| {
+            // SAFETY: as above.
+            self.give_back(|| unsafe { self.parts().products.release(gemm, free) })
+        })
+    }
+
+    fn gathered_gemm_limits(
+        &self,
+        shape: &GemmShape,
+        sharding: Sharding,
+        shard: u64,
+    ) -> CallResult<GatheredLimits> {
+        Ok(self.gathered_limits(shape, sharding, shard))
+    }
+
+    #[inline]
+    unsafe fn gathered_gemm(
+        &self,
+        arguments: &GatheredGemmArguments,
+        geometry: &Geometry,
+        on: RawStream,
+    ) -> CallResult<()> {
+        // SAFETY: as above.
+        unsafe { self.launch_gathered(arguments, geometry, on) }
+    }
+
+    /// What a stream copies, it copies in order.
+    #[inline]
+    unsafe fn gathered_arrive(
+        &self,
+        word: DeviceAddress,
+        epoch: DeviceAddress,
+        on: RawStream,
+    ) -> CallResult<()> {
+        let _entered = self.enter()?;
+        let copy = Transfer {
+            direction: Direction::PUT,
+            ..Transfer::by_engine(word, epoch, size_of::<u32>() as u64)
+        };
+        // SAFETY: the caller keeps both words live.
+        unsafe { self.copy(&copy, on) }
+    }
 }

@@ -3,12 +3,11 @@
 //! A vendor's runtime differs in how memory is made and mapped, how a kernel is loaded and launched, and
 //! how errors are told. Which kernel does what, which grids may be launched, and what an instance keeps
 //! are the same, and stand here once: a backend implements [`Device`], [`Gpu`] and [`Sharing`], and has
-//! the other traits of the contract from here, but for [`super::Gemm`], whose kernel is a vendor's own: of
-//! that it has the library's part ([`gemm`]).
+//! the other traits of the contract from here.
 
 mod collectives;
 pub mod gathered_gemm;
-pub mod gemm;
+mod gemm;
 pub mod kernels;
 pub mod memory;
 mod signals;
@@ -171,6 +170,27 @@ pub trait Gpu: Device + Current {
     /// # Errors
     /// `LIBRARY_MISSING`, with where it was looked for and what to do.
     fn matrix_library() -> CallResult<&'static MatrixLibrary>;
+    /// Calls the library of products, which calls the runtime on this thread: of a failure nothing is left there
+    /// for others to find.
+    ///
+    /// # Errors
+    /// The call's.
+    fn settle<T>(&self, call: impl FnOnce() -> CallResult<T>) -> CallResult<T>;
+    /// See [`super::Gemm::gathered_gemm_limits`].
+    fn gathered_limits(&self, shape: &GemmShape, sharding: Sharding, shard: u64) -> GatheredLimits;
+    /// See [`super::Gemm::gathered_gemm`].
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Safety
+    /// As there.
+    unsafe fn launch_gathered(
+        &self,
+        arguments: &GatheredGemmArguments,
+        geometry: &Geometry,
+        on: RawStream,
+    ) -> CallResult<()>;
 }
 
 /// Blocks, threads of each, and bytes of dynamic shared memory.
