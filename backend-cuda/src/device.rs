@@ -1,16 +1,33 @@
 //! Streams, events, graphs, host memory, modules and launches.
 
-use crate::driver::call;
 use crate::driver::constants::*;
 use crate::driver::structs::{LaunchAttribute, LaunchConfiguration};
+use crate::driver::{Code, call};
 use crate::instance::CudaBackend;
+use crate::kernels::Kernel;
 use crate::modules;
 use cudarc::driver::sys::{CUevent, CUfunction, CUgraph, CUgraphExec, CUmodule, CUstream};
 use std::ffi::c_void;
 use std::ptr::{null_mut, with_exposed_provenance_mut};
 use symmem_core::backend::abi::*;
 use symmem_core::backend::gpu::{Current, Grid};
-use symmem_core::backend::{CallResult, Device};
+use symmem_core::backend::{CallResult, Device, Failure};
+
+/// `cuLaunchKernelEx`.
+type LaunchKernelEx = unsafe extern "C" fn(
+    *const LaunchConfiguration,
+    CUfunction,
+    *mut *mut c_void,
+    *mut *mut c_void,
+) -> Code;
+
+/// A kernel may start while the stream's one before it still runs.
+const BESIDE: LaunchAttribute = LaunchAttribute {
+    kind: LAUNCH_BESIDE_PREDECESSOR,
+    padding: 0,
+    value: 1,
+    rest: [0; 15],
+};
 
 /// The driver's stream behind a handle.
 pub(crate) fn stream(raw: RawStream) -> CUstream {
@@ -389,30 +406,76 @@ impl CudaBackend {
         bytes: usize,
         on: RawStream,
     ) -> CallResult<()> {
-        let (blocks, threads) = ([grid.blocks, 1, 1], [grid.threads, 1, 1]);
-        let shared_memory = grid.shared_memory;
         let Some(launch) = self.driver.table.cuLaunchKernelEx else {
             let geometry = Geometry {
-                blocks,
-                threads,
-                shared_memory,
+                blocks: [grid.blocks, 1, 1],
+                threads: [grid.threads, 1, 1],
+                shared_memory: grid.shared_memory,
             };
             // SAFETY: the caller's word.
             return unsafe { self.launch_packed(function, &geometry, argument, bytes, on) };
         };
-        let attribute = LaunchAttribute {
-            kind: LAUNCH_BESIDE_PREDECESSOR,
+        // SAFETY: the caller's word.
+        unsafe { self.launch_with(launch, function, grid, &[BESIDE], argument, on) }
+    }
+
+    /// As [`CudaBackend::launch_beside`], in clusters of so many blocks: CUDA Programming Guide, "Thread Block
+    /// Clusters". Beside the predecessor where `beside`.
+    ///
+    /// # Errors
+    /// `UNSUPPORTED` without the entry point (before CUDA 11.8).
+    ///
+    /// # Safety
+    /// As there.
+    pub(crate) unsafe fn launch_clusters(
+        &self,
+        kernel: Kernel,
+        grid: Grid,
+        cluster: u32,
+        argument: *const c_void,
+        on: RawStream,
+    ) -> CallResult<()> {
+        let launch = self.driver.table.cuLaunchKernelEx.ok_or_else(|| {
+            Failure::new(
+                Status::UNSUPPORTED,
+                "cuLaunchKernelEx",
+                "this driver knows no clusters of blocks; they came with CUDA 11.8",
+            )
+        })?;
+        let mut rest = [0; 15];
+        // Along y and z.
+        [rest[0], rest[1]] = [1, 1];
+        let cluster = LaunchAttribute {
+            kind: LAUNCH_CLUSTERS,
             padding: 0,
-            value: 1,
-            rest: [0; 15],
+            value: cluster,
+            rest,
         };
+        let attributes = [cluster, BESIDE];
+        let attributes = &attributes[..1 + usize::from(kernel.beside)];
+        // SAFETY: the caller's word.
+        unsafe { self.launch_with(launch, kernel.function, grid, attributes, argument, on) }
+    }
+
+    /// # Safety
+    /// As [`CudaBackend::launch_beside`].
+    #[inline]
+    unsafe fn launch_with(
+        &self,
+        launch: LaunchKernelEx,
+        function: CUfunction,
+        grid: Grid,
+        attributes: &[LaunchAttribute],
+        argument: *const c_void,
+        on: RawStream,
+    ) -> CallResult<()> {
         let configuration = LaunchConfiguration {
-            blocks,
-            threads,
-            shared_memory,
+            blocks: [grid.blocks, 1, 1],
+            threads: [grid.threads, 1, 1],
+            shared_memory: grid.shared_memory,
             stream: stream(on),
-            attributes: &attribute,
-            count: 1,
+            attributes: attributes.as_ptr(),
+            count: attributes.len() as u32,
         };
         let mut parameter = argument.cast_mut();
         let _entered = self.enter()?;

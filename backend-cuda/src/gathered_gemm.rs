@@ -1,11 +1,12 @@
-//! The kernel that multiplies what it gathers: Hopper's, by warpgroups, fed by tensor copies.
+//! The kernels that multiply what they gather: Hopper's, by warpgroups, fed by tensor copies.
 //!
-//! Its matrices reach it as tensor maps, which the driver encodes from the arguments at each launch: pure
+//! Their matrices reach them as tensor maps, which the driver encodes from the arguments at each launch: pure
 //! arithmetic on the host, a few hundred nanoseconds each.
 
 use crate::driver::constants::tensor_map::*;
 use crate::driver::{Driver, call};
 use crate::instance::CudaBackend;
+use crate::split_gemm;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use symmem_core::backend::CallResult;
@@ -36,13 +37,40 @@ const RATES: Rates = Rates {
 #[derive(Clone, Copy)]
 pub struct TensorMap([u64; 16]);
 
-/// What the kernel takes.
+/// What the kernels take.
 #[repr(C, align(64))]
-struct TensorGemmArguments {
+pub(crate) struct TensorGemmArguments {
     own: TensorMap,
     gathered: TensorMap,
     b: TensorMap,
-    arguments: GatheredGemmArguments,
+    pub(crate) arguments: GatheredGemmArguments,
+}
+
+impl TensorGemmArguments {
+    /// For tiles of so many rows and columns.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` for matrices that tensor copies cannot fetch.
+    pub(crate) fn new(
+        driver: &Driver,
+        arguments: &GatheredGemmArguments,
+        tile_rows: u32,
+        tile_columns: u32,
+    ) -> CallResult<Self> {
+        let shape = &arguments.shape;
+        let map = |what, lines, height| encode(driver, what, shape.element, lines, height);
+        let [own, gathered, b] = matrices(arguments);
+        let b_box = match shape.b_order {
+            MatrixOrder::ROWS => BOX_LENGTH,
+            _ => tile_columns,
+        };
+        Ok(Self {
+            own: map("this rank's shard of A", own, tile_rows)?,
+            gathered: map("the gathered A", gathered, tile_rows)?,
+            b: map("B", b, b_box)?,
+            arguments: *arguments,
+        })
+    }
 }
 
 /// A matrix in memory: elements along its contiguous side, lines of them, elements from line to line.
@@ -82,20 +110,26 @@ pub fn limits(
 ) -> GatheredLimits {
     let parts = backend.parts();
     let kernel = kernel_name(shape).and_then(|name| parts.kernels.by_name(name.as_bytes()).ok());
+    let units = parts.description.compute_units;
     let room = parts.capabilities.shared_memory_per_block >= GATHERED_GEMM_SHARED_MEMORY;
     let encodes = backend.driver.table.cuTensorMapEncodeTiled.is_some();
     if kernel.is_none() || !room || !encodes || !fits(shape, sharding, shard) {
         return GatheredLimits::default();
     }
+    let launches = backend.driver.table.cuLaunchKernelEx.is_some();
+    let at_once = match split_gemm::Grid::new(shape, units) {
+        Some(_) if launches => GatherMode::PUSH_AT_ONCE.bit(),
+        _ => 0,
+    };
     GatheredLimits {
         // Its shared memory leaves room for one block on each multiprocessor.
-        blocks: parts.description.compute_units,
+        blocks: units,
         threads: THREADS,
         tile_m: TILE_ROWS,
         tile_n: TILE_COLUMNS,
         chunk_alignment: TILE_ROWS,
-        movers: RATES.movers(shape, sharding, shard, parts.description.compute_units),
-        modes: GatherMode::WAIT.bit() | GatherMode::PULL.bit() | GatherMode::PUSH.bit(),
+        movers: RATES.movers(shape, sharding, shard, units),
+        modes: GatherMode::WAIT.bit() | GatherMode::PULL.bit() | GatherMode::PUSH.bit() | at_once,
         alignment: ALIGNMENT as u32,
     }
 }
@@ -115,22 +149,15 @@ pub unsafe fn launch(
     on: RawStream,
 ) -> CallResult<()> {
     let shape = &arguments.shape;
+    if arguments.mode == GatherMode::PUSH_AT_ONCE {
+        // SAFETY: the caller's word.
+        return unsafe { split_gemm::launch(backend, arguments, on) };
+    }
     let limits = limits(backend, shape, arguments.sharding, arguments.shard);
     let blocks = grid(&limits, arguments, geometry)?;
     let kernel = kernel_name(shape).ok_or_else(unsupported)?;
     let kernel = backend.parts().kernels.by_name(kernel.as_bytes())?;
-    let map = |what, lines, height| encode(backend.driver, what, shape.element, lines, height);
-    let [own, gathered, b] = matrices(arguments);
-    let b_box = match shape.b_order {
-        MatrixOrder::ROWS => BOX_LENGTH,
-        _ => TILE_COLUMNS,
-    };
-    let tensors = TensorGemmArguments {
-        own: map("this rank's shard of A", own, TILE_ROWS)?,
-        gathered: map("the gathered A", gathered, TILE_ROWS)?,
-        b: map("B", b, b_box)?,
-        arguments: *arguments,
-    };
+    let tensors = TensorGemmArguments::new(backend.driver, arguments, TILE_ROWS, TILE_COLUMNS)?;
     // Not packed into one buffer: its start is not aligned as maps have to be.
     let mut parameter = std::ptr::from_ref(&tensors).cast_mut().cast::<c_void>();
     let _entered = backend.enter()?;
@@ -263,9 +290,10 @@ mod tests {
     #[test]
     fn the_kernel_takes_the_struct_that_it_is_launched_with() {
         let entries = symmem_kernels_ptx::modules().iter().flat_map(|m| m.entries);
-        let kernels = entries.filter(|entry| entry.name.starts_with("symmem_tensor_gemm_"));
+        let takes = |name: &str| name.contains("_tensor_gemm_") || name.contains("_split_gemm_");
+        let kernels = entries.filter(|entry| takes(entry.name));
         let bytes: Vec<_> = kernels.map(|entry| entry.argument_bytes as usize).collect();
-        assert_eq!(bytes, [size_of::<TensorGemmArguments>(); 4]);
+        assert_eq!(bytes, [size_of::<TensorGemmArguments>(); 24]);
     }
 
     #[test]

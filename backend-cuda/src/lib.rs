@@ -28,6 +28,7 @@ mod memory;
 mod modules;
 mod multicast;
 mod products;
+mod split_gemm;
 mod tuning;
 mod vendor;
 

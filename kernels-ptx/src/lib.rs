@@ -196,7 +196,24 @@ macro_rules! before_sm_90 {
     };
 }
 
-static MODULES: [Module; 14] = [
+/// Rows of a tile, of which each has kernels of its own.
+pub const SPLIT_GEMM_ROWS: [u32; 5] = [16, 32, 64, 128, 256];
+
+macro_rules! split_gemm {
+    ($($matrices:literal)*) => {
+        [$(
+            entry(concat!("symmem_split_gemm_", $matrices, "_16"), TENSOR_GEMM_ARGUMENTS),
+            entry(concat!("symmem_split_gemm_", $matrices, "_32"), TENSOR_GEMM_ARGUMENTS),
+            entry(concat!("symmem_split_gemm_", $matrices, "_64"), TENSOR_GEMM_ARGUMENTS),
+            entry(concat!("symmem_split_gemm_", $matrices, "_128"), TENSOR_GEMM_ARGUMENTS),
+            entry(concat!("symmem_split_gemm_", $matrices, "_256"), TENSOR_GEMM_ARGUMENTS),
+        )*]
+    };
+}
+
+const SPLIT_GEMM: [Entry; 20] = split_gemm!("f16_rows" "f16_columns" "bf16_rows" "bf16_columns");
+
+static MODULES: [Module; 15] = [
     Module {
         name: "base",
         ptx: ptx!("base.ptx"),
@@ -256,11 +273,23 @@ static MODULES: [Module; 14] = [
         minimum_architecture: 90,
         end_architecture: 91,
     },
+    Module {
+        name: "split_gemm",
+        ptx: ptx!("split_gemm.ptx"),
+        cubins: &[(90, cubin!("split_gemm.sm_90a.cubin"))],
+        entries: &const { dependent(SPLIT_GEMM) },
+        minimum_architecture: 90,
+        end_architecture: 91,
+    },
 ];
 
 /// Bytes of dynamic shared memory that the kernels of `gathered_gemm` need: a ring of four stages of both
 /// operands, its barriers, and what aligning it takes.
 pub const GATHERED_GEMM_SHARED_MEMORY: u32 = 4 * (128 + 256) * 64 * 2 + 64 + 1024;
+
+/// Bytes of dynamic shared memory that the kernels of `split_gemm` need: stages of both operands, three barriers of
+/// eight bytes for each of the twelve that there are at most, and what aligning it takes.
+pub const SPLIT_GEMM_SHARED_MEMORY: u32 = 225 * 1024 + 3 * 8 * 12 + 1024;
 
 #[cfg(test)]
 mod tests {
@@ -323,7 +352,7 @@ mod tests {
             names.dedup();
             assert_eq!(names.len(), all, "sm_{architecture}");
             let bulk = usize::from(architecture >= 90);
-            let products = if architecture == 90 { 4 } else { 0 };
+            let products = if architecture == 90 { 4 + 20 } else { 0 };
             let all_have = 4 + 6 + 4 + 2 * 14 + 3;
             assert_eq!(all, all_have + bulk + products, "sm_{architecture}");
         }

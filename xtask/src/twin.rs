@@ -18,13 +18,15 @@ struct Run {
 }
 
 /// Each sanitizer has schedules of its own, so that there are more of them.
-const RUNS: [Run; 6] = [
+const RUNS: [Run; 8] = [
     Run::new("collectives", "address,undefined", "all", 1),
     Run::new("collectives", "thread", "calls", 1 + SEEDS),
     Run::new("twin", "address,undefined", "all", 1),
     Run::new("twin", "thread", "protocol", 1),
     Run::new("gathered_gemm", "address,undefined", "all", 1),
     Run::new("gathered_gemm", "thread", "calls", 1 + SEEDS),
+    Run::new("gathered_at_once", "address,undefined", "all", 1),
+    Run::new("gathered_at_once", "thread", "calls", 1 + SEEDS),
 ];
 
 /// Schedules of the collectives' tests; each decides its sizes, types and grids too.

@@ -371,7 +371,10 @@ impl<T: GemmElement> Run<'_, T> {
             sources: [DeviceAddress::NULL; MAX_RANKS],
             gathered: [DeviceAddress::NULL; MAX_RANKS],
             arrivals: [DeviceAddress::NULL; MAX_RANKS],
-            epoch: self.signals.epoch(),
+            epoch: match mode {
+                GatherMode::PUSH_AT_ONCE => self.signals.calls(),
+                _ => self.signals.epoch(),
+            },
             b: operands.b.address,
             c: operands.c.address,
             bias: operands
@@ -385,6 +388,7 @@ impl<T: GemmElement> Run<'_, T> {
             mode,
             movers: match mode {
                 GatherMode::WAIT => 0,
+                GatherMode::PUSH_AT_ONCE => problem.chunks,
                 _ => limits.movers,
             },
             keep: (problem.keep && mode != GatherMode::WAIT).into(),
@@ -395,6 +399,9 @@ impl<T: GemmElement> Run<'_, T> {
             arguments.sources[rank] = a.at(rank, 0);
             arguments.gathered[rank] = gathered.at(rank, 0);
             arguments.arrivals[rank] = self.signals.arrivals(rank);
+            if mode == GatherMode::PUSH_AT_ONCE {
+                arguments.group.slots[rank] = self.signals.entered(rank);
+            }
         }
         let blocks = operation.options.blocks.unwrap_or(limits.blocks);
         let grid = Geometry {

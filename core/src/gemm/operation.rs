@@ -21,6 +21,8 @@ pub(super) const NAME: &str = "all_gather_gemm";
 /// Bytes of a chunk that a copy engine brings, where the caller does not say: each costs two copies, which is
 /// worth it only where the gather takes as long as the product (`2026-11-21-gathered-gemm-2xh200`).
 const ENGINE_CHUNK: u64 = 256 << 20;
+/// Least bytes of a chunk that a block of a kernel that is the barrier, too, stores: a vector of each thread.
+const AT_ONCE_CHUNK: u64 = 4 << 10;
 
 /// A product whose `A` is gathered, ready to be enqueued any number of times by
 /// [`crate::Stream::all_gather_gemm`].
@@ -138,7 +140,7 @@ impl Maker<'_> {
             // may need room beside a grid that waits for them.
             limits.blocks /= selector.sharers();
             limits.movers = limits.movers.min(limits.blocks / 2).max(1);
-            limits.modes &= !GatherMode::WAIT.bit();
+            limits.modes &= !(GatherMode::WAIT.bit() | GatherMode::PUSH_AT_ONCE.bit());
         }
         let library = backend.gemm_library();
         let offer = Offer {
@@ -185,7 +187,7 @@ impl Maker<'_> {
                 return Err(self.invalid(message));
             }
             let by_kernel = kernel && chosen.1 == GemmTransport::Kernel;
-            if by_kernel && world > 1 && blocks <= limits.movers {
+            if by_kernel && !offer.at_once(options) && world > 1 && blocks <= limits.movers {
                 let movers = limits.movers;
                 let message =
                     format!("{blocks} blocks, of which {movers} would move A: none is left");
@@ -194,8 +196,15 @@ impl Maker<'_> {
             Ok(chosen)
         });
         let (algorithm, transport) = round.vote(chosen)?;
-        let alignment = u64::from(limits.chunk_alignment).max(1);
-        let chunk = self.chunk(&division, algorithm, transport, alignment);
+        let pushes = (algorithm, transport) == (GemmAlgorithm::Push, GemmTransport::Kernel);
+        let at_once = pushes && offer.at_once(options);
+        let chunk = match at_once {
+            true => self.chunk_at_once(&division),
+            false => {
+                let alignment = u64::from(limits.chunk_alignment).max(1);
+                self.chunk(&division, algorithm, transport, alignment)
+            }
+        };
         let problem = Problem {
             rank: shared.rank,
             world,
@@ -205,6 +214,7 @@ impl Maker<'_> {
             streams: options.streams,
             ordered: options.ordered,
             fanout: shared.capabilities.fanout,
+            at_once,
             keep: options.gathered,
             chunk,
             chunks: division.rows(0).div_ceil(chunk) as u32,
@@ -227,6 +237,14 @@ impl Maker<'_> {
             format!("{name} {} ({file})", library.version)
         });
         Ok((problem, limits, library))
+    }
+
+    /// Rows of a chunk that a kernel pushes that is the barrier, too: few, so that many blocks push at once, but not so few that a block has nothing to do.
+    fn chunk_at_once(&self, division: &Division) -> u64 {
+        let row = (division.columns(0) * self.element.bytes()).max(1);
+        let rows = division.rows(0);
+        let least = AT_ONCE_CHUNK.div_ceil(row);
+        least.max(rows.div_ceil(AT_ONCE_CHUNKS.into())).min(rows)
     }
 
     /// Rows of a chunk. Blocks move as few at a time as there can be.
@@ -288,7 +306,8 @@ impl Maker<'_> {
         if problem.staged() {
             workspace.staging = Some(self.allocate(round, bytes, Origin::Backend)?);
         }
-        if steps.contains(&Step::Start) {
+        let says = |step: &Step| matches!(step, Step::Start | Step::Gathered { .. });
+        if steps.iter().any(says) {
             let signals = self.allocate(round, words.bytes(), Origin::Signals)?;
             workspace.signals = Some(signals);
         }

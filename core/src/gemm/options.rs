@@ -55,7 +55,8 @@ pub struct GemmOptions {
     pub ordered: bool,
     /// Rows of a shard that arrive together ([`GemmAlgorithm::Pull`], [`GemmAlgorithm::Push`]), rounded up to
     /// what the kernel can have; `None` for as few as there can be where blocks move them, and by copy engines
-    /// for chunks of up to 256 MiB.
+    /// for chunks of up to 256 MiB. A kernel for few rows that is its own barrier takes none: it is not used
+    /// where rows or blocks are given.
     pub chunk_rows: Option<usize>,
     /// Blocks of the kernel that gathers, so that callers can leave compute units to others; `None` for all
     /// that there can be. Kernels of several operations that are under way at once have to fit on the device

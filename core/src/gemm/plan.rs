@@ -7,6 +7,8 @@
 //!
 //! What keeps ranks from waiting for each other for ever:
 //! - The start barrier comes before everything else, on the caller's stream.
+//! - A grid that is the barrier, too, stores in its first blocks, which wait for nothing but that all ranks'
+//!   grids have begun.
 //! - Copies are enqueued before the grid that waits for them, which may fill the device, and nothing that
 //!   such a grid waits for needs a compute unit: no signal, turn or exchange is in its plan, only copies.
 //! - A product of the vendor's library waits for nothing; what it needs has come before it is begun.
@@ -171,6 +173,8 @@ pub(super) struct Problem {
     pub(super) ordered: bool,
     /// How many peers at once keep the links busy.
     pub(super) fanout: u32,
+    /// Whether the kernel that pushes is the barrier, too.
+    pub(super) at_once: bool,
     /// Whether the own shard has to be in the gathered `A` too.
     pub(super) keep: bool,
     /// Rows of a chunk, and chunks of a full shard.
@@ -233,6 +237,10 @@ impl Problem {
             (GemmAlgorithm::Pull, _) => {
                 let mode = GatherMode::PULL;
                 steps.extend([Step::Start, Step::Gathered { mode }, Step::End]);
+            }
+            (GemmAlgorithm::Push, GemmTransport::Kernel) if self.at_once => {
+                let mode = GatherMode::PUSH_AT_ONCE;
+                steps.push(Step::Gathered { mode });
             }
             (GemmAlgorithm::Push, GemmTransport::Kernel) => {
                 let mode = GatherMode::PUSH;
@@ -463,7 +471,11 @@ impl fmt::Display for Step {
             },
             Self::Gathered { mode } => write!(
                 formatter,
-                "multiply each chunk once it is here ({})",
+                "{}multiply each chunk once it is here ({})",
+                match *mode {
+                    GatherMode::PUSH_AT_ONCE => "wait until all ranks are here, and ",
+                    _ => "",
+                },
                 mode.name()
             ),
         }

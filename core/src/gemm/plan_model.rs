@@ -247,7 +247,15 @@ impl<'a> Model<'a> {
             }
             Step::Gathered { mode } => {
                 let peers = || (0..world).filter(move |&peer| peer != rank);
-                for peer in peers().filter(|_| mode == GatherMode::PUSH) {
+                let at_once = mode == GatherMode::PUSH_AT_ONCE;
+                if at_once {
+                    // It says so to all, and no block stores before all have said so.
+                    self.started[rank] = call;
+                    if self.started.iter().any(|&started| started < call) {
+                        return false;
+                    }
+                }
+                for peer in peers().filter(|_| at_once || mode == GatherMode::PUSH) {
                     // Some of its blocks store, whatever the others wait for.
                     for chunk in self.chunks(rank) {
                         self.bring_once(peer, rank, chunk, call);

@@ -37,6 +37,7 @@ fn with_shape(
         streams: 2,
         ordered: true,
         fanout: 1,
+        at_once: false,
         keep: false,
         chunk,
         chunks: division.rows(0).div_ceil(chunk) as u32,
@@ -66,6 +67,7 @@ fn every_world(mut each: impl FnMut(&[Problem])) {
                                 streams,
                                 ordered,
                                 fanout,
+                                at_once: !ordered,
                                 keep,
                                 ..with_shape(rank, world, way, &shape)
                             })
@@ -160,6 +162,13 @@ fn a_grid_that_waits_comes_after_its_copies_and_needs_nothing_that_needs_a_compu
             let Some(at) = steps.iter().position(grid) else {
                 continue;
             };
+            let at_once = Step::Gathered {
+                mode: GatherMode::PUSH_AT_ONCE,
+            };
+            if steps[at] == at_once {
+                assert_eq!(steps, [at_once], "it is the whole call: {problem:?}");
+                continue;
+            }
             assert_eq!(steps[0], Step::Start, "{problem:?}");
             let engine = |step: &Step| {
                 matches!(

@@ -3,7 +3,7 @@
 //! Rules, not rows: what two GPUs behind a switch measured (`2026-11-21-ag-gemm-2xh200`), and, for small
 //! shards and for a mesh, what others have published. No more devices were measured.
 //!
-//! Gathering first costs least where copies are short beside what a step costs. Above that the library's
+//! Few rows are one kernel's that does it all, where there is one. Else gathering first costs least where copies are short beside what a step costs. Above that the library's
 //! product of a whole shard is best where it fills the device often enough that the last blocks do not matter,
 //! as long as copies keep ahead of it; else a kernel that multiplies chunks as copy engines bring them, which
 //! loses neither launches nor the ends of products.
@@ -45,6 +45,14 @@ pub(super) enum Refusal {
 }
 
 impl Offer {
+    /// Whether the kernel that pushes is the barrier, too: where it can, unless the caller says something of it
+    /// that only the other one heeds.
+    pub(super) fn at_once(&self, options: &GemmOptions) -> bool {
+        self.limits.modes & GatherMode::PUSH_AT_ONCE.bit() != 0
+            && options.blocks.is_none()
+            && options.chunk_rows.is_none()
+    }
+
     fn has(&self, mode: GatherMode) -> bool {
         self.limits.blocks > 0 && self.limits.modes & mode.bit() != 0
     }
@@ -60,7 +68,9 @@ pub(super) fn choose(
     offer: &Offer,
 ) -> Result<(GemmAlgorithm, GemmTransport), Refusal> {
     use {GemmAlgorithm as A, GemmTransport as T};
+    let at_once = offer.at_once(options);
     let algorithm = match options.algorithm {
+        A::Automatic if world > 1 && options.transport == T::Automatic && at_once => A::Push,
         A::Automatic => automatic(shape, options.transport, world, shard_bytes, offer),
         algorithm => algorithm,
     };
@@ -91,6 +101,7 @@ pub(super) fn choose(
             "the vendor's library of collectives is not open; call `open_vendor` before",
         ),
         (A::Pull, T::Automatic | T::Kernel) => kernel(GatherMode::PULL, T::Kernel),
+        (A::Push, T::Automatic | T::Kernel) if at_once => Ok((algorithm, T::Kernel)),
         (A::Push, T::Automatic) if offer.has(GatherMode::WAIT) => Ok((algorithm, T::Put)),
         (A::Push, T::Put) => kernel(GatherMode::WAIT, T::Put),
         (A::Push, T::Automatic | T::Kernel) => kernel(GatherMode::PUSH, T::Kernel),
@@ -192,6 +203,39 @@ mod tests {
             shard_bytes,
             offer,
         )
+    }
+
+    #[test]
+    fn few_rows_are_one_kernels_unless_the_caller_says_something_that_it_does_not_heed() {
+        use {GemmAlgorithm as A, GemmTransport as T};
+        let mut offer = ALL;
+        offer.limits.modes |= GatherMode::PUSH_AT_ONCE.bit();
+        let shape = GemmShape::new(16, 8192, 16384);
+        let chosen = |options: &GemmOptions, world| choose(&shape, options, world, 1 << 15, &offer);
+        let automatic = GemmOptions::default();
+        assert_eq!(chosen(&automatic, 8), Ok((A::Push, T::Kernel)));
+        assert_eq!(chosen(&automatic, 1), Ok((A::Baseline, T::Vendor)));
+        for transport in [T::Automatic, T::Kernel] {
+            let algorithm = A::Push;
+            let options = GemmOptions {
+                algorithm,
+                transport,
+                ..automatic
+            };
+            assert_eq!(chosen(&options, 8), Ok((A::Push, T::Kernel)));
+        }
+        let blocks = GemmOptions {
+            blocks: Some(100),
+            ..automatic
+        };
+        let chunks = GemmOptions {
+            chunk_rows: Some(1),
+            ..automatic
+        };
+        for options in [blocks, chunks] {
+            assert!(!offer.at_once(&options));
+            assert_eq!(chosen(&options, 8), Ok((A::Baseline, T::Vendor)));
+        }
     }
 
     #[test]

@@ -16,12 +16,13 @@ use std::sync::Arc;
 /// The words and counters of one operation: symmetric, zeroed, laid out alike on all ranks.
 ///
 /// ```text
-/// barrier    [rank]           SIGNAL_STRIDE bytes apart: raised by that rank at barriers
+/// barrier    [rank]           SIGNAL_STRIDE bytes apart: raised by that rank at barriers, or when it comes to a call
 /// signals    [rank]           raised by that rank when its shard is here
 /// turn                        raised by the rank that hands a link on
 /// arrivals   [shard][chunk]   raised when that chunk is here
 /// counters                    32 bits each, this rank's own: barriers, turns given, turns waited for, then
 ///                             signals given to each rank, signals waited for from each
+/// calls      [block]          32 bits each: of the blocks of a kernel that is the barrier, too
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Words {
@@ -45,9 +46,13 @@ impl Words {
         self.arrivals_at() + self.world * self.chunks * SIGNAL_STRIDE
     }
 
+    fn calls_at(&self) -> u64 {
+        self.counters_at() + ((3 + 2 * self.world) * 4).next_multiple_of(SIGNAL_STRIDE)
+    }
+
     /// Bytes of them.
     pub(super) fn bytes(&self) -> u64 {
-        self.counters_at() + ((3 + 2 * self.world) * 4).next_multiple_of(SIGNAL_STRIDE)
+        self.calls_at() + (u64::from(AT_ONCE_BLOCKS) * 4).next_multiple_of(SIGNAL_STRIDE)
     }
 }
 
@@ -74,6 +79,16 @@ impl Signals<'_> {
     /// The value that arrival words reach in a call: the number of its first barrier.
     pub(super) fn epoch(&self) -> DeviceAddress {
         self.counter(0)
+    }
+
+    /// Of each block of a kernel that is the barrier, too: how many calls it has seen.
+    pub(super) fn calls(&self) -> DeviceAddress {
+        self.own(self.words.calls_at())
+    }
+
+    /// A rank's words that say who has come to the call of such a kernel.
+    pub(super) fn entered(&self, at: usize) -> DeviceAddress {
+        self.allocation.at(at, 0)
     }
 
     /// A rank's arrival words.
@@ -289,7 +304,8 @@ mod tests {
             assert_eq!(words.arrivals_at(), (2 * world + 1) * SIGNAL_STRIDE);
             let arrivals = world * u64::from(chunks) * SIGNAL_STRIDE;
             assert_eq!(words.counters_at(), words.arrivals_at() + arrivals);
-            assert!(words.bytes() >= words.counters_at() + (3 + 2 * world) * 4);
+            assert!(words.calls_at() >= words.counters_at() + (3 + 2 * world) * 4);
+            assert!(words.bytes() >= words.calls_at() + u64::from(AT_ONCE_BLOCKS) * 4);
         }
     }
 }

@@ -206,7 +206,7 @@ struct ExchangeArguments {
 // What follows is stated for A, B and C of a product: C[m, n] = A[m, k] B[k, n], plus bias[n] to each row.
 enum class MatrixOrder : uint32 { rows = 1, columns = 2 };
 enum class Sharding : uint32 { rows = 1, columns = 2 };
-enum class GatherMode : uint32 { wait = 1, pull = 2, push = 3 };
+enum class GatherMode : uint32 { wait = 1, pull = 2, push = 3, push_at_once = 4 };
 
 // Strides are in elements, from one row to the next, or of B from one column where that is its order.
 struct GemmShape {
@@ -221,9 +221,10 @@ struct GemmShape {
 // A product that multiplies each chunk of A once it has arrived. Shard p of A is its rows, or columns, from
 // p * shard on, the last ones fewer or none; at its member it lies without gaps, in `gathered` where it does in
 // the whole A. A chunk is `chunk` rows of a shard, the last one fewer; chunk c of shard p has arrived once the
-// word at arrivals + (p * chunks + c) * signal_stride has reached the value at `epoch`.
+// word at arrivals + (p * chunks + c) * signal_stride has reached the value at `epoch`; where the mode is
+// push_at_once, one more than the word of the block's number there, which the block then raises.
 struct GatheredGemmArguments {
-  CollectiveGroup group;         // its slots are not used
+  CollectiveGroup group;         // its slots: each member's words that say who has come (push_at_once)
   uint64 sources[max_ranks];     // each member's shard: the own one, and all where the kernel pulls
   uint64 gathered[max_ranks];    // each member's gathered A: the own one, and all where it pushes
   uint64 arrivals[max_ranks];    // each member's words: the own ones, and all where it pushes

@@ -108,6 +108,11 @@ class TileWalk {
 
 // ---- arrivals ----
 
+// The value that arrival words reach in a call behind a barrier.
+SYMMEM_DEVICE uint32 epoch_of(const GatheredGemmArguments& arguments) {
+  return arch::load_relaxed(pointer<const uint32>(arguments.epoch));
+}
+
 // One thread's waits for chunks of A. After one that gave up it waits no more, and the block goes on with
 // whatever is there: the call has failed by then, and its output is undefined.
 class Arrivals {
@@ -115,7 +120,7 @@ class Arrivals {
   SYMMEM_DEVICE explicit Arrivals(const GatheredGemmArguments& arguments)
       : arguments_(arguments),
         waiter_(arguments.group.watch),
-        expected_(arch::load_relaxed(pointer<const uint32>(arguments.epoch))) {}
+        expected_(epoch_of(arguments)) {}
 
   // Until the chunk that has `row`, a row of the shard, is there, and its bytes visible to this thread.
   SYMMEM_DEVICE void until(uint32 shard, uint64 row) {
@@ -138,6 +143,153 @@ class Arrivals {
   uint32 last_ = ~0u;
   bool gave_up_ = false;
 };
+
+// The waits of a warp whose product reads nothing but `gathered`, for all chunks that it has to read from. What is there
+// is made ready by `ready()`, once a shard. After one that gave up a thread waits no more, as above.
+template <class Ready>
+class WarpArrivals {
+ public:
+  SYMMEM_DEVICE WarpArrivals(const GatheredGemmArguments& arguments, uint32 epoch, Ready ready)
+      : arguments_(arguments), waiter_(arguments.group.watch), expected_(epoch), ready_(ready) {}
+
+  // Called by every thread of the warp: until so many rows are there, of all shards that have some of them. A is
+  // divided by rows.
+  SYMMEM_DEVICE void until_rows(uint64 row, uint64 rows) {
+    const uint64 all = arguments_.shape.m;
+    const uint64 end = row + rows < all ? row + rows : all;
+    while (row < end) {
+      const uint64 shard = row / arguments_.shard;
+      const uint64 first = shard * arguments_.shard;
+      const uint64 next = first + arguments_.shard < end ? first + arguments_.shard : end;
+      until(static_cast<uint32>(shard), row - first, next - first);
+      row = next;
+    }
+  }
+
+  // Called by every thread of the warp: until those rows of the shard that has the column are there. A is divided by
+  // columns.
+  SYMMEM_DEVICE void until_column(uint64 column, uint64 row, uint64 rows) {
+    if (column - known_ < arguments_.shard) return;
+    const uint64 all = arguments_.shape.m;
+    const uint64 shard = column / arguments_.shard;
+    known_ = shard * arguments_.shard;
+    until(static_cast<uint32>(shard), row, row + rows < all ? row + rows : all);
+  }
+
+ private:
+  // Rows of the shard.
+  SYMMEM_DEVICE void until(uint32 shard, uint64 first, uint64 end) {
+    const uint64 words = arguments_.arrivals[arguments_.group.rank] +
+                         static_cast<uint64>(shard) * arguments_.chunks * signal_stride;
+    const uint32 kind = static_cast<uint32>(WaitKind::collective) + arguments_.group.operation;
+    const uint32 lane = arch::thread_index() % arch::warp_size;
+    for (uint64 chunk = first / arguments_.chunk + lane; chunk * arguments_.chunk < end; chunk += arch::warp_size) {
+      if (gave_up_) break;
+      gave_up_ = !waiter_.until_reached(pointer<const uint32>(words + chunk * signal_stride), expected_,
+                                        static_cast<WaitKind>(kind), arguments_.group.members[shard],
+                                        arguments_.group.slot);
+    }
+    arch::warp_barrier();
+    ready_();
+  }
+
+  const GatheredGemmArguments& arguments_;
+  Waiter waiter_;
+  const uint32 expected_;
+  const Ready ready_;
+  uint64 known_ = ~0ull >> 1;  // the first column of the last shard
+  bool gave_up_ = false;
+};
+
+// ---- the whole call in one launch (GatherMode::push_at_once) ----
+
+// Threads of a block that gather while others do something else: thread `index` of `count`, and their barrier.
+struct WholeBlock {
+  SYMMEM_DEVICE uint32 index() const { return arch::thread_index(); }
+  SYMMEM_DEVICE uint32 count() const { return arch::thread_count(); }
+  SYMMEM_DEVICE void barrier() const { arch::block_barrier(); }
+};
+
+// The value that arrival words reach in this call, each block's own count of calls. Read by any thread, once the
+// stream's earlier kernels have ended, and raised by one at the end.
+SYMMEM_DEVICE uint32* calls_of_block(const GatheredGemmArguments& arguments) {
+  return pointer<uint32>(arguments.epoch + arch::block_index() * sizeof(uint32));
+}
+
+// Until all members have come to the call. Called by all threads of a crew.
+template <class Crew>
+SYMMEM_DEVICE void until_entered(const GatheredGemmArguments& arguments, uint32 epoch, Crew crew) {
+  const CollectiveGroup& group = arguments.group;
+  const uint32 kind = static_cast<uint32>(WaitKind::collective) + group.operation;
+  for (uint32 member = crew.index(); member < group.world; member += crew.count()) {
+    if (member == group.rank) continue;
+    Waiter waiter(group.watch);
+    const uint32* word = pointer<const uint32>(group.slots[group.rank] + member * signal_stride);
+    if (!waiter.until_reached(word, epoch, static_cast<WaitKind>(kind), group.members[member], group.slot)) break;
+  }
+  crew.barrier();
+}
+
+// The own shard's chunks go to all members, this rank too, each by one block, which loads it once. First block 0 tells
+// all members that this rank has come to the call, and so no longer reads what the last one has gathered; nothing is
+// stored before all have. Called by all threads of a crew in every block. Addresses and lengths of rows are multiples
+// of 16.
+template <class Crew>
+SYMMEM_DEVICE void push_at_once(const GatheredGemmArguments& arguments, uint32 epoch, Crew crew) {
+  constexpr uint32 unroll = 8;
+  const CollectiveGroup& group = arguments.group;
+  if (arch::block_index() == 0) {
+    arch::release_wave();
+    for (uint32 member = crew.index(); member < group.world; member += crew.count()) {
+      if (member == group.rank) continue;
+      arch::publish_flag(pointer<uint32>(group.slots[member] + group.rank * signal_stride), epoch);
+    }
+  }
+  if (arch::block_index() >= arguments.movers) return;
+  const bool by_rows = arguments.sharding == static_cast<uint32>(Sharding::rows);
+  const ShardExtent extent = shard_extent(arguments, group.rank);
+  const uint64 rows_here = by_rows ? extent.length : arguments.shape.m;
+  const uint64 bytes = (by_rows ? arguments.shape.k : extent.length) * gemm_element_bytes;
+  const uint64 stride = arguments.shape.a_stride * gemm_element_bytes;
+  const uint64 corner = by_rows ? extent.first * stride : extent.first * gemm_element_bytes;
+  const uint32 width = static_cast<uint32>(bytes / 16);
+  bool entered = false;
+  for (uint32 chunk = arch::block_index(); chunk < arguments.chunks; chunk += arguments.movers) {
+    const uint64 first = chunk * arguments.chunk;
+    if (first >= rows_here || width == 0) break;
+    const uint64 left = rows_here - first;
+    const uint32 count = width * static_cast<uint32>(left < arguments.chunk ? left : arguments.chunk);
+    const uint64 from = arguments.sources[group.rank] + first * bytes;
+    for (uint32 begin = crew.index(); begin < count || !entered; begin += unroll * crew.count()) {
+      arch::Vector16 vectors[unroll];
+      SYMMEM_UNROLL
+      for (uint32 step = 0; step < unroll; ++step) {
+        const uint32 index = begin + step * crew.count();
+        if (index < count) vectors[step] = arch::load(pointer<arch::Vector16>(from) + index);
+      }
+      if (!entered) {
+        until_entered(arguments, epoch, crew);
+        entered = true;
+      }
+      for (uint32 member = 0; member < group.world; ++member) {
+        const uint64 to = arguments.gathered[shard_of_step(group, member)] + corner + first * stride;
+        SYMMEM_UNROLL
+        for (uint32 step = 0; step < unroll; ++step) {
+          const uint32 index = begin + step * crew.count();
+          if (index >= count) break;
+          const uint32 row = index / width;
+          arch::store(pointer<arch::Vector16>(to + row * stride) + (index - row * width), vectors[step]);
+        }
+      }
+    }
+    arch::release_wave();
+    crew.barrier();
+    for (uint32 member = crew.index(); member < group.world; member += crew.count()) {
+      const uint64 number = static_cast<uint64>(group.rank) * arguments.chunks + chunk;
+      arch::publish_flag(pointer<uint32>(arguments.arrivals[member] + number * signal_stride), epoch);
+    }
+  }
+}
 
 // ---- moving A ----
 
@@ -189,19 +341,13 @@ struct CopyAlignedRows {
   }
 };
 
-// How many blocks move A.
-SYMMEM_DEVICE uint32 movers(const GatheredGemmArguments& arguments) {
-  return arguments.movers == 0 ? arch::block_count() : arguments.movers;
-}
-
-// Called by every thread of the blocks that move: the first ones, or all where none are set aside. A block moves
-// a chunk alone, and takes one of every so many: of the nearest shard first.
+// Called by every thread of the blocks that move, which are the grid's first. A block moves a chunk alone, and takes
+// one of every so many: of the nearest shard first. Arrival words are raised to `epoch`.
 template <class Copy>
-SYMMEM_DEVICE void move_shards(const GatheredGemmArguments& given, Copy copy) {
-  const uint32 expected = arch::load_relaxed(pointer<const uint32>(given.epoch));
+SYMMEM_DEVICE void move_shards(const GatheredGemmArguments& given, Copy copy, uint32 epoch) {
   // After those of the peers the own shard, where it is kept: nobody waits for that.
   const uint32 items = (given.group.world - 1 + (given.keep != 0 ? 1 : 0)) * given.chunks;
-  for (uint32 item = arch::block_index(); item < items; item += movers(read_anew(given))) {
+  for (uint32 item = arch::block_index(); item < items; item += read_anew(given).movers) {
     const GatheredGemmArguments& arguments = read_anew(given);
     const CollectiveGroup& group = arguments.group;
     const bool by_rows = arguments.sharding == static_cast<uint32>(Sharding::rows);
@@ -227,7 +373,7 @@ SYMMEM_DEVICE void move_shards(const GatheredGemmArguments& given, Copy copy) {
     }
     if (peer == group.rank) continue;
     const uint64 word = arguments.arrivals[at] + static_cast<uint64>(shard * arguments.chunks + chunk) * signal_stride;
-    publish(pointer<uint32>(word), expected);
+    publish(pointer<uint32>(word), epoch);
   }
 }
 

@@ -237,7 +237,7 @@ class TileProduct {
 template <ElementType type, MatrixOrder b_order>
 SYMMEM_DEVICE void gathered_gemm(const GatheredGemmArguments& given) {
   if (arch::block_index() < given.movers) {
-    move_shards(given, CopyAnyRows{});
+    move_shards(given, CopyAnyRows{}, epoch_of(given));
     return;
   }
   TileWalk walk(given, gemm_tile, gemm_tile, gemm_band);

@@ -45,19 +45,6 @@ struct Ring {
   SYMMEM_DEVICE uint32 empty(uint32 stage) const { return full(stages) + stage * 8; }
 };
 
-struct RingCursor {
-  uint32 stage = 0;
-  uint32 parity;
-
-  SYMMEM_DEVICE void advance() {
-    if (++stage == stages) {
-      stage = 0;
-      parity ^= 1;
-    }
-  }
-  SYMMEM_DEVICE uint32 before() const { return stage == 0 ? stages - 1 : stage - 1; }
-};
-
 // Computing blocks are those behind the movers.
 SYMMEM_DEVICE uint32 first_tile(const GatheredGemmArguments& arguments) {
   return arch::block_index() - arguments.movers;
@@ -73,7 +60,7 @@ SYMMEM_DEVICE void load_tiles(const TensorGemmArguments& tensors, const Ring& ri
   const bool by_rows = arguments.sharding == static_cast<uint32>(Sharding::rows);
   TileWalk walk(arguments, tile_rows, tile_columns, band);
   Arrivals arrivals(arguments);
-  RingCursor cursor = {0, 1};
+  RingCursor<stages> cursor;
   GemmTile tile;
   for (uint32 index = first_tile(arguments); walk.find(index, tile); index += tile_step(arguments)) {
     const uint32 column = static_cast<uint32>(tile.column);
@@ -94,7 +81,7 @@ SYMMEM_DEVICE void load_tiles(const TensorGemmArguments& tensors, const Ring& ri
       const uint32 b_begin = static_cast<uint32>(by_rows ? 0 : extent.first);
       const uint32 length = static_cast<uint32>(by_rows ? arguments.shape.k : extent.length);
       for (uint32 at = 0; at < length; at += depth) {
-        barrier_wait(ring.empty(cursor.stage), cursor.parity);
+        barrier_wait(ring.empty(cursor.stage), cursor.parity ^ 1);
         const uint32 full = ring.full(cursor.stage);
         barrier_expect(full, a_bytes + b_bytes);
         tensor_load(ring.a(cursor.stage), a, a_begin + at, a_row, full);
@@ -206,7 +193,7 @@ SYMMEM_DEVICE void store_tile(const GatheredGemmArguments& arguments, const Gemm
 template <bool f16, bool b_rows>
 SYMMEM_DEVICE void multiply_tiles(const GatheredGemmArguments& arguments, const Ring& ring, uint32 warpgroup) {
   TileWalk walk(arguments, tile_rows, tile_columns, band);
-  RingCursor cursor = {0, 0};
+  RingCursor<stages> cursor;
   GemmTile tile;
   const uint32 skip = warpgroup * 64;
   const bool speaks = arch::thread_index() % 128 == 0;
@@ -223,11 +210,7 @@ SYMMEM_DEVICE void multiply_tiles(const GatheredGemmArguments& arguments, const 
         // 16 elements on: 32 bytes along a row, or two atoms down where rows of B are contiguous.
         const uint64 next_a = a + part * (32 >> 4);
         const uint64 next_b = b + part * ((b_rows ? 2 * atom_bytes : 32) >> 4);
-        if (f16) {
-          wgmma_f16<b_rows>(d, next_a, next_b, step | part);
-        } else {
-          wgmma_bf16<b_rows>(d, next_a, next_b, step | part);
-        }
+        Warpgroup<tile_columns>::multiply<f16, false, b_rows>(d, next_a, next_b, step | part);
       }
       wgmma_commit();
       if (step != 0) {
@@ -248,7 +231,7 @@ template <bool f16, bool b_rows>
 SYMMEM_DEVICE void gathered_gemm(const TensorGemmArguments& tensors) {
   const GatheredGemmArguments& arguments = tensors.arguments;
   if (arch::block_index() < arguments.movers) {
-    move_shards(arguments, CopyAlignedRows{});
+    move_shards(arguments, CopyAlignedRows{}, epoch_of(arguments));
     return;
   }
   const Ring ring = {(arch::shared_address(arch::dynamic_shared()) + atom_bytes - 1) / atom_bytes * atom_bytes};

@@ -46,4 +46,34 @@ SYMMEM_DEVICE void tensor_load(uint32 shared, const TensorMap* map, uint32 x, ui
       : "memory");
 }
 
+// The same of what is not read again before others need the cache: the policy is the one that `createpolicy` makes for
+// evict_first of all.
+SYMMEM_DEVICE void tensor_load_once(uint32 shared, const TensorMap* map, uint32 x, uint32 y, uint32 barrier) {
+  uint64 policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, "
+      "%3}], [%4], %5;" ::"r"(shared),
+      "l"(map), "r"(x), "r"(y), "r"(barrier), "l"(policy)
+      : "memory");
+}
+
+// Where one is in a ring of stages: which, and the parity of the phase in which it is filled. It is emptied in the
+// other one, the first time before it was ever filled.
+template <uint32 stages>
+struct RingCursor {
+  static constexpr uint32 count = stages;
+
+  uint32 stage = 0;
+  uint32 parity = 0;
+
+  SYMMEM_DEVICE void advance() {
+    if (++stage == stages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+  SYMMEM_DEVICE uint32 before() const { return stage == 0 ? stages - 1 : stage - 1; }
+};
+
 }  // namespace symmem

@@ -18,10 +18,36 @@ pub struct LaunchConfiguration {
     pub shared: u32,
     /// The stream.
     pub stream: u64,
-    /// Attributes; none of them changes what a fake does.
-    pub attributes: *const c_void,
+    /// Attributes; none of them changes what a fake does, but clusters have to fit.
+    pub attributes: *const LaunchAttribute,
     /// How many.
     pub attribute_count: u32,
+}
+
+/// `CUlaunchAttribute`.
+#[repr(C, align(8))]
+#[derive(Clone, Copy, Debug)]
+pub struct LaunchAttribute {
+    kind: u32,
+    padding: u32,
+    value: [u32; 16],
+}
+
+/// `CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION`.
+const CLUSTERS: u32 = 4;
+/// Blocks of a cluster that every device has room for.
+const MOST_BLOCKS: u32 = 8;
+
+/// Whether a grid is made of whole clusters of a size that devices have.
+fn clusters_fit(attributes: &[LaunchAttribute], blocks: [u32; 3]) -> bool {
+    attributes
+        .iter()
+        .filter(|attribute| attribute.kind == CLUSTERS)
+        .all(|attribute| {
+            let [x, y, z, ..] = attribute.value;
+            let whole = |(blocks, size): (u32, u32)| size != 0 && blocks.is_multiple_of(size);
+            blocks.into_iter().zip([x, y, z]).all(whole) && x * y * z <= MOST_BLOCKS
+        })
 }
 
 api! { unsafe;
@@ -42,7 +68,16 @@ api! { unsafe;
         parameters: *const *const u8, extra: *const *const c_void,
     ) {
         let configuration = configuration.ok_or(Code::INVALID_VALUE)?;
-        let LaunchConfiguration { blocks, threads, shared, stream, .. } = *configuration;
+        let LaunchConfiguration { blocks, threads, shared, stream, attributes, attribute_count } =
+            *configuration;
+        let attributes = match attribute_count {
+            0 => &[],
+            // SAFETY: the caller promises so many attributes.
+            count => unsafe { std::slice::from_raw_parts(attributes, count as usize) },
+        };
+        if !clusters_fit(attributes, blocks) {
+            return Err(Code::INVALID_VALUE);
+        }
         // SAFETY: the caller promises arguments as the driver takes them.
         unsafe { kernel(function, Grid { blocks, threads, shared }, stream, parameters, extra) }
     }

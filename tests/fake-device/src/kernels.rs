@@ -305,6 +305,19 @@ macro_rules! pushed {
 
 static PUSHED: &[Kernel] = pushed! { "f16" "bf16" "f32" };
 
+/// The kernel for few rows, of which there is one for each number of rows of a tile.
+macro_rules! split_gemm {
+    ($matrices:literal, $rows:literal) => {
+        Kernel {
+            name: concat!("symmem_split_gemm_", $matrices, "_", $rows),
+            parameters: parameter!(products::TensorGemmArguments),
+            waits: true,
+            ranges: products::tensor_gemm_ranges,
+            run: products::split_gemm::<$rows>,
+        }
+    };
+}
+
 /// Products that gather, for each type and order of B: as they are, and with tensor maps in front.
 macro_rules! products {
     ($($matrices:literal)*) => {
@@ -323,6 +336,11 @@ macro_rules! products {
                 ranges: products::tensor_gemm_ranges,
                 run: products::tensor_gemm,
             },
+            split_gemm!($matrices, 16),
+            split_gemm!($matrices, 32),
+            split_gemm!($matrices, 64),
+            split_gemm!($matrices, 128),
+            split_gemm!($matrices, 256),
         )*]
     };
 }

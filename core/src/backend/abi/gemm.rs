@@ -36,6 +36,9 @@ open_enum!(
         PULL = 2,
         /// Blocks of the kernel store this rank's shard at every peer, and raise the peers' arrival words.
         PUSH = 3,
+        /// As [`GatherMode::PUSH`], and the kernel is the barrier in front of it, too: one launch is the whole
+        /// call. For few rows, which a barrier in front would cost a fifth.
+        PUSH_AT_ONCE = 4,
     }
 );
 
@@ -45,6 +48,11 @@ impl GatherMode {
         1 << self.0
     }
 }
+
+/// Most blocks that a grid has in [`GatherMode::PUSH_AT_ONCE`].
+pub const AT_ONCE_BLOCKS: u32 = 320;
+/// Most chunks of a shard there: all threads of a warp look at two each.
+pub const AT_ONCE_CHUNKS: u32 = 64;
 
 /// `C[m, n] = A[m, k] · B[k, n]`, plus `bias[n]` to each row where there is one.
 ///
@@ -122,10 +130,16 @@ pub struct GatheredLimits {
 ///
 /// All members have reached the call before it is submitted (a barrier on the same stream has just raised
 /// `epoch`, alike on all), and their shards stay as they are until a later barrier.
+///
+/// Not so in [`GatherMode::PUSH_AT_ONCE`]. There the slot of each member is an array of words,
+/// [`SIGNAL_STRIDE`] apart, of which each rank raises its own at all others when it comes to a call, and
+/// `epoch` is an array of [`AT_ONCE_BLOCKS`] words of 32 bits: each block of the grid raises its own by one in
+/// each call, and that is what the other words reach. All of them begin with zero. The grid is the kernel's
+/// own, and `gathered` gets the own shard always.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct GatheredGemmArguments {
-    /// Who takes part; its slots are not used.
+    /// Who takes part; its slots are used in [`GatherMode::PUSH_AT_ONCE`] only.
     pub group: CollectiveGroup,
     /// Each member's shard of `A`, as this device addresses it: the own entry always, all of them where
     /// the kernel pulls. Own rows are multiplied from there.
@@ -154,7 +168,8 @@ pub struct GatheredGemmArguments {
     pub sharding: Sharding,
     /// How shards come here.
     pub mode: GatherMode,
-    /// Blocks that move `A`, the first of the grid; 0 where [`GatherMode::WAIT`].
+    /// Blocks that move `A`, the first of the grid; 0 where [`GatherMode::WAIT`]. In
+    /// [`GatherMode::PUSH_AT_ONCE`] at most so many do that, before they multiply.
     pub movers: u32,
     /// 1 if the own shard is copied to the own `gathered` too (not where [`GatherMode::WAIT`]).
     pub keep: u32,

@@ -117,14 +117,43 @@ impl Call<'_> {
         }
     }
 
-    /// What is done before anything is waited for: what peers need, and the copy for the caller.
+    /// The word that says at `member` that a rank has come to the call.
+    fn entered(&self, member: usize, rank: usize) -> DeviceAddress {
+        DeviceAddress(self.arguments.group.slots[member].0 + rank as u64 * SIGNAL_STRIDE)
+    }
+
+    /// Of a product that is its own barrier: tells all that this rank has come, and waits until all have.
+    ///
+    /// # Safety
+    /// As [`advance`].
+    unsafe fn enter(&self, pending: &mut Pending) -> Result<(), Step> {
+        let peers = || (0..self.world).filter(|&peer| peer != self.rank);
+        if pending.begin() {
+            for peer in peers() {
+                // SAFETY: the caller's word.
+                unsafe { SignalWord::at(self.entered(peer, self.rank)).publish(pending.expected) };
+            }
+        }
+        while (pending.peer as usize) < self.world {
+            let peer = pending.peer as usize;
+            if peer != self.rank {
+                // SAFETY: the caller's word.
+                unsafe { self.wait(self.entered(self.rank, peer), peer, pending) }?;
+            }
+            pending.peer += 1;
+        }
+        pending.end();
+        Ok(())
+    }
+
+    /// What is done before a chunk is waited for: what peers need, and the copy for the caller.
     ///
     /// # Safety
     /// As [`advance`].
     unsafe fn begin(&self, epoch: u32) {
         let arguments = self.arguments;
         let chunks = u64::from(arguments.chunks);
-        if arguments.mode == GatherMode::PUSH {
+        if matches!(arguments.mode, GatherMode::PUSH | GatherMode::PUSH_AT_ONCE) {
             for step in 1..self.world {
                 let peer = (self.rank + self.world - step) % self.world;
                 for chunk in 0..chunks {
@@ -136,7 +165,8 @@ impl Call<'_> {
                 }
             }
         }
-        if arguments.mode != GatherMode::WAIT && arguments.keep != 0 {
+        let keeps = arguments.keep != 0 || arguments.mode == GatherMode::PUSH_AT_ONCE;
+        if arguments.mode != GatherMode::WAIT && keeps {
             for chunk in 0..chunks {
                 // SAFETY: the caller's word.
                 unsafe { self.copy(self.rank, self.rank, chunk) };
@@ -169,7 +199,22 @@ impl Call<'_> {
             }
             return Ok(());
         }
-        let watch = &arguments.group.watch;
+        // SAFETY: the caller's word.
+        unsafe { self.wait(word, member, pending) }
+    }
+
+    /// Until a word that a member raises is here.
+    ///
+    /// # Safety
+    /// As [`advance`].
+    unsafe fn wait(
+        &self,
+        word: DeviceAddress,
+        member: usize,
+        pending: &mut Pending,
+    ) -> Result<(), Step> {
+        let group = &self.arguments.group;
+        let watch = &group.watch;
         let bounds = Bounds {
             abort: watch.abort,
             deadline: Some(Duration::from_nanos(watch.deadline_ns)),
@@ -180,10 +225,10 @@ impl Call<'_> {
             Look::Blocked(sleep) => Err(Step::Blocked(sleep)),
             Look::GaveUp { seen, reason } => {
                 let record = WaitRecord {
-                    kind: WaitRecord::COLLECTIVE + arguments.group.operation.0,
+                    kind: WaitRecord::COLLECTIVE + group.operation.0,
                     rank: watch.rank,
-                    peer: arguments.group.members[member].into(),
-                    slot: arguments.group.slot,
+                    peer: group.members[member].into(),
+                    slot: group.slot,
                     expected: pending.expected,
                     seen,
                     reason,
@@ -212,20 +257,37 @@ pub(in crate::host) unsafe fn advance(
         world: arguments.group.world as usize,
     };
     if pending.is_none() {
-        // SAFETY: the caller's word; the barrier before has raised it.
-        let epoch = unsafe { word_at(arguments.epoch) }.load(Ordering::Relaxed);
-        // SAFETY: the caller's word.
-        unsafe { call.begin(epoch) };
+        let at_once = arguments.mode == GatherMode::PUSH_AT_ONCE;
+        // SAFETY: the caller's word; the barrier before has raised it, or this call is the one that does.
+        let word = unsafe { word_at(arguments.epoch) };
+        let epoch = match at_once {
+            true => word.fetch_add(1, Ordering::Relaxed).wrapping_add(1),
+            false => word.load(Ordering::Relaxed),
+        };
         let chunks = u64::from(arguments.chunks);
         let by_rows = arguments.sharding != Sharding::COLUMNS;
         let shards = if by_rows { call.world as u64 } else { 1 };
         let mut begun = Pending::of_rounds(shards * chunks);
         begun.expected = epoch;
+        begun.stage = u32::from(!at_once);
+        if !at_once {
+            // SAFETY: the caller's word.
+            unsafe { call.begin(epoch) };
+        }
         *pending = Some(begun);
     }
     let Some(pending) = pending else {
         return Step::Done;
     };
+    if pending.stage == 0 {
+        // SAFETY: the caller's word.
+        if let Err(step) = unsafe { call.enter(pending) } {
+            return step;
+        }
+        pending.stage = 1;
+        // SAFETY: the caller's word; all have come, so that nobody reads any more what the last call gathered.
+        unsafe { call.begin(pending.expected) };
+    }
     // SAFETY: the caller's word.
     match unsafe { multiply(&call, pending) } {
         Ok(()) => Step::Done,

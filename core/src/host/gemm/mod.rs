@@ -13,6 +13,9 @@ use product::{Panel, known, product};
 /// Rows that core cuts chunks at: as many as are multiplied at a time.
 const CHUNK_ALIGNMENT: u32 = 16;
 
+/// Most rows of `A` of a product that is its own barrier.
+const AT_ONCE_ROWS: u64 = 64;
+
 /// A product, with its matrices.
 #[derive(Clone, Copy)]
 pub(super) struct Product {
@@ -92,7 +95,7 @@ pub(super) fn check_gathered(arguments: &GatheredGemmArguments) -> CallResult<()
             ),
         );
     }
-    if !(GatherMode::WAIT..=GatherMode::PUSH).contains(&arguments.mode) {
+    if !(GatherMode::WAIT..=GatherMode::PUSH_AT_ONCE).contains(&arguments.mode) {
         return refuse(CALL, format!("mode {} gathers nothing", arguments.mode.0));
     }
     Ok(())
@@ -153,6 +156,11 @@ impl Gemm for HostBackend {
         if check(shape, "gathered_gemm_limits").is_err() {
             return Ok(GatheredLimits::default());
         }
+        // Not for all, so that there is something to compare it with here, too.
+        let at_once = match shape.m {
+            ..=AT_ONCE_ROWS => GatherMode::PUSH_AT_ONCE.bit(),
+            _ => 0,
+        };
         Ok(GatheredLimits {
             blocks: 1,
             threads: 1,
@@ -160,7 +168,10 @@ impl Gemm for HostBackend {
             tile_n: 1,
             chunk_alignment: CHUNK_ALIGNMENT,
             movers: 0,
-            modes: GatherMode::WAIT.bit() | GatherMode::PULL.bit() | GatherMode::PUSH.bit(),
+            modes: GatherMode::WAIT.bit()
+                | GatherMode::PULL.bit()
+                | GatherMode::PUSH.bit()
+                | at_once,
             alignment: 1,
         })
     }

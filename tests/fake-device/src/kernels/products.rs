@@ -4,8 +4,8 @@
 //! from, so that one that says anything else than the arguments is found out.
 
 use symmem_core::backend::abi::{
-    DeviceAddress, ElementType, GatherMode, GatheredGemmArguments, MAX_RANKS, MatrixOrder,
-    SIGNAL_STRIDE, Sharding,
+    AT_ONCE_BLOCKS, DeviceAddress, ElementType, GatherMode, GatheredGemmArguments, MAX_RANKS,
+    MatrixOrder, SIGNAL_STRIDE, Sharding,
 };
 use symmem_core::host::emulation::Work;
 
@@ -92,7 +92,9 @@ fn touched(arguments: &mut GatheredGemmArguments) -> Vec<(&mut DeviceAddress, u6
     let (shape, rank) = (&known.shape, known.group.rank as usize);
     let world = (known.group.world as usize).min(MAX_RANKS);
     let all = |mode| move |member: usize| member == rank || known.mode == mode;
+    let at_once = known.mode == GatherMode::PUSH_AT_ONCE;
     let (pulls, pushes) = (all(GatherMode::PULL), all(GatherMode::PUSH));
+    let pushes = |member| at_once || pushes(member);
     let (b_length, b_lines) = match shape.b_order {
         MatrixOrder::COLUMNS => (shape.k, shape.n),
         _ => (shape.n, shape.k),
@@ -100,7 +102,14 @@ fn touched(arguments: &mut GatheredGemmArguments) -> Vec<(&mut DeviceAddress, u6
     let words = world as u64 * u64::from(known.chunks) * SIGNAL_STRIDE;
     let bias = shape.n * ELEMENT_BYTES * u64::from(known.bias.0 != 0);
     let mut touched = vec![
-        (&mut arguments.epoch, 4),
+        (
+            &mut arguments.epoch,
+            if at_once {
+                u64::from(AT_ONCE_BLOCKS) * 4
+            } else {
+                4
+            },
+        ),
         (&mut arguments.b, span(b_lines, b_length, shape.b_stride)),
         (&mut arguments.c, span(shape.m, shape.n, shape.c_stride)),
         (&mut arguments.bias, bias),
@@ -110,6 +119,11 @@ fn touched(arguments: &mut GatheredGemmArguments) -> Vec<(&mut DeviceAddress, u6
             let Shard { rows, columns } = shard(&known, member);
             touched.push((source, rows * columns * ELEMENT_BYTES));
         }
+    }
+    if at_once {
+        let entered = world as u64 * SIGNAL_STRIDE;
+        let slots = arguments.group.slots[..world].iter_mut();
+        touched.extend(slots.map(|slot| (slot, entered)));
     }
     let gathered = span(shape.m, shape.k, shape.a_stride);
     for (addresses, bytes) in [
@@ -141,11 +155,18 @@ fn multiply(launch: &Launch, runner: &Runner, mut arguments: GatheredGemmArgumen
             _ => "rows",
         }
     );
-    if !name.ends_with(&named) {
+    if !name.contains(&named) {
         violation(format!("{name} is given matrices of {named}"));
     }
     let [blocks, ..] = launch.blocks;
-    if blocks <= arguments.movers {
+    let at_once = arguments.mode == GatherMode::PUSH_AT_ONCE;
+    if name.contains("split") != at_once {
+        violation(format!(
+            "{name} is launched in mode {}",
+            arguments.mode.name()
+        ));
+    }
+    if blocks < arguments.movers + u32::from(!at_once) {
         violation(format!(
             "{name}: of {blocks} blocks {} move, and none multiplies",
             arguments.movers
@@ -181,6 +202,16 @@ fn check_map(name: &str, what: &str, map: &TensorMap, expected: TensorMap) -> Re
 }
 
 pub(super) fn tensor_gemm(launch: &Launch, runner: &Runner) -> Result {
+    tiles(launch, runner, 128, 256)
+}
+
+/// The kernel for few rows: its name ends in the rows of a tile.
+pub(super) fn split_gemm<const ROWS: u32>(launch: &Launch, runner: &Runner) -> Result {
+    tiles(launch, runner, ROWS, 128)
+}
+
+/// Checks the maps of a kernel that computes tiles of so many rows and columns, and multiplies.
+fn tiles(launch: &Launch, runner: &Runner, tile_rows: u32, tile_columns: u32) -> Result {
     let TensorGemmArguments {
         own,
         gathered,
@@ -204,18 +235,18 @@ pub(super) fn tensor_gemm(launch: &Launch, runner: &Runner) -> Result {
         rest: [0; 10],
     };
     let Shard { rows, columns } = shard(&arguments, rank);
-    let expected = map(arguments.sources[rank], columns, rows, columns, 128);
+    let expected = map(arguments.sources[rank], columns, rows, columns, tile_rows);
     check_map(name, "the own shard", &own, expected)?;
     let whole = map(
         arguments.gathered[rank],
         shape.k,
         shape.m,
         shape.a_stride,
-        128,
+        tile_rows,
     );
     check_map(name, "the gathered A", &gathered, whole)?;
     let expected = match shape.b_order {
-        MatrixOrder::COLUMNS => map(arguments.b, shape.k, shape.n, shape.b_stride, 256),
+        MatrixOrder::COLUMNS => map(arguments.b, shape.k, shape.n, shape.b_stride, tile_columns),
         _ => map(arguments.b, shape.n, shape.k, shape.b_stride, 64),
     };
     check_map(name, "B", &b, expected)?;

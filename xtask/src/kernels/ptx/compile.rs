@@ -36,7 +36,7 @@ const fn module(
 
 /// One bulk instruction makes a whole sm_80 module fail to load: hence several modules. Kernels that
 /// can be launched beside their predecessor from sm_90 on are compiled for both.
-pub const MODULES: [Module; 14] = [
+pub const MODULES: [Module; 15] = [
     module("base", "device/entries/base.h", "80", &["80", "90"]),
     module("latency", "device/entries/latency.h", "80", &["80", "90"]),
     module("bulk", "kernels-ptx/src/bulk.cu", "90", &["90"]),
@@ -73,6 +73,12 @@ pub const MODULES: [Module; 14] = [
     module(
         "gathered_gemm",
         "kernels-ptx/src/gathered_gemm/gathered_gemm.cu",
+        "90a",
+        &["90a"],
+    ),
+    module(
+        "split_gemm",
+        "kernels-ptx/src/gathered_gemm/split_gemm.cu",
         "90a",
         &["90a"],
     ),

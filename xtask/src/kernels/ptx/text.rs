@@ -43,12 +43,16 @@ impl Function {
         let is_label =
             |item: &Item, name: &str| matches!(item, Item::Label(label) if label == name);
         let mut next: Vec<usize> = match statement.operation() {
-            "bra" => self
-                .items
-                .iter()
-                .position(|item| is_label(item, &statement.operands))
-                .into_iter()
-                .collect(),
+            // Inline assembly has labels of its own between braces, often of one name: the nearest in front is
+            // meant, or else the next one.
+            "bra" => {
+                let named = |index: &usize| is_label(&self.items[*index], &statement.operands);
+                let before = (0..index).rev().find(named);
+                before
+                    .or_else(|| (index..self.items.len()).find(named))
+                    .into_iter()
+                    .collect()
+            }
             // An indirect branch may go to any label.
             "brx" => (0..self.items.len())
                 .filter(|index| matches!(self.items[*index], Item::Label(_)))
@@ -234,5 +238,27 @@ $L__BB0_1: // a loop
         };
         assert_eq!(atomic.tag.as_deref(), Some("arrivals"));
         assert!(atomic.has("gpu") && !atomic.has("sys") && atomic.line == 10);
+    }
+
+    #[test]
+    fn a_branch_goes_to_the_nearest_label_of_its_name() {
+        let text = ".visible .entry kernel()
+{
+\t{ .reg .pred p;
+\tAGAIN:
+\t@!p bra AGAIN; }
+\t{ .reg .pred p;
+\tAGAIN:
+\t@!p bra AGAIN; }
+\tbra $END;
+$END:
+\tret;
+}
+";
+        let function = &parse(text)[0];
+        let next = |index| function.step(index, 0, |_, facts| facts).1;
+        assert_eq!(next(1), [0, 2]);
+        assert_eq!(next(3), [2, 4]);
+        assert_eq!(next(4), [5]);
     }
 }

@@ -1,0 +1,148 @@
+//! The kernel for products of few rows, which is the whole call: blocks of a cluster share out `K`.
+
+use crate::gathered_gemm::TensorGemmArguments;
+use crate::instance::CudaBackend;
+use symmem_core::backend::CallResult;
+use symmem_core::backend::abi::*;
+use symmem_core::backend::gpu::gathered_gemm::unsupported;
+use symmem_core::backend::gpu::{self, Gpu};
+use symmem_kernels_ptx::{SPLIT_GEMM_ROWS, SPLIT_GEMM_SHARED_MEMORY};
+
+/// What a cluster computes at a time (`kernels-ptx/src/gathered_gemm/split_gemm.cu`): so many columns of `C`, by the
+/// rows of the kernel. Elements of a step along `K`.
+const TILE_COLUMNS: u32 = 128;
+const DEPTH: u64 = 64;
+const THREADS: u32 = 384;
+/// Tiles of rows at most: `B` is read from memory once as long as they are at work side by side, and with two that is
+/// still faster than to gather first (`2026-11-22-split-gemm-2xh200`).
+const MOST_ROW_TILES: u64 = 2;
+/// Blocks of a cluster at most, on any device (CUDA Programming Guide, "Thread Block Clusters").
+const MOST_PARTS: u32 = 8;
+
+macro_rules! names {
+    ($($matrices:literal)*) => {
+        [$([
+            concat!("symmem_split_gemm_", $matrices, "_16"),
+            concat!("symmem_split_gemm_", $matrices, "_32"),
+            concat!("symmem_split_gemm_", $matrices, "_64"),
+            concat!("symmem_split_gemm_", $matrices, "_128"),
+            concat!("symmem_split_gemm_", $matrices, "_256"),
+        ]),*]
+    };
+}
+
+/// The kernels, by [`SPLIT_GEMM_ROWS`].
+const NAMES: [[&str; 5]; 4] = names!("f16_rows" "f16_columns" "bf16_rows" "bf16_columns");
+
+/// A launch of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Grid {
+    /// Rows of a tile: which kernel it is.
+    rows: u32,
+    /// Blocks of a cluster, among which `K` is divided.
+    parts: u32,
+    blocks: u32,
+}
+
+impl Grid {
+    /// For a shape on a device of so many multiprocessors; none where the grid would not be there as a whole.
+    pub(crate) fn new(shape: &GemmShape, units: u32) -> Option<Self> {
+        let (least, most) = (
+            SPLIT_GEMM_ROWS[0],
+            SPLIT_GEMM_ROWS[SPLIT_GEMM_ROWS.len() - 1],
+        );
+        let enough = |rows: &&u32| u64::from(**rows) >= shape.m.clamp(least.into(), most.into());
+        let rows = *SPLIT_GEMM_ROWS.iter().find(enough)?;
+        let row_tiles = shape.m.div_ceil(rows.into());
+        let tiles = row_tiles.checked_mul(shape.n.div_ceil(TILE_COLUMNS.into()))?;
+        // Clusters do not reach from one group of multiprocessors to the next: of 132 there is room for 120 in
+        // clusters of four or eight, and for all in those of two (H200: `2026-11-22-split-gemm-2xh200`).
+        let room = |parts: u32| u64::from(if parts > 2 { units - units / 11 } else { units });
+        let steps = shape.k.div_ceil(DEPTH);
+        let fits = |parts: &u32| {
+            tiles * u64::from(*parts) <= room(*parts) && (*parts == 1 || u64::from(*parts) <= steps)
+        };
+        let parts = (1..=MOST_PARTS).rev().find(fits)?;
+        let blocks = u32::try_from(tiles).ok()? * parts;
+        let known = row_tiles <= MOST_ROW_TILES && blocks <= AT_ONCE_BLOCKS;
+        known.then_some(Self {
+            rows,
+            parts,
+            blocks,
+        })
+    }
+
+    fn kernel_name(&self, shape: &GemmShape) -> Option<&'static str> {
+        let of_rows = match (shape.element, shape.b_order) {
+            (ElementType::F16, MatrixOrder::ROWS) => &NAMES[0],
+            (ElementType::F16, MatrixOrder::COLUMNS) => &NAMES[1],
+            (ElementType::BF16, MatrixOrder::ROWS) => &NAMES[2],
+            (ElementType::BF16, MatrixOrder::COLUMNS) => &NAMES[3],
+            _ => return None,
+        };
+        let index = SPLIT_GEMM_ROWS.iter().position(|&rows| rows == self.rows)?;
+        Some(of_rows[index])
+    }
+}
+
+/// Launches it, beside the stream's kernel before it where the driver can.
+///
+/// # Errors
+/// `UNSUPPORTED` for a shape that there is no grid for; as [`crate::gathered_gemm::launch`].
+///
+/// # Safety
+/// As there.
+pub(crate) unsafe fn launch(
+    backend: &CudaBackend,
+    arguments: &GatheredGemmArguments,
+    on: RawStream,
+) -> CallResult<()> {
+    let parts = backend.parts();
+    let shape = &arguments.shape;
+    let grid = Grid::new(shape, parts.description.compute_units).ok_or_else(unsupported)?;
+    let kernel = grid.kernel_name(shape).ok_or_else(unsupported)?;
+    let kernel = parts.kernels.by_name(kernel.as_bytes())?;
+    let mut tensors = TensorGemmArguments::new(backend.driver, arguments, grid.rows, TILE_COLUMNS)?;
+    tensors.arguments.movers = arguments.movers.clamp(1, grid.blocks);
+    let blocks = gpu::Grid {
+        blocks: grid.blocks,
+        threads: THREADS,
+        shared_memory: SPLIT_GEMM_SHARED_MEMORY,
+    };
+    // SAFETY: the kernel takes this struct, and waits for its predecessor before it touches memory; the rest is the
+    // caller's word.
+    unsafe { backend.launch_clusters(kernel, blocks, grid.parts, (&raw const tensors).cast(), on) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grid(m: u64, n: u64, k: u64) -> Option<(u32, u32, u32)> {
+        let shape = GemmShape {
+            m,
+            n,
+            k,
+            ..GemmShape::default()
+        };
+        Grid::new(&shape, 132).map(|grid| (grid.rows, grid.parts, grid.blocks))
+    }
+
+    #[test]
+    fn rows_choose_the_kernel_and_columns_how_far_k_is_divided() {
+        assert_eq!(grid(1, 3584, 8192), Some((16, 4, 112)));
+        assert_eq!(grid(17, 3584, 8192), Some((32, 4, 112)));
+        assert_eq!(grid(128, 4096, 8192), Some((128, 3, 96)));
+        assert_eq!(grid(64, 8192, 8192), Some((64, 2, 128)));
+        assert_eq!(grid(300, 3584, 8192), Some((256, 2, 112)));
+        assert_eq!(grid(1, 16, 64), Some((16, 1, 1)), "K is one step");
+        assert_eq!(grid(1, 16, 1024), Some((16, 8, 8)));
+    }
+
+    #[test]
+    fn what_does_not_fit_on_the_device_at_once_has_no_grid() {
+        assert_eq!(grid(513, 128, 8192), None);
+        assert_eq!(grid(1, 133 * 128, 8192), None);
+        assert_eq!(grid(1, u64::MAX, 8192), None);
+    }
+}

@@ -1,0 +1,41 @@
+// Blocks of one cluster, which reach each other's shared memory: PTX ISA, "Cluster of cooperative thread arrays" and
+// "Distributed shared memory". sm_90 on.
+#pragma once
+
+#include "gathered_gemm/tensor_copy.h"
+
+namespace symmem {
+
+SYMMEM_DEVICE uint32 cluster_rank() {
+  uint32 value;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(value));
+  return value;
+}
+
+SYMMEM_DEVICE uint32 cluster_size() {
+  uint32 value;
+  asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(value));
+  return value;
+}
+
+// A barrier of the cluster, in two halves, each of them called by every thread: what was written to shared memory
+// before the first is visible behind the second.
+SYMMEM_DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+SYMMEM_DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+
+// Where a block of the cluster has what lies at this address of shared memory here.
+SYMMEM_DEVICE uint32 shared_at(uint32 address, uint32 rank) {
+  uint32 there;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
+  return there;
+}
+
+// Four numbers of a block's shared memory; the address is one of the cluster's.
+SYMMEM_DEVICE void load_four(uint32 address, float (&numbers)[4]) {
+  asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(numbers[0]), "=f"(numbers[1]), "=f"(numbers[2]), "=f"(numbers[3])
+               : "r"(address)
+               : "memory");
+}
+
+}  // namespace symmem

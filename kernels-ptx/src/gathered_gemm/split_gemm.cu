@@ -1,0 +1,311 @@
+// Module `split_gemm`: products of few rows that gather their A in the same launch. sm_90a only.
+//
+// Such a product takes as long as it takes to read B, and the gather hides behind B's first stages, which are on
+// their way before the ranks have met. A tile is 128 columns of C by all rows, so that B is read once; it is computed
+// transposed, since the matrix instruction wants 64 of what there is many of. There are few such tiles: K is cut into
+// parts among the blocks of a cluster, which add their sums up through each other's shared memory, always in the same
+// order.
+#include "gathered_gemm/cluster.h"
+#include "gathered_gemm/wgmma.h"
+#include "symmem/gathered_gemm.h"
+
+using namespace symmem;
+
+namespace {
+
+constexpr uint32 tile_columns = 128;
+constexpr uint32 depth = 64;  // elements: the 128 bytes of the swizzle
+constexpr uint32 atom_bytes = 8 * depth * gemm_element_bytes;
+constexpr uint32 b_bytes = tile_columns * depth * gemm_element_bytes;
+// Two warpgroups have 64 columns each, and push A before that; of a third one a warp loads B and another one A.
+constexpr uint32 threads = 384;
+constexpr uint32 half_columns = tile_columns / 2;
+// Of shared memory for the stages.
+constexpr uint32 ring_bytes = 225 * 1024;
+// Stages of B that are on their way at most, of all blocks together and so of one. More would queue up in front of all
+// that ranks have to tell each other, which costs 5 of 24 us; 5.5 MB keep an H200's memory busy.
+constexpr uint32 window_of_device = 336;
+SYMMEM_DEVICE uint32 window_of(uint32 blocks) { return (window_of_device + blocks - 1) / blocks; }
+// Numbers from one row of a block's sums to the next: a multiple of four, and rows begin at other banks.
+constexpr uint32 sum_stride = tile_columns + 4;
+
+// Blocks of a cluster at most, on any device (CUDA Programming Guide, "Thread Block Clusters").
+constexpr uint32 most_parts = 8;
+
+// What the kernel takes. Boxes of A are the tile's rows; those of B tile_columns columns, or where its rows are
+// contiguous `depth` rows of half_columns. A cluster has as many blocks as K has parts.
+struct SplitGemmArguments {
+  TensorMap own;       // this rank's shard of A
+  TensorMap gathered;  // the whole A
+  TensorMap b;
+  GatheredGemmArguments arguments;
+};
+
+// Where things are in shared memory; sums replace the stages.
+template <uint32 rows>
+struct SplitRing {
+  static constexpr uint32 a_bytes = rows * depth * gemm_element_bytes;
+  static constexpr uint32 stages = ring_bytes / (a_bytes + b_bytes);
+  static_assert(rows * sum_stride * 4 <= stages * (a_bytes + b_bytes), "sums do not fit");
+
+  uint32 base;
+
+  SYMMEM_DEVICE uint32 b(uint32 stage) const { return base + stage * b_bytes; }
+  SYMMEM_DEVICE uint32 a(uint32 stage) const { return base + stages * b_bytes + stage * a_bytes; }
+  // Its part of B is there; that of A is; both warpgroups are done with them.
+  SYMMEM_DEVICE uint32 full_b(uint32 stage) const { return base + stages * (a_bytes + b_bytes) + stage * 8; }
+  SYMMEM_DEVICE uint32 full_a(uint32 stage) const { return full_b(stages) + stage * 8; }
+  SYMMEM_DEVICE uint32 empty(uint32 stage) const { return full_a(stages) + stage * 8; }
+  SYMMEM_DEVICE uint32 sum(uint32 row, uint32 column) const { return base + (row * sum_stride + column) * 4; }
+};
+
+// The threads that multiply, which push A before that.
+struct Warpgroups {
+  SYMMEM_DEVICE uint32 index() const { return arch::thread_index() - 128; }
+  SYMMEM_DEVICE uint32 count() const { return threads - 128; }
+  SYMMEM_DEVICE void barrier() const { asm volatile("barrier.sync 1, 256;" ::: "memory"); }
+};
+
+// What a block computes: a tile, and a part of K in steps of `depth`.
+struct SplitTile {
+  uint32 part, parts;  // of K
+  uint64 row;
+  uint64 column;
+  uint32 first, steps, turn;
+
+  SYMMEM_DEVICE SplitTile(const GatheredGemmArguments& arguments, uint32 rows) {
+    part = cluster_rank();
+    parts = cluster_size();
+    const uint32 cluster = arch::block_index() / parts;
+    const uint32 row_tiles = static_cast<uint32>((arguments.shape.m + rows - 1) / rows);
+    // Those with the same columns of B are neighbours.
+    row = static_cast<uint64>(cluster % row_tiles) * rows;
+    column = static_cast<uint64>(cluster / row_tiles) * tile_columns;
+    const uint32 all = static_cast<uint32>((arguments.shape.k + depth - 1) / depth);
+    const uint32 each = (all + parts - 1) / parts;
+    first = part * each < all ? part * each : all;
+    steps = all - first < each ? all - first : each;
+    turn = 0;
+    if (arguments.sharding == static_cast<uint32>(Sharding::columns)) {
+      const uint64 own = arguments.group.rank * arguments.shard / depth;
+      if (own > first && own - first < steps) turn = static_cast<uint32>(own - first);
+    }
+  }
+
+  // Where in K a step is: from the own shard on, which is there already, and round to what comes before it.
+  SYMMEM_DEVICE uint32 at(uint32 step) const {
+    const uint32 turned = step + turn;
+    return (first + (turned < steps ? turned : turned - steps)) * depth;
+  }
+};
+
+template <bool b_rows, uint32 rows>
+SYMMEM_DEVICE void load_b(const SplitGemmArguments& given, const SplitRing<rows>& ring, const SplitTile& tile) {
+  const uint32 column = static_cast<uint32>(tile.column);
+  const uint32 window = window_of(arch::block_count());
+  RingCursor<SplitRing<rows>::stages> cursor, late;
+  for (uint32 step = 0; step < tile.steps; ++step, cursor.advance()) {
+    if (step >= cursor.count) barrier_wait(ring.empty(cursor.stage), cursor.parity ^ 1);
+    if (step >= window) {
+      barrier_wait(ring.full_b(late.stage), late.parity);
+      late.advance();
+    }
+    const uint32 at = tile.at(step);
+    const uint32 full = ring.full_b(cursor.stage), to = ring.b(cursor.stage);
+    barrier_expect(full, b_bytes);
+    if (b_rows) {
+      tensor_load_once(to, &given.b, column, at, full);
+      tensor_load_once(to + b_bytes / 2, &given.b, column + half_columns, at, full);
+    } else {
+      tensor_load_once(to, &given.b, at, column, full);
+    }
+  }
+}
+
+// The copies read what threads of other blocks and devices wrote. Once a shard: at each step it costs 7 of 25 us.
+struct Copied {
+  SYMMEM_DEVICE void operator()() const { arch::fence_async_proxy(); }
+};
+
+// Called by every thread of a warp.
+template <uint32 rows>
+SYMMEM_DEVICE void load_a(const SplitGemmArguments& given, const SplitRing<rows>& ring, const SplitTile& tile,
+                          uint32 epoch) {
+  using Ring = SplitRing<rows>;
+  const GatheredGemmArguments& arguments = given.arguments;
+  const bool by_columns = arguments.sharding == static_cast<uint32>(Sharding::columns);
+  const bool loads = arch::thread_index() % arch::warp_size == 0;
+  WarpArrivals<Copied> arrivals(arguments, epoch, Copied{});
+  if (!by_columns && tile.steps != 0) arrivals.until_rows(tile.row, rows);
+  const ShardExtent own = shard_extent(arguments, arguments.group.rank);
+  RingCursor<Ring::stages> cursor;
+  for (uint32 step = 0; step < tile.steps; ++step, cursor.advance()) {
+    const uint32 at = tile.at(step);
+    const bool here = by_columns && at - own.first < own.length;
+    if (by_columns && !here) arrivals.until_column(at, tile.row, rows);
+    if (!loads) continue;
+    if (step >= cursor.count) barrier_wait(ring.empty(cursor.stage), cursor.parity ^ 1);
+    const uint32 full = ring.full_a(cursor.stage);
+    barrier_expect(full, Ring::a_bytes);
+    tensor_load(ring.a(cursor.stage), here ? &given.own : &given.gathered,
+                here ? at - static_cast<uint32>(own.first) : at, static_cast<uint32>(tile.row), full);
+  }
+}
+
+// A warpgroup's columns of the tile, by this block's part of K, into the sums.
+template <bool f16, bool b_rows, uint32 rows>
+SYMMEM_DEVICE void multiply_part(const SplitRing<rows>& ring, const SplitTile& tile, uint32 warpgroup) {
+  using Ring = SplitRing<rows>;
+  const uint32 thread = arch::thread_index() % 128;
+  float d[rows / 2];
+  SYMMEM_UNROLL
+  for (uint32 index = 0; index < rows / 2; ++index) d[index] = 0;
+  RingCursor<Ring::stages> cursor;
+  for (uint32 step = 0; step < tile.steps; ++step, cursor.advance()) {
+    barrier_wait(ring.full_b(cursor.stage), cursor.parity);
+    barrier_wait(ring.full_a(cursor.stage), cursor.parity);
+    const uint32 b_part = ring.b(cursor.stage) + warpgroup * (b_bytes / 2);
+    const uint64 b = matrix_descriptor(b_part, b_rows ? b_bytes / 2 : 16, atom_bytes);
+    const uint64 a = matrix_descriptor(ring.a(cursor.stage), 16, atom_bytes);
+    wgmma_begin();
+    SYMMEM_UNROLL
+    for (uint32 deep = 0; deep < depth / 16; ++deep) {
+      // 16 elements on: 32 bytes along a row, or two atoms down where rows of B are contiguous.
+      Warpgroup<rows>::template multiply<f16, b_rows, false>(d, b + deep * ((b_rows ? 2 * atom_bytes : 32) >> 4),
+                                                             a + deep * (32 >> 4), 1);
+    }
+    wgmma_commit();
+    if (step != 0) {
+      wgmma_wait<1>();
+      if (thread == 0) barrier_arrive(ring.empty(cursor.before()));
+    }
+  }
+  wgmma_wait<0>();
+  // Both warpgroups are done with the stages.
+  Warpgroups{}.barrier();
+  const uint32 column = warpgroup * half_columns + thread / 32 * 16 + thread % 32 / 4;
+  SYMMEM_UNROLL
+  for (uint32 eight = 0; eight < rows / 8; ++eight) {
+    SYMMEM_UNROLL
+    for (uint32 index = 0; index < 4; ++index) {
+      const uint32 row = eight * 8 + thread % 4 * 2 + index % 2;
+      asm volatile("st.shared.f32 [%0], %1;" ::"r"(ring.sum(row, column + index / 2 * 8)), "f"(d[4 * eight + index])
+                   : "memory");
+    }
+  }
+}
+
+template <bool f16>
+SYMMEM_DEVICE uint32 narrow(float low, float high) {
+  return f16 ? arch::narrow_f16(low, high) : arch::narrow_bf16(low, high);
+}
+
+template <bool f16>
+SYMMEM_DEVICE float widen(uint16 bits) {
+  return f16 ? arch::widen_f16(bits) : arch::float_of(static_cast<uint32>(bits) << 16);
+}
+
+// Adds up this block's share of the cluster's sums, part by part, and stores it: fours of a row's columns.
+template <bool f16, uint32 rows>
+SYMMEM_DEVICE void add_parts(const GatheredGemmArguments& arguments, const SplitRing<rows>& ring,
+                             const SplitTile& tile) {
+  constexpr uint32 fours = tile_columns / 4;
+  const GemmShape& shape = arguments.shape;
+  const bool vectors = (arguments.c & 7) == 0 && shape.c_stride % 4 == 0;
+  const uint32 stride = tile.parts * threads;
+  for (uint32 index = tile.part * threads + arch::thread_index(); index < rows * fours; index += stride) {
+    const uint64 row = tile.row + index / fours;
+    const uint64 column = tile.column + index % fours * 4;
+    if (row >= shape.m || column >= shape.n) continue;
+    float numbers[most_parts][4] = {};
+    SYMMEM_UNROLL
+    for (uint32 part = 0; part < most_parts; ++part) {
+      if (part >= tile.parts) continue;
+      load_four(shared_at(ring.sum(index / fours, index % fours * 4), part), numbers[part]);
+    }
+    float sums[4] = {0, 0, 0, 0};
+    SYMMEM_UNROLL
+    for (uint32 part = 0; part < most_parts; ++part) {
+      SYMMEM_UNROLL
+      for (uint32 next = 0; next < 4; ++next) sums[next] += numbers[part][next];
+    }
+    const uint32 left = shape.n - column < 4 ? static_cast<uint32>(shape.n - column) : 4;
+    SYMMEM_UNROLL
+    for (uint32 next = 0; next < 4; ++next) {
+      if (arguments.bias == 0 || next >= left) continue;
+      sums[next] += widen<f16>(arch::load(pointer<const uint16>(arguments.bias) + column + next));
+    }
+    const uint64 address = arguments.c + (row * shape.c_stride + column) * gemm_element_bytes;
+    uint64 four = static_cast<uint64>(narrow<f16>(sums[2], sums[3])) << 32 | narrow<f16>(sums[0], sums[1]);
+    if (vectors && left == 4) {
+      arch::store(pointer<uint64>(address), four);
+      continue;
+    }
+    for (uint32 next = 0; next < left; ++next, four >>= 16) {
+      arch::store(pointer<uint16>(address) + next, static_cast<uint16>(four));
+    }
+  }
+}
+
+// Called by every thread of every block, with shared memory for the ring, its barriers and 1024 bytes to align it.
+template <bool f16, bool b_rows, uint32 rows>
+SYMMEM_DEVICE void split_gemm(const SplitGemmArguments& given) {
+  using Ring = SplitRing<rows>;
+  const GatheredGemmArguments& arguments = given.arguments;
+  const Ring ring = {(arch::shared_address(arch::dynamic_shared()) + atom_bytes - 1) / atom_bytes * atom_bytes};
+  const SplitTile tile(arguments, rows);
+  if (arch::thread_index() == 0) {
+    for (uint32 stage = 0; stage < Ring::stages; ++stage) {
+      barrier_initialise(ring.full_b(stage), 1);
+      barrier_initialise(ring.full_a(stage), 1);
+      barrier_initialise(ring.empty(stage), 2);
+    }
+    arch::fence_async_proxy();
+  }
+  arch::block_barrier();
+  arch::wait_for_prerequisites();
+  arch::start_dependents();
+  const uint32 warpgroup = arch::thread_index() / 128;
+  if (warpgroup == 0) {
+    if (rows >= 256) give_registers<56>();
+    // The copies read what earlier kernels wrote.
+    arch::fence_async_proxy();
+    const uint32 warp = arch::thread_index() / arch::warp_size;
+    if (arch::thread_index() == 0) load_b<b_rows>(given, ring, tile);
+    if (warp == 1) load_a(given, ring, tile, arch::load_relaxed(calls_of_block(arguments)) + 1);
+  } else {
+    const uint32 epoch = arch::load_relaxed(calls_of_block(arguments)) + 1;
+    push_at_once(arguments, epoch, Warpgroups{});
+    if (rows >= 256) take_registers<224>();
+    multiply_part<f16, b_rows>(ring, tile, warpgroup - 1);
+  }
+  cluster_arrive();
+  cluster_wait();
+  // Both readers have read it.
+  if (arch::thread_index() == 0) arch::store_relaxed(calls_of_block(arguments), arch::load_relaxed(calls_of_block(arguments)) + 1);
+  add_parts<f16>(arguments, ring, tile);
+  // Nobody leaves while its sums are read.
+  cluster_arrive();
+  cluster_wait();
+}
+
+}  // namespace
+
+#define SYMMEM_SPLIT_GEMM(element, f16, rows)                                                                      \
+  SYMMEM_KERNEL(384) symmem_split_gemm_##element##_rows_##rows(SYMMEM_ARGUMENTS(SplitGemmArguments) given) {       \
+    split_gemm<f16, true, rows>(given);                                                                            \
+  }                                                                                                                \
+  SYMMEM_KERNEL(384) symmem_split_gemm_##element##_columns_##rows(SYMMEM_ARGUMENTS(SplitGemmArguments) given) {    \
+    split_gemm<f16, false, rows>(given);                                                                           \
+  }
+
+SYMMEM_SPLIT_GEMM(f16, true, 16)
+SYMMEM_SPLIT_GEMM(f16, true, 32)
+SYMMEM_SPLIT_GEMM(f16, true, 64)
+SYMMEM_SPLIT_GEMM(f16, true, 128)
+SYMMEM_SPLIT_GEMM(f16, true, 256)
+SYMMEM_SPLIT_GEMM(bf16, false, 16)
+SYMMEM_SPLIT_GEMM(bf16, false, 32)
+SYMMEM_SPLIT_GEMM(bf16, false, 64)
+SYMMEM_SPLIT_GEMM(bf16, false, 128)
+SYMMEM_SPLIT_GEMM(bf16, false, 256)
