@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::time::Duration;
 use symmem_core::backend::abi::{CollectiveRow, ShareKind, SignalPlacement};
 use symmem_core::bootstrap::LaunchEnvironment;
-use symmem_core::{Communicator, Configuration, DeviceChoice, Error, Result};
+use symmem_core::{Communicator, Configuration, DeviceChoice, Error, GemmRow, Result};
 
 /// Joins the world that the launcher describes, with the best backend there is.
 ///
@@ -29,6 +29,7 @@ pub struct Builder {
     signal_placement: SignalPlacement,
     share_kinds: Vec<ShareKind>,
     collective_rows: Option<Vec<CollectiveRow>>,
+    gemm_rows: Option<Vec<GemmRow>>,
     check_calls: Option<bool>,
 }
 
@@ -88,6 +89,13 @@ impl Builder {
         self
     }
 
+    /// How products are done that were measured before, in place of what the table says that `SYMMEM_TUNING`
+    /// names (which `symmem bench ag-gemm --tune` writes). The same on all ranks.
+    pub fn gemm_tuning(mut self, rows: &[GemmRow]) -> Self {
+        self.gemm_rows = Some(rows.to_vec());
+        self
+    }
+
     /// Whether ranks compare each collective call before they make it, in place of `SYMMEM_CHECK`: it
     /// costs a round trip over the host, and names the rank that differs. The same on all ranks.
     pub fn check_calls(mut self, check: bool) -> Self {
@@ -112,10 +120,12 @@ impl Builder {
         let chosen = select::choose(&selection)?;
         let rank = launch.rank as usize;
         let mut configuration = Configuration::new(launch);
-        configuration.collective_rows = match self.collective_rows {
-            Some(rows) => rows,
-            None => rows_from_environment(rank)?,
+        let (collectives, products) = match (&self.collective_rows, &self.gemm_rows) {
+            (Some(_), Some(_)) => Default::default(),
+            _ => rows_from_environment(rank)?,
         };
+        configuration.collective_rows = self.collective_rows.unwrap_or(collectives);
+        configuration.gemm_rows = self.gemm_rows.unwrap_or(products);
         configuration.check_calls = match self.check_calls {
             Some(check) => check,
             None => check_from_environment(rank)?,
@@ -137,9 +147,9 @@ impl Builder {
 }
 
 /// Reads the table that `SYMMEM_TUNING` names.
-fn rows_from_environment(rank: usize) -> Result<Vec<CollectiveRow>> {
+fn rows_from_environment(rank: usize) -> Result<(Vec<CollectiveRow>, Vec<GemmRow>)> {
     let Some(path) = std::env::var_os("SYMMEM_TUNING").filter(|path| !path.is_empty()) else {
-        return Ok(Vec::new());
+        return Ok(Default::default());
     };
     let invalid = |reason: String| Error::InvalidArgument {
         rank,
@@ -148,7 +158,7 @@ fn rows_from_environment(rank: usize) -> Result<Vec<CollectiveRow>> {
     };
     let text = std::fs::read_to_string(&path).map_err(|error| invalid(error.to_string()))?;
     tuning::Table::from_json(&text)
-        .and_then(|table| table.rows())
+        .and_then(|table| Ok((table.rows()?, table.gemm_rows()?)))
         .map_err(|error| invalid(error.to_string()))
 }
 

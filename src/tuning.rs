@@ -1,21 +1,30 @@
-//! The selector's table as a file: what `symmem tune` writes and `SYMMEM_TUNING` names.
+//! The selectors' tables as a file: what `symmem tune` and `symmem bench ag-gemm --tune` write and
+//! `SYMMEM_TUNING` names.
 
 use crate::backend::abi::{Algorithm, CollectiveOperation, CollectiveRow};
 use serde::{Deserialize, Serialize};
+use symmem_core::GemmRow;
+
+mod products;
+
+pub use products::{ProductRow, Way};
 
 /// The version of the file that this program writes and reads.
 pub const VERSION: u32 = 1;
 
-/// Rows of the selector, of one machine.
+/// Rows of the selectors, of one machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Table {
     /// [`VERSION`].
     pub version: u32,
-    /// The device it was measured on.
+    /// The device that rows of collectives were measured on.
     #[serde(default)]
     pub device: String,
-    /// The rows; of those that fit a call the first wins.
+    /// The rows of collectives; of those that fit a call the first wins.
     pub rows: Vec<Row>,
+    /// How products are done, each on its device. Files from before there were any have none.
+    #[serde(default, deserialize_with = "products::checked")]
+    pub products: Vec<ProductRow>,
 }
 
 /// A [`CollectiveRow`] with names in place of numbers.
@@ -52,6 +61,14 @@ pub enum TableError {
         /// What it says.
         found: u32,
     },
+    /// A row of products that says what cannot be.
+    #[error("row {row} of the tuning table's products: {reason}")]
+    Product {
+        /// Counted from 0.
+        row: usize,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// A name that means nothing.
     #[error("row {row} of the tuning table: no {what} is called `{name}`")]
     Name {
@@ -70,6 +87,7 @@ impl Default for Table {
             version: VERSION,
             device: String::new(),
             rows: Vec::new(),
+            products: Vec::new(),
         }
     }
 }
@@ -110,15 +128,17 @@ impl Table {
     /// # Errors
     /// None arise from these types; serde's signature is passed on rather than hidden.
     pub fn to_json(&self) -> Result<String, serde_json::Error> {
-        let rows: Vec<String> = (self.rows.iter())
-            .map(|row| Ok(format!("    {}", serde_json::to_string(row)?)))
-            .collect::<Result<_, serde_json::Error>>()?;
-        Ok(format!(
-            "{{\n  \"version\": {},\n  \"device\": {},\n  \"rows\": [\n{}\n  ]\n}}\n",
+        let mut text = format!(
+            "{{\n  \"version\": {},\n  \"device\": {},\n  \"rows\": {}",
             self.version,
             serde_json::to_string(&self.device)?,
-            rows.join(",\n")
-        ))
+            lines(&self.rows)?
+        );
+        if !self.products.is_empty() {
+            let products = lines(&self.products)?;
+            text += &format!(",\n  \"products\": {products}");
+        }
+        Ok(text + "\n}\n")
     }
 
     /// The rows as the selector takes them.
@@ -148,9 +168,30 @@ impl Table {
             .collect()
     }
 
-    /// These rows and, for the operations and worlds they do not speak of, those of `before`. In the
-    /// order that the selector needs: by operation, smaller worlds first, smaller sizes first.
+    /// How products are done, as the library takes it.
+    ///
+    /// # Errors
+    /// [`TableError::Product`] for a row that says what cannot be.
+    pub fn gemm_rows(&self) -> Result<Vec<GemmRow>, TableError> {
+        let row = |(row, product): (usize, &ProductRow)| {
+            let made = product.row();
+            made.map_err(|reason| TableError::Product { row, reason })
+        };
+        self.products.iter().enumerate().map(row).collect()
+    }
+
+    /// These rows and, for the operations and worlds they do not speak of, those of `before`; so of products.
+    /// In the order that the selector needs: by operation, smaller worlds first, smaller sizes first.
     pub fn over(mut self, before: Self) -> Self {
+        if self.rows.is_empty() && !before.rows.is_empty() {
+            self.device = before.device;
+        }
+        let known: Vec<ProductRow> = self.products.clone();
+        let spoken_of =
+            |product: &ProductRow| known.iter().any(|known| known.key() == product.key());
+        let kept = before.products.into_iter();
+        self.products.extend(kept.filter(|row| !spoken_of(row)));
+        self.products.sort_by(|a, b| a.key().cmp(&b.key()));
         let spoken: Vec<(String, u32)> = (self.rows.iter())
             .map(|row| (row.operation.clone(), row.world))
             .collect();
@@ -213,8 +254,51 @@ impl Table {
                 row.concurrent.to_string(),
             ]);
         }
+        match self.products.is_empty() {
+            true => format!("{table}\n"),
+            false if self.rows.is_empty() => self.products_text(),
+            false => format!("{table}\n{}", self.products_text()),
+        }
+    }
+
+    fn products_text(&self) -> String {
+        let mut table = comfy_table::Table::new();
+        table.load_style(comfy_table::TableStyle::new());
+        table.set_header([
+            "product",
+            "world",
+            "device",
+            "algorithm",
+            "transport",
+            "ways",
+        ]);
+        for row in &self.products {
+            let ways = row.ways.iter();
+            let ways: Vec<String> = ways
+                .map(|way| format!("{} rows: {}", way.rows, way.way))
+                .collect();
+            table.add_row([
+                row.product.file_name(),
+                row.world.to_string(),
+                row.device.clone(),
+                row.algorithm.clone(),
+                row.transport.clone(),
+                ways.join(", "),
+            ]);
+        }
         format!("{table}\n")
     }
+}
+
+/// An array of JSON, a line for each.
+fn lines<T: Serialize>(rows: &[T]) -> Result<String, serde_json::Error> {
+    let rows: Vec<String> = (rows.iter())
+        .map(|row| Ok(format!("    {}", serde_json::to_string(row)?)))
+        .collect::<Result<_, serde_json::Error>>()?;
+    Ok(match rows.is_empty() {
+        true => "[]".into(),
+        false => format!("[\n{}\n  ]", rows.join(",\n")),
+    })
 }
 
 /// The name of a number that means nothing.
@@ -317,6 +401,40 @@ mod tests {
                 ("all_reduce", 8, 4096)
             ]
         );
+    }
+
+    #[test]
+    fn products_stay_beside_new_rows_and_are_replaced_one_by_one() {
+        let product = |world, algorithm: &str| {
+            let row = GemmRow {
+                device: "Example".into(),
+                world,
+                shape: symmem_core::GemmShape::new(4, 8, 16),
+                element: crate::backend::abi::ElementType::F16,
+                algorithm: crate::bench::ag_gemm::algorithm(algorithm).unwrap(),
+                transport: Default::default(),
+                library: String::new(),
+                ways: Vec::new(),
+            };
+            ProductRow::new(&row).unwrap()
+        };
+        let of_products = |products| Table {
+            device: "another".into(),
+            products,
+            ..Table::default()
+        };
+        let before = Table {
+            products: vec![product(2, "pull"), product(4, "pull")],
+            ..table(vec![row(REDUCE, 8, 1024, Algorithm::ONE_SHOT)])
+        };
+        let all = of_products(vec![product(2, "push")]).over(before.clone());
+        assert_eq!(all.products, [product(2, "push"), product(4, "pull")]);
+        assert_eq!((&all.rows, &all.device), (&before.rows, &before.device));
+        let later = table(vec![row(REDUCE, 8, 64, Algorithm::PACKETS)]).over(all.clone());
+        assert_eq!(later.products, all.products);
+        let without = table(Vec::new()).to_json().unwrap();
+        assert!(!without.contains("products"), "as before: {without}");
+        assert!(of_products(all.products).to_text().contains("4x8x16"));
     }
 
     #[test]

@@ -20,6 +20,7 @@ except ImportError as error:
     say("absent", "PyTorch cannot be imported:", str(error).replace("\n", " "))
     sys.exit(0)
 
+import importlib.util
 import time
 from datetime import timedelta
 
@@ -250,6 +251,9 @@ def main():
         version = f"PyTorch {torch.__version__}"
         if not ON_HOST:
             version += ", NCCL " + ".".join(map(str, torch.cuda.nccl.version()))
+        # Its overlap is no part of this; the report says so.
+        here = importlib.util.find_spec("transformer_engine") is not None
+        version += ", Transformer Engine " + ("installed, not measured" if here else "not installed")
         say("ready", version)
     except Exception as error:
         say("absent", str(error).replace("\n", " "))

@@ -48,8 +48,8 @@ pub use communicator::{
 pub use element::{Element, F8E4M3, F8E5M2};
 pub use error::{Error, Result};
 pub use gemm::{
-    AllGatherGemm, GemmAlgorithm, GemmElement, GemmOptions, GemmShape, GemmTransport, Matrix, On,
-    Operands, Part, Step,
+    AllGatherGemm, GemmAlgorithm, GemmElement, GemmOptions, GemmRow, GemmShape, GemmTransport,
+    Matrix, On, Operands, Part, Step,
 };
 pub use graph::Graph;
 pub use module::{Function, Module};

@@ -5,7 +5,7 @@ use super::{CommandError, Result};
 use clap::Args;
 use std::path::{Path, PathBuf};
 use symmem::bench::Effort;
-use symmem::bench::ag_gemm::{Options, algorithm};
+use symmem::bench::ag_gemm::{ALL_TRANSPORTS, Options, algorithm};
 use symmem::report::ag_gemm::{ALGORITHMS, Product, Products};
 use symmem::report::{Report, page};
 
@@ -19,8 +19,9 @@ pub struct Arguments {
     /// Ours by these only: baseline, pipeline, pull, push, or all
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = named, default_value = "all")]
     algorithm: Vec<String>,
-    /// What moves shards, for algorithms that leave a choice: get, put, vendor, kernel [default: the usual]
-    #[arg(long, value_name = "NAME", value_parser = ["get", "put", "vendor", "kernel"])]
+    /// What moves shards, for algorithms that leave a choice: get, put, vendor, kernel, or all: the usual and
+    /// each other one beside it [default: the usual]
+    #[arg(long, value_name = "NAME", value_parser = ["get", "put", "vendor", "kernel", ALL_TRANSPORTS])]
     transport: Option<String>,
     /// Compare every algorithm's C with a reference [default: this and --benchmark]
     #[arg(short, long)]
@@ -43,6 +44,10 @@ pub struct Arguments {
     /// Where the results go: a JSON file for each product, and ag-gemm.html
     #[arg(long, value_name = "DIR", default_value = "results")]
     pub out: PathBuf,
+    /// Where a row for each product goes, with our fastest algorithm and the library's ways: the table that
+    /// SYMMEM_TUNING names; rows of other products, and of collectives, stay
+    #[arg(long, value_name = "FILE")]
+    pub tune: Option<PathBuf>,
 }
 
 const ALL: &str = "all";
@@ -76,7 +81,7 @@ impl Arguments {
             algorithms: if all { Vec::new() } else { self.algorithm },
             transport: self.transport,
             validate: self.validate || neither,
-            benchmark: self.benchmark || neither,
+            benchmark: self.benchmark || neither || self.tune.is_some(),
             explain: self.explain,
             ddlb: self.ddlb,
             torch: self.baseline.map(|name| name == PYTORCH),
@@ -117,11 +122,13 @@ pub fn write(directory: &Path, report: &Report) -> Result<()> {
     })?;
     let unwritable = |error: &dyn std::fmt::Display| CommandError::Said(format!("report: {error}"));
     for measured in &section.products {
+        let mut only = Products {
+            products: vec![measured.clone()],
+            ..section.clone()
+        };
+        only.worst_choice = only.find_worst_choice();
         let one = Report {
-            ag_gemm: Some(Products {
-                products: vec![measured.clone()],
-                ..section.clone()
-            }),
+            ag_gemm: Some(only),
             ..report.clone()
         };
         let name = measured.product.file_name();

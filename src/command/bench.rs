@@ -4,7 +4,7 @@
 use super::ag_gemm;
 use super::collectives::{Arguments, TuneArguments};
 use super::output::check_writable;
-use super::rank::{Kind, Task};
+use super::rank::{Files, Kind, Task};
 use super::run::{default_ranks, launch};
 use super::{CommandError, Common, Result};
 use clap::{Subcommand, ValueEnum};
@@ -81,8 +81,14 @@ pub fn bench(common: Common, what: What) -> Result<ExitCode> {
         }),
         What::Collectives { arguments } => Kind::Collectives(arguments.options(effort)),
         What::AllGatherGemm { arguments } => {
-            let out = arguments.out.clone();
-            Kind::AllGatherGemm(arguments.options(effort)?, out)
+            let files = Files {
+                out: arguments.out.clone(),
+                tune: arguments.tune.clone(),
+            };
+            if let Some(file) = &files.tune {
+                check_writable(file)?;
+            }
+            Kind::AllGatherGemm(arguments.options(effort)?, files)
         }
         What::Enqueue => Kind::Enqueue(effort),
     };

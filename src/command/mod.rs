@@ -72,7 +72,8 @@ enum Command {
         #[command(subcommand)]
         what: bench::What,
     },
-    /// Measure which algorithm is best for collectives here, and write the table that SYMMEM_TUNING names
+    /// Measure which algorithm is best for collectives here, and write the table that SYMMEM_TUNING names;
+    /// `bench ag-gemm --tune` does so for products
     Tune {
         #[command(flatten)]
         arguments: collectives::TuneArguments,

@@ -4,7 +4,7 @@ use super::{CommandError, Result, output};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use symmem::bench::p2p::{self, Progress};
@@ -13,6 +13,7 @@ use symmem::bench::{
 };
 use symmem::report::{Environment, Report, page, table};
 use symmem::select::{self, Chosen, Selection};
+use symmem::tuning::ProductRow;
 use symmem::{Builder, Communicator};
 
 /// Bound of every wait on a peer: much longer than any measurement, much shorter than a night.
@@ -33,6 +34,15 @@ pub struct Task {
     pub command: String,
 }
 
+/// Where files of `symmem bench ag-gemm` go.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Files {
+    /// A directory for results.
+    pub out: PathBuf,
+    /// The table that gets a row for each product.
+    pub tune: Option<PathBuf>,
+}
+
 /// What can be measured.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Kind {
@@ -43,7 +53,7 @@ pub enum Kind {
     /// `symmem`: all of them.
     Everything(p2p::Options, collectives::Options, ag_gemm::Options),
     /// `symmem bench ag-gemm`, and where its files go.
-    AllGatherGemm(ag_gemm::Options, PathBuf),
+    AllGatherGemm(ag_gemm::Options, Files),
     /// `symmem bench enqueue`.
     Enqueue(Effort),
     /// `symmem tune`.
@@ -61,11 +71,15 @@ pub fn rank(task: &str) -> Result<ExitCode> {
     let selection = Selection::parse(&task.backend)?;
     let chosen = select::choose(&selection)?;
     let probe = start.elapsed();
-    let communicator = Builder::new()
+    let mut builder = Builder::new()
         .backend(selection)
         .deadline(DEADLINE)
-        .setup_deadline(DEADLINE)
-        .build()?;
+        .setup_deadline(DEADLINE);
+    if let Kind::AllGatherGemm(_, Files { tune: Some(_), .. }) = &task.kind {
+        // What is to be found out is not to be known before.
+        builder = builder.gemm_tuning(&[]);
+    }
+    let communicator = builder.build()?;
     let up = bring_up::note(&communicator, probe, start.elapsed())?;
     let first = communicator.rank() == 0;
     let environment = match first {
@@ -95,17 +109,20 @@ pub fn rank(task: &str) -> Result<ExitCode> {
                 Ok(report)
             }))?
         }
-        Kind::AllGatherGemm(options, out) => {
-            let mut plans = Vec::new();
+        Kind::AllGatherGemm(options, files) => {
+            let mut told = ag_gemm::Told::default();
             let measured = with_bar(&communicator, |progress| {
                 let mut report = Report::new(environment);
-                plans = ag_gemm::add(&communicator, options, &mut report, progress)?;
+                told = ag_gemm::add(&communicator, options, &mut report, progress)?;
                 Ok(report)
             });
             if first {
-                plans.iter().for_each(|plan| println!("{plan}"));
+                told.plans.iter().for_each(|plan| println!("{plan}"));
                 if let Ok(report) = &measured {
-                    super::ag_gemm::write(out, report)?;
+                    super::ag_gemm::write(&files.out, report)?;
+                    if let Some(file) = &files.tune {
+                        tell_products(file, told.rows)?;
+                    }
                 }
             }
             report(measured)?
@@ -179,27 +196,43 @@ fn tell(task: &Task, report: &Report) -> Result<ExitCode> {
     Ok(ExitCode::FAILURE)
 }
 
+/// Writes the rows of products, beside what the file has; prints them.
+fn tell_products(file: &Path, products: Vec<ProductRow>) -> Result<()> {
+    let table = tune::Table {
+        products,
+        ..tune::Table::default()
+    };
+    print!("{}", table.to_text());
+    write_over(file, table).map(drop)
+}
+
 /// Writes the table, merged with what the file has; prints it.
 fn tell_table(options: &tune::Options, table: &tune::Table) -> Result<()> {
-    let before = match std::fs::read_to_string(&options.out) {
-        Ok(text) => tune::Table::from_json(&text)
-            .map_err(|error| CommandError::Said(format!("{}: {error}", options.out.display())))?,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => tune::Table::default(),
-        Err(error) => {
-            return Err(CommandError::System {
-                what: format!("reading {}", options.out.display()),
-                error,
-            });
-        }
-    };
-    let table = table.clone().over(before);
+    let table = write_over(&options.out, table.clone())?;
     match options.rust {
         true => print!("{}", table.to_rust()),
         false => print!("{}", table.to_text()),
     }
+    Ok(())
+}
+
+/// Writes a table over what the file has: the whole.
+fn write_over(file: &Path, table: tune::Table) -> Result<tune::Table> {
+    let before = match std::fs::read_to_string(file) {
+        Ok(text) => tune::Table::from_json(&text)
+            .map_err(|error| CommandError::Said(format!("{}: {error}", file.display())))?,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => tune::Table::default(),
+        Err(error) => {
+            return Err(CommandError::System {
+                what: format!("reading {}", file.display()),
+                error,
+            });
+        }
+    };
+    let table = table.over(before);
     let text = table.to_json();
     let text = text.map_err(|error| CommandError::Said(format!("table: {error}")))?;
-    output::write(&options.out, &text)
+    output::write(file, &text).map(|()| table)
 }
 
 fn tell_enqueue(task: &Task, chosen: &Chosen, result: &enqueue::Enqueue) -> Result<()> {

@@ -134,6 +134,9 @@ impl Product {
 pub struct Products {
     /// Ranks that took part.
     pub world: u32,
+    /// Where the selector's choice is furthest behind our fastest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worst_choice: Option<WorstChoice>,
     /// What was beside us, and what could not be.
     pub baselines: Vec<BaselineState>,
     /// What was multiplied.
@@ -148,6 +151,9 @@ pub struct Measured {
     /// The algorithm that the selector would choose, by its name here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chosen: Option<String>,
+    /// How far behind our fastest that is, where both were timed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub choice: Option<Choice>,
     /// By whom.
     pub entries: Vec<Entry>,
     /// Rounds of measuring, in which all took turns; 0 where nothing was timed.
@@ -155,6 +161,27 @@ pub struct Measured {
     /// What follows from the times, for readers of JSON; the tables compute it themselves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub derived: Vec<Derived>,
+}
+
+/// The selector's choice beside our fastest.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Choice {
+    /// What the selector chose.
+    pub chosen: String,
+    /// The fastest of ours.
+    pub fastest: String,
+    /// By how much the choice took longer, in percent.
+    pub behind_percent: f64,
+}
+
+/// A choice, and of what.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WorstChoice {
+    /// What was multiplied.
+    pub product: Product,
+    /// How it was chosen.
+    #[serde(flatten)]
+    pub choice: Choice,
 }
 
 /// What one contender did.
@@ -188,6 +215,8 @@ pub struct Entry {
 
 /// The GEMM alone, by the vendor's library, of an A that is already here.
 pub const GEMM: &str = "gemm";
+/// The same by our own kernel, that of pull and push.
+pub const OWN_GEMM: &str = "own gemm";
 /// The gather alone.
 pub const GATHER: &str = "gather";
 /// GEMM and gather at once on two streams, neither waiting for the other: what overlap can reach.
@@ -196,6 +225,12 @@ pub const TOGETHER: &str = "together";
 pub const BASELINE: &str = "baseline";
 /// Our algorithms, in the order in which they are shown.
 pub const ALGORITHMS: [&str; 4] = [BASELINE, "pipeline", "pull", "push"];
+/// The same by transports that are not their usual ones, where those were asked for.
+pub const VARIANTS: [&str; 3] = ["pipeline get", "pipeline vendor", "push kernel"];
+/// What the selector chooses, where it is none of these by its usual transport.
+pub const AUTOMATIC: &str = "automatic";
+/// The gather by the vendor's library between symmetric windows, and then the GEMM.
+pub const WINDOWS: &str = "baseline windows";
 /// PyTorch's gather, then its product.
 pub const TORCH: &str = "torch";
 /// PyTorch's `fused_all_gather_matmul`.
@@ -282,10 +317,25 @@ impl Measured {
 
     /// Our fastest algorithm.
     pub fn best(&self) -> Option<&'static str> {
-        let timed = ALGORITHMS
-            .into_iter()
-            .filter_map(|by| Some((by, self.ns(by)?)));
+        let all = ALGORITHMS.into_iter().chain(VARIANTS).chain([AUTOMATIC]);
+        let timed = all.filter_map(|by| Some((by, self.ns(by)?)));
         timed.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(by, _)| by)
+    }
+
+    /// How far behind our fastest the selector's choice is; `None` if either has no time.
+    pub fn choose(&self) -> Option<Choice> {
+        let fastest = self.best()?;
+        let chosen = self.chosen.as_deref()?;
+        let by = match self.entry(AUTOMATIC) {
+            Some(_) => AUTOMATIC,
+            None => chosen,
+        };
+        let behind = self.over(by, fastest)? - 1.0;
+        Some(Choice {
+            chosen: chosen.into(),
+            fastest: fastest.into(),
+            behind_percent: behind * 100.0,
+        })
     }
 
     /// Whether anything was wrong.
@@ -295,6 +345,20 @@ impl Measured {
 }
 
 impl Products {
+    /// The choice that is furthest behind our fastest.
+    pub fn find_worst_choice(&self) -> Option<WorstChoice> {
+        let choices = self.products.iter().filter_map(|measured| {
+            Some(WorstChoice {
+                product: measured.product,
+                choice: measured.choose()?,
+            })
+        });
+        choices.max_by(|a, b| {
+            let behind = |worst: &WorstChoice| worst.choice.behind_percent;
+            behind(a).total_cmp(&behind(b))
+        })
+    }
+
     /// Contenders with wrong elements, and where.
     pub fn wrong(&self) -> impl Iterator<Item = (&Product, &Entry)> {
         self.products.iter().flat_map(|measured| {

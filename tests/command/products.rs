@@ -1,7 +1,11 @@
 //! All-gather with a GEMM, measured: on the host, and beside a stand-in for PyTorch.
 
 use super::*;
-use symmem::report::ag_gemm::{ALGORITHMS, GATHER, GEMM, Measured, TOGETHER, TORCH, TORCH_FUSED};
+use symmem::report::ag_gemm::{
+    ALGORITHMS, AUTOMATIC, GATHER, GEMM, Measured, OWN_GEMM, TOGETHER, TORCH, TORCH_FUSED,
+    VARIANTS, WINDOWS,
+};
+use symmem::tuning::{ProductRow, Table};
 
 /// Small, since a processor multiplies slowly, and with a tail everywhere.
 const SHAPES: &str = r#"[
@@ -10,21 +14,38 @@ const SHAPES: &str = r#"[
      "bias": true}
 ]"#;
 
-fn bench(directory: &Path, more: &[&str]) -> Command {
-    std::fs::write(directory.join("shapes.json"), SHAPES).unwrap();
-    let arguments = [
-        "bench",
-        "ag-gemm",
-        "--backend",
-        "host",
-        "-n",
-        "2",
-        "--rounds",
-        "2",
-        "--config",
-        "shapes.json",
-    ];
-    symmem(directory, &[&arguments, more].concat())
+/// Who multiplies: so many ranks.
+enum On {
+    Host(u32),
+    /// The fake driver, NCCL and cuBLASLt; without PyTorch.
+    Cuda(u32),
+}
+
+/// The benchmark of some shapes, its report in `all.json`.
+fn bench(directory: &Path, on: On, shapes: &str, more: &[&str]) -> Command {
+    std::fs::write(directory.join("shapes.json"), shapes).unwrap();
+    let (On::Host(ranks) | On::Cuda(ranks)) = on;
+    let ranks = ranks.to_string();
+    let (config, json) = (["--config", "shapes.json"], ["--json", "all.json"]);
+    let common = ["bench", "ag-gemm", "--rounds", "2", "-n", &ranks];
+    let common = [&common[..], &config, &json].concat();
+    match on {
+        On::Host(_) => {
+            let on_host = ["--backend", "host"];
+            symmem(directory, &[&common, &on_host[..], more].concat())
+        }
+        On::Cuda(devices) => {
+            let libraries = support::fake_driver_and_libraries();
+            let on_cuda = ["--backend", "cuda", "--baseline", "none"];
+            let arguments = [&common, &on_cuda[..], more].concat();
+            let mut command = on_fake_driver(directory, devices, &arguments);
+            command
+                .env("SYMMEM_LIBRARY_PATH", libraries)
+                .env("LD_LIBRARY_PATH", libraries)
+                .env("NCCL_NVLS_ENABLE", "0");
+            command
+        }
+    }
 }
 
 #[track_caller]
@@ -36,7 +57,7 @@ fn products(directory: &Path) -> Vec<Measured> {
 #[test]
 fn every_algorithm_is_checked_and_stands_beside_its_parts() {
     let directory = directory("products");
-    let command = bench(&directory, &["--json", "all.json", "--ddlb"]);
+    let command = bench(&directory, On::Host(2), SHAPES, &["--ddlb"]);
     let output = text(&succeed(command).stdout);
     for part in [
         "All-gather + GEMM of 2 ranks, host backend",
@@ -45,12 +66,14 @@ fn every_algorithm_is_checked_and_stands_beside_its_parts() {
         "35x24x18",
         "f16 columns B by columns bias",
         "DDLB's method",
+        "of 2 products. Worst: ",
+        "baseline windows is absent",
     ] {
         assert!(output.contains(part), "{part} is missing in\n{output}");
     }
     for measured in products(&directory) {
         let shape = measured.product.shape();
-        for by in [GEMM, GATHER].into_iter().chain(ALGORITHMS) {
+        for by in [GEMM, OWN_GEMM, GATHER].into_iter().chain(ALGORITHMS) {
             let entry = measured.entry(by).unwrap();
             assert!(
                 entry.time.is_some() && entry.graph.is_some(),
@@ -58,7 +81,7 @@ fn every_algorithm_is_checked_and_stands_beside_its_parts() {
             );
             assert!(entry.ddlb_ns.is_some(), "{shape} {by}");
         }
-        for by in ALGORITHMS {
+        for by in [OWN_GEMM].into_iter().chain(ALGORITHMS) {
             // All of C, by a call and by a replay, at both ranks.
             let all = 2 * 2 * measured.product.m * measured.product.n;
             assert_eq!(
@@ -68,7 +91,10 @@ fn every_algorithm_is_checked_and_stands_beside_its_parts() {
             );
         }
         assert_eq!(measured.rounds, 2);
-        assert!(measured.chosen.is_some() && measured.derived.len() == 5);
+        assert_eq!(measured.derived.len(), 6);
+        let choice = measured.choice.as_ref().unwrap();
+        assert_eq!(Some(&choice.chosen), measured.chosen.as_ref());
+        assert!(choice.behind_percent >= 0.0, "{choice:?}");
     }
     // One file for each product, and one page.
     let results = directory.join("results");
@@ -88,29 +114,9 @@ fn every_algorithm_is_checked_and_stands_beside_its_parts() {
 #[test]
 fn on_cuda_the_vendors_libraries_take_part_and_both_parts_run_at_once() {
     let directory = directory("products-cuda");
-    let libraries = support::fake_driver_and_libraries();
     // Rows enough that nothing is replayed, three ranks that do not divide them.
     let shapes = r#"[{"m": 1100, "n": 16, "k": 24, "dtype": "bfloat16"}]"#;
-    std::fs::write(directory.join("shapes.json"), shapes).unwrap();
-    let arguments = [
-        "bench",
-        "ag-gemm",
-        "--backend",
-        "cuda",
-        "--rounds",
-        "2",
-        "--config",
-        "shapes.json",
-        "--baseline",
-        "none",
-        "--json",
-        "all.json",
-    ];
-    let mut command = on_fake_driver(&directory, 3, &arguments);
-    command
-        .env("SYMMEM_LIBRARY_PATH", libraries)
-        .env("LD_LIBRARY_PATH", libraries)
-        .env("NCCL_NVLS_ENABLE", "0");
+    let command = bench(&directory, On::Cuda(3), shapes, &[]);
     let output = text(&succeed(command).stdout);
     assert!(
         output.contains("vendor's collectives: NCCL 2.28.9"),
@@ -118,29 +124,125 @@ fn on_cuda_the_vendors_libraries_take_part_and_both_parts_run_at_once() {
     );
     let measured = &products(&directory)[0];
     assert_eq!(measured.entry("baseline").unwrap().how, "vendor");
-    for by in [GEMM, GATHER, TOGETHER].into_iter().chain(ALGORITHMS) {
+    let parts = [GEMM, OWN_GEMM, GATHER, TOGETHER, WINDOWS];
+    for by in parts.into_iter().chain(ALGORITHMS) {
         let entry = measured.entry(by).unwrap();
         assert!(entry.time.is_some() && entry.graph.is_none(), "{by}");
     }
-    for by in ALGORITHMS {
+    for by in [OWN_GEMM, WINDOWS].into_iter().chain(ALGORITHMS) {
         // All of so small a C, at each rank.
         assert_eq!(measured.entry(by).unwrap().checked, 3 * 1100 * 16, "{by}");
     }
 }
 
 #[test]
+fn columns_between_windows_are_put_where_they_belong_and_replayed() {
+    let directory = directory("products-windows");
+    let shapes = r#"[
+        {"m": 16, "n": 16, "k": 256, "dtype": "bfloat16", "sharding": "columns", "bias": true},
+        {"m": 4, "n": 16, "k": 18, "dtype": "float16", "sharding": "columns"}
+    ]"#;
+    succeed(bench(&directory, On::Cuda(2), shapes, &[]));
+    let measured = products(&directory);
+    let windows = measured[0].entry(WINDOWS).unwrap();
+    assert!(windows.time.is_some() && windows.graph.is_some());
+    // A call and a replay, all of C, two ranks.
+    assert_eq!((windows.wrong, windows.checked), (0, 2 * 2 * 16 * 16));
+    // A part of 4 times 9 elements does not end where a vector does.
+    let absent = measured[1].entry(WINDOWS).unwrap().absent.as_ref().unwrap();
+    assert!(absent.contains("16 bytes"), "{absent}");
+}
+
+/// The rows of products in a file.
+#[track_caller]
+fn rows(file: &Path) -> Vec<ProductRow> {
+    let text = std::fs::read_to_string(file).unwrap();
+    Table::from_json(&text).unwrap().products
+}
+
+#[test]
+fn what_was_tuned_is_chosen_in_the_stored_way_until_the_library_is_another() {
+    let directory = directory("products-tuned");
+    let file = directory.join("t.json");
+    let collectives = r#"{"version": 1, "device": "X", "rows": [{"operation": "all_reduce", "world": 2,
+        "bytes": 64, "algorithm": "one_shot"}]}"#;
+    std::fs::write(&file, collectives).unwrap();
+    let shapes = r#"[{"m": 64, "n": 16, "k": 64, "dtype": "bfloat16"}]"#;
+    let tune = ["--tune", "t.json", "--transport", "all"];
+    succeed(bench(&directory, On::Cuda(2), shapes, &tune));
+    let kept = Table::from_json(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    assert_eq!((kept.rows.len(), kept.device.as_str()), (1, "X"));
+    let [row] = &rows(&file)[..] else {
+        panic!("one product, one row")
+    };
+    let fastest = products(&directory)[0].choice.clone().unwrap().fastest;
+    let (algorithm, moved) = fastest
+        .split_once(' ')
+        .unwrap_or((&fastest, &row.transport));
+    assert_eq!(
+        (row.algorithm.as_str(), row.transport.as_str()),
+        (algorithm, moved)
+    );
+    for by in VARIANTS {
+        let entry = products(&directory)[0].entry(by).cloned().unwrap();
+        assert!(
+            entry.time.is_some() && entry.checked > 0 && by.ends_with(&entry.how),
+            "{by}"
+        );
+    }
+    // Of the whole product and of a shard's, whichever algorithm was the fastest.
+    let mut lengths: Vec<u64> = row.ways.iter().map(|way| way.rows).collect();
+    lengths.sort_unstable();
+    assert_eq!(lengths, [32, 64]);
+
+    // One that no rule says, by a transport that is not the usual one.
+    let mut stored = row.clone();
+    (stored.algorithm, stored.transport) = ("push".into(), "kernel".into());
+    let chosen = |stored: &ProductRow| {
+        let table = Table {
+            products: vec![stored.clone()],
+            ..Table::default()
+        };
+        std::fs::write(&file, table.to_json().unwrap()).unwrap();
+        let mut command = bench(&directory, On::Cuda(2), shapes, &[]);
+        command.env("SYMMEM_TUNING", &file);
+        let output = succeed(command);
+        let measured = products(&directory).remove(0);
+        let automatic = measured.entry(AUTOMATIC).unwrap();
+        assert_eq!(automatic.how, "push kernel");
+        assert!(automatic.graph.is_some() && automatic.wrong == 0);
+        assert_eq!(measured.chosen.as_deref(), Some("push"));
+        text(&output.stderr)
+    };
+    let note = "stored ways of products are of another library";
+    assert!(!chosen(&stored).contains(note));
+    stored.library += "9";
+    let told = chosen(&stored);
+    assert!(
+        told.contains(note) && told.contains(&stored.library),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_wrong_file_of_rows_is_named_with_the_line() {
+    let directory = directory("products-untuned");
+    let text = "{\"version\": 1, \"rows\": [],\n\"products\": [\n{\"device\": 3}\n]}";
+    std::fs::write(directory.join("t.json"), text).unwrap();
+    let mut command = bench(&directory, On::Host(2), SHAPES, &["-v"]);
+    command.env("SYMMEM_TUNING", "t.json");
+    let error = fail(command);
+    assert!(
+        error.contains("t.json") && error.contains("line 3"),
+        "{error}"
+    );
+}
+
+#[test]
 fn what_is_not_asked_for_is_not_done() {
     let directory = directory("products-validated");
-    let only = [
-        "-v",
-        "--algorithm",
-        "pull,push",
-        "--json",
-        "all.json",
-        "--out",
-        "here",
-    ];
-    succeed(bench(&directory, &only));
+    let only = ["-v", "--algorithm", "pull,push", "--out", "here"];
+    succeed(bench(&directory, On::Host(2), SHAPES, &only));
     for measured in products(&directory) {
         let names: Vec<&str> = measured
             .entries
@@ -157,7 +259,8 @@ fn what_is_not_asked_for_is_not_done() {
     }
     assert!(directory.join("here/ag-gemm.html").exists());
 
-    let output = succeed(bench(&directory, &["--explain", "--algorithm", "pipeline"]));
+    let explain = ["--explain", "--algorithm", "pipeline"];
+    let output = succeed(bench(&directory, On::Host(2), SHAPES, &explain));
     let output = text(&output.stdout);
     for part in [
         "rank 0 of 2: C[35, 24]",
@@ -173,21 +276,10 @@ fn what_is_not_asked_for_is_not_done() {
 #[test]
 fn what_cannot_be_measured_is_said_in_a_sentence() {
     let directory = directory("products-refused");
-    let refused = |text: &str, arguments: &[&str]| {
-        std::fs::write(directory.join("s.json"), text).unwrap();
-        let command = [
-            "bench",
-            "ag-gemm",
-            "--backend",
-            "host",
-            "--config",
-            "s.json",
-        ];
-        fail(symmem(&directory, &[&command, arguments].concat()))
-    };
+    let refused = |on, text: &str, more: &[&str]| fail(bench(&directory, on, text, more));
     for (text, part) in [
         ("[]", "no shapes"),
-        ("{", "s.json"),
+        ("{", "shapes.json"),
         (
             r#"[{"m": 0, "n": 1, "k": 1, "dtype": "bf16"}]"#,
             "0x1x1 has no elements",
@@ -198,11 +290,12 @@ fn what_cannot_be_measured_is_said_in_a_sentence() {
             "stride",
         ),
     ] {
-        let error = refused(text, &[]);
+        let error = refused(On::Host(2), text, &[]);
         assert!(error.contains(part), "{text}: {error}");
     }
-    assert!(refused(SHAPES, &["--algorithm", "ring"]).contains("pipeline"));
-    assert!(refused(SHAPES, &["-n", "1"]).contains("--ranks 2"));
+    let ring = ["--algorithm", "ring"];
+    assert!(refused(On::Host(2), SHAPES, &ring).contains("pipeline"));
+    assert!(refused(On::Host(1), SHAPES, &[]).contains("--ranks 2"));
 }
 
 /// A stand-in for Python with PyTorch: speaks the protocol, multiplies nothing, has no fused operator and
@@ -238,15 +331,8 @@ done
 fn pytorch_takes_its_turn_and_what_it_lacks_is_said() {
     let directory = directory("products-torch");
     let python = stand_in_for_torch(&directory, 1_000_000, 0);
-    let more = [
-        "--json",
-        "all.json",
-        "--baseline",
-        "pytorch",
-        "--algorithm",
-        "baseline",
-    ];
-    let mut command = bench(&directory, &more);
+    let more = ["--baseline", "pytorch", "--algorithm", "baseline"];
+    let mut command = bench(&directory, On::Host(2), SHAPES, &more);
     command.env("SYMMEM_PYTHON", &python);
     let output = text(&succeed(command).stdout);
     assert!(
@@ -270,10 +356,8 @@ fn pytorch_takes_its_turn_and_what_it_lacks_is_said() {
 fn wrong_elements_fail_the_command_and_show_no_time() {
     let directory = directory("products-wrong");
     let python = stand_in_for_torch(&directory, 1_000_000, 3);
-    let mut command = bench(
-        &directory,
-        &["--baseline", "pytorch", "--algorithm", "baseline"],
-    );
+    let more = ["--baseline", "pytorch", "--algorithm", "baseline"];
+    let mut command = bench(&directory, On::Host(2), SHAPES, &more);
     let output = command.env("SYMMEM_PYTHON", &python).output().unwrap();
     assert!(!output.status.success());
     let output = text(&output.stdout);
@@ -287,15 +371,8 @@ fn wrong_elements_fail_the_command_and_show_no_time() {
 fn pytorch_that_breaks_off_ends_its_part_and_not_the_run() {
     let directory = directory("products-broken-torch");
     let python = stand_in_for_torch(&directory, 4, 0);
-    let more = [
-        "--json",
-        "all.json",
-        "--baseline",
-        "pytorch",
-        "--algorithm",
-        "pull",
-    ];
-    let mut command = bench(&directory, &more);
+    let more = ["--baseline", "pytorch", "--algorithm", "pull"];
+    let mut command = bench(&directory, On::Host(2), SHAPES, &more);
     command.env("SYMMEM_PYTHON", &python);
     let output = text(&succeed(command).stdout);
     assert!(

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use symmem::Communicator;
+use symmem::{Builder, Communicator};
 
 /// A child that is not done by then has hung.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -129,18 +129,25 @@ pub fn role(
 
 /// Runs `body` as each rank of a world, within a role.
 pub fn ranks<T: Send>(world: u32, body: impl Fn(Communicator) -> T + Sync) -> Vec<T> {
+    ranks_with(world, |_, builder| builder, body)
+}
+
+/// The same, where each rank chooses something when it joins.
+pub fn ranks_with<T: Send>(
+    world: u32,
+    choose: impl Fn(u32, Builder) -> Builder + Sync,
+    body: impl Fn(Communicator) -> T + Sync,
+) -> Vec<T> {
     let job = super::job("vendor");
     std::thread::scope(|scope| {
         let ranks: Vec<_> = (0..world)
             .map(|rank| {
-                let (job, body) = (job.clone(), &body);
+                let (job, choose, body) = (job.clone(), &choose, &body);
                 scope.spawn(move || {
-                    let communicator = super::rank(VARIABLE, rank, world, &job)
+                    let builder = super::rank(VARIABLE, rank, world, &job)
                         .deadline(Duration::from_secs(10))
-                        .setup_deadline(Duration::from_secs(8))
-                        .build()
-                        .unwrap();
-                    body(communicator)
+                        .setup_deadline(Duration::from_secs(8));
+                    body(choose(rank, builder).build().unwrap())
                 })
             })
             .collect();

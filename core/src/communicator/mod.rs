@@ -22,6 +22,7 @@ use crate::buffer::SymmetricBuffer;
 use crate::collectives::Choice;
 use crate::element::Element;
 use crate::error::{Error, Result};
+use crate::gemm::GemmRow;
 use crate::stream::Stream;
 pub(crate) use agreement::Round;
 pub(crate) use agreement::translate;
@@ -443,6 +444,11 @@ impl Communicator {
     /// that is the driver's own.
     pub fn device_open_time(&self) -> Duration {
         self.device_open_time
+    }
+
+    /// How products are done that were measured before.
+    pub(crate) fn gemm_rows(&self) -> &[GemmRow] {
+        &self.configuration.gemm_rows
     }
 
     /// The backend, for kernels of one's own.

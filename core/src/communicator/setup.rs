@@ -16,6 +16,7 @@ use crate::bootstrap::{Bootstrap, LaunchEnvironment};
 use crate::collectives::{self, Lanes, Selector};
 use crate::control::{ControlBlock, RankState};
 use crate::error::{Error, Result};
+use crate::gemm::GemmRow;
 use crate::health::Health;
 use rustix::fd::{AsFd, OwnedFd};
 use std::mem::ManuallyDrop;
@@ -61,6 +62,8 @@ pub struct Configuration {
     pub share_kinds: Vec<ShareKind>,
     /// Rows of the selector of collectives that go before the backend's.
     pub collective_rows: Vec<CollectiveRow>,
+    /// How products are done that were measured before; the first that fits one holds.
+    pub gemm_rows: Vec<GemmRow>,
     /// Whether ranks compare each collective call before they make it: slow, and names who differs.
     pub check_calls: bool,
 }
@@ -76,6 +79,7 @@ impl Configuration {
             signal_placement: SignalPlacement::DEVICE,
             share_kinds: Vec::new(),
             collective_rows: Vec::new(),
+            gemm_rows: Vec::new(),
             check_calls: false,
         }
     }

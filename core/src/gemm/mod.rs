@@ -2,7 +2,7 @@
 //!
 //! `shape` says what is multiplied and how `A` is divided, `matrix` where a matrix lies, `options` how it is
 //! done; `plan` turns these into the list of steps of one rank, and `selector` chooses where the caller does
-//! not; `workspace` is what an operation keeps on the device; `operation` makes one, together with all ranks;
+//! not, by `stored` rows first; `workspace` is what an operation keeps on the device; `operation` makes one, together with all ranks;
 //! `call` checks the matrices of a call, `enqueue` does its steps. `tuning` runs the library's products once.
 //!
 //! All that can block is done when the operation is made: memory, the vendor's plans, comparing them. A call
@@ -18,6 +18,7 @@ mod options;
 mod plan;
 mod selector;
 mod shape;
+mod stored;
 mod tuning;
 mod workspace;
 
@@ -26,4 +27,5 @@ pub use operation::AllGatherGemm;
 pub use options::{GemmAlgorithm, GemmOptions, GemmTransport};
 pub use plan::{On, Part, Step};
 pub use shape::GemmShape;
+pub use stored::GemmRow;
 pub(crate) use workspace::Workspace;

@@ -3,8 +3,9 @@
 use super::matrix::GemmElement;
 use super::options::{GemmAlgorithm, GemmOptions, GemmTransport};
 use super::plan::{Part, Problem, Step};
-use super::selector::{Offer, Refusal, choose};
+use super::selector::{Offer, Refusal};
 use super::shape::{Division, GemmShape};
+use super::stored::{self, GemmRow, Ways};
 use super::workspace::{Prepared, Words, Workspace};
 use crate::backend::abi::*;
 use crate::backend::{Backend, Gemm, read_text};
@@ -24,6 +25,9 @@ const ENGINE_CHUNK: u64 = 256 << 20;
 /// Least bytes of a chunk that a block of a kernel that is the barrier, too, stores: a vector of each thread.
 const AT_ONCE_CHUNK: u64 = 4 << 10;
 
+/// The library of products: its name and version, and its file.
+type Library = (String, String);
+
 /// A product whose `A` is gathered, ready to be enqueued any number of times by
 /// [`crate::Stream::all_gather_gemm`].
 ///
@@ -40,7 +44,7 @@ pub struct AllGatherGemm<T: GemmElement> {
     pub(super) words: Words,
     /// There until the drop.
     workspace: Option<Arc<Workspace>>,
-    library: Option<String>,
+    library: Option<Library>,
     elements: PhantomData<fn() -> T>,
 }
 
@@ -62,22 +66,27 @@ impl Communicator {
     ) -> Result<AllGatherGemm<T>> {
         let shared = self.shared();
         shared.reclaim();
+        let stored = stored::find(self.gemm_rows(), shared, shape, T::TYPE);
         let mut round = shared.agreement.begin(NAME);
         round.compare(&[
             ("the element type", T::TYPE.name().into()),
             ("the shape", format!("{shape:?}")),
             ("the options", format!("{options:?}")),
+            ("the stored row", format!("{stored:?}")),
         ])?;
         let maker = Maker {
             shared,
             shape,
             options,
             element: T::TYPE,
+            stored,
         };
         let (problem, limits, library) = maker.agree(&mut round)?;
         let steps = problem.steps();
         let words = Words::new(shared.world, problem.chunks);
-        let workspace = maker.workspace(&mut round, &problem, &steps, words)?;
+        let here = library.as_ref().map(|(library, _)| library.as_str());
+        let ways = Ways::of(stored, shared.rank, here);
+        let workspace = maker.workspace(&mut round, &problem, (&steps, &ways), words)?;
         Ok(AllGatherGemm {
             shared: shared.clone(),
             shape: *shape,
@@ -93,11 +102,16 @@ impl Communicator {
     }
 }
 
+/// What is done, and in which ways of the library.
+type Plan<'a> = (&'a [Step], &'a Ways<'a>);
+
 struct Maker<'a> {
     shared: &'a Arc<Shared>,
     shape: &'a GemmShape,
     options: &'a GemmOptions,
     element: ElementType,
+    /// What was measured of it before.
+    stored: Option<&'a GemmRow>,
 }
 
 impl Maker<'_> {
@@ -110,12 +124,13 @@ impl Maker<'_> {
     }
 
     /// Chooses how it is done, alike on all ranks.
-    fn agree(&self, round: &mut Round<'_>) -> Result<(Problem, GatheredLimits, Option<String>)> {
+    fn agree(&self, round: &mut Round<'_>) -> Result<(Problem, GatheredLimits, Option<Library>)> {
         let Self {
             shared,
             shape,
             options,
             element,
+            stored,
         } = *self;
         // Alike on all ranks, as was compared: all refuse it, or none.
         shape.check().map_err(|message| self.invalid(message))?;
@@ -154,7 +169,7 @@ impl Maker<'_> {
             fanout: shared.capabilities.fanout,
         };
         let shard_bytes = division.elements(0) * element.bytes();
-        let chosen = choose(shape, options, world, shard_bytes, &offer);
+        let chosen = stored::choose_by(stored, shape, options, world, shard_bytes, &offer);
         let chosen = chosen.map_err(|refusal| match refusal {
             Refusal::Invalid(message) => self.invalid(message),
             Refusal::Unsupported(message) => Error::Unsupported {
@@ -233,8 +248,8 @@ impl Maker<'_> {
             "all_gather_gemm"
         );
         let library = library.ok().map(|library| {
-            let (name, file) = (read_text(&library.name), read_text(&library.file));
-            format!("{name} {} ({file})", library.version)
+            let file = read_text(&library.file);
+            (stored::library_text(&library), file)
         });
         Ok((problem, limits, library))
     }
@@ -275,11 +290,11 @@ impl Maker<'_> {
         &self,
         round: &mut Round<'_>,
         problem: &Problem,
-        steps: &[Step],
+        plan: Plan<'_>,
         words: Words,
     ) -> Result<Workspace> {
         let mut workspace = Workspace::default();
-        let made = self.fill(round, problem, steps, words, &mut workspace);
+        let made = self.fill(round, problem, plan, words, &mut workspace);
         match made {
             Ok(()) => Ok(workspace),
             Err(error) => {
@@ -295,10 +310,11 @@ impl Maker<'_> {
         &self,
         round: &mut Round<'_>,
         problem: &Problem,
-        steps: &[Step],
+        plan: Plan<'_>,
         words: Words,
         workspace: &mut Workspace,
     ) -> Result<()> {
+        let (steps, _) = plan;
         let bytes = self.shape.gathered_elements() as u64 * self.element.bytes();
         if problem.world > 1 && !self.options.gathered {
             workspace.gathered = Some(self.allocate(round, bytes, Origin::Backend)?);
@@ -313,7 +329,7 @@ impl Maker<'_> {
         }
         let local = workspace
             .open_sides(self.shared, steps)
-            .and_then(|()| self.prepare(problem, steps, workspace));
+            .and_then(|()| self.prepare(problem, plan, workspace));
         round.vote(local)
     }
 
@@ -330,7 +346,12 @@ impl Maker<'_> {
     }
 
     /// Prepares the library's products of all steps.
-    fn prepare(&self, problem: &Problem, steps: &[Step], workspace: &mut Workspace) -> Result<()> {
+    fn prepare(
+        &self,
+        problem: &Problem,
+        (steps, ways): Plan<'_>,
+        workspace: &mut Workspace,
+    ) -> Result<()> {
         let shared = self.shared;
         if shared.capabilities.flags & CAPABILITY_LAUNCH != 0 {
             // The library may wait for the device, which may wait for a peer that needs this rank.
@@ -348,11 +369,13 @@ impl Maker<'_> {
             let shape = self.shape.raw(self.element, rows, a_stride(problem, part));
             let failed = |failure| super::tuning::refused(shared, failure);
             let raw = shared.backend.gemm_prepare(&shape).map_err(failed)?;
+            let stored = ways.way(shared, rows, raw);
             workspace.prepared.push(Prepared {
                 rows,
                 on,
                 raw,
-                candidate: 0,
+                candidate: stored.unwrap_or(0),
+                stored,
             });
         }
         if self.options.tune {
@@ -400,6 +423,11 @@ impl<T: GemmElement> AllGatherGemm<T> {
         &self.steps
     }
 
+    /// The library of products, with its version.
+    pub(super) fn library_text(&self) -> Option<&str> {
+        self.library.as_ref().map(|(library, _)| library.as_str())
+    }
+
     pub(super) fn workspace(&self) -> &Arc<Workspace> {
         self.workspace
             .as_ref()
@@ -430,8 +458,10 @@ impl<T: GemmElement> AllGatherGemm<T> {
                 "rows"
             },
         );
-        let library = self.library.as_deref().unwrap_or("none");
-        let _ = writeln!(text, "library of products: {library}");
+        let _ = match &self.library {
+            Some((library, file)) => writeln!(text, "library of products: {library} ({file})"),
+            None => writeln!(text, "library of products: none"),
+        };
         let _ = match (algorithm, transport) {
             (GemmAlgorithm::Baseline, GemmTransport::Vendor) => {
                 writeln!(

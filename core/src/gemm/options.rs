@@ -6,7 +6,8 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GemmAlgorithm {
-    /// What the selector says for the shape.
+    /// What was measured of the product before ([`crate::Configuration::gemm_rows`]), or else what the selector
+    /// says for the shape.
     #[default]
     Automatic,
     /// All of `A` is gathered first; then one product. By the vendor's libraries where they are there.
@@ -65,10 +66,11 @@ pub struct GemmOptions {
     /// Whether the caller gives a buffer for the gathered `A` ([`super::Operands::gathered`]), in which it
     /// stays; else the operation has memory of its own.
     pub gathered: bool,
-    /// Whether the ways that the vendor's library offers are run and timed when the operation is made, on
-    /// memory of the matrices' size that is given back then. Else, and where there is no such memory, its own
-    /// first guess is taken, and its kernels are loaded by the first call, which may wait for the device: make
-    /// that one at a time when nothing on the device waits for a peer.
+    /// Whether the ways that the vendor's library offers are run when the operation is made, on memory of the
+    /// matrices' size that is given back then, and timed where no row ([`crate::Configuration::gemm_rows`])
+    /// says which one is taken. Else, and where there is no such memory, the row's or the library's own first
+    /// guess is taken, and its kernels are loaded by the first call, which may wait for the device: make that
+    /// one at a time when nothing on the device waits for a peer.
     pub tune: bool,
     /// For error messages, and for the collectives behind [`GemmAlgorithm::Baseline`]: see
     /// [`crate::CollectiveOptions::channel`].

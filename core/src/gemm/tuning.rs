@@ -2,8 +2,8 @@
 //!
 //! A library loads a kernel when it is first used, and may wait for the device then, which may be waiting for
 //! a peer: so each product is run when the operation is made, on memory that is given back. And the first
-//! guess of a library can be far off: so all its ways are timed, and the best is taken. Ranks need not take
-//! the same.
+//! guess of a library can be far off: so all its ways are timed, and the best is taken, unless one is stored:
+//! then each is only run. Ranks need not take the same.
 
 use super::shape::GemmShape;
 use super::workspace::Prepared;
@@ -49,7 +49,7 @@ pub(super) fn tune(
         let before = prepared[..index].iter().find(|known| known.rows == rows);
         prepared[index].candidate = match before {
             Some(known) => known.candidate,
-            None => scratch.best(prepared[index].raw).map_err(failed)?,
+            None => scratch.way(&prepared[index]).map_err(failed)?,
         };
     }
     Ok(())
@@ -112,6 +112,40 @@ impl<'a> Scratch<'a> {
         Ok(scratch)
     }
 
+    /// The way of a product that is stored; else the fastest.
+    fn way(&self, prepared: &Prepared) -> CallResult<u32> {
+        let Some(stored) = prepared.stored else {
+            return self.best(prepared.raw);
+        };
+        match self.load(prepared.raw, stored)? {
+            Ok(()) => Ok(stored),
+            Err(failure) => {
+                let rows = prepared.rows;
+                tracing::warn!(rows, stored, %failure, "the library refuses the stored way of a product: it is timed");
+                self.best(prepared.raw)
+            }
+        }
+    }
+
+    /// Runs each of a product's ways once, so that all kernels are loaded: which one operands take depends on
+    /// how they are aligned, too. Whether `stored` is one that can be run.
+    fn load(&self, gemm: RawGemm, stored: u32) -> CallResult<CallResult<()>> {
+        // SAFETY: the product is live.
+        let ways = unsafe { self.backend.gemm_candidates(gemm) }?;
+        let operands = self.operands();
+        let mut outcome = Ok(());
+        for way in 0..ways {
+            // SAFETY: all is live, and of the shape's sizes; nothing else uses it.
+            match unsafe { self.backend.gemm(gemm, way, &operands, self.stream) } {
+                Err(failure) if failure.status == Status::CONTEXT_LOST => return Err(failure),
+                Err(failure) if way == stored => outcome = Err(failure),
+                _ => {}
+            }
+        }
+        self.wait()?;
+        Ok(outcome)
+    }
+
     /// The fastest of a product's ways.
     fn best(&self, gemm: RawGemm) -> CallResult<u32> {
         // SAFETY: the product is live.
@@ -133,11 +167,9 @@ impl<'a> Scratch<'a> {
         }
     }
 
-    /// Nanoseconds of [`RUNS`] products.
-    fn time(&self, gemm: RawGemm, way: u32) -> CallResult<u64> {
-        let (backend, stream) = (self.backend, self.stream);
+    fn operands(&self) -> GemmOperands {
         let address = |index: usize| self.memory[index].address;
-        let operands = GemmOperands {
+        GemmOperands {
             a: address(0),
             b: address(1),
             c: address(2),
@@ -145,7 +177,12 @@ impl<'a> Scratch<'a> {
                 true => address(3),
                 false => DeviceAddress::NULL,
             },
-        };
+        }
+    }
+
+    /// Nanoseconds of [`RUNS`] products.
+    fn time(&self, gemm: RawGemm, way: u32) -> CallResult<u64> {
+        let (backend, stream, operands) = (self.backend, self.stream, self.operands());
         let (start, end) = (self.events[0], self.events[1]);
         // SAFETY: all is live, and of the shape's sizes; nothing else uses it.
         unsafe {

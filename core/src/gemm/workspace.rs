@@ -213,6 +213,8 @@ pub(super) struct Prepared {
     pub(super) raw: RawGemm,
     /// Which of the library's ways.
     pub(super) candidate: u32,
+    /// The same where it was stored, and need not be found out.
+    pub(super) stored: Option<u32>,
 }
 
 /// What an operation keeps.

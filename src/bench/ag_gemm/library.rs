@@ -17,6 +17,26 @@ const MOST: u32 = 16;
 /// Timed runs of each.
 const RUNS: u32 = 3;
 
+/// A whole product, of matrices without gaps, as a backend takes it.
+pub(super) fn raw_shape<T: Real>(product: &Product) -> GemmShape {
+    let (m, n, k) = (product.m as u64, product.n as u64, product.k as u64);
+    GemmShape {
+        m,
+        n,
+        k,
+        a_stride: k,
+        b_stride: match product.b_order {
+            Order::RowMajor => n,
+            Order::ColumnMajor => k,
+        },
+        c_stride: n,
+        element: T::TYPE,
+        b_order: order(product),
+        bias: product.bias.into(),
+        reserved: 0,
+    }
+}
+
 /// A product that the library has prepared; given back when dropped.
 pub(super) struct Library<'a> {
     backend: &'a Backend,
@@ -32,22 +52,7 @@ impl<'a> Library<'a> {
         communicator: &'a Communicator,
         product: &Product,
     ) -> Result<Outcome<Self>> {
-        let (m, n, k) = (product.m as u64, product.n as u64, product.k as u64);
-        let shape = GemmShape {
-            m,
-            n,
-            k,
-            a_stride: k,
-            b_stride: match product.b_order {
-                Order::RowMajor => n,
-                Order::ColumnMajor => k,
-            },
-            c_stride: n,
-            element: T::TYPE,
-            b_order: order(product),
-            bias: product.bias.into(),
-            reserved: 0,
-        };
+        let shape = raw_shape::<T>(product);
         let (backend, rank) = (communicator.backend(), communicator.rank());
         let prepared = backend.gemm_prepare(&shape).map(|gemm| {
             // SAFETY: prepared just now.

@@ -4,24 +4,29 @@
 //! Method: A and B are random. Each algorithm is called once, then once more with another A into a poisoned
 //! C, which is compared with a reference in f64, so that a tile left over from the call before is wrong.
 //! Then come rounds in which all take turns: the GEMM alone (the vendor's library, in the fastest of its
-//! ways), the gather alone, each algorithm, PyTorch. Before each call is a barrier of all ranks on the
+//! ways, and our own kernel), the gather alone, the vendor's gather between symmetric windows and then the
+//! GEMM, each algorithm, what the selector chooses where that is none of them, PyTorch. Before each call is a barrier of all ranks on the
 //! stream, outside of what is timed; time is that of events, of the slowest rank; the median counts.
 //! Of large products GEMM and gather are run side by side as well, without a dependency between them.
 //! Products of few rows are captured and replayed as well. DDLB's published method (calls back to back
 //! without a barrier, mean of rank 0) is there on demand.
 //!
-//! `data` makes matrices, `reference` says what C should be, `session` is one rank's matrices, `library` and
-//! `torch` are the others, `side` a second stream, `contender` who takes turns, `run` the rounds.
+//! `data` makes matrices, `reference` says what C should be, `session` is one rank's matrices, `library`,
+//! `windows` and `torch` are the others, `kernel` is ours alone, `side` a second stream, `contender` is one who
+//! takes turns, `lineup` says who does, `run` has the rounds.
 
 mod contender;
 mod data;
 mod element;
+mod kernel;
 mod library;
+mod lineup;
 mod reference;
 mod run;
 mod session;
 mod side;
 mod torch;
+mod windows;
 
 use super::outcome::not_here;
 use super::p2p::{Common, Progress};
@@ -31,9 +36,11 @@ use super::{BenchError, Result};
 use crate::report::Report;
 use crate::report::ag_gemm::{MatrixElement, Order, Product, Products, Sharded};
 use crate::report::collectives::BaselineState;
+use crate::tuning::ProductRow;
 use element::Real;
 use run::{Found, Run};
 use serde::{Deserialize, Serialize};
+pub(crate) use session::shape;
 use symmem_core::{Communicator, GemmAlgorithm, GemmTransport};
 use torch::Torch;
 
@@ -47,7 +54,7 @@ pub struct Options {
     /// Our algorithms, by name ([`crate::report::ag_gemm::ALGORITHMS`]); empty for all.
     pub algorithms: Vec<String>,
     /// What moves the shards, for algorithms that leave a choice: `get`, `put`, `vendor` or `kernel`; `None`
-    /// for the usual.
+    /// for the usual, [`ALL_TRANSPORTS`] for that and each other one beside it.
     pub transport: Option<String>,
     /// Whether results are compared with a reference.
     pub validate: bool,
@@ -129,6 +136,9 @@ pub fn algorithm(name: &str) -> Option<GemmAlgorithm> {
     }
 }
 
+/// Every transport, each algorithm's in turn.
+pub const ALL_TRANSPORTS: &str = "all";
+
 /// What moves shards, by that name.
 pub fn transport(name: &str) -> Option<GemmTransport> {
     match name {
@@ -140,7 +150,16 @@ pub fn transport(name: &str) -> Option<GemmTransport> {
     }
 }
 
-/// Measures into a report: each rank's plans, where they were asked for. Collective; every rank gets all.
+/// What is told beside the report.
+#[derive(Clone, Debug, Default)]
+pub struct Told {
+    /// Each rank's plans, where they were asked for.
+    pub plans: Vec<String>,
+    /// How each product was done fastest by ours, for [`crate::tuning::Table`], where it was timed.
+    pub rows: Vec<ProductRow>,
+}
+
+/// Measures into a report. Collective; every rank gets all, but for the rows, which are its own.
 /// `progress` matters at rank 0 only.
 ///
 /// # Errors
@@ -152,7 +171,7 @@ pub fn add(
     options: &Options,
     report: &mut Report,
     progress: &mut dyn FnMut(Progress),
-) -> Result<Vec<String>> {
+) -> Result<Told> {
     let rank = communicator.rank();
     if communicator.world() < 2 {
         return Err(BenchError::World {
@@ -182,7 +201,7 @@ pub fn add(
     let beside = torch.is_some();
     let f16 = Run::<half::f16>::new(communicator, options)?;
     let bf16 = Run::<half::bf16>::new(communicator, options)?;
-    let mut plans = Vec::new();
+    let mut told = Told::default();
     let products = options.products(on_host);
     for (done, product) in products.iter().enumerate() {
         progress(Progress {
@@ -194,20 +213,22 @@ pub fn add(
                 product.dtype.name()
             ),
         });
-        let (measured, told) = match product.dtype {
+        let found = match product.dtype {
             MatrixElement::F16 => one(&f16, product, &mut torch)?,
             MatrixElement::Bf16 => one(&bf16, product, &mut torch)?,
         };
-        section.products.push(measured);
-        plans.extend(told);
+        section.products.push(found.measured);
+        told.plans.extend(found.plans);
+        told.rows.extend(found.row);
     }
     if beside && torch.is_none() {
         report
             .notes
             .push("baseline pytorch broke off; it has no part in what came after".into());
     }
+    section.worst_choice = section.find_worst_choice();
     report.ag_gemm = options.runs().then_some(section);
-    Ok(plans)
+    Ok(told)
 }
 
 fn one<T: Real>(run: &Run<'_, T>, product: &Product, torch: &mut Option<Torch>) -> Result<Found> {
@@ -232,12 +253,19 @@ fn vendor(communicator: &Communicator) -> Result<BaselineState> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::ag_gemm::ALGORITHMS;
+    use crate::report::ag_gemm::{ALGORITHMS, VARIANTS};
 
     #[test]
     fn every_algorithm_of_the_tables_is_one_of_ours() {
         for name in ALGORITHMS {
             assert!(algorithm(name).is_some(), "{name}");
+        }
+        for name in VARIANTS {
+            let (by, moved) = name.split_once(' ').unwrap();
+            assert!(
+                ALGORITHMS.contains(&by) && transport(moved).is_some(),
+                "{name}"
+            );
         }
         assert_eq!(algorithm("automatic"), None);
     }

@@ -1,23 +1,21 @@
 //! One product by everybody: checked, measured in turns, and put together from what the ranks saw.
 
-use super::contender::{Contender, Seen, entry, missing};
+use super::Options;
+use super::contender::{Contender, Seen, entry};
 use super::data::Table;
 use super::element::Real;
-use super::library::Library;
+use super::lineup::row;
 use super::reference::Reference;
-use super::session::{By, Session, shape};
-use super::side::Side;
+use super::session::{By, Session};
 use super::torch::Torch;
-use super::{Options, algorithm, transport};
 use crate::bench::clock::Clock;
-use crate::bench::outcome::{Outcome, agree, not_here};
+use crate::bench::outcome::{Outcome, agree};
 use crate::bench::session::is_by_caller;
 use crate::bench::sizes::fewer_rounds;
 use crate::bench::{Result, exchange};
-use crate::report::ag_gemm::{
-    ALGORITHMS, Entry, GATHER, GEMM, Measured, Product, TOGETHER, TORCH, TORCH_FUSED,
-};
-use symmem_core::{Communicator, GemmOptions, GemmTransport, Graph, Stream};
+use crate::report::ag_gemm::{Entry, Measured, Product};
+use crate::tuning::ProductRow;
+use symmem_core::{Communicator, Graph, Stream};
 
 /// Calls in a graph, where they fit the time.
 const CALLS: u32 = 20;
@@ -26,7 +24,7 @@ const LAUNCHES: u32 = 5;
 /// Calls one by one in a round at most.
 const SINGLE: u32 = 5;
 /// Rows up to which calls are replayed too: above, a launch is short beside the call.
-const REPLAYED_ROWS: usize = 1024;
+pub(super) const REPLAYED_ROWS: usize = 1024;
 /// DDLB's calls that are not timed, and that are.
 const DDLB: (u32, u32) = (5, 50);
 /// Time for all rounds of one contender.
@@ -38,13 +36,19 @@ const SERIES_NS_ON_HOST: f64 = 6e6;
 pub(super) struct Run<'a, T> {
     pub(super) communicator: &'a Communicator,
     pub(super) options: &'a Options,
-    stream: Stream,
-    clock: Clock<'a>,
+    pub(super) stream: Stream,
+    pub(super) clock: Clock<'a>,
     table: Table<T>,
 }
 
-/// A product, and each rank's plans, where they were asked for.
-pub(super) type Found = (Measured, Vec<String>);
+/// A product by everybody.
+pub(super) struct Found {
+    pub(super) measured: Measured,
+    /// Each rank's plans, where they were asked for.
+    pub(super) plans: Vec<String>,
+    /// How ours was fastest, where it was timed.
+    pub(super) row: Option<ProductRow>,
+}
 
 impl<'a, T: Real> Run<'a, T> {
     pub(super) fn new(communicator: &'a Communicator, options: &'a Options) -> Result<Self> {
@@ -74,12 +78,18 @@ impl<'a, T: Real> Run<'a, T> {
         let mut chosen = None;
         let mut rounds = 0;
         if self.options.runs() {
-            chosen = self.chosen(product)?;
+            let (name, other) = self.chosen(product, &contenders)?;
+            chosen = name;
+            contenders.extend(other);
             session.fill(&self.table, 0, &self.stream)?;
-            self.check(&session, &mut contenders)?;
         }
         if self.options.benchmark {
             contenders.splice(0..0, self.parts(&session, product, &mut absent)?);
+        }
+        if self.options.runs() {
+            self.check(&session, &mut contenders)?;
+        }
+        if self.options.benchmark {
             if torch.is_some() {
                 contenders.extend(self.beside(torch, product, &mut absent)?);
             }
@@ -87,95 +97,40 @@ impl<'a, T: Real> Run<'a, T> {
             self.capture(&session, &mut contenders)?;
             self.rounds(&session, &mut contenders, torch, rounds)?;
         }
-        let entries = self.put_together(&contenders)?;
-        // Graphs and operations first: they use the buffers.
-        drop(contenders);
-        session.finish()?;
         let mut measured = Measured {
             product: *product,
             chosen,
-            entries,
+            choice: None,
+            entries: self.put_together(&contenders)?,
             rounds,
             derived: Vec::new(),
         };
         measured.entries.extend(absent);
         measured.derived = measured.derive_all();
-        Ok((measured, plans))
+        measured.choice = measured.choose();
+        let row = measured.best().and_then(|best| row(best, &contenders));
+        // Graphs and operations first: they use the buffers.
+        drop(contenders);
+        session.finish()?;
+        Ok(Found {
+            measured,
+            plans,
+            row,
+        })
     }
 
-    /// Our algorithms that there are here; the others are put among the absent. Collective.
-    fn ours(
-        &self,
-        product: &Product,
-        absent: &mut Vec<Entry>,
-        plans: &mut Vec<String>,
-    ) -> Result<Vec<Contender<'a, T>>> {
-        let asked = self.options.transport.as_deref().and_then(transport);
-        let mut contenders = Vec::new();
-        for name in ALGORITHMS {
-            let Some(algorithm) = algorithm(name).filter(|_| self.options.has(name)) else {
-                continue;
-            };
-            let options = GemmOptions {
-                algorithm,
-                transport: asked.unwrap_or_default(),
-                tune: self.options.runs(),
-                ..GemmOptions::default()
-            };
-            let made = self
-                .communicator
-                .all_gather_gemm::<T>(&shape(product), &options);
-            match not_here(made.map_err(Into::into))? {
-                Ok(operation) => {
-                    if self.options.explain {
-                        plans.extend(exchange::all_gather(
-                            self.communicator,
-                            &operation.explain(),
-                        )?);
-                    }
-                    let how = match operation.transport() {
-                        GemmTransport::Automatic => "own".into(),
-                        transport => format!("{transport:?}").to_lowercase(),
-                    };
-                    contenders.push(Contender::new(name, By::Ours(Box::new(operation)), how));
-                }
-                Err(reason) => absent.push(missing(name, reason)),
-            }
-        }
-        Ok(contenders)
-    }
-
-    /// What the selector would choose. Collective.
-    fn chosen(&self, product: &Product) -> Result<Option<String>> {
-        let options = GemmOptions {
-            tune: false,
-            ..GemmOptions::default()
-        };
-        let made = self
-            .communicator
-            .all_gather_gemm::<T>(&shape(product), &options);
-        let Ok(operation) = not_here(made.map_err(Into::into))? else {
-            return Ok(None);
-        };
-        let chosen = operation.algorithm();
-        let name = ALGORITHMS
-            .into_iter()
-            .find(|name| algorithm(name) == Some(chosen));
-        Ok(name.map(str::to_owned))
-    }
-
-    /// Calls each contender of ours once with one A, and, where that was asked for, once more with another
-    /// one whose product is known. Collective.
+    /// Calls everybody who multiplies in this program once with one A, and, where that was asked for, once
+    /// more with another one whose product is known. Collective.
     fn check(&self, session: &Session<'a, T>, contenders: &mut [Contender<'a, T>]) -> Result<()> {
         let stream = &self.stream;
-        for contender in contenders.iter() {
+        for contender in contenders.iter().filter(|one| one.by.is_checked()) {
             session.run(stream, || session.issue(stream, &contender.by))?;
         }
         if !self.options.validate {
             return Ok(());
         }
-        let reference = self.another(session, 1)?;
-        for contender in contenders {
+        let reference = self.another(session, 1, contenders)?;
+        for contender in contenders.iter_mut().filter(|one| one.by.is_checked()) {
             session.run(stream, || session.issue(stream, &contender.by))?;
             contender.seen.count(session.wrong(&reference, stream)?);
         }
@@ -183,8 +138,17 @@ impl<'a, T: Real> Run<'a, T> {
     }
 
     /// Gives the shards of A what they hold in a pass, and says what C should be then.
-    fn another(&self, session: &Session<'a, T>, pass: u64) -> Result<Reference> {
+    fn another(
+        &self,
+        session: &Session<'a, T>,
+        pass: u64,
+        contenders: &[Contender<'a, T>],
+    ) -> Result<Reference> {
         session.fill(&self.table, pass, &self.stream)?;
+        // Who gathers nothing has to find the whole A.
+        if (contenders.iter()).any(|contender| matches!(contender.by, By::Own(_))) {
+            session.fill_whole(&self.table, pass, &self.stream)?;
+        }
         let (rank, world) = (self.communicator.rank(), self.communicator.world());
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = (processors / world).max(1);
@@ -196,66 +160,6 @@ impl<'a, T: Real> Run<'a, T> {
             (rank, world),
             threads,
         ))
-    }
-
-    /// GEMM and gather alone. Collective.
-    fn parts(
-        &self,
-        session: &Session<'a, T>,
-        product: &Product,
-        absent: &mut Vec<Entry>,
-    ) -> Result<Vec<Contender<'a, T>>> {
-        let stream = &self.stream;
-        // First the gather, so that the GEMM has something to multiply.
-        session.run(stream, || session.issue(stream, &By::Gather))?;
-        let prepared = Library::new::<T>(self.communicator, product)?;
-        let mut parts = Vec::new();
-        match agree(self.communicator, prepared)? {
-            Ok(library) => {
-                let work = |library: &Library<'_>| session.multiply(stream, library);
-                let library = library.choose(&self.clock, stream, work)?;
-                // A processor does one thing after the other.
-                if product.m > REPLAYED_ROWS && !is_by_caller(self.communicator) {
-                    let again = library.again::<T>(self.communicator, product)?;
-                    if let Ok(again) = agree(self.communicator, again)? {
-                        let by = By::Together(again, Side::new(self.communicator)?);
-                        parts.push(Contender::new(TOGETHER, by, String::new()));
-                    }
-                }
-                let how = library.how();
-                parts.insert(0, Contender::new(GEMM, By::Gemm(library), how));
-            }
-            Err(reason) => absent.push(missing(GEMM, reason)),
-        }
-        self.communicator.host_barrier()?;
-        parts.push(Contender::new(GATHER, By::Gather, String::new()));
-        Ok(parts)
-    }
-
-    /// PyTorch's ways, each checked. Collective.
-    fn beside(
-        &self,
-        torch: &mut Option<Torch>,
-        product: &Product,
-        absent: &mut Vec<Entry>,
-    ) -> Result<Vec<Contender<'a, T>>> {
-        let mut contenders = Vec::new();
-        let shaped = self.ask(torch, |torch| torch.shape(product))?;
-        for (name, way) in [(TORCH, "plain"), (TORCH_FUSED, "fused")] {
-            let checked = match &shaped {
-                Ok(()) => self.ask(torch, |torch| torch.check(way))?,
-                Err(reason) => Err(reason.clone()),
-            };
-            match checked {
-                Ok(counts) => {
-                    let mut contender = Contender::new(name, By::Torch(way), String::new());
-                    contender.seen.count(counts);
-                    contenders.push(contender);
-                }
-                Err(reason) => absent.push(missing(name, reason)),
-            }
-        }
-        Ok(contenders)
     }
 
     /// Captures who can be replayed, and checks a replay. Collective.
@@ -283,9 +187,9 @@ impl<'a, T: Real> Run<'a, T> {
         if !self.options.validate {
             return Ok(());
         }
-        let reference = self.another(session, 2)?;
-        for contender in contenders {
-            if let (By::Ours(_), Some(graph)) = (&contender.by, &contender.graph) {
+        let reference = self.another(session, 2, contenders)?;
+        for contender in contenders.iter_mut().filter(|one| one.by.is_checked()) {
+            if let Some(graph) = &contender.graph {
                 session.run(stream, || Ok(graph.launch(stream)?))?;
                 contender.seen.count(session.wrong(&reference, stream)?);
             }
@@ -412,7 +316,7 @@ impl<'a, T: Real> Run<'a, T> {
 
     /// Lets PyTorch's processes work while all ranks are idle: the same outcome everywhere. A process that
     /// breaks off ends their part and not the run. Collective.
-    fn ask<V>(
+    pub(super) fn ask<V>(
         &self,
         torch: &mut Option<Torch>,
         work: impl FnOnce(&mut Torch) -> Result<Outcome<V>>,

@@ -2,14 +2,16 @@
 
 use super::data::{Content, Table};
 use super::element::Real;
+use super::kernel::Kernel;
 use super::library::Library;
 use super::reference::{GUARD, POISON, Reference, part};
 use super::side::Side;
+use super::windows::Windows;
 use crate::bench::{BenchError, Result};
 use crate::report::ag_gemm::{Order, Product, Sharded};
 use symmem_core::backend::Device;
 use symmem_core::backend::abi::{
-    Algorithm, CAPABILITY_COPY_ENGINE, MatrixOrder, RawStream, Sharding,
+    Algorithm, CAPABILITY_COPY_ENGINE, DeviceAddress, MatrixOrder, RawStream, Sharding,
 };
 use symmem_core::{
     AllGatherGemm, CollectiveOptions, Communicator, GemmShape, Matrix, Operands, Provider, Stream,
@@ -21,14 +23,25 @@ use zerocopy::IntoBytes;
 pub(super) enum By<'a, T: Real> {
     /// The vendor's library multiplies an A that is here.
     Gemm(Library<'a>),
+    /// The same by our own kernel.
+    Own(Box<Kernel<'a>>),
     /// A is gathered, and nothing else.
     Gather,
     /// Both at once on two streams, and neither waits for the other: what devices have to give.
     Together(Library<'a>, Side<'a>),
+    /// One after the other, A between windows of the vendor's library of collectives.
+    Windows(Windows<'a, T>),
     /// Both, by an algorithm of ours.
     Ours(Box<AllGatherGemm<T>>),
     /// Both, by PyTorch, in this way: its process does it.
     Torch(&'static str),
+}
+
+impl<T: Real> By<'_, T> {
+    /// Whether its C can be compared: not where C is that of a gather at another time, or another process's.
+    pub(super) fn is_checked(&self) -> bool {
+        matches!(self, Self::Own(_) | Self::Windows(_) | Self::Ours(_))
+    }
 }
 
 /// What a rank holds of a product.
@@ -36,16 +49,16 @@ pub(super) struct Session<'a, T: Real> {
     pub(super) communicator: &'a Communicator,
     pub(super) product: Product,
     /// The shard of A.
-    a: SymmetricBuffer<T>,
-    /// Where A is gathered alone, and what the library multiplies alone.
-    whole: SymmetricBuffer<T>,
+    pub(super) a: SymmetricBuffer<T>,
+    /// Where A is gathered alone, and what is multiplied alone.
+    pub(super) whole: SymmetricBuffer<T>,
     b: SymmetricBuffer<T>,
     c: SymmetricBuffer<T>,
     bias: Option<SymmetricBuffer<T>>,
 }
 
 /// A product as core takes it.
-pub(super) fn shape(product: &Product) -> GemmShape {
+pub(crate) fn shape(product: &Product) -> GemmShape {
     GemmShape {
         sharding: match product.sharding {
             Sharded::Rows => Sharding::ROWS,
@@ -109,6 +122,12 @@ impl<'a, T: Real> Session<'a, T> {
         table.fill(Content::a(pass), rows, columns, &self.a, stream)
     }
 
+    /// Gives the whole A what it has in a pass once it is gathered. Blocks.
+    pub(super) fn fill_whole(&self, table: &Table<T>, pass: u64, stream: &Stream) -> Result<()> {
+        let Product { m, k, .. } = self.product;
+        table.fill(Content::a(pass), 0..m, 0..k, &self.whole, stream)
+    }
+
     fn operands(&self) -> Result<Operands<'_, T>> {
         let Product { m, n, k, .. } = self.product;
         let stride = match self.product.b_order {
@@ -145,6 +164,12 @@ impl<'a, T: Real> Session<'a, T> {
             }
             By::Ours(operation) => on.all_gather_gemm(operation, &self.operands()?)?,
             By::Gemm(library) => self.multiply(on, library)?,
+            By::Own(kernel) => {
+                let (matrices, bias) = self.addresses();
+                // SAFETY: as in `multiply`.
+                unsafe { kernel.enqueue(matrices, bias, on) }?;
+            }
+            By::Windows(windows) => windows.enqueue(self, on)?,
             By::Torch(_) => {}
         }
         Ok(())
@@ -159,11 +184,17 @@ impl<'a, T: Real> Session<'a, T> {
 
     /// Enqueues the product of what was gathered last, by the library.
     pub(super) fn multiply(&self, on: &Stream, library: &Library<'_>) -> Result<()> {
-        let matrices = [&self.whole, &self.b, &self.c].map(|buffer| buffer.local().address());
-        let bias = self.bias.as_ref().map(|bias| bias.local().address());
+        let (matrices, bias) = self.addresses();
         // SAFETY: the buffers have the sizes of the product that the library was prepared for, and live
         // until the streams that use them are idle and the graphs gone.
         unsafe { library.enqueue(matrices, bias, on) }
+    }
+
+    /// The whole A, B and C, and the bias.
+    fn addresses(&self) -> ([DeviceAddress; 3], Option<DeviceAddress>) {
+        let matrices = [&self.whole, &self.b, &self.c].map(|buffer| buffer.local().address());
+        let bias = self.bias.as_ref().map(|bias| bias.local().address());
+        (matrices, bias)
     }
 
     /// Runs `work`, which enqueues one call, into poisoned memory, all ranks together. Blocks.

@@ -29,8 +29,10 @@ pub(in crate::report) fn products() -> Products {
             bias: false,
         },
         chosen: Some("push".into()),
+        choice: None,
         entries: vec![
             entry(GEMM, 12.5e6),
+            entry(OWN_GEMM, 12.6e6),
             entry(GATHER, 2.8e6),
             entry(TOGETHER, 12.8e6),
             entry(BASELINE, 15e6),
@@ -61,9 +63,11 @@ pub(in crate::report) fn products() -> Products {
             bias: false,
         },
         chosen: Some(BASELINE.into()),
+        choice: None,
         entries: vec![
             replayed(GEMM, 18e3),
             replayed(GATHER, 9e3),
+            replayed(WINDOWS, 24e3),
             replayed(BASELINE, 27e3),
             replayed("pull", 21e3),
         ],
@@ -82,9 +86,12 @@ pub(in crate::report) fn products() -> Products {
             state("pytorch", Some("PyTorch 2.11.0"), None),
         ],
         products: vec![large, small],
+        worst_choice: None,
     };
     for measured in &mut section.products {
         measured.derived = measured.derive_all();
+        measured.choice = measured.choose();
     }
+    section.worst_choice = section.find_worst_choice();
     section
 }

@@ -1,8 +1,8 @@
 //! All-gather and GEMM as tables.
 
 use super::{
-    ALGORITHMS, Entry, GATHER, GEMM, MatrixElement, Measured, Product, Products, TOGETHER, TORCH,
-    TORCH_FUSED,
+    ALGORITHMS, AUTOMATIC, Entry, GATHER, GEMM, MatrixElement, Measured, OWN_GEMM, Product,
+    Products, TOGETHER, TORCH, TORCH_FUSED, VARIANTS, WINDOWS,
 };
 use crate::report::collectives::{Curve, Time};
 use crate::report::published;
@@ -11,10 +11,11 @@ use crate::report::view::{Cell, View, heading};
 
 /// Everybody, in the order in which columns stand.
 fn names(section: &Products) -> Vec<&'static str> {
-    let all = [GEMM, GATHER, TOGETHER]
+    let all = [GEMM, OWN_GEMM, GATHER, TOGETHER, WINDOWS]
         .into_iter()
         .chain(ALGORITHMS)
-        .chain([TORCH, TORCH_FUSED]);
+        .chain(VARIANTS)
+        .chain([AUTOMATIC, TORCH, TORCH_FUSED]);
     // Who was nowhere has no column.
     let took_part = |by: &&str| {
         let entries = section
@@ -41,6 +42,7 @@ pub(in crate::report) fn views(section: &Products) -> Vec<View> {
     views.extend(times(section, &names, "graph replay", replayed));
     views.extend(rates(section, &names));
     views.extend(ratios(section));
+    views.extend(choices(section));
     views.extend(looped(section, &names));
     views.push(checked(section, &names));
     views
@@ -133,7 +135,7 @@ fn table(
     of: impl Fn(&Measured, &str) -> Cell,
 ) -> Option<View> {
     let mut headings = vec![heading("MxNxK"), heading("element, A by")];
-    headings.extend(names.iter().map(|name| heading(*name)));
+    headings.extend(names.iter().map(|name| heading(name.replace(' ', "\n"))));
     let rows: Vec<Vec<Cell>> = (section.products.iter())
         .map(|measured| {
             let mut row = row(measured);
@@ -160,8 +162,11 @@ fn times(
     let title = format!("all-gather + GEMM of {} ranks: {how}", section.world);
     let caption = vec![
         "µs, median of the rounds, of the slowest rank; all took turns in each round.".into(),
-        "gemm: by the library of products, of an A that is here; gather: of A, alone; together: both at once, \
-         neither waiting for the other."
+        "gemm: by the library of products, of an A that is here; own gemm: the same by our kernel; gather: of A, \
+         alone."
+            .into(),
+        "together: gemm and gather at once, neither waiting for the other; baseline windows: the vendor's gather \
+         between symmetric windows, then the gemm."
             .into(),
     ];
     table(section, names, title, caption, |measured, by| {
@@ -216,10 +221,6 @@ fn ratios(section: &Products) -> Option<View> {
             let other = |by: &str| measured.over(by, best);
             let mut row = row(measured);
             row.push(Cell::Figure(best.into()));
-            let chosen = measured.chosen.as_deref();
-            row.push(chosen.map_or(Cell::Absent, |chosen| Cell::Figure(chosen.into())));
-            // How far behind the best the selector's choice is.
-            row.push(share(chosen.and_then(|chosen| measured.over(best, chosen))));
             row.push(match measured.ideal() {
                 Some(ideal) => Cell::Figure(decimal(ideal / 1e3)),
                 None => Cell::Absent,
@@ -227,7 +228,9 @@ fn ratios(section: &Products) -> Option<View> {
             row.push(share(derived.of_ideal));
             row.push(share(derived.overlap));
             row.push(share(derived.of_together));
+            row.push(share(measured.over(GEMM, OWN_GEMM)));
             row.push(over(derived.over_baseline));
+            row.push(over(other(WINDOWS)));
             row.push(over(other(TORCH)));
             row.push(over(other(TORCH_FUSED)));
             Some(row)
@@ -236,30 +239,69 @@ fn ratios(section: &Products) -> Option<View> {
     (!rows.is_empty()).then(|| View {
         title: "all-gather + GEMM: our fastest against the parts and the others".into(),
         caption: vec![
-            "chosen: by the selector; best/chosen: our fastest time over that of the choice."
-                .into(),
             "ideal: the longer of GEMM and gather alone, µs; of ideal: that over our fastest time."
                 .into(),
             "overlap: GEMM alone over our fastest time; of together: both at once over it.".into(),
+            "own gemm: GEMM alone over the time of our kernel for the same.".into(),
             "Ratios: the other's time over ours, above 1 ours is faster; a replay is compared with a replay.".into(),
         ],
         headings: [
             "MxNxK",
             "element, A by",
             "fastest",
-            "chosen",
-            "best/\nchosen",
             "ideal",
             "of\nideal",
             "overlap",
             "of\ntogether",
+            "own\ngemm",
             "baseline/\nours",
+            "windows/\nours",
             "torch/\nours",
             "fused/\nours",
         ]
         .map(heading)
         .into(),
         rows,
+    })
+}
+
+/// What is said of a choice: within so many percent it is as good.
+const GOOD_ENOUGH: f64 = 3.0;
+
+/// The selector's choice beside our fastest, a line for each product, and the worst.
+fn choices(section: &Products) -> Option<View> {
+    let known: Vec<_> = (section.products.iter())
+        .filter_map(|measured| Some((measured, measured.choose()?)))
+        .collect();
+    let worst = section.find_worst_choice()?;
+    let rows = known.iter().map(|(measured, choice)| {
+        let mut row = row(measured);
+        row.push(Cell::Figure(choice.chosen.clone()));
+        row.push(Cell::Figure(choice.fastest.clone()));
+        row.push(Cell::Figure(format!("{:.1}", choice.behind_percent)));
+        row
+    });
+    let good = (known.iter()).filter(|(_, choice)| choice.behind_percent <= GOOD_ENOUGH);
+    Some(View {
+        title: "all-gather + GEMM: the selector's choice".into(),
+        caption: vec![
+            format!(
+                "Within {GOOD_ENOUGH:.0} % of our fastest for {} of {} products. Worst: {} of {} {}, {:.1} % behind {}.",
+                good.count(),
+                known.len(),
+                worst.choice.chosen,
+                worst.product.shape(),
+                kind_text(&worst.product),
+                worst.choice.behind_percent,
+                worst.choice.fastest,
+            ),
+            "behind: how much longer the choice took than the fastest of ours, by the replay where there is one."
+                .into(),
+        ],
+        headings: ["MxNxK", "element, A by", "chosen", "fastest", "behind\n(%)"]
+            .map(heading)
+            .into(),
+        rows: rows.collect(),
     })
 }
 
@@ -309,7 +351,7 @@ fn checked(section: &Products, names: &[&'static str]) -> View {
         .filter(|by| ![GEMM, GATHER, TOGETHER].contains(by));
     let names: Vec<_> = products.collect();
     let mut headings = vec![heading("MxNxK"), heading("element, A by")];
-    headings.extend(names.iter().map(|name| heading(*name)));
+    headings.extend(names.iter().map(|name| heading(name.replace(' ', "\n"))));
     let rows = (section.products.iter())
         .map(|measured| {
             let mut row = row(measured);
@@ -332,7 +374,7 @@ fn checked(section: &Products, names: &[&'static str]) -> View {
         .collect();
     caption.insert(
         0,
-        "What moves A, and how many elements of C were compared with a reference in f64, of all ranks \
+        "What moves A, or multiplies it, and how many elements of C were compared with a reference in f64, of all ranks \
          together."
             .into(),
     );
@@ -352,7 +394,7 @@ mod tests {
     #[test]
     fn every_row_has_a_cell_for_each_heading_and_who_was_nowhere_no_column() {
         let views = views(&example());
-        assert_eq!(views.len(), 6);
+        assert_eq!(views.len(), 7);
         for view in &views {
             for row in &view.rows {
                 assert_eq!(row.len(), view.headings.len(), "{}", view.title);
@@ -369,7 +411,7 @@ mod tests {
         );
         assert_eq!(views[0].rows.len(), 2);
         assert_eq!(views[1].rows.len(), 1, "only the small one was replayed");
-        assert_eq!(views[4].rows.len(), 1, "only the large one was looped");
+        assert_eq!(views[5].rows.len(), 1, "only the large one was looped");
     }
 
     #[test]
@@ -396,6 +438,20 @@ mod tests {
     }
 
     #[test]
+    fn the_choice_has_a_line_for_each_product_and_the_worst_is_said() {
+        let views = views(&example());
+        let choices = &views[4];
+        assert_eq!(choices.rows.len(), 2);
+        // 27 µs of the baseline, 21 by pull.
+        assert_eq!(choices.rows[1][4], Cell::Figure("28.6".into()));
+        assert_eq!(
+            choices.caption[0],
+            "Within 3 % of our fastest for 1 of 2 products. Worst: baseline of 16x3584x8192 f16 columns, 28.6 % \
+             behind pull."
+        );
+    }
+
+    #[test]
     fn published_rates_stand_beside_their_shape_only() {
         let published = |views: &[View]| {
             let mut captions = views.iter().flat_map(|view| &view.caption);
@@ -410,7 +466,9 @@ mod tests {
     #[test]
     fn wrong_elements_and_absences_are_said() {
         let mut section = example();
-        section.products[0].entries[6].wrong = 3;
+        let entries = &mut section.products[0].entries;
+        let push = entries.iter_mut().find(|entry| entry.by == "push");
+        push.unwrap().wrong = 3;
         let views = views(&section);
         let said = |part: &str| {
             let mut captions = views.iter().flat_map(|view| &view.caption);

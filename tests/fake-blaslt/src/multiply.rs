@@ -8,6 +8,8 @@ use fake_library::{Runner, current_context, submit_alone, violation, waits_for_a
 use half::{bf16, f16};
 use std::collections::BTreeSet;
 use std::ffi::{c_int, c_void};
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::sync::{Mutex, PoisonError};
 
 /// Bytes of an element.
@@ -92,12 +94,26 @@ pub unsafe fn call(numbers: &'static Numbers, call: &Call) -> Result {
             ));
         }
     }
+    note(&way, &call.problem);
     load(numbers, context, &way, &call.problem);
     submit(numbers, call, &way)
 }
 
 /// What workspaces are aligned to.
 const WIDE: u64 = 16;
+
+/// Says in a file, where one is named, which way a call takes: the columns of the result, which are a caller's
+/// rows, and the way's number.
+fn note(way: &Way, problem: &Problem) {
+    let Some(path) = fake_library::variable("FAKE_BLASLT_LOG") else {
+        return;
+    };
+    let line = format!("{} {}\n", problem.result.columns, way.number);
+    let file = OpenOptions::new().append(true).create(true).open(&path);
+    if let Err(error) = file.and_then(|mut file| file.write_all(line.as_bytes())) {
+        violation(&format!("FAKE_BLASLT_LOG names {path}: {error}"));
+    }
+}
 
 /// The first use of a kernel loads it.
 fn load(numbers: &Numbers, context: u64, way: &Way, problem: &Problem) {

@@ -1,0 +1,219 @@
+//! Rows of products: what `symmem bench ag-gemm --tune` writes.
+
+use crate::bench::ag_gemm::{algorithm, shape, transport};
+use crate::report::ag_gemm::{MatrixElement, Order, Product, Sharded};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use std::fmt::{self, Formatter};
+use symmem_core::backend::abi::{ElementType, MatrixOrder, Sharding};
+use symmem_core::{GemmRow, GemmTransport};
+
+/// A [`GemmRow`] with names in place of numbers, of matrices without gaps.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProductRow {
+    /// The device's name.
+    pub device: String,
+    /// Ranks of the world.
+    pub world: u32,
+    /// What was multiplied.
+    pub product: Product,
+    /// `baseline`, `pipeline`, `pull` or `push`.
+    pub algorithm: String,
+    /// `get`, `put`, `vendor` or `kernel`; `automatic` for the algorithm's usual one.
+    pub transport: String,
+    /// The library of products that the ways are of, and its version.
+    pub library: String,
+    /// Which of its ways each of the library's products is done in.
+    pub ways: Vec<Way>,
+}
+
+/// Which of the library's ways is taken for products of so many rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Way {
+    /// Rows of A in a product.
+    pub rows: u64,
+    /// The way's place in the library's list, from 0.
+    pub way: u32,
+}
+
+/// The usual transport.
+const AUTOMATIC: &str = "automatic";
+
+impl ProductRow {
+    /// A row with its names; `None` for one of a kind that no file has: with gaps between lines, or of another
+    /// element.
+    pub fn new(row: &GemmRow) -> Option<Self> {
+        let symmem_core::GemmShape { m, n, k, bias, .. } = row.shape;
+        let product = Product {
+            m,
+            n,
+            k,
+            dtype: match row.element {
+                ElementType::F16 => MatrixElement::F16,
+                ElementType::BF16 => MatrixElement::Bf16,
+                _ => return None,
+            },
+            sharding: match row.shape.sharding {
+                Sharding::COLUMNS => Sharded::Columns,
+                _ => Sharded::Rows,
+            },
+            b_order: match row.shape.b_order {
+                MatrixOrder::COLUMNS => Order::ColumnMajor,
+                _ => Order::RowMajor,
+            },
+            bias,
+        };
+        let ways = row.ways.iter();
+        (shape(&product) == row.shape).then(|| Self {
+            device: row.device.clone(),
+            world: row.world as u32,
+            product,
+            algorithm: format!("{:?}", row.algorithm).to_lowercase(),
+            transport: format!("{:?}", row.transport).to_lowercase(),
+            library: row.library.clone(),
+            ways: ways.map(|&(rows, way)| Way { rows, way }).collect(),
+        })
+    }
+
+    /// The row as the library takes it.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn row(&self) -> Result<GemmRow, String> {
+        let unknown = |what, name: &str| format!("no {what} of products is called `{name}`");
+        let row = GemmRow {
+            device: self.device.clone(),
+            world: self.world as usize,
+            shape: shape(&self.product),
+            element: match self.product.dtype {
+                MatrixElement::F16 => ElementType::F16,
+                MatrixElement::Bf16 => ElementType::BF16,
+            },
+            algorithm: algorithm(&self.algorithm)
+                .ok_or_else(|| unknown("algorithm", &self.algorithm))?,
+            transport: match self.transport.as_str() {
+                AUTOMATIC => GemmTransport::Automatic,
+                name => transport(name).ok_or_else(|| unknown("transport", name))?,
+            },
+            library: self.library.clone(),
+            ways: self.ways.iter().map(|way| (way.rows, way.way)).collect(),
+        };
+        row.check().map(|()| row)
+    }
+
+    /// What tells it from others: of rows that are alike in this one holds.
+    pub(super) fn key(&self) -> (&str, u32, Product) {
+        (&self.device, self.world, self.product)
+    }
+}
+
+/// Rows of a file, each sound: what is wrong with one is told with its line.
+pub(super) fn checked<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<ProductRow>, D::Error> {
+    struct Sound(ProductRow);
+    struct Checker;
+
+    impl<'de> Visitor<'de> for Checker {
+        type Value = Sound;
+
+        fn expecting(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+            formatter.write_str("a row of products")
+        }
+
+        // The reader adds the line to an error that comes while it is at the row.
+        fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<Sound, M::Error> {
+            let row = ProductRow::deserialize(MapAccessDeserializer::new(map))?;
+            row.row().map_err(M::Error::custom)?;
+            Ok(Sound(row))
+        }
+    }
+
+    impl<'de> Deserialize<'de> for Sound {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            deserializer.deserialize_map(Checker)
+        }
+    }
+
+    let rows = Vec::<Sound>::deserialize(deserializer)?;
+    Ok(rows.into_iter().map(|row| row.0).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Table;
+    use super::*;
+
+    pub(in super::super) fn row(m: usize, algorithm: &str) -> ProductRow {
+        ProductRow {
+            device: "Example GPU".into(),
+            world: 2,
+            product: Product {
+                m,
+                n: 8,
+                k: 16,
+                dtype: MatrixElement::Bf16,
+                sharding: Sharded::Columns,
+                b_order: Order::ColumnMajor,
+                bias: true,
+            },
+            algorithm: algorithm.into(),
+            transport: AUTOMATIC.into(),
+            library: "blas 7".into(),
+            ways: vec![Way { rows: 64, way: 2 }],
+        }
+    }
+
+    fn table(products: Vec<ProductRow>) -> Table {
+        Table {
+            products,
+            ..Table::default()
+        }
+    }
+
+    #[test]
+    fn a_product_survives_its_file_and_what_the_library_makes_of_it() {
+        let mut moved = row(32, "push");
+        moved.transport = "kernel".into();
+        let table = table(vec![row(64, "pipeline"), moved]);
+        let text = table.to_json().unwrap();
+        assert_eq!(Table::from_json(&text).unwrap(), table);
+        let line = r#"    {"device":"Example GPU","world":2,"product":{"m":64,"n":8,"k":16,"dtype":"bfloat16","sharding":"columns","b_order":"column-major","bias":true},"algorithm":"pipeline","transport":"automatic","library":"blas 7","ways":[{"rows":64,"way":2}]},"#;
+        assert!(text.lines().any(|found| found == line), "{text}");
+        for one in &table.products {
+            let row = one.row().unwrap();
+            assert_eq!(ProductRow::new(&row).as_ref(), Some(one));
+            let mut gaps = row;
+            gaps.shape.c_stride = Some(9);
+            assert_eq!(ProductRow::new(&gaps), None);
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_row_is_told_with_its_line() {
+        let good = table(vec![row(64, "pull"), row(32, "push")])
+            .to_json()
+            .unwrap();
+        let line = good.lines().position(|line| line.contains("push")).unwrap() + 1;
+        for (right, wrong, told) in [
+            ("\"push\"", "\"ring\"", "`ring`"),
+            ("\"m\":32", "\"m\":0", "no elements"),
+            (
+                "\"world\":2,\"product\":{\"m\":32",
+                "\"product\":{\"m\":32",
+                "world",
+            ),
+        ] {
+            let text = good.replace(right, wrong);
+            assert_ne!(text, good, "{right}");
+            let error = Table::from_json(&text).unwrap_err().to_string();
+            assert!(error.contains(told), "{error}");
+            assert!(error.contains(&format!("line {line} ")), "{error}");
+        }
+        let mut odd = row(64, "pull");
+        odd.transport = "put".into();
+        let error = Table::from_json(&table(vec![odd]).to_json().unwrap());
+        assert!(error.unwrap_err().to_string().contains("Pull has no"));
+    }
+}

@@ -1,0 +1,229 @@
+//! Products by rows that were stored: the row decides, and the way that it names is the one that the library
+//! runs, on both vendors' backends over the fakes, whose library of products notes each.
+
+#[path = "../core/tests/gemm/case.rs"]
+#[allow(dead_code, reason = "what the host does is core's test")]
+mod case;
+#[path = "../core/tests/gemm/checker.rs"]
+mod checker;
+#[allow(dead_code, reason = "this test uses the fakes only")]
+mod support;
+
+use case::Case;
+use half::bf16;
+use rstest::rstest;
+use std::path::Path;
+use support::vendors::{Vendor, ranks, ranks_with, role};
+use symmem_core::backend::abi::{MatrixOrder, Sharding};
+use symmem_core::{
+    Communicator, Error, GemmAlgorithm, GemmOptions, GemmRow, GemmShape, GemmTransport,
+};
+
+/// Names the file in which the fake notes its products.
+const LOG: &str = "FAKE_BLASLT_LOG";
+
+/// Two shards of 16 rows, all of them aligned to the widest access.
+const SHAPE: GemmShape = GemmShape::new(32, 16, 32);
+
+#[rstest]
+#[case("the_row_decides_and_its_way_is_the_one_that_runs")]
+#[case("what_was_stored_for_another_library_is_timed_anew")]
+#[case("a_row_holds_for_its_product_and_device_only")]
+#[case("ranks_with_different_rows_are_told")]
+fn by_a_stored_row(#[values(Vendor::Cuda, Vendor::Hip)] vendor: Vendor, #[case] name: &str) {
+    let log = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{vendor:?}-{name}.log"));
+    let environment = [(LOG, log.to_str().unwrap())];
+    let report = role(vendor, name, vendor.libraries(), &environment);
+    assert_eq!(report, [""; 0]);
+}
+
+/// What was multiplied since the last time: rows of the product, and the way. Called by all ranks.
+fn noted(communicator: &Communicator) -> Vec<(u64, u32)> {
+    communicator.host_barrier().unwrap();
+    let path = std::env::var(LOG).unwrap();
+    let text = std::fs::read_to_string(&path).unwrap_or_default();
+    communicator.host_barrier().unwrap();
+    let _ = std::fs::remove_file(&path);
+    communicator.host_barrier().unwrap();
+    let number = |line: &str| {
+        let (rows, way) = line.split_once(' ').unwrap();
+        (rows.parse().unwrap(), way.parse().unwrap())
+    };
+    text.lines().map(number).collect()
+}
+
+fn count(noted: &[(u64, u32)], product: (u64, u32)) -> usize {
+    noted.iter().filter(|known| **known == product).count()
+}
+
+/// How the product would be done without a row, and was timed.
+fn row() -> GemmRow {
+    let rows = ranks(2, |communicator| {
+        let made = communicator.all_gather_gemm::<bf16>(&SHAPE, &GemmOptions::default());
+        noted(&communicator);
+        made.unwrap().row()
+    });
+    assert_eq!(rows[0].shape, SHAPE);
+    rows[0].clone()
+}
+
+/// The same by a pipeline, whose products have 16 rows, in one of the library's ways.
+fn stored(way: u32) -> GemmRow {
+    GemmRow {
+        algorithm: GemmAlgorithm::Pipeline,
+        transport: GemmTransport::Get,
+        ways: vec![(16, way)],
+        ..row()
+    }
+}
+
+#[test]
+#[ignore = "a role of the test above"]
+fn the_row_decides_and_its_way_is_the_one_that_runs() {
+    for way in 0..3 {
+        let stored = stored(way);
+        let result = || {
+            ranks_with(
+                2,
+                |_, builder| builder.gemm_tuning(std::slice::from_ref(&stored)),
+                |communicator| {
+                    let case = Case::<bf16>::new(&communicator, SHAPE, &GemmOptions::default());
+                    assert_eq!(case.operation.algorithm(), GemmAlgorithm::Pipeline);
+                    assert_eq!(case.operation.transport(), GemmTransport::Get);
+                    assert_eq!(case.operation.row(), stored);
+                    // Loaded by each rank, and not timed. The first guess may serve unaligned matrices, too.
+                    let made = noted(&communicator);
+                    assert_eq!(count(&made, (16, 1)), 2, "{made:?}");
+                    case.run(2);
+                    // Two calls of two products on two ranks.
+                    assert_eq!(noted(&communicator), [(16, way); 8]);
+                    case.result()
+                        .iter()
+                        .map(|c| c.to_bits())
+                        .collect::<Vec<_>>()
+                },
+            )
+        };
+        assert_eq!(result(), result(), "the same bits, run by run");
+    }
+}
+
+#[test]
+#[ignore = "a role of the test above"]
+fn what_was_stored_for_another_library_is_timed_anew() {
+    let timed = |stored: GemmRow, options: GemmOptions, rows| {
+        ranks_with(
+            2,
+            |_, builder| builder.gemm_tuning(std::slice::from_ref(&stored)),
+            |communicator| {
+                let made = communicator.all_gather_gemm::<bf16>(&SHAPE, &options);
+                let noted = noted(&communicator);
+                let (made, timed) = (made.unwrap(), count(&noted, (rows, 1)) > 2);
+                assert!(noted.iter().all(|(known, _)| *known == rows), "{noted:?}");
+                (made.algorithm(), timed)
+            },
+        )[0]
+    };
+    let automatic = GemmOptions::default();
+    let good = stored(1);
+    let pipeline = GemmAlgorithm::Pipeline;
+    assert_eq!(timed(good.clone(), automatic, 16), (pipeline, false));
+    let mut other = good.clone();
+    other.library += "1";
+    assert_eq!(timed(other, automatic, 16), (pipeline, true), "the version");
+    let mut gone = good.clone();
+    gone.ways = vec![(16, 99)];
+    assert_eq!(timed(gone, automatic, 16), (pipeline, true), "no such way");
+    // Who names an algorithm has it, and the stored ways where its products are among them.
+    let baseline = GemmOptions {
+        algorithm: GemmAlgorithm::Baseline,
+        ..automatic
+    };
+    let both = GemmRow {
+        ways: vec![(16, 1), (32, 1)],
+        ..good.clone()
+    };
+    assert_eq!(timed(both, baseline, 32), (GemmAlgorithm::Baseline, false));
+    assert_eq!(timed(good, baseline, 32), (GemmAlgorithm::Baseline, true));
+}
+
+#[test]
+#[ignore = "a role of the test above"]
+fn a_row_holds_for_its_product_and_device_only() {
+    let stored = stored(1);
+    let mut elsewhere = stored.clone();
+    elsewhere.device += " of another kind";
+    for row in [stored, elsewhere] {
+        let holds_here = !row.device.ends_with("kind");
+        ranks_with(
+            2,
+            |_, builder| builder.gemm_tuning(std::slice::from_ref(&row)),
+            |communicator| {
+                let algorithm = |shape: GemmShape| {
+                    let made =
+                        communicator.all_gather_gemm::<bf16>(&shape, &GemmOptions::default());
+                    made.unwrap().algorithm()
+                };
+                let pipeline = GemmAlgorithm::Pipeline;
+                assert_eq!(algorithm(SHAPE) == pipeline, holds_here);
+                // Strides that are what they would be change nothing.
+                let said = GemmShape {
+                    b_stride: Some(SHAPE.n),
+                    c_stride: Some(SHAPE.n),
+                    ..SHAPE
+                };
+                assert_eq!(algorithm(said) == pipeline, holds_here);
+                for other in [
+                    GemmShape { m: 16, ..SHAPE },
+                    GemmShape {
+                        bias: true,
+                        ..SHAPE
+                    },
+                    GemmShape {
+                        sharding: Sharding::COLUMNS,
+                        ..SHAPE
+                    },
+                    GemmShape {
+                        b_order: MatrixOrder::COLUMNS,
+                        ..SHAPE
+                    },
+                    GemmShape {
+                        c_stride: Some(SHAPE.n + 8),
+                        ..SHAPE
+                    },
+                ] {
+                    assert_ne!(algorithm(other), pipeline, "{other:?}");
+                }
+                assert!(communicator.finalize().unwrap().is_empty());
+            },
+        );
+    }
+}
+
+#[test]
+#[ignore = "a role of the test above"]
+fn ranks_with_different_rows_are_told() {
+    let rows = [stored(1), stored(2)];
+    let errors = ranks_with(
+        2,
+        |rank, builder| builder.gemm_tuning(&rows[rank as usize..][..1]),
+        |communicator| {
+            let made = communicator.all_gather_gemm::<bf16>(&SHAPE, &GemmOptions::default());
+            let error = made.map(drop).unwrap_err();
+            assert!(communicator.finalize().unwrap().is_empty());
+            error
+        },
+    );
+    for error in errors {
+        assert!(
+            matches!(
+                error,
+                Error::Mismatch {
+                    what: "the stored row",
+                    ..
+                }
+            ),
+            "{error}"
+        );
+    }
+}
