@@ -129,6 +129,15 @@ pub fn role(
 
 /// Runs `body` as each rank of a world, within a role.
 pub fn ranks<T: Send>(world: u32, body: impl Fn(Communicator) -> T + Sync) -> Vec<T> {
+    ranks_within(world, Duration::from_secs(8), body)
+}
+
+/// The same with a setup deadline of the test's own.
+pub fn ranks_within<T: Send>(
+    world: u32,
+    setup: Duration,
+    body: impl Fn(Communicator) -> T + Sync,
+) -> Vec<T> {
     let job = super::job("vendor");
     std::thread::scope(|scope| {
         let ranks: Vec<_> = (0..world)
@@ -137,7 +146,7 @@ pub fn ranks<T: Send>(world: u32, body: impl Fn(Communicator) -> T + Sync) -> Ve
                 scope.spawn(move || {
                     let communicator = super::rank(VARIABLE, rank, world, &job)
                         .deadline(Duration::from_secs(10))
-                        .setup_deadline(Duration::from_secs(8))
+                        .setup_deadline(setup)
                         .build()
                         .unwrap();
                     body(communicator)
