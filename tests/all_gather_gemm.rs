@@ -13,9 +13,14 @@ mod support;
 use case::{Case, options};
 use half::{bf16, f16};
 use rstest::rstest;
-use support::vendors::{Vendor, ranks, role};
-use symmem_core::backend::abi::{MatrixOrder, Sharding};
-use symmem_core::{Communicator, GemmAlgorithm, GemmOptions, GemmShape, GemmTransport, Graph};
+use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
+use support::vendors::{Vendor, ranks, ranks_with, role};
+use symmem_core::backend::abi::{MatrixOrder, Method, Sharding};
+use symmem_core::{
+    Communicator, GemmAlgorithm, GemmOptions, GemmShape, GemmTransport, Graph, TransferOptions,
+};
 
 type Way = (GemmAlgorithm, GemmTransport);
 
@@ -135,13 +140,10 @@ fn the_kernels_on_hip_take_any_stride_and_alignment() {
 fn by_a_kernel_whatever_the_shape() {
     // The last has two chunks of a shard in a world of two.
     let shapes = SHAPES.into_iter().chain([(300, 9, 17)]);
-    // There no grid waits for copies, which may need room beside it.
-    let ways = KERNEL
-        .into_iter()
-        .filter(|(_, by)| *by == GemmTransport::Kernel);
+    let ways: Vec<Way> = kernels(Vendor::Hip).collect();
     for world in 1..=3 {
         ranks(world, |communicator| {
-            for way in ways.clone() {
+            for &way in &ways {
                 for (number, (m, n, k)) in shapes.clone().enumerate() {
                     one(&communicator, GemmShape::new(m, n, k), way, number);
                 }
@@ -194,12 +196,104 @@ fn on_this_machine() {
                 for way in OWN.into_iter().chain(KERNEL).chain(vendor) {
                     for (number, (m, n, k)) in ALIGNED.into_iter().enumerate() {
                         one_aligned(&communicator, GemmShape::new(m, n, k), way, number);
+                        same_bits(&communicator, GemmShape::new(m, n, k), way);
                     }
+                    same_bits(&communicator, GemmShape::new(2048, 1032, 1024), way);
                 }
                 assert!(communicator.finalize().expect("finalized").is_empty());
             });
         }
     });
+}
+
+/// Calls of one operation, and of another one like it, give the same bits, in whatever order ranks and chunks
+/// come, as long as the library's way is not timed. A digest of the bits, for each way to divide `A`.
+fn same_bits(communicator: &Communicator, shape: GemmShape, way: Way) -> [u64; 2] {
+    [Sharding::ROWS, Sharding::COLUMNS].map(|sharding| {
+        let shape = GemmShape { sharding, ..shape };
+        let options = GemmOptions {
+            chunk_rows: Some(128),
+            ..options(way)
+        };
+        // A timing loads the library's kernels, which no call may do while the device waits for a peer.
+        let timed = communicator.all_gather_gemm::<bf16>(&shape, &options);
+        drop(timed.expect("made on every rank"));
+        let options = GemmOptions {
+            tune: false,
+            ..options
+        };
+        let made = || Case::<bf16>::new(communicator, shape, &options);
+        let case = made();
+        let first = case.bits(0);
+        for call in 1..3 {
+            // Not by `assert_eq`, which would print them all.
+            assert!(case.bits(0) == first, "{way:?} {sharding:?}: call {call}");
+        }
+        assert!(
+            made().bits(0) == first,
+            "{way:?} {sharding:?}: another operation"
+        );
+        let mut hasher = DefaultHasher::new();
+        first.hash(&mut hasher);
+        hasher.finish()
+    })
+}
+
+/// What a run of the role below is to write its digests to.
+const DIGESTS: &str = "BITS_DIGESTS";
+
+#[rstest]
+fn bits_are_the_same_from_run_to_run_however_long_copies_and_products_take(
+    #[values(Vendor::Cuda, Vendor::Hip)] vendor: Vendor,
+) {
+    let digests = ["0", "1500"].map(|microseconds| {
+        let name = format!("bits-{vendor:?}-{}-{microseconds}", std::process::id());
+        let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let environment = [
+            ("FAKE_DEVICE_COPY_US", microseconds),
+            ("FAKE_BLASLT_PRODUCT_US", microseconds),
+            (DIGESTS, file.to_str().expect("a path")),
+        ];
+        let report = role(vendor, "bits", vendor.libraries(), &environment);
+        assert_eq!(report, [""; 0]);
+        let digests = std::fs::read_to_string(&file).expect("written by the role");
+        let _ = std::fs::remove_file(&file);
+        digests
+            .lines()
+            .map(str::to_owned)
+            .collect::<BTreeSet<String>>()
+    });
+    let ways = OWN.len() + VENDOR.len() + kernels(vendor).count();
+    assert_eq!(digests[0].len(), 2 * ways, "a line for each rank and way");
+    assert_eq!(digests[0], digests[1]);
+}
+
+/// The kernel's ways that a vendor has.
+fn kernels(vendor: Vendor) -> impl Iterator<Item = Way> {
+    // There no grid waits for copies, which may need room beside it.
+    let any = vendor != Vendor::Hip;
+    let ways = KERNEL.into_iter();
+    ways.filter(move |(_, by)| any || *by == GemmTransport::Kernel)
+}
+
+#[test]
+#[ignore = "a role of the test above"]
+fn bits() {
+    let lines = ranks(2, |communicator| {
+        let mut lines = Vec::new();
+        let mut each = |way| {
+            // Two chunks of a shard, of which the second is small.
+            let digests = same_bits(&communicator, GemmShape::new(268, 8, 128), way);
+            let rank = communicator.rank();
+            lines.push(format!("{rank} {way:?} {digests:x?}"));
+        };
+        kernels(Vendor::of_role()).for_each(&mut each);
+        each_way(&communicator, each);
+        assert!(communicator.finalize().unwrap().is_empty());
+        lines
+    });
+    let file = std::env::var_os(DIGESTS).expect("set by the test");
+    std::fs::write(file, lines.concat().join("\n")).expect("written");
 }
 
 #[rstest]
@@ -261,4 +355,73 @@ fn failing() {
     });
     let telling = errors.iter().filter(|error| error.contains(&failed));
     assert_ne!(telling.count(), 0, "{errors:?}");
+}
+
+/// A timing that takes too long is an error on all ranks, and what it uses is not given back before it has ended.
+#[rstest]
+fn products_that_do_not_end_in_time_are_told_of_and_keep_their_memory(
+    #[values(Vendor::Cuda, Vendor::Hip)] vendor: Vendor,
+) {
+    // Four are timed at a time, within half of the setup deadline.
+    let environment = [("FAKE_BLASLT_PRODUCT_US", "500000")];
+    let report = role(vendor, "too_slow", vendor.libraries(), &environment);
+    assert_eq!(report, [""; 0]);
+}
+
+#[test]
+#[ignore = "a role of the test above"]
+fn too_slow() {
+    let short = |_, builder: symmem::Builder| builder.setup_deadline(Duration::from_secs(3));
+    ranks_with(2, short, |communicator| {
+        let shape = GemmShape::new(33, 17, 31);
+        let made = communicator.all_gather_gemm::<bf16>(&shape, &options(OWN[2]));
+        let error = made.map(drop).unwrap_err();
+        assert!(error.to_string().contains("not done after"), "{error}");
+        // Once they have ended all goes on.
+        let untimed = GemmOptions {
+            tune: false,
+            ..options(OWN[2])
+        };
+        let made = communicator.all_gather_gemm::<bf16>(&shape, &untimed);
+        drop(made.unwrap());
+        assert!(communicator.finalize().unwrap().is_empty());
+    });
+}
+
+/// The library may wait for the device when it is opened: so no kernel waits for a peer then.
+#[rstest]
+fn the_library_is_opened_once_this_ranks_streams_are_idle(
+    #[values(Vendor::Cuda, Vendor::Hip)] vendor: Vendor,
+) {
+    // As long does a rank's signal take to come behind its copy.
+    let environment = [("FAKE_DEVICE_COPY_US", "100000")];
+    let report = role(vendor, "waiting", vendor.libraries(), &environment);
+    assert_eq!(report, [""; 0]);
+}
+
+#[test]
+#[ignore = "a role of the test above"]
+fn waiting() {
+    ranks(2, |communicator| {
+        let stream = communicator.stream().unwrap();
+        let buffer = communicator.allocate::<u32>(&[64]).unwrap();
+        let (one, other) = (buffer.range(0, 32).unwrap(), buffer.range(32, 32).unwrap());
+        if communicator.rank() == 1 {
+            let by_engine = TransferOptions::method(Method::COPY_ENGINE);
+            let put = stream.put_signal_with(0, one, other, 0, &by_engine);
+            put.unwrap();
+        } else {
+            stream.wait_signal(1, 0).unwrap();
+        }
+        let shape = GemmShape::new(33, 17, 31);
+        let untimed = GemmOptions {
+            tune: false,
+            ..options(OWN[0])
+        };
+        let operation = communicator.all_gather_gemm::<bf16>(&shape, &untimed);
+        drop(operation.unwrap());
+        stream.synchronize().unwrap();
+        buffer.free().unwrap();
+        assert!(communicator.finalize().unwrap().is_empty());
+    });
 }

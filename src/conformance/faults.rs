@@ -122,7 +122,7 @@ fn a_signal_that_never_comes_fails_the_case_on_every_rank_within_its_deadline() 
 }
 
 #[test]
-fn a_wrong_element_of_a_product_fails_the_case_on_every_rank() {
+fn a_wrong_element_of_a_product_and_other_bits_of_the_same_call_fail_the_case_on_every_rank() {
     for way in ProductWay::ALL.into_iter().filter(|way| !way.is_vendor()) {
         let case = Case::Product(ProductCase {
             way,
@@ -146,11 +146,19 @@ fn a_wrong_element_of_a_product_fails_the_case_on_every_rank() {
             vec![Outcome::Passed; 3],
             "{way:?}"
         );
-        for outcome in outcomes(&case, Some(Fault::WrongByte), 1) {
-            let Outcome::Failed(reason) = outcome else {
-                panic!("{way:?}: {outcome:?}");
-            };
-            assert!(reason.contains("rank 1: call 0: C[0, 0] is"), "{reason}");
+        for (fault, told) in [
+            (Fault::WrongByte, "rank 1: call 0: C[0, 0] is"),
+            (
+                Fault::WrongOrder,
+                "rank 1: call 1 repeated: element 0 of C is",
+            ),
+        ] {
+            for outcome in outcomes(&case, Some(fault), 1) {
+                let Outcome::Failed(reason) = outcome else {
+                    panic!("{way:?}: {outcome:?}");
+                };
+                assert!(reason.contains(told), "{reason}");
+            }
         }
     }
 }

@@ -33,7 +33,8 @@ pub(super) enum Fault {
     MissingSignal,
     /// Data is put after the barrier that announces it.
     Late,
-    /// A collective's result is accumulated from the last rank to the first.
+    /// A collective's result is accumulated from the last rank to the first; a product that is repeated is
+    /// rounded another way.
     WrongOrder,
     /// The last eight bytes of a collective's result have not arrived.
     MissingPacket,
@@ -244,7 +245,7 @@ impl<'a> Session<'a> {
                 stream: &self.streams[0],
                 case,
                 deadline: self.deadline,
-                stale: self.fault() == Some(Fault::WrongByte),
+                fault: self.fault(),
             }),
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! Ranks are processes, so that they can be killed and stopped; they run on the host backend and on
 //! the CUDA and HIP backends over fake runtimes. `SYMMEM_TEST_FULL=1` asks for every case, not a sample;
-//! `SYMMEM_TEST_DRIVER=system` runs the themes that can on the machine's own driver.
+//! `SYMMEM_TEST_DRIVER=system` runs the themes that can on the machine's own driver, products on as many ranks as
+//! `FAILURES_WORLD` says.
 
 #[path = "../support/mod.rs"]
 #[allow(dead_code, reason = "these tests load a plugin of their own")]

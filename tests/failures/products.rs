@@ -1,43 +1,205 @@
-//! A rank is killed in the middle of a product that gathers, eager and replayed, in every way to do it.
+//! A rank is killed or stopped in each phase of a product that gathers, eager and replayed, in every way to do it.
 
-use crate::support::{DETECTION, Member, Plan, Random, Setting, full};
+use crate::support::{
+    DETECTION, Member, Plan, Random, Setting, World, full, on_each_backend, system_driver,
+};
 use half::bf16;
 use rstest::rstest;
-use std::time::Duration;
+use rstest_reuse::apply;
+use std::time::{Duration, Instant};
 use symmem::{
-    Communicator, GemmAlgorithm, GemmOptions, GemmShape, GemmTransport, Graph, Matrix, Operands,
-    Result,
+    AllGatherGemm, Communicator, Error, GemmAlgorithm, GemmOptions, GemmShape, GemmTransport,
+    Graph, Matrix, Operands, Result, backend::abi::Sharding,
 };
 
-const WORLD: usize = 3;
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Baseline,
+    BaselineVendor,
+    PipelineGet,
+    PipelinePut,
+    PipelineVendor,
+    Pull,
+    PushPut,
+    PushKernel,
+}
 
-/// Every way that the host backend has.
-const WAYS: [(GemmAlgorithm, GemmTransport); 6] = [
-    (GemmAlgorithm::Baseline, GemmTransport::Automatic),
-    (GemmAlgorithm::Pipeline, GemmTransport::Get),
-    (GemmAlgorithm::Pipeline, GemmTransport::Put),
-    (GemmAlgorithm::Pull, GemmTransport::Automatic),
-    (GemmAlgorithm::Push, GemmTransport::Put),
-    (GemmAlgorithm::Push, GemmTransport::Kernel),
-];
+impl Way {
+    const ALL: [Self; 8] = [
+        Self::Baseline,
+        Self::BaselineVendor,
+        Self::PipelineGet,
+        Self::PipelinePut,
+        Self::PipelineVendor,
+        Self::Pull,
+        Self::PushPut,
+        Self::PushKernel,
+    ];
+
+    fn named(self) -> (GemmAlgorithm, GemmTransport) {
+        use {GemmAlgorithm as A, GemmTransport as T};
+        match self {
+            Self::Baseline => (A::Baseline, T::Automatic),
+            Self::BaselineVendor => (A::Baseline, T::Vendor),
+            Self::PipelineGet => (A::Pipeline, T::Get),
+            Self::PipelinePut => (A::Pipeline, T::Put),
+            Self::PipelineVendor => (A::Pipeline, T::Vendor),
+            Self::Pull => (A::Pull, T::Kernel),
+            Self::PushPut => (A::Push, T::Put),
+            Self::PushKernel => (A::Push, T::Kernel),
+        }
+    }
+
+    /// By the vendor's library of collectives.
+    fn is_vendor(self) -> bool {
+        matches!(self, Self::BaselineVendor | Self::PipelineVendor)
+    }
+
+    /// Whether a backend has it: the host has no vendor, and on HIP no grid waits for copies.
+    fn is_on(self, setting: Setting) -> bool {
+        match setting.backend() {
+            "host" => !self.is_vendor(),
+            "hip" => self != Self::PushPut,
+            _ => true,
+        }
+    }
+}
+
+/// When a rank is lost, by parts of the time that a call takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// It has not begun the call: the others are at the start barrier.
+    Before,
+    /// Shards move.
+    Moving,
+    /// All multiply.
+    Multiplying,
+    /// About when the call is done.
+    End,
+}
+
+impl Phase {
+    const ALL: [Self; 4] = [Self::Before, Self::Moving, Self::Multiplying, Self::End];
+
+    /// Percents of the call.
+    fn percents(self) -> (u64, u64) {
+        match self {
+            Self::Before => (0, 0),
+            Self::Moving => (0, 40),
+            Self::Multiplying => (40, 90),
+            Self::End => (90, 120),
+        }
+    }
+}
+
+/// What the argument of a role says.
+#[derive(Clone, Copy, Debug)]
+struct Order {
+    way: Way,
+    by_columns: bool,
+    replayed: bool,
+    phase: Phase,
+    victim: usize,
+}
+
+impl Order {
+    fn text(&self) -> String {
+        let Self { way, phase, .. } = self;
+        let (columns, replayed, victim) = (self.by_columns, self.replayed, self.victim);
+        format!("{way:?} {columns} {replayed} {phase:?} {victim}")
+    }
+
+    fn parse(text: &str) -> Self {
+        let words: Vec<&str> = text.split(' ').collect();
+        let &[way, columns, replayed, phase, victim] = words.as_slice() else {
+            panic!("no order: {text}");
+        };
+        let way = Way::ALL.into_iter().find(|one| format!("{one:?}") == way);
+        let phase = Phase::ALL
+            .into_iter()
+            .find(|one| format!("{one:?}") == phase);
+        Self {
+            way: way.expect("a way"),
+            by_columns: columns.parse().expect("whether by columns"),
+            replayed: replayed.parse().expect("whether replayed"),
+            phase: phase.expect("a phase"),
+            victim: victim.parse().expect("a rank"),
+        }
+    }
+}
+
+/// Ranks: on a machine's own driver as many as `FAILURES_WORLD` says, since a device of its own for each is what
+/// some ways need.
+fn ranks(setting: Setting) -> usize {
+    if !on_gpus(setting) {
+        return 3;
+    }
+    std::env::var("FAILURES_WORLD").map_or(2, |ranks| ranks.parse().expect("a number of ranks"))
+}
+
+fn on_gpus(setting: Setting) -> bool {
+    setting.is_device() && system_driver()
+}
+
+/// Two chunks of each shard, and columns of a shard that every kernel takes; for GPUs some milliseconds of work.
+fn shape(setting: Setting, by_columns: bool) -> GemmShape {
+    let shape = match on_gpus(setting) {
+        true => GemmShape::new(16384, 8192, 8192),
+        false => GemmShape::new(450, 8, 192),
+    };
+    GemmShape {
+        sharding: match by_columns {
+            true => Sharding::COLUMNS,
+            false => Sharding::ROWS,
+        },
+        ..shape
+    }
+}
+
+/// Calls before the one in which a rank is lost: the vendor's libraries connect ranks and load kernels in the first.
+const CALLS_BEFORE: usize = 2;
+
+/// Why a way is not there, or the error in which its calls end.
+enum Outcome {
+    Absent(Error),
+    Ended(Error),
+}
 
 /// Makes the product again and again until it fails.
-fn use_up(
-    communicator: &Communicator,
-    way: usize,
-    replayed: bool,
-    begin: impl FnOnce(),
-) -> Result<()> {
-    let (algorithm, transport) = WAYS[way];
-    let shape = GemmShape::new(100, 16, 48);
+fn use_up(communicator: &Communicator, member: &Member, order: &Order) -> Outcome {
+    let (algorithm, transport) = order.way.named();
+    let shape = shape(member.setting, order.by_columns);
     let options = GemmOptions {
         algorithm,
         transport,
+        chunk_rows: (!on_gpus(member.setting)).then_some(128),
         ..GemmOptions::default()
     };
-    let operation = communicator.all_gather_gemm::<bf16>(&shape, &options)?;
+    if order.way.is_vendor()
+        && let Err(absent) = communicator.open_vendor(false)
+    {
+        // Where ranks share a device it cannot be had either.
+        return Outcome::Absent(absent);
+    }
+    match communicator.all_gather_gemm::<bf16>(&shape, &options) {
+        Ok(operation) => {
+            let ended = repeat(communicator, member, order, &operation);
+            Outcome::Ended(ended.expect_err("it fails in the end"))
+        }
+        Err(absent @ Error::Unsupported { .. }) => Outcome::Absent(absent),
+        Err(error) => panic!("{order:?}: {error}"),
+    }
+}
+
+fn repeat(
+    communicator: &Communicator,
+    member: &Member,
+    order: &Order,
+    operation: &AllGatherGemm<bf16>,
+) -> Result<()> {
+    let shape = *operation.shape();
     let stream = communicator.stream()?;
-    let a = communicator.allocate::<bf16>(&[shape.shard_elements(WORLD)])?;
+    let a = communicator.allocate::<bf16>(&[shape.shard_elements(member.world)])?;
     let b = communicator.allocate::<bf16>(&[shape.k * shape.n])?;
     let c = communicator.allocate::<bf16>(&[shape.m * shape.n])?;
     let operands = Operands {
@@ -47,61 +209,132 @@ fn use_up(
         bias: None,
         gathered: None,
     };
-    let ones = |length: usize| vec![bf16::ONE; length];
-    a.write(&stream, 0, &ones(a.len()))?;
-    b.write(&stream, 0, &ones(b.len()))?;
-    let graph = match replayed {
+    for buffer in [&a, &b] {
+        buffer.write(&stream, 0, &vec![bf16::ONE; buffer.len()])?;
+    }
+    let graph = match order.replayed {
         true => Some(Graph::capture(&stream, |stream| {
-            stream.all_gather_gemm(&operation, &operands)
+            stream.all_gather_gemm(operation, &operands)
         })?),
         false => None,
     };
-    begin();
-    let mut found = vec![bf16::NAN; c.len()];
-    loop {
+    // Of a large product some rows tell enough.
+    let rows = (0..shape.m).step_by(shape.m.div_ceil(8));
+    let (poison, right) = (vec![bf16::NAN; shape.n], bf16::from_f64(shape.k as f64));
+    let call = |begin: &dyn Fn()| -> Result<Duration> {
+        for row in rows.clone() {
+            c.write(&stream, row * shape.n, &poison)?;
+        }
+        begin();
+        let start = Instant::now();
         match &graph {
             Some(graph) => graph.launch(&stream)?,
-            None => stream.all_gather_gemm(&operation, &operands)?,
+            None => stream.all_gather_gemm(operation, &operands)?,
         }
         stream.synchronize()?;
-        c.read(&stream, 0, &mut found)?;
-        // A product that lost a rank is an error, not a wrong result.
-        let right = bf16::from_f64(shape.k as f64);
-        assert!(found.iter().all(|&found| found == right));
+        let lasts = start.elapsed();
+        let mut found = poison.clone();
+        for row in rows.clone() {
+            c.read(&stream, row * shape.n, &mut found)?;
+            // A product that lost a rank is an error, not a wrong result.
+            assert!(found.iter().all(|&found| found == right), "row {row}");
+        }
+        Ok(lasts)
+    };
+    let mut lasts = Duration::ZERO;
+    for _ in 0..CALLS_BEFORE {
+        lasts = call(&|| ())?;
+    }
+    member.say("made", "ok");
+    member.say("lasts", lasts.as_micros());
+    member.ready();
+    let last = || {
+        if member.rank != order.victim {
+            return;
+        }
+        member.say("here", "");
+        while order.phase == Phase::Before && communicator.check().is_ok() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    call(&last)?;
+    loop {
+        call(&|| ())?;
     }
 }
 
 pub fn role(role: &str, member: &Member) {
     assert_eq!(role, "loop", "the only role");
-    let (way, how) = member.argument.split_once(' ').expect("an order");
+    let order = Order::parse(&member.argument);
     let communicator = member.join();
-    let way = way.parse().expect("a number");
-    let used = use_up(&communicator, way, how == "replayed", || member.ready());
-    let error = used.expect_err("it fails in the end");
-    member.say("heard", format!("{error:?}"));
+    match use_up(&communicator, member, &order) {
+        Outcome::Absent(error) => member.say("made", format!("{error}")),
+        Outcome::Ended(error) => member.say("heard", format!("{error:?} {error}")),
+    }
     // Everything that it was made of has gone with it.
     drop(communicator);
     member.say("done", "");
 }
 
-fn kill_one(setting: Setting, way: usize, replayed: bool, run: u64) {
-    let mut random = Random::new(run);
-    let victim = random.below(WORLD as u64) as usize;
-    let how = if replayed { "replayed" } else { "eager" };
-    let order = format!("{way} {how}");
-    let mut world = Plan::new("products/loop", WORLD, setting)
-        .argument(&order)
-        .start();
+/// A world whose ranks are about to make the call in which one of them is lost, if it has this way.
+fn start(setting: Setting, order: &Order, deadline: Option<Duration>) -> Option<World> {
+    let mut plan = Plan::new("products/loop", ranks(setting), setting)
+        .argument(order.text())
+        // Multicast is not to be used, by the vendor's library either.
+        .env("NCCL_NVLS_ENABLE", 0)
+        // Copies and products of fakes take no time else.
+        .env("FAKE_DEVICE_COPY_US", 2000)
+        .env("FAKE_BLASLT_PRODUCT_US", 2000);
+    if let Some(libraries) = setting.libraries_with_collectives() {
+        plan = plan.env("SYMMEM_LIBRARY_PATH", libraries.display());
+    }
+    if let Some(deadline) = deadline {
+        plan = plan.deadline(deadline);
+    }
+    let mut world = plan.start();
+    let made = world.expect("made");
+    if let Some(why) = made.iter().find(|made| *made != "ok") {
+        assert!(on_gpus(setting), "{order:?}: {why}");
+        crate::built::skipped(&format!("{order:?}: {why}"));
+        world.expect("done");
+        world.ends_well();
+        return None;
+    }
+    Some(world)
+}
+
+/// Waits until the victim is where the order has it.
+fn reach(world: &mut World, order: &Order, random: &mut Random) {
+    let lasts = world.expect("lasts")[order.victim].parse();
+    let lasts = Duration::from_micros(lasts.expect("microseconds"));
     world.ready().go();
-    std::thread::sleep(Duration::from_micros(random.below(30_000)));
+    let (begun, _) = world.ranks[order.victim].expect("here");
+    let (first, last) = order.phase.percents();
+    let percents = first + random.below(last - first + 1);
+    let pause = match order.phase {
+        // Time for the others to get into the wait.
+        Phase::Before => Duration::from_millis(20),
+        _ => lasts * percents as u32 / 100,
+    };
+    println!("{order:?}: a call lasts {lasts:?}; after {pause:?}");
+    std::thread::sleep(pause.saturating_sub(begun.elapsed()));
+}
+
+fn kill_one(setting: Setting, order: &Order, random: &mut Random) {
+    let Some(mut world) = start(setting, order, None) else {
+        return;
+    };
+    let victim = order.victim;
+    reach(&mut world, order, random);
     let killed = world.ranks[victim].kill();
     let dead = world.ranks.remove(victim);
     for rank in &mut world.ranks {
         let (heard, error) = rank.expect("heard");
         let detection = heard.saturating_duration_since(killed);
+        println!("rank {} heard after {detection:?}", rank.number);
         let named = error.contains("PeerDied") && error.contains(&format!("peer: {victim}"));
-        assert!(named, "{:?} {how}: {error}", WAYS[way]);
-        assert!(detection < DETECTION, "{order}: only after {detection:?}");
+        assert!(named, "{order:?}: {error}");
+        assert!(detection < DETECTION, "{order:?}: only after {detection:?}");
     }
     for rank in &mut world.ranks {
         rank.expect("done");
@@ -110,12 +343,102 @@ fn kill_one(setting: Setting, way: usize, replayed: bool, run: u64) {
     drop(dead);
 }
 
-#[rstest]
+#[apply(on_each_backend)]
 fn a_rank_killed_in_a_product_is_heard_of_within_a_second(
-    #[values(0, 1, 2, 3, 4, 5)] way: usize,
-    #[values(false, true)] replayed: bool,
+    setting: Setting,
+    #[values(0, 1, 2, 3, 4, 5, 6, 7)] way: usize,
+    #[values(false, true)] by_columns: bool,
 ) {
-    for run in 0..if full() { 20 } else { 2 } {
-        kill_one(Setting::Host, way, replayed, run);
+    let kind = Way::ALL[way];
+    if !kind.is_on(setting) {
+        return;
     }
+    let columns = usize::from(by_columns);
+    let mut random = Random::new((2 * way + columns) as u64);
+    for (number, phase) in Phase::ALL.into_iter().enumerate() {
+        // The sample has each phase of each way, by rows or by columns, eager or replayed; on HIP, whose waits
+        // are those of the large test, half of that.
+        let sampled = match setting {
+            Setting::Hip => number == (way + 2 * columns) % 4,
+            _ => number % 2 == (way + columns) % 2,
+        };
+        if !full() && !sampled {
+            continue;
+        }
+        for replayed in [false, true] {
+            let chosen = replayed == ((number / 2 + way) % 2 == 1);
+            if !full() && !chosen {
+                continue;
+            }
+            let order = Order {
+                way: kind,
+                by_columns,
+                replayed,
+                phase,
+                victim: random.below(ranks(setting) as u64) as usize,
+            };
+            for _ in 0..if full() { 3 } else { 1 } {
+                kill_one(setting, &order, &mut random);
+            }
+        }
+    }
+}
+
+/// Ways that differ in what ranks wait by: the words of a collective, of barriers and turns, of signals, and of
+/// arrivals, by a kernel or beside copies.
+#[apply(on_each_backend)]
+fn a_rank_stopped_in_a_product_is_named_at_the_deadline(
+    setting: Setting,
+    #[values(0, 2, 3, 5, 6, 7)] way: usize,
+    #[values(Phase::Before, Phase::Moving)] phase: Phase,
+) {
+    let kind = Way::ALL[way];
+    // Few where a driver has to be started.
+    let few = match setting {
+        Setting::Host => phase == Phase::Moving,
+        Setting::Hip => (kind, phase) == (Way::PushKernel, Phase::Moving),
+        _ => (kind, phase) == (Way::PipelinePut, Phase::Before),
+    };
+    if !kind.is_on(setting) {
+        return;
+    }
+    if !full() && !few {
+        return crate::built::skipped("SYMMEM_TEST_FULL=1 runs it");
+    }
+    let deadline = Duration::from_millis(600);
+    let order = Order {
+        way: kind,
+        by_columns: way % 2 == 1,
+        replayed: way.is_multiple_of(3),
+        phase,
+        victim: 1,
+    };
+    let Some(mut world) = start(setting, &order, Some(deadline)) else {
+        return;
+    };
+    reach(&mut world, &order, &mut Random::new(way as u64));
+    let stopped = world.ranks[order.victim].stop();
+    let (mut timeouts, mut named) = (0, 0);
+    let others = world.ranks.iter_mut();
+    for rank in others.filter(|rank| rank.number != order.victim) {
+        let (heard, error) = rank.expect("heard");
+        let waited = heard.saturating_duration_since(stopped);
+        println!("{error} after {waited:?}");
+        // The first to give up says on whom and in what; the other may hear it from that one.
+        let timeout = error.contains("Timeout");
+        timeouts += usize::from(timeout);
+        assert!(timeout || error.contains("PeerFailed"), "{error}");
+        // Step by step, one may wait for another one that waits for the victim, just as long.
+        named += usize::from(error.contains(&format!("rank {}", order.victim)));
+        assert!(
+            waited > deadline / 2 && waited < deadline + Duration::from_millis(1500),
+            "after {waited:?}: {error}"
+        );
+    }
+    assert!(timeouts > 0, "somebody's deadline passed");
+    assert!(named > 0, "somebody names the victim");
+    world.ranks[order.victim].resume();
+    world.ranks[order.victim].expect("heard");
+    world.expect("done");
+    world.ends_well();
 }

@@ -8,7 +8,7 @@ use crate::buffer::BufferRange;
 use crate::collectives::{CollectiveOptions, GatherCall, Provider, keep};
 use crate::communicator::allocation::Allocation;
 use crate::communicator::shared::Kept;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::stream::Stream;
 use std::sync::Arc;
 
@@ -41,11 +41,28 @@ impl<'a, T: GemmElement> Call<'a, T> {
     /// Bytes of an element.
     pub(super) const ELEMENT: u64 = size_of::<T>() as u64;
 
-    /// Checks the matrices of a call.
+    /// Checks the matrices of a call; in debug mode compares it with those of the other ranks, which hear of it
+    /// so if this rank's matrices are refused.
     ///
     /// # Errors
-    /// [`crate::Error::InvalidArgument`] names what is not as the operation was made for.
+    /// [`crate::Error::InvalidArgument`] names what is not as the operation was made for; in debug mode
+    /// [`crate::Error::Mismatch`] where ranks differ.
     pub(super) fn new(
+        stream: &'a Stream,
+        operation: &'a AllGatherGemm<T>,
+        operands: &'a Operands<'a, T>,
+    ) -> Result<Self> {
+        let judged = Self::judge(stream, operation, operands);
+        if operation.problem.world == 1 || !stream.shared().collectives().check_calls {
+            return judged;
+        }
+        let compared = compare(stream, operation, operands, judged.as_ref().err());
+        // This rank knows best what it got wrong itself.
+        let call = judged?;
+        compared.map(|()| call)
+    }
+
+    fn judge(
         stream: &'a Stream,
         operation: &'a AllGatherGemm<T>,
         operands: &'a Operands<'a, T>,
@@ -184,43 +201,6 @@ impl<'a, T: GemmElement> Call<'a, T> {
         uses
     }
 
-    /// In debug mode compares the call with those of the other ranks.
-    pub(super) fn compare(&self) -> Result<()> {
-        let problem = &self.operation.problem;
-        if problem.world == 1 || !self.stream.shared().collectives().check_calls {
-            return Ok(());
-        }
-        let whose = |place: Place<'_>| {
-            let (offset, number) = (place.offset, place.allocation.number);
-            format!("byte {offset} of buffer {number}")
-        };
-        let shape = &self.operation.shape;
-        self.stream.compare_call(
-            NAME,
-            &self.collective_options(),
-            &[
-                ("the shape", format!("{shape:?}")),
-                ("the shard of A", whose(self.a)),
-                ("the gathered A", whose(self.gathered)),
-            ],
-        )
-    }
-
-    fn collective_options(&self) -> CollectiveOptions<'static> {
-        let vendor = self.operation.problem.transport == GemmTransport::Vendor
-            && self.operation.problem.algorithm == GemmAlgorithm::Baseline;
-        CollectiveOptions {
-            provider: if vendor {
-                Provider::Vendor
-            } else {
-                Provider::Own
-            },
-            channel: self.operation.options.channel,
-            deadline: self.operation.options.deadline,
-            ..CollectiveOptions::default()
-        }
-    }
-
     /// Gathers all shards by a collective.
     pub(super) fn gather(&self) -> Result<()> {
         let problem = &self.operation.problem;
@@ -238,9 +218,58 @@ impl<'a, T: GemmElement> Call<'a, T> {
             source: (self.a.allocation, self.a.offset),
             counts: &counts[..problem.world],
             element_bytes: Self::ELEMENT,
-            options: &self.collective_options(),
+            options: &collective_options(self.operation),
         })
     }
+}
+
+/// What a call's comparison and its gather are done with.
+fn collective_options<T: GemmElement>(operation: &AllGatherGemm<T>) -> CollectiveOptions<'static> {
+    let vendor = operation.problem.transport == GemmTransport::Vendor
+        && operation.problem.algorithm == GemmAlgorithm::Baseline;
+    CollectiveOptions {
+        provider: if vendor {
+            Provider::Vendor
+        } else {
+            Provider::Own
+        },
+        channel: operation.options.channel,
+        deadline: operation.options.deadline,
+        ..CollectiveOptions::default()
+    }
+}
+
+/// Compares a call with those of the other ranks. `refusal` is why this rank's matrices are refused, if they
+/// are: no rank goes on then.
+fn compare<T: GemmElement>(
+    stream: &Stream,
+    operation: &AllGatherGemm<T>,
+    operands: &Operands<'_, T>,
+    refusal: Option<&Error>,
+) -> Result<()> {
+    let whose = |range: BufferRange<'_, T>| {
+        let (offset, number) = (range.byte_offset(), range.buffer().allocation().number);
+        format!("byte {offset} of buffer {number}")
+    };
+    let shape = operation.shape;
+    stream.compare_call(
+        NAME,
+        &collective_options(operation),
+        &[
+            (
+                "the matrices",
+                refusal.map_or_else(|| "in order".into(), Error::to_string),
+            ),
+            ("the shape", format!("{shape:?}")),
+            ("the shard of A", whose(operands.a)),
+            (
+                "the gathered A",
+                operands
+                    .gathered
+                    .map_or_else(|| "the operation's".into(), whose),
+            ),
+        ],
+    )
 }
 
 fn check_matrix<T: GemmElement>(

@@ -41,8 +41,6 @@ impl Stream {
         if let [Step::Gather, rest @ ..] = steps {
             call.gather()?;
             steps = rest;
-        } else {
-            call.compare()?;
         }
         self.enqueue(|| call.uses(), || call.submit(steps))
             .map_err(|failure| shared.failed(NAME, failure))

@@ -49,8 +49,8 @@ pub struct AllGatherGemm<T: GemmElement> {
 }
 
 impl Communicator {
-    /// Makes a product of matrices whose `A` is spread over the ranks. Collective. Allocates, and may wait
-    /// for the driver; calls of it then only enqueue.
+    /// Makes a product of matrices whose `A` is spread over the ranks. Collective. Waits on a device until this
+    /// rank's streams are idle, allocates, and may wait for the driver; calls of it then only enqueue.
     ///
     /// Each rank gives `m * k` elements for the gathered `A` unless the options say that the caller
     /// has a buffer for it, and as many where columns are gathered first.
@@ -141,6 +141,8 @@ impl Maker<'_> {
             let (channel, most) = (options.channel, crate::COLLECTIVE_CHANNELS);
             return Err(self.invalid(format!("channel {channel}; there are {most}, from 0")));
         }
+        // The library may wait for the device when it is opened, as when it prepares products.
+        round.vote(self.wait_until_idle())?;
         let world = shared.world;
         let division = Division::new(shape, world);
         let whole = shape.raw(element, shape.m as u64, shape.k as u64);
@@ -285,7 +287,7 @@ impl Maker<'_> {
         wished.min(rows).next_multiple_of(alignment).min(rows)
     }
 
-    /// Makes what the operation keeps. On failure nothing is left.
+    /// Makes what the operation keeps. On failure nothing is left, once this rank's streams are idle.
     fn workspace(
         &self,
         round: &mut Round<'_>,
@@ -298,9 +300,8 @@ impl Maker<'_> {
         match made {
             Ok(()) => Ok(workspace),
             Err(error) => {
-                for memory in workspace.release(self.shared) {
-                    self.shared.give_up(memory);
-                }
+                // Products that were timed may still run.
+                self.shared.give_up_workspace(Arc::new(workspace));
                 Err(error)
             }
         }
@@ -345,6 +346,16 @@ impl Maker<'_> {
         Ok(Arc::new(allocation))
     }
 
+    /// Waits until this rank's streams are idle: the library may wait for the device, which may wait for a peer
+    /// that needs this rank.
+    fn wait_until_idle(&self) -> Result<()> {
+        let shared = self.shared;
+        if shared.capabilities.flags & CAPABILITY_LAUNCH == 0 {
+            return Ok(());
+        }
+        shared.wait_all_idle(shared.options.setup_deadline)
+    }
+
     /// Prepares the library's products of all steps.
     fn prepare(
         &self,
@@ -353,10 +364,7 @@ impl Maker<'_> {
         workspace: &mut Workspace,
     ) -> Result<()> {
         let shared = self.shared;
-        if shared.capabilities.flags & CAPABILITY_LAUNCH != 0 {
-            // The library may wait for the device, which may wait for a peer that needs this rank.
-            shared.wait_all_idle(shared.options.setup_deadline)?;
-        }
+        self.wait_until_idle()?;
         for step in steps {
             let Step::Multiply { part, on } = *step else {
                 continue;
@@ -379,7 +387,7 @@ impl Maker<'_> {
             });
         }
         if self.options.tune {
-            super::tuning::tune(shared, self.shape, self.element, &mut workspace.prepared)?;
+            super::tuning::tune(shared, self.shape, self.element, workspace)?;
         }
         Ok(())
     }
@@ -474,14 +482,22 @@ impl<T: GemmElement> AllGatherGemm<T> {
                 "Baseline: all of A is gathered first, by our own collective (the vendor's library is \
                  not open)"
             ),
-            (GemmAlgorithm::Pipeline, _) => writeln!(
-                text,
-                "Pipeline by {transport:?}: in step i the shard of rank ({rank} + i) mod {world} comes and \
-                 the own one goes to rank ({rank} - i) mod {world}, by copy stream (i - 1) mod {}; it is \
-                 multiplied on product stream i mod {}",
-                self.problem.lanes().max(1),
-                self.problem.streams.min(world)
-            ),
+            (GemmAlgorithm::Pipeline, _) => {
+                let then = match division.by_columns() {
+                    true => "once all are here, A is multiplied on the caller's stream".into(),
+                    false => format!(
+                        "it is multiplied on product stream i mod {}",
+                        self.problem.streams.min(world)
+                    ),
+                };
+                writeln!(
+                    text,
+                    "Pipeline by {transport:?}: in step i the shard of rank ({rank} + i) mod {world} comes \
+                     and the own one goes to rank ({rank} - i) mod {world}, by copy stream (i - 1) mod {}; \
+                     {then}",
+                    self.problem.lanes().max(1)
+                )
+            }
             _ => writeln!(
                 text,
                 "{algorithm:?} by {transport:?}: {} chunks of {} rows a shard, from rank ({rank} + i) mod \

@@ -6,8 +6,8 @@
 //! then each is only run. Ranks need not take the same.
 
 use super::shape::GemmShape;
-use super::workspace::Prepared;
-use crate::backend::abi::*;
+use super::workspace::{Prepared, Workspace};
+use crate::backend::abi::{self, *};
 use crate::backend::{Backend, CallResult, Device, Failure, Gemm, SymmetricMemory};
 use crate::communicator::Inner;
 use crate::error::{Error, Result};
@@ -23,34 +23,33 @@ const ASK_INTERVAL: Duration = Duration::from_micros(100);
 /// Finds the best way of each product, for the shapes that differ.
 ///
 /// # Errors
-/// The backend's.
+/// The backend's. What may still run then is left to the workspace, which is released once all is idle.
 pub(super) fn tune(
     shared: &Inner,
     shape: &GemmShape,
     element: ElementType,
-    prepared: &mut [Prepared],
+    workspace: &mut Workspace,
 ) -> Result<()> {
     // A processor loads nothing, and has one way.
-    if shared.capabilities.flags & CAPABILITY_LAUNCH == 0 || prepared.is_empty() {
+    if shared.capabilities.flags & CAPABILITY_LAUNCH == 0 || workspace.prepared.is_empty() {
         return Ok(());
     }
-    let failed = |failure| refused(shared, failure);
-    let most = prepared.iter().map(|prepared| prepared.rows).max();
-    let scratch = match Scratch::new(shared, shape, element, most.unwrap_or(0)) {
-        Err(failure) if failure.status == Status::OUT_OF_MEMORY => {
-            // What is made here is of more use with its first guesses than not at all.
-            tracing::warn!(rank = shared.rank, %failure, "products are not timed");
-            return Ok(());
+    let rows = workspace.prepared.iter().map(|prepared| prepared.rows);
+    let whole = shape.raw(element, rows.max().unwrap_or(0), shape.k as u64);
+    let scratch = workspace.scratch.insert(Scratch::default());
+    if let Err(failure) = scratch.open(shared, &whole) {
+        if failure.status != Status::OUT_OF_MEMORY {
+            return Err(refused(shared, failure));
         }
-        scratch => scratch.map_err(failed)?,
-    };
-    for index in 0..prepared.len() {
-        let rows = prepared[index].rows;
-        let before = prepared[..index].iter().find(|known| known.rows == rows);
-        prepared[index].candidate = match before {
-            Some(known) => known.candidate,
-            None => scratch.way(&prepared[index]).map_err(failed)?,
-        };
+        // What is made here is of more use with its first guesses than not at all.
+        tracing::warn!(rank = shared.rank, %failure, "products are not timed");
+    } else {
+        let tuned = scratch.choose(shared, &mut workspace.prepared);
+        tuned.map_err(|failure| refused(shared, failure))?;
+    }
+    // It is idle.
+    if let Some(scratch) = workspace.scratch.take() {
+        scratch.release(shared);
     }
     Ok(())
 }
@@ -64,54 +63,100 @@ pub(super) fn refused(shared: &Inner, failure: Failure) -> Error {
     }
 }
 
-/// Memory, a stream and events, given back when dropped.
-struct Scratch<'a> {
-    backend: &'a Backend,
-    limit: Duration,
-    stream: RawStream,
+/// What products are timed on: memory, a stream and events.
+#[derive(Default)]
+pub(super) struct Scratch {
+    stream: Option<RawStream>,
     events: Vec<RawEvent>,
     memory: Vec<SharedAllocation>,
     bias: bool,
 }
 
-impl<'a> Scratch<'a> {
-    fn new(
-        shared: &'a Inner,
-        shape: &GemmShape,
-        element: ElementType,
-        rows: u64,
-    ) -> CallResult<Self> {
+impl Scratch {
+    /// Makes it, for products of at most the shape's rows, in what is already there, so that what was made
+    /// before a failure is given back with the rest.
+    fn open(&mut self, shared: &Inner, whole: &abi::GemmShape) -> CallResult<()> {
         let backend: &Backend = &shared.backend;
-        let mut scratch = Self {
-            backend,
-            limit: shared.options.setup_deadline,
-            stream: backend.stream_create()?,
-            events: Vec::new(),
-            memory: Vec::new(),
-            bias: shape.bias,
-        };
-        let whole = shape.raw(element, rows, shape.k as u64);
+        self.bias = whole.bias != 0;
+        let stream = backend.stream_create()?;
+        // Known as callers' streams are, so that nothing that it may use is released while it has work.
+        shared.add_stream(stream, true);
+        self.stream = Some(stream);
         let lines = match whole.b_order {
             MatrixOrder::COLUMNS => whole.n,
             _ => whole.k,
         };
         let sizes = [
-            rows * whole.k,
+            whole.m * whole.k,
             lines * whole.b_stride,
-            rows * whole.c_stride,
+            whole.m * whole.c_stride,
             whole.n,
         ];
         let kind = shared.kind.get().copied().unwrap_or_default();
         for elements in sizes {
-            let memory = backend.allocate(kind, elements * element.bytes())?;
-            scratch.memory.push(memory);
+            let memory = backend.allocate(kind, elements * whole.element.bytes())?;
+            self.memory.push(memory);
         }
         for _ in 0..2 {
-            scratch.events.push(backend.event_create()?);
+            self.events.push(backend.event_create()?);
         }
-        Ok(scratch)
+        Ok(())
     }
 
+    /// Chooses the way of each product. The stream is idle where that succeeds.
+    fn choose(&self, shared: &Inner, prepared: &mut [Prepared]) -> CallResult<()> {
+        let Some(stream) = self.stream else {
+            return Ok(());
+        };
+        let timing = Timing {
+            scratch: self,
+            backend: &shared.backend,
+            stream,
+            begun: Instant::now(),
+            // Peers wait for the outcome, not longer than all of it.
+            limit: shared.options.setup_deadline / 2,
+        };
+        for index in 0..prepared.len() {
+            let rows = prepared[index].rows;
+            let before = prepared[..index].iter().find(|known| known.rows == rows);
+            prepared[index].candidate = match before {
+                Some(known) => known.candidate,
+                None => timing.way(&prepared[index])?,
+            };
+        }
+        Ok(())
+    }
+
+    /// Gives it back. Nothing uses it any more. What cannot be given back is only told of.
+    pub(super) fn release(&self, shared: &Inner) {
+        let backend: &Backend = &shared.backend;
+        let events = self.events.iter();
+        // SAFETY: made in `open`; the stream is idle, by the caller's word.
+        let events = events.map(|&event| unsafe { backend.event_destroy(event) });
+        // SAFETY: as above.
+        let free = |memory: &SharedAllocation| unsafe { backend.free(memory.handle) };
+        for failure in events
+            .chain(self.memory.iter().map(free))
+            .filter_map(CallResult::err)
+        {
+            tracing::warn!(rank = shared.rank, %failure, "giving back what products were timed on");
+        }
+        if let Some(stream) = self.stream {
+            shared.close_stream(stream, true);
+        }
+    }
+}
+
+/// The timing of an operation's products.
+struct Timing<'a> {
+    scratch: &'a Scratch,
+    backend: &'a Backend,
+    stream: RawStream,
+    begun: Instant,
+    limit: Duration,
+}
+
+impl Timing<'_> {
     /// The way of a product that is stored; else the fastest.
     fn way(&self, prepared: &Prepared) -> CallResult<u32> {
         let Some(stored) = prepared.stored else {
@@ -146,14 +191,20 @@ impl<'a> Scratch<'a> {
         Ok(outcome)
     }
 
-    /// The fastest of a product's ways.
+    /// The fastest of a product's ways, among those that there is time for.
     fn best(&self, gemm: RawGemm) -> CallResult<u32> {
         // SAFETY: the product is live.
         let ways = unsafe { self.backend.gemm_candidates(gemm) }?.min(MOST);
         let mut best: Option<(u64, u32)> = None;
         let mut failed = None;
         for way in 0..ways.max(1) {
-            match self.time(gemm, way) {
+            if best.is_some() && self.begun.elapsed() > self.limit / 2 {
+                break;
+            }
+            let enqueued = self.enqueue(gemm, way);
+            // Whatever of it was begun has to end: the next way, and who gives this memory back, rely on it.
+            self.wait()?;
+            match enqueued.and_then(|()| self.elapsed()) {
                 Ok(time) if best.is_none_or(|(least, _)| time < least) => best = Some((time, way)),
                 Ok(_) => {}
                 Err(failure) if failure.status == Status::CONTEXT_LOST => return Err(failure),
@@ -168,76 +219,57 @@ impl<'a> Scratch<'a> {
     }
 
     fn operands(&self) -> GemmOperands {
-        let address = |index: usize| self.memory[index].address;
+        let address = |index: usize| self.scratch.memory[index].address;
         GemmOperands {
             a: address(0),
             b: address(1),
             c: address(2),
-            bias: match self.bias {
+            bias: match self.scratch.bias {
                 true => address(3),
                 false => DeviceAddress::NULL,
             },
         }
     }
 
-    /// Nanoseconds of [`RUNS`] products.
-    fn time(&self, gemm: RawGemm, way: u32) -> CallResult<u64> {
-        let (backend, stream, operands) = (self.backend, self.stream, self.operands());
-        let (start, end) = (self.events[0], self.events[1]);
+    /// Enqueues [`RUNS`] products, and one before.
+    fn enqueue(&self, gemm: RawGemm, way: u32) -> CallResult<()> {
+        let (backend, stream) = (self.backend, self.stream);
+        let operands = self.operands();
         // SAFETY: all is live, and of the shape's sizes; nothing else uses it.
         unsafe {
             backend.gemm(gemm, way, &operands, stream)?;
-            backend.event_record(start, stream)?;
+            backend.event_record(self.scratch.events[0], stream)?;
             for _ in 0..RUNS {
                 backend.gemm(gemm, way, &operands, stream)?;
             }
-            backend.event_record(end, stream)?;
+            backend.event_record(self.scratch.events[1], stream)
         }
-        self.wait()?;
-        // SAFETY: both were recorded above.
-        unsafe { backend.event_elapsed(start, end) }
+    }
+
+    /// Nanoseconds that they took.
+    fn elapsed(&self) -> CallResult<u64> {
+        let [start, end] = [0, 1].map(|index| self.scratch.events[index]);
+        // SAFETY: both were recorded, and the stream has passed them.
+        unsafe { self.backend.event_elapsed(start, end) }
     }
 
     /// Waits until the stream is idle.
     fn wait(&self) -> CallResult<()> {
-        let begun = Instant::now();
         // SAFETY: the stream is live.
         while unsafe { self.backend.stream_idle(self.stream) }? == 0 {
-            if begun.elapsed() > self.limit {
+            if self.begun.elapsed() > self.limit {
                 return Err(Failure::new(
                     Status::CALL_FAILED,
                     "gemm",
-                    format!("products are not done after {:?}", begun.elapsed()),
+                    format!(
+                        "the library's products are not done after {:?}: is the device busy with other \
+                         work? With `GemmOptions::tune` off they are not timed",
+                        self.begun.elapsed()
+                    ),
                 ));
             }
             std::thread::sleep(ASK_INTERVAL);
         }
         Ok(())
-    }
-}
-
-impl Drop for Scratch<'_> {
-    fn drop(&mut self) {
-        if let Err(failure) = self.wait() {
-            tracing::warn!(%failure, "memory that may still be in use is left to the end of the process");
-            return;
-        }
-        let backend = self.backend;
-        // SAFETY: made in `new`, and idle. What cannot be given back is only told of.
-        unsafe {
-            let events = self
-                .events
-                .iter()
-                .map(|&event| backend.event_destroy(event));
-            let memory = self.memory.iter().map(|memory| backend.free(memory.handle));
-            let stream = std::iter::once(backend.stream_destroy(self.stream));
-            for failure in events
-                .chain(memory)
-                .chain(stream)
-                .filter_map(CallResult::err)
-            {
-                tracing::warn!(%failure, "giving back what products were timed on");
-            }
-        }
     }
 }

@@ -5,6 +5,7 @@
 //! this rank's streams are idle.
 
 use super::plan::{On, Step};
+use super::tuning::Scratch;
 use crate::backend::abi::*;
 use crate::backend::{Backend, CallResult, Device, Gemm};
 use crate::communicator::Inner;
@@ -228,6 +229,8 @@ pub(crate) struct Workspace {
     /// Eager, captured.
     pub(super) sides: [Sides; 2],
     pub(super) prepared: Vec<Prepared>,
+    /// Where a timing was broken off, what it may still use.
+    pub(super) scratch: Option<Scratch>,
 }
 
 impl Workspace {
@@ -288,6 +291,9 @@ impl Workspace {
             }
             let streams = sides.copies.iter().chain(&sides.products);
             streams.for_each(|&side| shared.close_side_stream(side));
+        }
+        if let Some(scratch) = &self.scratch {
+            scratch.release(shared);
         }
         let memory = [&self.gathered, &self.staging, &self.signals];
         memory.into_iter().flatten().cloned().collect()

@@ -1,6 +1,8 @@
 //! A product on one rank: its matrices, calls of it, and the check of what they give.
 
 use crate::checker::{Dense, Number, check};
+use std::cell::Cell;
+use std::time::Duration;
 use symmem_core::backend::abi::{MatrixOrder, Sharding};
 use symmem_core::*;
 
@@ -35,6 +37,7 @@ pub struct Case<'a, T: Number> {
     gathered: Option<SymmetricBuffer<T>>,
     right: Dense<T>,
     added: Dense<T>,
+    calls: Cell<u64>,
 }
 
 impl<'a, T: Number> Case<'a, T> {
@@ -61,6 +64,7 @@ impl<'a, T: Number> Case<'a, T> {
             gathered: options.gathered.then(|| buffer(shape.gathered_elements())),
             right: Dense::random(k, n, 2),
             added: Dense::random(1, n, 3),
+            calls: Cell::new(0),
         };
         let mut laid = vec![T::NAN; b_lines * b_stride];
         for row in 0..k {
@@ -171,6 +175,25 @@ impl<'a, T: Number> Case<'a, T> {
             }
         }
         Ok(())
+    }
+
+    /// The bits of what a call of a round gives.
+    pub fn bits(&self, round: u64) -> Vec<u64> {
+        self.prepare(round);
+        // Ranks come in another order each time.
+        let rank = self.communicator.rank() as u64;
+        let world = self.communicator.world() as u64;
+        std::thread::sleep(Duration::from_millis(
+            2 * ((rank + self.calls.get()) % world),
+        ));
+        self.calls.set(self.calls.get() + 1);
+        self.enqueue().expect("enqueued");
+        self.stream.synchronize().expect("done");
+        // Gaps and all. What is written has the bits of a number, and numbers are told apart exactly.
+        self.result()
+            .iter()
+            .map(|element| element.to_f64().to_bits())
+            .collect()
     }
 
     /// Some calls, each with another `A`, and their checks.

@@ -175,6 +175,39 @@ fn debug_mode_finds_another_shard_or_another_call() {
             let error = error.expect_err("other ranges");
             assert!(matches!(error, Error::Mismatch { .. }), "{way:?}: {error}");
         }
+        // A rank that leaves takes what the others compare with along.
+        communicator.host_barrier().expect("all are here");
+    });
+}
+
+#[test]
+fn in_debug_mode_peers_hear_of_matrices_that_one_rank_gets_wrong() {
+    let debug = |configuration: &mut Configuration| configuration.check_calls = true;
+    world_with(3, debug, |communicator| {
+        for way in WAYS {
+            let case = Case::<bf16>::new(&communicator, SHAPE, &options(way));
+            let good = case.operands();
+            let bad = communicator.rank() == 1;
+            let operands = Operands {
+                b: if bad { good.c } else { good.b },
+                ..good
+            };
+            let error = case.stream.all_gather_gemm(&case.operation, &operands);
+            match error.expect_err("B of one rank is C") {
+                Error::InvalidArgument { message, .. } if bad => {
+                    assert!(message.starts_with("B is"), "{message}");
+                }
+                Error::Mismatch {
+                    peer: 1,
+                    what: "the matrices",
+                    theirs,
+                    ..
+                } if !bad => assert!(theirs.contains("B is"), "{theirs}"),
+                error => panic!("{way:?}: {error}"),
+            }
+            // Nobody has begun: all go on.
+            case.run(2);
+        }
     });
 }
 

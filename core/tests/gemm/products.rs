@@ -127,6 +127,29 @@ fn calls_follow_each_other_without_a_wait_and_give_what_the_last_one_should() {
     });
 }
 
+#[rstest]
+fn the_same_call_gives_the_same_bits_in_whatever_order_ranks_come(
+    #[values(Sharding::ROWS, Sharding::COLUMNS)] sharding: Sharding,
+) {
+    world(3, |communicator| {
+        let shape = GemmShape {
+            sharding,
+            ..GemmShape::new(50, 9, 131)
+        };
+        for way in WAYS {
+            let made = || Case::<bf16>::new(&communicator, shape, &options(way));
+            let case = made();
+            let first = case.bits(0);
+            for _ in 0..3 {
+                assert_eq!(case.bits(0), first, "{way:?}");
+            }
+            assert_ne!(case.bits(1), first, "another A");
+            // And another operation.
+            assert_eq!(made().bits(0), first, "{way:?}");
+        }
+    });
+}
+
 #[test]
 fn a_stale_tile_fails_the_check() {
     let (m, n, k) = (48, 32, 64);
@@ -211,6 +234,16 @@ fn the_plan_can_be_read() {
         let lines = text.lines().count();
         assert_eq!(lines, operation.steps().len() + 3, "{text}");
         assert_eq!(operation.algorithm(), GemmAlgorithm::Pipeline);
+        assert!(text.contains("product stream i mod 2"), "{text}");
+        // Columns are summed over: there is one product, and no stream for it.
+        let columns = GemmShape {
+            sharding: Sharding::COLUMNS,
+            ..shape
+        };
+        let operation = communicator.all_gather_gemm::<bf16>(&columns, &options(way));
+        let text = operation.unwrap().explain();
+        assert!(!text.contains("product stream"), "{text}");
+        assert!(text.contains("once all are here"), "{text}");
         // Small as it is, all is gathered first, unless a kernel alone can do it.
         let chosen = communicator.all_gather_gemm::<bf16>(&shape, &GemmOptions::default());
         assert_ne!(chosen.unwrap().algorithm(), GemmAlgorithm::Automatic);

@@ -1,8 +1,9 @@
-//! Carries a case out: a few calls, each with another `A`, and the exact product beside each.
+//! Carries a case out: a few calls, each with another `A`, and the exact product beside each; then the last of
+//! them again, which gives the same bits.
 
 use super::ProductCase;
 use crate::conformance::covering::Random;
-use crate::conformance::session::Findings;
+use crate::conformance::session::{Fault, Findings};
 use std::time::Duration;
 use symmem_core::backend::abi::{MatrixOrder, Sharding};
 use symmem_core::{
@@ -12,6 +13,8 @@ use symmem_core::{
 
 /// Calls of a case.
 const ROUNDS: u64 = 2;
+/// How often the last of them is repeated, which has to give the same bits.
+const REPEATS: u64 = 2;
 
 /// An element, and what its format rounds by.
 pub trait Number: GemmElement {
@@ -50,8 +53,8 @@ pub struct Product<'a> {
     pub stream: &'a Stream,
     pub case: &'a ProductCase,
     pub deadline: Duration,
-    /// Whether a test plants a tile of the call before.
-    pub stale: bool,
+    /// What a test plants.
+    pub fault: Option<Fault>,
 }
 
 /// What a case found.
@@ -129,17 +132,28 @@ impl Product<'_> {
             true => Some(Graph::capture(self.stream, enqueue)?),
             false => None,
         };
-        let mut findings = Findings::new();
-        for round in 0..ROUNDS {
-            let left = random::<T>(case.m * case.k, case.seed + 2 + round);
-            self.write_left(&memory, &left)?;
+        let call = |left: &[T]| {
+            self.write_left(&memory, left)?;
             match &graph {
                 Some(graph) => graph.launch(self.stream)?,
                 None => enqueue(self.stream)?,
             }
-            self.stream.synchronize_within(self.deadline)?;
+            self.stream.synchronize_within(self.deadline)
+        };
+        let mut findings = Findings::new();
+        for round in 0..ROUNDS {
+            let left = random::<T>(case.m * case.k, case.seed + 2 + round);
+            call(&left)?;
             let found = self.compare(&memory, &left, &right, &bias)?;
             findings.extend(found.map(|found| format!("call {round}: {found}")));
+        }
+        let left = random::<T>(case.m * case.k, case.seed + 1 + ROUNDS);
+        let first = self.result(&memory)?;
+        for repeat in 1..=REPEATS {
+            self.come_late(repeat);
+            call(&left)?;
+            let again = self.result(&memory)?;
+            findings.extend(self.compare_bits(&first, &again));
         }
         drop(graph);
         memory.free()?;
@@ -209,6 +223,37 @@ impl Product<'_> {
         Ok(())
     }
 
+    /// Sleeps, so that ranks come, and shards arrive, in another order in each repetition.
+    fn come_late(&self, repeat: u64) {
+        /// Longer than the cases' products take on most devices.
+        const STEP: Duration = Duration::from_millis(1);
+        let (rank, world) = (self.communicator.rank(), self.communicator.world());
+        let place = (rank as u64 + repeat) % world as u64;
+        std::thread::sleep(STEP * place as u32);
+    }
+
+    fn result<T: Number>(&self, memory: &Memory<T>) -> Result<Vec<T>> {
+        let mut c = vec![T::POISON; memory.c.len()];
+        memory.c.read(self.stream, 0, &mut c)?;
+        Ok(c)
+    }
+
+    /// The first element of C that a repetition gives with other bits, gaps and all.
+    fn compare_bits<T: Number>(&self, first: &[T], again: &[T]) -> Option<String> {
+        let mut pairs = first.iter().zip(again).enumerate();
+        pairs.find_map(|(at, (first, again))| {
+            let (first, mut again) = (first.to_f64(), again.to_f64());
+            if self.fault == Some(Fault::WrongOrder) && at == 0 {
+                // As if the sum had been rounded on the way.
+                again *= 1.0 + 2.0 * T::UNIT;
+            }
+            let last = ROUNDS - 1;
+            (first.to_bits() != again.to_bits()).then(|| {
+                format!("call {last} repeated: element {at} of C is {again}, and was {first}")
+            })
+        })
+    }
+
     /// The first thing that is not as it has to be. An element may be off by one rounding of its format, and
     /// by what sums of `k` numbers in f32 lose.
     fn compare<T: Number>(
@@ -219,9 +264,8 @@ impl Product<'_> {
         bias: &[T],
     ) -> Result<Option<String>> {
         let case = self.case;
-        let mut c = vec![T::POISON; memory.c.len()];
-        memory.c.read(self.stream, 0, &mut c)?;
-        if self.stale {
+        let mut c = self.result(memory)?;
+        if self.fault == Some(Fault::WrongByte) {
             // As if its rows had been multiplied with what the call before had gathered.
             c[0] = T::from_f64(c[0].to_f64() + 0.5);
         }

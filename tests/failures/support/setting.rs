@@ -138,7 +138,7 @@ pub fn full() -> bool {
 
 /// Whether a vendor's driver is the machine's own, with `SYMMEM_TEST_DRIVER=system`, and not the fake one:
 /// for the themes that do not look into the driver (`waits`, `abort`, `exporter`, `rebuild`,
-/// `collectives`).
+/// `collectives`, `products`).
 pub fn system_driver() -> bool {
     std::env::var_os("SYMMEM_TEST_DRIVER").is_some_and(|value| value == "system")
 }

@@ -10,7 +10,8 @@ use std::collections::BTreeSet;
 use std::ffi::{c_int, c_void};
 use std::fs::OpenOptions;
 use std::io::Write;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, PoisonError};
+use std::time::Duration;
 
 /// Bytes of an element.
 const ELEMENT: u64 = 2;
@@ -159,6 +160,10 @@ fn submit(numbers: &Numbers, call: &Call, way: &Way) -> Result {
     unsafe { submit_alone(call.stream, run, job.cast(), &ranges) }.map_err(|_| numbers.failed)
 }
 
+/// How long a product takes at least: ours are small.
+static TIME: LazyLock<Duration> =
+    LazyLock::new(|| Duration::from_micros(fake_library::number("FAKE_BLASLT_PRODUCT_US", 0)));
+
 /// Does a product. An illegal access is the device's loss, as with a kernel.
 unsafe extern "C" fn run(job: *const c_void, runner: *const c_void) -> c_int {
     // SAFETY: submitted with a job that stays.
@@ -167,6 +172,7 @@ unsafe extern "C" fn run(job: *const c_void, runner: *const c_void) -> c_int {
     if job.workspace != 0 && !busy().insert(job.workspace) {
         violation("two streams use one workspace at a time");
     }
+    std::thread::sleep(*TIME);
     let done = job.run(Runner(runner));
     busy().remove(&job.workspace);
     match done {

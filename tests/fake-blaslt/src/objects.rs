@@ -105,6 +105,8 @@ fn forget(numbers: &Numbers, handle: u64, is: fn(&Object) -> bool) -> Result {
 
 pub fn create(numbers: &Numbers, place: *mut u64) -> Result {
     let context = current_context().map_err(|_| numbers.failed)?;
+    // It takes memory of the device.
+    waits_for_all("the start of an instance");
     keep(numbers, place, Object::Instance(context))
 }
 

@@ -45,7 +45,8 @@ pub struct Communicator {
     context: u64,
     mesh: OnceLock<Mesh>,
     state: AtomicI32,
-    aborted: AtomicBool,
+    /// Outlives it, for work that was enqueued before.
+    pub aborted: Arc<AtomicBool>,
     /// Whether its first call was made.
     pub connected: AtomicBool,
     /// Streams that run its work just now.
@@ -97,7 +98,7 @@ pub unsafe fn create(
         context: driver::current_context()?,
         mesh: OnceLock::new(),
         state: AtomicI32::new(0),
-        aborted: AtomicBool::new(false),
+        aborted: Arc::default(),
         connected: AtomicBool::new(false),
         running: AtomicU32::new(0),
         working: AtomicU32::new(0),

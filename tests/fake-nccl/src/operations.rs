@@ -7,7 +7,7 @@ use crate::reduce::{element_bytes, reduce};
 use crate::{Code, Result};
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,6 +104,7 @@ impl Operation {
 /// Operations of a communicator that are done together, at a point of a stream.
 struct Batch {
     communicator: Weak<Communicator>,
+    aborted: Arc<AtomicBool>,
     operations: Vec<Operation>,
 }
 
@@ -124,6 +125,7 @@ pub fn submit(communicator: &Arc<Communicator>, operations: Vec<Operation>, stre
     // Kept for good: a graph may run it at any time.
     let batch = Box::leak(Box::new(Batch {
         communicator: Arc::downgrade(communicator),
+        aborted: communicator.aborted.clone(),
         operations,
     }));
     let batch = std::ptr::from_mut(batch).cast_const().cast();
@@ -137,6 +139,10 @@ unsafe extern "C" fn run(batch: *const c_void, runner: *const c_void) -> c_int {
     // SAFETY: submitted with a batch that stays.
     let batch = unsafe { &*batch.cast::<Batch>() };
     let Some(communicator) = batch.communicator.upgrade() else {
+        if batch.aborted.load(Ordering::Acquire) {
+            // It was behind what the abort has ended, and leaves as that did.
+            return 0;
+        }
         driver::violation("work of a communicator runs that was given up");
         return 0;
     };
