@@ -44,6 +44,8 @@ static DIALECT: Dialect = Dialect {
     // CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, _MIN_ALIGNMENT_A_BYTES to _D_BYTES
     most_workspace: 1,
     alignments: Some([5, 6, 7, 8]),
+    // CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
+    partial_sums: Some((3, 2)),
     // cublasLtMatmulAlgo_t
     way_words: 8,
     codes: &[

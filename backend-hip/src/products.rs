@@ -38,6 +38,7 @@ static DIALECT: Dialect = Dialect {
     // HIPBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES
     most_workspace: 1,
     alignments: None,
+    partial_sums: None,
     // hipblasLtMatmulAlgo_t: 16 bytes, and the workspace that it may use
     way_words: 3,
     codes: &[

@@ -1,6 +1,6 @@
 //! Which algorithm, where the caller leaves it to us.
 //!
-//! Rules, not rows: what two GPUs behind a switch measured (`2026-11-21-ag-gemm-2xh200`), and, for small
+//! Rules, not rows: what two GPUs behind a switch measured (`2026-11-22-ag-gemm-2xh200`), and, for small
 //! shards and for a mesh, what others have published. No more devices were measured.
 //!
 //! Few rows are one kernel's that does it all, where there is one. Else gathering first costs least where copies are short beside what a step costs. Above that the library's
@@ -19,6 +19,8 @@ const FEW_ROWS: usize = 1024;
 /// Of `A` in columns, which a library gathers as blocks that have to be spread then, so many: copies that
 /// spread it on the way are worth it sooner.
 const FEW_ROWS_OF_COLUMNS: usize = 256;
+/// And from so many on blocks of the kernel move columns faster than copy engines do, row by row.
+const MANY_ROWS_OF_COLUMNS: usize = 8192;
 /// How often the tiles of one shard's product fill the device from where on the library's is the faster.
 const WAVES: u64 = 7;
 
@@ -153,6 +155,9 @@ fn automatic(
         tiles(rows, tile_m) * tiles(shape.n, tile_n) >= WAVES * u64::from(blocks)
     };
     let whole = offer.library && !by_columns && fills(shape.m.div_ceil(world));
+    if by_columns && shape.m >= MANY_ROWS_OF_COLUMNS && offer.has(GatherMode::PULL) {
+        return A::Pull;
+    }
     if offer.has(GatherMode::WAIT) && !whole {
         A::Push
     } else {
@@ -278,7 +283,8 @@ mod tests {
         assert_eq!(chosen(256), Ok((A::Pipeline, T::Put)));
         assert_eq!(chosen(512), Ok((A::Pipeline, T::Put)));
         assert_eq!(chosen(1024), Ok((A::Push, T::Put)));
-        assert_eq!(chosen(16384), Ok((A::Push, T::Put)));
+        assert_eq!(chosen(4096), Ok((A::Push, T::Put)));
+        assert_eq!(chosen(16384), Ok((A::Pull, T::Kernel)));
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub struct Numbers {
     /// Attributes of a preference.
     pub most_workspace: c_int,
     pub alignments: Option<[c_int; 4]>,
+    /// How parts of a sum may be added up, and the ways among them that do so in f32.
+    pub partial_sums: Option<(c_int, u32)>,
     /// Words of the struct that names a way.
     pub way_words: usize,
     /// Codes.
@@ -59,6 +61,7 @@ pub static CUBLAS: Numbers = Numbers {
     epilogue_bias: 4,
     most_workspace: 1,
     alignments: Some([5, 6, 7, 8]),
+    partial_sums: Some((3, 2)),
     way_words: 8,
     failed: Code(14),
     invalid: Code(7),
@@ -85,6 +88,7 @@ pub static HIPBLAS: Numbers = Numbers {
     epilogue_bias: 4,
     most_workspace: 1,
     alignments: None,
+    partial_sums: None,
     way_words: 3,
     failed: Code(6),
     invalid: Code(3),

@@ -32,6 +32,7 @@ pub struct Preference {
     pub most_workspace: u64,
     /// Bytes, of each matrix.
     pub alignments: [u32; 4],
+    pub partial_sums: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -237,6 +238,7 @@ pub fn create_preference(numbers: &Numbers, place: *mut u64) -> Result {
     let preference = Preference {
         most_workspace: 0,
         alignments: [256; 4],
+        partial_sums: u32::MAX,
     };
     keep(numbers, place, Object::Preference(preference))
 }
@@ -268,6 +270,12 @@ pub unsafe fn set_preference(
             return Err(broken(numbers, "an alignment that is no power of two"));
         }
         changed.alignments[which] = alignment;
+    } else if numbers
+        .partial_sums
+        .is_some_and(|(number, _)| number == attribute)
+    {
+        // SAFETY: the caller's word.
+        changed.partial_sums = unsafe { value::<u32>(numbers, pointer, bytes) }?;
     } else {
         return Err(broken(
             numbers,

@@ -128,6 +128,12 @@ pub unsafe fn tell(
         // One version of one of them.
         return Err(numbers.invalid);
     }
+    if numbers
+        .partial_sums
+        .is_some_and(|(_, in_f32)| preference.partial_sums & !in_f32 != 0)
+    {
+        return Err(broken(numbers, "sums may be rounded before they are whole"));
+    }
     let alignment = preference.alignments.into_iter().min().unwrap_or(1);
     let alignment = match numbers.alignments {
         Some(_) => alignment.min(WIDEST),

@@ -380,6 +380,9 @@ impl Product {
             let alignment = alignment as u32;
             prefer(attribute, from_ref(&alignment).cast(), size_of::<u32>())?;
         }
+        if let Some((attribute, in_f32)) = library.dialect.partial_sums {
+            prefer(attribute, from_ref(&in_f32).cast(), size_of::<u32>())?;
+        }
         let each = library.dialect.way_words + TOLD_WORDS;
         let mut told = vec![0_u64; each * wanted];
         let mut count: c_int = 0;
