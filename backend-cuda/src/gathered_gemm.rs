@@ -3,24 +3,25 @@
 //! Their matrices reach them as tensor maps, which the driver encodes from the arguments at each launch: pure
 //! arithmetic on the host, a few hundred nanoseconds each.
 
+use crate::driver::Driver;
 use crate::driver::constants::tensor_map::*;
-use crate::driver::{Driver, call};
 use crate::instance::CudaBackend;
 use crate::split_gemm;
 use std::ffi::c_void;
-use std::ptr::null_mut;
 use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::*;
 use symmem_core::backend::gpu::gathered_gemm::{
     ELEMENT_BYTES, Rates, countable, grid, invalid, unsupported,
 };
-use symmem_core::backend::gpu::{Current, Gpu};
+use symmem_core::backend::gpu::{self, Gpu};
 use symmem_kernels_ptx::GATHERED_GEMM_SHARED_MEMORY;
 
 /// What the kernel computes at a time, and the threads that do (`kernels-ptx/src/gathered_gemm`).
 const TILE_ROWS: u32 = 128;
 const TILE_COLUMNS: u32 = 256;
 const THREADS: u32 = 384;
+/// Columns of a box of `B`: half of a tile's, which each of two blocks loads for both.
+const BOX_COLUMNS: u32 = 128;
 /// Elements along a row of a box, which are the 128 bytes of the swizzle.
 const BOX_LENGTH: u32 = 64;
 /// Tensor copies want addresses and strides that are multiples of so many bytes.
@@ -47,7 +48,7 @@ pub(crate) struct TensorGemmArguments {
 }
 
 impl TensorGemmArguments {
-    /// For tiles of so many rows and columns.
+    /// For tiles of so many rows, and boxes of so many columns of B where neighbours are along those.
     ///
     /// # Errors
     /// `INVALID_ARGUMENT` for matrices that tensor copies cannot fetch.
@@ -55,14 +56,14 @@ impl TensorGemmArguments {
         driver: &Driver,
         arguments: &GatheredGemmArguments,
         tile_rows: u32,
-        tile_columns: u32,
+        box_columns: u32,
     ) -> CallResult<Self> {
         let shape = &arguments.shape;
         let map = |what, lines, height| encode(driver, what, shape.element, lines, height);
         let [own, gathered, b] = matrices(arguments);
         let b_box = match shape.b_order {
             MatrixOrder::ROWS => BOX_LENGTH,
-            _ => tile_columns,
+            _ => box_columns,
         };
         Ok(Self {
             own: map("this rank's shard of A", own, tile_rows)?,
@@ -110,16 +111,16 @@ pub fn limits(
 ) -> GatheredLimits {
     let parts = backend.parts();
     let kernel = kernel_name(shape).and_then(|name| parts.kernels.by_name(name.as_bytes()).ok());
+    let launches = backend.driver.table.cuLaunchKernelEx.is_some();
     let units = parts.description.compute_units;
     let room = parts.capabilities.shared_memory_per_block >= GATHERED_GEMM_SHARED_MEMORY;
     let encodes = backend.driver.table.cuTensorMapEncodeTiled.is_some();
-    if kernel.is_none() || !room || !encodes || !fits(shape, sharding, shard) {
+    if kernel.is_none() || !launches || !room || !encodes || !fits(shape, sharding, shard) {
         return GatheredLimits::default();
     }
-    let launches = backend.driver.table.cuLaunchKernelEx.is_some();
     let at_once = match split_gemm::Grid::new(shape, units) {
-        Some(_) if launches => GatherMode::PUSH_AT_ONCE.bit(),
-        _ => 0,
+        Some(_) => GatherMode::PUSH_AT_ONCE.bit(),
+        None => 0,
     };
     GatheredLimits {
         // Its shared memory leaves room for one block on each multiprocessor.
@@ -157,30 +158,18 @@ pub unsafe fn launch(
     let blocks = grid(&limits, arguments, geometry)?;
     let kernel = kernel_name(shape).ok_or_else(unsupported)?;
     let kernel = backend.parts().kernels.by_name(kernel.as_bytes())?;
-    let tensors = TensorGemmArguments::new(backend.driver, arguments, TILE_ROWS, TILE_COLUMNS)?;
-    // Not packed into one buffer: its start is not aligned as maps have to be.
-    let mut parameter = std::ptr::from_ref(&tensors).cast_mut().cast::<c_void>();
-    let _entered = backend.enter()?;
-    // SAFETY: the driver reads the parameter before it returns; the kernel takes this struct; the rest is the
-    // caller's word.
-    unsafe {
-        call!(
-            backend.driver,
-            cuLaunchKernel(
-                kernel.function,
-                blocks,
-                1,
-                1,
-                THREADS,
-                1,
-                1,
-                GATHERED_GEMM_SHARED_MEMORY,
-                crate::device::stream(on),
-                &raw mut parameter,
-                null_mut(),
-            )
-        )
-    }
+    let tensors = TensorGemmArguments::new(backend.driver, arguments, TILE_ROWS, BOX_COLUMNS)?;
+    let argument = (&raw const tensors).cast();
+    let grid = gpu::Grid {
+        blocks,
+        threads: THREADS,
+        shared_memory: GATHERED_GEMM_SHARED_MEMORY,
+    };
+    // Two blocks have tiles one below the other, where all that multiply, and all that move, are pairs.
+    let pairs = blocks.is_multiple_of(2) && arguments.movers.is_multiple_of(2);
+    let cluster = if pairs { 2 } else { 1 };
+    // SAFETY: the kernel takes this struct; the rest is the caller's word.
+    unsafe { backend.launch_clusters(kernel, grid, cluster, argument, on) }
 }
 
 /// This rank's shard of `A`, the gathered `A`, and `B`.

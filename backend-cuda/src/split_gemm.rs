@@ -64,7 +64,8 @@ impl Grid {
         };
         let parts = (1..=MOST_PARTS).rev().find(fits)?;
         let blocks = u32::try_from(tiles).ok()? * parts;
-        let known = row_tiles <= MOST_ROW_TILES && blocks <= AT_ONCE_BLOCKS;
+        let few = row_tiles <= MOST_ROW_TILES || row_tiles <= 2 * MOST_ROW_TILES && parts > 1;
+        let known = few && blocks <= AT_ONCE_BLOCKS;
         known.then_some(Self {
             rows,
             parts,

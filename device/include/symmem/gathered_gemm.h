@@ -55,11 +55,13 @@ struct GemmTile {
 // The tiles of C in the order in which they are computed: ranges of rows by the rank whose shard they are, the
 // own one first, so that each rank needs another shard when it needs one at all; in a range bands of `band` tiles
 // of rows, and in a band column by column, so that what runs at one time shares rows of A and columns of B in the
-// cache. Where A is divided by columns all of its rows are one range.
+// cache. Where A is divided by columns all of its rows are one range. Tiles of rows come `together`: as many one
+// below the other follow each other, and a range is filled up with tiles that have no rows. A band is some of them.
 class TileWalk {
  public:
-  SYMMEM_DEVICE TileWalk(const GatheredGemmArguments& arguments, uint32 tile_rows, uint32 tile_columns, uint32 band)
-      : arguments_(arguments), tile_rows_(tile_rows), tile_columns_(tile_columns), band_(band) {
+  SYMMEM_DEVICE TileWalk(const GatheredGemmArguments& arguments, uint32 tile_rows, uint32 tile_columns, uint32 band,
+                         uint32 together)
+      : arguments_(arguments), tile_rows_(tile_rows), tile_columns_(tile_columns), band_(band), together_(together) {
     columns_ = static_cast<uint32>((arguments.shape.n + tile_columns - 1) / tile_columns);
     enter();
   }
@@ -96,11 +98,12 @@ class TileWalk {
     first_ = arch::per_thread(rows.first);
     end_ = arch::per_thread(rows.first + rows.length);
     row_tiles_ = static_cast<uint32>((rows.length + tile_rows_ - 1) / tile_rows_);
+    row_tiles_ = (row_tiles_ + together_ - 1) / together_ * together_;
     return true;
   }
 
   const GatheredGemmArguments& arguments_;
-  const uint32 tile_rows_, tile_columns_, band_;
+  const uint32 tile_rows_, tile_columns_, band_, together_;
   uint32 columns_;
   uint32 range_ = 0, before_ = 0, shard_ = 0, row_tiles_ = 0;
   uint64 first_ = 0, end_ = 0;

@@ -240,7 +240,7 @@ SYMMEM_DEVICE void gathered_gemm(const GatheredGemmArguments& given) {
     move_shards(given, CopyAnyRows{}, epoch_of(given));
     return;
   }
-  TileWalk walk(given, gemm_tile, gemm_tile, gemm_band);
+  TileWalk walk(given, gemm_tile, gemm_tile, gemm_band, 1);
   Arrivals arrivals(given);
   TileProduct<type, b_order> product;
   GemmTile tile;

@@ -2,8 +2,9 @@
 //
 // A block computes tiles of 128 by 256, each by two warpgroups of 64 rows, whose operands a third one keeps
 // loading: tensor copies into a ring of stages, 64 deep, which runs on from tile to tile, so that the next tile's
-// first stages are there when the last one is stored. That is the shape of CUTLASS's cooperative kernels.
-#include "gathered_gemm/tensor_copy.h"
+// first stages are there when the last one is stored. That is the shape of CUTLASS's cooperative kernels. Two blocks
+// of a cluster, where there are two, have tiles one below the other, and each loads half of their B for both.
+#include "gathered_gemm/cluster.h"
 #include "gathered_gemm/wgmma.h"
 #include "symmem/gathered_gemm.h"
 
@@ -18,15 +19,17 @@ constexpr uint32 stages = 4;
 constexpr uint32 a_bytes = tile_rows * depth * gemm_element_bytes;
 constexpr uint32 b_bytes = tile_columns * depth * gemm_element_bytes;
 constexpr uint32 atom_bytes = 8 * depth * gemm_element_bytes;
-// Of B with neighbours along its rows: columns of a box.
-constexpr uint32 box_columns = 64;
-constexpr uint32 box_bytes = box_columns * depth * gemm_element_bytes;
+// Columns of a box of B, by whether neighbours are along its rows or along its columns.
+template <bool b_rows>
+constexpr uint32 box_columns = b_rows ? 64 : 128;
+template <bool b_rows>
+constexpr uint32 box_bytes = box_columns<b_rows>* depth* gemm_element_bytes;
 // Tiles of rows that are computed side by side: with so many, the rows of A and columns of B that are in use at
 // one time are the fewest that fill the device.
 constexpr uint32 band = 16;
 
 // What the kernel takes: the arguments, and the matrices as tensor copies see them. Boxes of A are tile_rows rows,
-// those of B tile_columns columns, or where its rows are contiguous `depth` rows of box_columns.
+// those of B box_columns columns, or where its rows are contiguous `depth` rows of as many.
 struct TensorGemmArguments {
   TensorMap own;       // this rank's shard of A
   TensorMap gathered;  // the whole A
@@ -40,7 +43,7 @@ struct Ring {
 
   SYMMEM_DEVICE uint32 a(uint32 stage) const { return base + stage * a_bytes; }
   SYMMEM_DEVICE uint32 b(uint32 stage) const { return base + stages * a_bytes + stage * b_bytes; }
-  // Both operands of a stage are there; both warpgroups are done with them.
+  // Both operands of a stage are there; all warpgroups of the cluster are done with them.
   SYMMEM_DEVICE uint32 full(uint32 stage) const { return base + stages * (a_bytes + b_bytes) + stage * 8; }
   SYMMEM_DEVICE uint32 empty(uint32 stage) const { return full(stages) + stage * 8; }
 };
@@ -58,9 +61,10 @@ template <bool b_rows>
 SYMMEM_DEVICE void load_tiles(const TensorGemmArguments& tensors, const Ring& ring) {
   const GatheredGemmArguments& arguments = tensors.arguments;
   const bool by_rows = arguments.sharding == static_cast<uint32>(Sharding::rows);
-  TileWalk walk(arguments, tile_rows, tile_columns, band);
+  TileWalk walk(arguments, tile_rows, tile_columns, band, cluster_size());
   Arrivals arrivals(arguments);
   RingCursor<stages> cursor;
+  const uint32 sharers = cluster_size(), half = cluster_rank();
   GemmTile tile;
   for (uint32 index = first_tile(arguments); walk.find(index, tile); index += tile_step(arguments)) {
     const uint32 column = static_cast<uint32>(tile.column);
@@ -72,7 +76,8 @@ SYMMEM_DEVICE void load_tiles(const TensorGemmArguments& tensors, const Ring& ri
       if (extent.length == 0) continue;  // nobody may ever say that it is there
       const bool own = shard == arguments.group.rank;
       const uint64 row_of_shard = by_rows ? tile.row - extent.first : tile.row;
-      arrivals.until(shard, row_of_shard);
+      // Of a tile without rows there is nothing to wait for that its neighbour does not.
+      if (tile.row < tile.rows_end) arrivals.until(shard, row_of_shard);
       // The copies read what other threads, a copy engine, or an earlier kernel wrote.
       arch::fence_async_proxy();
       const TensorMap* a = own ? &tensors.own : &tensors.gathered;
@@ -85,14 +90,18 @@ SYMMEM_DEVICE void load_tiles(const TensorGemmArguments& tensors, const Ring& ri
         const uint32 full = ring.full(cursor.stage);
         barrier_expect(full, a_bytes + b_bytes);
         tensor_load(ring.a(cursor.stage), a, a_begin + at, a_row, full);
-        if (b_rows) {
-          SYMMEM_UNROLL
-          for (uint32 box = 0; box < tile_columns / box_columns; ++box) {
-            tensor_load(ring.b(cursor.stage) + box * box_bytes, &tensors.b, column + box * box_columns, b_begin + at,
-                        full);
+        constexpr uint32 boxes = tile_columns / box_columns<b_rows>;
+        SYMMEM_UNROLL
+        for (uint32 box = 0; box < boxes; ++box) {
+          const uint32 to = ring.b(cursor.stage) + box * box_bytes<b_rows>;
+          const uint32 from = column + box * box_columns<b_rows>;
+          const uint32 x = b_rows ? from : b_begin + at;
+          const uint32 y = b_rows ? b_begin + at : from;
+          if (sharers == 1) {
+            tensor_load(to, &tensors.b, x, y, full);
+          } else if (box * 2 / boxes == half) {
+            tensor_load_shared(to, &tensors.b, x, y, full, 3);
           }
-        } else {
-          tensor_load(ring.b(cursor.stage), &tensors.b, b_begin + at, column, full);
         }
         cursor.advance();
       }
@@ -192,18 +201,22 @@ SYMMEM_DEVICE void store_tile(const GatheredGemmArguments& arguments, const Gemm
 // A warpgroup's rows of every tile of the block.
 template <bool f16, bool b_rows>
 SYMMEM_DEVICE void multiply_tiles(const GatheredGemmArguments& arguments, const Ring& ring, uint32 warpgroup) {
-  TileWalk walk(arguments, tile_rows, tile_columns, band);
+  TileWalk walk(arguments, tile_rows, tile_columns, band, cluster_size());
   RingCursor<stages> cursor;
   GemmTile tile;
   const uint32 skip = warpgroup * 64;
-  const bool speaks = arch::thread_index() % 128 == 0;
+  // Each half of B comes into this stage from one of the blocks: all of them are told that it is empty.
+  const uint32 thread = arch::thread_index() % 128, sharers = cluster_size();
+  const auto give_back = [&](uint32 stage) {
+    if (thread < sharers) barrier_arrive_at(ring.empty(stage), thread);
+  };
   const uint32 steps = static_cast<uint32>((arguments.shape.k + depth - 1) / depth);
   float d[128];
   for (uint32 index = first_tile(arguments); walk.find(index, tile); index += tile_step(arguments)) {
     for (uint32 step = 0; step < steps; ++step) {
       barrier_wait(ring.full(cursor.stage), cursor.parity);
       const uint64 a = matrix_descriptor(ring.a(cursor.stage) + skip * depth * gemm_element_bytes, 16, atom_bytes);
-      const uint64 b = matrix_descriptor(ring.b(cursor.stage), b_rows ? box_bytes : 16, atom_bytes);
+      const uint64 b = matrix_descriptor(ring.b(cursor.stage), b_rows ? box_bytes<b_rows> : 16, atom_bytes);
       wgmma_begin();
       SYMMEM_UNROLL
       for (uint32 part = 0; part < depth / 16; ++part) {
@@ -215,12 +228,12 @@ SYMMEM_DEVICE void multiply_tiles(const GatheredGemmArguments& arguments, const 
       wgmma_commit();
       if (step != 0) {
         wgmma_wait<1>();
-        if (speaks) barrier_arrive(ring.empty(cursor.before()));
+        give_back(cursor.before());
       }
       cursor.advance();
     }
     wgmma_wait<0>();
-    if (speaks) barrier_arrive(ring.empty(cursor.before()));
+    give_back(cursor.before());
     if (arguments.bias != 0) add_bias<f16>(arguments, tile, d);
     store_tile<f16>(arguments, tile, skip, d);
   }
@@ -238,11 +251,13 @@ SYMMEM_DEVICE void gathered_gemm(const TensorGemmArguments& tensors) {
   if (arch::thread_index() == 0) {
     for (uint32 stage = 0; stage < stages; ++stage) {
       barrier_initialise(ring.full(stage), 1);
-      barrier_initialise(ring.empty(stage), 2);
+      barrier_initialise(ring.empty(stage), 2 * cluster_size());
     }
+    barriers_initialised();
     arch::fence_async_proxy();
   }
-  arch::block_barrier();
+  cluster_arrive();
+  cluster_wait();
   const uint32 warpgroup = arch::thread_index() / 128;
   if (warpgroup == 0) {
     give_registers<56>();
@@ -251,6 +266,9 @@ SYMMEM_DEVICE void gathered_gemm(const TensorGemmArguments& tensors) {
     take_registers<224>();
     multiply_tiles<f16, b_rows>(arguments, ring, warpgroup - 1);
   }
+  // Nobody leaves while the other one may yet load for it, or tell it.
+  cluster_arrive();
+  cluster_wait();
 }
 
 }  // namespace

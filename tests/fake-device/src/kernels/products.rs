@@ -202,7 +202,7 @@ fn check_map(name: &str, what: &str, map: &TensorMap, expected: TensorMap) -> Re
 }
 
 pub(super) fn tensor_gemm(launch: &Launch, runner: &Runner) -> Result {
-    tiles(launch, runner, 128, 256)
+    tiles(launch, runner, 128, 128)
 }
 
 /// The kernel for few rows: its name ends in the rows of a tile.
@@ -210,8 +210,8 @@ pub(super) fn split_gemm<const ROWS: u32>(launch: &Launch, runner: &Runner) -> R
     tiles(launch, runner, ROWS, 128)
 }
 
-/// Checks the maps of a kernel that computes tiles of so many rows and columns, and multiplies.
-fn tiles(launch: &Launch, runner: &Runner, tile_rows: u32, tile_columns: u32) -> Result {
+/// Checks the maps of a kernel that computes tiles of so many rows, by boxes of so many columns of B, and multiplies.
+fn tiles(launch: &Launch, runner: &Runner, tile_rows: u32, box_columns: u32) -> Result {
     let TensorGemmArguments {
         own,
         gathered,
@@ -246,7 +246,7 @@ fn tiles(launch: &Launch, runner: &Runner, tile_rows: u32, tile_columns: u32) ->
     );
     check_map(name, "the gathered A", &gathered, whole)?;
     let expected = match shape.b_order {
-        MatrixOrder::COLUMNS => map(arguments.b, shape.k, shape.n, shape.b_stride, tile_columns),
+        MatrixOrder::COLUMNS => map(arguments.b, shape.k, shape.n, shape.b_stride, box_columns),
         _ => map(arguments.b, shape.n, shape.k, shape.b_stride, 64),
     };
     check_map(name, "B", &b, expected)?;
