@@ -113,6 +113,16 @@ fn in_rows_and_columns(
 /// Shapes that every kernel takes, whose lines are whole vectors: an even one, one with tails of tiles and
 /// chunks, fewer rows than ranks. In columns, shards are whole boxes of 64 for worlds of up to 4.
 const ALIGNED: [(usize, usize, usize); 3] = [(128, 256, 256), (300, 264, 256), (1, 8, 256)];
+/// What a kernel for few rows has to get right beyond those: stages of its ring that are filled again, with few
+/// blocks and with many, a window as wide as the ring, parts of `k` without a step, and two tiles of rows.
+const FEW_ROWS: [(usize, usize, usize); 6] = [
+    (17, 1000, 8200),
+    (300, 3592, 4104),
+    (128, 384, 8192),
+    (256, 1024, 8192),
+    (16, 128, 32768),
+    (1, 136, 576),
+];
 /// The same for a fake, which multiplies slowly, in a world of two.
 const SMALL: [(usize, usize, usize); 3] = [(64, 16, 128), (268, 24, 128), (1, 8, 128)];
 
@@ -196,9 +206,18 @@ fn on_this_machine() {
                 for way in OWN.into_iter().chain(KERNEL).chain(vendor) {
                     for (number, (m, n, k)) in ALIGNED.into_iter().enumerate() {
                         one_aligned(&communicator, GemmShape::new(m, n, k), way, number);
-                        same_bits(&communicator, GemmShape::new(m, n, k), way);
+                        same_bits(&communicator, GemmShape::new(m, n, k), way, true);
                     }
-                    same_bits(&communicator, GemmShape::new(2048, 1032, 1024), way);
+                    same_bits(&communicator, GemmShape::new(2048, 1032, 1024), way, true);
+                    if way != (GemmAlgorithm::Push, GemmTransport::Kernel) {
+                        continue;
+                    }
+                    for (number, (m, n, k)) in FEW_ROWS.into_iter().enumerate() {
+                        let shape = GemmShape::new(m, n, k);
+                        let gap = 8 * number;
+                        in_rows_and_columns(&communicator, shape, options(way), gap);
+                        same_bits(&communicator, shape, way, false);
+                    }
                 }
                 assert!(communicator.finalize().expect("finalized").is_empty());
             });
@@ -208,11 +227,12 @@ fn on_this_machine() {
 
 /// Calls of one operation, and of another one like it, give the same bits, in whatever order ranks and chunks
 /// come, as long as the library's way is not timed. A digest of the bits, for each way to divide `A`.
-fn same_bits(communicator: &Communicator, shape: GemmShape, way: Way) -> [u64; 2] {
+fn same_bits(communicator: &Communicator, shape: GemmShape, way: Way, chunked: bool) -> [u64; 2] {
     [Sharding::ROWS, Sharding::COLUMNS].map(|sharding| {
         let shape = GemmShape { sharding, ..shape };
         let options = GemmOptions {
-            chunk_rows: Some(128),
+            // Without it a kernel for few rows is its own barrier.
+            chunk_rows: chunked.then_some(128),
             ..options(way)
         };
         // A timing loads the library's kernels, which no call may do while the device waits for a peer.
@@ -283,7 +303,7 @@ fn bits() {
         let mut lines = Vec::new();
         let mut each = |way| {
             // Two chunks of a shard, of which the second is small.
-            let digests = same_bits(&communicator, GemmShape::new(268, 8, 128), way);
+            let digests = same_bits(&communicator, GemmShape::new(268, 8, 128), way, true);
             let rank = communicator.rank();
             lines.push(format!("{rank} {way:?} {digests:x?}"));
         };

@@ -14,7 +14,7 @@ use symmem_core::backend::gpu::gathered_gemm::{
     ELEMENT_BYTES, Rates, countable, grid, invalid, unsupported,
 };
 use symmem_core::backend::gpu::{self, Gpu};
-use symmem_kernels_ptx::GATHERED_GEMM_SHARED_MEMORY;
+use symmem_kernels_ptx::{GATHERED_GEMM_SHARED_MEMORY, SPLIT_GEMM_SHARED_MEMORY};
 
 /// What the kernel computes at a time, and the threads that do (`kernels-ptx/src/gathered_gemm`).
 const TILE_ROWS: u32 = 128;
@@ -118,9 +118,15 @@ pub fn limits(
     if kernel.is_none() || !launches || !room || !encodes || !fits(shape, sharding, shard) {
         return GatheredLimits::default();
     }
-    let at_once = match split_gemm::Grid::new(shape, units) {
-        Some(_) => GatherMode::PUSH_AT_ONCE.bit(),
-        None => 0,
+    let known = |name: &str| parts.kernels.by_name(name.as_bytes()).is_ok();
+    let at_once = split_gemm::Grid::new(shape, units)
+        .and_then(|grid| grid.kernel_name(shape))
+        .is_some_and(known)
+        && parts.capabilities.shared_memory_per_block >= SPLIT_GEMM_SHARED_MEMORY;
+    let at_once = if at_once {
+        GatherMode::PUSH_AT_ONCE.bit()
+    } else {
+        0
     };
     GatheredLimits {
         // Its shared memory leaves room for one block on each multiprocessor.
@@ -150,12 +156,12 @@ pub unsafe fn launch(
     on: RawStream,
 ) -> CallResult<()> {
     let shape = &arguments.shape;
+    let limits = limits(backend, shape, arguments.sharding, arguments.shard);
+    let blocks = grid(&limits, arguments, geometry)?;
     if arguments.mode == GatherMode::PUSH_AT_ONCE {
         // SAFETY: the caller's word.
         return unsafe { split_gemm::launch(backend, arguments, on) };
     }
-    let limits = limits(backend, shape, arguments.sharding, arguments.shard);
-    let blocks = grid(&limits, arguments, geometry)?;
     let kernel = kernel_name(shape).ok_or_else(unsupported)?;
     let kernel = backend.parts().kernels.by_name(kernel.as_bytes())?;
     let tensors = TensorGemmArguments::new(backend.driver, arguments, TILE_ROWS, BOX_COLUMNS)?;

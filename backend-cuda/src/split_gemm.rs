@@ -4,7 +4,7 @@ use crate::gathered_gemm::TensorGemmArguments;
 use crate::instance::CudaBackend;
 use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::*;
-use symmem_core::backend::gpu::gathered_gemm::unsupported;
+use symmem_core::backend::gpu::gathered_gemm::{ELEMENT_BYTES, unsupported};
 use symmem_core::backend::gpu::{self, Gpu};
 use symmem_kernels_ptx::{SPLIT_GEMM_ROWS, SPLIT_GEMM_SHARED_MEMORY};
 
@@ -14,10 +14,15 @@ const TILE_COLUMNS: u32 = 128;
 const DEPTH: u64 = 64;
 const THREADS: u32 = 384;
 /// Tiles of rows at most: `B` is read from memory once as long as they are at work side by side, and with two that is
-/// still faster than to gather first (`2026-11-22-split-gemm-2xh200`).
+/// still faster than to gather first. So it is with four where `K` is divided, too, since `B` is small then
+/// (`2026-11-22-ag-gemm-2xh200`: 512 × 3584 × 8192, and 1024³).
 const MOST_ROW_TILES: u64 = 2;
-/// Blocks of a cluster at most, on any device (CUDA Programming Guide, "Thread Block Clusters").
-const MOST_PARTS: u32 = 8;
+const MOST_ROW_TILES_OF_SMALL_B: u64 = 4;
+/// Bytes of `A` at most: each block pushes a part of a shard before it multiplies.
+const MOST_BYTES_OF_A: u64 = 16 << 20;
+/// Blocks of a cluster: those that a device has room for nearly everywhere. Eight is the most on any (CUDA Programming
+/// Guide, "Thread Block Clusters").
+const PARTS: [u32; 4] = [8, 4, 2, 1];
 
 macro_rules! names {
     ($($matrices:literal)*) => {
@@ -54,18 +59,27 @@ impl Grid {
         let enough = |rows: &&u32| u64::from(**rows) >= shape.m.clamp(least.into(), most.into());
         let rows = *SPLIT_GEMM_ROWS.iter().find(enough)?;
         let row_tiles = shape.m.div_ceil(rows.into());
-        let tiles = row_tiles.checked_mul(shape.n.div_ceil(TILE_COLUMNS.into()))?;
+        let tiles = row_tiles.saturating_mul(shape.n.div_ceil(TILE_COLUMNS.into()));
         // Clusters do not reach from one group of multiprocessors to the next: of 132 there is room for 120 in
         // clusters of four or eight, and for all in those of two (H200: `2026-11-22-split-gemm-2xh200`).
         let room = |parts: u32| u64::from(if parts > 2 { units - units / 11 } else { units });
         let steps = shape.k.div_ceil(DEPTH);
         let fits = |parts: &u32| {
-            tiles * u64::from(*parts) <= room(*parts) && (*parts == 1 || u64::from(*parts) <= steps)
+            let divided = u64::from(*parts);
+            tiles.saturating_mul(divided) <= room(*parts) && divided <= steps.max(1)
         };
-        let parts = (1..=MOST_PARTS).rev().find(fits)?;
+        let parts = PARTS.into_iter().find(fits)?;
         let blocks = u32::try_from(tiles).ok()? * parts;
-        let few = row_tiles <= MOST_ROW_TILES || row_tiles <= 2 * MOST_ROW_TILES && parts > 1;
-        let known = few && blocks <= AT_ONCE_BLOCKS;
+        let most_row_tiles = match parts {
+            1 => MOST_ROW_TILES,
+            _ => MOST_ROW_TILES_OF_SMALL_B,
+        };
+        let bytes = shape
+            .m
+            .saturating_mul(shape.k)
+            .saturating_mul(ELEMENT_BYTES);
+        let known =
+            row_tiles <= most_row_tiles && bytes <= MOST_BYTES_OF_A && blocks <= AT_ONCE_BLOCKS;
         known.then_some(Self {
             rows,
             parts,
@@ -73,7 +87,7 @@ impl Grid {
         })
     }
 
-    fn kernel_name(&self, shape: &GemmShape) -> Option<&'static str> {
+    pub(crate) fn kernel_name(&self, shape: &GemmShape) -> Option<&'static str> {
         let of_rows = match (shape.element, shape.b_order) {
             (ElementType::F16, MatrixOrder::ROWS) => &NAMES[0],
             (ElementType::F16, MatrixOrder::COLUMNS) => &NAMES[1],
@@ -133,16 +147,19 @@ mod tests {
     fn rows_choose_the_kernel_and_columns_how_far_k_is_divided() {
         assert_eq!(grid(1, 3584, 8192), Some((16, 4, 112)));
         assert_eq!(grid(17, 3584, 8192), Some((32, 4, 112)));
-        assert_eq!(grid(128, 4096, 8192), Some((128, 3, 96)));
+        assert_eq!(grid(128, 4096, 8192), Some((128, 2, 64)));
         assert_eq!(grid(64, 8192, 8192), Some((64, 2, 128)));
         assert_eq!(grid(300, 3584, 8192), Some((256, 2, 112)));
+        assert_eq!(grid(1024, 1024, 1024), Some((256, 2, 64)));
         assert_eq!(grid(1, 16, 64), Some((16, 1, 1)), "K is one step");
         assert_eq!(grid(1, 16, 1024), Some((16, 8, 8)));
     }
 
     #[test]
     fn what_does_not_fit_on_the_device_at_once_has_no_grid() {
-        assert_eq!(grid(513, 128, 8192), None);
+        assert_eq!(grid(513, 128 * 128, 8192), None);
+        assert_eq!(grid(1025, 128, 1024), None);
+        assert_eq!(grid(512, 128, 16385), None, "A is large");
         assert_eq!(grid(1, 133 * 128, 8192), None);
         assert_eq!(grid(1, u64::MAX, 8192), None);
     }

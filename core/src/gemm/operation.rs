@@ -239,6 +239,7 @@ impl Maker<'_> {
         round.compare(&[
             ("the algorithm", format!("{algorithm:?}")),
             ("what moves shards", format!("{transport:?}")),
+            ("whether the kernel is the barrier", at_once.to_string()),
             ("the rows of a chunk", chunk.to_string()),
             ("how many peers keep links busy", problem.fanout.to_string()),
         ])?;

@@ -16,7 +16,8 @@ pub enum GemmAlgorithm {
     Pipeline,
     /// One kernel loads the peers' shards, and multiplies what it has.
     Pull,
-    /// Copy engines push chunks of shards to the peers, where one kernel multiplies each as it arrives.
+    /// Copy engines, or blocks of the kernel, push chunks of shards to the peers, where one kernel multiplies each
+    /// as it arrives.
     Push,
 }
 
@@ -26,7 +27,7 @@ pub enum GemmAlgorithm {
 pub enum GemmTransport {
     /// What suits the algorithm: of a baseline the vendor's library of collectives where it is open, of a pipeline
     /// [`GemmTransport::Put`], of [`GemmAlgorithm::Pull`] blocks of the kernel, and of [`GemmAlgorithm::Push`]
-    /// copy engines where they can.
+    /// copy engines where they can, but for few rows blocks of a kernel that does it all, where there is one.
     #[default]
     Automatic,
     /// Copy engines load from the peers ([`GemmAlgorithm::Pipeline`]).
@@ -61,7 +62,8 @@ pub struct GemmOptions {
     pub chunk_rows: Option<usize>,
     /// Blocks of the kernel that gathers, so that callers can leave compute units to others; `None` for all
     /// that there can be. Kernels of several operations that are under way at once have to fit on the device
-    /// together, as grids of collectives do: give them fewer blocks then.
+    /// together, as grids of collectives do: give them fewer blocks then. The kernel for few rows, which is its
+    /// own barrier, has a grid of its own that nearly fills the device, and is not used where blocks are given.
     pub blocks: Option<u32>,
     /// Whether the caller gives a buffer for the gathered `A` ([`super::Operands::gathered`]), in which it
     /// stays; else the operation has memory of its own.

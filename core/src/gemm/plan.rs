@@ -8,7 +8,8 @@
 //! What keeps ranks from waiting for each other for ever:
 //! - The start barrier comes before everything else, on the caller's stream.
 //! - A grid that is the barrier, too, stores in its first blocks, which wait for nothing but that all ranks'
-//!   grids have begun.
+//!   grids have begun. As many have to be on the device at once, whatever else is there: so two such calls on two
+//!   streams of a rank are no more to be under way at once than two collectives that fill the device.
 //! - Copies are enqueued before the grid that waits for them, which may fill the device, and nothing that
 //!   such a grid waits for needs a compute unit: no signal, turn or exchange is in its plan, only copies.
 //! - A product of the vendor's library waits for nothing; what it needs has come before it is begun.

@@ -4,7 +4,8 @@
 // The first blocks of the grid may move A: they load the peers' shards, or store the own one at the peers, each
 // row block once, and raise an arrival word for each chunk. All others compute tiles. A computing block waits for
 // what raises its words, and for nothing else: copy engines, or movers, which are resident with it or in a
-// peer's grid and wait for nobody.
+// peer's grid and wait for nobody. In a grid that is the whole call (GatherMode::push_at_once) movers compute, too,
+// once they have stored, and before that wait until all ranks' grids have begun.
 #pragma once
 
 #include "symmem/copy.h"
@@ -116,6 +117,11 @@ SYMMEM_DEVICE uint32 epoch_of(const GatheredGemmArguments& arguments) {
   return arch::load_relaxed(pointer<const uint32>(arguments.epoch));
 }
 
+// The word at a member that says that a chunk of a shard is there.
+SYMMEM_DEVICE uint64 arrival_word(const GatheredGemmArguments& arguments, uint32 at, uint32 shard, uint64 chunk) {
+  return arguments.arrivals[at] + (static_cast<uint64>(shard) * arguments.chunks + chunk) * signal_stride;
+}
+
 // One thread's waits for chunks of A. After one that gave up it waits no more, and the block goes on with
 // whatever is there: the call has failed by then, and its output is undefined.
 class Arrivals {
@@ -146,6 +152,16 @@ class Arrivals {
   uint32 last_ = ~0u;
   bool gave_up_ = false;
 };
+
+// Until a member has come to a call that is its own barrier (GatherMode::push_at_once), by one thread.
+SYMMEM_DEVICE bool until_member_entered(const GatheredGemmArguments& arguments, Waiter& waiter, uint32 epoch,
+                                        uint32 member) {
+  const CollectiveGroup& group = arguments.group;
+  if (member == group.rank) return true;
+  const uint32 kind = static_cast<uint32>(WaitKind::collective) + group.operation;
+  const uint32* word = pointer<const uint32>(group.slots[group.rank] + member * signal_stride);
+  return waiter.until_reached(word, epoch, static_cast<WaitKind>(kind), group.members[member], group.slot);
+}
 
 // The waits of a warp whose product reads nothing but `gathered`, for all chunks that it has to read from. What is there
 // is made ready by `ready()`, once a shard. After one that gave up a thread waits no more, as above.
@@ -182,10 +198,14 @@ class WarpArrivals {
  private:
   // Rows of the shard.
   SYMMEM_DEVICE void until(uint32 shard, uint64 first, uint64 end) {
-    const uint64 words = arguments_.arrivals[arguments_.group.rank] +
-                         static_cast<uint64>(shard) * arguments_.chunks * signal_stride;
+    const uint64 words = arrival_word(arguments_, arguments_.group.rank, shard, 0);
     const uint32 kind = static_cast<uint32>(WaitKind::collective) + arguments_.group.operation;
     const uint32 lane = arch::thread_index() % arch::warp_size;
+    // The own shard comes once all have come to the call: who has not is who is waited for.
+    const uint32 members = shard == arguments_.group.rank ? arguments_.group.world : 0;
+    for (uint32 member = lane; member < members && !gave_up_; member += arch::warp_size) {
+      gave_up_ = !until_member_entered(arguments_, waiter_, expected_, member);
+    }
     for (uint64 chunk = first / arguments_.chunk + lane; chunk * arguments_.chunk < end; chunk += arch::warp_size) {
       if (gave_up_) break;
       gave_up_ = !waiter_.until_reached(pointer<const uint32>(words + chunk * signal_stride), expected_,
@@ -211,6 +231,7 @@ struct WholeBlock {
   SYMMEM_DEVICE uint32 index() const { return arch::thread_index(); }
   SYMMEM_DEVICE uint32 count() const { return arch::thread_count(); }
   SYMMEM_DEVICE void barrier() const { arch::block_barrier(); }
+  SYMMEM_DEVICE bool all(bool condition) const { return arch::block_all(condition); }
 };
 
 // The value that arrival words reach in this call, each block's own count of calls. Read by any thread, once the
@@ -219,21 +240,19 @@ SYMMEM_DEVICE uint32* calls_of_block(const GatheredGemmArguments& arguments) {
   return pointer<uint32>(arguments.epoch + arch::block_index() * sizeof(uint32));
 }
 
-// Until all members have come to the call. Called by all threads of a crew.
+// Until all members have come to the call. Called by all threads of a crew; false, for all of them: a wait gave up.
 template <class Crew>
-SYMMEM_DEVICE void until_entered(const GatheredGemmArguments& arguments, uint32 epoch, Crew crew) {
-  const CollectiveGroup& group = arguments.group;
-  const uint32 kind = static_cast<uint32>(WaitKind::collective) + group.operation;
-  for (uint32 member = crew.index(); member < group.world; member += crew.count()) {
-    if (member == group.rank) continue;
-    Waiter waiter(group.watch);
-    const uint32* word = pointer<const uint32>(group.slots[group.rank] + member * signal_stride);
-    if (!waiter.until_reached(word, epoch, static_cast<WaitKind>(kind), group.members[member], group.slot)) break;
+SYMMEM_DEVICE bool until_entered(const GatheredGemmArguments& arguments, uint32 epoch, Crew crew) {
+  Waiter waiter(arguments.group.watch);
+  bool entered = true;
+  for (uint32 member = crew.index(); entered && member < arguments.group.world; member += crew.count()) {
+    entered = until_member_entered(arguments, waiter, epoch, member);
   }
-  crew.barrier();
+  return crew.all(entered);
 }
 
-// The own shard's chunks go to all members, this rank too, each by one block, which loads it once. First block 0 tells
+// The own shard's chunks go to all members, to this rank where they are read or kept there, each by one block, which
+// loads it once. First block 0 tells
 // all members that this rank has come to the call, and so no longer reads what the last one has gathered; nothing is
 // stored before all have. Called by all threads of a crew in every block. Addresses and lengths of rows are multiples
 // of 16.
@@ -256,6 +275,8 @@ SYMMEM_DEVICE void push_at_once(const GatheredGemmArguments& arguments, uint32 e
   const uint64 stride = arguments.shape.a_stride * gemm_element_bytes;
   const uint64 corner = by_rows ? extent.first * stride : extent.first * gemm_element_bytes;
   const uint32 width = static_cast<uint32>(bytes / 16);
+  // Own rows are multiplied from there, together with others; own columns only the caller may want there.
+  const bool keeps = by_rows || arguments.keep != 0;
   bool entered = false;
   for (uint32 chunk = arch::block_index(); chunk < arguments.chunks; chunk += arguments.movers) {
     const uint64 first = chunk * arguments.chunk;
@@ -271,25 +292,25 @@ SYMMEM_DEVICE void push_at_once(const GatheredGemmArguments& arguments, uint32 e
         if (index < count) vectors[step] = arch::load(pointer<arch::Vector16>(from) + index);
       }
       if (!entered) {
-        until_entered(arguments, epoch, crew);
+        // A member that has not come may still read what the last call has gathered.
+        if (!until_entered(arguments, epoch, crew)) return;
         entered = true;
       }
-      for (uint32 member = 0; member < group.world; ++member) {
-        const uint64 to = arguments.gathered[shard_of_step(group, member)] + corner + first * stride;
+      for (uint32 step = keeps ? 0 : 1; step < group.world; ++step) {
+        const uint64 to = arguments.gathered[shard_of_step(group, step)] + corner + first * stride;
         SYMMEM_UNROLL
-        for (uint32 step = 0; step < unroll; ++step) {
-          const uint32 index = begin + step * crew.count();
+        for (uint32 next = 0; next < unroll; ++next) {
+          const uint32 index = begin + next * crew.count();
           if (index >= count) break;
           const uint32 row = index / width;
-          arch::store(pointer<arch::Vector16>(to + row * stride) + (index - row * width), vectors[step]);
+          arch::store(pointer<arch::Vector16>(to + row * stride) + (index - row * width), vectors[next]);
         }
       }
     }
     arch::release_wave();
     crew.barrier();
     for (uint32 member = crew.index(); member < group.world; member += crew.count()) {
-      const uint64 number = static_cast<uint64>(group.rank) * arguments.chunks + chunk;
-      arch::publish_flag(pointer<uint32>(arguments.arrivals[member] + number * signal_stride), epoch);
+      arch::publish_flag(pointer<uint32>(arrival_word(arguments, member, group.rank, chunk)), epoch);
     }
   }
 }

@@ -262,6 +262,7 @@ SYMMEM_DEVICE void gathered_gemm(const TensorGemmArguments& tensors) {
   if (warpgroup == 0) {
     give_registers<56>();
     if (arch::thread_index() == 0) load_tiles<b_rows>(tensors, ring);
+    arch::warp_barrier();
   } else {
     take_registers<224>();
     multiply_tiles<f16, b_rows>(arguments, ring, warpgroup - 1);

@@ -25,7 +25,12 @@ constexpr uint32 ring_bytes = 225 * 1024;
 // Stages of B that are on their way at most, of all blocks together and so of one. More would queue up in front of all
 // that ranks have to tell each other, which costs 5 of 24 us; 5.5 MB keep an H200's memory busy.
 constexpr uint32 window_of_device = 336;
-SYMMEM_DEVICE uint32 window_of(uint32 blocks) { return (window_of_device + blocks - 1) / blocks; }
+// Never more than the ring has: a wait for a stage that has been filled anew meanwhile would mean the next filling, and
+// nobody else begins that.
+SYMMEM_DEVICE uint32 window_of(uint32 blocks, uint32 stages) {
+  const uint32 wished = (window_of_device + blocks - 1) / blocks;
+  return wished < stages ? wished : stages;
+}
 // Numbers from one row of a block's sums to the next: a multiple of four, and rows begin at other banks.
 constexpr uint32 sum_stride = tile_columns + 4;
 
@@ -64,6 +69,18 @@ struct Warpgroups {
   SYMMEM_DEVICE uint32 index() const { return arch::thread_index() - 128; }
   SYMMEM_DEVICE uint32 count() const { return threads - 128; }
   SYMMEM_DEVICE void barrier() const { asm volatile("barrier.sync 1, 256;" ::: "memory"); }
+  SYMMEM_DEVICE bool all(bool condition) const {
+    uint32 all;
+    asm volatile(
+        "{ .reg .pred p, q;\n\t"
+        "setp.ne.u32 p, %1, 0;\n\t"
+        "barrier.red.and.pred q, 1, 256, p;\n\t"
+        "selp.u32 %0, 1, 0, q; }"
+        : "=r"(all)
+        : "r"(static_cast<uint32>(condition))
+        : "memory");
+    return all != 0;
+  }
 };
 
 // What a block computes: a tile, and a part of K in steps of `depth`.
@@ -102,7 +119,7 @@ struct SplitTile {
 template <bool b_rows, uint32 rows>
 SYMMEM_DEVICE void load_b(const SplitGemmArguments& given, const SplitRing<rows>& ring, const SplitTile& tile) {
   const uint32 column = static_cast<uint32>(tile.column);
-  const uint32 window = window_of(arch::block_count());
+  const uint32 window = window_of(arch::block_count(), SplitRing<rows>::stages);
   RingCursor<SplitRing<rows>::stages> cursor, late;
   for (uint32 step = 0; step < tile.steps; ++step, cursor.advance()) {
     if (step >= cursor.count) barrier_wait(ring.empty(cursor.stage), cursor.parity ^ 1);
@@ -273,6 +290,7 @@ SYMMEM_DEVICE void split_gemm(const SplitGemmArguments& given) {
     const uint32 warp = arch::thread_index() / arch::warp_size;
     if (arch::thread_index() == 0) load_b<b_rows>(given, ring, tile);
     if (warp == 1) load_a(given, ring, tile, arch::load_relaxed(calls_of_block(arguments)) + 1);
+    arch::warp_barrier();
   } else {
     const uint32 epoch = arch::load_relaxed(calls_of_block(arguments)) + 1;
     push_at_once(arguments, epoch, Warpgroups{});
@@ -282,7 +300,9 @@ SYMMEM_DEVICE void split_gemm(const SplitGemmArguments& given) {
   cluster_arrive();
   cluster_wait();
   // Both readers have read it.
-  if (arch::thread_index() == 0) arch::store_relaxed(calls_of_block(arguments), arch::load_relaxed(calls_of_block(arguments)) + 1);
+  if (arch::thread_index() == 0) {
+    arch::store_relaxed(calls_of_block(arguments), arch::load_relaxed(calls_of_block(arguments)) + 1);
+  }
   add_parts<f16>(arguments, ring, tile);
   // Nobody leaves while its sums are read.
   cluster_arrive();

@@ -135,7 +135,8 @@ pub struct GatheredLimits {
 /// [`SIGNAL_STRIDE`] apart, of which each rank raises its own at all others when it comes to a call, and
 /// `epoch` is an array of [`AT_ONCE_BLOCKS`] words of 32 bits: each block of the grid raises its own by one in
 /// each call, and that is what the other words reach. All of them begin with zero. The grid is the kernel's
-/// own, and `gathered` gets the own shard always.
+/// own, tiles and blocks in the limits are not its. Where `A` is divided by rows `gathered` gets the own
+/// shard always, and own chunks are waited for as all others are.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct GatheredGemmArguments {
@@ -148,7 +149,8 @@ pub struct GatheredGemmArguments {
     pub gathered: [DeviceAddress; MAX_RANKS],
     /// Each member's arrival words: the own entry always, all of them where the kernel pushes.
     pub arrivals: [DeviceAddress; MAX_RANKS],
-    /// This rank's 32-bit word with the value that arrival words reach in this call.
+    /// This rank's 32-bit word with the value that arrival words reach in this call; in
+    /// [`GatherMode::PUSH_AT_ONCE`] the first of the words that count calls.
     pub epoch: DeviceAddress,
     /// `B`, whole.
     pub b: DeviceAddress,

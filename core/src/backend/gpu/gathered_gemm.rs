@@ -49,7 +49,7 @@ pub fn countable(shape: &GemmShape) -> bool {
 /// The blocks of a launch.
 ///
 /// # Errors
-/// `UNSUPPORTED` where there is no kernel; `INVALID_ARGUMENT` for a grid that is not resident at once or has only
+/// `UNSUPPORTED` where there is no kernel, or none of this mode; `INVALID_ARGUMENT` for a grid that is not resident at once or has only
 /// blocks that move.
 pub fn grid(
     limits: &GatheredLimits,
@@ -57,8 +57,12 @@ pub fn grid(
     geometry: &Geometry,
 ) -> CallResult<u32> {
     let [blocks, ..] = geometry.blocks;
-    if limits.blocks == 0 {
+    if limits.blocks == 0 || limits.modes & arguments.mode.bit() == 0 {
         return Err(unsupported());
+    }
+    // Its blocks multiply, too, and it has a grid of its own.
+    if arguments.mode == GatherMode::PUSH_AT_ONCE {
+        return Ok(blocks);
     }
     if blocks > limits.blocks || blocks <= arguments.movers {
         return Err(invalid(format!(
@@ -121,11 +125,13 @@ mod tests {
     fn a_grid_is_resident_as_a_whole_and_some_of_it_multiplies() {
         let limits = GatheredLimits {
             blocks: 8,
+            modes: GatherMode::PULL.bit(),
             ..GatheredLimits::default()
         };
         // SAFETY: integers and addresses, for which zero is a value.
         let mut arguments: GatheredGemmArguments = unsafe { std::mem::zeroed() };
         arguments.movers = 3;
+        arguments.mode = GatherMode::PULL;
         let status = |blocks, limits: &GatheredLimits| {
             let geometry = Geometry {
                 blocks: [blocks, 1, 1],
@@ -138,6 +144,11 @@ mod tests {
         assert_eq!(status(4, &limits), Ok(4));
         assert_eq!(status(9, &limits), Err(Status::INVALID_ARGUMENT));
         assert_eq!(status(3, &limits), Err(Status::INVALID_ARGUMENT));
+        let other = GatheredLimits {
+            modes: GatherMode::PUSH.bit(),
+            ..limits
+        };
+        assert_eq!(status(8, &other), Err(Status::UNSUPPORTED));
         let none = GatheredLimits::default();
         assert_eq!(status(1, &none), Err(Status::UNSUPPORTED));
     }

@@ -257,6 +257,7 @@ mod tests {
         bias_element: None,
         most_workspace: 0,
         alignments: None,
+        partial_sums: None,
         way_words: 1,
         codes: &[],
     };

@@ -140,6 +140,7 @@ impl Call<'_> {
                 // SAFETY: the caller's word.
                 unsafe { self.wait(self.entered(self.rank, peer), peer, pending) }?;
             }
+            // All have been told already: the step goes on.
             pending.peer += 1;
         }
         pending.end();
@@ -165,8 +166,7 @@ impl Call<'_> {
                 }
             }
         }
-        let keeps = arguments.keep != 0 || arguments.mode == GatherMode::PUSH_AT_ONCE;
-        if arguments.mode != GatherMode::WAIT && keeps {
+        if arguments.mode != GatherMode::WAIT && arguments.keep != 0 {
             for chunk in 0..chunks {
                 // SAFETY: the caller's word.
                 unsafe { self.copy(self.rank, self.rank, chunk) };

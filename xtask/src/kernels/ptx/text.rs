@@ -5,6 +5,8 @@
 pub struct Function {
     pub name: String,
     pub items: Vec<Item>,
+    /// Of each item the braces that it is within: 0 for the function's own.
+    scopes: Vec<u32>,
 }
 
 /// A line of a function's body.
@@ -43,15 +45,17 @@ impl Function {
         let is_label =
             |item: &Item, name: &str| matches!(item, Item::Label(label) if label == name);
         let mut next: Vec<usize> = match statement.operation() {
-            // Inline assembly has labels of its own between braces, often of one name: the nearest in front is
-            // meant, or else the next one.
+            // Inline assembly has labels of its own between braces, often of one name: that of the same braces is
+            // meant, or else one outside of all.
             "bra" => {
-                let named = |index: &usize| is_label(&self.items[*index], &statement.operands);
-                let before = (0..index).rev().find(named);
-                before
-                    .or_else(|| (index..self.items.len()).find(named))
-                    .into_iter()
-                    .collect()
+                let within = |scope: u32| {
+                    let mut items = self.items.iter().zip(&self.scopes);
+                    items.position(|(item, known)| {
+                        *known == scope && is_label(item, &statement.operands)
+                    })
+                };
+                let label = within(self.scopes[index]).or_else(|| within(0));
+                label.into_iter().collect()
             }
             // An indirect branch may go to any label.
             "brx" => (0..self.items.len())
@@ -95,6 +99,7 @@ pub fn parse(text: &str) -> Vec<Function> {
     let mut name = None;
     let mut depth = 0usize;
     let mut function = Function::default();
+    let mut braces = 0;
     for (index, raw) in text.lines().enumerate() {
         let line = raw.split("//").next().unwrap_or_default();
         if depth == 0 {
@@ -104,6 +109,7 @@ pub fn parse(text: &str) -> Vec<Function> {
             .split_once("/*")
             .and_then(|(_, rest)| rest.split_once("*/"))
             .map(|(tag, _)| tag.trim().to_owned());
+        let mut within = depth > 1;
         for piece in line.split_inclusive([';', '{', '}']) {
             // Operands in braces, {%r1, %r2}, open and close within one statement.
             let piece = piece.trim();
@@ -112,10 +118,13 @@ pub fn parse(text: &str) -> Vec<Function> {
                     if depth == 0 {
                         function = Function {
                             name: name.take().unwrap_or_default(),
-                            items: Vec::new(),
+                            ..Function::default()
                         };
                     }
                     depth += 1;
+                    // Those that end on the same line have no label that a later line names.
+                    braces += u32::from(depth == 2);
+                    within |= depth > 1;
                 }
                 "}" if depth > 0 => {
                     depth -= 1;
@@ -132,6 +141,7 @@ pub fn parse(text: &str) -> Vec<Function> {
                 let text = text.trim().trim_start_matches('{').trim();
                 if let Some(item) = item(text, index + 1, tag.clone()) {
                     function.items.push(item);
+                    function.scopes.push(if within { braces } else { 0 });
                 }
             }
         }
@@ -241,7 +251,7 @@ $L__BB0_1: // a loop
     }
 
     #[test]
-    fn a_branch_goes_to_the_nearest_label_of_its_name() {
+    fn a_branch_goes_to_the_label_within_its_braces() {
         let text = ".visible .entry kernel()
 {
 \t{ .reg .pred p;
@@ -250,6 +260,15 @@ $L__BB0_1: // a loop
 \t{ .reg .pred p;
 \tAGAIN:
 \t@!p bra AGAIN; }
+\t{ .reg .pred p;
+\t@p bra DONE;
+\tDONE:
+\t}
+\t{ .reg .pred p;
+\t@p bra DONE;
+\tmov.u32 %r1, 0;
+\tDONE:
+\t}
 \tbra $END;
 $END:
 \tret;
@@ -259,6 +278,8 @@ $END:
         let next = |index| function.step(index, 0, |_, facts| facts).1;
         assert_eq!(next(1), [0, 2]);
         assert_eq!(next(3), [2, 4]);
-        assert_eq!(next(4), [5]);
+        assert_eq!(next(4), [5, 5]);
+        assert_eq!(next(6), [8, 7], "not to the block in front");
+        assert_eq!(next(9), [10]);
     }
 }
