@@ -195,9 +195,9 @@ fn what_was_tuned_is_chosen_in_the_stored_way_until_the_library_is_another() {
     lengths.sort_unstable();
     assert_eq!(lengths, [32, 64]);
 
-    // One that no rule says, by a transport that is not the usual one.
+    // One that no rule says, by a transport that is no algorithm's usual one.
     let mut stored = row.clone();
-    (stored.algorithm, stored.transport) = ("push".into(), "kernel".into());
+    (stored.algorithm, stored.transport) = ("pipeline".into(), "get".into());
     let chosen = |stored: &ProductRow| {
         let table = Table {
             products: vec![stored.clone()],
@@ -209,9 +209,9 @@ fn what_was_tuned_is_chosen_in_the_stored_way_until_the_library_is_another() {
         let output = succeed(command);
         let measured = products(&directory).remove(0);
         let automatic = measured.entry(AUTOMATIC).unwrap();
-        assert_eq!(automatic.how, "push kernel");
+        assert_eq!(automatic.how, "pipeline get");
         assert!(automatic.graph.is_some() && automatic.wrong == 0);
-        assert_eq!(measured.chosen.as_deref(), Some("push"));
+        assert_eq!(measured.chosen.as_deref(), Some("pipeline"));
         text(&output.stderr)
     };
     let note = "stored ways of products are of another library";
