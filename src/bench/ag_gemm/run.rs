@@ -129,8 +129,9 @@ impl<'a, T: Real> Run<'a, T> {
         if !self.options.validate {
             return Ok(());
         }
-        let reference = self.another(session, 1, contenders)?;
+        let reference = self.another(session, 1)?;
         for contender in contenders.iter_mut().filter(|one| one.by.is_checked()) {
+            self.set_whole(session, 1, &contender.by)?;
             session.run(stream, || session.issue(stream, &contender.by))?;
             contender.seen.count(session.wrong(&reference, stream)?);
         }
@@ -138,17 +139,8 @@ impl<'a, T: Real> Run<'a, T> {
     }
 
     /// Gives the shards of A what they hold in a pass, and says what C should be then.
-    fn another(
-        &self,
-        session: &Session<'a, T>,
-        pass: u64,
-        contenders: &[Contender<'a, T>],
-    ) -> Result<Reference> {
+    fn another(&self, session: &Session<'a, T>, pass: u64) -> Result<Reference> {
         session.fill(&self.table, pass, &self.stream)?;
-        // Who gathers nothing has to find the whole A.
-        if (contenders.iter()).any(|contender| matches!(contender.by, By::Own(_))) {
-            session.fill_whole(&self.table, pass, &self.stream)?;
-        }
         let (rank, world) = (self.communicator.rank(), self.communicator.world());
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = (processors / world).max(1);
@@ -160,6 +152,16 @@ impl<'a, T: Real> Run<'a, T> {
             (rank, world),
             threads,
         ))
+    }
+
+    /// Gives the whole A what a checked call has to find there: who gathers nothing finds all of it, and who
+    /// gathers there nothing of it. Blocks.
+    fn set_whole(&self, session: &Session<'a, T>, pass: u64, by: &By<'a, T>) -> Result<()> {
+        match by {
+            By::Own(_) => session.fill_whole(&self.table, pass, &self.stream),
+            By::Windows(_) => session.poison_whole(&self.stream),
+            _ => Ok(()),
+        }
     }
 
     /// Captures who can be replayed, and checks a replay. Collective.
@@ -187,9 +189,10 @@ impl<'a, T: Real> Run<'a, T> {
         if !self.options.validate {
             return Ok(());
         }
-        let reference = self.another(session, 2, contenders)?;
+        let reference = self.another(session, 2)?;
         for contender in contenders.iter_mut().filter(|one| one.by.is_checked()) {
             if let Some(graph) = &contender.graph {
+                self.set_whole(session, 2, &contender.by)?;
                 session.run(stream, || Ok(graph.launch(stream)?))?;
                 contender.seen.count(session.wrong(&reference, stream)?);
             }

@@ -197,20 +197,36 @@ impl<'a, T: Real> Session<'a, T> {
         (matrices, bias)
     }
 
-    /// Runs `work`, which enqueues one call, into poisoned memory, all ranks together. Blocks.
-    pub(super) fn run(&self, stream: &Stream, work: impl FnOnce() -> Result<()>) -> Result<()> {
+    /// Leaves nothing of the whole A that a gather at another time has brought. No peer writes it meanwhile.
+    /// Blocks.
+    pub(super) fn poison_whole(&self, stream: &Stream) -> Result<()> {
+        self.poison(&self.whole, "poisoning A", stream)
+    }
+
+    /// Poisons this rank's copy of a buffer. Blocks.
+    fn poison(
+        &self,
+        buffer: &SymmetricBuffer<T>,
+        operation: &'static str,
+        stream: &Stream,
+    ) -> Result<()> {
         let backend = self.communicator.backend();
-        let address = self.c.local().address();
-        let bytes = (self.c.len() * size_of::<T>()) as u64;
-        // SAFETY: all of the buffer, which lives until the stream is synchronized below; only this rank
-        // writes it.
+        let address = buffer.local().address();
+        let bytes = (buffer.len() * size_of::<T>()) as u64;
+        // SAFETY: all of the buffer, which lives until the stream is synchronized below; nobody else writes
+        // it until then.
         unsafe { backend.memory_set(address, POISON.into(), bytes, RawStream(stream.raw())) }
             .map_err(|failure| BenchError::Backend {
                 rank: self.communicator.rank(),
-                operation: "poisoning C",
+                operation,
                 failure,
             })?;
-        stream.synchronize()?;
+        Ok(stream.synchronize()?)
+    }
+
+    /// Runs `work`, which enqueues one call, into poisoned memory, all ranks together. Blocks.
+    pub(super) fn run(&self, stream: &Stream, work: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.poison(&self.c, "poisoning C", stream)?;
         self.communicator.host_barrier()?;
         work()?;
         stream.barrier()?;
