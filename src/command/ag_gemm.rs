@@ -19,8 +19,8 @@ pub struct Arguments {
     /// Ours by these only: baseline, pipeline, pull, push, or all
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = named, default_value = "all")]
     algorithm: Vec<String>,
-    /// What moves shards, for algorithms that leave a choice: get, put, vendor, kernel, or all: the usual and
-    /// each other one beside it [default: the usual]
+    /// What moves shards, for algorithms that leave a choice: get, put, vendor, kernel, or all: the usual of each,
+    /// and beside it every other one that a pipeline or push has [default: the usual]
     #[arg(long, value_name = "NAME", value_parser = ["get", "put", "vendor", "kernel", ALL_TRANSPORTS])]
     transport: Option<String>,
     /// Compare every algorithm's C with a reference [default: this and --benchmark]

@@ -148,10 +148,11 @@ pub struct Products {
 pub struct Measured {
     /// What was multiplied.
     pub product: Product,
-    /// The algorithm that the selector would choose, by its name here.
+    /// The algorithm that the selector would choose, by its name here, and what moves A then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chosen: Option<String>,
-    /// How far behind our fastest that is, where both were timed.
+    /// How far behind our fastest that is, where both were timed: of a choice among some algorithms only it may be
+    /// neither.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub choice: Option<Choice>,
     /// By whom.
@@ -226,8 +227,8 @@ pub const BASELINE: &str = "baseline";
 /// Our algorithms, in the order in which they are shown.
 pub const ALGORITHMS: [&str; 4] = [BASELINE, "pipeline", "pull", "push"];
 /// The same by transports that are not their usual ones, where those were asked for.
-pub const VARIANTS: [&str; 3] = ["pipeline get", "pipeline vendor", "push kernel"];
-/// What the selector chooses, where it is none of these by its usual transport.
+pub const VARIANTS: [&str; 4] = ["pipeline get", "pipeline vendor", "push put", "push kernel"];
+/// What the selector chooses, where it is none of those that take part.
 pub const AUTOMATIC: &str = "automatic";
 /// The gather by the vendor's library between symmetric windows, and then the GEMM.
 pub const WINDOWS: &str = "baseline windows";
@@ -322,14 +323,16 @@ impl Measured {
         timed.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(by, _)| by)
     }
 
-    /// How far behind our fastest the selector's choice is; `None` if either has no time.
+    /// How far behind our fastest the selector's choice is; `None` if either has no time, or it took no part.
     pub fn choose(&self) -> Option<Choice> {
         let fastest = self.best()?;
         let chosen = self.chosen.as_deref()?;
-        let by = match self.entry(AUTOMATIC) {
-            Some(_) => AUTOMATIC,
-            None => chosen,
+        let is_chosen = |entry: &&Entry| match entry.by.as_str() {
+            AUTOMATIC => entry.how == chosen,
+            // Reports of earlier versions do not say what moves A then.
+            by => by == chosen || format!("{by} {}", entry.how) == chosen,
         };
+        let by = &self.entries.iter().find(is_chosen)?.by;
         let behind = self.over(by, fastest)? - 1.0;
         Some(Choice {
             chosen: chosen.into(),

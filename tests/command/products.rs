@@ -183,8 +183,16 @@ fn what_was_tuned_is_chosen_in_the_stored_way_until_the_library_is_another() {
         (row.algorithm.as_str(), row.transport.as_str()),
         (algorithm, moved)
     );
+    let measured = &products(&directory)[0];
     for by in VARIANTS {
-        let entry = products(&directory)[0].entry(by).cloned().unwrap();
+        // Push of few rows is by the kernel, so that is no other way.
+        let Some(entry) = measured.entry(by) else {
+            assert_eq!(
+                (by, measured.entry("push").unwrap().how.as_str()),
+                ("push kernel", "kernel")
+            );
+            continue;
+        };
         assert!(
             entry.time.is_some() && entry.checked > 0 && by.ends_with(&entry.how),
             "{by}"
@@ -211,7 +219,7 @@ fn what_was_tuned_is_chosen_in_the_stored_way_until_the_library_is_another() {
         let automatic = measured.entry(AUTOMATIC).unwrap();
         assert_eq!(automatic.how, "pipeline get");
         assert!(automatic.graph.is_some() && automatic.wrong == 0);
-        assert_eq!(measured.chosen.as_deref(), Some("pipeline"));
+        assert_eq!(measured.chosen.as_deref(), Some("pipeline get"));
         text(&output.stderr)
     };
     let note = "stored ways of products are of another library";
@@ -222,6 +230,25 @@ fn what_was_tuned_is_chosen_in_the_stored_way_until_the_library_is_another() {
         told.contains(note) && told.contains(&stored.library),
         "{told}"
     );
+}
+
+#[test]
+fn a_choice_among_some_ways_only_is_not_credited_with_the_time_of_another_one() {
+    let directory = directory("products-chosen");
+    let shapes = r#"[{"m": 64, "n": 16, "k": 64, "dtype": "bfloat16"}]"#;
+    let some = ["--algorithm", "push", "--transport", "put"];
+    let output = succeed(bench(&directory, On::Cuda(2), shapes, &some));
+    let measured = &products(&directory)[0];
+    assert_eq!(measured.entry("push").unwrap().how, "put");
+    assert_eq!(measured.chosen.as_deref(), Some("push kernel"));
+    assert_eq!(measured.choice, None);
+    let output = text(&output.stdout);
+    assert!(output.contains("the choice was none of those"), "{output}");
+    // Where all take part, the choice does so too.
+    succeed(bench(&directory, On::Cuda(2), shapes, &some[2..]));
+    let measured = &products(&directory)[0];
+    assert_eq!(measured.entry(AUTOMATIC).unwrap().how, "push kernel");
+    assert_eq!(measured.choice.as_ref().unwrap().chosen, "push kernel");
 }
 
 #[test]

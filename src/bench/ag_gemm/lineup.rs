@@ -18,7 +18,7 @@ use crate::report::ag_gemm::{
     TORCH_FUSED, VARIANTS, WINDOWS,
 };
 use crate::tuning::ProductRow;
-use symmem_core::{AllGatherGemm, GemmOptions, GemmTransport};
+use symmem_core::{AllGatherGemm, GemmAlgorithm, GemmElement, GemmOptions, GemmTransport};
 
 impl<'a, T: Real> Run<'a, T> {
     /// Our algorithms that there are here; the others are put among the absent. Collective.
@@ -46,6 +46,10 @@ impl<'a, T: Real> Run<'a, T> {
                 tune: self.options.runs(),
                 ..GemmOptions::default()
             };
+            // Of few rows the usual transport of an algorithm is another one.
+            if is_variant(name) && find(&contenders, (known, options.transport)).is_some() {
+                continue;
+            }
             let made = self
                 .communicator
                 .all_gather_gemm::<T>(&shape(product), &options);
@@ -66,8 +70,8 @@ impl<'a, T: Real> Run<'a, T> {
         Ok(contenders)
     }
 
-    /// What the selector would choose; as a contender of its own where all of ours were asked for and it is
-    /// none of them. Collective.
+    /// What the selector would choose, with what moves A then; as a contender of its own where all of ours were
+    /// asked for and it is none of them. Collective.
     pub(super) fn chosen(
         &self,
         product: &Product,
@@ -84,23 +88,15 @@ impl<'a, T: Real> Run<'a, T> {
         let Ok(operation) = not_here(make(false).map_err(Into::into))? else {
             return Ok((None, None));
         };
-        let way = |operation: &AllGatherGemm<T>| (operation.algorithm(), operation.transport());
-        let (chosen, moved) = way(&operation);
-        let among = contenders.iter().find(|contender| match &contender.by {
-            By::Ours(ours) => way(ours) == (chosen, moved),
-            _ => false,
-        });
-        if let Some(contender) = among {
-            return Ok((Some(contender.name.to_owned()), None));
-        }
-        let name = (ALGORITHMS.into_iter()).find(|name| algorithm(name) == Some(chosen));
+        let chosen = way(&operation);
+        let name = (ALGORITHMS.into_iter()).find(|name| algorithm(name) == Some(chosen.0));
+        let name = format!("{} {}", name.unwrap_or_default(), moved_by(chosen.1));
         let mut other = None;
-        if self.options.algorithms.is_empty() {
-            let how = format!("{} {}", name.unwrap_or_default(), moved_by(moved));
+        if self.options.algorithms.is_empty() && find(contenders, chosen).is_none() {
             let by = By::Ours(Box::new(make(true)?));
-            other = Some(Contender::new(AUTOMATIC, by, how));
+            other = Some(Contender::new(AUTOMATIC, by, name.clone()));
         }
-        Ok((name.map(str::to_owned), other))
+        Ok((Some(name), other))
     }
 
     /// GEMM and gather alone, by the library and by our kernel; and one after the other, between windows.
@@ -197,6 +193,28 @@ impl<'a, T: Real> Run<'a, T> {
         }
         Ok(contenders)
     }
+}
+
+fn is_variant(name: &str) -> bool {
+    VARIANTS.contains(&name)
+}
+
+/// How one of ours is done.
+type How = (GemmAlgorithm, GemmTransport);
+
+fn way<T: GemmElement>(operation: &AllGatherGemm<T>) -> How {
+    (operation.algorithm(), operation.transport())
+}
+
+/// Who of ours does it so.
+fn find<'c, 'a, T: Real>(
+    contenders: &'c [Contender<'a, T>],
+    how: How,
+) -> Option<&'c Contender<'a, T>> {
+    contenders.iter().find(|contender| match &contender.by {
+        By::Ours(ours) => way(ours) == how,
+        _ => false,
+    })
 }
 
 /// What moves shards, in a word.

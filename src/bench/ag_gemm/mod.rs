@@ -54,7 +54,7 @@ pub struct Options {
     /// Our algorithms, by name ([`crate::report::ag_gemm::ALGORITHMS`]); empty for all.
     pub algorithms: Vec<String>,
     /// What moves the shards, for algorithms that leave a choice: `get`, `put`, `vendor` or `kernel`; `None`
-    /// for the usual, [`ALL_TRANSPORTS`] for that and each other one beside it.
+    /// for the usual, [`ALL_TRANSPORTS`] for that and beside it every other one ([`crate::report::ag_gemm::VARIANTS`]).
     pub transport: Option<String>,
     /// Whether results are compared with a reference.
     pub validate: bool,
@@ -136,7 +136,7 @@ pub fn algorithm(name: &str) -> Option<GemmAlgorithm> {
     }
 }
 
-/// Every transport, each algorithm's in turn.
+/// Every transport of a pipeline and of push.
 pub const ALL_TRANSPORTS: &str = "all";
 
 /// What moves shards, by that name.

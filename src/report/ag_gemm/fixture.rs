@@ -28,7 +28,7 @@ pub(in crate::report) fn products() -> Products {
             b_order: Order::RowMajor,
             bias: false,
         },
-        chosen: Some("push".into()),
+        chosen: Some("push put".into()),
         choice: None,
         entries: vec![
             entry(GEMM, 12.5e6),
@@ -40,6 +40,7 @@ pub(in crate::report) fn products() -> Products {
             absent("pull", "this device has no kernel that gathers by pull"),
             Entry {
                 ddlb_ns: Some(12.9e6),
+                how: "put".into(),
                 ..entry("push", 13e6)
             },
             absent(TORCH, "it broke off earlier"),

@@ -1,7 +1,7 @@
 //! All-gather and GEMM as tables.
 
 use super::{
-    ALGORITHMS, AUTOMATIC, Entry, GATHER, GEMM, MatrixElement, Measured, OWN_GEMM, Product,
+    ALGORITHMS, AUTOMATIC, Choice, Entry, GATHER, GEMM, MatrixElement, Measured, OWN_GEMM, Product,
     Products, TOGETHER, TORCH, TORCH_FUSED, VARIANTS, WINDOWS,
 };
 use crate::report::collectives::{Curve, Time};
@@ -270,38 +270,47 @@ const GOOD_ENOUGH: f64 = 3.0;
 
 /// The selector's choice beside our fastest, a line for each product, and the worst.
 fn choices(section: &Products) -> Option<View> {
-    let known: Vec<_> = (section.products.iter())
-        .filter_map(|measured| Some((measured, measured.choose()?)))
+    let rows: Vec<Vec<Cell>> = (section.products.iter())
+        .filter_map(|measured| {
+            let (chosen, fastest) = (measured.chosen.clone()?, measured.best()?);
+            let behind = |choice: Choice| Cell::Figure(format!("{:.1}", choice.behind_percent));
+            let mut row = row(measured);
+            row.push(Cell::Figure(chosen));
+            row.push(Cell::Figure(fastest.into()));
+            row.push(measured.choose().map_or(Cell::Absent, behind));
+            Some(row)
+        })
         .collect();
-    let worst = section.find_worst_choice()?;
-    let rows = known.iter().map(|(measured, choice)| {
-        let mut row = row(measured);
-        row.push(Cell::Figure(choice.chosen.clone()));
-        row.push(Cell::Figure(choice.fastest.clone()));
-        row.push(Cell::Figure(format!("{:.1}", choice.behind_percent)));
-        row
-    });
-    let good = (known.iter()).filter(|(_, choice)| choice.behind_percent <= GOOD_ENOUGH);
-    Some(View {
+    let known: Vec<Choice> = (section.products.iter())
+        .filter_map(Measured::choose)
+        .collect();
+    let mut caption = Vec::new();
+    if let Some(worst) = section.find_worst_choice() {
+        let good = (known.iter()).filter(|choice| choice.behind_percent <= GOOD_ENOUGH);
+        caption.push(format!(
+            "Within {GOOD_ENOUGH:.0} % of our fastest for {} of {} products. Worst: {} of {} {}, {:.1} % behind {}.",
+            good.count(),
+            known.len(),
+            worst.choice.chosen,
+            worst.product.shape(),
+            kind_text(&worst.product),
+            worst.choice.behind_percent,
+            worst.choice.fastest,
+        ));
+    }
+    caption.push(
+        "behind: how much longer the choice took than the fastest of ours, by the replay where there is one.".into(),
+    );
+    if known.len() < rows.len() {
+        caption.push("Where nothing is said the choice was none of those that were timed.".into());
+    }
+    (!rows.is_empty()).then(|| View {
         title: "all-gather + GEMM: the selector's choice".into(),
-        caption: vec![
-            format!(
-                "Within {GOOD_ENOUGH:.0} % of our fastest for {} of {} products. Worst: {} of {} {}, {:.1} % behind {}.",
-                good.count(),
-                known.len(),
-                worst.choice.chosen,
-                worst.product.shape(),
-                kind_text(&worst.product),
-                worst.choice.behind_percent,
-                worst.choice.fastest,
-            ),
-            "behind: how much longer the choice took than the fastest of ours, by the replay where there is one."
-                .into(),
-        ],
+        caption,
         headings: ["MxNxK", "element, A by", "chosen", "fastest", "behind\n(%)"]
             .map(heading)
             .into(),
-        rows: rows.collect(),
+        rows,
     })
 }
 
