@@ -22,7 +22,7 @@ pub struct ProductRow {
     pub algorithm: String,
     /// `get`, `put`, `vendor` or `kernel`; `automatic` for the algorithm's usual one.
     pub transport: String,
-    /// The library of products that the ways are of, and its version.
+    /// The library of products that the ways are of, its version, and the revision of what we ask of it.
     pub library: String,
     /// Which of its ways each of the library's products is done in.
     pub ways: Vec<Way>,

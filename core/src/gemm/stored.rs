@@ -2,7 +2,8 @@
 //!
 //! A row holds for one device, world and product. It decides where the caller leaves the algorithm to us, and
 //! names the way of each of the library's products whoever chose the algorithm: a way is a place in the list
-//! that the library gives, so it holds for the library's version that it was found with only.
+//! that the library gives, so it holds only for the library's version that it was found with, and for what we ask
+//! of it.
 
 use super::matrix::GemmElement;
 use super::operation::AllGatherGemm;
@@ -11,6 +12,7 @@ use super::selector::{Offer, Refusal, choose};
 use super::shape::GemmShape;
 use super::workspace::Prepared;
 use crate::backend::abi::{ElementType, RawGemm, VendorDescription};
+use crate::backend::matrix_library::REQUEST;
 use crate::backend::{Gemm, read_text};
 use crate::communicator::Inner;
 
@@ -30,7 +32,8 @@ pub struct GemmRow {
     pub algorithm: GemmAlgorithm,
     /// What moves the shards then; automatic for what is usual.
     pub transport: GemmTransport,
-    /// The library of products that the ways are of, with its version; empty for none.
+    /// The library of products that the ways are of, with its version and the revision of what we ask of it;
+    /// empty for none.
     pub library: String,
     /// For products of so many rows of `A`: which of the library's ways.
     pub ways: Vec<(u64, u32)>,
@@ -93,9 +96,10 @@ pub(super) fn choose_by(
     by_row.map_or_else(|| choose(shape, options, world, shard_bytes, offer), Ok)
 }
 
-/// The library's name and version, as rows have them.
+/// The library's name and version, and the revision of what we ask of it, as rows have them.
 pub(super) fn library_text(library: &VendorDescription) -> String {
-    format!("{} {}", read_text(&library.name), library.version)
+    let name = read_text(&library.name);
+    format!("{name} {}, request {REQUEST}", library.version)
 }
 
 /// The ways that hold here.
@@ -115,7 +119,8 @@ impl<'a> Ways<'a> {
             rank,
             stored_for = row.library,
             here,
-            "stored ways of products are of another library, or of another version: products are timed; tune again"
+            "stored ways of products are of another library, of another version or of another request: products are \
+             timed; tune again"
         );
         Self(&[])
     }

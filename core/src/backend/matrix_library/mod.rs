@@ -13,7 +13,7 @@
 mod product;
 mod table;
 
-pub use product::{Products, TOLD_WORDS};
+pub use product::{Products, REQUEST, TOLD_WORDS};
 
 use super::abi::*;
 use super::failure::{CallResult, Failure, write_text};

@@ -9,6 +9,10 @@ use std::ffi::{c_int, c_void};
 use std::ptr::{from_ref, null_mut, with_exposed_provenance, with_exposed_provenance_mut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+/// Revision of what the library is asked for. A stored way is a place in the list that it answers with, so this
+/// is raised with whatever the answer depends on: [`WAYS`], [`MOST_WORKSPACE`], [`ALIGNMENT`], [`ELEMENT`], the
+/// order of the two questions, and what `ask_with` and an operation's description say.
+pub const REQUEST: u32 = 2;
 /// Ways that are asked for, one less than are timed: behind the first few the library's guesses are much
 /// alike.
 const WAYS: usize = 7;
@@ -367,6 +371,7 @@ impl Product {
         found.and_then(|found| given_up.map(|()| found))
     }
 
+    /// What is asked here is told from what was asked before by [`REQUEST`]: raise it with any change.
     fn ask_with(&self, preference: Object, alignment: u64, wanted: usize) -> CallResult<Vec<Way>> {
         let (library, table) = (self.library, &self.library.table);
         let prefer = |attribute: c_int, value: *const c_void, bytes: usize| {
