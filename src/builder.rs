@@ -156,7 +156,9 @@ fn rows_from_environment(rank: usize) -> Result<(Vec<CollectiveRow>, Vec<GemmRow
         operation: "SYMMEM_TUNING",
         message: format!("{}: {reason}", path.display()),
     };
-    let text = std::fs::read_to_string(&path).map_err(|error| invalid(error.to_string()))?;
+    let unreadable =
+        |error: std::io::Error| invalid(format!("{error}: unset SYMMEM_TUNING, or make the file"));
+    let text = std::fs::read_to_string(&path).map_err(unreadable)?;
     tuning::Table::from_json(&text)
         .and_then(|table| Ok((table.rows()?, table.gemm_rows()?)))
         .map_err(|error| invalid(error.to_string()))

@@ -45,7 +45,8 @@ pub struct Arguments {
     #[arg(long, value_name = "DIR", default_value = "results")]
     pub out: PathBuf,
     /// Where a row for each product goes, with our fastest algorithm and the library's ways: the table that
-    /// SYMMEM_TUNING names; rows of other products, and of collectives, stay
+    /// SYMMEM_TUNING names; rows of other products, and of collectives, stay. Takes all algorithms, results are
+    /// compared, and nothing is written where one was wrong
     #[arg(long, value_name = "FILE")]
     pub tune: Option<PathBuf>,
 }
@@ -73,6 +74,9 @@ impl Arguments {
         for file in &self.config {
             products.extend(read(file)?);
         }
+        if self.tune.is_some() {
+            self.check_all_take_part()?;
+        }
         let neither = !self.validate && !self.benchmark && !self.explain;
         let all = self.algorithm.iter().any(|name| name == ALL);
         Ok(Options {
@@ -80,13 +84,29 @@ impl Arguments {
             products,
             algorithms: if all { Vec::new() } else { self.algorithm },
             transport: self.transport,
-            validate: self.validate || neither,
+            // What is stored is right.
+            validate: self.validate || neither || self.tune.is_some(),
             benchmark: self.benchmark || neither || self.tune.is_some(),
             explain: self.explain,
             ddlb: self.ddlb,
             torch: self.baseline.map(|name| name == PYTORCH),
             rounds: self.rounds,
         })
+    }
+}
+
+impl Arguments {
+    /// What is stored is chosen among all of ours.
+    fn check_all_take_part(&self) -> Result<()> {
+        let left_out =
+            |option: &str, value: String| Err(CommandError::TunePart(format!("{option} {value}")));
+        if !self.algorithm.iter().any(|name| name == ALL) {
+            return left_out("--algorithm", self.algorithm.join(","));
+        }
+        match &self.transport {
+            Some(one) if one != ALL_TRANSPORTS => left_out("--transport", one.clone()),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::ag_gemm;
 use super::collectives::{Arguments, TuneArguments};
-use super::output::check_writable;
+use super::output::{check_table, check_writable};
 use super::rank::{Files, Kind, Task};
 use super::run::{default_ranks, launch};
 use super::{CommandError, Common, Result};
@@ -86,7 +86,7 @@ pub fn bench(common: Common, what: What) -> Result<ExitCode> {
                 tune: arguments.tune.clone(),
             };
             if let Some(file) = &files.tune {
-                check_writable(file)?;
+                check_table(file)?;
             }
             Kind::AllGatherGemm(arguments.options(effort)?, files)
         }
@@ -97,7 +97,7 @@ pub fn bench(common: Common, what: What) -> Result<ExitCode> {
 
 /// Launches the ranks that find the best algorithms.
 pub fn tune(common: Common, mut arguments: TuneArguments) -> Result<ExitCode> {
-    check_writable(&arguments.out)?;
+    check_table(&arguments.out)?;
     let options = arguments.options(common.effort());
     start(common, Kind::Tune(options))
 }

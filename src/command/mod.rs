@@ -117,6 +117,12 @@ pub enum CommandError {
         /// The operating system's answer.
         error: std::io::Error,
     },
+    /// A tuning that not all ways take part in.
+    #[error(
+        "--tune stores the fastest of all of ours, and {0} leaves some out: leave that option out, or say \
+         --transport all"
+    )]
+    TunePart(String),
     /// Anything that needs no more than a sentence.
     #[error("{0}")]
     Said(String),

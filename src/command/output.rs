@@ -1,7 +1,9 @@
-//! Files that a command writes.
+//! Files that a command writes, and tables that it writes over.
 
 use super::{CommandError, Result};
+use std::io::ErrorKind;
 use std::path::Path;
+use symmem::tuning::Table;
 
 /// Fails where a file could not be written later, before any time is spent on what would be in it.
 pub fn check_writable(file: &Path) -> Result<()> {
@@ -16,6 +18,25 @@ pub fn check_writable(file: &Path) -> Result<()> {
         )));
     }
     Ok(())
+}
+
+/// The table that a file has; none where there is no file yet.
+pub fn read_table(file: &Path) -> Result<Table> {
+    match std::fs::read_to_string(file) {
+        Ok(text) => Table::from_json(&text)
+            .map_err(|error| CommandError::Said(format!("{}: {error}", file.display()))),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Table::default()),
+        Err(error) => Err(CommandError::System {
+            what: format!("reading {}", file.display()),
+            error,
+        }),
+    }
+}
+
+/// Fails where a table could not be written later over what the file has.
+pub fn check_table(file: &Path) -> Result<()> {
+    check_writable(file)?;
+    read_table(file).map(drop)
 }
 
 /// Writes a file and says so on standard error.

@@ -75,6 +75,14 @@ pub fn rank(task: &str) -> Result<ExitCode> {
         .backend(selection)
         .deadline(DEADLINE)
         .setup_deadline(DEADLINE);
+    let to_write = match &task.kind {
+        Kind::AllGatherGemm(_, files) => files.tune.as_deref(),
+        Kind::Tune(options) => Some(options.out.as_path()),
+        _ => None,
+    };
+    if to_write.is_some_and(is_yet_to_be_made) {
+        builder = builder.tuning(&[]).gemm_tuning(&[]);
+    }
     if let Kind::AllGatherGemm(_, Files { tune: Some(_), .. }) = &task.kind {
         // What is to be found out is not to be known before.
         builder = builder.gemm_tuning(&[]);
@@ -120,12 +128,20 @@ pub fn rank(task: &str) -> Result<ExitCode> {
                 told.plans.iter().for_each(|plan| println!("{plan}"));
                 if let Ok(report) = &measured {
                     super::ag_gemm::write(&files.out, report)?;
-                    if let Some(file) = &files.tune {
-                        tell_products(file, told.rows)?;
-                    }
                 }
             }
-            report(measured)?
+            let right = (measured.as_ref()).is_ok_and(|report| !report.is_wrong());
+            // First what was measured: the table may not be writable.
+            let code = report(measured)?;
+            match &files.tune {
+                Some(file) if first && right => tell_products(file, told.rows)?,
+                Some(file) if first => eprintln!(
+                    "symmem: nothing is stored in {}, since results were wrong",
+                    file.display()
+                ),
+                _ => {}
+            }
+            code
         }
         Kind::Tune(options) => {
             let table = with_bar(&communicator, |progress| {
@@ -216,20 +232,16 @@ fn tell_table(options: &tune::Options, table: &tune::Table) -> Result<()> {
     Ok(())
 }
 
+/// Whether `SYMMEM_TUNING` names this file, which is to be written, and there is none yet.
+fn is_yet_to_be_made(file: &Path) -> bool {
+    let named = std::env::var_os("SYMMEM_TUNING").filter(|named| !named.is_empty());
+    let whole = |path: &Path| std::path::absolute(path).ok();
+    named.is_some_and(|named| whole(Path::new(&named)) == whole(file)) && !file.exists()
+}
+
 /// Writes a table over what the file has: the whole.
 fn write_over(file: &Path, table: tune::Table) -> Result<tune::Table> {
-    let before = match std::fs::read_to_string(file) {
-        Ok(text) => tune::Table::from_json(&text)
-            .map_err(|error| CommandError::Said(format!("{}: {error}", file.display())))?,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => tune::Table::default(),
-        Err(error) => {
-            return Err(CommandError::System {
-                what: format!("reading {}", file.display()),
-                error,
-            });
-        }
-    };
-    let table = table.over(before);
+    let table = table.over(output::read_table(file)?);
     let text = table.to_json();
     let text = text.map_err(|error| CommandError::Said(format!("table: {error}")))?;
     output::write(file, &text).map(|()| table)

@@ -256,13 +256,68 @@ fn a_wrong_file_of_rows_is_named_with_the_line() {
     let directory = directory("products-untuned");
     let text = "{\"version\": 1, \"rows\": [],\n\"products\": [\n{\"device\": 3}\n]}";
     std::fs::write(directory.join("t.json"), text).unwrap();
-    let mut command = bench(&directory, On::Host(2), SHAPES, &["-v"]);
-    command.env("SYMMEM_TUNING", "t.json");
-    let error = fail(command);
+    let mut read = bench(&directory, On::Host(2), SHAPES, &["-v"]);
+    read.env("SYMMEM_TUNING", "t.json");
+    // One that is to be written over is read before anything is measured.
+    let written = bench(&directory, On::Host(2), SHAPES, &["--tune", "t.json"]);
+    for command in [read, written] {
+        let error = fail(command);
+        assert!(
+            error.contains("t.json") && error.contains("line 3"),
+            "{error}"
+        );
+    }
+    assert!(!directory.join("all.json").exists(), "nothing was measured");
+}
+
+#[test]
+fn the_table_that_is_to_be_written_need_not_be_there_and_any_other_one_has_to() {
+    let directory = directory("products-new-table");
+    let new = |tune: &[&str]| {
+        let mut command = bench(&directory, On::Host(2), SHAPES, tune);
+        command.env("SYMMEM_TUNING", "./new.json");
+        command
+    };
+    let error = fail(new(&[]));
     assert!(
-        error.contains("t.json") && error.contains("line 3"),
+        error.contains("new.json") && error.contains("unset SYMMEM_TUNING"),
         "{error}"
     );
+    // What is stored was compared, though nobody asked for that.
+    succeed(new(&["--benchmark", "--tune", "new.json"]));
+    let kept = rows(&directory.join("new.json"));
+    assert_eq!(kept.len(), 2);
+    // A processor's products have no ways that were timed.
+    assert!(kept.iter().all(|row| row.ways.is_empty()), "{kept:?}");
+    for measured in products(&directory) {
+        assert!(measured.entry("baseline").unwrap().checked > 0);
+    }
+    // And it is read from then on.
+    succeed(new(&["-v"]));
+}
+
+#[test]
+fn nothing_is_stored_of_some_ways_only_or_where_results_were_wrong() {
+    let directory = directory("products-not-stored");
+    for (more, told) in [
+        (["--algorithm", "pull,push"], "--algorithm pull,push"),
+        (["--transport", "get"], "--transport get"),
+    ] {
+        let arguments = [&more[..], &["--tune", "t.json"]].concat();
+        let error = fail(bench(&directory, On::Host(2), SHAPES, &arguments));
+        assert!(
+            error.contains(told) && error.contains("--transport all"),
+            "{error}"
+        );
+    }
+    let python = stand_in_for_torch(&directory, 1_000_000, 3);
+    let more = ["--baseline", "pytorch", "--tune", "t.json"];
+    let mut command = bench(&directory, On::Host(2), SHAPES, &more);
+    let output = command.env("SYMMEM_PYTHON", &python).output().unwrap();
+    assert!(!output.status.success());
+    let error = text(&output.stderr);
+    assert!(error.contains("nothing is stored"), "{error}");
+    assert!(directory.join("all.json").exists() && !directory.join("t.json").exists());
 }
 
 #[test]

@@ -385,6 +385,7 @@ impl Maker<'_> {
                 raw,
                 candidate: stored.unwrap_or(0),
                 stored,
+                known: stored.is_some(),
             });
         }
         if self.options.tune {

@@ -146,12 +146,14 @@ impl<'a> Ways<'a> {
 }
 
 impl<T: GemmElement> AllGatherGemm<T> {
-    /// How it is done, as a row that has another one of this shape done alike.
+    /// How it is done, as a row that has another one of this shape done alike. Without ways that were neither
+    /// timed nor stored ([`GemmOptions::tune`]).
     pub fn row(&self) -> GemmRow {
         let mut ways: Vec<(u64, u32)> = Vec::new();
+        let prepared = self.workspace().prepared.iter();
         for &Prepared {
             rows, candidate, ..
-        } in &self.workspace().prepared
+        } in prepared.filter(|prepared| prepared.known)
         {
             if ways.iter().all(|(known, _)| *known != rows) {
                 ways.push((rows, candidate));

@@ -123,6 +123,7 @@ impl Scratch {
                 Some(known) => known.candidate,
                 None => timing.way(&prepared[index])?,
             };
+            prepared[index].known = true;
         }
         Ok(())
     }

@@ -216,6 +216,8 @@ pub(super) struct Prepared {
     pub(super) candidate: u32,
     /// The same where it was stored, and need not be found out.
     pub(super) stored: Option<u32>,
+    /// Whether it was stored, or found out by timing; else it is the library's first guess.
+    pub(super) known: bool,
 }
 
 /// What an operation keeps.
