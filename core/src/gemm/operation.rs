@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use std::fmt::Write;
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The name of the operation, in errors too.
 pub(super) const NAME: &str = "all_gather_gemm";
@@ -72,7 +73,10 @@ impl Communicator {
             ("the element type", T::TYPE.name().into()),
             ("the shape", format!("{shape:?}")),
             ("the options", format!("{options:?}")),
-            ("the stored row", format!("{stored:?}")),
+            (
+                "the stored row (SYMMEM_TUNING, Builder::gemm_tuning)",
+                format!("{stored:?}"),
+            ),
         ])?;
         let maker = Maker {
             shared,
@@ -171,7 +175,15 @@ impl Maker<'_> {
             fanout: shared.capabilities.fanout,
         };
         let shard_bytes = division.elements(0) * element.bytes();
-        let chosen = stored::choose_by(stored, shape, options, world, shard_bytes, &offer);
+        let chosen = stored::choose_by(
+            stored,
+            shared.rank,
+            shape,
+            options,
+            world,
+            shard_bytes,
+            &offer,
+        );
         let chosen = chosen.map_err(|refusal| match refusal {
             Refusal::Invalid(message) => self.invalid(message),
             Refusal::Unsupported(message) => Error::Unsupported {
@@ -354,7 +366,7 @@ impl Maker<'_> {
         if shared.capabilities.flags & CAPABILITY_LAUNCH == 0 {
             return Ok(());
         }
-        shared.wait_all_idle(shared.options.setup_deadline)
+        shared.wait_all_idle(super::tuning::patience(shared))
     }
 
     /// Prepares the library's products of all steps.
@@ -365,6 +377,8 @@ impl Maker<'_> {
         workspace: &mut Workspace,
     ) -> Result<()> {
         let shared = self.shared;
+        // For all that follows: peers wait for the outcome of all of it.
+        let begun = Instant::now();
         self.wait_until_idle()?;
         for step in steps {
             let Step::Multiply { part, on } = *step else {
@@ -389,7 +403,7 @@ impl Maker<'_> {
             });
         }
         if self.options.tune {
-            super::tuning::tune(shared, self.shape, self.element, workspace)?;
+            super::tuning::tune(shared, self.shape, self.element, workspace, begun)?;
         }
         Ok(())
     }

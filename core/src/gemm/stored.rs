@@ -1,6 +1,7 @@
 //! Products that were measured before: how each is done best, and in which of the library's ways.
 //!
-//! A row holds for one device, world and product. It decides where the caller leaves the algorithm to us, and
+//! A row holds for one device, world and product. It decides where the caller leaves to us both the algorithm and
+//! what moves shards, and
 //! names the way of each of the library's products whoever chose the algorithm: a way is a place in the list
 //! that the library gives, so it holds only for the library's version that it was found with, and for what we ask
 //! of it.
@@ -28,7 +29,7 @@ pub struct GemmRow {
     pub shape: GemmShape,
     /// What the matrices are made of.
     pub element: ElementType,
-    /// How it is done where the caller leaves that to us; not automatic.
+    /// How it is done where the caller leaves both algorithm and transport to us; not automatic.
     pub algorithm: GemmAlgorithm,
     /// What moves the shards then; automatic for what is usual.
     pub transport: GemmTransport,
@@ -74,9 +75,11 @@ pub(super) fn find<'a>(
     rows.iter().find(|row| row.fits(shared, shape, element))
 }
 
-/// As [`choose`], by the row where the caller leaves all to us and what it says can be done here.
+/// As [`choose`], by the row where the caller leaves all to us and what it says can be done here: else that is
+/// told.
 pub(super) fn choose_by(
     row: Option<&GemmRow>,
+    rank: usize,
     shape: &GemmShape,
     options: &GemmOptions,
     world: usize,
@@ -91,7 +94,17 @@ pub(super) fn choose_by(
             transport: row.transport,
             ..*options
         };
-        choose(shape, &stored, world, shard_bytes, offer).ok()
+        let chosen = choose(shape, &stored, world, shard_bytes, offer);
+        if let Err(Refusal::Invalid(reason) | Refusal::Unsupported(reason)) = &chosen {
+            tracing::warn!(
+                rank,
+                algorithm = ?row.algorithm,
+                transport = ?row.transport,
+                reason,
+                "what is stored for a product cannot be done here: the selector chooses; tune again"
+            );
+        }
+        chosen.ok()
     });
     by_row.map_or_else(|| choose(shape, options, world, shard_bytes, offer), Ok)
 }
@@ -128,12 +141,23 @@ impl<'a> Ways<'a> {
     /// The way of a product of so many rows, if the library still offers it.
     pub(super) fn way(&self, shared: &Inner, rows: u64, product: RawGemm) -> Option<u32> {
         let &(_, way) = self.0.iter().find(|(known, _)| *known == rows)?;
-        // SAFETY: prepared just now.
-        let offered = unsafe { shared.backend.gemm_candidates(product) }.unwrap_or(0);
-        if way < offered {
-            return Some(way);
-        }
         let rank = shared.rank;
+        // SAFETY: prepared just now.
+        let offered = match unsafe { shared.backend.gemm_candidates(product) } {
+            Ok(offered) if way < offered => return Some(way),
+            Ok(offered) => offered,
+            Err(failure) => {
+                tracing::warn!(
+                    rank,
+                    rows,
+                    way,
+                    %failure,
+                    "gemm_candidates failed, so that nobody knows whether there is the stored way of a product: it \
+                     is timed; ask its backend's maker"
+                );
+                return None;
+            }
+        };
         tracing::warn!(
             rank,
             rows,
@@ -200,7 +224,7 @@ mod tests {
             fanout: 1,
         };
         let chosen = |row: &GemmRow, options: GemmOptions| {
-            choose_by(Some(row), &row.shape, &options, 2, 1 << 10, &offer)
+            choose_by(Some(row), 0, &row.shape, &options, 2, 1 << 10, &offer)
         };
         let automatic = GemmOptions::default();
         let pipeline = row(A::Pipeline, T::Get);

@@ -20,7 +20,13 @@ const RUNS: u32 = 3;
 /// How often the device is asked whether it is done.
 const ASK_INTERVAL: Duration = Duration::from_micros(100);
 
-/// Finds the best way of each product, for the shapes that differ.
+/// How long a rank waits for its own device at most before it tells its peers of the outcome: shorter than they
+/// wait for it, so that they hear the reason.
+pub(super) fn patience(shared: &Inner) -> Duration {
+    shared.options.setup_deadline - shared.options.setup_deadline / 8
+}
+
+/// Finds the best way of each product, for the shapes that differ. What peers wait for began at `begun`.
 ///
 /// # Errors
 /// The backend's. What may still run then is left to the workspace, which is released once all is idle.
@@ -29,6 +35,7 @@ pub(super) fn tune(
     shape: &GemmShape,
     element: ElementType,
     workspace: &mut Workspace,
+    begun: Instant,
 ) -> Result<()> {
     // A processor loads nothing, and has one way.
     if shared.capabilities.flags & CAPABILITY_LAUNCH == 0 || workspace.prepared.is_empty() {
@@ -44,7 +51,7 @@ pub(super) fn tune(
         // What is made here is of more use with its first guesses than not at all.
         tracing::warn!(rank = shared.rank, %failure, "products are not timed");
     } else {
-        let tuned = scratch.choose(shared, &mut workspace.prepared);
+        let tuned = scratch.choose(shared, &mut workspace.prepared, begun);
         tuned.map_err(|failure| refused(shared, failure))?;
     }
     // It is idle.
@@ -104,17 +111,17 @@ impl Scratch {
     }
 
     /// Chooses the way of each product. The stream is idle where that succeeds.
-    fn choose(&self, shared: &Inner, prepared: &mut [Prepared]) -> CallResult<()> {
+    fn choose(&self, shared: &Inner, prepared: &mut [Prepared], begun: Instant) -> CallResult<()> {
         let Some(stream) = self.stream else {
             return Ok(());
         };
         let timing = Timing {
             scratch: self,
             backend: &shared.backend,
+            rank: shared.rank,
             stream,
-            begun: Instant::now(),
-            // Peers wait for the outcome, not longer than all of it.
-            limit: shared.options.setup_deadline / 2,
+            begun,
+            limit: patience(shared),
         };
         for index in 0..prepared.len() {
             let rows = prepared[index].rows;
@@ -152,6 +159,7 @@ impl Scratch {
 struct Timing<'a> {
     scratch: &'a Scratch,
     backend: &'a Backend,
+    rank: usize,
     stream: RawStream,
     begun: Instant,
     limit: Duration,
@@ -166,8 +174,14 @@ impl Timing<'_> {
         match self.load(prepared.raw, stored)? {
             Ok(()) => Ok(stored),
             Err(failure) => {
-                let rows = prepared.rows;
-                tracing::warn!(rows, stored, %failure, "the library refuses the stored way of a product: it is timed");
+                let (rank, rows) = (self.rank, prepared.rows);
+                tracing::warn!(
+                    rank,
+                    rows,
+                    stored,
+                    %failure,
+                    "the library refuses the stored way of a product: it is timed; tune again"
+                );
                 self.best(prepared.raw)
             }
         }
