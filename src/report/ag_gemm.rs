@@ -216,9 +216,9 @@ pub struct Entry {
 
 /// The GEMM alone, by the vendor's library, of an A that is already here.
 pub const GEMM: &str = "gemm";
-/// The same by our own kernel, that of pull and push.
+/// The same by our own kernel, that of pull and push; for few rows push may have another one, as its entry says.
 pub const OWN_GEMM: &str = "own gemm";
-/// The gather alone.
+/// The gather alone, by what the selector of collectives takes, as its entry says.
 pub const GATHER: &str = "gather";
 /// GEMM and gather at once on two streams, neither waiting for the other: what overlap can reach.
 pub const TOGETHER: &str = "together";

@@ -124,6 +124,11 @@ fn on_cuda_the_vendors_libraries_take_part_and_both_parts_run_at_once() {
     );
     let measured = &products(&directory)[0];
     assert_eq!(measured.entry("baseline").unwrap().how, "vendor");
+    let gathered = &measured.entry(GATHER).unwrap().how;
+    assert!(
+        gathered.starts_with("own ") || gathered == "vendor's windows",
+        "{gathered}"
+    );
     let parts = [GEMM, OWN_GEMM, GATHER, TOGETHER, WINDOWS];
     for by in parts.into_iter().chain(ALGORITHMS) {
         let entry = measured.entry(by).unwrap();
@@ -184,6 +189,8 @@ fn what_was_tuned_is_chosen_in_the_stored_way_until_the_library_is_another() {
         (algorithm, moved)
     );
     let measured = &products(&directory)[0];
+    let own = &measured.entry(OWN_GEMM).unwrap().how;
+    assert!(own.ends_with("not of push"), "{own}");
     for by in VARIANTS {
         // Push of few rows is by the kernel, so that is no other way.
         let Some(entry) = measured.entry(by) else {

@@ -1,4 +1,5 @@
-//! A product by our own kernel alone: that of pull and push, with nothing to gather.
+//! A product by our own kernel alone: that of pull and push, with nothing to gather. For few rows push has
+//! another kernel, which cannot be had without its gather: this is then that of pull only.
 //!
 //! It is given a world of one rank, whose shard is all of A: the same tiles, in the order that they have in a
 //! shard, and no chunk to wait for.
@@ -20,6 +21,8 @@ pub(super) struct Kernel<'a> {
     backend: &'a Backend,
     rank: usize,
     arguments: GatheredGemmArguments,
+    /// Whether push has another one for this product.
+    pull_only: bool,
     grid: Geometry,
     /// What arrival words would reach; the arguments name it.
     _epoch: SymmetricBuffer<u32>,
@@ -77,6 +80,7 @@ impl<'a> Kernel<'a> {
             backend,
             rank,
             arguments,
+            pull_only: limits.modes & GatherMode::PUSH_AT_ONCE.bit() != 0,
             grid: Geometry {
                 blocks: [limits.blocks, 1, 1],
                 threads: [limits.threads, 1, 1],
@@ -86,9 +90,10 @@ impl<'a> Kernel<'a> {
         }))
     }
 
-    /// How many blocks it has.
+    /// How many blocks it has, and whether it is that of pull only.
     pub(super) fn how(&self) -> String {
-        format!("{} blocks", self.grid.blocks[0])
+        let only = if self.pull_only { ", not of push" } else { "" };
+        format!("{} blocks{only}", self.grid.blocks[0])
     }
 
     /// Enqueues the product of `A` and `B` into `C`.

@@ -18,6 +18,7 @@ use crate::report::ag_gemm::{
     TORCH_FUSED, VARIANTS, WINDOWS,
 };
 use crate::tuning::ProductRow;
+use symmem_core::backend::abi::{Algorithm, CollectiveOperation};
 use symmem_core::{AllGatherGemm, GemmAlgorithm, GemmElement, GemmOptions, GemmTransport};
 
 impl<'a, T: Real> Run<'a, T> {
@@ -142,14 +143,30 @@ impl<'a, T: Real> Run<'a, T> {
             }
             Err(reason) => absent.push(missing(OWN_GEMM, reason)),
         }
-        parts.push(Contender::new(GATHER, By::Gather, String::new()));
+        let mut between = None;
         if let Some(library) = windows {
             match self.between_windows(session, library)? {
-                Ok(by) => parts.push(Contender::new(WINDOWS, by, "vendor".into())),
+                Ok(by) => between = Some(Contender::new(WINDOWS, by, "vendor".into())),
                 Err(reason) => absent.push(missing(WINDOWS, reason)),
             }
         }
+        // Once windows are there, the gather goes through them.
+        let how = self.gathered_by(session, between.is_some())?;
+        parts.push(Contender::new(GATHER, By::Gather, how));
+        parts.extend(between);
         Ok(parts)
+    }
+
+    /// What the selector of collectives gathers by.
+    fn gathered_by(&self, session: &Session<'a, T>, windows: bool) -> Result<String> {
+        let all = (session.a.len() * self.communicator.world() * size_of::<T>()) as u64;
+        let gather = CollectiveOperation::ALL_GATHER;
+        let choice = self.communicator.explain(gather, all, T::TYPE)?;
+        Ok(match choice.algorithm {
+            Algorithm::VENDOR if windows => "vendor's windows".into(),
+            Algorithm::VENDOR => "vendor".into(),
+            own => format!("own {}", own.name().to_lowercase()),
+        })
     }
 
     /// The vendor's gather between windows and then the product, if it can be done. Collective.
@@ -162,8 +179,9 @@ impl<'a, T: Real> Run<'a, T> {
         let Ok(by) = made else {
             return Ok(made);
         };
-        // Ranges that windows cannot take are refused by the call.
+        // Ranges that windows cannot take are refused by the call: of one rank, of all.
         let called = not_here(session.issue(&self.stream, &by))?;
+        let called = agree(self.communicator, called)?;
         self.stream.synchronize()?;
         Ok(called.map(|()| by))
     }

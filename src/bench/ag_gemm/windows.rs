@@ -5,7 +5,7 @@ use super::element::Real;
 use super::library::Library;
 use super::reference::part;
 use super::session::Session;
-use crate::bench::outcome::{Outcome, not_here};
+use crate::bench::outcome::{Outcome, agree, not_here};
 use crate::bench::{BenchError, Result};
 use crate::report::ag_gemm::{Product, Sharded};
 use symmem_core::backend::RemoteAccess;
@@ -24,7 +24,7 @@ impl<'a, T: Real> Windows<'a, T> {
     pub(super) fn new(session: &Session<'a, T>, library: Library<'a>) -> Result<Outcome<Self>> {
         let communicator = session.communicator;
         let opened = communicator.open_vendor(true).map_err(Into::into);
-        if let Err(reason) = not_here(opened)? {
+        if let Err(reason) = agree(communicator, not_here(opened)?)? {
             return Ok(Err(reason));
         }
         let all = session.a.len() * communicator.world();
@@ -35,7 +35,8 @@ impl<'a, T: Real> Windows<'a, T> {
         let to = blocks.as_ref().unwrap_or(&session.whole);
         let windows = session.a.register_with_vendor();
         let windows = windows.and_then(|()| to.register_with_vendor());
-        Ok(not_here(windows.map_err(Into::into))?.map(|()| Self { library, blocks }))
+        let windows = agree(communicator, not_here(windows.map_err(Into::into))?)?;
+        Ok(windows.map(|()| Self { library, blocks }))
     }
 
     /// Enqueues a call.
