@@ -36,6 +36,9 @@ pub struct Call {
 struct Job {
     problem: Problem,
     is_f16: bool,
+    /// Whether sums are added up from the back: so is every other way's, so that which one it was shows in the last
+    /// bits.
+    backwards: bool,
     first: u64,
     second: u64,
     result: u64,
@@ -149,6 +152,7 @@ fn submit(numbers: &Numbers, call: &Call, way: &Way) -> Result {
     let job = Job {
         problem,
         is_f16: problem.first.element == numbers.f16,
+        backwards: way.number % 2 == 1,
         first: call.first,
         second: call.second,
         result: call.result,
@@ -212,7 +216,13 @@ impl Job {
         for column in 0..result.columns as usize {
             let b = &b[column * second.stride as usize..][..depth];
             let mut sums = vec![0.0_f32; rows];
-            for (index, &b) in b.iter().enumerate() {
+            for step in 0..depth {
+                let index = if self.backwards {
+                    depth - 1 - step
+                } else {
+                    step
+                };
+                let b = b[index];
                 for (number, sum) in sums.iter_mut().enumerate() {
                     *sum += a[number * row + index * along] * b;
                 }
