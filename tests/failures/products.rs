@@ -159,6 +159,15 @@ fn shape(setting: Setting, by_columns: bool) -> GemmShape {
 /// Calls before the one in which a rank is lost: the vendor's libraries connect ranks and load kernels in the first.
 const CALLS_BEFORE: usize = 2;
 
+/// How long those may take, whatever the deadline of the others is: the machine may be busy.
+const WARM_UP: Duration = Duration::from_secs(30);
+
+/// How a rank makes its product.
+enum Call<'a> {
+    Eager(&'a AllGatherGemm<bf16>),
+    Replayed(Graph),
+}
+
 /// Why a way is not there, or the error in which its calls end.
 enum Outcome {
     Absent(Error),
@@ -176,18 +185,34 @@ fn use_up(communicator: &Communicator, member: &Member, order: &Order) -> Outcom
         ..GemmOptions::default()
     };
     if order.way.is_vendor()
-        && let Err(absent) = communicator.open_vendor(false)
+        && let Err(error) = communicator.open_vendor(false)
     {
-        // Where ranks share a device it cannot be had either.
-        return Outcome::Absent(absent);
+        return match error {
+            Error::Unsupported { .. } => Outcome::Absent(error),
+            // Where ranks share a device the library refuses to join them.
+            Error::Backend { .. } if on_gpus(member.setting) => Outcome::Absent(error),
+            error => panic!("{order:?}: {error}"),
+        };
     }
-    match communicator.all_gather_gemm::<bf16>(&shape, &options) {
-        Ok(operation) => {
-            let ended = repeat(communicator, member, order, &operation);
+    let make = |deadline| {
+        let options = GemmOptions {
+            deadline,
+            ..options
+        };
+        match communicator.all_gather_gemm::<bf16>(&shape, &options) {
+            Ok(operation) => Ok(operation),
+            Err(absent @ Error::Unsupported { .. }) => Err(Outcome::Absent(absent)),
+            Err(error) => panic!("{order:?}: {error}"),
+        }
+    };
+    // The first calls take long on a busy machine.
+    let operations = make(Some(WARM_UP)).and_then(|first| Ok((first, make(None)?)));
+    match operations {
+        Ok((first, then)) => {
+            let ended = repeat(communicator, member, order, [&first, &then]);
             Outcome::Ended(ended.expect_err("it fails in the end"))
         }
-        Err(absent @ Error::Unsupported { .. }) => Outcome::Absent(absent),
-        Err(error) => panic!("{order:?}: {error}"),
+        Err(absent) => absent,
     }
 }
 
@@ -195,9 +220,9 @@ fn repeat(
     communicator: &Communicator,
     member: &Member,
     order: &Order,
-    operation: &AllGatherGemm<bf16>,
+    [first, then]: [&AllGatherGemm<bf16>; 2],
 ) -> Result<()> {
-    let shape = *operation.shape();
+    let shape = *first.shape();
     let stream = communicator.stream()?;
     let a = communicator.allocate::<bf16>(&[shape.shard_elements(member.world)])?;
     let b = communicator.allocate::<bf16>(&[shape.k * shape.n])?;
@@ -212,26 +237,32 @@ fn repeat(
     for buffer in [&a, &b] {
         buffer.write(&stream, 0, &vec![bf16::ONE; buffer.len()])?;
     }
-    let graph = match order.replayed {
-        true => Some(Graph::capture(&stream, |stream| {
-            stream.all_gather_gemm(operation, &operands)
-        })?),
-        false => None,
+    let prepare = |operation| -> Result<Call<'_>> {
+        Ok(match order.replayed {
+            true => Call::Replayed(Graph::capture(&stream, |stream| {
+                stream.all_gather_gemm(operation, &operands)
+            })?),
+            false => Call::Eager(operation),
+        })
     };
+    let (first, then) = (prepare(first)?, prepare(then)?);
     // Of a large product some rows tell enough.
     let rows = (0..shape.m).step_by(shape.m.div_ceil(8));
     let (poison, right) = (vec![bf16::NAN; shape.n], bf16::from_f64(shape.k as f64));
-    let call = |begin: &dyn Fn()| -> Result<Duration> {
+    let call = |call: &Call<'_>, limit, begin: &dyn Fn()| -> Result<Duration> {
         for row in rows.clone() {
             c.write(&stream, row * shape.n, &poison)?;
         }
         begin();
         let start = Instant::now();
-        match &graph {
-            Some(graph) => graph.launch(&stream)?,
-            None => stream.all_gather_gemm(operation, &operands)?,
+        match call {
+            Call::Replayed(graph) => graph.launch(&stream)?,
+            Call::Eager(operation) => stream.all_gather_gemm(operation, &operands)?,
         }
-        stream.synchronize()?;
+        match limit {
+            Some(limit) => stream.synchronize_within(limit)?,
+            None => stream.synchronize()?,
+        }
         let lasts = start.elapsed();
         let mut found = poison.clone();
         for row in rows.clone() {
@@ -243,7 +274,7 @@ fn repeat(
     };
     let mut lasts = Duration::ZERO;
     for _ in 0..CALLS_BEFORE {
-        lasts = call(&|| ())?;
+        lasts = call(&first, Some(WARM_UP), &|| ())?;
     }
     member.say("made", "ok");
     member.say("lasts", lasts.as_micros());
@@ -257,9 +288,9 @@ fn repeat(
             std::thread::sleep(Duration::from_millis(1));
         }
     };
-    call(&last)?;
+    call(&then, None, &last)?;
     loop {
-        call(&|| ())?;
+        call(&then, None, &|| ())?;
     }
 }
 
@@ -430,8 +461,9 @@ fn a_rank_stopped_in_a_product_is_named_at_the_deadline(
         assert!(timeout || error.contains("PeerFailed"), "{error}");
         // Step by step, one may wait for another one that waits for the victim, just as long.
         named += usize::from(error.contains(&format!("rank {}", order.victim)));
+        // They may have begun to wait long before the victim was stopped, where that came late.
         assert!(
-            waited > deadline / 2 && waited < deadline + Duration::from_millis(1500),
+            waited < deadline + Duration::from_millis(1500),
             "after {waited:?}: {error}"
         );
     }
