@@ -163,7 +163,7 @@ fn times(
     let caption = vec![
         "µs, median of the rounds, of the slowest rank; all took turns in each round.".into(),
         "gemm: by the library of products, of an A that is here; own gemm: the same by our kernel with large tiles, \
-         which is not push's where that is said below."
+         not push's where that is said below."
             .into(),
         "gather: of A, alone, by what is said below.".into(),
         "together: gemm and gather at once, neither waiting for the other; baseline windows: the vendor's gather \
