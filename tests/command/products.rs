@@ -299,8 +299,18 @@ fn the_table_that_is_to_be_written_need_not_be_there_and_any_other_one_has_to() 
     for measured in products(&directory) {
         assert!(measured.entry("baseline").unwrap().checked > 0);
     }
-    // And it is read from then on.
-    succeed(new(&["-v"]));
+    // And it is read from then on: what cannot be done is told.
+    let file = directory.join("new.json");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let mut table = Table::from_json(&text).unwrap();
+    (table.products[0].algorithm, table.products[0].transport) =
+        ("pipeline".into(), "vendor".into());
+    std::fs::write(&file, table.to_json().unwrap()).unwrap();
+    let told = super::text(&succeed(new(&["-v"])).stderr);
+    assert!(
+        told.contains("cannot be done here") && told.contains("Pipeline"),
+        "{told}"
+    );
 }
 
 #[test]
