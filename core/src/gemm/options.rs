@@ -6,8 +6,8 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GemmAlgorithm {
-    /// What was measured of the product before ([`crate::Configuration::gemm_rows`]), or else what the selector
-    /// says for the shape.
+    /// What was measured of the product before ([`crate::Configuration::gemm_rows`]), where the transport is
+    /// automatic, too; or else what the selector says for the shape.
     #[default]
     Automatic,
     /// All of `A` is gathered first; then one product. By the vendor's libraries where they are there.

@@ -152,8 +152,8 @@ impl<'a> Ways<'a> {
                     rows,
                     way,
                     %failure,
-                    "gemm_candidates failed, so that nobody knows whether there is the stored way of a product: it \
-                     is timed; ask its backend's maker"
+                    "gemm_candidates failed, so whether there is the stored way of a product is not known: it is \
+                     timed; tune again"
                 );
                 return None;
             }
