@@ -2,8 +2,9 @@
 //!
 //! `shape` says what is multiplied and how `A` is divided, `matrix` where a matrix lies, `options` how it is
 //! done; `plan` turns these into the list of steps of one rank, and `selector` chooses where the caller does
-//! not, by `stored` rows first; `workspace` is what an operation keeps on the device; `operation` makes one, together with all ranks;
-//! `call` checks the matrices of a call, `enqueue` does its steps. `tuning` runs the library's products once.
+//! not, by `stored` rows first; `workspace` is what an operation keeps on the device; `operation` makes one,
+//! together with all ranks, and `explain` puts it in words; `call` checks the matrices of a call, `enqueue` does
+//! its steps. `tuning` runs the library's products once.
 //!
 //! All that can block is done when the operation is made: memory, the vendor's plans, comparing them. A call
 //! only enqueues, and can be captured. Like every collective it stands between two moments at which all ranks
@@ -12,6 +13,7 @@
 
 mod call;
 mod enqueue;
+mod explain;
 mod matrix;
 mod operation;
 mod options;

@@ -13,7 +13,6 @@ use crate::collectives::Provider;
 use crate::communicator::allocation::Allocation;
 use crate::communicator::{Communicator, Inner, Origin, Round, Shared, sharing};
 use crate::error::{Error, Result};
-use std::fmt::Write;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Instant;
@@ -45,7 +44,7 @@ pub struct AllGatherGemm<T: GemmElement> {
     pub(super) words: Words,
     /// There until the drop.
     workspace: Option<Arc<Workspace>>,
-    library: Option<Library>,
+    pub(super) library: Option<Library>,
     elements: PhantomData<fn() -> T>,
 }
 
@@ -269,7 +268,8 @@ impl Maker<'_> {
         Ok((problem, limits, library))
     }
 
-    /// Rows of a chunk that a kernel pushes that is the barrier, too: few, so that many blocks push at once, but not so few that a block has nothing to do.
+    /// Rows of a chunk that a kernel pushes that is the barrier, too: few, so that many blocks push at once, but
+    /// not so few that a block has nothing to do.
     fn chunk_at_once(&self, division: &Division) -> u64 {
         let row = (division.columns(0) * self.element.bytes()).max(1);
         let rows = division.rows(0);
@@ -456,77 +456,6 @@ impl<T: GemmElement> AllGatherGemm<T> {
         self.workspace
             .as_ref()
             .expect("taken only by `drop`, which ends the value")
-    }
-
-    /// How it is done, in words: the choice, the formulas behind the indices, and this rank's steps.
-    pub fn explain(&self) -> String {
-        let Problem {
-            rank,
-            world,
-            division,
-            algorithm,
-            transport,
-            ..
-        } = self.problem;
-        let GemmShape { m, n, k, .. } = self.shape;
-        let mut text = String::new();
-        // Writing to a string does not fail. So below.
-        let _ = writeln!(
-            text,
-            "rank {rank} of {world}: C[{m}, {n}] = A[{m}, {k}] * B[{k}, {n}] of {}, {} {} of A on each rank",
-            T::TYPE.name(),
-            division.shard,
-            if division.by_columns() {
-                "columns"
-            } else {
-                "rows"
-            },
-        );
-        let _ = match &self.library {
-            Some((library, file)) => writeln!(text, "library of products: {library} ({file})"),
-            None => writeln!(text, "library of products: none"),
-        };
-        let _ = match (algorithm, transport) {
-            (GemmAlgorithm::Baseline, GemmTransport::Vendor) => {
-                writeln!(
-                    text,
-                    "Baseline: all of A is gathered first, by the vendor's library"
-                )
-            }
-            (GemmAlgorithm::Baseline, _) => writeln!(
-                text,
-                "Baseline: all of A is gathered first, by our own collective (the vendor's library is \
-                 not open)"
-            ),
-            (GemmAlgorithm::Pipeline, _) => {
-                let then = match division.by_columns() {
-                    true => "once all are here, A is multiplied on the caller's stream".into(),
-                    false => format!(
-                        "it is multiplied on product stream i mod {}",
-                        self.problem.streams.min(world)
-                    ),
-                };
-                writeln!(
-                    text,
-                    "Pipeline by {transport:?}: in step i the shard of rank ({rank} + i) mod {world} comes \
-                     and the own one goes to rank ({rank} - i) mod {world}, by copy stream (i - 1) mod {}; \
-                     {then}",
-                    self.problem.lanes().max(1)
-                )
-            }
-            _ => writeln!(
-                text,
-                "{algorithm:?} by {transport:?}: {} chunks of {} rows a shard, from rank ({rank} + i) mod \
-                 {world} in step i, to rank ({rank} - i) mod {world}; {} blocks",
-                self.problem.chunks,
-                self.problem.chunk,
-                self.options.blocks.unwrap_or(self.limits.blocks)
-            ),
-        };
-        for step in &self.steps {
-            let _ = writeln!(text, "  {step}");
-        }
-        text
     }
 }
 

@@ -3,10 +3,10 @@
 //! Rules, not rows: what two GPUs behind a switch measured (`2026-11-22-ag-gemm-2xh200`), and, for small
 //! shards and for a mesh, what others have published. No more devices were measured.
 //!
-//! Few rows are one kernel's that does it all, where there is one. Else gathering first costs least where copies are short beside what a step costs. Above that the library's
-//! product of a whole shard is best where it fills the device often enough that the last blocks do not matter,
-//! as long as copies keep ahead of it; else a kernel that multiplies chunks as copy engines bring them, which
-//! loses neither launches nor the ends of products.
+//! Few rows are one kernel's that does it all, where there is one. Else gathering first costs least where copies
+//! are short beside what a step costs. Above that the library's product of a whole shard is best where it fills
+//! the device often enough that the last blocks do not matter, as long as copies keep ahead of it; else a kernel
+//! that multiplies chunks as copy engines bring them, which loses neither launches nor the ends of products.
 
 use super::options::{GemmAlgorithm, GemmOptions, GemmTransport};
 use super::shape::GemmShape;

@@ -60,8 +60,8 @@ pub struct Dialect {
     /// the library's kernels take any.
     pub alignments: Option<[c_int; 4]>,
     /// Attribute of a preference: how sums of parts of `k` may be added up, and the ways among them that do so in
-    /// f32; `None` where the library's kernels know no others. Without it a sum is rounded in between, by more than
-    /// one rounding (H200, cuBLASLt 13: `2026-11-22-selftest-products-2xh200`).
+    /// f32; `None` where the library's kernels know no others. Without it a sum may be rounded in between, too
+    /// (`2026-11-22-selftest-products-before-2xh200`).
     pub partial_sums: Option<(c_int, u32)>,
     /// 64-bit words of the struct that names a way.
     pub way_words: usize,

@@ -1,0 +1,87 @@
+//! An operation in words.
+
+use super::matrix::GemmElement;
+use super::operation::AllGatherGemm;
+use super::options::{GemmAlgorithm, GemmTransport};
+use super::plan::Problem;
+use super::shape::GemmShape;
+use std::fmt::Write;
+
+impl<T: GemmElement> AllGatherGemm<T> {
+    /// How it is done, in words: the choice, the formulas behind the indices, and this rank's steps.
+    pub fn explain(&self) -> String {
+        let Problem {
+            rank,
+            world,
+            division,
+            algorithm,
+            transport,
+            ..
+        } = self.problem;
+        let GemmShape { m, n, k, .. } = self.shape;
+        let mut text = String::new();
+        // Writing to a string does not fail. So below.
+        let _ = writeln!(
+            text,
+            "rank {rank} of {world}: C[{m}, {n}] = A[{m}, {k}] * B[{k}, {n}] of {}, {} {} of A on each rank",
+            T::TYPE.name(),
+            division.shard,
+            if division.by_columns() {
+                "columns"
+            } else {
+                "rows"
+            },
+        );
+        let _ = match &self.library {
+            Some((library, file)) => writeln!(text, "library of products: {library} ({file})"),
+            None => writeln!(text, "library of products: none"),
+        };
+        let _ = match (algorithm, transport) {
+            (GemmAlgorithm::Baseline, GemmTransport::Vendor) => {
+                writeln!(
+                    text,
+                    "Baseline: all of A is gathered first, by the vendor's library"
+                )
+            }
+            (GemmAlgorithm::Baseline, _) => writeln!(
+                text,
+                "Baseline: all of A is gathered first, by our own collective (the vendor's library is \
+                 not open)"
+            ),
+            (GemmAlgorithm::Pipeline, _) => {
+                let then = match division.by_columns() {
+                    true => "once all are here, A is multiplied on the caller's stream".into(),
+                    false => format!(
+                        "it is multiplied on product stream i mod {}",
+                        self.problem.streams.min(world)
+                    ),
+                };
+                writeln!(
+                    text,
+                    "Pipeline by {transport:?}: in step i the shard of rank ({rank} + i) mod {world} comes \
+                     and the own one goes to rank ({rank} - i) mod {world}, by copy stream (i - 1) mod {}; \
+                     {then}",
+                    self.problem.lanes().max(1)
+                )
+            }
+            _ if self.problem.at_once => writeln!(
+                text,
+                "{algorithm:?} by {transport:?}, which is its own barrier: the own shard goes to all ranks in \
+                 {} chunks of {} rows, each by one block, which multiplies then",
+                self.problem.chunks, self.problem.chunk
+            ),
+            _ => writeln!(
+                text,
+                "{algorithm:?} by {transport:?}: {} chunks of {} rows a shard, from rank ({rank} + i) mod \
+                 {world} in step i, to rank ({rank} - i) mod {world}; {} blocks",
+                self.problem.chunks,
+                self.problem.chunk,
+                self.options.blocks.unwrap_or(self.limits.blocks)
+            ),
+        };
+        for step in &self.steps {
+            let _ = writeln!(text, "  {step}");
+        }
+        text
+    }
+}
