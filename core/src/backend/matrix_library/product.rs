@@ -10,7 +10,7 @@ use std::ptr::{from_ref, null_mut, with_exposed_provenance, with_exposed_provena
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Revision of what the library is asked for. A stored way is a place in the list that it answers with, so this
-/// is raised with whatever the answer depends on: [`WAYS`], [`MOST_WORKSPACE`], [`ALIGNMENT`], [`ELEMENT`], the
+/// is raised with whatever the answer depends on: `WAYS`, `MOST_WORKSPACE`, `ALIGNMENT`, `ELEMENT`, the
 /// order of the two questions, and what `ask_with` and an operation's description say.
 pub const REQUEST: u32 = 2;
 /// Ways that are asked for, one less than are timed: behind the first few the library's guesses are much
