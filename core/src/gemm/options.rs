@@ -27,7 +27,8 @@ pub enum GemmAlgorithm {
 pub enum GemmTransport {
     /// What suits the algorithm: of a baseline the vendor's library of collectives where it is open, of a pipeline
     /// [`GemmTransport::Put`], of [`GemmAlgorithm::Pull`] blocks of the kernel, and of [`GemmAlgorithm::Push`]
-    /// copy engines where they can, but for few rows blocks of a kernel that does it all, where there is one.
+    /// copy engines where they can, but of columns blocks of the kernel, and of few rows those of a kernel that does
+    /// it all, where there is one.
     #[default]
     Automatic,
     /// Copy engines load from the peers ([`GemmAlgorithm::Pipeline`]).

@@ -19,7 +19,7 @@ const FEW_ROWS: usize = 1024;
 /// Of `A` in columns, which a library gathers as blocks that have to be spread then, so many: copies that
 /// spread it on the way are worth it sooner.
 const FEW_ROWS_OF_COLUMNS: usize = 256;
-/// And from so many on blocks of the kernel move columns faster than copy engines do, row by row.
+/// And from so many on it is better to load them than to store them.
 const MANY_ROWS_OF_COLUMNS: usize = 8192;
 /// How often the tiles of one shard's product fill the device from where on the library's is the faster.
 const WAVES: u64 = 7;
@@ -71,6 +71,7 @@ pub(super) fn choose(
 ) -> Result<(GemmAlgorithm, GemmTransport), Refusal> {
     use {GemmAlgorithm as A, GemmTransport as T};
     let at_once = offer.at_once(options);
+    let by_columns = shape.sharding == Sharding::COLUMNS;
     let algorithm = match options.algorithm {
         A::Automatic if world > 1 && options.transport == T::Automatic && at_once => A::Push,
         A::Automatic => automatic(shape, options.transport, world, shard_bytes, offer),
@@ -104,6 +105,10 @@ pub(super) fn choose(
         ),
         (A::Pull, T::Automatic | T::Kernel) => kernel(GatherMode::PULL, T::Kernel),
         (A::Push, T::Automatic | T::Kernel) if at_once => Ok((algorithm, T::Kernel)),
+        // Copy engines move columns row by row, and blocks are faster then.
+        (A::Push, T::Automatic) if by_columns && offer.has(GatherMode::PUSH) => {
+            Ok((algorithm, T::Kernel))
+        }
         (A::Push, T::Automatic) if offer.has(GatherMode::WAIT) => Ok((algorithm, T::Put)),
         (A::Push, T::Put) => kernel(GatherMode::WAIT, T::Put),
         (A::Push, T::Automatic | T::Kernel) => kernel(GatherMode::PUSH, T::Kernel),
@@ -282,8 +287,8 @@ mod tests {
         assert_eq!(chosen(128), Ok((A::Baseline, T::Vendor)));
         assert_eq!(chosen(256), Ok((A::Pipeline, T::Put)));
         assert_eq!(chosen(512), Ok((A::Pipeline, T::Put)));
-        assert_eq!(chosen(1024), Ok((A::Push, T::Put)));
-        assert_eq!(chosen(4096), Ok((A::Push, T::Put)));
+        assert_eq!(chosen(1024), Ok((A::Push, T::Kernel)));
+        assert_eq!(chosen(4096), Ok((A::Push, T::Kernel)));
         assert_eq!(chosen(16384), Ok((A::Pull, T::Kernel)));
     }
 
