@@ -317,10 +317,9 @@ fn a_rank_stopped_in_any_collective_is_named_at_the_deadline(
         named += usize::from(is_named);
         // Step by step, one may wait for another one that waits for the victim, just as long.
         assert!(is_named || call == Call::ByCopyEngine, "{error}");
-        assert!(
-            waited > deadline / 2 && waited < deadline + Duration::from_millis(1500),
-            "after {waited:?}: {error}"
-        );
+        // Nothing is said of how short it was: its wait may have begun long before the stop.
+        let most = deadline + Duration::from_millis(1500);
+        assert!(waited < most, "after {waited:?}: {error}");
     }
     assert!(timeouts > 0, "somebody's deadline passed");
     assert!(named > 0, "somebody names the victim");

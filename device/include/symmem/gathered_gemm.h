@@ -252,10 +252,9 @@ SYMMEM_DEVICE bool until_entered(const GatheredGemmArguments& arguments, uint32 
 }
 
 // The own shard's chunks go to all members, to this rank where they are read or kept there, each by one block, which
-// loads it once. First block 0 tells
-// all members that this rank has come to the call, and so no longer reads what the last one has gathered; nothing is
-// stored before all have. Called by all threads of a crew in every block. Addresses and lengths of rows are multiples
-// of 16.
+// loads it once. First block 0 tells all members that this rank has come to the call, and so no longer reads what the
+// last one has gathered; nothing is stored before all have. Called by all threads of a crew in every block. Addresses
+// and lengths of rows are multiples of 16.
 template <class Crew>
 SYMMEM_DEVICE void push_at_once(const GatheredGemmArguments& arguments, uint32 epoch, Crew crew) {
   constexpr uint32 unroll = 8;
