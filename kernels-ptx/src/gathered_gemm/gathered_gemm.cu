@@ -4,9 +4,7 @@
 // loading: tensor copies into a ring of stages, 64 deep, which runs on from tile to tile, so that the next tile's
 // first stages are there when the last one is stored. That is the shape of CUTLASS's cooperative kernels. Two blocks
 // of a cluster, where there are two, have tiles one below the other, and each loads half of their B for both.
-#include "gathered_gemm/cluster.h"
-#include "gathered_gemm/wgmma.h"
-#include "symmem/gathered_gemm.h"
+#include "gathered_gemm/tensor_gemm.h"
 
 using namespace symmem;
 
@@ -14,11 +12,9 @@ namespace {
 
 constexpr uint32 tile_rows = 128;
 constexpr uint32 tile_columns = 256;
-constexpr uint32 depth = 64;  // elements: the 128 bytes of the swizzle
 constexpr uint32 stages = 4;
 constexpr uint32 a_bytes = tile_rows * depth * gemm_element_bytes;
 constexpr uint32 b_bytes = tile_columns * depth * gemm_element_bytes;
-constexpr uint32 atom_bytes = 8 * depth * gemm_element_bytes;
 // Columns of a box of B, by whether neighbours are along its rows or along its columns.
 template <bool b_rows>
 constexpr uint32 box_columns = b_rows ? 64 : 128;
@@ -27,15 +23,6 @@ constexpr uint32 box_bytes = box_columns<b_rows>* depth* gemm_element_bytes;
 // Tiles of rows that are computed side by side: with so many, the rows of A and columns of B that are in use at
 // one time are the fewest that fill the device.
 constexpr uint32 band = 16;
-
-// What the kernel takes: the arguments, and the matrices as tensor copies see them. Boxes of A are tile_rows rows,
-// those of B box_columns columns, or where its rows are contiguous `depth` rows of as many.
-struct TensorGemmArguments {
-  TensorMap own;       // this rank's shard of A
-  TensorMap gathered;  // the whole A
-  TensorMap b;
-  GatheredGemmArguments arguments;
-};
 
 // Where things are in shared memory.
 struct Ring {
@@ -109,11 +96,6 @@ SYMMEM_DEVICE void load_tiles(const TensorGemmArguments& tensors, const Ring& ri
   }
 }
 
-template <bool f16>
-SYMMEM_DEVICE uint32 narrow(float low, float high) {
-  return f16 ? arch::narrow_f16(low, high) : arch::narrow_bf16(low, high);
-}
-
 SYMMEM_DEVICE uint32 from_lane(uint32 value, uint32 distance) {
   uint32 other;
   asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 31, 0xffffffff;" : "=r"(other) : "r"(value), "r"(distance));
@@ -133,11 +115,6 @@ SYMMEM_DEVICE void transpose_quad(uint32 (&words)[4], uint32 quad) {
   swap_words(words[2], words[3], (quad & 1) != 0, 1);
   swap_words(words[0], words[2], (quad & 2) != 0, 2);
   swap_words(words[1], words[3], (quad & 2) != 0, 2);
-}
-
-template <bool f16>
-SYMMEM_DEVICE float widen(uint16 bits) {
-  return f16 ? arch::widen_f16(bits) : arch::float_of(static_cast<uint32>(bits) << 16);
 }
 
 // Adds the columns' bias to what the lanes have of a warpgroup's rows.

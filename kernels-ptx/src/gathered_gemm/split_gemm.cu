@@ -5,19 +5,15 @@
 // transposed, since the matrix instruction wants 64 of what there is many of. There are few such tiles: K is cut into
 // parts among the blocks of a cluster, which add their sums up through each other's shared memory, always in the same
 // order.
-#include "gathered_gemm/cluster.h"
-#include "gathered_gemm/wgmma.h"
-#include "symmem/gathered_gemm.h"
+#include "gathered_gemm/tensor_gemm.h"
 
 using namespace symmem;
 
 namespace {
 
 constexpr uint32 tile_columns = 128;
-constexpr uint32 depth = 64;  // elements: the 128 bytes of the swizzle
-constexpr uint32 atom_bytes = 8 * depth * gemm_element_bytes;
 constexpr uint32 b_bytes = tile_columns * depth * gemm_element_bytes;
-// Two warpgroups have 64 columns each, and push A before that; of a third one a warp loads B and another one A.
+// Two warpgroups have 64 columns each, which are a box of B where its rows are contiguous, and push A before that; of a third one a warp loads B and another one A.
 constexpr uint32 threads = 384;
 constexpr uint32 half_columns = tile_columns / 2;
 // Of shared memory for the stages.
@@ -34,17 +30,8 @@ SYMMEM_DEVICE uint32 window_of(uint32 blocks, uint32 stages) {
 // Numbers from one row of a block's sums to the next: a multiple of four, and rows begin at other banks.
 constexpr uint32 sum_stride = tile_columns + 4;
 
-// Blocks of a cluster at most, on any device (CUDA Programming Guide, "Thread Block Clusters").
+// Blocks of a cluster, as many as K has parts, at most, on any device (CUDA Programming Guide, "Thread Block Clusters").
 constexpr uint32 most_parts = 8;
-
-// What the kernel takes. Boxes of A are the tile's rows; those of B tile_columns columns, or where its rows are
-// contiguous `depth` rows of half_columns. A cluster has as many blocks as K has parts.
-struct SplitGemmArguments {
-  TensorMap own;       // this rank's shard of A
-  TensorMap gathered;  // the whole A
-  TensorMap b;
-  GatheredGemmArguments arguments;
-};
 
 // Where things are in shared memory; sums replace the stages.
 template <uint32 rows>
@@ -117,7 +104,7 @@ struct SplitTile {
 };
 
 template <bool b_rows, uint32 rows>
-SYMMEM_DEVICE void load_b(const SplitGemmArguments& given, const SplitRing<rows>& ring, const SplitTile& tile) {
+SYMMEM_DEVICE void load_b(const TensorGemmArguments& given, const SplitRing<rows>& ring, const SplitTile& tile) {
   const uint32 column = static_cast<uint32>(tile.column);
   const uint32 window = window_of(arch::block_count(), SplitRing<rows>::stages);
   RingCursor<SplitRing<rows>::stages> cursor, late;
@@ -146,7 +133,7 @@ struct Copied {
 
 // Called by every thread of a warp.
 template <uint32 rows>
-SYMMEM_DEVICE void load_a(const SplitGemmArguments& given, const SplitRing<rows>& ring, const SplitTile& tile,
+SYMMEM_DEVICE void load_a(const TensorGemmArguments& given, const SplitRing<rows>& ring, const SplitTile& tile,
                           uint32 epoch) {
   using Ring = SplitRing<rows>;
   const GatheredGemmArguments& arguments = given.arguments;
@@ -212,16 +199,6 @@ SYMMEM_DEVICE void multiply_part(const SplitRing<rows>& ring, const SplitTile& t
   }
 }
 
-template <bool f16>
-SYMMEM_DEVICE uint32 narrow(float low, float high) {
-  return f16 ? arch::narrow_f16(low, high) : arch::narrow_bf16(low, high);
-}
-
-template <bool f16>
-SYMMEM_DEVICE float widen(uint16 bits) {
-  return f16 ? arch::widen_f16(bits) : arch::float_of(static_cast<uint32>(bits) << 16);
-}
-
 // Adds up this block's share of the cluster's sums, part by part, and stores it: fours of a row's columns.
 template <bool f16, uint32 rows>
 SYMMEM_DEVICE void add_parts(const GatheredGemmArguments& arguments, const SplitRing<rows>& ring,
@@ -266,7 +243,7 @@ SYMMEM_DEVICE void add_parts(const GatheredGemmArguments& arguments, const Split
 
 // Called by every thread of every block, with shared memory for the ring, its barriers and 1024 bytes to align it.
 template <bool f16, bool b_rows, uint32 rows>
-SYMMEM_DEVICE void split_gemm(const SplitGemmArguments& given) {
+SYMMEM_DEVICE void split_gemm(const TensorGemmArguments& given) {
   using Ring = SplitRing<rows>;
   const GatheredGemmArguments& arguments = given.arguments;
   const Ring ring = {(arch::shared_address(arch::dynamic_shared()) + atom_bytes - 1) / atom_bytes * atom_bytes};
@@ -312,10 +289,10 @@ SYMMEM_DEVICE void split_gemm(const SplitGemmArguments& given) {
 }  // namespace
 
 #define SYMMEM_SPLIT_GEMM(element, f16, rows)                                                                      \
-  SYMMEM_KERNEL(384) symmem_split_gemm_##element##_rows_##rows(SYMMEM_ARGUMENTS(SplitGemmArguments) given) {       \
+  SYMMEM_KERNEL(384) symmem_split_gemm_##element##_rows_##rows(SYMMEM_ARGUMENTS(TensorGemmArguments) given) {       \
     split_gemm<f16, true, rows>(given);                                                                            \
   }                                                                                                                \
-  SYMMEM_KERNEL(384) symmem_split_gemm_##element##_columns_##rows(SYMMEM_ARGUMENTS(SplitGemmArguments) given) {    \
+  SYMMEM_KERNEL(384) symmem_split_gemm_##element##_columns_##rows(SYMMEM_ARGUMENTS(TensorGemmArguments) given) {    \
     split_gemm<f16, false, rows>(given);                                                                           \
   }
 
