@@ -156,12 +156,15 @@ pub unsafe fn launch(
     on: RawStream,
 ) -> CallResult<()> {
     let shape = &arguments.shape;
-    let limits = limits(backend, shape, arguments.sharding, arguments.shard);
-    let blocks = grid(&limits, arguments, geometry)?;
     if arguments.mode == GatherMode::PUSH_AT_ONCE {
+        if !fits(shape, arguments.sharding, arguments.shard) {
+            return Err(unsupported());
+        }
         // SAFETY: the caller's word.
         return unsafe { split_gemm::launch(backend, arguments, on) };
     }
+    let limits = limits(backend, shape, arguments.sharding, arguments.shard);
+    let blocks = grid(&limits, arguments, geometry)?;
     let kernel = kernel_name(shape).ok_or_else(unsupported)?;
     let kernel = backend.parts().kernels.by_name(kernel.as_bytes())?;
     let tensors = TensorGemmArguments::new(backend.driver, arguments, TILE_ROWS, BOX_COLUMNS)?;

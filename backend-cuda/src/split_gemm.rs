@@ -6,7 +6,7 @@ use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::*;
 use symmem_core::backend::gpu::gathered_gemm::{ELEMENT_BYTES, unsupported};
 use symmem_core::backend::gpu::{self, Gpu};
-use symmem_kernels_ptx::{SPLIT_GEMM_ROWS, SPLIT_GEMM_SHARED_MEMORY};
+use symmem_kernels_ptx::{SPLIT_GEMM, SPLIT_GEMM_ROWS, SPLIT_GEMM_SHARED_MEMORY};
 
 /// What a cluster computes at a time (`kernels-ptx/src/gathered_gemm/split_gemm.cu`): so many columns of `C`, by the
 /// rows of the kernel. Elements of a step along `K`.
@@ -23,21 +23,6 @@ const MOST_BYTES_OF_A: u64 = 16 << 20;
 /// Blocks of a cluster: those that a device has room for nearly everywhere. Eight is the most on any (CUDA Programming
 /// Guide, "Thread Block Clusters").
 const PARTS: [u32; 4] = [8, 4, 2, 1];
-
-macro_rules! names {
-    ($($matrices:literal)*) => {
-        [$([
-            concat!("symmem_split_gemm_", $matrices, "_16"),
-            concat!("symmem_split_gemm_", $matrices, "_32"),
-            concat!("symmem_split_gemm_", $matrices, "_64"),
-            concat!("symmem_split_gemm_", $matrices, "_128"),
-            concat!("symmem_split_gemm_", $matrices, "_256"),
-        ]),*]
-    };
-}
-
-/// The kernels, by [`SPLIT_GEMM_ROWS`].
-const NAMES: [[&str; 5]; 4] = names!("f16_rows" "f16_columns" "bf16_rows" "bf16_columns");
 
 /// A launch of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,15 +73,15 @@ impl Grid {
     }
 
     pub(crate) fn kernel_name(&self, shape: &GemmShape) -> Option<&'static str> {
-        let of_rows = match (shape.element, shape.b_order) {
-            (ElementType::F16, MatrixOrder::ROWS) => &NAMES[0],
-            (ElementType::F16, MatrixOrder::COLUMNS) => &NAMES[1],
-            (ElementType::BF16, MatrixOrder::ROWS) => &NAMES[2],
-            (ElementType::BF16, MatrixOrder::COLUMNS) => &NAMES[3],
+        let matrices = match (shape.element, shape.b_order) {
+            (ElementType::F16, MatrixOrder::ROWS) => 0,
+            (ElementType::F16, MatrixOrder::COLUMNS) => 1,
+            (ElementType::BF16, MatrixOrder::ROWS) => 2,
+            (ElementType::BF16, MatrixOrder::COLUMNS) => 3,
             _ => return None,
         };
         let index = SPLIT_GEMM_ROWS.iter().position(|&rows| rows == self.rows)?;
-        Some(of_rows[index])
+        Some(SPLIT_GEMM[matrices * SPLIT_GEMM_ROWS.len() + index].name)
     }
 }
 
@@ -153,6 +138,37 @@ mod tests {
         assert_eq!(grid(1024, 1024, 1024), Some((256, 2, 64)));
         assert_eq!(grid(1, 16, 64), Some((16, 1, 1)), "K is one step");
         assert_eq!(grid(1, 16, 1024), Some((16, 8, 8)));
+    }
+
+    #[test]
+    fn a_kernel_is_named_by_its_matrices_and_rows() {
+        let name = |element, b_order, m| {
+            let shape = GemmShape {
+                m,
+                n: 128,
+                k: 128,
+                element,
+                b_order,
+                ..GemmShape::default()
+            };
+            Grid::new(&shape, 132).and_then(|grid| grid.kernel_name(&shape))
+        };
+        let (f16, bf16) = (ElementType::F16, ElementType::BF16);
+        let (rows, columns) = (MatrixOrder::ROWS, MatrixOrder::COLUMNS);
+        assert_eq!(name(f16, rows, 1), Some("symmem_split_gemm_f16_rows_16"));
+        assert_eq!(
+            name(f16, columns, 100),
+            Some("symmem_split_gemm_f16_columns_128")
+        );
+        assert_eq!(
+            name(bf16, rows, 300),
+            Some("symmem_split_gemm_bf16_rows_256")
+        );
+        assert_eq!(
+            name(bf16, columns, 33),
+            Some("symmem_split_gemm_bf16_columns_64")
+        );
+        assert_eq!(name(ElementType::F32, rows, 1), None);
     }
 
     #[test]

@@ -211,7 +211,9 @@ macro_rules! split_gemm {
     };
 }
 
-const SPLIT_GEMM: [Entry; 20] = split_gemm!("f16_rows" "f16_columns" "bf16_rows" "bf16_columns");
+/// The kernels of module `split_gemm`: for each type and order of `B`, those of [`SPLIT_GEMM_ROWS`] in turn.
+pub const SPLIT_GEMM: [Entry; 20] =
+    split_gemm!("f16_rows" "f16_columns" "bf16_rows" "bf16_columns");
 
 static MODULES: [Module; 15] = [
     Module {

@@ -60,10 +60,6 @@ pub fn grid(
     if limits.blocks == 0 || limits.modes & arguments.mode.bit() == 0 {
         return Err(unsupported());
     }
-    // Its blocks multiply, too, and it has a grid of its own.
-    if arguments.mode == GatherMode::PUSH_AT_ONCE {
-        return Ok(blocks);
-    }
     if blocks > limits.blocks || blocks <= arguments.movers {
         return Err(invalid(format!(
             "{blocks} blocks, of which {} move A: at least one has to multiply, and at most {} are resident \
