@@ -3,7 +3,7 @@
 use super::matrix::GemmElement;
 use super::options::{GemmAlgorithm, GemmOptions, GemmTransport};
 use super::plan::{Part, Problem, Step};
-use super::selector::{Offer, Refusal};
+use super::selector::{Offer, Refusal, choose};
 use super::shape::{Division, GemmShape};
 use super::stored::{self, GemmRow, Ways};
 use super::workspace::{Prepared, Words, Workspace};
@@ -174,15 +174,8 @@ impl Maker<'_> {
             fanout: shared.capabilities.fanout,
         };
         let shard_bytes = division.elements(0) * element.bytes();
-        let chosen = stored::choose_by(
-            stored,
-            shared.rank,
-            shape,
-            options,
-            world,
-            shard_bytes,
-            &offer,
-        );
+        let choose = |options: &GemmOptions| choose(shape, options, world, shard_bytes, &offer);
+        let chosen = stored::choose_by(stored, shared.rank, options, choose);
         let chosen = chosen.map_err(|refusal| match refusal {
             Refusal::Invalid(message) => self.invalid(message),
             Refusal::Unsupported(message) => Error::Unsupported {

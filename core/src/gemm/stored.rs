@@ -9,7 +9,7 @@
 use super::matrix::GemmElement;
 use super::operation::AllGatherGemm;
 use super::options::{GemmAlgorithm, GemmOptions, GemmTransport};
-use super::selector::{Offer, Refusal, choose};
+use super::selector::Refusal;
 use super::shape::GemmShape;
 use super::workspace::Prepared;
 use crate::backend::abi::{ElementType, RawGemm, VendorDescription};
@@ -75,26 +75,22 @@ pub(super) fn find<'a>(
     rows.iter().find(|row| row.fits(shared, shape, element))
 }
 
-/// As [`choose`], by the row where the caller leaves all to us and what it says can be done here: else that is
-/// told.
+/// What `choose` makes of the options, by the row where the caller leaves all to us and what it says can be done
+/// here: else that is told.
 pub(super) fn choose_by(
     row: Option<&GemmRow>,
     rank: usize,
-    shape: &GemmShape,
     options: &GemmOptions,
-    world: usize,
-    shard_bytes: u64,
-    offer: &Offer,
+    choose: impl Fn(&GemmOptions) -> Result<(GemmAlgorithm, GemmTransport), Refusal>,
 ) -> Result<(GemmAlgorithm, GemmTransport), Refusal> {
     let asked = (options.algorithm, options.transport);
     let automatic = asked == (GemmAlgorithm::Automatic, GemmTransport::Automatic);
     let by_row = row.filter(|_| automatic).and_then(|row| {
-        let stored = GemmOptions {
+        let chosen = choose(&GemmOptions {
             algorithm: row.algorithm,
             transport: row.transport,
             ..*options
-        };
-        let chosen = choose(shape, &stored, world, shard_bytes, offer);
+        });
         if let Err(Refusal::Invalid(reason) | Refusal::Unsupported(reason)) = &chosen {
             tracing::warn!(
                 rank,
@@ -106,7 +102,7 @@ pub(super) fn choose_by(
         }
         chosen.ok()
     });
-    by_row.map_or_else(|| choose(shape, options, world, shard_bytes, offer), Ok)
+    by_row.map_or_else(|| choose(options), Ok)
 }
 
 /// The library's name and version, and the revision of what we ask of it, as rows have them.
@@ -200,6 +196,7 @@ impl<T: GemmElement> AllGatherGemm<T> {
 mod tests {
     use super::*;
     use crate::backend::abi::GatheredLimits;
+    use crate::gemm::selector::{Offer, choose};
 
     fn row(algorithm: GemmAlgorithm, transport: GemmTransport) -> GemmRow {
         GemmRow {
@@ -224,7 +221,8 @@ mod tests {
             fanout: 1,
         };
         let chosen = |row: &GemmRow, options: GemmOptions| {
-            choose_by(Some(row), 0, &row.shape, &options, 2, 1 << 10, &offer)
+            let by = |options: &GemmOptions| choose(&row.shape, options, 2, 1 << 10, &offer);
+            choose_by(Some(row), 0, &options, by)
         };
         let automatic = GemmOptions::default();
         let pipeline = row(A::Pipeline, T::Get);
