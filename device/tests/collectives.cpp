@@ -455,15 +455,9 @@ void sizes_must_agree() {
 }  // namespace
 
 int main(int count, char** words) {
-  const std::string part = count > 1 ? words[1] : "all";
-  const uint32 seeds = count > 2 ? static_cast<uint32>(std::atoi(words[2])) : 4;
-  const uint32 first = count > 3 ? static_cast<uint32>(std::atoi(words[3])) : 1;
-  if (part == "all") numbers();
+  if (part_of(count, words) == "all") numbers();
   waits_end();
   sizes_must_agree();
   grids_larger_than_a_device_give_up();
-  for (uint32 seed = first; seed < first + seeds; ++seed)
-    for (uint32 ranks = 1; ranks <= 8; ++ranks) calls(seed, ranks);
-  std::printf("collectives' host twin, %s, %u seeds: %u failures\n", part.c_str(), seeds, failures.load());
-  return failures == 0 ? 0 : 1;
+  return run_seeds(count, words, "collectives' host twin", 8, calls);
 }

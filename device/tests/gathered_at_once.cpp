@@ -172,12 +172,6 @@ void waits_end() {
 }  // namespace
 
 int main(int count, char** words) {
-  const std::string part = count > 1 ? words[1] : "all";
-  const uint32 seeds = count > 2 ? static_cast<uint32>(std::atoi(words[2])) : 4;
-  const uint32 first = count > 3 ? static_cast<uint32>(std::atoi(words[3])) : 1;
   waits_end();
-  for (uint32 seed = first; seed < first + seeds; ++seed)
-    for (uint32 ranks = 1; ranks <= 4; ++ranks) gathers(seed, ranks);
-  std::printf("gathers at once, host twin, %s, %u seeds: %u failures\n", part.c_str(), seeds, failures.load());
-  return failures == 0 ? 0 : 1;
+  return run_seeds(count, words, "gathers at once, host twin", 4, gathers);
 }

@@ -139,4 +139,18 @@ inline std::vector<uint8> bytes_of(const Buffer& buffer, uint64 at, uint64 bytes
   return std::vector<uint8>(first, first + bytes);
 }
 
+// The part of its tests that a program is to do: its first word, or all.
+inline std::string part_of(int count, char** words) { return count > 1 ? words[1] : "all"; }
+
+// Does what depends on a seed for as many as the second word says, from the third on, in worlds of each size, and says
+// what failed in all; what the program returns.
+inline int run_seeds(int count, char** words, const char* name, uint32 most_ranks, void (*run)(uint32, uint32)) {
+  const uint32 seeds = count > 2 ? static_cast<uint32>(std::atoi(words[2])) : 4;
+  const uint32 first = count > 3 ? static_cast<uint32>(std::atoi(words[3])) : 1;
+  for (uint32 seed = first; seed < first + seeds; ++seed)
+    for (uint32 ranks = 1; ranks <= most_ranks; ++ranks) run(seed, ranks);
+  std::printf("%s, %s, %u seeds: %u failures\n", name, part_of(count, words).c_str(), seeds, failures.load());
+  return failures == 0 ? 0 : 1;
+}
+
 }  // namespace
