@@ -1,4 +1,5 @@
-"""All-gather and GEMM of PyTorch, measured on command: `fused_all_gather_matmul`, and gather then matmul.
+"""All-gather and GEMM of PyTorch, measured on command: `fused_all_gather_matmul`, gather then matmul, and
+Transformer Engine's overlap.
 
 One process a rank: RANK WORLD DEVICE, where DEVICE is a CUDA ordinal or `cpu` (gloo: the plain way only).
 Commands come on standard input, a line each, and each has one line of answer; the protocol is at the head of
@@ -8,9 +9,13 @@ src/bench/ag_gemm/torch.rs. Times are of this rank, in nanoseconds.
 import os
 import sys
 
+# Libraries print to standard output, Python's and C's: that goes to standard error, and answers go where it went.
+ANSWERS = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)
+
 
 def say(*words):
-    print(*words, flush=True)
+    print(*words, file=ANSWERS, flush=True)
 
 
 try:
@@ -20,6 +25,7 @@ except ImportError as error:
     say("absent", "PyTorch cannot be imported:", str(error).replace("\n", " "))
     sys.exit(0)
 
+import importlib.metadata
 import importlib.util
 import time
 from datetime import timedelta
@@ -28,6 +34,7 @@ RANK, WORLD, DEVICE = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 ON_HOST = DEVICE == "cpu"
 PLACE = "cpu" if ON_HOST else f"cuda:{DEVICE}"
 ROWS = 64  # of C that a check compares, at least
+HAS_ENGINE = importlib.util.find_spec("transformer_engine") is not None
 ROUNDOFF = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
 
 
@@ -62,6 +69,7 @@ class Product:
         whole = (self.m, self.k) if self.by_columns else (0,)
         self.whole = torch.empty(whole, dtype=self.dtype, device=PLACE)
         self.c = torch.empty((self.m, self.n), dtype=self.dtype, device=PLACE)
+        self.layer = None
 
     def gather(self):
         """All of A, row-major."""
@@ -84,14 +92,58 @@ class Product:
         )
         return c if self.bias is None else c.add_(self.bias)
 
+    def overlapped(self):
+        """Transformer Engine's column-parallel layer, which gathers its input ring by ring under its GEMMs.
+
+        Its weight is B, transposed; it has no other order.
+        """
+        if self.layer is None:
+            import transformer_engine.pytorch as engine
+
+            base = engine.module.base
+            base.initialize_ub([self.m, self.k], WORLD, dtype=self.dtype, bootstrap_backend="nccl")
+            self.destroy = base.destroy_ub
+            self.layer = engine.Linear(
+                self.k,
+                self.n * WORLD,
+                bias=self.bias is not None,
+                params_dtype=self.dtype,
+                device=PLACE,
+                tp_group=dist.group.WORLD,
+                tp_size=WORLD,
+                parallel_mode="column",
+                sequence_parallel=True,
+                ub_overlap_ag=True,
+                ub_name="qkv",
+            )
+            with torch.no_grad():
+                self.layer.weight.copy_(self.b.t())
+                if self.bias is not None:
+                    self.layer.bias.copy_(self.bias)
+        with torch.no_grad():
+            return self.layer(self.a)
+
+    def close(self):
+        """Gives back what is not a tensor. Every rank's turn."""
+        if self.layer is not None:
+            self.layer = None
+            torch.cuda.synchronize()
+            self.destroy()
+
     def way(self, name):
         if name == "plain":
             return self.plain
         if ON_HOST:
             raise Absent("symmetric memory needs GPUs")
         if self.by_columns:
-            raise Absent("fused_all_gather_matmul gathers rows, not columns")
-        return self.fused
+            raise Absent("it gathers rows, not columns")
+        if name == "fused":
+            return self.fused
+        if not HAS_ENGINE:
+            raise Absent("Transformer Engine is not installed")
+        if os.environ.get("UB_SKIPMC") != "1":
+            raise Absent("it would use multicast: set UB_SKIPMC=1")
+        return self.overlapped
 
     def sampled(self):
         """Rows that a check compares: spread over all shards, and the ends."""
@@ -203,6 +255,8 @@ class Service:
 
     def shape(self, *words):
         # The old matrices go before the new ones come.
+        if self.product is not None:
+            self.product.close()
         self.graphs, self.product = {}, None
         if not ON_HOST:
             torch.cuda.synchronize()
@@ -251,9 +305,8 @@ def main():
         version = f"PyTorch {torch.__version__}"
         if not ON_HOST:
             version += ", NCCL " + ".".join(map(str, torch.cuda.nccl.version()))
-        # Its overlap is no part of this; the report says so.
-        here = importlib.util.find_spec("transformer_engine") is not None
-        version += ", Transformer Engine " + ("installed, not measured" if here else "not installed")
+        if HAS_ENGINE:
+            version += f", Transformer Engine {importlib.metadata.version('transformer_engine')}"
         say("ready", version)
     except Exception as error:
         say("absent", str(error).replace("\n", " "))
@@ -264,7 +317,7 @@ def main():
             break
         try:
             say(*service.obey(*words))
-        except (Absent, NotImplementedError, RuntimeError) as error:
+        except (Absent, ImportError, AttributeError, TypeError, AssertionError, RuntimeError) as error:
             say("absent", str(error).replace("\n", " ")[:300])
     # Tearing the group down would wait for peers that may be gone.
     sys.stdout.flush()

@@ -29,6 +29,8 @@ pub(super) fn start(
     for (name, value) in [
         ("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1"),
         ("NCCL_NVLS_ENABLE", "0"),
+        // Transformer Engine's.
+        ("UB_SKIPMC", "1"),
     ] {
         if std::env::var_os(name).is_none() {
             command.env(name, value);

@@ -236,6 +236,8 @@ pub const WINDOWS: &str = "baseline windows";
 pub const TORCH: &str = "torch";
 /// PyTorch's `fused_all_gather_matmul`.
 pub const TORCH_FUSED: &str = "torch fused";
+/// Transformer Engine's linear layer, which gathers under its GEMMs.
+pub const TRANSFORMER_ENGINE: &str = "transformer engine";
 
 /// What follows from a contender's time and those of the parts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -87,6 +87,28 @@ class TileWalk {
     return true;
   }
 
+  // Tiles in all. Asked before the first one is looked for.
+  SYMMEM_DEVICE uint32 count() {
+    TileWalk ranges = *this;
+    uint32 tiles = 0;
+    do {
+      tiles += ranges.row_tiles_ * columns_;
+      ++ranges.range_;
+    } while (ranges.enter());
+    return tiles;
+  }
+
+  // Tiles of the last band that has any.
+  SYMMEM_DEVICE uint32 last_band() {
+    TileWalk ranges = *this;
+    uint32 rows = 0;
+    do {
+      if (ranges.row_tiles_ != 0) rows = (ranges.row_tiles_ - 1) % band_ + 1;
+      ++ranges.range_;
+    } while (ranges.enter());
+    return rows * columns_;
+  }
+
  private:
   // The range whose turn it is; false behind the last one.
   SYMMEM_DEVICE bool enter() {

@@ -3,7 +3,8 @@
 // A block computes tiles of 128 by 256, each by two warpgroups of 64 rows, whose operands a third one keeps
 // loading: tensor copies into a ring of stages, 64 deep, which runs on from tile to tile, so that the next tile's
 // first stages are there when the last one is stored. That is the shape of CUTLASS's cooperative kernels. Two blocks
-// of a cluster, where there are two, have tiles one below the other, and each loads half of their B for both.
+// of a cluster, where there are two, have tiles one below the other, and each loads half of their B for both. The
+// last tiles are halves, by columns, where there are too few of them for all blocks.
 #include "gathered_gemm/tensor_gemm.h"
 
 using namespace symmem;
@@ -43,18 +44,57 @@ SYMMEM_DEVICE uint32 tile_step(const GatheredGemmArguments& arguments) {
   return arch::block_count() - arguments.movers;
 }
 
+// The tiles in their order, the last of them cut in two where that leaves no block with more than one half: those of
+// the last round, which does not fill the grid; or those of the last band, for whose rows everybody waits. One behind
+// the other are then the left halves of tiles one below the other, and the right ones. Nothing is kept from tile to
+// tile but one number: who multiplies has no registers to spare.
+class Tiles {
+ public:
+  SYMMEM_DEVICE explicit Tiles(const GatheredGemmArguments& arguments) : arguments_(arguments) {
+    TileWalk walk = from_the_first();
+    const uint32 blocks = tile_step(arguments);
+    const bool waits = arguments.group.world > 1 && arguments.sharding == static_cast<uint32>(Sharding::rows);
+    const uint32 tiles = walk.count();
+    const auto if_few = [blocks](uint32 some) { return 2 * some <= blocks ? some : 0; };
+    const uint32 round = if_few(tiles % blocks), late = waits ? if_few(walk.last_band()) : 0;
+    whole_ = tiles - (late > round ? late : round);
+  }
+
+  // As TileWalk's; also whether it is a half.
+  SYMMEM_DEVICE bool find(uint32 index, GemmTile& tile, bool& half) const {
+    half = index >= whole_;
+    const uint32 together = cluster_size();
+    const uint32 halves = half ? (index - whole_) / together : 0;
+    if (half) index = whole_ + halves / 2 * together + (index - whole_) % together;
+    if (!from_the_first().find(index, tile)) return false;
+    tile.column += halves % 2 * (tile_columns / 2);
+    return true;
+  }
+
+ private:
+  SYMMEM_DEVICE TileWalk from_the_first() const {
+    return TileWalk(read_anew(arguments_), tile_rows, tile_columns, band, cluster_size());
+  }
+
+  const GatheredGemmArguments& arguments_;
+  uint32 whole_;
+};
+
 // One thread keeps the ring full.
 template <bool b_rows>
 SYMMEM_DEVICE void load_tiles(const TensorGemmArguments& tensors, const Ring& ring) {
   const GatheredGemmArguments& arguments = tensors.arguments;
   const bool by_rows = arguments.sharding == static_cast<uint32>(Sharding::rows);
-  TileWalk walk(arguments, tile_rows, tile_columns, band, cluster_size());
+  Tiles tiles(arguments);
   Arrivals arrivals(arguments);
   RingCursor<stages> cursor;
-  const uint32 sharers = cluster_size(), half = cluster_rank();
+  constexpr uint32 boxes = tile_columns / box_columns<b_rows>;
+  const uint32 sharers = cluster_size(), sharer = cluster_rank();
   GemmTile tile;
-  for (uint32 index = first_tile(arguments); walk.find(index, tile); index += tile_step(arguments)) {
+  bool half;
+  for (uint32 index = first_tile(arguments); tiles.find(index, tile, half); index += tile_step(arguments)) {
     const uint32 column = static_cast<uint32>(tile.column);
+    const uint32 needed = half ? boxes / 2 : boxes;
     // Where A is divided by columns a tile needs all shards, one after the other, the own one first.
     const uint32 parts = by_rows ? 1 : arguments.group.world;
     for (uint32 part = 0; part < parts; ++part) {
@@ -75,18 +115,18 @@ SYMMEM_DEVICE void load_tiles(const TensorGemmArguments& tensors, const Ring& ri
       for (uint32 at = 0; at < length; at += depth) {
         barrier_wait(ring.empty(cursor.stage), cursor.parity ^ 1);
         const uint32 full = ring.full(cursor.stage);
-        barrier_expect(full, a_bytes + b_bytes);
+        barrier_expect(full, a_bytes + needed * box_bytes<b_rows>);
         tensor_load(ring.a(cursor.stage), a, a_begin + at, a_row, full);
-        constexpr uint32 boxes = tile_columns / box_columns<b_rows>;
         SYMMEM_UNROLL
         for (uint32 box = 0; box < boxes; ++box) {
+          if (box == needed) break;
           const uint32 to = ring.b(cursor.stage) + box * box_bytes<b_rows>;
           const uint32 from = column + box * box_columns<b_rows>;
           const uint32 x = b_rows ? from : b_begin + at;
           const uint32 y = b_rows ? b_begin + at : from;
           if (sharers == 1) {
             tensor_load(to, &tensors.b, x, y, full);
-          } else if (box * 2 / boxes == half) {
+          } else if (box * sharers / needed == sharer) {
             tensor_load_shared(to, &tensors.b, x, y, full, 3);
           }
         }
@@ -118,11 +158,11 @@ SYMMEM_DEVICE void transpose_quad(uint32 (&words)[4], uint32 quad) {
 }
 
 // Adds the columns' bias to what the lanes have of a warpgroup's rows.
-template <bool f16>
-SYMMEM_DEVICE void add_bias(const GatheredGemmArguments& arguments, const GemmTile& tile, float (&d)[128]) {
+template <bool f16, uint32 count>
+SYMMEM_DEVICE void add_bias(const GatheredGemmArguments& arguments, const GemmTile& tile, float (&d)[count]) {
   const uint64 first = tile.column + arch::thread_index() % 4 * 2;
   SYMMEM_UNROLL
-  for (uint32 index = 0; index < 128; index += 4) {
+  for (uint32 index = 0; index < count; index += 4) {
     SYMMEM_UNROLL
     for (uint32 next = 0; next < 2; ++next) {
       const uint64 column = first + index * 2 + next;
@@ -135,16 +175,16 @@ SYMMEM_DEVICE void add_bias(const GatheredGemmArguments& arguments, const GemmTi
 }
 
 // What the lanes have of a warpgroup's 64 rows goes to C: each lane stores eight neighbours of a row at once.
-template <bool f16>
+template <bool f16, uint32 count>
 SYMMEM_DEVICE void store_tile(const GatheredGemmArguments& arguments, const GemmTile& tile, uint32 skip,
-                              const float (&d)[128]) {
+                              const float (&d)[count]) {
   const uint32 thread = arch::thread_index() % 128;
   const uint32 quad = thread % 4;
   const uint64 row = tile.row + skip + thread / 32 * 16 + thread % 32 / 4;
   const uint64 n = arguments.shape.n;
   const bool vectors = (arguments.c & 15) == 0 && arguments.shape.c_stride % 8 == 0;
   SYMMEM_UNROLL
-  for (uint32 eights = 0; eights < 8; ++eights) {
+  for (uint32 eights = 0; eights < count / 16; ++eights) {
     const uint64 column = tile.column + (4 * eights + quad) * 8;
     SYMMEM_UNROLL
     for (uint32 half = 0; half < 2; ++half) {
@@ -175,44 +215,58 @@ SYMMEM_DEVICE void store_tile(const GatheredGemmArguments& arguments, const Gemm
   }
 }
 
+// One thread a sharer: each half of B comes into this stage from one of the blocks, so all of them are told that it
+// is empty.
+SYMMEM_DEVICE void give_back(const Ring& ring, uint32 stage) {
+  const uint32 thread = arch::thread_index() % 128;
+  if (thread < cluster_size()) barrier_arrive_at(ring.empty(stage), thread);
+}
+
+// A warpgroup's rows of a tile of so many columns.
+template <bool f16, bool b_rows, uint32 columns>
+SYMMEM_DEVICE void multiply_tile(const GatheredGemmArguments& arguments, const Ring& ring, uint32 skip,
+                                 const GemmTile& tile, RingCursor<stages>& cursor) {
+  const uint32 steps = static_cast<uint32>((arguments.shape.k + depth - 1) / depth);
+  float d[columns / 2];
+  for (uint32 step = 0; step < steps; ++step) {
+    barrier_wait(ring.full(cursor.stage), cursor.parity);
+    const uint64 a = matrix_descriptor(ring.a(cursor.stage) + skip * depth * gemm_element_bytes, 16, atom_bytes);
+    const uint64 b = matrix_descriptor(ring.b(cursor.stage), b_rows ? box_bytes<b_rows> : 16, atom_bytes);
+    wgmma_begin();
+    SYMMEM_UNROLL
+    for (uint32 part = 0; part < depth / 16; ++part) {
+      // 16 elements on: 32 bytes along a row, or two atoms down where rows of B are contiguous.
+      const uint64 next_a = a + part * (32 >> 4);
+      const uint64 next_b = b + part * ((b_rows ? 2 * atom_bytes : 32) >> 4);
+      Warpgroup<columns>::template multiply<f16, false, b_rows>(d, next_a, next_b, step | part);
+    }
+    wgmma_commit();
+    if (step != 0) {
+      wgmma_wait<1>();
+      give_back(ring, cursor.before());
+    }
+    cursor.advance();
+  }
+  wgmma_wait<0>();
+  give_back(ring, cursor.before());
+  if (arguments.bias != 0) add_bias<f16>(arguments, tile, d);
+  store_tile<f16>(arguments, tile, skip, d);
+}
+
 // A warpgroup's rows of every tile of the block.
 template <bool f16, bool b_rows>
 SYMMEM_DEVICE void multiply_tiles(const GatheredGemmArguments& arguments, const Ring& ring, uint32 warpgroup) {
-  TileWalk walk(arguments, tile_rows, tile_columns, band, cluster_size());
+  Tiles tiles(arguments);
   RingCursor<stages> cursor;
   GemmTile tile;
+  bool half;
   const uint32 skip = warpgroup * 64;
-  // Each half of B comes into this stage from one of the blocks: all of them are told that it is empty.
-  const uint32 thread = arch::thread_index() % 128, sharers = cluster_size();
-  const auto give_back = [&](uint32 stage) {
-    if (thread < sharers) barrier_arrive_at(ring.empty(stage), thread);
-  };
-  const uint32 steps = static_cast<uint32>((arguments.shape.k + depth - 1) / depth);
-  float d[128];
-  for (uint32 index = first_tile(arguments); walk.find(index, tile); index += tile_step(arguments)) {
-    for (uint32 step = 0; step < steps; ++step) {
-      barrier_wait(ring.full(cursor.stage), cursor.parity);
-      const uint64 a = matrix_descriptor(ring.a(cursor.stage) + skip * depth * gemm_element_bytes, 16, atom_bytes);
-      const uint64 b = matrix_descriptor(ring.b(cursor.stage), b_rows ? box_bytes<b_rows> : 16, atom_bytes);
-      wgmma_begin();
-      SYMMEM_UNROLL
-      for (uint32 part = 0; part < depth / 16; ++part) {
-        // 16 elements on: 32 bytes along a row, or two atoms down where rows of B are contiguous.
-        const uint64 next_a = a + part * (32 >> 4);
-        const uint64 next_b = b + part * ((b_rows ? 2 * atom_bytes : 32) >> 4);
-        Warpgroup<tile_columns>::multiply<f16, false, b_rows>(d, next_a, next_b, step | part);
-      }
-      wgmma_commit();
-      if (step != 0) {
-        wgmma_wait<1>();
-        give_back(cursor.before());
-      }
-      cursor.advance();
+  for (uint32 index = first_tile(arguments); tiles.find(index, tile, half); index += tile_step(arguments)) {
+    if (half) {
+      multiply_tile<f16, b_rows, tile_columns / 2>(arguments, ring, skip, tile, cursor);
+    } else {
+      multiply_tile<f16, b_rows, tile_columns>(arguments, ring, skip, tile, cursor);
     }
-    wgmma_wait<0>();
-    give_back(cursor.before());
-    if (arguments.bias != 0) add_bias<f16>(arguments, tile, d);
-    store_tile<f16>(arguments, tile, skip, d);
   }
 }
 

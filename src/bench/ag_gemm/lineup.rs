@@ -15,7 +15,7 @@ use crate::bench::session::is_by_caller;
 use crate::bench::{Result, exchange};
 use crate::report::ag_gemm::{
     ALGORITHMS, AUTOMATIC, BASELINE, Entry, GATHER, GEMM, OWN_GEMM, Product, TOGETHER, TORCH,
-    TORCH_FUSED, VARIANTS, WINDOWS,
+    TORCH_FUSED, TRANSFORMER_ENGINE, VARIANTS, WINDOWS,
 };
 use crate::tuning::ProductRow;
 use symmem_core::backend::abi::{Algorithm, CollectiveOperation};
@@ -195,7 +195,11 @@ impl<'a, T: Real> Run<'a, T> {
     ) -> Result<Vec<Contender<'a, T>>> {
         let mut contenders = Vec::new();
         let shaped = self.ask(torch, |torch| torch.shape(product))?;
-        for (name, way) in [(TORCH, "plain"), (TORCH_FUSED, "fused")] {
+        for (name, way) in [
+            (TORCH, "plain"),
+            (TORCH_FUSED, "fused"),
+            (TRANSFORMER_ENGINE, "overlapped"),
+        ] {
             let checked = match &shaped {
                 Ok(()) => self.ask(torch, |torch| torch.check(way))?,
                 Err(reason) => Err(reason.clone()),

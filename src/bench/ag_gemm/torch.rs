@@ -1,7 +1,7 @@
 //! PyTorch's all-gather and product beside us, in `torch_ag_gemm.py`, which is inside this program.
 //!
 //! Once the processes have met ([`crate::bench::torch::start`]), a line each way, in which WAY is `plain`
-//! (gather, then product) or `fused` (`fused_all_gather_matmul`):
+//! (gather, then product), `fused` (`fused_all_gather_matmul`) or `overlapped` (Transformer Engine's):
 //!
 //! | we say | they say |
 //! |---|---|

@@ -2,7 +2,7 @@
 
 use super::{
     ALGORITHMS, AUTOMATIC, Choice, Entry, GATHER, GEMM, MatrixElement, Measured, OWN_GEMM, Product,
-    Products, TOGETHER, TORCH, TORCH_FUSED, VARIANTS, WINDOWS,
+    Products, TOGETHER, TORCH, TORCH_FUSED, TRANSFORMER_ENGINE, VARIANTS, WINDOWS,
 };
 use crate::report::collectives::{Curve, Time};
 use crate::report::published;
@@ -15,7 +15,7 @@ fn names(section: &Products) -> Vec<&'static str> {
         .into_iter()
         .chain(ALGORITHMS)
         .chain(VARIANTS)
-        .chain([AUTOMATIC, TORCH, TORCH_FUSED]);
+        .chain([AUTOMATIC, TORCH, TORCH_FUSED, TRANSFORMER_ENGINE]);
     // Who was nowhere has no column.
     let took_part = |by: &&str| {
         let entries = section
@@ -234,6 +234,7 @@ fn ratios(section: &Products) -> Option<View> {
             row.push(over(other(WINDOWS)));
             row.push(over(other(TORCH)));
             row.push(over(other(TORCH_FUSED)));
+            row.push(over(other(TRANSFORMER_ENGINE)));
             Some(row)
         })
         .collect();
@@ -259,6 +260,7 @@ fn ratios(section: &Products) -> Option<View> {
             "windows/\nours",
             "torch/\nours",
             "fused/\nours",
+            "engine/\nours",
         ]
         .map(heading)
         .into(),
