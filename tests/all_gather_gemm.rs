@@ -114,14 +114,14 @@ fn in_rows_and_columns(
 /// chunks, fewer rows than ranks. In columns, shards are whole boxes of 64 for worlds of up to 4.
 const ALIGNED: [(usize, usize, usize); 3] = [(128, 256, 256), (300, 264, 256), (1, 8, 256)];
 /// What a kernel for few rows has to get right beyond those: stages of its ring that are filled again, a window as
-/// wide as the ring, parts of `k` without a step, and two tiles of rows.
+/// wide as the ring, parts of `k` without a step, and two tiles of rows. In columns as above.
 const FEW_ROWS: [(usize, usize, usize); 6] = [
-    (17, 136, 8320),
-    (300, 8, 4224),
+    (17, 136, 8448),
+    (300, 8, 4352),
     (128, 8, 8192),
     (256, 16, 8192),
     (16, 8, 32768),
-    (1, 136, 640),
+    (1, 136, 768),
 ];
 /// The same for a fake, which multiplies slowly, in a world of two.
 const SMALL: [(usize, usize, usize); 3] = [(64, 16, 128), (268, 24, 128), (1, 8, 128)];

@@ -13,11 +13,12 @@ use symmem_kernels_ptx::{SPLIT_GEMM, SPLIT_GEMM_ROWS, SPLIT_GEMM_SHARED_MEMORY};
 const TILE_COLUMNS: u32 = 128;
 const DEPTH: u64 = 64;
 const THREADS: u32 = 384;
-/// Tiles of rows at most: `B` is read from memory once as long as they are at work side by side, and with two that is
-/// still faster than to gather first. So it is with four where `K` is divided, too, since `B` is small then
-/// (`2026-11-22-ag-gemm-2xh200`: 512 × 3584 × 8192, and 1024³).
-const MOST_ROW_TILES: u64 = 2;
+/// Tiles of rows at most: `B` is read from memory once as long as they are at work side by side, and with more than
+/// one the kernel of large tiles fills the device better (`2026-11-22-ag-gemm-4xh200`: 512 × 3584 × 8192). Four are
+/// good where `B` is small (`2026-11-22-ag-gemm-2xh200`: 1024³).
+const MOST_ROW_TILES: u64 = 1;
 const MOST_ROW_TILES_OF_SMALL_B: u64 = 4;
+const SMALL_B: u64 = 16 << 20;
 /// Bytes of `A` at most: each block pushes a part of a shard before it multiplies.
 const MOST_BYTES_OF_A: u64 = 16 << 20;
 /// Blocks of a cluster: those that a device has room for nearly everywhere. Eight is the most on any (CUDA Programming
@@ -55,16 +56,14 @@ impl Grid {
         };
         let parts = PARTS.into_iter().find(fits)?;
         let blocks = u32::try_from(tiles).ok()? * parts;
-        let most_row_tiles = match parts {
-            1 => MOST_ROW_TILES,
-            _ => MOST_ROW_TILES_OF_SMALL_B,
+        let bytes = |lines: u64| lines.saturating_mul(shape.k).saturating_mul(ELEMENT_BYTES);
+        let most_row_tiles = match bytes(shape.n) <= SMALL_B {
+            true => MOST_ROW_TILES_OF_SMALL_B,
+            false => MOST_ROW_TILES,
         };
-        let bytes = shape
-            .m
-            .saturating_mul(shape.k)
-            .saturating_mul(ELEMENT_BYTES);
-        let known =
-            row_tiles <= most_row_tiles && bytes <= MOST_BYTES_OF_A && blocks <= AT_ONCE_BLOCKS;
+        let known = row_tiles <= most_row_tiles
+            && bytes(shape.m) <= MOST_BYTES_OF_A
+            && blocks <= AT_ONCE_BLOCKS;
         known.then_some(Self {
             rows,
             parts,
@@ -134,7 +133,8 @@ mod tests {
         assert_eq!(grid(17, 3584, 8192), Some((32, 4, 112)));
         assert_eq!(grid(128, 4096, 8192), Some((128, 2, 64)));
         assert_eq!(grid(64, 8192, 8192), Some((64, 2, 128)));
-        assert_eq!(grid(300, 3584, 8192), Some((256, 2, 112)));
+        assert_eq!(grid(256, 3584, 8192), Some((256, 4, 112)));
+        assert_eq!(grid(300, 512, 8192), Some((256, 8, 64)));
         assert_eq!(grid(1024, 1024, 1024), Some((256, 2, 64)));
         assert_eq!(grid(1, 16, 64), Some((16, 1, 1)), "K is one step");
         assert_eq!(grid(1, 16, 1024), Some((16, 8, 8)));
@@ -173,6 +173,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_on_the_device_at_once_has_no_grid() {
+        assert_eq!(grid(300, 3584, 8192), None, "B is large");
         assert_eq!(grid(513, 128 * 128, 8192), None);
         assert_eq!(grid(1025, 128, 1024), None);
         assert_eq!(grid(512, 128, 16385), None, "A is large");

@@ -216,8 +216,14 @@ impl Inner {
         self.same_process[peer]
     }
 
-    /// A failed call to the backend as this rank's error.
+    /// A failed call to the backend as this rank's error: what the communicator was poisoned with, where that came
+    /// first. The watcher ends calls that are under way by then, and why it does says more than that they ended.
     pub fn failed(&self, operation: &'static str, failure: Failure) -> Error {
+        if failure.status == Status::CALL_FAILED
+            && let Err(cause) = self.health.check()
+        {
+            return cause;
+        }
         // What the caller got wrong is no reason to mistrust the device.
         let mistake = matches!(
             failure.status,

@@ -22,6 +22,8 @@ pub(super) const NAME: &str = "all_gather_gemm";
 /// Bytes of a chunk that a copy engine brings, where the caller does not say: each costs two copies, which is
 /// worth it only where the gather takes as long as the product (`2026-11-21-gathered-gemm-2xh200`).
 const ENGINE_CHUNK: u64 = 256 << 20;
+/// And from how many on one that is cut short is worth it, so that little is left to multiply behind the last.
+const LEAST_ENGINE_CHUNK: u64 = 64 << 20;
 /// Least bytes of a chunk that a block of a kernel that is the barrier, too, stores: a vector of each thread.
 const AT_ONCE_CHUNK: u64 = 4 << 10;
 
@@ -221,10 +223,7 @@ impl Maker<'_> {
         let at_once = pushes && offer.at_once(options);
         let chunk = match at_once {
             true => self.chunk_at_once(&division),
-            false => {
-                let alignment = u64::from(limits.chunk_alignment).max(1);
-                self.chunk(&division, algorithm, transport, alignment)
-            }
+            false => self.chunk(&division, algorithm, transport, &limits),
         };
         let problem = Problem {
             rank: shared.rank,
@@ -276,8 +275,9 @@ impl Maker<'_> {
         division: &Division,
         algorithm: GemmAlgorithm,
         transport: GemmTransport,
-        alignment: u64,
+        limits: &GatheredLimits,
     ) -> u64 {
+        let alignment = u64::from(limits.chunk_alignment).max(1);
         let rows = division.rows(0);
         if !matches!(algorithm, GemmAlgorithm::Pull | GemmAlgorithm::Push) {
             return rows;
@@ -286,7 +286,15 @@ impl Maker<'_> {
         let wished = wished.unwrap_or_else(|| {
             let bytes = division.elements(0) * self.element.bytes();
             match transport {
-                GemmTransport::Put => rows.div_ceil(bytes.div_ceil(ENGINE_CHUNK)),
+                GemmTransport::Put => {
+                    let most = rows.div_ceil(bytes.div_ceil(ENGINE_CHUNK));
+                    // After the last chunk half of the blocks have a tile of it, or all have half of one.
+                    let columns = (self.shape.n as u64).div_ceil(limits.tile_n.max(1).into());
+                    let tiles = u64::from(limits.blocks / 2) / columns.max(1);
+                    let few = tiles * u64::from(limits.tile_m);
+                    let worth = few * bytes >= LEAST_ENGINE_CHUNK * rows;
+                    most.min(if worth { few } else { u64::MAX })
+                }
                 _ => alignment,
             }
         });

@@ -1,12 +1,13 @@
 //! Which algorithm, where the caller leaves it to us.
 //!
-//! Rules, not rows: what two GPUs behind a switch measured (`2026-11-22-ag-gemm-2xh200`), and, for small
-//! shards and for a mesh, what others have published. No more devices were measured.
+//! Rules, not rows: what two and four GPUs behind a switch measured (`2026-11-22-ag-gemm-2xh200`, `-4xh200`),
+//! and, for small shards and for a mesh, what others have published. No more devices were measured.
 //!
 //! Few rows are one kernel's that does it all, where there is one. Else gathering first costs least where copies
-//! are short beside what a step costs. Above that the library's product of a whole shard is best where it fills
-//! the device often enough that the last blocks do not matter, as long as copies keep ahead of it; else a kernel
-//! that multiplies chunks as copy engines bring them, which loses neither launches nor the ends of products.
+//! are short beside what a step costs. Above that the library's products of whole shards are best where each fills
+//! the device often enough that its last blocks do not matter, where all of them take so long that what a launch
+//! costs does not, and where copies keep ahead of them; else a kernel that multiplies chunks as copy engines bring
+//! them, which loses neither launches nor the ends of products.
 
 use super::options::{GemmAlgorithm, GemmOptions, GemmTransport};
 use super::shape::GemmShape;
@@ -16,13 +17,17 @@ use crate::backend::abi::{GatherMode, GatheredLimits, Sharding};
 const SMALL_SHARD: u64 = 4 << 20;
 /// Rows of `A` below which it is.
 const FEW_ROWS: usize = 1024;
-/// Of `A` in columns, which a library gathers as blocks that have to be spread then, so many: copies that
-/// spread it on the way are worth it sooner.
+/// Of `A` in columns, which a library gathers as blocks that have to be spread then, up to so many: copies that
+/// spread it on the way are worth it sooner, however small the shards.
 const FEW_ROWS_OF_COLUMNS: usize = 256;
-/// And from so many on it is better to load them than to store them.
+/// And from so many on it is better to load them than to store them, where there is one to load them from.
 const MANY_ROWS_OF_COLUMNS: usize = 8192;
-/// How often the tiles of one shard's product fill the device from where on the library's is the faster.
-const WAVES: u64 = 7;
+/// The library's products are the faster where the tiles of one shard's fill the device so often,
+const WAVES: u64 = 3;
+/// where a device multiplies so many tiles of so many elements of depth in all for each of its blocks (0.9 ms),
+const LONG: u64 = 80_000;
+/// and where `B` has so many columns here that the copies are the shorter.
+const MANY_COLUMNS: usize = 2048;
 
 /// What a device has for products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,15 +144,14 @@ fn automatic(
         return A::Baseline;
     }
     let by_columns = shape.sharding == Sharding::COLUMNS;
-    if shard_bytes < SMALL_SHARD || shape.m < FEW_ROWS {
+    let few = match by_columns {
+        true => shape.m <= FEW_ROWS_OF_COLUMNS,
+        false => shape.m < FEW_ROWS || shard_bytes < SMALL_SHARD,
+    };
+    if few {
         // In a mesh one kernel that loads from all peers at once uses all links from its first block on.
         let mesh = offer.has(GatherMode::PULL) && (offer.fanout > 1 || !offer.library);
-        let spread = by_columns && (FEW_ROWS_OF_COLUMNS..FEW_ROWS).contains(&shape.m);
-        return match (mesh, spread) {
-            (true, _) => A::Pull,
-            (false, true) => A::Pipeline,
-            (false, false) => A::Baseline,
-        };
+        return if mesh { A::Pull } else { A::Baseline };
     }
     let GatheredLimits {
         blocks,
@@ -155,12 +159,19 @@ fn automatic(
         tile_n,
         ..
     } = offer.limits;
-    let fills = |rows: usize| {
+    let tiles = |rows: usize| {
         let tiles = |length: usize, tile: u32| (length as u64).div_ceil(tile.max(1).into());
-        tiles(rows, tile_m) * tiles(shape.n, tile_n) >= WAVES * u64::from(blocks)
+        tiles(rows, tile_m) * tiles(shape.n, tile_n)
     };
-    let whole = offer.library && !by_columns && fills(shape.m.div_ceil(world));
-    if by_columns && shape.m >= MANY_ROWS_OF_COLUMNS && offer.has(GatherMode::PULL) {
+    let blocks = u64::from(blocks);
+    let fills = tiles(shape.m.div_ceil(world)) >= WAVES * blocks;
+    let long = tiles(shape.m) * shape.k as u64 >= LONG * blocks;
+    let hides = shape.n >= MANY_COLUMNS;
+    // Where the own shard leaves most blocks of a kernel without anything to begin with, a library divides it further.
+    let sparse = 2 * tiles(shape.m.div_ceil(world)) <= blocks;
+    let whole = offer.library && !by_columns && hides && (fills && long || sparse);
+    let one_peer = world == 2;
+    if by_columns && one_peer && shape.m >= MANY_ROWS_OF_COLUMNS && offer.has(GatherMode::PULL) {
         return A::Pull;
     }
     if offer.has(GatherMode::WAIT) && !whole {
@@ -257,7 +268,7 @@ mod tests {
         assert_eq!(auto((1000, 128 << 20), &ALL), Ok((A::Baseline, T::Vendor)));
         // 4096 rows of 8192 columns a rank: 1024 tiles for 132 blocks.
         assert_eq!(auto(large, &ALL), Ok((A::Pipeline, T::Put)));
-        assert_eq!(auto((16384, 64 << 20), &ALL), Ok((A::Push, T::Put)));
+        assert_eq!(auto((8192, 32 << 20), &ALL), Ok((A::Push, T::Put)));
         assert_eq!(auto(large, &no_kernel(ALL)), Ok((A::Pipeline, T::Put)));
         let mesh = Offer { fanout: 7, ..ALL };
         assert_eq!(auto(small, &mesh), Ok((A::Pull, T::Kernel)));
@@ -285,8 +296,8 @@ mod tests {
             choose(&shape, &GemmOptions::default(), 2, shard_bytes, &ALL)
         };
         assert_eq!(chosen(128), Ok((A::Baseline, T::Vendor)));
-        assert_eq!(chosen(256), Ok((A::Pipeline, T::Put)));
-        assert_eq!(chosen(512), Ok((A::Pipeline, T::Put)));
+        assert_eq!(chosen(256), Ok((A::Baseline, T::Vendor)));
+        assert_eq!(chosen(512), Ok((A::Push, T::Kernel)));
         assert_eq!(chosen(1024), Ok((A::Push, T::Kernel)));
         assert_eq!(chosen(4096), Ok((A::Push, T::Kernel)));
         assert_eq!(chosen(16384), Ok((A::Pull, T::Kernel)));

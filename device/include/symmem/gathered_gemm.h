@@ -87,8 +87,11 @@ class TileWalk {
     return true;
   }
 
-  // Tiles in all. Asked before the first one is looked for.
-  SYMMEM_DEVICE uint32 count() {
+  // Tiles of the first range. These three are asked before the first tile is looked for.
+  SYMMEM_DEVICE uint32 first_range() const { return row_tiles_ * columns_; }
+
+  // Tiles in all.
+  SYMMEM_DEVICE uint32 count() const {
     TileWalk ranges = *this;
     uint32 tiles = 0;
     do {
@@ -98,12 +101,16 @@ class TileWalk {
     return tiles;
   }
 
-  // Tiles of the last band that has any.
-  SYMMEM_DEVICE uint32 last_band() {
+  // Tiles of the bands that have rows of the last chunk.
+  SYMMEM_DEVICE uint32 last_chunk() const {
     TileWalk ranges = *this;
     uint32 rows = 0;
     do {
-      if (ranges.row_tiles_ != 0) rows = (ranges.row_tiles_ - 1) % band_ + 1;
+      const uint64 length = ranges.end_ - ranges.first_;
+      if (length != 0) {
+        const uint64 first = (length - 1) / arguments_.chunk * arguments_.chunk;
+        rows = ranges.row_tiles_ - static_cast<uint32>(first / tile_rows_) / band_ * band_;
+      }
       ++ranges.range_;
     } while (ranges.enter());
     return rows * columns_;

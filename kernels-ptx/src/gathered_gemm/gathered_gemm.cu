@@ -45,19 +45,21 @@ SYMMEM_DEVICE uint32 tile_step(const GatheredGemmArguments& arguments) {
 }
 
 // The tiles in their order, the last of them cut in two where that leaves no block with more than one half: those of
-// the last round, which does not fill the grid; or those of the last band, for whose rows everybody waits. One behind
-// the other are then the left halves of tiles one below the other, and the right ones. Nothing is kept from tile to
-// tile but one number: who multiplies has no registers to spare.
+// the last round, which does not fill the grid, or those of the last chunk, for whose rows everybody waits. All of
+// them are, where the own ones would leave half of the blocks without anything to begin with. One behind the other
+// are the left halves of tiles one below the other, then the right ones. Nothing is kept from tile to tile but one
+// number: who multiplies has no registers to spare.
 class Tiles {
  public:
   SYMMEM_DEVICE explicit Tiles(const GatheredGemmArguments& arguments) : arguments_(arguments) {
-    TileWalk walk = from_the_first();
+    const TileWalk walk = from_the_first();
     const uint32 blocks = tile_step(arguments);
     const bool waits = arguments.group.world > 1 && arguments.sharding == static_cast<uint32>(Sharding::rows);
     const uint32 tiles = walk.count();
     const auto if_few = [blocks](uint32 some) { return 2 * some <= blocks ? some : 0; };
-    const uint32 round = if_few(tiles % blocks), late = waits ? if_few(walk.last_band()) : 0;
+    const uint32 round = if_few(tiles % blocks), late = waits ? if_few(walk.last_chunk()) : 0;
     whole_ = tiles - (late > round ? late : round);
+    if (waits && if_few(walk.first_range()) != 0) whole_ = 0;
   }
 
   // As TileWalk's; also whether it is a half.
