@@ -288,9 +288,10 @@ impl Maker<'_> {
             match transport {
                 GemmTransport::Put => {
                     let most = rows.div_ceil(bytes.div_ceil(ENGINE_CHUNK));
-                    // After the last chunk half of the blocks have a tile of it, or all have half of one.
+                    // Of the last chunk a quarter of the blocks have a tile, or half of them half of one, while
+                    // the others finish what came before it.
                     let columns = (self.shape.n as u64).div_ceil(limits.tile_n.max(1).into());
-                    let tiles = u64::from(limits.blocks / 2) / columns.max(1);
+                    let tiles = u64::from(limits.blocks / 4) / columns.max(1);
                     let few = tiles * u64::from(limits.tile_m);
                     let worth = few * bytes >= LEAST_ENGINE_CHUNK * rows;
                     most.min(if worth { few } else { u64::MAX })

@@ -20,6 +20,8 @@ const FEW_ROWS: usize = 1024;
 /// Of `A` in columns, which a library gathers as blocks that have to be spread then, up to so many: copies that
 /// spread it on the way are worth it sooner, however small the shards.
 const FEW_ROWS_OF_COLUMNS: usize = 256;
+/// Of so many, copy engines bring them a little sooner than blocks do.
+const COPIED_ROWS_OF_COLUMNS: std::ops::Range<usize> = 2048..8192;
 /// And from so many on it is better to load them than to store them, where there is one to load them from.
 const MANY_ROWS_OF_COLUMNS: usize = 8192;
 /// The library's products are the faster where the tiles of one shard's fill the device so often,
@@ -110,8 +112,12 @@ pub(super) fn choose(
         ),
         (A::Pull, T::Automatic | T::Kernel) => kernel(GatherMode::PULL, T::Kernel),
         (A::Push, T::Automatic | T::Kernel) if at_once => Ok((algorithm, T::Kernel)),
-        // Copy engines move columns row by row, and blocks are faster then.
-        (A::Push, T::Automatic) if by_columns && offer.has(GatherMode::PUSH) => {
+        // Copy engines move columns row by row, and blocks are faster then, but for a few thousand rows.
+        (A::Push, T::Automatic)
+            if by_columns
+                && offer.has(GatherMode::PUSH)
+                && !(COPIED_ROWS_OF_COLUMNS.contains(&shape.m) && offer.has(GatherMode::WAIT)) =>
+        {
             Ok((algorithm, T::Kernel))
         }
         (A::Push, T::Automatic) if offer.has(GatherMode::WAIT) => Ok((algorithm, T::Put)),
@@ -299,7 +305,7 @@ mod tests {
         assert_eq!(chosen(256), Ok((A::Baseline, T::Vendor)));
         assert_eq!(chosen(512), Ok((A::Push, T::Kernel)));
         assert_eq!(chosen(1024), Ok((A::Push, T::Kernel)));
-        assert_eq!(chosen(4096), Ok((A::Push, T::Kernel)));
+        assert_eq!(chosen(4096), Ok((A::Push, T::Put)));
         assert_eq!(chosen(16384), Ok((A::Pull, T::Kernel)));
     }
 
