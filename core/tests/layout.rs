@@ -65,6 +65,10 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
         ReducePacketArguments {
             group, sources, destinations, counts, element, reduce, two_shot, reserved
         }
+        MulticastArguments {
+            group, slots, source, destination, sources, destinations, count, element, reduce, load,
+            store
+        }
         ExchangeArguments {
             group, send_tokens, send_bytes, destinations, receive_bytes, table, table_ranks,
             blocks_per_peer
