@@ -7,6 +7,7 @@ use crate::modules;
 use cudarc::driver::sys::{CUfunction, CUmodule};
 use std::sync::Arc;
 use symmem_core::backend::CallResult;
+use symmem_core::backend::abi::MulticastSupport;
 use symmem_core::backend::gpu::{Current, Kernels};
 use symmem_kernels_ptx::{Image, Module};
 
@@ -56,8 +57,8 @@ impl Drop for Modules {
     }
 }
 
-/// Loads every module that the architecture can run. `shared_bytes` is the device's most shared memory
-/// for one block.
+/// Loads every module that the architecture can run, of those for multicast the one that is `multicast`.
+/// `shared_bytes` is the device's most shared memory for one block.
 ///
 /// # Errors
 /// The driver's, naming module and kernel.
@@ -66,6 +67,7 @@ pub fn load(
     context: &Arc<Context>,
     architecture: u32,
     shared_bytes: u32,
+    multicast: MulticastSupport,
 ) -> CallResult<(Modules, Kernels<Kernel>)> {
     let _entered = context.enter()?;
     let mut modules = Modules {
@@ -75,6 +77,9 @@ pub fn load(
     };
     let mut by_name = Vec::new();
     for module in symmem_kernels_ptx::modules() {
+        if !is_wanted(module, multicast) {
+            continue;
+        }
         let Some(image) = module.choose(architecture) else {
             continue;
         };
@@ -89,6 +94,15 @@ pub fn load(
         }
     }
     Ok((modules, Kernels::new(by_name)?))
+}
+
+/// Whether a module is to be loaded: those for multicast have the same kernels, by a switch and without.
+fn is_wanted(module: &Module, multicast: MulticastSupport) -> bool {
+    match module.name {
+        "multicast" => multicast == MulticastSupport::HARDWARE,
+        name if name.starts_with("multicast_emulated") => multicast == MulticastSupport::EMULATED,
+        name => !name.starts_with("multicast"),
+    }
 }
 
 /// Loads the image chosen for the architecture, or the PTX where the driver will not have machine

@@ -4,8 +4,8 @@
 use std::fmt::Write;
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{
-    BackendTable, CollectivesTable, DeviceTable, GemmTable, RemoteAccessTable, SignalsTable,
-    SymmetricMemoryTable,
+    BackendTable, CollectivesTable, DeviceTable, GemmTable, MulticastTable, RemoteAccessTable,
+    SignalsTable, SymmetricMemoryTable,
 };
 
 macro_rules! layouts {
@@ -99,7 +99,7 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
         BackendTable {
             magic, abi_major, abi_minor, size, reserved, name, build, device_count,
             describe_device, describe_libraries, open, close, last_failure, device,
-            symmetric_memory, remote_access, signals, collectives, gemm
+            symmetric_memory, remote_access, signals, collectives, gemm, multicast
         }
         DeviceTable {
             size, capabilities, description, memory_information, stream_create, stream_destroy,
@@ -119,11 +119,16 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
             collective_reduce, collective_reduce_packets, collective_exchange,
             vendor_description, vendor_identifier, vendor_create, vendor_ready, vendor_call,
             vendor_group, vendor_register, vendor_deregister, vendor_abort, vendor_destroy,
-            collective_swap, collective_reduce_push
+            collective_swap, collective_reduce_push, collective_multicast
         }
         GemmTable {
             size, gemm_library, gemm_prepare, gemm_candidates, gemm, gemm_release,
             gathered_gemm_limits, gathered_gemm, gathered_arrive
+        }
+        MulticastTable {
+            size, multicast_support, multicast_granularity, multicast_create, multicast_export,
+            multicast_import, multicast_join, multicast_bind, multicast_map, multicast_unmap,
+            multicast_unbind, multicast_release
         }
     };
     insta::assert_snapshot!("layout", text);
