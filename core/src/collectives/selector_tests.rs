@@ -28,6 +28,7 @@ fn selector(rows: &[CollectiveRow]) -> Selector {
         copy_engine: true,
         inbox_bytes: 64 << 20,
         sharers: 1,
+        multicast: MulticastStatus::default(),
     }
 }
 
@@ -35,6 +36,8 @@ fn query(operation: CollectiveOperation, bytes: u64) -> Query {
     Query {
         operation,
         element: ElementType::BF16,
+        reduce: ReduceOperation::SUM,
+        multicast: true,
         world: 4,
         bytes,
         in_place: false,

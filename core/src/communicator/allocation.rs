@@ -1,6 +1,7 @@
 //! Symmetric allocations: every rank has a copy and maps every peer's. How one is made is in
 //! `sharing`; here is how it ends.
 
+use super::multicast::Reached;
 use super::shared::Inner;
 use super::sharing;
 use crate::backend::SymmetricMemory;
@@ -24,6 +25,10 @@ pub struct Allocation {
     pub(super) mappings: Vec<Option<RawMapping>>,
     /// The communicator of the vendor's library in which the own copy is a window, and the window.
     pub window: OnceLock<(RawVendor, u64)>,
+    /// Where it is in the object behind which all ranks' copies lie, if it is.
+    pub multicast: OnceLock<Reached>,
+    /// A call that was abandoned may yet use the own copy: it is left to the end of the process.
+    pub(super) stuck: AtomicBool,
     /// Whether peers' copies are unmapped, and whether the own one is freed.
     pub(super) unmapped: AtomicBool,
     pub(super) freed: AtomicBool,
@@ -33,6 +38,17 @@ impl Allocation {
     /// Its entry in the control block, and its row in the table of addresses; alike on all ranks.
     pub fn entry(&self) -> usize {
         self.entry
+    }
+
+    /// Where a byte is at all ranks at once; null where multicast is emulated, `None` where it is not there.
+    pub fn at_all(&self, offset: u64) -> Option<DeviceAddress> {
+        let address = self.multicast.get()?.address;
+        let at = if address == DeviceAddress::NULL {
+            0
+        } else {
+            offset
+        };
+        Some(DeviceAddress(address.0 + at))
     }
 
     /// Where a byte of this rank's copy is at `peer`: `bases[peer] + (local - bases[me])`.
@@ -65,11 +81,15 @@ impl Allocation {
         if self.freed.load(Ordering::Acquire) {
             return true;
         }
-        // A file's memory outlives its exporter's mapping while any peer maps it.
-        if matches!(
-            self.kind,
-            ShareKind::MEMORY_FILE | ShareKind::VMM_FILE_DESCRIPTOR
-        ) {
+        // A file's memory outlives its exporter's mapping while any peer maps it; not so what a peer reaches by
+        // a multicast address, from which it is taken before.
+        let bound = self.multicast.get().is_some_and(Reached::is_bound);
+        if !bound
+            && matches!(
+                self.kind,
+                ShareKind::MEMORY_FILE | ShareKind::VMM_FILE_DESCRIPTOR
+            )
+        {
             self.free_now(shared);
             return true;
         }
@@ -86,6 +106,12 @@ impl Allocation {
     fn free_now(&self, shared: &Inner) {
         if self.freed.swap(true, Ordering::AcqRel) {
             return;
+        }
+        if self.stuck.load(Ordering::Acquire) {
+            return;
+        }
+        if let Some(multicast) = shared.multicast.get() {
+            multicast.unbind(shared, self);
         }
         // SAFETY: it came from `allocate` or `register`; nobody maps it any more.
         if let Err(failure) = unsafe { shared.backend.free(self.own.handle) } {

@@ -216,6 +216,8 @@ fn map(
         peers,
         mappings: std::mem::take(&mut unmapping.mappings),
         window: OnceLock::new(),
+        multicast: OnceLock::new(),
+        stuck: AtomicBool::new(false),
         unmapped: AtomicBool::new(false),
         freed: AtomicBool::new(false),
     })
