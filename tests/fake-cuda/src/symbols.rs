@@ -35,6 +35,8 @@ symbols! {
     vmm: cuMemGetAllocationGranularity cuMemCreate cuMemRelease cuMemRetainAllocationHandle
         cuMemGetAllocationPropertiesFromHandle cuMemExportToShareableHandle cuMemImportFromShareableHandle
         cuMemAddressReserve cuMemAddressFree cuMemMap cuMemUnmap cuMemSetAccess cuMemGetAccess;
+    multicast: cuMulticastCreate cuMulticastAddDevice cuMulticastBindMem cuMulticastBindAddr
+        cuMulticastUnbind cuMulticastGetGranularity;
     ipc: cuIpcGetMemHandle cuIpcOpenMemHandle cuIpcOpenMemHandle_v2 cuIpcCloseMemHandle;
     streams: cuStreamCreate cuStreamCreateWithPriority cuStreamDestroy_v2 cuStreamGetCtx cuStreamQuery
         cuStreamSynchronize cuStreamWriteValue32 cuStreamWriteValue32_v2 cuStreamWaitValue32

@@ -30,6 +30,7 @@ mod ledger;
 pub mod library;
 mod memory;
 pub mod modules;
+pub mod multicast;
 pub mod outstanding;
 mod physical;
 pub mod report;

@@ -8,6 +8,7 @@ use rustix::mm::{Advice, madvise};
 use rustix::param::page_size;
 
 use crate::driver::{Driver, Kind};
+use crate::multicast::Object;
 use crate::physical::{Pages, Physical, is_device_address};
 
 /// What backs a range of addresses.
@@ -18,6 +19,11 @@ pub(crate) enum Backing {
     Mapping {
         memory: Arc<Physical>,
         offset: u64,
+        access: BTreeMap<usize, u32>,
+    },
+    /// A multicast object at reserved addresses, from its start, with the accesses that were set.
+    Multicast {
+        object: Arc<Object>,
         access: BTreeMap<usize, u32>,
     },
     /// Another process's allocation, opened so many times.
@@ -46,25 +52,30 @@ impl Range {
     pub fn kind(&self) -> Kind {
         match self.backing {
             Backing::Allocation(_) => Kind::Allocation,
-            Backing::Mapping { .. } => Kind::Mapping,
+            Backing::Mapping { .. } | Backing::Multicast { .. } => Kind::Mapping,
             Backing::Ipc { .. } => Kind::IpcMapping,
             Backing::HostAllocation(_) => Kind::HostAllocation,
             Backing::HostRegistration => Kind::HostRegistration,
         }
     }
 
-    /// The memory behind it, if it is a device's.
+    /// The memory behind it, if it is one device's.
     pub fn physical(&self) -> Option<&Arc<Physical>> {
         match &self.backing {
             Backing::Allocation(memory)
             | Backing::Ipc { memory, .. }
             | Backing::Mapping { memory, .. } => Some(memory),
-            Backing::HostAllocation(_) | Backing::HostRegistration => None,
+            Backing::Multicast { .. } | Backing::HostAllocation(_) | Backing::HostRegistration => {
+                None
+            }
         }
     }
 
     pub fn is_host(&self) -> bool {
-        self.physical().is_none()
+        matches!(
+            self.backing,
+            Backing::HostAllocation(_) | Backing::HostRegistration
+        )
     }
 
     fn end(&self) -> u64 {
@@ -182,6 +193,8 @@ impl Driver {
                         Some(pages.clone()),
                     ),
                     Backing::HostRegistration => (at as *mut u8, None),
+                    // Refused above.
+                    Backing::Multicast { .. } => return Err(MULTICAST_ONLY.into()),
                 };
             pieces.push(Piece {
                 pointer,
@@ -215,6 +228,9 @@ impl Driver {
     }
 }
 
+/// Why plain accesses to a multicast address are refused: to the ISA they are undefined.
+const MULTICAST_ONLY: &str = "it is a multicast address, for multimem operations and nothing else";
+
 fn may_touch(
     range: &Range,
     device: usize,
@@ -229,6 +245,7 @@ fn may_touch(
             Some(_) => Err(format!("device {device} may only read there")),
             None => Err(format!("no access has been set for device {device}")),
         },
+        Backing::Multicast { .. } => Err(MULTICAST_ONLY.into()),
         Backing::Allocation(memory) if engine == Engine::Kernel => match owner(memory) {
             Some(owner) if owner == device || peers.contains(&owner) => Ok(()),
             owner => Err(format!(

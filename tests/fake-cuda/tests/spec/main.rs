@@ -5,6 +5,8 @@ mod binding;
 mod collectives;
 mod kernels;
 mod memory;
+mod multicast;
+mod multicast_sharing;
 mod refusals;
 mod sharing;
 mod streams;
