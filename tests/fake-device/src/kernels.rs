@@ -5,14 +5,16 @@
 
 mod collectives;
 mod examples;
+mod multicast;
 mod products;
 mod signals;
 mod transfers;
 
 use symmem_core::backend::abi::{
     Barrier, ExchangeArguments, GatheredGemmArguments, LatencyArguments, MoveArguments,
-    PacketArguments, ReduceArguments, ReducePacketArguments, ReducePushArguments, SignalTarget,
-    SignalWait, StepArguments, TransferArguments, WordOperation, WordWait,
+    MulticastArguments, PacketArguments, ReduceArguments, ReducePacketArguments,
+    ReducePushArguments, SignalTarget, SignalWait, StepArguments, TransferArguments, WordOperation,
+    WordWait,
 };
 
 use crate::driver::state;
@@ -72,6 +74,8 @@ unsafe impl Plain for ReduceArguments {}
 unsafe impl Plain for ReducePacketArguments {}
 // SAFETY: as above.
 unsafe impl Plain for ReducePushArguments {}
+// SAFETY: as above.
+unsafe impl Plain for MulticastArguments {}
 // SAFETY: as above.
 unsafe impl Plain for ExchangeArguments {}
 
@@ -305,6 +309,32 @@ macro_rules! pushed {
 
 static PUSHED: &[Kernel] = pushed! { "f16" "bf16" "f32" };
 
+/// And for those that a switch reduces, with and without it.
+macro_rules! multicast {
+    ($($element:literal)*) => {
+        &[
+            $(Kernel {
+                name: concat!("symmem_multicast_reduce_", $element),
+                parameters: parameter!(MulticastArguments),
+                waits: true,
+                ranges: multicast::ranges,
+                run: multicast::reduce,
+            },)*
+            Kernel {
+                name: "symmem_multicast_move",
+                parameters: parameter!(MulticastArguments),
+                waits: true,
+                ranges: multicast::ranges,
+                run: multicast::move_bytes,
+            },
+        ]
+    };
+}
+
+static MULTICAST: &[Kernel] = multicast! {
+    "i32" "u32" "i64" "u64" "f16" "bf16" "f32" "f64"
+};
+
 /// The kernel for few rows, of which there is one for each number of rows of a tile.
 macro_rules! split_gemm {
     ($matrices:literal, $rows:literal) => {
@@ -353,6 +383,7 @@ pub(crate) fn find(name: &str) -> Option<&'static Kernel> {
         .iter()
         .chain(REDUCTIONS)
         .chain(PUSHED)
+        .chain(MULTICAST)
         .chain(PRODUCTS)
         .find(|kernel| kernel.name == name)
 }

@@ -68,7 +68,7 @@ impl<'a> Translation<'a> {
         self.change(&mut watch.record, RECORD_BYTES)
     }
 
-    fn group(&self, group: &mut CollectiveGroup, packets: bool) -> Result {
+    pub(super) fn group(&self, group: &mut CollectiveGroup, packets: bool) -> Result {
         self.watch(&mut group.watch)?;
         let bytes = slots_bytes(group, packets);
         let world = members(group)?;
@@ -125,7 +125,7 @@ fn slots_bytes(group: &CollectiveGroup, packets: bool) -> u64 {
 }
 
 /// Has a grid of as many blocks as there are slots or regions for.
-fn check_grid(launch: &Launch, most: u32) {
+pub(super) fn check_grid(launch: &Launch, most: u32) {
     let [blocks, y, z] = launch.blocks;
     if blocks > most || y != 1 || z != 1 {
         violation(format!(
@@ -136,7 +136,7 @@ fn check_grid(launch: &Launch, most: u32) {
 }
 
 /// The type that a kernel's name ends with is the one it is given.
-fn check_element(launch: &Launch, prefix: &str, element: ElementType) {
+pub(super) fn check_element(launch: &Launch, prefix: &str, element: ElementType) {
     let named = launch.kernel.name.strip_prefix(prefix).unwrap_or_default();
     if named != element.name().to_ascii_lowercase() {
         violation(format!(
@@ -148,14 +148,14 @@ fn check_element(launch: &Launch, prefix: &str, element: ElementType) {
     }
 }
 
-fn group_ranges(group: &CollectiveGroup, packets: bool) -> Vec<(u64, u64)> {
+pub(super) fn group_ranges(group: &CollectiveGroup, packets: bool) -> Vec<(u64, u64)> {
     let bytes = slots_bytes(group, packets);
     let world = (group.world as usize).min(MAX_RANKS);
     let slots = group.slots[..world].iter().map(|slots| (slots.0, bytes));
     slots.chain(watch_ranges(&group.watch)).collect()
 }
 
-fn spans<'a>(
+pub(super) fn spans<'a>(
     addresses: &'a [DeviceAddress],
     bytes: impl Fn(usize) -> u64 + 'a,
 ) -> impl Iterator<Item = (u64, u64)> + 'a {
