@@ -8,7 +8,7 @@ use cudarc::driver::sys::{CUfunction, CUmodule};
 use std::sync::Arc;
 use symmem_core::backend::CallResult;
 use symmem_core::backend::gpu::{Current, Kernels};
-use symmem_kernels_ptx::{Image, Module};
+use symmem_kernels_ptx::{Image, Module, Multicast};
 
 /// The driver from which on a graph can hold an edge between kernels that overlap (`CUgraphEdgeData`):
 /// before it, a dependent launch has no place in a capture.
@@ -74,7 +74,9 @@ pub fn load(
         loaded: Vec::new(),
     };
     let mut by_name = Vec::new();
-    for module in symmem_kernels_ptx::modules() {
+    // Nothing is asked of the multicast modules yet.
+    let without = |module: &&Module| module.multicast == Multicast::None;
+    for module in symmem_kernels_ptx::modules().iter().filter(without) {
         let Some(image) = module.choose(architecture) else {
             continue;
         };
