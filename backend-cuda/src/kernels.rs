@@ -9,7 +9,7 @@ use std::sync::Arc;
 use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::MulticastSupport;
 use symmem_core::backend::gpu::{Current, Kernels};
-use symmem_kernels_ptx::{Image, Module};
+use symmem_kernels_ptx::{Image, Module, Multicast};
 
 /// The driver from which on a graph can hold an edge between kernels that overlap (`CUgraphEdgeData`):
 /// before it, a dependent launch has no place in a capture.
@@ -96,13 +96,17 @@ pub fn load(
     Ok((modules, Kernels::new(by_name)?))
 }
 
+/// Sums of 8-bit floats in half precision: for who asks for them by name, and nobody does here.
+const ON_REQUEST: &str = "multicast_f8";
+
 /// Whether a module is to be loaded: those for multicast have the same kernels, by a switch and without.
 fn is_wanted(module: &Module, multicast: MulticastSupport) -> bool {
-    match module.name {
-        "multicast" => multicast == MulticastSupport::HARDWARE,
-        name if name.starts_with("multicast_emulated") => multicast == MulticastSupport::EMULATED,
-        name => !name.starts_with("multicast"),
-    }
+    let support = match module.multicast {
+        Multicast::None => return true,
+        Multicast::Hardware => MulticastSupport::HARDWARE,
+        Multicast::Emulated => MulticastSupport::EMULATED,
+    };
+    multicast == support && module.name != ON_REQUEST
 }
 
 /// Loads the image chosen for the architecture, or the PTX where the driver will not have machine
@@ -145,6 +149,7 @@ pub fn origin(module: &Module, architecture: u32) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use symmem_core::backend::abi::MulticastArguments;
     use symmem_core::backend::gpu::kernels::argument_bytes;
 
     #[test]
@@ -154,6 +159,27 @@ mod tests {
             let entry = all().find(|entry| entry.name == name).expect(&name);
             assert_eq!(entry.argument_bytes as usize, bytes, "{name}");
         }
+        let multicast = all().filter(|entry| entry.name.starts_with("symmem_multicast_"));
+        for entry in multicast {
+            let bytes = size_of::<MulticastArguments>();
+            assert_eq!(entry.argument_bytes as usize, bytes, "{}", entry.name);
+        }
+    }
+
+    #[test]
+    fn kernels_for_multicast_are_loaded_by_what_there_is_of_it_and_no_others() {
+        let wanted = |multicast| {
+            let modules = symmem_kernels_ptx::modules().iter();
+            let wanted = modules.filter(|module| is_wanted(module, multicast));
+            let names = wanted.map(|module| module.name);
+            names
+                .filter(|name| name.starts_with("multicast"))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(wanted(MulticastSupport::NONE), [""; 0]);
+        assert_eq!(wanted(MulticastSupport::HARDWARE), ["multicast"]);
+        let emulated = ["multicast_emulated", "multicast_emulated_sm_80"];
+        assert_eq!(wanted(MulticastSupport::EMULATED), emulated);
     }
 
     #[test]
