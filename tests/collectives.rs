@@ -161,9 +161,9 @@ fn over_the_fake_hip_runtime(#[values(1, 2, 3, 4, 5, 6, 7, 8)] world: u32) {
 /// host's sample.
 #[rstest]
 fn by_emulated_multicast(
-    #[values(Backend::Host, Backend::Linked)] backend: Backend,
-    #[values(2, 3, 4)] world: u32,
+    #[values((Backend::Host, 2), (Backend::Host, 4), (Backend::Linked, 3))] world: (Backend, u32),
 ) {
+    let (backend, world) = world;
     let is_multicast = |case: &&Case| match case {
         Case::Collective(case) => case.way.algorithm.is_multicast(),
         _ => false,

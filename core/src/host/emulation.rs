@@ -24,8 +24,6 @@ pub enum Work<'a> {
     Reduce(&'a ReduceArguments),
     /// `symmem_reduce_packets_*`
     ReducePackets(&'a ReducePacketArguments),
-    /// `symmem_multicast_reduce_*` and `symmem_multicast_move`, by the members' own addresses
-    Multicast(&'a MulticastArguments),
     /// `symmem_exchange`; its table, and what that holds, are resolved when they are used.
     Exchange(&'a ExchangeArguments, &'a mut Resolve<'a>),
     /// A product by the vendor's library.
@@ -54,7 +52,6 @@ pub unsafe fn run(mut work: Work<'_>, pause: &mut dyn FnMut() -> bool) -> CallRe
         Work::Packets(arguments) => Collective::Packets(arguments).check()?,
         Work::Reduce(arguments) => Collective::Reduce(arguments).check()?,
         Work::ReducePackets(arguments) => Collective::ReducePackets(arguments).check()?,
-        Work::Multicast(arguments) => Collective::Multicast(arguments).check()?,
         Work::Exchange(arguments, _) => Collective::Exchange(arguments).check()?,
         Work::Multiply(shape, operands) => drop(Product::new(*shape, *operands)?),
         Work::GatheredGemm(arguments) => check_gathered(arguments)?,
@@ -72,9 +69,6 @@ pub unsafe fn run(mut work: Work<'_>, pause: &mut dyn FnMut() -> bool) -> CallRe
                 Work::Reduce(arguments) => Collective::Reduce(arguments).advance(&mut pending),
                 Work::ReducePackets(arguments) => {
                     Collective::ReducePackets(arguments).advance(&mut pending)
-                }
-                Work::Multicast(arguments) => {
-                    Collective::Multicast(arguments).advance(&mut pending)
                 }
                 Work::Exchange(arguments, resolve) => {
                     exchange::advance(arguments, &mut pending, resolve)

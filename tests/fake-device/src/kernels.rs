@@ -75,9 +75,9 @@ unsafe impl Plain for ReducePacketArguments {}
 // SAFETY: as above.
 unsafe impl Plain for ReducePushArguments {}
 // SAFETY: as above.
-unsafe impl Plain for MulticastArguments {}
-// SAFETY: as above.
 unsafe impl Plain for ExchangeArguments {}
+// SAFETY: as above.
+unsafe impl Plain for MulticastArguments {}
 
 /// A kernel the fakes know.
 pub(crate) struct Kernel {
@@ -244,6 +244,13 @@ static KERNELS: &[Kernel] = &[
         run: collectives::move_packets,
     },
     Kernel {
+        name: "symmem_multicast_move",
+        parameters: parameter!(MulticastArguments),
+        waits: true,
+        ranges: multicast::ranges,
+        run: multicast::move_bytes,
+    },
+    Kernel {
         name: "symmem_exchange",
         parameters: parameter!(ExchangeArguments),
         waits: true,
@@ -309,30 +316,23 @@ macro_rules! pushed {
 
 static PUSHED: &[Kernel] = pushed! { "f16" "bf16" "f32" };
 
-/// And for those that a switch reduces, with and without it.
-macro_rules! multicast {
+/// And for those that a switch reduces.
+macro_rules! switched {
     ($($element:literal)*) => {
-        &[
-            $(Kernel {
+        &[$(
+            Kernel {
                 name: concat!("symmem_multicast_reduce_", $element),
                 parameters: parameter!(MulticastArguments),
                 waits: true,
                 ranges: multicast::ranges,
                 run: multicast::reduce,
-            },)*
-            Kernel {
-                name: "symmem_multicast_move",
-                parameters: parameter!(MulticastArguments),
-                waits: true,
-                ranges: multicast::ranges,
-                run: multicast::move_bytes,
             },
-        ]
+        )*]
     };
 }
 
-static MULTICAST: &[Kernel] = multicast! {
-    "i32" "u32" "i64" "u64" "f16" "bf16" "f32" "f64"
+static SWITCHED: &[Kernel] = switched! {
+    "i32" "u32" "i64" "u64" "f16" "bf16" "f32" "f64" "f8_e4m3" "f8_e5m2"
 };
 
 /// The kernel for few rows, of which there is one for each number of rows of a tile.
@@ -383,7 +383,7 @@ pub(crate) fn find(name: &str) -> Option<&'static Kernel> {
         .iter()
         .chain(REDUCTIONS)
         .chain(PUSHED)
-        .chain(MULTICAST)
+        .chain(SWITCHED)
         .chain(PRODUCTS)
         .find(|kernel| kernel.name == name)
 }

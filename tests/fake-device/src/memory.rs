@@ -128,6 +128,15 @@ pub(crate) struct Piece {
 }
 
 impl Piece {
+    /// Bytes of memory.
+    pub fn of(memory: Arc<Physical>, at: usize, bytes: usize) -> Self {
+        Self {
+            pointer: memory.at(at),
+            bytes,
+            keep: Some(memory),
+        }
+    }
+
     /// Lets go of the whole pages at the start of large memory, which then reads as zeros and takes no
     /// time or memory until it is written again; returns how many bytes those are, which may be none.
     pub fn drop_pages(&self) -> usize {
@@ -204,6 +213,36 @@ impl Driver {
             at += length as u64;
         }
         Ok(pieces)
+    }
+
+    /// What a multimem operation of a context finds behind `bytes` from a multicast address: the object,
+    /// and the offset in it; or what is wrong with that.
+    pub fn multicast(
+        &self,
+        address: u64,
+        bytes: u64,
+        context: u64,
+    ) -> Result<(Arc<Object>, u64), String> {
+        let device = self.contexts.get(&context).map(|toucher| toucher.device);
+        let device = device.ok_or("its context is gone")?;
+        let Some(range) = self.memory.find(address) else {
+            return Err(self.describe_hole(address, address, bytes));
+        };
+        let Backing::Multicast { object, access } = &range.backing else {
+            return Err(format!("{address:#x} is no multicast address"));
+        };
+        if access.get(&device) != Some(&3) {
+            return Err(format!(
+                "{bytes} bytes at {address:#x}: no access has been set for device {device}"
+            ));
+        }
+        if address
+            .checked_add(bytes)
+            .is_none_or(|end| end > range.end())
+        {
+            return Err(self.describe_hole(range.end(), address, bytes));
+        }
+        Ok((object.clone(), address - range.base))
     }
 
     fn describe_hole(&self, at: u64, address: u64, bytes: u64) -> String {

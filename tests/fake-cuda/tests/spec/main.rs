@@ -6,6 +6,7 @@ mod collectives;
 mod kernels;
 mod memory;
 mod multicast;
+mod multicast_kernels;
 mod multicast_sharing;
 mod refusals;
 mod sharing;

@@ -13,7 +13,7 @@ use crate::multicast::{HARDWARE, UNIT, memory, object};
 use crate::support::*;
 
 #[track_caller]
-fn exported(handle: u64) -> OwnedFd {
+pub fn exported(handle: u64) -> OwnedFd {
     let mut descriptor = -1;
     let export = cuMemExportToShareableHandle(Some(&mut descriptor), handle, 1, 0);
     ok(export);
@@ -21,7 +21,7 @@ fn exported(handle: u64) -> OwnedFd {
     unsafe { OwnedFd::from_raw_fd(descriptor) }
 }
 
-fn import(descriptor: &OwnedFd) -> Result<u64, i32> {
+pub fn import(descriptor: &OwnedFd) -> Result<u64, i32> {
     let mut handle = 0;
     let number = descriptor.as_raw_fd() as usize as *mut std::ffi::c_void;
     // SAFETY: the descriptor is open during the call.
@@ -32,9 +32,14 @@ fn import(descriptor: &OwnedFd) -> Result<u64, i32> {
 }
 
 /// What the peer has exported, opened here as SCM_RIGHTS would hand it over.
-fn heard_descriptor(peer: &mut Peer) -> OwnedFd {
+pub fn heard_descriptor(peer: &mut Peer) -> OwnedFd {
     let number = peer.hear();
-    let path = format!("/proc/{}/fd/{number}", peer.id());
+    descriptor_of(&peer.id().to_string(), &number)
+}
+
+/// A descriptor of another process, opened here.
+pub fn descriptor_of(process: &str, number: &str) -> OwnedFd {
+    let path = format!("/proc/{process}/fd/{number}");
     let mut options = File::options();
     let file = options.read(true).write(true).open(path);
     file.expect("the peer's descriptor").into()

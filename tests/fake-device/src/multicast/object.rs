@@ -1,5 +1,6 @@
 //! A multicast object as this process holds it.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +14,7 @@ use crate::call::lock;
 use crate::devices::machine;
 use crate::error::{Code, Result};
 use crate::ledger;
-use crate::physical::{Physical, Use};
+use crate::physical::{Physical, Use, open_descriptor_of};
 use crate::report::violation;
 
 /// What only this process knows of it.
@@ -21,7 +22,12 @@ use crate::report::violation;
 struct Here {
     /// Bound here, with the memory, which so stays for those that look it up by its descriptor.
     bound: Vec<(Binding, Arc<Physical>)>,
+    /// Replicas that have been looked up, by what identifies them.
+    seen: BTreeMap<u64, Arc<Physical>>,
 }
+
+/// What was looked for, or why it is not there.
+type Found<T> = std::result::Result<T, String>;
 
 /// Held by handles, by mappings, and by calls that are under way.
 pub(crate) struct Object {
@@ -230,6 +236,65 @@ impl Object {
             let (binding, _) = here.bound.swap_remove(index);
             state.remove_binding(binding)
         })
+    }
+
+    /// What `bytes` from an offset are at each member, in the order in which they were added.
+    pub fn replicas(&self, offset: u64, bytes: u64) -> Found<Vec<(Arc<Physical>, usize)>> {
+        let found = self.with(|here, state| {
+            let bindings: Vec<_> = state.bindings().collect();
+            here.seen
+                .retain(|inode, _| bindings.iter().any(|binding| binding.inode == *inode));
+            let replicas = state.members().map(|member| {
+                let device = member.device;
+                let inside = |binding: &&Binding| {
+                    binding.device == device
+                        && (binding.offset..binding.offset + binding.bytes).contains(&offset)
+                };
+                let Some(binding) = bindings.iter().find(inside) else {
+                    return Err(format!("nothing of device {device} is bound at {offset}"));
+                };
+                let length = binding.offset + binding.bytes - offset;
+                if bytes > length {
+                    return Err(format!(
+                        "what is bound of device {device} at {offset} ends after {length} bytes"
+                    ));
+                }
+                let at = (binding.memory_offset + offset - binding.offset) as usize;
+                let memory = here
+                    .memory(binding)
+                    .map_err(|why| format!("device {device}'s replica at {offset}: {why}"))?;
+                Ok((memory, at))
+            });
+            Ok(replicas.collect::<Found<Vec<_>>>())
+        });
+        found.map_err(|code| format!("the object's state cannot be read ({})", code.0))?
+    }
+}
+
+impl Here {
+    /// The memory of a binding, here.
+    fn memory(&mut self, binding: &Binding) -> Found<Arc<Physical>> {
+        let Binding { inode, process, .. } = *binding;
+        let own = self.bound.iter().map(|(_, memory)| memory);
+        let found = own.chain(self.seen.values()).find(|m| m.inode == inode);
+        if let Some(found) = found.cloned().or_else(|| Physical::known(inode)) {
+            self.seen.insert(inode, found.clone());
+            return Ok(found);
+        }
+        if !process.is_alive() {
+            return Err(format!(
+                "process {}, which bound it, is gone, and nobody here has the memory",
+                process.number
+            ));
+        }
+        let opened = open_descriptor_of(process.number as u32, binding.descriptor)
+            .and_then(|file| Physical::open(file.as_fd(), &[Use::Exportable, Use::Private]))
+            .ok()
+            .filter(|memory| memory.inode == inode);
+        let memory = opened
+            .ok_or_else(|| format!("process {} has freed it while it is bound", process.number))?;
+        self.seen.insert(inode, memory.clone());
+        Ok(memory)
     }
 }
 
