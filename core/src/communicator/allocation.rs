@@ -1,7 +1,7 @@
 //! Symmetric allocations: every rank has a copy and maps every peer's. How one is made is in
 //! `sharing`; here is how it ends.
 
-use super::multicast::Reached;
+use super::multicast::Part;
 use super::shared::Inner;
 use super::sharing;
 use crate::backend::SymmetricMemory;
@@ -25,8 +25,10 @@ pub struct Allocation {
     pub(super) mappings: Vec<Option<RawMapping>>,
     /// The communicator of the vendor's library in which the own copy is a window, and the window.
     pub window: OnceLock<(RawVendor, u64)>,
-    /// Where it is in the object behind which all ranks' copies lie, if it is.
-    pub multicast: OnceLock<Reached>,
+    /// Its first byte at all ranks at once, if it can be reached so; null where multicast is emulated.
+    pub multicast: OnceLock<DeviceAddress>,
+    /// The part of the multicast object to which this rank bound its copy.
+    pub(super) part: OnceLock<Part>,
     /// A call that was abandoned may yet use the own copy: it is left to the end of the process.
     pub(super) stuck: AtomicBool,
     /// Whether peers' copies are unmapped, and whether the own one is freed.
@@ -42,7 +44,7 @@ impl Allocation {
 
     /// Where a byte is at all ranks at once; null where multicast is emulated, `None` where it is not there.
     pub fn at_all(&self, offset: u64) -> Option<DeviceAddress> {
-        let address = self.multicast.get()?.address;
+        let address = *self.multicast.get()?;
         let at = if address == DeviceAddress::NULL {
             0
         } else {
@@ -83,7 +85,8 @@ impl Allocation {
         }
         // A file's memory outlives its exporter's mapping while any peer maps it; not so what a peer reaches by
         // a multicast address, from which it is taken before.
-        let bound = self.multicast.get().is_some_and(Reached::is_bound);
+        let multicast = shared.multicast.get();
+        let bound = multicast.is_some_and(|multicast| multicast.has_bound(self));
         if !bound
             && matches!(
                 self.kind,

@@ -119,17 +119,9 @@ fn agreed(
     }
 }
 
-/// Where an allocation is in the object.
-pub struct Reached {
-    /// Its first byte, at all ranks at once; null where multicast is emulated.
-    pub address: DeviceAddress,
-    /// Its part of the object; no bytes where multicast is emulated.
-    part: Part,
-}
-
 /// A part of the object.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Part {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
     offset: u64,
     bytes: u64,
 }
@@ -505,7 +497,7 @@ impl Multicast {
         if let Some(base) = base {
             let address = DeviceAddress(base.0 + part.offset);
             // Set once: an allocation is bound when it is made.
-            let _ = allocation.multicast.set(Reached { address, part });
+            let _ = allocation.multicast.set(address);
         }
     }
 
@@ -591,6 +583,7 @@ impl Multicast {
         }
         if here && let Some(object) = lock(&self.object).as_mut() {
             object.bound.push(part);
+            let _ = allocation.part.set(part);
         }
         let agreed = agree(round, &bound.map(|()| Vec::new()), None);
         if here && !matches!(agreed, Ok(Ok(_))) {
@@ -617,12 +610,17 @@ impl Multicast {
         }
     }
 
+    /// Whether this rank has bound an allocation, so that every rank's accesses reach its memory.
+    pub(super) fn has_bound(&self, allocation: &Allocation) -> bool {
+        let object = lock(&self.object);
+        let part = allocation.part.get();
+        part.is_some_and(|part| object.iter().any(|object| object.bound.contains(part)))
+    }
+
     /// Unbinds an allocation that every rank has given up, before it is freed.
     pub(super) fn unbind(&self, shared: &Inner, allocation: &Allocation) {
-        if let Some(reached) = allocation.multicast.get()
-            && reached.part.bytes > 0
-        {
-            self.unbind_part(shared, reached.part);
+        if let Some(&part) = allocation.part.get() {
+            self.unbind_part(shared, part);
         }
     }
 
@@ -667,19 +665,9 @@ impl Multicast {
     }
 }
 
-impl Reached {
-    /// Whether it is bound, so that every rank's accesses reach this rank's memory.
-    pub fn is_bound(&self) -> bool {
-        self.part.bytes > 0
-    }
-}
-
 /// Without a switch every allocation of the backend's can be reached, by its members' own addresses.
 fn emulate(allocation: &Allocation) {
-    let _ = allocation.multicast.set(Reached {
-        address: DeviceAddress::NULL,
-        part: Part::default(),
-    });
+    let _ = allocation.multicast.set(DeviceAddress::NULL);
 }
 
 fn bytes_wanted() -> std::result::Result<u64, String> {

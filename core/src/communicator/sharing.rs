@@ -217,6 +217,7 @@ fn map(
         mappings: std::mem::take(&mut unmapping.mappings),
         window: OnceLock::new(),
         multicast: OnceLock::new(),
+        part: OnceLock::new(),
         stuck: AtomicBool::new(false),
         unmapped: AtomicBool::new(false),
         freed: AtomicBool::new(false),
