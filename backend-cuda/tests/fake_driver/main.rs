@@ -557,6 +557,11 @@ fn multicast_is_only_read_and_not_even_that_where_forbidden() {
         "hardware: yes (attribute 132 read only), use: off"
     );
     assert_eq!(run("open 0", &[hardware]).get("multicast"), "true");
+    let emulated = [hardware, ("SYMMEM_MULTICAST", "emulate")];
+    assert_eq!(
+        run("describe", &emulated).get("device_0_multicast"),
+        "hardware: yes (attribute 132 read only), use: off; emulated, as SYMMEM_MULTICAST=emulate asks"
+    );
     for (variable, text) in [
         ("SYMMEM_MULTICAST", "0"),
         ("NCCL_NVLS_ENABLE", "0"),
