@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use symmem::{
-    Algorithm, CollectiveOptions, Communicator, MulticastSupport, ReduceOperation, Result, Stream,
-    SymmetricBuffer,
+    Algorithm, CollectiveOperation, CollectiveOptions, Communicator, ElementType, MulticastSupport,
+    ReduceOperation, Result, Stream, SymmetricBuffer,
 };
 
 const WORLD: usize = 3;
@@ -30,6 +30,20 @@ pub fn role(role: &str, member: &Member) {
         let used = use_it(member, &communicator);
         member.tell("used", &used);
         tell_status(member, &communicator);
+    }
+    if role == "explain" {
+        let explain = |bytes| {
+            let operation = CollectiveOperation::ALL_REDUCE;
+            let choice = communicator.explain(operation, bytes, ElementType::BF16);
+            choice.map_or_else(
+                |error| error.to_string(),
+                |choice| choice.algorithm.name().into(),
+            )
+        };
+        member.say(
+            "explained",
+            [1 << 10, 64 << 10, 65 << 10].map(explain).join(" "),
+        );
     }
     member.tell("finalized", &communicator.finalize());
 }
@@ -76,6 +90,30 @@ fn use_it(member: &Member, communicator: &Communicator) -> Result<()> {
         stream.all_gather(destination.all(), source.all(), &two)?;
         let gathered = |at: usize| ((at % COUNT) as u32) << (at / COUNT);
         expect(&stream, &destination, gathered, world * COUNT)?;
+        // A part that does not begin where its allocation does, and not at a multiple of 16 bytes.
+        let (part, at) = (COUNT / world - 1, 3);
+        let mine = destination.range(COUNT + 1, part)?;
+        stream.reduce_scatter(mine, source.range(at, part * world)?, sum, &two)?;
+        let scattered = |index: usize| {
+            let element = at + part * communicator.rank() + index;
+            element as u32 * ((1 << world) - 1)
+        };
+        expect_at(&stream, &destination, COUNT + 1, scattered, part)?;
+        // Members of a group have no object of their own.
+        let colour = (communicator.rank() > 0).then_some(0);
+        if let Some(group) = communicator.split(colour, 0)? {
+            let options = CollectiveOptions {
+                group: Some(&group),
+                ..two
+            };
+            stream.all_reduce_with(first, source.all(), sum, &options)?;
+            expect(
+                &stream,
+                &destination,
+                |index| index as u32 * ((1 << world) - 2),
+                COUNT,
+            )?;
+        }
         stream.group_barrier(&two)?;
         stream.broadcast(1, source.all(), source.all(), &two)?;
         expect(&stream, &source, |index| (index as u32) << 1, COUNT)?;
@@ -91,8 +129,18 @@ fn expect(
     value: impl Fn(usize) -> u32,
     count: usize,
 ) -> Result<()> {
+    expect_at(stream, buffer, 0, value, count)
+}
+
+fn expect_at(
+    stream: &Stream,
+    buffer: &SymmetricBuffer<u32>,
+    at: usize,
+    value: impl Fn(usize) -> u32,
+    count: usize,
+) -> Result<()> {
     let mut seen = vec![0; count];
-    buffer.read(stream, 0, &mut seen)?;
+    buffer.read(stream, at, &mut seen)?;
     for (index, &seen) in seen.iter().enumerate() {
         assert_eq!(seen, value(index), "element {index}");
     }
@@ -124,12 +172,16 @@ fn permitted() -> bool {
 
 /// Ranks over the fake driver, on devices behind a switch, that ask for multicast.
 fn plan(role: &'static str) -> Plan {
+    plan_of(role, WORLD)
+}
+
+fn plan_of(role: &'static str, world: usize) -> Plan {
     let libraries = built::fake_driver();
     assert!(
         libraries.join("libcuda.so.1").exists(),
         "never another driver"
     );
-    Plan::new(role, WORLD, Setting::Cuda)
+    Plan::new(role, world, Setting::Cuda)
         .env("SYMMEM_LIBRARY_PATH", libraries.display())
         .env("FAKE_CUDA_MULTICAST_HARDWARE", 1)
         .env("SYMMEM_MULTICAST", 1)
@@ -218,6 +270,24 @@ fn all_ranks_set_it_up_in_order_use_it_and_give_it_back_in_order() {
         // The fake refuses every other order of binding, freeing and releasing.
         let released = of("cuMemRelease");
         assert!(unbound[4] < released[released.len() - 1]);
+    }
+}
+
+#[test]
+fn from_four_ranks_on_it_is_what_the_selector_takes() {
+    if !permitted() {
+        return;
+    }
+    for (world, chosen) in [
+        (3, "PACKETS PACKETS PACKETS_TWO_SHOT"),
+        (4, "MULTICAST_ONE_SHOT MULTICAST_ONE_SHOT MULTICAST"),
+    ] {
+        let mut world = plan_of("multicast/explain", world).start();
+        assert_eq!(agreed(&mut world), "HARDWARE: ");
+        for explained in world.expect("explained") {
+            assert_eq!(explained, chosen);
+        }
+        world.ends_well();
     }
 }
 
@@ -421,7 +491,12 @@ fn a_rank_that_dies_at_any_step_is_an_error_of_all_others_and_nothing_is_left() 
             survivor.ends_well();
         }
         assert!(!world.ranks[rank].wait().success(), "{what}: it lives");
-        world.left_nothing();
+        // Nobody can know that the creator dies just before the others import.
+        let orphan = |line: &&str| rank == 0 && line.contains("the multicast object is gone");
+        let report = world.report();
+        let lines = report.lines().filter(|line| !line.starts_with("process "));
+        let wrong: Vec<&str> = lines.filter(|line| !orphan(line)).collect();
+        assert_eq!(wrong, [""; 0], "{what}");
     });
 }
 
