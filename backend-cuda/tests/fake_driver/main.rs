@@ -3,6 +3,7 @@
 
 mod collectives;
 mod collectives_tests;
+mod multicast;
 mod scenario;
 mod support;
 mod two_processes;
@@ -61,6 +62,7 @@ fn child() {
         ["wait-in-vain"] => tell_result(wait_in_vain()),
         ["collectives", ref words @ ..] => collectives::role(words),
         ["vendor", ref words @ ..] => vendor::role(words),
+        ["multicast", ref words @ ..] => multicast::role(words),
         ["keep-context"] => keep_context(),
         ["leave-all-to-close"] => tell_result(leave_all_to_close()),
         _ => panic!("no such role: {role}"),
