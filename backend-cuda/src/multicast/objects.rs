@@ -166,24 +166,22 @@ impl CudaBackend {
             None => Ok(()),
         };
         let (handle, device) = (object.handle, self.device_number());
-        let unbound = object
-            .bound
-            .iter()
-            .fold(Ok(()), |result, &(offset, bytes)| {
-                // SAFETY: bound with this offset and these bytes, and by the caller's word no longer used.
-                let unbound = unsafe {
-                    let (offset, size) = (offset as usize, bytes as usize);
-                    multicast!(
-                        self,
-                        functions,
-                        bytes,
-                        cuMulticastUnbind(handle, device, offset, size)
-                    )
-                };
-                result.and(unbound)
-            });
+        let mut result = unmapped;
+        for &(offset, bytes) in &object.bound {
+            // SAFETY: bound with this offset and these bytes, and by the caller's word no longer used.
+            let unbound = unsafe {
+                let (offset, size) = (offset as usize, bytes as usize);
+                multicast!(
+                    self,
+                    functions,
+                    bytes,
+                    cuMulticastUnbind(handle, device, offset, size)
+                )
+            };
+            result = result.and(unbound);
+        }
         let released = self.virtual_memory().release(handle);
-        unmapped.and(unbound).and(released)
+        result.and(released)
     }
 
     fn unmap_object(&self, address: u64, bytes: u64) -> CallResult<()> {

@@ -12,19 +12,24 @@
 //! it is freed, but not before every rank has given it up, since an access through the object reaches
 //! everybody's.
 
+mod steps;
+mod wire;
+
 use super::agreement::Round;
 use super::allocation::Allocation;
 use super::shared::{Inner, lock};
-use crate::abandon::run_within;
-use crate::backend::abi::{
-    DeviceAddress, ExportedHandle, MulticastSupport, RawMulticast, ShareKind, Status,
-};
-use crate::backend::{Backend, CallResult, Failure, Multicast as _};
+use crate::backend::abi::{DeviceAddress, MulticastSupport, RawMulticast, ShareKind};
+use crate::backend::{Backend, CallResult, Multicast as _};
 use crate::bootstrap::Contribution;
 use crate::error::Result;
-use rustix::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use steps::{Agreed, Unmade, agree, bounded};
+use wire::{agreed, decode, decode_parts, encode, encode_parts, first_fit};
+
+pub(super) use wire::Offer;
+pub use wire::Part;
 
 /// How large the object is, in bytes; alike on all ranks.
 pub(super) const BYTES_VARIABLE: &str = "SYMMEM_MULTICAST_BYTES";
@@ -38,98 +43,6 @@ pub struct MulticastStatus {
     pub support: MulticastSupport,
     /// Why it is no more than that, or why new buffers are not bound any more; alike on all ranks.
     pub reason: Option<String>,
-}
-
-/// What one rank's backend says, as it tells the others.
-pub(super) struct Offer {
-    support: MulticastSupport,
-    why: String,
-}
-
-impl Offer {
-    /// Asks the backend.
-    pub fn of(backend: &Backend) -> Self {
-        let none = |failure: Failure| Self {
-            support: MulticastSupport::NONE,
-            why: failure.message,
-        };
-        match backend.multicast_support() {
-            // A plugin that is older than multicast has none.
-            Err(failure) => none(failure),
-            Ok(MulticastSupport::NONE) => match backend.multicast_granularity(1, 1) {
-                Err(failure) => none(failure),
-                Ok(_) => none(Failure::new(Status::UNSUPPORTED, "", "no reason was given")),
-            },
-            Ok(support) => Self {
-                support,
-                why: String::new(),
-            },
-        }
-    }
-
-    /// As it travels.
-    pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = self.support.0.to_le_bytes().to_vec();
-        // Nobody reads more than this.
-        bytes.extend(self.why.chars().take(512).collect::<String>().as_bytes());
-        bytes
-    }
-
-    /// What a rank sent; `None` for what is too short.
-    pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let (support, why) = bytes.split_first_chunk()?;
-        Some(Self {
-            support: MulticastSupport(u32::from_le_bytes(*support)),
-            why: String::from_utf8_lossy(why).into_owned(),
-        })
-    }
-}
-
-/// What all ranks have together, and why no more; the same on every rank.
-fn agreed(
-    offers: &[Offer],
-    kind: ShareKind,
-    sharers: u32,
-) -> std::result::Result<MulticastSupport, String> {
-    let first = offers[0].support;
-    for (rank, offer) in offers.iter().enumerate() {
-        match offer.support {
-            MulticastSupport::NONE => return Err(format!("rank {rank}: {}", offer.why)),
-            support if support != first => {
-                let (mine, theirs) = (first.name(), support.name());
-                return Err(format!("rank 0 has {mine}, rank {rank} {theirs}"));
-            }
-            _ => {}
-        }
-    }
-    match first {
-        MulticastSupport::EMULATED => Ok(first),
-        MulticastSupport::HARDWARE if offers.len() == 1 => {
-            Err("there is only one rank, which needs none".into())
-        }
-        MulticastSupport::HARDWARE if sharers > 1 => Err(format!(
-            "{sharers} ranks share a device, which can join an object once"
-        )),
-        MulticastSupport::HARDWARE if kind != ShareKind::VMM_FILE_DESCRIPTOR => Err(format!(
-            "memory that is shared by {} cannot be bound",
-            kind.name()
-        )),
-        MulticastSupport::HARDWARE => Ok(first),
-        other => Err(format!("support {} is of a newer version", other.0)),
-    }
-}
-
-/// A part of the object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
-    offset: u64,
-    bytes: u64,
-}
-
-impl Part {
-    fn end(self) -> u64 {
-        self.offset + self.bytes
-    }
 }
 
 /// The object, and what this rank did to it.
@@ -148,104 +61,6 @@ pub struct Multicast {
     reason: Mutex<Option<String>>,
     /// What this rank has to give back.
     object: Mutex<Option<Object>>,
-}
-
-/// The answer to a step on the control plane: what every rank gave, or why all go without.
-type Agreed<T> = Result<std::result::Result<T, String>>;
-
-/// The first byte of what a rank says of a step.
-const WORKED: u8 = 0;
-/// Its reason follows.
-const FAILED: u8 = 1;
-
-/// Ends a step: what all ranks gave if it worked on all of them, or the reason of the first on which it did
-/// not, in the same words everywhere.
-fn agree(
-    round: &mut Round<'_>,
-    outcome: &std::result::Result<Vec<u8>, String>,
-    descriptor: Option<&OwnedFd>,
-) -> Agreed<Vec<Contribution>> {
-    let message = match outcome {
-        Ok(payload) => [&[WORKED], payload.as_slice()].concat(),
-        Err(why) => {
-            let why: String = why.chars().take(1024).collect();
-            [&[FAILED], why.as_bytes()].concat()
-        }
-    };
-    let mut answers = round.exchange_with(&message, descriptor.map(AsFd::as_fd))?;
-    for (rank, answer) in answers.iter_mut().enumerate() {
-        let worked = answer.payload.first() == Some(&WORKED);
-        answer.payload.drain(..answer.payload.len().min(1));
-        if !worked {
-            let why = String::from_utf8_lossy(&answer.payload);
-            return Ok(Err(format!("rank {rank}: {why}")));
-        }
-    }
-    Ok(Ok(answers))
-}
-
-/// The result of a call that may come when nobody waits for it any more: it is undone then.
-struct Late<T, U: FnOnce(&Backend, T)> {
-    backend: Arc<Backend>,
-    result: Option<CallResult<T>>,
-    undo: Option<U>,
-}
-
-impl<T, U: FnOnce(&Backend, T)> Drop for Late<T, U> {
-    fn drop(&mut self) {
-        if let (Some(Ok(value)), Some(undo)) = (self.result.take(), self.undo.take()) {
-            undo(&self.backend, value);
-        }
-    }
-}
-
-/// Why a call has no result.
-enum Unmade {
-    /// It failed, and left nothing.
-    Failed(String),
-    /// It goes on, and may yet use what it was given.
-    Stuck(String),
-}
-
-impl Unmade {
-    fn reason(&self) -> &str {
-        match self {
-            Self::Failed(why) | Self::Stuck(why) => why,
-        }
-    }
-}
-
-/// Makes a call that may block until other ranks have come. Shorter than their wait for this rank, so that they
-/// hear the reason.
-fn bounded<T, U>(
-    shared: &Inner,
-    what: &'static str,
-    call: impl FnOnce(&Backend) -> CallResult<T> + Send + 'static,
-    undo: U,
-) -> std::result::Result<T, Unmade>
-where
-    T: Send + 'static,
-    U: FnOnce(&Backend, T) + Send + 'static,
-{
-    let limit = shared.options.setup_deadline - shared.options.setup_deadline / 4;
-    let backend = Arc::clone(&shared.backend);
-    let work = move || {
-        let result = Some(call(&backend));
-        let undo = Some(undo);
-        Late {
-            backend,
-            result,
-            undo,
-        }
-    };
-    match run_within("symmem-multicast", limit, work) {
-        Ok(mut outcome) => match outcome.result.take() {
-            Some(Ok(value)) => Ok(value),
-            Some(Err(failure)) => Err(Unmade::Failed(failure.to_string())),
-            None => Err(Unmade::Failed(format!("{what} gave nothing"))),
-        },
-        Err(abandoned) => Err(Unmade::Stuck(format!("{what}: {abandoned}"))),
-    }
 }
 
 fn warn(shared: &Inner, call: &'static str, outcome: CallResult<()>) {
@@ -571,9 +386,9 @@ impl Multicast {
             move |backend, raw| unsafe {
                 backend.multicast_bind(raw, part.offset, handle, part.bytes)
             },
-            // SAFETY: bound, and used by nobody.
             move |backend, raw, ()| {
-                drop(unsafe { backend.multicast_unbind(raw, part.offset, part.bytes) })
+                // SAFETY: bound, and used by nobody. Nobody is left to tell of a failure.
+                let _ = unsafe { backend.multicast_unbind(raw, part.offset, part.bytes) };
             },
         );
         let here = bound.is_ok();
@@ -679,169 +494,5 @@ fn bytes_wanted() -> std::result::Result<u64, String> {
             _ => Err(format!("{BYTES_VARIABLE}={text} is no number of bytes")),
         },
         Err(error) => Err(format!("{BYTES_VARIABLE}: {error}")),
-    }
-}
-
-/// The first place for so many bytes that no part takes.
-fn first_fit(mut taken: Vec<Part>, size: u64, bytes: u64) -> Option<Part> {
-    taken.sort_by_key(|part| part.offset);
-    let mut offset = 0;
-    for part in taken {
-        if part.offset >= offset && part.offset - offset >= bytes {
-            break;
-        }
-        offset = offset.max(part.end());
-    }
-    let fits = bytes > 0 && size.checked_sub(offset)? >= bytes;
-    fits.then_some(Part { offset, bytes })
-}
-
-fn encode_parts(parts: &[Part]) -> Vec<u8> {
-    let numbers = parts.iter().flat_map(|part| [part.offset, part.bytes]);
-    numbers.flat_map(u64::to_le_bytes).collect()
-}
-
-/// What a peer sent; a damaged part, or one that no address space has, is left out.
-fn decode_parts(bytes: &[u8]) -> Vec<Part> {
-    let (parts, _) = bytes.as_chunks::<16>();
-    let number = |half: &[u8]| {
-        half.iter()
-            .rev()
-            .fold(0, |sum, &byte| sum << 8 | u64::from(byte))
-    };
-    let part = |bytes: &[u8; 16]| Part {
-        offset: number(&bytes[..8]),
-        bytes: number(&bytes[8..]),
-    };
-    let sound = |part: &Part| part.offset.checked_add(part.bytes).is_some();
-    parts.iter().map(part).filter(sound).collect()
-}
-
-/// An object as it travels: device, bytes, what its backend put into the handle, and its granularity.
-fn encode(exported: &ExportedHandle, granularity: u64) -> Vec<u8> {
-    let mut bytes = exported.kind.0.to_le_bytes().to_vec();
-    bytes.extend_from_slice(&exported.device.to_le_bytes());
-    bytes.extend_from_slice(&exported.bytes.to_le_bytes());
-    bytes.extend_from_slice(&exported.opaque);
-    bytes.extend_from_slice(&granularity.to_le_bytes());
-    bytes
-}
-
-fn decode(bytes: &[u8]) -> Option<(ExportedHandle, u64)> {
-    let (kind, rest) = bytes.split_first_chunk()?;
-    let (device, rest) = rest.split_first_chunk()?;
-    let (size, rest) = rest.split_first_chunk()?;
-    let (opaque, rest) = rest.split_first_chunk()?;
-    let granularity = u64::from_le_bytes(rest.try_into().ok()?);
-    let exported = ExportedHandle {
-        kind: ShareKind(u32::from_le_bytes(*kind)),
-        device: u32::from_le_bytes(*device),
-        offset: 0,
-        bytes: u64::from_le_bytes(*size),
-        address: 0,
-        opaque: *opaque,
-        descriptor: -1,
-        reserved: 0,
-    };
-    (granularity > 0).then_some((exported, granularity))
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    fn part(offset: u64, bytes: u64) -> Part {
-        Part { offset, bytes }
-    }
-
-    fn offers(supports: &[MulticastSupport]) -> Vec<Offer> {
-        let offer = |&support| Offer {
-            support,
-            why: "it is off".into(),
-        };
-        supports.iter().map(offer).collect()
-    }
-
-    #[test]
-    fn a_part_is_the_first_place_that_no_rank_uses() {
-        assert_eq!(first_fit(vec![], 8, 4), Some(part(0, 4)));
-        let ranks = || vec![part(4, 2), part(0, 2), part(4, 4), part(0, 2)];
-        assert_eq!(first_fit(ranks(), 16, 2), Some(part(2, 2)));
-        assert_eq!(first_fit(ranks(), 16, 3), Some(part(8, 3)));
-        assert_eq!(first_fit(ranks(), 16, 8), Some(part(8, 8)));
-        assert_eq!(first_fit(ranks(), 16, 9), None);
-        assert_eq!(first_fit(vec![], 8, 0), None);
-        // What a rank sends is its word only.
-        assert_eq!(first_fit(vec![part(100, 1)], 8, 8), Some(part(0, 8)));
-        assert_eq!(first_fit(vec![part(0, u64::MAX)], 8, 8), None);
-    }
-
-    #[test]
-    fn parts_survive_their_way_and_impossible_ones_are_left_out() {
-        let parts = [part(0, 4096), part(1 << 40, u64::from(u32::MAX))];
-        assert_eq!(decode_parts(&encode_parts(&parts)), parts);
-        let mut sent = encode_parts(&[part(u64::MAX, 2)]);
-        sent.push(7);
-        assert_eq!(decode_parts(&sent), []);
-    }
-
-    #[test]
-    fn all_ranks_have_it_or_none_and_the_first_that_lacks_it_is_named() {
-        use MulticastSupport as S;
-        let kind = ShareKind::VMM_FILE_DESCRIPTOR;
-        let (two, hardware) = (offers(&[S::HARDWARE; 2]), offers(&[S::HARDWARE]));
-        assert_eq!(agreed(&two, kind, 1), Ok(S::HARDWARE));
-        assert_eq!(
-            agreed(&offers(&[S::EMULATED]), ShareKind::MEMORY_FILE, 2),
-            Ok(S::EMULATED)
-        );
-        let without = [
-            (
-                agreed(&offers(&[S::HARDWARE, S::NONE]), kind, 1),
-                "rank 1: it is off",
-            ),
-            (
-                agreed(&offers(&[S::HARDWARE, S::EMULATED]), kind, 1),
-                "rank 1 EMULATED",
-            ),
-            (agreed(&two, kind, 2), "2 ranks share"),
-            (agreed(&two, ShareKind::LEGACY_IPC, 1), "LEGACY_IPC"),
-            (agreed(&hardware, kind, 1), "one rank"),
-            (agreed(&offers(&[S(9); 2]), kind, 1), "newer"),
-        ];
-        for (agreed, words) in without {
-            let reason = agreed.unwrap_err();
-            assert!(reason.contains(words), "{reason}");
-        }
-    }
-
-    #[test]
-    fn an_object_survives_its_way_and_a_short_one_is_refused() {
-        let exported = ExportedHandle {
-            kind: ShareKind::VMM_FILE_DESCRIPTOR,
-            device: 3,
-            offset: 0,
-            bytes: 1 << 30,
-            address: 0,
-            opaque: [7; 64],
-            descriptor: -1,
-            reserved: 0,
-        };
-        let sent = encode(&exported, 2 << 20);
-        let (found, granularity) = decode(&sent).expect("whole");
-        assert_eq!(
-            (found.device, found.bytes, found.opaque),
-            (3, 1 << 30, [7; 64])
-        );
-        assert_eq!((found.kind, granularity), (exported.kind, 2 << 20));
-        assert!(decode(&sent[1..]).is_none());
-        assert!(decode(&encode(&exported, 0)).is_none());
-        let offer = Offer::decode(&offers(&[MulticastSupport::HARDWARE])[0].encode());
-        let offer = offer.expect("whole");
-        assert_eq!(
-            (offer.support, &*offer.why),
-            (MulticastSupport::HARDWARE, "it is off")
-        );
-        assert!(Offer::decode(&[1, 0, 0]).is_none());
     }
 }
