@@ -14,8 +14,8 @@ use symmem_fake_cuda::streams::*;
 use symmem_fake_cuda::vmm::*;
 
 use crate::kernels::launch;
-use crate::multicast::{HARDWARE, UNIT, memory, object};
 use crate::multicast_sharing::{descriptor_of, exported, import};
+use crate::multicast_support::{HARDWARE, UNIT, memory, object};
 use crate::support::*;
 
 /// Where in each device's memory the elements lie, behind the slots.
