@@ -185,7 +185,7 @@ fn the_dead_hold_nothing_even_before_they_are_waited_for() {
 /// Binds and unbinds a device's memory again and again.
 fn bind_often(object: u64, device: i32) {
     let part = memory(device, 1);
-    for _ in 0..500 {
+    for _ in 0..3000 {
         ok(cuMulticastBindMem(object, 0, part, 0, UNIT, 0));
         ok(cuMulticastUnbind(object, device, 0, UNIT));
     }
