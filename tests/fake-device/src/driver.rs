@@ -13,12 +13,12 @@ use crate::devices::machine;
 use crate::error::{Code, Result};
 use crate::events::Event;
 use crate::graphs::{Executable, Graph};
+use crate::handles::Handle;
 use crate::memory::Memory;
 use crate::modules::{Function, Module};
 use crate::multicast;
 use crate::report;
 use crate::streams::Stream;
-use crate::vmm::Handle;
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {

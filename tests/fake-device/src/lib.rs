@@ -22,6 +22,7 @@ pub mod driver;
 pub mod error;
 pub mod events;
 pub mod graphs;
+mod handles;
 pub mod inject;
 pub mod ipc;
 pub mod kernels;

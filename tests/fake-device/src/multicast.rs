@@ -16,11 +16,12 @@ use crate::call::put;
 use crate::devices::{Switch, device, machine, physical};
 use crate::driver::{Driver, Kind, dangling, driver, new_handle};
 use crate::error::{Code, Result};
+use crate::handles::{Handle, Held};
 use crate::memory::Backing;
 use crate::physical::Physical;
 use crate::report::violation;
 use crate::streams;
-use crate::vmm::{Handle, Held, POSIX_FILE_DESCRIPTOR};
+use crate::vmm::POSIX_FILE_DESCRIPTOR;
 
 pub(crate) use object::Object;
 

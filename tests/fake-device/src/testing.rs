@@ -160,6 +160,19 @@ impl Peer {
         status.signal().expect("a signal")
     }
 
+    /// Kill the peer, and leave it to be waited for.
+    ///
+    /// # Panics
+    /// If it cannot be killed.
+    pub fn kill_unseen(&mut self) {
+        self.process.kill().expect("the peer can be killed");
+        let stat = format!("/proc/{}/stat", self.id());
+        let is_dead = || std::fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") Z "));
+        while !is_dead() {
+            std::thread::yield_now();
+        }
+    }
+
     /// Kill the peer.
     ///
     /// # Panics

@@ -12,6 +12,7 @@ use crate::contexts;
 use crate::devices::{device, machine, ordinal_of, physical, reaches};
 use crate::driver::{Driver, Kind, dangling, driver, new_handle};
 use crate::error::{Code, Result};
+use crate::handles::{Handle, Held};
 use crate::memory::{Backing, Range};
 use crate::multicast::{self, Object};
 use crate::physical::{Physical, Use, fresh_addresses};
@@ -22,50 +23,6 @@ use crate::streams;
 pub const GRANULARITY: u64 = 2 << 20;
 
 pub(crate) const POSIX_FILE_DESCRIPTOR: u32 = 1;
-
-/// What a handle leads to.
-#[derive(Clone)]
-pub(crate) enum Held {
-    Memory(Arc<Physical>),
-    Multicast(Arc<Object>),
-}
-
-impl Held {
-    fn is(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Memory(one), Self::Memory(other)) => Arc::ptr_eq(one, other),
-            (Self::Multicast(one), Self::Multicast(other)) => Arc::ptr_eq(one, other),
-            _ => false,
-        }
-    }
-
-    /// Report what is wrong with letting go of it, which has just been done.
-    fn report_gone(&self, driver: &Driver) {
-        match self {
-            Self::Memory(memory) => multicast::report_freed(driver, memory),
-            Self::Multicast(object) => multicast::report_gone(driver, object),
-        }
-    }
-}
-
-/// A handle, held so many times.
-pub(crate) struct Handle {
-    pub held: Held,
-    references: u32,
-}
-
-impl Handle {
-    pub fn new(held: Held) -> Self {
-        Self {
-            held,
-            references: 1,
-        }
-    }
-
-    pub fn is_multicast(&self) -> bool {
-        matches!(self.held, Held::Multicast(_))
-    }
-}
 
 /// What is mapped at an address.
 fn mapped(driver: &Driver, address: u64) -> Result<Held> {

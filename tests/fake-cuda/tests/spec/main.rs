@@ -8,6 +8,7 @@ mod memory;
 mod multicast;
 mod multicast_kernels;
 mod multicast_sharing;
+mod multicast_support;
 mod refusals;
 mod sharing;
 mod streams;

@@ -14,8 +14,8 @@ use symmem_fake_cuda::streams::*;
 use symmem_fake_cuda::vmm::*;
 
 use crate::kernels::launch;
-use crate::multicast::{HARDWARE, UNIT, memory, object};
 use crate::multicast_sharing::{descriptor_of, exported, import};
+use crate::multicast_support::{HARDWARE, UNIT, memory, object};
 use crate::support::*;
 
 /// Where in each device's memory the elements lie, behind the slots.
@@ -467,6 +467,11 @@ fn what_a_running_kernel_uses_is_neither_unbound_nor_unmapped() {
         ok(cuFuncLoad(function));
         // The other rank never comes.
         ok(launch(function, 4, 128, 0, stream, &world.all_reduce(0)));
+        // It has begun once it has raised its word at the other.
+        while read(world.bases[1], DATA as usize)
+            .iter()
+            .all(|byte| *byte == 0)
+        {}
         ok(cuMulticastUnbind(world.object, 1, UNIT, UNIT));
         violated("unbound");
         ok(cuMemUnmap(world.both - UNIT as u64, 4 * UNIT));

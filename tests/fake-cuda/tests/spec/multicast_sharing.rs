@@ -9,7 +9,7 @@ use symmem_fake_cuda::driver::Kind;
 use symmem_fake_cuda::multicast::*;
 use symmem_fake_cuda::vmm::*;
 
-use crate::multicast::{HARDWARE, UNIT, memory, object};
+use crate::multicast_support::{HARDWARE, UNIT, memory, object};
 use crate::support::*;
 
 #[track_caller]
@@ -161,6 +161,59 @@ fn an_object_that_all_have_let_go_of_cannot_be_imported() {
         assert_eq!(import(&heard_descriptor(&mut peer)), Err(1));
         violated("all that held it let go before this import");
         peer.release();
+    });
+}
+
+#[test]
+fn the_dead_hold_nothing_even_before_they_are_waited_for() {
+    alone(&[HARDWARE], || {
+        if is_peer() {
+            ok(cuInit(0));
+            let object = object(2);
+            return say_and_wait(&exported(object).as_raw_fd().to_string());
+        }
+        let mut peer = Peer::start(&[]);
+        ok(cuInit(0));
+        let descriptor = heard_descriptor(&mut peer);
+        peer.kill_unseen();
+        assert_eq!(import(&descriptor), Err(1));
+        violated("all that held it let go before this import");
+        peer.kill();
+    });
+}
+
+/// Binds and unbinds a device's memory again and again.
+fn bind_often(object: u64, device: i32) {
+    let part = memory(device, 1);
+    for _ in 0..3000 {
+        ok(cuMulticastBindMem(object, 0, part, 0, UNIT, 0));
+        ok(cuMulticastUnbind(object, device, 0, UNIT));
+    }
+    ok(cuMemRelease(object));
+    ok(cuMemRelease(part));
+}
+
+#[test]
+fn what_processes_do_at_once_is_done_one_after_the_other() {
+    alone(&[HARDWARE], || {
+        if is_peer() {
+            ok(cuInit(0));
+            let object = object(2);
+            ok(cuMulticastAddDevice(object, 0));
+            let descriptor = exported(object);
+            say(&descriptor.as_raw_fd().to_string());
+            bind_often(object, 0);
+            say_and_wait("done");
+            return clean();
+        }
+        let mut peer = Peer::start(&[]);
+        ok(cuInit(0));
+        let object = import(&heard_descriptor(&mut peer)).expect("an object");
+        ok(cuMulticastAddDevice(object, 1));
+        bind_often(object, 1);
+        assert_eq!(peer.hear(), "done");
+        peer.release();
+        clean();
     });
 }
 

@@ -14,8 +14,8 @@ use symmem_fake_cuda::multicast::*;
 use symmem_fake_cuda::report::{fake_device_calls, fake_device_report};
 use symmem_fake_cuda::symbols::*;
 
-use crate::multicast::{HARDWARE, UNIT, mapped, memory, object, object_properties};
 use crate::multicast_sharing::{exported, heard_descriptor, import};
+use crate::multicast_support::{HARDWARE, UNIT, mapped, memory, object, object_properties};
 use crate::support::*;
 
 #[test]

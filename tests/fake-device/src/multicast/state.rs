@@ -27,6 +27,8 @@ const HOLDERS: usize = 64;
 const RECORDS: usize = 1024;
 const FIRST_HOLDER: usize = 1 + MEMBERS;
 const FIRST_BINDING: usize = FIRST_HOLDER + HOLDERS;
+/// Which word of the first record says how many have been used so far.
+const USED: usize = 3;
 
 /// A process, told from others that have had its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,11 +93,12 @@ pub(super) fn create(header: Header) -> Result<File> {
     ftruncate(&file, (RECORDS * RECORD_BYTES) as u64).map_err(|_| Code::OPERATING_SYSTEM)?;
     let file = File::from(file);
     let exportable = u64::from(header.exportable);
+    let used = FIRST_BINDING as u64;
     let record = [
         header.devices as u64,
         header.bytes,
         exportable,
-        0,
+        used,
         0,
         0,
         0,
@@ -141,10 +144,15 @@ impl<'a> State<'a> {
             file,
             records: Vec::new(),
         };
-        let mut bytes = vec![0; RECORDS * RECORD_BYTES];
-        let read = file.read_exact_at(&mut bytes, 0);
-        read.map_err(|_| Code::OPERATING_SYSTEM)?;
+        let read = |bytes: &mut [u8]| {
+            file.read_exact_at(bytes, 0)
+                .map_err(|_| Code::OPERATING_SYSTEM)
+        };
+        let mut used = [0; (USED + 1) * 8];
+        read(&mut used)?;
         let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes);
+        let mut bytes = vec![0; word(&used[USED * 8..]) as usize * RECORD_BYTES];
+        read(&mut bytes)?;
         state.records = bytes
             .chunks_exact(RECORD_BYTES)
             .map(|record| {
@@ -235,22 +243,34 @@ impl<'a> State<'a> {
         taken: impl Fn(&Record) -> bool,
         record: Record,
     ) -> Result {
-        let free = |index: &usize| self.records[*index][0] == 0 || taken(&self.records[*index]);
+        let used = self.records.len();
+        let free = |index: &usize| {
+            let record = self.records.get(*index);
+            record.is_none_or(|record| record[0] == 0 || taken(record))
+        };
         let index = places.find(free).ok_or(Code::OUT_OF_MEMORY)?;
+        if index == used {
+            // First this: a record that is counted and empty is none.
+            self.records.push([0; WORDS]);
+            let mut first = self.records[0];
+            first[USED] = self.records.len() as u64;
+            self.set(0, first)?;
+        }
         self.set(index, record)
     }
 
+    /// Empty the place of the record that is chosen, which is there.
     fn remove(
         &mut self,
-        places: std::ops::Range<usize>,
+        mut places: std::ops::Range<usize>,
         chosen: impl Fn(&Record) -> bool,
     ) -> Result {
-        for index in places {
-            if self.records[index][0] != 0 && chosen(&self.records[index]) {
-                self.set(index, [0; WORDS])?;
-            }
-        }
-        Ok(())
+        let there = |index: &usize| {
+            let record = self.records.get(*index);
+            record.is_some_and(|record| record[0] != 0 && chosen(record))
+        };
+        let index = places.find(there).ok_or(Code::UNKNOWN)?;
+        self.set(index, [0; WORDS])
     }
 
     fn set(&mut self, index: usize, record: Record) -> Result {
