@@ -283,7 +283,7 @@ struct MulticastReduce {
 };
 
 template <ElementType type>
-struct MulticastReduction {
+struct MulticastReduceBy {
   const MulticastArguments& arguments;
 
   template <ReduceOperation operation, bool average = false>
@@ -313,7 +313,7 @@ struct MulticastReduction {
 // `multicast_reduces`' (whoever launches knows).
 template <ElementType type>
 SYMMEM_DEVICE void collective_multicast_reduce(const MulticastArguments& arguments) {
-  between_multicast_barriers(arguments, MulticastReduction<type>{arguments});
+  between_multicast_barriers(arguments, MulticastReduceBy<type>{arguments});
 }
 
 struct MulticastMove {
@@ -346,13 +346,14 @@ struct MulticastMove {
       return;
     }
     for (uint32 member = 0; member < arguments.group.world; ++member) {
-      copy_vector<4>(arguments.destinations[member], source(), arguments.count);
+      const uint64 destination = arguments.destinations[member];
+      if (destination != source()) copy_vector<4>(destination, source(), arguments.count);
     }
   }
 };
 
 // Called by every thread of every block: bytes of the own source to every member's destination. Where addresses do
-// not agree modulo 16 they are copied to one member after the other.
+// not agree modulo 16 they are copied to one member after the other, but not onto themselves.
 SYMMEM_DEVICE void collective_multicast_move(const MulticastArguments& arguments) {
   between_multicast_barriers(arguments, MulticastMove{arguments});
 }
