@@ -2,8 +2,9 @@
 // once with a switch (switch.h), where SYMMEM_MULTICAST_HARDWARE is defined. `cargo xtask twin` builds and runs both.
 // Ranks are host threads; what a seed leaves open (world, grid, sizes, alignments, types, schedule) it decides.
 //
-// Seen to fail: a raise that releases nothing, or leaves a member out; edges counted from another member's address; a
-// sum that is not rounded before it is divided; destinations that another address than the own is compared with.
+// Seen to fail: a barrier that releases nothing, or that does not end the call; a tail counted one too low, and one
+// unit too few; averages that are not divided; addresses of which one, or none, is compared with the others; a word
+// two bytes off; bytes copied onto themselves while another block reads them.
 #include "switch.h"
 
 #include "../entries/collective.h"
@@ -104,6 +105,22 @@ struct Tried {
     arguments.slots = slots;
     return arguments;
   }
+
+  // Every rank calls, in no order, and then does with its memory what it likes: what peers read or store of it, they
+  // have.
+  void call(void (*kernel)(const MulticastArguments&), const std::function<MulticastArguments(uint32)>& arguments_of,
+            std::vector<Buffer>& inputs, std::vector<Buffer>& outputs) const {
+    std::vector<std::thread> running;
+    for (uint32 rank = 0; rank < world.ranks; ++rank) {
+      running.emplace_back([&, rank] {
+        world.launch(kernel, arguments_of(rank));
+        for (Buffer* own : {&inputs[rank], &outputs[rank]}) {
+          for (volatile uint8& byte : own->memory) byte = static_cast<uint8>(byte);
+        }
+      });
+    }
+    for (auto& thread : running) thread.join();
+  }
 };
 
 std::vector<uint8> bytes_of(uint64 bits, uint32 bytes) {
@@ -143,7 +160,7 @@ void reduces(const Tried& tried) {
   const bool in_place = kind == 2 && up_to(random, 1) != 0;
   Everywhere& to = in_place ? inputs : outputs;
   const std::vector<Buffer> before = to.buffers;
-  world.call<MulticastArguments>(given.kernel, [&](uint32 rank) {
+  tried.call(given.kernel, [&](uint32 rank) {
     MulticastArguments arguments = tried.enrolled(rank);
     const uint64 begin = kind == 0 ? 0 : begins[rank] * plain.bytes;
     arguments.source = inputs.at(begin);
@@ -158,7 +175,7 @@ void reduces(const Tried& tried) {
     arguments.load = static_cast<uint32>(MulticastLoad::reduced);
     arguments.store = static_cast<uint32>(kind == 2 ? MulticastStore::all : MulticastStore::own);
     return arguments;
-  });
+  }, inputs.buffers, to.buffers);
   const std::string what = "multicast, kind " + std::to_string(kind) + ", type " +
                            std::to_string(static_cast<uint32>(given.type)) + ", operation " +
                            std::to_string(static_cast<uint32>(operation));
@@ -190,7 +207,7 @@ void moves(const Tried& tried) {
   fill(inputs, random);
   const bool in_place = up_to(random, 1) != 0;
   if (in_place) inputs = outputs.buffers;
-  world.call<MulticastArguments>(symmem_multicast_move, [&](uint32 rank) {
+  tried.call(symmem_multicast_move, [&](uint32 rank) {
     MulticastArguments arguments = tried.enrolled(rank);
     arguments.sources[rank] = (in_place ? outputs[rank] : inputs[rank]).at(begins[rank]);
     arguments.destination = outputs.at(begins[rank]);
@@ -202,7 +219,7 @@ void moves(const Tried& tried) {
     arguments.load = static_cast<uint32>(MulticastLoad::own);
     arguments.store = static_cast<uint32>(MulticastStore::all);
     return arguments;
-  });
+  }, inputs, outputs.buffers);
   for (uint32 rank = 0; rank < world.ranks; ++rank) {
     for (uint32 from = 0; from < world.ranks; ++from) {
       same(outputs[rank], begins[from], ::bytes_of(inputs[from], begins[from], begins[from + 1] - begins[from]),
