@@ -159,6 +159,11 @@ fn every_number_of_the_boundary_is_the_one_that_was_released() {
     names("CollectiveKernel", &|number| {
         CollectiveKernel(number).name()
     });
+    names("MulticastSupport", &|number| {
+        MulticastSupport(number).name()
+    });
+    names("MulticastLoad", &|number| MulticastLoad(number).name());
+    names("MulticastStore", &|number| MulticastStore(number).name());
     names("WordUpdate", &|number| WordUpdate(number).name());
     names("Condition", &|number| Condition(number).name());
     names("MatrixOrder", &|number| MatrixOrder(number).name());

@@ -22,50 +22,38 @@ namespace arch {
 template <ElementType type, ReduceOperation operation>
 struct MulticastReduction;
 
-#define SYMMEM_MULTICAST_VECTOR(type, form)                                                                    \
-  template <>                                                                                                  \
-  struct MulticastReduction<ElementType::type, ReduceOperation::sum> {                                              \
-    SYMMEM_DEVICE static Vector16 load(uint64 address) {                                                    \
-      Vector16 value;                                                                                          \
-      asm volatile("multimem.ld_reduce.relaxed.sys.global.add." form " {%0, %1, %2, %3}, [%4];"                \
-                   : "=r"(value.words[0]), "=r"(value.words[1]), "=r"(value.words[2]), "=r"(value.words[3])    \
-                   : "l"(address)                                                                              \
-                   : "memory");                                                                                \
-      return value;                                                                                            \
-    }                                                                                                          \
+#define SYMMEM_MULTICAST_VECTOR(type, form)                                                             \
+  template <>                                                                                           \
+  struct MulticastReduction<ElementType::type, ReduceOperation::sum> {                                  \
+    SYMMEM_DEVICE static Vector16 load(uint64 address) {                                                \
+      Vector16 value;                                                                                   \
+      asm volatile("multimem.ld_reduce.relaxed.sys.global.add." form " {%0, %1, %2, %3}, [%4];"         \
+                   : "=r"(value.words[0]), "=r"(value.words[1]), "=r"(value.words[2]), "=r"(value.words[3])\
+                   : "l"(address)                                                                       \
+                   : "memory");                                                                         \
+      return value;                                                                                     \
+    }                                                                                                   \
   };
 
 SYMMEM_MULTICAST_VECTOR(f16, "acc::f32.v4.f16x2")
 SYMMEM_MULTICAST_VECTOR(bf16, "acc::f32.v4.bf16x2")
+SYMMEM_MULTICAST_VECTOR(f32, "v4.f32")
 SYMMEM_MULTICAST_VECTOR(f8_e4m3, "acc::f16.v4.e4m3x4")
 SYMMEM_MULTICAST_VECTOR(f8_e5m2, "acc::f16.v4.e5m2x4")
 
 #undef SYMMEM_MULTICAST_VECTOR
 
-// The assembler wants registers of the type itself here.
-template <>
-struct MulticastReduction<ElementType::f32, ReduceOperation::sum> {
-  SYMMEM_DEVICE static Vector16 load(uint64 address) {
-    float values[4];
-    asm volatile("multimem.ld_reduce.relaxed.sys.global.add.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(values[0]), "=f"(values[1]), "=f"(values[2]), "=f"(values[3])
-                 : "l"(address)
-                 : "memory");
-    return {bits_of(values[0]), bits_of(values[1]), bits_of(values[2]), bits_of(values[3])};
-  }
-};
-
-#define SYMMEM_MULTICAST_SCALAR(type, operation, form, Word, constraint)                                       \
-  template <>                                                                                                  \
-  struct MulticastReduction<ElementType::type, ReduceOperation::operation> {                                        \
-    SYMMEM_DEVICE static Word load(uint64 address) {                                                        \
-      Word value;                                                                                              \
-      asm volatile("multimem.ld_reduce.relaxed.sys.global." form " %0, [%1];"                                  \
-                   : constraint(value)                                                                         \
-                   : "l"(address)                                                                              \
-                   : "memory");                                                                                \
-      return value;                                                                                            \
-    }                                                                                                          \
+#define SYMMEM_MULTICAST_SCALAR(type, operation, form, Word, constraint)                                \
+  template <>                                                                                           \
+  struct MulticastReduction<ElementType::type, ReduceOperation::operation> {                            \
+    SYMMEM_DEVICE static Word load(uint64 address) {                                                    \
+      Word value;                                                                                       \
+      asm volatile("multimem.ld_reduce.relaxed.sys.global." form " %0, [%1];"                           \
+                   : constraint(value)                                                                  \
+                   : "l"(address)                                                                       \
+                   : "memory");                                                                         \
+      return value;                                                                                     \
+    }                                                                                                   \
   };
 
 SYMMEM_MULTICAST_SCALAR(i32, sum, "add.s32", uint32, "=r")
@@ -79,17 +67,9 @@ SYMMEM_MULTICAST_SCALAR(i64, maximum, "max.s64", uint64, "=l")
 SYMMEM_MULTICAST_SCALAR(u64, sum, "add.u64", uint64, "=l")
 SYMMEM_MULTICAST_SCALAR(u64, minimum, "min.u64", uint64, "=l")
 SYMMEM_MULTICAST_SCALAR(u64, maximum, "max.u64", uint64, "=l")
+SYMMEM_MULTICAST_SCALAR(f64, sum, "add.f64", uint64, "=l")
 
 #undef SYMMEM_MULTICAST_SCALAR
-
-template <>
-struct MulticastReduction<ElementType::f64, ReduceOperation::sum> {
-  SYMMEM_DEVICE static uint64 load(uint64 address) {
-    double value;
-    asm volatile("multimem.ld_reduce.relaxed.sys.global.add.f64 %0, [%1];" : "=d"(value) : "l"(address) : "memory");
-    return bits_of(value);
-  }
-};
 
 // At every member. There is no vector of plain bits: floats, of which nothing is computed, stand for them.
 SYMMEM_DEVICE void multicast_store(uint64 address, const Vector16& value) {

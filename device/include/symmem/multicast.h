@@ -18,30 +18,26 @@ namespace symmem {
 
 // ---- which types, which operations ----
 
-constexpr bool is_one_of(ElementType type, ElementType a, ElementType b, ElementType c, ElementType d) {
-  return type == a || type == b || type == c || type == d;
-}
-
-// What is reduced so; an average is a sum. All else a switch does not have (the smallest or largest of f32 and f64,
-// sums of i64, products, integers of 8 and 16 bits) or has otherwise than we promise (the smallest or largest of
-// f16 and bf16, with NaN or zeros of both signs).
-template <ElementType type, ReduceOperation operation>
-constexpr bool multicast_reduces =
-    operation == ReduceOperation::sum
-        ? is_one_of(type, ElementType::f16, ElementType::bf16, ElementType::f32, ElementType::f64) ||
-              is_one_of(type, ElementType::i32, ElementType::u32, ElementType::u64, ElementType::f8_e4m3) ||
-              type == ElementType::f8_e5m2
-        : (operation == ReduceOperation::minimum || operation == ReduceOperation::maximum) &&
-              is_one_of(type, ElementType::i32, ElementType::u32, ElementType::i64, ElementType::u64);
-
-// What one access loads and stores: 16 bytes, but an element where the switch reduces no vectors.
+// Of a type that a switch reduces: what one access loads and stores, 16 bytes, but an element where it reduces no
+// vectors; whether it has sums, of which averages are made, and the smallest and the largest. It reduces no other
+// types, and no products. Of f16 and bf16 it has the smallest and largest otherwise than we promise (NaN, zeros of
+// both signs), of f32 and f64 not at all.
 template <ElementType type>
-struct MulticastUnit { using Type = arch::Vector16; };
-template <> struct MulticastUnit<ElementType::i32> { using Type = uint32; };
-template <> struct MulticastUnit<ElementType::u32> { using Type = uint32; };
-template <> struct MulticastUnit<ElementType::i64> { using Type = uint64; };
-template <> struct MulticastUnit<ElementType::u64> { using Type = uint64; };
-template <> struct MulticastUnit<ElementType::f64> { using Type = uint64; };
+struct MulticastType {
+  using Unit = arch::Vector16;
+  static constexpr bool sums = true, selects = false;
+};
+
+template <class Unit_, bool sums_, bool selects_>
+struct MulticastScalar {
+  using Unit = Unit_;
+  static constexpr bool sums = sums_, selects = selects_;
+};
+template <> struct MulticastType<ElementType::i32> : MulticastScalar<uint32, true, true> {};
+template <> struct MulticastType<ElementType::u32> : MulticastScalar<uint32, true, true> {};
+template <> struct MulticastType<ElementType::u64> : MulticastScalar<uint64, true, true> {};
+template <> struct MulticastType<ElementType::i64> : MulticastScalar<uint64, false, true> {};
+template <> struct MulticastType<ElementType::f64> : MulticastScalar<uint64, true, false> {};
 
 // How a switch makes one of two: sums of the floats of 8 bits in f16, all others as `Element` does.
 template <ElementType type, ReduceOperation operation>
@@ -109,7 +105,7 @@ SYMMEM_DEVICE uint64 own_word(const MulticastArguments& arguments) {
 constexpr int multicast_unroll = 8;
 
 template <ElementType type, ReduceOperation operation>
-SYMMEM_DEVICE typename MulticastUnit<type>::Type load_reduced(const MulticastArguments& arguments, uint64 byte) {
+SYMMEM_DEVICE typename MulticastType<type>::Unit load_reduced(const MulticastArguments& arguments, uint64 byte) {
   return arch::MulticastReduction<type, operation>::load(arguments.source + byte);
 }
 
@@ -129,8 +125,8 @@ SYMMEM_DEVICE void raise_at_all(const MulticastArguments& arguments, bool stored
 constexpr int multicast_unroll = 4;
 
 template <ElementType type, ReduceOperation operation>
-SYMMEM_DEVICE typename MulticastUnit<type>::Type load_reduced(const MulticastArguments& arguments, uint64 byte) {
-  return load_of_members<type, operation, typename MulticastUnit<type>::Type>(arguments, byte);
+SYMMEM_DEVICE typename MulticastType<type>::Unit load_reduced(const MulticastArguments& arguments, uint64 byte) {
+  return load_of_members<type, operation, typename MulticastType<type>::Unit>(arguments, byte);
 }
 
 template <class Unit>
@@ -237,7 +233,7 @@ template <ElementType type, ReduceOperation operation, bool to_all, bool average
 struct MulticastReduce {
   using Element = typename ElementOf<type>::Type;
   using Bits = typename Element::Bits;
-  using Unit = typename MulticastUnit<type>::Type;
+  using Unit = typename MulticastType<type>::Unit;
   // Loads in flight of a thread; of what has much code for each, fewer.
   static constexpr int unroll = average ? multicast_unroll / 4 : multicast_unroll;
 
@@ -283,12 +279,12 @@ struct MulticastReduce {
 };
 
 template <ElementType type>
-struct MulticastReduction {
+struct MulticastReduceBy {
   const MulticastArguments& arguments;
 
   template <ReduceOperation operation, bool average = false>
   SYMMEM_DEVICE void by(bool agree) const {
-    if constexpr (multicast_reduces<type, operation>) {
+    if constexpr (operation == ReduceOperation::sum ? MulticastType<type>::sums : MulticastType<type>::selects) {
       if (stores_to_all(arguments)) {
         MulticastReduce<type, operation, true, average>{arguments}.run(agree);
       } else {
@@ -298,7 +294,7 @@ struct MulticastReduction {
   }
 
   SYMMEM_DEVICE void run() const {
-    const bool agree = addresses_agree(arguments, sizeof(typename MulticastUnit<type>::Type));
+    const bool agree = addresses_agree(arguments, sizeof(typename MulticastType<type>::Unit));
     switch (static_cast<ReduceOperation>(arguments.reduce)) {
       case ReduceOperation::sum: return by<ReduceOperation::sum>(agree);
       case ReduceOperation::average: return by<ReduceOperation::sum, true>(agree);
@@ -309,11 +305,11 @@ struct MulticastReduction {
   }
 };
 
-// Called by every thread of every block. Addresses are multiples of an element's size; type and operation are
-// `multicast_reduces`' (whoever launches knows).
+// Called by every thread of every block. Addresses are multiples of an element's size. Who launches it knows which
+// operations there are of a type (MulticastType).
 template <ElementType type>
 SYMMEM_DEVICE void collective_multicast_reduce(const MulticastArguments& arguments) {
-  between_multicast_barriers(arguments, MulticastReduction<type>{arguments});
+  between_multicast_barriers(arguments, MulticastReduceBy<type>{arguments});
 }
 
 struct MulticastMove {
@@ -346,13 +342,14 @@ struct MulticastMove {
       return;
     }
     for (uint32 member = 0; member < arguments.group.world; ++member) {
-      copy_vector<4>(arguments.destinations[member], source(), arguments.count);
+      const uint64 destination = arguments.destinations[member];
+      if (destination != source()) copy_vector<4>(destination, source(), arguments.count);
     }
   }
 };
 
 // Called by every thread of every block: bytes of the own source to every member's destination. Where addresses do
-// not agree modulo 16 they are copied to one member after the other.
+// not agree modulo 16 they are copied to one member after the other, but not onto themselves.
 SYMMEM_DEVICE void collective_multicast_move(const MulticastArguments& arguments) {
   between_multicast_barriers(arguments, MulticastMove{arguments});
 }
