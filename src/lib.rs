@@ -62,16 +62,16 @@ pub use builder::{Builder, init};
 pub use symmem_core::backend;
 pub use symmem_core::backend::abi::{
     Algorithm, CollectiveOperation, Condition, DeviceAddress, Direction, ElementType, Geometry,
-    Handle, MatrixOrder, Method, ReduceOperation, Sharding, ShareKind, SignalPlacement,
-    TransferRow,
+    Handle, MatrixOrder, Method, MulticastSupport, ReduceOperation, Sharding, ShareKind,
+    SignalPlacement, TransferRow,
 };
 pub use symmem_core::bootstrap::{BootstrapError, LaunchEnvironment};
 pub use symmem_core::{
     AllGatherGemm, BARRIER_CHANNELS, BufferRange, CHANNELS, COLLECTIVE_CHANNELS, Choice,
     CollectiveOptions, Communicator, DeviceChoice, Element, Error, Exchange, F8E4M3, F8E5M2,
     Function, GemmAlgorithm, GemmElement, GemmOptions, GemmRow, GemmShape, GemmTransport, Graph,
-    Group, Leaks, Matrix, Module, Operands, Peer, Provider, RawView, Reducible, Result, Stream,
-    SymmetricBuffer, TransferOptions, VendorLibrary, Word,
+    Group, Leaks, Matrix, Module, MulticastStatus, MulticastView, Operands, Peer, Provider,
+    RawView, Reducible, Result, Stream, SymmetricBuffer, TransferOptions, VendorLibrary, Word,
 };
 
 /// The README's example is compiled and run with the documentation's tests.

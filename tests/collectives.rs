@@ -89,6 +89,11 @@ fn check(part: Part) -> Vec<Outcome> {
 
 /// Runs cases in a world of their own.
 fn run(part: Part, cases: &[Case]) -> Vec<Outcome> {
+    run_with(part, "", &[], cases)
+}
+
+/// As [`run`], in a world of this name whose ranks have more in their environment.
+fn run_with(part: Part, name: &str, environment: &[(&str, &str)], cases: &[Case]) -> Vec<Outcome> {
     let Part {
         backend,
         ranks,
@@ -96,8 +101,12 @@ fn run(part: Part, cases: &[Case]) -> Vec<Outcome> {
         ..
     } = part;
     let kind = if threads { "threads" } else { "processes" };
-    let name = format!("collectives-{backend:?}-{ranks}-{kind}");
+    let name = format!("collectives{name}-{backend:?}-{ranks}-{kind}");
     let mut options = options(backend, ranks, threads, &name);
+    let more = environment.iter();
+    options
+        .environment
+        .extend(more.map(|(name, value)| (name.into(), value.into())));
     options.deadline = DEADLINE;
     let mut world = World::launch(options).unwrap_or_else(|error| panic!("{name}: {error}"));
     let mut totals = Totals::default();
@@ -146,6 +155,39 @@ fn over_the_fake_hip_runtime(#[values(1, 2, 3, 4, 5, 6, 7, 8)] world: u32) {
     if !(is_dear(part) && left_out(&format!("collectives, HipLinked of {world}"))) {
         check(part);
     }
+}
+
+/// The kernels for a switch, where there is none: the cases of both of their algorithms, of all worlds of the
+/// host's sample.
+#[rstest]
+fn by_emulated_multicast(
+    #[values((Backend::Host, 2), (Backend::Host, 4), (Backend::Linked, 3))] world: (Backend, u32),
+) {
+    let (backend, world) = world;
+    let is_multicast = |case: &&Case| match case {
+        Case::Collective(case) => case.way.algorithm.is_multicast(),
+        _ => false,
+    };
+    let cases: Vec<Case> = if is_full() {
+        let all: Vec<Case> = plan::full(SEED).collect();
+        all.iter().filter(is_multicast).cloned().collect()
+    } else {
+        let sample = HOST.iter().map(|(_, case)| case);
+        sample.filter(is_multicast).cloned().collect()
+    };
+    assert!(cases.len() > 100, "{} cases", cases.len());
+    // Asked for where multicast itself is forbidden, as in all of these worlds.
+    let environment = [
+        ("SYMMEM_MULTICAST", "emulate"),
+        ("NVSHMEM_DISABLE_NVLS", "1"),
+    ];
+    let outcomes = run_with(
+        part(backend, world, false),
+        "-emulated",
+        &environment,
+        &cases,
+    );
+    assert!(outcomes.iter().all(|outcome| *outcome == Outcome::Passed));
 }
 
 #[rstest]

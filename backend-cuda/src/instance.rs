@@ -5,6 +5,7 @@ use crate::driver::Driver;
 use crate::driver::constants::device_attribute::*;
 use crate::kernels::{Kernel, Modules};
 use crate::memory::CudaSharing;
+use crate::multicast::Objects;
 use crate::{describe, kernels, libraries, multicast, tuning};
 use cudarc::driver::sys::CUdevice;
 use std::sync::{Arc, OnceLock};
@@ -18,6 +19,7 @@ use symmem_core::backend::{CallResult, Implementation};
 /// Several may be open in one process, on one device or on several; they share the device's primary
 /// context and nothing else. Field order is the order in which they are given up.
 pub struct CudaBackend {
+    pub(crate) objects: Objects,
     pub(crate) parts: Parts<Kernel, CudaSharing>,
     /// Keeps the kernels loaded.
     _modules: Modules,
@@ -48,8 +50,14 @@ impl Implementation for CudaBackend {
         let shared_bytes = describe::attribute(driver, device, MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?;
         let context = Arc::new(Context::retain(driver, device)?);
         let sharing = CudaSharing::new(driver, context.clone(), options.ordinal)?;
-        let (modules, kernels) =
-            kernels::load(driver, &context, description.architecture, shared_bytes)?;
+        let multicast = multicast::support(driver, device, &description, &sharing.kinds())?;
+        let (modules, kernels) = kernels::load(
+            driver,
+            &context,
+            description.architecture,
+            shared_bytes,
+            multicast.0,
+        )?;
         let bulk = kernels.copy_bulk.is_some();
         let tables = tuning::transfers(description.architecture, bulk);
         let capabilities = Capabilities {
@@ -64,6 +72,7 @@ impl Implementation for CudaBackend {
             reduce_inbox_bytes: tuning::REDUCE_INBOX_BYTES,
         };
         Ok(Self {
+            objects: Objects::new(multicast),
             parts: Parts {
                 vendor: OnceLock::new(),
                 products: Products::default(),
@@ -76,6 +85,13 @@ impl Implementation for CudaBackend {
             context,
             driver,
         })
+    }
+}
+
+impl Drop for CudaBackend {
+    fn drop(&mut self) {
+        // Before the memory that is bound.
+        self.close_multicast();
     }
 }
 

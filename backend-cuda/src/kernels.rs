@@ -7,8 +7,9 @@ use crate::modules;
 use cudarc::driver::sys::{CUfunction, CUmodule};
 use std::sync::Arc;
 use symmem_core::backend::CallResult;
+use symmem_core::backend::abi::MulticastSupport;
 use symmem_core::backend::gpu::{Current, Kernels};
-use symmem_kernels_ptx::{Image, Module};
+use symmem_kernels_ptx::{Image, Module, Multicast};
 
 /// The driver from which on a graph can hold an edge between kernels that overlap (`CUgraphEdgeData`):
 /// before it, a dependent launch has no place in a capture.
@@ -56,8 +57,8 @@ impl Drop for Modules {
     }
 }
 
-/// Loads every module that the architecture can run. `shared_bytes` is the device's most shared memory
-/// for one block.
+/// Loads every module that the architecture can run, of those for multicast the one that is `multicast`.
+/// `shared_bytes` is the device's most shared memory for one block.
 ///
 /// # Errors
 /// The driver's, naming module and kernel.
@@ -66,6 +67,7 @@ pub fn load(
     context: &Arc<Context>,
     architecture: u32,
     shared_bytes: u32,
+    multicast: MulticastSupport,
 ) -> CallResult<(Modules, Kernels<Kernel>)> {
     let _entered = context.enter()?;
     let mut modules = Modules {
@@ -75,6 +77,9 @@ pub fn load(
     };
     let mut by_name = Vec::new();
     for module in symmem_kernels_ptx::modules() {
+        if !is_wanted(module, multicast) {
+            continue;
+        }
         let Some(image) = module.choose(architecture) else {
             continue;
         };
@@ -89,6 +94,19 @@ pub fn load(
         }
     }
     Ok((modules, Kernels::new(by_name)?))
+}
+
+/// Sums of 8-bit floats in half precision: for who asks for them by name, and nobody does here.
+const ON_REQUEST: &str = "multicast_f8";
+
+/// Whether a module is to be loaded: those for multicast have the same kernels, by a switch and without.
+fn is_wanted(module: &Module, multicast: MulticastSupport) -> bool {
+    let support = match module.multicast {
+        Multicast::None => return true,
+        Multicast::Hardware => MulticastSupport::HARDWARE,
+        Multicast::Emulated => MulticastSupport::EMULATED,
+    };
+    multicast == support && module.name != ON_REQUEST
 }
 
 /// Loads the image chosen for the architecture, or the PTX where the driver will not have machine
@@ -131,6 +149,7 @@ pub fn origin(module: &Module, architecture: u32) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use symmem_core::backend::abi::MulticastArguments;
     use symmem_core::backend::gpu::kernels::argument_bytes;
 
     #[test]
@@ -140,6 +159,27 @@ mod tests {
             let entry = all().find(|entry| entry.name == name).expect(&name);
             assert_eq!(entry.argument_bytes as usize, bytes, "{name}");
         }
+        let multicast = all().filter(|entry| entry.name.starts_with("symmem_multicast_"));
+        for entry in multicast {
+            let bytes = size_of::<MulticastArguments>();
+            assert_eq!(entry.argument_bytes as usize, bytes, "{}", entry.name);
+        }
+    }
+
+    #[test]
+    fn kernels_for_multicast_are_loaded_by_what_there_is_of_it_and_no_others() {
+        let wanted = |multicast| {
+            let modules = symmem_kernels_ptx::modules().iter();
+            let wanted = modules.filter(|module| is_wanted(module, multicast));
+            let names = wanted.map(|module| module.name);
+            names
+                .filter(|name| name.starts_with("multicast"))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(wanted(MulticastSupport::NONE), [""; 0]);
+        assert_eq!(wanted(MulticastSupport::HARDWARE), ["multicast"]);
+        let emulated = ["multicast_emulated", "multicast_emulated_sm_80"];
+        assert_eq!(wanted(MulticastSupport::EMULATED), emulated);
     }
 
     #[test]

@@ -1,44 +1,87 @@
-//! Whether this machine may even be asked about multicast.
+//! Multicast: whether it may be used, and the objects.
 //!
-//! Multicast is not used. What stands here reports the hardware's ability for `symmem info`, and
-//! leaves even that unread where one of the field's switches forbids it.
+//! A failed set-up can put a host's GPUs out of service, so sites forbid it by one of the field's switches,
+//! and it stays off unless `SYMMEM_MULTICAST=1` asks for it. Where it is off, not one of the driver's
+//! functions for it is even looked up. `SYMMEM_MULTICAST=emulate` asks for the kernels without it, which do by
+//! the peers' own addresses what the switch would do; no switch forbids that.
+
+mod advice;
+mod functions;
+mod objects;
+
+pub use objects::Objects;
 
 use crate::driver::constants::device_attribute::MULTICAST_SUPPORTED;
 use crate::driver::constants::result::INVALID_VALUE;
 use crate::{describe, driver::Driver};
 use cudarc::driver::sys::CUdevice;
 use symmem_core::backend::CallResult;
+use symmem_core::backend::abi::{DeviceDescription, MulticastSupport, ShareKind};
 
 /// The switches, and the sense in which each forbids.
 const SWITCHES: [(&str, bool); 4] = [
-    ("SYMMEM_MULTICAST", false),
+    (OWN_SWITCH, false),
     ("NCCL_NVLS_ENABLE", false),
     ("NVSHMEM_DISABLE_NVLS", true),
     ("TORCH_SYMM_MEM_DISABLE_MULTICAST", true),
 ];
 
+/// The switch that can ask, too.
+const OWN_SWITCH: &str = "SYMMEM_MULTICAST";
+
+/// The first architecture with instructions for multicast addresses (sm_90).
+const FIRST_ARCHITECTURE: u32 = 90;
+
+/// What our own switch asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    Nothing,
+    Hardware,
+    Emulation,
+}
+
 /// The variable that forbids multicast, if one does.
 pub fn forbidden_by() -> Option<&'static str> {
-    forbidden(|name| std::env::var(name).ok())
+    forbidden(variable)
+}
+
+/// Whether the driver's functions may be looked up; else the reason.
+fn permitted() -> Result<(), String> {
+    permitted_by(variable)
 }
 
 /// Whether a library of NVIDIA's that uses multicast by itself may be started: it was told not to use
 /// it, or multicast was asked for and nothing forbids it. Else the reason.
 pub fn permitted_to_nccl() -> Result<(), String> {
-    permitted(|name| std::env::var(name).ok())
+    permitted_to_nccl_by(variable)
 }
 
-fn permitted(variable: impl Fn(&str) -> Option<String>) -> Result<(), String> {
-    let says = |name: &str| variable(name).and_then(|text| truth(&text));
-    if says("NCCL_NVLS_ENABLE") == Some(false) {
-        return Ok(());
+/// Whether collectives can go through multicast on a device that shares memory by these kinds, and why
+/// not. Reads an attribute where nothing forbids that, and looks nothing up.
+pub fn support(
+    driver: &Driver,
+    device: CUdevice,
+    description: &DeviceDescription,
+    kinds: &[ShareKind],
+) -> CallResult<(MulticastSupport, String)> {
+    let off = |why: &str| Ok((MulticastSupport::NONE, why.to_owned()));
+    if asked(variable) == Asked::Emulation {
+        let why = format!("{OWN_SWITCH}=emulate asks for its kernels without it");
+        return Ok((MulticastSupport::EMULATED, why));
     }
-    if let Some(name) = forbidden(&variable) {
-        return Err(format!("{name} forbids it"));
+    if let Err(why) = permitted() {
+        return off(&why);
     }
-    match says("SYMMEM_MULTICAST") {
-        Some(true) => Ok(()),
-        _ => Err("SYMMEM_MULTICAST=1 does not ask for it".into()),
+    if description.architecture < FIRST_ARCHITECTURE {
+        return off("this device's architecture has no multicast");
+    }
+    if !kinds.contains(&ShareKind::VMM_FILE_DESCRIPTOR) {
+        return off("this device cannot share memory by file descriptors, which multicast takes");
+    }
+    match hardware(driver, device)? {
+        Some(true) => Ok((MulticastSupport::HARDWARE, String::new())),
+        Some(false) => off("the driver says that this device has no multicast"),
+        None => off("this driver, older than 12.1, knows no multicast"),
     }
 }
 
@@ -56,15 +99,57 @@ pub fn hardware(driver: &Driver, device: CUdevice) -> CallResult<Option<bool>> {
 
 /// What `symmem info` says about a device.
 pub fn line(driver: &Driver, device: CUdevice) -> String {
+    let emulated = match asked(variable) {
+        Asked::Emulation => format!("; emulated, as {OWN_SWITCH}=emulate asks"),
+        _ => String::new(),
+    };
     if let Some(variable) = forbidden_by() {
-        return format!("forbidden by {variable}");
+        return format!("forbidden by {variable}{emulated}");
     }
     let hardware = match hardware(driver, device) {
         Ok(Some(true)) => "yes",
         Ok(Some(false)) => "no",
         Ok(None) | Err(_) => "unknown",
     };
-    format!("hardware: {hardware} (attribute {MULTICAST_SUPPORTED} read only), use: off")
+    let used = match asked(variable) {
+        Asked::Hardware => format!("asked for by {OWN_SWITCH}=1"),
+        _ => "off".into(),
+    };
+    format!(
+        "hardware: {hardware} (attribute {MULTICAST_SUPPORTED} read only), use: {used}{emulated}"
+    )
+}
+
+fn variable(name: &str) -> Option<String> {
+    // What is no Unicode asks for nothing, and forbids where anything but a no does.
+    std::env::var_os(name).map(|text| text.to_string_lossy().into_owned())
+}
+
+fn asked(variable: impl Fn(&str) -> Option<String>) -> Asked {
+    let text = variable(OWN_SWITCH).unwrap_or_default();
+    match text.trim().to_ascii_lowercase().as_str() {
+        "emulate" => Asked::Emulation,
+        "1" | "y" | "yes" | "on" | "true" => Asked::Hardware,
+        _ => Asked::Nothing,
+    }
+}
+
+fn permitted_by(variable: impl Fn(&str) -> Option<String>) -> Result<(), String> {
+    if let Some(name) = forbidden(&variable) {
+        return Err(format!("{name} forbids it"));
+    }
+    match asked(variable) {
+        Asked::Hardware => Ok(()),
+        Asked::Nothing | Asked::Emulation => Err(format!("{OWN_SWITCH}=1 does not ask for it")),
+    }
+}
+
+fn permitted_to_nccl_by(variable: impl Fn(&str) -> Option<String>) -> Result<(), String> {
+    let told = variable("NCCL_NVLS_ENABLE").and_then(|text| truth(&text));
+    match told {
+        Some(false) => Ok(()),
+        _ => permitted_by(variable),
+    }
 }
 
 fn forbidden(variable: impl Fn(&str) -> Option<String>) -> Option<&'static str> {
@@ -91,6 +176,14 @@ mod tests {
         forbidden(|asked| (asked == name).then(|| text.to_owned()))
     }
 
+    /// The environment, and nothing else in it.
+    fn of(variables: &'static [(&str, &str)]) -> impl Fn(&str) -> Option<String> {
+        move |asked| {
+            let found = variables.iter().find(|(name, _)| *name == asked);
+            found.map(|(_, text)| (*text).to_owned())
+        }
+    }
+
     #[test]
     fn each_switch_forbids_in_its_own_sense() {
         for (name, forbids, allows) in [
@@ -111,13 +204,44 @@ mod tests {
     }
 
     #[test]
+    fn functions_are_looked_up_only_where_they_are_asked_for_and_nothing_forbids_them() {
+        assert!(permitted_by(of(&[("SYMMEM_MULTICAST", "1")])).is_ok());
+        assert!(permitted_by(of(&[("SYMMEM_MULTICAST", "true")])).is_ok());
+        for other in ["", "2", "maybe", "emulate", "0"] {
+            let text = other.to_owned();
+            let only = move |name: &str| (name == OWN_SWITCH).then(|| text.clone());
+            assert!(permitted_by(only).is_err(), "{other}");
+        }
+        assert!(permitted_by(of(&[])).is_err());
+        for forbidding in [
+            &[("SYMMEM_MULTICAST", "1"), ("NCCL_NVLS_ENABLE", "0")],
+            &[("SYMMEM_MULTICAST", "1"), ("NVSHMEM_DISABLE_NVLS", "1")],
+            &[
+                ("SYMMEM_MULTICAST", "1"),
+                ("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1"),
+            ],
+        ] {
+            let why = permitted_by(of(forbidding)).unwrap_err();
+            assert!(why.contains(forbidding[1].0), "{why}");
+        }
+    }
+
+    #[test]
+    fn emulation_is_no_request_for_multicast_and_nothing_forbids_it() {
+        let all = of(&[
+            ("SYMMEM_MULTICAST", " Emulate "),
+            ("NCCL_NVLS_ENABLE", "2"),
+            ("NVSHMEM_DISABLE_NVLS", "1"),
+        ]);
+        assert_eq!(asked(&all), Asked::Emulation);
+        assert!(permitted_to_nccl_by(&all).is_err());
+        assert!(permitted_to_nccl_by(of(&[("SYMMEM_MULTICAST", "emulate")])).is_err());
+        assert_eq!(with("SYMMEM_MULTICAST", "emulate"), None);
+    }
+
+    #[test]
     fn nccl_is_started_only_without_multicast_or_where_it_was_asked_for() {
-        let with = |variables: &'static [(&str, &str)]| {
-            permitted(move |asked| {
-                let found = variables.iter().find(|(name, _)| *name == asked);
-                found.map(|(_, text)| (*text).to_owned())
-            })
-        };
+        let with = |variables| permitted_to_nccl_by(of(variables));
         assert!(with(&[]).unwrap_err().contains("SYMMEM_MULTICAST=1"));
         assert!(with(&[("NCCL_NVLS_ENABLE", "0")]).is_ok());
         assert!(with(&[("NCCL_NVLS_ENABLE", "2")]).is_err());

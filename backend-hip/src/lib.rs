@@ -11,6 +11,7 @@
 //! - `vendor`: RCCL, where it is installed;
 //! - `products`, `gemm`, `gathered_gemm`: hipBLASLt, where it is installed, and the trait `Gemm`; the kernel that
 //!   multiplies what it gathers;
+//! - `multicast`: that there is none;
 //! - `tuning`: data, which method and geometry for which size.
 //!
 //! What bites: a free, an unload or a first launch may wait until the device is idle, so none may happen
@@ -28,6 +29,7 @@ mod libraries;
 mod masks;
 mod memory;
 mod modules;
+mod multicast;
 mod products;
 mod runtime;
 mod tuning;

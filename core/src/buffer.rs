@@ -46,6 +46,18 @@ pub struct RawView<'a, T: Element> {
     buffer: PhantomData<&'a SymmetricBuffer<T>>,
 }
 
+/// All ranks' copies of a buffer behind one address. Borrows the buffer.
+///
+/// Only instructions that are made for multicast may use the address: what is loaded is reduced from all
+/// copies, what is stored goes to all. A load needs every rank's earlier stores to be visible, by a barrier for
+/// example. No other rank may give the buffer up before the last access.
+#[derive(Clone, Copy, Debug)]
+pub struct MulticastView<'a, T: Element> {
+    address: DeviceAddress,
+    length: usize,
+    buffer: PhantomData<&'a SymmetricBuffer<T>>,
+}
+
 impl<T: Element> SymmetricBuffer<T> {
     pub(crate) fn new(
         shared: Arc<Shared>,
@@ -137,6 +149,18 @@ impl<T: Element> SymmetricBuffer<T> {
             length: self.length,
             buffer: PhantomData,
         }
+    }
+
+    /// All ranks' copies behind one address, for kernels that load and store through multicast: `None` where
+    /// [`crate::Communicator::multicast`] has no hardware, where the object had no room left for the buffer,
+    /// and for memory of the caller's.
+    pub fn multicast(&self) -> Option<MulticastView<'_, T>> {
+        let address = self.allocation().at_all(0)?;
+        (address != DeviceAddress::NULL).then_some(MulticastView {
+            address,
+            length: self.length,
+            buffer: PhantomData,
+        })
     }
 
     /// Copies host elements into this rank's copy from element `offset` on, after all earlier work on
@@ -263,6 +287,29 @@ impl<T: Element> RawView<'_, T> {
     pub unsafe fn as_slice(&self) -> &[T] {
         // SAFETY: the caller's word for the condition above; address and length are an allocation's.
         unsafe { std::slice::from_raw_parts(self.as_ptr(), self.length) }
+    }
+}
+
+impl<T: Element> MulticastView<'_, T> {
+    /// The first element's address.
+    pub fn address(&self) -> DeviceAddress {
+        self.address
+    }
+
+    /// The address of an element; `None` past the last one.
+    pub fn at(&self, element: usize) -> Option<DeviceAddress> {
+        let bytes = (element * size_of::<T>()) as u64;
+        (element < self.length).then_some(DeviceAddress(self.address.0 + bytes))
+    }
+
+    /// Elements.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Never: an empty buffer is refused.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
     }
 }
 

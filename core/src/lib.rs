@@ -36,14 +36,14 @@ mod shared_file;
 mod stream;
 mod words;
 
-pub use buffer::{BufferRange, RawView, SymmetricBuffer};
+pub use buffer::{BufferRange, MulticastView, RawView, SymmetricBuffer};
 pub use collectives::{
     COLLECTIVE_CHANNELS, Choice, CollectiveOptions, Exchange, Group, Provider, Reducible,
     VendorLibrary,
 };
 pub use communicator::{
     BARRIER_CHANNELS, BackendSource, CHANNELS, Communicator, Configuration, DeviceChoice, Leaks,
-    Peer,
+    MulticastStatus, Peer,
 };
 pub use element::{Element, F8E4M3, F8E5M2};
 pub use error::{Error, Result};

@@ -4,8 +4,8 @@
 use std::fmt::Write;
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{
-    BackendTable, CollectivesTable, DeviceTable, GemmTable, RemoteAccessTable, SignalsTable,
-    SymmetricMemoryTable,
+    BackendTable, CollectivesTable, DeviceTable, GemmTable, MulticastTable, RemoteAccessTable,
+    SignalsTable, SymmetricMemoryTable,
 };
 
 macro_rules! layouts {
@@ -65,6 +65,10 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
         ReducePacketArguments {
             group, sources, destinations, counts, element, reduce, two_shot, reserved
         }
+        MulticastArguments {
+            group, slots, source, destination, sources, destinations, count, element, reduce, load,
+            store
+        }
         ExchangeArguments {
             group, send_tokens, send_bytes, destinations, receive_bytes, table, table_ranks,
             blocks_per_peer
@@ -95,7 +99,7 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
         BackendTable {
             magic, abi_major, abi_minor, size, reserved, name, build, device_count,
             describe_device, describe_libraries, open, close, last_failure, device,
-            symmetric_memory, remote_access, signals, collectives, gemm
+            symmetric_memory, remote_access, signals, collectives, gemm, multicast
         }
         DeviceTable {
             size, capabilities, description, memory_information, stream_create, stream_destroy,
@@ -115,11 +119,16 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
             collective_reduce, collective_reduce_packets, collective_exchange,
             vendor_description, vendor_identifier, vendor_create, vendor_ready, vendor_call,
             vendor_group, vendor_register, vendor_deregister, vendor_abort, vendor_destroy,
-            collective_swap, collective_reduce_push
+            collective_swap, collective_reduce_push, collective_multicast
         }
         GemmTable {
             size, gemm_library, gemm_prepare, gemm_candidates, gemm, gemm_release,
             gathered_gemm_limits, gathered_gemm, gathered_arrive
+        }
+        MulticastTable {
+            size, multicast_support, multicast_granularity, multicast_create, multicast_export,
+            multicast_import, multicast_join, multicast_bind, multicast_map, multicast_unmap,
+            multicast_unbind, multicast_release
         }
     };
     insta::assert_snapshot!("layout", text);
@@ -150,6 +159,11 @@ fn every_number_of_the_boundary_is_the_one_that_was_released() {
     names("CollectiveKernel", &|number| {
         CollectiveKernel(number).name()
     });
+    names("MulticastSupport", &|number| {
+        MulticastSupport(number).name()
+    });
+    names("MulticastLoad", &|number| MulticastLoad(number).name());
+    names("MulticastStore", &|number| MulticastStore(number).name());
     names("WordUpdate", &|number| WordUpdate(number).name());
     names("Condition", &|number| Condition(number).name());
     names("MatrixOrder", &|number| MatrixOrder(number).name());

@@ -23,6 +23,20 @@ pub struct Module {
     /// The lowest architecture that can not: another module has the same kernels for it, or its instructions
     /// were of one architecture only.
     pub end_architecture: u32,
+    /// Whether its kernels reach all members at once. Modules with and without the hardware for it have kernels of
+    /// the same names: who loads one, loads no other.
+    pub multicast: Multicast,
+}
+
+/// How a module's kernels reach all members of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Multicast {
+    /// Each by its own address.
+    None,
+    /// By multicast addresses: to be loaded only where such have been set up.
+    Hardware,
+    /// Each by its own address, in place of what a multicast address would do.
+    Emulated,
 }
 
 /// A kernel.
@@ -135,6 +149,7 @@ const REDUCE_PUSH_ARGUMENTS: u32 = REDUCE_ARGUMENTS + 3 * ADDRESSES + 24;
 /// Three tensor maps in front, and a multiple of their alignment.
 const TENSOR_GEMM_ARGUMENTS: u32 = (3 * 128 + GROUP + 3 * ADDRESSES + 136_u32).next_multiple_of(64);
 const REDUCE_PACKET_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 16;
+const MULTICAST_ARGUMENTS: u32 = GROUP + 3 * 8 + 2 * ADDRESSES + 24;
 
 const SIGNALS: [Entry; 6] = [
     entry("symmem_signal", SIGNAL_TARGET),
@@ -168,10 +183,29 @@ const REDUCE_PUSH: [Entry; 3] =
 const REDUCE_PACKETS: [Entry; 14] = each_element!("symmem_reduce_packets", REDUCE_PACKET_ARGUMENTS,
     "i8" "u8" "i16" "u16" "i32" "u32" "i64" "u64" "f16" "bf16" "f32" "f64" "f8_e4m3" "f8_e5m2");
 
+/// For the types that a switch reduces; and for bytes.
+const MULTICAST: [Entry; 9] = [
+    entry("symmem_multicast_reduce_i32", MULTICAST_ARGUMENTS),
+    entry("symmem_multicast_reduce_u32", MULTICAST_ARGUMENTS),
+    entry("symmem_multicast_reduce_i64", MULTICAST_ARGUMENTS),
+    entry("symmem_multicast_reduce_u64", MULTICAST_ARGUMENTS),
+    entry("symmem_multicast_reduce_f16", MULTICAST_ARGUMENTS),
+    entry("symmem_multicast_reduce_bf16", MULTICAST_ARGUMENTS),
+    entry("symmem_multicast_reduce_f32", MULTICAST_ARGUMENTS),
+    entry("symmem_multicast_reduce_f64", MULTICAST_ARGUMENTS),
+    entry("symmem_multicast_move", MULTICAST_ARGUMENTS),
+];
+
+const MULTICAST_F8: [Entry; 2] = each_element!("symmem_multicast_reduce", MULTICAST_ARGUMENTS,
+    "f8_e4m3" "f8_e5m2");
+
 /// A module of kernels that exist twice: from sm_90 on, where they may be launched beside the stream's
 /// previous kernel, and before.
 macro_rules! from_sm_90 {
     ($name:literal, $entries:expr) => {
+        from_sm_90!($name, $entries, Multicast::None)
+    };
+    ($name:literal, $entries:expr, $multicast:expr) => {
         Module {
             name: $name,
             ptx: ptx!(concat!($name, ".ptx")),
@@ -179,12 +213,16 @@ macro_rules! from_sm_90 {
             entries: &const { dependent($entries) },
             minimum_architecture: 90,
             end_architecture: u32::MAX,
+            multicast: $multicast,
         }
     };
 }
 
 macro_rules! before_sm_90 {
     ($name:literal, $entries:expr) => {
+        before_sm_90!($name, $entries, Multicast::None)
+    };
+    ($name:literal, $entries:expr, $multicast:expr) => {
         Module {
             name: concat!($name, "_sm_80"),
             ptx: ptx!(concat!($name, "_sm_80.ptx")),
@@ -192,6 +230,7 @@ macro_rules! before_sm_90 {
             entries: &$entries,
             minimum_architecture: 80,
             end_architecture: 90,
+            multicast: $multicast,
         }
     };
 }
@@ -215,7 +254,7 @@ macro_rules! split_gemm {
 pub const SPLIT_GEMM: [Entry; 20] =
     split_gemm!("f16_rows" "f16_columns" "bf16_rows" "bf16_columns");
 
-static MODULES: [Module; 15] = [
+static MODULES: [Module; 19] = [
     Module {
         name: "base",
         ptx: ptx!("base.ptx"),
@@ -229,6 +268,7 @@ static MODULES: [Module; 15] = [
         ],
         minimum_architecture: 80,
         end_architecture: u32::MAX,
+        multicast: Multicast::None,
     },
     Module {
         name: "latency",
@@ -243,6 +283,7 @@ static MODULES: [Module; 15] = [
         ],
         minimum_architecture: 80,
         end_architecture: u32::MAX,
+        multicast: Multicast::None,
     },
     Module {
         name: "bulk",
@@ -251,6 +292,7 @@ static MODULES: [Module; 15] = [
         entries: &const { dependent([entry("symmem_copy_bulk", TRANSFER_ARGUMENTS)]) },
         minimum_architecture: 90,
         end_architecture: u32::MAX,
+        multicast: Multicast::None,
     },
     from_sm_90!("signals", SIGNALS),
     before_sm_90!("signals", SIGNALS),
@@ -262,6 +304,18 @@ static MODULES: [Module; 15] = [
     before_sm_90!("reduce_push", REDUCE_PUSH),
     from_sm_90!("reduce_packets", REDUCE_PACKETS),
     before_sm_90!("reduce_packets", REDUCE_PACKETS),
+    from_sm_90!("multicast", MULTICAST, Multicast::Hardware),
+    Module {
+        name: "multicast_f8",
+        ptx: ptx!("multicast_f8.ptx"),
+        cubins: &[],
+        entries: &const { dependent(MULTICAST_F8) },
+        minimum_architecture: 100,
+        end_architecture: 101,
+        multicast: Multicast::Hardware,
+    },
+    from_sm_90!("multicast_emulated", MULTICAST, Multicast::Emulated),
+    before_sm_90!("multicast_emulated", MULTICAST, Multicast::Emulated),
     Module {
         name: "gathered_gemm",
         ptx: ptx!("gathered_gemm.ptx"),
@@ -274,6 +328,7 @@ static MODULES: [Module; 15] = [
         ],
         minimum_architecture: 90,
         end_architecture: 91,
+        multicast: Multicast::None,
     },
     Module {
         name: "split_gemm",
@@ -282,6 +337,7 @@ static MODULES: [Module; 15] = [
         entries: &const { dependent(SPLIT_GEMM) },
         minimum_architecture: 90,
         end_architecture: 91,
+        multicast: Multicast::None,
     },
 ];
 
@@ -342,21 +398,35 @@ mod tests {
 
     #[test]
     fn every_architecture_finds_each_kernel_once() {
-        for architecture in [80, 86, 89, 90, 100, 120] {
-            let mut names: Vec<_> = modules()
+        let names_on = |architecture, multicast: &[Multicast]| -> Vec<&str> {
+            modules()
                 .iter()
+                .filter(|module| multicast.contains(&module.multicast))
                 .filter(|module| module.choose(architecture).is_some())
                 .flat_map(|module| module.entries)
                 .map(|entry| entry.name)
-                .collect();
+                .collect()
+        };
+        for architecture in [80, 86, 89, 90, 100, 120] {
+            let mut names = names_on(architecture, &[Multicast::None, Multicast::Emulated]);
             let all = names.len();
             names.sort_unstable();
             names.dedup();
             assert_eq!(names.len(), all, "sm_{architecture}");
             let bulk = usize::from(architecture >= 90);
             let products = if architecture == 90 { 4 + 20 } else { 0 };
-            let all_have = 4 + 6 + 4 + 2 * 14 + 3;
+            let all_have = 4 + 6 + 4 + 2 * 14 + 3 + 9;
             assert_eq!(all, all_have + bulk + products, "sm_{architecture}");
+
+            let hardware = names_on(architecture, &[Multicast::Hardware]);
+            let emulated = names_on(architecture, &[Multicast::Emulated]);
+            let (same, more) = hardware.split_at(hardware.len().min(9));
+            match architecture {
+                0..90 => assert!(hardware.is_empty()),
+                _ => assert_eq!(same, emulated, "what the hardware does can be emulated"),
+            }
+            let floats_of_8_bits = if architecture == 100 { 2 } else { 0 };
+            assert_eq!(more.len(), floats_of_8_bits, "sm_{architecture}");
         }
     }
 
@@ -417,10 +487,12 @@ mod tests {
                 ""
             };
             assert!(text(module).contains(&format!("{target}{only}\n")));
-            assert!(
-                text(module).contains(".version 8.0\n"),
-                "drivers from CUDA 12.0 on take it"
-            );
+            let version = match module.name {
+                "multicast_f8" => "8.6",
+                "multicast" => "8.2",
+                _ => "8.0", // drivers from CUDA 12.0 on take it
+            };
+            assert!(text(module).contains(&format!(".version {version}\n")));
             assert_eq!(module.ptx.iter().filter(|byte| **byte == 0).count(), 1);
             assert_eq!(module.ptx.last(), Some(&0));
         }

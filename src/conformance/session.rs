@@ -9,7 +9,7 @@ use super::{products, refusals, registration, transfers};
 use std::any::Any;
 use std::time::Duration;
 use symmem_core::backend::Device;
-use symmem_core::backend::abi::RawStream;
+use symmem_core::backend::abi::{MulticastSupport, RawStream};
 use symmem_core::{
     Communicator, Element, Error, Group, Reducible, Result, Stream, SymmetricBuffer,
 };
@@ -197,11 +197,20 @@ impl<'a> Session<'a> {
             Case::Collective(case) => match case.way.algorithm {
                 AlgorithmName::Vendor => self.vendor(false),
                 AlgorithmName::VendorWindows => self.vendor(true),
+                algorithm if algorithm.is_multicast() => self.no_multicast(),
                 _ => None,
             },
             Case::Product(case) if case.way.is_vendor() => self.vendor(false),
             _ => None,
         }
+    }
+
+    /// Why there is no multicast, if there is none; the same on all ranks.
+    fn no_multicast(&self) -> Option<String> {
+        let status = self.communicator.multicast();
+        let reason = status.reason.unwrap_or_default();
+        (status.support == MulticastSupport::NONE)
+            .then(|| format!("there is no multicast: {reason}"))
     }
 
     /// Opens the vendor's library, once; says what is missing. Collective.
@@ -335,7 +344,16 @@ impl<'a> Session<'a> {
 
     fn burst(&mut self, case: &SoakCase, number: u64) -> Result<Findings> {
         let communicator = self.communicator;
-        let planned = soak::burst(case, number, STREAMS, communicator.capabilities());
+        let planned = {
+            let multicast = self.no_multicast().is_none();
+            soak::burst(
+                case,
+                number,
+                STREAMS,
+                communicator.capabilities(),
+                multicast,
+            )
+        };
         let mut buffers: Vec<Box<dyn AnyBuffers>> = Vec::new();
         for soak::Planned { case, .. } in &planned {
             self.join(case.members)?;

@@ -16,6 +16,7 @@ mod exporter;
 mod injection;
 mod memory;
 mod mismatch;
+mod multicast;
 mod products;
 mod rebuild;
 mod rendezvous;
@@ -41,6 +42,7 @@ fn rank() {
         "injection" => injection::role(role, &member),
         "memory" => memory::role(role, &member),
         "mismatch" => mismatch::role(role, &member),
+        "multicast" => multicast::role(role, &member),
         "products" => products::role(role, &member),
         "rebuild" => rebuild::role(role, &member),
         "rendezvous" => rendezvous::role(role, &member),

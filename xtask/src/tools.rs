@@ -62,6 +62,13 @@ pub fn ptxas() -> Result<PathBuf> {
     })
 }
 
+/// Every ptxas that is named: that of [`ptxas`], and those in `SYMMEM_PTXAS_MORE`, between colons.
+pub fn all_ptxas() -> Result<Vec<PathBuf>> {
+    let more = std::env::var_os("SYMMEM_PTXAS_MORE").unwrap_or_default();
+    let more = std::env::split_paths(&more).filter(|path| !path.as_os_str().is_empty());
+    Ok(std::iter::once(ptxas()?).chain(more).collect())
+}
+
 /// llvm-objdump for code objects: `SYMMEM_OBJDUMP`, or on `PATH`.
 pub fn objdump() -> Result<PathBuf> {
     find("SYMMEM_OBJDUMP", &["llvm-objdump-22", "llvm-objdump"]).ok_or(Error::ToolMissing {

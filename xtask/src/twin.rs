@@ -9,6 +9,8 @@ use crate::tools::{self, Scratch};
 /// A program of `device/tests`, built with sanitizers of its own.
 struct Run {
     program: &'static str,
+    /// Options of its own.
+    options: &'static [&'static str],
     sanitizers: &'static str,
     /// The part of its tests. Threads of the copies share nothing, and ThreadSanitizer would need
     /// minutes to say so.
@@ -18,7 +20,7 @@ struct Run {
 }
 
 /// Each sanitizer has schedules of its own, so that there are more of them.
-const RUNS: [Run; 8] = [
+const RUNS: [Run; 11] = [
     Run::new("collectives", "address,undefined", "all", 1),
     Run::new("collectives", "thread", "calls", 1 + SEEDS),
     Run::new("twin", "address,undefined", "all", 1),
@@ -27,7 +29,14 @@ const RUNS: [Run; 8] = [
     Run::new("gathered_gemm", "thread", "calls", 1 + SEEDS),
     Run::new("gathered_at_once", "address,undefined", "all", 1),
     Run::new("gathered_at_once", "thread", "calls", 1 + SEEDS),
+    Run::new("multicast", "address,undefined", "all", 1),
+    Run::new("multicast", "thread", "calls", 1 + SEEDS),
+    // The program is the same, so its name must not be.
+    Run::new("multicast", "address,undefined", "switch", 1 + 2 * SEEDS).with(&SWITCH),
 ];
+
+/// Accesses to multicast addresses, which a switch of the test's takes.
+const SWITCH: [&str; 1] = ["-DSYMMEM_MULTICAST_HARDWARE"];
 
 /// Schedules of the collectives' tests; each decides its sizes, types and grids too.
 const SEEDS: u32 = 12;
@@ -62,16 +71,22 @@ impl Run {
     ) -> Self {
         Self {
             program,
+            options: &[],
             sanitizers,
             part,
             seed,
         }
     }
 
+    const fn with(self, options: &'static [&'static str]) -> Self {
+        Self { options, ..self }
+    }
+
     /// What it was, and what it said, with the device code in `headers`.
     fn build_and_run(&self, compiler: &Path, headers: &Path, folder: &Path) -> Result<String> {
         let Self {
             program,
+            options,
             sanitizers,
             part,
             seed,
@@ -95,6 +110,7 @@ impl Run {
                     "-pthread",
                     "-DSYMMEM_HOST_SCHEDULES",
                 ])
+                .args(*options)
                 .arg(format!("-fsanitize={sanitizers}"))
                 .arg("-fno-sanitize-recover=all")
                 .arg("-I")
@@ -120,14 +136,7 @@ mod tests {
 
     /// A fault planted in one of the headers is found by the protocols' tests, which then say one of the words.
     #[track_caller]
-    fn finds(
-        name: &str,
-        sanitizers: &'static str,
-        header: &str,
-        right: &str,
-        wrong: &str,
-        word: &str,
-    ) {
+    fn finds(name: &str, run: Run, header: &str, right: &str, wrong: &str, word: &str) {
         let Ok(compiler) = tools::cxx() else {
             assert!(std::env::var_os("CI").is_none(), "CI installs clang-22");
             // Past the harness, which keeps to itself what a test that passes says.
@@ -147,7 +156,6 @@ mod tests {
             }
             std::fs::write(planted.join(file.file_name()), text).unwrap();
         }
-        let run = Run::new("twin", sanitizers, "protocol", 1);
         match run.build_and_run(&compiler, scratch.path(), scratch.path()) {
             Err(Error::ToolFailed { output, .. }) => {
                 assert!(output.contains(word), "{word:?} in {output}")
@@ -160,7 +168,7 @@ mod tests {
     fn a_flag_that_publishes_nothing_is_a_race() {
         finds(
             "twin-race",
-            "thread",
+            Run::new("twin", "thread", "protocol", 1),
             "arch_host.h",
             "__atomic_store_n(word, value, __ATOMIC_RELEASE)",
             "__atomic_store_n(word, value, __ATOMIC_RELAXED)",
@@ -172,11 +180,34 @@ mod tests {
     fn a_signal_that_the_first_block_gives_is_found() {
         finds(
             "twin-signal",
-            "address,undefined",
+            Run::new("twin", "address,undefined", "protocol", 1),
             "signal.h",
             "!= blocks - 1) return",
             "!= 0) return",
             "failed: a signal covers the stores of every block",
+        );
+    }
+    #[test]
+    fn a_multicast_barrier_that_releases_nothing_is_a_race() {
+        finds(
+            "twin-multicast",
+            Run::new("multicast", "thread", "calls", 1),
+            "arch_host.h",
+            "__atomic_fetch_add(word, operand, __ATOMIC_ACQ_REL)",
+            "__atomic_fetch_add(word, operand, __ATOMIC_RELAXED)",
+            "data race",
+        );
+    }
+
+    #[test]
+    fn a_multicast_access_where_addresses_do_not_agree_is_found() {
+        finds(
+            "twin-switch",
+            Run::new("multicast", "address,undefined", "switch", 1).with(&SWITCH),
+            "multicast.h",
+            "return (differ & (unit - 1)) == 0;",
+            "return (differ & (unit - 1)) <= 15;",
+            "a multicast access is not aligned",
         );
     }
 }

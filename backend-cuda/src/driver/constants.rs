@@ -79,7 +79,9 @@ pub const LAUNCH_CLUSTERS: u32 = 4;
 pub const LOCATION_TYPE_DEVICE: u32 = 1;
 /// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
 pub const ACCESS_READ_WRITE: u32 = 3;
-/// `CU_MEM_ALLOC_GRANULARITY_RECOMMENDED`.
+/// `CU_MULTICAST_GRANULARITY_MINIMUM`.
+pub const GRANULARITY_MINIMUM: u32 = 0;
+/// `CU_MEM_ALLOC_GRANULARITY_RECOMMENDED`, and `CU_MULTICAST_GRANULARITY_RECOMMENDED`.
 pub const GRANULARITY_RECOMMENDED: u32 = 1;
 /// `CU_JIT_ERROR_LOG_BUFFER`.
 pub const JIT_ERROR_LOG_BUFFER: u32 = 5;
@@ -108,6 +110,7 @@ pub mod result {
     pub const INVALID_PTX: u32 = 218;
     pub const NVLINK_UNCORRECTABLE: u32 = 220;
     pub const UNSUPPORTED_PTX_VERSION: u32 = 222;
+    pub const ILLEGAL_STATE: u32 = 401;
     pub const NOT_READY: u32 = 600;
     pub const ILLEGAL_ADDRESS: u32 = 700;
     pub const LAUNCH_TIMEOUT: u32 = 702;
@@ -205,6 +208,11 @@ mod tests {
             ),
             (result::OUT_OF_MEMORY, E::CUDA_ERROR_OUT_OF_MEMORY as u32),
             (result::STUB_LIBRARY, E::CUDA_ERROR_STUB_LIBRARY as u32),
+            (result::ILLEGAL_STATE, E::CUDA_ERROR_ILLEGAL_STATE as u32),
+            (
+                result::SYSTEM_NOT_READY,
+                E::CUDA_ERROR_SYSTEM_NOT_READY as u32,
+            ),
             (result::NOT_READY, E::CUDA_ERROR_NOT_READY as u32),
             (
                 result::PEER_ACCESS_ALREADY_ENABLED,

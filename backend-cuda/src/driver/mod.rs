@@ -38,6 +38,7 @@ pub(crate) use call;
 
 /// The initialised driver of this process.
 pub struct Driver {
+    library: Library,
     /// Its functions.
     pub table: Table,
     /// CUDA version that the driver supports: 1000 × major + 10 × minor.
@@ -64,7 +65,11 @@ impl Driver {
         // SAFETY: the library is the driver.
         let table =
             unsafe { Table::load(&library) }.map_err(|symbol| missing_symbol(&library, symbol))?;
-        let mut driver = Self { table, version: 0 };
+        let mut driver = Self {
+            library,
+            table,
+            version: 0,
+        };
         // SAFETY: the flags must be 0.
         let code = unsafe { (driver.table.cuInit)(0) };
         if code != constants::result::SUCCESS {
@@ -78,6 +83,11 @@ impl Driver {
         }
         driver.version = u32::try_from(version).unwrap_or(0);
         Ok(driver)
+    }
+
+    /// The library, for functions that are not in the table.
+    pub fn library(&self) -> &Library {
+        &self.library
     }
 
     /// The file that the driver was loaded from.
@@ -157,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn no_symbol_of_multicast_is_in_the_table() {
+    fn no_symbol_of_multicast_is_in_the_table_that_is_always_filled() {
         let source = include_str!("table.rs");
         assert!(!source.to_lowercase().contains(concat!("multi", "cast")));
     }

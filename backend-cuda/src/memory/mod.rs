@@ -7,7 +7,7 @@
 
 mod legacy;
 mod register;
-mod vmm;
+pub(crate) mod vmm;
 
 use crate::context::{Context, Entered};
 use crate::describe;

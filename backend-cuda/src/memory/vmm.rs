@@ -79,6 +79,16 @@ pub fn import(
     device: CUdevice,
     exported: &ExportedHandle,
 ) -> CallResult<VmmMemory> {
+    let handle = import_handle(driver, exported)?;
+    VmmMemory::new(&Runtime { driver, device }, handle, exported.bytes)
+        .map_err(|failure| unreachable_peer(failure, device, exported.device))
+}
+
+/// The driver's handle of what a peer exported, whose descriptor stays the caller's. Context current.
+pub fn import_handle(
+    driver: &Driver,
+    exported: &ExportedHandle,
+) -> CallResult<CUmemGenericAllocationHandle> {
     let mut handle = 0;
     // The driver takes the descriptor itself where a pointer would stand.
     let descriptor = without_provenance_mut::<c_void>(exported.descriptor as usize);
@@ -93,8 +103,7 @@ pub fn import(
             )
         )
     }?;
-    VmmMemory::new(&Runtime { driver, device }, handle, exported.bytes)
-        .map_err(|failure| unreachable_peer(failure, device, exported.device))
+    Ok(handle)
 }
 
 /// What a peer needs to map memory: a new descriptor of it.
@@ -110,20 +119,27 @@ pub fn export(driver: &Driver, memory: &VmmMemory, ordinal: u32) -> CallResult<E
     })
 }
 
-impl VirtualMemory for Runtime<'_> {
-    type Physical = CUmemGenericAllocationHandle;
-    const MAP: &'static str = "cuMemMap";
-
-    fn reserve(&self, bytes: u64) -> CallResult<u64> {
+impl Runtime<'_> {
+    /// Reserves a range of addresses that starts at a multiple of `alignment`; 0 for the driver's own.
+    pub fn reserve_aligned(&self, bytes: u64, alignment: u64) -> CallResult<u64> {
         let mut address = 0;
         // SAFETY: the place is writable.
         unsafe {
             call!(
                 self.driver,
-                cuMemAddressReserve(&raw mut address, bytes as usize, 0, 0, 0)
+                cuMemAddressReserve(&raw mut address, bytes as usize, alignment as usize, 0, 0)
             )
         }?;
         Ok(address)
+    }
+}
+
+impl VirtualMemory for Runtime<'_> {
+    type Physical = CUmemGenericAllocationHandle;
+    const MAP: &'static str = "cuMemMap";
+
+    fn reserve(&self, bytes: u64) -> CallResult<u64> {
+        self.reserve_aligned(bytes, 0)
     }
 
     fn unreserve(&self, address: u64, bytes: u64) -> CallResult<()> {

@@ -3,6 +3,7 @@
 
 mod collectives;
 mod collectives_tests;
+mod multicast;
 mod scenario;
 mod support;
 mod two_processes;
@@ -61,6 +62,7 @@ fn child() {
         ["wait-in-vain"] => tell_result(wait_in_vain()),
         ["collectives", ref words @ ..] => collectives::role(words),
         ["vendor", ref words @ ..] => vendor::role(words),
+        ["multicast", ref words @ ..] => multicast::role(words),
         ["keep-context"] => keep_context(),
         ["leave-all-to-close"] => tell_result(leave_all_to_close()),
         _ => panic!("no such role: {role}"),
@@ -557,6 +559,11 @@ fn multicast_is_only_read_and_not_even_that_where_forbidden() {
         "hardware: yes (attribute 132 read only), use: off"
     );
     assert_eq!(run("open 0", &[hardware]).get("multicast"), "true");
+    let emulated = [hardware, ("SYMMEM_MULTICAST", "emulate")];
+    assert_eq!(
+        run("describe", &emulated).get("device_0_multicast"),
+        "hardware: yes (attribute 132 read only), use: off; emulated, as SYMMEM_MULTICAST=emulate asks"
+    );
     for (variable, text) in [
         ("SYMMEM_MULTICAST", "0"),
         ("NCCL_NVLS_ENABLE", "0"),

@@ -149,6 +149,18 @@ pub trait Collectives {
     /// `vendor` is live and not used again.
     unsafe fn vendor_destroy(&self, vendor: RawVendor) -> CallResult<()>;
 
+    /// Loads, and stores, through multicast addresses between two barriers; what a switch would do is done by
+    /// the members' own addresses where [`super::Multicast::multicast_support`] is `EMULATED`.
+    ///
+    /// # Safety
+    /// As [`Collectives::collective_move`].
+    unsafe fn collective_multicast(
+        &self,
+        arguments: &MulticastArguments,
+        geometry: &Geometry,
+        stream: RawStream,
+    ) -> CallResult<()>;
+
     /// Swaps between two barriers: each destination with its source.
     ///
     /// # Safety

@@ -8,14 +8,24 @@
 
 use super::abi::*;
 use super::failure::CallResult;
-use super::{Collectives, Device, Gemm, PluginBackend, RemoteAccess, Signals, SymmetricMemory};
+use super::{
+    Collectives, Device, Gemm, Multicast, PluginBackend, RemoteAccess, Signals, SymmetricMemory,
+};
 use crate::host::HostBackend;
 use enum_dispatch::enum_dispatch;
 
 /// An open backend. The variants are kinds of handle, not vendors.
 // One value a rank, never moved about: its size does not matter, an indirection on each call would.
 #[allow(clippy::large_enum_variant)]
-#[enum_dispatch(Device, SymmetricMemory, RemoteAccess, Signals, Collectives, Gemm)]
+#[enum_dispatch(
+    Device,
+    SymmetricMemory,
+    RemoteAccess,
+    Signals,
+    Collectives,
+    Gemm,
+    Multicast
+)]
 pub enum Backend {
     /// The built-in reference backend.
     Host(HostBackend),

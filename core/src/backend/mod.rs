@@ -1,7 +1,7 @@
 //! The contract between core and a backend.
 //!
-//! Six traits, one for each noun: [`Device`], [`SymmetricMemory`], [`RemoteAccess`], [`Signals`],
-//! [`Collectives`] and [`Gemm`]. A backend gives mechanism only; every choice (which engine, which size, which
+//! Seven traits, one for each noun: [`Device`], [`SymmetricMemory`], [`RemoteAccess`], [`Signals`],
+//! [`Collectives`], [`Gemm`] and [`Multicast`]. A backend gives mechanism only; every choice (which engine, which size, which
 //! order, which deadline) is core's. What each side promises:
 //!
 //! - Methods take `&self`, integers, pointers and `repr(C)` structs, and may be called from any
@@ -26,6 +26,7 @@ pub mod gpu;
 pub mod library;
 mod loader;
 pub mod matrix_library;
+mod multicast;
 mod plugin;
 mod remote_access;
 mod signals;
@@ -43,11 +44,12 @@ pub use enumeration::Backend;
 pub use failure::{CallResult, Failure, read_text, write_text};
 pub use gemm::Gemm;
 pub use loader::{LoadError, load};
+pub use multicast::Multicast;
 pub use plugin::{PluginBackend, Tables};
 pub use remote_access::RemoteAccess;
 pub use signals::Signals;
 pub use symmetric_memory::SymmetricMemory;
 pub use table::{
     ABI_MAJOR, ABI_MINOR, BackendTable, CollectivesTable, DeviceTable, GemmTable, Implementation,
-    MAGIC, RemoteAccessTable, SignalsTable, SymmetricMemoryTable, TableEntry,
+    MAGIC, MulticastTable, RemoteAccessTable, SignalsTable, SymmetricMemoryTable, TableEntry,
 };

@@ -4,8 +4,8 @@ use super::abi::*;
 use super::failure::{CallResult, Failure, read_text};
 use super::loader::LoadError;
 use super::table::{
-    ABI_MAJOR, BackendTable, CollectivesTable, DeviceTable, GemmTable, MAGIC, RemoteAccessTable,
-    SignalsTable, SymmetricMemoryTable,
+    ABI_MAJOR, BackendTable, CollectivesTable, DeviceTable, GemmTable, MAGIC, MulticastTable,
+    RemoteAccessTable, SignalsTable, SymmetricMemoryTable,
 };
 use std::mem::{MaybeUninit, offset_of};
 
@@ -19,6 +19,7 @@ pub struct Tables {
     pub(super) signals: SignalsTable,
     pub(super) collectives: CollectivesTable,
     pub(super) gemm: GemmTable,
+    pub(super) multicast: MulticastTable,
 }
 
 /// A device opened through a backend's table.
@@ -79,6 +80,7 @@ impl Tables {
                 signals: SignalsTable::copy(root.signals),
                 collectives: CollectivesTable::copy(root.collectives),
                 gemm: GemmTable::copy(root.gemm),
+                multicast: MulticastTable::copy(root.multicast),
             })
         }
     }

@@ -9,7 +9,7 @@
 use super::abi::*;
 use super::failure::{CallResult, Failure};
 use super::plugin::PluginBackend;
-use super::{Collectives, Device, Gemm, RemoteAccess, Signals, SymmetricMemory};
+use super::{Collectives, Device, Gemm, Multicast, RemoteAccess, Signals, SymmetricMemory};
 use std::any::Any;
 use std::cell::RefCell;
 use std::mem::MaybeUninit;
@@ -20,9 +20,9 @@ pub const MAGIC: [u8; 8] = *b"symmemB\0";
 /// Changes when an existing entry or struct changes; part of the exported symbol's name.
 pub const ABI_MAJOR: u32 = 1;
 /// Changes when entries are appended.
-pub const ABI_MINOR: u32 = 4;
+pub const ABI_MINOR: u32 = 5;
 
-/// What a backend's type gives besides the six traits: everything that has no instance yet.
+/// What a backend's type gives besides the seven traits: everything that has no instance yet.
 pub trait Implementation:
     Device
     + SymmetricMemory
@@ -30,6 +30,7 @@ pub trait Implementation:
     + Signals
     + Collectives
     + Gemm
+    + Multicast
     + Send
     + Sync
     + Sized
@@ -90,6 +91,8 @@ pub struct BackendTable {
     pub collectives: *const CollectivesTable,
     /// Table of [`Gemm`]; null where the backend is older than it.
     pub gemm: *const GemmTable,
+    /// Table of [`Multicast`]; null where the backend is older than it.
+    pub multicast: *const MulticastTable,
 }
 
 // SAFETY: a table is immutable data and function pointers that may be called from any thread.
@@ -246,6 +249,7 @@ impl BackendTable {
             signals: const { &SignalsTable::of::<B>() },
             collectives: const { &CollectivesTable::of::<B>() },
             gemm: const { &GemmTable::of::<B>() },
+            multicast: const { &MulticastTable::of::<B>() },
         }
     }
 
@@ -431,6 +435,7 @@ tables! {
         [unsafe] fn vendor_destroy(vendor: RawVendor) -> ();
         [unsafe] fn collective_swap(arguments: &MoveArguments, geometry: &Geometry, stream: RawStream) -> ();
         [unsafe] fn collective_reduce_push(arguments: &ReducePushArguments, geometry: &Geometry, stream: RawStream) -> ();
+        [unsafe] fn collective_multicast(arguments: &MulticastArguments, geometry: &Geometry, stream: RawStream) -> ();
     }
     /// Entries of [`Gemm`].
     GemmTable = gemm of Gemm {
@@ -442,5 +447,19 @@ tables! {
         [] fn gathered_gemm_limits(shape: &GemmShape, sharding: Sharding, shard: u64) -> GatheredLimits;
         [unsafe] fn gathered_gemm(arguments: &GatheredGemmArguments, geometry: &Geometry, stream: RawStream) -> ();
         [unsafe] fn gathered_arrive(word: DeviceAddress, epoch: DeviceAddress, stream: RawStream) -> ();
+    }
+    /// Entries of [`Multicast`].
+    MulticastTable = multicast of Multicast {
+        [] fn multicast_support() -> MulticastSupport;
+        [] fn multicast_granularity(devices: u32, bytes: u64) -> u64;
+        [] fn multicast_create(devices: u32, bytes: u64) -> RawMulticast;
+        [unsafe] fn multicast_export(multicast: RawMulticast) -> ExportedHandle;
+        [unsafe] fn multicast_import(handle: &ExportedHandle) -> RawMulticast;
+        [unsafe] fn multicast_join(multicast: RawMulticast) -> ();
+        [unsafe] fn multicast_bind(multicast: RawMulticast, offset: u64, allocation: RawAllocation, bytes: u64) -> ();
+        [unsafe] fn multicast_map(multicast: RawMulticast) -> DeviceAddress;
+        [unsafe] fn multicast_unmap(multicast: RawMulticast) -> ();
+        [unsafe] fn multicast_unbind(multicast: RawMulticast, offset: u64, bytes: u64) -> ();
+        [unsafe] fn multicast_release(multicast: RawMulticast) -> ();
     }
 }

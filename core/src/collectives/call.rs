@@ -12,7 +12,12 @@ use std::time::Duration;
 /// How a collective is done; the default lets the selector choose. Alike on all members.
 #[derive(Clone, Copy, Default)]
 pub struct CollectiveOptions<'a> {
-    /// The algorithm; [`Algorithm::AUTOMATIC`] for the selector's choice.
+    /// The algorithm; [`Algorithm::AUTOMATIC`] for the selector's choice. [`Algorithm::MULTICAST`] and
+    /// [`Algorithm::MULTICAST_ONE_SHOT`] are refused where there is no multicast
+    /// ([`crate::Communicator::multicast`]); where there is, what it cannot do (a group that was split off, memory of the
+    /// caller's or without room in the object, a reduction that the switch does not have) is done by the members'
+    /// own addresses. Its sums are in an order of the switch's own, and rounded before an average divides them: close
+    /// to those of other algorithms, and not always the same.
     pub algorithm: Algorithm,
     /// Blocks of the grid, so that callers can leave compute units to others; `None` for the
     /// selector's choice.

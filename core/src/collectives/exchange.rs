@@ -277,8 +277,10 @@ impl Stream {
             .filter(|_| membership.whole);
         let query = Query {
             push_channels: 0,
+            multicast: false,
             operation,
             element: ElementType::U8,
+            reduce: ReduceOperation::default(),
             world: membership.world() as u32,
             // No rank knows what the others send, and all need the same.
             bytes: u64::MAX,

@@ -46,6 +46,9 @@ impl Membership {
 /// ([`crate::CollectiveOptions::group`]). Ranks are numbered densely within it. Made by
 /// [`crate::Communicator::split`].
 ///
+/// Its collectives do not go through multicast, whatever algorithm is named: the communicator's one object is
+/// that of all ranks. They take what does the same by the members' own addresses.
+///
 /// Dropping it gives up this rank's use, as with a [`crate::SymmetricBuffer`].
 pub struct Group {
     shared: Arc<Shared>,

@@ -8,12 +8,13 @@ use super::check::Comparison;
 use super::copy_engine::Engine;
 use super::group::Membership;
 use super::inbox::Inboxes;
+use super::multicast::{self, Reach};
 use super::plan::{Parts, Place, Shape, VECTOR};
 use super::selector::{Choice, Query, Wish, kernel_of};
 use super::slots::{COLLECTIVE_CHANNELS, Header};
 use super::vendor;
 use crate::backend::abi::*;
-use crate::backend::{Backend, CallResult, Collectives, Device, RemoteAccess};
+use crate::backend::{Backend, CallResult, Collectives, Device, Failure, RemoteAccess};
 use crate::buffer::BufferRange;
 use crate::communicator::allocation::Allocation;
 use crate::communicator::shared::Kept;
@@ -37,6 +38,11 @@ pub struct Extent<'a> {
 impl Extent<'_> {
     fn end(&self) -> u64 {
         self.offset + self.bytes
+    }
+
+    /// Its first byte at all ranks at once; see [`Allocation::at_all`].
+    fn at_all(&self) -> Option<DeviceAddress> {
+        self.allocation.at_all(self.offset)
     }
 
     /// This rank's first byte of it.
@@ -180,14 +186,17 @@ impl Stream {
         let aligned = call.starts_at_vectors(in_place);
         let vendor = vendors.and_then(|vendors| vendors.of(options.provider, aligned));
         let inboxes = membership.slots.inboxes(options.channel);
+        let reach = reach(membership, options.channel, call);
         let query = Query {
             push_channels: if aligned {
                 state.selector.push_channels(inboxes)
             } else {
                 0
             },
+            multicast: reach.is_some(),
             operation: call.operation,
             element: call.element,
+            reduce: call.reduce,
             world: membership.world() as u32,
             bytes,
             in_place,
@@ -219,6 +228,7 @@ impl Stream {
         let header = membership
             .slots
             .header(options.channel, call.operation, self.watch(options));
+        let reaches = Reaches { inboxes, reach };
         let uses = [
             call.destination.allocation,
             call.source.allocation,
@@ -257,7 +267,7 @@ impl Stream {
                     // SAFETY: as for `submit`. The kernel ends with a barrier: nobody still reads what
                     // the copies overwrite.
                     return unsafe {
-                        submit(backend, call, &shape, &header, inboxes, &choice, stream)?;
+                        submit(backend, call, &shape, &header, &reaches, &choice, stream)?;
                         engine.submit_after_barrier(&gathering, concurrent, sides)
                     };
                 }
@@ -266,7 +276,7 @@ impl Stream {
                 // members choose alike, since the selector has been compared and the calls are alike.
                 unsafe {
                     let stream = self.raw_handle();
-                    submit(backend, call, &shape, &header, inboxes, &choice, stream)
+                    submit(backend, call, &shape, &header, &reaches, &choice, stream)
                 }
             },
         )
@@ -418,10 +428,38 @@ impl Stream {
         }
         let slots = &membership.slots;
         let operation = CollectiveOperation::BARRIER;
+        let header = slots.header(options.channel, operation, self.watch(options));
+        if multicast::is_multicast(options.algorithm) {
+            let reach = slots.at_all(options.channel);
+            let query = Query {
+                push_channels: 0,
+                multicast: reach.is_some(),
+                operation,
+                element: ElementType::U8,
+                reduce: ReduceOperation::default(),
+                world: membership.world() as u32,
+                bytes: 0,
+                in_place: false,
+                vendor: false,
+            };
+            let choice = self.choose(NAME, &query, options)?;
+            if let (Algorithm::MULTICAST, Some(slots_of_all)) = (choice.algorithm, reach) {
+                let meeting = multicast::meeting(&header, slots_of_all);
+                let grid = geometry(choice.blocks, choice.threads);
+                let stream = self.raw_handle();
+                return self
+                    .enqueue(
+                        || keep(&[slots.allocation()]),
+                        // SAFETY: as in `collective`.
+                        || unsafe { shared.backend.collective_multicast(&meeting, &grid, stream) },
+                    )
+                    .map_err(|failure| shared.failed(NAME, failure));
+            }
+        }
         let engine = Engine {
             backend: &shared.backend,
             steps: slots.steps(options.channel),
-            header: slots.header(options.channel, operation, self.watch(options)),
+            header,
             whole: membership.whole,
             stream: self.raw_handle(),
             fanout: shared.capabilities.fanout,
@@ -546,6 +584,24 @@ pub fn geometry(blocks: u32, threads: u32) -> Geometry {
     }
 }
 
+/// Where all members can be reached otherwise than by their own addresses, if they can.
+struct Reaches<'a> {
+    /// To push into.
+    inboxes: Option<&'a Inboxes>,
+    /// At once.
+    reach: Option<Reach>,
+}
+
+/// Where a call's memory lies at all members at once. Members of a group that was split off have no object of
+/// their own, and memory of the caller's is in none.
+fn reach(membership: &Membership, channel: u32, call: &Call<'_>) -> Option<Reach> {
+    Some(Reach {
+        slots: membership.slots.at_all(channel)?,
+        destination: call.destination.at_all()?,
+        source: call.source.at_all()?,
+    })
+}
+
 /// Submits what a kernel does.
 ///
 /// # Safety
@@ -556,7 +612,7 @@ unsafe fn submit(
     call: &Call<'_>,
     shape: &Shape<'_>,
     header: &Header<'_>,
-    inboxes: Option<&Inboxes>,
+    reaches: &Reaches<'_>,
     choice: &Choice,
     stream: RawStream,
 ) -> CallResult<()> {
@@ -589,9 +645,21 @@ unsafe fn submit(
             unsafe { backend.collective_reduce(&reduced, &grid, stream) }
         }
         Some(CollectiveKernel::REDUCE_PUSH) => {
+            let inboxes = reaches.inboxes;
             let reduced = shape.reduce_push_arguments(header, element, reduce, inboxes);
             // SAFETY: the caller's word.
             unsafe { backend.collective_reduce_push(&reduced, &grid, stream) }
+        }
+        Some(CollectiveKernel::MULTICAST_REDUCE | CollectiveKernel::MULTICAST_MOVE) => {
+            let Some(reach) = &reaches.reach else {
+                // The selector takes it only where there is one.
+                let why = "not all that the call names is reached by multicast";
+                let call = "collective_multicast";
+                return Err(Failure::new(Status::INVALID_ARGUMENT, call, why));
+            };
+            let all = shape.multicast_arguments(header, reach, algorithm, element, reduce);
+            // SAFETY: the caller's word.
+            unsafe { backend.collective_multicast(&all, &grid, stream) }
         }
         _ => {
             let reduced = shape.reduce_packet_arguments(header, algorithm, element, reduce);

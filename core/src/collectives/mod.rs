@@ -4,7 +4,7 @@
 //! geometry; `plan` turns a call into what a backend takes; `slots` is the memory by which members keep
 //! in step, `inbox` what they push into; `group` is a subset of ranks, `exchange` sends and receives,
 //! `parts` those of an all-to-all, `copy_engine` what needs no compute unit, on the side streams of `lanes`;
-//! `vendor` the vendor's library; `check` compares calls in debug mode.
+//! `multicast` what goes by addresses behind which all members lie; `vendor` the vendor's library; `check` compares calls in debug mode.
 //!
 //! Ranges are *symmetric*: every member passes the same part of the same buffer, except where a
 //! method says otherwise. Every member makes the same calls in the same order on a channel; calls on
@@ -18,6 +18,7 @@ mod group;
 mod inbox;
 mod lanes;
 mod launch;
+mod multicast;
 mod parts;
 mod plan;
 mod selector;

@@ -7,8 +7,10 @@
 
 use super::Provider;
 use super::inbox::{Division, Inboxes};
+use super::multicast::{self, is_multicast};
 use crate::backend::abi::*;
 use crate::backend::{Backend, Collectives};
+use crate::communicator::MulticastStatus;
 use crate::error::{Error, Result};
 
 /// Threads of a block are a multiple of this (a warp, or half a wavefront).
@@ -19,9 +21,9 @@ const MOST_THREADS: u32 = 1024;
 /// as the next larger.
 const ASKED_STEP: u32 = 128;
 const ASKED: usize = (MOST_THREADS / ASKED_STEP) as usize;
-/// The families without elements, then the three with.
-const FAMILIES: usize = MOVERS + 3 * ELEMENTS;
-const MOVERS: usize = 4;
+/// The families without elements, then the four with.
+const FAMILIES: usize = MOVERS + 4 * ELEMENTS;
+const MOVERS: usize = 5;
 const ELEMENTS: usize = ElementType::F8_E5M2.0 as usize;
 /// Rows that a backend's table can have; one that goes on is not a table.
 const MOST_ROWS: u32 = 4096;
@@ -38,6 +40,8 @@ pub struct Query {
     pub operation: CollectiveOperation,
     /// What is reduced; anything where nothing is.
     pub element: ElementType,
+    /// How; anything where nothing is.
+    pub reduce: ReduceOperation,
     /// Ranks in the group.
     pub world: u32,
     /// As [`CollectiveRow::bytes`] counts them.
@@ -46,6 +50,8 @@ pub struct Query {
     pub in_place: bool,
     /// Whether the vendor's communicator is open and has these ranks.
     pub vendor: bool,
+    /// Whether the slots and both ranges can be reached at all members at once.
+    pub multicast: bool,
     /// Channels by which a reduction can be pushed ([`Selector::push_channels`]); 0 where its ranges do not
     /// start at multiples of 16 bytes, too.
     pub push_channels: u32,
@@ -91,6 +97,7 @@ pub struct Selector {
     inbox_bytes: u64,
     /// Most ranks that share a device.
     sharers: u32,
+    multicast: MulticastStatus,
 }
 
 impl Selector {
@@ -123,6 +130,7 @@ impl Selector {
             copy_engine: capabilities.flags & CAPABILITY_COPY_ENGINE != 0,
             inbox_bytes: capabilities.reduce_inbox_bytes.into(),
             sharers: 1,
+            multicast: MulticastStatus::default(),
         };
         for index in 0..MOST_ROWS {
             match backend.collective_row(index) {
@@ -151,6 +159,11 @@ impl Selector {
     /// Says how many ranks share a device at most, alike on all ranks.
     pub fn share_device(&mut self, sharers: u32) {
         self.sharers = sharers.max(1);
+    }
+
+    /// Says what came of multicast, alike on all ranks.
+    pub fn set_multicast(&mut self, status: MulticastStatus) {
+        self.multicast = status;
     }
 
     /// How many ranks share a device at most.
@@ -315,6 +328,16 @@ impl Selector {
                     _ => Algorithm::TWO_SHOT,
                 }
             }
+            // By the members' own addresses where not all that a call names is reached at once, or the switch
+            // does not reduce it.
+            (_, named)
+                if is_multicast(named)
+                    && self.multicast.support != MulticastSupport::NONE
+                    && algorithms(query.operation).contains(&named)
+                    && self.lacks(query, named) =>
+            {
+                multicast::without(query.operation, named)
+            }
             (_, named) => named,
         };
         let fits = |row: &&CollectiveRow| query.world <= row.world && query.bytes <= row.bytes;
@@ -336,10 +359,13 @@ impl Selector {
             return Ok(found.unwrap_or(default_row(query.operation, named)));
         }
         let vendor_allowed = wish.provider == Provider::Automatic;
+        // Without a switch its kernels are there to be tried, and slower than others.
+        let by_itself = self.multicast.support == MulticastSupport::HARDWARE;
         let found = likenesses(query.operation).iter().find_map(|&operation| {
             self.rows.iter().filter(fits).find(|row| {
                 row.operation == operation
                     && (vendor_allowed || row.algorithm != Algorithm::VENDOR)
+                    && (!is_multicast(row.algorithm) || by_itself)
                     && self.serves(query, row.algorithm).is_ok()
             })
         });
@@ -362,6 +388,12 @@ impl Selector {
         } else if algorithm == Algorithm::VENDOR && !query.vendor {
             "the vendor's communicator is not open for these ranks; see `Communicator::open_vendor`"
                 .into()
+        } else if is_multicast(algorithm) && self.multicast.support == MulticastSupport::NONE {
+            let reason = self.multicast.reason.as_deref();
+            format!(
+                "there is no multicast: {}",
+                reason.unwrap_or("nothing asks for it")
+            )
         } else if algorithm == Algorithm::COPY_ENGINE && !self.copy_engine {
             "this device has no copy engine".into()
         } else if !fits_place(query.operation, algorithm, query.in_place) {
@@ -389,7 +421,13 @@ impl Selector {
     fn lacks(&self, query: &Query, algorithm: Algorithm) -> bool {
         kernel_of(query.operation, algorithm).is_some_and(|kernel| {
             let has_channels = query.push_channels >= MOST_THREADS / PUSH_PAIR_THREADS;
-            kernel == CollectiveKernel::REDUCE_PUSH && !has_channels
+            let reached = !is_multicast(algorithm)
+                || self.multicast.support != MulticastSupport::NONE
+                    && query.multicast
+                    && (!reduces(query.operation)
+                        || multicast::reduces(query.element, query.reduce));
+            !reached
+                || kernel == CollectiveKernel::REDUCE_PUSH && !has_channels
                 || family_index(kernel, query.element)
                     .is_none_or(|family| self.resident[family].iter().all(|&blocks| blocks == 0))
         })
@@ -411,13 +449,18 @@ fn family_of(family: usize) -> (CollectiveKernel, ElementType) {
         1 => (CollectiveKernel::PACKETS, ElementType::U8),
         2 => (CollectiveKernel::EXCHANGE, ElementType::U8),
         3 => (CollectiveKernel::SWAP, ElementType::U8),
+        4 => (CollectiveKernel::MULTICAST_MOVE, ElementType::U8),
         _ if family < MOVERS + ELEMENTS => (CollectiveKernel::REDUCE, element(MOVERS)),
         _ if family < MOVERS + 2 * ELEMENTS => {
             (CollectiveKernel::REDUCE_PACKETS, element(MOVERS + ELEMENTS))
         }
-        _ => (
+        _ if family < MOVERS + 3 * ELEMENTS => (
             CollectiveKernel::REDUCE_PUSH,
             element(MOVERS + 2 * ELEMENTS),
+        ),
+        _ => (
+            CollectiveKernel::MULTICAST_REDUCE,
+            element(MOVERS + 3 * ELEMENTS),
         ),
     }
 }
@@ -431,9 +474,11 @@ fn family_index(kernel: CollectiveKernel, element: ElementType) -> Option<usize>
         CollectiveKernel::PACKETS => Some(1),
         CollectiveKernel::EXCHANGE => Some(2),
         CollectiveKernel::SWAP => Some(3),
+        CollectiveKernel::MULTICAST_MOVE => Some(4),
         CollectiveKernel::REDUCE => Some(MOVERS + element),
         CollectiveKernel::REDUCE_PACKETS => Some(MOVERS + ELEMENTS + element),
         CollectiveKernel::REDUCE_PUSH => Some(MOVERS + 2 * ELEMENTS + element),
+        CollectiveKernel::MULTICAST_REDUCE => Some(MOVERS + 3 * ELEMENTS + element),
         _ => None,
     }
 }
@@ -461,6 +506,10 @@ pub fn kernel_of(operation: CollectiveOperation, algorithm: Algorithm) -> Option
         (Algorithm::TWO_SHOT | Algorithm::PUSH | Algorithm::PULL, false) => {
             Some(CollectiveKernel::MOVE)
         }
+        (Algorithm::MULTICAST | Algorithm::MULTICAST_ONE_SHOT, true) => {
+            Some(CollectiveKernel::MULTICAST_REDUCE)
+        }
+        (Algorithm::MULTICAST, false) => Some(CollectiveKernel::MULTICAST_MOVE),
         (Algorithm::SWAP, _) => Some(CollectiveKernel::SWAP),
         (Algorithm::RENDEZVOUS, _) => Some(CollectiveKernel::EXCHANGE),
         _ => None,
@@ -488,13 +537,29 @@ fn algorithms(operation: CollectiveOperation) -> &'static [Algorithm] {
             A::PUSH,
             A::COPY_ENGINE,
             A::VENDOR,
+            A::MULTICAST,
+            A::MULTICAST_ONE_SHOT,
         ],
         CollectiveOperation::REDUCE => &[A::PACKETS, A::ONE_SHOT, A::TWO_SHOT, A::PUSH, A::VENDOR],
-        CollectiveOperation::REDUCE_SCATTER => &[A::PACKETS, A::ONE_SHOT, A::PUSH, A::VENDOR],
-        CollectiveOperation::BROADCAST => &[A::PACKETS, A::PUSH, A::PULL, A::TWO_SHOT, A::VENDOR],
-        CollectiveOperation::ALL_GATHER | CollectiveOperation::ALL_GATHER_V => {
-            &[A::PACKETS, A::PUSH, A::PULL, A::COPY_ENGINE, A::VENDOR]
+        CollectiveOperation::REDUCE_SCATTER => {
+            &[A::PACKETS, A::ONE_SHOT, A::PUSH, A::VENDOR, A::MULTICAST]
         }
+        CollectiveOperation::BROADCAST => &[
+            A::PACKETS,
+            A::PUSH,
+            A::PULL,
+            A::TWO_SHOT,
+            A::VENDOR,
+            A::MULTICAST,
+        ],
+        CollectiveOperation::ALL_GATHER | CollectiveOperation::ALL_GATHER_V => &[
+            A::PACKETS,
+            A::PUSH,
+            A::PULL,
+            A::COPY_ENGINE,
+            A::VENDOR,
+            A::MULTICAST,
+        ],
         CollectiveOperation::ALL_TO_ALL => &[
             A::PACKETS,
             A::PUSH,
@@ -509,7 +574,7 @@ fn algorithms(operation: CollectiveOperation) -> &'static [Algorithm] {
         CollectiveOperation::EXCHANGE | CollectiveOperation::ALL_TO_ALL_V => {
             &[A::RENDEZVOUS, A::VENDOR]
         }
-        CollectiveOperation::BARRIER => &[A::PUSH],
+        CollectiveOperation::BARRIER => &[A::PUSH, A::MULTICAST],
         _ => &[],
     }
 }
@@ -535,7 +600,10 @@ fn untabled(operation: CollectiveOperation) -> &'static [Algorithm] {
 fn fits_place(operation: CollectiveOperation, algorithm: Algorithm, in_place: bool) -> bool {
     match (operation, in_place) {
         // A peer may yet have to load what is being overwritten.
-        (CollectiveOperation::ALL_REDUCE, true) => algorithm != Algorithm::ONE_SHOT,
+        (CollectiveOperation::ALL_REDUCE, true) => !matches!(
+            algorithm,
+            Algorithm::ONE_SHOT | Algorithm::MULTICAST_ONE_SHOT
+        ),
         (CollectiveOperation::ALL_TO_ALL, true) => {
             matches!(algorithm, Algorithm::PACKETS | Algorithm::SWAP)
         }

@@ -28,6 +28,7 @@ fn selector(rows: &[CollectiveRow]) -> Selector {
         copy_engine: true,
         inbox_bytes: 64 << 20,
         sharers: 1,
+        multicast: MulticastStatus::default(),
     }
 }
 
@@ -35,6 +36,8 @@ fn query(operation: CollectiveOperation, bytes: u64) -> Query {
     Query {
         operation,
         element: ElementType::BF16,
+        reduce: ReduceOperation::SUM,
+        multicast: true,
         world: 4,
         bytes,
         in_place: false,
@@ -338,4 +341,108 @@ fn a_grid_that_pushes_has_a_channel_for_each_pair_of_its_warps() {
     };
     assert_eq!(none_needed.inbox(4).channels, 0);
     assert_eq!(none_needed.push_channels(None), u32::MAX);
+}
+
+fn status(support: MulticastSupport) -> MulticastStatus {
+    MulticastStatus {
+        support,
+        reason: Some("rank 1: it is off".into()),
+    }
+}
+
+#[test]
+fn multicast_is_chosen_by_itself_only_where_there_is_a_switch() {
+    use Algorithm as A;
+    let operation = CollectiveOperation::ALL_REDUCE;
+    let mut selector = selector(&[
+        row(operation, 8, 1000, A::MULTICAST_ONE_SHOT),
+        row(operation, 8, 1000, A::PACKETS),
+        row(operation, 8, u64::MAX, A::MULTICAST),
+        row(operation, 8, u64::MAX, A::TWO_SHOT),
+    ]);
+    for (support, small, in_place, large) in [
+        (MulticastSupport::NONE, A::PACKETS, A::PACKETS, A::TWO_SHOT),
+        (
+            MulticastSupport::EMULATED,
+            A::PACKETS,
+            A::PACKETS,
+            A::TWO_SHOT,
+        ),
+        (
+            MulticastSupport::HARDWARE,
+            A::MULTICAST_ONE_SHOT,
+            A::PACKETS,
+            A::MULTICAST,
+        ),
+    ] {
+        selector.set_multicast(status(support));
+        let choose = |query| selector.choose(&query, &Wish::default()).unwrap().algorithm;
+        assert_eq!(choose(query(operation, 1000)), small, "{}", support.name());
+        assert_eq!(choose(query(operation, 1001)), large);
+        let same = Query {
+            in_place: true,
+            ..query(operation, 1000)
+        };
+        assert_eq!(choose(same), in_place);
+        // Nor where a range is not reached, or the switch does not reduce what is asked for.
+        for without in [
+            Query {
+                multicast: false,
+                ..query(operation, 1001)
+            },
+            Query {
+                reduce: ReduceOperation::MAXIMUM,
+                ..query(operation, 1001)
+            },
+        ] {
+            assert_eq!(choose(without), A::TWO_SHOT);
+        }
+    }
+}
+
+#[test]
+fn what_is_named_is_done_by_multicast_where_that_reaches_and_else_by_the_members_own_addresses() {
+    use Algorithm as A;
+    use CollectiveOperation as O;
+    let mut selector = selector(&[]);
+    let by = |selector: &Selector, query, algorithm| {
+        let wish = Wish {
+            algorithm,
+            ..Wish::default()
+        };
+        selector
+            .choose(&query, &wish)
+            .map(|choice| choice.algorithm)
+    };
+    let refusal = by(&selector, query(O::ALL_REDUCE, 1), A::MULTICAST).unwrap_err();
+    assert!(refusal.contains("nothing asks for it") && !refusal.contains("possible: MULTICAST"));
+    selector.set_multicast(status(MulticastSupport::NONE));
+    let refusal = by(&selector, query(O::ALL_GATHER, 1), A::MULTICAST).unwrap_err();
+    assert!(refusal.contains("rank 1: it is off"), "{refusal}");
+    for support in [MulticastSupport::EMULATED, MulticastSupport::HARDWARE] {
+        selector.set_multicast(status(support));
+        for (operation, algorithm, without) in [
+            (O::ALL_REDUCE, A::MULTICAST, A::TWO_SHOT),
+            (O::ALL_REDUCE, A::MULTICAST_ONE_SHOT, A::ONE_SHOT),
+            (O::REDUCE_SCATTER, A::MULTICAST, A::ONE_SHOT),
+            (O::ALL_GATHER, A::MULTICAST, A::PUSH),
+            (O::BROADCAST, A::MULTICAST, A::PUSH),
+            (O::BARRIER, A::MULTICAST, A::PUSH),
+        ] {
+            let reached = query(operation, 1);
+            assert_eq!(by(&selector, reached, algorithm), Ok(algorithm));
+            let split = Query {
+                multicast: false,
+                ..reached
+            };
+            assert_eq!(by(&selector, split, algorithm), Ok(without));
+        }
+        let in_place = Query {
+            in_place: true,
+            ..query(O::ALL_REDUCE, 1)
+        };
+        assert!(by(&selector, in_place, A::MULTICAST_ONE_SHOT).is_err());
+        assert_eq!(by(&selector, in_place, A::MULTICAST), Ok(A::MULTICAST));
+        assert!(by(&selector, query(O::ALL_TO_ALL, 1), A::MULTICAST).is_err());
+    }
 }

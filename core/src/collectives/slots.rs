@@ -161,6 +161,12 @@ impl Slots {
         }
     }
 
+    /// A channel's slots at all members at once; see [`Allocation::at_all`].
+    pub fn at_all(&self, channel: u32) -> Option<DeviceAddress> {
+        let at = u64::from(channel) * self.layout.channel_bytes();
+        self.allocation.at_all(at)
+    }
+
     /// The inboxes for pushed reductions on a channel, if it has any.
     pub fn inboxes(&self, channel: u32) -> Option<&Inboxes> {
         self.inboxes.as_ref().filter(|_| channel == 0)

@@ -6,7 +6,7 @@ use super::lanes::Lanes;
 use super::selector::{Choice, Query, Selector, Wish};
 use super::slots::{Layout, Slots};
 use super::vendor::Vendors;
-use crate::backend::abi::{CollectiveOperation, ElementType, ShareKind};
+use crate::backend::abi::{CollectiveOperation, ElementType, ReduceOperation, ShareKind};
 use crate::communicator::allocation::Allocation;
 use crate::communicator::{Inner, Origin, Round, sharing};
 use crate::error::Result;
@@ -39,8 +39,8 @@ impl State {
     ) -> Result<Self> {
         let layout = Layout::new(shared.world, selector.has_grids(), true)
             .with_inbox(selector.inbox(shared.world));
-        let (allocation, _) =
-            sharing::allocate(shared, round, &[kind], layout.bytes(), Origin::Signals)?;
+        let bytes = shared.multicast().padded(layout.bytes());
+        let (allocation, _) = sharing::allocate(shared, round, &[kind], bytes, Origin::Signals)?;
         let members: Vec<usize> = (0..shared.world).collect();
         let slots = Slots::new(Arc::new(allocation), layout, &members, shared.rank);
         Ok(Self {
@@ -65,6 +65,8 @@ impl State {
             bytes,
             in_place: false,
             vendor: self.vendors.of(Provider::Automatic, true).is_some(),
+            reduce: ReduceOperation::SUM,
+            multicast: self.everyone.slots.at_all(0).is_some(),
             push_channels: self.selector.push_channels(self.everyone.slots.inboxes(0)),
         };
         self.selector.choose(&query, &Wish::default())

@@ -1,6 +1,7 @@
 //! Symmetric allocations: every rank has a copy and maps every peer's. How one is made is in
 //! `sharing`; here is how it ends.
 
+use super::multicast::Part;
 use super::shared::Inner;
 use super::sharing;
 use crate::backend::SymmetricMemory;
@@ -24,6 +25,12 @@ pub struct Allocation {
     pub(super) mappings: Vec<Option<RawMapping>>,
     /// The communicator of the vendor's library in which the own copy is a window, and the window.
     pub window: OnceLock<(RawVendor, u64)>,
+    /// Its first byte at all ranks at once, if it can be reached so; null where multicast is emulated.
+    pub multicast: OnceLock<DeviceAddress>,
+    /// The part of the multicast object to which this rank bound its copy.
+    pub(super) part: OnceLock<Part>,
+    /// A call that was abandoned may yet use the own copy: it is left to the end of the process.
+    pub(super) stuck: AtomicBool,
     /// Whether peers' copies are unmapped, and whether the own one is freed.
     pub(super) unmapped: AtomicBool,
     pub(super) freed: AtomicBool,
@@ -33,6 +40,17 @@ impl Allocation {
     /// Its entry in the control block, and its row in the table of addresses; alike on all ranks.
     pub fn entry(&self) -> usize {
         self.entry
+    }
+
+    /// Where a byte is at all ranks at once; null where multicast is emulated, `None` where it is not there.
+    pub fn at_all(&self, offset: u64) -> Option<DeviceAddress> {
+        let address = *self.multicast.get()?;
+        let at = if address == DeviceAddress::NULL {
+            0
+        } else {
+            offset
+        };
+        Some(DeviceAddress(address.0 + at))
     }
 
     /// Where a byte of this rank's copy is at `peer`: `bases[peer] + (local - bases[me])`.
@@ -65,11 +83,16 @@ impl Allocation {
         if self.freed.load(Ordering::Acquire) {
             return true;
         }
-        // A file's memory outlives its exporter's mapping while any peer maps it.
-        if matches!(
-            self.kind,
-            ShareKind::MEMORY_FILE | ShareKind::VMM_FILE_DESCRIPTOR
-        ) {
+        // A file's memory outlives its exporter's mapping while any peer maps it; not so what a peer reaches by
+        // a multicast address, from which it is taken before.
+        let multicast = shared.multicast.get();
+        let bound = multicast.is_some_and(|multicast| multicast.has_bound(self));
+        if !bound
+            && matches!(
+                self.kind,
+                ShareKind::MEMORY_FILE | ShareKind::VMM_FILE_DESCRIPTOR
+            )
+        {
             self.free_now(shared);
             return true;
         }
@@ -86,6 +109,12 @@ impl Allocation {
     fn free_now(&self, shared: &Inner) {
         if self.freed.swap(true, Ordering::AcqRel) {
             return;
+        }
+        if self.stuck.load(Ordering::Acquire) {
+            return;
+        }
+        if let Some(multicast) = shared.multicast.get() {
+            multicast.unbind(shared, self);
         }
         // SAFETY: it came from `allocate` or `register`; nobody maps it any more.
         if let Err(failure) = unsafe { shared.backend.free(self.own.handle) } {

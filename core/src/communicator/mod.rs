@@ -2,6 +2,7 @@
 
 mod agreement;
 pub(crate) mod allocation;
+pub(crate) mod multicast;
 mod opening;
 mod pad;
 mod rebuild;
@@ -26,6 +27,7 @@ use crate::gemm::GemmRow;
 use crate::stream::Stream;
 pub(crate) use agreement::Round;
 pub(crate) use agreement::translate;
+pub use multicast::MulticastStatus;
 pub use pad::{BARRIER_CHANNELS, CHANNELS};
 pub use setup::{BackendSource, Configuration, DeviceChoice};
 pub(crate) use shared::{Inner, Shared};
@@ -152,6 +154,11 @@ impl Communicator {
         self.configuration.signal_placement
     }
 
+    /// Whether collectives can go through multicast, and why not, or why new buffers are not reached by it.
+    pub fn multicast(&self) -> MulticastStatus {
+        self.shared.multicast().status()
+    }
+
     /// Free and total memory of the device now.
     ///
     /// # Errors
@@ -261,7 +268,18 @@ impl Communicator {
                 setup::common_kinds(&mut round, &setup::listed_kinds(&shared.capabilities))?
             }
         };
-        let (allocation, _) = sharing::allocate(shared, &mut round, &kinds, bytes as u64, origin)?;
+        let multicast = shared.multicast();
+        let bytes = match origin {
+            Origin::Caller(_) => bytes as u64,
+            Origin::Backend | Origin::Signals => multicast.padded(bytes as u64),
+        };
+        let (allocation, _) = sharing::allocate(shared, &mut round, &kinds, bytes, origin)?;
+        if !matches!(origin, Origin::Caller(_))
+            && let Err(error) = multicast.bind(shared, &mut round, &allocation)
+        {
+            shared.give_up(Arc::new(allocation));
+            return Err(error);
+        }
         Ok(SymmetricBuffer::new(
             shared.clone(),
             allocation,

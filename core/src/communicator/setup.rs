@@ -1,6 +1,7 @@
 //! Bringing a communicator up: meet, open, compare, share the control block, make the signal pad.
 
 use super::agreement::{Agreement, Round};
+use super::multicast::{BYTES_VARIABLE, Multicast, Offer};
 use super::opening::open_device_within;
 use super::pad::{HostPad, SignalPad};
 use super::shared::Inner;
@@ -152,8 +153,10 @@ pub(super) fn establish(
         &capabilities,
         &selector,
     ))?;
-    let peers = meet(&mut round, &agreement, rank, &description)?;
-    selector.share_device(most_on_one_device(&peers));
+    let offer = Offer::of(&device.backend);
+    let (peers, offers) = meet(&mut round, &agreement, rank, &description, &offer)?;
+    let sharers = most_on_one_device(&peers);
+    selector.share_device(sharers);
     let kinds = negotiate(&mut round, rank, &configuration, &capabilities)?;
     let control = share_file(&mut round, rank, || {
         ControlBlock::create().and_then(|control| rustix::io::dup(control.descriptor()))
@@ -184,6 +187,7 @@ pub(super) fn establish(
         agreement,
         kind: OnceLock::new(),
         pad: OnceLock::new(),
+        multicast: OnceLock::new(),
         collectives: OnceLock::new(),
         same_process: peers.iter().map(|peer| peer.same_process).collect(),
         live_buffers: AtomicUsize::new(0),
@@ -203,7 +207,7 @@ pub(super) fn establish(
         backend: ManuallyDrop::new(device.backend),
     });
     tracing::debug!(rank, world, number, "met");
-    complete(&shared, &kinds, &configuration, selector)?;
+    complete(&shared, &kinds, &configuration, selector, &offers)?;
     Ok(Communicator {
         shared: Arc::new(shared),
         peers,
@@ -222,12 +226,14 @@ fn most_on_one_device(peers: &[Peer]) -> u32 {
     peers.iter().map(on).max().unwrap_or(1) as u32
 }
 
-/// What needs the rest to be there: the watcher, side streams, the signal pad, the slots of collectives.
+/// What needs the rest to be there: the watcher, side streams, the signal pad, multicast, the slots of
+/// collectives.
 fn complete(
     shared: &Shared,
     kinds: &[ShareKind],
     configuration: &Configuration,
     selector: Selector,
+    offers: &[Offer],
 ) -> Result<()> {
     let rank = shared.rank;
     let mut round = shared.agreement.begin("signal pad");
@@ -251,11 +257,17 @@ fn complete(
         .pad
         .set(SignalPad::new(rank, shared.world, allocation, host));
     outcome?;
+    Multicast::join(shared, &mut round, offers, kind, selector.sharers())?;
     let check_calls = configuration.check_calls;
-    let state = collectives::State::open(shared, &mut round, kind, selector, lanes, check_calls)?;
-    // Set once, here.
+    let mut state =
+        collectives::State::open(shared, &mut round, kind, selector, lanes, check_calls)?;
+    let bound = shared
+        .multicast()
+        .bind_and_map(shared, &mut round, state.allocation());
+    state.selector.set_multicast(shared.multicast().status());
+    // Set once, here; after a failure too, so that it is given back.
     let _ = shared.collectives.set(state);
-    Ok(())
+    bound
 }
 
 /// Signal words on the host. What this rank has made is returned also if another rank failed.
@@ -285,7 +297,7 @@ fn fields(
     selector: &Selector,
 ) -> Vec<(&'static str, String)> {
     let tables = format!("{:?}{:?}", capabilities.put_rows, capabilities.get_rows);
-    let overrides: Vec<String> = ["SYMMEM_MULTICAST"]
+    let overrides: Vec<String> = ["SYMMEM_MULTICAST", BYTES_VARIABLE]
         .iter()
         .map(|name| format!("{:?}", std::env::var_os(name)))
         .collect();
@@ -328,16 +340,18 @@ fn fingerprint(bytes: &[u8]) -> u64 {
     })
 }
 
-/// Tells every rank about every rank's device.
+/// Tells every rank about every rank's device, and what each offers of multicast.
 fn meet(
     round: &mut Round<'_>,
     agreement: &Agreement,
     rank: usize,
     description: &DeviceDescription,
-) -> Result<Vec<Peer>> {
+    offer: &Offer,
+) -> Result<(Vec<Peer>, Vec<Offer>)> {
     let mut payload = description.ordinal.to_le_bytes().to_vec();
     payload.extend_from_slice(&description.uuid);
     payload.extend_from_slice(&description.bus);
+    payload.extend_from_slice(&offer.encode());
     let answers = round.exchange(&payload)?;
     let processes = agreement.bootstrap().peers();
     let me = processes[rank].process;
@@ -345,14 +359,14 @@ fn meet(
         .iter()
         .enumerate()
         .map(|(peer, answer)| {
-            let Some((ordinal, uuid, bus)) = parts(answer) else {
+            let Some(((ordinal, uuid, bus), offer)) = parts(answer) else {
                 return Err(Error::InvalidArgument {
                     rank,
                     operation: "open",
                     message: format!("rank {peer} described its device in another version's form"),
                 });
             };
-            Ok(Peer {
+            let peer = Peer {
                 rank: peer,
                 process: processes[peer].process.pid,
                 device: u32::from_le_bytes(ordinal),
@@ -360,16 +374,21 @@ fn meet(
                 bus,
                 same_process: processes[peer].process == me,
                 same_device: (uuid, bus) == (description.uuid, description.bus),
-            })
+            };
+            Ok((peer, offer))
         })
         .collect()
 }
 
-/// A device's ordinal, UUID and PCI address, as a rank told them; `None` for another length.
-fn parts(answer: &[u8]) -> Option<([u8; 4], [u8; 16], [u8; 16])> {
+/// A device's ordinal, UUID and PCI address.
+type Named = ([u8; 4], [u8; 16], [u8; 16]);
+
+/// A device and its offer, as a rank told them; `None` for what is too short.
+fn parts(answer: &[u8]) -> Option<(Named, Offer)> {
     let (ordinal, rest) = answer.split_first_chunk()?;
-    let (uuid, bus) = rest.split_first_chunk()?;
-    Some((*ordinal, *uuid, bus.try_into().ok()?))
+    let (uuid, rest) = rest.split_first_chunk()?;
+    let (bus, rest) = rest.split_first_chunk()?;
+    Some(((*ordinal, *uuid, *bus), Offer::decode(rest)?))
 }
 
 /// The strategies that every rank has, in the order that all agreed on.

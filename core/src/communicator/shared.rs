@@ -2,6 +2,7 @@
 
 use super::agreement::Agreement;
 use super::allocation::Allocation;
+use super::multicast::Multicast;
 use super::pad::SignalPad;
 use super::staging::Staging;
 use super::teardown::DRAIN;
@@ -70,6 +71,8 @@ pub struct Inner {
     /// The strategy that the signal pad proved; later allocations use it.
     pub kind: OnceLock<ShareKind>,
     pub pad: OnceLock<SignalPad>,
+    /// What became of multicast.
+    pub multicast: OnceLock<Multicast>,
     /// The slots of all ranks, and what else collectives need.
     pub collectives: OnceLock<collectives::State>,
     /// Peers in this very process.
@@ -193,6 +196,13 @@ impl Inner {
     /// The signal pad.
     pub fn pad(&self) -> &SignalPad {
         self.pad
+            .get()
+            .expect("set before a communicator is handed out")
+    }
+
+    /// What became of multicast.
+    pub fn multicast(&self) -> &Multicast {
+        self.multicast
             .get()
             .expect("set before a communicator is handed out")
     }

@@ -216,6 +216,9 @@ fn map(
         peers,
         mappings: std::mem::take(&mut unmapping.mappings),
         window: OnceLock::new(),
+        multicast: OnceLock::new(),
+        part: OnceLock::new(),
+        stuck: AtomicBool::new(false),
         unmapped: AtomicBool::new(false),
         freed: AtomicBool::new(false),
     })

@@ -78,6 +78,9 @@ impl Drop for Inner {
             lock(&self.kept).retain(|kept| !kept.is::<Loaded>() && !kept.is::<Workspace>());
             self.unload_modules();
             self.release_workspaces();
+            if let Some(multicast) = self.multicast.get() {
+                multicast.unmap(self);
+            }
             for allocation in lock(&self.dropped).iter() {
                 allocation.unmap(self);
             }
@@ -111,6 +114,10 @@ impl Drop for Inner {
         while drained && !free && start.elapsed() < patience {
             std::thread::sleep(Duration::from_millis(1));
             free = self.free_given_up();
+        }
+        // Whatever is bound was given up by all, and is unbound.
+        if free && let Some(multicast) = self.multicast.get() {
+            multicast.release(self);
         }
         if let Some(watcher) = lock(&self.watcher).take() {
             self.health.stop_watcher(watcher);

@@ -17,6 +17,7 @@ mod graph;
 mod handle;
 mod machine;
 mod memory;
+mod multicast;
 mod operation;
 mod signals;
 mod stream;
@@ -41,6 +42,8 @@ pub struct HostBackend {
     /// What [`RawStream::NULL`] names.
     null_stream: Arc<stream::Stream>,
     segments: memory::Segments,
+    /// Whether collectives can go as if there were multicast addresses.
+    multicast: MulticastSupport,
 }
 
 impl HostBackend {
@@ -70,6 +73,7 @@ impl HostBackend {
             origin: Instant::now(),
             null_stream: stream::Stream::new(policy),
             segments: memory::Segments::default(),
+            multicast: multicast::support(),
         })
     }
 

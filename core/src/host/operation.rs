@@ -45,6 +45,8 @@ pub(super) enum Operation {
     Reduce(ReduceArguments),
     /// A reduction in packets.
     ReducePackets(ReducePacketArguments),
+    /// Loads and stores as by multicast addresses, between two barriers.
+    Multicast(MulticastArguments),
     /// Sends and receives.
     Exchange(ExchangeArguments),
     /// Multiply matrices.
@@ -134,6 +136,9 @@ impl Operation {
                 Self::Reduce(arguments) => return Collective::Reduce(arguments).advance(pending),
                 Self::ReducePackets(arguments) => {
                     return Collective::ReducePackets(arguments).advance(pending);
+                }
+                Self::Multicast(arguments) => {
+                    return Collective::Multicast(arguments).advance(pending);
                 }
                 Self::Exchange(arguments) => {
                     return Collective::Exchange(arguments).advance(pending);

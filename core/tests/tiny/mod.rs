@@ -9,8 +9,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{
-    CallResult, Collectives, Device, Failure, Gemm, Implementation, RemoteAccess, Signals,
-    SymmetricMemory,
+    CallResult, Collectives, Device, Failure, Gemm, Implementation, Multicast, RemoteAccess,
+    Signals, SymmetricMemory,
 };
 
 /// The ordinal that panics.
@@ -416,6 +416,63 @@ impl Gemm for Tiny {
     }
 }
 
+impl Multicast for Tiny {
+    fn multicast_support(&self) -> CallResult<MulticastSupport> {
+        Ok(MulticastSupport::NONE)
+    }
+
+    fn multicast_granularity(&self, _devices: u32, _bytes: u64) -> CallResult<u64> {
+        refuse("multicast_granularity")
+    }
+
+    fn multicast_create(&self, _devices: u32, _bytes: u64) -> CallResult<RawMulticast> {
+        refuse("multicast_create")
+    }
+
+    unsafe fn multicast_export(&self, _multicast: RawMulticast) -> CallResult<ExportedHandle> {
+        refuse("multicast_export")
+    }
+
+    unsafe fn multicast_import(&self, _handle: &ExportedHandle) -> CallResult<RawMulticast> {
+        refuse("multicast_import")
+    }
+
+    unsafe fn multicast_join(&self, _multicast: RawMulticast) -> CallResult<()> {
+        refuse("multicast_join")
+    }
+
+    unsafe fn multicast_bind(
+        &self,
+        _multicast: RawMulticast,
+        _offset: u64,
+        _allocation: RawAllocation,
+        _bytes: u64,
+    ) -> CallResult<()> {
+        refuse("multicast_bind")
+    }
+
+    unsafe fn multicast_map(&self, _multicast: RawMulticast) -> CallResult<DeviceAddress> {
+        refuse("multicast_map")
+    }
+
+    unsafe fn multicast_unmap(&self, _multicast: RawMulticast) -> CallResult<()> {
+        refuse("multicast_unmap")
+    }
+
+    unsafe fn multicast_unbind(
+        &self,
+        _multicast: RawMulticast,
+        _offset: u64,
+        _bytes: u64,
+    ) -> CallResult<()> {
+        refuse("multicast_unbind")
+    }
+
+    unsafe fn multicast_release(&self, _multicast: RawMulticast) -> CallResult<()> {
+        refuse("multicast_release")
+    }
+}
+
 impl Signals for Tiny {
     unsafe fn signal_give(
         &self,
@@ -524,6 +581,15 @@ impl Collectives for Tiny {
         _stream: RawStream,
     ) -> CallResult<()> {
         refuse("collective_reduce_push")
+    }
+
+    unsafe fn collective_multicast(
+        &self,
+        _arguments: &MulticastArguments,
+        _geometry: &Geometry,
+        _stream: RawStream,
+    ) -> CallResult<()> {
+        refuse("collective_multicast")
     }
 
     unsafe fn collective_reduce_packets(

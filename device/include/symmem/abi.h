@@ -174,6 +174,26 @@ struct ReducePushArguments {
   uint32 barriers;
 };
 
+enum class MulticastLoad : uint32 { own = 1, reduced };
+enum class MulticastStore : uint32 { own = 1, all };
+
+// Between two barriers, whose words are raised at all members at once, `count` elements are loaded from the own
+// source, or from all sources, reduced, and stored to the own destination or to all. The three single addresses
+// have every member's memory behind them, and are 0 where multicast is emulated.
+struct MulticastArguments {
+  CollectiveGroup group;
+  uint64 slots;
+  uint64 source;
+  uint64 destination;
+  uint64 sources[max_ranks];
+  uint64 destinations[max_ranks];
+  uint64 count;
+  uint32 element;  // an ElementType
+  uint32 reduce;   // a ReduceOperation
+  uint32 load;     // a MulticastLoad
+  uint32 store;    // a MulticastStore
+};
+
 // A reduction in packets: each member is sent `counts[p]` elements from `sources[p]` and reduces its share.
 // With `two_shot` the result is sent to every member again; that of member p goes to destinations[p].
 // Otherwise it goes to destinations[rank].
@@ -382,6 +402,17 @@ SYMMEM_ASSERT_OFFSET(ReducePushArguments, channels, 3608);
 SYMMEM_ASSERT_OFFSET(ReducePushArguments, slots, 3612);
 SYMMEM_ASSERT_OFFSET(ReducePushArguments, piece_bytes, 3616);
 SYMMEM_ASSERT_OFFSET(ReducePushArguments, barriers, 3620);
+static_assert(sizeof(MulticastArguments) == 704 + 3 * 8 + 2 * 576 + 24, "MulticastArguments changed size");
+SYMMEM_ASSERT_OFFSET(MulticastArguments, slots, 704);
+SYMMEM_ASSERT_OFFSET(MulticastArguments, source, 712);
+SYMMEM_ASSERT_OFFSET(MulticastArguments, destination, 720);
+SYMMEM_ASSERT_OFFSET(MulticastArguments, sources, 728);
+SYMMEM_ASSERT_OFFSET(MulticastArguments, destinations, 1304);
+SYMMEM_ASSERT_OFFSET(MulticastArguments, count, 1880);
+SYMMEM_ASSERT_OFFSET(MulticastArguments, element, 1888);
+SYMMEM_ASSERT_OFFSET(MulticastArguments, reduce, 1892);
+SYMMEM_ASSERT_OFFSET(MulticastArguments, load, 1896);
+SYMMEM_ASSERT_OFFSET(MulticastArguments, store, 1900);
 static_assert(sizeof(ExchangeArguments) == 704 + 4 * 576 + 16, "ExchangeArguments changed size");
 SYMMEM_ASSERT_OFFSET(ExchangeArguments, send_bytes, 1280);
 SYMMEM_ASSERT_OFFSET(ExchangeArguments, destinations, 1856);

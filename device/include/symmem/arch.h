@@ -81,6 +81,13 @@
 //   matrix_multiply_add<type>(part, a, a_stride, b, b_stride)   adds a product to it, of f16 or bf16 in shared memory:
 //                               16 rows of a and 16 columns of b, each 16 deep, whose elements are neighbours, and
 //                               strides in elements from one to the next. All are multiples of 8 bytes
+//
+// Multicast addresses, behind which the same bytes of every member lie, where SYMMEM_MULTICAST_HARDWARE is defined.
+// Where it is not, symmem/multicast.h goes by the members' own addresses
+//   MulticastReduction<type, operation>::load(address)   as many elements as one access has, of all members, reduced
+//   multicast_store(address, value)   at every member; overloads for uint32, uint64 and Vector16
+//   multicast_raise(word, stored_at_peers)   adds 1 to a uint32 at every member, behind what the block did before a
+//                               block barrier; said to be stored in own memory only, or at peers too
 #pragma once
 
 #if defined(__CUDACC_RTC__)  // has no offsetof
@@ -90,6 +97,9 @@
 
 #if defined(__CUDA__) || defined(__CUDACC__) || defined(__CUDACC_RTC__)
 #include "symmem/arch_ptx.h"
+#if defined(SYMMEM_MULTICAST_HARDWARE)
+#include "symmem/arch_ptx_multicast.h"
+#endif
 #elif defined(__HIP__)
 #include "symmem/arch_hip.h"
 #elif defined(__SPIRV__)

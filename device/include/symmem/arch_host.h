@@ -245,13 +245,20 @@ struct alignas(16) Vector16 {
   uint32 words[4];
 };
 
+// A sanitizer says nothing of a struct that is copied from or to where its type may not be.
+inline void check_aligned(const void* pointer, uint64 bytes) {
+  if (reinterpret_cast<uint64>(pointer) % bytes != 0) fault("an access is not aligned to its size");
+}
+
 template <class Word>
 SYMMEM_DEVICE Word load(const Word* pointer) {
+  check_aligned(pointer, sizeof(Word));
   return *pointer;
 }
 
 template <class Word>
 SYMMEM_DEVICE void store(Word* pointer, const Word& value) {
+  check_aligned(pointer, sizeof(Word));
   *pointer = value;
 }
 

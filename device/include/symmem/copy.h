@@ -16,11 +16,10 @@ struct Share {
 
 SYMMEM_DEVICE Share share_of_grid() { return {arch::block_index(), arch::block_count()}; }
 
-// Words copied by all who share. A tile is what a block moves in one unrolled step; blocks take tiles in
+// Words loaded and stored by all who share. A tile is what a block moves in one unrolled step; blocks take tiles in
 // turn.
-template <int unroll, class Word, class Load>
-SYMMEM_DEVICE void copy_tiles(Word* destination, uint64 count, Load load_word,
-                              Share share = share_of_grid()) {
+template <int unroll, class Word, class Load, class Store>
+SYMMEM_DEVICE void move_tiles(uint64 count, Load load_word, Store store_word, Share share) {
   const uint32 stride = arch::thread_count();
   const uint32 blocks = share.count;
   uint32 rows = unroll;
@@ -41,7 +40,7 @@ SYMMEM_DEVICE void copy_tiles(Word* destination, uint64 count, Load load_word,
       SYMMEM_UNROLL
       for (int row = 0; row < unroll; ++row) words[row] = load_word(index + row * row_stride);
       SYMMEM_UNROLL
-      for (int row = 0; row < unroll; ++row) arch::store(destination + index + row * row_stride, words[row]);
+      for (int row = 0; row < unroll; ++row) store_word(index + row * row_stride, words[row]);
     }
   }
   // What is left for this block is at most one tile, and that may be cut short.
@@ -56,8 +55,14 @@ SYMMEM_DEVICE void copy_tiles(Word* destination, uint64 count, Load load_word,
   SYMMEM_UNROLL
   for (int row = 0; row < unroll; ++row) {
     const uint32 offset = thread + row * row_stride;
-    if (offset < end) arch::store(destination + begin + offset, words[row]);
+    if (offset < end) store_word(begin + offset, words[row]);
   }
+}
+
+template <int unroll, class Word, class Load>
+SYMMEM_DEVICE void copy_tiles(Word* destination, uint64 count, Load load_word, Share share) {
+  move_tiles<unroll, Word>(
+      count, load_word, [&](uint64 index, const Word& word) { arch::store(destination + index, word); }, share);
 }
 
 template <class Word>

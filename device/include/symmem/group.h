@@ -50,14 +50,23 @@ class Members {
   // Called by every thread. Once it has returned true, what each member's same block stored before, and
   // what its earlier kernels stored, is visible to this block. False: a wait gave up.
   SYMMEM_DEVICE bool barrier() {
+    return barrier([&](uint32 epoch, uint32 first, uint32 stride) {
+      for (uint32 step = first + 1; step < world(); step += stride) {
+        arch::publish_flag(pointer<uint32>(slot(after(step)) + slot_words + rank() * 4), epoch);
+      }
+    });
+  }
+
+  // The same where `raise(epoch, thread, threads)`, called by every thread, takes the words that this block raises
+  // from the epoch before to this one. Nobody waits for the own word, which it may raise or not.
+  template <class Raise>
+  SYMMEM_DEVICE bool barrier(Raise raise) {
     const uint32 epoch = ++barriers_;
     arch::release_wave();
     arch::block_barrier();
     const uint32 first = arch::thread_index();
     const uint32 stride = arch::thread_count();
-    for (uint32 step = first + 1; step < world(); step += stride) {
-      arch::publish_flag(pointer<uint32>(slot(after(step)) + slot_words + rank() * 4), epoch);
-    }
+    raise(epoch, first, stride);
     bool arrived = true;
     for (uint32 step = first + 1; arrived && step < world(); step += stride) {
       const uint32 peer = after(step);

@@ -152,11 +152,13 @@ pub enum AlgorithmName {
     /// The vendor's library over buffers that are its symmetric windows.
     VendorWindows,
     Rendezvous,
+    Multicast,
+    MulticastOneShot,
 }
 
 impl AlgorithmName {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::Automatic,
         Self::Packets,
         Self::PacketsTwoShot,
@@ -169,11 +171,23 @@ impl AlgorithmName {
         Self::Vendor,
         Self::VendorWindows,
         Self::Rendezvous,
+        Self::Multicast,
+        Self::MulticastOneShot,
     ];
 
     /// Whether it runs as one of our kernels, with a grid of our choice.
     pub fn has_grid(self) -> bool {
         !matches!(self, Self::Automatic | Self::CopyEngine) && !self.is_vendor()
+    }
+
+    /// Whether it goes by multicast addresses, or as if.
+    pub fn is_multicast(self) -> bool {
+        matches!(self, Self::Multicast | Self::MulticastOneShot)
+    }
+
+    /// Whether sums may be in another order than ours, so that results are close and not the same.
+    pub fn is_close(self) -> bool {
+        self.is_vendor() || self.is_multicast()
     }
 
     /// Whether the vendor's library does it.
@@ -196,6 +210,8 @@ impl From<AlgorithmName> for Algorithm {
             AlgorithmName::CopyEngine => Self::COPY_ENGINE,
             AlgorithmName::Vendor | AlgorithmName::VendorWindows => Self::VENDOR,
             AlgorithmName::Rendezvous => Self::RENDEZVOUS,
+            AlgorithmName::Multicast => Self::MULTICAST,
+            AlgorithmName::MulticastOneShot => Self::MULTICAST_ONE_SHOT,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! When a result is right: bit by bit for ours, within a bound for the vendor's library.
+//! When a result is right: bit by bit for ours, within a bound for the vendor's library and for a switch.
 
 use super::case::{CollectiveCase, Reduction};
 use crate::conformance::case::Dtype;
@@ -16,13 +16,13 @@ pub struct Closeness {
 impl Closeness {
     /// The judge of a case in a group of `world`.
     ///
-    /// A library may add in any order and round after each step. The elements it is given are of
+    /// A library, or a switch, may add in any order and round after each step. The elements it is given are of
     /// magnitude 1 to 2 ([`super::Values::Modest`]), so that each of its `world` roundings is off by
     /// at most half a unit of the largest sum, which is below `2 * world`, or of the product.
     pub fn of(case: &CollectiveCase, world: usize) -> Self {
         let computed = case.way.operation.reduces() && case.dtype.is_float();
         let mut bounds = (0.0, 0.0);
-        if computed && case.way.algorithm.is_vendor() {
+        if computed && case.way.algorithm.is_close() {
             let mantissa = match case.dtype {
                 Dtype::F64 => 52,
                 dtype => Format::of(dtype).mantissa,

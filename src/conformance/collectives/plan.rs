@@ -21,6 +21,8 @@ pub fn algorithms(operation: Collective) -> &'static [By] {
             By::CopyEngine,
             By::Vendor,
             By::VendorWindows,
+            By::Multicast,
+            By::MulticastOneShot,
         ],
         Collective::Reduce => &[
             By::Automatic,
@@ -38,6 +40,7 @@ pub fn algorithms(operation: Collective) -> &'static [By] {
             By::Push,
             By::Vendor,
             By::VendorWindows,
+            By::Multicast,
         ],
         Collective::Broadcast => &[
             By::Automatic,
@@ -47,6 +50,7 @@ pub fn algorithms(operation: Collective) -> &'static [By] {
             By::TwoShot,
             By::Vendor,
             By::VendorWindows,
+            By::Multicast,
         ],
         Collective::AllToAll => &[
             By::Automatic,
@@ -66,6 +70,7 @@ pub fn algorithms(operation: Collective) -> &'static [By] {
             By::CopyEngine,
             By::Vendor,
             By::VendorWindows,
+            By::Multicast,
         ],
         Collective::Gather | Collective::Scatter => &[
             By::Automatic,
@@ -238,6 +243,16 @@ pub(super) fn reduction(random: &mut Random) -> Reduction {
     Reduction::ALL[random.below(Reduction::ALL.len())]
 }
 
+/// The elements that a way is given, by lot.
+pub(super) fn values(way: Way, lot: usize) -> Values {
+    if way.algorithm.is_close() {
+        // The order of accumulation is not ours: what is reduced must not show it.
+        Values::Modest
+    } else {
+        Values::EXACT[lot % Values::EXACT.len()]
+    }
+}
+
 /// How many cases [`full`] has.
 pub fn full_count() -> usize {
     Dtype::ALL.len() + product_count()
@@ -251,12 +266,7 @@ fn product_count() -> usize {
 fn case(ways: &[Way], lengths: &[Length], row: &[usize], random: &mut Random) -> CollectiveCase {
     let (way, dtype) = (ways[row[0]], Dtype::ALL[row[1]]);
     let is_vendor = way.algorithm.is_vendor();
-    let values = if is_vendor {
-        // Its order of accumulation is its own: what it is given must not show it.
-        Values::Modest
-    } else {
-        Values::EXACT[row[12]]
-    };
+    let values = values(way, row[12]);
     let by_lot = Length::Elements(random.below(RANDOM_BYTES / dtype.size()));
     CollectiveCase {
         way,
@@ -307,7 +317,7 @@ fn has_in_place(way: Way) -> bool {
 /// Whether a peer might yet read what such a call overwrites, so that it must be refused.
 pub(super) fn is_refused_in_place(way: Way) -> bool {
     match (way.operation, way.algorithm) {
-        (Collective::AllReduce, by) => by == By::OneShot,
+        (Collective::AllReduce, by) => matches!(by, By::OneShot | By::MulticastOneShot),
         (Collective::AllToAll, by) => !matches!(by, By::Packets | By::Swap | By::Automatic),
         _ => false,
     }

@@ -52,11 +52,13 @@ pub fn burst(
     number: u64,
     streams: usize,
     capabilities: &Capabilities,
+    multicast: bool,
 ) -> Vec<Planned> {
     let mut random = Random(soak.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let ways: Vec<_> = plan::ways()
         .into_iter()
         .filter(|way| !way.algorithm.is_vendor())
+        .filter(|way| multicast || !way.algorithm.is_multicast())
         .collect();
     let has_graphs = capabilities.flags & CAPABILITY_GRAPHS != 0;
     let mut planned = Vec::new();
@@ -86,7 +88,7 @@ pub fn burst(
             stream: StreamOwner::Library,
             channel: 0,
             blocks: [0, 1, 2, 4][random.below(4)],
-            values: Values::EXACT[random.below(Values::EXACT.len())],
+            values: plan::values(way, random.below(Values::EXACT.len())),
             seed: random.number(),
         };
         if case.missing(capabilities).is_none() {

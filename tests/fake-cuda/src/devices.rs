@@ -6,8 +6,8 @@ use std::sync::LazyLock;
 use fake_device::api;
 use fake_device::call::put;
 use fake_device::devices::{
-    Machine, Polling, SharedMemory, configuration, count, device, initialise, number, physical,
-    reaches, select, write_text,
+    Machine, Polling, SharedMemory, Switch, configuration, count, device, initialise, number,
+    physical, reaches, select, write_text,
 };
 use fake_device::error::{Code, Result};
 
@@ -18,7 +18,7 @@ struct Switches {
     driver_version: i32,
     /// Compute capability, 90 for 9.0.
     architecture: u32,
-    multicast: bool,
+    switch: Option<Switch>,
 }
 
 fn switches() -> &'static Switches {
@@ -27,7 +27,11 @@ fn switches() -> &'static Switches {
         mig: number("FAKE_CUDA_MIG", 0) != 0,
         driver_version: number("FAKE_CUDA_DRIVER_VERSION", 12080) as i32,
         architecture: number("FAKE_CUDA_ARCHITECTURE", 90) as u32,
-        multicast: number("FAKE_CUDA_MULTICAST_HARDWARE", 0) != 0,
+        switch: (number("FAKE_CUDA_MULTICAST_HARDWARE", 0) != 0).then(|| Switch {
+            minimum: number("FAKE_CUDA_MULTICAST_MINIMUM", 2 << 20),
+            recommended: number("FAKE_CUDA_MULTICAST_RECOMMENDED", 16 << 20),
+            slots: number("FAKE_CUDA_MULTICAST_SLOTS", 128) as usize,
+        }),
     });
     &SWITCHES
 }
@@ -65,6 +69,7 @@ fn machine() -> Machine {
         maps_nothing: false,
         polling: Polling::Anywhere,
         uncached_type: None,
+        switch: switches().switch,
     }
 }
 
@@ -165,7 +170,7 @@ fn attribute(number: u32, ordinal: usize) -> Option<c_int> {
         128 | 129 => 0,
         130 | 133 => 0,
         131 | 134 => -1,
-        132 => c_int::from(switches().multicast),
+        132 => c_int::from(switches().switch.is_some()),
         _ => return None,
     })
 }

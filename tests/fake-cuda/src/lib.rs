@@ -21,6 +21,7 @@ mod image;
 pub mod ipc;
 pub mod launch;
 pub mod modules;
+pub mod multicast;
 pub mod streams;
 pub mod symbols;
 pub mod tensor_maps;

@@ -5,7 +5,7 @@ use std::ffi::{CStr, CString, c_char, c_int};
 use std::sync::LazyLock;
 
 use fake_device::api;
-use fake_device::call::{put, put_optional};
+use fake_device::call::{looked_up, put, put_optional};
 use fake_device::error::{Code, Result};
 
 macro_rules! symbols {
@@ -35,6 +35,8 @@ symbols! {
     vmm: cuMemGetAllocationGranularity cuMemCreate cuMemRelease cuMemRetainAllocationHandle
         cuMemGetAllocationPropertiesFromHandle cuMemExportToShareableHandle cuMemImportFromShareableHandle
         cuMemAddressReserve cuMemAddressFree cuMemMap cuMemUnmap cuMemSetAccess cuMemGetAccess;
+    multicast: cuMulticastCreate cuMulticastAddDevice cuMulticastBindMem cuMulticastBindAddr
+        cuMulticastUnbind cuMulticastGetGranularity;
     ipc: cuIpcGetMemHandle cuIpcOpenMemHandle cuIpcOpenMemHandle_v2 cuIpcCloseMemHandle;
     streams: cuStreamCreate cuStreamCreateWithPriority cuStreamDestroy_v2 cuStreamGetCtx cuStreamQuery
         cuStreamSynchronize cuStreamWriteValue32 cuStreamWriteValue32_v2 cuStreamWaitValue32
@@ -82,6 +84,7 @@ api! { unsafe;
         }
         // SAFETY: the caller promises a zero-terminated name.
         let name = unsafe { CStr::from_ptr(symbol) }.to_string_lossy();
+        looked_up(&name);
         // The plain name means its newest version.
         let found = address(&format!("{name}_v2")).or_else(|| address(&name));
         // 0 found, 1 no such symbol.

@@ -85,11 +85,26 @@ fn gives_back(symbol: &str) -> bool {
         "Destroy",
         "Unmap",
         "Unregister",
+        "Unbind",
         "CloseMemHandle",
         "Unload",
     ]
     .iter()
     .any(|ending| name.ends_with(ending))
+}
+
+/// Note in the trace that a program asked for a function by its name.
+pub fn looked_up(name: &str) {
+    trace(&format!("looked up {name}"));
+}
+
+fn trace(what: &str) {
+    if let Some(mut file) = TRACE.as_ref() {
+        let thread = rustix::thread::gettid().as_raw_nonzero();
+        let line = format!("{} {thread} {what}\n", std::process::id());
+        // A trace that cannot be written must not change what the traced program sees.
+        let _ = file.write_all(line.as_bytes());
+    }
 }
 
 /// Run one exported function; its number for C comes back.
@@ -107,6 +122,7 @@ pub fn enter(symbol: &'static str, body: impl FnOnce() -> Result) -> i32 {
     let outer = place();
     set_place(format!("{symbol} (call {number})"));
     inject::stall(symbol);
+    inject::die(symbol, false);
     let result = match inject::failure(symbol, describes(symbol)) {
         Some(code) => {
             let done = if gives_back(symbol) {
@@ -121,19 +137,12 @@ pub fn enter(symbol: &'static str, body: impl FnOnce() -> Result) -> i32 {
         }
         None => guarded(symbol, body),
     };
+    inject::die(symbol, true);
     let code = result.err().map_or(0, |code| code.0);
     if code != 0 && !describes(symbol) {
         LAST_FAILURE.set(code);
     }
-    if let Some(mut file) = TRACE.as_ref() {
-        let thread = rustix::thread::gettid().as_raw_nonzero();
-        let line = format!(
-            "{} {thread} #{number} {symbol} = {code}\n",
-            std::process::id()
-        );
-        // A trace that cannot be written must not change what the traced program sees.
-        let _ = file.write_all(line.as_bytes());
-    }
+    trace(&format!("#{number} {symbol} = {code}"));
     set_place(outer);
     code
 }

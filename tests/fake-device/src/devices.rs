@@ -82,6 +82,19 @@ pub struct Machine {
     pub polling: Polling,
     /// The type of memory without addresses that no device caches, if there is one.
     pub uncached_type: Option<u32>,
+    /// The switch between the devices, if there is one that knows multicast.
+    pub switch: Option<Switch>,
+}
+
+/// A switch that knows multicast.
+#[derive(Clone, Copy, Debug)]
+pub struct Switch {
+    /// Bytes that sizes and offsets of objects and bindings are multiples of.
+    pub minimum: u64,
+    /// And had better be.
+    pub recommended: u64,
+    /// How many objects can have memory bound at once.
+    pub slots: usize,
 }
 
 /// Where a device sees what others write to a word that it polls.

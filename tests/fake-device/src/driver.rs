@@ -13,11 +13,12 @@ use crate::devices::machine;
 use crate::error::{Code, Result};
 use crate::events::Event;
 use crate::graphs::{Executable, Graph};
+use crate::handles::Handle;
 use crate::memory::Memory;
 use crate::modules::{Function, Module};
+use crate::multicast;
 use crate::report;
 use crate::streams::Stream;
-use crate::vmm::Handle;
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
@@ -63,6 +64,10 @@ kinds! {
     Module = "modules",
     /// A function: goes with its module, so never counted by itself.
     Function = "functions",
+    /// A handle to a multicast object: created or imported.
+    MulticastHandle = "multicast handles",
+    /// A range of a multicast object that this process has bound memory to.
+    MulticastBinding = "multicast bindings",
 }
 
 /// Every table.
@@ -148,7 +153,9 @@ pub(crate) fn live(kind: Kind) -> u64 {
         Kind::Graph => driver.graphs.len(),
         Kind::GraphExec => driver.executables.len(),
         Kind::Module => driver.modules.len(),
-        Kind::AllocationHandle => driver.handles.len(),
+        Kind::AllocationHandle => driver.handles.len() - multicast_handles(&driver),
+        Kind::MulticastHandle => multicast_handles(&driver),
+        Kind::MulticastBinding => multicast::bound(),
         Kind::Reservation => driver.memory.reservations.len(),
         Kind::Function => 0,
         kind => driver
@@ -159,6 +166,11 @@ pub(crate) fn live(kind: Kind) -> u64 {
             .count(),
     };
     count as u64
+}
+
+fn multicast_handles(driver: &Driver) -> usize {
+    let handles = driver.handles.values();
+    handles.filter(|handle| handle.is_multicast()).count()
 }
 
 /// Take what `chosen` picks out of a table.

@@ -1,8 +1,10 @@
-//! Failures and delays on order: the n-th call, or the n-th call of one symbol.
+//! Failures, delays and deaths on order: the n-th call, or the n-th call of one symbol.
 
 use std::ffi::{CStr, c_char};
 use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
+
+use rustix::process::{Signal, getpid, kill_process};
 
 use crate::call::{base_name, calls, calls_of, lock};
 use crate::error::Code;
@@ -21,26 +23,36 @@ struct Stall {
     symbol: String,
     /// The number of the call; 0 for every call.
     at: u64,
-    time: Duration,
+    /// Nothing is for ever.
+    time: Option<Duration>,
 }
 
-static FAILURES: LazyLock<Mutex<Vec<Failure>>> = LazyLock::new(|| {
-    let rules = std::env::var("FAKE_DEVICE_FAIL").unwrap_or_default();
-    let here = match std::env::var("FAKE_DEVICE_FAIL_RANK") {
+/// Have the process die at one call.
+struct Death {
+    symbol: String,
+    /// The number of the call.
+    at: u64,
+    /// Once it has been done, before it returns.
+    after: bool,
+}
+
+static FAILURES: LazyLock<Mutex<Vec<Failure>>> =
+    LazyLock::new(|| Mutex::new(rules("FAKE_DEVICE_FAIL", parse_failure)));
+
+static STALLS: LazyLock<Vec<Stall>> = LazyLock::new(|| rules("FAKE_DEVICE_STALL", parse_stall));
+
+static DEATHS: LazyLock<Vec<Death>> = LazyLock::new(|| rules("FAKE_DEVICE_KILL", parse_death));
+
+/// The rules of a variable, unless the one named like it with `_RANK` says that they are another rank's.
+fn rules<T>(variable: &str, parse: impl FnMut(&str) -> Option<T>) -> Vec<T> {
+    let here = match std::env::var(format!("{variable}_RANK")) {
         Ok(wanted) => rank().is_some_and(|rank| rank == wanted),
         Err(_) => true,
     };
-    Mutex::new(if here {
-        rules.split(',').filter_map(parse_failure).collect()
-    } else {
-        Vec::new()
-    })
-});
-
-static STALLS: LazyLock<Vec<Stall>> = LazyLock::new(|| {
-    let rules = std::env::var("FAKE_DEVICE_STALL").unwrap_or_default();
-    rules.split(',').filter_map(parse_stall).collect()
-});
+    let rules = std::env::var(variable).ok().filter(|_| here);
+    let rules = rules.unwrap_or_default();
+    rules.split(',').filter_map(parse).collect()
+}
 
 /// This process's rank, if its environment names one.
 pub(crate) fn rank() -> Option<String> {
@@ -67,8 +79,23 @@ fn parse_stall(rule: &str) -> Option<Stall> {
     let mut parts = rule.split(':');
     let symbol = base_name(parts.next().filter(|symbol| !symbol.is_empty())?).to_owned();
     let at = parts.next()?.parse().ok()?;
-    let time = Duration::from_millis(parts.next()?.parse().ok()?);
+    let time = match parts.next()? {
+        "forever" => None,
+        milliseconds => Some(Duration::from_millis(milliseconds.parse().ok()?)),
+    };
     Some(Stall { symbol, at, time })
+}
+
+fn parse_death(rule: &str) -> Option<Death> {
+    let mut parts = rule.split(':');
+    let symbol = base_name(parts.next().filter(|symbol| !symbol.is_empty())?).to_owned();
+    let at = parts.next().map_or(Some(1), |n| n.parse().ok())?;
+    let after = match parts.next() {
+        None => false,
+        Some("after") => true,
+        Some(_) => return None,
+    };
+    Some(Death { symbol, at, after })
 }
 
 /// The code with which the call that was just counted is to fail, if it is. A rule fires once.
@@ -88,8 +115,26 @@ pub(crate) fn stall(symbol: &str) {
         .filter(|stall| stall.symbol == base_name(symbol))
     {
         if stall.at == 0 || stall.at == calls_of(symbol) {
-            std::thread::sleep(stall.time);
+            match stall.time {
+                Some(time) => std::thread::sleep(time),
+                None => loop {
+                    std::thread::park();
+                },
+            }
         }
+    }
+}
+
+/// Die if the process is to, before the call that was just counted or after it.
+pub(crate) fn die(symbol: &str, after: bool) {
+    let name = base_name(symbol);
+    let due = |death: &Death| death.symbol == name && death.at == calls_of(symbol);
+    if DEATHS
+        .iter()
+        .any(|death| death.after == after && due(death))
+    {
+        // Nobody is left to tell if this fails.
+        let _ = kill_process(getpid(), Signal::KILL);
     }
 }
 
@@ -152,5 +197,7 @@ mod tests {
             assert!(parse_failure(text).is_none(), "{text}");
         }
         assert!(parse_stall("cuInit:1").is_none());
+        assert!(parse_stall("cuInit:1:never").is_none());
+        assert!(parse_death("cuInit:1:before").is_none());
     }
 }

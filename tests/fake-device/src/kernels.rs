@@ -5,14 +5,16 @@
 
 mod collectives;
 mod examples;
+mod multicast;
 mod products;
 mod signals;
 mod transfers;
 
 use symmem_core::backend::abi::{
     Barrier, ExchangeArguments, GatheredGemmArguments, LatencyArguments, MoveArguments,
-    PacketArguments, ReduceArguments, ReducePacketArguments, ReducePushArguments, SignalTarget,
-    SignalWait, StepArguments, TransferArguments, WordOperation, WordWait,
+    MulticastArguments, PacketArguments, ReduceArguments, ReducePacketArguments,
+    ReducePushArguments, SignalTarget, SignalWait, StepArguments, TransferArguments, WordOperation,
+    WordWait,
 };
 
 use crate::driver::state;
@@ -74,6 +76,8 @@ unsafe impl Plain for ReducePacketArguments {}
 unsafe impl Plain for ReducePushArguments {}
 // SAFETY: as above.
 unsafe impl Plain for ExchangeArguments {}
+// SAFETY: as above.
+unsafe impl Plain for MulticastArguments {}
 
 /// A kernel the fakes know.
 pub(crate) struct Kernel {
@@ -240,6 +244,13 @@ static KERNELS: &[Kernel] = &[
         run: collectives::move_packets,
     },
     Kernel {
+        name: "symmem_multicast_move",
+        parameters: parameter!(MulticastArguments),
+        waits: true,
+        ranges: multicast::ranges,
+        run: multicast::move_bytes,
+    },
+    Kernel {
         name: "symmem_exchange",
         parameters: parameter!(ExchangeArguments),
         waits: true,
@@ -305,6 +316,25 @@ macro_rules! pushed {
 
 static PUSHED: &[Kernel] = pushed! { "f16" "bf16" "f32" };
 
+/// And for those that a switch reduces.
+macro_rules! switched {
+    ($($element:literal)*) => {
+        &[$(
+            Kernel {
+                name: concat!("symmem_multicast_reduce_", $element),
+                parameters: parameter!(MulticastArguments),
+                waits: true,
+                ranges: multicast::ranges,
+                run: multicast::reduce,
+            },
+        )*]
+    };
+}
+
+static SWITCHED: &[Kernel] = switched! {
+    "i32" "u32" "i64" "u64" "f16" "bf16" "f32" "f64" "f8_e4m3" "f8_e5m2"
+};
+
 /// The kernel for few rows, of which there is one for each number of rows of a tile.
 macro_rules! split_gemm {
     ($matrices:literal, $rows:literal) => {
@@ -353,6 +383,7 @@ pub(crate) fn find(name: &str) -> Option<&'static Kernel> {
         .iter()
         .chain(REDUCTIONS)
         .chain(PUSHED)
+        .chain(SWITCHED)
         .chain(PRODUCTS)
         .find(|kernel| kernel.name == name)
 }

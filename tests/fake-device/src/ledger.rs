@@ -16,6 +16,8 @@ use crate::error::{Code, Result};
 
 const SLOTS: usize = 256;
 const DEVICES: usize = 16;
+/// Most multicast objects of one process that can have a slot of the switch.
+const OBJECTS: usize = 256;
 
 /// A process's account. All zero is an unclaimed one.
 #[repr(C)]
@@ -24,6 +26,8 @@ struct Slot {
     /// The process's start time, since process numbers are used again.
     started: AtomicU64,
     taken: [AtomicU64; DEVICES],
+    /// What identifies each multicast object that has a slot of the switch; 0 is none.
+    objects: [AtomicU64; OBJECTS],
 }
 
 struct Ledger {
@@ -38,6 +42,7 @@ fn private() -> Ledger {
         process: AtomicU64::new(std::process::id().into()),
         started: AtomicU64::new(started(std::process::id().into()).unwrap_or(0)),
         taken: [const { AtomicU64::new(0) }; DEVICES],
+        objects: [const { AtomicU64::new(0) }; OBJECTS],
     };
     let slots = Box::leak(vec![slot].into_boxed_slice());
     Ledger {
@@ -82,34 +87,38 @@ fn shared() -> Option<Ledger> {
             .compare_exchange(claimed, process, Ordering::AcqRel, Ordering::Acquire)
             .is_ok()
     })?;
-    own.taken
-        .iter()
-        .for_each(|taken| taken.store(0, Ordering::Release));
+    let numbers = own.taken.iter().chain(&own.objects);
+    numbers.for_each(|number| number.store(0, Ordering::Release));
     own.started.store(started(process)?, Ordering::Release);
     Some(Ledger { slots, own })
 }
 
-/// When a process was started, in clock ticks since boot; nothing if it is gone.
-fn started(process: u64) -> Option<u64> {
+/// When a process was started, in clock ticks since boot; nothing if it is gone, or dead and not yet
+/// waited for.
+pub(crate) fn started(process: u64) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     // The command, second, may hold spaces; the fields after it are counted from its parenthesis.
     let rest = stat.rsplit_once(") ")?.1;
-    rest.split(' ').nth(19)?.parse().ok()
+    let mut fields = rest.split(' ');
+    let state = fields.next()?;
+    let started = fields.nth(18)?.parse().ok();
+    started.filter(|_| !matches!(state, "Z" | "X"))
 }
 
-/// Bytes of a physical device that all who share the ledger have taken.
-pub(crate) fn taken(device: usize) -> u64 {
+/// The accounts of processes that live.
+fn living() -> impl Iterator<Item = &'static Slot> {
     let ledger = &*LEDGER;
-    let alive = |slot: &&Slot| {
+    ledger.slots.iter().filter(|slot| {
         let process = slot.process.load(Ordering::Acquire);
         process != 0
             && (std::ptr::eq(*slot, ledger.own)
                 || started(process) == Some(slot.started.load(Ordering::Acquire)))
-    };
-    ledger
-        .slots
-        .iter()
-        .filter(alive)
+    })
+}
+
+/// Bytes of a physical device that all who share the ledger have taken.
+pub(crate) fn taken(device: usize) -> u64 {
+    living()
         .map(|slot| slot.taken[device % DEVICES].load(Ordering::Acquire))
         .sum()
 }
@@ -128,4 +137,37 @@ pub(crate) fn charge(device: usize, bytes: u64) -> Result {
 /// Give back what [`charge`] took.
 pub(crate) fn refund(device: usize, bytes: u64) {
     LEDGER.own.taken[device % DEVICES].fetch_sub(bytes, Ordering::AcqRel);
+}
+
+/// Take a slot of the switch for a multicast object, unless it has one here or in another process; of
+/// `most` slots.
+pub(crate) fn take_slot(object: u64, most: usize) -> Result {
+    let own = &LEDGER.own.objects;
+    if own
+        .iter()
+        .any(|held| held.load(Ordering::Acquire) == object)
+    {
+        return Ok(());
+    }
+    let free = own.iter().find(|held| {
+        held.compare_exchange(0, object, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
+    });
+    free.ok_or(Code::OUT_OF_MEMORY)?;
+    let held = living().flat_map(|slot| &slot.objects);
+    let mut objects: Vec<u64> = held.map(|held| held.load(Ordering::Acquire)).collect();
+    objects.sort_unstable();
+    objects.dedup();
+    if objects.iter().filter(|object| **object != 0).count() > most {
+        give_slot(object);
+        return Err(Code::OUT_OF_MEMORY);
+    }
+    Ok(())
+}
+
+/// Give back what [`take_slot`] took, if it did. The object has the slot while any process has.
+pub(crate) fn give_slot(object: u64) {
+    for held in &LEDGER.own.objects {
+        let _ = held.compare_exchange(object, 0, Ordering::AcqRel, Ordering::Acquire);
+    }
 }

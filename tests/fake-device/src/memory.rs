@@ -8,6 +8,7 @@ use rustix::mm::{Advice, madvise};
 use rustix::param::page_size;
 
 use crate::driver::{Driver, Kind};
+use crate::multicast::Object;
 use crate::physical::{Pages, Physical, is_device_address};
 
 /// What backs a range of addresses.
@@ -18,6 +19,11 @@ pub(crate) enum Backing {
     Mapping {
         memory: Arc<Physical>,
         offset: u64,
+        access: BTreeMap<usize, u32>,
+    },
+    /// A multicast object at reserved addresses, from its start, with the accesses that were set.
+    Multicast {
+        object: Arc<Object>,
         access: BTreeMap<usize, u32>,
     },
     /// Another process's allocation, opened so many times.
@@ -46,25 +52,30 @@ impl Range {
     pub fn kind(&self) -> Kind {
         match self.backing {
             Backing::Allocation(_) => Kind::Allocation,
-            Backing::Mapping { .. } => Kind::Mapping,
+            Backing::Mapping { .. } | Backing::Multicast { .. } => Kind::Mapping,
             Backing::Ipc { .. } => Kind::IpcMapping,
             Backing::HostAllocation(_) => Kind::HostAllocation,
             Backing::HostRegistration => Kind::HostRegistration,
         }
     }
 
-    /// The memory behind it, if it is a device's.
+    /// The memory behind it, if it is one device's.
     pub fn physical(&self) -> Option<&Arc<Physical>> {
         match &self.backing {
             Backing::Allocation(memory)
             | Backing::Ipc { memory, .. }
             | Backing::Mapping { memory, .. } => Some(memory),
-            Backing::HostAllocation(_) | Backing::HostRegistration => None,
+            Backing::Multicast { .. } | Backing::HostAllocation(_) | Backing::HostRegistration => {
+                None
+            }
         }
     }
 
     pub fn is_host(&self) -> bool {
-        self.physical().is_none()
+        matches!(
+            self.backing,
+            Backing::HostAllocation(_) | Backing::HostRegistration
+        )
     }
 
     fn end(&self) -> u64 {
@@ -117,6 +128,15 @@ pub(crate) struct Piece {
 }
 
 impl Piece {
+    /// Bytes of memory.
+    pub fn of(memory: Arc<Physical>, at: usize, bytes: usize) -> Self {
+        Self {
+            pointer: memory.at(at),
+            bytes,
+            keep: Some(memory),
+        }
+    }
+
     /// Lets go of the whole pages at the start of large memory, which then reads as zeros and takes no
     /// time or memory until it is written again; returns how many bytes those are, which may be none.
     pub fn drop_pages(&self) -> usize {
@@ -182,6 +202,8 @@ impl Driver {
                         Some(pages.clone()),
                     ),
                     Backing::HostRegistration => (at as *mut u8, None),
+                    // Refused above.
+                    Backing::Multicast { .. } => return Err(MULTICAST_ONLY.into()),
                 };
             pieces.push(Piece {
                 pointer,
@@ -191,6 +213,36 @@ impl Driver {
             at += length as u64;
         }
         Ok(pieces)
+    }
+
+    /// What a multimem operation of a context finds behind `bytes` from a multicast address: the object,
+    /// and the offset in it; or what is wrong with that.
+    pub fn multicast(
+        &self,
+        address: u64,
+        bytes: u64,
+        context: u64,
+    ) -> Result<(Arc<Object>, u64), String> {
+        let device = self.contexts.get(&context).map(|toucher| toucher.device);
+        let device = device.ok_or("its context is gone")?;
+        let Some(range) = self.memory.find(address) else {
+            return Err(self.describe_hole(address, address, bytes));
+        };
+        let Backing::Multicast { object, access } = &range.backing else {
+            return Err(format!("{address:#x} is no multicast address"));
+        };
+        if access.get(&device) != Some(&3) {
+            return Err(format!(
+                "{bytes} bytes at {address:#x}: no access has been set for device {device}"
+            ));
+        }
+        if address
+            .checked_add(bytes)
+            .is_none_or(|end| end > range.end())
+        {
+            return Err(self.describe_hole(range.end(), address, bytes));
+        }
+        Ok((object.clone(), address - range.base))
     }
 
     fn describe_hole(&self, at: u64, address: u64, bytes: u64) -> String {
@@ -215,6 +267,9 @@ impl Driver {
     }
 }
 
+/// Why plain accesses to a multicast address are refused: to the ISA they are undefined.
+const MULTICAST_ONLY: &str = "it is a multicast address, for multimem operations and nothing else";
+
 fn may_touch(
     range: &Range,
     device: usize,
@@ -229,6 +284,7 @@ fn may_touch(
             Some(_) => Err(format!("device {device} may only read there")),
             None => Err(format!("no access has been set for device {device}")),
         },
+        Backing::Multicast { .. } => Err(MULTICAST_ONLY.into()),
         Backing::Allocation(memory) if engine == Engine::Kernel => match owner(memory) {
             Some(owner) if owner == device || peers.contains(&owner) => Ok(()),
             owner => Err(format!(

@@ -107,11 +107,7 @@ impl Physical {
             .find(|made_for| made.starts_with(made_for.name()))
             .ok_or(Code::INVALID_VALUE)?;
         let stat = fstat(file).map_err(|_| Code::INVALID_VALUE)?;
-        let known = lock(&KNOWN)
-            .iter()
-            .filter_map(Weak::upgrade)
-            .find(|p| p.inode == stat.st_ino);
-        if let Some(known) = known {
+        if let Some(known) = Self::known(stat.st_ino) {
             return Ok(known);
         }
         let file = file
@@ -119,6 +115,13 @@ impl Physical {
             .map_err(|_| Code::OPERATING_SYSTEM)?;
         let what = (*made_for, made.contains(UNCACHED));
         Self::map(file, device, stat.st_size as usize, what, false)
+    }
+
+    /// What this process has already of the memory that a number identifies.
+    pub fn known(inode: u64) -> Option<Arc<Self>> {
+        let known = lock(&KNOWN);
+        let mut here = known.iter().filter_map(Weak::upgrade);
+        here.find(|memory| memory.inode == inode)
     }
 
     fn map(

@@ -2,6 +2,7 @@
 //! short ways to the report.
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use crate::driver::Kind;
@@ -125,6 +126,15 @@ impl Peer {
         }
     }
 
+    /// Tell the peer something that it listens for.
+    ///
+    /// # Panics
+    /// If it is gone.
+    pub fn tell(&mut self, text: &str) {
+        let input = self.process.stdin.as_mut().expect("a pipe");
+        writeln!(input, "{text}").expect("the peer listens");
+    }
+
     /// Let the peer go on, and see it end well.
     ///
     /// # Panics
@@ -137,6 +147,30 @@ impl Peer {
         last.expect("the peer's last words");
         let status = self.process.wait().expect("the peer's end");
         assert!(status.success(), "{rest}");
+    }
+
+    /// Let the peer go on to where a signal ends it; the signal's number.
+    ///
+    /// # Panics
+    /// If it ends otherwise.
+    pub fn release_to_its_death(mut self) -> i32 {
+        let mut input = self.process.stdin.take().expect("a pipe");
+        input.write_all(b"go").expect("the peer listens");
+        let status = self.process.wait().expect("the peer's end");
+        status.signal().expect("a signal")
+    }
+
+    /// Kill the peer, and leave it to be waited for.
+    ///
+    /// # Panics
+    /// If it cannot be killed.
+    pub fn kill_unseen(&mut self) {
+        self.process.kill().expect("the peer can be killed");
+        let stat = format!("/proc/{}/stat", self.id());
+        let is_dead = || std::fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") Z "));
+        while !is_dead() {
+            std::thread::yield_now();
+        }
     }
 
     /// Kill the peer.
@@ -154,12 +188,34 @@ pub fn is_peer() -> bool {
     std::env::var_os(PEER).is_some()
 }
 
+/// As the peer: say something.
+pub fn say(text: &str) {
+    println!("PEER {text}");
+}
+
+/// As the peer: the next line that it is told.
+///
+/// # Panics
+/// If there is none.
+pub fn listen() -> String {
+    let mut line = Vec::new();
+    let mut byte = [0];
+    // No more than the line, since others read on.
+    loop {
+        std::io::stdin().read_exact(&mut byte).expect("a line");
+        if byte == *b"\n" {
+            return String::from_utf8(line).expect("text");
+        }
+        line.extend(byte);
+    }
+}
+
 /// As the peer: say something, then wait to be released.
 ///
 /// # Panics
 /// If nobody releases it.
 pub fn say_and_wait(text: &str) {
-    println!("PEER {text}");
+    say(text);
     let mut go = [0; 2];
     std::io::stdin()
         .read_exact(&mut go)

@@ -12,7 +12,9 @@ use crate::contexts;
 use crate::devices::{device, machine, ordinal_of, physical, reaches};
 use crate::driver::{Driver, Kind, dangling, driver, new_handle};
 use crate::error::{Code, Result};
+use crate::handles::{Handle, Held};
 use crate::memory::{Backing, Range};
+use crate::multicast::{self, Object};
 use crate::physical::{Physical, Use, fresh_addresses};
 use crate::report::violation;
 use crate::streams;
@@ -20,12 +22,27 @@ use crate::streams;
 /// What memory is made and mapped in units of: a large page of the GPU.
 pub const GRANULARITY: u64 = 2 << 20;
 
-const POSIX_FILE_DESCRIPTOR: u32 = 1;
+pub(crate) const POSIX_FILE_DESCRIPTOR: u32 = 1;
 
-/// A handle to memory, held so many times.
-pub(crate) struct Handle {
-    memory: Arc<Physical>,
-    references: u32,
+/// What is mapped at an address.
+fn mapped(driver: &Driver, address: u64) -> Result<Held> {
+    match driver.memory.find(address).map(|range| &range.backing) {
+        Some(Backing::Mapping { memory, .. }) => Ok(Held::Memory(memory.clone())),
+        Some(Backing::Multicast { object, .. }) => Ok(Held::Multicast(object.clone())),
+        _ => Err(Code::INVALID_VALUE),
+    }
+}
+
+/// The memory of a handle.
+fn memory(driver: &Driver, handle: u64) -> Result<&Arc<Physical>> {
+    let handle = driver
+        .handles
+        .get(&handle)
+        .ok_or_else(|| dangling(Kind::AllocationHandle, handle))?;
+    match &handle.held {
+        Held::Memory(memory) => Ok(memory),
+        Held::Multicast(_) => Err(Code::INVALID_VALUE),
+    }
 }
 
 /// Where memory is, as C has it.
@@ -147,13 +164,9 @@ pub fn create(
     };
     let memory = Physical::create(physical(device), bytes, made_for, uncached)?;
     let handle = new_handle(Kind::AllocationHandle);
-    driver.handles.insert(
-        handle,
-        Handle {
-            memory,
-            references: 1,
-        },
-    );
+    driver
+        .handles
+        .insert(handle, Handle::new(Held::Memory(memory)));
     put(out, handle)
 }
 
@@ -165,8 +178,10 @@ pub fn release(handle: u64) -> Result {
         .get_mut(&handle)
         .ok_or_else(|| dangling(Kind::AllocationHandle, handle))?;
     held.references -= 1;
-    if held.references == 0 {
-        driver.handles.remove(&handle);
+    if held.references == 0
+        && let Some(gone) = driver.handles.remove(&handle)
+    {
+        gone.held.report_gone(&driver);
     }
     Ok(())
 }
@@ -174,32 +189,16 @@ pub fn release(handle: u64) -> Result {
 /// The handle of what is mapped at an address.
 pub fn retain(out: Option<&mut u64>, address: u64) -> Result {
     let mut driver = driver()?;
-    let range = driver
-        .memory
-        .find(address)
-        .filter(|range| range.kind() == Kind::Mapping);
-    let memory = range
-        .and_then(Range::physical)
-        .cloned()
-        .ok_or(Code::INVALID_VALUE)?;
-    let held = driver
-        .handles
-        .iter_mut()
-        .find(|(_, held)| Arc::ptr_eq(&held.memory, &memory));
-    let handle = match held {
+    let mapped = mapped(&driver, address)?;
+    let mut handles = driver.handles.iter_mut();
+    let handle = match handles.find(|(_, handle)| handle.held.is(&mapped)) {
         Some((&handle, held)) => {
             held.references += 1;
             handle
         }
         None => {
             let handle = new_handle(Kind::AllocationHandle);
-            driver.handles.insert(
-                handle,
-                Handle {
-                    memory,
-                    references: 1,
-                },
-            );
+            driver.handles.insert(handle, Handle::new(mapped));
             handle
         }
     };
@@ -209,13 +208,9 @@ pub fn retain(out: Option<&mut u64>, address: u64) -> Result {
 /// As [`retain`], but not held by the one who asks: its handle is to be there already.
 pub fn find(out: Option<&mut u64>, address: u64) -> Result {
     let driver = driver()?;
-    let range = driver.memory.find(address);
-    let memory = range
-        .filter(|range| range.kind() == Kind::Mapping)
-        .and_then(Range::physical)
-        .ok_or(Code::INVALID_VALUE)?;
+    let mapped = mapped(&driver, address)?;
     let mut handles = driver.handles.iter();
-    let found = handles.find(|(_, held)| Arc::ptr_eq(&held.memory, memory));
+    let found = handles.find(|(_, handle)| handle.held.is(&mapped));
     put(out, *found.ok_or(Code::INVALID_VALUE)?.0)
 }
 
@@ -230,12 +225,9 @@ pub fn is_mapped(address: u64) -> bool {
 /// What memory was made with.
 pub fn properties(out: Option<&mut Properties>, handle: u64) -> Result {
     let driver = driver()?;
-    let held = driver
-        .handles
-        .get(&handle)
-        .ok_or_else(|| dangling(Kind::AllocationHandle, handle))?;
-    let id = ordinal_of(held.memory.device).map_or(-1, |ordinal| ordinal as i32);
-    let handle_types = u32::from(held.memory.made_for == Use::Exportable);
+    let memory = memory(&driver, handle)?;
+    let id = ordinal_of(memory.device).map_or(-1, |ordinal| ordinal as i32);
+    let handle_types = u32::from(memory.made_for == Use::Exportable);
     put(
         out,
         Properties {
@@ -257,11 +249,15 @@ pub fn export(out: Option<&mut i32>, handle: u64, kind: u32, flags: u64) -> Resu
     if kind != POSIX_FILE_DESCRIPTOR || flags != 0 || out.is_none() {
         return Err(Code::INVALID_VALUE);
     }
-    if held.memory.made_for != Use::Exportable {
+    let memory = match &held.held {
+        Held::Memory(memory) => memory,
+        Held::Multicast(object) => return multicast::export(out, object),
+    };
+    if memory.made_for != Use::Exportable {
         violation("the memory was created without this handle type".into());
         return Err(Code::INVALID_VALUE);
     }
-    let copy = fcntl_dupfd_cloexec(held.memory.file(), 3).map_err(|_| Code::OPERATING_SYSTEM)?;
+    let copy = fcntl_dupfd_cloexec(memory.file(), 3).map_err(|_| Code::OPERATING_SYSTEM)?;
     put(out, copy.into_raw_fd())
 }
 
@@ -301,25 +297,34 @@ pub fn free_addresses(base: u64, bytes: usize) -> Result {
     Ok(())
 }
 
-/// Map memory at reserved addresses.
+/// Map memory at reserved addresses, or a multicast object, which blocks until all its devices were added.
 pub fn map(base: u64, bytes: usize, offset: usize, handle: u64, flags: u64) -> Result {
     let mut driver = driver()?;
     let (bytes, offset) = (bytes as u64, offset as u64);
     let held = driver
         .handles
         .get(&handle)
+        .map(|handle| handle.held.clone())
         .ok_or_else(|| dangling(Kind::AllocationHandle, handle))?;
-    let memory = held.memory.clone();
+    let (unit, length) = match &held {
+        Held::Memory(memory) => (GRANULARITY, memory.bytes as u64),
+        Held::Multicast(object) => (multicast::unit()?, object.bytes()),
+    };
+    let multiples = bytes.is_multiple_of(unit) && base.is_multiple_of(unit);
     // The driver maps a handle from its start only.
-    if !multiple(bytes) || !base.is_multiple_of(GRANULARITY) || offset != 0 || flags != 0 {
+    if bytes == 0 || !multiples || offset != 0 || flags != 0 {
         return Err(Code::INVALID_VALUE);
     }
-    if bytes > memory.bytes as u64 {
+    if bytes > length {
         violation(format!(
-            "{bytes} bytes are more than the {} of the handle",
-            memory.bytes
+            "{bytes} bytes are more than the {length} of the handle"
         ));
         return Err(Code::INVALID_VALUE);
+    }
+    if let Held::Multicast(object) = &held {
+        drop(driver);
+        multicast::wait_to_map(object, handle)?;
+        driver = self::driver()?;
     }
     let reserved = driver.memory.reservations.range(..=base).next_back();
     if reserved.is_none_or(|(start, length)| base + bytes > start + length) {
@@ -333,10 +338,14 @@ pub fn map(base: u64, bytes: usize, offset: usize, handle: u64, flags: u64) -> R
     if machine()?.maps_nothing {
         return Ok(());
     }
-    let backing = Backing::Mapping {
-        memory,
-        offset,
-        access: BTreeMap::new(),
+    let access = BTreeMap::new();
+    let backing = match held {
+        Held::Memory(memory) => Backing::Mapping {
+            memory,
+            offset,
+            access,
+        },
+        Held::Multicast(object) => Backing::Multicast { object, access },
     };
     let range = Range {
         base,
@@ -355,7 +364,9 @@ pub fn unmap(base: u64, bytes: usize) -> Result {
     let found = mappings(&driver, base, bytes as u64)?;
     streams::report_use(&driver, base, bytes as u64, "unmapped");
     for base in found {
+        let held = mapped(&driver, base)?;
         driver.memory.ranges.remove(&base);
+        held.report_gone(&driver);
     }
     Ok(())
 }
@@ -371,19 +382,16 @@ pub unsafe fn import(out: Option<&mut u64>, descriptor: i32, kind: u32) -> Resul
     }
     // SAFETY: the descriptor is the caller's, who keeps it open during the call.
     let file = unsafe { BorrowedFd::borrow_raw(descriptor) };
-    let memory = Physical::open(file, &[Use::Exportable]).inspect_err(|_| {
-        violation(format!(
-            "descriptor {descriptor} is not of memory that was exported"
-        ));
-    })?;
+    let held = match Object::open(file)? {
+        Some(object) => Held::Multicast(object),
+        None => Held::Memory(Physical::open(file, &[Use::Exportable]).inspect_err(|_| {
+            violation(format!(
+                "descriptor {descriptor} is not of memory that was exported"
+            ));
+        })?),
+    };
     let handle = new_handle(Kind::AllocationHandle);
-    driver.handles.insert(
-        handle,
-        Handle {
-            memory,
-            references: 1,
-        },
-    );
+    driver.handles.insert(handle, Handle::new(held));
     put(out, handle)
 }
 
@@ -427,12 +435,22 @@ pub unsafe fn set_access(
             .ranges
             .get_mut(&at)
             .ok_or(Code::INVALID_VALUE)?;
-        let Backing::Mapping { memory, access, .. } = &mut range.backing else {
-            return Err(Code::INVALID_VALUE);
+        let (access, reachable): (_, Box<dyn Fn(usize) -> Result<bool>>) = match &mut range.backing
+        {
+            // A device that is not visible here has no ordinal to be reached by.
+            Backing::Mapping { memory, access, .. } => {
+                let owner = ordinal_of(memory.device);
+                let reached = move |device| Ok(owner.is_none_or(|owner| reaches(device, owner)));
+                (access, Box::new(reached))
+            }
+            Backing::Multicast { object, access } => (
+                access,
+                Box::new(|device| object.has_member(physical(device))),
+            ),
+            _ => return Err(Code::INVALID_VALUE),
         };
         for &(device, flags) in &wanted {
-            // A device that is not visible here has no ordinal to be reached by.
-            if !ordinal_of(memory.device).is_none_or(|owner| reaches(device, owner)) {
+            if !reachable(device)? {
                 return Err(Code::INVALID_DEVICE);
             }
             access.insert(device, flags);
@@ -450,7 +468,7 @@ pub fn access(flags: Option<&mut u64>, location: Option<&Location>, address: u64
     let device = device(location.id)?;
     let driver = driver()?;
     match driver.memory.find(address).map(|range| &range.backing) {
-        Some(Backing::Mapping { access, .. }) => {
+        Some(Backing::Mapping { access, .. } | Backing::Multicast { access, .. }) => {
             put(flags, access.get(&device).copied().unwrap_or(0).into())
         }
         _ => Err(Code::INVALID_VALUE),

@@ -220,6 +220,24 @@ impl Runner {
             })
     }
 
+    /// The bytes of every member behind a multicast address, as a multimem operation finds them, in the
+    /// order of the switch; or an illegal access.
+    pub fn replicas(&self, address: u64, bytes: u64) -> Result<Vec<Piece>> {
+        let found = state().multicast(address, bytes, self.context);
+        found
+            .and_then(|(object, offset)| object.replicas(offset, bytes))
+            .map(|replicas| {
+                let piece = |(memory, at)| Piece::of(memory, at, bytes as usize);
+                replicas.into_iter().map(piece).collect()
+            })
+            .map_err(|why| {
+                violation(format!(
+                    "illegal multimem access by work that was submitted before: {why}"
+                ));
+                Code::ILLEGAL_ADDRESS
+            })
+    }
+
     /// The aligned 32-bit word at an address, as kernels and stream operations reach it.
     pub fn word(&self, address: u64) -> Result<Word> {
         if !address.is_multiple_of(4) {

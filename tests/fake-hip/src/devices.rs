@@ -135,6 +135,7 @@ fn machine() -> Machine {
             check: Launch::check,
         }),
         access_from_start: true,
+        switch: None,
         maps_nothing: fault("FAKE_HIP_MAPS_NOTHING"),
         // LLVM's guide, memory models gfx90a and gfx942: on the later ones a peer's store takes the line
         // out of the owner's cache.

@@ -61,7 +61,12 @@ impl Family {
     pub fn foreign(self) -> &'static [&'static str] {
         match self {
             Self::Ptx => &["arch_host.h", "arch_hip.h"],
-            Self::Hip => &["arch_host.h", "arch_ptx.h", "bulk.h"],
+            Self::Hip => &[
+                "arch_host.h",
+                "arch_ptx.h",
+                "arch_ptx_multicast.h",
+                "bulk.h",
+            ],
         }
     }
 

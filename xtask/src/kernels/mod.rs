@@ -40,6 +40,9 @@ pub enum Command {
         #[arg(long)]
         file: Option<PathBuf>,
     },
+    /// Assemble every multicast instruction in the artefacts for all targets that have them, with each assembler
+    /// that is named, and see those refused that the instruction set does not have.
+    Multimem,
 }
 
 /// Runs the command.
@@ -56,6 +59,7 @@ pub fn run(command: Command) -> Result<()> {
                 ptx::lint::run(Some(&file))
             }
         }
+        Command::Multimem => ptx::multimem::run(),
         Command::Lint { only, file: None } => each(only, |family| match family {
             Family::Ptx => ptx::lint::run(None),
             Family::Hip => hip::lint_committed(),

@@ -52,7 +52,7 @@ const WORDS: [&str; 40] = [
 const SERIES: [&str; 6] = ["a", "b", "gfx", "h", "mi", "nvl"];
 
 /// Places where a vendor's word stands for a reason.
-const EXCEPTIONS: [Exception; 6] = [
+const EXCEPTIONS: [Exception; 7] = [
     Exception {
         path: "core/src/backend/vendor_library/",
         words: &["nccl"],
@@ -80,6 +80,11 @@ const EXCEPTIONS: [Exception; 6] = [
     },
     Exception {
         path: "device/include/symmem/arch_ptx.h",
+        words: &[],
+        reason: "an arch header",
+    },
+    Exception {
+        path: "device/include/symmem/arch_ptx_multicast.h",
         words: &[],
         reason: "an arch header",
     },

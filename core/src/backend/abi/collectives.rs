@@ -126,6 +126,13 @@ open_enum!(
         /// Between two barriers the parts of each pair of ranks change places; each rank swaps half of
         /// them. An all-to-all in place, and nothing else.
         SWAP = 10,
+        /// Between two barriers every rank loads its share from a multicast address, reduced on the way,
+        /// and stores it to one: a reduction in two shots, where every rank wants the result. An operation
+        /// that only reduces, or only hands out, does half of it.
+        MULTICAST = 11,
+        /// Between two barriers every rank loads all it needs from a multicast address, reduced on the
+        /// way. Never in place.
+        MULTICAST_ONE_SHOT = 12,
     }
 );
 
@@ -146,6 +153,10 @@ open_enum!(
         SWAP = 6,
         /// [`ReducePushArguments`].
         REDUCE_PUSH = 7,
+        /// [`MulticastArguments`] that reduce.
+        MULTICAST_REDUCE = 8,
+        /// [`MulticastArguments`] that do not: bytes are bytes.
+        MULTICAST_MOVE = 9,
     }
 );
 

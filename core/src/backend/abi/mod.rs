@@ -58,6 +58,10 @@ handle!(
     /// A communicator of the vendor's library of collectives.
     RawVendor
 );
+handle!(
+    /// A multicast object: one address behind which every member's memory lies.
+    RawMulticast
+);
 
 macro_rules! open_enum {
     ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $value:expr,)+ }) => {
@@ -79,6 +83,7 @@ mod collectives;
 mod device;
 mod gemm;
 mod memory;
+mod multicast;
 mod signals;
 mod transfers;
 mod vendor;
@@ -87,6 +92,7 @@ pub use collectives::*;
 pub use device::*;
 pub use gemm::*;
 pub use memory::*;
+pub use multicast::*;
 pub use signals::*;
 pub use transfers::*;
 pub use vendor::*;

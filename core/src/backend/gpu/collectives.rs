@@ -119,6 +119,41 @@ impl<G: Gpu> Collectives for G {
         unsafe { launch_waiting(self, &call, arguments, on) }
     }
 
+    unsafe fn collective_multicast(
+        &self,
+        arguments: &MulticastArguments,
+        geometry: &Geometry,
+        on: RawStream,
+    ) -> CallResult<()> {
+        let name = "collective_multicast";
+        let (element, reduce) = (arguments.element, arguments.reduce);
+        let kernels = &self.parts().kernels;
+        let kernel = match arguments.load {
+            MulticastLoad::REDUCED => reduction(
+                self,
+                name,
+                CollectiveKernel::MULTICAST_REDUCE,
+                element,
+                reduce,
+            ),
+            _ => kernels
+                .collective(CollectiveKernel::MULTICAST_MOVE, element)
+                .ok_or_else(|| {
+                    let why = "this device was opened without multicast";
+                    Failure::new(Status::UNSUPPORTED, name, why)
+                }),
+        };
+        let call = WaitingLaunch {
+            call: name,
+            kernel: kernel?,
+            group: &arguments.group,
+            geometry,
+            most: SLOT_BLOCKS,
+        };
+        // SAFETY: as above.
+        unsafe { launch_waiting(self, &call, arguments, on) }
+    }
+
     unsafe fn collective_reduce_push(
         &self,
         arguments: &ReducePushArguments,

@@ -83,6 +83,9 @@ pub struct Kernels<K> {
     reduce_packets: [WaitingKernel<K>; ELEMENTS],
     /// For some types only.
     reduce_push: [Option<WaitingKernel<K>>; ELEMENTS],
+    /// For what a switch can reduce, where the device was opened with multicast.
+    multicast_reduce: [Option<WaitingKernel<K>>; ELEMENTS],
+    multicast_move: Option<WaitingKernel<K>>,
 }
 
 impl<K: Copy> Kernels<K> {
@@ -110,6 +113,10 @@ impl<K: Copy> Kernels<K> {
             reduce: each_element("symmem_reduce", waiting)?,
             reduce_packets: each_element("symmem_reduce_packets", waiting)?,
             reduce_push: each_element("symmem_reduce_push", |name| Ok(waiting(name).ok()))?,
+            multicast_reduce: each_element("symmem_multicast_reduce", |name| {
+                Ok(waiting(name).ok())
+            })?,
+            multicast_move: waiting("symmem_multicast_move").ok(),
             by_name,
         })
     }
@@ -138,6 +145,8 @@ impl<K: Copy> Kernels<K> {
             CollectiveKernel::REDUCE => self.reduce.get(index),
             CollectiveKernel::REDUCE_PACKETS => self.reduce_packets.get(index),
             CollectiveKernel::REDUCE_PUSH => self.reduce_push.get(index)?.as_ref(),
+            CollectiveKernel::MULTICAST_REDUCE => self.multicast_reduce.get(index)?.as_ref(),
+            CollectiveKernel::MULTICAST_MOVE => self.multicast_move.as_ref(),
             _ => None,
         }
     }

@@ -81,6 +81,21 @@ impl<M: Sharing> SharedMemory<M> {
         }
     }
 
+    /// Looks at an allocation.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` where it is not live here.
+    pub fn with_allocation<T>(
+        &self,
+        allocation: RawAllocation,
+        look: impl FnOnce(&M::Allocation) -> T,
+    ) -> CallResult<T> {
+        match lock(&self.allocations).get(&allocation.0) {
+            Some(found) => Ok(look(found)),
+            None => Err(unknown("look up", "allocation", allocation.0)),
+        }
+    }
+
     /// Makes the device current.
     pub(super) fn enter(&self) -> CallResult<M::Entered<'_>> {
         self.sharing.enter()

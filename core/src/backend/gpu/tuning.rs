@@ -166,12 +166,22 @@ pub fn collective_flaws(tables: Collectives, warp: u32) -> Vec<String> {
         .map(|index| collective_row(tables, index))
         .take_while(|row| row.algorithm != Algorithm::AUTOMATIC)
         .collect();
+    let multicast = |row: &CollectiveRow| {
+        matches!(
+            row.algorithm,
+            Algorithm::MULTICAST | Algorithm::MULTICAST_ONE_SHOT
+        )
+    };
     let mut flaws = Vec::new();
     for operation in CollectiveOperation::BROADCAST.0..=CollectiveOperation::EXCHANGE.0 {
         for world in 2..=ANY {
             for bytes in [0, 1, 64 * KIB, MIB, ALWAYS] {
                 let fits = |row: &&CollectiveRow| {
-                    row.operation.0 == operation && world <= row.world && bytes <= row.bytes
+                    // Multicast is not everywhere.
+                    !multicast(row)
+                        && row.operation.0 == operation
+                        && world <= row.world
+                        && bytes <= row.bytes
                 };
                 if !rows.iter().any(|row| fits(&row)) {
                     flaws.push(format!("no row: {operation} of {world}, {bytes} bytes"));
@@ -184,6 +194,7 @@ pub fn collective_flaws(tables: Collectives, warp: u32) -> Vec<String> {
             let swaps = |row: &CollectiveRow| row.algorithm == Algorithm::SWAP;
             // Packets serve in place and out of it; of the others only swaps do in place.
             (earlier.algorithm == Algorithm::PACKETS || swaps(earlier) == swaps(row))
+                && multicast(earlier) == multicast(row)
                 && earlier.operation == row.operation
                 && row.world <= earlier.world
                 && row.bytes <= earlier.bytes

@@ -1,4 +1,5 @@
-//! The families that work between two barriers: copies, swaps, and reductions.
+//! The families that work between two barriers: copies, swaps, reductions, and what a switch would do of
+//! either.
 
 use super::super::operation::Step;
 use super::super::signals::Pending;
@@ -66,21 +67,91 @@ pub(super) unsafe fn advance_reduce(
     // SAFETY: the caller's word.
     let members = unsafe { Members::new(&arguments.group) };
     between_barriers(members, pending, || {
-        let Some(reduce) = reduction(arguments.element, arguments.reduce) else {
+        let reduced = Reduced {
+            element: arguments.element,
+            reduce: arguments.reduce,
+            count: arguments.count,
+            sources: &arguments.sources,
+            destinations: &arguments.destinations,
+        };
+        // SAFETY: the caller's word.
+        unsafe { reduced.run(members) };
+    })
+}
+
+/// Loads and stores as by multicast addresses, between two barriers: by the members' own.
+///
+/// # Safety
+/// As [`advance_move`].
+pub(super) unsafe fn advance_multicast(
+    arguments: &MulticastArguments,
+    pending: &mut Option<Pending>,
+) -> Step {
+    // SAFETY: the caller's word.
+    let members = unsafe { Members::new(&arguments.group) };
+    between_barriers(members, pending, || {
+        let (rank, world) = (members.rank() as usize, members.world() as usize);
+        let mut destinations = arguments.destinations;
+        if arguments.store == MulticastStore::OWN {
+            destinations = [DeviceAddress::NULL; MAX_RANKS];
+            destinations[rank] = arguments.destinations[rank];
+        }
+        if arguments.load == MulticastLoad::REDUCED {
+            let reduced = Reduced {
+                element: arguments.element,
+                reduce: arguments.reduce,
+                count: arguments.count,
+                sources: &arguments.sources,
+                destinations: &destinations,
+            };
+            // SAFETY: the caller's word.
+            unsafe { reduced.run(members) };
+            return;
+        }
+        let (from, bytes) = (
+            arguments.sources[rank],
+            arguments.count * arguments.element.bytes(),
+        );
+        for member in (rank..world).chain(0..rank) {
+            let to = destinations[member];
+            if to.0 != 0 && to != from {
+                // SAFETY: the caller's word.
+                unsafe { transfer::copy(to, from, bytes) };
+            }
+        }
+    })
+}
+
+/// A reduction of all members' elements.
+struct Reduced<'a> {
+    element: ElementType,
+    reduce: ReduceOperation,
+    count: u64,
+    sources: &'a [DeviceAddress; MAX_RANKS],
+    /// An address of each member's memory, or 0 for none.
+    destinations: &'a [DeviceAddress; MAX_RANKS],
+}
+
+impl Reduced<'_> {
+    /// # Safety
+    /// All memory that it names is live.
+    #[inline]
+    unsafe fn run(&self, members: Members<'_>) {
+        let Some(reduce) = reduction(self.element, self.reduce) else {
             return;
         };
         let world = members.world() as usize;
         let mut sources = [ptr::null(); MAX_RANKS];
         let mut destinations = [ptr::null_mut(); MAX_RANKS];
-        for (source, address) in sources[..world].iter_mut().zip(&arguments.sources) {
+        for (source, address) in sources[..world].iter_mut().zip(self.sources) {
             *source = pointer(*address).cast_const();
         }
         // The own first, then the next member's, so that not all store to the same one.
         let rank = members.rank() as usize;
         let mut known = 0;
         for member in (rank..world).chain(0..rank) {
-            if arguments.destinations[member].0 != 0 {
-                destinations[known] = pointer(arguments.destinations[member]);
+            if self.destinations[member].0 != 0 {
+                destinations[known] = pointer(self.destinations[member]);
                 known += 1;
             }
         }
@@ -89,10 +160,10 @@ pub(super) unsafe fn advance_reduce(
             reduce(
                 &sources[..world],
                 &destinations[..known],
-                arguments.count as usize,
+                self.count as usize,
             )
         };
-    })
+    }
 }
 
 /// The pointer to an address.

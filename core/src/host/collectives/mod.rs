@@ -25,6 +25,7 @@ pub(super) enum Collective<'a> {
     Packets(&'a PacketArguments),
     Reduce(&'a ReduceArguments),
     ReducePackets(&'a ReducePacketArguments),
+    Multicast(&'a MulticastArguments),
     Exchange(&'a ExchangeArguments),
 }
 
@@ -46,6 +47,7 @@ impl Collective<'_> {
                 Self::ReducePackets(arguments) => {
                     packets::advance_reduce_packets(arguments, pending)
                 }
+                Self::Multicast(arguments) => barriered::advance_multicast(arguments, pending),
                 Self::Exchange(arguments) => {
                     exchange::advance(arguments, pending, |address, _| Some(address))
                 }
@@ -59,6 +61,7 @@ impl Collective<'_> {
             Self::Packets(arguments) => &arguments.group,
             Self::Reduce(arguments) => &arguments.group,
             Self::ReducePackets(arguments) => &arguments.group,
+            Self::Multicast(arguments) => &arguments.group,
             Self::Exchange(arguments) => &arguments.group,
         }
     }
@@ -70,6 +73,7 @@ impl Collective<'_> {
             Self::Packets(_) => "collective_packets",
             Self::Reduce(_) => "collective_reduce",
             Self::ReducePackets(_) => "collective_reduce_packets",
+            Self::Multicast(_) => "collective_multicast",
             Self::Exchange(_) => "collective_exchange",
         }
     }
@@ -107,6 +111,18 @@ impl Collective<'_> {
                     arguments.copies
                 ));
             }
+            Self::Multicast(arguments) => match (arguments.load, arguments.store) {
+                (MulticastLoad::REDUCED, MulticastStore::OWN | MulticastStore::ALL) => {
+                    Some((arguments.element, arguments.reduce))
+                }
+                (MulticastLoad::OWN, MulticastStore::OWN | MulticastStore::ALL) => None,
+                (load, store) => {
+                    return refuse(format!(
+                        "load {} and store {} are of another version",
+                        load.0, store.0
+                    ));
+                }
+            },
             Self::Move(_) | Self::Swap(_) | Self::Packets(_) | Self::Exchange(_) => None,
         };
         if let Some((element, reduce)) = reduction
@@ -137,6 +153,7 @@ impl Submission for Collective<'_> {
             Self::Packets(arguments) => Operation::Packets(*arguments),
             Self::Reduce(arguments) => Operation::Reduce(*arguments),
             Self::ReducePackets(arguments) => Operation::ReducePackets(*arguments),
+            Self::Multicast(arguments) => Operation::Multicast(*arguments),
             Self::Exchange(arguments) => Operation::Exchange(*arguments),
         }
     }
@@ -189,6 +206,11 @@ impl Collectives for HostBackend {
             | CollectiveKernel::SWAP
             | CollectiveKernel::PACKETS
             | CollectiveKernel::EXCHANGE => true,
+            CollectiveKernel::MULTICAST_MOVE => self.multicast == MulticastSupport::EMULATED,
+            CollectiveKernel::MULTICAST_REDUCE => {
+                self.multicast == MulticastSupport::EMULATED
+                    && arithmetic::reduction(element, ReduceOperation::SUM).is_some()
+            }
             CollectiveKernel::REDUCE
             | CollectiveKernel::REDUCE_PACKETS
             | CollectiveKernel::REDUCE_PUSH => {
@@ -247,6 +269,16 @@ impl Collectives for HostBackend {
     ) -> CallResult<()> {
         // SAFETY: passed on from the caller.
         unsafe { self.collective(Collective::ReducePackets(arguments), stream) }
+    }
+
+    unsafe fn collective_multicast(
+        &self,
+        arguments: &MulticastArguments,
+        _geometry: &Geometry,
+        stream: RawStream,
+    ) -> CallResult<()> {
+        // SAFETY: passed on from the caller.
+        unsafe { self.collective(Collective::Multicast(arguments), stream) }
     }
 
     unsafe fn collective_reduce_push(

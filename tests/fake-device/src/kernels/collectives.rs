@@ -35,7 +35,7 @@ impl<'a> Translation<'a> {
     }
 
     /// Where `bytes` from an address lie. No bytes lie anywhere.
-    fn find(&self, address: DeviceAddress, bytes: u64) -> Result<DeviceAddress> {
+    pub(super) fn find(&self, address: DeviceAddress, bytes: u64) -> Result<DeviceAddress> {
         if bytes == 0 {
             return Ok(address);
         }
@@ -55,7 +55,20 @@ impl<'a> Translation<'a> {
         Ok(found)
     }
 
-    /// The same, in place, unless the address is none.
+    /// Where every member's bytes behind a multicast address lie, in the order of the switch.
+    pub(super) fn replicas(
+        &self,
+        address: DeviceAddress,
+        bytes: u64,
+    ) -> Result<Vec<DeviceAddress>> {
+        let mut pieces = self.runner.replicas(address.0, bytes)?;
+        let at = |piece: &Piece| DeviceAddress(piece.pointer.expose_provenance() as u64);
+        let found = pieces.iter().map(at).collect();
+        self.kept.borrow_mut().append(&mut pieces);
+        Ok(found)
+    }
+
+    /// As [`Translation::find`], in place, unless the address is none.
     pub(super) fn change(&self, address: &mut DeviceAddress, bytes: u64) -> Result {
         if address.0 != 0 {
             *address = self.find(*address, bytes)?;
@@ -68,7 +81,7 @@ impl<'a> Translation<'a> {
         self.change(&mut watch.record, RECORD_BYTES)
     }
 
-    fn group(&self, group: &mut CollectiveGroup, packets: bool) -> Result {
+    pub(super) fn group(&self, group: &mut CollectiveGroup, packets: bool) -> Result {
         self.watch(&mut group.watch)?;
         let bytes = slots_bytes(group, packets);
         let world = members(group)?;
@@ -115,7 +128,7 @@ pub(super) fn members(group: &CollectiveGroup) -> Result<usize> {
     Ok(world)
 }
 
-fn slots_bytes(group: &CollectiveGroup, packets: bool) -> u64 {
+pub(super) fn slots_bytes(group: &CollectiveGroup, packets: bool) -> u64 {
     let regions = if packets {
         u64::from(PACKET_BLOCKS) * group.packet_bytes
     } else {
@@ -125,7 +138,7 @@ fn slots_bytes(group: &CollectiveGroup, packets: bool) -> u64 {
 }
 
 /// Has a grid of as many blocks as there are slots or regions for.
-fn check_grid(launch: &Launch, most: u32) {
+pub(super) fn check_grid(launch: &Launch, most: u32) {
     let [blocks, y, z] = launch.blocks;
     if blocks > most || y != 1 || z != 1 {
         violation(format!(
@@ -135,10 +148,11 @@ fn check_grid(launch: &Launch, most: u32) {
     }
 }
 
-/// The type that a kernel's name ends with is the one it is given.
-fn check_element(launch: &Launch, prefix: &str, element: ElementType) {
+/// Whether the type that a kernel's name ends with is the one it is given; else that is a violation.
+pub(super) fn check_element(launch: &Launch, prefix: &str, element: ElementType) -> bool {
     let named = launch.kernel.name.strip_prefix(prefix).unwrap_or_default();
-    if named != element.name().to_ascii_lowercase() {
+    let same = named == element.name().to_ascii_lowercase();
+    if !same {
         violation(format!(
             "{} is given elements of {} ({})",
             launch.kernel.name,
@@ -146,16 +160,17 @@ fn check_element(launch: &Launch, prefix: &str, element: ElementType) {
             element.0
         ));
     }
+    same
 }
 
-fn group_ranges(group: &CollectiveGroup, packets: bool) -> Vec<(u64, u64)> {
+pub(super) fn group_ranges(group: &CollectiveGroup, packets: bool) -> Vec<(u64, u64)> {
     let bytes = slots_bytes(group, packets);
     let world = (group.world as usize).min(MAX_RANKS);
     let slots = group.slots[..world].iter().map(|slots| (slots.0, bytes));
     slots.chain(watch_ranges(&group.watch)).collect()
 }
 
-fn spans<'a>(
+pub(super) fn spans<'a>(
     addresses: &'a [DeviceAddress],
     bytes: impl Fn(usize) -> u64 + 'a,
 ) -> impl Iterator<Item = (u64, u64)> + 'a {

@@ -18,6 +18,8 @@ pub struct Module {
     pub architecture: &'static str,
     /// The architectures it is assembled for, so that start-up there needs no compiler.
     pub cubins: &'static [&'static str],
+    /// clang's options that are its own.
+    options: &'static [&'static str],
 }
 
 const fn module(
@@ -31,12 +33,26 @@ const fn module(
         source,
         architecture,
         cubins,
+        options: &[],
     }
 }
 
+impl Module {
+    /// Of multicast instructions, which need a later PTX version: one that the driver of any device that has them
+    /// takes, since it has the functions by which multicast addresses come about.
+    const fn multicast(self, options: &'static [&'static str; 2]) -> Self {
+        Self { options, ..self }
+    }
+}
+
+/// Sums in a wider type are of PTX 8.2 (CUDA 12.2).
+const MULTICAST: [&str; 2] = ["--cuda-feature=+ptx82", "-DSYMMEM_MULTICAST_HARDWARE"];
+/// Those of floats of 8 bits are of PTX 8.6 (CUDA 12.7).
+const MULTICAST_F8: [&str; 2] = ["--cuda-feature=+ptx86", "-DSYMMEM_MULTICAST_HARDWARE"];
+
 /// One bulk instruction makes a whole sm_80 module fail to load: hence several modules. Kernels that
 /// can be launched beside their predecessor from sm_90 on are compiled for both.
-pub const MODULES: [Module; 15] = [
+pub const MODULES: [Module; 19] = [
     module("base", "device/entries/base.h", "80", &["80", "90"]),
     module("latency", "device/entries/latency.h", "80", &["80", "90"]),
     module("bulk", "kernels-ptx/src/bulk.cu", "90", &["90"]),
@@ -67,6 +83,20 @@ pub const MODULES: [Module; 15] = [
     module(
         "reduce_packets_sm_80",
         "device/entries/reduce_packets.h",
+        "80",
+        &["80"],
+    ),
+    module("multicast", "device/entries/multicast.h", "90", &["90"]).multicast(&MULTICAST),
+    module("multicast_f8", "device/entries/multicast_f8.h", "100a", &[]).multicast(&MULTICAST_F8),
+    module(
+        "multicast_emulated",
+        "device/entries/multicast.h",
+        "90",
+        &["90"],
+    ),
+    module(
+        "multicast_emulated_sm_80",
+        "device/entries/multicast.h",
         "80",
         &["80"],
     ),
@@ -128,7 +158,7 @@ impl Compilers {
     /// assembler said.
     pub fn module(&self, module: &Module, folder: &Path) -> Result<String> {
         let ptx = folder.join(format!("{}.ptx", module.name));
-        self.compile(module.source, module.architecture, &ptx)?;
+        self.compile(module.source, module.architecture, module.options, &ptx)?;
         let mut said = String::new();
         for architecture in module.cubins {
             let cubin = folder.join(format!("{}.sm_{architecture}.cubin", module.name));
@@ -141,15 +171,22 @@ impl Compilers {
     pub fn example(&self, name: &str, folder: &Path) -> Result<String> {
         let ptx = folder.join(format!("{name}.ptx"));
         // What symmem itself can run on.
-        self.compile(&format!("{EXAMPLES_FOLDER}/{name}.cu"), "80", &ptx)?;
+        self.compile(&format!("{EXAMPLES_FOLDER}/{name}.cu"), "80", &[], &ptx)?;
         assemble(&self.ptxas, &ptx, "80", &folder.join("unused"))
     }
 
-    fn compile(&self, source: &str, architecture: &str, ptx: &Path) -> Result<()> {
+    fn compile(
+        &self,
+        source: &str,
+        architecture: &str,
+        options: &[&str],
+        ptx: &Path,
+    ) -> Result<()> {
         let root = tools::root();
         let mut clang = Command::new(&self.clang);
         clang
             .args(CLANG_OPTIONS)
+            .args(options)
             .arg(format!("--cuda-gpu-arch=sm_{architecture}"))
             .arg("-I")
             .arg(root.join("device/include"))

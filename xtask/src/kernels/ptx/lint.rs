@@ -7,6 +7,8 @@
 //! - A kernel that waits for its launch's prerequisites touches no global memory before, and waits on
 //!   every path: one that ended first would let its own successor overtake what it did not wait for.
 //! - Bulk stores are complete, not only read, before a release and before the end.
+//! - A multicast access is strong and at system scope; flags are raised at all members by a release, behind a proxy
+//!   fence for aliases, since the same memory is accessed by the members' own addresses too.
 //! - No local memory, and none of the assembler's C75xx warnings (serialised asynchronous instructions).
 
 use std::path::Path;
@@ -23,6 +25,10 @@ const ALLOWED: [(&str, &[&str]); 1] = [
     // Counts the blocks of one grid; no other device ever sees it (arch::arrive).
     ("arrivals", &["atom", "fence"]),
 ];
+
+/// The tag of flags that are raised at all members for what this device stored in its own memory: there a release at
+/// device scope will do (arch::multicast_raise).
+const OWN_MEMORY: &str = "own_memory";
 
 /// Lints one file, or the committed artefacts.
 pub fn run(file: Option<&Path>) -> Result<()> {
@@ -117,13 +123,14 @@ fn scope(statement: &Statement) -> Option<&'static str> {
     if matches!(operation, "ld" | "st") && statement.has("local") {
         return Some("local memory: a spill or an array that is not in registers");
     }
+    if operation == "multimem" {
+        return multicast(statement);
+    }
     if statement.is_shared() || statement.has("sys") || allowed(statement) {
         return None;
     }
     match operation {
-        "atom" | "red" | "multimem" => {
-            Some("an atomic below system scope, which a peer may not see")
-        }
+        "atom" | "red" => Some("an atomic below system scope, which a peer may not see"),
         "st" if is_strong(statement) => {
             Some("a flag is stored below system scope, and a peer may not see it")
         }
@@ -136,6 +143,22 @@ fn scope(statement: &Statement) -> Option<&'static str> {
         }
         _ => None,
     }
+}
+
+/// What is wrong with an access to a multicast address by itself.
+fn multicast(statement: &Statement) -> Option<&'static str> {
+    let raises = statement.has("red");
+    let tagged = raises && statement.tag.as_deref() == Some(OWN_MEMORY);
+    if !is_strong(statement) {
+        return Some("a multicast access without order and scope");
+    }
+    if !statement.has("sys") && !tagged {
+        return Some("a multicast access below system scope, which reaches other devices");
+    }
+    if raises && !statement.has("release") {
+        return Some("a flag is raised at all members without a release");
+    }
+    None
 }
 
 fn is_strong(statement: &Statement) -> bool {
@@ -162,12 +185,15 @@ const STORES_INCOMPLETE: u8 = 4;
 /// Kernels that this one was launched beside may still run.
 const PREREQUISITES_PENDING: u8 = 8;
 
+/// Global memory touched; no proxy fence for aliases since.
+const ALIASES_UNFENCED: u8 = 16;
+
 fn entry_facts(function: &Function) -> u8 {
     let waits = function
         .items
         .iter()
         .any(|item| matches!(item, Item::Statement(statement) if is_prerequisite_wait(statement)));
-    GLOBAL_UNFENCED | if waits { PREREQUISITES_PENDING } else { 0 }
+    GLOBAL_UNFENCED | ALIASES_UNFENCED | if waits { PREREQUISITES_PENDING } else { 0 }
 }
 
 fn is_prerequisite_wait(statement: &Statement) -> bool {
@@ -176,7 +202,7 @@ fn is_prerequisite_wait(statement: &Statement) -> bool {
 
 fn touches_global(statement: &Statement) -> bool {
     match statement.operation() {
-        "ld" | "st" | "atom" | "red" => {
+        "ld" | "st" | "atom" | "red" | "multimem" => {
             !statement.is_shared() && !statement.has("param") && !statement.has("local")
         }
         _ => is_bulk_load(statement) || is_bulk_store(statement),
@@ -206,7 +232,7 @@ fn is_release_or_acquire(statement: &Statement) -> bool {
             .iter()
             .any(|order| statement.has(order)),
         "membar" => true,
-        "ld" | "st" | "atom" | "red" => {
+        "ld" | "st" | "atom" | "red" | "multimem" => {
             !statement.is_shared()
                 && ["acquire", "release", "acq_rel"]
                     .iter()
@@ -228,6 +254,9 @@ fn transfer(statement: &Statement, mut facts: u8) -> u8 {
     if is_bulk_store(statement) {
         facts |= STORES_INCOMPLETE;
     }
+    if touches_global(statement) {
+        facts |= ALIASES_UNFENCED;
+    }
     if statement.predicated {
         return facts; // what may not happen clears nothing
     }
@@ -238,6 +267,9 @@ fn transfer(statement: &Statement, mut facts: u8) -> u8 {
         if !statement.has("global") {
             facts &= !SHARED_UNFENCED;
         }
+    }
+    if statement.mnemonic == "fence.proxy.alias" {
+        facts &= !ALIASES_UNFENCED;
     }
     if is_prerequisite_wait(statement) {
         facts &= !PREREQUISITES_PENDING;
@@ -260,6 +292,9 @@ fn order(statement: &Statement, facts: u8) -> Option<&'static str> {
         return Some(
             "a bulk copy after ordinary writes to shared memory, without fence.proxy.async between them",
         );
+    }
+    if statement.mnemonic.starts_with("multimem.red") && facts & ALIASES_UNFENCED != 0 {
+        return Some("flags are raised at all members without fence.proxy.alias in front");
     }
     let ends = matches!(statement.operation(), "ret" | "exit");
     if ends && facts & PREREQUISITES_PENDING != 0 {
@@ -425,6 +460,54 @@ mod tests {
             "without griddepcontrol.wait",
         );
         assert!(complaints("ld.param.b64 %rd1, [kernel_param_0];\ngriddepcontrol.wait;\nst.global.b32 [%rd1], %r1;").is_empty());
+    }
+
+    const RAISE: &str = "multimem.red.release.sys.global.add.u32 [%rd1], 1;\n";
+
+    #[test]
+    fn catches_multicast_accesses_that_are_weak_or_below_system_scope() {
+        let loads = |order: &str| format!("multimem.ld_reduce{order}.global.add.f64 %fd1, [%rd1];");
+        catches(&loads(""), "without order and scope");
+        catches(&loads(".weak"), "without order and scope");
+        catches(&loads(".relaxed.gpu"), "below system scope");
+        assert!(complaints(&loads(".relaxed.sys")).is_empty());
+        catches(
+            "multimem.st.relaxed.gpu.global.b32 [%rd1], %r1; /* own_memory */",
+            "below system scope",
+        );
+        assert!(complaints("multimem.st.relaxed.sys.global.b32 [%rd1], %r1;").is_empty());
+    }
+
+    #[test]
+    fn catches_flags_raised_at_all_members_without_a_release_or_a_proxy_fence() {
+        let fence = "fence.proxy.alias;\n";
+        let raise = |order: &str| format!("{fence}multimem.red{order}.global.add.u32 [%rd1], 1;");
+        catches(&raise(""), "without order and scope");
+        catches(&raise(".relaxed.sys"), "without a release");
+        catches(&raise(".release.gpu"), "below system scope");
+        catches(
+            &(raise(".relaxed.gpu") + " /* own_memory */"),
+            "without a release",
+        );
+        assert!(complaints(&(raise(".release.gpu") + " /* own_memory */")).is_empty());
+        assert!(complaints(&raise(".release.sys")).is_empty());
+        catches(RAISE, "without fence.proxy.alias");
+        catches(
+            &format!("{fence}st.global.b32 [%rd1], %r1;\n{RAISE}"),
+            "without fence.proxy.alias",
+        );
+        catches(
+            &format!("@%p1 bra $L1;\n{fence}$L1:\n{RAISE}"),
+            "without fence.proxy.alias",
+        );
+    }
+
+    #[test]
+    fn catches_multicast_accesses_before_the_prerequisites_are_complete() {
+        catches(
+            "multimem.st.relaxed.sys.global.b32 [%rd1], %r1;\ngriddepcontrol.wait;",
+            "before griddepcontrol.wait",
+        );
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 pub mod compile;
 pub mod lint;
+pub mod multimem;
 mod text;
 
 use std::path::Path;

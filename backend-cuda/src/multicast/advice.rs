@@ -1,0 +1,108 @@
+//! What a failed call of multicast means, as far as the field has found out: the driver's numbers say little.
+
+use crate::driver::constants::result::*;
+use symmem_core::backend::Failure;
+
+/// Multicast objects that a switch can hold; each takes one, whatever its size.
+const SLOTS: u32 = 128;
+
+/// Says what to do about a failure. `memory_free` is what the device has left, if that is known; `bytes` what
+/// the call was about.
+pub fn advise(mut failure: Failure, bytes: u64, memory_free: Option<u64>) -> Failure {
+    if let Some(advice) = advice(failure.vendor_code as u32, bytes, memory_free) {
+        // In place of the general advice, which is about other calls.
+        let meaning = failure.message.split("; ").next().unwrap_or_default();
+        failure.message = format!("{meaning}; {advice}");
+    }
+    failure
+}
+
+fn advice(code: u32, bytes: u64, memory_free: Option<u64>) -> Option<String> {
+    let text = match code {
+        OUT_OF_MEMORY => {
+            return Some(match memory_free {
+                Some(free) if free < bytes => format!(
+                    "{free} bytes are free on this device: free memory, or make the object smaller \
+                     (SYMMEM_MULTICAST_BYTES)"
+                ),
+                free => format!(
+                    "{} the switch has no slot left: it holds {SLOTS} multicast objects, one for each \
+                     communicator; end other communicators and other jobs of this host that use them",
+                    free.map_or("most likely".into(), |free| format!(
+                        "with {free} bytes free on this device"
+                    ))
+                ),
+            });
+        }
+        INVALID_VALUE => {
+            "the fabric manager may have been restarted without a reset of the GPUs, or the container lacks \
+             the device nodes of the fabric (/dev/nvidia-caps); reset the GPUs, or pass the nodes in"
+        }
+        ILLEGAL_STATE => {
+            "the fabric manager is down or has failed, or the IMEX service or its channel is missing; start \
+             nvidia-fabricmanager (nvidia-imex), which may take a reset of the GPUs"
+        }
+        SYSTEM_NOT_READY => {
+            "the fabric manager is not ready yet; wait until `nvidia-smi -q` shows the fabric's state as \
+             completed, then start all ranks again"
+        }
+        NOT_PERMITTED => {
+            "the system does not permit it: in confidential-computing mode GPUs have no multicast, and a \
+             virtual machine or container may be kept from it"
+        }
+        NOT_SUPPORTED => {
+            "these devices have no multicast together: in confidential-computing mode, as MIG instances or \
+             virtual GPUs, or without a switch of the third generation between all of them"
+        }
+        _ => return None,
+    };
+    Some(text.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+    use symmem_core::backend::abi::Status;
+
+    fn message(code: u32, free: Option<u64>) -> String {
+        let failure = Failure::of_call(
+            Status::CALL_FAILED,
+            "cuMulticastBindMem",
+            code as i32,
+            "NAME (meaning); general advice",
+        );
+        advise(failure, 1 << 20, free).message
+    }
+
+    #[test]
+    fn each_way_to_fail_has_its_own_message_behind_the_drivers_word() {
+        let codes = [
+            (OUT_OF_MEMORY, "128 multicast objects"),
+            (INVALID_VALUE, "without a reset"),
+            (ILLEGAL_STATE, "nvidia-fabricmanager"),
+            (SYSTEM_NOT_READY, "not ready yet"),
+            (NOT_PERMITTED, "confidential"),
+            (NOT_SUPPORTED, "MIG"),
+        ];
+        let messages: HashSet<String> = codes
+            .iter()
+            .map(|&(code, words)| {
+                let message = message(code, Some(1 << 30));
+                assert!(message.starts_with("NAME (meaning); "), "{message}");
+                assert!(!message.contains("general advice"), "{message}");
+                assert!(message.contains(words), "{message}");
+                message
+            })
+            .collect();
+        assert_eq!(messages.len(), codes.len());
+        assert_eq!(message(UNKNOWN, None), "NAME (meaning); general advice");
+    }
+
+    #[test]
+    fn memory_that_is_full_is_told_apart_from_a_switch_that_is() {
+        assert!(message(OUT_OF_MEMORY, Some(1 << 10)).contains("1024 bytes are free"));
+        assert!(message(OUT_OF_MEMORY, Some(1 << 30)).contains("no slot left"));
+        assert!(message(OUT_OF_MEMORY, None).contains("most likely the switch"));
+    }
+}

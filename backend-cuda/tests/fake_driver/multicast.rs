@@ -1,0 +1,332 @@
+//! Multicast objects: two ranks of one process, over a fake driver with a switch.
+//!
+//! Where the environment forbids multicast these tests do not ask for it either.
+
+use std::os::fd::{FromRawFd, OwnedFd};
+
+use crate::support::{Outcome, run, tell, tell_result};
+use crate::world::{World, options, tables};
+use symmem_core::backend::abi::*;
+use symmem_core::backend::{CallResult, Collectives, Multicast, SymmetricMemory};
+
+const KIND: ShareKind = ShareKind::VMM_FILE_DESCRIPTOR;
+const BYTES: u64 = 4 << 20;
+
+/// What a started child does.
+pub fn role(words: &[&str]) {
+    match words {
+        ["objects"] => tell_result(objects()),
+        ["leave"] => tell_result(leave_all_to_close()),
+        ["misuse"] => misuse(),
+        ["off"] => off(),
+        _ => panic!("no such role: {words:?}"),
+    }
+}
+
+/// Has a switch, and asks for it.
+const ASKED: [(&str, &str); 2] = [
+    ("FAKE_CUDA_MULTICAST_HARDWARE", "1"),
+    ("SYMMEM_MULTICAST", "1"),
+];
+
+fn asking(role: &str, more: &[(&str, &str)]) -> Outcome {
+    run(&format!("multicast {role}"), &[&ASKED, more].concat())
+}
+
+/// Whether children may ask; where not, that is said.
+fn permitted() -> bool {
+    let set = |name: &str| std::env::var(name).is_ok_and(|value| !value.is_empty());
+    let switches = [
+        "NCCL_NVLS_ENABLE",
+        "NVSHMEM_DISABLE_NVLS",
+        "TORCH_SYMM_MEM_DISABLE_MULTICAST",
+    ];
+    let found = switches.into_iter().find(|name| set(name));
+    if let Some(name) = found {
+        eprintln!("skipped: multicast over the fake driver, since {name} is set");
+    }
+    found.is_none()
+}
+
+/// An object of both ranks, which the second has imported, and which both have joined.
+fn joined(world: &World) -> CallResult<[RawMulticast; 2]> {
+    let (one, other) = (&world.ranks[0], &world.ranks[1]);
+    let created = one.multicast_create(2, 3 * BYTES)?;
+    // SAFETY: the object is live; the descriptor is this function's, and closed by its end.
+    unsafe {
+        let exported = one.multicast_export(created)?;
+        assert!(exported.bytes >= 3 * BYTES);
+        let imported = other.multicast_import(&exported);
+        drop(OwnedFd::from_raw_fd(exported.descriptor));
+        let imported = imported?;
+        one.multicast_join(created)?;
+        other.multicast_join(imported)?;
+        Ok([created, imported])
+    }
+}
+
+fn objects() -> CallResult<()> {
+    let mut world = World::open(0..2)?;
+    let result = steps(&mut world);
+    let given = world.give_back();
+    // Closing gives back what a failure left, and needs the memory to be there still.
+    result.and(given)
+}
+
+fn steps(world: &mut World) -> CallResult<()> {
+    let granularity = world.ranks[0].multicast_granularity(2, BYTES)?;
+    assert!(BYTES.is_multiple_of(granularity));
+    let objects = joined(world)?;
+    let backends = &world.ranks;
+    let memory = [0, 1].map(|rank: usize| backends[rank].allocate(KIND, BYTES));
+    let [one, other] = memory;
+    let memory = [one?, other?];
+    for (rank, &object) in objects.iter().enumerate() {
+        // SAFETY: all are live, and both devices have joined.
+        unsafe { backends[rank].multicast_bind(object, BYTES, memory[rank].handle, BYTES) }?;
+    }
+    let mut addresses = Vec::new();
+    for (rank, &object) in objects.iter().enumerate() {
+        // SAFETY: the object is live, and not mapped by this rank.
+        addresses.push(unsafe { backends[rank].multicast_map(object) }?);
+    }
+    assert!(
+        addresses
+            .iter()
+            .all(|address| address.0.is_multiple_of(granularity))
+    );
+    for (rank, &object) in objects.iter().enumerate() {
+        // SAFETY: nothing uses it.
+        unsafe {
+            backends[rank].multicast_unmap(object)?;
+            backends[rank].multicast_unbind(object, BYTES, BYTES)?;
+            backends[rank].multicast_release(object)?;
+            backends[rank].free(memory[rank].handle)?;
+        }
+    }
+    Ok(())
+}
+
+/// Everything is mapped and bound when the instances are closed.
+fn leave_all_to_close() -> CallResult<()> {
+    let world = World::open(0..2)?;
+    let objects = joined(&world)?;
+    for (rank, &object) in objects.iter().enumerate() {
+        let memory = world.ranks[rank].allocate(KIND, BYTES)?;
+        // SAFETY: as above.
+        unsafe {
+            world.ranks[rank].multicast_bind(object, 0, memory.handle, BYTES)?;
+            world.ranks[rank].multicast_map(object)?;
+        }
+    }
+    Ok(())
+}
+
+fn misuse() {
+    let backend = tables().open(&options(0)).expect("device 0");
+    let tell_status = |name: &str, result: CallResult<()>| {
+        let failure = result.expect_err(name);
+        tell(name, failure.status.name());
+        assert!(!failure.message.is_empty());
+    };
+    let plain = backend
+        .allocate(ShareKind::LEGACY_IPC, BYTES)
+        .expect("memory");
+    let vmm = backend.allocate(KIND, BYTES).expect("memory");
+    let object = backend.multicast_create(1, BYTES).expect("an object");
+    let exported = |bytes, granularity: u64| {
+        let mut opaque = [0; 64];
+        opaque[..8].copy_from_slice(&granularity.to_le_bytes());
+        ExportedHandle {
+            kind: KIND,
+            device: 0,
+            offset: 0,
+            bytes,
+            address: 0,
+            opaque,
+            descriptor: -1,
+            reserved: 0,
+        }
+    };
+    // SAFETY: what is not as it should be is refused before the driver sees it.
+    unsafe {
+        backend.multicast_join(object).expect("joined");
+        tell_status("dead", backend.multicast_join(RawMulticast(99)));
+        tell_status(
+            "outside",
+            backend.multicast_bind(object, 1 << 40, vmm.handle, BYTES),
+        );
+        tell_status("nothing", backend.multicast_bind(object, 0, vmm.handle, 0));
+        tell_status(
+            "too-much",
+            backend.multicast_bind(object, 0, vmm.handle, 2 * BYTES),
+        );
+        tell_status(
+            "plain",
+            backend.multicast_bind(object, 0, plain.handle, BYTES),
+        );
+        tell_status(
+            "freed",
+            backend.multicast_bind(object, 0, RawAllocation(99), BYTES),
+        );
+        tell_status("unmapped", backend.multicast_unmap(object));
+        for (name, handle) in [
+            ("no-bytes", exported(0, 1)),
+            ("no-unit", exported(8, 0)),
+            ("odd", exported(8, 3)),
+        ] {
+            tell_status(name, backend.multicast_import(&handle).map(drop));
+        }
+        backend.multicast_release(object).expect("released");
+        tell_status("released", backend.multicast_release(object));
+        backend.free(plain.handle).expect("freed");
+        backend.free(vmm.handle).expect("freed");
+    }
+}
+
+/// What a backend says that may not, or cannot.
+fn off() {
+    let backend = tables().open(&options(0)).expect("device 0");
+    tell(
+        "support",
+        backend.multicast_support().expect("known").name(),
+    );
+    let failure = backend.multicast_granularity(2, BYTES).expect_err("off");
+    tell("status", failure.status.name());
+    tell("why", &failure.message);
+    let kernels = [
+        CollectiveKernel::MULTICAST_MOVE,
+        CollectiveKernel::MULTICAST_REDUCE,
+    ];
+    let resident = kernels.map(|kernel| backend.resident_blocks(kernel, ElementType::BF16, 512));
+    tell(
+        "kernels",
+        resident
+            .iter()
+            .all(|blocks| blocks.as_ref().is_ok_and(|&blocks| blocks > 0)),
+    );
+    let missing = backend.resident_blocks(CollectiveKernel::MULTICAST_REDUCE, ElementType::I8, 512);
+    tell("others", missing.expect("known"));
+}
+
+#[test]
+fn an_object_is_shared_bound_mapped_and_given_back() {
+    if permitted() {
+        asking("objects", &[]).assert_clean();
+    }
+}
+
+#[test]
+fn closing_gives_an_object_back_in_order() {
+    if permitted() {
+        asking("leave", &[]).assert_clean();
+    }
+}
+
+#[test]
+fn every_call_of_multicast_that_fails_is_named_and_leaks_nothing() {
+    if !permitted() {
+        return;
+    }
+    let clean = asking("objects", &[]);
+    clean.assert_clean();
+    let first = |symbol: &str| clean.calls.iter().position(|call| call == symbol);
+    let start = first("cuMulticastGetGranularity").expect("it is asked");
+    let end = clean
+        .calls
+        .iter()
+        .rposition(|call| call == "cuMulticastUnbind")
+        .expect("unbound");
+    let mut failed = std::collections::BTreeSet::new();
+    for number in start + 1..=end + 1 {
+        let fail = format!("#{number}");
+        let outcome = asking("objects", &[("FAKE_DEVICE_FAIL", &fail)]);
+        let symbol = outcome.calls[number - 1].as_str();
+        assert_eq!(outcome.report, [""; 0], "{symbol} {number}");
+        // Nobody can be told that the caller's context was not put back, or what an advice needs to know.
+        if ["cuCtxSetCurrent", "cuMemGetInfo"].contains(&symbol) {
+            continue;
+        }
+        assert_eq!(outcome.get("call"), symbol, "{number}: {:?}", outcome.lines);
+        assert_eq!(outcome.get("code"), "999");
+        failed.insert(symbol.to_owned());
+    }
+    let own = failed
+        .iter()
+        .filter(|symbol| symbol.starts_with("cuMulticast"));
+    assert_eq!(own.count(), 5, "{failed:?}");
+}
+
+#[test]
+fn what_is_no_object_no_memory_or_no_place_is_refused() {
+    if !permitted() {
+        return;
+    }
+    let outcome = asking("misuse", &[]);
+    for name in [
+        "dead", "outside", "nothing", "too-much", "plain", "freed", "unmapped", "no-bytes",
+        "no-unit", "odd", "released",
+    ] {
+        assert_eq!(
+            outcome.get(name),
+            "INVALID_ARGUMENT",
+            "{name}: {:?}",
+            outcome.lines
+        );
+    }
+    assert_eq!(outcome.report, [""; 0]);
+}
+
+#[test]
+fn a_backend_that_may_not_says_why_and_has_its_kernels_only_where_they_are_emulated() {
+    let hardware = ("FAKE_CUDA_MULTICAST_HARDWARE", "1");
+    let ask = |text| ("SYMMEM_MULTICAST", text);
+    for (environment, support, why) in [
+        (&[hardware][..], "NONE", "SYMMEM_MULTICAST=1 does not ask"),
+        (&[hardware, ask("0")], "NONE", "SYMMEM_MULTICAST forbids"),
+        (
+            &[hardware, ask("1"), ("NCCL_NVLS_ENABLE", "0")],
+            "NONE",
+            "NCCL_NVLS_ENABLE forbids",
+        ),
+        (
+            &[hardware, ask("1"), ("NVSHMEM_DISABLE_NVLS", "1")],
+            "NONE",
+            "NVSHMEM_DISABLE_NVLS",
+        ),
+        (
+            &[hardware, ask("emulate")],
+            "EMULATED",
+            "asks for its kernels without it",
+        ),
+        (
+            &[ask("emulate"), ("NCCL_NVLS_ENABLE", "0")],
+            "EMULATED",
+            "without it",
+        ),
+    ] {
+        let outcome = run("multicast off", environment);
+        assert_eq!(outcome.get("support"), support, "{environment:?}");
+        assert_eq!(outcome.get("status"), "UNSUPPORTED");
+        // Where the tests' own environment forbids it too, that may be the reason.
+        let reason = outcome.get("why");
+        assert!(
+            reason.contains(why) || reason.contains("forbids it"),
+            "{environment:?}: {reason}"
+        );
+        assert_eq!(outcome.get("kernels"), (support == "EMULATED").to_string());
+        assert_eq!(outcome.get("others"), "0");
+        let called = |call: &&String| call.starts_with("cuMulticast");
+        assert_eq!(outcome.calls.iter().find(called), None);
+    }
+    if permitted() {
+        // A device without a switch.
+        let outcome = run("multicast off", &[ask("1")]);
+        assert_eq!(outcome.get("support"), "NONE");
+        assert!(
+            outcome.get("why").contains("has no multicast"),
+            "{}",
+            outcome.get("why")
+        );
+    }
+}

@@ -1,0 +1,520 @@
+//! Multicast of a communicator: one object for all of its ranks, or none for any of them.
+//!
+//! A switch has few places for objects, so a communicator makes one, of a fixed size, when it comes up, and
+//! each symmetric allocation is bound to a part of it while there is room. It comes about in three steps, after
+//! each of which the ranks agree: one rank has created the object, all have imported it and joined; all have
+//! bound the slots of collectives; all have mapped it. Where a step fails on any rank, or takes too long, all
+//! undo what they did, last step first, and go without: collectives then take the members' own addresses, and
+//! each rank says why, once, in the same words.
+//!
+//! What bites: until every rank has joined, a rank that binds or maps may block for ever, so every such call
+//! is made on a thread that can be abandoned; what it gives later is undone there. And memory is unbound before
+//! it is freed, but not before every rank has given it up, since an access through the object reaches
+//! everybody's.
+
+mod steps;
+mod wire;
+
+use super::agreement::Round;
+use super::allocation::Allocation;
+use super::shared::{Inner, lock};
+use crate::backend::abi::{DeviceAddress, MulticastSupport, RawMulticast, ShareKind};
+use crate::backend::{Backend, CallResult, Multicast as _};
+use crate::bootstrap::Contribution;
+use crate::error::Result;
+use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+use steps::{Agreed, Unmade, agree, bounded};
+use wire::{agreed, decode, decode_parts, encode, encode_parts, first_fit};
+
+pub(super) use wire::Offer;
+pub use wire::Part;
+
+/// How large the object is, in bytes; alike on all ranks.
+pub(super) const BYTES_VARIABLE: &str = "SYMMEM_MULTICAST_BYTES";
+/// Where that variable is not set.
+const DEFAULT_BYTES: u64 = 1 << 30;
+
+/// Whether collectives of a communicator go through multicast.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MulticastStatus {
+    /// What all ranks have together.
+    pub support: MulticastSupport,
+    /// Why it is no more than that, or why new buffers are not bound any more; alike on all ranks.
+    pub reason: Option<String>,
+}
+
+/// The object, and what this rank did to it.
+struct Object {
+    raw: RawMulticast,
+    bytes: u64,
+    granularity: u64,
+    address: Option<DeviceAddress>,
+    bound: Vec<Part>,
+}
+
+/// A communicator's multicast, whatever became of it.
+pub struct Multicast {
+    support: AtomicU32,
+    /// Why there is no more than that.
+    reason: Mutex<Option<String>>,
+    /// What this rank has to give back.
+    object: Mutex<Option<Object>>,
+}
+
+fn warn(shared: &Inner, call: &'static str, outcome: CallResult<()>) {
+    if let Err(failure) = outcome {
+        tracing::warn!(rank = shared.rank, %failure, call, "giving multicast up");
+    }
+}
+
+impl Multicast {
+    fn new(support: MulticastSupport, reason: Option<String>) -> Self {
+        Self {
+            support: AtomicU32::new(support.0),
+            reason: Mutex::new(reason),
+            object: Mutex::new(None),
+        }
+    }
+
+    /// What the ranks have.
+    pub fn support(&self) -> MulticastSupport {
+        MulticastSupport(self.support.load(Ordering::Acquire))
+    }
+
+    /// What the ranks have, and why no more.
+    pub fn status(&self) -> MulticastStatus {
+        MulticastStatus {
+            support: self.support(),
+            reason: lock(&self.reason).clone(),
+        }
+    }
+
+    /// Bytes to allocate so that all of an allocation can be bound.
+    pub fn padded(&self, bytes: u64) -> u64 {
+        let granularity = lock(&self.object)
+            .as_ref()
+            .map_or(1, |object| object.granularity);
+        bytes.checked_next_multiple_of(granularity).unwrap_or(bytes)
+    }
+
+    /// The first step: all agree on what they have, one creates an object, all import and join it.
+    ///
+    /// # Errors
+    /// As any collective call; not for a failure of multicast.
+    pub(super) fn join(
+        shared: &Inner,
+        round: &mut Round<'_>,
+        offers: &[Offer],
+        kind: ShareKind,
+        sharers: u32,
+    ) -> Result<()> {
+        let (support, reason) = match agreed(offers, kind, sharers) {
+            Ok(support) => (support, None),
+            Err(reason) => (MulticastSupport::NONE, Some(reason)),
+        };
+        tracing::debug!(
+            rank = shared.rank,
+            support = support.name(),
+            reason,
+            "multicast"
+        );
+        // Set once, here. What is made from here on is given back by it.
+        let multicast = shared.multicast.get_or_init(|| Self::new(support, reason));
+        if support == MulticastSupport::HARDWARE
+            && let Err(reason) = multicast.create_and_join(shared, round)?
+        {
+            multicast.go_without(shared, reason);
+        }
+        Ok(())
+    }
+
+    fn create_and_join(&self, shared: &Inner, round: &mut Round<'_>) -> Agreed<()> {
+        let created = if shared.rank == 0 {
+            self.create(shared).map(Some)
+        } else {
+            Ok(None)
+        };
+        let (payload, descriptor) = match created {
+            Ok(Some((payload, descriptor))) => (Ok(payload), descriptor),
+            Ok(None) => (Ok(Vec::new()), None),
+            Err(why) => (Err(why), None),
+        };
+        // The creator keeps its own reference: all others import while the object is alive.
+        let mut answers = match agree(round, &payload, descriptor.as_ref())? {
+            Ok(answers) => answers,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        let joined = self.import_and_join(shared, answers.swap_remove(0));
+        agree(round, &joined.map(|()| Vec::new()), None).map(|agreed| agreed.map(drop))
+    }
+
+    /// On one rank: makes the object, and what the others need of it.
+    fn create(&self, shared: &Inner) -> std::result::Result<(Vec<u8>, Option<OwnedFd>), String> {
+        let bytes = bytes_wanted()?;
+        let devices = shared.world as u32;
+        let make = move |backend: &Backend| {
+            let granularity = backend.multicast_granularity(devices, bytes)?;
+            let raw = backend.multicast_create(devices, bytes)?;
+            // SAFETY: created just now.
+            let exported = unsafe { backend.multicast_export(raw) }.inspect_err(|_| {
+                // SAFETY: as above, and given to nobody. The first failure is the one to tell.
+                let _ = unsafe { backend.multicast_release(raw) };
+            })?;
+            // SAFETY: the backend's contract gives the descriptor to the caller, here.
+            let descriptor = (exported.descriptor >= 0)
+                .then(|| unsafe { OwnedFd::from_raw_fd(exported.descriptor) });
+            Ok((raw, granularity, exported, descriptor))
+        };
+        let undo = |backend: &Backend, (raw, ..): (RawMulticast, _, _, _)| {
+            // SAFETY: created, and given to nobody.
+            let _ = unsafe { backend.multicast_release(raw) };
+        };
+        let (raw, granularity, exported, descriptor) =
+            bounded(shared, "creating the object", make, undo)
+                .map_err(|unmade| unmade.reason().to_owned())?;
+        *lock(&self.object) = Some(Object {
+            raw,
+            bytes: exported.bytes,
+            granularity,
+            address: None,
+            bound: Vec::new(),
+        });
+        Ok((encode(&exported, granularity), descriptor))
+    }
+
+    fn import_and_join(
+        &self,
+        shared: &Inner,
+        offered: Contribution,
+    ) -> std::result::Result<(), String> {
+        if shared.rank != 0 {
+            let (mut exported, granularity) = decode(&offered.payload)
+                .ok_or("rank 0 sent an object in another version's form")?;
+            let import = move |backend: &Backend| {
+                let descriptor = offered.descriptor.as_ref();
+                exported.descriptor = descriptor.map_or(-1, AsRawFd::as_raw_fd);
+                // SAFETY: rank 0 exported it, and keeps it at least until the vote after this.
+                unsafe { backend.multicast_import(&exported) }
+            };
+            let undo = |backend: &Backend, raw| {
+                // SAFETY: imported, and given to nobody.
+                let _ = unsafe { backend.multicast_release(raw) };
+            };
+            let raw = bounded(shared, "importing the object", import, undo)
+                .map_err(|unmade| unmade.reason().to_owned())?;
+            *lock(&self.object) = Some(Object {
+                raw,
+                bytes: exported.bytes,
+                granularity,
+                address: None,
+                bound: Vec::new(),
+            });
+        }
+        // SAFETY: the object is live, and joined once.
+        self.try_on(
+            shared,
+            "joining the object",
+            |backend, raw| unsafe { backend.multicast_join(raw) },
+            |_, _, ()| (),
+        )
+    }
+
+    /// Makes a call on the object that may block. Where it does not return, the object is left alone for good:
+    /// the call may yet use it.
+    fn try_on<T: Send + 'static>(
+        &self,
+        shared: &Inner,
+        what: &'static str,
+        call: impl FnOnce(&Backend, RawMulticast) -> CallResult<T> + Send + 'static,
+        undo: impl FnOnce(&Backend, RawMulticast, T) + Send + 'static,
+    ) -> std::result::Result<T, String> {
+        let raw = lock(&self.object).as_ref().map(|object| object.raw);
+        let raw = raw.ok_or("there is no object any more")?;
+        let called = bounded(
+            shared,
+            what,
+            move |backend| call(backend, raw),
+            move |backend, value| undo(backend, raw, value),
+        );
+        called.map_err(|unmade| {
+            if let Unmade::Stuck(_) = unmade {
+                lock(&self.object).take();
+            }
+            unmade.reason().to_owned()
+        })
+    }
+
+    /// The second and the third step: all bind the slots of collectives, then all map the object.
+    ///
+    /// # Errors
+    /// As [`Multicast::join`].
+    pub(super) fn bind_and_map(
+        &self,
+        shared: &Inner,
+        round: &mut Round<'_>,
+        slots: &Allocation,
+    ) -> Result<()> {
+        match self.support() {
+            MulticastSupport::EMULATED => emulate(slots),
+            MulticastSupport::HARDWARE => {
+                if let Err(reason) = self.bind_slots_and_map(shared, round, slots)? {
+                    self.go_without(shared, reason);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn bind_slots_and_map(
+        &self,
+        shared: &Inner,
+        round: &mut Round<'_>,
+        slots: &Allocation,
+    ) -> Agreed<()> {
+        let part = match self.bind_part(shared, round, slots)? {
+            Ok(Some(part)) => part,
+            Ok(None) => {
+                let (slots, bytes) = (
+                    slots.own.bytes,
+                    lock(&self.object).as_ref().map_or(0, |object| object.bytes),
+                );
+                return Ok(Err(format!(
+                    "{slots} bytes for collectives do not fit an object of {bytes}; raise {BYTES_VARIABLE}"
+                )));
+            }
+            Err(reason) => return Ok(Err(reason)),
+        };
+        let mapped = self.try_on(
+            shared,
+            "mapping the object",
+            // SAFETY: live and joined by all, and mapped here alone.
+            |backend, raw| unsafe { backend.multicast_map(raw) },
+            // SAFETY: mapped, and given to nobody.
+            |backend, raw, _| drop(unsafe { backend.multicast_unmap(raw) }),
+        );
+        let mapped = mapped.map(|address| {
+            if let Some(object) = lock(&self.object).as_mut() {
+                object.address = Some(address);
+            }
+        });
+        let agreed = agree(round, &mapped.map(|()| Vec::new()), None)?;
+        Ok(agreed.map(|_| self.reach(slots, part)))
+    }
+
+    /// Says where an allocation can be reached, now that all ranks have bound and mapped it.
+    fn reach(&self, allocation: &Allocation, part: Part) {
+        let base = lock(&self.object)
+            .as_ref()
+            .and_then(|object| object.address);
+        if let Some(base) = base {
+            let address = DeviceAddress(base.0 + part.offset);
+            // Set once: an allocation is bound when it is made.
+            let _ = allocation.multicast.set(address);
+        }
+    }
+
+    /// Binds a new allocation, on all ranks or on none. Nothing that fails here is an error: the allocation is
+    /// then reached by its members' own addresses.
+    ///
+    /// # Errors
+    /// As any collective call.
+    pub(super) fn bind(
+        &self,
+        shared: &Inner,
+        round: &mut Round<'_>,
+        allocation: &Allocation,
+    ) -> Result<()> {
+        match self.support() {
+            MulticastSupport::EMULATED => emulate(allocation),
+            // After a failure nothing more is bound; the reason is the same on all ranks.
+            MulticastSupport::HARDWARE if lock(&self.reason).is_none() => {
+                match self.bind_part(shared, round, allocation)? {
+                    Ok(Some(part)) => self.reach(allocation, part),
+                    Ok(None) => tracing::debug!(
+                        rank = shared.rank,
+                        bytes = allocation.own.bytes,
+                        "no room is left for a buffer in the multicast object"
+                    ),
+                    Err(reason) => {
+                        tracing::warn!(
+                            rank = shared.rank,
+                            reason,
+                            "no more buffers are bound to multicast"
+                        );
+                        *lock(&self.reason) = Some(reason);
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Binds an allocation to a part that no rank uses; `None` where there is none.
+    fn bind_part(
+        &self,
+        shared: &Inner,
+        round: &mut Round<'_>,
+        allocation: &Allocation,
+    ) -> Agreed<Option<Part>> {
+        let known = lock(&self.object).as_ref().map(|object| {
+            let bytes = allocation.own.bytes / object.granularity * object.granularity;
+            (object.bytes, bytes, encode_parts(&object.bound))
+        });
+        let own = known.as_ref().map(|(_, _, bound)| bound.clone());
+        let own = own.ok_or_else(|| "it lost the object".to_owned());
+        let answers = match agree(round, &own, None)? {
+            Ok(answers) => answers,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        // All ranks look at the same list, so all find the same place.
+        let taken = answers
+            .iter()
+            .flat_map(|answer| decode_parts(&answer.payload));
+        let (size, bytes) = known.map_or((0, 0), |(size, bytes, _)| (size, bytes));
+        let Some(part) = first_fit(taken.collect(), size, bytes) else {
+            return Ok(Ok(None));
+        };
+        let handle = allocation.own.handle;
+        let bound = self.try_on(
+            shared,
+            "binding memory",
+            // SAFETY: both are live; no rank has anything bound there.
+            move |backend, raw| unsafe {
+                backend.multicast_bind(raw, part.offset, handle, part.bytes)
+            },
+            move |backend, raw, ()| {
+                // SAFETY: bound, and used by nobody. Nobody is left to tell of a failure.
+                let _ = unsafe { backend.multicast_unbind(raw, part.offset, part.bytes) };
+            },
+        );
+        let here = bound.is_ok();
+        if !here && lock(&self.object).is_none() {
+            // The call goes on, with this memory.
+            allocation.stuck.store(true, Ordering::Release);
+        }
+        if here && let Some(object) = lock(&self.object).as_mut() {
+            object.bound.push(part);
+            let _ = allocation.part.set(part);
+        }
+        let agreed = agree(round, &bound.map(|()| Vec::new()), None);
+        if here && !matches!(agreed, Ok(Ok(_))) {
+            self.unbind_part(shared, part);
+        }
+        agreed.map(|agreed| agreed.map(|_| Some(part)))
+    }
+
+    fn unbind_part(&self, shared: &Inner, part: Part) {
+        let mut object = lock(&self.object);
+        let Some(object) = object.as_mut() else {
+            return;
+        };
+        let before = object.bound.len();
+        object.bound.retain(|bound| *bound != part);
+        if object.bound.len() < before {
+            // SAFETY: bound by this rank, and by the caller's word used by nobody any more.
+            let outcome = unsafe {
+                shared
+                    .backend
+                    .multicast_unbind(object.raw, part.offset, part.bytes)
+            };
+            warn(shared, "unbind", outcome);
+        }
+    }
+
+    /// Whether this rank has bound an allocation, so that every rank's accesses reach its memory.
+    pub(super) fn has_bound(&self, allocation: &Allocation) -> bool {
+        let object = lock(&self.object);
+        let part = allocation.part.get();
+        part.is_some_and(|part| object.iter().any(|object| object.bound.contains(part)))
+    }
+
+    /// Unbinds an allocation that every rank has given up, before it is freed.
+    pub(super) fn unbind(&self, shared: &Inner, allocation: &Allocation) {
+        if let Some(&part) = allocation.part.get() {
+            self.unbind_part(shared, part);
+        }
+    }
+
+    /// All ranks together do without. Before anything uses the object.
+    fn go_without(&self, shared: &Inner, reason: String) {
+        tracing::warn!(
+            rank = shared.rank,
+            reason,
+            "collectives go without multicast"
+        );
+        self.support
+            .store(MulticastSupport::NONE.0, Ordering::Release);
+        *lock(&self.reason) = Some(reason);
+        let Some(object) = lock(&self.object).take() else {
+            return;
+        };
+        // What gives back may block too, and a set-up that has failed must not end in that.
+        let give_back = move |backend: &Backend| {
+            let raw = object.raw;
+            // SAFETY: all of this was done by this rank, and nothing has used it yet.
+            unsafe {
+                let mut result = match object.address {
+                    Some(_) => backend.multicast_unmap(raw),
+                    None => Ok(()),
+                };
+                for part in object.bound.iter().rev() {
+                    let unbound = backend.multicast_unbind(raw, part.offset, part.bytes);
+                    result = result.and(unbound);
+                }
+                let released = backend.multicast_release(raw);
+                result.and(released)
+            }
+        };
+        if let Err(unmade) = bounded(shared, "giving the object back", give_back, |_, ()| ()) {
+            let reason = unmade.reason();
+            tracing::warn!(rank = shared.rank, reason, "giving multicast up");
+        }
+    }
+
+    /// Unmaps the object; no work of this rank uses it any more.
+    pub(super) fn unmap(&self, shared: &Inner) {
+        if let Some(object) = lock(&self.object).as_mut()
+            && object.address.take().is_some()
+        {
+            // SAFETY: mapped by this rank, and by the caller's word not used.
+            let outcome = unsafe { shared.backend.multicast_unmap(object.raw) };
+            warn(shared, "unmap", outcome);
+        }
+    }
+
+    /// Gives the object up, with what is still bound: no rank uses that.
+    pub(super) fn release(&self, shared: &Inner) {
+        let bound = lock(&self.object)
+            .as_ref()
+            .map(|object| object.bound.clone());
+        for part in bound.into_iter().flatten().rev() {
+            self.unbind_part(shared, part);
+        }
+        if let Some(object) = lock(&self.object).take() {
+            // SAFETY: live, not mapped, and nothing of this rank is bound.
+            let outcome = unsafe { shared.backend.multicast_release(object.raw) };
+            warn(shared, "release", outcome);
+        }
+    }
+}
+
+/// Without a switch every allocation of the backend's can be reached, by its members' own addresses.
+fn emulate(allocation: &Allocation) {
+    let _ = allocation.multicast.set(DeviceAddress::NULL);
+}
+
+fn bytes_wanted() -> std::result::Result<u64, String> {
+    match std::env::var(BYTES_VARIABLE) {
+        Err(std::env::VarError::NotPresent) => Ok(DEFAULT_BYTES),
+        Ok(text) if text.trim().is_empty() => Ok(DEFAULT_BYTES),
+        Ok(text) => match text.trim().parse() {
+            Ok(bytes) if bytes > 0 => Ok(bytes),
+            _ => Err(format!("{BYTES_VARIABLE}={text} is no number of bytes")),
+        },
+        Err(error) => Err(format!("{BYTES_VARIABLE}: {error}")),
+    }
+}

@@ -1,0 +1,109 @@
+//! Steps of the set-up: a call that may block, and the agreement after it.
+
+use crate::abandon::run_within;
+use crate::backend::{Backend, CallResult};
+use crate::bootstrap::Contribution;
+use crate::communicator::Round;
+use crate::communicator::shared::Inner;
+use crate::error::Result;
+use rustix::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+/// The answer to a step on the control plane: what every rank gave, or why all go without.
+pub type Agreed<T> = Result<std::result::Result<T, String>>;
+
+/// The first byte of what a rank says of a step.
+const WORKED: u8 = 0;
+/// Its reason follows.
+const FAILED: u8 = 1;
+
+/// Ends a step: what all ranks gave if it worked on all of them, or the reason of the first on which it did
+/// not, in the same words everywhere.
+pub fn agree(
+    round: &mut Round<'_>,
+    outcome: &std::result::Result<Vec<u8>, String>,
+    descriptor: Option<&OwnedFd>,
+) -> Agreed<Vec<Contribution>> {
+    let message = match outcome {
+        Ok(payload) => [&[WORKED], payload.as_slice()].concat(),
+        Err(why) => {
+            let why: String = why.chars().take(1024).collect();
+            [&[FAILED], why.as_bytes()].concat()
+        }
+    };
+    let mut answers = round.exchange_with(&message, descriptor.map(AsFd::as_fd))?;
+    for (rank, answer) in answers.iter_mut().enumerate() {
+        let worked = answer.payload.first() == Some(&WORKED);
+        answer.payload.drain(..answer.payload.len().min(1));
+        if !worked {
+            let why = String::from_utf8_lossy(&answer.payload);
+            return Ok(Err(format!("rank {rank}: {why}")));
+        }
+    }
+    Ok(Ok(answers))
+}
+
+/// The result of a call that may come when nobody waits for it any more: it is undone then.
+struct Late<T, U: FnOnce(&Backend, T)> {
+    backend: Arc<Backend>,
+    result: Option<CallResult<T>>,
+    undo: Option<U>,
+}
+
+impl<T, U: FnOnce(&Backend, T)> Drop for Late<T, U> {
+    fn drop(&mut self) {
+        if let (Some(Ok(value)), Some(undo)) = (self.result.take(), self.undo.take()) {
+            undo(&self.backend, value);
+        }
+    }
+}
+
+/// Why a call has no result.
+pub enum Unmade {
+    /// It failed, and left nothing.
+    Failed(String),
+    /// It goes on, and may yet use what it was given.
+    Stuck(String),
+}
+
+impl Unmade {
+    /// In words.
+    pub fn reason(&self) -> &str {
+        match self {
+            Self::Failed(why) | Self::Stuck(why) => why,
+        }
+    }
+}
+
+/// Makes a call that may block until other ranks have come. Shorter than their wait for this rank, so that they
+/// hear the reason.
+pub fn bounded<T, U>(
+    shared: &Inner,
+    what: &'static str,
+    call: impl FnOnce(&Backend) -> CallResult<T> + Send + 'static,
+    undo: U,
+) -> std::result::Result<T, Unmade>
+where
+    T: Send + 'static,
+    U: FnOnce(&Backend, T) + Send + 'static,
+{
+    let limit = shared.options.setup_deadline - shared.options.setup_deadline / 4;
+    let backend = Arc::clone(&shared.backend);
+    let work = move || {
+        let result = Some(call(&backend));
+        let undo = Some(undo);
+        Late {
+            backend,
+            result,
+            undo,
+        }
+    };
+    match run_within("symmem-multicast", limit, work) {
+        Ok(mut outcome) => match outcome.result.take() {
+            Some(Ok(value)) => Ok(value),
+            Some(Err(failure)) => Err(Unmade::Failed(failure.to_string())),
+            None => Err(Unmade::Failed(format!("{what} gave nothing"))),
+        },
+        Err(abandoned) => Err(Unmade::Stuck(format!("{what}: {abandoned}"))),
+    }
+}

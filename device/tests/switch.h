@@ -1,0 +1,106 @@
+// A switch for the host twin, where SYMMEM_MULTICAST_HARDWARE is defined: addresses behind which memory of several
+// ranks lies, and accesses to them. Stricter than one of metal: an access that is not aligned to its size or leaves
+// what was bound is a fault, and any other than these faults by itself, since nothing is mapped there.
+#pragma once
+
+#include "symmem/reduce.h"
+
+using namespace symmem;
+
+namespace {
+
+struct Window {
+  uint64 address, bytes;
+  std::vector<uint64> members;
+};
+
+// Changes only while no rank runs: nothing is locked that would hide a race.
+inline std::vector<Window>& windows() {
+  static std::vector<Window> all;
+  return all;
+}
+
+}  // namespace
+
+#if defined(SYMMEM_MULTICAST_HARDWARE)
+
+namespace symmem {
+namespace arch {
+
+// Each member's bytes behind a multicast address.
+inline std::vector<uint64> behind(uint64 address, uint64 bytes) {
+  if (address % bytes != 0) fault("a multicast access is not aligned");
+  for (const Window& window : windows()) {
+    const uint64 offset = address - window.address;
+    if (address < window.address || offset + bytes > window.bytes) continue;
+    std::vector<uint64> all = window.members;
+    for (uint64& member : all) member += offset;
+    return all;
+  }
+  fault("a multicast access to what nobody bound");
+}
+
+// The last member first: no order is promised, and the tests' numbers have sums that do not depend on it.
+template <ElementType type, ReduceOperation operation>
+struct MulticastReduction {
+  static auto load(uint64 address) {
+    using Element = typename ElementOf<type>::Type;
+    using Bits = typename Element::Bits;
+    constexpr bool scalar = (sizeof(Bits) == 8 || type == ElementType::i32 || type == ElementType::u32);
+    constexpr uint32 count = scalar ? 1 : 16 / sizeof(Bits);
+    Bits results[count];
+    std::vector<uint64> members = behind(address, sizeof results);
+    for (uint32 index = 0; index < count; ++index) {
+      std::vector<Bits> all;
+      for (uint64 member : members) all.push_back(pointer<const Bits>(member)[index]);
+      typename Element::Wide result = Element::widen(all.back());
+      for (size_t member = all.size() - 1; member-- != 0;) {
+        const typename Element::Wide other = Element::widen(all[member]);
+        if (operation == ReduceOperation::minimum) result = Element::minimum(result, other);
+        else if (operation == ReduceOperation::maximum) result = Element::maximum(result, other);
+        else result = Element::sum(result, other);
+      }
+      results[index] = Element::narrow(result);
+    }
+    if constexpr (scalar) {
+      return results[0];
+    } else {
+      Vector16 vector;
+      std::memcpy(&vector, results, sizeof vector);
+      return vector;
+    }
+  }
+};
+
+template <class Word>
+void multicast_store(uint64 address, const Word& value) {
+  for (uint64 member : behind(address, sizeof(Word))) store(pointer<Word>(member), value);
+}
+
+inline void multicast_raise(uint64 word, bool) {
+  for (uint64 member : behind(word, sizeof(uint32))) fetch_add(pointer<uint32>(member), 1u);
+}
+
+}  // namespace arch
+}  // namespace symmem
+
+#endif
+
+namespace {
+
+#if defined(SYMMEM_MULTICAST_HARDWARE)
+constexpr bool has_switch = true;
+#else
+constexpr bool has_switch = false;
+#endif
+
+// One address for the members' memory at `members`, which agrees with theirs modulo 16; 0 where there is no switch.
+inline uint64 bind_members(const std::vector<uint64>& members, uint64 bytes) {
+  if (!has_switch) return 0;
+  // No program's memory is there.
+  const uint64 address = (1ull << 62) + (windows().size() << 32) + members[0] % 16;
+  windows().push_back({address, bytes, members});
+  return address;
+}
+
+}  // namespace

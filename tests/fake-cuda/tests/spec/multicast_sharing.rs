@@ -1,0 +1,259 @@
+//! Multicast objects that processes share.
+
+use std::fs::File;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+use symmem_fake_cuda::devices::cuInit;
+use symmem_fake_cuda::driver::Kind;
+use symmem_fake_cuda::multicast::*;
+use symmem_fake_cuda::vmm::*;
+
+use crate::multicast_support::{HARDWARE, UNIT, memory, object};
+use crate::support::*;
+
+#[track_caller]
+pub fn exported(handle: u64) -> OwnedFd {
+    let mut descriptor = -1;
+    let export = cuMemExportToShareableHandle(Some(&mut descriptor), handle, 1, 0);
+    ok(export);
+    // SAFETY: the driver gave the descriptor to us.
+    unsafe { OwnedFd::from_raw_fd(descriptor) }
+}
+
+pub fn import(descriptor: &OwnedFd) -> Result<u64, i32> {
+    let mut handle = 0;
+    let number = descriptor.as_raw_fd() as usize as *mut std::ffi::c_void;
+    // SAFETY: the descriptor is open during the call.
+    match unsafe { cuMemImportFromShareableHandle(Some(&mut handle), number, 1) } {
+        0 => Ok(handle),
+        code => Err(code),
+    }
+}
+
+/// What the peer has exported, opened here as SCM_RIGHTS would hand it over.
+pub fn heard_descriptor(peer: &mut Peer) -> OwnedFd {
+    let number = peer.hear();
+    descriptor_of(&peer.id().to_string(), &number)
+}
+
+/// A descriptor of another process, opened here.
+pub fn descriptor_of(process: &str, number: &str) -> OwnedFd {
+    let path = format!("/proc/{process}/fd/{number}");
+    let mut options = File::options();
+    let file = options.read(true).write(true).open(path);
+    file.expect("the peer's descriptor").into()
+}
+
+#[test]
+fn processes_add_bind_and_unbind_each_its_own() {
+    alone(&[HARDWARE], || {
+        if is_peer() {
+            ok(cuInit(0));
+            let (object, part) = (object(2), memory(0, 1));
+            ok(cuMulticastAddDevice(object, 0));
+            let descriptor = exported(object);
+            let binding = std::thread::spawn(move || {
+                ok(cuMulticastBindMem(object, 0, part, 0, UNIT, 0));
+            });
+            std::thread::sleep(Duration::from_millis(50));
+            assert!(!binding.is_finished(), "a device is missing");
+            say_and_wait(&descriptor.as_raw_fd().to_string());
+            binding.join().expect("the other process added its device");
+            ok(cuMulticastUnbind(object, 0, 0, UNIT));
+            ok(cuMemRelease(object));
+            ok(cuMemRelease(part));
+            return clean();
+        }
+        let mut peer = Peer::start(&[]);
+        ok(cuInit(0));
+        let descriptor = heard_descriptor(&mut peer);
+        let object = import(&descriptor).expect("an object");
+        drop(descriptor);
+        assert_eq!(live(Kind::MulticastHandle), 1);
+        assert_eq!(cuMulticastAddDevice(object, 0), 1);
+        violated(&format!(
+            "device 0 was added before, by process {}",
+            peer.id()
+        ));
+        ok(cuMulticastAddDevice(object, 1));
+        let part = memory(1, 1);
+        ok(cuMulticastBindMem(object, 0, part, 0, UNIT, 0));
+        assert_eq!(cuMulticastUnbind(object, 0, 0, UNIT), 1);
+        violated("are not what this process bound");
+        peer.release();
+        ok(cuMulticastUnbind(object, 1, 0, UNIT));
+        ok(cuMemRelease(object));
+        ok(cuMemRelease(part));
+        clean();
+    });
+}
+
+#[test]
+fn what_a_killed_process_added_stays_and_nobody_is_locked_out() {
+    alone(&[HARDWARE], || {
+        if is_peer() {
+            ok(cuInit(0));
+            let object = object(2);
+            ok(cuMulticastAddDevice(object, 0));
+            let descriptor = exported(object);
+            // Killed at any time, also while it has the state locked.
+            std::thread::spawn(move || {
+                loop {
+                    let _ = cuMulticastAddDevice(object, 0);
+                }
+            });
+            return say_and_wait(&descriptor.as_raw_fd().to_string());
+        }
+        for _ in 0..20 {
+            let mut peer = Peer::start(&[]);
+            ok(cuInit(0));
+            let object = import(&heard_descriptor(&mut peer)).expect("an object");
+            let id = peer.id();
+            peer.kill();
+            assert_eq!(cuMulticastAddDevice(object, 0), 1);
+            violated(&format!("device 0 was added before, by process {id}"));
+            ok(cuMulticastAddDevice(object, 1));
+            let part = memory(1, 1);
+            ok(cuMulticastBindMem(object, 0, part, 0, UNIT, 0));
+            ok(cuMulticastUnbind(object, 1, 0, UNIT));
+            ok(cuMemRelease(object));
+            ok(cuMemRelease(part));
+        }
+        clean();
+    });
+}
+
+#[test]
+fn a_call_that_waits_for_a_dead_process_waits_for_ever() {
+    alone(&[HARDWARE], || {
+        if is_peer() {
+            ok(cuInit(0));
+            let object = object(2);
+            return say_and_wait(&exported(object).as_raw_fd().to_string());
+        }
+        let mut peer = Peer::start(&[]);
+        ok(cuInit(0));
+        let object = import(&heard_descriptor(&mut peer)).expect("an object");
+        peer.kill();
+        let part = memory(1, 1);
+        ok(cuMulticastAddDevice(object, 1));
+        let call = std::thread::spawn(move || cuMulticastBindMem(object, 0, part, 0, UNIT, 0));
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(!call.is_finished());
+        // The process can end all the same, as this test's does now.
+        clean();
+    });
+}
+
+#[test]
+fn an_object_that_all_have_let_go_of_cannot_be_imported() {
+    alone(&[HARDWARE], || {
+        if is_peer() {
+            ok(cuInit(0));
+            let object = object(2);
+            let descriptor = exported(object);
+            ok(cuMemRelease(object));
+            return say_and_wait(&descriptor.as_raw_fd().to_string());
+        }
+        let mut peer = Peer::start(&[]);
+        ok(cuInit(0));
+        assert_eq!(import(&heard_descriptor(&mut peer)), Err(1));
+        violated("all that held it let go before this import");
+        peer.release();
+    });
+}
+
+#[test]
+fn the_dead_hold_nothing_even_before_they_are_waited_for() {
+    alone(&[HARDWARE], || {
+        if is_peer() {
+            ok(cuInit(0));
+            let object = object(2);
+            return say_and_wait(&exported(object).as_raw_fd().to_string());
+        }
+        let mut peer = Peer::start(&[]);
+        ok(cuInit(0));
+        let descriptor = heard_descriptor(&mut peer);
+        peer.kill_unseen();
+        assert_eq!(import(&descriptor), Err(1));
+        violated("all that held it let go before this import");
+        peer.kill();
+    });
+}
+
+/// Binds and unbinds a device's memory again and again.
+fn bind_often(object: u64, device: i32) {
+    let part = memory(device, 1);
+    for _ in 0..3000 {
+        ok(cuMulticastBindMem(object, 0, part, 0, UNIT, 0));
+        ok(cuMulticastUnbind(object, device, 0, UNIT));
+    }
+    ok(cuMemRelease(object));
+    ok(cuMemRelease(part));
+}
+
+#[test]
+fn what_processes_do_at_once_is_done_one_after_the_other() {
+    alone(&[HARDWARE], || {
+        if is_peer() {
+            ok(cuInit(0));
+            let object = object(2);
+            ok(cuMulticastAddDevice(object, 0));
+            let descriptor = exported(object);
+            say(&descriptor.as_raw_fd().to_string());
+            bind_often(object, 0);
+            say_and_wait("done");
+            return clean();
+        }
+        let mut peer = Peer::start(&[]);
+        ok(cuInit(0));
+        let object = import(&heard_descriptor(&mut peer)).expect("an object");
+        ok(cuMulticastAddDevice(object, 1));
+        bind_often(object, 1);
+        assert_eq!(peer.hear(), "done");
+        peer.release();
+        clean();
+    });
+}
+
+#[test]
+fn slots_are_counted_over_the_processes_of_a_ledger_and_come_back_from_the_dead() {
+    let ledger = std::env::temp_dir().join(format!("fake-cuda-slots-{}", std::process::id()));
+    let path = ledger.to_string_lossy().into_owned();
+    let parent = std::env::var_os(CHILD).is_none();
+    let environment = [
+        HARDWARE,
+        ("FAKE_CUDA_MULTICAST_SLOTS", "1"),
+        ("FAKE_DEVICE_LEDGER", &path),
+    ];
+    alone(&environment, || {
+        if is_peer() {
+            ok(cuInit(0));
+            let (object, part) = (object(1), memory(0, 1));
+            ok(cuMulticastAddDevice(object, 0));
+            ok(cuMulticastBindMem(object, 0, part, 0, UNIT, 0));
+            return say_and_wait(&exported(object).as_raw_fd().to_string());
+        }
+        let mut peer = Peer::start(&[]);
+        ok(cuInit(0));
+        let shared = import(&heard_descriptor(&mut peer)).expect("an object");
+        let (own, part) = (object(1), memory(0, 1));
+        ok(cuMulticastAddDevice(own, 0));
+        assert_eq!(cuMulticastBindMem(own, 0, part, 0, UNIT, 0), 2);
+        ok(cuMulticastBindMem(shared, UNIT, part, 0, UNIT, 0));
+        ok(cuMulticastUnbind(shared, 0, UNIT, UNIT));
+        ok(cuMemRelease(shared));
+        assert_eq!(
+            cuMulticastBindMem(own, 0, part, 0, UNIT, 0),
+            2,
+            "the peer has it"
+        );
+        peer.kill();
+        ok(cuMulticastBindMem(own, 0, part, 0, UNIT, 0));
+        clean();
+    });
+    if parent {
+        std::fs::remove_file(ledger).expect("the ledger can be removed");
+    }
+}

@@ -1,0 +1,312 @@
+//! A multicast object as this process holds it.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, Weak};
+use std::time::Duration;
+
+use rustix::fs::fstat;
+
+use super::state::{self, Binding, Header, Process, State};
+use crate::call::lock;
+use crate::devices::machine;
+use crate::error::{Code, Result};
+use crate::ledger;
+use crate::physical::{Physical, Use, open_descriptor_of};
+use crate::report::violation;
+
+/// What only this process knows of it.
+#[derive(Default)]
+struct Here {
+    /// Bound here, with the memory, which so stays for those that look it up by its descriptor.
+    bound: Vec<(Binding, Arc<Physical>)>,
+    /// Replicas that have been looked up, by what identifies them.
+    seen: BTreeMap<u64, Arc<Physical>>,
+}
+
+/// What was looked for, or why it is not there.
+type Found<T> = std::result::Result<T, String>;
+
+/// Held by handles, by mappings, and by calls that are under way.
+pub(crate) struct Object {
+    file: File,
+    /// Identifies it in every process.
+    inode: u64,
+    header: Header,
+    here: Mutex<Here>,
+    /// Calls that wait for devices.
+    waiting: AtomicUsize,
+}
+
+/// Every object of this process.
+static KNOWN: LazyLock<Mutex<Vec<Weak<Object>>>> = LazyLock::new(Mutex::default);
+
+/// Every object of this process.
+pub(super) fn known() -> Vec<Arc<Object>> {
+    lock(&KNOWN).iter().filter_map(Weak::upgrade).collect()
+}
+
+impl Object {
+    pub(super) fn create(devices: usize, bytes: u64, exportable: bool) -> Result<Arc<Self>> {
+        let header = Header {
+            devices,
+            bytes,
+            exportable,
+        };
+        Self::hold(state::create(header)?)
+    }
+
+    /// The object behind a descriptor; nothing if it is of something else.
+    pub fn open(file: BorrowedFd<'_>) -> Result<Option<Arc<Self>>> {
+        if !state::is_object(file) {
+            return Ok(None);
+        }
+        let inode = fstat(file).map_err(|_| Code::INVALID_VALUE)?.st_ino;
+        if let Some(known) = known().into_iter().find(|object| object.inode == inode) {
+            return Ok(Some(known));
+        }
+        let file = state::open_anew(file)?;
+        if !State::lock(&file)?.holders().any(Process::is_alive) {
+            violation(
+                "the multicast object is gone: all that held it let go before this import".into(),
+            );
+            return Err(Code::INVALID_VALUE);
+        }
+        Self::hold(file).map(Some)
+    }
+
+    fn hold(file: File) -> Result<Arc<Self>> {
+        let inode = fstat(&file).map_err(|_| Code::OPERATING_SYSTEM)?.st_ino;
+        let mut state = State::lock(&file)?;
+        state.add_holder()?;
+        let header = state.header();
+        drop(state);
+        let object = Arc::new(Self {
+            file,
+            inode,
+            header,
+            here: Mutex::default(),
+            waiting: AtomicUsize::new(0),
+        });
+        let mut known = lock(&KNOWN);
+        known.retain(|object| object.strong_count() > 0);
+        known.push(Arc::downgrade(&object));
+        Ok(object)
+    }
+
+    /// A descriptor for another process.
+    pub fn export(&self) -> Result<OwnedFd> {
+        if !self.header.exportable {
+            violation("the multicast object was created without this handle type".into());
+            return Err(Code::INVALID_VALUE);
+        }
+        Ok(state::open_anew(self.file.as_fd())?.into())
+    }
+
+    /// Bytes that can be bound of each device.
+    pub fn bytes(&self) -> u64 {
+        self.header.bytes
+    }
+
+    /// Look at the state, or change it: this process's threads one after the other, then the processes.
+    fn with<T>(&self, act: impl FnOnce(&mut Here, &mut State<'_>) -> Result<T>) -> Result<T> {
+        let mut here = lock(&self.here);
+        act(&mut here, &mut State::lock(&self.file)?)
+    }
+
+    /// Whether a physical device takes part.
+    pub fn has_member(&self, device: usize) -> Result<bool> {
+        self.with(|_, state| Ok(state.members().any(|member| member.device == device)))
+    }
+
+    /// Whether this process has added a device.
+    pub fn has_own_member(&self) -> Result<bool> {
+        let own = Process::own();
+        self.with(|_, state| Ok(state.members().any(|member| member.process == own)))
+    }
+
+    pub(super) fn add_member(&self, device: usize) -> Result {
+        self.with(|_, state| {
+            let members: Vec<_> = state.members().collect();
+            let wrong = if let Some(member) = members.iter().find(|m| m.device == device) {
+                let by = member.process.number;
+                format!("device {device} was added before, by process {by}")
+            } else if members.len() >= self.header.devices {
+                format!("all {} devices were added before", self.header.devices)
+            } else {
+                return state.add_member(device);
+            };
+            violation(wrong);
+            Err(Code::INVALID_VALUE)
+        })
+    }
+
+    /// Blocks until all devices were added: for ever, if one never is.
+    pub fn wait_for_members(&self) -> Result {
+        struct Waiting<'a>(&'a AtomicUsize);
+        impl Drop for Waiting<'_> {
+            fn drop(&mut self) {
+                self.0.fetch_sub(1, Ordering::AcqRel);
+            }
+        }
+        self.waiting.fetch_add(1, Ordering::AcqRel);
+        let _waiting = Waiting(&self.waiting);
+        while self.with(|_, state| Ok(state.members().count()))? < self.header.devices {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    /// Whether a call waits for devices.
+    pub fn is_waited_on(&self) -> bool {
+        self.waiting.load(Ordering::Acquire) > 0
+    }
+
+    /// How many ranges are bound here.
+    pub fn bound(&self) -> usize {
+        lock(&self.here).bound.len()
+    }
+
+    /// Where memory is bound here, if it is.
+    pub(super) fn offset_of(&self, memory: &Arc<Physical>) -> Option<u64> {
+        let here = lock(&self.here);
+        let found = here.bound.iter().find(|(_, m)| Arc::ptr_eq(m, memory));
+        found.map(|(binding, _)| binding.offset)
+    }
+
+    /// Bind memory of a member. Everything about it has been checked but for what is bound already.
+    pub(super) fn bind(
+        &self,
+        offset: u64,
+        memory: &Arc<Physical>,
+        memory_offset: u64,
+        bytes: u64,
+    ) -> Result {
+        if self.header.exportable && memory.made_for != Use::Exportable {
+            violation(
+                "an object that can be shared takes memory that can be exported, and no other"
+                    .into(),
+            );
+            return Err(Code::INVALID_VALUE);
+        }
+        let binding = Binding {
+            offset,
+            bytes,
+            device: memory.device,
+            process: Process::own(),
+            descriptor: memory.file().as_raw_fd(),
+            inode: memory.inode,
+            memory_offset,
+        };
+        let slots = machine()?.switch.map_or(0, |switch| switch.slots);
+        self.with(|here, state| {
+            let overlaps = |other: &Binding| {
+                other.device == binding.device
+                    && other.offset < offset + bytes
+                    && offset < other.offset + other.bytes
+            };
+            if let Some(other) = state.bindings().find(overlaps) {
+                violation(format!(
+                    "{} bytes at {} of device {} are bound already",
+                    other.bytes, other.offset, other.device
+                ));
+                return Err(Code::INVALID_VALUE);
+            }
+            ledger::take_slot(self.inode, slots)?;
+            state.add_binding(binding)?;
+            here.bound.push((binding, memory.clone()));
+            Ok(())
+        })
+    }
+
+    /// Undo exactly one [`Object::bind`] of this process.
+    pub(super) fn unbind(&self, device: usize, offset: u64, bytes: u64) -> Result {
+        self.with(|here, state| {
+            let same = |(binding, _): &(Binding, _)| {
+                (binding.device, binding.offset, binding.bytes) == (device, offset, bytes)
+            };
+            let Some(index) = here.bound.iter().position(same) else {
+                violation(format!(
+                    "{bytes} bytes at {offset} of device {device} are not what this process bound"
+                ));
+                return Err(Code::INVALID_VALUE);
+            };
+            let (binding, _) = here.bound.swap_remove(index);
+            state.remove_binding(binding)
+        })
+    }
+
+    /// What `bytes` from an offset are at each member, in the order in which they were added.
+    pub fn replicas(&self, offset: u64, bytes: u64) -> Found<Vec<(Arc<Physical>, usize)>> {
+        let found = self.with(|here, state| {
+            let bindings: Vec<_> = state.bindings().collect();
+            here.seen
+                .retain(|inode, _| bindings.iter().any(|binding| binding.inode == *inode));
+            let replicas = state.members().map(|member| {
+                let device = member.device;
+                let inside = |binding: &&Binding| {
+                    binding.device == device
+                        && (binding.offset..binding.offset + binding.bytes).contains(&offset)
+                };
+                let Some(binding) = bindings.iter().find(inside) else {
+                    return Err(format!("nothing of device {device} is bound at {offset}"));
+                };
+                let length = binding.offset + binding.bytes - offset;
+                if bytes > length {
+                    return Err(format!(
+                        "what is bound of device {device} at {offset} ends after {length} bytes"
+                    ));
+                }
+                let at = (binding.memory_offset + offset - binding.offset) as usize;
+                let memory = here
+                    .memory(binding)
+                    .map_err(|why| format!("device {device}'s replica at {offset}: {why}"))?;
+                Ok((memory, at))
+            });
+            Ok(replicas.collect::<Found<Vec<_>>>())
+        });
+        found.map_err(|code| format!("the object's state cannot be read ({})", code.0))?
+    }
+}
+
+impl Here {
+    /// The memory of a binding, here.
+    fn memory(&mut self, binding: &Binding) -> Found<Arc<Physical>> {
+        let Binding { inode, process, .. } = *binding;
+        let own = self.bound.iter().map(|(_, memory)| memory);
+        let found = own.chain(self.seen.values()).find(|m| m.inode == inode);
+        if let Some(found) = found.cloned().or_else(|| Physical::known(inode)) {
+            self.seen.insert(inode, found.clone());
+            return Ok(found);
+        }
+        if !process.is_alive() {
+            return Err(format!(
+                "process {}, which bound it, is gone, and nobody here has the memory",
+                process.number
+            ));
+        }
+        let opened = open_descriptor_of(process.number as u32, binding.descriptor)
+            .and_then(|file| Physical::open(file.as_fd(), &[Use::Exportable, Use::Private]))
+            .ok()
+            .filter(|memory| memory.inode == inode);
+        let memory = opened
+            .ok_or_else(|| format!("process {} has freed it while it is bound", process.number))?;
+        self.seen.insert(inode, memory.clone());
+        Ok(memory)
+    }
+}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        ledger::give_slot(self.inode);
+        let gone = self.with(|here, state| {
+            for (binding, _) in here.bound.drain(..) {
+                state.remove_binding(binding)?;
+            }
+            state.remove_holder(Process::own())
+        });
+        debug_assert!(gone.is_ok());
+    }
+}

@@ -1,0 +1,314 @@
+//! What all processes that hold a multicast object know of it: records in a memory file.
+//!
+//! Whoever reads or changes them locks the file. The kernel lets go of the lock when its holder dies, and
+//! a change is one record, within a page, so a process that is killed has made it or has not. What the dead
+//! had done stays to be seen, with their process's number.
+
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
+
+use rustix::fs::{FlockOperation, MemfdFlags, flock, ftruncate, memfd_create};
+use rustix::io::retry_on_intr;
+
+use crate::error::{Code, Result};
+use crate::ledger::started;
+
+/// How the file is called, which is how it is told from memory.
+const NAME: &str = "fake-device-multicast";
+
+const WORDS: usize = 8;
+/// Divides a page.
+const RECORD_BYTES: usize = WORDS * 8;
+type Record = [u64; WORDS];
+
+const MEMBERS: usize = 16;
+const HOLDERS: usize = 64;
+const RECORDS: usize = 1024;
+const FIRST_HOLDER: usize = 1 + MEMBERS;
+const FIRST_BINDING: usize = FIRST_HOLDER + HOLDERS;
+/// Which word of the first record says how many have been used so far.
+const USED: usize = 3;
+
+/// A process, told from others that have had its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Process {
+    pub number: u64,
+    started: u64,
+}
+
+impl Process {
+    /// This one.
+    pub fn own() -> Self {
+        let number = std::process::id().into();
+        let started = started(number).unwrap_or(0);
+        Self { number, started }
+    }
+
+    pub fn is_alive(self) -> bool {
+        started(self.number) == Some(self.started)
+    }
+}
+
+/// What never changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    /// How many take part.
+    pub devices: usize,
+    /// Bytes that can be bound of each.
+    pub bytes: u64,
+    /// Whether there are descriptors of it.
+    pub exportable: bool,
+}
+
+/// Memory of a device, bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Binding {
+    pub offset: u64,
+    pub bytes: u64,
+    /// The physical device.
+    pub device: usize,
+    /// Who bound it.
+    pub process: Process,
+    /// The memory's file, in that process, and what identifies it anywhere.
+    pub descriptor: i32,
+    pub inode: u64,
+    /// Where in the memory it begins.
+    pub memory_offset: u64,
+}
+
+/// A member: a physical device, and who added it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Member {
+    pub device: usize,
+    pub process: Process,
+}
+
+/// The file of a new object.
+pub(super) fn create(header: Header) -> Result<File> {
+    if header.devices > MEMBERS {
+        return Err(Code::INVALID_VALUE);
+    }
+    let file = memfd_create(NAME, MemfdFlags::CLOEXEC).map_err(|_| Code::OPERATING_SYSTEM)?;
+    ftruncate(&file, (RECORDS * RECORD_BYTES) as u64).map_err(|_| Code::OPERATING_SYSTEM)?;
+    let file = File::from(file);
+    let exportable = u64::from(header.exportable);
+    let used = FIRST_BINDING as u64;
+    let record = [
+        header.devices as u64,
+        header.bytes,
+        exportable,
+        used,
+        0,
+        0,
+        0,
+        0,
+    ];
+    write(&file, 0, record)?;
+    Ok(file)
+}
+
+/// Whether a descriptor is of an object.
+pub(super) fn is_object(file: BorrowedFd<'_>) -> bool {
+    std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).is_ok_and(|link| {
+        link.to_string_lossy()
+            .starts_with(&format!("/memfd:{NAME}"))
+    })
+}
+
+/// The same file, opened anew: locks belong to an opening, not to a file or a process.
+pub(super) fn open_anew(file: BorrowedFd<'_>) -> Result<File> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let options = File::options().read(true).write(true).open(path);
+    options.map_err(|_| Code::OPERATING_SYSTEM)
+}
+
+fn write(file: &File, index: usize, record: Record) -> Result {
+    let bytes: Vec<u8> = record.into_iter().flat_map(u64::to_ne_bytes).collect();
+    let written = file.write_all_at(&bytes, (index * RECORD_BYTES) as u64);
+    written.map_err(|_| Code::OPERATING_SYSTEM)
+}
+
+/// The records, locked until it is dropped. One opening is locked by one thread at a time: that is the
+/// caller's part.
+pub(super) struct State<'a> {
+    file: &'a File,
+    records: Vec<Record>,
+}
+
+impl<'a> State<'a> {
+    pub fn lock(file: &'a File) -> Result<Self> {
+        let lock = || flock(file.as_fd(), FlockOperation::LockExclusive);
+        retry_on_intr(lock).map_err(|_| Code::OPERATING_SYSTEM)?;
+        let mut state = Self {
+            file,
+            records: Vec::new(),
+        };
+        let read = |bytes: &mut [u8]| {
+            file.read_exact_at(bytes, 0)
+                .map_err(|_| Code::OPERATING_SYSTEM)
+        };
+        let mut used = [0; (USED + 1) * 8];
+        read(&mut used)?;
+        let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes);
+        let mut bytes = vec![0; word(&used[USED * 8..]) as usize * RECORD_BYTES];
+        read(&mut bytes)?;
+        state.records = bytes
+            .chunks_exact(RECORD_BYTES)
+            .map(|record| {
+                let mut words = record.chunks_exact(8).map(word);
+                std::array::from_fn(|_| words.next().unwrap_or(0))
+            })
+            .collect();
+        Ok(state)
+    }
+
+    pub fn header(&self) -> Header {
+        let [devices, bytes, exportable, ..] = self.records[0];
+        Header {
+            devices: devices as usize,
+            bytes,
+            exportable: exportable != 0,
+        }
+    }
+
+    /// In the order in which they were added.
+    pub fn members(&self) -> impl Iterator<Item = Member> {
+        let records = &self.records[1..FIRST_HOLDER];
+        records
+            .iter()
+            .filter(|record| record[0] != 0)
+            .map(|record| {
+                let [_, device, number, started, ..] = *record;
+                Member {
+                    device: device as usize,
+                    process: Process { number, started },
+                }
+            })
+    }
+
+    pub fn holders(&self) -> impl Iterator<Item = Process> {
+        let records = &self.records[FIRST_HOLDER..FIRST_BINDING];
+        records.iter().filter(|record| record[0] != 0).map(holder)
+    }
+
+    pub fn bindings(&self) -> impl Iterator<Item = Binding> {
+        let records = &self.records[FIRST_BINDING..];
+        records.iter().filter(|record| record[0] != 0).map(binding)
+    }
+
+    pub fn add_member(&mut self, device: usize) -> Result {
+        let Process { number, started } = Process::own();
+        let record = [1, device as u64, number, started, 0, 0, 0, 0];
+        self.put(1..FIRST_HOLDER, |_| false, record)
+    }
+
+    /// In the place of the dead, if there are any.
+    pub fn add_holder(&mut self) -> Result {
+        let Process { number, started } = Process::own();
+        let record = [1, number, started, 0, 0, 0, 0, 0];
+        let dead = |record: &Record| !holder(record).is_alive();
+        self.put(FIRST_HOLDER..FIRST_BINDING, dead, record)
+    }
+
+    pub fn remove_holder(&mut self, process: Process) -> Result {
+        self.remove(FIRST_HOLDER..FIRST_BINDING, |record| {
+            holder(record) == process
+        })
+    }
+
+    pub fn add_binding(&mut self, binding: Binding) -> Result {
+        let record = [
+            binding.bytes,
+            binding.offset,
+            // One record has no word left for each.
+            (binding.device as u64) << 32 | u64::from(binding.descriptor as u32),
+            binding.process.number,
+            binding.process.started,
+            binding.inode,
+            binding.memory_offset,
+            0,
+        ];
+        self.put(FIRST_BINDING..RECORDS, |_| false, record)
+    }
+
+    pub fn remove_binding(&mut self, gone: Binding) -> Result {
+        self.remove(FIRST_BINDING..RECORDS, |record| binding(record) == gone)
+    }
+
+    /// Write a record to the first place that is free or may be taken.
+    fn put(
+        &mut self,
+        mut places: std::ops::Range<usize>,
+        taken: impl Fn(&Record) -> bool,
+        record: Record,
+    ) -> Result {
+        let used = self.records.len();
+        let free = |index: &usize| {
+            let record = self.records.get(*index);
+            record.is_none_or(|record| record[0] == 0 || taken(record))
+        };
+        let index = places.find(free).ok_or(Code::OUT_OF_MEMORY)?;
+        if index == used {
+            // First this: a record that is counted and empty is none.
+            self.records.push([0; WORDS]);
+            let mut first = self.records[0];
+            first[USED] = self.records.len() as u64;
+            self.set(0, first)?;
+        }
+        self.set(index, record)
+    }
+
+    /// Empty the place of the record that is chosen, which is there.
+    fn remove(
+        &mut self,
+        mut places: std::ops::Range<usize>,
+        chosen: impl Fn(&Record) -> bool,
+    ) -> Result {
+        let there = |index: &usize| {
+            let record = self.records.get(*index);
+            record.is_some_and(|record| record[0] != 0 && chosen(record))
+        };
+        let index = places.find(there).ok_or(Code::UNKNOWN)?;
+        self.set(index, [0; WORDS])
+    }
+
+    fn set(&mut self, index: usize, record: Record) -> Result {
+        self.records[index] = record;
+        write(self.file, index, record)
+    }
+}
+
+impl Drop for State<'_> {
+    fn drop(&mut self) {
+        // A lock that was taken can be let go of.
+        let _ = flock(self.file.as_fd(), FlockOperation::Unlock);
+    }
+}
+
+fn holder(record: &Record) -> Process {
+    let [_, number, started, ..] = *record;
+    Process { number, started }
+}
+
+fn binding(record: &Record) -> Binding {
+    let [
+        bytes,
+        offset,
+        device_and_descriptor,
+        number,
+        started,
+        inode,
+        memory_offset,
+        _,
+    ] = *record;
+    Binding {
+        offset,
+        bytes,
+        device: (device_and_descriptor >> 32) as usize,
+        process: Process { number, started },
+        descriptor: device_and_descriptor as u32 as i32,
+        inode,
+        memory_offset,
+    }
+}

@@ -1,0 +1,63 @@
+//! A `dlsym` that records what it is asked for; see the README.
+
+use std::ffi::{CStr, OsString, c_char, c_void};
+use std::sync::LazyLock;
+
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::write;
+
+type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
+
+unsafe extern "C" {
+    fn dlvsym(handle: *mut c_void, name: *const c_char, version: *const c_char) -> *mut c_void;
+}
+
+/// `RTLD_NEXT`: the first behind this library.
+const NEXT: *mut c_void = std::ptr::without_provenance_mut(usize::MAX);
+
+/// What glibc's `dlsym` is versioned with: from 2.34 on, and before that by architecture.
+const VERSIONS: [&CStr; 3] = [c"GLIBC_2.34", c"GLIBC_2.17", c"GLIBC_2.2.5"];
+
+static LOADERS: LazyLock<Option<Dlsym>> = LazyLock::new(|| {
+    VERSIONS.iter().find_map(|version| {
+        // SAFETY: both are zero-terminated.
+        let found = unsafe { dlvsym(NEXT, c"dlsym".as_ptr(), version.as_ptr()) };
+        // SAFETY: the loader's function of this name has this type.
+        (!found.is_null()).then(|| unsafe { std::mem::transmute::<*mut c_void, Dlsym>(found) })
+    })
+});
+
+static FILE: LazyLock<Option<OsString>> =
+    LazyLock::new(|| std::env::var_os("SYMMEM_TEST_LOOK_UPS"));
+
+/// Nothing in here may ask for functions itself: files are written by system calls.
+fn record(name: &CStr) {
+    let Some(path) = FILE.as_ref() else { return };
+    let mut line = std::process::id().to_string().into_bytes();
+    line.push(b' ');
+    line.extend(name.to_bytes());
+    line.push(b'\n');
+    let flags = OFlags::CREATE | OFlags::APPEND | OFlags::WRONLY | OFlags::CLOEXEC;
+    let written = open(path, flags, Mode::RUSR | Mode::WUSR).and_then(|file| write(&file, &line));
+    if written != Ok(line.len()) {
+        // A record with holes proves nothing.
+        std::process::abort();
+    }
+}
+
+/// The loader's `dlsym`, on record.
+///
+/// # Safety
+/// As the loader's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
+    if !name.is_null() {
+        // SAFETY: the caller promises a zero-terminated name.
+        record(unsafe { CStr::from_ptr(name) });
+    }
+    match *LOADERS {
+        // SAFETY: the caller's word.
+        Some(dlsym) => unsafe { dlsym(handle, name) },
+        None => std::process::abort(),
+    }
+}

@@ -1,0 +1,431 @@
+//! `cargo xtask kernels multimem`: which multicast instructions assemblers take, for which targets.
+//!
+//! There may be no device here that could run them, and none where multicast may be tried. What can be known without
+//! one is that each form in the artefacts assembles, by the oldest assembler of a target and by the newest, and that
+//! the forms for which collectives take other algorithms are really not there.
+
+use std::path::{Path, PathBuf};
+
+use super::compile::{MODULES, assemble};
+use super::text::{self, Item, Statement};
+use crate::error::{Error, Result, at};
+use crate::kernels::family::Family;
+use crate::kernels::{side_by_side, verdict};
+use crate::tools::{self, Scratch};
+
+/// Targets, and the first release that each is tried with.
+const TARGETS: [(&str, Release); 4] = [
+    ("90", (12, 4)),
+    ("90a", (12, 4)),
+    ("100", (12, 8)),
+    ("100a", (12, 8)),
+];
+
+/// The newest release must be of this toolkit at least.
+const NEWEST: Release = (13, 0);
+
+/// The only one of [`TARGETS`] that has sums of floats of 8 bits.
+const FLOATS_OF_8_BITS: &str = "100a";
+
+/// Forms that the instruction set does not have, each beside one that it has and that differs in one word, so that
+/// nothing but this word is refused.
+const REFUSED: [(&str, &str); 16] = [
+    (
+        "ld_reduce.relaxed.sys.global.min.f32",
+        "ld_reduce.relaxed.sys.global.add.f32",
+    ),
+    (
+        "ld_reduce.relaxed.sys.global.max.f32",
+        "ld_reduce.relaxed.sys.global.add.f32",
+    ),
+    (
+        "ld_reduce.relaxed.sys.global.min.f64",
+        "ld_reduce.relaxed.sys.global.add.f64",
+    ),
+    (
+        "ld_reduce.relaxed.sys.global.max.f64",
+        "ld_reduce.relaxed.sys.global.add.f64",
+    ),
+    (
+        "ld_reduce.relaxed.sys.global.add.s64",
+        "ld_reduce.relaxed.sys.global.add.u64",
+    ),
+    (
+        "ld_reduce.relaxed.sys.global.mul.u32",
+        "ld_reduce.relaxed.sys.global.add.u32",
+    ),
+    (
+        "ld_reduce.relaxed.sys.global.add.u16",
+        "ld_reduce.relaxed.sys.global.add.u32",
+    ),
+    (
+        "ld_reduce.relaxed.sys.global.add.v2.u32",
+        "ld_reduce.relaxed.sys.global.add.v2.f32",
+    ),
+    (
+        "ld_reduce.relaxed.sys.global.add.v4.s32",
+        "ld_reduce.relaxed.sys.global.add.v4.f32",
+    ),
+    (
+        "ld_reduce.relaxed.sys.global.add.v2.u64",
+        "ld_reduce.relaxed.sys.global.add.v2.f32",
+    ),
+    (
+        "ld_reduce.relaxed.sys.global.add.v2.f64",
+        "ld_reduce.relaxed.sys.global.add.v2.f32",
+    ),
+    (
+        "ld_reduce.relaxed.global.add.u32",
+        "ld_reduce.relaxed.sys.global.add.u32",
+    ),
+    (
+        "st.relaxed.sys.global.v4.b32",
+        "st.relaxed.sys.global.v4.f32",
+    ),
+    (
+        "st.relaxed.sys.global.v2.b64",
+        "st.relaxed.sys.global.v2.f32",
+    ),
+    (
+        "red.release.sys.global.add.s64",
+        "red.release.sys.global.add.u64",
+    ),
+    (
+        "red.acq_rel.sys.global.add.u32",
+        "red.release.sys.global.add.u32",
+    ),
+];
+
+/// A toolkit's release, 12.4 as (12, 4).
+type Release = (u32, u32);
+
+/// An assembler.
+struct Assembler {
+    path: PathBuf,
+    release: Release,
+}
+
+/// Tries every form with every assembler for every target.
+pub fn run() -> Result<()> {
+    let assemblers = assemblers()?;
+    let forms = emitted()?;
+    let mut pairs = Vec::new();
+    for (target, first) in TARGETS {
+        let knows = |assembler: &&Assembler| assembler.release >= first;
+        pairs.extend(assemblers.iter().filter(knows).map(|one| (target, one)));
+        let has = |wanted: fn(Release, Release) -> bool| {
+            assemblers.iter().any(|one| wanted(one.release, first))
+        };
+        if !has(|release, first| release == first) {
+            println!(
+                "skipped: multimem on sm_{target}: no ptxas {}.{}",
+                first.0, first.1
+            );
+        }
+        if !has(|release, _| release >= NEWEST) {
+            println!("skipped: multimem on sm_{target}: no ptxas {}", NEWEST.0);
+        }
+    }
+    let scratch = Scratch::new("multimem")?;
+    let found = side_by_side(&pairs, |(target, assembler)| {
+        let folder = scratch.path().join(format!(
+            "{target}-{}.{}",
+            assembler.release.0, assembler.release.1
+        ));
+        at(&folder, std::fs::create_dir_all(&folder))?;
+        assembler.tries(target, &forms, &REFUSED, &folder)
+    })?;
+    verdict(found.concat())?;
+    let (narrow, all) = (
+        forms.iter().filter(|form| !is_of_8_bits(form)).count(),
+        forms.len(),
+    );
+    for (target, Assembler { release, .. }) in &pairs {
+        let taken = if *target == FLOATS_OF_8_BITS {
+            all
+        } else {
+            narrow
+        };
+        println!(
+            "multimem on sm_{target} by ptxas {}.{}: {taken} forms taken, {} refused",
+            release.0,
+            release.1,
+            REFUSED.len() + all - taken
+        );
+    }
+    Ok(())
+}
+
+/// Those that were named, in order of their releases.
+fn assemblers() -> Result<Vec<Assembler>> {
+    let mut all = Vec::new();
+    for path in tools::all_ptxas()? {
+        let version = tools::version(&path)?;
+        let release = release(&version).ok_or_else(|| Error::ToolFailed {
+            command: format!("{} --version", path.display()),
+            output: format!("no release in {version:?}"),
+        })?;
+        all.push(Assembler { path, release });
+    }
+    all.sort_by_key(|one| one.release);
+    Ok(all)
+}
+
+/// The release in "Cuda compilation tools, release 12.4, V12.4.131".
+fn release(version: &str) -> Option<Release> {
+    let (_, rest) = version.split_once("release ")?;
+    let (major, minor) = rest.split(',').next()?.split_once('.')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
+/// Every multicast instruction in the committed artefacts, once.
+fn emitted() -> Result<Vec<String>> {
+    let mut all = Vec::new();
+    for module in &MODULES {
+        let path = Family::Ptx.artefacts().join(format!("{}.ptx", module.name));
+        let text = at(&path, std::fs::read_to_string(&path))?;
+        for item in text::parse(&text)
+            .into_iter()
+            .flat_map(|function| function.items)
+        {
+            if let Item::Statement(statement @ Statement { .. }) = item
+                && let Some(form) = statement.mnemonic.strip_prefix("multimem.")
+            {
+                all.push(form.to_owned());
+            }
+        }
+    }
+    all.sort_unstable();
+    all.dedup();
+    Ok(all)
+}
+
+fn is_of_8_bits(form: &str) -> bool {
+    form.contains(".e4m3") || form.contains(".e5m2")
+}
+
+impl Assembler {
+    /// What is not as it should be, a line each.
+    fn tries(
+        &self,
+        target: &str,
+        forms: &[String],
+        refused: &[(&str, &str)],
+        folder: &Path,
+    ) -> Result<Vec<String>> {
+        let (elsewhere, taken): (Vec<&str>, Vec<&str>) = forms
+            .iter()
+            .map(String::as_str)
+            .partition(|form| is_of_8_bits(form) && target != FLOATS_OF_8_BITS);
+        let neighbours = refused.iter().map(|(_, neighbour)| *neighbour);
+        let mut found = Vec::new();
+        let wrong = |what: &str, said: &str| {
+            let (major, minor) = self.release;
+            format!("multimem on sm_{target} by ptxas {major}.{minor}: {what}: {said}")
+        };
+        let all: Vec<&str> = taken.into_iter().chain(neighbours).collect();
+        if let Err(said) = self.assemble(target, &all, folder)? {
+            found.push(wrong("refused", &said));
+        }
+        for form in elsewhere
+            .into_iter()
+            .chain(refused.iter().map(|(form, _)| *form))
+        {
+            if self.assemble(target, &[form], folder)?.is_ok() {
+                found.push(wrong("taken", form));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Assembles a kernel of these forms: what the assembler says if it refuses.
+    fn assemble(
+        &self,
+        target: &str,
+        forms: &[&str],
+        folder: &Path,
+    ) -> Result<std::result::Result<(), String>> {
+        // The version that has all of them, or else what the artefacts are of.
+        let version = if self.release >= (12, 8) {
+            "8.6"
+        } else {
+            "8.2"
+        };
+        let source = folder.join("forms.ptx");
+        at(
+            &source,
+            std::fs::write(&source, kernel(version, target, forms)),
+        )?;
+        match assemble(&self.path, &source, target, &folder.join("forms.cubin")) {
+            Ok(_) => Ok(Ok(())),
+            Err(Error::ToolFailed { output, .. }) => Ok(Err(output)),
+            Err(other) => Err(other),
+        }
+    }
+}
+
+/// PTX that has each of the forms once.
+fn kernel(version: &str, target: &str, forms: &[&str]) -> String {
+    let body: String = forms.iter().map(|form| instruction(form)).collect();
+    format!(
+        ".version {version}\n.target sm_{target}\n.address_size 64\n.visible .entry kernel(.param .b64 address)\n{{\n\
+         .reg .b16 %h<9>;\n.reg .b32 %r<9>;\n.reg .b64 %d<9>;\n.reg .b64 %a;\nld.param.b64 %a, [address];\n{body}ret;\n}}\n"
+    )
+}
+
+/// The form with registers of its type, as many as its vector has.
+fn instruction(form: &str) -> String {
+    let words: Vec<&str> = form.split('.').collect();
+    let kind = words.last().copied().unwrap_or_default();
+    let register = match kind {
+        "f64" | "b64" | "u64" | "s64" => 'd',
+        "f16" | "bf16" | "u16" | "e4m3x2" | "e5m2x2" => 'h',
+        _ => 'r',
+    };
+    let vector = words
+        .iter()
+        .find_map(|word| word.strip_prefix('v')?.parse::<usize>().ok());
+    let value = match vector {
+        Some(count) => {
+            let all: Vec<String> = (0..count)
+                .map(|index| format!("%{register}{index}"))
+                .collect();
+            format!("{{{}}}", all.join(", "))
+        }
+        None => format!("%{register}0"),
+    };
+    if words[0] == "ld_reduce" {
+        format!("multimem.{form} {value}, [%a];\n")
+    } else {
+        format!("multimem.{form} [%a], {value};\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    /// The items of the innermost loops of a kernel in a committed module, without their labels.
+    fn loops(module: &str, kernel: &str) -> Vec<Vec<Statement>> {
+        let path = Family::Ptx.artefacts().join(format!("{module}.ptx"));
+        let text = std::fs::read_to_string(path).unwrap();
+        let functions = text::parse(&text);
+        let function = functions
+            .into_iter()
+            .find(|one| one.name == kernel)
+            .unwrap();
+        let mut found = Vec::new();
+        let mut body: Option<(String, Vec<Statement>)> = None;
+        for item in function.items {
+            match item {
+                Item::Label(label) => body = Some((label, Vec::new())),
+                Item::Statement(statement) => {
+                    let Some((label, statements)) = &mut body else {
+                        continue;
+                    };
+                    let ends = statement.operation() == "bra" && statement.operands == *label;
+                    statements.push(statement);
+                    if ends {
+                        found.extend(body.take().map(|(_, statements)| statements));
+                    }
+                }
+            }
+        }
+        found
+    }
+
+    /// The multicast loads and stores of each loop that has both, and how many accesses to memory it has in all.
+    fn two_shot_loops(kernel: &str) -> Vec<(Vec<String>, Vec<String>, usize)> {
+        let all = loops("multicast", kernel).into_iter().map(|statements| {
+            let named = |start: &str| -> Vec<String> {
+                let named = statements.iter().map(|one| one.mnemonic.clone());
+                named.filter(|name| name.starts_with(start)).collect()
+            };
+            let is_access = |one: &&Statement| {
+                matches!(
+                    one.operation(),
+                    "ld" | "st" | "atom" | "red" | "cp" | "multimem"
+                ) && !one.has("param")
+            };
+            let accesses = statements.iter().filter(is_access).count();
+            (named("multimem.ld_reduce"), named("multimem.st"), accesses)
+        });
+        all.filter(|(loads, stores, _)| !loads.is_empty() && !stores.is_empty())
+            .collect()
+    }
+
+    #[test]
+    fn the_two_shot_loop_of_bf16_is_16_bytes_from_the_switch_and_16_to_it_several_times() {
+        let mut loops = two_shot_loops("symmem_multicast_reduce_bf16");
+        loops.sort_by_key(|(loads, ..)| loads.len());
+        assert_eq!(loops.len(), 2, "an average's and a sum's");
+        for ((loads, stores, accesses), unrolled) in loops.into_iter().zip([2, 8]) {
+            let load = "multimem.ld_reduce.relaxed.sys.global.add.acc::f32.v4.bf16x2";
+            assert_eq!(loads, vec![load; unrolled]);
+            assert_eq!(
+                stores,
+                vec!["multimem.st.relaxed.sys.global.v4.f32"; unrolled]
+            );
+            assert_eq!(accesses, 2 * unrolled, "and nothing else");
+        }
+    }
+
+    #[test]
+    fn what_is_emulated_has_no_multicast_instruction() {
+        for module in ["multicast_emulated", "multicast_emulated_sm_80"] {
+            let path = Family::Ptx.artefacts().join(format!("{module}.ptx"));
+            assert!(!std::fs::read_to_string(path).unwrap().contains("multimem"));
+        }
+    }
+
+    #[test]
+    fn a_form_is_written_with_registers_of_its_type() {
+        assert_eq!(
+            instruction("st.global.b64"),
+            "multimem.st.global.b64 [%a], %d0;\n"
+        );
+        assert_eq!(
+            instruction("ld_reduce.global.add.acc::f32.v2.f16x2"),
+            "multimem.ld_reduce.global.add.acc::f32.v2.f16x2 {%r0, %r1}, [%a];\n"
+        );
+    }
+
+    #[test]
+    fn reads_an_assemblers_release() {
+        let said = "Cuda compilation tools, release 12.4, V12.4.131";
+        assert_eq!(release(said), Some((12, 4)));
+        assert_eq!(release("another tool"), None);
+    }
+
+    #[test]
+    fn a_form_that_is_taken_or_refused_against_the_table_is_found() {
+        let Ok(all) = assemblers() else {
+            // Past the harness, which keeps to itself what a test that passes says.
+            let _ = writeln!(std::io::stderr(), "skipped: multimem: no ptxas");
+            return;
+        };
+        let scratch = Scratch::new("multimem-faults").unwrap();
+        let emitted = emitted().unwrap();
+        let tries = |forms: &[String], refused: &[(&str, &str)]| {
+            all[0].tries("90", forms, refused, scratch.path()).unwrap()
+        };
+        assert_eq!(tries(&emitted, &REFUSED), [""; 0]);
+        let more = [
+            &emitted[..],
+            &["ld_reduce.relaxed.sys.global.min.f64".into()],
+        ]
+        .concat();
+        let found = tries(&more, &REFUSED);
+        assert!(
+            found.len() == 1 && found[0].contains(": refused: "),
+            "{found:?}"
+        );
+        let there = "st.relaxed.sys.global.b32";
+        let found = tries(&emitted, &[(there, there)]);
+        assert!(
+            found.len() == 1 && found[0].contains(": taken: "),
+            "{found:?}"
+        );
+    }
+}
