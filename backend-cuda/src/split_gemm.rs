@@ -15,7 +15,7 @@ const DEPTH: u64 = 64;
 const THREADS: u32 = 384;
 /// Tiles of rows at most: `B` is read from memory once as long as they are at work side by side, and with more than
 /// one the kernel of large tiles fills the device better (`2026-11-22-ag-gemm-4xh200`: 512 × 3584 × 8192). Four are
-/// good where `B` is small (`2026-11-22-ag-gemm-2xh200`: 1024³).
+/// good where `B` is small (`2026-11-22-ag-gemm-whole-tiles-2xh200`: 1024³).
 const MOST_ROW_TILES: u64 = 1;
 const MOST_ROW_TILES_OF_SMALL_B: u64 = 4;
 const SMALL_B: u64 = 16 << 20;
