@@ -304,7 +304,15 @@ static MODULES: [Module; 19] = [
     before_sm_90!("reduce_push", REDUCE_PUSH),
     from_sm_90!("reduce_packets", REDUCE_PACKETS),
     before_sm_90!("reduce_packets", REDUCE_PACKETS),
-    from_sm_90!("multicast", MULTICAST, Multicast::Hardware),
+    Module {
+        name: "multicast",
+        ptx: ptx!("multicast.ptx"),
+        cubins: &[],
+        entries: &const { dependent(MULTICAST) },
+        minimum_architecture: 90,
+        end_architecture: u32::MAX,
+        multicast: Multicast::Hardware,
+    },
     Module {
         name: "multicast_f8",
         ptx: ptx!("multicast_f8.ptx"),

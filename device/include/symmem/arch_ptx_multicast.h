@@ -8,8 +8,8 @@
 // Order. Every access is relaxed at system scope: each reaches other devices, and a weak one might be kept in L1.
 // A multicast address and a member's own name the same bytes, so to the memory model they are aliases: what is
 // stored by one and loaded by the other needs a proxy fence of that kind on the way. Each way from before a barrier
-// to behind it passes the thread that raises the flags, so there it stands, once. (NCCL 2.28's kernels have none,
-// and are not known to go wrong; the ISA makes no exception.)
+// to behind it passes the thread that raises the flags, so there it stands, once. (NCCL's kernels have none, and
+// are not known to go wrong; the ISA makes no exception.)
 #pragma once
 
 #include "symmem/arch_ptx.h"
