@@ -17,7 +17,7 @@ use symmem::tuning::ProductRow;
 use symmem::{Builder, Communicator};
 
 /// Bound of every wait on a peer: much longer than any measurement, much shorter than a night.
-const DEADLINE: Duration = Duration::from_secs(120);
+pub(super) const DEADLINE: Duration = Duration::from_secs(120);
 
 /// What the ranks are to do, as the launching process tells them.
 #[derive(Debug, Serialize, Deserialize)]
@@ -58,6 +58,9 @@ pub enum Kind {
     Enqueue(Effort),
     /// `symmem tune`.
     Tune(tune::Options),
+    /// A part of the live test of `symmem doctor multicast`.
+    #[cfg(feature = "cuda")]
+    Doctor(super::doctor::Part),
 }
 
 /// Does this rank's part.
@@ -67,6 +70,10 @@ pub fn rank(task: &str) -> Result<ExitCode> {
             "`symmem rank` is for symmem itself; its task cannot be read: {error}"
         ))
     })?;
+    #[cfg(feature = "cuda")]
+    if let Kind::Doctor(part) = &task.kind {
+        return super::doctor::rank(&task, part);
+    }
     let start = Instant::now();
     let selection = Selection::parse(&task.backend)?;
     let chosen = select::choose(&selection)?;
@@ -152,6 +159,9 @@ pub fn rank(task: &str) -> Result<ExitCode> {
             }
             ExitCode::SUCCESS
         }
+        // It has communicators of its own.
+        #[cfg(feature = "cuda")]
+        Kind::Doctor(_) => ExitCode::SUCCESS,
         Kind::Enqueue(effort) => {
             // Some ten thousand calls of each way.
             let batches = if *effort == Effort::Quick { 7 } else { 51 };
@@ -167,7 +177,7 @@ pub fn rank(task: &str) -> Result<ExitCode> {
 }
 
 /// Runs a benchmark, with a bar at rank 0 if somebody looks.
-fn with_bar<T>(
+pub(super) fn with_bar<T>(
     communicator: &Communicator,
     benchmark: impl FnOnce(&mut dyn FnMut(Progress)) -> std::result::Result<T, BenchError>,
 ) -> std::result::Result<T, BenchError> {
