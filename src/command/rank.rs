@@ -1,8 +1,10 @@
 //! One rank of a benchmark: joins the world, measures, and as rank 0 prints and writes.
 
+use super::run::launch;
 use super::{CommandError, Result, output};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -11,6 +13,7 @@ use symmem::bench::p2p::{self, Progress};
 use symmem::bench::{
     BenchError, Effort, ag_gemm, bring_up, collectives, enqueue, environment, tune,
 };
+use symmem::launch::RunOptions;
 use symmem::report::{Environment, Report, page, table};
 use symmem::select::{self, Chosen, Selection};
 use symmem::tuning::ProductRow;
@@ -61,6 +64,26 @@ pub enum Kind {
     /// A part of the live test of `symmem doctor multicast`.
     #[cfg(feature = "cuda")]
     Doctor(super::doctor::Part),
+}
+
+/// Starts this program once for each rank, with these variables besides its own, and stays with the ranks.
+pub fn start_ranks(
+    task: &Task,
+    ranks: u32,
+    environment: Vec<(OsString, OsString)>,
+) -> Result<ExitCode> {
+    let task = serde_json::to_string(task)
+        .map_err(|error| CommandError::Said(format!("a file name is not text: {error}")))?;
+    let program = std::env::current_exe().map_err(|error| CommandError::System {
+        what: "finding this program's own file".into(),
+        error,
+    })?;
+    let mut options = RunOptions::new(ranks, program);
+    options.arguments = vec!["rank".into(), task.into()];
+    options.environment = environment;
+    // Only rank 0 prints, and its progress bar wants the terminal.
+    options.prefix = false;
+    launch(options)
 }
 
 /// Does this rank's part.

@@ -186,13 +186,11 @@ fn measure<T: Sample>(
         ..Collectives::default()
     };
     let mut run = Run::<T>::new(communicator, options, largest)?;
-    if run.is_without_multicast() {
+    // It would be left out, or go by the members' own addresses and be taken for multicast.
+    if let Some(why) = run.without_multicast() {
         return Err(BenchError::World {
             rank: communicator.rank(),
-            message: format!(
-                "buffers of {largest} bytes found no room in the multicast object, and would be moved \
-                 without it; raise SYMMEM_MULTICAST_BYTES"
-            ),
+            message: format!("there is no multicast to be measured: {why}"),
         });
     }
     for contender in contenders(&names, &report.environment.backend) {

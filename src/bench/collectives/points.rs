@@ -82,16 +82,25 @@ impl<'a, T: Sample> Run<'a, T> {
         })
     }
 
-    /// Whether ours is to go by multicast, and the buffers cannot be reached by it. All ranks come to the
-    /// same.
-    pub(super) fn is_without_multicast(&self) -> bool {
-        let by_multicast = matches!(
+    /// Why ours, which is to go by multicast, would not; `None` if it would, or goes another way. All ranks
+    /// come to the same.
+    pub(super) fn without_multicast(&self) -> Option<String> {
+        if !matches!(
             self.algorithm,
             Algorithm::MULTICAST | Algorithm::MULTICAST_ONE_SHOT
-        );
-        by_multicast
-            && self.communicator().multicast().support == MulticastSupport::HARDWARE
-            && !self.session.is_in_multicast()
+        ) {
+            return None;
+        }
+        let status = self.communicator().multicast();
+        let reached = match status.support {
+            MulticastSupport::NONE => false,
+            MulticastSupport::HARDWARE => self.session.is_in_multicast(),
+            _ => true,
+        };
+        let why = status.reason.unwrap_or_else(|| {
+            "buffers of this size find no room in the object; raise SYMMEM_MULTICAST_BYTES".into()
+        });
+        (!reached).then_some(why)
     }
 
     pub(super) fn communicator(&self) -> &'a Communicator {

@@ -3,17 +3,16 @@
 //! Only here, and only for these ranks, is multicast asked for.
 
 use super::{Arguments, Part};
-use crate::command::rank::{Kind, Task};
-use crate::command::run::launch;
+use crate::command::rank::{Kind, Task, start_ranks};
 use crate::command::{CommandError, Common, Result};
 use serde::de::DeserializeOwned;
 use std::ffi::OsString;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use symmem::bench::Effort;
 use symmem::conformance::{self, SelftestOptions, Subject, selftest};
 use symmem::doctor::{Coming, Trial};
-use symmem::launch::RunOptions;
 use symmem::select::Selection;
 
 /// The log of a set-up's steps, before and after each.
@@ -170,20 +169,10 @@ impl Launcher<'_> {
             html: None,
             command: std::env::args().collect::<Vec<_>>().join(" "),
         };
-        let task = serde_json::to_string(&task)
-            .map_err(|error| CommandError::Said(format!("a file name is not text: {error}")))?;
-        let program = std::env::current_exe().map_err(|error| CommandError::System {
-            what: "finding this program's own file".into(),
-            error,
-        })?;
-        let mut options = RunOptions::new(self.ranks, program);
-        options.arguments = vec!["rank".into(), task.into()];
-        options.prefix = false;
-        options.environment.clone_from(&self.variables);
-        options.environment.extend(also);
+        let environment = [&self.variables[..], &also[..]].concat();
         // What is printed here comes before what ranks print.
-        let _ = std::io::Write::flush(&mut std::io::stdout());
-        if launch(options)? != ExitCode::SUCCESS {
+        let _ = std::io::stdout().flush();
+        if start_ranks(&task, self.ranks, environment)? != ExitCode::SUCCESS {
             return Ok(T::default());
         }
         let failed = |why: String| CommandError::Said(format!("what rank 0 found out: {why}"));
