@@ -189,7 +189,11 @@ pub fn rank(task: &Task, part: &Part) -> Result<ExitCode> {
                     );
                 }
             })?;
-            let clean = all.iter().all(|coming| coming.left == 0);
+            let left: u64 = all.iter().map(|coming| coming.left).sum();
+            if left > 0 {
+                eprintln!("symmem doctor: {left} buffers were not given up by this rank");
+            }
+            let clean = left == 0;
             (first.then(|| serde_json::to_string(&all)), clean)
         }
         Part::Bench(options) => {

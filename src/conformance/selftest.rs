@@ -452,7 +452,7 @@ mod tests {
             });
             named.collect()
         };
-        assert_eq!(ways(&cases).len(), 5, "{:?}", ways(&cases));
+        assert_eq!(ways(&cases).len(), 6, "{:?}", ways(&cases));
     }
 
     #[test]
