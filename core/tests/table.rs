@@ -8,8 +8,8 @@ use std::any::Any;
 use std::sync::Mutex;
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{
-    ABI_MAJOR, BackendTable, Collectives, Device, DeviceTable, Gemm, LoadError, PluginBackend,
-    RemoteAccess, Signals, SignalsTable, SymmetricMemory, Tables,
+    ABI_MAJOR, BackendTable, Collectives, Device, DeviceTable, Gemm, LoadError, Multicast,
+    PluginBackend, RemoteAccess, Signals, SignalsTable, SymmetricMemory, Tables,
 };
 use tiny::{PANICKING_DEVICE, TOO_MANY_BYTES, Tiny};
 
@@ -263,6 +263,23 @@ fn table_of_a_backend_from_before_products_has_none() {
         failure.message.contains("older than this call"),
         "{failure}"
     );
+}
+
+#[test]
+fn table_of_a_backend_from_before_multicast_has_none() {
+    let older = read(changed(|table| {
+        table.size = std::mem::offset_of!(BackendTable, multicast) as u32;
+        table.multicast = std::ptr::without_provenance(8);
+    }));
+    let backend = older.expect("a good table").open(&options(0));
+    let failure = backend.expect("opens").multicast_support().unwrap_err();
+    assert_eq!(failure.status, Status::UNSUPPORTED);
+    assert!(
+        failure.message.contains("older than this call"),
+        "{failure}"
+    );
+    // One that knows of it and has none says so.
+    assert_eq!(open().multicast_support(), Ok(MulticastSupport::NONE));
 }
 
 #[test]

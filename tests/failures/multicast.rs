@@ -449,6 +449,30 @@ fn a_call_that_never_returns_has_all_go_without_within_the_deadline() {
 }
 
 #[test]
+fn what_never_returns_while_it_is_given_back_keeps_nobody() {
+    if !permitted() {
+        return;
+    }
+    let place = set_up()
+        .into_iter()
+        .find(|place| place.0 == 1 && place.1 == "cuMemMap");
+    let (_, symbol, number) = place.expect("rank 1 maps the object");
+    let mut world = plan("multicast/open")
+        .env("FAKE_DEVICE_FAIL", format!("{symbol}:{number}"))
+        .env("FAKE_DEVICE_FAIL_RANK", 1)
+        .env("FAKE_DEVICE_STALL", "cuMulticastUnbind:1:forever")
+        .env("FAKE_DEVICE_STALL_RANK", 0)
+        .setup_deadline(SHORT)
+        .start();
+    let status = agreed(&mut world);
+    assert!(status.starts_with("NONE: rank 1: "), "{status}");
+    assert_eq!(world.expect("finalized"), ["ok"; WORLD]);
+    for rank in &mut world.ranks {
+        rank.ends_well();
+    }
+}
+
+#[test]
 fn a_rank_that_dies_at_any_step_is_an_error_of_all_others_and_nothing_is_left() {
     if !permitted() {
         return;

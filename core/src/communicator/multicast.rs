@@ -453,8 +453,30 @@ impl Multicast {
         self.support
             .store(MulticastSupport::NONE.0, Ordering::Release);
         *lock(&self.reason) = Some(reason);
-        self.unmap(shared);
-        self.release(shared);
+        let Some(object) = lock(&self.object).take() else {
+            return;
+        };
+        // What gives back may block too, and a set-up that has failed must not end in that.
+        let give_back = move |backend: &Backend| {
+            let raw = object.raw;
+            // SAFETY: all of this was done by this rank, and nothing has used it yet.
+            unsafe {
+                let mut result = match object.address {
+                    Some(_) => backend.multicast_unmap(raw),
+                    None => Ok(()),
+                };
+                for part in object.bound.iter().rev() {
+                    let unbound = backend.multicast_unbind(raw, part.offset, part.bytes);
+                    result = result.and(unbound);
+                }
+                let released = backend.multicast_release(raw);
+                result.and(released)
+            }
+        };
+        if let Err(unmade) = bounded(shared, "giving the object back", give_back, |_, ()| ()) {
+            let reason = unmade.reason();
+            tracing::warn!(rank = shared.rank, reason, "giving multicast up");
+        }
     }
 
     /// Unmaps the object; no work of this rank uses it any more.

@@ -172,7 +172,7 @@ fn a_soak_stops_at_the_first_wrong_element() {
 }
 
 #[test]
-fn the_vendor_may_be_off_by_its_roundings_and_no_more() {
+fn the_vendor_and_a_switch_may_be_off_by_their_roundings_and_no_more() {
     let of = |algorithm, dtype, reduction| {
         let case = CollectiveCase {
             way: Way {
@@ -188,8 +188,14 @@ fn the_vendor_may_be_off_by_its_roundings_and_no_more() {
     let one = 1f32.to_le_bytes();
     let near = (1.0 + 4.0 * f32::EPSILON).to_le_bytes();
     let far = 1.001f32.to_le_bytes();
-    let vendor = of(AlgorithmName::Vendor, Dtype::F32, Reduction::Sum);
-    assert!(vendor.accepts(&near, &one) && !vendor.accepts(&far, &one));
+    for algorithm in [
+        AlgorithmName::Vendor,
+        AlgorithmName::Multicast,
+        AlgorithmName::MulticastOneShot,
+    ] {
+        let theirs = of(algorithm, Dtype::F32, Reduction::Sum);
+        assert!(theirs.accepts(&near, &one) && !theirs.accepts(&far, &one));
+    }
     let smallest = of(AlgorithmName::Vendor, Dtype::F32, Reduction::Minimum);
     assert!(!smallest.accepts(&near, &one));
     let ours = of(AlgorithmName::OneShot, Dtype::F32, Reduction::Sum);
