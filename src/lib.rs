@@ -51,6 +51,8 @@
 
 pub mod bench;
 pub mod conformance;
+#[cfg(feature = "cuda")]
+pub mod doctor;
 pub mod launch;
 pub mod report;
 pub mod select;

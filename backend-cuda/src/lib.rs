@@ -33,5 +33,6 @@ mod tuning;
 mod vendor;
 
 pub use instance::CudaBackend;
+pub use multicast::{Switch as MulticastSwitch, switches as multicast_switches};
 
 symmem_core::export_backend!(CudaBackend, symmem_backend_cuda_v1);

@@ -32,6 +32,22 @@ const OWN_SWITCH: &str = "SYMMEM_MULTICAST";
 /// The first architecture with instructions for multicast addresses (sm_90).
 const FIRST_ARCHITECTURE: u32 = 90;
 
+/// One of the variables that can forbid multicast, as this process has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Switch {
+    /// Its name.
+    pub name: &'static str,
+    /// What it says; `None` where it is not set.
+    pub value: Option<String>,
+    /// Whether that forbids multicast.
+    pub forbids: bool,
+}
+
+/// Every variable that can forbid multicast, as this process has it.
+pub fn switches() -> [Switch; 4] {
+    switches_of(variable)
+}
+
 /// What our own switch asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
@@ -153,10 +169,19 @@ fn permitted_to_nccl_by(variable: impl Fn(&str) -> Option<String>) -> Result<(),
 }
 
 fn forbidden(variable: impl Fn(&str) -> Option<String>) -> Option<&'static str> {
-    SWITCHES
-        .into_iter()
-        .find(|&(name, when)| variable(name).and_then(|text| truth(&text)) == Some(when))
-        .map(|(name, _)| name)
+    let mut switches = switches_of(variable).into_iter();
+    switches.find(|one| one.forbids).map(|one| one.name)
+}
+
+fn switches_of(variable: impl Fn(&str) -> Option<String>) -> [Switch; 4] {
+    SWITCHES.map(|(name, when)| {
+        let value = variable(name);
+        Switch {
+            name,
+            forbids: value.as_deref().and_then(truth) == Some(when),
+            value,
+        }
+    })
 }
 
 /// What a switch's text means; `None` if it was set to nothing.

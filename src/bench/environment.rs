@@ -36,7 +36,7 @@ pub fn collect(chosen: &Chosen, command: String) -> Environment {
     let libraries = libraries(chosen);
     let multicast = libraries
         .iter()
-        .find(|(name, _)| name.ends_with("_multicast"))
+        .find(|(name, _)| is_of_multicast(name))
         .map_or("not used; this backend has none".into(), |(_, state)| {
             state.clone()
         });
@@ -62,6 +62,11 @@ pub fn collect(chosen: &Chosen, command: String) -> Environment {
             .filter(|(name, _)| name.contains(".so"))
             .collect(),
     }
+}
+
+/// Whether a line of a backend's says whether a device has multicast. One about kernels ends in the same word.
+fn is_of_multicast(name: &str) -> bool {
+    name.starts_with("device_") && name.ends_with("_multicast") && !name.contains("_kernels_")
 }
 
 /// The backend's lines of `key=value`.
@@ -194,6 +199,13 @@ mod tests {
             output(Command::new("echo").arg("yes")).as_deref(),
             Some("yes")
         );
+    }
+
+    #[test]
+    fn a_device_and_not_its_kernels_says_whether_there_is_multicast() {
+        assert!(is_of_multicast("device_0_multicast"));
+        assert!(!is_of_multicast("device_0_kernels_multicast"));
+        assert!(!is_of_multicast("device_0_kernels_multicast_emulated"));
     }
 
     #[test]

@@ -4,14 +4,13 @@
 use super::ag_gemm;
 use super::collectives::{Arguments, TuneArguments};
 use super::output::{check_table, check_writable};
-use super::rank::{Files, Kind, Task};
-use super::run::{default_ranks, launch};
+use super::rank::{Files, Kind, Task, start_ranks};
+use super::run::default_ranks;
 use super::{CommandError, Common, Result};
 use clap::{Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use symmem::bench::{collectives, p2p};
-use symmem::launch::RunOptions;
 use symmem::select::{self, Selection};
 
 #[derive(Debug, Subcommand)]
@@ -125,17 +124,7 @@ fn start(common: Common, kind: Kind) -> Result<ExitCode> {
         html: common.html,
         command: std::env::args().collect::<Vec<_>>().join(" "),
     };
-    let task = serde_json::to_string(&task)
-        .map_err(|error| CommandError::Said(format!("a file name is not text: {error}")))?;
-    let program = std::env::current_exe().map_err(|error| CommandError::System {
-        what: "finding this program's own file".into(),
-        error,
-    })?;
-    let mut options = RunOptions::new(ranks, program);
-    options.arguments = vec!["rank".into(), task.into()];
-    // Only rank 0 prints, and its progress bar wants the terminal.
-    options.prefix = false;
-    launch(options)
+    start_ranks(&task, ranks, Vec::new())
 }
 
 /// The baseline's program: named, built on request, or from `SYMMEM_NVSHMEM_BASELINE`.

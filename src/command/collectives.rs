@@ -10,12 +10,12 @@ use symmem::report::Collective;
 pub struct Arguments {
     #[command(flatten)]
     which: Which,
-    /// Beside what: nccl or rccl, nccl-windows or rccl-windows, torch, nccl-torch, gloo, mpi, or none
-    /// [default: the vendor's library, with and without windows, and torch on GPUs, mpi,gloo on the host]
+    /// Beside what: nccl or rccl, nccl-windows or rccl-windows, torch, nccl-torch, gloo, mpi, algorithms of
+    /// ours by name, or none [default: the vendor's library, with and without windows, and torch on GPUs, mpi,gloo on the host]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = baseline)]
     baseline: Vec<String>,
     /// Ours by one algorithm only: packets, packets_two_shot, one_shot, two_shot, push, pull,
-    /// swap, copy_engine [default: the selector's choice]
+    /// swap, copy_engine, multicast, multicast_one_shot [default: the selector's choice]
     #[arg(long, value_name = "NAME", value_parser = algorithm)]
     algorithm: Option<String>,
     /// Ours with so many copies under way at once, where it copies; 0 for as many as there are
@@ -61,7 +61,7 @@ pub struct TuneArguments {
 
 /// One operation, or all.
 #[derive(Clone, Debug)]
-struct Operations(Vec<Collective>);
+pub struct Operations(pub Vec<Collective>);
 
 impl Arguments {
     pub fn options(self, effort: Effort) -> collectives::Options {
@@ -119,7 +119,7 @@ impl TuneArguments {
 /// Stands for no baseline.
 const NONE: &str = "none";
 
-fn operation(text: &str) -> Result<Operations, String> {
+pub fn operation(text: &str) -> Result<Operations, String> {
     if text == "all" {
         return Ok(Operations(Collective::ALL.into()));
     }
@@ -155,7 +155,7 @@ fn element(text: &str) -> Result<String, String> {
 }
 
 /// Bytes: a number, with K, M or G (powers of 1024) and `B` or `iB` behind it or not.
-fn size(text: &str) -> Result<u64, String> {
+pub fn size(text: &str) -> Result<u64, String> {
     let short = text.trim_end_matches(['B', 'b']).trim_end_matches('i');
     let (digits, shift) = match short.char_indices().last() {
         Some((at, 'K' | 'k')) => (&short[..at], 10),
@@ -194,6 +194,7 @@ mod tests {
         assert!(operation("allreduce").unwrap_err().contains("all_reduce"));
         assert!(baseline("openmpi").unwrap_err().contains("mpi"));
         assert!(element("float8").is_err() && algorithm("ring").is_err());
+        assert!(algorithm("multicast").is_ok() && algorithm("multicast_one_shot").is_ok());
         assert_eq!(element("bf16").unwrap(), "bfloat16");
         assert_eq!(operation("all").unwrap().0.len(), 8);
     }

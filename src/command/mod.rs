@@ -4,6 +4,8 @@ mod ag_gemm;
 mod bench;
 mod collectives;
 mod compare;
+#[cfg(feature = "cuda")]
+mod doctor;
 mod info;
 mod output;
 mod rank;
@@ -86,6 +88,12 @@ enum Command {
     },
     /// Run the conformance suite: --full for all cases in place of a sample, --quick for fewer
     Selftest(selftest::Options),
+    /// What this machine's owner wants to know before something risky is used
+    #[cfg(feature = "cuda")]
+    Doctor {
+        #[command(subcommand)]
+        what: doctor::What,
+    },
     /// One rank of the conformance suite
     #[command(hide = true, name = symmem::conformance::RANK_ARGUMENT)]
     RankSelftest,
@@ -145,6 +153,8 @@ impl Arguments {
             Some(Command::Tune { arguments }) => bench::tune(common, arguments),
             Some(Command::Compare { reports }) => compare::compare(&common, &reports),
             Some(Command::Selftest(options)) => selftest::run(&common, &options),
+            #[cfg(feature = "cuda")]
+            Some(Command::Doctor { what }) => doctor::doctor(&common, what),
             Some(Command::RankSelftest) => Ok(symmem::conformance::rank_main()),
             Some(Command::Rank { task }) => rank::rank(&task),
         }

@@ -1,8 +1,10 @@
 //! One rank of a benchmark: joins the world, measures, and as rank 0 prints and writes.
 
+use super::run::launch;
 use super::{CommandError, Result, output};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -11,13 +13,14 @@ use symmem::bench::p2p::{self, Progress};
 use symmem::bench::{
     BenchError, Effort, ag_gemm, bring_up, collectives, enqueue, environment, tune,
 };
+use symmem::launch::RunOptions;
 use symmem::report::{Environment, Report, page, table};
 use symmem::select::{self, Chosen, Selection};
 use symmem::tuning::ProductRow;
 use symmem::{Builder, Communicator};
 
 /// Bound of every wait on a peer: much longer than any measurement, much shorter than a night.
-const DEADLINE: Duration = Duration::from_secs(120);
+pub(super) const DEADLINE: Duration = Duration::from_secs(120);
 
 /// What the ranks are to do, as the launching process tells them.
 #[derive(Debug, Serialize, Deserialize)]
@@ -58,6 +61,29 @@ pub enum Kind {
     Enqueue(Effort),
     /// `symmem tune`.
     Tune(tune::Options),
+    /// A part of the live test of `symmem doctor multicast`.
+    #[cfg(feature = "cuda")]
+    Doctor(super::doctor::Part),
+}
+
+/// Starts this program once for each rank, with these variables besides its own, and stays with the ranks.
+pub fn start_ranks(
+    task: &Task,
+    ranks: u32,
+    environment: Vec<(OsString, OsString)>,
+) -> Result<ExitCode> {
+    let task = serde_json::to_string(task)
+        .map_err(|error| CommandError::Said(format!("a file name is not text: {error}")))?;
+    let program = std::env::current_exe().map_err(|error| CommandError::System {
+        what: "finding this program's own file".into(),
+        error,
+    })?;
+    let mut options = RunOptions::new(ranks, program);
+    options.arguments = vec!["rank".into(), task.into()];
+    options.environment = environment;
+    // Only rank 0 prints, and its progress bar wants the terminal.
+    options.prefix = false;
+    launch(options)
 }
 
 /// Does this rank's part.
@@ -67,6 +93,10 @@ pub fn rank(task: &str) -> Result<ExitCode> {
             "`symmem rank` is for symmem itself; its task cannot be read: {error}"
         ))
     })?;
+    #[cfg(feature = "cuda")]
+    if let Kind::Doctor(part) = &task.kind {
+        return super::doctor::rank(&task, part);
+    }
     let start = Instant::now();
     let selection = Selection::parse(&task.backend)?;
     let chosen = select::choose(&selection)?;
@@ -152,6 +182,9 @@ pub fn rank(task: &str) -> Result<ExitCode> {
             }
             ExitCode::SUCCESS
         }
+        // It has communicators of its own.
+        #[cfg(feature = "cuda")]
+        Kind::Doctor(_) => ExitCode::SUCCESS,
         Kind::Enqueue(effort) => {
             // Some ten thousand calls of each way.
             let batches = if *effort == Effort::Quick { 7 } else { 51 };
@@ -167,7 +200,7 @@ pub fn rank(task: &str) -> Result<ExitCode> {
 }
 
 /// Runs a benchmark, with a bar at rank 0 if somebody looks.
-fn with_bar<T>(
+pub(super) fn with_bar<T>(
     communicator: &Communicator,
     benchmark: impl FnOnce(&mut dyn FnMut(Progress)) -> std::result::Result<T, BenchError>,
 ) -> std::result::Result<T, BenchError> {

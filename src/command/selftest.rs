@@ -27,6 +27,8 @@ enum Part {
     Transfers,
     Collectives,
     Products,
+    /// Of the collectives those by multicast
+    Multicast,
 }
 
 impl From<Part> for Subject {
@@ -35,6 +37,7 @@ impl From<Part> for Subject {
             Part::Transfers => Self::Transfers,
             Part::Collectives => Self::Collectives,
             Part::Products => Self::Products,
+            Part::Multicast => Self::Multicast,
         }
     }
 }

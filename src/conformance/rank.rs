@@ -64,6 +64,9 @@ pub struct About {
     pub share_kind: String,
     /// Whether several ranks share a device.
     pub shares_device: bool,
+    /// What the ranks agreed on about multicast, and why it is no more.
+    #[serde(default)]
+    pub multicast: String,
 }
 
 /// Where a rank has its cases from, and where it tells of them.
@@ -232,10 +235,15 @@ fn open(setup: &Setup, launch: &LaunchEnvironment, placement: Placement) -> Resu
 }
 
 fn about(communicator: &Communicator) -> About {
+    let multicast = communicator.multicast();
     About {
         device: read_text(&communicator.device().name).to_string(),
         driver_version: communicator.capabilities().driver_version,
         share_kind: communicator.share_kind().name().into(),
         shares_device: communicator.shares_device(),
+        multicast: match multicast.reason {
+            Some(reason) => format!("{}: {reason}", multicast.support.name()),
+            None => multicast.support.name().into(),
+        },
     }
 }

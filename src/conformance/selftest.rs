@@ -29,6 +29,8 @@ pub enum Subject {
     Collectives,
     /// Products of matrices that gather.
     Products,
+    /// Of the collectives those that go by multicast, or as if.
+    Multicast,
 }
 
 /// One of several equal shares, numbered from 1.
@@ -343,13 +345,18 @@ fn cases(options: &SelftestOptions, worlds: usize) -> Vec<Vec<Case>> {
                 of_world(plan::sample(worlds, options.seed), world, Case::Transfer)
             });
         }
-        if wants(Subject::Collectives) {
-            cases.extend(if options.full {
+        let by_multicast = options.only == Some(Subject::Multicast);
+        if wants(Subject::Collectives) || by_multicast {
+            let mut all: Vec<Case> = if options.full {
                 collectives::plan::full(options.seed).collect()
             } else {
                 let sample = collectives::plan::sample(worlds, sizes, options.seed);
                 of_world(sample, world, std::convert::identity)
-            });
+            };
+            if by_multicast {
+                all.retain(is_by_multicast);
+            }
+            cases.extend(all);
         }
         if wants(Subject::Products) {
             cases.extend(if options.full {
@@ -369,6 +376,10 @@ fn cases(options: &SelftestOptions, worlds: usize) -> Vec<Vec<Case>> {
         cases.sort_by_key(|case| case.placement() != Placement::Device);
     }
     cases
+}
+
+fn is_by_multicast(case: &Case) -> bool {
+    matches!(case, Case::Collective(case) if case.way.algorithm.is_multicast())
 }
 
 fn of_world<C>(sample: Vec<(usize, C)>, world: usize, case: fn(C) -> Case) -> Vec<Case> {
@@ -423,6 +434,25 @@ mod tests {
             together.sort_unstable();
             assert_eq!(together, all);
         }
+    }
+
+    #[test]
+    fn multicast_alone_is_every_operation_that_goes_by_it_and_nothing_else() {
+        let options = SelftestOptions {
+            only: Some(Subject::Multicast),
+            quick: true,
+            ..SelftestOptions::default()
+        };
+        let cases = cases(&options, 1).remove(0);
+        assert!(cases.iter().all(is_by_multicast));
+        let ways = |cases: &[Case]| -> std::collections::HashSet<String> {
+            let named = cases.iter().filter_map(|case| match case {
+                Case::Collective(case) => Some(case.way.to_string()),
+                _ => None,
+            });
+            named.collect()
+        };
+        assert_eq!(ways(&cases).len(), 6, "{:?}", ways(&cases));
     }
 
     #[test]

@@ -20,6 +20,9 @@ pub const CASE_DEADLINE: Duration = Duration::from_secs(30);
 /// Streams that a case can use.
 pub(super) const STREAMS: usize = 3;
 
+/// What fails where buffers of a case cannot be reached by multicast.
+const BINDING: &str = "binding its buffers";
+
 /// A fault that a test plants to see a check fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
@@ -63,6 +66,13 @@ pub struct Session<'a> {
 pub(super) struct Buffers<T: Element> {
     pub destination: SymmetricBuffer<T>,
     pub source: SymmetricBuffer<T>,
+}
+
+impl<T: Element> Buffers<T> {
+    /// Whether one of them cannot be reached by multicast.
+    fn is_unbound(&self) -> bool {
+        self.destination.multicast().is_none() || self.source.multicast().is_none()
+    }
 }
 
 /// [`Buffers`] of any type.
@@ -179,9 +189,9 @@ impl<'a> Session<'a> {
                 Ok(findings) if findings.is_empty() => Outcome::Passed,
                 Ok(findings) => Outcome::Failed(findings.join("; ")),
                 // In its own words: which type it does not reduce, which ranges it does not take.
-                Err(Error::Unsupported { message, .. }) if may_be_missing(case) => {
-                    Outcome::Skipped(message)
-                }
+                Err(Error::Unsupported {
+                    message, operation, ..
+                }) if may_be_missing(case) || operation == BINDING => Outcome::Skipped(message),
                 Err(error) => Outcome::Failed(error.to_string()),
             },
         };
@@ -295,7 +305,21 @@ impl<'a> Session<'a> {
         let lanes = (0..collectives::lanes(case))
             .map(|_| self.take::<T>(destination, source))
             .collect::<Result<Vec<_>>>()?;
+        // The call would go by the members' own addresses, and show nothing of multicast.
+        let status = self.communicator.multicast();
+        let unbound = case.way.algorithm.is_multicast()
+            && status.support == MulticastSupport::HARDWARE
+            && lanes.iter().any(Buffers::is_unbound);
         let findings = match self.site(case.members) {
+            _ if unbound => Err(Error::Unsupported {
+                rank: self.communicator.rank(),
+                operation: BINDING,
+                message: status.reason.unwrap_or_else(|| {
+                    "the multicast object has no room left for this case's buffers; raise \
+                     SYMMEM_MULTICAST_BYTES"
+                        .into()
+                }),
+            }),
             Some(site) => {
                 let streams = match case.stream {
                     StreamOwner::Library => &self.streams,

@@ -113,6 +113,87 @@ fn on_cuda_collectives_stand_beside_nccl_each_captured_and_checked() {
     assert!(section.barrier.unwrap().graph.is_some());
 }
 
+#[test]
+fn algorithms_of_ours_stand_beside_one_another_by_name() {
+    let directory = directory("collectives-by-name");
+    let arguments = [
+        "bench",
+        "collectives",
+        "--backend",
+        "host",
+        "-n",
+        "2",
+        "--algorithm",
+        "multicast",
+        "--baseline",
+        "multicast_one_shot,two_shot",
+        "--op",
+        "all_reduce",
+        "--max-bytes",
+        "1K",
+        "--json",
+        "c.json",
+    ];
+    let mut command = symmem(&directory, &arguments);
+    command.env("SYMMEM_MULTICAST", "emulate");
+    succeed(command);
+    let report = report(&directory.join("c.json"));
+    let how = |by: &str| {
+        let points = &collectives(&report).points;
+        let found = points.iter().find(|point| point.by == by).unwrap();
+        (found.algorithm.clone(), found.in_place.is_some())
+    };
+    assert_eq!(how(OURS), ("multicast".into(), true));
+    assert_eq!(how("symmem two_shot"), ("two_shot".into(), true));
+    // A peer may yet read what it would overwrite.
+    let one_shot = ("multicast_one_shot".into(), false);
+    assert_eq!(how("symmem multicast_one_shot"), one_shot);
+}
+
+/// A benchmark of multicast on devices behind a switch, with this variable: what it fails with.
+#[track_caller]
+fn multicast_that_fails(name: &str, variable: (&str, &str)) -> Option<String> {
+    if !support::permitted() {
+        return None;
+    }
+    let directory = directory(name);
+    let size = ["--min-bytes", "32M", "--max-bytes", "32M"];
+    let how = ["--algorithm", "multicast", "--baseline", "none"];
+    let bench = ["bench", "collectives", "--backend", "cuda", "-n", "2"];
+    let arguments = [&bench[..], &how, &size].concat();
+    assert!(
+        support::fake_driver().join("libcuda.so.1").exists(),
+        "never another driver"
+    );
+    let mut command = on_fake_driver(&directory, 2, &arguments);
+    command
+        .env("FAKE_CUDA_MULTICAST_HARDWARE", "1")
+        .env("SYMMEM_MULTICAST", "1")
+        .env(variable.0, variable.1);
+    Some(fail(command))
+}
+
+#[test]
+fn what_found_no_room_in_the_multicast_object_is_not_measured_as_if_it_had() {
+    let room_for_slots = ("SYMMEM_MULTICAST_BYTES", "100663296");
+    if let Some(error) = multicast_that_fails("collectives-without-room", room_for_slots) {
+        let said = "of this size find no room in the object; raise SYMMEM_MULTICAST_BYTES";
+        assert!(error.contains(said), "{error}");
+    }
+}
+
+#[test]
+fn multicast_that_there_is_not_is_an_error_with_the_reason() {
+    let fails = ("FAKE_DEVICE_FAIL", "cuMulticastBindMem:1:802");
+    if let Some(error) = multicast_that_fails("collectives-no-multicast", fails) {
+        assert!(
+            error.contains("no multicast to be measured: rank "),
+            "{error}"
+        );
+        assert!(error.contains("not ready yet"), "{error}");
+    }
+}
+
 /// A stand-in for Python with PyTorch: speaks the protocol, moves nothing, replays nothing. Breaks off
 /// after `limit` commands; `wrong` is what it says of its results.
 fn stand_in_for_torch(directory: &Path, limit: u32, wrong: u32) -> PathBuf {

@@ -7,6 +7,7 @@ mod support;
 
 mod collectives;
 mod compare;
+mod doctor;
 mod hip;
 mod products;
 mod transfers;

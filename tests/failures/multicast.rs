@@ -3,8 +3,8 @@
 //! Only over the fake driver: these are the only ranks that ask for multicast, and they do not where the
 //! environment forbids it.
 
-use crate::built;
-use crate::support::{Member, Plan, Setting, World, fresh_name, system_driver};
+use crate::built::{self, permitted};
+use crate::support::{Member, Plan, Setting, World, fresh_name};
 use rstest::rstest;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -145,29 +145,6 @@ fn expect_at(
         assert_eq!(seen, value(index), "element {index}");
     }
     Ok(())
-}
-
-/// Whether ranks may ask for multicast here; where not, that is said.
-fn permitted() -> bool {
-    let forbids = |name: &str, words: &[&str]| {
-        let value = std::env::var(name).unwrap_or_default().to_lowercase();
-        !value.is_empty() && words.contains(&value.as_str())
-    };
-    let no = ["0", "n", "no", "off", "false"];
-    let disables = |name: &str| std::env::var(name).is_ok() && !forbids(name, &no);
-    let why = if system_driver() {
-        Some("SYMMEM_TEST_DRIVER=system is no fake driver")
-    } else if forbids("SYMMEM_MULTICAST", &no) || forbids("NCCL_NVLS_ENABLE", &no) {
-        Some("SYMMEM_MULTICAST or NCCL_NVLS_ENABLE forbids it here")
-    } else if disables("NVSHMEM_DISABLE_NVLS") || disables("TORCH_SYMM_MEM_DISABLE_MULTICAST") {
-        Some("NVSHMEM_DISABLE_NVLS or TORCH_SYMM_MEM_DISABLE_MULTICAST forbids it here")
-    } else {
-        None
-    };
-    if let Some(why) = why {
-        built::skipped(&format!("multicast over the fake driver: {why}"));
-    }
-    why.is_none()
 }
 
 /// Ranks over the fake driver, on devices behind a switch, that ask for multicast.

@@ -25,6 +25,32 @@ pub fn skipped(why: &str) {
     let _ = writeln!(std::io::stderr(), "skipped: {name}: {why}");
 }
 
+/// Whether ranks over the fake driver may ask for multicast here; where not, that is said.
+#[allow(dead_code, reason = "few test binaries ask for it")]
+pub fn permitted() -> bool {
+    let says = |name: &str| {
+        std::env::var(name)
+            .unwrap_or_default()
+            .trim()
+            .to_lowercase()
+    };
+    let is_no = |text: &str| ["0", "n", "no", "off", "false"].contains(&text);
+    let disables = |name: &str| !says(name).is_empty() && !is_no(&says(name));
+    let why = if says("SYMMEM_TEST_DRIVER") == "system" {
+        Some("SYMMEM_TEST_DRIVER=system is no fake driver")
+    } else if is_no(&says("SYMMEM_MULTICAST")) || is_no(&says("NCCL_NVLS_ENABLE")) {
+        Some("SYMMEM_MULTICAST or NCCL_NVLS_ENABLE forbids it here")
+    } else if disables("NVSHMEM_DISABLE_NVLS") || disables("TORCH_SYMM_MEM_DISABLE_MULTICAST") {
+        Some("NVSHMEM_DISABLE_NVLS or TORCH_SYMM_MEM_DISABLE_MULTICAST forbids it here")
+    } else {
+        None
+    };
+    if let Some(why) = why {
+        skipped(&format!("multicast over the fake driver: {why}"));
+    }
+    why.is_none()
+}
+
 /// A job's name that no other has.
 #[allow(dead_code, reason = "not every test binary has ranks of its own")]
 pub fn job(name: &str) -> String {

@@ -63,9 +63,13 @@ pub struct Multicast {
     object: Mutex<Option<Object>>,
 }
 
-fn warn(shared: &Inner, call: &'static str, outcome: CallResult<()>) {
-    if let Err(failure) = outcome {
-        tracing::warn!(rank = shared.rank, %failure, call, "giving multicast up");
+/// Tells of a step of the way back, which goes on whatever came of it.
+fn given_back(shared: &Inner, call: &'static str, outcome: CallResult<()>) {
+    match outcome {
+        Ok(()) => tracing::debug!(rank = shared.rank, "{call}: done"),
+        Err(failure) => {
+            tracing::warn!(rank = shared.rank, %failure, call, "giving multicast up");
+        }
     }
 }
 
@@ -421,7 +425,7 @@ impl Multicast {
                     .backend
                     .multicast_unbind(object.raw, part.offset, part.bytes)
             };
-            warn(shared, "unbind", outcome);
+            given_back(shared, "unbind", outcome);
         }
     }
 
@@ -482,7 +486,7 @@ impl Multicast {
         {
             // SAFETY: mapped by this rank, and by the caller's word not used.
             let outcome = unsafe { shared.backend.multicast_unmap(object.raw) };
-            warn(shared, "unmap", outcome);
+            given_back(shared, "unmap", outcome);
         }
     }
 
@@ -497,7 +501,7 @@ impl Multicast {
         if let Some(object) = lock(&self.object).take() {
             // SAFETY: live, not mapped, and nothing of this rank is bound.
             let outcome = unsafe { shared.backend.multicast_release(object.raw) };
-            warn(shared, "release", outcome);
+            given_back(shared, "release", outcome);
         }
     }
 }

@@ -1,7 +1,8 @@
-//! Who is measured: ourselves, the vendor's library through our own calls, and programs beside us.
+//! Who is measured: ourselves, by the selector's choice or by algorithms by name, the vendor's library through our own calls, and programs beside us.
 
 use super::external::Program;
 use crate::report::collectives::OURS;
+use symmem_core::backend::abi::Algorithm;
 
 /// A library that takes its turn in each round.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,8 +15,10 @@ pub(super) struct Contender {
 /// How it is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum By {
-    /// By this library.
+    /// By this library, as it was asked for.
     Us,
+    /// By this library, by one algorithm.
+    Own(Algorithm),
     /// The vendor's library through this one, with symmetric windows or without.
     Vendor { windows: bool },
     /// A program beside us, which knows the library by this name.
@@ -28,7 +31,31 @@ const RCCL: [Contender; 2] = [vendor("rccl", false), vendor("rccl windows", true
 
 /// Baselines by the names that a user gives, and the contenders that each brings. Whether NCCL or RCCL is
 /// named, it is the backend's own.
-const BASELINES: [(&str, &[Contender]); 8] = [
+const BASELINES: [(&str, &[Contender]); 17] = [
+    ("packets", &[own("symmem packets", Algorithm::PACKETS)]),
+    (
+        "packets_two_shot",
+        &[own("symmem packets_two_shot", Algorithm::PACKETS_TWO_SHOT)],
+    ),
+    ("one_shot", &[own("symmem one_shot", Algorithm::ONE_SHOT)]),
+    ("two_shot", &[own("symmem two_shot", Algorithm::TWO_SHOT)]),
+    ("push", &[own("symmem push", Algorithm::PUSH)]),
+    ("pull", &[own("symmem pull", Algorithm::PULL)]),
+    (
+        "copy_engine",
+        &[own("symmem copy_engine", Algorithm::COPY_ENGINE)],
+    ),
+    (
+        "multicast",
+        &[own("symmem multicast", Algorithm::MULTICAST)],
+    ),
+    (
+        "multicast_one_shot",
+        &[own(
+            "symmem multicast_one_shot",
+            Algorithm::MULTICAST_ONE_SHOT,
+        )],
+    ),
     ("nccl", NCCL.split_at(1).0),
     ("nccl-windows", NCCL.split_at(1).1),
     ("rccl", RCCL.split_at(1).0),
@@ -50,6 +77,13 @@ const BASELINES: [(&str, &[Contender]); 8] = [
         }],
     ),
 ];
+
+const fn own(name: &'static str, algorithm: Algorithm) -> Contender {
+    Contender {
+        name,
+        by: By::Own(algorithm),
+    }
+}
 
 const fn vendor(name: &'static str, windows: bool) -> Contender {
     Contender {
@@ -129,6 +163,10 @@ mod tests {
         for on_host in [true, false] {
             assert!(usual(on_host).iter().all(|name| is_baseline(name)));
         }
+        assert_eq!(
+            names(&["two_shot", "nccl"]),
+            ["symmem", "symmem two_shot", "nccl"]
+        );
         assert!(!is_baseline("openmpi"));
     }
 

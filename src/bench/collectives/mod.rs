@@ -186,6 +186,13 @@ fn measure<T: Sample>(
         ..Collectives::default()
     };
     let mut run = Run::<T>::new(communicator, options, largest)?;
+    // It would be left out, or go by the members' own addresses and be taken for multicast.
+    if let Some(why) = run.without_multicast() {
+        return Err(BenchError::World {
+            rank: communicator.rank(),
+            message: format!("there is no multicast to be measured: {why}"),
+        });
+    }
     for contender in contenders(&names, &report.environment.backend) {
         let outcome = join(&mut run, &contender, largest)?;
         if contender.by != By::Us {
@@ -228,7 +235,7 @@ fn join<T: Sample>(
     largest: u64,
 ) -> Result<Outcome<String>> {
     match contender.by {
-        By::Us => Ok(Ok(env!("CARGO_PKG_VERSION").into())),
+        By::Us | By::Own(_) => Ok(Ok(env!("CARGO_PKG_VERSION").into())),
         By::Vendor { windows } => run.open_vendor(windows),
         By::Program(program, _) => {
             if let Some(external) = run.externals.iter().find(|(known, _)| *known == program) {

@@ -14,7 +14,7 @@ use crate::report::{Collective, CollectivePoint, Placed, Placement, SingleShot, 
 use crate::tuning::{algorithm, operation};
 use serde::{Deserialize, Serialize};
 use symmem_core::VendorLibrary;
-use symmem_core::backend::abi::Algorithm;
+use symmem_core::backend::abi::{Algorithm, MulticastSupport};
 use symmem_core::{CollectiveOptions, Communicator, Graph, Provider};
 
 /// Calls back to back in a round, and calls in a graph, where they fit the time: nccl-tests' number.
@@ -80,6 +80,27 @@ impl<'a, T: Sample> Run<'a, T> {
             concurrent: options.concurrent,
             by_caller: is_by_caller(communicator),
         })
+    }
+
+    /// Why ours, which is to go by multicast, would not; `None` if it would, or goes another way. All ranks
+    /// come to the same.
+    pub(super) fn without_multicast(&self) -> Option<String> {
+        if !matches!(
+            self.algorithm,
+            Algorithm::MULTICAST | Algorithm::MULTICAST_ONE_SHOT
+        ) {
+            return None;
+        }
+        let status = self.communicator().multicast();
+        let reached = match status.support {
+            MulticastSupport::NONE => false,
+            MulticastSupport::HARDWARE => self.session.is_in_multicast(),
+            _ => true,
+        };
+        let why = status.reason.unwrap_or_else(|| {
+            "buffers of this size find no room in the object; raise SYMMEM_MULTICAST_BYTES".into()
+        });
+        (!reached).then_some(why)
     }
 
     pub(super) fn communicator(&self) -> &'a Communicator {
@@ -170,6 +191,10 @@ impl<'a, T: Sample> Run<'a, T> {
                 options.provider = Provider::Own;
                 options.algorithm = self.algorithm;
                 options.concurrent = self.concurrent;
+            }
+            By::Own(algorithm) => {
+                options.provider = Provider::Own;
+                options.algorithm = algorithm;
             }
             By::Vendor { windows: true } => options.provider = Provider::VendorWindows,
             By::Vendor { windows: false } | By::Program(..) => options.provider = Provider::Vendor,
@@ -419,7 +444,7 @@ impl<'a, T: Sample> Run<'a, T> {
                     Err(_) => Default::default(),
                 }
             }
-            (By::Us, algorithm, _) => (name(algorithm), 0, 0),
+            (By::Us, algorithm, _) | (By::Own(algorithm), ..) => (name(algorithm), 0, 0),
             _ => Default::default(),
         }
     }

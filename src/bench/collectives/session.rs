@@ -48,6 +48,11 @@ impl<'a, T: Sample> Session<'a, T> {
         })
     }
 
+    /// Whether the buffers can be reached by multicast.
+    pub(super) fn is_in_multicast(&self) -> bool {
+        self.source.multicast().is_some() && self.destination.multicast().is_some()
+    }
+
     /// Makes the buffers windows of the vendor's library. Collective.
     pub(super) fn register(&self) -> symmem_core::Result<()> {
         self.source.register_with_vendor()?;

@@ -98,12 +98,25 @@ where
             undo,
         }
     };
-    match run_within("symmem-multicast", limit, work) {
+    // Before the call, too: on a machine that it hangs, this is the last that is heard.
+    tracing::debug!(rank = shared.rank, "{what}");
+    let made = match run_within("symmem-multicast", limit, work) {
         Ok(mut outcome) => match outcome.result.take() {
             Some(Ok(value)) => Ok(value),
             Some(Err(failure)) => Err(Unmade::Failed(failure.to_string())),
             None => Err(Unmade::Failed(format!("{what} gave nothing"))),
         },
         Err(abandoned) => Err(Unmade::Stuck(format!("{what}: {abandoned}"))),
+    };
+    match &made {
+        Ok(_) => tracing::debug!(rank = shared.rank, "{what}: done"),
+        Err(unmade) => {
+            tracing::debug!(
+                rank = shared.rank,
+                reason = unmade.reason(),
+                "{what}: not done"
+            );
+        }
     }
+    made
 }

@@ -1,0 +1,342 @@
+//! The doctor: looks without touching, refuses, and tests over the fake driver, which has a switch.
+//!
+//! Whatever may run the live test names the fake driver, and nothing else: on a machine with a switch it would
+//! be the real one's.
+
+use super::*;
+use rstest::rstest;
+use symmem::doctor::Report;
+
+const RANKS: u32 = 3;
+
+/// A doctor over the fake driver with a switch, whose look-ups in the dynamic loader are recorded.
+fn doctor(directory: &Path, arguments: &[&str]) -> Command {
+    let libraries = support::fake_driver_and_libraries();
+    assert!(
+        libraries.join("libcuda.so.1").exists(),
+        "never another driver"
+    );
+    let preload = support::build(
+        &["build", "--quiet", "-p", "symmem-look-ups", "--lib"],
+        "libsymmem_look_ups.so",
+    );
+    let mut command = symmem(directory, &["doctor", "multicast"]);
+    command
+        .args(arguments)
+        .env("SYMMEM_LIBRARY_PATH", libraries)
+        .env("LD_LIBRARY_PATH", libraries)
+        .env("LD_PRELOAD", preload)
+        .env("SYMMEM_TEST_LOOK_UPS", directory.join("look-ups"))
+        .env("FAKE_CUDA_MULTICAST_HARDWARE", "1")
+        .env("FAKE_DEVICE_COUNT", RANKS.to_string())
+        .env("FAKE_DEVICE_TRACE", directory.join("trace"))
+        .env("FAKE_DEVICE_REPORT", directory.join("report"));
+    command
+}
+
+/// The live test, no longer than it has to be.
+fn live(directory: &Path) -> Command {
+    let short = ["--quick", "--op", "all_reduce", "--max-bytes", "1K"];
+    let json = ["--i-own-this-machine", "--json", "d.json"];
+    let temporary = directory.join("tmp");
+    std::fs::create_dir_all(&temporary).unwrap();
+    let mut command = doctor(directory, &[&json[..], &short].concat());
+    command.env("TMPDIR", temporary);
+    command
+}
+
+/// Names that the dynamic loader was asked for.
+fn look_ups(directory: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(directory.join("look-ups")).unwrap_or_default();
+    let names = text.lines().filter_map(|line| line.split_once(' '));
+    names.map(|(_, name)| name.to_owned()).collect()
+}
+
+fn of_multicast(names: &[String]) -> usize {
+    let named = names.iter().filter(|name| name.contains("Multicast"));
+    named.count()
+}
+
+/// Calls of the fake driver's functions.
+fn calls(directory: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(directory.join("trace")).unwrap_or_default();
+    let named = text.lines().filter(|line| line.contains(" = "));
+    let symbols = named.filter_map(|line| line.split(' ').nth(3));
+    symbols.map(str::to_owned).collect()
+}
+
+fn read(directory: &Path) -> Report {
+    let text = std::fs::read_to_string(directory.join("d.json")).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+/// Runs a live test that fails: what it says, and what it wrote.
+#[track_caller]
+fn in_trouble(directory: &Path, mut command: Command) -> (String, Report) {
+    let output = command.output().unwrap();
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(1), "{out}\n{err}");
+    let said = out.lines().find(|line| line.starts_with("FAILED: "));
+    let said = said.unwrap_or_else(|| panic!("{out}\n{err}")).to_owned();
+    let report = read(directory);
+    let told = report
+        .trial
+        .as_ref()
+        .and_then(|trial| trial.trouble.clone());
+    assert_eq!(said, format!("FAILED: {}", told.unwrap_or_default()));
+    (said, report)
+}
+
+#[test]
+fn without_the_owners_word_it_looks_and_tells_and_touches_nothing() {
+    let directory = directory("doctor-looks");
+    // Even where somebody has asked for multicast.
+    let mut command = doctor(&directory, &["--json", "d.json"]);
+    command.env("SYMMEM_MULTICAST", "1");
+    let output = text(&succeed(command).stdout);
+    for part in [
+        "driver: 12.8; the functions for multicast are in it",
+        "device 2: Fake NVIDIA H200, architecture 90, multicast ",
+        "SYMMEM_MULTICAST=1\n",
+        "NVSHMEM_DISABLE_NVLS",
+        "cuMulticastCreate, for 3 devices, 1024 MiB",
+        "128 slots",
+        "nvidia-smi --gpu-reset",
+        "symmem doctor multicast --i-own-this-machine",
+    ] {
+        assert!(output.contains(part), "{part} is missing in\n{output}");
+    }
+    assert!(read(&directory).trial.is_none());
+    let names = look_ups(&directory);
+    assert!(names.iter().any(|name| name == "cuInit"), "{names:?}");
+    assert_eq!(of_multicast(&names), 0, "{names:?}");
+    // It opens no more than `symmem info` does.
+    let told = calls(&directory);
+    let mut info = on_fake_driver(&directory, RANKS, &["info", "--backend", "cuda"]);
+    info.env("FAKE_DEVICE_TRACE", directory.join("trace"));
+    std::fs::remove_file(directory.join("trace")).unwrap();
+    succeed(info);
+    let of_info = calls(&directory);
+    let more: Vec<_> = told.iter().filter(|call| !of_info.contains(call)).collect();
+    assert!(more.is_empty() && !told.is_empty(), "{more:?}");
+}
+
+#[rstest]
+#[case("SYMMEM_MULTICAST", "0")]
+#[case("NCCL_NVLS_ENABLE", "0")]
+#[case("NVSHMEM_DISABLE_NVLS", "1")]
+#[case("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1")]
+fn a_variable_that_forbids_it_is_named_and_not_even_the_driver_is_opened(
+    #[case] name: &str,
+    #[case] value: &str,
+) {
+    let directory = directory(&format!("doctor-{name}"));
+    let mut tells = doctor(&directory, &[]);
+    tells.env(name, value);
+    let told = text(&succeed(tells).stdout);
+    let line = format!("{name}={value}: forbids multicast");
+    assert!(
+        told.contains(&line) && told.contains(", multicast forbidden by "),
+        "{told}"
+    );
+    assert_eq!(of_multicast(&look_ups(&directory)), 0);
+
+    std::fs::remove_file(directory.join("look-ups")).unwrap();
+    let mut refuses = live(&directory);
+    refuses.env(name, value);
+    let error = fail(refuses);
+    let said = format!("{name}={value}");
+    assert!(
+        error.contains(&said) && error.contains("forbids"),
+        "{error}"
+    );
+    let names = look_ups(&directory);
+    assert!(
+        !names.iter().any(|name| name.starts_with("cu")),
+        "{names:?}"
+    );
+    assert!(!directory.join("d.json").exists());
+}
+
+#[test]
+fn the_owners_word_runs_all_of_it_and_leaves_nothing() {
+    if !support::permitted() {
+        return;
+    }
+    let directory = directory("doctor-live");
+    let mut command = live(&directory);
+    // Each communicator takes the only slot, in which the one before it was.
+    command
+        .env("FAKE_CUDA_MULTICAST_SLOTS", "1")
+        .env("FAKE_DEVICE_LEDGER", directory.join("ledger"));
+    let output = succeed(command);
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert!(
+        out.contains("Multicast works on this machine, with 3 ranks."),
+        "{out}"
+    );
+    for step in [
+        "creating the object: done",
+        "importing the object: done",
+        "joining the object: done",
+        "binding memory: done",
+        "mapping the object: done",
+        "unmap: done",
+        "unbind: done",
+        "release: done",
+    ] {
+        assert!(err.contains(step), "{step} is missing in\n{err}");
+    }
+    let trial = read(&directory).trial.unwrap();
+    assert_eq!((trial.ranks, trial.trouble), (RANKS, None));
+    let all: Vec<_> = trial.set_up.iter().chain(&trial.comings).collect();
+    assert_eq!(all.len(), 3);
+    assert!(
+        all.iter()
+            .all(|coming| coming.path == "HARDWARE" && coming.trouble().is_none())
+    );
+    let conformance = trial.conformance.unwrap();
+    assert!(conformance.is_clean() && conformance.totals.skipped.is_empty());
+    assert!(conformance.totals.passed >= 6, "one of each at least");
+    let bench = trial.bench.unwrap();
+    assert!(!bench.is_wrong());
+    assert!(
+        bench
+            .environment
+            .multicast
+            .contains("asked for by SYMMEM_MULTICAST=1")
+    );
+    assert!(bench.environment.variables.contains_key("NCCL_NVLS_ENABLE"));
+    let section = bench.collectives.unwrap();
+    let measured: Vec<&str> = section
+        .points
+        .iter()
+        .map(|point| point.by.as_str())
+        .collect();
+    for by in [
+        OURS,
+        "symmem multicast_one_shot",
+        "symmem two_shot",
+        "symmem packets",
+        "nccl",
+        "nccl windows",
+    ] {
+        assert!(measured.contains(&by), "{by}: {measured:?}");
+    }
+    let ours = section.points.iter().filter(|point| point.by == OURS);
+    assert!(ours.into_iter().all(|point| point.algorithm == "multicast"));
+    // The fake driver would not let any of it pass in another order.
+    let told = std::fs::read_to_string(directory.join("report")).unwrap();
+    let wrong: Vec<&str> = told
+        .lines()
+        .filter(|line| !line.starts_with("process "))
+        .collect();
+    assert_eq!(wrong, [""; 0]);
+    // Else those tests that see no look-ups and no calls would prove nothing.
+    assert!(of_multicast(&look_ups(&directory)) >= 5 * RANKS as usize);
+    assert!(
+        calls(&directory)
+            .iter()
+            .any(|call| call == "cuMulticastCreate")
+    );
+    let left = std::fs::read_dir(directory.join("tmp")).unwrap();
+    assert_eq!(left.count(), 0, "of what ranks hand over");
+}
+
+#[rstest]
+#[case::on_another_rank("cuMulticastBindMem:1:401", 1, "rank 1: ", "fabric manager is down")]
+#[case::at_the_creator("cuMulticastCreate:1:801", 0, "rank 0: ", "no multicast together")]
+#[case::while_joining("cuMulticastAddDevice:1:802", 2, "rank 2: ", "not ready yet")]
+#[case::of_a_buffer(
+    "cuMulticastBindMem:2:2",
+    2,
+    "buffers were not bound: rank 2: ",
+    "no slot left"
+)]
+fn a_call_that_fails_in_the_set_up_is_told_with_what_to_do_and_nothing_comes_after(
+    #[case] call: &str,
+    #[case] rank: u32,
+    #[case] whose: &str,
+    #[case] advice: &str,
+) {
+    if !support::permitted() {
+        return;
+    }
+    let directory = directory(&format!("doctor-fails-{}", call.replace(':', "-")));
+    let mut command = live(&directory);
+    command
+        .env("FAKE_DEVICE_FAIL", call)
+        .env("FAKE_DEVICE_FAIL_RANK", rank.to_string());
+    let (said, report) = in_trouble(&directory, command);
+    assert!(said.starts_with("FAILED: set-up: "), "{said}");
+    assert!(said.contains(whose) && said.contains(advice), "{said}");
+    let trial = report.trial.unwrap();
+    assert_eq!(trial.set_up.len(), 1);
+    assert!(trial.conformance.is_none() && trial.comings.is_empty() && trial.bench.is_none());
+}
+
+#[test]
+fn slots_that_run_out_only_when_communicators_come_and_go_are_found() {
+    if !support::permitted() {
+        return;
+    }
+    let directory = directory("doctor-slots");
+    let mut command = live(&directory);
+    // The second that a process makes: only in the third part is there one.
+    command
+        .env("FAKE_DEVICE_FAIL", "cuMulticastCreate:2:2")
+        .env("FAKE_DEVICE_MEMORY_BYTES", (4_u64 << 30).to_string());
+    let (said, report) = in_trouble(&directory, command);
+    assert!(said.contains("set-up and giving back: "), "{said}");
+    assert!(said.contains("no slot left"), "{said}");
+    let trial = report.trial.unwrap();
+    assert_eq!(trial.comings.len(), 2);
+    assert!(trial.comings[0].trouble().is_none() && trial.conformance.unwrap().is_clean());
+}
+
+#[test]
+fn a_rank_that_dies_in_the_set_up_ends_the_test() {
+    if !support::permitted() {
+        return;
+    }
+    let directory = directory("doctor-dies");
+    let mut command = live(&directory);
+    command
+        .env("FAKE_DEVICE_KILL", "cuMulticastAddDevice:1")
+        .env("FAKE_DEVICE_KILL_RANK", "1");
+    let (said, _) = in_trouble(&directory, command);
+    assert!(said.contains("set-up: a rank failed"), "{said}");
+}
+
+#[test]
+fn a_switch_between_fewer_than_two_devices_is_none() {
+    if !support::permitted() {
+        return;
+    }
+    let directory = directory("doctor-alone");
+    let mut command = live(&directory);
+    command.env("FAKE_DEVICE_COUNT", "1");
+    let (said, _) = in_trouble(&directory, command);
+    assert!(said.contains("two devices or more"), "{said}");
+    assert_eq!(of_multicast(&look_ups(&directory)), 0);
+}
+
+#[test]
+fn a_machine_without_cuda_is_said_to_be_one() {
+    let directory = directory("doctor-no-cuda");
+    let without = |mut command: Command| {
+        // The fake is there, so that no other can be found, and fails like the toolkit's stub.
+        command.env("FAKE_CUDA_STUB", "1");
+        command
+    };
+    let output = text(&succeed(without(doctor(&directory, &[]))).stdout);
+    assert!(output.contains("There is no CUDA here"), "{output}");
+    assert!(output.contains("NCCL_NVLS_ENABLE"), "{output}");
+    if support::permitted() {
+        let output = without(live(&directory)).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        assert!(text(&output.stdout).contains("There is no CUDA here"));
+    }
+    let error = fail(doctor(&directory, &["--backend", "host"]));
+    assert!(error.contains("host has no multicast"), "{error}");
+}
