@@ -40,6 +40,7 @@ pub const HEADERS: &[Header] = headers![
     "float.h",
     "gathered_gemm.h",
     "group.h",
+    "halved_tiles.h",
     "handle.h",
     "memory.h",
     "move.h",

@@ -4,9 +4,13 @@
 // open (sizes, strides, alignments, chunks, grids, schedule) it decides.
 //
 // Seen to fail: without the wait for an arrival, without the block barrier behind it, without the one in front of a
-// stage's product, and with a mover that publishes before it has copied.
+// stage's product, and with a mover that publishes before it has copied; tiles of which one too few is cut in two,
+// whose halves are the left ones all, or that a cluster finds in another order.
 #include "../entries/gathered_gemm.h"
+#include "symmem/halved_tiles.h"
 #include "world.h"
+
+#include <map>
 
 namespace {
 
@@ -306,9 +310,62 @@ void waits_end() {
   }
 }
 
+// Of any product, every part of C is one tile's, or one half's; blocks of a cluster have tiles one below the other;
+// and no block has two halves, unless all tiles are.
+void tiles_are_cut(uint32 seed) {
+  Random random(seed);
+  constexpr uint32 rows = 128, columns = 256;
+  GatheredGemmArguments arguments{};
+  arguments.group.world = 1 + up_to(random, 7);
+  arguments.group.rank = up_to(random, arguments.group.world - 1);
+  arguments.shape.m = 1 + up_to(random, 9999);
+  arguments.shape.n = 1 + up_to(random, up_to(random, 1) != 0 ? 2999 : 299);
+  arguments.mode = 1 + up_to(random, 2);
+  const bool by_rows = up_to(random, 3) != 0;
+  arguments.sharding = static_cast<uint32>(by_rows ? Sharding::rows : Sharding::columns);
+  arguments.shape.k = arguments.shard = 64;
+  if (by_rows) arguments.shard = (arguments.shape.m + arguments.group.world - 1) / arguments.group.world;
+  const uint64 divided = by_rows ? arguments.shard : arguments.shape.m;
+  arguments.chunk = std::min<uint64>((1 + up_to(random, 19)) * rows, divided);
+  arguments.chunks = static_cast<uint32>((divided + arguments.chunk - 1) / arguments.chunk);
+  const uint32 together = 1 + up_to(random, 1), blocks = (1 + up_to(random, 69)) * together;
+  const HalvedTiles<rows, columns, 16> tiles(arguments, together, blocks);
+  // By shard, row and half of a tile's columns: how often it is computed.
+  std::map<std::array<uint64, 3>, uint32> computed;
+  uint32 count = 0, cut = 0;
+  bool in_pairs = tiles.whole() % together == 0;
+  GemmTile tile, other;
+  bool half, other_half;
+  for (; tiles.find(count, tile, half); ++count) {
+    const uint64 column = tile.column / (columns / 2);
+    ++computed[{tile.shard, tile.row, column}];
+    if (half) ++cut;
+    else ++computed[{tile.shard, tile.row, column + 1}];
+    if (together == 2 && count % 2 != 0) {
+      in_pairs = in_pairs && tiles.find(count - 1, other, other_half) && other_half == half &&
+                 other.column == tile.column && other.shard == tile.shard && other.row + rows == tile.row;
+    }
+  }
+  bool once = true;
+  for (const auto& part : computed) once = once && part.second == 1;
+  for (uint64 row = 0; row < arguments.shape.m; ++row) {
+    const uint64 shard = by_rows ? row / arguments.shard : arguments.group.rank;
+    const uint64 first = by_rows ? shard * arguments.shard : 0;
+    if ((row - first) % rows != 0) continue;
+    for (uint64 column = 0; column * (columns / 2) < arguments.shape.n; ++column) {
+      once = once && computed.count({shard, row, column}) == 1;
+    }
+  }
+  const std::string what = ", seed " + std::to_string(seed);
+  expect(once, "each part of C is computed once" + what);
+  expect(in_pairs && count % together == 0, "blocks of a cluster have neighbours" + what);
+  expect(cut == 0 || tiles.whole() == 0 || cut <= blocks, "no block has two halves" + what);
+}
+
 }  // namespace
 
 int main(int count, char** words) {
   waits_end();
+  for (uint32 seed = 0; seed < 400; ++seed) tiles_are_cut(seed);
   return run_seeds(count, words, "gathered products' host twin", 4, products);
 }

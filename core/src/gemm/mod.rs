@@ -12,6 +12,7 @@
 //! peers read this rank's shard, one at its end. So one gathered `A` is enough for call after call.
 
 mod call;
+mod chunk;
 mod enqueue;
 mod explain;
 mod matrix;

@@ -1,5 +1,6 @@
 //! Making an operation, together with all ranks.
 
+use super::chunk;
 use super::matrix::GemmElement;
 use super::options::{GemmAlgorithm, GemmOptions, GemmTransport};
 use super::plan::{Part, Problem, Step};
@@ -19,11 +20,6 @@ use std::time::Instant;
 
 /// The name of the operation, in errors too.
 pub(super) const NAME: &str = "all_gather_gemm";
-/// Bytes of a chunk that a copy engine brings, where the caller does not say: each costs two copies, which is
-/// worth it only where the gather takes as long as the product (`2026-11-21-gathered-gemm-2xh200`).
-const ENGINE_CHUNK: u64 = 256 << 20;
-/// And from how many on one that is cut short is worth it, so that little is left to multiply behind the last.
-const LEAST_ENGINE_CHUNK: u64 = 64 << 20;
 /// Least bytes of a chunk that a block of a kernel that is the barrier, too, stores: a vector of each thread.
 const AT_ONCE_CHUNK: u64 = 4 << 10;
 
@@ -283,21 +279,12 @@ impl Maker<'_> {
             return rows;
         }
         let wished = self.options.chunk_rows.map(|rows| rows as u64);
-        let wished = wished.unwrap_or_else(|| {
-            let bytes = division.elements(0) * self.element.bytes();
-            match transport {
-                GemmTransport::Put => {
-                    let most = rows.div_ceil(bytes.div_ceil(ENGINE_CHUNK));
-                    // Of the last chunk a quarter of the blocks have a tile, or half of them half of one, while
-                    // the others finish what came before it.
-                    let columns = (self.shape.n as u64).div_ceil(limits.tile_n.max(1).into());
-                    let tiles = u64::from(limits.blocks / 4) / columns.max(1);
-                    let few = tiles * u64::from(limits.tile_m);
-                    let worth = few * bytes >= LEAST_ENGINE_CHUNK * rows;
-                    most.min(if worth { few } else { u64::MAX })
-                }
-                _ => alignment,
+        let wished = wished.unwrap_or_else(|| match transport {
+            GemmTransport::Put => {
+                let bytes = division.elements(0) * self.element.bytes();
+                chunk::copied(rows, bytes, self.shape.n as u64, limits)
             }
+            _ => alignment,
         });
         wished.min(rows).next_multiple_of(alignment).min(rows)
     }

@@ -307,6 +307,44 @@ mod tests {
         assert_eq!(chosen(1024), Ok((A::Push, T::Kernel)));
         assert_eq!(chosen(4096), Ok((A::Push, T::Put)));
         assert_eq!(chosen(16384), Ok((A::Pull, T::Kernel)));
+        let shape = GemmShape {
+            sharding: Sharding::COLUMNS,
+            ..GemmShape::new(16384, 3584, 8192)
+        };
+        let four = choose(&shape, &GemmOptions::default(), 4, 64 << 20, &ALL);
+        assert_eq!(four, Ok((A::Push, T::Kernel)), "of several peers");
+    }
+
+    #[test]
+    fn each_measured_product_goes_to_who_was_the_fastest() {
+        use {GemmAlgorithm as A, GemmTransport as T};
+        let chosen = |(m, n, k), world| {
+            let shape = GemmShape::new(m, n, k);
+            let shard_bytes = shape.shard_elements(world) as u64 * 2;
+            choose(&shape, &GemmOptions::default(), world, shard_bytes, &ALL)
+        };
+        let (library, kernel) = (Ok((A::Pipeline, T::Put)), Ok((A::Push, T::Put)));
+        for (shape, two, four) in [
+            ((32768, 8192, 16384), &library, &library),
+            // The gather takes as long as the product.
+            ((32768, 1024, 32768), &kernel, &kernel),
+            ((32768, 3584, 8192), &library, &library),
+            ((8192, 6656, 16384), &library, &library),
+            // What a launch costs counts.
+            ((8192, 4096, 4096), &kernel, &kernel),
+            ((4096, 6656, 8192), &kernel, &kernel),
+            // Of four ranks' shards one has few tiles.
+            ((2048, 3584, 8192), &kernel, &library),
+            ((8192, 8192, 8192), &library, &library),
+        ] {
+            assert_eq!(
+                (&chosen(shape, 2), &chosen(shape, 4)),
+                (two, four),
+                "{shape:?}"
+            );
+        }
+        // A shard of eight fills the device twice.
+        assert_eq!(chosen((8192, 8192, 8192), 8), kernel);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 // of a cluster, where there are two, have tiles one below the other, and each loads half of their B for both. The
 // last tiles are halves, by columns, where there are too few of them for all blocks.
 #include "gathered_gemm/tensor_gemm.h"
+#include "symmem/halved_tiles.h"
 
 using namespace symmem;
 
@@ -44,53 +45,16 @@ SYMMEM_DEVICE uint32 tile_step(const GatheredGemmArguments& arguments) {
   return arch::block_count() - arguments.movers;
 }
 
-// The tiles in their order, the last of them cut in two where that leaves no block with more than one half: those of
-// the last round, which does not fill the grid, or those of the last chunk, for whose rows everybody waits. All of
-// them are, where the own ones would leave half of the blocks without anything to begin with. One behind the other
-// are the left halves of tiles one below the other, then the right ones. Nothing is kept from tile to tile but one
-// number: who multiplies has no registers to spare.
-class Tiles {
- public:
-  SYMMEM_DEVICE explicit Tiles(const GatheredGemmArguments& arguments) : arguments_(arguments) {
-    const TileWalk walk = from_the_first();
-    const uint32 blocks = tile_step(arguments);
-    const bool waits = arguments.group.world > 1 && arguments.sharding == static_cast<uint32>(Sharding::rows);
-    const uint32 tiles = walk.count();
-    const auto if_few = [blocks](uint32 some) { return 2 * some <= blocks ? some : 0; };
-    const uint32 round = if_few(tiles % blocks), late = waits ? if_few(walk.last_chunk()) : 0;
-    whole_ = tiles - (late > round ? late : round);
-    if (waits && if_few(walk.first_range()) != 0) whole_ = 0;
-  }
-
-  // As TileWalk's; also whether it is a half.
-  SYMMEM_DEVICE bool find(uint32 index, GemmTile& tile, bool& half) const {
-    half = index >= whole_;
-    const uint32 together = cluster_size();
-    const uint32 halves = half ? (index - whole_) / together : 0;
-    if (half) index = whole_ + halves / 2 * together + (index - whole_) % together;
-    if (!from_the_first().find(index, tile)) return false;
-    tile.column += halves % 2 * (tile_columns / 2);
-    return true;
-  }
-
- private:
-  SYMMEM_DEVICE TileWalk from_the_first() const {
-    const GatheredGemmArguments& arguments = read_anew(arguments_);
-    // Chunks of a copy engine that are shorter than a band are so because the product waits for them.
-    const bool short_chunks = arguments.mode == static_cast<uint32>(GatherMode::wait) && arguments.chunk < band * tile_rows;
-    return TileWalk(arguments, tile_rows, tile_columns, short_chunks ? band / 2 : band, cluster_size());
-  }
-
-  const GatheredGemmArguments& arguments_;
-  uint32 whole_;
-};
+SYMMEM_DEVICE HalvedTiles<tile_rows, tile_columns, band> tiles_of(const GatheredGemmArguments& arguments) {
+  return {arguments, cluster_size(), tile_step(arguments)};
+}
 
 // One thread keeps the ring full.
 template <bool b_rows>
 SYMMEM_DEVICE void load_tiles(const TensorGemmArguments& tensors, const Ring& ring) {
   const GatheredGemmArguments& arguments = tensors.arguments;
   const bool by_rows = arguments.sharding == static_cast<uint32>(Sharding::rows);
-  Tiles tiles(arguments);
+  const auto tiles = tiles_of(arguments);
   Arrivals arrivals(arguments);
   RingCursor<stages> cursor;
   constexpr uint32 boxes = tile_columns / box_columns<b_rows>;
@@ -261,7 +225,7 @@ SYMMEM_DEVICE void multiply_tile(const GatheredGemmArguments& arguments, const R
 // A warpgroup's rows of every tile of the block.
 template <bool f16, bool b_rows>
 SYMMEM_DEVICE void multiply_tiles(const GatheredGemmArguments& arguments, const Ring& ring, uint32 warpgroup) {
-  Tiles tiles(arguments);
+  const auto tiles = tiles_of(arguments);
   RingCursor<stages> cursor;
   GemmTile tile;
   bool half;
