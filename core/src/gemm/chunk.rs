@@ -7,6 +7,7 @@ use crate::backend::abi::GatheredLimits;
 const ENGINE_CHUNK: u64 = 256 << 20;
 /// And from how many on one that is cut short is worth it, so that little is left to multiply behind the last.
 const LEAST_ENGINE_CHUNK: u64 = 64 << 20;
+
 /// Rows of a chunk that a copy engine brings, of a shard of so many rows and bytes, for a product of `n` columns.
 pub(super) fn copied(rows: u64, bytes: u64, n: u64, limits: &GatheredLimits) -> u64 {
     let most = rows.div_ceil(bytes.div_ceil(ENGINE_CHUNK).max(1));
