@@ -1,0 +1,154 @@
+//! Binding: which part of the object an allocation takes, on all ranks alike, and giving it back.
+
+use super::steps::{Agreed, agree};
+use super::wire::{Part, decode_parts, encode_parts, first_fit};
+use super::{Multicast, given_back};
+use crate::backend::Multicast as _;
+use crate::backend::abi::{DeviceAddress, MulticastSupport};
+use crate::communicator::agreement::Round;
+use crate::communicator::allocation::Allocation;
+use crate::communicator::shared::{Inner, lock};
+use crate::error::Result;
+use std::sync::atomic::Ordering;
+
+impl Multicast {
+    /// Says where an allocation can be reached, now that all ranks have bound and mapped it.
+    pub(super) fn reach(&self, allocation: &Allocation, part: Part) {
+        let base = lock(&self.object)
+            .as_ref()
+            .and_then(|object| object.address);
+        if let Some(base) = base {
+            let address = DeviceAddress(base.0 + part.offset);
+            // Set once: an allocation is bound when it is made.
+            let _ = allocation.multicast.set(address);
+        }
+    }
+
+    /// Binds a new allocation, on all ranks or on none. Nothing that fails here is an error: the allocation is
+    /// then reached by its members' own addresses.
+    ///
+    /// # Errors
+    /// As any collective call.
+    pub(in crate::communicator) fn bind(
+        &self,
+        shared: &Inner,
+        round: &mut Round<'_>,
+        allocation: &Allocation,
+    ) -> Result<()> {
+        match self.support() {
+            MulticastSupport::EMULATED => emulate(allocation),
+            // After a failure nothing more is bound; the reason is the same on all ranks.
+            MulticastSupport::HARDWARE if lock(&self.reason).is_none() => {
+                match self.bind_part(shared, round, allocation)? {
+                    Ok(Some(part)) => self.reach(allocation, part),
+                    Ok(None) => tracing::debug!(
+                        rank = shared.rank,
+                        bytes = allocation.own.bytes,
+                        "no room is left for a buffer in the multicast object"
+                    ),
+                    Err(reason) => {
+                        tracing::warn!(
+                            rank = shared.rank,
+                            reason,
+                            "no more buffers are bound to multicast"
+                        );
+                        *lock(&self.reason) = Some(reason);
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Binds an allocation to a part that no rank uses; `None` where there is none.
+    pub(super) fn bind_part(
+        &self,
+        shared: &Inner,
+        round: &mut Round<'_>,
+        allocation: &Allocation,
+    ) -> Agreed<Option<Part>> {
+        let known = lock(&self.object).as_ref().map(|object| {
+            let bytes = allocation.own.bytes / object.granularity * object.granularity;
+            (object.bytes, bytes, encode_parts(&object.bound))
+        });
+        let own = known.as_ref().map(|(_, _, bound)| bound.clone());
+        let own = own.ok_or_else(|| "it lost the object".to_owned());
+        let answers = match agree(round, &own, None)? {
+            Ok(answers) => answers,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        // All ranks look at the same list, so all find the same place.
+        let taken = answers
+            .iter()
+            .flat_map(|answer| decode_parts(&answer.payload));
+        let (size, bytes) = known.map_or((0, 0), |(size, bytes, _)| (size, bytes));
+        let Some(part) = first_fit(taken.collect(), size, bytes) else {
+            return Ok(Ok(None));
+        };
+        let handle = allocation.own.handle;
+        let bound = self.try_on(
+            shared,
+            "binding memory",
+            // SAFETY: both are live; no rank has anything bound there.
+            move |backend, raw| unsafe {
+                backend.multicast_bind(raw, part.offset, handle, part.bytes)
+            },
+            move |backend, raw, ()| {
+                // SAFETY: bound, and used by nobody. Nobody is left to tell of a failure.
+                let _ = unsafe { backend.multicast_unbind(raw, part.offset, part.bytes) };
+            },
+        );
+        let here = bound.is_ok();
+        if !here && lock(&self.object).is_none() {
+            // The call goes on, with this memory.
+            allocation.stuck.store(true, Ordering::Release);
+        }
+        if here && let Some(object) = lock(&self.object).as_mut() {
+            object.bound.push(part);
+            let _ = allocation.part.set(part);
+        }
+        let agreed = agree(round, &bound.map(|()| Vec::new()), None);
+        if here && !matches!(agreed, Ok(Ok(_))) {
+            self.unbind_part(shared, part);
+        }
+        agreed.map(|agreed| agreed.map(|_| Some(part)))
+    }
+
+    pub(super) fn unbind_part(&self, shared: &Inner, part: Part) {
+        let mut object = lock(&self.object);
+        let Some(object) = object.as_mut() else {
+            return;
+        };
+        let before = object.bound.len();
+        object.bound.retain(|bound| *bound != part);
+        if object.bound.len() < before {
+            // SAFETY: bound by this rank, and by the caller's word used by nobody any more.
+            let outcome = unsafe {
+                shared
+                    .backend
+                    .multicast_unbind(object.raw, part.offset, part.bytes)
+            };
+            given_back(shared, "unbind", outcome);
+        }
+    }
+
+    /// Whether this rank has bound an allocation, so that every rank's accesses reach its memory.
+    pub(in crate::communicator) fn has_bound(&self, allocation: &Allocation) -> bool {
+        let object = lock(&self.object);
+        let part = allocation.part.get();
+        part.is_some_and(|part| object.iter().any(|object| object.bound.contains(part)))
+    }
+
+    /// Unbinds an allocation that every rank has given up, before it is freed.
+    pub(in crate::communicator) fn unbind(&self, shared: &Inner, allocation: &Allocation) {
+        if let Some(&part) = allocation.part.get() {
+            self.unbind_part(shared, part);
+        }
+    }
+}
+
+/// Without a switch every allocation of the backend's can be reached, by its members' own addresses.
+pub(super) fn emulate(allocation: &Allocation) {
+    let _ = allocation.multicast.set(DeviceAddress::NULL);
+}
