@@ -438,14 +438,55 @@ fn a_call_that_never_returns_has_all_go_without_within_the_deadline() {
         assert_eq!(world.expect("finalized"), ["ok"; WORLD], "{what}");
         // A second look at the clock: three steps, and what the ranks do besides.
         assert!(start.elapsed() < 5 * SHORT, "{what}");
-        for rank in &mut world.ranks {
-            rank.ends_well();
-        }
+        ends_with_what_is_stuck(&mut world, &what);
     };
-    let all = set_up().into_iter();
-    // The calls of multicast itself, where one rank waits for another.
-    let own = all.filter(|(rank, symbol, _)| *rank < 2 && symbol.starts_with("cuMulticast"));
-    for_each(own.collect(), stalls);
+    for_each(set_up(), stalls);
+}
+
+/// All end well, and nothing was taken from under a call that goes on: that is left to the end of the process.
+#[track_caller]
+fn ends_with_what_is_stuck(world: &mut World, what: &str) {
+    for rank in &mut world.ranks {
+        rank.ends_well();
+    }
+    let report = world.report();
+    for wrong in ["while it is bound", "let go of while", "released while"] {
+        assert!(!report.contains(wrong), "{what}:\n{report}");
+    }
+}
+
+/// Later than the set-up, too: of a buffer's memory, and of what is bound before it.
+#[rstest]
+#[case::binding_never_returns("", "cuMulticastBindMem:2:forever", "did not return")]
+#[case::unbinding_never_returns_after_another_rank_failed(
+    "cuMulticastBindMem:2:401",
+    "cuMulticastUnbind:1:forever",
+    "fabric"
+)]
+fn a_buffer_at_which_a_call_never_returns_is_reached_without_multicast_and_nothing_bound_is_freed(
+    #[case] fails: &str,
+    #[case] stalls: &str,
+    #[case] reason: &str,
+) {
+    if !permitted() {
+        return;
+    }
+    let mut world = plan("multicast/use")
+        .env("FAKE_DEVICE_FAIL", fails)
+        .env("FAKE_DEVICE_FAIL_RANK", 1)
+        .env("FAKE_DEVICE_STALL", stalls)
+        .env("FAKE_DEVICE_STALL_RANK", 0)
+        .setup_deadline(SHORT)
+        .start();
+    assert_eq!(agreed(&mut world), "HARDWARE: ");
+    assert_eq!(world.expect("used"), ["ok"; WORLD]);
+    let after = agreed(&mut world);
+    assert!(
+        after.starts_with("HARDWARE: rank ") && after.contains(reason),
+        "{after}"
+    );
+    assert_eq!(world.expect("finalized"), ["ok"; WORLD]);
+    ends_with_what_is_stuck(&mut world, stalls);
 }
 
 #[test]
@@ -453,23 +494,23 @@ fn what_never_returns_while_it_is_given_back_keeps_nobody() {
     if !permitted() {
         return;
     }
-    let place = set_up()
-        .into_iter()
-        .find(|place| place.0 == 1 && place.1 == "cuMemMap");
-    let (_, symbol, number) = place.expect("rank 1 maps the object");
-    let mut world = plan("multicast/open")
-        .env("FAKE_DEVICE_FAIL", format!("{symbol}:{number}"))
-        .env("FAKE_DEVICE_FAIL_RANK", 1)
-        .env("FAKE_DEVICE_STALL", "cuMulticastUnbind:1:forever")
-        .env("FAKE_DEVICE_STALL_RANK", 0)
-        .setup_deadline(SHORT)
-        .start();
-    let status = agreed(&mut world);
-    assert!(status.starts_with("NONE: rank 1: "), "{status}");
-    assert_eq!(world.expect("finalized"), ["ok"; WORLD]);
-    for rank in &mut world.ranks {
-        rank.ends_well();
-    }
+    // Rank 1 fails to bind the slots, or to map the object.
+    let failures = set_up().into_iter().filter(|(rank, symbol, _)| {
+        *rank == 1 && ["cuMulticastBindMem", "cuMemMap"].contains(symbol)
+    });
+    for_each(failures.collect(), |(rank, symbol, number)| {
+        let mut world = plan("multicast/open")
+            .env("FAKE_DEVICE_FAIL", format!("{symbol}:{number}"))
+            .env("FAKE_DEVICE_FAIL_RANK", rank)
+            .env("FAKE_DEVICE_STALL", "cuMulticastUnbind:1:forever")
+            .env("FAKE_DEVICE_STALL_RANK", 0)
+            .setup_deadline(SHORT)
+            .start();
+        let status = agreed(&mut world);
+        assert!(status.starts_with("NONE: rank 1: "), "{status}");
+        assert_eq!(world.expect("finalized"), ["ok"; WORLD]);
+        ends_with_what_is_stuck(&mut world, symbol);
+    });
 }
 
 #[test]

@@ -27,10 +27,8 @@ pub struct Allocation {
     pub window: OnceLock<(RawVendor, u64)>,
     /// Its first byte at all ranks at once, if it can be reached so; null where multicast is emulated.
     pub multicast: OnceLock<DeviceAddress>,
-    /// The part of the multicast object to which this rank bound its copy.
+    /// The part of the multicast object to which this rank bound its copy, or may have.
     pub(super) part: OnceLock<Part>,
-    /// A call that was abandoned may yet use the own copy: it is left to the end of the process.
-    pub(super) stuck: AtomicBool,
     /// Whether peers' copies are unmapped, and whether the own one is freed.
     pub(super) unmapped: AtomicBool,
     pub(super) freed: AtomicBool,
@@ -110,11 +108,11 @@ impl Allocation {
         if self.freed.swap(true, Ordering::AcqRel) {
             return;
         }
-        if self.stuck.load(Ordering::Acquire) {
+        if let Some(multicast) = shared.multicast.get()
+            && !multicast.unbind(shared, self)
+        {
+            // Left to the end of the process.
             return;
-        }
-        if let Some(multicast) = shared.multicast.get() {
-            multicast.unbind(shared, self);
         }
         // SAFETY: it came from `allocate` or `register`; nobody maps it any more.
         if let Err(failure) = unsafe { shared.backend.free(self.own.handle) } {

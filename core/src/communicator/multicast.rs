@@ -53,7 +53,24 @@ struct Object {
     bytes: u64,
     granularity: u64,
     address: Option<DeviceAddress>,
+    /// Where memory of this rank is bound, or where a call that never returned may yet bind it.
     bound: Vec<Part>,
+    /// Whether a call on it never returned. It is left alone then, to the end of the process, and so is
+    /// whatever is bound to it.
+    stuck: bool,
+}
+
+impl Object {
+    fn new(raw: RawMulticast, bytes: u64, granularity: u64) -> Self {
+        Self {
+            raw,
+            bytes,
+            granularity,
+            address: None,
+            bound: Vec::new(),
+            stuck: false,
+        }
+    }
 }
 
 /// A communicator's multicast, whatever became of it.
@@ -63,16 +80,6 @@ pub struct Multicast {
     reason: Mutex<Option<String>>,
     /// What this rank has to give back.
     object: Mutex<Option<Object>>,
-}
-
-/// Tells of a step of the way back, which goes on whatever came of it.
-fn given_back(shared: &Inner, call: &'static str, outcome: CallResult<()>) {
-    match outcome {
-        Ok(()) => tracing::debug!(rank = shared.rank, "{call}: done"),
-        Err(failure) => {
-            tracing::warn!(rank = shared.rank, %failure, call, "giving multicast up");
-        }
-    }
 }
 
 impl Multicast {
@@ -99,9 +106,14 @@ impl Multicast {
 
     /// Bytes to allocate so that all of an allocation can be bound.
     pub fn padded(&self, bytes: u64) -> u64 {
-        let granularity = lock(&self.object)
-            .as_ref()
-            .map_or(1, |object| object.granularity);
+        // What all agreed on, and not what became of this rank's object: sizes are alike on all ranks.
+        let granularity = match self.support() {
+            MulticastSupport::HARDWARE => {
+                lock(&self.object).as_ref().map(|object| object.granularity)
+            }
+            _ => None,
+        };
+        let granularity = granularity.unwrap_or(1);
         bytes.checked_next_multiple_of(granularity).unwrap_or(bytes)
     }
 
@@ -178,15 +190,8 @@ impl Multicast {
             let _ = unsafe { backend.multicast_release(raw) };
         };
         let (raw, granularity, exported, descriptor) =
-            bounded(shared, "creating the object", make, undo)
-                .map_err(|unmade| unmade.reason().to_owned())?;
-        *lock(&self.object) = Some(Object {
-            raw,
-            bytes: exported.bytes,
-            granularity,
-            address: None,
-            bound: Vec::new(),
-        });
+            bounded(shared, "creating the object", make, undo).map_err(Unmade::into_reason)?;
+        *lock(&self.object) = Some(Object::new(raw, exported.bytes, granularity));
         Ok((encode(&exported, granularity), descriptor))
     }
 
@@ -209,47 +214,69 @@ impl Multicast {
                 let _ = unsafe { backend.multicast_release(raw) };
             };
             let raw = bounded(shared, "importing the object", import, undo)
-                .map_err(|unmade| unmade.reason().to_owned())?;
-            *lock(&self.object) = Some(Object {
-                raw,
-                bytes: exported.bytes,
-                granularity,
-                address: None,
-                bound: Vec::new(),
-            });
+                .map_err(Unmade::into_reason)?;
+            *lock(&self.object) = Some(Object::new(raw, exported.bytes, granularity));
         }
         // SAFETY: the object is live, and joined once.
         self.try_on(
             shared,
             "joining the object",
             |backend, raw| unsafe { backend.multicast_join(raw) },
-            |_, _, ()| (),
+            // SAFETY: whoever waited for this left the object alone, with nothing bound or mapped.
+            |backend, raw, ()| drop(unsafe { backend.multicast_release(raw) }),
         )
+        .map_err(Unmade::into_reason)
     }
 
-    /// Makes a call on the object that may block. Where it does not return, the object is left alone for good:
-    /// the call may yet use it.
+    /// The object, unless a call on it never returned.
+    fn usable(&self) -> Option<RawMulticast> {
+        let object = lock(&self.object);
+        let usable = object.as_ref().filter(|object| !object.stuck);
+        usable.map(|object| object.raw)
+    }
+
+    /// Leaves the object alone from here on: a call that never returned may yet use it.
+    fn leave_alone(&self) {
+        if let Some(object) = lock(&self.object).as_mut() {
+            object.stuck = true;
+        }
+    }
+
+    /// What came of a step of the way back, which goes on with the next one even if it failed; says whether it
+    /// returned at all.
+    fn returned(&self, shared: &Inner, outcome: std::result::Result<(), Unmade>) -> bool {
+        let Err(unmade) = outcome else {
+            return true;
+        };
+        let reason = unmade.reason();
+        tracing::warn!(rank = shared.rank, reason, "giving multicast up");
+        let stuck = matches!(unmade, Unmade::Stuck(_));
+        if stuck {
+            self.leave_alone();
+        }
+        !stuck
+    }
+
+    /// Makes a call on the object that may block. Where it does not return, the object is left alone for good.
     fn try_on<T: Send + 'static>(
         &self,
         shared: &Inner,
         what: &'static str,
         call: impl FnOnce(&Backend, RawMulticast) -> CallResult<T> + Send + 'static,
         undo: impl FnOnce(&Backend, RawMulticast, T) + Send + 'static,
-    ) -> std::result::Result<T, String> {
-        let raw = lock(&self.object).as_ref().map(|object| object.raw);
-        let raw = raw.ok_or("there is no object any more")?;
+    ) -> std::result::Result<T, Unmade> {
+        let gone = || Unmade::Failed("an earlier call on the object never returned".into());
+        let raw = self.usable().ok_or_else(gone)?;
         let called = bounded(
             shared,
             what,
             move |backend| call(backend, raw),
             move |backend, value| undo(backend, raw, value),
         );
-        called.map_err(|unmade| {
-            if let Unmade::Stuck(_) = unmade {
-                lock(&self.object).take();
-            }
-            unmade.reason().to_owned()
-        })
+        if let Err(Unmade::Stuck(_)) = called {
+            self.leave_alone();
+        }
+        called
     }
 
     /// The second and the third step: all bind the slots of collectives, then all map the object.
@@ -306,7 +333,11 @@ impl Multicast {
                 object.address = Some(address);
             }
         });
-        let agreed = agree(round, &mapped.map(|()| Vec::new()), None)?;
+        let agreed = agree(
+            round,
+            &mapped.map(|()| Vec::new()).map_err(Unmade::into_reason),
+            None,
+        )?;
         Ok(agreed.map(|_| self.reach(slots, part)))
     }
 
@@ -320,19 +351,29 @@ impl Multicast {
         self.support
             .store(MulticastSupport::NONE.0, Ordering::Release);
         *lock(&self.reason) = Some(reason);
-        let Some(object) = lock(&self.object).take() else {
-            return;
+        self.give_back(shared);
+    }
+
+    /// Undoes all that this rank did to the object, last step first; says whether nothing of it is left. What
+    /// gives back may block too, and nothing that ends may end in that.
+    fn give_back(&self, shared: &Inner) -> bool {
+        let known = lock(&self.object).as_ref().map(|object| {
+            let Object { raw, address, .. } = *object;
+            (raw, address, object.bound.clone(), object.stuck)
+        });
+        let (raw, address, bound) = match known {
+            None => return true,
+            Some((.., true)) => return false,
+            Some((raw, address, bound, false)) => (raw, address, bound),
         };
-        // What gives back may block too, and a set-up that has failed must not end in that.
-        let give_back = move |backend: &Backend| {
-            let raw = object.raw;
-            // SAFETY: all of this was done by this rank, and nothing has used it yet.
+        let undo = move |backend: &Backend| {
+            // SAFETY: all of this was done by this rank, and nothing uses it, or any more.
             unsafe {
-                let mut result = match object.address {
+                let mut result = match address {
                     Some(_) => backend.multicast_unmap(raw),
                     None => Ok(()),
                 };
-                for part in object.bound.iter().rev() {
+                for part in bound.iter().rev() {
                     let unbound = backend.multicast_unbind(raw, part.offset, part.bytes);
                     result = result.and(unbound);
                 }
@@ -340,36 +381,36 @@ impl Multicast {
                 result.and(released)
             }
         };
-        if let Err(unmade) = bounded(shared, "giving the object back", give_back, |_, ()| ()) {
-            let reason = unmade.reason();
-            tracing::warn!(rank = shared.rank, reason, "giving multicast up");
+        let outcome = bounded(shared, "giving the object back", undo, |_, ()| ());
+        let returned = self.returned(shared, outcome);
+        if returned {
+            lock(&self.object).take();
         }
+        returned
     }
 
     /// Unmaps the object; no work of this rank uses it any more.
     pub(super) fn unmap(&self, shared: &Inner) {
-        if let Some(object) = lock(&self.object).as_mut()
-            && object.address.take().is_some()
-        {
+        let object = lock(&self.object);
+        let mapped = object
+            .as_ref()
+            .is_some_and(|object| object.address.is_some());
+        drop(object);
+        if let Some(raw) = self.usable().filter(|_| mapped) {
             // SAFETY: mapped by this rank, and by the caller's word not used.
-            let outcome = unsafe { shared.backend.multicast_unmap(object.raw) };
-            given_back(shared, "unmap", outcome);
+            let unmap = move |backend: &Backend| unsafe { backend.multicast_unmap(raw) };
+            let outcome = bounded(shared, "unmapping the object", unmap, |_, ()| ());
+            if self.returned(shared, outcome)
+                && let Some(object) = lock(&self.object).as_mut()
+            {
+                object.address = None;
+            }
         }
     }
 
-    /// Gives the object up, with what is still bound: no rank uses that.
-    pub(super) fn release(&self, shared: &Inner) {
-        let bound = lock(&self.object)
-            .as_ref()
-            .map(|object| object.bound.clone());
-        for part in bound.into_iter().flatten().rev() {
-            self.unbind_part(shared, part);
-        }
-        if let Some(object) = lock(&self.object).take() {
-            // SAFETY: live, not mapped, and nothing of this rank is bound.
-            let outcome = unsafe { shared.backend.multicast_release(object.raw) };
-            given_back(shared, "release", outcome);
-        }
+    /// Gives the object up, with what is still bound: no rank uses that. Says whether nothing of it is left.
+    pub(super) fn release(&self, shared: &Inner) -> bool {
+        self.give_back(shared)
     }
 }
 

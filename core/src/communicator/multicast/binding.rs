@@ -1,15 +1,14 @@
 //! Binding: which part of the object an allocation takes, on all ranks alike, and giving it back.
 
-use super::steps::{Agreed, agree};
+use super::Multicast;
+use super::steps::{Agreed, Unmade, agree, bounded};
 use super::wire::{Part, decode_parts, encode_parts, first_fit};
-use super::{Multicast, given_back};
-use crate::backend::Multicast as _;
 use crate::backend::abi::{DeviceAddress, MulticastSupport};
+use crate::backend::{Backend, Multicast as _};
 use crate::communicator::agreement::Round;
 use crate::communicator::allocation::Allocation;
 use crate::communicator::shared::{Inner, lock};
 use crate::error::Result;
-use std::sync::atomic::Ordering;
 
 impl Multicast {
     /// Says where an allocation can be reached, now that all ranks have bound and mapped it.
@@ -53,6 +52,8 @@ impl Multicast {
                             "no more buffers are bound to multicast"
                         );
                         *lock(&self.reason) = Some(reason);
+                        // Nothing uses it yet.
+                        self.unbind(shared, allocation);
                     }
                 }
             }
@@ -61,19 +62,25 @@ impl Multicast {
         Ok(())
     }
 
-    /// Binds an allocation to a part that no rank uses; `None` where there is none.
+    /// Binds an allocation to a part that no rank uses; `None` where there is none. Where it fails on another
+    /// rank, or the ranks do not agree, the caller unbinds what this rank has bound.
     pub(super) fn bind_part(
         &self,
         shared: &Inner,
         round: &mut Round<'_>,
         allocation: &Allocation,
     ) -> Agreed<Option<Part>> {
-        let known = lock(&self.object).as_ref().map(|object| {
-            let bytes = allocation.own.bytes / object.granularity * object.granularity;
-            (object.bytes, bytes, encode_parts(&object.bound))
-        });
+        let object = lock(&self.object);
+        let known = object
+            .as_ref()
+            .filter(|object| !object.stuck)
+            .map(|object| {
+                let bytes = allocation.own.bytes / object.granularity * object.granularity;
+                (object.bytes, bytes, encode_parts(&object.bound))
+            });
+        drop(object);
         let own = known.as_ref().map(|(_, _, bound)| bound.clone());
-        let own = own.ok_or_else(|| "it lost the object".to_owned());
+        let own = own.ok_or_else(|| "an earlier call on the object never returned".to_owned());
         let answers = match agree(round, &own, None)? {
             Ok(answers) => answers,
             Err(reason) => return Ok(Err(reason)),
@@ -99,38 +106,36 @@ impl Multicast {
                 let _ = unsafe { backend.multicast_unbind(raw, part.offset, part.bytes) };
             },
         );
-        let here = bound.is_ok();
-        if !here && lock(&self.object).is_none() {
-            // The call goes on, with this memory.
-            allocation.stuck.store(true, Ordering::Release);
-        }
+        let here = !matches!(bound, Err(Unmade::Failed(_)));
         if here && let Some(object) = lock(&self.object).as_mut() {
             object.bound.push(part);
+            // Set once: an allocation is bound when it is made.
             let _ = allocation.part.set(part);
         }
-        let agreed = agree(round, &bound.map(|()| Vec::new()), None);
-        if here && !matches!(agreed, Ok(Ok(_))) {
-            self.unbind_part(shared, part);
-        }
-        agreed.map(|agreed| agreed.map(|_| Some(part)))
+        let bound = bound.map(|()| Vec::new()).map_err(Unmade::into_reason);
+        let agreed = agree(round, &bound, None)?;
+        Ok(agreed.map(|_| Some(part)))
     }
 
-    pub(super) fn unbind_part(&self, shared: &Inner, part: Part) {
-        let mut object = lock(&self.object);
-        let Some(object) = object.as_mut() else {
-            return;
+    /// Unbinds a part, if memory of this rank is bound there; says whether that may be freed. Blocks for no
+    /// longer than the set-up's deadline, and holds nothing meanwhile.
+    fn unbind_part(&self, shared: &Inner, part: Part) -> bool {
+        let raw = match lock(&self.object).as_ref() {
+            Some(object) if !object.bound.contains(&part) => return true,
+            Some(object) if object.stuck => return false,
+            Some(object) => object.raw,
+            None => return true,
         };
-        let before = object.bound.len();
-        object.bound.retain(|bound| *bound != part);
-        if object.bound.len() < before {
+        let unbind = move |backend: &Backend| {
             // SAFETY: bound by this rank, and by the caller's word used by nobody any more.
-            let outcome = unsafe {
-                shared
-                    .backend
-                    .multicast_unbind(object.raw, part.offset, part.bytes)
-            };
-            given_back(shared, "unbind", outcome);
+            unsafe { backend.multicast_unbind(raw, part.offset, part.bytes) }
+        };
+        let outcome = bounded(shared, "unbinding memory", unbind, |_, ()| ());
+        let returned = self.returned(shared, outcome);
+        if returned && let Some(object) = lock(&self.object).as_mut() {
+            object.bound.retain(|bound| *bound != part);
         }
+        returned
     }
 
     /// Whether this rank has bound an allocation, so that every rank's accesses reach its memory.
@@ -140,11 +145,11 @@ impl Multicast {
         part.is_some_and(|part| object.iter().any(|object| object.bound.contains(part)))
     }
 
-    /// Unbinds an allocation that every rank has given up, before it is freed.
-    pub(in crate::communicator) fn unbind(&self, shared: &Inner, allocation: &Allocation) {
-        if let Some(&part) = allocation.part.get() {
-            self.unbind_part(shared, part);
-        }
+    /// Unbinds an allocation that every rank has given up, before it is freed; says whether it may be: a call
+    /// that never returned may yet use it.
+    pub(in crate::communicator) fn unbind(&self, shared: &Inner, allocation: &Allocation) -> bool {
+        let part = allocation.part.get();
+        part.is_none_or(|&part| self.unbind_part(shared, part))
     }
 }
 

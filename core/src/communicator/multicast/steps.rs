@@ -73,6 +73,13 @@ impl Unmade {
             Self::Failed(why) | Self::Stuck(why) => why,
         }
     }
+
+    /// Only the words.
+    pub fn into_reason(self) -> String {
+        match self {
+            Self::Failed(why) | Self::Stuck(why) => why,
+        }
+    }
 }
 
 /// Makes a call that may block until other ranks have come. Shorter than their wait for this rank, so that they
