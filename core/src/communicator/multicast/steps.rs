@@ -1,6 +1,6 @@
 //! Steps of the set-up: a call that may block, and the agreement after it.
 
-use crate::abandon::run_within;
+use crate::abandon::{Abandoned, run_within};
 use crate::backend::{Backend, CallResult};
 use crate::bootstrap::Contribution;
 use crate::communicator::Round;
@@ -67,6 +67,15 @@ pub enum Unmade {
 }
 
 impl Unmade {
+    fn of(what: &str, abandoned: &Abandoned) -> Self {
+        let why = format!("{what}: {abandoned}");
+        match abandoned {
+            Abandoned::Late(_) => Self::Stuck(why),
+            // It was never called.
+            Abandoned::NoThread(_) => Self::Failed(why),
+        }
+    }
+
     /// In words.
     pub fn reason(&self) -> &str {
         match self {
@@ -113,7 +122,7 @@ where
             Some(Err(failure)) => Err(Unmade::Failed(failure.to_string())),
             None => Err(Unmade::Failed(format!("{what} gave nothing"))),
         },
-        Err(abandoned) => Err(Unmade::Stuck(format!("{what}: {abandoned}"))),
+        Err(abandoned) => Err(Unmade::of(what, &abandoned)),
     };
     match &made {
         Ok(_) => tracing::debug!(rank = shared.rank, "{what}: done"),
@@ -126,4 +135,19 @@ where
         }
     }
     made
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::io;
+    use std::time::Duration;
+
+    #[test]
+    fn only_a_call_that_was_made_can_be_stuck() {
+        let late = Unmade::of("binding", &Abandoned::Late(Duration::from_secs(3)));
+        assert!(matches!(late, Unmade::Stuck(why) if why.starts_with("binding: ")));
+        let unmade = Abandoned::NoThread(io::Error::from(io::ErrorKind::WouldBlock));
+        assert!(matches!(Unmade::of("binding", &unmade), Unmade::Failed(_)));
+    }
 }
