@@ -27,7 +27,8 @@ use binding::emulate;
 use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
-use steps::{Agreed, Unmade, agree, bounded};
+use std::time::Instant;
+use steps::{Agreed, Unmade, agree, bounded, step_ends};
 use wire::{agreed, decode, encode};
 
 pub(super) use wire::Offer;
@@ -190,7 +191,8 @@ impl Multicast {
             let _ = unsafe { backend.multicast_release(raw) };
         };
         let (raw, granularity, exported, descriptor) =
-            bounded(shared, "creating the object", make, undo).map_err(Unmade::into_reason)?;
+            bounded(shared, "creating the object", step_ends(shared), make, undo)
+                .map_err(Unmade::into_reason)?;
         *lock(&self.object) = Some(Object::new(raw, exported.bytes, granularity));
         Ok((encode(&exported, granularity), descriptor))
     }
@@ -200,6 +202,8 @@ impl Multicast {
         shared: &Inner,
         offered: Contribution,
     ) -> std::result::Result<(), String> {
+        // Both are one step, for which the others wait.
+        let until = step_ends(shared);
         if shared.rank != 0 {
             let (mut exported, granularity) = decode(&offered.payload)
                 .ok_or("rank 0 sent an object in another version's form")?;
@@ -213,7 +217,7 @@ impl Multicast {
                 // SAFETY: imported, and given to nobody.
                 let _ = unsafe { backend.multicast_release(raw) };
             };
-            let raw = bounded(shared, "importing the object", import, undo)
+            let raw = bounded(shared, "importing the object", until, import, undo)
                 .map_err(Unmade::into_reason)?;
             *lock(&self.object) = Some(Object::new(raw, exported.bytes, granularity));
         }
@@ -221,6 +225,7 @@ impl Multicast {
         self.try_on(
             shared,
             "joining the object",
+            until,
             |backend, raw| unsafe { backend.multicast_join(raw) },
             // SAFETY: whoever waited for this left the object alone, with nothing bound or mapped.
             |backend, raw, ()| drop(unsafe { backend.multicast_release(raw) }),
@@ -262,6 +267,7 @@ impl Multicast {
         &self,
         shared: &Inner,
         what: &'static str,
+        until: Instant,
         call: impl FnOnce(&Backend, RawMulticast) -> CallResult<T> + Send + 'static,
         undo: impl FnOnce(&Backend, RawMulticast, T) + Send + 'static,
     ) -> std::result::Result<T, Unmade> {
@@ -270,6 +276,7 @@ impl Multicast {
         let called = bounded(
             shared,
             what,
+            until,
             move |backend| call(backend, raw),
             move |backend, value| undo(backend, raw, value),
         );
@@ -323,6 +330,7 @@ impl Multicast {
         let mapped = self.try_on(
             shared,
             "mapping the object",
+            step_ends(shared),
             // SAFETY: live and joined by all, and mapped here alone.
             |backend, raw| unsafe { backend.multicast_map(raw) },
             // SAFETY: mapped, and given to nobody.
@@ -381,7 +389,13 @@ impl Multicast {
                 result.and(released)
             }
         };
-        let outcome = bounded(shared, "giving the object back", undo, |_, ()| ());
+        let outcome = bounded(
+            shared,
+            "giving the object back",
+            step_ends(shared),
+            undo,
+            |_, ()| (),
+        );
         let returned = self.returned(shared, outcome);
         if returned {
             lock(&self.object).take();
@@ -399,7 +413,13 @@ impl Multicast {
         if let Some(raw) = self.usable().filter(|_| mapped) {
             // SAFETY: mapped by this rank, and by the caller's word not used.
             let unmap = move |backend: &Backend| unsafe { backend.multicast_unmap(raw) };
-            let outcome = bounded(shared, "unmapping the object", unmap, |_, ()| ());
+            let outcome = bounded(
+                shared,
+                "unmapping the object",
+                step_ends(shared),
+                unmap,
+                |_, ()| (),
+            );
             if self.returned(shared, outcome)
                 && let Some(object) = lock(&self.object).as_mut()
             {

@@ -1,7 +1,7 @@
 //! Binding: which part of the object an allocation takes, on all ranks alike, and giving it back.
 
 use super::Multicast;
-use super::steps::{Agreed, Unmade, agree, bounded};
+use super::steps::{Agreed, Unmade, agree, bounded, step_ends};
 use super::wire::{Part, decode_parts, encode_parts, first_fit};
 use crate::backend::abi::{DeviceAddress, MulticastSupport};
 use crate::backend::{Backend, Multicast as _};
@@ -97,6 +97,7 @@ impl Multicast {
         let bound = self.try_on(
             shared,
             "binding memory",
+            step_ends(shared),
             // SAFETY: both are live; no rank has anything bound there.
             move |backend, raw| unsafe {
                 backend.multicast_bind(raw, part.offset, handle, part.bytes)
@@ -130,7 +131,13 @@ impl Multicast {
             // SAFETY: bound by this rank, and by the caller's word used by nobody any more.
             unsafe { backend.multicast_unbind(raw, part.offset, part.bytes) }
         };
-        let outcome = bounded(shared, "unbinding memory", unbind, |_, ()| ());
+        let outcome = bounded(
+            shared,
+            "unbinding memory",
+            step_ends(shared),
+            unbind,
+            |_, ()| (),
+        );
         let returned = self.returned(shared, outcome);
         if returned && let Some(object) = lock(&self.object).as_mut() {
             object.bound.retain(|bound| *bound != part);

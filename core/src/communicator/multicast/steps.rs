@@ -8,6 +8,7 @@ use crate::communicator::shared::Inner;
 use crate::error::Result;
 use rustix::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// The answer to a step on the control plane: what every rank gave, or why all go without.
 pub type Agreed<T> = Result<std::result::Result<T, String>>;
@@ -91,11 +92,18 @@ impl Unmade {
     }
 }
 
-/// Makes a call that may block until other ranks have come. Shorter than their wait for this rank, so that they
+/// When a step that begins now has to be over on this rank. Shorter than the others' wait for it, so that they
 /// hear the reason.
+pub fn step_ends(shared: &Inner) -> Instant {
+    let deadline = shared.options.setup_deadline;
+    Instant::now() + (deadline - deadline / 4)
+}
+
+/// Makes a call that may block until other ranks have come, and waits for it until then.
 pub fn bounded<T, U>(
     shared: &Inner,
     what: &'static str,
+    until: Instant,
     call: impl FnOnce(&Backend) -> CallResult<T> + Send + 'static,
     undo: U,
 ) -> std::result::Result<T, Unmade>
@@ -103,7 +111,9 @@ where
     T: Send + 'static,
     U: FnOnce(&Backend, T) + Send + 'static,
 {
-    let limit = shared.options.setup_deadline - shared.options.setup_deadline / 4;
+    let left = until.saturating_duration_since(Instant::now());
+    // To be read: no more digits than that.
+    let limit = Duration::from_millis(left.as_millis() as u64);
     let backend = Arc::clone(&shared.backend);
     let work = move || {
         let result = Some(call(&backend));
@@ -141,7 +151,6 @@ where
 mod tests {
     use super::*;
     use std::io;
-    use std::time::Duration;
 
     #[test]
     fn only_a_call_that_was_made_can_be_stuck() {
