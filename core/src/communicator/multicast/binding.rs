@@ -2,7 +2,7 @@
 
 use super::Multicast;
 use super::steps::{Agreed, Unmade, agree, bounded, step_ends};
-use super::wire::{Part, decode_parts, encode_parts, first_fit};
+use super::wire::{Part, encode_wish, place};
 use crate::backend::abi::{DeviceAddress, MulticastSupport};
 use crate::backend::{Backend, Multicast as _};
 use crate::communicator::agreement::Round;
@@ -76,22 +76,20 @@ impl Multicast {
             .filter(|object| !object.stuck)
             .map(|object| {
                 let bytes = allocation.own.bytes / object.granularity * object.granularity;
-                (object.bytes, bytes, encode_parts(&object.bound))
+                (object.bytes, encode_wish(bytes, &object.bound))
             });
         drop(object);
-        let own = known.as_ref().map(|(_, _, bound)| bound.clone());
+        let own = known.as_ref().map(|(_, wish)| wish.clone());
         let own = own.ok_or_else(|| "an earlier call on the object never returned".to_owned());
         let answers = match agree(round, &own, None)? {
             Ok(answers) => answers,
             Err(reason) => return Ok(Err(reason)),
         };
-        // All ranks look at the same list, so all find the same place.
-        let taken = answers
-            .iter()
-            .flat_map(|answer| decode_parts(&answer.payload));
-        let (size, bytes) = known.map_or((0, 0), |(size, bytes, _)| (size, bytes));
-        let Some(part) = first_fit(taken.collect(), size, bytes) else {
-            return Ok(Ok(None));
+        let wishes = answers.iter().map(|answer| answer.payload.as_slice());
+        let part = match place(wishes, known.map_or(0, |(size, _)| size)) {
+            Ok(Some(part)) => part,
+            Ok(None) => return Ok(Ok(None)),
+            Err(reason) => return Ok(Err(reason)),
         };
         let handle = allocation.own.handle;
         let bound = self.try_on(

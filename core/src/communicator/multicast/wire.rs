@@ -99,7 +99,7 @@ impl Part {
 }
 
 /// The first place for so many bytes that no part takes.
-pub fn first_fit(mut taken: Vec<Part>, size: u64, bytes: u64) -> Option<Part> {
+fn first_fit(mut taken: Vec<Part>, size: u64, bytes: u64) -> Option<Part> {
     taken.sort_by_key(|part| part.offset);
     let mut offset = 0;
     for part in taken {
@@ -112,14 +112,45 @@ pub fn first_fit(mut taken: Vec<Part>, size: u64, bytes: u64) -> Option<Part> {
     fits.then_some(Part { offset, bytes })
 }
 
+/// What a rank says before its memory is bound: how many bytes of it, and the parts that it uses.
+pub fn encode_wish(bytes: u64, parts: &[Part]) -> Vec<u8> {
+    [&bytes.to_le_bytes()[..], &encode_parts(parts)].concat()
+}
+
+/// The place for every rank's memory, or `None` where there is none: all ranks look at the same wishes, so all
+/// find the same.
+///
+/// # Errors
+/// The reason, if ranks would bind different sizes.
+pub fn place<'a>(
+    wishes: impl Iterator<Item = &'a [u8]>,
+    size: u64,
+) -> std::result::Result<Option<Part>, String> {
+    let (mut first, mut taken) = (None, Vec::new());
+    for (rank, wish) in wishes.enumerate() {
+        let (bytes, parts) = wish
+            .split_first_chunk()
+            .ok_or_else(|| format!("rank {rank} said nothing of the memory it would bind"))?;
+        let bytes = u64::from_le_bytes(*bytes);
+        let first = *first.get_or_insert(bytes);
+        if bytes != first {
+            return Err(format!(
+                "rank 0 would bind {first} bytes, rank {rank} {bytes}"
+            ));
+        }
+        taken.extend(decode_parts(parts));
+    }
+    Ok(first_fit(taken, size, first.unwrap_or(0)))
+}
+
 /// Parts as they travel.
-pub fn encode_parts(parts: &[Part]) -> Vec<u8> {
+fn encode_parts(parts: &[Part]) -> Vec<u8> {
     let numbers = parts.iter().flat_map(|part| [part.offset, part.bytes]);
     numbers.flat_map(u64::to_le_bytes).collect()
 }
 
 /// What a peer sent; a damaged part, or one that no address space has, is left out.
-pub fn decode_parts(bytes: &[u8]) -> Vec<Part> {
+fn decode_parts(bytes: &[u8]) -> Vec<Part> {
     let (parts, _) = bytes.as_chunks::<16>();
     let number = |half: &[u8]| {
         half.iter()
@@ -184,6 +215,26 @@ mod tests {
         // What a rank sends is its word only.
         assert_eq!(first_fit(vec![part(100, 1)], 8, 8), Some(part(0, 8)));
         assert_eq!(first_fit(vec![part(0, u64::MAX)], 8, 8), None);
+    }
+
+    #[test]
+    fn all_ranks_bind_as_many_bytes_at_the_same_place_or_none_does() {
+        let place = |wishes: &[Vec<u8>]| place(wishes.iter().map(Vec::as_slice), 16);
+        let wishes = [
+            encode_wish(4, &[part(0, 4)]),
+            encode_wish(4, &[part(0, 4), part(4, 4)]),
+        ];
+        assert_eq!(place(&wishes), Ok(Some(part(8, 4))));
+        assert_eq!(place(&[encode_wish(17, &[])]), Ok(None));
+        // A rank that rounded otherwise.
+        let other = [
+            encode_wish(4, &[]),
+            encode_wish(4, &[]),
+            encode_wish(8, &[]),
+        ];
+        let why = place(&other).unwrap_err();
+        assert!(why.contains("4 bytes, rank 2 8"), "{why}");
+        assert!(place(&[vec![0; 7]]).unwrap_err().contains("rank 0"));
     }
 
     #[test]
