@@ -76,6 +76,11 @@ impl Allocation {
         shared.health.control().give_up(self.entry, shared.rank);
     }
 
+    fn is_bound(&self, shared: &Inner) -> bool {
+        let multicast = shared.multicast.get();
+        multicast.is_some_and(|multicast| multicast.has_bound(self))
+    }
+
     /// Frees this rank's copy if every peer has unmapped it or is gone; says whether it is freed.
     pub(super) fn try_free(&self, shared: &Inner) -> bool {
         if self.freed.load(Ordering::Acquire) {
@@ -83,9 +88,7 @@ impl Allocation {
         }
         // A file's memory outlives its exporter's mapping while any peer maps it; not so what a peer reaches by
         // a multicast address, from which it is taken before.
-        let multicast = shared.multicast.get();
-        let bound = multicast.is_some_and(|multicast| multicast.has_bound(self));
-        if !bound
+        if !self.is_bound(shared)
             && matches!(
                 self.kind,
                 ShareKind::MEMORY_FILE | ShareKind::VMM_FILE_DESCRIPTOR
@@ -154,7 +157,8 @@ pub fn free(shared: &Inner, allocation: &Arc<Allocation>) -> Result<()> {
 
 /// Releases what it can of allocations whose buffers were dropped; keeps the rest.
 ///
-/// Nothing is unmapped while any stream of this rank has work, since that work may use it.
+/// Nothing is unmapped while any stream of this rank has work, since that work may use it; nor is what is bound
+/// to multicast unbound and freed then, since either may wait for the device, and the work for a peer.
 pub fn reclaim(shared: &Inner, dropped: &mut Vec<Arc<Allocation>>) {
     if dropped.is_empty() {
         return;
@@ -166,6 +170,7 @@ pub fn reclaim(shared: &Inner, dropped: &mut Vec<Arc<Allocation>>) {
             allocation.unmap(shared);
         }
         let unmapped = allocation.unmapped.load(Ordering::Acquire);
-        !(unmapped && allocation.try_free(shared))
+        let may_free = unmapped && (idle || !allocation.is_bound(shared));
+        !(may_free && allocation.try_free(shared))
     });
 }
