@@ -7,14 +7,17 @@ use crate::backend::{Backend, Failure, Multicast as _};
 /// What one rank's backend says, as it tells the others.
 pub struct Offer {
     pub support: MulticastSupport,
+    /// A digest of which grids of its kernels the device holds.
+    pub kernels: u64,
     pub why: String,
 }
 
 impl Offer {
     /// Asks the backend.
-    pub fn of(backend: &Backend) -> Self {
+    pub fn of(backend: &Backend, kernels: u64) -> Self {
         let none = |failure: Failure| Self {
             support: MulticastSupport::NONE,
+            kernels,
             why: failure.message,
         };
         match backend.multicast_support() {
@@ -26,6 +29,7 @@ impl Offer {
             },
             Ok(support) => Self {
                 support,
+                kernels,
                 why: String::new(),
             },
         }
@@ -34,6 +38,7 @@ impl Offer {
     /// As it travels.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = self.support.0.to_le_bytes().to_vec();
+        bytes.extend(self.kernels.to_le_bytes());
         // Nobody reads more than this.
         bytes.extend(self.why.chars().take(512).collect::<String>().as_bytes());
         bytes
@@ -41,9 +46,11 @@ impl Offer {
 
     /// What a rank sent; `None` for what is too short.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let (support, why) = bytes.split_first_chunk()?;
+        let (support, rest) = bytes.split_first_chunk()?;
+        let (kernels, why) = rest.split_first_chunk()?;
         Some(Self {
             support: MulticastSupport(u32::from_le_bytes(*support)),
+            kernels: u64::from_le_bytes(*kernels),
             why: String::from_utf8_lossy(why).into_owned(),
         })
     }
@@ -62,6 +69,11 @@ pub fn agreed(
             support if support != first => {
                 let (mine, theirs) = (first.name(), support.name());
                 return Err(format!("rank 0 has {mine}, rank {rank} {theirs}"));
+            }
+            _ if offer.kernels != offers[0].kernels => {
+                return Err(format!(
+                    "rank {rank}'s device holds other grids of its kernels than rank 0's"
+                ));
             }
             _ => {}
         }
@@ -269,13 +281,14 @@ mod tests {
         assert!(decode(&encode(&exported, 0)).is_none());
         let offer = Offer {
             support: MulticastSupport::HARDWARE,
+            kernels: 9,
             why: "it is off".into(),
         };
         let offer = Offer::decode(&offer.encode());
         let offer = offer.expect("whole");
         assert_eq!(
-            (offer.support, &*offer.why),
-            (MulticastSupport::HARDWARE, "it is off")
+            (offer.support, offer.kernels, &*offer.why),
+            (MulticastSupport::HARDWARE, 9, "it is off")
         );
         assert!(Offer::decode(&[1, 0, 0]).is_none());
     }
@@ -283,6 +296,7 @@ mod tests {
     fn offers(supports: &[MulticastSupport]) -> Vec<Offer> {
         let offer = |&support| Offer {
             support,
+            kernels: 9,
             why: "it is off".into(),
         };
         supports.iter().map(offer).collect()
@@ -298,7 +312,10 @@ mod tests {
             agreed(&offers(&[S::EMULATED]), ShareKind::MEMORY_FILE, 2),
             Ok(S::EMULATED)
         );
+        let mut unlike = offers(&[S::HARDWARE; 2]);
+        unlike[1].kernels = 8;
         let without = [
+            (agreed(&unlike, kind, 1), "rank 1's device holds other"),
             (
                 agreed(&offers(&[S::HARDWARE, S::NONE]), kind, 1),
                 "rank 1: it is off",
