@@ -298,8 +298,8 @@ impl<T: Element> MulticastView<'_, T> {
 
     /// The address of an element; `None` past the last one.
     pub fn at(&self, element: usize) -> Option<DeviceAddress> {
-        let bytes = (element * size_of::<T>()) as u64;
-        (element < self.length).then_some(DeviceAddress(self.address.0 + bytes))
+        let inside = element < self.length;
+        inside.then(|| DeviceAddress(self.address.0 + (element * size_of::<T>()) as u64))
     }
 
     /// Elements.
@@ -356,6 +356,21 @@ mod tests {
         // SAFETY: the only writer has ended.
         let settled = unsafe { view.as_slice() };
         assert_eq!(settled, [7; 8]);
+    }
+
+    #[test]
+    fn a_multicast_view_has_an_address_for_each_element_and_for_no_other() {
+        let view = MulticastView::<u64> {
+            address: DeviceAddress(0x1000),
+            length: 3,
+            buffer: PhantomData,
+        };
+        assert_eq!((view.len(), view.is_empty()), (3, false));
+        assert_eq!(view.at(0), Some(view.address()));
+        assert_eq!(view.at(2), Some(DeviceAddress(0x1010)));
+        assert_eq!(view.at(3), None);
+        // Its bytes would be more than can be counted.
+        assert_eq!(view.at(usize::MAX), None);
     }
 
     #[test]

@@ -60,14 +60,14 @@ impl Functions {
     /// `UNSUPPORTED` where the driver is older than they are, or something forbids them by now.
     pub fn get(driver: &Driver) -> CallResult<&'static Self> {
         static FUNCTIONS: OnceLock<CallResult<Functions>> = OnceLock::new();
+        // An instance asks only once it was permitted to. The gate is here all the same: nothing gets past it.
+        // Asked each time: a refusal is not kept for when the environment is another.
+        super::permitted().map_err(refuse)?;
         let functions = FUNCTIONS.get_or_init(|| Self::look_up(driver));
         functions.as_ref().map_err(Clone::clone)
     }
 
     fn look_up(driver: &Driver) -> CallResult<Self> {
-        let refuse = |why| Failure::new(Status::UNSUPPORTED, "dlsym", why);
-        // An instance asks only once it was permitted to. The gate is here all the same: nothing gets past it.
-        super::permitted().map_err(refuse)?;
         // SAFETY: the library is the driver.
         unsafe { Self::load(driver.library()) }.map_err(|symbol| {
             refuse(format!(
@@ -77,4 +77,8 @@ impl Functions {
             ))
         })
     }
+}
+
+fn refuse(why: String) -> Failure {
+    Failure::new(Status::UNSUPPORTED, "dlsym", why)
 }

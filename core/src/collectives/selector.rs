@@ -181,12 +181,24 @@ impl Selector {
         self.grids
     }
 
-    /// What has to be alike on all ranks, as text.
+    /// What has to be alike on all ranks, as text. Not what only multicast's kernels need: where a rank has
+    /// none of these, all do without.
     pub fn describe(&self) -> String {
+        let resident = self.resident_of(|kernel| !of_multicast(kernel));
         format!(
-            "{:?}{:?}{}{}",
-            self.rows, self.resident, self.copy_engine, self.inbox_bytes
+            "{:?}{resident:?}{}{}",
+            self.rows, self.copy_engine, self.inbox_bytes
         )
+    }
+
+    /// What has to be alike on all ranks that use multicast, as text.
+    pub fn describe_multicast(&self) -> String {
+        format!("{:?}", self.resident_of(of_multicast))
+    }
+
+    fn resident_of(&self, wanted: impl Fn(CollectiveKernel) -> bool) -> Vec<[u32; ASKED]> {
+        let families = (0..FAMILIES).filter(|&family| wanted(family_of(family).0));
+        families.map(|family| self.resident[family]).collect()
     }
 
     /// How each rank's inbox for pushed reductions is divided in a group of `world` ranks: with channels for
@@ -445,6 +457,14 @@ fn is_sound(row: &CollectiveRow, grids: bool) -> bool {
         && row.threads.is_multiple_of(THREAD_STEP)
         && row.blocks <= SLOT_BLOCKS;
     (possible || !grids) && algorithms(row.operation).contains(&row.algorithm)
+}
+
+fn of_multicast(kernel: CollectiveKernel) -> bool {
+    [
+        CollectiveKernel::MULTICAST_MOVE,
+        CollectiveKernel::MULTICAST_REDUCE,
+    ]
+    .contains(&kernel)
 }
 
 fn family_of(family: usize) -> (CollectiveKernel, ElementType) {

@@ -27,10 +27,8 @@ pub struct Allocation {
     pub window: OnceLock<(RawVendor, u64)>,
     /// Its first byte at all ranks at once, if it can be reached so; null where multicast is emulated.
     pub multicast: OnceLock<DeviceAddress>,
-    /// The part of the multicast object to which this rank bound its copy.
+    /// The part of the multicast object to which this rank bound its copy, or may have.
     pub(super) part: OnceLock<Part>,
-    /// A call that was abandoned may yet use the own copy: it is left to the end of the process.
-    pub(super) stuck: AtomicBool,
     /// Whether peers' copies are unmapped, and whether the own one is freed.
     pub(super) unmapped: AtomicBool,
     pub(super) freed: AtomicBool,
@@ -78,6 +76,11 @@ impl Allocation {
         shared.health.control().give_up(self.entry, shared.rank);
     }
 
+    fn is_bound(&self, shared: &Inner) -> bool {
+        let multicast = shared.multicast.get();
+        multicast.is_some_and(|multicast| multicast.has_bound(self))
+    }
+
     /// Frees this rank's copy if every peer has unmapped it or is gone; says whether it is freed.
     pub(super) fn try_free(&self, shared: &Inner) -> bool {
         if self.freed.load(Ordering::Acquire) {
@@ -85,9 +88,7 @@ impl Allocation {
         }
         // A file's memory outlives its exporter's mapping while any peer maps it; not so what a peer reaches by
         // a multicast address, from which it is taken before.
-        let multicast = shared.multicast.get();
-        let bound = multicast.is_some_and(|multicast| multicast.has_bound(self));
-        if !bound
+        if !self.is_bound(shared)
             && matches!(
                 self.kind,
                 ShareKind::MEMORY_FILE | ShareKind::VMM_FILE_DESCRIPTOR
@@ -110,11 +111,11 @@ impl Allocation {
         if self.freed.swap(true, Ordering::AcqRel) {
             return;
         }
-        if self.stuck.load(Ordering::Acquire) {
+        if let Some(multicast) = shared.multicast.get()
+            && !multicast.unbind(shared, self)
+        {
+            // Left to the end of the process.
             return;
-        }
-        if let Some(multicast) = shared.multicast.get() {
-            multicast.unbind(shared, self);
         }
         // SAFETY: it came from `allocate` or `register`; nobody maps it any more.
         if let Err(failure) = unsafe { shared.backend.free(self.own.handle) } {
@@ -156,7 +157,8 @@ pub fn free(shared: &Inner, allocation: &Arc<Allocation>) -> Result<()> {
 
 /// Releases what it can of allocations whose buffers were dropped; keeps the rest.
 ///
-/// Nothing is unmapped while any stream of this rank has work, since that work may use it.
+/// Nothing is unmapped while any stream of this rank has work, since that work may use it; nor is what is bound
+/// to multicast unbound and freed then, since either may wait for the device, and the work for a peer.
 pub fn reclaim(shared: &Inner, dropped: &mut Vec<Arc<Allocation>>) {
     if dropped.is_empty() {
         return;
@@ -168,6 +170,7 @@ pub fn reclaim(shared: &Inner, dropped: &mut Vec<Arc<Allocation>>) {
             allocation.unmap(shared);
         }
         let unmapped = allocation.unmapped.load(Ordering::Acquire);
-        !(unmapped && allocation.try_free(shared))
+        let may_free = unmapped && (idle || !allocation.is_bound(shared));
+        !(may_free && allocation.try_free(shared))
     });
 }

@@ -12,6 +12,7 @@
 //! it is freed, but not before every rank has given it up, since an access through the object reaches
 //! everybody's.
 
+mod binding;
 mod steps;
 mod wire;
 
@@ -22,11 +23,13 @@ use crate::backend::abi::{DeviceAddress, MulticastSupport, RawMulticast, ShareKi
 use crate::backend::{Backend, CallResult, Multicast as _};
 use crate::bootstrap::Contribution;
 use crate::error::Result;
+use binding::emulate;
 use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
-use steps::{Agreed, Unmade, agree, bounded};
-use wire::{agreed, decode, decode_parts, encode, encode_parts, first_fit};
+use std::time::Instant;
+use steps::{Agreed, Unmade, agree, bounded, step_ends};
+use wire::{agreed, decode, encode};
 
 pub(super) use wire::Offer;
 pub use wire::Part;
@@ -51,7 +54,24 @@ struct Object {
     bytes: u64,
     granularity: u64,
     address: Option<DeviceAddress>,
+    /// Where memory of this rank is bound, or where a call that never returned may yet bind it.
     bound: Vec<Part>,
+    /// Whether a call on it never returned. It is left alone then, to the end of the process, and so is
+    /// whatever is bound to it.
+    stuck: bool,
+}
+
+impl Object {
+    fn new(raw: RawMulticast, bytes: u64, granularity: u64) -> Self {
+        Self {
+            raw,
+            bytes,
+            granularity,
+            address: None,
+            bound: Vec::new(),
+            stuck: false,
+        }
+    }
 }
 
 /// A communicator's multicast, whatever became of it.
@@ -61,16 +81,6 @@ pub struct Multicast {
     reason: Mutex<Option<String>>,
     /// What this rank has to give back.
     object: Mutex<Option<Object>>,
-}
-
-/// Tells of a step of the way back, which goes on whatever came of it.
-fn given_back(shared: &Inner, call: &'static str, outcome: CallResult<()>) {
-    match outcome {
-        Ok(()) => tracing::debug!(rank = shared.rank, "{call}: done"),
-        Err(failure) => {
-            tracing::warn!(rank = shared.rank, %failure, call, "giving multicast up");
-        }
-    }
 }
 
 impl Multicast {
@@ -97,9 +107,14 @@ impl Multicast {
 
     /// Bytes to allocate so that all of an allocation can be bound.
     pub fn padded(&self, bytes: u64) -> u64 {
-        let granularity = lock(&self.object)
-            .as_ref()
-            .map_or(1, |object| object.granularity);
+        // What all agreed on, and not what became of this rank's object: sizes are alike on all ranks.
+        let granularity = match self.support() {
+            MulticastSupport::HARDWARE => {
+                lock(&self.object).as_ref().map(|object| object.granularity)
+            }
+            _ => None,
+        };
+        let granularity = granularity.unwrap_or(1);
         bytes.checked_next_multiple_of(granularity).unwrap_or(bytes)
     }
 
@@ -176,15 +191,9 @@ impl Multicast {
             let _ = unsafe { backend.multicast_release(raw) };
         };
         let (raw, granularity, exported, descriptor) =
-            bounded(shared, "creating the object", make, undo)
-                .map_err(|unmade| unmade.reason().to_owned())?;
-        *lock(&self.object) = Some(Object {
-            raw,
-            bytes: exported.bytes,
-            granularity,
-            address: None,
-            bound: Vec::new(),
-        });
+            bounded(shared, "creating the object", step_ends(shared), make, undo)
+                .map_err(Unmade::into_reason)?;
+        *lock(&self.object) = Some(Object::new(raw, exported.bytes, granularity));
         Ok((encode(&exported, granularity), descriptor))
     }
 
@@ -193,6 +202,8 @@ impl Multicast {
         shared: &Inner,
         offered: Contribution,
     ) -> std::result::Result<(), String> {
+        // Both are one step, for which the others wait.
+        let until = step_ends(shared);
         if shared.rank != 0 {
             let (mut exported, granularity) = decode(&offered.payload)
                 .ok_or("rank 0 sent an object in another version's form")?;
@@ -206,48 +217,73 @@ impl Multicast {
                 // SAFETY: imported, and given to nobody.
                 let _ = unsafe { backend.multicast_release(raw) };
             };
-            let raw = bounded(shared, "importing the object", import, undo)
-                .map_err(|unmade| unmade.reason().to_owned())?;
-            *lock(&self.object) = Some(Object {
-                raw,
-                bytes: exported.bytes,
-                granularity,
-                address: None,
-                bound: Vec::new(),
-            });
+            let raw = bounded(shared, "importing the object", until, import, undo)
+                .map_err(Unmade::into_reason)?;
+            *lock(&self.object) = Some(Object::new(raw, exported.bytes, granularity));
         }
         // SAFETY: the object is live, and joined once.
         self.try_on(
             shared,
             "joining the object",
+            until,
             |backend, raw| unsafe { backend.multicast_join(raw) },
-            |_, _, ()| (),
+            // SAFETY: whoever waited for this left the object alone, with nothing bound or mapped.
+            |backend, raw, ()| drop(unsafe { backend.multicast_release(raw) }),
         )
+        .map_err(Unmade::into_reason)
     }
 
-    /// Makes a call on the object that may block. Where it does not return, the object is left alone for good:
-    /// the call may yet use it.
+    /// The object, unless a call on it never returned.
+    fn usable(&self) -> Option<RawMulticast> {
+        let object = lock(&self.object);
+        let usable = object.as_ref().filter(|object| !object.stuck);
+        usable.map(|object| object.raw)
+    }
+
+    /// Leaves the object alone from here on: a call that never returned may yet use it.
+    fn leave_alone(&self) {
+        if let Some(object) = lock(&self.object).as_mut() {
+            object.stuck = true;
+        }
+    }
+
+    /// What came of a step of the way back, which goes on with the next one even if it failed; says whether it
+    /// returned at all.
+    fn returned(&self, shared: &Inner, outcome: std::result::Result<(), Unmade>) -> bool {
+        let Err(unmade) = outcome else {
+            return true;
+        };
+        let reason = unmade.reason();
+        tracing::warn!(rank = shared.rank, reason, "giving multicast up");
+        let stuck = matches!(unmade, Unmade::Stuck(_));
+        if stuck {
+            self.leave_alone();
+        }
+        !stuck
+    }
+
+    /// Makes a call on the object that may block. Where it does not return, the object is left alone for good.
     fn try_on<T: Send + 'static>(
         &self,
         shared: &Inner,
         what: &'static str,
+        until: Instant,
         call: impl FnOnce(&Backend, RawMulticast) -> CallResult<T> + Send + 'static,
         undo: impl FnOnce(&Backend, RawMulticast, T) + Send + 'static,
-    ) -> std::result::Result<T, String> {
-        let raw = lock(&self.object).as_ref().map(|object| object.raw);
-        let raw = raw.ok_or("there is no object any more")?;
+    ) -> std::result::Result<T, Unmade> {
+        let gone = || Unmade::Failed("an earlier call on the object never returned".into());
+        let raw = self.usable().ok_or_else(gone)?;
         let called = bounded(
             shared,
             what,
+            until,
             move |backend| call(backend, raw),
             move |backend, value| undo(backend, raw, value),
         );
-        called.map_err(|unmade| {
-            if let Unmade::Stuck(_) = unmade {
-                lock(&self.object).take();
-            }
-            unmade.reason().to_owned()
-        })
+        if let Err(Unmade::Stuck(_)) = called {
+            self.leave_alone();
+        }
+        called
     }
 
     /// The second and the third step: all bind the slots of collectives, then all map the object.
@@ -294,6 +330,7 @@ impl Multicast {
         let mapped = self.try_on(
             shared,
             "mapping the object",
+            step_ends(shared),
             // SAFETY: live and joined by all, and mapped here alone.
             |backend, raw| unsafe { backend.multicast_map(raw) },
             // SAFETY: mapped, and given to nobody.
@@ -304,143 +341,12 @@ impl Multicast {
                 object.address = Some(address);
             }
         });
-        let agreed = agree(round, &mapped.map(|()| Vec::new()), None)?;
+        let agreed = agree(
+            round,
+            &mapped.map(|()| Vec::new()).map_err(Unmade::into_reason),
+            None,
+        )?;
         Ok(agreed.map(|_| self.reach(slots, part)))
-    }
-
-    /// Says where an allocation can be reached, now that all ranks have bound and mapped it.
-    fn reach(&self, allocation: &Allocation, part: Part) {
-        let base = lock(&self.object)
-            .as_ref()
-            .and_then(|object| object.address);
-        if let Some(base) = base {
-            let address = DeviceAddress(base.0 + part.offset);
-            // Set once: an allocation is bound when it is made.
-            let _ = allocation.multicast.set(address);
-        }
-    }
-
-    /// Binds a new allocation, on all ranks or on none. Nothing that fails here is an error: the allocation is
-    /// then reached by its members' own addresses.
-    ///
-    /// # Errors
-    /// As any collective call.
-    pub(super) fn bind(
-        &self,
-        shared: &Inner,
-        round: &mut Round<'_>,
-        allocation: &Allocation,
-    ) -> Result<()> {
-        match self.support() {
-            MulticastSupport::EMULATED => emulate(allocation),
-            // After a failure nothing more is bound; the reason is the same on all ranks.
-            MulticastSupport::HARDWARE if lock(&self.reason).is_none() => {
-                match self.bind_part(shared, round, allocation)? {
-                    Ok(Some(part)) => self.reach(allocation, part),
-                    Ok(None) => tracing::debug!(
-                        rank = shared.rank,
-                        bytes = allocation.own.bytes,
-                        "no room is left for a buffer in the multicast object"
-                    ),
-                    Err(reason) => {
-                        tracing::warn!(
-                            rank = shared.rank,
-                            reason,
-                            "no more buffers are bound to multicast"
-                        );
-                        *lock(&self.reason) = Some(reason);
-                    }
-                }
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    /// Binds an allocation to a part that no rank uses; `None` where there is none.
-    fn bind_part(
-        &self,
-        shared: &Inner,
-        round: &mut Round<'_>,
-        allocation: &Allocation,
-    ) -> Agreed<Option<Part>> {
-        let known = lock(&self.object).as_ref().map(|object| {
-            let bytes = allocation.own.bytes / object.granularity * object.granularity;
-            (object.bytes, bytes, encode_parts(&object.bound))
-        });
-        let own = known.as_ref().map(|(_, _, bound)| bound.clone());
-        let own = own.ok_or_else(|| "it lost the object".to_owned());
-        let answers = match agree(round, &own, None)? {
-            Ok(answers) => answers,
-            Err(reason) => return Ok(Err(reason)),
-        };
-        // All ranks look at the same list, so all find the same place.
-        let taken = answers
-            .iter()
-            .flat_map(|answer| decode_parts(&answer.payload));
-        let (size, bytes) = known.map_or((0, 0), |(size, bytes, _)| (size, bytes));
-        let Some(part) = first_fit(taken.collect(), size, bytes) else {
-            return Ok(Ok(None));
-        };
-        let handle = allocation.own.handle;
-        let bound = self.try_on(
-            shared,
-            "binding memory",
-            // SAFETY: both are live; no rank has anything bound there.
-            move |backend, raw| unsafe {
-                backend.multicast_bind(raw, part.offset, handle, part.bytes)
-            },
-            move |backend, raw, ()| {
-                // SAFETY: bound, and used by nobody. Nobody is left to tell of a failure.
-                let _ = unsafe { backend.multicast_unbind(raw, part.offset, part.bytes) };
-            },
-        );
-        let here = bound.is_ok();
-        if !here && lock(&self.object).is_none() {
-            // The call goes on, with this memory.
-            allocation.stuck.store(true, Ordering::Release);
-        }
-        if here && let Some(object) = lock(&self.object).as_mut() {
-            object.bound.push(part);
-            let _ = allocation.part.set(part);
-        }
-        let agreed = agree(round, &bound.map(|()| Vec::new()), None);
-        if here && !matches!(agreed, Ok(Ok(_))) {
-            self.unbind_part(shared, part);
-        }
-        agreed.map(|agreed| agreed.map(|_| Some(part)))
-    }
-
-    fn unbind_part(&self, shared: &Inner, part: Part) {
-        let mut object = lock(&self.object);
-        let Some(object) = object.as_mut() else {
-            return;
-        };
-        let before = object.bound.len();
-        object.bound.retain(|bound| *bound != part);
-        if object.bound.len() < before {
-            // SAFETY: bound by this rank, and by the caller's word used by nobody any more.
-            let outcome = unsafe {
-                shared
-                    .backend
-                    .multicast_unbind(object.raw, part.offset, part.bytes)
-            };
-            given_back(shared, "unbind", outcome);
-        }
-    }
-
-    /// Whether this rank has bound an allocation, so that every rank's accesses reach its memory.
-    pub(super) fn has_bound(&self, allocation: &Allocation) -> bool {
-        let object = lock(&self.object);
-        let part = allocation.part.get();
-        part.is_some_and(|part| object.iter().any(|object| object.bound.contains(part)))
-    }
-
-    /// Unbinds an allocation that every rank has given up, before it is freed.
-    pub(super) fn unbind(&self, shared: &Inner, allocation: &Allocation) {
-        if let Some(&part) = allocation.part.get() {
-            self.unbind_part(shared, part);
-        }
     }
 
     /// All ranks together do without. Before anything uses the object.
@@ -453,19 +359,29 @@ impl Multicast {
         self.support
             .store(MulticastSupport::NONE.0, Ordering::Release);
         *lock(&self.reason) = Some(reason);
-        let Some(object) = lock(&self.object).take() else {
-            return;
+        self.give_back(shared);
+    }
+
+    /// Undoes all that this rank did to the object, last step first; says whether nothing of it is left. What
+    /// gives back may block too, and nothing that ends may end in that.
+    fn give_back(&self, shared: &Inner) -> bool {
+        let known = lock(&self.object).as_ref().map(|object| {
+            let Object { raw, address, .. } = *object;
+            (raw, address, object.bound.clone(), object.stuck)
+        });
+        let (raw, address, bound) = match known {
+            None => return true,
+            Some((.., true)) => return false,
+            Some((raw, address, bound, false)) => (raw, address, bound),
         };
-        // What gives back may block too, and a set-up that has failed must not end in that.
-        let give_back = move |backend: &Backend| {
-            let raw = object.raw;
-            // SAFETY: all of this was done by this rank, and nothing has used it yet.
+        let undo = move |backend: &Backend| {
+            // SAFETY: all of this was done by this rank, and nothing uses it, or any more.
             unsafe {
-                let mut result = match object.address {
+                let mut result = match address {
                     Some(_) => backend.multicast_unmap(raw),
                     None => Ok(()),
                 };
-                for part in object.bound.iter().rev() {
+                for part in bound.iter().rev() {
                     let unbound = backend.multicast_unbind(raw, part.offset, part.bytes);
                     result = result.and(unbound);
                 }
@@ -473,42 +389,49 @@ impl Multicast {
                 result.and(released)
             }
         };
-        if let Err(unmade) = bounded(shared, "giving the object back", give_back, |_, ()| ()) {
-            let reason = unmade.reason();
-            tracing::warn!(rank = shared.rank, reason, "giving multicast up");
+        let outcome = bounded(
+            shared,
+            "giving the object back",
+            step_ends(shared),
+            undo,
+            |_, ()| (),
+        );
+        let returned = self.returned(shared, outcome);
+        if returned {
+            lock(&self.object).take();
         }
+        returned
     }
 
     /// Unmaps the object; no work of this rank uses it any more.
     pub(super) fn unmap(&self, shared: &Inner) {
-        if let Some(object) = lock(&self.object).as_mut()
-            && object.address.take().is_some()
-        {
-            // SAFETY: mapped by this rank, and by the caller's word not used.
-            let outcome = unsafe { shared.backend.multicast_unmap(object.raw) };
-            given_back(shared, "unmap", outcome);
-        }
-    }
-
-    /// Gives the object up, with what is still bound: no rank uses that.
-    pub(super) fn release(&self, shared: &Inner) {
-        let bound = lock(&self.object)
+        let object = lock(&self.object);
+        let mapped = object
             .as_ref()
-            .map(|object| object.bound.clone());
-        for part in bound.into_iter().flatten().rev() {
-            self.unbind_part(shared, part);
-        }
-        if let Some(object) = lock(&self.object).take() {
-            // SAFETY: live, not mapped, and nothing of this rank is bound.
-            let outcome = unsafe { shared.backend.multicast_release(object.raw) };
-            given_back(shared, "release", outcome);
+            .is_some_and(|object| object.address.is_some());
+        drop(object);
+        if let Some(raw) = self.usable().filter(|_| mapped) {
+            // SAFETY: mapped by this rank, and by the caller's word not used.
+            let unmap = move |backend: &Backend| unsafe { backend.multicast_unmap(raw) };
+            let outcome = bounded(
+                shared,
+                "unmapping the object",
+                step_ends(shared),
+                unmap,
+                |_, ()| (),
+            );
+            if self.returned(shared, outcome)
+                && let Some(object) = lock(&self.object).as_mut()
+            {
+                object.address = None;
+            }
         }
     }
-}
 
-/// Without a switch every allocation of the backend's can be reached, by its members' own addresses.
-fn emulate(allocation: &Allocation) {
-    let _ = allocation.multicast.set(DeviceAddress::NULL);
+    /// Gives the object up, with what is still bound: no rank uses that. Says whether nothing of it is left.
+    pub(super) fn release(&self, shared: &Inner) -> bool {
+        self.give_back(shared)
+    }
 }
 
 fn bytes_wanted() -> std::result::Result<u64, String> {

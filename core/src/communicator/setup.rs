@@ -153,7 +153,8 @@ pub(super) fn establish(
         &capabilities,
         &selector,
     ))?;
-    let offer = Offer::of(&device.backend);
+    let kernels = fingerprint(selector.describe_multicast().as_bytes());
+    let offer = Offer::of(&device.backend, kernels);
     let (peers, offers) = meet(&mut round, &agreement, rank, &description, &offer)?;
     let sharers = most_on_one_device(&peers);
     selector.share_device(sharers);
@@ -297,10 +298,11 @@ fn fields(
     selector: &Selector,
 ) -> Vec<(&'static str, String)> {
     let tables = format!("{:?}{:?}", capabilities.put_rows, capabilities.get_rows);
-    let overrides: Vec<String> = ["SYMMEM_MULTICAST", BYTES_VARIABLE]
-        .iter()
-        .map(|name| format!("{:?}", std::env::var_os(name)))
-        .collect();
+    let said = |name: &str| match std::env::var_os(name) {
+        Some(text) => format!("{name}={}", text.to_string_lossy()),
+        None => format!("{name} is not set"),
+    };
+    let overrides = ["SYMMEM_MULTICAST", BYTES_VARIABLE].map(said);
     vec![
         ("the version of symmem", env!("CARGO_PKG_VERSION").into()),
         ("the backend", backend.into()),
@@ -329,7 +331,7 @@ fn fields(
             "the checking of calls",
             configuration.check_calls.to_string(),
         ),
-        ("an overriding variable", overrides.join(" ")),
+        ("an overriding variable", overrides.join(", ")),
     ]
 }
 

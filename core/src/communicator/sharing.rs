@@ -218,7 +218,6 @@ fn map(
         window: OnceLock::new(),
         multicast: OnceLock::new(),
         part: OnceLock::new(),
-        stuck: AtomicBool::new(false),
         unmapped: AtomicBool::new(false),
         freed: AtomicBool::new(false),
     })

@@ -1,6 +1,6 @@
 //! Steps of the set-up: a call that may block, and the agreement after it.
 
-use crate::abandon::run_within;
+use crate::abandon::{Abandoned, run_within};
 use crate::backend::{Backend, CallResult};
 use crate::bootstrap::Contribution;
 use crate::communicator::Round;
@@ -8,6 +8,7 @@ use crate::communicator::shared::Inner;
 use crate::error::Result;
 use rustix::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// The answer to a step on the control plane: what every rank gave, or why all go without.
 pub type Agreed<T> = Result<std::result::Result<T, String>>;
@@ -67,19 +68,42 @@ pub enum Unmade {
 }
 
 impl Unmade {
+    fn of(what: &str, abandoned: &Abandoned) -> Self {
+        let why = format!("{what}: {abandoned}");
+        match abandoned {
+            Abandoned::Late(_) => Self::Stuck(why),
+            // It was never called.
+            Abandoned::NoThread(_) => Self::Failed(why),
+        }
+    }
+
     /// In words.
     pub fn reason(&self) -> &str {
         match self {
             Self::Failed(why) | Self::Stuck(why) => why,
         }
     }
+
+    /// Only the words.
+    pub fn into_reason(self) -> String {
+        match self {
+            Self::Failed(why) | Self::Stuck(why) => why,
+        }
+    }
 }
 
-/// Makes a call that may block until other ranks have come. Shorter than their wait for this rank, so that they
+/// When a step that begins now has to be over on this rank. Shorter than the others' wait for it, so that they
 /// hear the reason.
+pub fn step_ends(shared: &Inner) -> Instant {
+    let deadline = shared.options.setup_deadline;
+    Instant::now() + (deadline - deadline / 4)
+}
+
+/// Makes a call that may block until other ranks have come, and waits for it until then.
 pub fn bounded<T, U>(
     shared: &Inner,
     what: &'static str,
+    until: Instant,
     call: impl FnOnce(&Backend) -> CallResult<T> + Send + 'static,
     undo: U,
 ) -> std::result::Result<T, Unmade>
@@ -87,7 +111,9 @@ where
     T: Send + 'static,
     U: FnOnce(&Backend, T) + Send + 'static,
 {
-    let limit = shared.options.setup_deadline - shared.options.setup_deadline / 4;
+    let left = until.saturating_duration_since(Instant::now());
+    // To be read: no more digits than that.
+    let limit = Duration::from_millis(left.as_millis() as u64);
     let backend = Arc::clone(&shared.backend);
     let work = move || {
         let result = Some(call(&backend));
@@ -106,7 +132,7 @@ where
             Some(Err(failure)) => Err(Unmade::Failed(failure.to_string())),
             None => Err(Unmade::Failed(format!("{what} gave nothing"))),
         },
-        Err(abandoned) => Err(Unmade::Stuck(format!("{what}: {abandoned}"))),
+        Err(abandoned) => Err(Unmade::of(what, &abandoned)),
     };
     match &made {
         Ok(_) => tracing::debug!(rank = shared.rank, "{what}: done"),
@@ -119,4 +145,18 @@ where
         }
     }
     made
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::io;
+
+    #[test]
+    fn only_a_call_that_was_made_can_be_stuck() {
+        let late = Unmade::of("binding", &Abandoned::Late(Duration::from_secs(3)));
+        assert!(matches!(late, Unmade::Stuck(why) if why.starts_with("binding: ")));
+        let unmade = Abandoned::NoThread(io::Error::from(io::ErrorKind::WouldBlock));
+        assert!(matches!(Unmade::of("binding", &unmade), Unmade::Failed(_)));
+    }
 }

@@ -7,14 +7,17 @@ use crate::backend::{Backend, Failure, Multicast as _};
 /// What one rank's backend says, as it tells the others.
 pub struct Offer {
     pub support: MulticastSupport,
+    /// A digest of which grids of its kernels the device holds.
+    pub kernels: u64,
     pub why: String,
 }
 
 impl Offer {
     /// Asks the backend.
-    pub fn of(backend: &Backend) -> Self {
+    pub fn of(backend: &Backend, kernels: u64) -> Self {
         let none = |failure: Failure| Self {
             support: MulticastSupport::NONE,
+            kernels,
             why: failure.message,
         };
         match backend.multicast_support() {
@@ -26,6 +29,7 @@ impl Offer {
             },
             Ok(support) => Self {
                 support,
+                kernels,
                 why: String::new(),
             },
         }
@@ -34,6 +38,7 @@ impl Offer {
     /// As it travels.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = self.support.0.to_le_bytes().to_vec();
+        bytes.extend(self.kernels.to_le_bytes());
         // Nobody reads more than this.
         bytes.extend(self.why.chars().take(512).collect::<String>().as_bytes());
         bytes
@@ -41,9 +46,11 @@ impl Offer {
 
     /// What a rank sent; `None` for what is too short.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let (support, why) = bytes.split_first_chunk()?;
+        let (support, rest) = bytes.split_first_chunk()?;
+        let (kernels, why) = rest.split_first_chunk()?;
         Some(Self {
             support: MulticastSupport(u32::from_le_bytes(*support)),
+            kernels: u64::from_le_bytes(*kernels),
             why: String::from_utf8_lossy(why).into_owned(),
         })
     }
@@ -62,6 +69,11 @@ pub fn agreed(
             support if support != first => {
                 let (mine, theirs) = (first.name(), support.name());
                 return Err(format!("rank 0 has {mine}, rank {rank} {theirs}"));
+            }
+            _ if offer.kernels != offers[0].kernels => {
+                return Err(format!(
+                    "rank {rank}'s device holds other grids of its kernels than rank 0's"
+                ));
             }
             _ => {}
         }
@@ -99,7 +111,7 @@ impl Part {
 }
 
 /// The first place for so many bytes that no part takes.
-pub fn first_fit(mut taken: Vec<Part>, size: u64, bytes: u64) -> Option<Part> {
+fn first_fit(mut taken: Vec<Part>, size: u64, bytes: u64) -> Option<Part> {
     taken.sort_by_key(|part| part.offset);
     let mut offset = 0;
     for part in taken {
@@ -112,14 +124,45 @@ pub fn first_fit(mut taken: Vec<Part>, size: u64, bytes: u64) -> Option<Part> {
     fits.then_some(Part { offset, bytes })
 }
 
+/// What a rank says before its memory is bound: how many bytes of it, and the parts that it uses.
+pub fn encode_wish(bytes: u64, parts: &[Part]) -> Vec<u8> {
+    [&bytes.to_le_bytes()[..], &encode_parts(parts)].concat()
+}
+
+/// The place for every rank's memory, or `None` where there is none: all ranks look at the same wishes, so all
+/// find the same.
+///
+/// # Errors
+/// The reason, if ranks would bind different sizes.
+pub fn place<'a>(
+    wishes: impl Iterator<Item = &'a [u8]>,
+    size: u64,
+) -> std::result::Result<Option<Part>, String> {
+    let (mut first, mut taken) = (None, Vec::new());
+    for (rank, wish) in wishes.enumerate() {
+        let (bytes, parts) = wish
+            .split_first_chunk()
+            .ok_or_else(|| format!("rank {rank} said nothing of the memory it would bind"))?;
+        let bytes = u64::from_le_bytes(*bytes);
+        let first = *first.get_or_insert(bytes);
+        if bytes != first {
+            return Err(format!(
+                "rank 0 would bind {first} bytes, rank {rank} {bytes}"
+            ));
+        }
+        taken.extend(decode_parts(parts));
+    }
+    Ok(first_fit(taken, size, first.unwrap_or(0)))
+}
+
 /// Parts as they travel.
-pub fn encode_parts(parts: &[Part]) -> Vec<u8> {
+fn encode_parts(parts: &[Part]) -> Vec<u8> {
     let numbers = parts.iter().flat_map(|part| [part.offset, part.bytes]);
     numbers.flat_map(u64::to_le_bytes).collect()
 }
 
 /// What a peer sent; a damaged part, or one that no address space has, is left out.
-pub fn decode_parts(bytes: &[u8]) -> Vec<Part> {
+fn decode_parts(bytes: &[u8]) -> Vec<Part> {
     let (parts, _) = bytes.as_chunks::<16>();
     let number = |half: &[u8]| {
         half.iter()
@@ -187,6 +230,26 @@ mod tests {
     }
 
     #[test]
+    fn all_ranks_bind_as_many_bytes_at_the_same_place_or_none_does() {
+        let place = |wishes: &[Vec<u8>]| place(wishes.iter().map(Vec::as_slice), 16);
+        let wishes = [
+            encode_wish(4, &[part(0, 4)]),
+            encode_wish(4, &[part(0, 4), part(4, 4)]),
+        ];
+        assert_eq!(place(&wishes), Ok(Some(part(8, 4))));
+        assert_eq!(place(&[encode_wish(17, &[])]), Ok(None));
+        // A rank that rounded otherwise.
+        let other = [
+            encode_wish(4, &[]),
+            encode_wish(4, &[]),
+            encode_wish(8, &[]),
+        ];
+        let why = place(&other).unwrap_err();
+        assert!(why.contains("4 bytes, rank 2 8"), "{why}");
+        assert!(place(&[vec![0; 7]]).unwrap_err().contains("rank 0"));
+    }
+
+    #[test]
     fn parts_survive_their_way_and_impossible_ones_are_left_out() {
         let parts = [part(0, 4096), part(1 << 40, u64::from(u32::MAX))];
         assert_eq!(decode_parts(&encode_parts(&parts)), parts);
@@ -218,13 +281,14 @@ mod tests {
         assert!(decode(&encode(&exported, 0)).is_none());
         let offer = Offer {
             support: MulticastSupport::HARDWARE,
+            kernels: 9,
             why: "it is off".into(),
         };
         let offer = Offer::decode(&offer.encode());
         let offer = offer.expect("whole");
         assert_eq!(
-            (offer.support, &*offer.why),
-            (MulticastSupport::HARDWARE, "it is off")
+            (offer.support, offer.kernels, &*offer.why),
+            (MulticastSupport::HARDWARE, 9, "it is off")
         );
         assert!(Offer::decode(&[1, 0, 0]).is_none());
     }
@@ -232,6 +296,7 @@ mod tests {
     fn offers(supports: &[MulticastSupport]) -> Vec<Offer> {
         let offer = |&support| Offer {
             support,
+            kernels: 9,
             why: "it is off".into(),
         };
         supports.iter().map(offer).collect()
@@ -247,7 +312,10 @@ mod tests {
             agreed(&offers(&[S::EMULATED]), ShareKind::MEMORY_FILE, 2),
             Ok(S::EMULATED)
         );
+        let mut unlike = offers(&[S::HARDWARE; 2]);
+        unlike[1].kernels = 8;
         let without = [
+            (agreed(&unlike, kind, 1), "rank 1's device holds other"),
             (
                 agreed(&offers(&[S::HARDWARE, S::NONE]), kind, 1),
                 "rank 1: it is off",
