@@ -54,20 +54,22 @@ symmem_core::symbol_table! {
 }
 
 impl Functions {
-    /// The functions, looked up by the first call.
+    /// The functions, looked up by the first call that may.
     ///
     /// # Errors
     /// `UNSUPPORTED` where the driver is older than they are, or something forbids them by now.
     pub fn get(driver: &Driver) -> CallResult<&'static Self> {
         static FUNCTIONS: OnceLock<CallResult<Functions>> = OnceLock::new();
+        // An instance asks only once it was permitted to. The gate is here all the same: nothing gets past it.
+        // It stands before what is kept, since what forbids them now may be gone later.
+        if FUNCTIONS.get().is_none() {
+            super::permitted().map_err(refuse)?;
+        }
         let functions = FUNCTIONS.get_or_init(|| Self::look_up(driver));
         functions.as_ref().map_err(Clone::clone)
     }
 
     fn look_up(driver: &Driver) -> CallResult<Self> {
-        let refuse = |why| Failure::new(Status::UNSUPPORTED, "dlsym", why);
-        // An instance asks only once it was permitted to. The gate is here all the same: nothing gets past it.
-        super::permitted().map_err(refuse)?;
         // SAFETY: the library is the driver.
         unsafe { Self::load(driver.library()) }.map_err(|symbol| {
             refuse(format!(
@@ -77,4 +79,8 @@ impl Functions {
             ))
         })
     }
+}
+
+fn refuse(why: String) -> Failure {
+    Failure::new(Status::UNSUPPORTED, "dlsym", why)
 }
