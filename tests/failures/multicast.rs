@@ -32,8 +32,7 @@ pub fn role(role: &str, member: &Member) {
         tell_status(member, &communicator);
     }
     if role == "explain" {
-        let explain = |bytes| {
-            let operation = CollectiveOperation::ALL_REDUCE;
+        let explain = |(operation, bytes)| {
             let choice = communicator.explain(operation, bytes, ElementType::BF16);
             choice.map_or_else(
                 |error| error.to_string(),
@@ -42,7 +41,16 @@ pub fn role(role: &str, member: &Member) {
         };
         member.say(
             "explained",
-            [1 << 10, 64 << 10, 65 << 10].map(explain).join(" "),
+            [
+                (CollectiveOperation::ALL_REDUCE, 64 << 10),
+                (CollectiveOperation::ALL_REDUCE, 128 << 10),
+                (CollectiveOperation::ALL_REDUCE, 1 << 20),
+                (CollectiveOperation::REDUCE_SCATTER, 1 << 20),
+                (CollectiveOperation::ALL_GATHER, 1 << 20),
+                (CollectiveOperation::BROADCAST, 128 << 10),
+            ]
+            .map(explain)
+            .join(" "),
         );
     }
     member.tell("finalized", &communicator.finalize());
@@ -256,8 +264,11 @@ fn from_four_ranks_on_it_is_what_the_selector_takes() {
         return;
     }
     for (world, chosen) in [
-        (3, "PACKETS PACKETS PACKETS_TWO_SHOT"),
-        (4, "MULTICAST_ONE_SHOT MULTICAST_ONE_SHOT MULTICAST"),
+        (3, "PACKETS PACKETS_TWO_SHOT TWO_SHOT ONE_SHOT PUSH PULL"),
+        (
+            4,
+            "PACKETS MULTICAST_ONE_SHOT MULTICAST MULTICAST MULTICAST MULTICAST",
+        ),
     ] {
         let mut world = plan_of("multicast/explain", world).start();
         assert_eq!(agreed(&mut world), "HARDWARE: ");

@@ -31,23 +31,23 @@ pub const COLLECTIVES: Collectives = &[
     (CollectiveOperation::EXCHANGE, &EXCHANGE),
 ];
 
-const ALL_REDUCE: [World; 9] = [
+const ALL_REDUCE: [World; 8] = [
     (2, TWO),
-    (3, FOUR_SMALL),
-    (3, FOUR_LARGE),
-    (ANY, MULTICAST_SMALL),
     (4, FOUR_SMALL),
     (ANY, ANY_SMALL),
-    (ANY, MULTICAST_LARGE),
+    (3, FOUR_LARGE),
+    (ANY, MULTICAST_SMALL),
+    (ANY, MULTICAST),
     (4, FOUR_LARGE),
     (ANY, ANY_LARGE),
 ];
 
-/// Where the switch reduces, for more than 3 ranks. Not measured, since multicast has not been run: with fewer
-/// ranks each loads little more than by multicast, and up to 64 KiB what counts is how often ranks meet. Where
+/// Where the switch reduces, or hands out, for more than 3 ranks and more bytes than packets are best for. Not
+/// measured, since multicast has not been run: with fewer ranks each loads little more than by multicast. Where
 /// multicast is not set up, or only emulated, the selector goes on to the next row.
-const MULTICAST_SMALL: &[CollectiveRow] = &[row(64 * KIB, Algorithm::MULTICAST_ONE_SHOT, 16, 512)];
-const MULTICAST_LARGE: &[CollectiveRow] = &[row(ALWAYS, Algorithm::MULTICAST, 32, 512)];
+const MULTICAST: &[CollectiveRow] = &[row(ALWAYS, Algorithm::MULTICAST, 32, 512)];
+/// What one rank loads is little here, and the results need not leave it.
+const MULTICAST_SMALL: &[CollectiveRow] = &[row(128 * KIB, Algorithm::MULTICAST_ONE_SHOT, 16, 512)];
 
 const TWO: &[CollectiveRow] = &[
     row(KIB, Algorithm::PACKETS, 1, 128),
@@ -62,7 +62,7 @@ const TWO: &[CollectiveRow] = &[
     row(ALWAYS, Algorithm::COPY_ENGINE, 64, 512),
 ];
 
-/// Up to 64 KiB, where two shots by multicast begin.
+/// Up to 64 KiB, where multicast begins.
 const FOUR_SMALL: &[CollectiveRow] = &[
     row(KIB, Algorithm::PACKETS, 1, 128),
     row(2 * KIB, Algorithm::PACKETS, 2, 128),
@@ -106,7 +106,7 @@ const REDUCE: [World; 1] = [(
     ],
 )];
 
-const REDUCE_SCATTER: [World; 3] = [
+const REDUCE_SCATTER: [World; 6] = [
     (
         2,
         &[
@@ -129,7 +129,6 @@ const REDUCE_SCATTER: [World; 3] = [
             row(32 * KIB, Algorithm::PACKETS, 8, 128),
             row(64 * KIB, Algorithm::PACKETS, 16, 128),
             row(512 * KIB, Algorithm::PACKETS, 32, 256),
-            row(ALWAYS, Algorithm::ONE_SHOT, 64, 256),
         ],
     ),
     (
@@ -140,12 +139,15 @@ const REDUCE_SCATTER: [World; 3] = [
             row(64 * KIB, Algorithm::PACKETS, 8, 128),
             row(128 * KIB, Algorithm::PACKETS, 16, 128),
             row(512 * KIB, Algorithm::PACKETS, 32, 256),
-            row(ALWAYS, Algorithm::ONE_SHOT, 64, 256),
         ],
     ),
+    (3, SCATTERED),
+    (ANY, MULTICAST),
+    (ANY, SCATTERED),
 ];
+const SCATTERED: &[CollectiveRow] = &[row(ALWAYS, Algorithm::ONE_SHOT, 64, 256)];
 
-const ALL_GATHER: [World; 3] = [
+const ALL_GATHER: [World; 6] = [
     (
         2,
         &[
@@ -171,9 +173,6 @@ const ALL_GATHER: [World; 3] = [
             row(64 * KIB, Algorithm::PACKETS, 8, 256),
             row(128 * KIB, Algorithm::PACKETS, 32, 128),
             row(512 * KIB, Algorithm::PACKETS, 64, 256),
-            two_at_once(32 * MIB, Algorithm::PUSH, 64, 128),
-            two_at_once(256 * MIB, Algorithm::PUSH, 128, 256),
-            copies(ALWAYS),
         ],
     ),
     (
@@ -184,11 +183,16 @@ const ALL_GATHER: [World; 3] = [
             row(64 * KIB, Algorithm::PACKETS, 8, 128),
             row(128 * KIB, Algorithm::PACKETS, 16, 128),
             row(512 * KIB, Algorithm::PACKETS, 64, 256),
-            two_at_once(32 * MIB, Algorithm::PUSH, 64, 128),
-            two_at_once(256 * MIB, Algorithm::PUSH, 128, 256),
-            copies(ALWAYS),
         ],
     ),
+    (3, GATHERED),
+    (ANY, MULTICAST),
+    (ANY, GATHERED),
+];
+const GATHERED: &[CollectiveRow] = &[
+    two_at_once(32 * MIB, Algorithm::PUSH, 64, 128),
+    two_at_once(256 * MIB, Algorithm::PUSH, 128, 256),
+    copies(ALWAYS),
 ];
 
 /// Out of place swaps cannot serve, in place nothing else between barriers can. Not measured: each rank moves
@@ -243,7 +247,7 @@ const ALL_TO_ALL: [World; 3] = [
 ];
 
 /// Pulled, all of a broadcast leaves by the root's link; scattered first, it leaves by everybody's.
-const BROADCAST: [World; 2] = [
+const BROADCAST: [World; 5] = [
     (
         2,
         &[
@@ -251,14 +255,14 @@ const BROADCAST: [World; 2] = [
             row(ALWAYS, Algorithm::PUSH, 32, 512),
         ],
     ),
-    (
-        ANY,
-        &[
-            row(64 * KIB, Algorithm::PACKETS, 16, 512),
-            row(512 * KIB, Algorithm::PULL, 32, 512),
-            row(ALWAYS, Algorithm::TWO_SHOT, 64, 512),
-        ],
-    ),
+    (ANY, &[row(64 * KIB, Algorithm::PACKETS, 16, 512)]),
+    (3, BROADCAST_LARGE),
+    (ANY, MULTICAST),
+    (ANY, BROADCAST_LARGE),
+];
+const BROADCAST_LARGE: &[CollectiveRow] = &[
+    row(512 * KIB, Algorithm::PULL, 32, 512),
+    row(ALWAYS, Algorithm::TWO_SHOT, 64, 512),
 ];
 
 /// The root's link bounds gather and scatter, whoever moves the bytes: so everybody else does.

@@ -429,8 +429,14 @@ impl Stream {
         let slots = &membership.slots;
         let operation = CollectiveOperation::BARRIER;
         let header = slots.header(options.channel, operation, self.watch(options));
+        let reach = slots.at_all(options.channel);
+        let mut options = *options;
+        let unnamed = options.algorithm == Algorithm::AUTOMATIC;
+        if unnamed && reach.is_some() && shared.collectives().selector.prefers_multicast() {
+            options.algorithm = Algorithm::MULTICAST;
+        }
+        let options = &options;
         if multicast::is_multicast(options.algorithm) {
-            let reach = slots.at_all(options.channel);
             let query = Query {
                 push_channels: 0,
                 multicast: reach.is_some(),

@@ -161,6 +161,11 @@ impl Selector {
         self.sharers = sharers.max(1);
     }
 
+    /// Whether multicast is chosen where nobody names an algorithm: where there is a switch.
+    pub fn prefers_multicast(&self) -> bool {
+        self.multicast.support == MulticastSupport::HARDWARE
+    }
+
     /// Says what came of multicast, alike on all ranks.
     pub fn set_multicast(&mut self, status: MulticastStatus) {
         self.multicast = status;
@@ -360,7 +365,7 @@ impl Selector {
         }
         let vendor_allowed = wish.provider == Provider::Automatic;
         // Without a switch its kernels are there to be tried, and slower than others.
-        let by_itself = self.multicast.support == MulticastSupport::HARDWARE;
+        let by_itself = self.prefers_multicast();
         let found = likenesses(query.operation).iter().find_map(|&operation| {
             self.rows.iter().filter(fits).find(|row| {
                 row.operation == operation
