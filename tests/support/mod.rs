@@ -35,7 +35,7 @@ pub fn permitted() -> bool {
         let forbids = switches.into_iter().find(|switch| switch.forbids);
         forbids.map(|switch| format!("{} forbids it here", switch.name))
     };
-    if let Some(why) = why {
+    if let Some(why) = &why {
         skipped(&format!("multicast over the fake driver: {why}"));
     }
     why.is_none()
