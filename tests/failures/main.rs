@@ -17,6 +17,7 @@ mod injection;
 mod memory;
 mod mismatch;
 mod multicast;
+mod multicast_alike;
 mod products;
 mod rebuild;
 mod rendezvous;

@@ -183,10 +183,24 @@ impl Selector {
 
     /// What has to be alike on all ranks, as text.
     pub fn describe(&self) -> String {
+        let resident = self.resident_of(|kernel| !is_for_multicast(kernel));
         format!(
             "{:?}{:?}{}{}",
-            self.rows, self.resident, self.copy_engine, self.inbox_bytes
+            self.rows, resident, self.copy_engine, self.inbox_bytes
         )
+    }
+
+    /// What has to be alike on all ranks for multicast, as text: where it is not, all do without.
+    pub fn describe_multicast(&self) -> String {
+        format!("{:?}", self.resident_of(is_for_multicast))
+    }
+
+    fn resident_of(&self, wanted: impl Fn(CollectiveKernel) -> bool) -> Vec<&[u32; ASKED]> {
+        let families = self.resident.iter().enumerate();
+        families
+            .filter(|&(family, _)| wanted(family_of(family).0))
+            .map(|(_, resident)| resident)
+            .collect()
     }
 
     /// How each rank's inbox for pushed reductions is divided in a group of `world` ranks: with channels for
@@ -364,8 +378,10 @@ impl Selector {
             return Ok(found.unwrap_or(default_row(query.operation, named)));
         }
         let vendor_allowed = wish.provider == Provider::Automatic;
-        // Without a switch its kernels are there to be tried, and slower than others.
-        let by_itself = self.prefers_multicast();
+        // Without a switch its kernels are there to be tried, and slower than others. And nobody is given sums of
+        // another precision unasked.
+        let by_itself = self.prefers_multicast()
+            && !(reduces(query.operation) && multicast::only_by_name(query.element));
         let found = likenesses(query.operation).iter().find_map(|&operation| {
             self.rows.iter().filter(fits).find(|row| {
                 row.operation == operation
@@ -445,6 +461,13 @@ fn is_sound(row: &CollectiveRow, grids: bool) -> bool {
         && row.threads.is_multiple_of(THREAD_STEP)
         && row.blocks <= SLOT_BLOCKS;
     (possible || !grids) && algorithms(row.operation).contains(&row.algorithm)
+}
+
+fn is_for_multicast(kernel: CollectiveKernel) -> bool {
+    matches!(
+        kernel,
+        CollectiveKernel::MULTICAST_MOVE | CollectiveKernel::MULTICAST_REDUCE
+    )
 }
 
 fn family_of(family: usize) -> (CollectiveKernel, ElementType) {

@@ -9,8 +9,8 @@ use super::sharing::{self, Origin};
 use super::staging::{STAGING_BYTES, Staging};
 use super::{Communicator, Peer, Shared, shared};
 use crate::backend::abi::{
-    Capabilities, CollectiveRow, DeviceDescription, HostMemory, RawStream, ShareKind,
-    SignalPlacement,
+    Capabilities, CollectiveRow, DeviceDescription, HostMemory, MulticastSupport, RawStream,
+    ShareKind, SignalPlacement,
 };
 use crate::backend::{Backend, Device, Tables};
 use crate::bootstrap::{Bootstrap, LaunchEnvironment};
@@ -154,7 +154,14 @@ pub(super) fn establish(
         &selector,
     ))?;
     let offer = Offer::of(&device.backend);
-    let (peers, offers) = meet(&mut round, &agreement, rank, &description, &offer)?;
+    let kernels = fingerprint(selector.describe_multicast().as_bytes());
+    let (peers, offers) = meet(
+        &mut round,
+        &agreement,
+        rank,
+        &description,
+        (&offer, kernels),
+    )?;
     let sharers = most_on_one_device(&peers);
     selector.share_device(sharers);
     let kinds = negotiate(&mut round, rank, &configuration, &capabilities)?;
@@ -346,20 +353,22 @@ fn meet(
     agreement: &Agreement,
     rank: usize,
     description: &DeviceDescription,
-    offer: &Offer,
+    (offer, kernels): (&Offer, u64),
 ) -> Result<(Vec<Peer>, Vec<Offer>)> {
     let mut payload = description.ordinal.to_le_bytes().to_vec();
     payload.extend_from_slice(&description.uuid);
     payload.extend_from_slice(&description.bus);
+    payload.extend_from_slice(&kernels.to_le_bytes());
     payload.extend_from_slice(&offer.encode());
     let answers = round.exchange(&payload)?;
     let processes = agreement.bootstrap().peers();
     let me = processes[rank].process;
+    let mut first = None;
     answers
         .iter()
         .enumerate()
         .map(|(peer, answer)| {
-            let Some(((ordinal, uuid, bus), offer)) = parts(answer) else {
+            let Some(((ordinal, uuid, bus), mut offer, others)) = parts(answer) else {
                 return Err(Error::InvalidArgument {
                     rank,
                     operation: "open",
@@ -375,6 +384,14 @@ fn meet(
                 same_process: processes[peer].process == me,
                 same_device: (uuid, bus) == (description.uuid, description.bus),
             };
+            // All compare with the same rank, so that all find the same.
+            if offer.support != MulticastSupport::NONE && others != *first.get_or_insert(others) {
+                offer = Offer {
+                    support: MulticastSupport::NONE,
+                    why: "its device has other kernels for multicast than those of ranks before it"
+                        .into(),
+                };
+            }
             Ok((peer, offer))
         })
         .collect()
@@ -384,11 +401,13 @@ fn meet(
 type Named = ([u8; 4], [u8; 16], [u8; 16]);
 
 /// A device and its offer, as a rank told them; `None` for what is too short.
-fn parts(answer: &[u8]) -> Option<(Named, Offer)> {
+fn parts(answer: &[u8]) -> Option<(Named, Offer, u64)> {
     let (ordinal, rest) = answer.split_first_chunk()?;
     let (uuid, rest) = rest.split_first_chunk()?;
     let (bus, rest) = rest.split_first_chunk()?;
-    Some(((*ordinal, *uuid, *bus), Offer::decode(rest)?))
+    let (kernels, rest) = rest.split_first_chunk()?;
+    let kernels = u64::from_le_bytes(*kernels);
+    Some(((*ordinal, *uuid, *bus), Offer::decode(rest)?, kernels))
 }
 
 /// The strategies that every rank has, in the order that all agreed on.
