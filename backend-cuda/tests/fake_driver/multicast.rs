@@ -215,6 +215,14 @@ fn opens() {
         "support",
         backend.multicast_support().expect("known").name(),
     );
+    for element in [
+        ElementType::BF16,
+        ElementType::F8_E4M3,
+        ElementType::F8_E5M2,
+    ] {
+        let blocks = backend.resident_blocks(CollectiveKernel::MULTICAST_REDUCE, element, 512);
+        tell(&element.name().to_lowercase(), blocks.expect("known") > 0);
+    }
     if let Err(failure) = backend.multicast_granularity(1, BYTES) {
         tell("why", &failure.message);
     }
@@ -371,4 +379,32 @@ fn a_device_that_cannot_be_asked_works_without() {
         without, 1,
         "the one question of {asked} that is about multicast"
     );
+}
+
+#[test]
+fn floats_of_8_bits_have_kernels_on_the_architecture_whose_switch_sums_them() {
+    if !permitted() {
+        return;
+    }
+    for (architecture, emulate, f8) in [
+        ("90", false, "false"),
+        ("100", false, "true"),
+        ("103", false, "false"),
+        ("100", true, "false"),
+    ] {
+        let mut environment = vec![("FAKE_CUDA_ARCHITECTURE", architecture)];
+        if emulate {
+            environment.push(("SYMMEM_MULTICAST", "emulate"));
+        }
+        let outcome = asking("opens", &environment);
+        assert_eq!(
+            outcome.get("bf16"),
+            "true",
+            "{environment:?}: {:?}",
+            outcome.lines
+        );
+        for element in ["f8_e4m3", "f8_e5m2"] {
+            assert_eq!(outcome.get(element), f8, "{environment:?} {element}");
+        }
+    }
 }
