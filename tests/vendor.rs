@@ -36,6 +36,37 @@ fn the_vendors_library_gives_what_ours_gives(#[values(Vendor::Cuda, Vendor::Hip)
     role(vendor, "every_call", vendor.libraries(), &plain_memory);
 }
 
+/// NCCL's own look-ups are another matter: a real one has the driver find all its functions.
+#[rstest]
+#[case::unasked("")]
+#[case::asked_and_forbidden_to_nccl("1")]
+#[case::emulated("emulate")]
+fn nccl_is_started_without_looking_any_function_of_multicast_up(#[case] asked: &str) {
+    let record = format!("vendor-look-ups-{}-{asked}", std::process::id());
+    let record = Path::new(env!("CARGO_TARGET_TMPDIR")).join(record);
+    let preload = support::look_ups();
+    let environment = [
+        ("LD_PRELOAD", preload.to_str().unwrap()),
+        ("SYMMEM_TEST_LOOK_UPS", record.to_str().unwrap()),
+        ("FAKE_CUDA_MULTICAST_HARDWARE", "1"),
+        ("SYMMEM_MULTICAST", asked),
+    ];
+    let wrong = role(
+        Vendor::Cuda,
+        "every_call",
+        Vendor::Cuda.libraries(),
+        &environment,
+    );
+    assert_eq!(wrong, [""; 0]);
+    let names = support::looked_up(&record);
+    std::fs::remove_file(&record).unwrap();
+    for name in ["cuInit", "ncclCommInitRankConfig"] {
+        assert!(names.iter().any(|found| found == name), "{name}: {names:?}");
+    }
+    let mut of_multicast = names.iter().filter(|name| name.contains("Multicast"));
+    assert_eq!(of_multicast.next(), None);
+}
+
 #[test]
 #[ignore = "a role of the test above"]
 fn every_call() {

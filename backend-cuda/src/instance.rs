@@ -50,7 +50,7 @@ impl Implementation for CudaBackend {
         let shared_bytes = describe::attribute(driver, device, MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?;
         let context = Arc::new(Context::retain(driver, device)?);
         let sharing = CudaSharing::new(driver, context.clone(), options.ordinal)?;
-        let multicast = multicast::support(driver, device, &description, &sharing.kinds())?;
+        let multicast = multicast::support(driver, device, &description, &sharing.kinds());
         let (modules, kernels) = kernels::load(
             driver,
             &context,
@@ -108,7 +108,8 @@ fn flags(driver: &Driver, device: CUdevice, bulk: bool) -> CallResult<u64> {
     if stream_memory_operations(driver, device)? {
         flags |= CAPABILITY_STREAM_WAIT;
     }
-    if multicast::hardware(driver, device)? == Some(true) {
+    // A question that fails is no reason to have nothing.
+    if let Ok(Some(true)) = multicast::hardware(driver, device) {
         flags |= CAPABILITY_MULTICAST_HARDWARE;
     }
     Ok(flags)

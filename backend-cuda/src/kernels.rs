@@ -96,17 +96,15 @@ pub fn load(
     Ok((modules, Kernels::new(by_name)?))
 }
 
-/// Sums of 8-bit floats in half precision: for who asks for them by name, and nobody does here.
-const ON_REQUEST: &str = "multicast_f8";
-
-/// Whether a module is to be loaded: those for multicast have the same kernels, by a switch and without.
+/// Whether a module is to be loaded: those for multicast have the same kernels, by a switch and without, but for
+/// those of 8-bit floats, which only a switch has, and only on the architecture that their module is for.
 fn is_wanted(module: &Module, multicast: MulticastSupport) -> bool {
     let support = match module.multicast {
         Multicast::None => return true,
         Multicast::Hardware => MulticastSupport::HARDWARE,
         Multicast::Emulated => MulticastSupport::EMULATED,
     };
-    multicast == support && module.name != ON_REQUEST
+    multicast == support
 }
 
 /// Loads the image chosen for the architecture, or the PTX where the driver will not have machine
@@ -177,7 +175,8 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         assert_eq!(wanted(MulticastSupport::NONE), [""; 0]);
-        assert_eq!(wanted(MulticastSupport::HARDWARE), ["multicast"]);
+        let hardware = ["multicast", "multicast_f8"];
+        assert_eq!(wanted(MulticastSupport::HARDWARE), hardware);
         let emulated = ["multicast_emulated", "multicast_emulated_sm_80"];
         assert_eq!(wanted(MulticastSupport::EMULATED), emulated);
     }

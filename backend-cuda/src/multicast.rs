@@ -18,16 +18,23 @@ use cudarc::driver::sys::CUdevice;
 use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::{DeviceDescription, MulticastSupport, ShareKind};
 
-/// The switches, and the sense in which each forbids.
-const SWITCHES: [(&str, bool); 4] = [
-    (OWN_SWITCH, false),
-    ("NCCL_NVLS_ENABLE", false),
-    ("NVSHMEM_DISABLE_NVLS", true),
-    ("TORCH_SYMM_MEM_DISABLE_MULTICAST", true),
+/// The switches, and which text of each forbids: whatever is not understood does.
+const SWITCHES: [(&str, fn(&str) -> bool); 4] = [
+    (OWN_SWITCH, |text| {
+        matches!(asked(text), Asked::Not | Asked::NotUnderstood)
+    }),
+    (NCCL_SWITCH, is_zero_to_nccl),
+    ("NVSHMEM_DISABLE_NVLS", disables),
+    ("TORCH_SYMM_MEM_DISABLE_MULTICAST", disables),
 ];
 
 /// The switch that can ask, too.
 const OWN_SWITCH: &str = "SYMMEM_MULTICAST";
+/// NCCL's, which it uses multicast without, unless it says 0.
+const NCCL_SWITCH: &str = "NCCL_NVLS_ENABLE";
+
+/// Why a backend that emulates has no objects.
+const EMULATED: &str = "SYMMEM_MULTICAST=emulate asks for its kernels without it";
 
 /// The first architecture with instructions for multicast addresses (sm_90).
 const FIRST_ARCHITECTURE: u32 = 90;
@@ -52,12 +59,14 @@ pub fn switches() -> [Switch; 4] {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     Nothing,
+    Not,
     Hardware,
     Emulation,
+    NotUnderstood,
 }
 
-/// The variable that forbids multicast, if one does.
-pub fn forbidden_by() -> Option<&'static str> {
+/// What forbids multicast, if anything does.
+pub fn forbidden_by() -> Option<String> {
     forbidden(variable)
 }
 
@@ -73,17 +82,16 @@ pub fn permitted_to_nccl() -> Result<(), String> {
 }
 
 /// Whether collectives can go through multicast on a device that shares memory by these kinds, and why
-/// not. Reads an attribute where nothing forbids that, and looks nothing up.
+/// not. Reads an attribute where multicast is asked for and nothing forbids it, and looks nothing up.
 pub fn support(
     driver: &Driver,
     device: CUdevice,
     description: &DeviceDescription,
     kinds: &[ShareKind],
-) -> CallResult<(MulticastSupport, String)> {
-    let off = |why: &str| Ok((MulticastSupport::NONE, why.to_owned()));
-    if asked(variable) == Asked::Emulation {
-        let why = format!("{OWN_SWITCH}=emulate asks for its kernels without it");
-        return Ok((MulticastSupport::EMULATED, why));
+) -> (MulticastSupport, String) {
+    let off = |why: &str| (MulticastSupport::NONE, why.to_owned());
+    if asked_by(variable) == Asked::Emulation {
+        return (MulticastSupport::EMULATED, EMULATED.to_owned());
     }
     if let Err(why) = permitted() {
         return off(&why);
@@ -94,10 +102,12 @@ pub fn support(
     if !kinds.contains(&ShareKind::VMM_FILE_DESCRIPTOR) {
         return off("this device cannot share memory by file descriptors, which multicast takes");
     }
-    match hardware(driver, device)? {
-        Some(true) => Ok((MulticastSupport::HARDWARE, String::new())),
-        Some(false) => off("the driver says that this device has no multicast"),
-        None => off("this driver, older than 12.1, knows no multicast"),
+    match hardware(driver, device) {
+        Ok(Some(true)) => (MulticastSupport::HARDWARE, String::new()),
+        Ok(Some(false)) => off("the driver says that this device has no multicast"),
+        Ok(None) => off("this driver, older than 12.1, knows no multicast"),
+        // All else works without it.
+        Err(failure) => off(&failure.to_string()),
     }
 }
 
@@ -115,19 +125,19 @@ pub fn hardware(driver: &Driver, device: CUdevice) -> CallResult<Option<bool>> {
 
 /// What `symmem info` says about a device.
 pub fn line(driver: &Driver, device: CUdevice) -> String {
-    let emulated = match asked(variable) {
+    let emulated = match asked_by(variable) {
         Asked::Emulation => format!("; emulated, as {OWN_SWITCH}=emulate asks"),
         _ => String::new(),
     };
-    if let Some(variable) = forbidden_by() {
-        return format!("forbidden by {variable}{emulated}");
+    if let Some(what) = forbidden_by() {
+        return format!("forbidden by {what}{emulated}");
     }
     let hardware = match hardware(driver, device) {
         Ok(Some(true)) => "yes",
         Ok(Some(false)) => "no",
         Ok(None) | Err(_) => "unknown",
     };
-    let used = match asked(variable) {
+    let used = match asked_by(variable) {
         Asked::Hardware => format!("asked for by {OWN_SWITCH}=1"),
         _ => "off".into(),
     };
@@ -141,63 +151,89 @@ fn variable(name: &str) -> Option<String> {
     std::env::var_os(name).map(|text| text.to_string_lossy().into_owned())
 }
 
-fn asked(variable: impl Fn(&str) -> Option<String>) -> Asked {
-    let text = variable(OWN_SWITCH).unwrap_or_default();
-    match text.trim().to_ascii_lowercase().as_str() {
-        "emulate" => Asked::Emulation,
-        "1" | "y" | "yes" | "on" | "true" => Asked::Hardware,
-        _ => Asked::Nothing,
+fn asked_by(variable: impl Fn(&str) -> Option<String>) -> Asked {
+    asked(&variable(OWN_SWITCH).unwrap_or_default())
+}
+
+fn asked(text: &str) -> Asked {
+    match text.trim() {
+        "" => Asked::Nothing,
+        "0" => Asked::Not,
+        "1" => Asked::Hardware,
+        text if text.eq_ignore_ascii_case("emulate") => Asked::Emulation,
+        _ => Asked::NotUnderstood,
     }
 }
 
 fn permitted_by(variable: impl Fn(&str) -> Option<String>) -> Result<(), String> {
-    if let Some(name) = forbidden(&variable) {
-        return Err(format!("{name} forbids it"));
+    if let Some(what) = forbidden(&variable) {
+        return Err(format!("{what} forbids it"));
     }
-    match asked(variable) {
+    match asked_by(variable) {
         Asked::Hardware => Ok(()),
-        Asked::Nothing | Asked::Emulation => Err(format!("{OWN_SWITCH}=1 does not ask for it")),
+        Asked::Emulation => Err(EMULATED.to_owned()),
+        _ => Err(format!(
+            "nothing asks for it; {OWN_SWITCH}=1 on all ranks would"
+        )),
     }
 }
 
 fn permitted_to_nccl_by(variable: impl Fn(&str) -> Option<String>) -> Result<(), String> {
-    let told = variable("NCCL_NVLS_ENABLE").and_then(|text| truth(&text));
-    match told {
-        Some(false) => Ok(()),
+    match variable(NCCL_SWITCH) {
+        Some(text) if is_zero_to_nccl(&text) => Ok(()),
         _ => permitted_by(variable),
     }
 }
 
-fn forbidden(variable: impl Fn(&str) -> Option<String>) -> Option<&'static str> {
+fn forbidden(variable: impl Fn(&str) -> Option<String>) -> Option<String> {
     let mut switches = switches_of(variable).into_iter();
-    switches.find(|one| one.forbids).map(|one| one.name)
+    let found = switches.find(|one| one.forbids)?;
+    let text = found.value.unwrap_or_default();
+    Some(match found.name {
+        OWN_SWITCH if asked(&text) == Asked::NotUnderstood => {
+            format!("{OWN_SWITCH}={text} (not understood: 1, 0 or emulate)")
+        }
+        name => name.to_owned(),
+    })
 }
 
 fn switches_of(variable: impl Fn(&str) -> Option<String>) -> [Switch; 4] {
-    SWITCHES.map(|(name, when)| {
+    SWITCHES.map(|(name, forbids)| {
         let value = variable(name);
         Switch {
             name,
-            forbids: value.as_deref().and_then(truth) == Some(when),
+            forbids: value.as_deref().is_some_and(forbids),
             value,
         }
     })
 }
 
-/// What a switch's text means; `None` if it was set to nothing.
-fn truth(text: &str) -> Option<bool> {
-    match text.trim().to_ascii_lowercase().as_str() {
-        "" => None,
-        "0" | "n" | "no" | "off" | "false" => Some(false),
-        _ => Some(true),
-    }
+/// Whether a switch that turns something off is set: to anything but a no.
+fn disables(text: &str) -> bool {
+    let text = text.trim().to_ascii_lowercase();
+    !["", "0", "n", "no", "off", "false"].contains(&&*text)
+}
+
+/// Whether NCCL reads a number's text as 0. It takes its default for an empty one, and else what `strtoll` makes
+/// of it with base 0: 0 of any text that begins with no number, "on" and "true" among them (`src/misc/param.cc`).
+fn is_zero_to_nccl(text: &str) -> bool {
+    let is_space = |letter: char| letter.is_ascii_whitespace() || letter == '\x0b';
+    let number = text.trim_start_matches(is_space);
+    let number = number.strip_prefix(['+', '-']).unwrap_or(number);
+    let (digits, base) = match number.strip_prefix("0x").or(number.strip_prefix("0X")) {
+        Some(digits) => (digits, 16),
+        None if number.starts_with('0') => (number, 8),
+        None => (number, 10),
+    };
+    let mut digits = digits.chars().map_while(|letter| letter.to_digit(base));
+    !text.is_empty() && digits.all(|digit| digit == 0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn with(name: &'static str, text: &'static str) -> Option<&'static str> {
+    fn with(name: &'static str, text: &'static str) -> Option<String> {
         forbidden(|asked| (asked == name).then(|| text.to_owned()))
     }
 
@@ -217,27 +253,77 @@ mod tests {
             ("NVSHMEM_DISABLE_NVLS", "1", "0"),
             ("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1", "0"),
         ] {
-            assert_eq!(with(name, forbids), Some(name));
+            assert_eq!(with(name, forbids).as_deref(), Some(name));
             assert_eq!(with(name, allows), None);
             assert_eq!(with(name, ""), None);
         }
-        assert_eq!(with("SYMMEM_MULTICAST", "off"), Some("SYMMEM_MULTICAST"));
-        assert_eq!(
-            with("NVSHMEM_DISABLE_NVLS", "true"),
-            Some("NVSHMEM_DISABLE_NVLS")
-        );
+        let torch = "TORCH_SYMM_MEM_DISABLE_MULTICAST";
+        assert_eq!(with(torch, "true").as_deref(), Some(torch));
+    }
+
+    #[test]
+    fn what_our_switch_does_not_understand_forbids_and_is_named() {
+        for text in ["maybe", "2", "yes", "on", "true", "off", "01"] {
+            let what = with(OWN_SWITCH, text).expect(text);
+            assert!(what.contains(&format!(
+                "{OWN_SWITCH}={text} (not understood: 1, 0 or emulate)"
+            )));
+        }
+        assert_eq!(with(OWN_SWITCH, " 1 "), None);
+    }
+
+    /// What `strtoll(text, NULL, 0)` makes of each.
+    #[test]
+    fn nccls_switch_is_read_as_nccl_reads_it() {
+        for zero in [
+            "0", "00", "0x0", "0X00", "-0", "+0", " 0", "0 1", "0x", "0xg", "08", "\x0b0", " ",
+            "disabled", "none", "off", "on", "true", "x1",
+        ] {
+            assert!(is_zero_to_nccl(zero), "{zero:?}");
+            assert_eq!(with(NCCL_SWITCH, zero).as_deref(), Some(NCCL_SWITCH));
+        }
+        for other in [
+            "",
+            "1",
+            "2",
+            " 2",
+            "\x0b2",
+            "-1",
+            "01",
+            "010",
+            "0x1",
+            "0x0a",
+            "2abc",
+            "99999999999999999999",
+        ] {
+            assert!(!is_zero_to_nccl(other), "{other:?}");
+            assert_eq!(with(NCCL_SWITCH, other), None);
+        }
     }
 
     #[test]
     fn functions_are_looked_up_only_where_they_are_asked_for_and_nothing_forbids_them() {
         assert!(permitted_by(of(&[("SYMMEM_MULTICAST", "1")])).is_ok());
-        assert!(permitted_by(of(&[("SYMMEM_MULTICAST", "true")])).is_ok());
-        for other in ["", "2", "maybe", "emulate", "0"] {
-            let text = other.to_owned();
-            let only = move |name: &str| (name == OWN_SWITCH).then(|| text.clone());
-            assert!(permitted_by(only).is_err(), "{other}");
+        for (other, told) in [
+            (
+                "",
+                "nothing asks for it; SYMMEM_MULTICAST=1 on all ranks would",
+            ),
+            ("0", "SYMMEM_MULTICAST forbids it"),
+            (
+                "true",
+                "SYMMEM_MULTICAST=true (not understood: 1, 0 or emulate) forbids it",
+            ),
+            (
+                "emulate",
+                "SYMMEM_MULTICAST=emulate asks for its kernels without it",
+            ),
+        ] {
+            let only = |name: &str| (name == OWN_SWITCH).then(|| other.to_owned());
+            assert_eq!(permitted_by(only).unwrap_err(), told);
         }
-        assert!(permitted_by(of(&[])).is_err());
+        let nobody = permitted_by(of(&[])).unwrap_err();
+        assert!(nobody.contains("nothing asks for it"), "{nobody}");
         for forbidding in [
             &[("SYMMEM_MULTICAST", "1"), ("NCCL_NVLS_ENABLE", "0")],
             &[("SYMMEM_MULTICAST", "1"), ("NVSHMEM_DISABLE_NVLS", "1")],
@@ -258,7 +344,7 @@ mod tests {
             ("NCCL_NVLS_ENABLE", "2"),
             ("NVSHMEM_DISABLE_NVLS", "1"),
         ]);
-        assert_eq!(asked(&all), Asked::Emulation);
+        assert_eq!(asked_by(&all), Asked::Emulation);
         assert!(permitted_to_nccl_by(&all).is_err());
         assert!(permitted_to_nccl_by(of(&[("SYMMEM_MULTICAST", "emulate")])).is_err());
         assert_eq!(with("SYMMEM_MULTICAST", "emulate"), None);
@@ -269,7 +355,9 @@ mod tests {
         let with = |variables| permitted_to_nccl_by(of(variables));
         assert!(with(&[]).unwrap_err().contains("SYMMEM_MULTICAST=1"));
         assert!(with(&[("NCCL_NVLS_ENABLE", "0")]).is_ok());
+        assert!(with(&[("NCCL_NVLS_ENABLE", "none")]).is_ok());
         assert!(with(&[("NCCL_NVLS_ENABLE", "2")]).is_err());
+        assert!(with(&[("NCCL_NVLS_ENABLE", "")]).is_err());
         assert!(with(&[("SYMMEM_MULTICAST", "1")]).is_ok());
         let forbidden = with(&[("SYMMEM_MULTICAST", "1"), ("NVSHMEM_DISABLE_NVLS", "1")]);
         assert!(forbidden.unwrap_err().contains("NVSHMEM_DISABLE_NVLS"));

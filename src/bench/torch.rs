@@ -7,6 +7,17 @@ use super::{Result, exchange};
 use std::process::Command;
 use symmem_core::Communicator;
 
+/// Keeps multicast from a process of others', whatever our own environment says: nobody compares with what we do
+/// not use, and a set-up of theirs that fails can put the host's GPUs out of service. Each library has its own
+/// switch, and some take an empty value for their default, which is to use it.
+const WITHOUT_MULTICAST: [(&str, &str); 4] = [
+    ("NCCL_NVLS_ENABLE", "0"),
+    ("NVSHMEM_DISABLE_NVLS", "1"),
+    ("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1"),
+    // Transformer Engine's.
+    ("UB_SKIPMC", "1"),
+];
+
 /// Starts a script once for each rank, with rank, world, device (a CUDA ordinal, or `cpu`) and `arguments`,
 /// and has the processes meet: the one of rank 0 says `port N`, the others are told, and all say
 /// `ready VERSION`, or `absent REASON`. Collective.
@@ -25,17 +36,7 @@ pub(super) fn start(
             false => communicator.device().ordinal.to_string(),
         })
         .args(arguments);
-    // Sites that forbid multicast are obeyed; nobody compares with what we do not use.
-    for (name, value) in [
-        ("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1"),
-        ("NCCL_NVLS_ENABLE", "0"),
-        // Transformer Engine's.
-        ("UB_SKIPMC", "1"),
-    ] {
-        if std::env::var_os(name).is_none() {
-            command.env(name, value);
-        }
-    }
+    command.envs(WITHOUT_MULTICAST);
     let name = python.to_string_lossy().into_owned();
     let advice = "install Python with PyTorch, or name it in SYMMEM_PYTHON";
     let mut started = Process::spawn(command, name, advice, rank).map_err(|e| e.to_string());

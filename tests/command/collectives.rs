@@ -1,6 +1,7 @@
 //! Collectives measured: on the host, on CUDA beside NCCL, and beside programs of others.
 
 use super::*;
+use rstest::rstest;
 
 #[test]
 fn collectives_of_any_world_and_size_are_right_and_in_the_columns_of_nccl_tests() {
@@ -200,6 +201,7 @@ fn stand_in_for_torch(directory: &Path, limit: u32, wrong: u32) -> PathBuf {
     let script = format!(
         r#"#!/bin/sh
 echo $$ >> pids
+env > "environment-$$"
 rank=$4
 if [ "$rank" = 0 ]; then echo "port 7"; else read -r word port; [ "$port" = 7 ] || exit 1; fi
 echo "ready PyTorch 0.0.1"
@@ -276,6 +278,54 @@ fn a_program_beside_us_takes_its_turn_and_what_it_lacks_is_left_out() {
     }
     assert!(section.geometric_mean(None).is_some());
     have_ended(&directory);
+}
+
+/// An empty value is NCCL's default, and a default is to use it.
+#[rstest]
+#[case::not_set(None)]
+#[case::empty(Some(["", "", "", ""]))]
+#[case::on(Some(["2", "0", "0", "0"]))]
+fn a_program_beside_us_has_no_multicast_whatever_our_environment_says(
+    #[case] values: Option<[&str; 4]>,
+) {
+    let directory = directory(&format!("torch-switches-{}", values.map_or("no", |v| v[0])));
+    let python = stand_in_for_torch(&directory, 1_000_000, 0);
+    let mut command = beside_torch(&directory, &python);
+    let switches = [
+        "NCCL_NVLS_ENABLE=0",
+        "NVSHMEM_DISABLE_NVLS=1",
+        "TORCH_SYMM_MEM_DISABLE_MULTICAST=1",
+        "UB_SKIPMC=1",
+    ];
+    for (index, switch) in switches.iter().enumerate() {
+        let name = switch.split('=').next().unwrap();
+        match values {
+            Some(values) => command.env(name, values[index]),
+            None => command.env_remove(name),
+        };
+    }
+    succeed(command);
+    let files = std::fs::read_dir(&directory)
+        .unwrap()
+        .map(|file| file.unwrap().path());
+    let environments: Vec<String> = files
+        .filter(|file| {
+            file.file_name()
+                .unwrap()
+                .to_string_lossy()
+                .starts_with("environment-")
+        })
+        .map(|file| std::fs::read_to_string(file).unwrap())
+        .collect();
+    assert_eq!(environments.len(), 2, "one of each rank");
+    for environment in environments {
+        for switch in switches {
+            assert!(
+                environment.lines().any(|line| line == switch),
+                "{switch}:\n{environment}"
+            );
+        }
+    }
 }
 
 #[test]

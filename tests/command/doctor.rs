@@ -11,21 +11,21 @@ const RANKS: u32 = 3;
 
 /// A doctor over the fake driver with a switch, whose look-ups in the dynamic loader are recorded.
 fn doctor(directory: &Path, arguments: &[&str]) -> Command {
+    recorded(directory, &[&["doctor", "multicast"], arguments].concat())
+}
+
+/// Any command so.
+fn recorded(directory: &Path, arguments: &[&str]) -> Command {
     let libraries = support::fake_driver_and_libraries();
     assert!(
         libraries.join("libcuda.so.1").exists(),
         "never another driver"
     );
-    let preload = support::build(
-        &["build", "--quiet", "-p", "symmem-look-ups", "--lib"],
-        "libsymmem_look_ups.so",
-    );
-    let mut command = symmem(directory, &["doctor", "multicast"]);
+    let mut command = symmem(directory, arguments);
     command
-        .args(arguments)
         .env("SYMMEM_LIBRARY_PATH", libraries)
         .env("LD_LIBRARY_PATH", libraries)
-        .env("LD_PRELOAD", preload)
+        .env("LD_PRELOAD", support::look_ups())
         .env("SYMMEM_TEST_LOOK_UPS", directory.join("look-ups"))
         .env("FAKE_CUDA_MULTICAST_HARDWARE", "1")
         .env("FAKE_DEVICE_COUNT", RANKS.to_string())
@@ -47,9 +47,7 @@ fn live(directory: &Path) -> Command {
 
 /// Names that the dynamic loader was asked for.
 fn look_ups(directory: &Path) -> Vec<String> {
-    let text = std::fs::read_to_string(directory.join("look-ups")).unwrap_or_default();
-    let names = text.lines().filter_map(|line| line.split_once(' '));
-    names.map(|(_, name)| name.to_owned()).collect()
+    support::looked_up(&directory.join("look-ups"))
 }
 
 fn of_multicast(names: &[String]) -> usize {
@@ -119,6 +117,26 @@ fn without_the_owners_word_it_looks_and_tells_and_touches_nothing() {
     let of_info = calls(&directory);
     let more: Vec<_> = told.iter().filter(|call| !of_info.contains(call)).collect();
     assert!(more.is_empty() && !told.is_empty(), "{more:?}");
+}
+
+/// It tells of multicast by the device's attribute alone.
+#[rstest]
+#[case::unasked("SYMMEM_MULTICAST", "")]
+#[case::asked("SYMMEM_MULTICAST", "1")]
+#[case::emulated("SYMMEM_MULTICAST", "emulate")]
+#[case::forbidden("NCCL_NVLS_ENABLE", "0")]
+fn what_is_told_of_a_machine_looks_no_function_of_multicast_up(
+    #[case] name: &str,
+    #[case] value: &str,
+) {
+    let directory = directory(&format!("info-{name}-{value}"));
+    let mut info = recorded(&directory, &["info", "--backend", "cuda"]);
+    info.env(name, value);
+    let told = text(&succeed(info).stdout);
+    assert!(told.contains("multicast"), "{told}");
+    let names = look_ups(&directory);
+    assert!(names.iter().any(|name| name == "cuInit"), "{names:?}");
+    assert_eq!(of_multicast(&names), 0, "{names:?}");
 }
 
 #[rstest]

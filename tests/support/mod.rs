@@ -28,27 +28,34 @@ pub fn skipped(why: &str) {
 /// Whether ranks over the fake driver may ask for multicast here; where not, that is said.
 #[allow(dead_code, reason = "few test binaries ask for it")]
 pub fn permitted() -> bool {
-    let says = |name: &str| {
-        std::env::var(name)
-            .unwrap_or_default()
-            .trim()
-            .to_lowercase()
-    };
-    let is_no = |text: &str| ["0", "n", "no", "off", "false"].contains(&text);
-    let disables = |name: &str| !says(name).is_empty() && !is_no(&says(name));
-    let why = if says("SYMMEM_TEST_DRIVER") == "system" {
-        Some("SYMMEM_TEST_DRIVER=system is no fake driver")
-    } else if is_no(&says("SYMMEM_MULTICAST")) || is_no(&says("NCCL_NVLS_ENABLE")) {
-        Some("SYMMEM_MULTICAST or NCCL_NVLS_ENABLE forbids it here")
-    } else if disables("NVSHMEM_DISABLE_NVLS") || disables("TORCH_SYMM_MEM_DISABLE_MULTICAST") {
-        Some("NVSHMEM_DISABLE_NVLS or TORCH_SYMM_MEM_DISABLE_MULTICAST forbids it here")
+    let switches = symmem::doctor::Machine::switches();
+    let why = if std::env::var("SYMMEM_TEST_DRIVER").is_ok_and(|driver| driver == "system") {
+        Some("SYMMEM_TEST_DRIVER=system is no fake driver".to_owned())
     } else {
-        None
+        let forbids = switches.into_iter().find(|switch| switch.forbids);
+        forbids.map(|switch| format!("{} forbids it here", switch.name))
     };
-    if let Some(why) = why {
+    if let Some(why) = &why {
         skipped(&format!("multicast over the fake driver: {why}"));
     }
     why.is_none()
+}
+
+/// A library that records what a process asks the dynamic loader for, when it is preloaded.
+#[allow(dead_code, reason = "few test binaries record look-ups")]
+pub fn look_ups() -> PathBuf {
+    build(
+        &["build", "--quiet", "-p", "symmem-look-ups", "--lib"],
+        "libsymmem_look_ups.so",
+    )
+}
+
+/// The names in such a record.
+#[allow(dead_code, reason = "as above")]
+pub fn looked_up(record: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(record).unwrap_or_default();
+    let names = text.lines().filter_map(|line| line.split_once(' '));
+    names.map(|(_, name)| name.to_owned()).collect()
 }
 
 /// A job's name that no other has.

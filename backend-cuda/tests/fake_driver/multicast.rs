@@ -19,6 +19,7 @@ pub fn role(words: &[&str]) {
         ["leave"] => tell_result(leave_all_to_close()),
         ["misuse"] => misuse(),
         ["off"] => off(),
+        ["opens"] => opens(),
         _ => panic!("no such role: {words:?}"),
     }
 }
@@ -35,15 +36,11 @@ fn asking(role: &str, more: &[(&str, &str)]) -> Outcome {
 
 /// Whether children may ask; where not, that is said.
 fn permitted() -> bool {
-    let set = |name: &str| std::env::var(name).is_ok_and(|value| !value.is_empty());
-    let switches = [
-        "NCCL_NVLS_ENABLE",
-        "NVSHMEM_DISABLE_NVLS",
-        "TORCH_SYMM_MEM_DISABLE_MULTICAST",
-    ];
-    let found = switches.into_iter().find(|name| set(name));
-    if let Some(name) = found {
-        eprintln!("skipped: multicast over the fake driver, since {name} is set");
+    let found = symmem_cuda::multicast_switches();
+    let found = found.into_iter().find(|switch| switch.forbids);
+    if let Some(switch) = &found {
+        let name = switch.name;
+        eprintln!("skipped: multicast over the fake driver, since {name} forbids it");
     }
     found.is_none()
 }
@@ -209,6 +206,28 @@ fn off() {
     tell("others", missing.expect("known"));
 }
 
+/// Whether a device opens, and what it says of multicast then.
+fn opens() {
+    let Ok(backend) = tables().open(&options(0)) else {
+        return;
+    };
+    tell(
+        "support",
+        backend.multicast_support().expect("known").name(),
+    );
+    for element in [
+        ElementType::BF16,
+        ElementType::F8_E4M3,
+        ElementType::F8_E5M2,
+    ] {
+        let blocks = backend.resident_blocks(CollectiveKernel::MULTICAST_REDUCE, element, 512);
+        tell(&element.name().to_lowercase(), blocks.expect("known") > 0);
+    }
+    if let Err(failure) = backend.multicast_granularity(1, BYTES) {
+        tell("why", &failure.message);
+    }
+}
+
 #[test]
 fn an_object_is_shared_bound_mapped_and_given_back() {
     if permitted() {
@@ -282,7 +301,12 @@ fn a_backend_that_may_not_says_why_and_has_its_kernels_only_where_they_are_emula
     let hardware = ("FAKE_CUDA_MULTICAST_HARDWARE", "1");
     let ask = |text| ("SYMMEM_MULTICAST", text);
     for (environment, support, why) in [
-        (&[hardware][..], "NONE", "SYMMEM_MULTICAST=1 does not ask"),
+        (&[hardware, ask("")][..], "NONE", "nothing asks for it"),
+        (
+            &[hardware, ask("yes")],
+            "NONE",
+            "SYMMEM_MULTICAST=yes (not understood",
+        ),
         (&[hardware, ask("0")], "NONE", "SYMMEM_MULTICAST forbids"),
         (
             &[hardware, ask("1"), ("NCCL_NVLS_ENABLE", "0")],
@@ -328,5 +352,59 @@ fn a_backend_that_may_not_says_why_and_has_its_kernels_only_where_they_are_emula
             "{}",
             outcome.get("why")
         );
+    }
+}
+
+#[test]
+fn a_device_that_cannot_be_asked_works_without() {
+    if !permitted() {
+        return;
+    }
+    let clean = asking("opens", &[]);
+    assert_eq!(clean.get("support"), "HARDWARE");
+    let attribute = |call: &&String| *call == "cuDeviceGetAttribute";
+    let asked = clean.calls.iter().filter(attribute).count();
+    let mut without = 0;
+    for number in 1..=asked {
+        let fail = format!("cuDeviceGetAttribute:{number}");
+        let outcome = asking("opens", &[("FAKE_DEVICE_FAIL", &fail)]);
+        assert_eq!(outcome.report, [""; 0], "{fail}");
+        if outcome.get("support") == "NONE" {
+            let why = outcome.get("why");
+            assert!(why.contains("cuDeviceGetAttribute"), "{why}");
+            without += 1;
+        }
+    }
+    assert_eq!(
+        without, 1,
+        "the one question of {asked} that is about multicast"
+    );
+}
+
+#[test]
+fn floats_of_8_bits_have_kernels_on_the_architecture_whose_switch_sums_them() {
+    if !permitted() {
+        return;
+    }
+    for (architecture, emulate, f8) in [
+        ("90", false, "false"),
+        ("100", false, "true"),
+        ("103", false, "false"),
+        ("100", true, "false"),
+    ] {
+        let mut environment = vec![("FAKE_CUDA_ARCHITECTURE", architecture)];
+        if emulate {
+            environment.push(("SYMMEM_MULTICAST", "emulate"));
+        }
+        let outcome = asking("opens", &environment);
+        assert_eq!(
+            outcome.get("bf16"),
+            "true",
+            "{environment:?}: {:?}",
+            outcome.lines
+        );
+        for element in ["f8_e4m3", "f8_e5m2"] {
+            assert_eq!(outcome.get(element), f8, "{environment:?} {element}");
+        }
     }
 }

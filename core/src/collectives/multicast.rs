@@ -25,19 +25,26 @@ pub fn is_multicast(algorithm: Algorithm) -> bool {
 
 /// Whether a switch reduces elements as our contract has it: no products, no integers of 8 and 16 bits, no
 /// signed sums of 64; and the least and the greatest of integers only, since those of floating point are
-/// not there, or not what we promise of NaN and of zeros.
+/// not there, or not what we promise of NaN and of zeros. Few devices have it do all of these: the others
+/// have no kernel for them.
 pub fn reduces(element: ElementType, reduce: ReduceOperation) -> bool {
     use ElementType as E;
     match reduce {
         ReduceOperation::SUM | ReduceOperation::AVERAGE => matches!(
             element,
-            E::F16 | E::BF16 | E::F32 | E::F64 | E::I32 | E::U32 | E::U64
+            E::F16 | E::BF16 | E::F32 | E::F64 | E::I32 | E::U32 | E::U64 | E::F8_E4M3 | E::F8_E5M2
         ),
         ReduceOperation::MINIMUM | ReduceOperation::MAXIMUM => {
             matches!(element, E::I32 | E::U32 | E::I64 | E::U64)
         }
         _ => false,
     }
+}
+
+/// Whether a switch reduces elements only for who names an algorithm that goes by it: it makes sums of floats
+/// of 8 bits in f16, where all others make them in f32.
+pub fn only_by_name(element: ElementType) -> bool {
+    matches!(element, ElementType::F8_E4M3 | ElementType::F8_E5M2)
 }
 
 /// What does the same by the members' own addresses.
@@ -372,11 +379,24 @@ mod tests {
                 .filter(|&element| reduces(element, reduce))
                 .collect::<Vec<_>>()
         };
-        let sums = [E::I32, E::U32, E::U64, E::F16, E::BF16, E::F32, E::F64];
+        let (f8, f8_range) = (E::F8_E4M3, E::F8_E5M2);
+        let sums = [
+            E::I32,
+            E::U32,
+            E::U64,
+            E::F16,
+            E::BF16,
+            E::F32,
+            E::F64,
+            f8,
+            f8_range,
+        ];
         assert_eq!(by(R::SUM), sums);
         assert_eq!(by(R::AVERAGE), sums);
         assert_eq!(by(R::MINIMUM), [E::I32, E::U32, E::I64, E::U64]);
         assert_eq!(by(R::MAXIMUM), by(R::MINIMUM));
         assert_eq!(by(R::PRODUCT), []);
+        let named: Vec<_> = all.filter(|&element| only_by_name(element)).collect();
+        assert_eq!(named, [f8, f8_range]);
     }
 }

@@ -376,8 +376,10 @@ impl Selector {
             return Ok(found.unwrap_or(default_row(query.operation, named)));
         }
         let vendor_allowed = wish.provider == Provider::Automatic;
-        // Without a switch its kernels are there to be tried, and slower than others.
-        let by_itself = self.prefers_multicast();
+        // Without a switch its kernels are there to be tried, and slower than others. And nobody is given sums of
+        // another precision unasked.
+        let by_itself = self.prefers_multicast()
+            && !(reduces(query.operation) && multicast::only_by_name(query.element));
         let found = likenesses(query.operation).iter().find_map(|&operation| {
             self.rows.iter().filter(fits).find(|row| {
                 row.operation == operation

@@ -446,3 +446,49 @@ fn what_is_named_is_done_by_multicast_where_that_reaches_and_else_by_the_members
         assert!(by(&selector, query(O::ALL_TO_ALL, 1), A::MULTICAST).is_err());
     }
 }
+
+#[test]
+fn floats_of_8_bits_go_by_multicast_only_where_it_is_named_and_has_their_kernels() {
+    use Algorithm as A;
+    let operation = CollectiveOperation::ALL_REDUCE;
+    let mut selector = selector(&[
+        row(operation, 8, u64::MAX, A::MULTICAST),
+        row(operation, 8, u64::MAX, A::PACKETS),
+    ]);
+    selector.set_multicast(status(MulticastSupport::HARDWARE));
+    let choose = |selector: &Selector, element, algorithm| {
+        let query = Query {
+            element,
+            ..query(operation, 1000)
+        };
+        let wish = Wish {
+            algorithm,
+            ..Wish::default()
+        };
+        selector.choose(&query, &wish).unwrap().algorithm
+    };
+    for element in [ElementType::F8_E4M3, ElementType::F8_E5M2] {
+        assert_eq!(choose(&selector, element, A::AUTOMATIC), A::PACKETS);
+        assert_eq!(choose(&selector, element, A::MULTICAST), A::MULTICAST);
+        // What is resident is compared when ranks meet: none takes another way than the others.
+        let before = (selector.describe(), selector.describe_multicast());
+        let family = family_index(CollectiveKernel::MULTICAST_REDUCE, element).unwrap();
+        selector.resident[family] = [0; ASKED];
+        assert_eq!(selector.describe(), before.0);
+        assert_ne!(selector.describe_multicast(), before.1);
+        assert_eq!(choose(&selector, element, A::MULTICAST), A::TWO_SHOT);
+    }
+    assert_eq!(
+        choose(&selector, ElementType::BF16, A::AUTOMATIC),
+        A::MULTICAST
+    );
+    // Bytes that are moved may be of any type.
+    let gather = CollectiveOperation::ALL_GATHER;
+    selector.rows = vec![row(gather, 8, u64::MAX, A::MULTICAST)];
+    let moved = Query {
+        element: ElementType::F8_E4M3,
+        ..query(gather, 1000)
+    };
+    let chosen = selector.choose(&moved, &Wish::default()).unwrap();
+    assert_eq!(chosen.algorithm, A::MULTICAST);
+}

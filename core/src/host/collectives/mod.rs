@@ -209,6 +209,8 @@ impl Collectives for HostBackend {
             CollectiveKernel::MULTICAST_MOVE => self.multicast == MulticastSupport::EMULATED,
             CollectiveKernel::MULTICAST_REDUCE => {
                 self.multicast == MulticastSupport::EMULATED
+                    // A switch sums floats of 8 bits in f16, which is not emulated; other bytes it does not reduce.
+                    && element.bytes() > 1
                     && arithmetic::reduction(element, ReduceOperation::SUM).is_some()
             }
             CollectiveKernel::REDUCE
