@@ -106,17 +106,22 @@ struct Tried {
     return arguments;
   }
 
-  // Every rank calls, in no order, and then does with its memory what it likes: what peers read or store of it, they
-  // have.
+  // Every rank calls, in no order. Until it does, and once it has, its memory is its own: no peer reads or stores
+  // there before it came, and what peers read or store of it, they have when it leaves.
   void call(void (*kernel)(const MulticastArguments&), const std::function<MulticastArguments(uint32)>& arguments_of,
             std::vector<Buffer>& inputs, std::vector<Buffer>& outputs) const {
     std::vector<std::thread> running;
     for (uint32 rank = 0; rank < world.ranks; ++rank) {
-      running.emplace_back([&, rank] {
+      running.emplace_back([&, rank, late = up_to(random, 100)] {
+        const auto rewrite = [&] {
+          for (Buffer* own : {&inputs[rank], &outputs[rank]}) {
+            for (volatile uint8& byte : own->memory) byte = static_cast<uint8>(byte);
+          }
+        };
+        std::this_thread::sleep_for(std::chrono::microseconds(late));
+        rewrite();
         world.launch(kernel, arguments_of(rank));
-        for (Buffer* own : {&inputs[rank], &outputs[rank]}) {
-          for (volatile uint8& byte : own->memory) byte = static_cast<uint8>(byte);
-        }
+        rewrite();
       });
     }
     for (auto& thread : running) thread.join();

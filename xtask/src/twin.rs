@@ -200,6 +200,18 @@ mod tests {
     }
 
     #[test]
+    fn a_multicast_call_that_does_not_wait_for_its_peers_first_is_a_race() {
+        finds(
+            "twin-multicast-first",
+            Run::new("multicast", "thread", "calls", 1),
+            "multicast.h",
+            "if (multicast_barrier(members, arguments, only_meets) && !only_meets) {",
+            "if (!only_meets || (multicast_barrier(members, arguments, only_meets) && !only_meets)) {",
+            "data race",
+        );
+    }
+
+    #[test]
     fn a_multicast_access_where_addresses_do_not_agree_is_found() {
         finds(
             "twin-switch",
