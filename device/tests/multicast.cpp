@@ -109,7 +109,12 @@ struct Tried {
   // Every rank calls, in no order. Until it does, and once it has, its memory is its own: no peer reads or stores
   // there before it came, and what peers read or store of it, they have when it leaves.
   void call(void (*kernel)(const MulticastArguments&), const std::function<MulticastArguments(uint32)>& arguments_of,
-            std::vector<Buffer>& inputs, std::vector<Buffer>& outputs) const {
+            std::vector<Buffer>& inputs, std::vector<Buffer>& outputs, bool stores_at_peers) const {
+    says({false, stores_at_peers}, "a call", [&] { run(kernel, arguments_of, inputs, outputs); });
+  }
+
+  void run(void (*kernel)(const MulticastArguments&), const std::function<MulticastArguments(uint32)>& arguments_of,
+           std::vector<Buffer>& inputs, std::vector<Buffer>& outputs) const {
     std::vector<std::thread> running;
     for (uint32 rank = 0; rank < world.ranks; ++rank) {
       running.emplace_back([&, rank, late = up_to(random, 100)] {
@@ -125,6 +130,21 @@ struct Tried {
       });
     }
     for (auto& thread : running) thread.join();
+  }
+
+  // What each block of each rank says when it raises its words in what is `done`, which a switch notes.
+  void says(const std::vector<bool>& wanted, const char* what, const std::function<void()>& done) const {
+    raises().clear();
+    for (uint32 rank = 0; rank < world.ranks; ++rank) {
+      for (uint32 block = 0; block < world.blocks; ++block) {
+        raises()[slots + block * slot_bytes + slot_words + rank * 4];
+      }
+    }
+    done();
+    for (const auto& [word, said] : raises()) {
+      expect(!has_switch || said == wanted, std::string("stores at peers are known to the barrier behind ") + what);
+    }
+    raises().clear();
   }
 };
 
@@ -180,7 +200,7 @@ void reduces(const Tried& tried) {
     arguments.load = static_cast<uint32>(MulticastLoad::reduced);
     arguments.store = static_cast<uint32>(kind == 2 ? MulticastStore::all : MulticastStore::own);
     return arguments;
-  }, inputs.buffers, to.buffers);
+  }, inputs.buffers, to.buffers, kind == 2);
   const std::string what = "multicast, kind " + std::to_string(kind) + ", type " +
                            std::to_string(static_cast<uint32>(given.type)) + ", operation " +
                            std::to_string(static_cast<uint32>(operation));
@@ -224,7 +244,7 @@ void moves(const Tried& tried) {
     arguments.load = static_cast<uint32>(MulticastLoad::own);
     arguments.store = static_cast<uint32>(MulticastStore::all);
     return arguments;
-  }, inputs, outputs.buffers);
+  }, inputs, outputs.buffers, true);
   for (uint32 rank = 0; rank < world.ranks; ++rank) {
     for (uint32 from = 0; from < world.ranks; ++from) {
       same(outputs[rank], begins[from], ::bytes_of(inputs[from], begins[from], begins[from + 1] - begins[from]),
@@ -239,21 +259,24 @@ void meets(const Tried& tried) {
   Random& random = tried.random;
   std::vector<uint32> words(world.ranks);
   const uint32 value = up_to(random, 1000);
-  std::vector<std::thread> running;
-  for (uint32 rank = 0; rank < world.ranks; ++rank) {
-    running.emplace_back([&, rank] {
-      words[rank] = value + rank;
-      MulticastArguments arguments = tried.enrolled(rank);
-      arguments.element = static_cast<uint32>(ElementType::u8);
-      arguments.load = static_cast<uint32>(MulticastLoad::own);
-      arguments.store = static_cast<uint32>(MulticastStore::own);
-      world.launch(symmem_multicast_move, arguments);
-      for (uint32 peer = 0; peer < world.ranks; ++peer) {
-        expect(words[peer] == value + peer, "what was stored before a barrier is there behind it");
-      }
-    });
-  }
-  for (auto& thread : running) thread.join();
+  const auto meet = [&] {
+    std::vector<std::thread> running;
+    for (uint32 rank = 0; rank < world.ranks; ++rank) {
+      running.emplace_back([&, rank] {
+        words[rank] = value + rank;
+        MulticastArguments arguments = tried.enrolled(rank);
+        arguments.element = static_cast<uint32>(ElementType::u8);
+        arguments.load = static_cast<uint32>(MulticastLoad::own);
+        arguments.store = static_cast<uint32>(MulticastStore::own);
+        world.launch(symmem_multicast_move, arguments);
+        for (uint32 peer = 0; peer < world.ranks; ++peer) {
+          expect(words[peer] == value + peer, "what was stored before a barrier is there behind it");
+        }
+      });
+    }
+    for (auto& thread : running) thread.join();
+  };
+  tried.says({true}, "a meeting", meet);
 }
 
 // A call of another kind on the same slots: a part of each to each, pulled.

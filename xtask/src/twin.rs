@@ -222,4 +222,15 @@ mod tests {
             "a multicast access is not aligned",
         );
     }
+    #[test]
+    fn a_multicast_release_of_too_small_a_scope_is_found() {
+        finds(
+            "twin-switch-scope",
+            Run::new("multicast", "address,undefined", "switch", 1).with(&SWITCH),
+            "multicast.h",
+            "multicast_barrier(members, arguments, stores_to_all(arguments));",
+            "multicast_barrier(members, arguments, !stores_to_all(arguments));",
+            "failed: stores at peers are known to the barrier behind a call",
+        );
+    }
 }
