@@ -92,6 +92,8 @@ inline void multicast_raise(uint64 word, bool stored_at_peers) {
   for (uint64 member : behind(word, sizeof(uint32))) fetch_add(pointer<uint32>(member), 1u);
 }
 
+inline void fence_aliases() {}
+
 }  // namespace arch
 }  // namespace symmem
 

@@ -372,6 +372,26 @@ mod tests {
     }
 
     #[test]
+    fn behind_the_last_words_that_a_kernel_raises_at_all_stands_a_fence_for_aliases() {
+        for module in ["multicast", "multicast_f8"] {
+            let path = Family::Ptx.artefacts().join(format!("{module}.ptx"));
+            for function in text::parse(&std::fs::read_to_string(path).unwrap()) {
+                let last = |start: &str| {
+                    function.items.iter().rposition(|item| {
+                        matches!(item, Item::Statement(one) if one.mnemonic.starts_with(start))
+                    })
+                };
+                let raised = last("multimem.red");
+                let name = &function.name;
+                assert!(
+                    raised.is_some() && last("fence.proxy.alias") > raised,
+                    "{name}"
+                );
+            }
+        }
+    }
+
+    #[test]
     fn what_is_emulated_has_no_multicast_instruction() {
         for module in ["multicast_emulated", "multicast_emulated_sm_80"] {
             let path = Family::Ptx.artefacts().join(format!("{module}.ptx"));
