@@ -5,6 +5,8 @@
 // Seen to fail: a barrier that releases nothing, or that does not end the call; a tail counted one too low, and one
 // unit too few; averages that are not divided; addresses of which one, or none, is compared with the others; a word
 // two bytes off; bytes copied onto themselves while another block reads them.
+#include <algorithm>
+
 #include "switch.h"
 
 #include "../entries/collective.h"
@@ -155,6 +157,15 @@ std::vector<uint8> bytes_of(uint64 bits, uint32 bytes) {
   return all;
 }
 
+// Bytes in front of what a call was given, which are as they were made.
+void nothing_in_front(const std::vector<Buffer>& all, const std::string& what) {
+  for (const Buffer& buffer : all) {
+    const auto first = buffer.memory.begin();
+    const auto untouched = std::count(first, first + static_cast<long>(buffer.offset), uint8{0xA5});
+    expect(static_cast<uint64>(untouched) == buffer.offset, what + ": nothing is stored in front of a range");
+  }
+}
+
 // All by each for itself; a share by each, for itself or for all, in place or not.
 void reduces(const Tried& tried) {
   World& world = tried.world;
@@ -204,6 +215,8 @@ void reduces(const Tried& tried) {
   const std::string what = "multicast, kind " + std::to_string(kind) + ", type " +
                            std::to_string(static_cast<uint32>(given.type)) + ", operation " +
                            std::to_string(static_cast<uint32>(operation));
+  nothing_in_front(inputs.buffers, what);
+  nothing_in_front(outputs.buffers, what);
   for (uint32 rank = 0; rank < world.ranks; ++rank) {
     for (uint64 index = 0; index < count; ++index) {
       const bool stored = kind != 1 || (index >= begins[rank] && index < begins[rank + 1]);
@@ -245,6 +258,8 @@ void moves(const Tried& tried) {
     arguments.store = static_cast<uint32>(MulticastStore::all);
     return arguments;
   }, inputs, outputs.buffers, true);
+  nothing_in_front(inputs, "a multicast move");
+  nothing_in_front(outputs.buffers, "a multicast move");
   for (uint32 rank = 0; rank < world.ranks; ++rank) {
     for (uint32 from = 0; from < world.ranks; ++from) {
       same(outputs[rank], begins[from], ::bytes_of(inputs[from], begins[from], begins[from + 1] - begins[from]),
