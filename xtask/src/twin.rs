@@ -20,7 +20,7 @@ struct Run {
 }
 
 /// Each sanitizer has schedules of its own, so that there are more of them.
-const RUNS: [Run; 11] = [
+const RUNS: [Run; 12] = [
     Run::new("collectives", "address,undefined", "all", 1),
     Run::new("collectives", "thread", "calls", 1 + SEEDS),
     Run::new("twin", "address,undefined", "all", 1),
@@ -31,8 +31,8 @@ const RUNS: [Run; 11] = [
     Run::new("gathered_at_once", "thread", "calls", 1 + SEEDS),
     Run::new("multicast", "address,undefined", "all", 1),
     Run::new("multicast", "thread", "calls", 1 + SEEDS),
-    // The program is the same, so its name must not be.
     Run::new("multicast", "address,undefined", "switch", 1 + 2 * SEEDS).with(&SWITCH),
+    Run::new("multicast", "thread", "switch", 1 + 3 * SEEDS).with(&SWITCH),
 ];
 
 /// Accesses to multicast addresses, which a switch of the test's takes.
@@ -92,7 +92,8 @@ impl Run {
             seed,
         } = self;
         let root = tools::root();
-        let built = folder.join(format!("{program}-{part}"));
+        // Of a program and a part there may be several; their seeds differ.
+        let built = folder.join(format!("{program}-{part}-{seed}"));
         tools::output(
             Command::new(compiler)
                 .args([
@@ -187,6 +188,7 @@ mod tests {
             "failed: a signal covers the stores of every block",
         );
     }
+
     #[test]
     fn a_multicast_barrier_that_releases_nothing_is_a_race() {
         finds(
