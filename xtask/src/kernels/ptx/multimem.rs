@@ -2,7 +2,8 @@
 //!
 //! There may be no device here that could run them, and none where multicast may be tried. What can be known without
 //! one is that each form in the artefacts assembles, by the oldest assembler that CI has of a target (12.4, which
-//! makes the artefacts, or the first that knows the target) and by the newest, and that the forms for which collectives take other algorithms are really not there.
+//! makes the artefacts, or the first that knows the target) and by the newest, and that
+//! the forms for which collectives take other algorithms are really not there.
 
 use std::path::{Path, PathBuf};
 
