@@ -25,9 +25,11 @@ struct Case {
 };
 
 #define CASE(type, sums, selects) {ElementType::type, sums, selects, symmem_multicast_reduce_##type}
-const Case cases[] = {CASE(f16, true, false),     CASE(bf16, true, false),   CASE(f32, true, false), CASE(f64, true, false),
-                      CASE(i32, true, true),      CASE(u32, true, true),     CASE(u64, true, true),  CASE(i64, false, true),
-                      CASE(f8_e4m3, true, false), CASE(f8_e5m2, true, false)};
+const Case cases[] = {
+    CASE(f16, true, false), CASE(bf16, true, false), CASE(f32, true, false),
+    CASE(f64, true, false), CASE(i32, true, true), CASE(u32, true, true),
+    CASE(u64, true, true), CASE(i64, false, true), CASE(f8_e4m3, true, false),
+    CASE(f8_e5m2, true, false)};
 
 const PlainType& plain_of(ElementType type) {
   for (const PlainType& plain : types)
@@ -368,7 +370,8 @@ void waits_end() {
     for (auto& thread : running) thread.join();
     const WaitRecord& record = world.record;
     expect(record.state == 2 && record.kind == 16 + operation && record.slot == 5 && record.peer == 10 + absent &&
-               record.rank != 10 + absent && record.expected == 5 && record.seen == 4 && record.reason == (aborts ? 2u : 1u),
+               record.rank != 10 + absent && record.expected == 5 && record.seen == 4 &&
+               record.reason == (aborts ? 2u : 1u),
            std::string("a multicast call ") + (aborts ? "leaves when the host aborts" : "gives up at its deadline") +
                ", and the record tells for whom it waited");
     windows().clear();
