@@ -5,6 +5,8 @@
 // Seen to fail: a barrier that releases nothing, or that does not end the call; a tail counted one too low, and one
 // unit too few; averages that are not divided; addresses of which one, or none, is compared with the others; a word
 // two bytes off; bytes copied onto themselves while another block reads them.
+#include <algorithm>
+
 #include "switch.h"
 
 #include "../entries/collective.h"
@@ -23,9 +25,11 @@ struct Case {
 };
 
 #define CASE(type, sums, selects) {ElementType::type, sums, selects, symmem_multicast_reduce_##type}
-const Case cases[] = {CASE(f16, true, false),     CASE(bf16, true, false),   CASE(f32, true, false), CASE(f64, true, false),
-                      CASE(i32, true, true),      CASE(u32, true, true),     CASE(u64, true, true),  CASE(i64, false, true),
-                      CASE(f8_e4m3, true, false), CASE(f8_e5m2, true, false)};
+const Case cases[] = {
+    CASE(f16, true, false), CASE(bf16, true, false), CASE(f32, true, false),
+    CASE(f64, true, false), CASE(i32, true, true), CASE(u32, true, true),
+    CASE(u64, true, true), CASE(i64, false, true), CASE(f8_e4m3, true, false),
+    CASE(f8_e5m2, true, false)};
 
 const PlainType& plain_of(ElementType type) {
   for (const PlainType& plain : types)
@@ -106,20 +110,45 @@ struct Tried {
     return arguments;
   }
 
-  // Every rank calls, in no order, and then does with its memory what it likes: what peers read or store of it, they
-  // have.
+  // Every rank calls, in no order. Until it does, and once it has, its memory is its own: no peer reads or stores
+  // there before it came, and what peers read or store of it, they have when it leaves.
   void call(void (*kernel)(const MulticastArguments&), const std::function<MulticastArguments(uint32)>& arguments_of,
-            std::vector<Buffer>& inputs, std::vector<Buffer>& outputs) const {
+            std::vector<Buffer>& inputs, std::vector<Buffer>& outputs, bool stores_at_peers) const {
+    says({false, stores_at_peers}, "a call", [&] { run(kernel, arguments_of, inputs, outputs); });
+  }
+
+  void run(void (*kernel)(const MulticastArguments&), const std::function<MulticastArguments(uint32)>& arguments_of,
+           std::vector<Buffer>& inputs, std::vector<Buffer>& outputs) const {
     std::vector<std::thread> running;
     for (uint32 rank = 0; rank < world.ranks; ++rank) {
-      running.emplace_back([&, rank] {
+      running.emplace_back([&, rank, late = up_to(random, 100)] {
+        const auto rewrite = [&] {
+          for (Buffer* own : {&inputs[rank], &outputs[rank]}) {
+            for (volatile uint8& byte : own->memory) byte = static_cast<uint8>(byte);
+          }
+        };
+        std::this_thread::sleep_for(std::chrono::microseconds(late));
+        rewrite();
         world.launch(kernel, arguments_of(rank));
-        for (Buffer* own : {&inputs[rank], &outputs[rank]}) {
-          for (volatile uint8& byte : own->memory) byte = static_cast<uint8>(byte);
-        }
+        rewrite();
       });
     }
     for (auto& thread : running) thread.join();
+  }
+
+  // What each block of each rank says when it raises its words in what is `done`, which a switch notes.
+  void says(const std::vector<bool>& wanted, const char* what, const std::function<void()>& done) const {
+    raises().clear();
+    for (uint32 rank = 0; rank < world.ranks; ++rank) {
+      for (uint32 block = 0; block < world.blocks; ++block) {
+        raises()[slots + block * slot_bytes + slot_words + rank * 4];
+      }
+    }
+    done();
+    for (const auto& [word, said] : raises()) {
+      expect(!has_switch || said == wanted, std::string("stores at peers are known to the barrier behind ") + what);
+    }
+    raises().clear();
   }
 };
 
@@ -128,6 +157,15 @@ std::vector<uint8> bytes_of(uint64 bits, uint32 bytes) {
   std::memcpy(all.data(), &bits, 8);
   all.resize(bytes);
   return all;
+}
+
+// Bytes in front of what a call was given, which are as they were made.
+void nothing_in_front(const std::vector<Buffer>& all, const std::string& what) {
+  for (const Buffer& buffer : all) {
+    const auto first = buffer.memory.begin();
+    const auto untouched = std::count(first, first + static_cast<long>(buffer.offset), uint8{0xA5});
+    expect(static_cast<uint64>(untouched) == buffer.offset, what + ": nothing is stored in front of a range");
+  }
 }
 
 // All by each for itself; a share by each, for itself or for all, in place or not.
@@ -175,10 +213,12 @@ void reduces(const Tried& tried) {
     arguments.load = static_cast<uint32>(MulticastLoad::reduced);
     arguments.store = static_cast<uint32>(kind == 2 ? MulticastStore::all : MulticastStore::own);
     return arguments;
-  }, inputs.buffers, to.buffers);
+  }, inputs.buffers, to.buffers, kind == 2);
   const std::string what = "multicast, kind " + std::to_string(kind) + ", type " +
                            std::to_string(static_cast<uint32>(given.type)) + ", operation " +
                            std::to_string(static_cast<uint32>(operation));
+  nothing_in_front(inputs.buffers, what);
+  nothing_in_front(outputs.buffers, what);
   for (uint32 rank = 0; rank < world.ranks; ++rank) {
     for (uint64 index = 0; index < count; ++index) {
       const bool stored = kind != 1 || (index >= begins[rank] && index < begins[rank + 1]);
@@ -219,7 +259,9 @@ void moves(const Tried& tried) {
     arguments.load = static_cast<uint32>(MulticastLoad::own);
     arguments.store = static_cast<uint32>(MulticastStore::all);
     return arguments;
-  }, inputs, outputs.buffers);
+  }, inputs, outputs.buffers, true);
+  nothing_in_front(inputs, "a multicast move");
+  nothing_in_front(outputs.buffers, "a multicast move");
   for (uint32 rank = 0; rank < world.ranks; ++rank) {
     for (uint32 from = 0; from < world.ranks; ++from) {
       same(outputs[rank], begins[from], ::bytes_of(inputs[from], begins[from], begins[from + 1] - begins[from]),
@@ -234,21 +276,24 @@ void meets(const Tried& tried) {
   Random& random = tried.random;
   std::vector<uint32> words(world.ranks);
   const uint32 value = up_to(random, 1000);
-  std::vector<std::thread> running;
-  for (uint32 rank = 0; rank < world.ranks; ++rank) {
-    running.emplace_back([&, rank] {
-      words[rank] = value + rank;
-      MulticastArguments arguments = tried.enrolled(rank);
-      arguments.element = static_cast<uint32>(ElementType::u8);
-      arguments.load = static_cast<uint32>(MulticastLoad::own);
-      arguments.store = static_cast<uint32>(MulticastStore::own);
-      world.launch(symmem_multicast_move, arguments);
-      for (uint32 peer = 0; peer < world.ranks; ++peer) {
-        expect(words[peer] == value + peer, "what was stored before a barrier is there behind it");
-      }
-    });
-  }
-  for (auto& thread : running) thread.join();
+  const auto meet = [&] {
+    std::vector<std::thread> running;
+    for (uint32 rank = 0; rank < world.ranks; ++rank) {
+      running.emplace_back([&, rank] {
+        words[rank] = value + rank;
+        MulticastArguments arguments = tried.enrolled(rank);
+        arguments.element = static_cast<uint32>(ElementType::u8);
+        arguments.load = static_cast<uint32>(MulticastLoad::own);
+        arguments.store = static_cast<uint32>(MulticastStore::own);
+        world.launch(symmem_multicast_move, arguments);
+        for (uint32 peer = 0; peer < world.ranks; ++peer) {
+          expect(words[peer] == value + peer, "what was stored before a barrier is there behind it");
+        }
+      });
+    }
+    for (auto& thread : running) thread.join();
+  };
+  tried.says({true}, "a meeting", meet);
 }
 
 // A call of another kind on the same slots: a part of each to each, pulled.
@@ -325,7 +370,8 @@ void waits_end() {
     for (auto& thread : running) thread.join();
     const WaitRecord& record = world.record;
     expect(record.state == 2 && record.kind == 16 + operation && record.slot == 5 && record.peer == 10 + absent &&
-               record.rank != 10 + absent && record.expected == 5 && record.seen == 4 && record.reason == (aborts ? 2u : 1u),
+               record.rank != 10 + absent && record.expected == 5 && record.seen == 4 &&
+               record.reason == (aborts ? 2u : 1u),
            std::string("a multicast call ") + (aborts ? "leaves when the host aborts" : "gives up at its deadline") +
                ", and the record tells for whom it waited");
     windows().clear();

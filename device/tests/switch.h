@@ -3,6 +3,8 @@
 // what was bound is a fault, and any other than these faults by itself, since nothing is mapped there.
 #pragma once
 
+#include <map>
+
 #include "symmem/reduce.h"
 
 using namespace symmem;
@@ -17,6 +19,13 @@ struct Window {
 // Changes only while no rank runs: nothing is locked that would hide a race.
 inline std::vector<Window>& windows() {
   static std::vector<Window> all;
+  return all;
+}
+
+// What the raises of each word said of the stores before them (arch::multicast_raise), in order. One thread alone
+// raises a word; a test makes room for those that it will look at while no rank runs.
+inline std::map<uint64, std::vector<bool>>& raises() {
+  static std::map<uint64, std::vector<bool>> all;
   return all;
 }
 
@@ -77,9 +86,13 @@ void multicast_store(uint64 address, const Word& value) {
   for (uint64 member : behind(address, sizeof(Word))) store(pointer<Word>(member), value);
 }
 
-inline void multicast_raise(uint64 word, bool) {
+inline void multicast_raise(uint64 word, bool stored_at_peers) {
+  const auto noted = raises().find(word);
+  if (noted != raises().end()) noted->second.push_back(stored_at_peers);
   for (uint64 member : behind(word, sizeof(uint32))) fetch_add(pointer<uint32>(member), 1u);
 }
+
+inline void fence_aliases() {}
 
 }  // namespace arch
 }  // namespace symmem

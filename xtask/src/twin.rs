@@ -20,7 +20,7 @@ struct Run {
 }
 
 /// Each sanitizer has schedules of its own, so that there are more of them.
-const RUNS: [Run; 11] = [
+const RUNS: [Run; 12] = [
     Run::new("collectives", "address,undefined", "all", 1),
     Run::new("collectives", "thread", "calls", 1 + SEEDS),
     Run::new("twin", "address,undefined", "all", 1),
@@ -31,8 +31,8 @@ const RUNS: [Run; 11] = [
     Run::new("gathered_at_once", "thread", "calls", 1 + SEEDS),
     Run::new("multicast", "address,undefined", "all", 1),
     Run::new("multicast", "thread", "calls", 1 + SEEDS),
-    // The program is the same, so its name must not be.
     Run::new("multicast", "address,undefined", "switch", 1 + 2 * SEEDS).with(&SWITCH),
+    Run::new("multicast", "thread", "switch", 1 + 3 * SEEDS).with(&SWITCH),
 ];
 
 /// Accesses to multicast addresses, which a switch of the test's takes.
@@ -92,7 +92,8 @@ impl Run {
             seed,
         } = self;
         let root = tools::root();
-        let built = folder.join(format!("{program}-{part}"));
+        // Of a program and a part there may be several; their seeds differ.
+        let built = folder.join(format!("{program}-{part}-{seed}"));
         tools::output(
             Command::new(compiler)
                 .args([
@@ -187,6 +188,7 @@ mod tests {
             "failed: a signal covers the stores of every block",
         );
     }
+
     #[test]
     fn a_multicast_barrier_that_releases_nothing_is_a_race() {
         finds(
@@ -200,6 +202,18 @@ mod tests {
     }
 
     #[test]
+    fn a_multicast_call_that_does_not_wait_for_its_peers_first_is_a_race() {
+        finds(
+            "twin-multicast-first",
+            Run::new("multicast", "thread", "calls", 1),
+            "multicast.h",
+            "if (multicast_barrier(members, arguments, only_meets) && !only_meets) {",
+            "if (!only_meets || (multicast_barrier(members, arguments, only_meets) && !only_meets)) {",
+            "data race",
+        );
+    }
+
+    #[test]
     fn a_multicast_access_where_addresses_do_not_agree_is_found() {
         finds(
             "twin-switch",
@@ -208,6 +222,17 @@ mod tests {
             "return (differ & (unit - 1)) == 0;",
             "return (differ & (unit - 1)) <= 15;",
             "a multicast access is not aligned",
+        );
+    }
+    #[test]
+    fn a_multicast_release_of_too_small_a_scope_is_found() {
+        finds(
+            "twin-switch-scope",
+            Run::new("multicast", "address,undefined", "switch", 1).with(&SWITCH),
+            "multicast.h",
+            "multicast_barrier(members, arguments, stores_to_all(arguments));",
+            "multicast_barrier(members, arguments, !stores_to_all(arguments));",
+            "failed: stores at peers are known to the barrier behind a call",
         );
     }
 }

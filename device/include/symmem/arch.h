@@ -88,6 +88,7 @@
 //   multicast_store(address, value)   at every member; overloads for uint32, uint64 and Vector16
 //   multicast_raise(word, stored_at_peers)   adds 1 to a uint32 at every member, behind what the block did before a
 //                               block barrier; said to be stored in own memory only, or at peers too
+//   fence_aliases()             between what this thread did at a multicast address and what follows at own ones
 #pragma once
 
 #if defined(__CUDACC_RTC__)  // has no offsetof

@@ -8,8 +8,9 @@
 // Order. Every access is relaxed at system scope: each reaches other devices, and a weak one might be kept in L1.
 // A multicast address and a member's own name the same bytes, so to the memory model they are aliases: what is
 // stored by one and loaded by the other needs a proxy fence of that kind on the way. Each way from before a barrier
-// to behind it passes the thread that raises the flags, so there it stands, once. (NCCL's kernels have none, and
-// are not known to go wrong; the ISA makes no exception.)
+// to behind it passes the thread that raises the flags, so there it stands, once. It stands once more at the end of a
+// kernel, for the words themselves: the next kernel may raise them by the members' own addresses. (NCCL's kernels
+// have none, and are not known to go wrong; the ISA makes no exception.)
 #pragma once
 
 #include "symmem/arch_ptx.h"
@@ -88,8 +89,10 @@ SYMMEM_DEVICE void multicast_store(uint64 address, uint64 value) {
 
 // Adds 1 to a uint32 at every member, behind what this thread, and by a block barrier its block, did before. Where
 // none of that is at peers, a release at device scope will do: it has reached this device's own memory, which is
-// where whoever sees the flag reads it. CuTeDSL's distributed kernels count on that, and save the wait for
-// stores on the link; the memory model's words would have system scope. The tag names it to the lint.
+// where whoever sees the flag reads it. Where the flag also says that peers' sources have been read, no scope is
+// needed for that: their values have been loaded, since they were stored (see publish_taken). CuTeDSL's distributed
+// kernels count on that, and save the wait for stores on the link; the memory model's words would have system scope.
+// The tag names it to the lint.
 SYMMEM_DEVICE void multicast_raise(uint64 word, bool stored_at_peers) {
   if (stored_at_peers) {
     asm volatile(
@@ -103,6 +106,10 @@ SYMMEM_DEVICE void multicast_raise(uint64 word, bool stored_at_peers) {
         : "memory");
   }
 }
+
+// Whatever this thread did at a multicast address comes before what follows at a member's own, and the other way
+// round.
+SYMMEM_DEVICE void fence_aliases() { asm volatile("fence.proxy.alias;" ::: "memory"); }
 
 }  // namespace arch
 }  // namespace symmem

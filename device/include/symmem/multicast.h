@@ -119,6 +119,11 @@ SYMMEM_DEVICE void raise_at_all(const MulticastArguments& arguments, bool stored
   if (arch::thread_index() == 0) arch::multicast_raise(arguments.slots + own_word(arguments), stored_at_peers);
 }
 
+// Called by every thread behind the last barrier: the next kernel may raise the words by the members' own addresses.
+SYMMEM_DEVICE void end_raises() {
+  if (arch::thread_index() == 0) arch::fence_aliases();
+}
+
 #else
 
 // Fewer, since each is many: code for the meaning, not for the rate.
@@ -140,6 +145,8 @@ SYMMEM_DEVICE void raise_at_all(const MulticastArguments& arguments, bool) {
     arch::fetch_add(pointer<uint32>(arguments.group.slots[member] + own_word(arguments)), 1u);
   }
 }
+
+SYMMEM_DEVICE void end_raises() {}
 
 #endif
 
@@ -169,6 +176,7 @@ SYMMEM_DEVICE void between_multicast_barriers(const MulticastArguments& argument
     work.run();
     multicast_barrier(members, arguments, stores_to_all(arguments));
   }
+  end_raises();
   members.leave();
 }
 

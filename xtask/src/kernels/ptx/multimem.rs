@@ -1,7 +1,8 @@
 //! `cargo xtask kernels multimem`: which multicast instructions assemblers take, for which targets.
 //!
 //! There may be no device here that could run them, and none where multicast may be tried. What can be known without
-//! one is that each form in the artefacts assembles, by the oldest assembler of a target and by the newest, and that
+//! one is that each form in the artefacts assembles, by the oldest assembler that CI has of a target (12.4, which
+//! makes the artefacts, or the first that knows the target) and by the newest, and that
 //! the forms for which collectives take other algorithms are really not there.
 
 use std::path::{Path, PathBuf};
@@ -335,39 +336,59 @@ mod tests {
         found
     }
 
-    /// The multicast loads and stores of each loop that has both, and how many accesses to memory it has in all.
-    fn two_shot_loops(kernel: &str) -> Vec<(Vec<String>, Vec<String>, usize)> {
-        let all = loops("multicast", kernel).into_iter().map(|statements| {
-            let named = |start: &str| -> Vec<String> {
-                let named = statements.iter().map(|one| one.mnemonic.clone());
-                named.filter(|name| name.starts_with(start)).collect()
-            };
-            let is_access = |one: &&Statement| {
-                matches!(
-                    one.operation(),
-                    "ld" | "st" | "atom" | "red" | "cp" | "multimem"
-                ) && !one.has("param")
-            };
-            let accesses = statements.iter().filter(is_access).count();
-            (named("multimem.ld_reduce"), named("multimem.st"), accesses)
-        });
-        all.filter(|(loads, stores, _)| !loads.is_empty() && !stores.is_empty())
+    /// The accesses to memory, in order, of each loop that has multicast loads and stores.
+    fn two_shot_loops(kernel: &str) -> Vec<Vec<String>> {
+        let is_access = |one: &Statement| {
+            matches!(
+                one.operation(),
+                "ld" | "st" | "atom" | "red" | "cp" | "multimem"
+            ) && !one.has("param")
+        };
+        let all = loops("multicast", kernel)
+            .into_iter()
+            .map(|mut statements| {
+                statements.retain(is_access);
+                let names = statements.into_iter().map(|one| one.mnemonic);
+                names.collect::<Vec<_>>()
+            });
+        let has = |names: &[String], start: &str| names.iter().any(|one| one.starts_with(start));
+        all.filter(|names| has(names, "multimem.ld_reduce") && has(names, "multimem.st"))
             .collect()
     }
 
     #[test]
     fn the_two_shot_loop_of_bf16_is_16_bytes_from_the_switch_and_16_to_it_several_times() {
         let mut loops = two_shot_loops("symmem_multicast_reduce_bf16");
-        loops.sort_by_key(|(loads, ..)| loads.len());
+        loops.sort_by_key(Vec::len);
         assert_eq!(loops.len(), 2, "an average's and a sum's");
-        for ((loads, stores, accesses), unrolled) in loops.into_iter().zip([2, 8]) {
+        for (accesses, unrolled) in loops.into_iter().zip([2, 8]) {
             let load = "multimem.ld_reduce.relaxed.sys.global.add.acc::f32.v4.bf16x2";
-            assert_eq!(loads, vec![load; unrolled]);
+            let store = "multimem.st.relaxed.sys.global.v4.f32";
+            // All loads are in flight before the first store waits for one.
             assert_eq!(
-                stores,
-                vec!["multimem.st.relaxed.sys.global.v4.f32"; unrolled]
+                accesses,
+                [vec![load; unrolled], vec![store; unrolled]].concat()
             );
-            assert_eq!(accesses, 2 * unrolled, "and nothing else");
+        }
+    }
+
+    #[test]
+    fn behind_the_last_words_that_a_kernel_raises_at_all_stands_a_fence_for_aliases() {
+        for module in ["multicast", "multicast_f8"] {
+            let path = Family::Ptx.artefacts().join(format!("{module}.ptx"));
+            for function in text::parse(&std::fs::read_to_string(path).unwrap()) {
+                let last = |start: &str| {
+                    function.items.iter().rposition(|item| {
+                        matches!(item, Item::Statement(one) if one.mnemonic.starts_with(start))
+                    })
+                };
+                let raised = last("multimem.red");
+                let name = &function.name;
+                assert!(
+                    raised.is_some() && last("fence.proxy.alias") > raised,
+                    "{name}"
+                );
+            }
         }
     }
 
