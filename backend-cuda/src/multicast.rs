@@ -18,8 +18,11 @@ use cudarc::driver::sys::CUdevice;
 use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::{DeviceDescription, MulticastSupport, ShareKind};
 
+/// A switch, and whether what it is set to forbids.
+type Rule = (&'static str, fn(&str) -> bool);
+
 /// The switches, and which text of each forbids: whatever is not understood does.
-const SWITCHES: [(&str, fn(&str) -> bool); 4] = [
+const SWITCHES: [Rule; 4] = [
     (OWN_SWITCH, |text| {
         matches!(asked(text), Asked::Not | Asked::NotUnderstood)
     }),
