@@ -199,9 +199,9 @@ fn the_owners_word_runs_all_of_it_and_leaves_nothing() {
         "joining the object: done",
         "binding memory: done",
         "mapping the object: done",
-        "unmap: done",
-        "unbind: done",
-        "release: done",
+        "unmapping the object: done",
+        "unbinding memory: done",
+        "giving the object back: done",
     ] {
         assert!(err.contains(step), "{step} is missing in\n{err}");
     }
