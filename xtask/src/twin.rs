@@ -15,8 +15,9 @@ struct Run {
     /// The part of its tests. Threads of the copies share nothing, and ThreadSanitizer would need
     /// minutes to say so.
     part: &'static str,
-    /// The first of its [`SEEDS`].
+    /// The first of its seeds, and how many there are.
     seed: u32,
+    seeds: u32,
 }
 
 /// Each sanitizer has schedules of its own, so that there are more of them.
@@ -75,6 +76,7 @@ impl Run {
             sanitizers,
             part,
             seed,
+            seeds: SEEDS,
         }
     }
 
@@ -90,6 +92,7 @@ impl Run {
             sanitizers,
             part,
             seed,
+            seeds,
         } = self;
         let root = tools::root();
         // Of a program and a part there may be several; their seeds differ.
@@ -122,8 +125,10 @@ impl Run {
         )?;
         let said = tools::output(
             Command::new(&built)
+                // One race is enough: what comes after it takes long to tell.
+                .env("TSAN_OPTIONS", "halt_on_error=1")
                 .arg(part)
-                .args([SEEDS.to_string(), seed.to_string()]),
+                .args([seeds.to_string(), seed.to_string()]),
         )?;
         Ok(format!("{program}, {sanitizers}: {said}"))
     }
@@ -157,6 +162,8 @@ mod tests {
             }
             std::fs::write(planted.join(file.file_name()), text).unwrap();
         }
+        // Each of these faults shows in the first.
+        let run = Run { seeds: 2, ..run };
         match run.build_and_run(&compiler, scratch.path(), scratch.path()) {
             Err(Error::ToolFailed { output, .. }) => {
                 assert!(output.contains(word), "{word:?} in {output}")
@@ -224,6 +231,7 @@ mod tests {
             "a multicast access is not aligned",
         );
     }
+
     #[test]
     fn a_multicast_release_of_too_small_a_scope_is_found() {
         finds(
