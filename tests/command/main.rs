@@ -7,6 +7,7 @@ mod support;
 
 mod collectives;
 mod compare;
+#[cfg(feature = "cuda")]
 mod doctor;
 mod hip;
 mod products;

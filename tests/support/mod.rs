@@ -28,17 +28,28 @@ pub fn skipped(why: &str) {
 /// Whether ranks over the fake driver may ask for multicast here; where not, that is said.
 #[allow(dead_code, reason = "few test binaries ask for it")]
 pub fn permitted() -> bool {
-    let switches = symmem::doctor::Machine::switches();
     let why = if std::env::var("SYMMEM_TEST_DRIVER").is_ok_and(|driver| driver == "system") {
         Some("SYMMEM_TEST_DRIVER=system is no fake driver".to_owned())
     } else {
-        let forbids = switches.into_iter().find(|switch| switch.forbids);
-        forbids.map(|switch| format!("{} forbids it here", switch.name))
+        forbidden_here()
     };
     if let Some(why) = &why {
         skipped(&format!("multicast over the fake driver: {why}"));
     }
     why.is_none()
+}
+
+/// What forbids multicast in this process, if anything does.
+#[cfg(feature = "cuda")]
+fn forbidden_here() -> Option<String> {
+    let switches = symmem::doctor::Machine::switches();
+    let forbids = switches.into_iter().find(|switch| switch.forbids);
+    forbids.map(|switch| format!("{} forbids it here", switch.name))
+}
+
+#[cfg(not(feature = "cuda"))]
+fn forbidden_here() -> Option<String> {
+    Some("the CUDA backend is not built".into())
 }
 
 /// A library that records what a process asks the dynamic loader for, when it is preloaded.

@@ -60,7 +60,7 @@ SYMMEM_DEVICE void move_tiles(uint64 count, Load load_word, Store store_word, Sh
 }
 
 template <int unroll, class Word, class Load>
-SYMMEM_DEVICE void copy_tiles(Word* destination, uint64 count, Load load_word, Share share) {
+SYMMEM_DEVICE void copy_tiles(Word* destination, uint64 count, Load load_word, Share share = share_of_grid()) {
   move_tiles<unroll, Word>(
       count, load_word, [&](uint64 index, const Word& word) { arch::store(destination + index, word); }, share);
 }
