@@ -1,8 +1,8 @@
 //! The contract between core and a backend.
 //!
 //! Seven traits, one for each noun: [`Device`], [`SymmetricMemory`], [`RemoteAccess`], [`Signals`],
-//! [`Collectives`], [`Gemm`] and [`Multicast`]. A backend gives mechanism only; every choice (which engine, which size, which
-//! order, which deadline) is core's. What each side promises:
+//! [`Collectives`], [`Gemm`] and [`Multicast`]. A backend gives mechanism only; every choice (which engine,
+//! which size, which order, which deadline) is core's. What each side promises:
 //!
 //! - Methods take `&self`, integers, pointers and `repr(C)` structs, and may be called from any
 //!   thread. A backend makes its device current itself.
@@ -44,7 +44,7 @@ pub use enumeration::Backend;
 pub use failure::{CallResult, Failure, read_text, write_text};
 pub use gemm::Gemm;
 pub use loader::{LoadError, load};
-pub use multicast::Multicast;
+pub use multicast::{Multicast, WithoutMulticastObjects};
 pub use plugin::{PluginBackend, Tables};
 pub use remote_access::RemoteAccess;
 pub use signals::Signals;

@@ -1,7 +1,7 @@
 //! Multicast objects: one address behind which the same bytes of every member lie.
 
 use super::abi::*;
-use super::failure::CallResult;
+use super::failure::{CallResult, Failure};
 use enum_dispatch::enum_dispatch;
 
 /// Create, share, join, bind, map, and the way back.
@@ -76,4 +76,74 @@ pub trait Multicast {
     /// # Safety
     /// `multicast` is live, not mapped here, has nothing of this rank's bound, and is not used again.
     unsafe fn multicast_release(&self, multicast: RawMulticast) -> CallResult<()>;
+}
+
+/// A backend with no multicast objects: all that it says is why. Its [`Multicast`] follows.
+pub trait WithoutMulticastObjects {
+    /// Why there are none.
+    const REASON: &'static str;
+    /// `NONE`, or `EMULATED`.
+    fn support(&self) -> MulticastSupport;
+}
+
+/// What a method fails with where there are no objects.
+fn no_object<B: WithoutMulticastObjects, T>(call: &'static str) -> CallResult<T> {
+    Err(Failure::new(Status::UNSUPPORTED, call, B::REASON))
+}
+
+impl<B: WithoutMulticastObjects> Multicast for B {
+    fn multicast_support(&self) -> CallResult<MulticastSupport> {
+        Ok(self.support())
+    }
+
+    fn multicast_granularity(&self, _devices: u32, _bytes: u64) -> CallResult<u64> {
+        no_object::<B, _>("multicast_granularity")
+    }
+
+    fn multicast_create(&self, _devices: u32, _bytes: u64) -> CallResult<RawMulticast> {
+        no_object::<B, _>("multicast_create")
+    }
+
+    unsafe fn multicast_export(&self, _multicast: RawMulticast) -> CallResult<ExportedHandle> {
+        no_object::<B, _>("multicast_export")
+    }
+
+    unsafe fn multicast_import(&self, _handle: &ExportedHandle) -> CallResult<RawMulticast> {
+        no_object::<B, _>("multicast_import")
+    }
+
+    unsafe fn multicast_join(&self, _multicast: RawMulticast) -> CallResult<()> {
+        no_object::<B, _>("multicast_join")
+    }
+
+    unsafe fn multicast_bind(
+        &self,
+        _multicast: RawMulticast,
+        _offset: u64,
+        _allocation: RawAllocation,
+        _bytes: u64,
+    ) -> CallResult<()> {
+        no_object::<B, _>("multicast_bind")
+    }
+
+    unsafe fn multicast_map(&self, _multicast: RawMulticast) -> CallResult<DeviceAddress> {
+        no_object::<B, _>("multicast_map")
+    }
+
+    unsafe fn multicast_unmap(&self, _multicast: RawMulticast) -> CallResult<()> {
+        no_object::<B, _>("multicast_unmap")
+    }
+
+    unsafe fn multicast_unbind(
+        &self,
+        _multicast: RawMulticast,
+        _offset: u64,
+        _bytes: u64,
+    ) -> CallResult<()> {
+        no_object::<B, _>("multicast_unbind")
+    }
+
+    unsafe fn multicast_release(&self, _multicast: RawMulticast) -> CallResult<()> {
+        no_object::<B, _>("multicast_release")
+    }
 }

@@ -436,7 +436,7 @@ impl Stream {
             options.algorithm = Algorithm::MULTICAST;
         }
         let options = &options;
-        if multicast::is_multicast(options.algorithm) {
+        if options.algorithm.is_multicast() {
             let query = Query {
                 push_channels: 0,
                 multicast: reach.is_some(),

@@ -15,14 +15,6 @@ pub struct Reach {
     pub source: DeviceAddress,
 }
 
-/// Whether an algorithm goes by multicast.
-pub fn is_multicast(algorithm: Algorithm) -> bool {
-    matches!(
-        algorithm,
-        Algorithm::MULTICAST | Algorithm::MULTICAST_ONE_SHOT
-    )
-}
-
 /// Whether a switch reduces elements as our contract has it: no products, no integers of 8 and 16 bits, no
 /// signed sums of 64; and the least and the greatest of integers only, since those of floating point are
 /// not there, or not what we promise of NaN and of zeros. Few devices have it do all of these: the others

@@ -7,7 +7,7 @@
 
 use super::Provider;
 use super::inbox::{Division, Inboxes};
-use super::multicast::{self, is_multicast};
+use super::multicast;
 use crate::backend::abi::*;
 use crate::backend::{Backend, Collectives};
 use crate::communicator::MulticastStatus;
@@ -348,7 +348,7 @@ impl Selector {
             // By the members' own addresses where not all that a call names is reached at once, or the switch
             // does not reduce it.
             (_, named)
-                if is_multicast(named)
+                if named.is_multicast()
                     && self.multicast.support != MulticastSupport::NONE
                     && algorithms(query.operation).contains(&named)
                     && self.lacks(query, named) =>
@@ -384,7 +384,7 @@ impl Selector {
             self.rows.iter().filter(fits).find(|row| {
                 row.operation == operation
                     && (vendor_allowed || row.algorithm != Algorithm::VENDOR)
-                    && (!is_multicast(row.algorithm) || by_itself)
+                    && (!row.algorithm.is_multicast() || by_itself)
                     && self.serves(query, row.algorithm).is_ok()
             })
         });
@@ -407,7 +407,7 @@ impl Selector {
         } else if algorithm == Algorithm::VENDOR && !query.vendor {
             "the vendor's communicator is not open for these ranks; see `Communicator::open_vendor`"
                 .into()
-        } else if is_multicast(algorithm) && self.multicast.support == MulticastSupport::NONE {
+        } else if algorithm.is_multicast() && self.multicast.support == MulticastSupport::NONE {
             let reason = self.multicast.reason.as_deref();
             format!(
                 "there is no multicast: {}",
@@ -440,7 +440,7 @@ impl Selector {
     fn lacks(&self, query: &Query, algorithm: Algorithm) -> bool {
         kernel_of(query.operation, algorithm).is_some_and(|kernel| {
             let has_channels = query.push_channels >= MOST_THREADS / PUSH_PAIR_THREADS;
-            let reached = !is_multicast(algorithm)
+            let reached = !algorithm.is_multicast()
                 || self.multicast.support != MulticastSupport::NONE
                     && query.multicast
                     && (!reduces(query.operation)

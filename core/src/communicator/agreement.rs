@@ -215,6 +215,37 @@ impl Round<'_> {
         Ok(())
     }
 
+    /// Tells every rank how a step went here, and hears how it went on each, in rank order: what it gives, or
+    /// why it failed there.
+    ///
+    /// # Errors
+    /// As [`Round::exchange`]; not for a step that failed.
+    pub fn tell(
+        &mut self,
+        outcome: std::result::Result<&[u8], String>,
+        descriptor: Option<BorrowedFd<'_>>,
+    ) -> Result<Vec<std::result::Result<Contribution, String>>> {
+        let message = match outcome {
+            Ok(payload) => [&[WORKED], payload].concat(),
+            // A message's limit is far larger; nobody reads more than this.
+            Err(reason) => {
+                let reason: String = reason.chars().take(1024).collect();
+                [&[FAILED], reason.as_bytes()].concat()
+            }
+        };
+        let answers = self.exchange_with(&message, descriptor)?;
+        let told = answers.into_iter().map(|mut answer| {
+            let worked = answer.payload.first() == Some(&WORKED);
+            answer.payload.drain(..answer.payload.len().min(1));
+            if worked {
+                Ok(answer)
+            } else {
+                Err(String::from_utf8_lossy(&answer.payload).into_owned())
+            }
+        });
+        Ok(told.collect())
+    }
+
     /// Ends a step that can fail on one rank alone: succeeds everywhere or fails everywhere.
     ///
     /// # Errors
@@ -234,34 +265,25 @@ impl Round<'_> {
         outcome: Result<(T, Vec<u8>)>,
         descriptor: Option<BorrowedFd<'_>>,
     ) -> Result<(T, Vec<Contribution>)> {
-        let message = match &outcome {
-            Ok((_, payload)) => [&[WORKED], payload.as_slice()].concat(),
-            // A message's limit is far larger; nobody reads more than this.
-            Err(error) => {
-                let reason: String = error.to_string().chars().take(1024).collect();
-                [&[FAILED], reason.as_bytes()].concat()
-            }
+        let said = match &outcome {
+            Ok((_, payload)) => Ok(payload.as_slice()),
+            Err(error) => Err(error.to_string()),
         };
-        let answers = self.exchange_with(&message, descriptor);
+        let answers = self.tell(said, descriptor);
         // This rank's own failure says more than what it did to the exchange, unless a death is behind
         // both.
         if let (Err(_), Err(error @ Error::PeerDied { .. })) = (&outcome, &answers) {
             return Err(error.clone());
         }
         let (value, _) = outcome?;
-        let mut answers = answers?;
-        for (peer, answer) in answers.iter_mut().enumerate() {
-            let worked = answer.payload.first() == Some(&WORKED);
-            answer.payload.drain(..answer.payload.len().min(1));
-            if !worked {
-                return Err(Error::PeerFailed {
-                    rank: self.rank(),
-                    peer,
-                    reason: String::from_utf8_lossy(&answer.payload).into_owned(),
-                });
-            }
-        }
-        Ok((value, answers))
+        let answers = answers?.into_iter().enumerate().map(|(peer, answer)| {
+            answer.map_err(|reason| Error::PeerFailed {
+                rank: self.rank(),
+                peer,
+                reason,
+            })
+        });
+        Ok((value, answers.collect::<Result<_>>()?))
     }
 }
 

@@ -362,9 +362,9 @@ impl Multicast {
         self.give_back(shared);
     }
 
-    /// Undoes all that this rank did to the object, last step first; says whether nothing of it is left. What
-    /// gives back may block too, and nothing that ends may end in that.
-    fn give_back(&self, shared: &Inner) -> bool {
+    /// Undoes all that this rank did to the object, last step first, for no rank uses it any more; says whether
+    /// nothing of it is left. What gives back may block too, and nothing that ends may end in that.
+    pub(super) fn give_back(&self, shared: &Inner) -> bool {
         let known = lock(&self.object).as_ref().map(|object| {
             let Object { raw, address, .. } = *object;
             (raw, address, object.bound.clone(), object.stuck)
@@ -426,11 +426,6 @@ impl Multicast {
                 object.address = None;
             }
         }
-    }
-
-    /// Gives the object up, with what is still bound: no rank uses that. Says whether nothing of it is left.
-    pub(super) fn release(&self, shared: &Inner) -> bool {
-        self.give_back(shared)
     }
 }
 

@@ -117,7 +117,7 @@ impl Drop for Inner {
         }
         // Whatever is bound was given up by all, and is unbound.
         if free && let Some(multicast) = self.multicast.get() {
-            free = multicast.release(self);
+            free = multicast.give_back(self);
         }
         if let Some(watcher) = lock(&self.watcher).take() {
             self.health.stop_watcher(watcher);

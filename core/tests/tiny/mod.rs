@@ -9,8 +9,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{
-    CallResult, Collectives, Device, Failure, Gemm, Implementation, Multicast, RemoteAccess,
-    Signals, SymmetricMemory,
+    CallResult, Collectives, Device, Failure, Gemm, Implementation, RemoteAccess, Signals,
+    SymmetricMemory, WithoutMulticastObjects,
 };
 
 /// The ordinal that panics.
@@ -416,60 +416,11 @@ impl Gemm for Tiny {
     }
 }
 
-impl Multicast for Tiny {
-    fn multicast_support(&self) -> CallResult<MulticastSupport> {
-        Ok(MulticastSupport::NONE)
-    }
+impl WithoutMulticastObjects for Tiny {
+    const REASON: &'static str = "this backend is small";
 
-    fn multicast_granularity(&self, _devices: u32, _bytes: u64) -> CallResult<u64> {
-        refuse("multicast_granularity")
-    }
-
-    fn multicast_create(&self, _devices: u32, _bytes: u64) -> CallResult<RawMulticast> {
-        refuse("multicast_create")
-    }
-
-    unsafe fn multicast_export(&self, _multicast: RawMulticast) -> CallResult<ExportedHandle> {
-        refuse("multicast_export")
-    }
-
-    unsafe fn multicast_import(&self, _handle: &ExportedHandle) -> CallResult<RawMulticast> {
-        refuse("multicast_import")
-    }
-
-    unsafe fn multicast_join(&self, _multicast: RawMulticast) -> CallResult<()> {
-        refuse("multicast_join")
-    }
-
-    unsafe fn multicast_bind(
-        &self,
-        _multicast: RawMulticast,
-        _offset: u64,
-        _allocation: RawAllocation,
-        _bytes: u64,
-    ) -> CallResult<()> {
-        refuse("multicast_bind")
-    }
-
-    unsafe fn multicast_map(&self, _multicast: RawMulticast) -> CallResult<DeviceAddress> {
-        refuse("multicast_map")
-    }
-
-    unsafe fn multicast_unmap(&self, _multicast: RawMulticast) -> CallResult<()> {
-        refuse("multicast_unmap")
-    }
-
-    unsafe fn multicast_unbind(
-        &self,
-        _multicast: RawMulticast,
-        _offset: u64,
-        _bytes: u64,
-    ) -> CallResult<()> {
-        refuse("multicast_unbind")
-    }
-
-    unsafe fn multicast_release(&self, _multicast: RawMulticast) -> CallResult<()> {
-        refuse("multicast_release")
+    fn support(&self) -> MulticastSupport {
+        MulticastSupport::NONE
     }
 }
 

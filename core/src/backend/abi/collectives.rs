@@ -136,6 +136,13 @@ open_enum!(
     }
 );
 
+impl Algorithm {
+    /// Whether it goes by multicast addresses, or as if.
+    pub const fn is_multicast(self) -> bool {
+        matches!(self, Self::MULTICAST | Self::MULTICAST_ONE_SHOT)
+    }
+}
+
 open_enum!(
     /// A family of kernels behind collectives.
     CollectiveKernel {

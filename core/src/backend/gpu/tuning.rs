@@ -166,12 +166,7 @@ pub fn collective_flaws(tables: Collectives, warp: u32) -> Vec<String> {
         .map(|index| collective_row(tables, index))
         .take_while(|row| row.algorithm != Algorithm::AUTOMATIC)
         .collect();
-    let multicast = |row: &CollectiveRow| {
-        matches!(
-            row.algorithm,
-            Algorithm::MULTICAST | Algorithm::MULTICAST_ONE_SHOT
-        )
-    };
+    let multicast = |row: &CollectiveRow| row.algorithm.is_multicast();
     let mut flaws = Vec::new();
     for operation in CollectiveOperation::BROADCAST.0..=CollectiveOperation::EXCHANGE.0 {
         for world in 2..=ANY {

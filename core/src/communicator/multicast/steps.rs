@@ -13,11 +13,6 @@ use std::time::{Duration, Instant};
 /// The answer to a step on the control plane: what every rank gave, or why all go without.
 pub type Agreed<T> = Result<std::result::Result<T, String>>;
 
-/// The first byte of what a rank says of a step.
-const WORKED: u8 = 0;
-/// Its reason follows.
-const FAILED: u8 = 1;
-
 /// Ends a step: what all ranks gave if it worked on all of them, or the reason of the first on which it did
 /// not, in the same words everywhere.
 pub fn agree(
@@ -25,23 +20,15 @@ pub fn agree(
     outcome: &std::result::Result<Vec<u8>, String>,
     descriptor: Option<&OwnedFd>,
 ) -> Agreed<Vec<Contribution>> {
-    let message = match outcome {
-        Ok(payload) => [&[WORKED], payload.as_slice()].concat(),
-        Err(why) => {
-            let why: String = why.chars().take(1024).collect();
-            [&[FAILED], why.as_bytes()].concat()
-        }
+    let said = match outcome {
+        Ok(payload) => Ok(payload.as_slice()),
+        Err(why) => Err(why.clone()),
     };
-    let mut answers = round.exchange_with(&message, descriptor.map(AsFd::as_fd))?;
-    for (rank, answer) in answers.iter_mut().enumerate() {
-        let worked = answer.payload.first() == Some(&WORKED);
-        answer.payload.drain(..answer.payload.len().min(1));
-        if !worked {
-            let why = String::from_utf8_lossy(&answer.payload);
-            return Ok(Err(format!("rank {rank}: {why}")));
-        }
-    }
-    Ok(Ok(answers))
+    let answers = round.tell(said, descriptor.map(AsFd::as_fd))?;
+    let named = |(rank, answer): (usize, std::result::Result<_, String>)| {
+        answer.map_err(|why| format!("rank {rank}: {why}"))
+    };
+    Ok(answers.into_iter().enumerate().map(named).collect())
 }
 
 /// The result of a call that may come when nobody waits for it any more: it is undone then.
@@ -71,7 +58,9 @@ impl Unmade {
     fn of(what: &str, abandoned: &Abandoned) -> Self {
         let why = format!("{what}: {abandoned}");
         match abandoned {
-            Abandoned::Late(_) => Self::Stuck(why),
+            Abandoned::Late(_) => Self::Stuck(format!(
+                "{why}. See whether the fabric manager is well; SYMMEM_MULTICAST=0 does not try again"
+            )),
             // It was never called.
             Abandoned::NoThread(_) => Self::Failed(why),
         }
@@ -155,7 +144,10 @@ mod tests {
     #[test]
     fn only_a_call_that_was_made_can_be_stuck() {
         let late = Unmade::of("binding", &Abandoned::Late(Duration::from_secs(3)));
-        assert!(matches!(late, Unmade::Stuck(why) if why.starts_with("binding: ")));
+        assert!(
+            matches!(late, Unmade::Stuck(why) if why.starts_with("binding: ")
+            && why.contains("SYMMEM_MULTICAST=0"))
+        );
         let unmade = Abandoned::NoThread(io::Error::from(io::ErrorKind::WouldBlock));
         assert!(matches!(Unmade::of("binding", &unmade), Unmade::Failed(_)));
     }
