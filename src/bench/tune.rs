@@ -6,8 +6,9 @@
 //! of the size before stays unless another is faster by more than the noise, so that a table is short.
 //!
 //! Where the vendor's library is found it is a candidate too, over plain memory, and chosen where it is
-//! faster than all of ours by more than the noise. The fastest of ours stands behind it, for programs
-//! that do not open the library.
+//! faster than all of ours by more than the noise; so are the kernels for a switch where there is multicast.
+//! What is fastest without them stands behind, for programs that do not open the library, and for buffers
+//! that multicast does not reach.
 
 mod candidates;
 
@@ -20,10 +21,10 @@ use super::session::is_by_caller;
 use super::{BenchError, Result, exchange};
 use crate::report::{Collective, Placement, Time};
 use crate::tuning::Row;
-use candidates::{Candidate, candidates};
+use candidates::{Candidate, Present, candidates};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
-use symmem_core::backend::abi::{Algorithm, CollectiveRow};
+use symmem_core::backend::abi::{Algorithm, CollectiveRow, MulticastSupport};
 use symmem_core::{CollectiveOptions, Communicator, Error, Provider};
 
 pub use crate::tuning::Table;
@@ -90,12 +91,20 @@ fn tune<T: Sample>(
     let common = Common::agree(communicator)?;
     let sizes = options.sizes(common.limit);
     let largest = sizes.last().copied().unwrap_or_default();
+    let session = Session::new(communicator, largest)?;
+    let has_switch = communicator.multicast().support == MulticastSupport::HARDWARE;
     let run = Run::<T> {
-        session: Session::new(communicator, largest)?,
         rounds: options.rounds.unwrap_or(options.effort.rounds()).max(1),
         by_caller: is_by_caller(communicator),
-        vendor: possible(communicator.open_vendor(false).map_err(Into::into))?.is_some(),
+        present: Present {
+            vendor: possible(communicator.open_vendor(false).map_err(Into::into))?.is_some(),
+            multicast: has_switch && session.is_in_multicast(),
+        },
+        session,
     };
+    if has_switch && !run.present.multicast {
+        tracing::warn!("multicast is not tried: buffers of {largest} bytes do not fit its object");
+    }
     let total = options.collectives.len() * sizes.len();
     let mut done = 0;
     let mut table = Table {
@@ -125,8 +134,7 @@ struct Run<'a, T: Sample> {
     session: Session<'a, T>,
     rounds: u32,
     by_caller: bool,
-    /// Whether the vendor's library is open.
-    vendor: bool,
+    present: Present,
 }
 
 impl<T: Sample> Run<'_, T> {
@@ -143,7 +151,7 @@ impl<T: Sample> Run<'_, T> {
         };
         let mut tried: Vec<(Candidate, f64)> = Vec::new();
         let mut least = f64::INFINITY;
-        for candidate in candidates(collective, bytes, self.by_caller, self.vendor) {
+        for candidate in candidates(collective, bytes, self.by_caller, self.present) {
             let call = call(shape, candidate, placement(&candidate));
             if let Some(ns) = self.time(&call, TRIAL_NS, least * HOPELESS)? {
                 let algorithm = candidate.algorithm.name();
@@ -165,18 +173,23 @@ impl<T: Sample> Run<'_, T> {
         let apart = |candidate: &&Candidate| placement(candidate) == Placement::OutOfPlace;
         let all = || tried.iter().map(|(candidate, _)| candidate);
         finalists.extend(all().filter(apart).take(FINALISTS));
-        // The size before may have been right for both; and something has to work in place.
+        // The size before may have been right for both; and something has to work in each place, also where less
+        // is present than here.
         let known = |candidate: &Candidate| tried.iter().any(|(tried, _)| tried == candidate);
-        let also = before.filter(known);
-        let works = all().copied().find(in_place);
-        for candidate in also.into_iter().chain(works) {
+        let mut also: Vec<Candidate> = before.filter(known).into_iter().collect();
+        for present in self.present.or_less() {
+            let there = || all().filter(|candidate| candidate.serves_with(present));
+            also.extend(there().find(apart).copied());
+            also.extend(there().copied().find(in_place));
+        }
+        for candidate in also {
             if !finalists.contains(&candidate) {
                 finalists.push(candidate);
             }
         }
         let finalists = self.right(shape, finalists)?;
         let times = self.measure(shape, &finalists)?;
-        let ways = needed(ranked(&finalists, &times, before), in_place);
+        let ways = needed(ranked(&finalists, &times, before), self.present, in_place);
         if let Some(best) = ways.first() {
             let (collective, algorithm) = (collective.name(), best.algorithm.name());
             tracing::info!(collective, bytes, algorithm, grid = ?best.grid, "chosen");
@@ -303,24 +316,26 @@ fn ranked(candidates: &[Candidate], times: &[f64], before: Option<Candidate>) ->
     order.into_iter().map(|index| candidates[index]).collect()
 }
 
-/// Of candidates, fastest first, those that a table needs: each serves a call that none before it does,
-/// in place or where the vendor's library is not open.
-fn needed(ranked: Vec<Candidate>, in_place: impl Fn(&Candidate) -> bool) -> Vec<Candidate> {
-    // Out of place and in place; each where the library is not open, and where it is.
-    let mut served = [[false; 2]; 2];
+/// Of candidates, fastest first, those that a table needs: each serves a call that none before it does, in place
+/// or where less is `present` than here.
+fn needed(
+    ranked: Vec<Candidate>,
+    present: Present,
+    in_place: impl Fn(&Candidate) -> bool,
+) -> Vec<Candidate> {
+    // Out of place and in place.
+    let mut unserved = [(); 2].map(|()| present.or_less().collect::<Vec<_>>());
     let mut needed = ranked;
     needed.retain(|candidate| {
         let mut serves = false;
-        for (place, served) in served.iter_mut().enumerate() {
-            // Ours serves in both cases.
-            let where_it_can = &mut served[usize::from(candidate.is_vendor())..];
-            let is_new = where_it_can.contains(&false);
-            let fits = match place {
+        for (place, unserved) in unserved.iter_mut().enumerate() {
+            let is_new = (unserved.iter()).any(|&present| candidate.serves_with(present));
+            let fits = || match place {
                 0 => placement(candidate) == Placement::OutOfPlace,
                 _ => in_place(candidate),
             };
-            if is_new && fits {
-                where_it_can.fill(true);
+            if is_new && fits() {
+                unserved.retain(|&present| !candidate.serves_with(present));
                 serves = true;
             }
         }
@@ -412,6 +427,11 @@ mod tests {
         );
     }
 
+    const VENDOR: Present = Present {
+        vendor: true,
+        multicast: false,
+    };
+
     fn vendor() -> Candidate {
         Candidate {
             algorithm: Algorithm::VENDOR,
@@ -425,7 +445,9 @@ mod tests {
         let ours = [1, 2].map(|blocks| candidate(Algorithm::TWO_SHOT, blocks));
         let all = [ours[0], vendor(), ours[1]];
         let chosen = |times: &[f64], places: &[Candidate]| {
-            needed(ranked(&all, times, None), |one| places.contains(one))
+            needed(ranked(&all, times, None), VENDOR, |one| {
+                places.contains(one)
+            })
         };
         assert_eq!(chosen(&[2.0, 1.0, 1.5], &all), [vendor(), ours[1]]);
         assert_eq!(chosen(&[2.0, 1.0, 1.01], &all), [ours[1]]);
@@ -438,6 +460,25 @@ mod tests {
             chosen(&[2.0, 1.5, 1.0], &[ours[0], vendor()]),
             [ours[1], vendor(), ours[0]]
         );
+    }
+
+    #[test]
+    fn behind_multicast_stands_what_serves_where_it_does_not_reach() {
+        let multicast = candidate(Algorithm::MULTICAST, 8);
+        let one_shot = candidate(Algorithm::MULTICAST_ONE_SHOT, 8);
+        let two_shot = candidate(Algorithm::TWO_SHOT, 32);
+        let present = Present {
+            multicast: true,
+            ..VENDOR
+        };
+        let in_place = |one: &Candidate| *one != one_shot;
+        let ranked = vec![one_shot, multicast, vendor(), two_shot];
+        assert_eq!(needed(ranked.clone(), present, in_place), ranked);
+        // Where it is not faster it is not in the table, and nobody needs it.
+        let ranked = vec![two_shot, multicast, one_shot];
+        assert_eq!(needed(ranked, present, in_place), [two_shot]);
+        assert_eq!(present.or_less().count(), 4);
+        assert_eq!(VENDOR.or_less().count(), 2);
     }
 
     #[test]

@@ -91,3 +91,42 @@ fn on_cuda_the_vendors_library_is_tried_beside_ours_and_the_table_can_be_gone_by
     bench.env("SYMMEM_TUNING", directory.join("t.json"));
     succeed(bench);
 }
+
+#[test]
+fn where_there_is_a_switch_its_kernels_are_tried_and_something_serves_without_it() {
+    if !support::permitted() {
+        return;
+    }
+    let directory = directory("tune-multicast");
+    let arguments = [
+        "tune",
+        "-n",
+        "2",
+        "--quick",
+        "--op",
+        "all_reduce",
+        "--min-bytes",
+        "64K",
+        "--max-bytes",
+        "64K",
+        "--out",
+        "t.json",
+    ];
+    let mut tune = on_fake_driver(&directory, 2, &arguments);
+    tune.env("FAKE_CUDA_MULTICAST_HARDWARE", "1")
+        .env("SYMMEM_MULTICAST", "1")
+        .env("SYMMEM_LOG", "symmem::bench=debug");
+    let log = text(&succeed(tune).stderr);
+    for algorithm in ["MULTICAST_ONE_SHOT", "MULTICAST\""] {
+        let tried = |line: &str| line.contains("tried") && line.contains(algorithm);
+        assert!(log.lines().any(tried), "{algorithm}: {log}");
+    }
+    let written = std::fs::read_to_string(directory.join("t.json")).unwrap();
+    let table = Table::from_json(&written).unwrap();
+    assert!(
+        table
+            .rows
+            .iter()
+            .any(|row| !row.algorithm.starts_with("multicast"))
+    );
+}

@@ -49,7 +49,7 @@ impl<'a, T: Sample> Session<'a, T> {
     }
 
     /// Whether the buffers can be reached by multicast.
-    pub(super) fn is_in_multicast(&self) -> bool {
+    pub(in crate::bench) fn is_in_multicast(&self) -> bool {
         self.source.multicast().is_some() && self.destination.multicast().is_some()
     }
 

@@ -20,6 +20,31 @@ impl Candidate {
     pub fn is_vendor(self) -> bool {
         self.algorithm == Algorithm::VENDOR
     }
+
+    /// Whether it can be gone by in a program that has so much.
+    pub fn serves_with(self, present: Present) -> bool {
+        (present.vendor || !self.is_vendor())
+            && (present.multicast || !self.algorithm.is_multicast())
+    }
+}
+
+/// What there is, and need not be wherever a table is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Present {
+    /// The vendor's library, open.
+    pub vendor: bool,
+    /// A switch's multicast, for the buffers of a call.
+    pub multicast: bool,
+}
+
+impl Present {
+    /// This, and each way to have less of it.
+    pub fn or_less(self) -> impl Iterator<Item = Self> {
+        let without = |it: bool| [false, true].into_iter().filter(move |&has| it || !has);
+        without(self.vendor).flat_map(move |vendor| {
+            without(self.multicast).map(move |multicast| Self { vendor, multicast })
+        })
+    }
 }
 
 /// The algorithms that an operation may have, and the sizes up to which each is worth a trial: packets
@@ -33,6 +58,8 @@ fn algorithms(collective: Collective) -> &'static [(Algorithm, u64)] {
             PACKETS,
             (Algorithm::PACKETS_TWO_SHOT, 16 * MIB),
             (Algorithm::ONE_SHOT, 16 * MIB),
+            (Algorithm::MULTICAST_ONE_SHOT, 16 * MIB),
+            (Algorithm::MULTICAST, ANY),
             (Algorithm::TWO_SHOT, ANY),
             (Algorithm::PUSH, ANY),
             (Algorithm::COPY_ENGINE, ANY),
@@ -42,7 +69,12 @@ fn algorithms(collective: Collective) -> &'static [(Algorithm, u64)] {
             (Algorithm::ONE_SHOT, ANY),
             (Algorithm::TWO_SHOT, ANY),
         ],
-        Collective::ReduceScatter => &[PACKETS, (Algorithm::ONE_SHOT, ANY), (Algorithm::PUSH, ANY)],
+        Collective::ReduceScatter => &[
+            PACKETS,
+            (Algorithm::ONE_SHOT, ANY),
+            (Algorithm::MULTICAST, ANY),
+            (Algorithm::PUSH, ANY),
+        ],
         Collective::AllToAll => &[
             PACKETS,
             (Algorithm::PUSH, ANY),
@@ -52,12 +84,14 @@ fn algorithms(collective: Collective) -> &'static [(Algorithm, u64)] {
         ],
         Collective::AllGather => &[
             PACKETS,
+            (Algorithm::MULTICAST, ANY),
             (Algorithm::PUSH, ANY),
             (Algorithm::PULL, ANY),
             (Algorithm::COPY_ENGINE, ANY),
         ],
         Collective::Broadcast => &[
             PACKETS,
+            (Algorithm::MULTICAST, ANY),
             (Algorithm::PUSH, ANY),
             (Algorithm::PULL, ANY),
             (Algorithm::TWO_SHOT, ANY),
@@ -73,7 +107,7 @@ pub(super) fn candidates(
     collective: Collective,
     bytes: u64,
     by_caller: bool,
-    vendor: bool,
+    present: Present,
 ) -> Vec<Candidate> {
     // With a block for each 256 bytes a warp has one access to make: more would idle. And 64 MiB by
     // fewer than 16 blocks takes longer than all other trials together.
@@ -85,13 +119,13 @@ pub(super) fn candidates(
     let most = (bytes >> 8).clamp(1, u64::from(SLOT_BLOCKS)) as u32;
     let mut all = Vec::new();
     // First: what is far behind it is soon left.
-    all.extend(vendor.then_some(Candidate {
+    all.extend(present.vendor.then_some(Candidate {
         algorithm: Algorithm::VENDOR,
         grid: None,
         concurrent: 0,
     }));
     for &(algorithm, limit) in algorithms(collective) {
-        if bytes > limit {
+        if bytes > limit || algorithm.is_multicast() && !present.multicast {
             continue;
         }
         if by_caller || algorithm == Algorithm::COPY_ENGINE {
@@ -150,11 +184,32 @@ mod tests {
     use super::*;
 
     #[test]
+    fn multicast_is_tried_where_there_is_a_switch_and_an_operation_goes_by_it() {
+        let goes = |collective, multicast| {
+            let present = Present {
+                vendor: false,
+                multicast,
+            };
+            let all = candidates(collective, 1 << 20, false, present);
+            all.iter().any(|one| one.algorithm.is_multicast())
+        };
+        let by_switch: Vec<Collective> = (Collective::ALL.into_iter())
+            .filter(|&collective| goes(collective, true))
+            .collect();
+        use Collective as C;
+        assert_eq!(
+            by_switch,
+            [C::AllReduce, C::AllGather, C::ReduceScatter, C::Broadcast]
+        );
+        assert!(Collective::ALL.iter().all(|&one| !goes(one, false)));
+    }
+
+    #[test]
     fn every_operation_has_candidates_at_every_size_and_packets_few_blocks() {
         for collective in Collective::ALL {
             for shift in [3, 10, 16, 20, 24, 30] {
                 for by_caller in [true, false] {
-                    let all = candidates(collective, 1 << shift, by_caller, false);
+                    let all = candidates(collective, 1 << shift, by_caller, Present::default());
                     assert!(!all.is_empty(), "{collective:?} {shift}");
                     for one in all.iter().filter(|one| one.algorithm == Algorithm::PACKETS) {
                         let blocks = one.grid.map_or(1, |(blocks, _)| blocks);
