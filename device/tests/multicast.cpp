@@ -346,41 +346,48 @@ void calls(uint32 seed, uint32 ranks) {
   windows().clear();
 }
 
-// All ranks but one call: those leave at the deadline, or when the host has aborted, and the record names the one.
-void waits_end() {
-  for (const bool aborts : {false, true}) {
-    World world(3, 2, 2, 3 * 2 * 16, 4);
-    if (!aborts) world.deadline = second / 50;
-    Random random(1);
-    const Tried tried{world, random, bind(world)};
-    const uint32 absent = 1;
-    std::vector<std::thread> running;
-    for (uint32 rank = 0; rank < world.ranks; ++rank) {
-      if (rank == absent) continue;
-      running.emplace_back([&, rank] {
-        MulticastArguments arguments = tried.enrolled(rank);
-        arguments.load = static_cast<uint32>(MulticastLoad::reduced);
-        arguments.store = static_cast<uint32>(MulticastStore::own);
-        arguments.reduce = static_cast<uint32>(ReduceOperation::sum);
-        world.launch(symmem_multicast_reduce_bf16, arguments);
-      });
+// One rank never comes, or is gone after the first barrier: the others leave at the deadline, or when the host has
+// aborted, and the record names the one and the barrier.
+void waits_end(bool comes_first, bool aborts) {
+  constexpr uint32 first = 4, absent = 1;
+  const uint32 seen = first + comes_first;
+  World world(3, 2, 2, 3 * 2 * 16, first);
+  if (!aborts) world.deadline = second / 50;
+  Random random(1);
+  const Tried tried{world, random, bind(world)};
+  for (auto& slots : world.slots) {
+    for (uint32 block = 0; block < world.blocks; ++block) {
+      uint8* slot = reinterpret_cast<uint8*>(slots.data()) + block * slot_bytes;
+      std::memcpy(slot + slot_words + absent * 4, &seen, 4);
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    if (aborts) __atomic_store_n(&world.abort, 1u, __ATOMIC_RELEASE);
-    for (auto& thread : running) thread.join();
-    const WaitRecord& record = world.record;
-    expect(record.state == 2 && record.kind == 16 + operation && record.slot == 5 && record.peer == 10 + absent &&
-               record.rank != 10 + absent && record.expected == 5 && record.seen == 4 &&
-               record.reason == (aborts ? 2u : 1u),
-           std::string("a multicast call ") + (aborts ? "leaves when the host aborts" : "gives up at its deadline") +
-               ", and the record tells for whom it waited");
-    windows().clear();
   }
+  std::vector<std::thread> running;
+  for (uint32 rank = 0; rank < world.ranks; ++rank) {
+    if (rank == absent) continue;
+    running.emplace_back([&, rank] {
+      MulticastArguments arguments = tried.enrolled(rank);
+      arguments.load = static_cast<uint32>(MulticastLoad::reduced);
+      arguments.store = static_cast<uint32>(MulticastStore::own);
+      arguments.reduce = static_cast<uint32>(ReduceOperation::sum);
+      world.launch(symmem_multicast_reduce_bf16, arguments);
+    });
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  if (aborts) __atomic_store_n(&world.abort, 1u, __ATOMIC_RELEASE);
+  for (auto& thread : running) thread.join();
+  const WaitRecord& record = world.record;
+  expect(record.state == 2 && record.kind == 16 + operation && record.slot == 5 && record.peer == 10 + absent &&
+             record.rank != 10 + absent && record.expected == seen + 1 && record.seen == seen &&
+             record.reason == (aborts ? 2u : 1u),
+         std::string("a multicast call ") + (aborts ? "leaves when the host aborts" : "gives up at its deadline") +
+             " at its " + (comes_first ? "second" : "first") + " barrier, and the record tells for whom it waited");
+  windows().clear();
 }
 
 }  // namespace
 
 int main(int count, char** words) {
-  waits_end();
+  for (const bool comes_first : {false, true})
+    for (const bool aborts : {false, true}) waits_end(comes_first, aborts);
   return run_seeds(count, words, has_switch ? "multicast by a switch" : "multicast emulated", 8, calls);
 }

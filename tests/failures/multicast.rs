@@ -6,13 +6,14 @@
 use crate::built::{self, permitted};
 use crate::support::{Member, Plan, Setting, World, fresh_name};
 use rstest::rstest;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use symmem::{
-    Algorithm, CollectiveOperation, CollectiveOptions, Communicator, DeviceAddress, ElementType,
-    MulticastSupport, ReduceOperation, Result, Stream, SymmetricBuffer,
+    Algorithm, CollectiveOperation, CollectiveOptions, Communicator, DeviceAddress, Element,
+    ElementType, F8E4M3, F8E5M2, MulticastSupport, ReduceOperation, Result, Stream,
+    SymmetricBuffer,
 };
 
 mod later;
@@ -41,6 +42,11 @@ pub fn role(role: &str, member: &Member) {
         let used = use_it(member, &communicator);
         member.tell("used", &used);
         tell_status(member, &communicator);
+    }
+    if role == "f8" {
+        let summed = sums_f8(&communicator, F8E4M3::from_f32, F8E4M3::to_f32)
+            .and_then(|()| sums_f8(&communicator, F8E5M2::from_f32, F8E5M2::to_f32));
+        member.tell("used", &summed);
     }
     if role == "explain" {
         let explain = |(operation, bytes)| {
@@ -142,6 +148,39 @@ fn use_it(member: &Member, communicator: &Communicator) -> Result<()> {
     Ok(())
 }
 
+/// Sums floats of 8 bits by multicast's algorithms: of numbers of which every sum is exact.
+fn sums_f8<T: Element>(
+    communicator: &Communicator,
+    narrow: fn(f32) -> T,
+    widen: fn(T) -> f32,
+) -> Result<()> {
+    let stream = communicator.stream()?;
+    let source = communicator.allocate::<T>(&[COUNT])?;
+    let destination = communicator.allocate::<T>(&[COUNT])?;
+    // 1, 2 or 3, and as many ranks in all.
+    let number = |index: usize, rank: usize| ((index + rank) % WORLD) as f32 + 1.0;
+    let given: Vec<T> = (0..COUNT)
+        .map(|index| narrow(number(index, communicator.rank())))
+        .collect();
+    source.write(&stream, 0, &given)?;
+    for algorithm in [Algorithm::MULTICAST, Algorithm::MULTICAST_ONE_SHOT] {
+        let options = CollectiveOptions {
+            algorithm,
+            ..CollectiveOptions::default()
+        };
+        destination.write(&stream, 0, &vec![narrow(-1.0); COUNT])?;
+        let sum = ReduceOperation::SUM;
+        stream.all_reduce_with(destination.all(), source.all(), sum, &options)?;
+        let mut seen = vec![narrow(0.0); COUNT];
+        destination.read(&stream, 0, &mut seen)?;
+        for (index, &seen) in seen.iter().enumerate() {
+            let wanted: f32 = (0..WORLD).map(|rank| number(index, rank)).sum();
+            assert_eq!(widen(seen), wanted, "element {index}");
+        }
+    }
+    Ok(())
+}
+
 /// Whether a buffer has one address for all ranks' copies; that it has then one for each element.
 fn has_view(buffer: &SymmetricBuffer<u32>) -> bool {
     let Some(view) = buffer.multicast() else {
@@ -207,6 +246,17 @@ fn traced(mut plan: Plan, traces: &[PathBuf; WORLD]) -> Plan {
         plan = plan.env_of(rank, "FAKE_DEVICE_TRACE", trace.display());
     }
     plan
+}
+
+/// The kernels that a rank gave to its streams, each once.
+fn launched(trace: &Path) -> BTreeSet<String> {
+    let text = std::fs::read_to_string(trace).unwrap_or_default();
+    let _ = std::fs::remove_file(trace);
+    // process thread launched name
+    let named = text
+        .lines()
+        .filter_map(|line| line.split_once(" launched "));
+    named.map(|(_, name)| name.to_owned()).collect()
 }
 
 fn calls(trace: &Path) -> Vec<String> {
@@ -307,6 +357,34 @@ fn from_four_ranks_on_it_is_what_the_selector_takes() {
             assert_eq!(explained, chosen);
         }
         world.ends_well();
+    }
+}
+
+/// By name only, and by a switch only where it sums them: elsewhere by the members' own addresses.
+#[rstest]
+#[case(100, "symmem_multicast_reduce_")]
+#[case(90, "symmem_reduce_")]
+fn floats_of_8_bits_are_summed_by_the_switch_that_can(
+    #[case] architecture: u32,
+    #[case] kernels: &str,
+) {
+    if !permitted() {
+        return;
+    }
+    let traces = traces();
+    let plan = traced(plan("multicast/f8"), &traces);
+    let mut world = plan.env("FAKE_CUDA_ARCHITECTURE", architecture).start();
+    assert_eq!(agreed(&mut world), "HARDWARE: ");
+    assert_eq!(world.expect("used"), ["ok"; WORLD]);
+    world.ends_well();
+    for trace in traces {
+        let launched = launched(&trace);
+        let reduced: Vec<&str> = (launched.iter())
+            .map(String::as_str)
+            .filter(|name| name.contains("reduce"))
+            .collect();
+        let wanted = ["f8_e4m3", "f8_e5m2"].map(|element| format!("{kernels}{element}"));
+        assert_eq!(reduced, wanted, "of {launched:?}");
     }
 }
 

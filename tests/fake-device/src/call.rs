@@ -98,6 +98,11 @@ pub fn looked_up(name: &str) {
     trace(&format!("looked up {name}"));
 }
 
+/// Note in the trace that a kernel was given to a stream.
+pub fn launched(name: &str) {
+    trace(&format!("launched {name}"));
+}
+
 fn trace(what: &str) {
     if let Some(mut file) = TRACE.as_ref() {
         let thread = rustix::thread::gettid().as_raw_nonzero();

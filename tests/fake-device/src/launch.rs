@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
+use crate::call;
 use crate::devices::{Preamble, machine};
 use crate::driver::{Driver, Kind, dangling, driver};
 use crate::error::{Code, Result};
@@ -206,5 +207,7 @@ pub unsafe fn kernel(
         shared,
         module,
     };
-    streams::submit(&mut driver, stream, Work::Kernel(Arc::new(launch))).map(drop)
+    streams::submit(&mut driver, stream, Work::Kernel(Arc::new(launch)))?;
+    call::launched(kernel.name);
+    Ok(())
 }
