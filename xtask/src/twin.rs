@@ -162,7 +162,7 @@ mod tests {
             }
             std::fs::write(planted.join(file.file_name()), text).unwrap();
         }
-        // Each of these faults shows in the first.
+        // A race may need another schedule than the first to show.
         let run = Run { seeds: 2, ..run };
         match run.build_and_run(&compiler, scratch.path(), scratch.path()) {
             Err(Error::ToolFailed { output, .. }) => {

@@ -71,13 +71,31 @@ impl Family {
     }
 
     /// The compiler's options, but for architectures and files; the definitions among them are those of
-    /// symmem's own kernels, which examples' do without.
+    /// symmem's own kernels, which examples' do without. Those of one module have its name in front.
     pub fn options(self) -> Vec<String> {
-        let options = match self {
-            Self::Ptx => ptx::compile::CLANG_OPTIONS.to_vec(),
-            Self::Hip => [&hip::compile::CLANG_OPTIONS[..], &hip::compile::OWN].concat(),
+        let owned = |options: &[&str]| {
+            options
+                .iter()
+                .map(|&one| one.to_owned())
+                .collect::<Vec<_>>()
         };
-        options.into_iter().map(str::to_owned).collect()
+        match self {
+            Self::Ptx => {
+                let named = |module: &ptx::compile::Module| {
+                    let name = module.name;
+                    let options = module.options.iter();
+                    options
+                        .map(move |option| format!("{name}: {option}"))
+                        .collect::<Vec<_>>()
+                };
+                let own = ptx::compile::MODULES.iter().flat_map(named);
+                owned(&ptx::compile::CLANG_OPTIONS)
+                    .into_iter()
+                    .chain(own)
+                    .collect()
+            }
+            Self::Hip => owned(&[&hip::compile::CLANG_OPTIONS[..], &hip::compile::OWN].concat()),
+        }
     }
 
     /// Compiles and lints all of it into `folder`, examples' artefacts into the folder of their name there.

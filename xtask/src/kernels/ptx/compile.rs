@@ -19,7 +19,7 @@ pub struct Module {
     /// The architectures it is assembled for, so that start-up there needs no compiler.
     pub cubins: &'static [&'static str],
     /// clang's options that are its own.
-    options: &'static [&'static str],
+    pub options: &'static [&'static str],
 }
 
 const fn module(
@@ -38,6 +38,15 @@ const fn module(
 }
 
 impl Module {
+    /// Whether its PTX can be assembled for a target.
+    pub fn runs_on(&self, target: &str) -> bool {
+        let number = |name: &str| name.parse::<u32>().ok();
+        match number(self.architecture) {
+            Some(least) => number(target.trim_end_matches('a')).is_some_and(|one| one >= least),
+            None => target == self.architecture,
+        }
+    }
+
     /// Of multicast instructions, which need a later PTX version: one that the driver of any device that has them
     /// takes, since it has the functions by which multicast addresses come about.
     const fn multicast(self, options: &'static [&'static str; 2]) -> Self {

@@ -2,12 +2,14 @@
 //!
 //! There may be no device here that could run them, and none where multicast may be tried. What can be known without
 //! one is that each form in the artefacts assembles, by the oldest assembler that CI has of a target (12.4, which
-//! makes the artefacts, or the first that knows the target) and by the newest, and that
-//! the forms for which collectives take other algorithms are really not there.
+//! makes the artefacts, or the first that knows the target) and by the newest; that the forms for which collectives
+//! take other algorithms are really not there; and that the modules of which only PTX is embedded assemble whole,
+//! without spills and warnings, as a driver will do it.
 
 use std::path::{Path, PathBuf};
 
-use super::compile::{MODULES, assemble};
+use super::compile::{MODULES, Module, assemble};
+use super::lint;
 use super::text::{self, Item, Statement};
 use crate::error::{Error, Result, at};
 use crate::kernels::family::Family;
@@ -134,7 +136,12 @@ pub fn run() -> Result<()> {
             assembler.release.0, assembler.release.1
         ));
         at(&folder, std::fs::create_dir_all(&folder))?;
-        assembler.tries(target, &forms, &REFUSED, &folder)
+        let mut found = assembler.tries(target, &forms, &REFUSED, &folder)?;
+        for module in embedded_as_ptx(target) {
+            let path = Family::Ptx.artefacts().join(format!("{}.ptx", module.name));
+            found.extend(assembler.whole(target, &path, &folder)?);
+        }
+        Ok(found)
     })?;
     verdict(found.concat())?;
     let (narrow, all) = (
@@ -147,14 +154,22 @@ pub fn run() -> Result<()> {
         } else {
             narrow
         };
+        let whole: Vec<&str> = embedded_as_ptx(target).map(|module| module.name).collect();
         println!(
-            "multimem on sm_{target} by ptxas {}.{}: {taken} forms taken, {} refused",
+            "multimem on sm_{target} by ptxas {}.{}: {taken} forms taken, {} refused; whole: {}",
             release.0,
             release.1,
-            REFUSED.len() + all - taken
+            REFUSED.len() + all - taken,
+            whole.join(", ")
         );
     }
     Ok(())
+}
+
+/// The modules that a driver assembles, of which a target can have.
+fn embedded_as_ptx(target: &str) -> impl Iterator<Item = &'static Module> {
+    let as_ptx = MODULES.iter().filter(|module| module.cubins.is_empty());
+    as_ptx.filter(move |module| module.runs_on(target))
 }
 
 /// Those that were named, in order of their releases.
@@ -237,6 +252,18 @@ impl Assembler {
             }
         }
         Ok(found)
+    }
+
+    /// What is wrong with a file of PTX for a target, a line each.
+    fn whole(&self, target: &str, ptx: &Path, folder: &Path) -> Result<Vec<String>> {
+        let (major, minor) = self.release;
+        let name = ptx.file_name().unwrap_or_default().to_string_lossy();
+        let name = format!("{name} on sm_{target} by ptxas {major}.{minor}");
+        match assemble(&self.path, ptx, target, &folder.join("whole.cubin")) {
+            Ok(said) => Ok(lint::assembler(&name, &said)),
+            Err(Error::ToolFailed { output, .. }) => Ok(vec![format!("{name}: {output}")]),
+            Err(other) => Err(other),
+        }
     }
 
     /// Assembles a kernel of these forms: what the assembler says if it refuses.
@@ -420,6 +447,15 @@ mod tests {
     }
 
     #[test]
+    fn what_is_embedded_as_ptx_is_assembled_for_every_target_that_can_have_it() {
+        let names = |target| -> Vec<&str> { embedded_as_ptx(target).map(|one| one.name).collect() };
+        assert_eq!(names("90"), ["multicast"]);
+        assert_eq!(names("100"), ["multicast"]);
+        assert_eq!(names("100a"), ["multicast", "multicast_f8"]);
+        assert_eq!(names("80"), [""; 0]);
+    }
+
+    #[test]
     fn a_form_that_is_taken_or_refused_against_the_table_is_found() {
         let Ok(all) = assemblers() else {
             // Past the harness, which keeps to itself what a test that passes says.
@@ -446,6 +482,14 @@ mod tests {
         let found = tries(&emitted, &[(there, there)]);
         assert!(
             found.len() == 1 && found[0].contains(": taken: "),
+            "{found:?}"
+        );
+        // A whole module with an instruction that its target does not have.
+        let source = scratch.path().join("whole.ptx");
+        std::fs::write(&source, kernel("8.2", "80", &[there])).unwrap();
+        let found = all[0].whole("90", &source, scratch.path()).unwrap();
+        assert!(
+            found.len() == 1 && found[0].starts_with("whole.ptx on sm_90"),
             "{found:?}"
         );
     }
