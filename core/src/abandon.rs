@@ -5,7 +5,7 @@
 
 use std::io;
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Why there is no result.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +17,9 @@ pub enum Abandoned {
     #[error("no thread could be started: {0}")]
     NoThread(io::Error),
 }
+
+/// How long nobody asks whether work is still waited for.
+const SLICE: Duration = Duration::from_millis(20);
 
 /// Runs `work` on a thread called `name` and waits for it, at most `limit`.
 ///
@@ -30,6 +33,22 @@ pub fn run_within<T: Send + 'static>(
     limit: Duration,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Abandoned> {
+    run_while(name, limit, || true, work)
+}
+
+/// As [`run_within`], and no longer than its result is `wanted`, which is asked many times a second.
+///
+/// # Errors
+/// [`Abandoned`], with the time that was waited.
+///
+/// # Panics
+/// With `work`'s own panic.
+pub fn run_while<T: Send + 'static>(
+    name: &str,
+    limit: Duration,
+    wanted: impl Fn() -> bool,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Abandoned> {
     let (give, take) = mpsc::channel();
     let thread = std::thread::Builder::new()
         .name(name.into())
@@ -38,25 +57,32 @@ pub fn run_within<T: Send + 'static>(
             let _ = give.send(work());
         })
         .map_err(Abandoned::NoThread)?;
-    match take.recv_timeout(limit) {
-        Ok(value) => {
-            // It has nothing left to do; joined, so that no thread outlives the call.
-            let _ = thread.join();
-            Ok(value)
+    let start = Instant::now();
+    loop {
+        let left = limit.saturating_sub(start.elapsed());
+        match take.recv_timeout(left.min(SLICE)) {
+            Ok(value) => {
+                // It has nothing left to do; joined, so that no thread outlives the call.
+                let _ = thread.join();
+                return Ok(value);
+            }
+            Err(RecvTimeoutError::Timeout) if left <= SLICE => return Err(Abandoned::Late(limit)),
+            Err(RecvTimeoutError::Timeout) if !wanted() => {
+                return Err(Abandoned::Late(start.elapsed()));
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => match thread.join() {
+                Err(panic) => std::panic::resume_unwind(panic),
+                // Only a panic ends the thread before it has sent.
+                Ok(()) => return Err(Abandoned::Late(limit)),
+            },
         }
-        Err(RecvTimeoutError::Timeout) => Err(Abandoned::Late(limit)),
-        Err(RecvTimeoutError::Disconnected) => match thread.join() {
-            Err(panic) => std::panic::resume_unwind(panic),
-            // Only a panic ends the thread before it has sent.
-            Ok(()) => Err(Abandoned::Late(limit)),
-        },
     }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use std::time::Instant;
 
     #[test]
     fn work_that_returns_gives_its_result() {
@@ -64,6 +90,17 @@ mod tests {
             run_within("test", Duration::from_secs(10), || 7).unwrap(),
             7
         );
+    }
+
+    #[test]
+    fn work_whose_result_nobody_wants_any_more_is_abandoned_before_its_time() {
+        let start = Instant::now();
+        let (hold, held) = mpsc::channel::<()>();
+        let wanted = || start.elapsed() < Duration::from_millis(60);
+        let work = move || held.recv().is_ok();
+        let gone = run_while("test", Duration::from_secs(60), wanted, work);
+        assert!(matches!(gone, Err(Abandoned::Late(waited)) if waited < Duration::from_secs(30)));
+        drop(hold);
     }
 
     #[test]

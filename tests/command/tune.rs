@@ -106,9 +106,9 @@ fn where_there_is_a_switch_its_kernels_are_tried_and_something_serves_without_it
         "--op",
         "all_reduce",
         "--min-bytes",
-        "64K",
+        "1K",
         "--max-bytes",
-        "64K",
+        "1K",
         "--out",
         "t.json",
     ];
@@ -117,10 +117,9 @@ fn where_there_is_a_switch_its_kernels_are_tried_and_something_serves_without_it
         .env("SYMMEM_MULTICAST", "1")
         .env("SYMMEM_LOG", "symmem::bench=debug");
     let log = text(&succeed(tune).stderr);
-    for algorithm in ["MULTICAST_ONE_SHOT", "MULTICAST\""] {
-        let tried = |line: &str| line.contains("tried") && line.contains(algorithm);
-        assert!(log.lines().any(tried), "{algorithm}: {log}");
-    }
+    // What is far behind the best in its first calls is not tried further: of the two, one may be.
+    let tried = |line: &str| line.contains("tried algorithm=\"MULTICAST");
+    assert!(log.lines().any(tried), "{log}");
     let written = std::fs::read_to_string(directory.join("t.json")).unwrap();
     let table = Table::from_json(&written).unwrap();
     assert!(

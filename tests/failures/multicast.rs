@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use symmem::{
-    Algorithm, CollectiveOperation, CollectiveOptions, Communicator, DeviceAddress, Element,
-    ElementType, F8E4M3, F8E5M2, MulticastSupport, ReduceOperation, Result, Stream,
-    SymmetricBuffer,
+    Algorithm, CollectiveOperation, CollectiveOptions, Communicator, DeviceAddress, ElementType,
+    F8E4M3, F8E5M2, MulticastSupport, ReduceOperation, Reducible, Result, Stream, SymmetricBuffer,
 };
 
 mod later;
+mod way_back;
 
 const WORLD: usize = 3;
 /// Elements of a buffer: with edges, and not the same for each rank.
@@ -31,6 +31,9 @@ pub fn role(role: &str, member: &Member) {
     tell_status(member, &communicator);
     if role == "rebuild" {
         return later::rebuild(member, communicator);
+    }
+    if role == "forbid" {
+        member.tell("used", &way_back::forbid(&communicator));
     }
     if role == "room" {
         member.tell("used", &later::fill(member, &communicator));
@@ -149,7 +152,7 @@ fn use_it(member: &Member, communicator: &Communicator) -> Result<()> {
 }
 
 /// Sums floats of 8 bits by multicast's algorithms: of numbers of which every sum is exact.
-fn sums_f8<T: Element>(
+fn sums_f8<T: Reducible>(
     communicator: &Communicator,
     narrow: fn(f32) -> T,
     widen: fn(T) -> f32,
@@ -168,7 +171,7 @@ fn sums_f8<T: Element>(
             algorithm,
             ..CollectiveOptions::default()
         };
-        destination.write(&stream, 0, &vec![narrow(-1.0); COUNT])?;
+        destination.write(&stream, 0, &[narrow(-1.0); COUNT])?;
         let sum = ReduceOperation::SUM;
         stream.all_reduce_with(destination.all(), source.all(), sum, &options)?;
         let mut seen = vec![narrow(0.0); COUNT];

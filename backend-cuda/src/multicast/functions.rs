@@ -53,18 +53,32 @@ symmem_core::symbol_table! {
     }
 }
 
+/// Filled by the first call that may look them up.
+static FUNCTIONS: OnceLock<CallResult<Functions>> = OnceLock::new();
+
 impl Functions {
     /// The functions, looked up by the first call.
     ///
     /// # Errors
     /// `UNSUPPORTED` where the driver is older than they are, or something forbids them by now.
     pub fn get(driver: &Driver) -> CallResult<&'static Self> {
-        static FUNCTIONS: OnceLock<CallResult<Functions>> = OnceLock::new();
         // An instance asks only once it was permitted to. The gate is here all the same: nothing gets past it.
         // Asked each time: a refusal is not kept for when the environment is another.
         super::permitted().map_err(refuse)?;
         let functions = FUNCTIONS.get_or_init(|| Self::look_up(driver));
         functions.as_ref().map_err(Clone::clone)
+    }
+
+    /// The functions to give back with what was made by them, whatever forbids to make more by now: what is left
+    /// bound would be freed under the switch, and keep its slot.
+    ///
+    /// # Errors
+    /// `UNSUPPORTED` where nothing was made.
+    pub fn to_give_back() -> CallResult<&'static Self> {
+        match FUNCTIONS.get() {
+            Some(functions) => functions.as_ref().map_err(Clone::clone),
+            None => Err(refuse("nothing was made that could be given back".into())),
+        }
     }
 
     fn look_up(driver: &Driver) -> CallResult<Self> {

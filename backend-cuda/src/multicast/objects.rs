@@ -83,10 +83,20 @@ impl Objects {
 
     /// The driver's functions, for an instance that may call them.
     fn functions(&self, call: &'static str, driver: &Driver) -> CallResult<&'static Functions> {
-        if self.support == MulticastSupport::HARDWARE {
-            return Functions::get(driver);
+        self.has_objects(call).and_then(|()| Functions::get(driver))
+    }
+
+    /// Those functions, to give back what this instance made.
+    fn functions_to_give_back(&self, call: &'static str) -> CallResult<&'static Functions> {
+        self.has_objects(call)
+            .and_then(|()| Functions::to_give_back())
+    }
+
+    fn has_objects(&self, call: &'static str) -> CallResult<()> {
+        match self.support {
+            MulticastSupport::HARDWARE => Ok(()),
+            _ => Err(Failure::new(Status::UNSUPPORTED, call, &*self.why)),
         }
-        Err(Failure::new(Status::UNSUPPORTED, call, &*self.why))
     }
 }
 
@@ -200,7 +210,7 @@ impl CudaBackend {
             .map(|(_, object)| object)
             .collect();
         let Some(functions) = (!left.is_empty())
-            .then(|| Functions::get(self.driver))
+            .then(Functions::to_give_back)
             .and_then(Result::ok)
         else {
             return;
@@ -412,7 +422,7 @@ impl Multicast for CudaBackend {
         bytes: u64,
     ) -> CallResult<()> {
         const CALL: &str = "multicast_unbind";
-        let functions = self.objects.functions(CALL, self.driver)?;
+        let functions = self.objects.functions_to_give_back(CALL)?;
         let object = self.objects.find(CALL, multicast)?;
         let (handle, device) = (object.handle, self.device_number());
         self.objects.change(multicast, |object| {
@@ -432,7 +442,7 @@ impl Multicast for CudaBackend {
 
     unsafe fn multicast_release(&self, multicast: RawMulticast) -> CallResult<()> {
         const CALL: &str = "multicast_release";
-        let functions = self.objects.functions(CALL, self.driver)?;
+        let functions = self.objects.functions_to_give_back(CALL)?;
         let object = self.objects.find(CALL, multicast)?;
         self.objects.live().remove(&multicast.0);
         self.give_back(|| self.give_back_object(functions, &object))

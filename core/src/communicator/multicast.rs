@@ -27,8 +27,7 @@ use binding::emulate;
 use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Instant;
-use steps::{Agreed, Unmade, agree, bounded, step_ends};
+use steps::{Agreed, Unmade, Way, agree, bounded};
 use wire::{agreed, decode, encode};
 
 pub(super) use wire::Offer;
@@ -190,9 +189,14 @@ impl Multicast {
             // SAFETY: created, and given to nobody.
             let _ = unsafe { backend.multicast_release(raw) };
         };
-        let (raw, granularity, exported, descriptor) =
-            bounded(shared, "creating the object", step_ends(shared), make, undo)
-                .map_err(Unmade::into_reason)?;
+        let (raw, granularity, exported, descriptor) = bounded(
+            shared,
+            "creating the object",
+            Way::inwards(shared),
+            make,
+            undo,
+        )
+        .map_err(Unmade::into_reason)?;
         *lock(&self.object) = Some(Object::new(raw, exported.bytes, granularity));
         Ok((encode(&exported, granularity), descriptor))
     }
@@ -203,7 +207,7 @@ impl Multicast {
         offered: Contribution,
     ) -> std::result::Result<(), String> {
         // Both are one step, for which the others wait.
-        let until = step_ends(shared);
+        let way = Way::inwards(shared);
         if shared.rank != 0 {
             let (mut exported, granularity) = decode(&offered.payload)
                 .ok_or("rank 0 sent an object in another version's form")?;
@@ -217,7 +221,7 @@ impl Multicast {
                 // SAFETY: imported, and given to nobody.
                 let _ = unsafe { backend.multicast_release(raw) };
             };
-            let raw = bounded(shared, "importing the object", until, import, undo)
+            let raw = bounded(shared, "importing the object", way, import, undo)
                 .map_err(Unmade::into_reason)?;
             *lock(&self.object) = Some(Object::new(raw, exported.bytes, granularity));
         }
@@ -225,7 +229,7 @@ impl Multicast {
         self.try_on(
             shared,
             "joining the object",
-            until,
+            way,
             |backend, raw| unsafe { backend.multicast_join(raw) },
             // SAFETY: whoever waited for this left the object alone, with nothing bound or mapped.
             |backend, raw, ()| drop(unsafe { backend.multicast_release(raw) }),
@@ -248,18 +252,19 @@ impl Multicast {
     }
 
     /// What came of a step of the way back, which goes on with the next one even if it failed; says whether it
-    /// returned at all.
+    /// was made and returned.
     fn returned(&self, shared: &Inner, outcome: std::result::Result<(), Unmade>) -> bool {
         let Err(unmade) = outcome else {
             return true;
         };
         let reason = unmade.reason();
         tracing::warn!(rank = shared.rank, reason, "giving multicast up");
-        let stuck = matches!(unmade, Unmade::Stuck(_));
-        if stuck {
+        // A driver that fails has given back all the same.
+        let returned = matches!(unmade, Unmade::Failed(_));
+        if !returned {
             self.leave_alone();
         }
-        !stuck
+        returned
     }
 
     /// Makes a call on the object that may block. Where it does not return, the object is left alone for good.
@@ -267,16 +272,16 @@ impl Multicast {
         &self,
         shared: &Inner,
         what: &'static str,
-        until: Instant,
+        way: Way,
         call: impl FnOnce(&Backend, RawMulticast) -> CallResult<T> + Send + 'static,
         undo: impl FnOnce(&Backend, RawMulticast, T) + Send + 'static,
     ) -> std::result::Result<T, Unmade> {
-        let gone = || Unmade::Failed("an earlier call on the object never returned".into());
+        let gone = || Unmade::Uncalled("an earlier call on the object never returned".into());
         let raw = self.usable().ok_or_else(gone)?;
         let called = bounded(
             shared,
             what,
-            until,
+            way,
             move |backend| call(backend, raw),
             move |backend, value| undo(backend, raw, value),
         );
@@ -330,7 +335,7 @@ impl Multicast {
         let mapped = self.try_on(
             shared,
             "mapping the object",
-            step_ends(shared),
+            Way::inwards(shared),
             // SAFETY: live and joined by all, and mapped here alone.
             |backend, raw| unsafe { backend.multicast_map(raw) },
             // SAFETY: mapped, and given to nobody.
@@ -392,7 +397,7 @@ impl Multicast {
         let outcome = bounded(
             shared,
             "giving the object back",
-            step_ends(shared),
+            Way::back(shared),
             undo,
             |_, ()| (),
         );
@@ -416,7 +421,7 @@ impl Multicast {
             let outcome = bounded(
                 shared,
                 "unmapping the object",
-                step_ends(shared),
+                Way::back(shared),
                 unmap,
                 |_, ()| (),
             );

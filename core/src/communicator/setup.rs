@@ -194,6 +194,7 @@ pub(super) fn establish(
         live_buffers: AtomicUsize::new(0),
         fault: OnceLock::new(),
         finalized: AtomicBool::new(false),
+        leaving: AtomicBool::new(false),
         waited_enough: AtomicBool::new(false),
         words,
         staging: Mutex::new(staging),

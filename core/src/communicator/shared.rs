@@ -81,6 +81,8 @@ pub struct Inner {
     /// The first call of the device that failed.
     pub(super) fault: OnceLock<Error>,
     pub(super) finalized: AtomicBool,
+    /// Torn down, from here on.
+    pub(super) leaving: AtomicBool,
     /// A rank that still has its communicator did not come within the setup deadline: teardown does not wait
     /// for it once more.
     pub(super) waited_enough: AtomicBool,

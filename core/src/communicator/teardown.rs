@@ -57,6 +57,7 @@ impl Drop for Inner {
     /// still touch is left to the end of the process.
     fn drop(&mut self) {
         let start = Instant::now();
+        self.leaving.store(true, Ordering::Release);
         if let Some(fault) = self.fault.get()
             && !self.finalized.load(Ordering::Acquire)
         {

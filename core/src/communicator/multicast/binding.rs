@@ -1,7 +1,7 @@
 //! Binding: which part of the object an allocation takes, on all ranks alike, and giving it back.
 
 use super::Multicast;
-use super::steps::{Agreed, Unmade, agree, bounded, step_ends};
+use super::steps::{Agreed, Unmade, Way, agree, bounded};
 use super::wire::{Part, encode_wish, place};
 use crate::backend::abi::{DeviceAddress, MulticastSupport};
 use crate::backend::{Backend, Multicast as _};
@@ -95,7 +95,7 @@ impl Multicast {
         let bound = self.try_on(
             shared,
             "binding memory",
-            step_ends(shared),
+            Way::inwards(shared),
             // SAFETY: both are live; no rank has anything bound there.
             move |backend, raw| unsafe {
                 backend.multicast_bind(raw, part.offset, handle, part.bytes)
@@ -105,7 +105,7 @@ impl Multicast {
                 let _ = unsafe { backend.multicast_unbind(raw, part.offset, part.bytes) };
             },
         );
-        let here = !matches!(bound, Err(Unmade::Failed(_)));
+        let here = matches!(bound, Ok(()) | Err(Unmade::Stuck(_)));
         if here && let Some(object) = lock(&self.object).as_mut() {
             object.bound.push(part);
             // Set once: an allocation is bound when it is made.
@@ -132,7 +132,7 @@ impl Multicast {
         let outcome = bounded(
             shared,
             "unbinding memory",
-            step_ends(shared),
+            Way::back(shared),
             unbind,
             |_, ()| (),
         );

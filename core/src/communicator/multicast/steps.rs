@@ -1,13 +1,16 @@
 //! Steps of the set-up: a call that may block, and the agreement after it.
 
-use crate::abandon::{Abandoned, run_within};
+use crate::abandon::{Abandoned, run_while};
 use crate::backend::{Backend, CallResult};
 use crate::bootstrap::Contribution;
 use crate::communicator::Round;
 use crate::communicator::shared::Inner;
+use crate::communicator::teardown::DRAIN;
 use crate::error::Result;
 use rustix::fd::{AsFd, OwnedFd};
+use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// The answer to a step on the control plane: what every rank gave, or why all go without.
@@ -48,6 +51,8 @@ impl<T, U: FnOnce(&Backend, T)> Drop for Late<T, U> {
 
 /// Why a call has no result.
 pub enum Unmade {
+    /// It was never made.
+    Uncalled(String),
     /// It failed, and left nothing.
     Failed(String),
     /// It goes on, and may yet use what it was given.
@@ -61,38 +66,62 @@ impl Unmade {
             Abandoned::Late(_) => Self::Stuck(format!(
                 "{why}. See whether the fabric manager is well; SYMMEM_MULTICAST=0 does not try again"
             )),
-            // It was never called.
-            Abandoned::NoThread(_) => Self::Failed(why),
+            Abandoned::NoThread(_) => Self::Uncalled(why),
         }
     }
 
     /// In words.
     pub fn reason(&self) -> &str {
         match self {
-            Self::Failed(why) | Self::Stuck(why) => why,
+            Self::Uncalled(why) | Self::Failed(why) | Self::Stuck(why) => why,
         }
     }
 
     /// Only the words.
     pub fn into_reason(self) -> String {
         match self {
-            Self::Failed(why) | Self::Stuck(why) => why,
+            Self::Uncalled(why) | Self::Failed(why) | Self::Stuck(why) => why,
         }
     }
 }
 
-/// When a step that begins now has to be over on this rank. Shorter than the others' wait for it, so that they
-/// hear the reason.
-pub fn step_ends(shared: &Inner) -> Instant {
-    let deadline = shared.options.setup_deadline;
-    Instant::now() + (deadline - deadline / 4)
+/// What a call has to return in once a rank was lost, lest one that is only slow is taken for one that is stuck.
+/// So survivors hear of it within a second all the same.
+const GRACE: Duration = Duration::from_millis(400);
+
+/// Which way a call belongs to, and until when it is waited for.
+#[derive(Clone, Copy)]
+pub enum Way {
+    /// To set something up, with ranks that will be there too: pointless once one of them is lost.
+    In(Instant),
+    /// To give something back, whatever became of the others.
+    Back(Instant),
 }
 
-/// Makes a call that may block until other ranks have come, and waits for it until then.
+impl Way {
+    /// The way in, for a step that begins now. Shorter than the others' wait for it, so that they hear the reason.
+    pub fn inwards(shared: &Inner) -> Self {
+        let deadline = shared.options.setup_deadline;
+        Self::In(Instant::now() + (deadline - deadline / 4))
+    }
+
+    /// The way back, from now on.
+    pub fn back(shared: &Inner) -> Self {
+        let deadline = shared.options.setup_deadline;
+        // Peers that leave too wait no longer for this rank, and the teardown is abandoned.
+        let limit = match shared.leaving.load(Ordering::Acquire) {
+            true => deadline.min(DRAIN),
+            false => deadline - deadline / 4,
+        };
+        Self::Back(Instant::now() + limit)
+    }
+}
+
+/// Makes a call that may block until other ranks have come, and waits for it as long as its way says.
 pub fn bounded<T, U>(
     shared: &Inner,
     what: &'static str,
-    until: Instant,
+    way: Way,
     call: impl FnOnce(&Backend) -> CallResult<T> + Send + 'static,
     undo: U,
 ) -> std::result::Result<T, Unmade>
@@ -100,7 +129,18 @@ where
     T: Send + 'static,
     U: FnOnce(&Backend, T) + Send + 'static,
 {
+    let (Way::In(until) | Way::Back(until)) = way;
     let left = until.saturating_duration_since(Instant::now());
+    // The agreement after it fails with the reason.
+    let lost = Cell::new(None);
+    let wanted = || match (way, shared.health.check()) {
+        (Way::Back(_), _) | (_, Ok(())) => true,
+        (Way::In(_), Err(_)) => {
+            let since = lost.get().unwrap_or_else(Instant::now);
+            lost.set(Some(since));
+            since.elapsed() < GRACE
+        }
+    };
     // To be read: no more digits than that.
     let limit = Duration::from_millis(left.as_millis() as u64);
     let backend = Arc::clone(&shared.backend);
@@ -115,7 +155,7 @@ where
     };
     // Before the call, too: on a machine that it hangs, this is the last that is heard.
     tracing::debug!(rank = shared.rank, "{what}");
-    let made = match run_within("symmem-multicast", limit, work) {
+    let made = match run_while("symmem-multicast", limit, wanted, work) {
         Ok(mut outcome) => match outcome.result.take() {
             Some(Ok(value)) => Ok(value),
             Some(Err(failure)) => Err(Unmade::Failed(failure.to_string())),
@@ -149,6 +189,9 @@ mod tests {
             && why.contains("SYMMEM_MULTICAST=0"))
         );
         let unmade = Abandoned::NoThread(io::Error::from(io::ErrorKind::WouldBlock));
-        assert!(matches!(Unmade::of("binding", &unmade), Unmade::Failed(_)));
+        assert!(matches!(
+            Unmade::of("binding", &unmade),
+            Unmade::Uncalled(_)
+        ));
     }
 }
