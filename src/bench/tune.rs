@@ -153,11 +153,13 @@ impl<T: Sample> Run<'_, T> {
         let mut least = f64::INFINITY;
         for candidate in candidates(collective, bytes, self.by_caller, self.present) {
             let call = call(shape, candidate, placement(&candidate));
+            let (algorithm, grid) = (candidate.algorithm.name(), candidate.grid);
             if let Some(ns) = self.time(&call, TRIAL_NS, least * HOPELESS)? {
-                let algorithm = candidate.algorithm.name();
-                tracing::debug!(algorithm, grid = ?candidate.grid, bytes, ns, "tried");
+                tracing::debug!(algorithm, ?grid, bytes, ns, "tried");
                 least = least.min(ns);
                 tried.push((candidate, ns));
+            } else {
+                tracing::debug!(algorithm, ?grid, bytes, "impossible, or far behind");
             }
         }
         tried.sort_by(|a, b| a.1.total_cmp(&b.1));
