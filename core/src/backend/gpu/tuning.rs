@@ -238,6 +238,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "a minute there, of code without an unsafe block")]
     fn flaws_of_a_selectors_table_are_told() {
         const HIDDEN: &[World] = &[(ANY, &[copies(ALWAYS), copies(KIB)])];
         const BAD_GRID: &[World] = &[(ANY, &[row(ALWAYS, Algorithm::PACKETS, 65, 96)])];
