@@ -4,6 +4,7 @@
 //! its own: this test binary again, in which only `driver` runs.
 
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -27,6 +28,11 @@ fn driver() {
     options.prefix = std::env::var_os("SYMMEM_TEST_PLAIN").is_none();
     options.grace = Duration::from_millis(500);
     let error = match run(options) {
+        Ok(_) if std::env::var_os("SYMMEM_TEST_AFTERWARDS").is_some() => {
+            println!("[launcher] pid {}", std::process::id());
+            std::thread::sleep(Duration::from_secs(60));
+            return;
+        }
         // ExitCode can only be returned from main, and libtest has that.
         Ok(code) => exit(code),
         Err(error) => error,
@@ -237,6 +243,39 @@ fn signals_reach_every_rank() {
         assert_eq!(child.wait().unwrap().code(), Some(code));
         assert_gone(&pids);
     }
+}
+
+#[test]
+fn after_its_job_a_launcher_is_ended_by_signals_unless_it_was_started_to_ignore_them() {
+    // What starts a program with SIGHUP ignored, like nohup.
+    let launcher = command(1, "exit 0");
+    let mut shell = Command::new("/bin/sh");
+    shell
+        .args(["-c", "trap '' HUP; exec \"$@\"", "sh"])
+        .arg(launcher.get_program())
+        .args(launcher.get_args())
+        .env("SYMMEM_TEST_AFTERWARDS", "1")
+        .envs(
+            launcher
+                .get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        )
+        .stdout(Stdio::piped());
+    let mut child = shell.spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let said = lines
+        .map_while(Result::ok)
+        .find(|line| line.starts_with("[launcher]"));
+    assert!(said.is_some());
+    for signal in [Signal::HUP, Signal::TERM] {
+        kill_process(Pid::from_child(&child), signal).unwrap();
+    }
+    let start = Instant::now();
+    while child.try_wait().unwrap().is_none() && start.elapsed() < Duration::from_secs(10) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let _ = child.kill();
+    assert_eq!(child.wait().unwrap().signal(), Some(Signal::TERM.as_raw()));
 }
 
 #[test]

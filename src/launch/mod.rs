@@ -1,5 +1,6 @@
 //! Starts the ranks of a job on this host and stays with them until all have ended: `symmem run`.
 
+mod child;
 mod output;
 mod rank;
 mod signals;
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use symmem_core::bootstrap::Secret;
 
+pub(crate) use child::spawn;
 use output::{Copier, Destination};
 use rank::{Ended, Rank};
 use signals::SignalWatch;
@@ -68,7 +70,8 @@ enum Event {
 /// its own. SIGINT, SIGTERM and SIGHUP are passed on to all ranks. When a rank fails (ends with a
 /// code other than 0, or by a signal) the others are asked to end and, after the grace, ended. What
 /// the ranks leave in their process groups is ended too. Should this process be killed, the kernel
-/// kills the ranks. That holds for the calling thread as well: it must be the one that runs on.
+/// kills the ranks. Once no job is left in this process, a signal that did before the first what it
+/// does by default does so again.
 ///
 /// Returns the code of the first rank that failed, 128 + signal where a signal ended it.
 ///
