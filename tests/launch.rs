@@ -267,9 +267,9 @@ fn after_its_job_a_launcher_is_ended_by_signals_unless_it_was_started_to_ignore_
         .map_while(Result::ok)
         .find(|line| line.starts_with("[launcher]"));
     assert!(said.is_some());
-    for signal in [Signal::HUP, Signal::TERM] {
-        kill_process(Pid::from_child(&child), signal).unwrap();
-    }
+    kill_process(Pid::from_child(&child), Signal::HUP).unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
     let start = Instant::now();
     while child.try_wait().unwrap().is_none() && start.elapsed() < Duration::from_secs(10) {
         std::thread::sleep(Duration::from_millis(5));
