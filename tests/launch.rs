@@ -27,6 +27,7 @@ fn driver() {
     options.environment = vec![("ADDED".into(), "yes".into())];
     options.prefix = std::env::var_os("SYMMEM_TEST_PLAIN").is_none();
     options.grace = Duration::from_millis(500);
+    options.asks_to_end = std::env::var_os("SYMMEM_TEST_UNASKED").is_none();
     let error = match run(options) {
         Ok(_) if std::env::var_os("SYMMEM_TEST_AFTERWARDS").is_some() => {
             println!("[launcher] pid {}", std::process::id());
@@ -210,6 +211,20 @@ fn a_rank_that_ignores_the_request_is_killed_after_the_grace() {
     assert!(
         start.elapsed() >= Duration::from_millis(500) && start.elapsed() < Duration::from_secs(20)
     );
+}
+
+#[test]
+fn ranks_that_are_not_asked_to_end_have_the_grace_to_do_so_by_themselves() {
+    let script = "[ $SYMMEM_RANK = 0 ] && exit 3; sleep 0.2; echo gave back; \
+                  while [ $SYMMEM_RANK = 2 ]; do sleep 0.02; done";
+    let start = Instant::now();
+    let output = command(3, script)
+        .env("SYMMEM_TEST_UNASKED", "1")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    assert_eq!(lines(&output.stdout), ["[1] gave back", "[2] gave back"]);
+    assert!(start.elapsed() < Duration::from_secs(20));
 }
 
 #[test]

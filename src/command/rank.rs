@@ -79,17 +79,23 @@ pub fn start_ranks(
     ranks: u32,
     environment: Vec<(OsString, OsString)>,
 ) -> Result<ExitCode> {
-    let task = serde_json::to_string(task)
+    let text = serde_json::to_string(task)
         .map_err(|error| CommandError::Said(format!("a file name is not text: {error}")))?;
     let program = std::env::current_exe().map_err(|error| CommandError::System {
         what: "finding this program's own file".into(),
         error,
     })?;
     let mut options = RunOptions::new(ranks, program);
-    options.arguments = vec!["rank".into(), task.into()];
+    options.arguments = vec!["rank".into(), text.into()];
     options.environment = environment;
     // Only rank 0 prints, and its progress bar wants the terminal.
     options.prefix = false;
+    #[cfg(feature = "cuda")]
+    if matches!(task.kind, Kind::Doctor(_)) {
+        // A rank that is ended in the middle of a set-up is what can put the machine out of service.
+        options.asks_to_end = false;
+        options.grace = DEADLINE;
+    }
     launch(options)
 }
 

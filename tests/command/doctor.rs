@@ -341,6 +341,8 @@ fn a_rank_that_dies_in_the_set_up_ends_the_test() {
         .env("FAKE_DEVICE_KILL_RANK", "1");
     let (said, _) = in_trouble(&directory, command);
     assert!(said.contains("set-up: a rank failed"), "{said}");
+    // The others were not killed while they gave back what they had.
+    assert_eq!(ends(&directory).0, [1, 0, 1]);
 }
 
 /// The fourth memory that a process binds is one of conformance's buffers: before it come the slots of
@@ -408,6 +410,7 @@ fn what_was_found_out_before_a_rank_failed_is_told() {
     let trial = report.trial.unwrap();
     assert_eq!(trial.comings.len(), 1);
     assert_eq!(trial.comings[0].trouble(), None);
+    assert_eq!(ends(&directory).0, [3, 2, 3]);
     let left = std::fs::read_dir(directory.join("tmp")).unwrap();
     assert_eq!(left.count(), 0, "of what ranks hand over");
 }

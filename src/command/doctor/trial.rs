@@ -217,3 +217,42 @@ fn read<T: DeserializeOwned>(file: &Path) -> Result<Option<T>> {
         Err(error) => Err(failed(error.to_string())),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found<T>(what: Option<T>, trouble: Option<&str>) -> Found<T> {
+        Found {
+            what,
+            trouble: trouble.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn a_rank_that_failed_is_trouble_whatever_was_found_out() {
+        let measured = || Some(Report::new(Default::default()));
+        assert_eq!(of_bench(&found(measured(), None)), None);
+        for found in [
+            found(measured(), Some("failed")),
+            found(None, Some("failed")),
+        ] {
+            assert_eq!(of_bench(&found).as_deref(), Some("failed"));
+        }
+        let without = Coming::default();
+        let told = without.trouble();
+        assert!(told.is_some());
+        assert_eq!(
+            of_comings(&found(Some(vec![without]), Some("failed"))),
+            told
+        );
+        let all = found(Some(Vec::new()), Some("failed"));
+        assert_eq!(of_comings(&all).as_deref(), Some("failed"));
+    }
+
+    #[test]
+    fn what_rank_0_never_wrote_is_nothing_and_what_cannot_be_read_is_an_error() {
+        assert_eq!(read::<u32>(Path::new("/no/such/file")).unwrap(), None);
+        assert!(read::<u32>(Path::new("/")).is_err());
+    }
+}
