@@ -123,8 +123,7 @@ What the live test does, with {ranks} ranks on as many devices, which should be 
      processes (NCCL_NVLS_ENABLE=2, or what you set it to).
 The first thing that goes wrong ends the test, and nothing is set up after it.
 
-It takes 1 of the switch's {MULTICAST_SLOTS} slots at a time; in the fourth part NCCL takes more, for objects of its
-own.
+It takes 1 of the switch's {MULTICAST_SLOTS} slots at a time; in the fourth part NCCL takes more, for its own objects.
 Variables are set for the ranks alone: SYMMEM_MULTICAST=1, SYMMEM_MULTICAST_BYTES, in the first part SYMMEM_LOG and
 in the fourth NCCL's. Nothing else of the machine is changed.
 

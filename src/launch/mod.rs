@@ -73,9 +73,9 @@ enum Event {
 /// fresh `SYMMEM_JOB` and `SYMMEM_SECRET`; `/dev/null` as its standard input; and a process group of
 /// its own. SIGINT, SIGTERM and SIGHUP are passed on to all ranks. When a rank fails (ends with a
 /// code other than 0, or by a signal) the others are asked to end, if the options say so, and, after
-/// the grace, ended. What the ranks leave in their process groups is ended too. Should this process be killed, the kernel
-/// kills the ranks. Once no job is left in this process, a signal that did before the first what it
-/// does by default does so again.
+/// the grace, ended. What the ranks leave in their process groups is ended too. Should this process
+/// be killed, the kernel kills the ranks. Once no job is left in this process, a signal that did what
+/// it does by default before the first job does so again.
 ///
 /// Returns the code of the first rank that failed, 128 + signal where a signal ended it.
 ///
