@@ -332,6 +332,124 @@ fn a_world_whose_rank_dies_fails_that_case_and_is_replaced_for_the_rest() {
     world.finish().unwrap();
 }
 
+/// A case that the host's backend skips.
+fn skipped_case() -> Case {
+    let is_skipped = |case: &&TransferCase| case.engine.method == MethodName::CopyEngine;
+    let found = SAMPLE.iter().map(|(_, case)| case).find(is_skipped);
+    Case::Transfer(found.expect("a case of each engine").clone())
+}
+
+#[test]
+fn a_world_that_ends_at_a_failure_is_not_replaced() {
+    let mut options = options(Backend::Host, 2, false, "not-replaced");
+    options.deadline = std::time::Duration::from_secs(5);
+    options.ends_at_failure = true;
+    let mut world = World::launch(options).unwrap();
+    let cases = crowd(1);
+    let ranks = world.processes();
+    let victim = rustix::process::Pid::from_raw(ranks[1] as i32).unwrap();
+    rustix::process::kill_process(victim, rustix::process::Signal::KILL).unwrap();
+    let records = world.run(&cases, |_| ());
+    assert_eq!(records.len(), 1, "{records:#?}");
+    assert!(matches!(records[0].outcome, Outcome::Failed(_)));
+    assert_eq!(world.processes(), ranks);
+    let error = world.finish().unwrap_err().to_string();
+    assert!(error.contains("SIGKILL"), "{error}");
+}
+
+#[test]
+fn a_world_that_ends_at_a_failure_ends_in_good_order_at_a_case_that_is_skipped() {
+    let mut options = options(Backend::Host, 2, false, "ends-in-order");
+    options.ends_at_failure = true;
+    let mut world = World::launch(options).unwrap();
+    let mut cases = crowd(1);
+    cases.insert(1, skipped_case());
+    // More of them than a pipe holds, which nobody is left to read.
+    let cases = vec![cases; 1000].concat();
+    let records = world.run(&cases, |_| ());
+    let passed = |at: usize| records[at].outcome == Outcome::Passed;
+    assert!(records.len() == 2 && passed(0), "{records:#?}");
+    assert!(matches!(records[1].outcome, Outcome::Skipped(_)));
+    world.finish().unwrap();
+}
+
+#[test]
+fn a_selftest_that_ends_at_a_failure_starts_no_world_after_it() {
+    let template = options(Backend::Host, 1, false, "selftest-ends");
+    let report = selftest(
+        &SelftestOptions {
+            backend: template.backend,
+            ranks: vec![2, 1],
+            only: Some(Subject::Transfers),
+            program: Some(template.program),
+            arguments: template.arguments,
+            environment: template.environment,
+            ends_at_failure: true,
+            ..SelftestOptions::default()
+        },
+        |_, _, _| (),
+    );
+    let report = report.unwrap();
+    // The host has no copy engine.
+    assert_eq!(report.totals.skipped.values().sum::<usize>(), 1);
+    assert_eq!(report.worlds.len(), 1);
+    assert_eq!(report.worlds[0].cases.len(), report.totals.cases());
+    assert!(report.is_clean(), "{:?}", report.worlds[0].trouble);
+}
+
+/// Not a test: what a process does that [`ranks_live_as_long_as_their_process`] starts.
+#[test]
+fn world_process() {
+    if std::env::var_os("SYMMEM_TEST_WORLD").is_none() {
+        return;
+    }
+    let launch = || World::launch(options(Backend::Host, 2, false, "starter")).unwrap();
+    let mut world = std::thread::spawn(launch).join().unwrap();
+    let passed = world.run(&crowd(1)[..1], |_| ())[0].outcome == Outcome::Passed;
+    println!("\nworld {passed} {:?}", world.processes());
+    std::thread::sleep(std::time::Duration::from_secs(60));
+}
+
+#[test]
+fn ranks_live_as_long_as_their_process_and_not_as_the_thread_that_launched_them() {
+    use rustix::process::{Pid, Signal, kill_process};
+    use std::io::BufRead;
+    let mut process = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "world_process", "--nocapture"])
+        .env("SYMMEM_TEST_WORLD", "1")
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = std::io::BufReader::new(process.stdout.take().unwrap()).lines();
+    let mut lines = lines.map_while(Result::ok);
+    let told = lines.find_map(|line| line.strip_prefix("world ").map(str::to_owned));
+    let told = told.expect("a world");
+    let ranks = told.strip_prefix("true ").expect("a case that passed");
+    let ranks: Vec<i32> = serde_json::from_str(ranks).unwrap();
+    assert_eq!(ranks.len(), 2);
+    let ranks = ranks.into_iter().filter_map(Pid::from_raw);
+    let ranks: Vec<Pid> = ranks.collect();
+    // Those that are stopped do not see that their input has ended.
+    for &rank in &ranks {
+        kill_process(rank, Signal::STOP).unwrap();
+    }
+    process.kill().unwrap();
+    process.wait().unwrap();
+    let lives = |rank: &Pid| {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", rank.as_raw_nonzero()));
+        stat.is_ok_and(|stat| !stat.contains(") Z "))
+    };
+    let start = std::time::Instant::now();
+    while ranks.iter().any(lives) && start.elapsed().as_secs() < 10 {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let left: Vec<Pid> = ranks.into_iter().filter(lives).collect();
+    for &rank in &left {
+        let _ = kill_process(rank, Signal::KILL);
+    }
+    assert_eq!(left, []);
+}
+
 #[test]
 fn the_selftest_names_every_case_and_its_outcome() {
     let template = options(Backend::Host, 1, false, "selftest");

@@ -4,6 +4,7 @@
 //! its own: this test binary again, in which only `driver` runs.
 
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -26,7 +27,13 @@ fn driver() {
     options.environment = vec![("ADDED".into(), "yes".into())];
     options.prefix = std::env::var_os("SYMMEM_TEST_PLAIN").is_none();
     options.grace = Duration::from_millis(500);
+    options.asks_to_end = std::env::var_os("SYMMEM_TEST_UNASKED").is_none();
     let error = match run(options) {
+        Ok(_) if std::env::var_os("SYMMEM_TEST_AFTERWARDS").is_some() => {
+            println!("[launcher] pid {}", std::process::id());
+            std::thread::sleep(Duration::from_secs(60));
+            return;
+        }
         // ExitCode can only be returned from main, and libtest has that.
         Ok(code) => exit(code),
         Err(error) => error,
@@ -207,6 +214,20 @@ fn a_rank_that_ignores_the_request_is_killed_after_the_grace() {
 }
 
 #[test]
+fn ranks_that_are_not_asked_to_end_have_the_grace_to_do_so_by_themselves() {
+    let script = "[ $SYMMEM_RANK = 0 ] && exit 3; sleep 0.2; echo gave back; \
+                  while [ $SYMMEM_RANK = 2 ]; do sleep 0.02; done";
+    let start = Instant::now();
+    let output = command(3, script)
+        .env("SYMMEM_TEST_UNASKED", "1")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    assert_eq!(lines(&output.stdout), ["[1] gave back", "[2] gave back"]);
+    assert!(start.elapsed() < Duration::from_secs(20));
+}
+
+#[test]
 fn what_a_rank_leaves_behind_is_ended() {
     let output = launcher(1, "sleep 60 & echo pid $!");
     assert!(output.status.success());
@@ -237,6 +258,39 @@ fn signals_reach_every_rank() {
         assert_eq!(child.wait().unwrap().code(), Some(code));
         assert_gone(&pids);
     }
+}
+
+#[test]
+fn after_its_job_a_launcher_is_ended_by_signals_unless_it_was_started_to_ignore_them() {
+    // What starts a program with SIGHUP ignored, like nohup.
+    let launcher = command(1, "exit 0");
+    let mut shell = Command::new("/bin/sh");
+    shell
+        .args(["-c", "trap '' HUP; exec \"$@\"", "sh"])
+        .arg(launcher.get_program())
+        .args(launcher.get_args())
+        .env("SYMMEM_TEST_AFTERWARDS", "1")
+        .envs(
+            launcher
+                .get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        )
+        .stdout(Stdio::piped());
+    let mut child = shell.spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let said = lines
+        .map_while(Result::ok)
+        .find(|line| line.starts_with("[launcher]"));
+    assert!(said.is_some());
+    kill_process(Pid::from_child(&child), Signal::HUP).unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    let start = Instant::now();
+    while child.try_wait().unwrap().is_none() && start.elapsed() < Duration::from_secs(10) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let _ = child.kill();
+    assert_eq!(child.wait().unwrap().signal(), Some(Signal::TERM.as_raw()));
 }
 
 #[test]

@@ -33,6 +33,9 @@ mod tuning;
 mod vendor;
 
 pub use instance::CudaBackend;
-pub use multicast::{Switch as MulticastSwitch, switches as multicast_switches};
+pub use multicast::{
+    Meaning as MulticastFailure, SLOTS as MULTICAST_SLOTS, Switch as MulticastSwitch,
+    meanings as multicast_failures, switches as multicast_switches,
+};
 
 symmem_core::export_backend!(CudaBackend, symmem_backend_cuda_v1);

@@ -9,6 +9,7 @@ mod advice;
 mod functions;
 mod objects;
 
+pub use advice::{Meaning, SLOTS, meanings};
 pub use objects::Objects;
 
 use crate::driver::constants::device_attribute::MULTICAST_SUPPORTED;

@@ -43,7 +43,7 @@ pub use collectives::{
 };
 pub use communicator::{
     BARRIER_CHANNELS, BackendSource, CHANNELS, Communicator, Configuration, DeviceChoice, Leaks,
-    MulticastStatus, Peer,
+    MulticastStatus, Peer, multicast_bytes,
 };
 pub use element::{Element, F8E4M3, F8E5M2};
 pub use error::{Error, Result};

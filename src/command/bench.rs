@@ -4,7 +4,7 @@
 use super::ag_gemm;
 use super::collectives::{Arguments, TuneArguments};
 use super::output::{check_table, check_writable};
-use super::rank::{Files, Kind, Task, start_ranks};
+use super::rank::{Files, Kind, Measurement, Task, start_ranks};
 use super::run::default_ranks;
 use super::{CommandError, Common, Result};
 use clap::{Subcommand, ValueEnum};
@@ -61,7 +61,7 @@ pub fn everything(mut common: Common) -> Result<ExitCode> {
     };
     start(
         common,
-        Kind::Everything(
+        Measurement::Everything(
             pairs,
             collectives::Options::short(),
             symmem::bench::ag_gemm::Options::short(),
@@ -72,13 +72,13 @@ pub fn everything(mut common: Common) -> Result<ExitCode> {
 /// Launches the ranks of a benchmark.
 pub fn bench(common: Common, what: What) -> Result<ExitCode> {
     let effort = common.effort();
-    let kind = match what {
-        What::P2p { pairs, baseline } => Kind::PeerToPeer(p2p::Options {
+    let measurement = match what {
+        What::P2p { pairs, baseline } => Measurement::PeerToPeer(p2p::Options {
             effort,
             every_pair: pairs == Pairs::All,
             baseline: find_baseline(baseline)?,
         }),
-        What::Collectives { arguments } => Kind::Collectives(arguments.options(effort)),
+        What::Collectives { arguments } => Measurement::Collectives(arguments.options(effort)),
         What::AllGatherGemm { arguments } => {
             let files = Files {
                 out: arguments.out.clone(),
@@ -87,30 +87,30 @@ pub fn bench(common: Common, what: What) -> Result<ExitCode> {
             if let Some(file) = &files.tune {
                 check_table(file)?;
             }
-            Kind::AllGatherGemm(arguments.options(effort)?, files)
+            Measurement::AllGatherGemm(arguments.options(effort)?, files)
         }
-        What::Enqueue => Kind::Enqueue(effort),
+        What::Enqueue => Measurement::Enqueue(effort),
     };
-    start(common, kind)
+    start(common, measurement)
 }
 
 /// Launches the ranks that find the best algorithms.
 pub fn tune(common: Common, mut arguments: TuneArguments) -> Result<ExitCode> {
     check_table(&arguments.out)?;
     let options = arguments.options(common.effort());
-    start(common, Kind::Tune(options))
+    start(common, Measurement::Tune(options))
 }
 
 /// Starts this program once for each rank.
-fn start(common: Common, kind: Kind) -> Result<ExitCode> {
+fn start(common: Common, measurement: Measurement) -> Result<ExitCode> {
     for file in [&common.json, &common.html].into_iter().flatten() {
         check_writable(file)?;
     }
     let selection = common.selection()?;
     let chosen = select::choose(&selection)?;
-    let ranks = common.ranks.unwrap_or_else(|| match kind {
+    let ranks = common.ranks.unwrap_or_else(|| match measurement {
         // Only one rank is measured.
-        Kind::Enqueue(_) => 2,
+        Measurement::Enqueue(_) => 2,
         _ => default_ranks(&chosen),
     });
     let task = Task {
@@ -119,7 +119,7 @@ fn start(common: Common, kind: Kind) -> Result<ExitCode> {
             // Every rank takes what was found here.
             _ => chosen.name,
         },
-        kind,
+        kind: Kind::Measure(measurement),
         json: common.json,
         html: common.html,
         command: std::env::args().collect::<Vec<_>>().join(" "),

@@ -83,18 +83,9 @@ impl Arguments {
 impl Which {
     fn options(self, effort: Effort) -> collectives::Options {
         let defaults = collectives::Options::default();
-        let mut asked = Vec::new();
-        for collective in self.op.into_iter().flat_map(|operations| operations.0) {
-            if !asked.contains(&collective) {
-                asked.push(collective);
-            }
-        }
         collectives::Options {
             effort,
-            collectives: match asked.is_empty() {
-                true => defaults.collectives,
-                false => asked,
-            },
+            collectives: chosen(&self.op, defaults.collectives),
             min_bytes: self.min_bytes,
             max_bytes: self.max_bytes,
             element: self.r#type,
@@ -113,6 +104,20 @@ impl TuneArguments {
             out: self.out.clone(),
             rust: self.rust,
         }
+    }
+}
+
+/// Each operation that was named, once; the usual ones where none was.
+pub fn chosen(named: &[Operations], usual: Vec<Collective>) -> Vec<Collective> {
+    let mut chosen = Vec::new();
+    for collective in named.iter().flat_map(|operations| &operations.0) {
+        if !chosen.contains(collective) {
+            chosen.push(*collective);
+        }
+    }
+    match chosen.is_empty() {
+        true => usual,
+        false => chosen,
     }
 }
 
@@ -197,6 +202,15 @@ mod tests {
         assert!(algorithm("multicast").is_ok() && algorithm("multicast_one_shot").is_ok());
         assert_eq!(element("bf16").unwrap(), "bfloat16");
         assert_eq!(operation("all").unwrap().0.len(), 8);
+    }
+
+    #[test]
+    fn an_operation_that_is_named_twice_is_measured_once() {
+        let named = ["broadcast", "all", "broadcast"].map(|name| operation(name).unwrap());
+        let all = chosen(&named, Vec::new());
+        assert_eq!((all[0], all.len()), (Collective::Broadcast, 8));
+        let usual = vec![Collective::Reduce];
+        assert_eq!(chosen(&[], usual.clone()), usual);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 mod trial;
 
-use super::collectives::{Operations, operation, size};
+use super::collectives::{Operations, chosen, operation, size};
 use super::rank::{DEADLINE, Task, with_bar};
 use super::{CommandError, Common, Result, output};
 use clap::{Args, Subcommand};
@@ -15,6 +15,9 @@ use symmem::bench::{Effort, collectives, environment};
 use symmem::doctor::{Machine, Report, Steps, come_and_go};
 use symmem::report::table;
 use symmem::select::{self, Selection};
+
+/// The only backend that has multicast.
+const CUDA: &str = "cuda";
 
 /// Bound of every step of a set-up, and of every wait beside it.
 const SETUP_DEADLINE: Duration = Duration::from_secs(60);
@@ -73,20 +76,30 @@ pub fn doctor(common: &Common, What::Multicast(arguments): What) -> Result<ExitC
             )));
         }
     }
-    let machine = Machine::look(&selection);
+    let effort = common.effort();
+    let bench = arguments.bench(effort);
+    let largest = bench.max_bytes.unwrap_or_default();
+    let bytes = Steps::bytes(effort, largest).map_err(CommandError::Said)?;
+    let machine = machine(&selection)?;
     print!("{machine}");
-    let ranks = common.ranks.unwrap_or(machine.devices.len() as u32);
+    let steps = Steps {
+        ranks: common.ranks.unwrap_or(machine.devices.len() as u32),
+        bytes,
+        comings: Steps::comings(effort),
+        operations: bench.collectives.clone(),
+        largest,
+    };
     let absent = machine.absent.is_some();
     let mut report = Report::new(machine);
     let code = match (arguments.i_own_this_machine, absent) {
         (false, true) => ExitCode::SUCCESS,
         (true, true) => ExitCode::FAILURE,
         (false, false) => {
-            println!("\n{}", arguments.steps(common.effort(), ranks));
+            println!("\n{steps}");
             ExitCode::SUCCESS
         }
         (true, false) => {
-            let trial = trial::run(common, &arguments, &selection, ranks)?;
+            let trial = trial::run(&selection, effort, &steps, bench);
             let passed = trial.trouble.is_none();
             report.trial = Some(trial);
             match passed {
@@ -103,35 +116,33 @@ pub fn doctor(common: &Common, What::Multicast(arguments): What) -> Result<ExitC
     Ok(code)
 }
 
-/// CUDA, linked or from a file: no other backend has multicast.
+/// CUDA, linked or from a file.
 fn selection(common: &Common) -> Result<Selection> {
     match common.selection()? {
-        Selection::Auto => Ok(Selection::Named("cuda".into())),
-        Selection::Named(name) if name != "cuda" => Err(CommandError::Said(format!(
-            "the backend {name} has no multicast; leave --backend and SYMMEM_BACKEND out, or name cuda"
-        ))),
+        Selection::Auto => Ok(Selection::Named(CUDA.into())),
+        Selection::Named(name) if name != CUDA => Err(no_multicast(&name)),
         named => Ok(named),
     }
 }
 
-impl Arguments {
-    /// How the parts are sized.
-    fn steps(&self, effort: Effort, ranks: u32) -> Steps {
-        let options = self.bench(effort);
-        let largest = options.max_bytes.unwrap_or_default();
-        Steps {
-            ranks,
-            bytes: Steps::bytes(largest),
-            comings: match effort {
-                Effort::Quick => 2,
-                Effort::Standard => 8,
-                // One more than a switch can hold would do.
-                Effort::Full => symmem::doctor::SLOTS + 2,
-            },
-            largest,
-        }
+/// What is known of the machine. Where CUDA cannot start that is known of it; a file that is none is an error.
+fn machine(selection: &Selection) -> Result<Machine> {
+    match select::choose(selection) {
+        Ok(chosen) if chosen.name == CUDA => Ok(Machine::look(&chosen)),
+        Ok(chosen) => Err(no_multicast(&chosen.name)),
+        Err(error) if matches!(selection, Selection::Plugin(_)) => Err(error.into()),
+        Err(error) => Ok(Machine::without_cuda(error.to_string())),
     }
+}
 
+/// What is said of any other backend.
+fn no_multicast(name: &str) -> CommandError {
+    CommandError::Said(format!(
+        "the backend {name} has no multicast; leave --backend and SYMMEM_BACKEND out, or name {CUDA}"
+    ))
+}
+
+impl Arguments {
     /// What is measured: multicast, beside every algorithm that goes by the peers' own addresses and NCCL.
     fn bench(&self, effort: Effort) -> collectives::Options {
         use symmem::report::Collective as C;
@@ -152,17 +163,10 @@ impl Arguments {
             Effort::Standard => 64 << 20,
             Effort::Full => 1 << 30,
         };
-        let asked: Vec<C> = self
-            .op
-            .iter()
-            .flat_map(|operations| operations.0.clone())
-            .collect();
+        let usual = vec![C::AllReduce, C::ReduceScatter, C::AllGather, C::Broadcast];
         collectives::Options {
             effort,
-            collectives: match asked.is_empty() {
-                true => vec![C::AllReduce, C::ReduceScatter, C::AllGather, C::Broadcast],
-                false => asked,
-            },
+            collectives: chosen(&self.op, usual),
             max_bytes: Some(self.max_bytes.unwrap_or(largest)),
             baselines: Some(baselines.map(str::to_owned).into()),
             algorithm: Some("multicast".into()),
@@ -171,62 +175,76 @@ impl Arguments {
     }
 }
 
-/// Does this rank's part; rank 0 leaves what was found out in the task's file.
+/// Does this rank's part; rank 0 leaves what was found out in the task's file, as far as it came.
 pub fn rank(task: &Task, part: &Part) -> Result<ExitCode> {
     let selection = Selection::parse(&task.backend)?;
-    let (found, clean) = match part {
-        Part::Comings(count) => {
-            let first = std::env::var("SYMMEM_RANK").is_ok_and(|rank| rank == "0");
-            let mut number = 0;
-            let all = come_and_go(&selection, SETUP_DEADLINE, *count, &mut |coming| {
-                number += 1;
-                if first {
-                    println!(
-                        "  communicator {number} of {count}: {}, up in {:.0} ms, gone in {:.0} ms",
-                        coming.trouble().unwrap_or_else(|| "by multicast".into()),
-                        coming.up_ms,
-                        coming.down_ms
-                    );
-                }
-            })?;
-            let left: u64 = all.iter().map(|coming| coming.left).sum();
-            if left > 0 {
-                eprintln!("symmem doctor: {left} buffers were not given up by this rank");
-            }
-            let clean = left == 0;
-            (first.then(|| serde_json::to_string(&all)), clean)
-        }
-        Part::Bench(options) => {
-            let chosen = select::choose(&selection)?;
-            let communicator = Builder::new()
-                .backend(selection)
-                .deadline(DEADLINE)
-                .setup_deadline(SETUP_DEADLINE)
-                .build()?;
-            let first = communicator.rank() == 0;
-            let environment = match first {
-                true => environment::collect(&chosen, task.command.clone()),
-                false => Default::default(),
-            };
-            let report = with_bar(&communicator, |progress| {
-                collectives::run(&communicator, options, environment, progress)
-            })?;
-            communicator.finalize()?;
-            if first {
-                print!("{}", table::terminal(&report));
-            }
-            (first.then(|| serde_json::to_string(&report)), true)
-        }
+    let left = match part {
+        Part::Comings(count) => come(task, selection, *count)?,
+        Part::Bench(options) => measure(task, selection, options)?,
     };
-    if let (Some(found), Some(file)) = (found, &task.json) {
-        let found = found.map_err(|error| CommandError::Said(format!("result: {error}")))?;
-        std::fs::write(file, found).map_err(|error| CommandError::System {
+    if left > 0 {
+        eprintln!("symmem doctor: {left} buffers were not given up by this rank");
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Makes communicators and gives them up; how many buffers were not given up.
+fn come(task: &Task, selection: Selection, count: u32) -> Result<u64> {
+    let first = std::env::var("SYMMEM_RANK").is_ok_and(|rank| rank == "0");
+    let mut kept = Ok(());
+    let all = come_and_go(&selection, SETUP_DEADLINE, count, &mut |all| {
+        if let (true, Some(coming)) = (first, all.last()) {
+            println!(
+                "  communicator {} of {count}: {}, up in {:.0} ms, gone in {:.0} ms",
+                all.len(),
+                coming.trouble().unwrap_or_else(|| "by multicast".into()),
+                coming.up_ms,
+                coming.down_ms
+            );
+            kept = keep(task, all);
+        }
+    })?;
+    kept?;
+    Ok(all.iter().map(|coming| coming.left).sum())
+}
+
+/// Measures in one communicator; how many buffers were not given up.
+fn measure(task: &Task, selection: Selection, options: &collectives::Options) -> Result<u64> {
+    let chosen = select::choose(&selection)?;
+    let communicator = Builder::new()
+        .backend(selection)
+        .deadline(DEADLINE)
+        .setup_deadline(SETUP_DEADLINE)
+        .build()?;
+    let first = communicator.rank() == 0;
+    let environment = match first {
+        true => environment::collect(&chosen, task.command.clone()),
+        false => Default::default(),
+    };
+    let report = with_bar(&communicator, |progress| {
+        collectives::run(&communicator, options, environment, progress)
+    })?;
+    if first {
+        print!("{}", table::terminal(&report));
+        keep(task, &report)?;
+    }
+    Ok(communicator.finalize()?.count() as u64)
+}
+
+/// Leaves what has been found out so far in the task's file, which is whole whenever this rank ends.
+fn keep(task: &Task, found: &(impl Serialize + ?Sized)) -> Result<()> {
+    let Some(file) = &task.json else {
+        return Ok(());
+    };
+    let found = serde_json::to_string(found)
+        .map_err(|error| CommandError::Said(format!("result: {error}")))?;
+    let unfinished = file.with_extension("unfinished");
+    let written = std::fs::write(&unfinished, found);
+    written
+        .and_then(|()| std::fs::rename(&unfinished, file))
+        .map_err(|error| CommandError::System {
             what: format!("writing {}", file.display()),
             error,
-        })?;
-    }
-    Ok(match clean {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
-    })
+        })
 }

@@ -27,7 +27,7 @@ pub(super) const DEADLINE: Duration = Duration::from_secs(120);
 pub struct Task {
     /// The backend, as [`Selection::parse`] reads it.
     pub backend: String,
-    /// What to measure.
+    /// What it is.
     pub kind: Kind,
     /// Where rank 0 writes JSON.
     pub json: Option<PathBuf>,
@@ -46,9 +46,19 @@ pub struct Files {
     pub tune: Option<PathBuf>,
 }
 
-/// What can be measured.
+/// What ranks are started for.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Kind {
+    /// A measurement.
+    Measure(Measurement),
+    /// A part of the live test of `symmem doctor multicast`.
+    #[cfg(feature = "cuda")]
+    Doctor(super::doctor::Part),
+}
+
+/// What can be measured, in one communicator.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Measurement {
     /// `symmem bench p2p`.
     PeerToPeer(p2p::Options),
     /// `symmem bench collectives`.
@@ -61,9 +71,6 @@ pub enum Kind {
     Enqueue(Effort),
     /// `symmem tune`.
     Tune(tune::Options),
-    /// A part of the live test of `symmem doctor multicast`.
-    #[cfg(feature = "cuda")]
-    Doctor(super::doctor::Part),
 }
 
 /// Starts this program once for each rank, with these variables besides its own, and stays with the ranks.
@@ -72,17 +79,23 @@ pub fn start_ranks(
     ranks: u32,
     environment: Vec<(OsString, OsString)>,
 ) -> Result<ExitCode> {
-    let task = serde_json::to_string(task)
+    let text = serde_json::to_string(task)
         .map_err(|error| CommandError::Said(format!("a file name is not text: {error}")))?;
     let program = std::env::current_exe().map_err(|error| CommandError::System {
         what: "finding this program's own file".into(),
         error,
     })?;
     let mut options = RunOptions::new(ranks, program);
-    options.arguments = vec!["rank".into(), task.into()];
+    options.arguments = vec!["rank".into(), text.into()];
     options.environment = environment;
     // Only rank 0 prints, and its progress bar wants the terminal.
     options.prefix = false;
+    #[cfg(feature = "cuda")]
+    if matches!(task.kind, Kind::Doctor(_)) {
+        // A rank that is ended in the middle of a set-up is what can put the machine out of service.
+        options.asks_to_end = false;
+        options.grace = DEADLINE;
+    }
     launch(options)
 }
 
@@ -93,10 +106,14 @@ pub fn rank(task: &str) -> Result<ExitCode> {
             "`symmem rank` is for symmem itself; its task cannot be read: {error}"
         ))
     })?;
-    #[cfg(feature = "cuda")]
-    if let Kind::Doctor(part) = &task.kind {
-        return super::doctor::rank(&task, part);
+    match &task.kind {
+        Kind::Measure(measurement) => measure(&task, measurement),
+        #[cfg(feature = "cuda")]
+        Kind::Doctor(part) => super::doctor::rank(&task, part),
     }
+}
+
+fn measure(task: &Task, measurement: &Measurement) -> Result<ExitCode> {
     let start = Instant::now();
     let selection = Selection::parse(&task.backend)?;
     let chosen = select::choose(&selection)?;
@@ -105,15 +122,15 @@ pub fn rank(task: &str) -> Result<ExitCode> {
         .backend(selection)
         .deadline(DEADLINE)
         .setup_deadline(DEADLINE);
-    let to_write = match &task.kind {
-        Kind::AllGatherGemm(_, files) => files.tune.as_deref(),
-        Kind::Tune(options) => Some(options.out.as_path()),
+    let to_write = match measurement {
+        Measurement::AllGatherGemm(_, files) => files.tune.as_deref(),
+        Measurement::Tune(options) => Some(options.out.as_path()),
         _ => None,
     };
     if to_write.is_some_and(is_yet_to_be_made) {
         builder = builder.tuning(&[]).gemm_tuning(&[]);
     }
-    if let Kind::AllGatherGemm(_, Files { tune: Some(_), .. }) = &task.kind {
+    if let Measurement::AllGatherGemm(_, Files { tune: Some(_), .. }) = measurement {
         // What is to be found out is not to be known before.
         builder = builder.gemm_tuning(&[]);
     }
@@ -128,18 +145,18 @@ pub fn rank(task: &str) -> Result<ExitCode> {
         let mut report = report?;
         report.notes.push(up);
         match first {
-            true => tell(&task, &report),
+            true => tell(task, &report),
             false => Ok(ExitCode::SUCCESS),
         }
     };
-    let code = match &task.kind {
-        Kind::PeerToPeer(options) => report(with_bar(&communicator, |progress| {
+    let code = match measurement {
+        Measurement::PeerToPeer(options) => report(with_bar(&communicator, |progress| {
             p2p::run(&communicator, options, environment, progress)
         }))?,
-        Kind::Collectives(options) => report(with_bar(&communicator, |progress| {
+        Measurement::Collectives(options) => report(with_bar(&communicator, |progress| {
             collectives::run(&communicator, options, environment, progress)
         }))?,
-        Kind::Everything(pairs, options, products) => {
+        Measurement::Everything(pairs, options, products) => {
             report(with_bar(&communicator, |progress| {
                 let mut report = p2p::run(&communicator, pairs, environment, progress)?;
                 collectives::add(&communicator, options, &mut report, progress)?;
@@ -147,7 +164,7 @@ pub fn rank(task: &str) -> Result<ExitCode> {
                 Ok(report)
             }))?
         }
-        Kind::AllGatherGemm(options, files) => {
+        Measurement::AllGatherGemm(options, files) => {
             let mut told = ag_gemm::Told::default();
             let measured = with_bar(&communicator, |progress| {
                 let mut report = Report::new(environment);
@@ -173,7 +190,7 @@ pub fn rank(task: &str) -> Result<ExitCode> {
             }
             code
         }
-        Kind::Tune(options) => {
+        Measurement::Tune(options) => {
             let table = with_bar(&communicator, |progress| {
                 tune::run(&communicator, options, progress)
             })?;
@@ -182,15 +199,12 @@ pub fn rank(task: &str) -> Result<ExitCode> {
             }
             ExitCode::SUCCESS
         }
-        // It has communicators of its own.
-        #[cfg(feature = "cuda")]
-        Kind::Doctor(_) => ExitCode::SUCCESS,
-        Kind::Enqueue(effort) => {
+        Measurement::Enqueue(effort) => {
             // Some ten thousand calls of each way.
             let batches = if *effort == Effort::Quick { 7 } else { 51 };
             let result = enqueue::run(&communicator, batches, environment)?;
             if first {
-                tell_enqueue(&task, &chosen, &result)?;
+                tell_enqueue(task, &chosen, &result)?;
             }
             ExitCode::SUCCESS
         }

@@ -62,16 +62,7 @@ pub fn run(common: &Common, asked: &Options) -> Result<ExitCode> {
         soak: asked.soak.map(Duration::from_secs),
         ..SelftestOptions::default()
     };
-    let bar = if std::io::stderr().is_terminal() {
-        ProgressBar::new(0)
-    } else {
-        ProgressBar::hidden()
-    };
-    let report = selftest(&options, |done, all, _| {
-        bar.set_length(all as u64);
-        bar.set_position(done as u64);
-    })?;
-    bar.finish_and_clear();
+    let report = with_bar(&options)?;
     print!("{}", text(&report, asked.soak));
     if let Some(file) = &common.json {
         let json = serde_json::to_string_pretty(&report)
@@ -83,6 +74,21 @@ pub fn run(common: &Common, asked: &Options) -> Result<ExitCode> {
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// Runs the suite, with a bar if somebody looks.
+pub(super) fn with_bar(options: &SelftestOptions) -> Result<Report> {
+    let bar = if std::io::stderr().is_terminal() {
+        ProgressBar::new(0)
+    } else {
+        ProgressBar::hidden()
+    };
+    let report = selftest(options, |done, all, _| {
+        bar.set_length(all as u64);
+        bar.set_position(done as u64);
+    })?;
+    bar.finish_and_clear();
+    Ok(report)
 }
 
 fn text(report: &Report, soak: Option<u64>) -> String {

@@ -30,6 +30,8 @@ pub(super) struct Setup {
     pub deadline: Duration,
     /// How many ranks are threads of this process, which is then the whole world; 0 for none.
     pub threads: u32,
+    /// Whether the first case that does not pass is the last.
+    pub ends_at_failure: bool,
 }
 
 /// What rank 0 tells.
@@ -170,7 +172,7 @@ fn serve(setup: &Setup, launch: &LaunchEnvironment, feed: &mut Feed<'_>) -> Resu
     let result = communicators(setup, launch, feed);
     match &result {
         Ok(leaks) => (feed.tell)(&Answer::Ended {
-            leaked: leaks.buffers + leaks.held_by_peers,
+            leaked: leaks.count(),
         }),
         Err(error) => (feed.tell)(&Answer::Failed(error.to_string())),
     }
@@ -197,6 +199,7 @@ fn communicators(setup: &Setup, launch: &LaunchEnvironment, feed: &mut Feed<'_>)
             let started = Instant::now();
             let outcome = session.run(&case);
             let usable = session.is_usable();
+            let last = setup.ends_at_failure && outcome != Outcome::Passed;
             let nanoseconds = started.elapsed().as_nanos() as u64;
             (feed.tell)(&Answer::Done {
                 outcome,
@@ -206,6 +209,9 @@ fn communicators(setup: &Setup, launch: &LaunchEnvironment, feed: &mut Feed<'_>)
             if !usable {
                 // The launcher starts another world for the rest.
                 return Ok(leaks);
+            }
+            if last {
+                break;
             }
         }
         session.close()?;

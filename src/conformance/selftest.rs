@@ -90,6 +90,9 @@ pub struct SelftestOptions {
     pub arguments: Vec<OsString>,
     /// Variables to set for every rank.
     pub environment: Vec<(OsString, OsString)>,
+    /// Whether all is over with the first case that does not pass, as in [`WorldOptions::ends_at_failure`]: the
+    /// report ends with it.
+    pub ends_at_failure: bool,
 }
 
 impl Default for SelftestOptions {
@@ -106,6 +109,7 @@ impl Default for SelftestOptions {
             program: None,
             arguments: vec![RANK_ARGUMENT.into()],
             environment: Vec::new(),
+            ends_at_failure: false,
         }
     }
 }
@@ -144,6 +148,14 @@ pub struct WorldReport {
     pub trouble: Option<String>,
     /// Its cases, in order.
     pub cases: Vec<NamedRecord>,
+}
+
+impl WorldReport {
+    /// Whether every case passed, and the world started and ended in good order.
+    fn has_passed(&self) -> bool {
+        let passed = |case: &NamedRecord| case.record.outcome == Outcome::Passed;
+        self.trouble.is_none() && self.cases.iter().all(passed)
+    }
 }
 
 /// A [`Record`] with the case's name for people.
@@ -266,6 +278,7 @@ pub fn selftest(
             },
             arguments: options.arguments.clone(),
             environment: options.environment.clone(),
+            ends_at_failure: options.ends_at_failure,
             ..WorldOptions::new(world, &program)
         };
         let mut each = |record: &Record| {
@@ -273,9 +286,12 @@ pub fn selftest(
             report.totals.count(&record.outcome);
             progress(done, all, record);
         };
-        report
-            .worlds
-            .push(run_world(world_options, &cases, &mut each));
+        let ran = run_world(world_options, &cases, &mut each);
+        let ends = options.ends_at_failure && !ran.has_passed();
+        report.worlds.push(ran);
+        if ends {
+            break;
+        }
     }
     Ok(report)
 }

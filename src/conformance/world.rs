@@ -2,6 +2,7 @@
 
 use super::case::{Case, Outcome};
 use super::rank::{About, Answer, MARK, Setup};
+use crate::launch::spawn;
 use crate::select::Selection;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
@@ -9,7 +10,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use symmem_core::backend::abi::ShareKind;
 
 use super::session::CASE_DEADLINE;
@@ -36,6 +37,9 @@ pub struct WorldOptions {
     pub arguments: Vec<OsString>,
     /// Variables to set for every rank.
     pub environment: Vec<(OsString, OsString)>,
+    /// Whether all is over with the first case that does not pass: the ranks give back what they have and end,
+    /// and none are started for the rest. Otherwise a world that is lost is replaced, a few times.
+    pub ends_at_failure: bool,
 }
 
 impl WorldOptions {
@@ -50,6 +54,7 @@ impl WorldOptions {
             program: program.into(),
             arguments: Vec::new(),
             environment: Vec::new(),
+            ends_at_failure: false,
         }
     }
 }
@@ -96,7 +101,7 @@ pub struct Record {
     pub nanoseconds: u64,
 }
 
-/// A running world of ranks.
+/// A running world of ranks, which die with this process.
 pub struct World {
     options: WorldOptions,
     ranks: Ranks,
@@ -108,14 +113,15 @@ struct Ranks {
     children: Vec<Child>,
     inputs: Vec<ChildStdin>,
     answers: Receiver<Answer>,
+    /// How long they may take to end by themselves before they are killed.
+    grace: Duration,
 }
 
 impl Drop for Ranks {
     fn drop(&mut self) {
         self.inputs.clear();
+        end(&mut self.children, self.grace);
         for child in &mut self.children {
-            // Errors mean that it has ended.
-            let _ = child.kill();
             let _ = child.wait();
         }
     }
@@ -146,7 +152,7 @@ impl World {
     }
 
     /// Runs cases in order and says what became of each. A world that is lost by a case is replaced
-    /// for the rest, a few times.
+    /// for the rest, a few times; with [`WorldOptions::ends_at_failure`] there is no rest.
     ///
     /// `each` is told of every case when it is done.
     pub fn run(&mut self, cases: &[Case], mut each: impl FnMut(&Record)) -> Vec<Record> {
@@ -159,7 +165,7 @@ impl World {
                 each(&record);
                 records.push(record);
             });
-            if usable && records.len() == cases.len() {
+            if usable && records.len() == cases.len() || self.options.ends_at_failure {
                 break;
             }
             if records.len() == before && lost > 0 && !usable {
@@ -190,13 +196,15 @@ impl World {
         records
     }
 
-    /// Feeds cases until one loses the world; says whether it is still there.
+    /// Feeds cases until one ends the world; says whether it is still there.
     fn feed(&mut self, cases: &[Case], mut done: impl FnMut(Record)) -> bool {
         let limit = self.options.deadline * 3;
+        let ends_at_failure = self.options.ends_at_failure;
         let Ranks {
             inputs,
             answers,
             children,
+            grace,
         } = &mut self.ranks;
         std::thread::scope(|scope| {
             // Written beside: a rank reads at its own pace, and its answers must be taken meanwhile.
@@ -212,7 +220,7 @@ impl World {
                 }
             });
             for case in cases {
-                let (outcome, nanoseconds, usable) = match answers.recv_timeout(limit) {
+                let (mut outcome, nanoseconds, usable) = match answers.recv_timeout(limit) {
                     Ok(Answer::Done {
                         outcome,
                         nanoseconds,
@@ -233,16 +241,19 @@ impl World {
                         (Outcome::Failed(how), limit.as_nanos() as u64, false)
                     }
                 };
+                if ends_at_failure && !usable && outcome == Outcome::Passed {
+                    // No case comes after it that would show that.
+                    outcome = Outcome::Failed("it passed, and lost the world".into());
+                }
+                let over = !usable || ends_at_failure && outcome != Outcome::Passed;
                 done(Record {
                     case: case.clone(),
                     outcome,
                     nanoseconds,
                 });
-                if !usable {
+                if over {
                     // Ends the writer, too.
-                    for child in children.iter_mut() {
-                        let _ = child.kill();
-                    }
+                    end(children, *grace);
                     return false;
                 }
             }
@@ -278,6 +289,20 @@ impl World {
     }
 }
 
+/// Ends the ranks: kills those that have not ended by themselves within `grace`.
+fn end(children: &mut [Child], grace: Duration) {
+    const PAUSE: Duration = Duration::from_millis(10);
+    let start = Instant::now();
+    let runs = |child: &mut Child| matches!(child.try_wait(), Ok(None));
+    while start.elapsed() < grace && children.iter_mut().any(runs) {
+        std::thread::sleep(PAUSE);
+    }
+    for child in children {
+        // An error means that it has ended.
+        let _ = child.kill();
+    }
+}
+
 /// How each rank ended, of those that have.
 fn ended(children: &mut [Child]) -> String {
     let ends = children.iter_mut().enumerate().filter_map(|(rank, child)| {
@@ -296,13 +321,19 @@ fn start(options: &WorldOptions) -> Result<(Ranks, About), WorldError> {
         share_kinds: options.share_kinds.iter().map(|kind| kind.0).collect(),
         deadline: options.deadline,
         threads: if options.threads { options.ranks } else { 0 },
+        ends_at_failure: options.ends_at_failure,
     };
     let setup = serde_json::to_string(&setup).unwrap_or_default();
+    let limit = options.deadline * 3;
     let (sender, answers) = channel();
     let mut ranks = Ranks {
         children: Vec::new(),
         inputs: Vec::new(),
         answers,
+        grace: match options.ends_at_failure {
+            true => limit,
+            false => Duration::ZERO,
+        },
     };
     for rank in 0..processes {
         let failed = |source| WorldError::Start {
@@ -310,9 +341,7 @@ fn start(options: &WorldOptions) -> Result<(Ranks, About), WorldError> {
             program: options.program.clone(),
             source,
         };
-        let mut child = command(options, rank, processes, &job)
-            .spawn()
-            .map_err(failed)?;
+        let mut child = spawn(command(options, rank, processes, &job)).map_err(failed)?;
         let (input, output) = (child.stdin.take(), child.stdout.take());
         ranks.children.push(child);
         if let Some(mut input) = input {
@@ -335,7 +364,6 @@ fn start(options: &WorldOptions) -> Result<(Ranks, About), WorldError> {
         }
     }
     drop(sender);
-    let limit = options.deadline * 3;
     match ranks.answers.recv_timeout(limit) {
         Ok(Answer::Up(about)) => Ok((ranks, about)),
         Ok(Answer::Failed(reason)) => Err(WorldError::Open(reason)),

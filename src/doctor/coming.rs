@@ -55,7 +55,7 @@ impl Coming {
 }
 
 /// Makes communicators and gives them up, `count` in all; ends with the first that is in trouble, on all ranks
-/// alike. `told` hears of each. Collective.
+/// alike. `told` hears after each of all so far. Collective.
 ///
 /// # Errors
 /// As [`Builder::build`] and any collective call. Multicast that fails is none.
@@ -63,7 +63,7 @@ pub fn come_and_go(
     selection: &Selection,
     deadline: Duration,
     count: u32,
-    told: &mut dyn FnMut(&Coming),
+    told: &mut dyn FnMut(&[Coming]),
 ) -> Result<Vec<Coming>> {
     let mut launch = LaunchEnvironment::detect()?;
     let mut all = Vec::new();
@@ -84,10 +84,10 @@ pub fn come_and_go(
         let ends = coming.trouble().is_some();
         let start = Instant::now();
         let left = communicator.finalize()?;
-        coming.left = (left.buffers + left.held_by_peers) as u64;
+        coming.left = left.count() as u64;
         coming.down_ms = milliseconds(start);
-        told(&coming);
         all.push(coming);
+        told(&all);
         if ends {
             break;
         }

@@ -1,7 +1,7 @@
 //! What is known of a machine without asking for anything that a site may forbid.
 
 use crate::bench::environment;
-use crate::select::{self, Selection};
+use crate::select::Chosen;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use symmem_core::BackendSource;
@@ -61,20 +61,18 @@ impl Machine {
         said.collect()
     }
 
-    /// Looks at the machine through a backend, without opening a device.
-    pub fn look(selection: &Selection) -> Self {
-        let switches = Self::switches();
-        let chosen = match select::choose(selection) {
-            Ok(chosen) => chosen,
-            Err(error) => {
-                return Self {
-                    absent: Some(error.to_string()),
-                    switches,
-                    ..Self::default()
-                };
-            }
-        };
-        let mut lines = environment::libraries(&chosen);
+    /// One where CUDA cannot start.
+    pub fn without_cuda(why: String) -> Self {
+        Self {
+            absent: Some(why),
+            switches: Self::switches(),
+            ..Self::default()
+        }
+    }
+
+    /// Looks at the machine through its CUDA backend, without opening a device.
+    pub fn look(chosen: &Chosen) -> Self {
+        let mut lines = environment::libraries(chosen);
         let apart = |from: u32| {
             let lines = &lines;
             let others = (0..chosen.devices).filter(move |&to| to > from);
@@ -106,7 +104,7 @@ impl Machine {
             driver: lines.remove("driver_version").unwrap_or_default(),
             devices,
             apart,
-            switches,
+            switches: Self::switches(),
         }
     }
 

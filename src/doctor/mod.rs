@@ -12,4 +12,4 @@ mod steps;
 pub use coming::{Coming, come_and_go};
 pub use machine::{Device, Machine, Switch};
 pub use report::{Report, SCHEMA, Trial};
-pub use steps::{SLOTS, Steps};
+pub use steps::Steps;

@@ -1,15 +1,20 @@
 //! What the live test does, in words, for somebody who decides whether it may run.
 
+use crate::bench::Effort;
+use crate::report::Collective;
 use std::fmt;
+use symmem_core::multicast_bytes;
+use symmem_cuda::{MULTICAST_SLOTS, multicast_failures};
 
-/// Multicast objects that a switch can hold, whatever their size, as the field has found out.
-pub const SLOTS: u32 = 128;
+/// Room for all conformance cases. They keep from case to case, of each of 14 element types and for two calls at
+/// once, a source and a destination in the next power of two above 16 MiB: 1.75 GiB, beside the slots of collectives.
+const FULL_BYTES: u64 = 4 << 30;
 
-/// The size of a communicator's object where `SYMMEM_MULTICAST_BYTES` says nothing.
-const USUAL_BYTES: u64 = 1 << 30;
+/// The longest line of what is printed.
+const WIDTH: usize = 112;
 
 /// The test that would run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Steps {
     /// How many ranks, each with a device.
     pub ranks: u32,
@@ -17,17 +22,68 @@ pub struct Steps {
     pub bytes: u64,
     /// How often a communicator is made and given up.
     pub comings: u32,
+    /// What is measured.
+    pub operations: Vec<Collective>,
     /// Bytes of the largest collective that is measured.
     pub largest: u64,
 }
 
 impl Steps {
-    /// The size that `SYMMEM_MULTICAST_BYTES` asks for; more where what is measured needs more.
-    pub fn bytes(largest: u64) -> u64 {
-        let asked = std::env::var("SYMMEM_MULTICAST_BYTES").ok();
-        let asked = asked.and_then(|text| text.trim().parse().ok());
+    /// The size that `SYMMEM_MULTICAST_BYTES` asks for, or the usual one; more where a part of the test needs more.
+    ///
+    /// # Errors
+    /// As [`multicast_bytes`].
+    pub fn bytes(effort: Effort, largest: u64) -> Result<u64, String> {
+        let checked = match effort {
+            Effort::Full => FULL_BYTES,
+            Effort::Quick | Effort::Standard => 0,
+        };
         // Source and destination with their guards, in units that may be half of that.
-        asked.unwrap_or(USUAL_BYTES).max(largest.saturating_mul(4))
+        let measured = largest.saturating_mul(4);
+        Ok(multicast_bytes()?.max(checked).max(measured))
+    }
+
+    /// How often a communicator is made and given up.
+    pub fn comings(effort: Effort) -> u32 {
+        match effort {
+            Effort::Quick => 2,
+            Effort::Standard => 8,
+            // One more than a switch can hold would do.
+            Effort::Full => MULTICAST_SLOTS + 2,
+        }
+    }
+}
+
+/// What can go wrong, a paragraph for each number of the driver's.
+fn failures() -> String {
+    let told = multicast_failures().map(|failure| {
+        let (name, code, advice) = (failure.name, failure.code, failure.advice);
+        wrapped(&format!("{name} ({code}): {advice}."))
+    });
+    told.concat()
+}
+
+/// A paragraph, indented, whose lines after the first are indented more.
+fn wrapped(text: &str) -> String {
+    let mut line = " ".to_owned();
+    let mut lines = String::new();
+    for word in text.split(' ') {
+        if line.len() + 1 + word.len() > WIDTH {
+            lines += &(line + "\n");
+            line = "   ".to_owned();
+        }
+        line += " ";
+        line += word;
+    }
+    lines + &line + "\n"
+}
+
+/// Names in a sentence.
+fn named(operations: &[Collective]) -> String {
+    let names: Vec<&str> = operations.iter().map(|one| one.name()).collect();
+    match names.split_last() {
+        Some((last, names)) if !names.is_empty() => format!("{} and {last}", names.join(", ")),
+        _ => names.concat(),
     }
 }
 
@@ -42,6 +98,7 @@ impl fmt::Display for Steps {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (ranks, comings) = (self.ranks, self.comings);
         let (bytes, largest) = (mib(self.bytes), mib(self.largest));
+        let (operations, failures) = (named(&self.operations), failures());
         write!(
             to,
             "\
@@ -61,24 +118,17 @@ What the live test does, with {ranks} ranks on as many devices, which should be 
      Each call that may block has a deadline. A call that never returns is left behind on its thread.
   2. The conformance cases of both algorithms by multicast, in one communicator.
   3. Set-up and giving back {comings} times in the same processes: the slots come back.
-  4. all_reduce, reduce_scatter, all_gather and broadcast up to {largest}: by multicast, by our peer-to-peer
-     algorithms and by NCCL, which may use multicast by itself in these processes (NCCL_NVLS_ENABLE=2, or
-     what you set it to).
+  4. {operations} up to {largest}:
+     by multicast, by our peer-to-peer algorithms and by NCCL, which may use multicast by itself in these
+     processes (NCCL_NVLS_ENABLE=2, or what you set it to).
+The first thing that goes wrong ends the test, and nothing is set up after it.
 
-It takes 1 of the switch's {SLOTS} slots at a time; in the fourth part NCCL takes more, for objects of its own.
-Variables are set for the ranks alone: SYMMEM_MULTICAST=1, and in the fourth part NCCL's. Nothing else of the
-machine is changed.
+It takes 1 of the switch's {MULTICAST_SLOTS} slots at a time; in the fourth part NCCL takes more, for its own objects.
+Variables are set for the ranks alone: SYMMEM_MULTICAST=1, SYMMEM_MULTICAST_BYTES, in the first part SYMMEM_LOG and
+in the fourth NCCL's. Nothing else of the machine is changed.
 
 What can go wrong
-  Out of memory (2) with memory free: the switch has no slot left. End other jobs that use multicast.
-  Illegal state (401): the fabric manager is down, or the IMEX service or its channel is missing.
-  System not ready (802): the fabric manager is not ready. Wait for `nvidia-smi -q` to show the fabric's state
-    as completed.
-  Invalid value (1): the fabric manager was restarted without a reset of the GPUs, or a container lacks the
-    device nodes in /dev/nvidia-caps.
-  Not permitted (800), not supported (801): confidential computing, MIG, virtual GPUs, or no switch of the third
-    generation between all devices.
-  A set-up that fails or is killed half-way can leave the fabric so that later jobs of this machine fail, with
+{failures}  A set-up that fails or is killed half-way can leave the fabric so that later jobs of this machine fail, with
   multicast or without, until it is put right.
 
 How to recover, as root, with no process on the GPUs
@@ -102,33 +152,63 @@ To run it, on a machine that is yours to put out of service
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_steps_have_the_numbers_of_the_test_that_would_run() {
-        let steps = Steps {
+    fn steps() -> Steps {
+        Steps {
             ranks: 8,
             bytes: 1 << 30,
             comings: 4,
+            operations: vec![Collective::AllReduce, Collective::Broadcast],
             largest: 64 << 20,
-        };
-        let text = steps.to_string();
+        }
+    }
+
+    #[test]
+    fn the_steps_have_the_numbers_of_the_test_that_would_run() {
+        let text = steps().to_string();
         for part in [
             "for 8 devices, 1024 MiB",
             "giving back 4 times",
-            "up to 64 MiB",
+            "4. all_reduce and broadcast up to 64 MiB:\n",
             "128 slots",
             "--i-own-this-machine",
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
+        assert!(text.lines().all(|line| line.len() <= 120), "{text}");
+        let small = Steps {
+            largest: 1024,
+            ..steps()
+        };
+        assert_eq!(small.to_string().matches("1 KiB").count(), 1);
+    }
+
+    #[test]
+    fn what_can_go_wrong_is_what_a_failure_would_say() {
+        let text = steps().to_string().replace("\n    ", " ");
+        for failure in multicast_failures() {
+            let (name, code, advice) = (failure.name, failure.code, failure.advice);
+            let line = format!("\n  {name} ({code}): {advice}.\n");
+            assert!(text.contains(&line), "{line}: {text}");
+        }
+    }
+
+    #[test]
+    fn operations_are_named_in_a_sentence() {
+        let all = Collective::ALL;
+        assert_eq!(named(&all[..1]), "all_reduce");
         assert_eq!(
-            Steps {
-                largest: 1024,
-                ..steps
-            }
-            .to_string()
-            .matches("1 KiB")
-            .count(),
-            1
+            named(&all[..3]),
+            "all_reduce, all_gather and reduce_scatter"
         );
+    }
+
+    #[test]
+    fn an_object_has_room_for_every_part_of_the_test() {
+        let asked = multicast_bytes().unwrap();
+        let (small, large) = (1 << 10, 1 << 40);
+        assert_eq!(Steps::bytes(Effort::Quick, small), Ok(asked));
+        assert_eq!(Steps::bytes(Effort::Quick, large), Ok(4 << 40));
+        assert_eq!(Steps::bytes(Effort::Full, small), Ok(asked.max(4 << 30)));
+        assert_eq!(Steps::bytes(Effort::Full, large), Ok(4 << 40));
     }
 }

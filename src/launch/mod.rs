@@ -1,5 +1,6 @@
 //! Starts the ranks of a job on this host and stays with them until all have ended: `symmem run`.
 
+mod child;
 mod output;
 mod rank;
 mod signals;
@@ -13,11 +14,12 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use symmem_core::bootstrap::Secret;
 
+pub(crate) use child::spawn;
 use output::{Copier, Destination};
 use rank::{Ended, Rank};
 use signals::SignalWatch;
 
-/// Time between asking the ranks to end and ending them, after one has failed.
+/// Time that the ranks have to end after one has failed, unless the options say otherwise.
 pub const GRACE: Duration = Duration::from_secs(5);
 
 /// Time for output that is still in the pipes once every rank has ended. Longer only if a process
@@ -38,7 +40,10 @@ pub struct RunOptions {
     pub prefix: bool,
     /// Variables to set for every rank, besides this process's own.
     pub environment: Vec<(OsString, OsString)>,
-    /// Time the other ranks have to end after one has failed and they were asked to (SIGTERM).
+    /// Whether the other ranks are asked to end (SIGTERM) once one has failed. Those that are not find out by
+    /// themselves, and give back what they have.
+    pub asks_to_end: bool,
+    /// Time the other ranks have to end after one has failed.
     pub grace: Duration,
 }
 
@@ -51,6 +56,7 @@ impl RunOptions {
             arguments: Vec::new(),
             prefix: true,
             environment: Vec::new(),
+            asks_to_end: true,
             grace: GRACE,
         }
     }
@@ -66,9 +72,10 @@ enum Event {
 /// Every rank gets `SYMMEM_RANK`, `SYMMEM_WORLD`, `SYMMEM_LOCAL_RANK`, `SYMMEM_LOCAL_WORLD`, and a
 /// fresh `SYMMEM_JOB` and `SYMMEM_SECRET`; `/dev/null` as its standard input; and a process group of
 /// its own. SIGINT, SIGTERM and SIGHUP are passed on to all ranks. When a rank fails (ends with a
-/// code other than 0, or by a signal) the others are asked to end and, after the grace, ended. What
-/// the ranks leave in their process groups is ended too. Should this process be killed, the kernel
-/// kills the ranks. That holds for the calling thread as well: it must be the one that runs on.
+/// code other than 0, or by a signal) the others are asked to end, if the options say so, and, after
+/// the grace, ended. What the ranks leave in their process groups is ended too. Should this process
+/// be killed, the kernel kills the ranks. Once no job is left in this process, a signal that did what
+/// it does by default before the first job does so again.
 ///
 /// Returns the code of the first rank that failed, 128 + signal where a signal ended it.
 ///
@@ -113,7 +120,7 @@ pub fn run(options: RunOptions) -> io::Result<ExitCode> {
             }
         }
     }
-    let code = supervise(&ranks, &inbox, options.grace);
+    let code = supervise(&ranks, &inbox, &options);
     // No leader is reaped before this, so no process group number can have come to mean another.
     ranks.iter().for_each(|rank| rank.signal(Signal::KILL));
     let until = Instant::now() + LAST_OUTPUT;
@@ -126,7 +133,8 @@ pub fn run(options: RunOptions) -> io::Result<ExitCode> {
 }
 
 /// Wait until every rank has ended; the code of the first that failed.
-fn supervise(ranks: &[Rank], inbox: &mpsc::Receiver<Event>, grace: Duration) -> u8 {
+fn supervise(ranks: &[Rank], inbox: &mpsc::Receiver<Event>, options: &RunOptions) -> u8 {
+    let grace = options.grace;
     let mut running = vec![true; ranks.len()];
     let mut failure = None;
     let mut asked_to_end: Option<Instant> = None;
@@ -152,14 +160,15 @@ fn supervise(ranks: &[Rank], inbox: &mpsc::Receiver<Event>, grace: Duration) -> 
                 running[rank] = false;
                 if how.code() != 0 && failure.is_none() {
                     failure = Some(how.code());
-                    if running.contains(&true) {
-                        eprintln!("symmem run: rank {rank} {how}; ending the other ranks");
-                    } else {
-                        eprintln!("symmem run: rank {rank} {how}");
-                    }
+                    let others = match (running.contains(&true), options.asks_to_end) {
+                        (false, _) => "",
+                        (true, true) => "; ending the other ranks",
+                        (true, false) => "; waiting for the other ranks to end",
+                    };
+                    eprintln!("symmem run: rank {rank} {how}{others}");
                     // Ranks that end on a signal just passed on are left to do so: a second one would
                     // cut their cleaning up short.
-                    if asked_to_end.is_none_or(|at| at.elapsed() >= grace) {
+                    if options.asks_to_end && asked_to_end.is_none_or(|at| at.elapsed() >= grace) {
                         signal_running(&running, Signal::TERM);
                     }
                     kill_at = Instant::now().checked_add(grace);

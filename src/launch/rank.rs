@@ -9,6 +9,7 @@ use std::sync::mpsc::Sender;
 use rustix::io::retry_on_intr;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus};
 
+use super::child::spawn;
 use super::{Event, RunOptions};
 
 /// How a rank ended.
@@ -87,19 +88,7 @@ impl Rank {
         if options.prefix {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
         }
-        let parent = rustix::process::getpid();
-        let die_with_parent = move || {
-            rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-            // The parent may have died before the kernel was asked to watch it.
-            if rustix::process::getppid() != Some(parent) {
-                return Err(io::Error::from(rustix::io::Errno::SRCH));
-            }
-            Ok(())
-        };
-        // SAFETY: the closure runs in the child between fork and exec. It makes two system calls on
-        // values it owns, allocates nothing and takes no lock, as that place demands.
-        unsafe { command.pre_exec(die_with_parent) };
-        let child = command.spawn()?;
+        let child = spawn(command)?;
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let pid =
             pid.ok_or_else(|| io::Error::other("the kernel gave a child an impossible number"))?;

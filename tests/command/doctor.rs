@@ -4,7 +4,14 @@
 //! be the real one's.
 
 use super::*;
+use crate::support::hip::{Release, fake_hip, hip_plugin};
 use rstest::rstest;
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+use symmem::conformance::Outcome;
 use symmem::doctor::Report;
 
 const RANKS: u32 = 3;
@@ -61,6 +68,25 @@ fn calls(directory: &Path) -> Vec<String> {
     let named = text.lines().filter(|line| line.contains(" = "));
     let symbols = named.filter_map(|line| line.split(' ').nth(3));
     symbols.map(str::to_owned).collect()
+}
+
+fn objects_made(directory: &Path) -> usize {
+    let all = calls(directory).into_iter();
+    all.filter(|call| call == "cuMulticastCreate").count()
+}
+
+/// How often each rank ended by itself, and what the fake driver has against them.
+fn ends(directory: &Path) -> ([usize; RANKS as usize], Vec<String>) {
+    let told = std::fs::read_to_string(directory.join("report")).unwrap_or_default();
+    let (processes, wrong): (Vec<&str>, Vec<&str>) =
+        told.lines().partition(|line| line.starts_with("process "));
+    let of = |rank: usize| {
+        let named = format!(" rank {rank} ");
+        let of_rank = processes.iter().filter(|line| line.contains(&named));
+        of_rank.count()
+    };
+    let wrong = wrong.into_iter().map(str::to_owned);
+    (std::array::from_fn(of), wrong.collect())
 }
 
 fn read(directory: &Path) -> Report {
@@ -244,19 +270,10 @@ fn the_owners_word_runs_all_of_it_and_leaves_nothing() {
     let ours = section.points.iter().filter(|point| point.by == OURS);
     assert!(ours.into_iter().all(|point| point.algorithm == "multicast"));
     // The fake driver would not let any of it pass in another order.
-    let told = std::fs::read_to_string(directory.join("report")).unwrap();
-    let wrong: Vec<&str> = told
-        .lines()
-        .filter(|line| !line.starts_with("process "))
-        .collect();
-    assert_eq!(wrong, [""; 0]);
+    assert_eq!(ends(&directory), ([4; RANKS as usize], Vec::new()));
     // Else those tests that see no look-ups and no calls would prove nothing.
     assert!(of_multicast(&look_ups(&directory)) >= 5 * RANKS as usize);
-    assert!(
-        calls(&directory)
-            .iter()
-            .any(|call| call == "cuMulticastCreate")
-    );
+    assert_eq!(objects_made(&directory), 5);
     let left = std::fs::read_dir(directory.join("tmp")).unwrap();
     assert_eq!(left.count(), 0, "of what ranks hand over");
 }
@@ -324,6 +341,138 @@ fn a_rank_that_dies_in_the_set_up_ends_the_test() {
         .env("FAKE_DEVICE_KILL_RANK", "1");
     let (said, _) = in_trouble(&directory, command);
     assert!(said.contains("set-up: a rank failed"), "{said}");
+    // The others were not killed while they gave back what they had.
+    assert_eq!(ends(&directory).0, [1, 0, 1]);
+}
+
+/// The fourth memory that a process binds is one of conformance's buffers: before it come the slots of
+/// collectives and two buffers, and the first part has no more.
+#[test]
+fn a_world_that_conformance_loses_is_the_last_set_up() {
+    if !support::permitted() {
+        return;
+    }
+    let directory = directory("doctor-loses-a-world");
+    let mut command = live(&directory);
+    command
+        .env("FAKE_DEVICE_KILL", "cuMulticastBindMem:4")
+        .env("FAKE_DEVICE_KILL_RANK", "1");
+    let (said, report) = in_trouble(&directory, command);
+    assert!(said.starts_with("FAILED: conformance: "), "{said}");
+    assert_eq!(objects_made(&directory), 2);
+    // The others were not killed while they gave back what they had.
+    assert_eq!(ends(&directory).0, [2, 1, 2]);
+    let trial = report.trial.unwrap();
+    let cases = &trial.conformance.unwrap().worlds[0].cases;
+    let last = &cases.last().unwrap().record.outcome;
+    assert!(matches!(last, Outcome::Failed(_)), "{last:?}");
+    assert!(trial.comings.is_empty());
+}
+
+#[test]
+fn a_case_that_cannot_be_run_is_the_last_and_the_ranks_end_in_good_order() {
+    if !support::permitted() {
+        return;
+    }
+    let directory = directory("doctor-skips-a-case");
+    let mut command = live(&directory);
+    command
+        .env("FAKE_DEVICE_FAIL", "cuMulticastBindMem:4:2")
+        .env("FAKE_DEVICE_FAIL_RANK", "1");
+    let (said, report) = in_trouble(&directory, command);
+    assert!(
+        said.contains("was not run: ") && said.contains("no slot left"),
+        "{said}"
+    );
+    assert_eq!(objects_made(&directory), 2);
+    assert_eq!(ends(&directory), ([2; RANKS as usize], Vec::new()));
+    let trial = report.trial.unwrap();
+    let conformance = trial.conformance.unwrap();
+    assert_eq!(conformance.worlds[0].trouble, None);
+    let cases = &conformance.worlds[0].cases;
+    let passed = |case: &&symmem::conformance::NamedRecord| case.record.outcome == Outcome::Passed;
+    assert_eq!(cases.iter().filter(passed).count(), cases.len() - 1);
+}
+
+#[test]
+fn what_was_found_out_before_a_rank_failed_is_told() {
+    if !support::permitted() {
+        return;
+    }
+    let directory = directory("doctor-dies-later");
+    let mut command = live(&directory);
+    // The second object that a process joins: only in the third part is there one.
+    command
+        .env("FAKE_DEVICE_KILL", "cuMulticastAddDevice:2")
+        .env("FAKE_DEVICE_KILL_RANK", "1");
+    let (said, report) = in_trouble(&directory, command);
+    assert!(said.contains("giving back: a rank failed"), "{said}");
+    let trial = report.trial.unwrap();
+    assert_eq!(trial.comings.len(), 1);
+    assert_eq!(trial.comings[0].trouble(), None);
+    assert_eq!(ends(&directory).0, [3, 2, 3]);
+    let left = std::fs::read_dir(directory.join("tmp")).unwrap();
+    assert_eq!(left.count(), 0, "of what ranks hand over");
+}
+
+#[test]
+fn ended_during_conformance_it_ends_with_its_ranks_and_leaves_nothing() {
+    if !support::permitted() {
+        return;
+    }
+    let directory = directory("doctor-is-ended");
+    let mut command = live(&directory);
+    // Long enough to be met in conformance's set-up.
+    command
+        .env("FAKE_DEVICE_STALL", "cuMulticastCreate:1:3000")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    let mut doctor = command.spawn().unwrap();
+    let mut lines = BufReader::new(doctor.stdout.take().unwrap()).lines();
+    let begins = |line: &std::io::Result<String>| line.as_ref().unwrap() == "2. Conformance";
+    assert!(lines.any(|line| begins(&line)));
+    let start = Instant::now();
+    let is_over = || start.elapsed() > Duration::from_secs(10);
+    let ranks = loop {
+        let ranks = children(doctor.id(), "rank-selftest");
+        if ranks.len() == RANKS as usize || is_over() {
+            break ranks;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    kill_process(Pid::from_child(&doctor), Signal::TERM).unwrap();
+    while doctor.try_wait().unwrap().is_none() && !is_over() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let _ = doctor.kill();
+    let ended = doctor.wait().unwrap();
+    assert_eq!(ended.signal(), Some(Signal::TERM.as_raw()), "{ended}");
+    assert_eq!(ranks.len(), RANKS as usize);
+    // They would go on for as long as the call takes.
+    std::thread::sleep(Duration::from_millis(500));
+    let lives = |pid: &&u32| is_a(**pid, "rank-selftest");
+    assert_eq!(ranks.iter().filter(lives).count(), 0);
+    let left = std::fs::read_dir(directory.join("tmp")).unwrap();
+    assert_eq!(left.count(), 0, "of what ranks hand over");
+}
+
+/// Processes that a process has started with this argument.
+fn children(parent: u32, argument: &str) -> Vec<u32> {
+    let parent = format!("PPid:\t{parent}");
+    let is_child = |pid: &u32| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        status.lines().any(|line| line == parent) && is_a(*pid, argument)
+    };
+    let all = std::fs::read_dir("/proc").unwrap();
+    let all = all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    all.filter(is_child).collect()
+}
+
+/// Whether a process lives and has this argument.
+fn is_a(pid: u32, argument: &str) -> bool {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    line.split(|&byte| byte == 0)
+        .any(|one| one == argument.as_bytes())
 }
 
 #[test]
@@ -337,6 +486,80 @@ fn a_switch_between_fewer_than_two_devices_is_none() {
     let (said, _) = in_trouble(&directory, command);
     assert!(said.contains("two devices or more"), "{said}");
     assert_eq!(of_multicast(&look_ups(&directory)), 0);
+}
+
+#[rstest]
+#[case("4G")]
+#[case("0")]
+fn a_size_of_the_object_that_ranks_would_refuse_is_refused(#[case] size: &str) {
+    let directory = directory(&format!("doctor-size-{size}"));
+    let sized = |mut command: Command| {
+        command.env("SYMMEM_MULTICAST_BYTES", size);
+        fail(command)
+    };
+    let sentence = format!("SYMMEM_MULTICAST_BYTES={size} is no number of bytes");
+    let mut errors = vec![sized(doctor(&directory, &[]))];
+    if support::permitted() {
+        errors.push(sized(live(&directory)));
+    }
+    for error in errors {
+        assert!(error.contains(&sentence), "{error}");
+    }
+    let names = look_ups(&directory);
+    assert!(
+        !names.iter().any(|name| name.starts_with("cu")),
+        "{names:?}"
+    );
+}
+
+#[test]
+fn it_tells_of_the_test_that_its_arguments_ask_for() {
+    let directory = directory("doctor-asked");
+    let told = |arguments: &[&str], bytes: &str| {
+        let mut command = doctor(&directory, arguments);
+        command.env("SYMMEM_MULTICAST_BYTES", bytes);
+        text(&succeed(command).stdout)
+    };
+    let full = told(&["--full", "--max-bytes", "1K"], "");
+    // Else conformance would not have the room that it needs.
+    assert!(full.contains("for 3 devices, 4096 MiB"), "{full}");
+    assert!(full.contains("giving back 130 times"), "{full}");
+    let quick = told(
+        &["--quick", "--op", "broadcast,reduce,broadcast"],
+        "8388608",
+    );
+    assert!(quick.contains("for 3 devices, 8 MiB"), "{quick}");
+    assert!(
+        quick.contains("4. broadcast and reduce up to 1 MiB:"),
+        "{quick}"
+    );
+}
+
+#[test]
+fn a_plugin_is_looked_at_as_what_it_is() {
+    let directory = directory("doctor-plugins");
+    let with = |path: &Path| {
+        let selection = format!("path:{}", path.display());
+        doctor(&directory, &["--backend", &selection])
+    };
+    let told = text(&succeed(with(support::cuda_plugin())).stdout);
+    assert!(told.contains("device 2: Fake NVIDIA H200"), "{told}");
+    for missing in ["libsymmem_cuda.so", "typo.so"] {
+        let path = directory.join(missing);
+        let error = fail(with(&path));
+        assert!(error.contains(&path.display().to_string()), "{error}");
+    }
+    let mut other = with(hip_plugin());
+    let libraries = std::env::join_paths([
+        support::fake_driver_and_libraries(),
+        fake_hip(Release::Seven),
+    ]);
+    other.env("SYMMEM_LIBRARY_PATH", libraries.unwrap());
+    let error = fail(other);
+    assert!(
+        error.contains("the backend hip has no multicast"),
+        "{error}"
+    );
 }
 
 #[test]

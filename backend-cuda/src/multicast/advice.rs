@@ -3,8 +3,65 @@
 use crate::driver::constants::result::*;
 use symmem_core::backend::Failure;
 
-/// Multicast objects that a switch can hold; each takes one, whatever its size.
-const SLOTS: u32 = 128;
+/// Multicast objects that a switch can hold, as the field has found out. Each takes one, whatever its size.
+pub const SLOTS: u32 = 128;
+
+/// What a number means where a call of multicast fails with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Meaning {
+    /// The driver's number.
+    pub code: u32,
+    /// What it says, in words.
+    pub name: &'static str,
+    /// What has most likely happened, and what to do.
+    pub advice: String,
+}
+
+/// Every number that has a meaning of its own, as far as the field has found out.
+pub fn meanings() -> [Meaning; 6] {
+    let slots = format!(
+        "the switch has no slot left: it holds {SLOTS} multicast objects, one for each communicator; end other \
+         communicators and other jobs of this host that use them"
+    );
+    [
+        (OUT_OF_MEMORY, "out of memory with memory free", &*slots),
+        (
+            INVALID_VALUE,
+            "invalid value",
+            "the fabric manager may have been restarted without a reset of the GPUs, or the container lacks \
+             the device nodes of the fabric (/dev/nvidia-caps); reset the GPUs, or pass the nodes in",
+        ),
+        (
+            ILLEGAL_STATE,
+            "illegal state",
+            "the fabric manager is down or has failed, or the IMEX service or its channel is missing; start \
+             nvidia-fabricmanager (nvidia-imex), which may take a reset of the GPUs",
+        ),
+        (
+            NOT_PERMITTED,
+            "not permitted",
+            "the system does not permit it: in confidential-computing mode GPUs have no multicast, and a \
+             virtual machine or container may be kept from it",
+        ),
+        (
+            NOT_SUPPORTED,
+            "not supported",
+            "these devices have no multicast together: in confidential-computing mode, as MIG instances or \
+             virtual GPUs, or without a switch of the third generation between all of them",
+        ),
+        (
+            SYSTEM_NOT_READY,
+            "system not ready",
+            "the fabric manager is not ready yet; wait until `nvidia-smi -q` shows the fabric's state as \
+             completed, then start all ranks again",
+        ),
+    ]
+    .map(|(code, name, advice)| Meaning {
+        code,
+        name,
+        advice: advice.into(),
+    })
+}
 
 /// Says what to do about a failure. `memory_free` is what the device has left, if that is known; `bytes` what
 /// the call was about.
@@ -18,45 +75,19 @@ pub fn advise(mut failure: Failure, bytes: u64, memory_free: Option<u64>) -> Fai
 }
 
 fn advice(code: u32, bytes: u64, memory_free: Option<u64>) -> Option<String> {
-    let text = match code {
-        OUT_OF_MEMORY => {
-            return Some(match memory_free {
-                Some(free) if free < bytes => format!(
-                    "{free} bytes are free on this device: free memory, or make the object smaller \
-                     (SYMMEM_MULTICAST_BYTES)"
-                ),
-                free => format!(
-                    "{} the switch has no slot left: it holds {SLOTS} multicast objects, one for each \
-                     communicator; end other communicators and other jobs of this host that use them",
-                    free.map_or("most likely".into(), |free| format!(
-                        "with {free} bytes free on this device"
-                    ))
-                ),
-            });
-        }
-        INVALID_VALUE => {
-            "the fabric manager may have been restarted without a reset of the GPUs, or the container lacks \
-             the device nodes of the fabric (/dev/nvidia-caps); reset the GPUs, or pass the nodes in"
-        }
-        ILLEGAL_STATE => {
-            "the fabric manager is down or has failed, or the IMEX service or its channel is missing; start \
-             nvidia-fabricmanager (nvidia-imex), which may take a reset of the GPUs"
-        }
-        SYSTEM_NOT_READY => {
-            "the fabric manager is not ready yet; wait until `nvidia-smi -q` shows the fabric's state as \
-             completed, then start all ranks again"
-        }
-        NOT_PERMITTED => {
-            "the system does not permit it: in confidential-computing mode GPUs have no multicast, and a \
-             virtual machine or container may be kept from it"
-        }
-        NOT_SUPPORTED => {
-            "these devices have no multicast together: in confidential-computing mode, as MIG instances or \
-             virtual GPUs, or without a switch of the third generation between all of them"
-        }
-        _ => return None,
-    };
-    Some(text.into())
+    let found = meanings()
+        .into_iter()
+        .find(|meaning| meaning.code == code)?;
+    let advice = found.advice;
+    Some(match (code, memory_free) {
+        (OUT_OF_MEMORY, Some(free)) if free < bytes => format!(
+            "{free} bytes are free on this device: free memory, or make the object smaller \
+             (SYMMEM_MULTICAST_BYTES)"
+        ),
+        (OUT_OF_MEMORY, Some(free)) => format!("with {free} bytes free on this device {advice}"),
+        (OUT_OF_MEMORY, None) => format!("most likely {advice}"),
+        _ => advice,
+    })
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ use crate::gemm::GemmRow;
 use crate::stream::Stream;
 pub(crate) use agreement::Round;
 pub(crate) use agreement::translate;
-pub use multicast::MulticastStatus;
+pub use multicast::{MulticastStatus, multicast_bytes};
 pub use pad::{BARRIER_CHANNELS, CHANNELS};
 pub use setup::{BackendSource, Configuration, DeviceChoice};
 pub(crate) use shared::{Inner, Shared};
@@ -91,7 +91,12 @@ pub struct Leaks {
 impl Leaks {
     /// Whether everything had been given up.
     pub fn is_empty(&self) -> bool {
-        *self == Self::default()
+        self.count() == 0
+    }
+
+    /// How many in all.
+    pub fn count(&self) -> usize {
+        self.buffers + self.held_by_peers
     }
 }
 

@@ -170,7 +170,7 @@ impl Multicast {
 
     /// On one rank: makes the object, and what the others need of it.
     fn create(&self, shared: &Inner) -> std::result::Result<(Vec<u8>, Option<OwnedFd>), String> {
-        let bytes = bytes_wanted()?;
+        let bytes = multicast_bytes()?;
         let devices = shared.world as u32;
         let make = move |backend: &Backend| {
             let granularity = backend.multicast_granularity(devices, bytes)?;
@@ -434,7 +434,12 @@ impl Multicast {
     }
 }
 
-fn bytes_wanted() -> std::result::Result<u64, String> {
+/// How many bytes of each rank the one multicast object of a communicator reaches, before the backend rounds them
+/// up: what `SYMMEM_MULTICAST_BYTES` says, and 1 GiB where it says nothing. The same on all ranks.
+///
+/// # Errors
+/// What is wrong with the variable: text that is no number of bytes, or none of them.
+pub fn multicast_bytes() -> std::result::Result<u64, String> {
     match std::env::var(BYTES_VARIABLE) {
         Err(std::env::VarError::NotPresent) => Ok(DEFAULT_BYTES),
         Ok(text) if text.trim().is_empty() => Ok(DEFAULT_BYTES),
