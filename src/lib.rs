@@ -70,10 +70,11 @@ pub use symmem_core::backend::abi::{
 pub use symmem_core::bootstrap::{BootstrapError, LaunchEnvironment};
 pub use symmem_core::{
     AllGatherGemm, BARRIER_CHANNELS, BufferRange, CHANNELS, COLLECTIVE_CHANNELS, Choice,
-    CollectiveOptions, Communicator, DeviceChoice, Element, Error, Exchange, F8E4M3, F8E5M2,
-    Function, GemmAlgorithm, GemmElement, GemmOptions, GemmRow, GemmShape, GemmTransport, Graph,
-    Group, Leaks, Matrix, Module, MulticastStatus, MulticastView, Operands, Peer, Provider,
-    RawView, Reducible, Result, Stream, SymmetricBuffer, TransferOptions, VendorLibrary, Word,
+    CollectiveCall, CollectiveOptions, Communicator, DeviceChoice, Element, Error, Exchange,
+    F8E4M3, F8E5M2, Function, GemmAlgorithm, GemmElement, GemmOptions, GemmRow, GemmShape,
+    GemmTransport, Graph, Group, Leaks, Matrix, Module, MulticastStatus, MulticastView, Operands,
+    Peer, Provider, RawView, Reducible, Result, Stream, SymmetricBuffer, TransferOptions,
+    VendorLibrary, Word,
 };
 
 /// The README's example is compiled and run with the documentation's tests.

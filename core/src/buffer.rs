@@ -163,6 +163,12 @@ impl<T: Element> SymmetricBuffer<T> {
         })
     }
 
+    /// Whether collectives reach all ranks' copies by multicast, or as if where it is emulated: not memory of the
+    /// caller's, nor what found no room in the object.
+    pub fn is_in_multicast(&self) -> bool {
+        self.allocation().at_all(0).is_some()
+    }
+
     /// Copies host elements into this rank's copy from element `offset` on, after all earlier work on
     /// `stream`. Blocks until they are there.
     ///

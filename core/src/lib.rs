@@ -38,8 +38,8 @@ mod words;
 
 pub use buffer::{BufferRange, MulticastView, RawView, SymmetricBuffer};
 pub use collectives::{
-    COLLECTIVE_CHANNELS, Choice, CollectiveOptions, Exchange, Group, Provider, Reducible,
-    VendorLibrary,
+    COLLECTIVE_CHANNELS, Choice, CollectiveCall, CollectiveOptions, Exchange, Group, Provider,
+    Reducible, VendorLibrary, multicast_reduces,
 };
 pub use communicator::{
     BARRIER_CHANNELS, BackendSource, CHANNELS, Communicator, Configuration, DeviceChoice, Leaks,

@@ -15,6 +15,7 @@ use symmem::{
     F8E4M3, F8E5M2, MulticastSupport, ReduceOperation, Reducible, Result, Stream, SymmetricBuffer,
 };
 
+mod explained;
 mod later;
 mod way_back;
 
@@ -50,6 +51,11 @@ pub fn role(role: &str, member: &Member) {
         let summed = sums_f8(&communicator, F8E4M3::from_f32, F8E4M3::to_f32)
             .and_then(|()| sums_f8(&communicator, F8E5M2::from_f32, F8E5M2::to_f32));
         member.tell("used", &summed);
+    }
+    if role == "explained" {
+        let explained = explained::calls(member, &communicator);
+        member.tell("used", &explained);
+        member.say("explained", explained.unwrap_or_default().join(" "));
     }
     if role == "explain" {
         let explain = |(operation, bytes)| {
@@ -253,6 +259,11 @@ fn traced(mut plan: Plan, traces: &[PathBuf; WORLD]) -> Plan {
 
 /// The kernels that a rank gave to its streams, each once.
 fn launched(trace: &Path) -> BTreeSet<String> {
+    launches(trace).into_iter().collect()
+}
+
+/// The kernels that a rank gave to its streams, in order.
+fn launches(trace: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(trace).unwrap_or_default();
     let _ = std::fs::remove_file(trace);
     // process thread launched name

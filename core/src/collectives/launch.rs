@@ -6,11 +6,12 @@
 use super::call::CollectiveOptions;
 use super::check::Comparison;
 use super::copy_engine::Engine;
+use super::explain::{CollectiveCall, no_channel};
 use super::group::Membership;
 use super::inbox::Inboxes;
 use super::multicast::{self, Reach};
 use super::plan::{Parts, Place, Shape, VECTOR};
-use super::selector::{Choice, Query, Wish, kernel_of};
+use super::selector::{Choice, Query, kernel_of};
 use super::slots::{COLLECTIVE_CHANNELS, Header};
 use super::vendor;
 use crate::backend::abi::*;
@@ -118,13 +119,7 @@ impl Stream {
         options: &CollectiveOptions<'g>,
     ) -> Result<&'g Membership> {
         if options.channel >= COLLECTIVE_CHANNELS {
-            return Err(self.invalid(
-                name,
-                format!(
-                    "channel {}; there are {COLLECTIVE_CHANNELS}, from 0",
-                    options.channel
-                ),
-            ));
+            return Err(self.invalid(name, no_channel(options.channel)));
         }
         match options.group {
             None => Ok(&self.shared().collectives().everyone),
@@ -187,21 +182,16 @@ impl Stream {
         let vendor = vendors.and_then(|vendors| vendors.of(options.provider, aligned));
         let inboxes = membership.slots.inboxes(options.channel);
         let reach = reach(membership, options.channel, call);
-        let query = Query {
-            push_channels: if aligned {
-                state.selector.push_channels(inboxes)
-            } else {
-                0
-            },
-            multicast: reach.is_some(),
+        let asked = CollectiveCall {
             operation: call.operation,
+            bytes,
             element: call.element,
             reduce: call.reduce,
-            world: membership.world() as u32,
-            bytes,
             in_place,
-            vendor: vendor.is_some(),
+            aligned,
+            in_multicast: reach.is_some(),
         };
+        let query = state.query(&asked, membership, options.channel, vendor.is_some());
         let choice = self.choose(call.name, &query, options)?;
         if choice.algorithm == Algorithm::VENDOR && !aligned {
             vendor::refuse_unaligned_windows(shared.rank, call.name, options.provider)?;
@@ -291,17 +281,10 @@ impl Stream {
         options: &CollectiveOptions<'_>,
     ) -> Result<Choice> {
         let shared = self.shared();
-        let wish = Wish {
-            algorithm: options.algorithm,
-            blocks: options.blocks,
-            threads: options.threads,
-            concurrent: options.concurrent,
-            provider: options.provider,
-        };
         let choice = shared
             .collectives()
             .selector
-            .choose(query, &wish)
+            .choose(query, &options.into())
             .map_err(|message| self.invalid(name, message))?;
         tracing::trace!(
             rank = shared.rank,

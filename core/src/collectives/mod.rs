@@ -1,7 +1,7 @@
 //! Collectives: operations of a group of ranks, enqueued on a stream.
 //!
 //! `call` is the public face; `launch` checks a call and submits it; `selector` chooses algorithm and
-//! geometry; `plan` turns a call into what a backend takes; `slots` is the memory by which members keep
+//! geometry, and `explain` says what it would choose; `plan` turns a call into what a backend takes; `slots` is the memory by which members keep
 //! in step, `inbox` what they push into; `group` is a subset of ranks, `exchange` sends and receives,
 //! `parts` those of an all-to-all, `copy_engine` what needs no compute unit, on the side streams of `lanes`;
 //! `multicast` what goes by addresses behind which all members lie; `vendor` the vendor's library; `check` compares calls in debug mode.
@@ -14,6 +14,7 @@ mod call;
 mod check;
 mod copy_engine;
 mod exchange;
+mod explain;
 mod group;
 mod inbox;
 mod lanes;
@@ -28,9 +29,11 @@ mod vendor;
 
 pub use call::CollectiveOptions;
 pub use exchange::Exchange;
+pub use explain::CollectiveCall;
 pub use group::Group;
 pub(crate) use lanes::Lanes;
 pub(crate) use launch::{GatherCall, keep};
+pub use multicast::reduces as multicast_reduces;
 pub use selector::Choice;
 pub(crate) use selector::Selector;
 pub use slots::COLLECTIVE_CHANNELS;

@@ -17,8 +17,9 @@ pub struct Reach {
 
 /// Whether a switch reduces elements as our contract has it: no products, no integers of 8 and 16 bits, no
 /// signed sums of 64; and the least and the greatest of integers only, since those of floating point are
-/// not there, or not what we promise of NaN and of zeros. Few devices have it do all of these: the others
-/// have no kernel for them.
+/// not there, or not what we promise of NaN and of zeros. Floats of 8 bits few devices have it sum: the others
+/// have no kernel for them. What it does not reduce, others do where multicast is named
+/// ([`crate::Communicator::explain_call`]).
 pub fn reduces(element: ElementType, reduce: ReduceOperation) -> bool {
     use ElementType as E;
     match reduce {

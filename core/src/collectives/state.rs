@@ -1,12 +1,11 @@
 //! What a communicator has for collectives.
 
-use super::Provider;
 use super::group::Membership;
 use super::lanes::Lanes;
-use super::selector::{Choice, Query, Selector, Wish};
+use super::selector::Selector;
 use super::slots::{Layout, Slots};
 use super::vendor::Vendors;
-use crate::backend::abi::{CollectiveOperation, ElementType, ReduceOperation, ShareKind};
+use crate::backend::abi::ShareKind;
 use crate::communicator::allocation::Allocation;
 use crate::communicator::{Inner, Origin, Round, sharing};
 use crate::error::Result;
@@ -49,27 +48,6 @@ impl State {
             vendors: Vendors::default(),
             check_calls,
         })
-    }
-
-    /// See [`crate::Communicator::explain`].
-    pub fn explain(
-        &self,
-        operation: CollectiveOperation,
-        bytes: u64,
-        element: ElementType,
-    ) -> std::result::Result<Choice, String> {
-        let query = Query {
-            operation,
-            element,
-            world: self.everyone.world() as u32,
-            bytes,
-            in_place: false,
-            vendor: self.vendors.of(Provider::Automatic, true).is_some(),
-            reduce: ReduceOperation::SUM,
-            multicast: self.everyone.slots.at_all(0).is_some(),
-            push_channels: self.selector.push_channels(self.everyone.slots.inboxes(0)),
-        };
-        self.selector.choose(&query, &Wish::default())
     }
 
     /// The memory of all ranks' slots.

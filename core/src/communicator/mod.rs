@@ -16,11 +16,10 @@ mod teardown;
 
 use crate::backend::Device;
 use crate::backend::abi::{
-    Capabilities, CollectiveOperation, DeviceAddress, DeviceDescription, ElementType,
-    MemoryInformation, ShareKind, SignalPlacement, Watch,
+    Capabilities, DeviceAddress, DeviceDescription, MemoryInformation, ShareKind, SignalPlacement,
+    Watch,
 };
 use crate::buffer::SymmetricBuffer;
-use crate::collectives::Choice;
 use crate::element::Element;
 use crate::error::{Error, Result};
 use crate::gemm::GemmRow;
@@ -427,29 +426,6 @@ impl Communicator {
     /// How often this job has been rebuilt, on top of the generation it was launched with.
     pub fn generation(&self) -> u64 {
         self.configuration.launch.generation
-    }
-
-    /// How the selector would do a collective of all ranks, out of place, with default options. `bytes`
-    /// is the size that benchmarks of collectives give: of an all-reduce, reduce and broadcast one
-    /// rank's elements; otherwise the whole buffer of a rank that has it. `element` matters for what
-    /// reduces.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] if this device has no way to do it.
-    pub fn explain(
-        &self,
-        operation: CollectiveOperation,
-        bytes: u64,
-        element: ElementType,
-    ) -> Result<Choice> {
-        let collectives = self.shared.collectives();
-        collectives
-            .explain(operation, bytes, element)
-            .map_err(|message| Error::InvalidArgument {
-                rank: self.shared.rank,
-                operation: "explain",
-                message,
-            })
     }
 
     /// How long a wait may take before it fails, unless the call says otherwise.

@@ -78,17 +78,15 @@ pub fn fill(member: &Member, communicator: &Communicator) -> Result<()> {
     Ok(())
 }
 
-#[test]
-fn an_object_with_room_for_one_buffer_serves_the_one_that_comes_first() {
-    if !permitted() {
-        return;
-    }
-    let sized = |object: u64, buffer: u64| {
-        plan("multicast/room")
-            .env("SYMMEM_MULTICAST_BYTES", object)
-            .argument(buffer)
-    };
-    // What the slots take, and the size of which every object's is a multiple.
+/// A world that fills an object of so many bytes with buffers of so many.
+fn sized(object: u64, buffer: u64) -> Plan {
+    plan("multicast/room")
+        .env("SYMMEM_MULTICAST_BYTES", object)
+        .argument(buffer)
+}
+
+/// What the slots of collectives take of an object, and the size of which every object's is a multiple.
+pub fn slots_and_unit() -> (u64, u64) {
     let mut world = sized(1, 4 * COUNT as u64).start();
     let reason = agreed(&mut world);
     let words = reason.split(|other: char| !other.is_ascii_digit());
@@ -96,7 +94,15 @@ fn an_object_with_room_for_one_buffer_serves_the_one_that_comes_first() {
     let [slots, unit] = numbers[..] else {
         panic!("{reason}");
     };
-    drop(world);
+    (slots, unit)
+}
+
+#[test]
+fn an_object_with_room_for_one_buffer_serves_the_one_that_comes_first() {
+    if !permitted() {
+        return;
+    }
+    let (slots, unit) = slots_and_unit();
     // Besides the slots there is room for one unit at least, and for less than two.
     let mut world = sized(slots + unit, unit).start();
     assert_eq!(agreed(&mut world), "HARDWARE: ");

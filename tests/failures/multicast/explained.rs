@@ -1,0 +1,114 @@
+//! What is said of a call is what the call does.
+
+use super::*;
+use symmem::{CollectiveCall, Group};
+
+/// Has a rank take all room of the object first.
+const FULL: &str = "full";
+
+/// All-reduces that name multicast, each explained and then made: the algorithms that were explained.
+pub fn calls(member: &Member, communicator: &Communicator) -> Result<Vec<String>> {
+    use ReduceOperation as R;
+    let mut taken = Vec::new();
+    if member.argument == FULL {
+        taken.push(communicator.allocate::<u32>(&[COUNT])?);
+        while taken.last().is_some_and(SymmetricBuffer::is_in_multicast) {
+            taken.push(communicator.allocate::<u32>(&[COUNT])?);
+        }
+    }
+    // All ranks, in order, and yet a group with slots of its own.
+    let group = communicator.split(Some(0), communicator.rank() as u32)?;
+    let by = |algorithm, group| CollectiveOptions {
+        algorithm,
+        group,
+        ..CollectiveOptions::default()
+    };
+    let two = by(Algorithm::MULTICAST, None);
+    let one = by(Algorithm::MULTICAST_ONE_SHOT, None);
+    let split = by(Algorithm::MULTICAST, group.as_ref());
+    let calls = [
+        call::<u32>(communicator, R::SUM, false, &two)?,
+        call::<u32>(communicator, R::SUM, true, &two)?,
+        call::<u32>(communicator, R::SUM, false, &one)?,
+        call::<u32>(communicator, R::PRODUCT, false, &two)?,
+        call::<u32>(communicator, R::PRODUCT, false, &one)?,
+        call::<i8>(communicator, R::SUM, false, &two)?,
+        call::<F8E4M3>(communicator, R::SUM, false, &two)?,
+        call::<u32>(communicator, R::SUM, false, &split)?,
+    ];
+    let explained = CollectiveCall {
+        in_place: true,
+        ..CollectiveCall::new(CollectiveOperation::ALL_REDUCE, 1 << 10, ElementType::U32)
+    };
+    let refused = communicator.explain_call(&explained, &one).unwrap_err();
+    assert!(refused.to_string().contains("in place"), "{refused}");
+    drop::<Option<Group>>(group);
+    taken.into_iter().try_for_each(SymmetricBuffer::free)?;
+    Ok(calls.into())
+}
+
+fn call<T: Reducible>(
+    communicator: &Communicator,
+    reduce: ReduceOperation,
+    in_place: bool,
+    options: &CollectiveOptions<'_>,
+) -> Result<String> {
+    let stream = communicator.stream()?;
+    let (to, from) = (
+        communicator.allocate::<T>(&[COUNT])?,
+        communicator.allocate::<T>(&[COUNT])?,
+    );
+    let bytes = (COUNT * size_of::<T>()) as u64;
+    let explained = CollectiveCall {
+        reduce,
+        in_place,
+        in_multicast: to.is_in_multicast() && from.is_in_multicast(),
+        ..CollectiveCall::new(CollectiveOperation::ALL_REDUCE, bytes, T::TYPE)
+    };
+    let choice = communicator.explain_call(&explained, options)?;
+    let source = if in_place { to.all() } else { from.all() };
+    stream.all_reduce_with(to.all(), source, reduce, options)?;
+    stream.synchronize()?;
+    to.free()?;
+    from.free()?;
+    Ok(choice.algorithm.name().into())
+}
+
+#[rstest]
+#[case::with_room_for_all_buffers(
+    true,
+    "MULTICAST MULTICAST MULTICAST_ONE_SHOT TWO_SHOT ONE_SHOT TWO_SHOT TWO_SHOT TWO_SHOT"
+)]
+#[case::with_no_room_for_buffers(
+    false,
+    "TWO_SHOT TWO_SHOT ONE_SHOT TWO_SHOT ONE_SHOT TWO_SHOT TWO_SHOT TWO_SHOT"
+)]
+fn a_call_goes_by_what_was_explained(#[case] room: bool, #[case] algorithms: &str) {
+    if !permitted() {
+        return;
+    }
+    let traces = traces();
+    let mut plan = traced(plan("multicast/explained"), &traces);
+    if !room {
+        let (slots, _) = later::slots_and_unit();
+        plan = plan.env("SYMMEM_MULTICAST_BYTES", slots).argument(FULL);
+    }
+    let mut world = plan.start();
+    assert_eq!(agreed(&mut world), "HARDWARE: ");
+    assert_eq!(world.expect("used"), ["ok"; WORLD]);
+    for explained in world.expect("explained") {
+        assert_eq!(explained, algorithms);
+    }
+    world.ends_well();
+    for trace in traces {
+        let launched = launches(&trace);
+        let by_switch: Vec<bool> = (launched.iter())
+            .filter(|name| name.contains("reduce"))
+            .map(|name| name.starts_with("symmem_multicast_"))
+            .collect();
+        let said: Vec<bool> = (algorithms.split(' '))
+            .map(|name| name.starts_with("MULTICAST"))
+            .collect();
+        assert_eq!(by_switch, said, "{launched:?}");
+    }
+}
