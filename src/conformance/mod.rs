@@ -20,6 +20,7 @@ mod rank;
 mod reference;
 mod refusals;
 mod registration;
+mod report;
 mod selftest;
 mod session;
 mod transfers;
@@ -33,9 +34,7 @@ pub use case::{
     TransferCase,
 };
 pub use rank::{About, rank_main};
-pub use selftest::{
-    NamedRecord, RANK_ARGUMENT, Report, SCHEMA, SelftestOptions, Share, Subject, Totals,
-    WorldReport, selftest,
-};
+pub use report::{NamedRecord, Report, Totals, WorldReport};
+pub use selftest::{RANK_ARGUMENT, SCHEMA, SelftestOptions, Share, Subject, selftest};
 pub use session::{CASE_DEADLINE, Session, run};
 pub use world::{Record, World, WorldError, WorldOptions};

@@ -5,6 +5,7 @@
 //! comes a [`Setup`], then [`Case`]s; the end of the input ends the rank in good order.
 
 use super::case::{Case, Outcome, Placement};
+use super::collectives::MulticastKernels;
 use super::session::Session;
 use crate::builder::Builder;
 use serde::{Deserialize, Serialize};
@@ -69,6 +70,9 @@ pub struct About {
     /// What the ranks agreed on about multicast, and why it is no more.
     #[serde(default)]
     pub multicast: String,
+    /// What it has of multicast that not every world has.
+    #[serde(default)]
+    pub multicast_kernels: MulticastKernels,
 }
 
 /// Where a rank has its cases from, and where it tells of them.
@@ -251,5 +255,6 @@ fn about(communicator: &Communicator) -> About {
             Some(reason) => format!("{}: {reason}", multicast.support.name()),
             None => multicast.support.name().into(),
         },
+        multicast_kernels: MulticastKernels::of(communicator),
     }
 }

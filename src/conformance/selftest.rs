@@ -1,14 +1,13 @@
 //! The suite from the installed binary, for a machine nobody has seen.
 
 use super::case::{Case, Outcome, Placement};
-use super::collectives::{self, SoakCase, plan::Sizes};
+use super::collectives::{self, MulticastKernels, SoakCase, plan::Sizes};
 use super::plan;
 use super::products;
 use super::rank::About;
+use super::report::{NamedRecord, Report, Totals, WorldReport, is_by_multicast};
 use super::world::{Record, World, WorldError, WorldOptions};
 use crate::select::{self, Selection};
-use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -114,126 +113,6 @@ impl Default for SelftestOptions {
     }
 }
 
-/// Every case with its outcome.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Report {
-    /// [`SCHEMA`].
-    pub schema: String,
-    /// Version of symmem.
-    pub version: String,
-    /// The backend's name.
-    pub backend: String,
-    /// Whether all cases were run, or the sample.
-    pub full: bool,
-    /// Whether it was a quarter of the sample.
-    #[serde(default)]
-    pub quick: bool,
-    /// The seed.
-    pub seed: u64,
-    /// Over all worlds.
-    pub totals: Totals,
-    /// One for each world size.
-    pub worlds: Vec<WorldReport>,
-}
-
-/// What became of the cases of one world.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct WorldReport {
-    /// Ranks.
-    pub world: u32,
-    /// What it ran on.
-    pub about: About,
-    /// What was wrong with the world itself: it did not start or did not end in good order.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub trouble: Option<String>,
-    /// Its cases, in order.
-    pub cases: Vec<NamedRecord>,
-}
-
-impl WorldReport {
-    /// Whether every case passed, and the world started and ended in good order.
-    fn has_passed(&self) -> bool {
-        let passed = |case: &NamedRecord| case.record.outcome == Outcome::Passed;
-        self.trouble.is_none() && self.cases.iter().all(passed)
-    }
-}
-
-/// A [`Record`] with the case's name for people.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct NamedRecord {
-    /// The case's name.
-    pub name: String,
-    /// The case, its outcome and duration.
-    #[serde(flatten)]
-    pub record: Record,
-}
-
-/// Cases counted by outcome.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Totals {
-    /// Passed.
-    pub passed: usize,
-    /// Skipped, by reason.
-    pub skipped: BTreeMap<String, usize>,
-    /// Failed.
-    pub failed: usize,
-}
-
-impl Totals {
-    /// Counts an outcome.
-    pub fn count(&mut self, outcome: &Outcome) {
-        match outcome {
-            Outcome::Passed => self.passed += 1,
-            Outcome::Skipped(reason) => *self.skipped.entry(reason.clone()).or_default() += 1,
-            Outcome::Failed(_) => self.failed += 1,
-        }
-    }
-
-    /// Adds what another counted.
-    pub fn add(&mut self, other: &Self) {
-        self.passed += other.passed;
-        self.failed += other.failed;
-        for (reason, count) in &other.skipped {
-            *self.skipped.entry(reason.clone()).or_default() += count;
-        }
-    }
-
-    /// Cases in all.
-    pub fn cases(&self) -> usize {
-        self.passed + self.failed + self.skipped.values().sum::<usize>()
-    }
-}
-
-impl std::fmt::Display for Totals {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let skipped: usize = self.skipped.values().sum();
-        write!(
-            formatter,
-            "{} passed, {} failed, {skipped} skipped",
-            self.passed, self.failed
-        )?;
-        for (index, (reason, count)) in self.skipped.iter().enumerate() {
-            write!(
-                formatter,
-                "{}{count}: {reason}",
-                if index == 0 { " (" } else { "; " }
-            )?;
-        }
-        if skipped > 0 {
-            write!(formatter, ")")
-        } else {
-            Ok(())
-        }
-    }
-}
-
-impl Report {
-    /// Whether every case passed or was skipped, and every world started and ended in good order.
-    pub fn is_clean(&self) -> bool {
-        self.totals.failed == 0 && self.worlds.iter().all(|world| world.trouble.is_none())
-    }
-}
-
 /// Runs the suite on this machine: one world of processes for each size, launched once.
 ///
 /// `progress` is told how many cases are done of how many, and of the last one. Blocks until all are
@@ -256,7 +135,7 @@ pub fn selftest(
         })?,
     };
     let sizes = sizes(options, &chosen.name, chosen.devices);
-    let cases = cases(options, sizes.len());
+    let cases = cases(options, &sizes);
     let all: usize = cases.iter().map(Vec::len).sum();
     let mut done = 0;
     let mut report = Report {
@@ -287,6 +166,11 @@ pub fn selftest(
             progress(done, all, record);
         };
         let ran = run_world(world_options, &cases, &mut each);
+        for NamedRecord { record, .. } in &ran.cases {
+            if record.outcome == Outcome::Passed {
+                (report.totals).count_multicast(&record.case, ran.world, &ran.about);
+            }
+        }
         let ends = options.ends_at_failure && !ran.has_passed();
         report.worlds.push(ran);
         if ends {
@@ -338,8 +222,9 @@ fn sizes(options: &SelftestOptions, backend: &str, devices: u32) -> Vec<u32> {
     sizes
 }
 
-/// The cases of each world.
-fn cases(options: &SelftestOptions, worlds: usize) -> Vec<Vec<Case>> {
+/// The cases of each world, of so many ranks.
+fn cases(options: &SelftestOptions, ranks: &[u32]) -> Vec<Vec<Case>> {
+    let worlds = ranks.len();
     let mut cases = vec![Vec::new(); worlds];
     if let Some(time) = options.soak {
         for cases in &mut cases {
@@ -383,7 +268,7 @@ fn cases(options: &SelftestOptions, worlds: usize) -> Vec<Vec<Case>> {
             });
         }
         if options.quick {
-            thin(cases);
+            thin(cases, ranks[world]);
         }
         if let Some(share) = options.share {
             share.take(cases);
@@ -394,24 +279,24 @@ fn cases(options: &SelftestOptions, worlds: usize) -> Vec<Vec<Case>> {
     cases
 }
 
-fn is_by_multicast(case: &Case) -> bool {
-    matches!(case, Case::Collective(case) if case.way.algorithm.is_multicast())
-}
-
 fn of_world<C>(sample: Vec<(usize, C)>, world: usize, case: fn(C) -> Case) -> Vec<Case> {
     let here = sample.into_iter().filter(|(of, _)| *of == world);
     here.map(|(_, of)| case(of)).collect()
 }
 
-/// Leaves out three cases of four, but of each operation and algorithm at least one.
-fn thin(cases: &mut Vec<Case>) {
+/// Leaves out three cases of four, but of each operation and algorithm at least one, and by multicast at least
+/// one that its kernels do.
+fn thin(cases: &mut Vec<Case>, world: u32) {
     let mut seen = std::collections::HashSet::new();
     let mut number = 0;
     cases.retain(|case| {
         number += 1;
         let kind = match case {
             Case::Transfer(case) => format!("{:?} {:?}", case.operation, case.engine.method),
-            Case::Collective(case) => case.way.to_string(),
+            Case::Collective(case) => {
+                let by_kernels = case.goes_by_multicast(world as usize, MulticastKernels::LEAST);
+                format!("{} {by_kernels}", case.way)
+            }
             Case::Product(case) => format!("{:?}", case.way),
             other => other.to_string(),
         };
@@ -435,6 +320,9 @@ fn soak(time: Duration, seed: u64) -> Vec<Case> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::conformance::collectives::Way;
+    use crate::conformance::report::{goes_by_multicast, way};
+    use std::collections::HashSet;
 
     #[test]
     fn shares_together_are_all_cases_and_no_case_is_in_two() {
@@ -453,22 +341,39 @@ mod tests {
     }
 
     #[test]
-    fn multicast_alone_is_every_operation_that_goes_by_it_and_nothing_else() {
+    fn multicast_alone_is_every_way_that_goes_by_it_and_quickly_too_each_has_a_case_that_does() {
         let options = SelftestOptions {
             only: Some(Subject::Multicast),
             quick: true,
             ..SelftestOptions::default()
         };
-        let cases = cases(&options, 1).remove(0);
-        assert!(cases.iter().all(is_by_multicast));
-        let ways = |cases: &[Case]| -> std::collections::HashSet<String> {
-            let named = cases.iter().filter_map(|case| match case {
-                Case::Collective(case) => Some(case.way.to_string()),
-                _ => None,
-            });
-            named.collect()
+        for seed in [plan::SEED, 1, 2] {
+            let options = SelftestOptions {
+                seed,
+                ..options.clone()
+            };
+            let all = cases(&options, &[2]).remove(0);
+            assert!(all.iter().all(is_by_multicast));
+            let goes = |case: &&Case| goes_by_multicast(case, 2, MulticastKernels::LEAST);
+            let ways: HashSet<Way> = all.iter().filter(goes).filter_map(way).collect();
+            assert_eq!(ways.len(), 6, "seed {seed}: {ways:?}");
+        }
+    }
+
+    #[test]
+    fn a_quarter_has_a_case_that_goes_by_multicast_also_behind_one_that_does_not() {
+        let goes = |case: &Case| goes_by_multicast(case, 2, MulticastKernels::LEAST);
+        let sample = collectives::plan::sample(1, Sizes::Small, plan::SEED);
+        let all = of_world(sample, 0, std::convert::identity);
+        let first = |wanted| {
+            let named = |case: &&Case| way(case).is_some_and(|way| way.to_string() == WAY);
+            let found = all.iter().filter(named).find(|case| goes(case) == wanted);
+            found.unwrap().clone()
         };
-        assert_eq!(ways(&cases).len(), 6, "{:?}", ways(&cases));
+        const WAY: &str = "AllReduce/Multicast";
+        let mut cases = vec![first(false), first(true), first(true)];
+        thin(&mut cases, 2);
+        assert_eq!(cases, [first(false), first(true)]);
     }
 
     #[test]

@@ -71,7 +71,7 @@ pub(super) struct Buffers<T: Element> {
 impl<T: Element> Buffers<T> {
     /// Whether one of them cannot be reached by multicast.
     fn is_unbound(&self) -> bool {
-        self.destination.multicast().is_none() || self.source.multicast().is_none()
+        !(self.destination.is_in_multicast() && self.source.is_in_multicast())
     }
 }
 
@@ -307,9 +307,7 @@ impl<'a> Session<'a> {
             .collect::<Result<Vec<_>>>()?;
         // The call would go by the members' own addresses, and show nothing of multicast.
         let status = self.communicator.multicast();
-        let unbound = case.way.algorithm.is_multicast()
-            && status.support == MulticastSupport::HARDWARE
-            && lanes.iter().any(Buffers::is_unbound);
+        let unbound = case.way.algorithm.is_multicast() && lanes.iter().any(Buffers::is_unbound);
         let findings = match self.site(case.members) {
             _ if unbound => Err(Error::Unsupported {
                 rank: self.communicator.rank(),

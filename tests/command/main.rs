@@ -97,6 +97,7 @@ fn collectives(report: &Report) -> &Collectives {
 
 fn bytes_of(element: &str) -> u64 {
     match element {
+        "int8" => 1,
         "bfloat16" => 2,
         "float" => 4,
         other => panic!("{other} is not among what is measured here"),
@@ -237,4 +238,34 @@ fn the_selftest_counts_what_passed_failed_and_was_skipped() {
     let json = std::fs::read_to_string(directory.join("s.json")).unwrap();
     let report: symmem::conformance::Report = serde_json::from_str(&json).unwrap();
     assert!(report.is_clean() && report.totals.passed > 0);
+}
+
+#[test]
+fn a_quick_selftest_of_multicast_counts_what_went_by_its_kernels_and_every_way_did() {
+    let directory = directory("selftest-multicast");
+    let arguments = [
+        "selftest",
+        "--backend",
+        "cuda",
+        "-n",
+        "2",
+        "--quick",
+        "--only",
+        "multicast",
+        "--json",
+        "s.json",
+    ];
+    let mut command = on_fake_driver(&directory, 2, &arguments);
+    command.env("SYMMEM_MULTICAST", "emulate");
+    let output = text(&succeed(command).stdout);
+    let json = std::fs::read_to_string(directory.join("s.json")).unwrap();
+    let report: symmem::conformance::Report = serde_json::from_str(&json).unwrap();
+    let (totals, world) = (&report.totals, &report.worlds[0]);
+    assert_eq!(world.ways_without_multicast(), []);
+    assert_eq!(totals.multicast, totals.passed);
+    assert_eq!(totals.by_multicast, world.by_multicast().count());
+    let (by_kernels, all) = (totals.by_multicast, totals.multicast);
+    assert!(by_kernels * 2 > all && by_kernels < all, "{totals}");
+    let said = format!("{by_kernels} of {all} that name multicast went by it");
+    assert!(output.contains(&said), "{output}");
 }

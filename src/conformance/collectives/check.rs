@@ -1,10 +1,10 @@
 //! Runs one case: makes its calls, with new data each time, and compares.
 
-use super::case::{CollectiveCase, Mode};
+use super::case::{CollectiveCase, Mode, MulticastKernels};
 use super::lane::{Lane, Site, TypedLane};
 use crate::conformance::session::{Buffers, Fault, Findings};
 use std::time::Duration;
-use symmem_core::backend::abi::CAPABILITY_GRAPHS;
+use symmem_core::backend::abi::{Algorithm, CAPABILITY_GRAPHS};
 use symmem_core::{Error, Graph, Reducible, Result, Stream};
 
 /// How late a rank is that is made to be late.
@@ -29,10 +29,36 @@ pub fn check<T: Reducible>(
     for (number, (buffers, stream)) in buffers.iter().zip(streams).enumerate() {
         lanes.push(TypedLane::new(site, case, number, buffers, stream)?);
     }
+    if let Some(other) = strays(&lanes, case, site)? {
+        return Ok(vec![other]);
+    }
     match case.mode {
         Mode::Eager | Mode::Concurrent => eager(&lanes, site),
         Mode::Captured => captured(&lanes[0], site),
     }
+}
+
+/// What a case that is to go by multicast would go by otherwise, and show nothing of it.
+fn strays<T: Reducible>(
+    lanes: &[TypedLane<'_, T>],
+    case: &CollectiveCase,
+    site: Site<'_>,
+) -> Result<Option<String>> {
+    let communicator = site.communicator;
+    if !case.way.algorithm.is_multicast()
+        || !case.goes_by_multicast(communicator.world(), MulticastKernels::of(communicator))
+    {
+        return Ok(None);
+    }
+    let named: Algorithm = case.way.algorithm.into();
+    for lane in lanes {
+        let by = lane.goes_by()?;
+        if by != named {
+            let (by, named) = (by.name(), named.name());
+            return Ok(Some(format!("it would go by {by}, and not by {named}")));
+        }
+    }
+    Ok(None)
 }
 
 /// Lets every other rank be late in turn: ranks in lockstep would hide that one does not wait.

@@ -20,9 +20,10 @@ use crate::conformance::case::OFFSETS;
 use crate::conformance::pattern::{Tag, elements};
 use crate::conformance::session::{Buffers, Fault};
 use std::time::Duration;
+use symmem_core::backend::abi::Algorithm;
 use symmem_core::{
-    BufferRange, CollectiveOptions, Communicator, Element, Group, Provider, Reducible, Result,
-    Stream, SymmetricBuffer,
+    BufferRange, CollectiveCall, CollectiveOptions, Communicator, Element, Group, Provider,
+    Reducible, Result, Stream, SymmetricBuffer,
 };
 use zerocopy::IntoBytes;
 
@@ -125,6 +126,35 @@ impl<'a, T: Reducible> TypedLane<'a, T> {
         };
         lane.write(&buffers.destination, &lane.poison())?;
         Ok(lane)
+    }
+
+    /// The algorithm by which its call goes, as it would be found out by the call itself.
+    pub fn goes_by(&self) -> Result<Algorithm> {
+        let rank = self.site.rank();
+        let longest = match self.call.operation {
+            Collective::AllGatherV => 0,
+            _ => self.call.source_length(rank),
+        };
+        let longest = longest.max(self.call.destination_length(rank));
+        let buffers = self.buffers;
+        let source_in_multicast = self.case.in_place || buffers.source.is_in_multicast();
+        let call = CollectiveCall {
+            reduce: self.case.reduction.into(),
+            in_place: self.case.in_place,
+            // Neither the vendor's library nor what is pushed is asked about.
+            aligned: false,
+            in_multicast: buffers.destination.is_in_multicast() && source_in_multicast,
+            ..CollectiveCall::new(
+                self.call.operation.into(),
+                (longest * size_of::<T>()) as u64,
+                T::TYPE,
+            )
+        };
+        let choice = self
+            .site
+            .communicator
+            .explain_call(&call, &self.options())?;
+        Ok(choice.algorithm)
     }
 
     fn tag(&self, member: usize, round: Option<u32>) -> Tag {

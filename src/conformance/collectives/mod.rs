@@ -20,7 +20,8 @@ pub(super) use check::{check, lanes};
 pub(super) use lane::{Lane, Site, TypedLane, sizes};
 
 pub use case::{
-    AlgorithmName, Collective, CollectiveCase, Members, Mode, Reduction, StreamOwner, Values, Way,
+    AlgorithmName, Collective, CollectiveCase, Members, Mode, MulticastKernels, Reduction,
+    StreamOwner, Values, Way,
 };
 pub use refusals::RefusalCase;
 pub use soak::SoakCase;

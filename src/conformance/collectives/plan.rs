@@ -2,7 +2,7 @@
 
 use super::case::{
     AlgorithmName as By, Collective, CollectiveCase, Members, Mode, Reduction, StreamOwner, Values,
-    Way,
+    Way, is_f8, is_reduced_by_multicast,
 };
 use super::refusals::RefusalCase;
 use crate::conformance::case::{Case, Dtype, Length, OFFSETS};
@@ -201,7 +201,8 @@ fn refusal(dtype: Dtype, seed: u64) -> Case {
 }
 
 /// Every case of one world: the product of way, type, length, place and mode, to which the rest is
-/// dealt by lot; and the refusals of every type.
+/// dealt by lot; and the refusals of every type. Of types that no switch reduces a few cases name multicast, and
+/// the others have another type.
 pub fn full(seed: u64) -> impl Iterator<Item = Case> {
     let refusals = Dtype::ALL.map(|dtype| refusal(dtype, seed));
     refusals.into_iter().chain(product(seed))
@@ -238,9 +239,45 @@ fn product(seed: u64) -> impl Iterator<Item = Case> {
     })
 }
 
-/// Any reduction.
-pub(super) fn reduction(random: &mut Random) -> Reduction {
-    Reduction::ALL[random.below(Reduction::ALL.len())]
+/// One of so many cases that name multicast is left as it was drawn, though multicast does not reach it or does
+/// not reduce it so: others then have to do the same.
+const LEFT: usize = 8;
+
+/// Who takes part in a case of a way.
+pub(super) fn members(way: Way, drawn: Members, random: &mut Random) -> Members {
+    // The communicator of the vendor's library has all ranks, and so has the object of multicast.
+    let of_all =
+        way.algorithm.is_vendor() || way.algorithm.is_multicast() && random.below(LEFT) != 0;
+    if of_all { Members::All } else { drawn }
+}
+
+/// What a case of a way reduces, and how: by multicast mostly what a switch does.
+pub(super) fn reduced(
+    way: Way,
+    drawn: (Dtype, Reduction),
+    random: &mut Random,
+) -> (Dtype, Reduction) {
+    let is_free = !way.algorithm.is_multicast() || !way.operation.reduces();
+    if is_free || random.below(LEFT) == 0 {
+        return drawn;
+    }
+    let (mut dtype, reduction) = drawn;
+    if done(dtype).is_empty() {
+        let everywhere = |dtype: &Dtype| !is_f8(*dtype) && !done(*dtype).is_empty();
+        let others: Vec<Dtype> = Dtype::ALL.into_iter().filter(everywhere).collect();
+        dtype = others[random.below(others.len())];
+    }
+    let done = done(dtype);
+    match done.contains(&reduction) {
+        true => (dtype, reduction),
+        false => (dtype, done[random.below(done.len())]),
+    }
+}
+
+/// How a switch reduces elements of a type.
+fn done(dtype: Dtype) -> Vec<Reduction> {
+    let is_done = |reduction: &Reduction| is_reduced_by_multicast(dtype, *reduction);
+    Reduction::ALL.into_iter().filter(is_done).collect()
 }
 
 /// The elements that a way is given, by lot.
@@ -268,10 +305,14 @@ fn case(ways: &[Way], lengths: &[Length], row: &[usize], random: &mut Random) ->
     let is_vendor = way.algorithm.is_vendor();
     let values = values(way, row[12]);
     let by_lot = Length::Elements(random.below(RANDOM_BYTES / dtype.size()));
+    let seed = random.number();
+    // What is drawn for multicast alone leaves the cases of others as they are, and the call's own lots too.
+    let mut random = Random(!seed);
+    let (dtype, reduction) = reduced(way, (dtype, Reduction::ALL[row[2]]), &mut random);
     CollectiveCase {
         way,
         dtype,
-        reduction: Reduction::ALL[row[2]],
+        reduction,
         length: lengths.get(row[3]).copied().unwrap_or(by_lot),
         destination_offset: OFFSETS[row[4]],
         source_offset: OFFSETS[row[5]],
@@ -281,17 +322,12 @@ fn case(ways: &[Way], lengths: &[Length], row: &[usize], random: &mut Random) ->
             Mode::Concurrent if is_vendor => Mode::Eager,
             mode => mode,
         },
-        members: if is_vendor {
-            // Its communicator has all ranks.
-            Members::All
-        } else {
-            Members::ALL[row[8]]
-        },
+        members: members(way, Members::ALL[row[8]], &mut random),
         stream: StreamOwner::ALL[row[9]],
         channel: row[10] as u32,
         blocks: BLOCKS[row[11]],
         values,
-        seed: random.number(),
+        seed,
     }
 }
 
@@ -330,8 +366,9 @@ pub(super) fn is_refused_out_of_place(way: Way) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::case::MulticastKernels;
     use super::*;
-    use std::collections::HashSet;
+    use std::collections::{HashMap, HashSet};
 
     #[test]
     fn every_two_parameters_meet_in_the_sample() {
@@ -352,10 +389,13 @@ mod tests {
             met(|(world, case)| format!("{world} {}", case.way)),
             4 * ways
         );
-        assert_eq!(
-            met(|(_, case)| format!("{} {:?}", case.way, case.dtype)),
-            ways * Dtype::ALL.len()
-        );
+        // For multicast few cases are of types that no switch reduces.
+        let others = |way: &&Way| !way.algorithm.is_multicast() || !way.operation.reduces();
+        for way in super::ways().iter().filter(others) {
+            let here = cases.iter().filter(|(_, case)| case.way == *way);
+            let dtypes: HashSet<Dtype> = here.map(|(_, case)| case.dtype).collect();
+            assert_eq!(dtypes.len(), Dtype::ALL.len(), "{way}");
+        }
         assert_eq!(
             met(|(_, case)| format!("{} {:?}", case.way, case.mode)),
             // The vendor's library is not called from two streams at once.
@@ -365,6 +405,40 @@ mod tests {
             met(|(_, case)| format!("{:?} {:?}", case.dtype, case.reduction)),
             14 * 5
         );
+    }
+
+    #[test]
+    fn most_cases_that_name_multicast_go_by_it_and_a_few_of_each_way_show_what_takes_its_place() {
+        for seed in 1..4 {
+            let mut counts = HashMap::<Way, (usize, usize)>::new();
+            let (mut split, mut unreduced) = (0, 0);
+            for (_, case) in sample(1, Sizes::Small, seed) {
+                let Case::Collective(case) = case else {
+                    continue;
+                };
+                if !case.way.algorithm.is_multicast() {
+                    continue;
+                }
+                let count = counts.entry(case.way).or_default();
+                match case.goes_by_multicast(2, MulticastKernels::LEAST) {
+                    true => count.0 += 1,
+                    false => count.1 += 1,
+                }
+                split += usize::from(case.members != Members::All);
+                let reduces = case.way.operation.reduces();
+                unreduced +=
+                    usize::from(reduces && !is_reduced_by_multicast(case.dtype, case.reduction));
+            }
+            assert_eq!(counts.len(), 6);
+            assert!(split > 0 && unreduced > 0, "seed {seed}");
+            for (way, (by_kernels, others)) in &counts {
+                assert!(by_kernels > others, "{way}: {by_kernels} and {others}");
+                assert!(*others > 0, "{way}");
+            }
+            let (by_kernels, others) =
+                (counts.values()).fold((0, 0), |sum, count| (sum.0 + count.0, sum.1 + count.1));
+            assert!(by_kernels > 2 * others, "{by_kernels} and {others}");
+        }
     }
 
     #[test]

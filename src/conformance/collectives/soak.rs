@@ -4,7 +4,7 @@
 //! group, eager or captured, made several times over. Every rank goes through the streams in another
 //! order: channels do not wait for each other. After each burst all memory is compared.
 
-use super::case::{CollectiveCase, Members, Mode, StreamOwner, Values};
+use super::case::{CollectiveCase, Members, Mode, Reduction, StreamOwner, Values};
 use super::lane::Lane;
 use super::plan;
 use crate::conformance::case::{Dtype, Length, OFFSETS};
@@ -65,13 +65,16 @@ pub fn burst(
     while planned.len() < streams {
         let way = ways[random.below(ways.len())];
         let dtype = Dtype::ALL[random.below(Dtype::ALL.len())];
+        let reduction = Reduction::ALL[random.below(Reduction::ALL.len())];
+        let (dtype, reduction) = plan::reduced(way, (dtype, reduction), &mut random);
         // As many small ones as large ones.
         let most = MOST_BYTES >> random.below(15);
         let captured = has_graphs && random.below(3) == 0;
+        let members = Members::ALL[random.below(Members::ALL.len())];
         let case = CollectiveCase {
             way,
             dtype,
-            reduction: plan::reduction(&mut random),
+            reduction,
             length: Length::Around {
                 bytes: random.below(most + 1).next_multiple_of(8),
                 delta: random.below(3) as isize,
@@ -84,7 +87,7 @@ pub fn burst(
             } else {
                 Mode::Eager
             },
-            members: Members::ALL[random.below(Members::ALL.len())],
+            members: plan::members(way, members, &mut random),
             stream: StreamOwner::Library,
             channel: 0,
             blocks: [0, 1, 2, 4][random.below(4)],
