@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use symmem_core::BackendSource;
 
 /// Variables that change what is measured. Secrets and a rank's place in its job are not among them.
-const VARIABLES: [&str; 16] = [
+const VARIABLES: [&str; 20] = [
     "CUDA_VISIBLE_DEVICES",
     "HIP_VISIBLE_DEVICES",
     "ROCR_VISIBLE_DEVICES",
@@ -17,7 +17,11 @@ const VARIABLES: [&str; 16] = [
     "SYMMEM_BACKEND",
     "SYMMEM_PLUGIN_PATH",
     "SYMMEM_LIBRARY_PATH",
+    "SYMMEM_CHECK",
+    "SYMMEM_LOG",
+    "SYMMEM_SHARE",
     "SYMMEM_MULTICAST",
+    "SYMMEM_MULTICAST_BYTES",
     "SYMMEM_TUNING",
     "NCCL_ALGO",
     "NCCL_PROTO",
@@ -209,9 +213,31 @@ mod tests {
     }
 
     #[test]
-    fn no_secret_is_among_the_variables() {
-        for name in ["SYMMEM_SECRET", "SYMMEM_JOB", "SYMMEM_RANK"] {
-            assert!(!VARIABLES.contains(&name));
+    fn of_our_own_variables_all_are_recorded_but_secrets_ranks_places_and_other_programs() {
+        let others = [
+            "SYMMEM_RANK",
+            "SYMMEM_WORLD",
+            "SYMMEM_LOCAL_RANK",
+            "SYMMEM_LOCAL_WORLD",
+            "SYMMEM_JOB",
+            "SYMMEM_RENDEZVOUS",
+            "SYMMEM_SECRET",
+            "SYMMEM_GENERATION",
+            // These say which version they are.
+            "SYMMEM_PYTHON",
+            "SYMMEM_NVSHMEM_BASELINE",
+        ];
+        // What users can set is in a table there, each name in its first column.
+        let rows = include_str!("../../README.md").lines();
+        let named = rows
+            .filter_map(|row| row.strip_prefix("| ")?.split(" | ").next())
+            .flat_map(|names| names.split(['`', '=']))
+            .filter(|name| name.starts_with("SYMMEM_"));
+        let named: std::collections::BTreeSet<&str> = named.collect();
+        assert!(named.len() > others.len(), "{named:?}");
+        for name in named {
+            let (recorded, other) = (VARIABLES.contains(&name), others.contains(&name));
+            assert!(recorded != other, "{name}");
         }
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! [`p2p`] measures bandwidth and latency between pairs of ranks, [`collectives`] operations of all
 //! ranks, both beside baselines in the same run, as [`ag_gemm`] does all-gather with a GEMM; [`tune`] finds the best
-//! algorithms for collectives; [`enqueue`] measures what a call costs the host. Both are collective: every rank of a communicator
-//! calls them with the same options, and every rank gets the result.
+//! algorithms for collectives; [`enqueue`] measures what a call costs the host, and [`bring_up`] notes what a
+//! communicator did. All are collective: every rank of a communicator calls them with the same options.
 
 pub mod ag_gemm;
 mod baseline;

@@ -41,8 +41,11 @@ impl Effort {
     }
 }
 
+/// `from` and its multiples by powers of two, up to `to`.
 pub(super) fn powers_of_two(from: u64, to: u64) -> Vec<u64> {
-    std::iter::successors(Some(from), |bytes| Some(bytes * 2))
+    // Twice nothing is nothing more.
+    let next = |bytes: &u64| bytes.checked_mul(2).filter(|twice| twice > bytes);
+    std::iter::successors(Some(from), next)
         .take_while(|&bytes| bytes <= to)
         .collect()
 }
@@ -90,6 +93,13 @@ mod tests {
     fn no_size_exceeds_the_limit_and_one_is_always_left() {
         assert_eq!(Effort::Full.sizes(5000), [2048, 4096]);
         assert_eq!(Effort::Standard.sizes(0), [2048]);
+    }
+
+    #[test]
+    fn powers_of_two_end_where_numbers_do() {
+        assert_eq!(powers_of_two(1 << 62, u64::MAX), [1 << 62, 1 << 63]);
+        assert_eq!(powers_of_two(0, u64::MAX), [0]);
+        assert!(powers_of_two(4, 3).is_empty());
     }
 
     #[test]

@@ -13,7 +13,7 @@
 mod candidates;
 
 use super::collectives::element::{Sample, with_element};
-use super::collectives::session::{Call, Session};
+use super::collectives::session::{Call, Session, Way};
 use super::collectives::shape::Shape;
 use super::collectives::{self};
 use super::p2p::{Common, Progress};
@@ -89,7 +89,7 @@ fn tune<T: Sample>(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Table> {
     let common = Common::agree(communicator)?;
-    let sizes = options.sizes(common.limit);
+    let sizes = options.sizes(communicator.rank(), common.limit)?;
     let largest = sizes.last().copied().unwrap_or_default();
     let session = Session::new(communicator, largest)?;
     let has_switch = communicator.multicast().support == MulticastSupport::HARDWARE;
@@ -154,6 +154,10 @@ impl<T: Sample> Run<'_, T> {
         for candidate in candidates(collective, bytes, self.by_caller, self.present) {
             let call = call(shape, candidate, placement(&candidate));
             let (algorithm, grid) = (candidate.algorithm.name(), candidate.grid);
+            if !self.goes(&call)? {
+                tracing::debug!(algorithm, ?grid, bytes, "another way would do it");
+                continue;
+            }
             if let Some(ns) = self.time(&call, TRIAL_NS, least * HOPELESS)? {
                 tracing::debug!(algorithm, ?grid, bytes, ns, "tried");
                 least = least.min(ns);
@@ -163,14 +167,7 @@ impl<T: Sample> Run<'_, T> {
             }
         }
         tried.sort_by(|a, b| a.1.total_cmp(&b.1));
-        let in_place = |candidate: &Candidate| {
-            shape.has(Placement::InPlace)
-                && possible(
-                    self.session
-                        .check(&call(shape, *candidate, Placement::InPlace)),
-                )
-                .is_ok_and(|outcome| outcome.is_some())
-        };
+        let in_place = |candidate: &Candidate| self.is_right(shape, *candidate, Placement::InPlace);
         let mut finalists: Vec<Candidate> = Vec::new();
         let apart = |candidate: &&Candidate| placement(candidate) == Placement::OutOfPlace;
         let all = || tried.iter().map(|(candidate, _)| candidate);
@@ -182,7 +179,12 @@ impl<T: Sample> Run<'_, T> {
         for present in self.present.or_less() {
             let there = || all().filter(|candidate| candidate.serves_with(present));
             also.extend(there().find(apart).copied());
-            also.extend(there().copied().find(in_place));
+            for candidate in there() {
+                if in_place(candidate)? {
+                    also.push(*candidate);
+                    break;
+                }
+            }
         }
         for candidate in also {
             if !finalists.contains(&candidate) {
@@ -191,7 +193,7 @@ impl<T: Sample> Run<'_, T> {
         }
         let finalists = self.right(shape, finalists)?;
         let times = self.measure(shape, &finalists)?;
-        let ways = needed(ranked(&finalists, &times, before), self.present, in_place);
+        let ways = needed(ranked(&finalists, &times, before), self.present, in_place)?;
         if let Some(best) = ways.first() {
             let (collective, algorithm) = (collective.name(), best.algorithm.name());
             tracing::info!(collective, bytes, algorithm, grid = ?best.grid, "chosen");
@@ -200,6 +202,13 @@ impl<T: Sample> Run<'_, T> {
             bytes: (shape.whole * size_of::<T>()) as u64,
             ways,
         }))
+    }
+
+    /// Whether a call goes by the algorithm that is timed; alike on all ranks. Multicast does not reduce every type,
+    /// and not all reductions can be pushed: what takes their place is a candidate itself.
+    fn goes(&self, call: &Call<'_>) -> Result<bool> {
+        Ok(call.options.provider == Provider::Vendor
+            || matches!(self.session.way(call)?, Way::AsNamed(_)))
     }
 
     /// Nanoseconds of a call by the slowest rank, in about `budget` of them; `None` if it cannot be
@@ -233,19 +242,33 @@ impl<T: Sample> Run<'_, T> {
     fn right(&self, shape: Shape, candidates: Vec<Candidate>) -> Result<Vec<Candidate>> {
         let mut right = Vec::new();
         for candidate in candidates {
-            let (wrong, _) = self
-                .session
-                .check(&call(shape, candidate, placement(&candidate)))?;
-            let all = exchange::all_gather(self.session.communicator, &wrong)?;
-            match all.into_iter().sum::<u64>() {
-                0 => right.push(candidate),
-                wrong => tracing::error!(
-                    "{wrong} elements of {} by {candidate:?} were wrong; it is left out",
-                    shape.collective.name()
-                ),
+            if self.is_right(shape, candidate, placement(&candidate))? {
+                right.push(candidate);
             }
         }
         Ok(right)
+    }
+
+    /// Whether a candidate's results are right at every rank. What cannot be done so is not right; whatever else
+    /// fails is an error. Collective.
+    fn is_right(&self, shape: Shape, candidate: Candidate, placement: Placement) -> Result<bool> {
+        let call = call(shape, candidate, placement);
+        if !shape.has(placement) || !self.goes(&call)? {
+            return Ok(false);
+        }
+        // What cannot be done is refused alike on all ranks.
+        let Some((wrong, _)) = possible(self.session.check(&call))? else {
+            return Ok(false);
+        };
+        let all = exchange::all_gather(self.session.communicator, &wrong)?;
+        let wrong: u64 = all.into_iter().sum();
+        if wrong != 0 {
+            let (collective, placement) = (shape.collective.name(), placement.label());
+            tracing::error!(
+                "{wrong} elements of {collective} {placement} by {candidate:?} were wrong; it is left out"
+            );
+        }
+        Ok(wrong == 0)
     }
 
     /// The median time of each, in rounds in which they take turns. Collective.
@@ -323,27 +346,27 @@ fn ranked(candidates: &[Candidate], times: &[f64], before: Option<Candidate>) ->
 fn needed(
     ranked: Vec<Candidate>,
     present: Present,
-    in_place: impl Fn(&Candidate) -> bool,
-) -> Vec<Candidate> {
+    in_place: impl Fn(&Candidate) -> Result<bool>,
+) -> Result<Vec<Candidate>> {
     // Out of place and in place.
     let mut unserved = [(); 2].map(|()| present.or_less().collect::<Vec<_>>());
-    let mut needed = ranked;
-    needed.retain(|candidate| {
+    let mut needed = Vec::new();
+    for candidate in ranked {
         let mut serves = false;
         for (place, unserved) in unserved.iter_mut().enumerate() {
             let is_new = (unserved.iter()).any(|&present| candidate.serves_with(present));
             let fits = || match place {
-                0 => placement(candidate) == Placement::OutOfPlace,
-                _ => in_place(candidate),
+                0 => Ok(placement(&candidate) == Placement::OutOfPlace),
+                _ => in_place(&candidate),
             };
-            if is_new && fits() {
+            if is_new && fits()? {
                 unserved.retain(|&present| !candidate.serves_with(present));
                 serves = true;
             }
         }
-        serves
-    });
-    needed
+        needed.extend(serves.then_some(candidate));
+    }
+    Ok(needed)
 }
 
 /// The rows of an operation: neighbouring sizes with the same choice are one, and the last row holds
@@ -379,117 +402,4 @@ fn rows(collective: Collective, world: u32, choices: &[Choice]) -> Vec<Row> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn candidate(algorithm: Algorithm, blocks: u32) -> Candidate {
-        Candidate {
-            algorithm,
-            grid: Some((blocks, 512)),
-            concurrent: 0,
-        }
-    }
-
-    #[test]
-    fn neighbouring_sizes_with_one_choice_are_one_row_and_the_last_holds_beyond() {
-        let packets = candidate(Algorithm::PACKETS, 8);
-        let two_shot = candidate(Algorithm::TWO_SHOT, 32);
-        let one_shot = candidate(Algorithm::ONE_SHOT, 8);
-        let vendor = vendor();
-        let choice = |bytes, ways: &[Candidate]| Choice {
-            bytes,
-            ways: ways.into(),
-        };
-        let rows = rows(
-            Collective::AllReduce,
-            8,
-            &[
-                choice(1024, &[packets]),
-                choice(2048, &[packets]),
-                choice(4096, &[one_shot, packets]),
-                choice(8192, &[vendor, two_shot]),
-            ],
-        );
-        let short: Vec<(u64, &str, u32)> = (rows.iter())
-            .map(|row| (row.bytes, row.algorithm.as_str(), row.blocks))
-            .collect();
-        assert_eq!(
-            short,
-            [
-                (2048, "packets", 8),
-                (4096, "one_shot", 8),
-                (4096, "packets", 8),
-                (u64::MAX, "vendor", 0),
-                (u64::MAX, "two_shot", 32)
-            ]
-        );
-        assert!(
-            rows.iter()
-                .all(|row| row.operation == "all_reduce" && row.world == 8)
-        );
-    }
-
-    const VENDOR: Present = Present {
-        vendor: true,
-        multicast: false,
-    };
-
-    fn vendor() -> Candidate {
-        Candidate {
-            algorithm: Algorithm::VENDOR,
-            grid: None,
-            concurrent: 0,
-        }
-    }
-
-    #[test]
-    fn the_vendors_is_chosen_where_it_is_faster_beyond_noise_and_ours_stands_behind_it() {
-        let ours = [1, 2].map(|blocks| candidate(Algorithm::TWO_SHOT, blocks));
-        let all = [ours[0], vendor(), ours[1]];
-        let chosen = |times: &[f64], places: &[Candidate]| {
-            needed(ranked(&all, times, None), VENDOR, |one| {
-                places.contains(one)
-            })
-        };
-        assert_eq!(chosen(&[2.0, 1.0, 1.5], &all), [vendor(), ours[1]]);
-        assert_eq!(chosen(&[2.0, 1.0, 1.01], &all), [ours[1]]);
-        // Where the fastest of ours is not done in place, the vendor's is, or the next of ours.
-        assert_eq!(
-            chosen(&[2.0, 1.0, 1.5], &[ours[0], vendor()]),
-            [vendor(), ours[1], ours[0]]
-        );
-        assert_eq!(
-            chosen(&[2.0, 1.5, 1.0], &[ours[0], vendor()]),
-            [ours[1], vendor(), ours[0]]
-        );
-    }
-
-    #[test]
-    fn behind_multicast_stands_what_serves_where_it_does_not_reach() {
-        let multicast = candidate(Algorithm::MULTICAST, 8);
-        let one_shot = candidate(Algorithm::MULTICAST_ONE_SHOT, 8);
-        let two_shot = candidate(Algorithm::TWO_SHOT, 32);
-        let present = Present {
-            multicast: true,
-            ..VENDOR
-        };
-        let in_place = |one: &Candidate| *one != one_shot;
-        let ranked = vec![one_shot, multicast, vendor(), two_shot];
-        assert_eq!(needed(ranked.clone(), present, in_place), ranked);
-        // Where it is not faster it is not in the table, and nobody needs it.
-        let ranked = vec![two_shot, multicast, one_shot];
-        assert_eq!(needed(ranked, present, in_place), [two_shot]);
-        assert_eq!(present.or_less().count(), 4);
-        assert_eq!(VENDOR.or_less().count(), 2);
-    }
-
-    #[test]
-    fn the_choice_before_stays_within_noise_and_goes_beyond() {
-        let all = [1, 2, 4].map(|blocks| candidate(Algorithm::PUSH, blocks));
-        let first = |times: &[f64], before| ranked(&all, times, before)[0];
-        assert_eq!(first(&[3.0, 1.0, 2.0], None), all[1]);
-        assert_eq!(first(&[1.01, 1.0, 2.0], Some(all[0])), all[0]);
-        assert_eq!(first(&[1.03, 1.0, 2.0], Some(all[0])), all[1]);
-        assert_eq!(ranked(&[], &[], None), []);
-    }
-}
+mod tests;

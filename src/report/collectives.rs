@@ -187,6 +187,9 @@ pub struct CollectivePoint {
     /// Threads of a block, likewise.
     #[serde(default)]
     pub threads: u32,
+    /// The algorithm in place, where it is another one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub in_place_algorithm: String,
     /// From one buffer to another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub out_of_place: Option<Placed>,

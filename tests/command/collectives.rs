@@ -151,6 +151,145 @@ fn algorithms_of_ours_stand_beside_one_another_by_name() {
     assert_eq!(how("symmem multicast_one_shot"), one_shot);
 }
 
+#[test]
+fn what_would_be_done_by_another_algorithm_is_left_out_and_named() {
+    let directory = directory("collectives-strayed");
+    let bench = |operations: &str, rest: &[&str]| {
+        let mut arguments = vec![
+            "bench",
+            "collectives",
+            "--backend",
+            "host",
+            "-n",
+            "2",
+            "--type",
+            "i8",
+            "--rounds",
+            "1",
+            "--max-bytes",
+            "1K",
+            "--op",
+            operations,
+        ];
+        arguments.extend(rest);
+        let mut command = symmem(&directory, &arguments);
+        command.env("SYMMEM_MULTICAST", "emulate");
+        command
+    };
+    let by_name = [
+        "--algorithm",
+        "multicast",
+        "--baseline",
+        "multicast_one_shot,one_shot",
+    ];
+    let to_json = ["--json", "c.json"];
+    let operations = "all_reduce,all_gather,broadcast";
+    let output = succeed(bench(operations, &[&by_name[..], &to_json].concat()));
+    let report = report(&directory.join("c.json"));
+    let section = collectives(&report);
+    // A switch does not add integers of 8 bits. It moves them.
+    let done = |collective, by: &str| {
+        (section.points.iter()).any(|point| point.collective == collective && point.by == by)
+    };
+    assert!(!done(Collective::AllReduce, OURS) && done(Collective::AllGather, OURS));
+    assert!(!done(Collective::AllReduce, "symmem multicast_one_shot"));
+    assert!(done(Collective::AllReduce, "symmem one_shot"));
+    let left_out = [
+        "symmem multicast is left out of all_reduce of int8: two_shot would do it",
+        "symmem multicast_one_shot is left out of all_reduce of int8: one_shot would do it",
+    ];
+    let notes: Vec<&String> = (report.notes.iter())
+        .filter(|note| note.contains("left out"))
+        .collect();
+    assert_eq!(notes, left_out);
+    assert!(text(&output.stdout).contains(left_out[0]));
+    let error = fail(bench("all_reduce", &by_name));
+    let said = "nothing here goes by multicast: all_reduce: two_shot would do it";
+    assert!(error.contains(said), "{error}");
+}
+
+#[test]
+fn a_baseline_of_multicast_where_there_is_none_is_absent_with_the_reason() {
+    let directory = directory("collectives-absent");
+    let arguments = [
+        "bench",
+        "collectives",
+        "--backend",
+        "host",
+        "-n",
+        "2",
+        "--baseline",
+        "multicast,two_shot",
+        "--op",
+        "all_reduce",
+        "--max-bytes",
+        "512",
+        "--json",
+        "c.json",
+    ];
+    succeed(symmem(&directory, &arguments));
+    let report = report(&directory.join("c.json"));
+    let section = collectives(&report);
+    let absent = |name: &str| {
+        let found = section.baselines.iter().find(|one| one.name == name);
+        found.unwrap().absent.clone()
+    };
+    let reason = absent("symmem multicast").unwrap();
+    assert!(
+        reason.contains("a processor has no multicast addresses"),
+        "{reason}"
+    );
+    assert_eq!(absent("symmem two_shot"), None);
+    let by: Vec<&str> = section
+        .points
+        .iter()
+        .map(|point| point.by.as_str())
+        .collect();
+    assert_eq!(by, [OURS, "symmem two_shot"]);
+    // And nothing is larger than was asked for.
+    assert!(section.points.iter().all(|point| point.bytes == 512));
+}
+
+#[test]
+fn where_the_choice_in_place_is_another_it_is_said() {
+    let directory = directory("collectives-in-place");
+    let row = |algorithm: &str| {
+        format!(
+            r#"{{"operation": "all_reduce", "world": 8, "bytes": 65536, "algorithm": "{algorithm}"}}"#
+        )
+    };
+    let rows = format!(
+        r#"{{"version": 1, "rows": [{}, {}]}}"#,
+        row("one_shot"),
+        row("packets")
+    );
+    std::fs::write(directory.join("t.json"), rows).unwrap();
+    let arguments = [
+        "bench",
+        "collectives",
+        "--backend",
+        "host",
+        "-n",
+        "2",
+        "--baseline",
+        "none",
+        "--op",
+        "all_reduce",
+        "--max-bytes",
+        "1K",
+        "--json",
+        "c.json",
+    ];
+    let mut command = symmem(&directory, &arguments);
+    command.env("SYMMEM_TUNING", directory.join("t.json"));
+    let output = text(&succeed(command).stdout);
+    let report = report(&directory.join("c.json"));
+    let point = &collectives(&report).points[0];
+    let chosen = [&point.algorithm, &point.in_place_algorithm];
+    assert_eq!(chosen, ["one_shot", "packets"]);
+    assert!(output.contains("one_shot, packets"), "{output}");
+}
+
 /// A benchmark of multicast on devices behind a switch, with this variable: what it fails with.
 #[track_caller]
 fn multicast_that_fails(name: &str, variable: (&str, &str)) -> Option<String> {
@@ -180,6 +319,34 @@ fn what_found_no_room_in_the_multicast_object_is_not_measured_as_if_it_had() {
     if let Some(error) = multicast_that_fails("collectives-without-room", room_for_slots) {
         let said = "of this size find no room in the object; raise SYMMEM_MULTICAST_BYTES";
         assert!(error.contains(said), "{error}");
+    }
+}
+
+#[test]
+fn a_baseline_of_multicast_whose_buffers_are_not_bound_is_absent_too() {
+    if !support::permitted() {
+        return;
+    }
+    let directory = directory("collectives-baseline-unbound");
+    let size = ["--max-bytes", "1K", "--rounds", "1"];
+    let how = ["--baseline", "multicast", "--op", "all_reduce"];
+    let bench = ["bench", "collectives", "--backend", "cuda", "-n", "2"];
+    let to_json = ["--json", "c.json"];
+    let arguments = [&bench[..], &how, &size, &to_json].concat();
+    let mut command = on_fake_driver(&directory, 2, &arguments);
+    command
+        .env("FAKE_CUDA_MULTICAST_HARDWARE", "1")
+        .env("SYMMEM_MULTICAST", "1")
+        // The first is that of the slots of collectives.
+        .env("FAKE_DEVICE_FAIL", "cuMulticastBindMem:2:401");
+    succeed(command);
+    let report = report(&directory.join("c.json"));
+    let section = collectives(&report);
+    let absent = section.baselines[0].absent.as_deref().unwrap();
+    assert!(absent.contains("cuMulticastBindMem"), "{absent}");
+    // Ours, of which nothing goes by multicast either.
+    for point in &section.points {
+        assert!(point.by == OURS && !point.algorithm.starts_with("multicast"));
     }
 }
 

@@ -1,6 +1,7 @@
 //! The selector's table, measured and written.
 
 use super::*;
+use rstest::rstest;
 use symmem::Algorithm;
 use symmem::tuning::Table;
 
@@ -91,6 +92,59 @@ fn on_cuda_the_vendors_library_is_tried_beside_ours_and_the_table_can_be_gone_by
     let mut bench = on_cuda(&[&bench[..], &sizes].concat());
     bench.env("SYMMEM_TUNING", directory.join("t.json"));
     succeed(bench);
+}
+
+#[rstest]
+#[case("bf16", true)]
+#[case("i8", false)]
+// The fake's device has no kernel for these.
+#[case("e4m3", false)]
+fn what_a_switch_does_not_reduce_is_not_timed_under_its_name(
+    #[case] element: &str,
+    #[case] by_switch: bool,
+) {
+    if !support::permitted() {
+        return;
+    }
+    let directory = directory(&format!("tune-{element}"));
+    let arguments = [
+        "tune",
+        "-n",
+        "2",
+        "--quick",
+        "--op",
+        "all_reduce",
+        "--min-bytes",
+        "1K",
+        "--max-bytes",
+        "1K",
+        "--type",
+        element,
+        "--out",
+        "t.json",
+    ];
+    let mut tune = on_fake_driver(&directory, 2, &arguments);
+    tune.env("FAKE_CUDA_MULTICAST_HARDWARE", "1")
+        .env("SYMMEM_MULTICAST", "1")
+        .env("SYMMEM_LOG", "symmem::bench=debug");
+    let log = text(&succeed(tune).stderr);
+    let mut lines = (log.lines())
+        .filter(|line| line.contains("algorithm=\"MULTICAST"))
+        .peekable();
+    assert!(lines.peek().is_some(), "{log}");
+    for line in lines {
+        assert_eq!(
+            !line.contains("another way would do it"),
+            by_switch,
+            "{line}"
+        );
+    }
+    let written = std::fs::read_to_string(directory.join("t.json")).unwrap();
+    let rows = Table::from_json(&written).unwrap().rows;
+    let named = rows
+        .iter()
+        .any(|row| row.algorithm.starts_with("multicast"));
+    assert!(by_switch || !named, "{rows:?}");
 }
 
 #[test]

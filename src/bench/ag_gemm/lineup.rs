@@ -19,7 +19,10 @@ use crate::report::ag_gemm::{
 };
 use crate::tuning::ProductRow;
 use symmem_core::backend::abi::{Algorithm, CollectiveOperation};
-use symmem_core::{AllGatherGemm, GemmAlgorithm, GemmElement, GemmOptions, GemmTransport};
+use symmem_core::{
+    AllGatherGemm, CollectiveCall, CollectiveOptions, GemmAlgorithm, GemmElement, GemmOptions,
+    GemmTransport,
+};
 
 impl<'a, T: Real> Run<'a, T> {
     /// Our algorithms that there are here; the others are put among the absent. Collective.
@@ -160,8 +163,11 @@ impl<'a, T: Real> Run<'a, T> {
     /// What the selector of collectives gathers by.
     fn gathered_by(&self, session: &Session<'a, T>, windows: bool) -> Result<String> {
         let all = (session.a.len() * self.communicator.world() * size_of::<T>()) as u64;
-        let gather = CollectiveOperation::ALL_GATHER;
-        let choice = self.communicator.explain(gather, all, T::TYPE)?;
+        let gather = CollectiveCall {
+            in_multicast: session.a.is_in_multicast() && session.whole.is_in_multicast(),
+            ..CollectiveCall::new(CollectiveOperation::ALL_GATHER, all, T::TYPE)
+        };
+        let choice = (self.communicator).explain_call(&gather, &CollectiveOptions::default())?;
         Ok(match choice.algorithm {
             Algorithm::VENDOR if windows => "vendor's windows".into(),
             Algorithm::VENDOR => "vendor".into(),

@@ -8,12 +8,14 @@
 //! to the call's end.
 //!
 //! `shape` says what moves where, `data` makes elements and checks results, `session` is one rank's
-//! buffers and clock, `contender` and `external` are the libraries, `points` the rounds.
+//! buffers and clock, `contender` and `external` are the libraries, `points` the rounds; `named` leaves out what
+//! would be measured under another's name.
 
 mod contender;
 mod data;
 pub(super) mod element;
 mod external;
+mod named;
 mod points;
 pub(super) mod session;
 pub(super) mod shape;
@@ -104,7 +106,10 @@ impl Options {
     }
 
     /// Sizes to measure, rising, none above `limit` but the first.
-    pub(super) fn sizes(&self, limit: u64) -> Vec<u64> {
+    ///
+    /// # Errors
+    /// [`BenchError::World`] if the smallest is larger than the largest.
+    pub(super) fn sizes(&self, rank: usize, limit: u64) -> Result<Vec<u64>> {
         const KIB: u64 = 1 << 10;
         const MIB: u64 = 1 << 20;
         let largest = match self.effort {
@@ -112,17 +117,22 @@ impl Options {
             Effort::Standard => 64 * MIB,
             Effort::Full => 1024 * MIB,
         };
-        let (least, most) = (
-            self.min_bytes.unwrap_or(KIB),
-            self.max_bytes.unwrap_or(largest),
-        );
+        let most = (self.max_bytes).unwrap_or(largest.max(self.min_bytes.unwrap_or(0)));
+        let least = self.min_bytes.unwrap_or(KIB.min(most));
+        if least > most {
+            let message = format!(
+                "nothing is at least {least} bytes long and at most {most}; give a larger --max-bytes"
+            );
+            return Err(BenchError::World { rank, message });
+        }
         let quick = self.effort == Effort::Quick && self.max_bytes.is_none();
         let all = powers_of_two(least, most.min(limit).max(least)).into_iter();
         // Every fifth power of two: 1 KiB, 32 KiB, 1 MiB.
-        all.enumerate()
+        Ok(all
+            .enumerate()
             .filter(|(index, _)| !quick || index % 5 == 0)
             .map(|(_, bytes)| bytes)
-            .collect()
+            .collect())
     }
 }
 
@@ -174,7 +184,8 @@ fn measure<T: Sample>(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<()> {
     let common = Common::agree(communicator)?;
-    let sizes = options.sizes(common.limit);
+    let rank = communicator.rank();
+    let sizes = options.sizes(rank, common.limit)?;
     let largest = sizes.last().copied().unwrap_or_default();
     report.environment.devices = common.devices;
     let names: Vec<&str> = match &options.baselines {
@@ -186,12 +197,14 @@ fn measure<T: Sample>(
         ..Collectives::default()
     };
     let mut run = Run::<T>::new(communicator, options, largest)?;
+    let impossible = |message| Err(BenchError::World { rank, message });
     // It would be left out, or go by the members' own addresses and be taken for multicast.
-    if let Some(why) = run.without_multicast() {
-        return Err(BenchError::World {
-            rank: communicator.rank(),
-            message: format!("there is no multicast to be measured: {why}"),
-        });
+    if let Some(why) = run.without_multicast(By::Us) {
+        return impossible(format!("there is no multicast to be measured: {why}"));
+    }
+    if let Some(why) = run.goes_by_none(&options.collectives, largest)? {
+        let named = options.algorithm.as_deref().unwrap_or_default();
+        return impossible(format!("nothing here goes by {named}: {why}"));
     }
     for contender in contenders(&names, &report.environment.backend) {
         let outcome = join(&mut run, &contender, largest)?;
@@ -218,11 +231,7 @@ fn measure<T: Sample>(
         section.points.extend(run.points(collective, bytes)?);
     }
     section.barrier = Some(run.barrier()?);
-    for (name, reason) in run.finish()? {
-        report
-            .notes
-            .push(format!("baseline {name} broke off: {reason}"));
-    }
+    report.notes.extend(run.finish()?);
     section.summary = section.summarise();
     report.collectives = Some(section);
     Ok(())
@@ -235,7 +244,10 @@ fn join<T: Sample>(
     largest: u64,
 ) -> Result<Outcome<String>> {
     match contender.by {
-        By::Us | By::Own(_) => Ok(Ok(env!("CARGO_PKG_VERSION").into())),
+        by @ (By::Us | By::Own(_)) => Ok(match run.without_multicast(by) {
+            Some(why) => Err(why),
+            None => Ok(env!("CARGO_PKG_VERSION").into()),
+        }),
         By::Vendor { windows } => run.open_vendor(windows),
         By::Program(program, _) => {
             if let Some(external) = run.externals.iter().find(|(known, _)| *known == program) {
@@ -257,22 +269,28 @@ mod tests {
 
     #[test]
     fn sizes_are_powers_of_two_between_what_was_asked_for() {
-        let options = |min, max| Options {
-            min_bytes: min,
-            max_bytes: max,
-            ..Options::default()
+        let asked = |min, max, limit| {
+            let options = Options {
+                min_bytes: min,
+                max_bytes: max,
+                ..Options::default()
+            };
+            options.sizes(0, limit)
         };
-        assert_eq!(
-            options(Some(1024), Some(8192)).sizes(u64::MAX),
-            [1024, 2048, 4096, 8192]
-        );
-        assert_eq!(options(Some(8), Some(32)).sizes(16), [8, 16]);
-        assert_eq!(options(Some(4096), None).sizes(1), [4096]);
-        let standard = options(None, None).sizes(u64::MAX);
+        let sizes = |min, max, limit| asked(min, max, limit).unwrap();
+        const ANY: u64 = u64::MAX;
+        assert_eq!(sizes(Some(1024), Some(8192), ANY), [1024, 2048, 4096, 8192]);
+        assert_eq!(sizes(Some(8), Some(32), 16), [8, 16]);
+        assert_eq!(sizes(Some(4096), None, 1), [4096]);
+        let standard = sizes(None, None, ANY);
         assert_eq!((standard[0], standard.len()), (1024, 17));
-        assert_eq!(
-            Options::short().sizes(u64::MAX),
-            [1 << 10, 1 << 15, 1 << 20]
-        );
+        let short = Options::short().sizes(0, ANY).unwrap();
+        assert_eq!(short, [1 << 10, 1 << 15, 1 << 20]);
+        // What is usual gives way to what was asked for; what was asked for does not.
+        assert_eq!(sizes(None, Some(512), ANY), [512]);
+        assert_eq!(sizes(Some(1 << 40), None, ANY), [1 << 40]);
+        assert_eq!(sizes(Some(1 << 63), None, ANY), [1 << 63]);
+        let none = asked(Some(1024), Some(512), ANY).unwrap_err().to_string();
+        assert!(none.contains("at least 1024") && none.contains("at most 512"));
     }
 }

@@ -8,13 +8,12 @@ use super::{Options, Sample};
 use crate::bench::outcome::{Outcome, agree, not_here};
 use crate::bench::session::is_by_caller;
 use crate::bench::sizes::{fewer_rounds, samples, slowest};
-
 use crate::bench::{Result, exchange};
 use crate::report::{Collective, CollectivePoint, Placed, Placement, SingleShot, Time};
-use crate::tuning::{algorithm, operation};
+use crate::tuning::algorithm;
 use serde::{Deserialize, Serialize};
 use symmem_core::VendorLibrary;
-use symmem_core::backend::abi::{Algorithm, MulticastSupport};
+use symmem_core::backend::abi::Algorithm;
 use symmem_core::{CollectiveOptions, Communicator, Graph, Provider};
 
 /// Calls back to back in a round, and calls in a graph, where they fit the time: nccl-tests' number.
@@ -29,15 +28,15 @@ const SERIES_NS_ON_HOST: f64 = 6e6;
 
 /// A run that is under way at one rank.
 pub(super) struct Run<'a, T: Sample> {
-    session: Session<'a, T>,
+    pub session: Session<'a, T>,
     pub contenders: Vec<Contender>,
     pub externals: Vec<(Program, External)>,
-    /// Programs that broke off, and why.
-    broken: Vec<(&'static str, String)>,
+    /// What was left out or broke off, and why.
+    pub notes: Vec<String>,
     rounds: u32,
-    algorithm: Algorithm,
+    pub algorithm: Algorithm,
     concurrent: Option<u32>,
-    by_caller: bool,
+    pub by_caller: bool,
 }
 
 /// One library in one placement while it is measured.
@@ -74,33 +73,12 @@ impl<'a, T: Sample> Run<'a, T> {
             session: Session::new(communicator, largest)?,
             contenders: Vec::new(),
             externals: Vec::new(),
-            broken: Vec::new(),
+            notes: Vec::new(),
             rounds: options.rounds.unwrap_or(options.effort.rounds()).max(1),
             algorithm: named.unwrap_or(Algorithm::AUTOMATIC),
             concurrent: options.concurrent,
             by_caller: is_by_caller(communicator),
         })
-    }
-
-    /// Why ours, which is to go by multicast, would not; `None` if it would, or goes another way. All ranks
-    /// come to the same.
-    pub(super) fn without_multicast(&self) -> Option<String> {
-        if !matches!(
-            self.algorithm,
-            Algorithm::MULTICAST | Algorithm::MULTICAST_ONE_SHOT
-        ) {
-            return None;
-        }
-        let status = self.communicator().multicast();
-        let reached = match status.support {
-            MulticastSupport::NONE => false,
-            MulticastSupport::HARDWARE => self.session.is_in_multicast(),
-            _ => true,
-        };
-        let why = status.reason.unwrap_or_else(|| {
-            "buffers of this size find no room in the object; raise SYMMEM_MULTICAST_BYTES".into()
-        });
-        (!reached).then_some(why)
     }
 
     pub(super) fn communicator(&self) -> &'a Communicator {
@@ -122,11 +100,11 @@ impl<'a, T: Sample> Run<'a, T> {
         Ok(not_here(opened.map_err(Into::into))?.map(version))
     }
 
-    /// Ends the programs and frees the buffers: the programs that broke off, and why. Collective.
-    pub(super) fn finish(self) -> Result<Vec<(&'static str, String)>> {
+    /// Ends the programs and frees the buffers: what was left out or broke off, and why. Collective.
+    pub(super) fn finish(self) -> Result<Vec<String>> {
         drop(self.externals);
         self.session.finish()?;
-        Ok(self.broken)
+        Ok(self.notes)
     }
 
     fn budget(&self) -> f64 {
@@ -151,8 +129,15 @@ impl<'a, T: Sample> Run<'a, T> {
         let bytes = (shape.whole * size) as u64;
         let mut series = Vec::new();
         for contender in self.contenders.clone() {
+            let (before, mut strayed) = (series.len(), None);
             for placement in Placement::ALL.into_iter().filter(|p| shape.has(*p)) {
-                series.extend(self.prepare(&shape, bytes, &contender, placement)?);
+                match self.strays(&shape, contender.by, placement)? {
+                    Some(way) => strayed = strayed.or(Some(way)),
+                    None => series.extend(self.prepare(&shape, bytes, &contender, placement)?),
+                }
+            }
+            if let Some(way) = strayed.filter(|_| series.len() == before) {
+                self.leave_out(&contender, collective, &way);
             }
         }
         let slowest = series.iter().map(|one| one.each_ns).fold(1.0, f64::max);
@@ -184,7 +169,7 @@ impl<'a, T: Sample> Run<'a, T> {
         Ok(placed(&all.iter().collect::<Vec<_>>()))
     }
 
-    fn call(&self, shape: &Shape, by: By, placement: Placement) -> Call<'static> {
+    pub(super) fn call(&self, shape: &Shape, by: By, placement: Placement) -> Call<'static> {
         let mut options = CollectiveOptions::default();
         match by {
             By::Us => {
@@ -295,7 +280,8 @@ impl<'a, T: Sample> Run<'a, T> {
             (Err(error), By::Program(program, _)) => {
                 let reason = error.to_string();
                 self.externals.retain(|(known, _)| *known != program);
-                self.broken.push((contender.name, reason.clone()));
+                let name = contender.name;
+                (self.notes).push(format!("baseline {name} broke off: {reason}"));
                 Ok(Err(reason))
             }
             (result, _) => result,
@@ -404,8 +390,8 @@ impl<'a, T: Sample> Run<'a, T> {
             let ranks: Vec<&Measured> = all.iter().filter_map(|rank| rank.get(index)).collect();
             let placed = placed(&ranks);
             let name = one.contender.name;
+            let (algorithm, blocks, threads) = self.how(one.contender.by, shape, one.placement)?;
             if points.last().is_none_or(|point| point.by != name) {
-                let (algorithm, blocks, threads) = self.how(one.contender.by, shape, bytes);
                 points.push(CollectivePoint {
                     collective: shape.collective,
                     bytes,
@@ -413,15 +399,19 @@ impl<'a, T: Sample> Run<'a, T> {
                     element: T::NAME.into(),
                     root: shape.collective.has_root().then_some(ROOT as u32),
                     by: name.into(),
-                    algorithm,
+                    algorithm: algorithm.clone(),
                     blocks,
                     threads,
+                    in_place_algorithm: String::new(),
                     out_of_place: None,
                     in_place: None,
                     rounds,
                 });
             }
             if let Some(point) = points.last_mut() {
+                if point.algorithm != algorithm {
+                    point.in_place_algorithm = algorithm;
+                }
                 match one.placement {
                     Placement::OutOfPlace => point.out_of_place = Some(placed),
                     Placement::InPlace => point.in_place = Some(placed),
@@ -429,24 +419,6 @@ impl<'a, T: Sample> Run<'a, T> {
             }
         }
         Ok(points)
-    }
-
-    /// How we do it: the algorithm that was asked for, or the selector's choice with its grid.
-    fn how(&self, by: By, shape: &Shape, bytes: u64) -> (String, u32, u32) {
-        let name = |algorithm: Algorithm| algorithm.name().to_lowercase();
-        let operation = operation(shape.collective.name());
-        match (by, self.algorithm, operation) {
-            (By::Us, Algorithm::AUTOMATIC, Some(operation)) => {
-                match self.communicator().explain(operation, bytes, T::TYPE) {
-                    // Where the caller does the work there is no grid.
-                    Ok(choice) if self.by_caller => (name(choice.algorithm), 0, 0),
-                    Ok(choice) => (name(choice.algorithm), choice.blocks, choice.threads),
-                    Err(_) => Default::default(),
-                }
-            }
-            (By::Us, algorithm, _) | (By::Own(algorithm), ..) => (name(algorithm), 0, 0),
-            _ => Default::default(),
-        }
     }
 }
 

@@ -5,13 +5,18 @@ use super::data::{Content, Data, GUARD, POISON};
 use super::element::Sample;
 use super::shape::{ROOT, Shape};
 use crate::bench::clock::Clock;
+use crate::bench::outcome::{Outcome, not_here};
 use crate::bench::{BenchError, Result};
 use crate::report::{Collective, Placement};
+use crate::tuning::operation;
 use std::cell::Cell;
 use std::time::Instant;
 use symmem_core::backend::Device;
-use symmem_core::backend::abi::{RawStream, ReduceOperation};
-use symmem_core::{BufferRange, CollectiveOptions, Communicator, Graph, Stream, SymmetricBuffer};
+use symmem_core::backend::abi::{Algorithm, RawStream, ReduceOperation};
+use symmem_core::{
+    BufferRange, Choice, CollectiveCall, CollectiveOptions, Communicator, Graph, Stream,
+    SymmetricBuffer,
+};
 
 /// One call, as all ranks make it.
 #[derive(Clone, Copy)]
@@ -19,6 +24,17 @@ pub(in crate::bench) struct Call<'o> {
     pub shape: Shape,
     pub placement: Placement,
     pub options: CollectiveOptions<'o>,
+}
+
+/// How a call would be done; alike on all ranks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::bench) enum Way {
+    /// By the algorithm that it names, or by the selector's choice where it names none.
+    AsNamed(Choice),
+    /// By another one than it names.
+    Otherwise(Algorithm),
+    /// Not at all, and why.
+    Refused(String),
 }
 
 /// What a rank holds while it is measured.
@@ -48,9 +64,36 @@ impl<'a, T: Sample> Session<'a, T> {
         })
     }
 
-    /// Whether the buffers can be reached by multicast.
+    /// Whether the buffers are reached by multicast, or as if.
     pub(in crate::bench) fn is_in_multicast(&self) -> bool {
-        self.source.multicast().is_some() && self.destination.multicast().is_some()
+        self.source.is_in_multicast() && self.destination.is_in_multicast()
+    }
+
+    /// How a call would be done.
+    pub(in crate::bench) fn way(&self, call: &Call<'_>) -> Result<Way> {
+        Ok(match self.explain(call)? {
+            Ok(choice) => match call.options.algorithm {
+                named if named == choice.algorithm => Way::AsNamed(choice),
+                Algorithm::AUTOMATIC => Way::AsNamed(choice),
+                _ => Way::Otherwise(choice.algorithm),
+            },
+            Err(why) => Way::Refused(why),
+        })
+    }
+
+    fn explain(&self, call: &Call<'_>) -> Result<Outcome<Choice>> {
+        let name = call.shape.collective.name();
+        let Some(operation) = operation(name) else {
+            return Ok(Err(format!("there is no operation {name}")));
+        };
+        let bytes = (call.shape.whole * size_of::<T>()) as u64;
+        let asked = CollectiveCall {
+            in_place: call.placement == Placement::InPlace,
+            in_multicast: self.is_in_multicast(),
+            ..CollectiveCall::new(operation, bytes, T::TYPE)
+        };
+        let choice = self.communicator.explain_call(&asked, &call.options);
+        not_here(choice.map_err(Into::into))
     }
 
     /// Makes the buffers windows of the vendor's library. Collective.
@@ -247,6 +290,14 @@ impl<'a, T: Sample> Session<'a, T> {
                 failure,
             }
         })
+    }
+
+    /// Makes an element of this rank's source another one, for a test. Blocks.
+    #[cfg(test)]
+    pub(in crate::bench) fn spoil(&self) {
+        self.source
+            .write(&self.stream, 0, &[T::number(T::LARGEST_EXACT)])
+            .unwrap();
     }
 
     /// Frees the buffers. Collective.

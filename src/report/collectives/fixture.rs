@@ -40,6 +40,7 @@ pub fn collectives() -> Collectives {
                     algorithm: if by == OURS { "packets" } else { "" }.into(),
                     blocks: if by == OURS { 8 } else { 0 },
                     threads: if by == OURS { 512 } else { 0 },
+                    in_place_algorithm: String::new(),
                     out_of_place: Some(placed),
                     in_place: (by != "torch one-shot").then_some(placed),
                     rounds: 9,

@@ -167,10 +167,16 @@ fn times(section: &Collectives, collective: Collective) -> View {
     }
     let rows = ours(section, collective)
         .map(|point| {
-            let algorithm = match (point.algorithm.as_str(), point.blocks) {
-                ("", _) => Cell::Absent,
-                (name, 0) => Cell::Figure(name.into()),
-                (name, blocks) => Cell::Figure(format!("{name} {blocks}×{}", point.threads)),
+            let mut algorithm = point.algorithm.clone();
+            if point.blocks != 0 {
+                algorithm += &format!(" {}×{}", point.blocks, point.threads);
+            }
+            if !point.in_place_algorithm.is_empty() {
+                algorithm += &format!(", {}", point.in_place_algorithm);
+            }
+            let algorithm = match algorithm.as_str() {
+                "" => Cell::Absent,
+                _ => Cell::Figure(algorithm),
             };
             let mut row = vec![Cell::Name(size(point.bytes)), algorithm];
             for placement in Placement::ALL {
@@ -186,7 +192,9 @@ fn times(section: &Collectives, collective: Collective) -> View {
             "µs, out of place, then in place: calls back to back, calls replayed from a graph, one call \
              at a time as the host sees it."
                 .into(),
-            "algorithm: as the selector chose it, with blocks and threads of the grid.".into(),
+            "algorithm: as the selector chose it, with blocks and threads of the grid; then that in place, where \
+             it is another."
+                .into(),
         ],
         headings,
         rows,
