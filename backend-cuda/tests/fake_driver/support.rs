@@ -171,6 +171,7 @@ pub fn run(role: &str, environment: &[(&str, &str)]) -> Outcome {
 impl Running {
     /// Waits for the end.
     pub fn wait(mut self) -> Outcome {
+        let process = self.child.id();
         let status = self.child.wait().expect("a child of ours");
         let take = |path: &Path| {
             let text = std::fs::read_to_string(path).unwrap_or_default();
@@ -188,10 +189,18 @@ impl Running {
                 .filter_map(|line| line.split_once(' '))
                 .map(|(key, value)| (key.to_owned(), value.to_owned()))
                 .collect(),
-            report: report.lines().skip(1).map(str::to_owned).collect(),
+            report: {
+                let mut lines = report.lines();
+                // A report that is missing must not be taken for one without complaints.
+                let head = lines.next().unwrap_or_default();
+                let own = format!("process {process} ");
+                assert!(head.starts_with(&own), "no report of {process}: {report}");
+                lines.map(str::to_owned).collect()
+            },
             // process thread #number symbol = code
             calls: trace
                 .lines()
+                .filter(|line| line.contains(" = "))
                 .filter_map(|line| line.split(' ').nth(3))
                 .map(str::to_owned)
                 .collect(),

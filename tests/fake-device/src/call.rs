@@ -142,7 +142,8 @@ pub fn enter(symbol: &'static str, body: impl FnOnce() -> Result) -> i32 {
         .or_default() += 1;
     let outer = place();
     set_place(format!("{symbol} (call {number})"));
-    DELAY.set(inject::delay(symbol));
+    DELAY.set(inject::delay(symbol, false));
+    let late = inject::delay(symbol, true);
     if !delays_inside(symbol) {
         delayed();
     }
@@ -163,6 +164,7 @@ pub fn enter(symbol: &'static str, body: impl FnOnce() -> Result) -> i32 {
     };
     // One that failed before it came to that.
     delayed();
+    late.pass();
     inject::die(symbol, true);
     let code = result.err().map_or(0, |code| code.0);
     if code != 0 && !describes(symbol) {

@@ -27,6 +27,8 @@ struct Stall {
     at: u64,
     /// Nothing is for ever.
     time: Option<Duration>,
+    /// Once it has been done, before it returns.
+    after: bool,
 }
 
 /// Have the process die at one call.
@@ -95,19 +97,29 @@ fn parse_stall(rule: &str) -> Option<Stall> {
         "forever" => None,
         milliseconds => Some(Duration::from_millis(milliseconds.parse().ok()?)),
     };
-    Some(Stall { symbol, at, time })
+    let after = parse_after(parts.next())?;
+    Some(Stall {
+        symbol,
+        at,
+        time,
+        after,
+    })
 }
 
 fn parse_death(rule: &str) -> Option<Death> {
     let mut parts = rule.split(':');
     let symbol = base_name(parts.next().filter(|symbol| !symbol.is_empty())?).to_owned();
     let at = parts.next().map_or(Some(1), |n| n.parse().ok())?;
-    let after = match parts.next() {
-        None => false,
-        Some("after") => true,
-        Some(_) => return None,
-    };
+    let after = parse_after(parts.next())?;
     Some(Death { symbol, at, after })
+}
+
+fn parse_after(word: Option<&str>) -> Option<bool> {
+    match word {
+        None => Some(false),
+        Some("after") => Some(true),
+        Some(_) => None,
+    }
 }
 
 /// The code with which the call that was just counted is to fail, if it is, and whether what it gives back is
@@ -139,12 +151,12 @@ impl Delay {
     }
 }
 
-/// How slow the call that was just counted is to be.
-pub(crate) fn delay(symbol: &str) -> Delay {
+/// How slow the call that was just counted is to be, before it is done or after it.
+pub(crate) fn delay(symbol: &str, after: bool) -> Delay {
     let mut delay = Delay::default();
     for stall in STALLS
         .iter()
-        .filter(|stall| stall.symbol == base_name(symbol))
+        .filter(|stall| stall.after == after && stall.symbol == base_name(symbol))
     {
         if stall.at == 0 || stall.at == calls_of(symbol) {
             delay.time += stall.time.unwrap_or_default();
@@ -238,6 +250,7 @@ mod tests {
         }
         assert!(parse_stall("cuInit:1").is_none());
         assert!(parse_stall("cuInit:1:never").is_none());
+        assert!(parse_stall("cuInit:1:5:before").is_none());
         assert!(parse_death("cuInit:1:before").is_none());
     }
 }
