@@ -18,13 +18,10 @@ fn what_fails_while_it_is_given_back_is_given_back_all_the_same() {
     });
 }
 
-/// The driver has then what it did not give back, to the end of the process, and what that uses.
-#[test]
-fn what_is_not_given_back_is_left_as_it_is() {
-    if !permitted() {
-        return;
-    }
-    for_each(3, way_back(1).to_vec(), |(rank, symbol, number)| {
+/// A call of rank 1's that gives something back fails and does not do it, at each of these places of the way back.
+fn not_given_back(at: &[usize]) {
+    let places = at.iter().map(|&at| way_back(1)[at]).collect();
+    for_each(3, places, |(rank, symbol, number)| {
         let mut world = plan("multicast/use")
             .env("FAKE_DEVICE_FAIL", format!("{symbol}:{number}:999:undone"))
             .env("FAKE_DEVICE_FAIL_RANK", rank)
@@ -35,9 +32,33 @@ fn what_is_not_given_back_is_left_as_it_is() {
         world.ranks.iter_mut().for_each(Rank::ends_well);
         for other in &world.ranks {
             let report = world.report_of(other);
-            println!("UNDONE {what} {}: {report:?}", other.number);
+            if other.number != rank {
+                assert_eq!(report, [""; 0], "{what}");
+                continue;
+            }
+            let broken = report.iter().find(|line| line.starts_with("violation: "));
+            assert_eq!(broken, None, "{what}");
+            let left = report.iter().any(|line| line.starts_with("live: "));
+            assert!(left, "{what} was done");
         }
     });
+}
+
+/// The driver has it then, to the end of the process.
+#[test]
+fn what_is_not_given_back_keeps_nothing_else() {
+    if permitted() {
+        not_given_back(&[3, 5]);
+    }
+}
+
+#[test]
+#[ignore = "memory is freed, and the object let go of, though unbinding failed; addresses are given back though \
+            unmapping failed"]
+fn what_is_not_given_back_keeps_what_it_uses() {
+    if permitted() {
+        not_given_back(&[0, 1, 2, 4]);
+    }
 }
 
 /// A buffer that one rank after the other drops when it is let go, rank 0 first and rank 1 last.
