@@ -174,13 +174,20 @@ fn by_emulated_multicast(
 /// The same through the addresses of a switch, over the fake driver, where ranks may ask for that.
 #[test]
 fn by_the_fake_drivers_switch() {
+    if !support::permitted() {
+        return;
+    }
+    let libraries = support::fake_driver()
+        .to_str()
+        .expect("a path that is text");
     let environment = [
         ("SYMMEM_MULTICAST", "1"),
         ("FAKE_CUDA_MULTICAST_HARDWARE", "1"),
+        // No library of the vendor's is there, which the other worlds keep from it by this.
+        ("SYMMEM_LIBRARY_PATH", libraries),
+        ("NCCL_NVLS_ENABLE", ""),
     ];
-    if support::permitted() {
-        by_multicast((Backend::Linked, 3), "-switch", &environment);
-    }
+    by_multicast((Backend::Linked, 3), "-switch", &environment);
 }
 
 fn by_multicast((backend, world): (Backend, u32), name: &str, environment: &[(&str, &str)]) {
