@@ -131,7 +131,7 @@ fn a_call_that_never_returns_has_all_go_without_within_the_deadline() {
         set_up(),
         is_first_of_its_step,
     );
-    for_each(5, places, stalls);
+    for_each(6, places, stalls);
 }
 
 #[test]
