@@ -175,7 +175,7 @@ fn sums_f8<T: Reducible>(
             algorithm,
             ..CollectiveOptions::default()
         };
-        destination.write(&stream, 0, &vec![narrow(-1.0); COUNT])?;
+        destination.write(&stream, 0, &[narrow(-1.0); COUNT])?;
         let sum = ReduceOperation::SUM;
         stream.all_reduce_with(destination.all(), source.all(), sum, &options)?;
         let mut seen = vec![narrow(0.0); COUNT];

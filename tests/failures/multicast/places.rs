@@ -82,20 +82,19 @@ pub fn way_back(rank: usize) -> [Place; 6] {
     };
     let (freed, first) = place("cuMulticastUnbind", launched);
     let (_, second) = place("cuMulticastUnbind", freed + 1);
-    // Whatever else is unmapped is memory, which is released then.
-    let given = places(calls, "cuMemAddressFree").into_iter();
-    let next = |place: usize| {
-        let mut behind = calls[place + 1..].iter();
-        behind.find(|call| !call.starts_with("cuCtx"))
+    // All other addresses are of memory, which is released next.
+    let is_of_memory = |given: &usize| {
+        let mut next = calls[given + 1..].iter();
+        next.find(|call| !call.starts_with("cuCtx"))
+            .is_some_and(|call| call == "cuMemRelease")
     };
-    let given = given
-        .filter(|&place| place > launched && next(place).is_none_or(|call| call != "cuMemRelease"));
-    let given: Vec<usize> = given.collect();
+    let mut given = places(calls, "cuMemAddressFree");
+    given.retain(|place| *place > launched && !is_of_memory(place));
     let [given] = given[..] else {
         panic!("addresses of no memory are given back at {given:?}");
     };
-    let unmapped = places(calls, "cuMemUnmap").into_iter();
-    let unmapped = unmapped.filter(|&place| place < given).next_back();
+    let mut unmapped = places(calls, "cuMemUnmap").into_iter();
+    let unmapped = unmapped.rfind(|&place| place < given);
     let (_, third) = place("cuMemUnmap", unmapped.expect("it was mapped"));
     let (_, fourth) = place("cuMemAddressFree", given);
     let (_, fifth) = place("cuMulticastUnbind", last("cuMulticastUnbind"));

@@ -145,8 +145,10 @@ impl Delay {
     /// Sleep so long.
     pub fn pass(self) {
         std::thread::sleep(self.time);
-        while self.for_ever {
-            std::thread::park();
+        if self.for_ever {
+            loop {
+                std::thread::park();
+            }
         }
     }
 }
