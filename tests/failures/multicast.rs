@@ -17,11 +17,13 @@ use symmem::{
 
 mod back;
 mod later;
+mod left;
 mod look_ups;
 mod places;
 mod room;
 mod set_up;
 
+use left::{Left, complaints, ends_with_what_is_stuck};
 use places::{Place, chosen, clean_calls, for_each, places, set_up};
 
 const WORLD: usize = 3;
@@ -330,110 +332,6 @@ fn made(trace: &Path, symbol: &str) -> usize {
     let text = std::fs::read_to_string(trace).unwrap_or_default();
     let call = format!(" {symbol} = ");
     text.lines().filter(|line| line.contains(&call)).count()
-}
-
-/// All end well, and break no rule: nothing was taken from under the call that goes on at one rank. That is left to
-/// the end of its process, with what is named; the others leave nothing.
-#[track_caller]
-fn ends_with_what_is_stuck(world: &mut World, stuck: usize, left: Left, what: &str) {
-    for rank in &mut world.ranks {
-        rank.ends_well();
-    }
-    for rank in &world.ranks {
-        let left = if rank.number == stuck {
-            left
-        } else {
-            Left::NOTHING
-        };
-        let number = rank.number;
-        assert_eq!(world.report_of(rank), left.lines(), "{what}: rank {number}");
-    }
-}
-
-/// What a rank leaves to the end of its process, besides an open device.
-#[derive(Clone, Copy)]
-struct Left {
-    /// Whether the device is open at all.
-    open: bool,
-    /// Allocations.
-    memory: usize,
-    /// Whether the object has addresses, and whether it is mapped there.
-    addresses: bool,
-    mapped: bool,
-    /// Whether there is the object, and how many allocations are bound to it.
-    object: bool,
-    bound: usize,
-}
-
-impl Left {
-    const NOTHING: Self = Self {
-        open: false,
-        memory: 0,
-        addresses: false,
-        mapped: false,
-        object: false,
-        bound: 0,
-    };
-    const DEVICE: Self = Self {
-        open: true,
-        ..Self::NOTHING
-    };
-    const OBJECT: Self = Self {
-        object: true,
-        ..Self::DEVICE
-    };
-
-    /// The object, memory, and so many allocations that are bound to it.
-    const fn bound(memory: usize, bound: usize) -> Self {
-        Self {
-            memory,
-            bound,
-            ..Self::OBJECT
-        }
-    }
-
-    /// The same, mapped.
-    const fn mapped(memory: usize, bound: usize) -> Self {
-        Self {
-            addresses: true,
-            mapped: true,
-            ..Self::bound(memory, bound)
-        }
-    }
-
-    /// As the fake driver's report has it.
-    fn lines(self) -> Vec<String> {
-        let open = usize::from(self.open);
-        let modules = places(&clean_calls()[0], "cuModuleLoadDataEx").len();
-        let kinds = [
-            ("contexts", open),
-            ("allocation handles", self.memory),
-            (
-                "address reservations",
-                self.memory + usize::from(self.addresses),
-            ),
-            ("mappings", self.memory + usize::from(self.mapped)),
-            // The backend's own.
-            ("streams", open),
-            ("modules", open * modules),
-            ("multicast handles", self.object.into()),
-            ("multicast bindings", self.bound),
-        ];
-        let left = kinds.into_iter().filter(|(_, count)| *count > 0);
-        left.map(|(kind, count)| format!("live: {kind} {count}"))
-            .collect()
-    }
-}
-
-/// What the fake driver complains of, but for what nobody can know: that the creator has just died.
-fn complaints(world: &World, dead: usize) -> Vec<String> {
-    let orphan = |line: &str| dead == 0 && line.contains("the multicast object is gone");
-    let report = world.report();
-    let lines = report.lines().filter(|line| !line.starts_with("process "));
-    lines
-        .filter(|line| !orphan(line))
-        .map(str::to_owned)
-        .collect()
 }
 
 #[test]

@@ -120,8 +120,8 @@ fn a_call_that_never_returns_has_all_go_without_within_the_deadline() {
                 ..Left::bound(1, 1)
             },
             "cuMemSetAccess" => Left::mapped(1, 1),
-            // Before an object is known of, though the last call may have made it.
             "cuMemExportToShareableHandle" => Left::OBJECT,
+            // There is no object yet.
             _ => Left::DEVICE,
         };
         ends_with_what_is_stuck(&mut world, rank, left, &what);
@@ -175,26 +175,20 @@ fn what_returns_after_all_went_without_is_undone_then() {
     }
     // They have done what they do when they are waited for no longer, or do it then. An object that a rank did
     // not know of keeps it from nothing; one on which a call was stuck is left alone.
-    let import = "cuMemImportFromShareableHandle";
+    let (create, import) = ("cuMulticastCreate", "cuMemImportFromShareableHandle");
+    let (join, bind, map) = (
+        "cuMulticastAddDevice",
+        "cuMulticastBindMem",
+        "cuMemSetAccess",
+    );
+    let (release, unbind, unmap) = ("cuMemRelease", "cuMulticastUnbind", "cuMemUnmap");
     let cases = [
-        (0, "cuMulticastCreate", "", "cuMemRelease", Left::NOTHING),
-        (
-            0,
-            "cuMulticastCreate",
-            ":after",
-            "cuMemRelease",
-            Left::NOTHING,
-        ),
-        (1, import, ":after", "cuMemRelease", Left::NOTHING),
-        (1, "cuMulticastAddDevice", "", "cuMemRelease", Left::DEVICE),
-        (
-            1,
-            "cuMulticastBindMem",
-            "",
-            "cuMulticastUnbind",
-            Left::bound(1, 0),
-        ),
-        (1, "cuMemSetAccess", "", "cuMemUnmap", Left::bound(1, 1)),
+        (0, create, "", release, Left::NOTHING),
+        (0, create, ":after", release, Left::NOTHING),
+        (1, import, ":after", release, Left::NOTHING),
+        (1, join, "", release, Left::DEVICE),
+        (1, bind, "", unbind, Left::bound(1, 0)),
+        (1, map, "", unmap, Left::bound(1, 1)),
     ];
     for_each(
         cases.len(),
