@@ -165,7 +165,34 @@ fn over_the_fake_hip_runtime(#[values(1, 2, 3, 4, 5, 6, 7, 8)] world: u32) {
 fn by_emulated_multicast(
     #[values((Backend::Host, 2), (Backend::Host, 4), (Backend::Linked, 3))] world: (Backend, u32),
 ) {
-    let (backend, world) = world;
+    // Asked for where multicast itself is forbidden, as in all of these worlds.
+    let environment = [
+        ("SYMMEM_MULTICAST", "emulate"),
+        ("NVSHMEM_DISABLE_NVLS", "1"),
+    ];
+    by_multicast(world, "-emulated", &environment);
+}
+
+/// The same through the addresses of a switch, over the fake driver, where ranks may ask for that.
+#[test]
+fn by_the_fake_drivers_switch() {
+    if !support::permitted() {
+        return;
+    }
+    let libraries = support::fake_driver()
+        .to_str()
+        .expect("a path that is text");
+    let environment = [
+        ("SYMMEM_MULTICAST", "1"),
+        ("FAKE_CUDA_MULTICAST_HARDWARE", "1"),
+        // No library of the vendor's is there, which the other worlds keep from it by this.
+        ("SYMMEM_LIBRARY_PATH", libraries),
+        ("NCCL_NVLS_ENABLE", ""),
+    ];
+    by_multicast((Backend::Linked, 3), "-switch", &environment);
+}
+
+fn by_multicast((backend, world): (Backend, u32), name: &str, environment: &[(&str, &str)]) {
     let is_multicast = |case: &&Case| match case {
         Case::Collective(case) => case.way.algorithm.is_multicast(),
         _ => false,
@@ -188,17 +215,7 @@ fn by_emulated_multicast(
         }
     }
     assert!(cases.len() > 100, "{} cases", cases.len());
-    // Asked for where multicast itself is forbidden, as in all of these worlds.
-    let environment = [
-        ("SYMMEM_MULTICAST", "emulate"),
-        ("NVSHMEM_DISABLE_NVLS", "1"),
-    ];
-    let outcomes = run_with(
-        part(backend, world, false),
-        "-emulated",
-        &environment,
-        &cases,
-    );
+    let outcomes = run_with(part(backend, world, false), name, environment, &cases);
     assert!(outcomes.iter().all(|outcome| *outcome == Outcome::Passed));
     // A case that is to go by these kernels fails where it would go another way. Floats of 8 bits are not emulated.
     let kernels = MulticastKernels {

@@ -3,10 +3,10 @@
 //! Only over the fake driver: these are the only ranks that ask for multicast, and they do not where the
 //! environment forbids it.
 
-use crate::built::{self, permitted};
-use crate::support::{Member, Plan, Setting, World, fresh_name};
+use crate::built::{self, permitted, worlds::left_out};
+use crate::support::{Member, Plan, Rank, Setting, World, fresh_name};
 use rstest::rstest;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -15,9 +15,17 @@ use symmem::{
     F8E4M3, F8E5M2, MulticastSupport, ReduceOperation, Reducible, Result, Stream, SymmetricBuffer,
 };
 
+mod back;
 mod explained;
 mod later;
-mod way_back;
+mod left;
+mod look_ups;
+mod places;
+mod room;
+mod set_up;
+
+use left::{Left, complaints, ends_with_what_is_stuck};
+use places::{Place, chosen, clean_calls, for_each, places, set_up};
 
 const WORLD: usize = 3;
 /// Elements of a buffer: with edges, and not the same for each rank.
@@ -30,14 +38,13 @@ pub fn role(role: &str, member: &Member) {
     member.tell("opened", &opened);
     let Ok(communicator) = opened else { return };
     tell_status(member, &communicator);
-    if role == "rebuild" {
-        return later::rebuild(member, communicator);
-    }
-    if role == "forbid" {
-        member.tell("used", &way_back::forbid(&communicator));
-    }
-    if role == "room" {
-        member.tell("used", &later::fill(member, &communicator));
+    match role {
+        "rebuild" => return later::rebuild(member, communicator),
+        "generations" => return room::generations(member, communicator),
+        "room" => member.tell("used", &room::fill(member, &communicator)),
+        "hold" => member.tell("used", &back::hold(member, &communicator)),
+        "forbid" => member.tell("used", &back::forbid(&communicator)),
+        _ => {}
     }
     if role == "linger" {
         member.ready();
@@ -292,6 +299,21 @@ fn agreed(world: &mut World) -> String {
     told[0].clone()
 }
 
+/// Opens, whatever comes of multicast, and leaves nothing. What all say of it.
+#[track_caller]
+fn opens(plan: Plan) -> String {
+    let mut world = plan.start();
+    for opened in world.expect("opened") {
+        assert_eq!(opened, "ok");
+    }
+    let status = agreed(&mut world);
+    for finalized in world.expect("finalized") {
+        assert_eq!(finalized, "ok");
+    }
+    world.ends_well();
+    status
+}
+
 /// Opens, works, whatever came of multicast, and leaves nothing. What all say of it before and after.
 #[track_caller]
 fn works(plan: Plan) -> [String; 2] {
@@ -317,20 +339,11 @@ fn works(plan: Plan) -> [String; 2] {
     [before, after]
 }
 
-/// Each rank's calls where nothing goes wrong.
-fn clean_calls() -> &'static [Vec<String>; WORLD] {
-    static CALLS: OnceLock<[Vec<String>; WORLD]> = OnceLock::new();
-    CALLS.get_or_init(|| {
-        let traces = traces();
-        let status = works(traced(plan("multicast/use"), &traces));
-        assert_eq!(status, ["HARDWARE: ", "HARDWARE: "]);
-        traces.map(|trace| calls(&trace))
-    })
-}
-
-fn places(calls: &[String], symbol: &str) -> Vec<usize> {
-    let named = calls.iter().enumerate().filter(|(_, call)| *call == symbol);
-    named.map(|(place, _)| place).collect()
+/// Calls of a function that have returned.
+fn made(trace: &Path, symbol: &str) -> usize {
+    let text = std::fs::read_to_string(trace).unwrap_or_default();
+    let call = format!(" {symbol} = ");
+    text.lines().filter(|line| line.contains(&call)).count()
 }
 
 #[test]
@@ -400,301 +413,4 @@ fn floats_of_8_bits_are_summed_by_the_switch_that_can(
         let wanted = ["f8_e4m3", "f8_e5m2"].map(|element| format!("{kernels}{element}"));
         assert_eq!(reduced, wanted, "of {launched:?}");
     }
-}
-
-/// A call of the set-up: whose, which, and the number of times that it is called until then.
-type Place = (usize, &'static str, usize);
-
-/// Every call of the set-up, on each rank that makes it.
-fn set_up() -> Vec<Place> {
-    let mut found = Vec::new();
-    for (rank, calls) in clean_calls().iter().enumerate() {
-        let first = |symbol| places(calls, symbol)[0];
-        let (joined, bound) = (first("cuMulticastAddDevice"), first("cuMulticastBindMem"));
-        let mut add = |symbol: &'static str, number: usize| found.push((rank, symbol, number));
-        let until = |symbol: &str, end: usize| {
-            places(calls, symbol)
-                .iter()
-                .filter(|&&place| place < end)
-                .count()
-        };
-        if rank == 0 {
-            add("cuMulticastGetGranularity", 1);
-            add("cuMulticastGetGranularity", 2);
-            add("cuMulticastCreate", 1);
-            add(
-                "cuMemExportToShareableHandle",
-                until("cuMemExportToShareableHandle", joined),
-            );
-        } else {
-            add(
-                "cuMemImportFromShareableHandle",
-                until("cuMemImportFromShareableHandle", joined),
-            );
-        }
-        add("cuMulticastAddDevice", 1);
-        add("cuMulticastBindMem", 1);
-        for symbol in ["cuMemAddressReserve", "cuMemMap", "cuMemSetAccess"] {
-            add(symbol, until(symbol, bound) + 1);
-        }
-    }
-    found
-}
-
-/// Does this for each, a few at a time: children mostly wait.
-fn for_each<T: Send>(items: Vec<T>, check: impl Fn(T) + Sync) {
-    let items = std::sync::Mutex::new(items.into_iter());
-    std::thread::scope(|scope| {
-        for _ in 0..3 {
-            scope.spawn(|| {
-                while let Some(item) = { items.lock().expect("no panic").next() } {
-                    check(item);
-                }
-            });
-        }
-    });
-}
-
-#[test]
-fn a_call_that_fails_on_one_rank_has_all_go_without_for_the_same_reason() {
-    if !permitted() {
-        return;
-    }
-    for_each(set_up(), |(rank, symbol, number)| {
-        let fails = plan("multicast/use")
-            .env("FAKE_DEVICE_FAIL", format!("{symbol}:{number}"))
-            .env("FAKE_DEVICE_FAIL_RANK", rank);
-        let [before, after] = works(fails);
-        assert!(
-            before.starts_with(&format!("NONE: rank {rank}: ")) && before.contains(symbol),
-            "{symbol}:{number} on rank {rank}: {before}"
-        );
-        assert_eq!(before, after);
-    });
-}
-
-#[rstest]
-#[case(2, "128 multicast objects")]
-#[case(1, "without a reset of the GPUs")]
-#[case(401, "fabric manager is down")]
-#[case(802, "not ready yet")]
-#[case(800, "does not permit it")]
-#[case(801, "no multicast together")]
-fn each_way_to_fail_says_what_to_do(#[case] code: u32, #[case] words: &str) {
-    if !permitted() {
-        return;
-    }
-    let fails =
-        plan("multicast/use").env("FAKE_DEVICE_FAIL", format!("cuMulticastBindMem:1:{code}"));
-    let [before, _] = works(fails.env("FAKE_DEVICE_FAIL_RANK", 2));
-    assert!(
-        before.starts_with("NONE: rank 2: ") && before.contains(words),
-        "{before}"
-    );
-}
-
-#[test]
-fn a_switch_without_a_free_slot_is_told_from_a_device_without_memory() {
-    if !permitted() {
-        return;
-    }
-    let [before, _] = works(plan("multicast/use").env("FAKE_CUDA_MULTICAST_SLOTS", 0));
-    assert!(
-        before.starts_with("NONE: ") && before.contains("no slot left"),
-        "{before}"
-    );
-}
-
-#[test]
-fn a_buffer_that_cannot_be_bound_is_reached_by_its_members_own_addresses() {
-    if !permitted() {
-        return;
-    }
-    // The slots are the first that is bound.
-    let fails = plan("multicast/use")
-        .env("FAKE_DEVICE_FAIL", "cuMulticastBindMem:2:401")
-        .env("FAKE_DEVICE_FAIL_RANK", 1);
-    let [before, after] = works(fails);
-    assert_eq!(before, "HARDWARE: ");
-    assert!(
-        after.starts_with("HARDWARE: rank 1: ") && after.contains("fabric"),
-        "{after}"
-    );
-}
-
-#[test]
-fn an_object_without_room_for_the_slots_of_collectives_is_given_up() {
-    if !permitted() {
-        return;
-    }
-    let mut world = plan("multicast/use")
-        .env("SYMMEM_MULTICAST_BYTES", 1)
-        .start();
-    let status = agreed(&mut world);
-    assert!(
-        status.starts_with("NONE: ") && status.contains("SYMMEM_MULTICAST_BYTES"),
-        "{status}"
-    );
-    assert_eq!(world.expect("used"), ["ok"; WORLD]);
-    world.ends_well();
-}
-
-#[test]
-fn what_fails_while_it_is_given_back_is_given_back_all_the_same() {
-    if !permitted() {
-        return;
-    }
-    for symbol in ["cuMulticastUnbind:1", "cuMulticastUnbind:5"] {
-        let fails = plan("multicast/use").env("FAKE_DEVICE_FAIL", symbol);
-        let status = works(fails.env("FAKE_DEVICE_FAIL_RANK", 1));
-        assert_eq!(status, ["HARDWARE: ", "HARDWARE: "], "{symbol}");
-    }
-}
-
-#[test]
-fn a_call_that_never_returns_has_all_go_without_within_the_deadline() {
-    if !permitted() {
-        return;
-    }
-    let stalls = |(rank, symbol, number): Place| {
-        let start = Instant::now();
-        let mut world = plan("multicast/open")
-            .env("FAKE_DEVICE_STALL", format!("{symbol}:{number}:forever"))
-            .env("FAKE_DEVICE_STALL_RANK", rank)
-            .setup_deadline(SHORT)
-            .start();
-        let status = agreed(&mut world);
-        let what = format!("{symbol}:{number} on rank {rank}: {status}");
-        assert!(
-            status.starts_with("NONE: rank ") && status.contains("did not return"),
-            "{what}"
-        );
-        assert_eq!(world.expect("finalized"), ["ok"; WORLD], "{what}");
-        // A second look at the clock: three steps, and what the ranks do besides.
-        assert!(start.elapsed() < 5 * SHORT, "{what}");
-        ends_with_what_is_stuck(&mut world, &what);
-    };
-    for_each(set_up(), stalls);
-}
-
-/// All end well, and nothing was taken from under a call that goes on: that is left to the end of the process.
-#[track_caller]
-fn ends_with_what_is_stuck(world: &mut World, what: &str) {
-    for rank in &mut world.ranks {
-        rank.ends_well();
-    }
-    let report = world.report();
-    for wrong in ["while it is bound", "let go of while", "released while"] {
-        assert!(!report.contains(wrong), "{what}:\n{report}");
-    }
-}
-
-#[test]
-fn what_never_returns_while_it_is_given_back_keeps_nobody() {
-    if !permitted() {
-        return;
-    }
-    // Rank 1 fails to bind the slots, or to map the object.
-    let failures = set_up().into_iter().filter(|(rank, symbol, _)| {
-        *rank == 1 && ["cuMulticastBindMem", "cuMemMap"].contains(symbol)
-    });
-    for_each(failures.collect(), |(rank, symbol, number)| {
-        let mut world = plan("multicast/open")
-            .env("FAKE_DEVICE_FAIL", format!("{symbol}:{number}"))
-            .env("FAKE_DEVICE_FAIL_RANK", rank)
-            .env("FAKE_DEVICE_STALL", "cuMulticastUnbind:1:forever")
-            .env("FAKE_DEVICE_STALL_RANK", 0)
-            .setup_deadline(SHORT)
-            .start();
-        let status = agreed(&mut world);
-        assert!(status.starts_with("NONE: rank 1: "), "{status}");
-        assert_eq!(world.expect("finalized"), ["ok"; WORLD]);
-        ends_with_what_is_stuck(&mut world, symbol);
-    });
-}
-
-#[test]
-fn a_rank_that_dies_at_any_step_is_an_error_of_all_others_and_nothing_is_left() {
-    if !permitted() {
-        return;
-    }
-    let all = set_up().into_iter();
-    let deaths = all.flat_map(|place| [(place, ""), (place, ":after")]);
-    for_each(deaths.collect(), |((rank, symbol, number), after)| {
-        let mut world = plan("multicast/open")
-            .env("FAKE_DEVICE_KILL", format!("{symbol}:{number}{after}"))
-            .env("FAKE_DEVICE_KILL_RANK", rank)
-            .setup_deadline(SHORT)
-            .start();
-        let what = format!("{symbol}:{number}{after} on rank {rank}");
-        for survivor in world.ranks.iter_mut().filter(|other| other.number != rank) {
-            let (_, error) = survivor.expect("opened");
-            assert!(error.starts_with("PeerDied"), "{what}: {error}");
-            survivor.ends_well();
-        }
-        assert!(!world.ranks[rank].wait().success(), "{what}: it lives");
-        // Nobody can know that the creator dies just before the others import.
-        let orphan = |line: &&str| rank == 0 && line.contains("the multicast object is gone");
-        let report = world.report();
-        let lines = report.lines().filter(|line| !line.starts_with("process "));
-        let wrong: Vec<&str> = lines.filter(|line| !orphan(line)).collect();
-        assert_eq!(wrong, [""; 0], "{what}");
-    });
-}
-
-/// Names that each rank has asked the dynamic loader for.
-fn look_ups(plan: Plan) -> Vec<String> {
-    let preload = built::build(
-        &["build", "--quiet", "-p", "symmem-look-ups", "--lib"],
-        "libsymmem_look_ups.so",
-    );
-    let record = Path::new(env!("CARGO_TARGET_TMPDIR")).join(fresh_name("look-ups"));
-    let recorded = plan
-        .env("LD_PRELOAD", preload.display())
-        .env("SYMMEM_TEST_LOOK_UPS", record.display());
-    works(recorded);
-    let text = std::fs::read_to_string(&record).expect("a record");
-    let _ = std::fs::remove_file(&record);
-    let names = text.lines().filter_map(|line| line.split_once(' '));
-    names.map(|(_, name)| name.to_owned()).collect()
-}
-
-fn of_multicast(names: &[String]) -> HashMap<&str, usize> {
-    let mut found = HashMap::new();
-    for name in names.iter().filter(|name| name.contains("Multicast")) {
-        *found.entry(name.as_str()).or_default() += 1;
-    }
-    found
-}
-
-/// Any switch of the field's, or nobody's asking, keeps even the names from being looked up.
-#[rstest]
-#[case::nobody_asks(&[("SYMMEM_MULTICAST", "")])]
-#[case::something_else_is_said(&[("SYMMEM_MULTICAST", "maybe")])]
-#[case::ours(&[("SYMMEM_MULTICAST", "0")])]
-#[case::nccl(&[("NCCL_NVLS_ENABLE", "0")])]
-#[case::nvshmem(&[("NVSHMEM_DISABLE_NVLS", "1")])]
-#[case::torch(&[("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1")])]
-#[case::emulated(&[("SYMMEM_MULTICAST", "emulate")])]
-#[case::emulated_where_it_is_forbidden(&[("SYMMEM_MULTICAST", "emulate"), ("NCCL_NVLS_ENABLE", "0")])]
-fn not_one_function_is_looked_up_where_anything_forbids_it(#[case] variables: &[(&str, &str)]) {
-    let mut quiet = plan("multicast/use");
-    for (name, value) in variables {
-        quiet = quiet.env(name, value);
-    }
-    let names = look_ups(quiet);
-    assert!(names.iter().any(|name| name == "cuInit"), "{names:?}");
-    assert_eq!(of_multicast(&names), HashMap::new());
-}
-
-/// Else the test above would prove nothing.
-#[test]
-fn functions_are_looked_up_once_by_each_rank_where_it_is_asked_for() {
-    if !permitted() {
-        return;
-    }
-    let names = look_ups(plan("multicast/use"));
-    let found = of_multicast(&names);
-    assert_eq!(found.get("cuMulticastCreate"), Some(&WORLD), "{found:?}");
-    assert_eq!(found.len(), 5, "{found:?}");
 }

@@ -150,6 +150,9 @@ pub fn differences(cuda: &[Outcome], hip: &[Outcome]) -> Vec<String> {
     wrong
 }
 
+/// Before the number of processes that are to report.
+const EXPECTED: &str = "expected reports: ";
+
 /// Where the fake driver writes what a world's ranks did wrong.
 fn violations(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.report"))
@@ -181,7 +184,10 @@ pub fn options(backend: Backend, ranks: u32, threads: bool, name: &str) -> World
     };
     if let Some(libraries) = backend.libraries() {
         let report = violations(name);
-        let _ = std::fs::remove_file(&report);
+        // How many processes are to report: a report that is missing must not be taken for one without
+        // complaints.
+        let processes = if threads { 1 } else { ranks };
+        std::fs::write(&report, format!("{EXPECTED}{processes}\n")).expect("the report's file");
         options.environment.extend([
             ("SYMMEM_LIBRARY_PATH".into(), libraries.into()),
             ("NCCL_NVLS_ENABLE".into(), "0".into()),
@@ -198,10 +204,14 @@ pub fn end(world: World, name: &str) {
         panic!("{name}: {error}");
     }
     let report = std::fs::read_to_string(violations(name)).unwrap_or_default();
-    let wrong: Vec<&str> = report
+    let (told, wrong): (Vec<&str>, Vec<&str>) = report
         .lines()
-        .filter(|line| !line.starts_with("process "))
-        .collect();
+        .filter(|line| !line.starts_with(EXPECTED))
+        .partition(|line| line.starts_with("process "));
+    // The host backend has no driver.
+    let expected = report.lines().find_map(|line| line.strip_prefix(EXPECTED));
+    let expected = expected.map_or(0, |count| count.parse().expect("a number"));
+    assert_eq!(told.len(), expected, "{name}: reports in\n{report}");
     assert!(
         wrong.is_empty(),
         "{name}: the driver's report:\n{}",

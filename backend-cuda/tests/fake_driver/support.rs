@@ -126,6 +126,8 @@ pub fn fresh(name: &str) -> PathBuf {
 /// A role being run.
 pub struct Running {
     child: Child,
+    /// Whether its driver may be another than the fake.
+    elsewhere: bool,
     outcome: PathBuf,
     report: PathBuf,
     trace: PathBuf,
@@ -155,8 +157,10 @@ pub fn start(role: &str, environment: &[(&str, &str)]) -> Running {
         .stdout(Stdio::null())
         .spawn()
         .expect("this program starts");
+    let path = |(name, _): &(&str, &str)| *name == "SYMMEM_LIBRARY_PATH";
     Running {
         child,
+        elsewhere: environment.iter().any(path),
         outcome,
         report,
         trace,
@@ -171,6 +175,7 @@ pub fn run(role: &str, environment: &[(&str, &str)]) -> Outcome {
 impl Running {
     /// Waits for the end.
     pub fn wait(mut self) -> Outcome {
+        let process = self.child.id();
         let status = self.child.wait().expect("a child of ours");
         let take = |path: &Path| {
             let text = std::fs::read_to_string(path).unwrap_or_default();
@@ -188,10 +193,19 @@ impl Running {
                 .filter_map(|line| line.split_once(' '))
                 .map(|(key, value)| (key.to_owned(), value.to_owned()))
                 .collect(),
-            report: report.lines().skip(1).map(str::to_owned).collect(),
+            report: {
+                let mut lines = report.lines();
+                // A report that is missing must not be taken for one without complaints.
+                let head = lines.next().unwrap_or_default();
+                let own = head.starts_with(&format!("process {process} "));
+                let uncalled = self.elsewhere && trace.is_empty();
+                assert!(own || uncalled, "no report of {process}: {report}");
+                lines.map(str::to_owned).collect()
+            },
             // process thread #number symbol = code
             calls: trace
                 .lines()
+                .filter(|line| line.contains(" = "))
                 .filter_map(|line| line.split(' ').nth(3))
                 .map(str::to_owned)
                 .collect(),

@@ -90,7 +90,7 @@ fn a_call_goes_by_what_was_explained(#[case] room: bool, #[case] algorithms: &st
     let traces = traces();
     let mut plan = traced(plan("multicast/explained"), &traces);
     if !room {
-        let (slots, _) = later::slots_and_unit();
+        let (slots, _) = room::slots_and_unit();
         plan = plan.env("SYMMEM_MULTICAST_BYTES", slots).argument(FULL);
     }
     let mut world = plan.start();

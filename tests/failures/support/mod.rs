@@ -13,7 +13,7 @@ pub use setting::{Setting, full, system_driver};
 pub(crate) use setting::{
     however_memory_is_shared, on_each_backend, on_each_device, wherever_signals_live,
 };
-pub use world::{Plan, World};
+pub use world::{Plan, Rank, World};
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -16,7 +16,7 @@ pub struct Rank {
     input: Option<ChildStdin>,
     lines: Receiver<(Instant, String)>,
     heard: Vec<String>,
-    ended: bool,
+    ended: Option<ExitStatus>,
 }
 
 /// The ranks of one job. Whoever still runs when it is dropped is killed.
@@ -157,7 +157,7 @@ impl Plan {
             child,
             lines,
             heard: Vec::new(),
-            ended: false,
+            ended: None,
         }
     }
 }
@@ -237,7 +237,7 @@ impl Rank {
         let start = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().expect("a child of ours") {
-                self.ended = true;
+                self.ended = Some(status);
                 return status;
             }
             assert!(
@@ -248,6 +248,15 @@ impl Rank {
             );
             std::thread::sleep(Duration::from_millis(2));
         }
+    }
+
+    fn ended_well(&self) -> bool {
+        self.ended.is_some_and(|status| status.success())
+    }
+
+    /// How the fake driver's report on it begins.
+    fn head(&self) -> String {
+        format!("process {} rank {} ", self.process(), self.number)
     }
 
     /// Waits for a clean end.
@@ -265,7 +274,7 @@ impl Rank {
 
 impl Drop for Rank {
     fn drop(&mut self) {
-        if !self.ended {
+        if self.ended.is_none() {
             // Also ends a stopped process. It was started here, and nobody else waits for it.
             let _ = self.child.kill();
             let _ = self.child.wait();
@@ -320,11 +329,30 @@ impl World {
     }
 
     /// The fake driver's report of all processes that ended by themselves.
+    #[track_caller]
     pub fn report(&self) -> String {
-        if !self.setting.is_device() {
+        if self.setting.libraries().is_none() {
             return String::new();
         }
-        std::fs::read_to_string(self.directory.join("report")).unwrap_or_default()
+        let report = std::fs::read_to_string(self.directory.join("report")).unwrap_or_default();
+        // A report that is missing must not be taken for one without complaints.
+        for rank in self.ranks.iter().filter(|rank| rank.ended_well()) {
+            let found = report.lines().filter(|line| line.starts_with(&rank.head()));
+            let (number, found) = (rank.number, found.count());
+            assert_eq!(found, 1, "reports of rank {number}, in:\n{report}");
+        }
+        report
+    }
+
+    /// What that report says of one rank, which ended by itself: broken rules, and what it has not given back.
+    #[track_caller]
+    pub fn report_of(&self, rank: &Rank) -> Vec<String> {
+        let report = self.report();
+        let own = report
+            .lines()
+            .skip_while(|line| !line.starts_with(&rank.head()));
+        let own = own.skip(1).take_while(|line| !line.starts_with("process "));
+        own.map(str::to_owned).collect()
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, Once, PoisonError};
 
 use crate::error::{Code, Result};
+use crate::inject::Delay;
 use crate::{contexts, inject, report};
 
 static CALLS: AtomicU64 = AtomicU64::new(0);
@@ -21,6 +22,7 @@ static TRACE: LazyLock<Option<File>> = LazyLock::new(|| {
 thread_local! {
     static CURRENT: RefCell<String> = const { RefCell::new(String::new()) };
     static LAST_FAILURE: Cell<i32> = const { Cell::new(0) };
+    static DELAY: Cell<Delay> = Cell::default();
 }
 
 /// Lock `mutex`, also after a panic elsewhere: the tables are plain values that stay readable.
@@ -74,8 +76,22 @@ fn describes(symbol: &str) -> bool {
     .any(|ending| base_name(symbol).ends_with(ending))
 }
 
+/// Calls whose injected delay comes once they have begun to use what they were given, which shows what is
+/// taken from under them. They say when that is, by [`delayed`].
+fn delays_inside(symbol: &str) -> bool {
+    ["AddDevice", "BindMem", "BindAddr", "MemMap"]
+        .iter()
+        .any(|ending| base_name(symbol).ends_with(ending))
+}
+
+/// Be as slow as the call on this thread is to be, once.
+pub(crate) fn delayed() {
+    DELAY.take().pass();
+}
+
 /// Calls that give something back. When told to fail they do their work first, as a driver that
-/// reports an earlier asynchronous error does; so an injected failure is never itself a leak.
+/// reports an earlier asynchronous error does; so an injected failure is never itself a leak, unless it is
+/// told to leave that undone.
 fn gives_back(symbol: &str) -> bool {
     let name = base_name(symbol);
     [
@@ -126,11 +142,15 @@ pub fn enter(symbol: &'static str, body: impl FnOnce() -> Result) -> i32 {
         .or_default() += 1;
     let outer = place();
     set_place(format!("{symbol} (call {number})"));
-    inject::stall(symbol);
+    DELAY.set(inject::delay(symbol, false));
+    let late = inject::delay(symbol, true);
+    if !delays_inside(symbol) {
+        delayed();
+    }
     inject::die(symbol, false);
     let result = match inject::failure(symbol, describes(symbol)) {
-        Some(code) => {
-            let done = if gives_back(symbol) {
+        Some((code, undone)) => {
+            let done = if gives_back(symbol) && !undone {
                 guarded(symbol, body)
             } else {
                 Ok(())
@@ -142,6 +162,9 @@ pub fn enter(symbol: &'static str, body: impl FnOnce() -> Result) -> i32 {
         }
         None => guarded(symbol, body),
     };
+    // One that failed before it came to that.
+    delayed();
+    late.pass();
     inject::die(symbol, true);
     let code = result.err().map_or(0, |code| code.0);
     if code != 0 && !describes(symbol) {

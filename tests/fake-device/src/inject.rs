@@ -16,6 +16,8 @@ struct Failure {
     /// The number of the call, counted over the process's life.
     at: u64,
     code: Code,
+    /// Whether a call that gives something back does not even do that.
+    undone: bool,
 }
 
 /// Delay one call, or every one.
@@ -25,6 +27,8 @@ struct Stall {
     at: u64,
     /// Nothing is for ever.
     time: Option<Duration>,
+    /// Once it has been done, before it returns.
+    after: bool,
 }
 
 /// Have the process die at one call.
@@ -72,7 +76,17 @@ fn parse_failure(rule: &str) -> Option<Failure> {
         ),
     };
     let code = parts.next().map_or(Some(Code::UNKNOWN), Code::parse)?;
-    Some(Failure { symbol, at, code })
+    let undone = match parts.next() {
+        None => false,
+        Some("undone") => true,
+        Some(_) => return None,
+    };
+    Some(Failure {
+        symbol,
+        at,
+        code,
+        undone,
+    })
 }
 
 fn parse_stall(rule: &str) -> Option<Stall> {
@@ -83,46 +97,75 @@ fn parse_stall(rule: &str) -> Option<Stall> {
         "forever" => None,
         milliseconds => Some(Duration::from_millis(milliseconds.parse().ok()?)),
     };
-    Some(Stall { symbol, at, time })
+    let after = parse_after(parts.next())?;
+    Some(Stall {
+        symbol,
+        at,
+        time,
+        after,
+    })
 }
 
 fn parse_death(rule: &str) -> Option<Death> {
     let mut parts = rule.split(':');
     let symbol = base_name(parts.next().filter(|symbol| !symbol.is_empty())?).to_owned();
     let at = parts.next().map_or(Some(1), |n| n.parse().ok())?;
-    let after = match parts.next() {
-        None => false,
-        Some("after") => true,
-        Some(_) => return None,
-    };
+    let after = parse_after(parts.next())?;
     Some(Death { symbol, at, after })
 }
 
-/// The code with which the call that was just counted is to fail, if it is. A rule fires once.
-pub(crate) fn failure(symbol: &str, uncounted: bool) -> Option<Code> {
+fn parse_after(word: Option<&str>) -> Option<bool> {
+    match word {
+        None => Some(false),
+        Some("after") => Some(true),
+        Some(_) => None,
+    }
+}
+
+/// The code with which the call that was just counted is to fail, if it is, and whether what it gives back is
+/// then not given back. A rule fires once.
+pub(crate) fn failure(symbol: &str, uncounted: bool) -> Option<(Code, bool)> {
     let mut rules = lock(&FAILURES);
     let position = rules.iter().position(|rule| match &rule.symbol {
         Some(name) => name == base_name(symbol) && calls_of(symbol) == rule.at,
         None => !uncounted && calls() == rule.at,
     })?;
-    Some(rules.swap_remove(position).code)
+    let rule = rules.swap_remove(position);
+    Some((rule.code, rule.undone))
 }
 
-/// Sleep if the call that was just counted is to be slow.
-pub(crate) fn stall(symbol: &str) {
-    for stall in STALLS
-        .iter()
-        .filter(|stall| stall.symbol == base_name(symbol))
-    {
-        if stall.at == 0 || stall.at == calls_of(symbol) {
-            match stall.time {
-                Some(time) => std::thread::sleep(time),
-                None => loop {
-                    std::thread::park();
-                },
+/// How slow a call is to be.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Delay {
+    time: Duration,
+    for_ever: bool,
+}
+
+impl Delay {
+    /// Sleep so long.
+    pub fn pass(self) {
+        std::thread::sleep(self.time);
+        if self.for_ever {
+            loop {
+                std::thread::park();
             }
         }
     }
+}
+
+/// How slow the call that was just counted is to be, before it is done or after it.
+pub(crate) fn delay(symbol: &str, after: bool) -> Delay {
+    let mut delay = Delay::default();
+    for stall in STALLS
+        .iter()
+        .filter(|stall| stall.after == after && stall.symbol == base_name(symbol))
+    {
+        if stall.at == 0 || stall.at == calls_of(symbol) {
+            delay.time += stall.time.unwrap_or_default();
+            delay.for_ever |= stall.time.is_none();
+        }
+    }
+    delay
 }
 
 /// Die if the process is to, before the call that was just counted or after it.
@@ -149,6 +192,7 @@ pub extern "C" fn fake_device_fail_call(n: u64, error: i32) {
             symbol: None,
             at: calls() + n,
             code: Code(error),
+            undone: false,
         });
     }
 }
@@ -167,6 +211,7 @@ pub unsafe extern "C" fn fake_device_fail_symbol(symbol: *const c_char, nth: u64
         at: calls_of(&name) + nth,
         symbol: Some(base_name(&name).to_owned()),
         code: Code(error),
+        undone: false,
     };
     lock(&FAILURES).push(rule);
 }
@@ -189,15 +234,25 @@ mod tests {
         );
         let rule = parse_failure("#17:700").expect("a rule");
         assert_eq!((rule.symbol, rule.at, rule.code.0), (None, 17, 700));
+        assert!(!rule.undone);
+        let rule = parse_failure("cuMemRelease:2:999:undone").expect("a rule");
+        assert!(rule.undone);
     }
 
     #[test]
     fn a_malformed_rule_is_no_rule() {
-        for text in ["", "#x", "cuInit:one", "cuInit:1:NO_SUCH_ERROR"] {
+        for text in [
+            "",
+            "#x",
+            "cuInit:one",
+            "cuInit:1:NO_SUCH_ERROR",
+            "cuMemRelease:1:999:done",
+        ] {
             assert!(parse_failure(text).is_none(), "{text}");
         }
         assert!(parse_stall("cuInit:1").is_none());
         assert!(parse_stall("cuInit:1:never").is_none());
+        assert!(parse_stall("cuInit:1:5:before").is_none());
         assert!(parse_death("cuInit:1:before").is_none());
     }
 }

@@ -12,7 +12,7 @@ use std::ffi::c_int;
 use std::os::fd::IntoRawFd;
 use std::sync::Arc;
 
-use crate::call::put;
+use crate::call::{delayed, put};
 use crate::devices::{Switch, device, machine, physical};
 use crate::driver::{Driver, Kind, dangling, driver, new_handle};
 use crate::error::{Code, Result};
@@ -23,7 +23,8 @@ use crate::report::violation;
 use crate::streams;
 use crate::vmm::POSIX_FILE_DESCRIPTOR;
 
-pub(crate) use object::Object;
+use object::UnderWay;
+pub(crate) use object::{Accessing, Object};
 
 /// What an object is made with, as C has it.
 #[repr(C)]
@@ -122,8 +123,9 @@ pub fn create(out: Option<&mut u64>, properties: Option<&ObjectProperties>) -> R
 pub fn add_device(handle: u64, ordinal: c_int) -> Result {
     switch()?;
     let device = physical(device(ordinal)?);
-    let object = object(&*driver()?, handle)?;
-    object.add_member(device)
+    let call = object(&*driver()?, handle)?.begin(None);
+    delayed();
+    call.object.add_member(device)
 }
 
 /// What addresses and sizes of mappings are multiples of.
@@ -158,21 +160,22 @@ pub fn bind(
     flags: u64,
 ) -> Result {
     switch()?;
-    let found = {
+    let call = {
         let driver = driver()?;
         let held = driver.handles.get(&memory).map(|handle| &handle.held);
-        match held.ok_or_else(|| dangling(Kind::AllocationHandle, memory))? {
+        let found = match held.ok_or_else(|| dangling(Kind::AllocationHandle, memory))? {
             Held::Memory(memory) => memory.clone(),
             Held::Multicast(_) => {
                 violation(format!("{memory:#x} is a multicast object, and no memory"));
                 return Err(Code::INVALID_VALUE);
             }
-        }
+        };
+        object(&driver, handle)?.begin(Some(found))
     };
     bind_memory(
         handle,
         offset as u64,
-        &found,
+        &call,
         memory_offset as u64,
         bytes as u64,
         flags,
@@ -182,10 +185,10 @@ pub fn bind(
 /// Bind memory that is mapped. Blocks until all devices were added.
 pub fn bind_address(handle: u64, offset: usize, address: u64, bytes: usize, flags: u64) -> Result {
     switch()?;
-    let (memory, memory_offset) = {
+    let (call, memory_offset) = {
         let driver = driver()?;
         let range = driver.memory.find(address);
-        match range.map(|range| (&range.backing, address - range.base)) {
+        let (memory, offset) = match range.map(|range| (&range.backing, address - range.base)) {
             Some((Backing::Mapping { memory, offset, .. }, inside)) => {
                 (memory.clone(), offset + inside)
             }
@@ -195,12 +198,13 @@ pub fn bind_address(handle: u64, offset: usize, address: u64, bytes: usize, flag
                 ));
                 return Err(Code::INVALID_VALUE);
             }
-        }
+        };
+        (object(&driver, handle)?.begin(Some(memory)), offset)
     };
     bind_memory(
         handle,
         offset as u64,
-        &memory,
+        &call,
         memory_offset,
         bytes as u64,
         flags,
@@ -210,12 +214,13 @@ pub fn bind_address(handle: u64, offset: usize, address: u64, bytes: usize, flag
 fn bind_memory(
     handle: u64,
     offset: u64,
-    memory: &Arc<Physical>,
+    call: &UnderWay,
     memory_offset: u64,
     bytes: u64,
     flags: u64,
 ) -> Result {
-    let object = object(&*driver()?, handle)?;
+    let (object, memory) = (&call.object, call.memory()?);
+    delayed();
     if flags != 0 || bytes == 0 {
         return Err(Code::INVALID_VALUE);
     }
@@ -242,16 +247,19 @@ fn bind_memory(
         ));
         return Err(Code::INVALID_DEVICE);
     }
-    complete(&object, handle)?;
+    complete(object, handle)?;
     object.bind(offset, memory, memory_offset, bytes)
 }
 
 /// Undo [`bind`], with exactly its offset and size.
 pub fn unbind(handle: u64, ordinal: c_int, offset: usize, bytes: usize) -> Result {
     switch()?;
-    let device = physical(device(ordinal)?);
+    let ordinal = device(ordinal)?;
+    let device = physical(ordinal);
     let driver = driver()?;
     let object = object(&driver, handle)?;
+    // It may wait for the device.
+    report_waits(&driver, ordinal);
     let (offset, bytes) = (offset as u64, bytes as u64);
     object.unbind(device, offset, bytes)?;
     for range in driver.memory.ranges.values() {
@@ -266,6 +274,13 @@ pub fn unbind(handle: u64, ordinal: c_int, offset: usize, bytes: usize) -> Resul
         }
     }
     Ok(())
+}
+
+/// Report it if a call that may wait for a device is made while that does what can wait for a peer.
+pub(crate) fn report_waits(driver: &Driver, ordinal: usize) {
+    if let Some(&context) = driver.primary.get(&ordinal) {
+        streams::report_waits(driver, context);
+    }
 }
 
 /// A descriptor of an object.
@@ -292,6 +307,12 @@ pub(crate) fn report_freed(driver: &Driver, memory: &Arc<Physical>) {
         return;
     }
     for object in object::known() {
+        if object.binds(memory) {
+            violation(
+                "memory is freed while a call binds it to a multicast object, which may do so yet"
+                    .into(),
+            );
+        }
         if let Some(offset) = object.offset_of(memory) {
             violation(format!(
                 "memory is freed while it is bound at {offset} of a multicast object: unbind it first"
@@ -306,9 +327,9 @@ pub(crate) fn report_gone(driver: &Driver, object: &Arc<Object>) {
         .handles
         .values()
         .any(|handle| matches!(&handle.held, Held::Multicast(o) if Arc::ptr_eq(o, object)));
-    if !handle_left && object.is_waited_on() {
+    if !handle_left && object.is_in_use() {
         violation(
-            "the multicast object's handle is released while a call waits for its devices".into(),
+            "the multicast object's handle is released while a call on it is under way".into(),
         );
     }
     let mapping_left = driver.memory.ranges.values().any(

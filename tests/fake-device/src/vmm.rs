@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustix::io::fcntl_dupfd_cloexec;
 
 use crate::allocations::new_identity;
-use crate::call::put;
+use crate::call::{delayed, put};
 use crate::contexts;
 use crate::devices::{device, machine, ordinal_of, physical, reaches};
 use crate::driver::{Driver, Kind, dangling, driver, new_handle};
@@ -299,7 +299,7 @@ pub fn free_addresses(base: u64, bytes: usize) -> Result {
 
 /// Map memory at reserved addresses, or a multicast object, which blocks until all its devices were added.
 pub fn map(base: u64, bytes: usize, offset: usize, handle: u64, flags: u64) -> Result {
-    let mut driver = driver()?;
+    let driver = driver()?;
     let (bytes, offset) = (bytes as u64, offset as u64);
     let held = driver
         .handles
@@ -321,11 +321,16 @@ pub fn map(base: u64, bytes: usize, offset: usize, handle: u64, flags: u64) -> R
         ));
         return Err(Code::INVALID_VALUE);
     }
+    let _under_way = match &held {
+        Held::Multicast(object) => Some(object.begin(None)),
+        Held::Memory(_) => None,
+    };
+    drop(driver);
+    delayed();
     if let Held::Multicast(object) = &held {
-        drop(driver);
         multicast::wait_to_map(object, handle)?;
-        driver = self::driver()?;
     }
+    let mut driver = self::driver()?;
     let reserved = driver.memory.reservations.range(..=base).next_back();
     if reserved.is_none_or(|(start, length)| base + bytes > start + length) {
         violation(format!("{bytes} bytes at {base:#x} are not reserved"));
@@ -363,6 +368,14 @@ pub fn unmap(base: u64, bytes: usize) -> Result {
     let mut driver = driver()?;
     let found = mappings(&driver, base, bytes as u64)?;
     streams::report_use(&driver, base, bytes as u64, "unmapped");
+    for base in &found {
+        // It may wait for the devices that reach the object.
+        if let Some(Backing::Multicast { access, .. }) =
+            driver.memory.find(*base).map(|range| &range.backing)
+        {
+            (access.keys()).for_each(|&ordinal| multicast::report_waits(&driver, ordinal));
+        }
+    }
     for base in found {
         let held = mapped(&driver, base)?;
         driver.memory.ranges.remove(&base);

@@ -11,6 +11,7 @@ use crate::graphs::Executable;
 use crate::kernels::Launch;
 use crate::library::LibraryWork;
 use crate::memory::{Engine, Piece, Range};
+use crate::multicast::Accessing;
 use crate::outstanding;
 use crate::report::violation;
 
@@ -221,14 +222,18 @@ impl Runner {
     }
 
     /// The bytes of every member behind a multicast address, as a multimem operation finds them, in the
-    /// order of the switch; or an illegal access.
-    pub fn replicas(&self, address: u64, bytes: u64) -> Result<Vec<Piece>> {
+    /// order of the switch, with what holds them to be in use; or an illegal access.
+    pub fn replicas(&self, address: u64, bytes: u64) -> Result<(Vec<Piece>, Accessing)> {
         let found = state().multicast(address, bytes, self.context);
         found
-            .and_then(|(object, offset)| object.replicas(offset, bytes))
-            .map(|replicas| {
+            .and_then(|(object, offset)| {
+                let accessing = object.access(offset, bytes);
+                let accessing = accessing.map_err(|code| {
+                    format!("that it is in use cannot be written down ({})", code.0)
+                })?;
                 let piece = |(memory, at)| Piece::of(memory, at, bytes as usize);
-                replicas.into_iter().map(piece).collect()
+                let replicas = object.replicas(offset, bytes)?;
+                Ok((replicas.into_iter().map(piece).collect(), accessing))
             })
             .map_err(|why| {
                 violation(format!(

@@ -1,4 +1,4 @@
-//! A `dlsym` that records what it is asked for; see the README.
+//! A `dlsym` and a `dlvsym` that record what they are asked for; see the README.
 
 use std::ffi::{CStr, OsString, c_char, c_void};
 use std::sync::LazyLock;
@@ -6,25 +6,21 @@ use std::sync::LazyLock;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::write;
 
+mod loader;
+
 type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
+type Dlvsym = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
 
-unsafe extern "C" {
-    fn dlvsym(handle: *mut c_void, name: *const c_char, version: *const c_char) -> *mut c_void;
-}
+static DLSYM: LazyLock<Option<Dlsym>> = LazyLock::new(|| {
+    let found = loader::function(c"dlsym")?;
+    // SAFETY: the loader's function of this name has this type.
+    Some(unsafe { std::mem::transmute::<*mut c_void, Dlsym>(found) })
+});
 
-/// `RTLD_NEXT`: the first behind this library.
-const NEXT: *mut c_void = std::ptr::without_provenance_mut(usize::MAX);
-
-/// What glibc's `dlsym` is versioned with: from 2.34 on, and before that by architecture.
-const VERSIONS: [&CStr; 3] = [c"GLIBC_2.34", c"GLIBC_2.17", c"GLIBC_2.2.5"];
-
-static LOADERS: LazyLock<Option<Dlsym>> = LazyLock::new(|| {
-    VERSIONS.iter().find_map(|version| {
-        // SAFETY: both are zero-terminated.
-        let found = unsafe { dlvsym(NEXT, c"dlsym".as_ptr(), version.as_ptr()) };
-        // SAFETY: the loader's function of this name has this type.
-        (!found.is_null()).then(|| unsafe { std::mem::transmute::<*mut c_void, Dlsym>(found) })
-    })
+static DLVSYM: LazyLock<Option<Dlvsym>> = LazyLock::new(|| {
+    let found = loader::function(c"dlvsym")?;
+    // SAFETY: as above.
+    Some(unsafe { std::mem::transmute::<*mut c_void, Dlvsym>(found) })
 });
 
 static FILE: LazyLock<Option<OsString>> =
@@ -55,9 +51,30 @@ pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut
         // SAFETY: the caller promises a zero-terminated name.
         record(unsafe { CStr::from_ptr(name) });
     }
-    match *LOADERS {
+    match *DLSYM {
         // SAFETY: the caller's word.
         Some(dlsym) => unsafe { dlsym(handle, name) },
+        None => std::process::abort(),
+    }
+}
+
+/// The loader's `dlvsym`, on record.
+///
+/// # Safety
+/// As the loader's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dlvsym(
+    handle: *mut c_void,
+    name: *const c_char,
+    version: *const c_char,
+) -> *mut c_void {
+    if !name.is_null() {
+        // SAFETY: the caller promises a zero-terminated name.
+        record(unsafe { CStr::from_ptr(name) });
+    }
+    match *DLVSYM {
+        // SAFETY: the caller's word.
+        Some(dlvsym) => unsafe { dlvsym(handle, name, version) },
         None => std::process::abort(),
     }
 }

@@ -1,5 +1,6 @@
 //! What is looked up is on record, and nothing else.
 
+use std::ffi::{CString, c_char, c_int, c_void};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -50,6 +51,33 @@ fn what_symmem_looks_up_is_on_record_whether_it_is_there_or_not() {
                 let times = names.iter().filter(|found| *found == name).count();
                 assert_eq!(times, 1, "{name} in {names:?}");
             }
+        }
+    }
+}
+
+#[test]
+fn what_is_looked_up_with_a_version_is_on_record_too() {
+    unsafe extern "C" {
+        fn dlopen(file: *const c_char, mode: c_int) -> *mut c_void;
+        fn dlvsym(handle: *mut c_void, name: *const c_char, version: *const c_char) -> *mut c_void;
+    }
+    match recorded("what_is_looked_up_with_a_version_is_on_record_too") {
+        None => {
+            let lazy = 1;
+            // SAFETY: zero-terminated names, of a library that stays loaded.
+            unsafe {
+                let libc = dlopen(c"libc.so.6".as_ptr(), lazy);
+                assert!(!libc.is_null());
+                let found = ["GLIBC_2.2.5", "GLIBC_2.17"].map(|version| {
+                    let version = CString::new(version).expect("a version");
+                    dlvsym(libc, c"getpid".as_ptr(), version.as_ptr())
+                });
+                assert!(found.iter().any(|address| !address.is_null()));
+            }
+        }
+        Some(names) => {
+            let times = names.iter().filter(|found| *found == "getpid").count();
+            assert_eq!(times, 2, "{names:?}");
         }
     }
 }

@@ -207,7 +207,100 @@ fn a_handle_stays_while_a_call_waits_on_it() {
         std::thread::spawn(move || cuMulticastBindMem(object, 0, part, 0, UNIT, 0));
         std::thread::sleep(Duration::from_millis(100));
         ok(cuMemRelease(object));
-        violated("is released while a call waits for its devices");
+        violated("is released while a call on it is under way");
+    });
+}
+
+#[test]
+fn memory_stays_while_a_call_that_binds_it_waits() {
+    with_switch(|| {
+        let object = object(2);
+        let part = memory(0, 1);
+        ok(cuMulticastAddDevice(object, 0));
+        std::thread::spawn(move || cuMulticastBindMem(object, 0, part, 0, UNIT, 0));
+        std::thread::sleep(Duration::from_millis(100));
+        let base = mapped(part, 1, 0);
+        ok(cuMemRelease(part));
+        clean();
+        ok(cuMemUnmap(base, UNIT));
+        violated("memory is freed while a call binds it to a multicast object");
+    });
+}
+
+/// What is made in a process of its own, in which a call never returns.
+fn with_a_call_that_never_returns(symbol: &str, body: impl FnOnce()) {
+    let stall = format!("{symbol}:1:forever");
+    alone(&[HARDWARE, ("FAKE_DEVICE_STALL", &stall)], || {
+        context(0);
+        body();
+    });
+}
+
+/// Begins a call that does not return.
+fn begun(call: impl FnOnce() -> i32 + Send + 'static) {
+    let call = std::thread::spawn(call);
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(!call.is_finished());
+}
+
+#[test]
+fn memory_stays_while_a_call_that_binds_it_never_returns() {
+    with_a_call_that_never_returns("cuMulticastBindMem", || {
+        let (object, part) = (complete(), memory(0, 1));
+        begun(move || cuMulticastBindMem(object, 0, part, 0, UNIT, 0));
+        ok(cuMemRelease(part));
+        violated("memory is freed while a call binds it");
+        ok(cuMemRelease(object));
+        violated("is released while a call on it is under way");
+    });
+}
+
+#[test]
+fn memory_stays_while_a_call_that_binds_its_address_never_returns() {
+    with_a_call_that_never_returns("cuMulticastBindAddr", || {
+        let (object, part) = (complete(), memory(0, 1));
+        let base = mapped(part, 1, 0);
+        begun(move || cuMulticastBindAddr(object, 0, base, UNIT, 0));
+        ok(cuMemRelease(part));
+        clean();
+        ok(cuMemUnmap(base, UNIT));
+        violated("memory is freed while a call binds it");
+    });
+}
+
+#[test]
+fn an_object_stays_while_a_call_that_maps_it_never_returns() {
+    with_a_call_that_never_returns("cuMemMap", || {
+        let (object, mut base) = (complete(), 0);
+        ok(cuMemAddressReserve(Some(&mut base), 4 * UNIT, UNIT, 0, 0));
+        begun(move || cuMemMap(base, 4 * UNIT, 0, object, 0));
+        ok(cuMemRelease(object));
+        violated("is released while a call on it is under way");
+    });
+}
+
+#[test]
+fn an_object_stays_while_a_call_that_adds_a_device_never_returns() {
+    with_a_call_that_never_returns("cuMulticastAddDevice", || {
+        let object = object(2);
+        begun(move || cuMulticastAddDevice(object, 0));
+        ok(cuMemRelease(object));
+        violated("is released while a call on it is under way");
+    });
+}
+
+#[test]
+fn a_call_that_fails_undone_gives_nothing_back() {
+    let fail = ("FAKE_DEVICE_FAIL", "cuMulticastUnbind:1:401:undone");
+    alone(&[HARDWARE, fail], || {
+        context(0);
+        let (object, part) = (complete(), memory(0, 1));
+        ok(cuMulticastBindMem(object, 0, part, 0, UNIT, 0));
+        assert_eq!(cuMulticastUnbind(object, 0, 0, UNIT), 401);
+        assert_eq!(live(Kind::MulticastBinding), 1);
+        ok(cuMulticastUnbind(object, 0, 0, UNIT));
+        assert_eq!(live(Kind::MulticastBinding), 0);
+        clean();
     });
 }
 

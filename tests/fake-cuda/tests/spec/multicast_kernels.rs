@@ -474,7 +474,59 @@ fn what_a_running_kernel_uses_is_neither_unbound_nor_unmapped() {
         {}
         ok(cuMulticastUnbind(world.object, 1, UNIT, UNIT));
         violated("unbound");
-        ok(cuMemUnmap(world.both - UNIT as u64, 4 * UNIT));
-        violated("unmapped");
+        for (call, what) in [
+            (
+                cuMulticastUnbind(world.object, 0, UNIT, UNIT),
+                "unbound while work",
+            ),
+            (
+                cuMemUnmap(world.both - UNIT as u64, 4 * UNIT),
+                "unmapped while work",
+            ),
+        ] {
+            ok(call);
+            let text = symmem_fake_cuda::report::text();
+            assert!(text.contains(what), "{text}");
+        }
+        // Either may wait for the device, which waits for the other rank.
+        let text = symmem_fake_cuda::report::text();
+        assert_eq!(
+            text.matches("which can wait for a peer").count(),
+            2,
+            "{text}"
+        );
+    });
+}
+
+#[test]
+fn what_a_kernel_of_another_process_uses_is_not_unbound() {
+    alone(&[HARDWARE], || {
+        if is_peer() {
+            let world = peer_of_two([1.0; 8]);
+            say("bound");
+            let name = "symmem_multicast_reduce_f32";
+            let (stream, (_, function)) = (stream(), kernel(name, size_of::<MulticastArguments>()));
+            ok(cuFuncLoad(function));
+            // The other rank never comes, until this one is killed.
+            ok(launch(function, 4, 128, 0, stream, &world.all_reduce(1)));
+            return say_and_wait("running");
+        }
+        let mut peer = Peer::start(&[]);
+        let world = first_of_two(&mut peer, [2.0; 8]);
+        assert_eq!(peer.hear(), "running");
+        while read(world.bases[0], DATA as usize)
+            .iter()
+            .all(|byte| *byte == 0)
+        {}
+        let id = peer.id();
+        ok(cuMulticastUnbind(world.object, 0, UNIT, UNIT));
+        violated(&format!(
+            "are unbound while a kernel of process {id} uses them"
+        ));
+        peer.kill();
+        let part = memory(0, 1);
+        ok(cuMulticastBindMem(world.object, UNIT, part, 0, UNIT, 0));
+        ok(cuMulticastUnbind(world.object, 0, UNIT, UNIT));
+        clean();
     });
 }

@@ -17,6 +17,7 @@ use super::signals::{give, target_ranges, wait_for, wait_ranges_of, watch_ranges
 use super::{Launch, touched};
 use crate::error::{Code, Result};
 use crate::memory::{Engine, Piece};
+use crate::multicast::Accessing;
 use crate::report::violation;
 use crate::work::Runner;
 
@@ -24,6 +25,7 @@ use crate::work::Runner;
 pub(super) struct Translation<'a> {
     runner: &'a Runner,
     kept: RefCell<Vec<Piece>>,
+    accesses: RefCell<Vec<Accessing>>,
 }
 
 impl<'a> Translation<'a> {
@@ -31,6 +33,7 @@ impl<'a> Translation<'a> {
         Self {
             runner,
             kept: RefCell::default(),
+            accesses: RefCell::default(),
         }
     }
 
@@ -61,7 +64,8 @@ impl<'a> Translation<'a> {
         address: DeviceAddress,
         bytes: u64,
     ) -> Result<Vec<DeviceAddress>> {
-        let mut pieces = self.runner.replicas(address.0, bytes)?;
+        let (mut pieces, accessing) = self.runner.replicas(address.0, bytes)?;
+        self.accesses.borrow_mut().push(accessing);
         let at = |piece: &Piece| DeviceAddress(piece.pointer.expose_provenance() as u64);
         let found = pieces.iter().map(at).collect();
         self.kept.borrow_mut().append(&mut pieces);

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, Weak};
 use std::time::Duration;
 
 use rustix::fs::fstat;
 
-use super::state::{self, Binding, Header, Process, State};
+use super::state::{self, Access, Binding, Header, Process, State};
 use crate::call::lock;
 use crate::devices::machine;
 use crate::error::{Code, Result};
@@ -24,6 +24,8 @@ struct Here {
     bound: Vec<(Binding, Arc<Physical>)>,
     /// Replicas that have been looked up, by what identifies them.
     seen: BTreeMap<u64, Arc<Physical>>,
+    /// Calls that have not returned, each with the memory that it binds.
+    under_way: Vec<Option<Arc<Physical>>>,
 }
 
 /// What was looked for, or why it is not there.
@@ -36,8 +38,45 @@ pub(crate) struct Object {
     inode: u64,
     header: Header,
     here: Mutex<Here>,
-    /// Calls that wait for devices.
-    waiting: AtomicUsize,
+}
+
+/// A call on an object that has not returned, and may yet use it and the memory that it binds.
+pub(crate) struct UnderWay {
+    pub object: Arc<Object>,
+    memory: Option<Arc<Physical>>,
+}
+
+impl UnderWay {
+    /// What it binds.
+    pub fn memory(&self) -> Result<&Arc<Physical>> {
+        self.memory.as_ref().ok_or(Code::INVALID_VALUE)
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        let mut here = lock(&self.object.here);
+        let same = |other: &Option<Arc<Physical>>| match (other, &self.memory) {
+            (Some(other), Some(memory)) => Arc::ptr_eq(other, memory),
+            (other, memory) => other.is_none() && memory.is_none(),
+        };
+        if let Some(index) = here.under_way.iter().position(same) {
+            here.under_way.swap_remove(index);
+        }
+    }
+}
+
+/// A kernel that runs and reaches every member's memory: no process may unbind it meanwhile.
+pub(crate) struct Accessing {
+    object: Arc<Object>,
+    access: Access,
+}
+
+impl Drop for Accessing {
+    fn drop(&mut self) {
+        let gone = (self.object).with(|_, state| state.remove_access(self.access));
+        debug_assert!(gone.is_ok());
+    }
 }
 
 /// Every object of this process.
@@ -88,7 +127,6 @@ impl Object {
             inode,
             header,
             here: Mutex::default(),
-            waiting: AtomicUsize::new(0),
         });
         let mut known = lock(&KNOWN);
         known.retain(|object| object.strong_count() > 0);
@@ -145,23 +183,43 @@ impl Object {
 
     /// Blocks until all devices were added: for ever, if one never is.
     pub fn wait_for_members(&self) -> Result {
-        struct Waiting<'a>(&'a AtomicUsize);
-        impl Drop for Waiting<'_> {
-            fn drop(&mut self) {
-                self.0.fetch_sub(1, Ordering::AcqRel);
-            }
-        }
-        self.waiting.fetch_add(1, Ordering::AcqRel);
-        let _waiting = Waiting(&self.waiting);
         while self.with(|_, state| Ok(state.members().count()))? < self.header.devices {
             std::thread::sleep(Duration::from_millis(1));
         }
         Ok(())
     }
 
-    /// Whether a call waits for devices.
-    pub fn is_waited_on(&self) -> bool {
-        self.waiting.load(Ordering::Acquire) > 0
+    /// A call on it begins, which binds this memory, if any.
+    pub fn begin(self: &Arc<Self>, memory: Option<Arc<Physical>>) -> UnderWay {
+        lock(&self.here).under_way.push(memory.clone());
+        let object = self.clone();
+        UnderWay { object, memory }
+    }
+
+    /// Whether a call on it has not returned.
+    pub fn is_in_use(&self) -> bool {
+        !lock(&self.here).under_way.is_empty()
+    }
+
+    /// Whether a call that binds memory has not returned.
+    pub(super) fn binds(&self, memory: &Arc<Physical>) -> bool {
+        let here = lock(&self.here);
+        let mut bound = here.under_way.iter().flatten();
+        bound.any(|other| Arc::ptr_eq(other, memory))
+    }
+
+    /// A kernel begins to use so many bytes of every member's.
+    pub fn access(self: &Arc<Self>, offset: u64, bytes: u64) -> Result<Accessing> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let access = Access {
+            offset,
+            bytes,
+            process: Process::own(),
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
+        };
+        self.with(|_, state| state.add_access(access))?;
+        let object = self.clone();
+        Ok(Accessing { object, access })
     }
 
     /// How many ranges are bound here.
@@ -233,6 +291,19 @@ impl Object {
                 ));
                 return Err(Code::INVALID_VALUE);
             };
+            // What this process's own streams have to do is known in full, and looked at apart.
+            let uses = |access: &Access| {
+                access.process != Process::own()
+                    && access.offset < offset + bytes
+                    && offset < access.offset + access.bytes
+                    && access.process.is_alive()
+            };
+            if let Some(access) = state.accesses().find(uses) {
+                let user = access.process.number;
+                violation(format!(
+                    "{bytes} bytes at {offset} are unbound while a kernel of process {user} uses them"
+                ));
+            }
             let (binding, _) = here.bound.swap_remove(index);
             state.remove_binding(binding)
         })

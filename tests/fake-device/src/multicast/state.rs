@@ -77,6 +77,21 @@ pub(super) struct Binding {
     pub memory_offset: u64,
 }
 
+/// What a kernel uses of every member's memory while it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Access {
+    pub offset: u64,
+    pub bytes: u64,
+    /// Whose kernel it is.
+    pub process: Process,
+    /// Tells it from that process's others.
+    pub number: u64,
+}
+
+/// In the last word of a record behind the holders: what it is of.
+const BINDING: u64 = 0;
+const ACCESS: u64 = 1;
+
 /// A member: a physical device, and who added it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Member {
@@ -193,8 +208,13 @@ impl<'a> State<'a> {
     }
 
     pub fn bindings(&self) -> impl Iterator<Item = Binding> {
-        let records = &self.records[FIRST_BINDING..];
-        records.iter().filter(|record| record[0] != 0).map(binding)
+        let records = self.records[FIRST_BINDING..].iter();
+        records.filter(|it| is_of(it, BINDING)).map(binding)
+    }
+
+    pub fn accesses(&self) -> impl Iterator<Item = Access> {
+        let records = self.records[FIRST_BINDING..].iter();
+        records.filter(|it| is_of(it, ACCESS)).map(access)
     }
 
     pub fn add_member(&mut self, device: usize) -> Result {
@@ -227,13 +247,31 @@ impl<'a> State<'a> {
             binding.process.started,
             binding.inode,
             binding.memory_offset,
-            0,
+            BINDING,
         ];
         self.put(FIRST_BINDING..RECORDS, |_| false, record)
     }
 
     pub fn remove_binding(&mut self, gone: Binding) -> Result {
-        self.remove(FIRST_BINDING..RECORDS, |record| binding(record) == gone)
+        self.remove(FIRST_BINDING..RECORDS, |record| {
+            is_of(record, BINDING) && binding(record) == gone
+        })
+    }
+
+    /// In the place of one of the dead, if there are any.
+    pub fn add_access(&mut self, new: Access) -> Result {
+        let Process { number, started } = new.process;
+        let record = [
+            new.bytes, new.offset, 0, number, started, new.number, 0, ACCESS,
+        ];
+        let dead = |record: &Record| is_of(record, ACCESS) && !access(record).process.is_alive();
+        self.put(FIRST_BINDING..RECORDS, dead, record)
+    }
+
+    pub fn remove_access(&mut self, gone: Access) -> Result {
+        self.remove(FIRST_BINDING..RECORDS, |record| {
+            is_of(record, ACCESS) && access(record) == gone
+        })
     }
 
     /// Write a record to the first place that is free or may be taken.
@@ -289,6 +327,21 @@ impl Drop for State<'_> {
 fn holder(record: &Record) -> Process {
     let [_, number, started, ..] = *record;
     Process { number, started }
+}
+
+/// Whether a record behind the holders is there and of this.
+fn is_of(record: &Record, what: u64) -> bool {
+    record[0] != 0 && record[WORDS - 1] == what
+}
+
+fn access(record: &Record) -> Access {
+    let [bytes, offset, _, number, started, counted, ..] = *record;
+    Access {
+        offset,
+        bytes,
+        process: Process { number, started },
+        number: counted,
+    }
 }
 
 fn binding(record: &Record) -> Binding {
