@@ -259,7 +259,8 @@ impl Multicast {
         };
         let reason = unmade.reason();
         tracing::warn!(rank = shared.rank, reason, "giving multicast up");
-        // A driver that fails has given back all the same.
+        // A driver that fails may tell of earlier work, and have given back: it is asked for the next step all the
+        // same, and keeps what it would not give.
         let returned = matches!(unmade, Unmade::Failed(_));
         if !returned {
             self.leave_alone();

@@ -163,6 +163,9 @@ fn of_conformance(report: &conformance::Report) -> Option<String> {
         if let Some(trouble) = failed.or_else(|| world.trouble.clone()) {
             return Some(trouble);
         }
+        if let Some(way) = world.ways_without_multicast().first() {
+            return Some(format!("no case of {way} went by multicast"));
+        }
     }
     (report.totals.passed == 0).then(|| "there was no case".into())
 }
