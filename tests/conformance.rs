@@ -357,16 +357,29 @@ fn a_world_that_ends_at_a_failure_is_not_replaced() {
     assert!(error.contains("SIGKILL"), "{error}");
 }
 
-#[test]
-fn a_world_that_ends_at_a_failure_ends_in_good_order_at_a_case_that_is_skipped() {
-    let mut options = options(Backend::Host, 2, false, "ends-in-order");
+#[rstest]
+fn a_world_that_ends_at_a_failure_ends_in_good_order_at_a_case_that_is_skipped(
+    #[values(false, true)] threads: bool,
+) {
+    let mut options = options(
+        Backend::Host,
+        2,
+        threads,
+        &format!("ends-in-order-{threads}"),
+    );
     options.ends_at_failure = true;
+    let patience = options.deadline;
     let mut world = World::launch(options).unwrap();
     let mut cases = crowd(1);
     cases.insert(1, skipped_case());
     // More of them than a pipe holds, which nobody is left to read.
     let cases = vec![cases; 1000].concat();
+    let start = std::time::Instant::now();
     let records = world.run(&cases, |_| ());
+    assert!(
+        start.elapsed() < patience,
+        "its ranks do not end by themselves"
+    );
     let passed = |at: usize| records[at].outcome == Outcome::Passed;
     assert!(records.len() == 2 && passed(0), "{records:#?}");
     assert!(matches!(records[1].outcome, Outcome::Skipped(_)));

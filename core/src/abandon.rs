@@ -58,18 +58,12 @@ pub fn run_while<T: Send + 'static>(
         })
         .map_err(Abandoned::NoThread)?;
     let start = Instant::now();
-    loop {
+    let over = loop {
         let left = limit.saturating_sub(start.elapsed());
         match take.recv_timeout(left.min(SLICE)) {
-            Ok(value) => {
-                // It has nothing left to do; joined, so that no thread outlives the call.
-                let _ = thread.join();
-                return Ok(value);
-            }
-            Err(RecvTimeoutError::Timeout) if left <= SLICE => return Err(Abandoned::Late(limit)),
-            Err(RecvTimeoutError::Timeout) if !wanted() => {
-                return Err(Abandoned::Late(start.elapsed()));
-            }
+            Ok(value) => break Ok(value),
+            Err(RecvTimeoutError::Timeout) if left <= SLICE => break Err(limit),
+            Err(RecvTimeoutError::Timeout) if !wanted() => break Err(start.elapsed()),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => match thread.join() {
                 Err(panic) => std::panic::resume_unwind(panic),
@@ -77,6 +71,15 @@ pub fn run_while<T: Send + 'static>(
                 Ok(()) => return Err(Abandoned::Late(limit)),
             },
         }
+    };
+    // What came at the very end is not late, nor may it be dropped on this thread, which would undo it here.
+    match over.or_else(|waited| take.try_recv().map_err(|_| waited)) {
+        Ok(value) => {
+            // It has nothing left to do; joined, so that no thread outlives the call.
+            let _ = thread.join();
+            Ok(value)
+        }
+        Err(waited) => Err(Abandoned::Late(waited)),
     }
 }
 

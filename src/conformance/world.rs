@@ -120,7 +120,7 @@ struct Ranks {
 impl Drop for Ranks {
     fn drop(&mut self) {
         self.inputs.clear();
-        end(&mut self.children, self.grace);
+        end(&mut self.children, self.grace, || ());
         for child in &mut self.children {
             let _ = child.wait();
         }
@@ -207,18 +207,20 @@ impl World {
             grace,
         } = &mut self.ranks;
         std::thread::scope(|scope| {
+            let mut written = std::mem::take(inputs);
             // Written beside: a rank reads at its own pace, and its answers must be taken meanwhile.
-            scope.spawn(move || {
+            let mut writer = Some(scope.spawn(move || {
                 for case in cases {
                     let line = serde_json::to_string(case).unwrap_or_default();
-                    for input in inputs.iter_mut() {
+                    for input in &mut written {
                         // A rank that has ended is found by its answer, or by there being none.
                         if writeln!(input, "{line}").is_err() {
-                            return;
+                            return written;
                         }
                     }
                 }
-            });
+                written
+            }));
             for case in cases {
                 let (mut outcome, nanoseconds, usable) = match answers.recv_timeout(limit) {
                     Ok(Answer::Done {
@@ -252,10 +254,19 @@ impl World {
                     nanoseconds,
                 });
                 if over {
+                    // No case follows: ranks that would wait for one see the end of their input.
+                    let close = || {
+                        if writer.as_ref().is_some_and(|writer| writer.is_finished()) {
+                            drop(writer.take().map(|writer| writer.join()));
+                        }
+                    };
                     // Ends the writer, too.
-                    end(children, *grace);
+                    end(children, *grace, close);
                     return false;
                 }
+            }
+            if let Some(Ok(written)) = writer.map(|writer| writer.join()) {
+                *inputs = written;
             }
             true
         })
@@ -289,12 +300,13 @@ impl World {
     }
 }
 
-/// Ends the ranks: kills those that have not ended by themselves within `grace`.
-fn end(children: &mut [Child], grace: Duration) {
+/// Ends the ranks: kills those that have not ended by themselves within `grace`, and does this `meanwhile`.
+fn end(children: &mut [Child], grace: Duration, mut meanwhile: impl FnMut()) {
     const PAUSE: Duration = Duration::from_millis(10);
     let start = Instant::now();
     let runs = |child: &mut Child| matches!(child.try_wait(), Ok(None));
     while start.elapsed() < grace && children.iter_mut().any(runs) {
+        meanwhile();
         std::thread::sleep(PAUSE);
     }
     for child in children {

@@ -75,7 +75,8 @@ enum Event {
 /// code other than 0, or by a signal) the others are asked to end, if the options say so, and, after
 /// the grace, ended. What the ranks leave in their process groups is ended too. Should this process
 /// be killed, the kernel kills the ranks. Once no job is left in this process, a signal that did what
-/// it does by default before the first job does so again.
+/// it does by default before the first job does so again: a program that handles these signals itself
+/// does so before its first job.
 ///
 /// Returns the code of the first rank that failed, 128 + signal where a signal ended it.
 ///

@@ -24,7 +24,8 @@ static LIVING: Mutex<Option<usize>> = Mutex::new(None);
 /// Turns signals into events for as long as it lives.
 ///
 /// Neither std nor rustix can receive a signal, hence signal-hook. Handlers stay installed in the process
-/// afterwards, and do what the signals did before: end it, unless they were ignored or somebody else's.
+/// afterwards, and do what the signals did before the first of them: end it, unless they were ignored or somebody
+/// else's.
 pub(super) struct SignalWatch {
     handle: Handle,
     thread: Option<JoinHandle<()>>,

@@ -53,8 +53,9 @@ impl Inner {
 }
 
 impl Drop for Inner {
-    /// Gives everything back, within [`GOOD_ORDER`] and [`DRAIN`]. What a stuck device or a peer may
-    /// still touch is left to the end of the process.
+    /// Gives everything back, within [`GOOD_ORDER`] and [`DRAIN`] where no call of the driver's is slow; whoever
+    /// drops the last of it waits a bounded time for that. What a stuck device or a peer may still touch is left
+    /// to the end of the process.
     fn drop(&mut self) {
         let start = Instant::now();
         self.leaving.store(true, Ordering::Release);
