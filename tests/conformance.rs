@@ -360,20 +360,17 @@ fn a_world_that_ends_at_a_failure_is_not_replaced() {
 #[rstest]
 fn a_world_that_ends_at_a_failure_ends_in_good_order_at_a_case_that_is_skipped(
     #[values(false, true)] threads: bool,
+    // The last of all cases, or one of more than a pipe holds, which nobody is left to read.
+    #[values(1, 1000)] times: usize,
 ) {
-    let mut options = options(
-        Backend::Host,
-        2,
-        threads,
-        &format!("ends-in-order-{threads}"),
-    );
+    let name = format!("ends-in-order-{threads}-{times}");
+    let mut options = options(Backend::Host, 2, threads, &name);
     options.ends_at_failure = true;
     let patience = options.deadline;
     let mut world = World::launch(options).unwrap();
     let mut cases = crowd(1);
     cases.insert(1, skipped_case());
-    // More of them than a pipe holds, which nobody is left to read.
-    let cases = vec![cases; 1000].concat();
+    let cases = vec![cases; times].concat();
     let start = std::time::Instant::now();
     let records = world.run(&cases, |_| ());
     assert!(
