@@ -179,9 +179,12 @@ fn by_the_fake_drivers_switch() {
     if !support::permitted() {
         return;
     }
-    let libraries = support::fake_driver()
-        .to_str()
-        .expect("a path that is text");
+    let libraries = support::fake_driver();
+    assert!(
+        libraries.join("libcuda.so.1").exists(),
+        "never another driver"
+    );
+    let libraries = libraries.to_str().expect("a path that is text");
     let environment = [
         ("SYMMEM_MULTICAST", "1"),
         ("FAKE_CUDA_MULTICAST_HARDWARE", "1"),
