@@ -168,25 +168,18 @@ impl<T: Sample> Run<'_, T> {
         }
         tried.sort_by(|a, b| a.1.total_cmp(&b.1));
         let in_place = |candidate: &Candidate| self.is_right(shape, *candidate, Placement::InPlace);
-        let mut finalists: Vec<Candidate> = Vec::new();
-        let apart = |candidate: &&Candidate| placement(candidate) == Placement::OutOfPlace;
-        let all = || tried.iter().map(|(candidate, _)| candidate);
-        finalists.extend(all().filter(apart).take(FINALISTS));
+        let all: Vec<Candidate> = tried.iter().map(|&(candidate, _)| candidate).collect();
+        let apart = all
+            .iter()
+            .filter(|one| placement(one) == Placement::OutOfPlace);
+        let mut finalists: Vec<Candidate> = apart.take(FINALISTS).copied().collect();
         // The size before may have been right for both; and something has to work in each place, also where less
         // is present than here.
-        let known = |candidate: &Candidate| tried.iter().any(|(tried, _)| tried == candidate);
-        let mut also: Vec<Candidate> = before.filter(known).into_iter().collect();
-        for present in self.present.or_less() {
-            let there = || all().filter(|candidate| candidate.serves_with(present));
-            also.extend(there().find(apart).copied());
-            for candidate in there() {
-                if in_place(candidate)? {
-                    also.push(*candidate);
-                    break;
-                }
-            }
-        }
-        for candidate in also {
+        let known = before.filter(|before| all.contains(before));
+        for candidate in known
+            .into_iter()
+            .chain(needed(all, self.present, in_place)?)
+        {
             if !finalists.contains(&candidate) {
                 finalists.push(candidate);
             }
