@@ -192,9 +192,9 @@ pub(super) fn goes_by_multicast(case: &Case, world: u32, kernels: MulticastKerne
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conformance::case::{Dtype, Length};
+    use crate::conformance::case::Dtype;
     use crate::conformance::collectives::{
-        AlgorithmName, Collective, CollectiveCase, Members, Mode, Reduction, StreamOwner, Values,
+        AlgorithmName, Collective, CollectiveCase, Members, Mode,
     };
 
     #[test]
@@ -274,24 +274,10 @@ mod tests {
 
     /// A sum of all ranks, by multicast.
     fn by_multicast() -> CollectiveCase {
-        CollectiveCase {
-            way: Way {
-                operation: Collective::AllReduce,
-                algorithm: AlgorithmName::Multicast,
-            },
-            dtype: Dtype::F32,
-            reduction: Reduction::Sum,
-            length: Length::Elements(9),
-            destination_offset: 0,
-            source_offset: 0,
-            in_place: false,
-            mode: Mode::Eager,
-            members: Members::All,
-            stream: StreamOwner::Library,
-            channel: 0,
-            blocks: 0,
-            values: Values::Modest,
-            seed: 1,
-        }
+        let way = Way {
+            operation: Collective::AllReduce,
+            algorithm: AlgorithmName::Multicast,
+        };
+        CollectiveCase::plain(way, Dtype::F32, 1)
     }
 }

@@ -217,29 +217,16 @@ fn spread(messages: &[(Option<usize>, usize)]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conformance::collectives::case::{
-        AlgorithmName, Members, Mode, StreamOwner, Values, Way,
-    };
+    use crate::conformance::collectives::case::{AlgorithmName, Way};
 
     fn call(operation: Collective, seed: u64) -> Call {
+        let way = Way {
+            operation,
+            algorithm: AlgorithmName::Automatic,
+        };
         let case = CollectiveCase {
-            way: Way {
-                operation,
-                algorithm: AlgorithmName::Automatic,
-            },
-            dtype: Dtype::U8,
-            reduction: Reduction::Sum,
             length: Length::Elements(2),
-            destination_offset: 0,
-            source_offset: 0,
-            in_place: false,
-            mode: Mode::Eager,
-            members: Members::All,
-            stream: StreamOwner::Library,
-            channel: 0,
-            blocks: 0,
-            values: Values::Finite,
-            seed,
+            ..CollectiveCase::plain(way, Dtype::U8, seed)
         };
         Call::of(&case, 3)
     }

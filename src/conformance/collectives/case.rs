@@ -44,6 +44,26 @@ pub struct CollectiveCase {
 }
 
 impl CollectiveCase {
+    /// A case of a way with nothing special about it: of all ranks, out of place, aligned, of a few elements.
+    pub(in crate::conformance) fn plain(way: Way, dtype: Dtype, seed: u64) -> Self {
+        Self {
+            way,
+            dtype,
+            reduction: Reduction::Sum,
+            length: Length::Elements(24),
+            destination_offset: 0,
+            source_offset: 0,
+            in_place: false,
+            mode: Mode::Eager,
+            members: Members::All,
+            stream: StreamOwner::Library,
+            channel: 0,
+            blocks: 0,
+            values: Values::Finite,
+            seed,
+        }
+    }
+
     /// What a device lacks to run this; `None` if nothing.
     pub fn missing(&self, capabilities: &Capabilities) -> Option<&'static str> {
         let has_engine = capabilities.flags & CAPABILITY_COPY_ENGINE != 0;

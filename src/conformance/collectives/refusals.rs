@@ -1,12 +1,10 @@
 //! Collectives that must be refused, on every rank alike, and with nothing lost.
 
-use super::case::{
-    AlgorithmName, Collective, CollectiveCase, Members, Mode, Reduction, StreamOwner, Values, Way,
-};
+use super::case::{AlgorithmName, Collective, CollectiveCase, Way};
 use super::check::check as check_case;
 use super::lane::{Lane, Site, TypedLane};
 use super::plan;
-use crate::conformance::case::{Dtype, Length};
+use crate::conformance::case::Dtype;
 use crate::conformance::session::{Buffers, Findings};
 use serde::{Deserialize, Serialize};
 use symmem_core::backend::abi::{ReduceOperation, SLOT_BLOCKS};
@@ -31,20 +29,8 @@ impl RefusalCase {
     /// A plain case of the given way.
     pub fn case(&self, way: Way, in_place: bool) -> CollectiveCase {
         CollectiveCase {
-            way,
-            dtype: self.dtype,
-            reduction: Reduction::Sum,
-            length: Length::Elements(24),
-            destination_offset: 0,
-            source_offset: 0,
             in_place,
-            mode: Mode::Eager,
-            members: Members::All,
-            stream: StreamOwner::Library,
-            channel: 0,
-            blocks: 0,
-            values: Values::Finite,
-            seed: self.seed,
+            ..CollectiveCase::plain(way, self.dtype, self.seed)
         }
     }
 }
