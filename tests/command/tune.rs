@@ -94,6 +94,32 @@ fn on_cuda_the_vendors_library_is_tried_beside_ours_and_the_table_can_be_gone_by
     succeed(bench);
 }
 
+/// Tunes an all-reduce of 1 KiB over the fake driver, which has a switch: the log, and the table.
+fn tuned_beside_a_switch(name: &str, rest: &[&str]) -> (String, Table) {
+    let directory = directory(name);
+    let arguments = [
+        "tune",
+        "-n",
+        "2",
+        "--quick",
+        "--op",
+        "all_reduce",
+        "--min-bytes",
+        "1K",
+        "--max-bytes",
+        "1K",
+        "--out",
+        "t.json",
+    ];
+    let mut tune = on_fake_driver(&directory, 2, &[&arguments[..], rest].concat());
+    tune.env("FAKE_CUDA_MULTICAST_HARDWARE", "1")
+        .env("SYMMEM_MULTICAST", "1")
+        .env("SYMMEM_LOG", "symmem::bench=debug");
+    let log = text(&succeed(tune).stderr);
+    let written = std::fs::read_to_string(directory.join("t.json")).unwrap();
+    (log, Table::from_json(&written).unwrap())
+}
+
 #[rstest]
 #[case("bf16", true)]
 #[case("i8", false)]
@@ -106,28 +132,7 @@ fn what_a_switch_does_not_reduce_is_not_timed_under_its_name(
     if !support::permitted() {
         return;
     }
-    let directory = directory(&format!("tune-{element}"));
-    let arguments = [
-        "tune",
-        "-n",
-        "2",
-        "--quick",
-        "--op",
-        "all_reduce",
-        "--min-bytes",
-        "1K",
-        "--max-bytes",
-        "1K",
-        "--type",
-        element,
-        "--out",
-        "t.json",
-    ];
-    let mut tune = on_fake_driver(&directory, 2, &arguments);
-    tune.env("FAKE_CUDA_MULTICAST_HARDWARE", "1")
-        .env("SYMMEM_MULTICAST", "1")
-        .env("SYMMEM_LOG", "symmem::bench=debug");
-    let log = text(&succeed(tune).stderr);
+    let (log, table) = tuned_beside_a_switch(&format!("tune-{element}"), &["--type", element]);
     let mut lines = (log.lines())
         .filter(|line| line.contains("algorithm=\"MULTICAST"))
         .peekable();
@@ -139,8 +144,7 @@ fn what_a_switch_does_not_reduce_is_not_timed_under_its_name(
             "{line}"
         );
     }
-    let written = std::fs::read_to_string(directory.join("t.json")).unwrap();
-    let rows = Table::from_json(&written).unwrap().rows;
+    let rows = table.rows;
     let named = rows
         .iter()
         .any(|row| row.algorithm.starts_with("multicast"));
@@ -152,33 +156,12 @@ fn where_there_is_a_switch_its_kernels_are_tried_and_something_serves_without_it
     if !support::permitted() {
         return;
     }
-    let directory = directory("tune-multicast");
-    let arguments = [
-        "tune",
-        "-n",
-        "2",
-        "--quick",
-        "--op",
-        "all_reduce",
-        "--min-bytes",
-        "1K",
-        "--max-bytes",
-        "1K",
-        "--out",
-        "t.json",
-    ];
-    let mut tune = on_fake_driver(&directory, 2, &arguments);
-    tune.env("FAKE_CUDA_MULTICAST_HARDWARE", "1")
-        .env("SYMMEM_MULTICAST", "1")
-        .env("SYMMEM_LOG", "symmem::bench=debug");
-    let log = text(&succeed(tune).stderr);
+    let (log, table) = tuned_beside_a_switch("tune-multicast", &[]);
     // However fast the fake is at them.
     for algorithm in [Algorithm::MULTICAST, Algorithm::MULTICAST_ONE_SHOT] {
         let name = format!("algorithm={:?}", algorithm.name());
         assert!(log.contains(&name), "{name}: {log}");
     }
-    let written = std::fs::read_to_string(directory.join("t.json")).unwrap();
-    let table = Table::from_json(&written).unwrap();
     assert!(
         table
             .rows

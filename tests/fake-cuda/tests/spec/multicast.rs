@@ -204,8 +204,7 @@ fn a_handle_stays_while_a_call_waits_on_it() {
         let object = object(2);
         let part = memory(0, 1);
         ok(cuMulticastAddDevice(object, 0));
-        std::thread::spawn(move || cuMulticastBindMem(object, 0, part, 0, UNIT, 0));
-        std::thread::sleep(Duration::from_millis(100));
+        begun(move || cuMulticastBindMem(object, 0, part, 0, UNIT, 0));
         ok(cuMemRelease(object));
         violated("is released while a call on it is under way");
     });
@@ -217,8 +216,7 @@ fn memory_stays_while_a_call_that_binds_it_waits() {
         let object = object(2);
         let part = memory(0, 1);
         ok(cuMulticastAddDevice(object, 0));
-        std::thread::spawn(move || cuMulticastBindMem(object, 0, part, 0, UNIT, 0));
-        std::thread::sleep(Duration::from_millis(100));
+        begun(move || cuMulticastBindMem(object, 0, part, 0, UNIT, 0));
         let base = mapped(part, 1, 0);
         ok(cuMemRelease(part));
         clean();
