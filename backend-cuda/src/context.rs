@@ -7,8 +7,8 @@ use std::cell::Cell;
 use std::mem::ManuallyDrop;
 use std::ptr::null_mut;
 use symmem_core::backend::abi::Status;
-use symmem_core::backend::gpu::Current;
 use symmem_core::backend::{CallResult, Failure};
+use symmem_gpu::Current;
 
 thread_local! {
     /// The context of ours that was left current on this thread, which had none before.

@@ -10,8 +10,8 @@ use cudarc::driver::sys::{CUevent, CUfunction, CUgraph, CUgraphExec, CUmodule, C
 use std::ffi::c_void;
 use std::ptr::{null_mut, with_exposed_provenance_mut};
 use symmem_core::backend::abi::*;
-use symmem_core::backend::gpu::{Current, Grid};
 use symmem_core::backend::{CallResult, Device, Failure};
+use symmem_gpu::{Current, Grid};
 
 /// `cuLaunchKernelEx`.
 type LaunchKernelEx = unsafe extern "C" fn(

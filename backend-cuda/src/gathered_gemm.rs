@@ -10,10 +10,8 @@ use crate::split_gemm;
 use std::ffi::c_void;
 use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::*;
-use symmem_core::backend::gpu::gathered_gemm::{
-    ELEMENT_BYTES, Rates, countable, grid, invalid, unsupported,
-};
-use symmem_core::backend::gpu::{self, Gpu};
+use symmem_gpu::gathered_gemm::{ELEMENT_BYTES, Rates, countable, grid, invalid, unsupported};
+use symmem_gpu::Gpu;
 use symmem_kernels_ptx::{GATHERED_GEMM_SHARED_MEMORY, SPLIT_GEMM_SHARED_MEMORY};
 
 /// What the kernel computes at a time, and the threads that do (`kernels-ptx/src/gathered_gemm`).
@@ -169,7 +167,7 @@ pub unsafe fn launch(
     let kernel = backend.parts().kernels.by_name(kernel.as_bytes())?;
     let tensors = TensorGemmArguments::new(backend.driver, arguments, TILE_ROWS, BOX_COLUMNS)?;
     let argument = (&raw const tensors).cast();
-    let grid = gpu::Grid {
+    let grid = symmem_gpu::Grid {
         blocks,
         threads: THREADS,
         shared_memory: GATHERED_GEMM_SHARED_MEMORY,

@@ -1,4 +1,4 @@
-//! What core needs to know of this vendor to launch its kernels; see [`symmem_core::backend::gpu`].
+//! What core needs to know of this vendor to launch its kernels; see [`symmem_gpu`].
 
 use crate::context::Entered;
 use crate::device::stream;
@@ -14,11 +14,11 @@ use cudarc::driver::sys::{CUDA_MEMCPY2D, CUmemorytype};
 use std::ffi::{c_int, c_void};
 use std::ptr::{null, null_mut};
 use symmem_core::backend::abi::*;
-use symmem_core::backend::gpu::tuning::collective_row;
-use symmem_core::backend::gpu::{Current, Gpu, Grid, Parts};
-use symmem_core::backend::matrix_library::MatrixLibrary;
-use symmem_core::backend::vendor_library::VendorLibrary;
 use symmem_core::backend::{CallResult, Failure};
+use symmem_gpu::matrix_library::MatrixLibrary;
+use symmem_gpu::tuning::collective_row;
+use symmem_gpu::vendor_library::VendorLibrary;
+use symmem_gpu::{Current, Gpu, Grid, Parts};
 
 impl Current for CudaBackend {
     type Entered<'a> = Entered<'a>;

@@ -10,9 +10,9 @@ use crate::{describe, kernels, libraries, multicast, tuning};
 use cudarc::driver::sys::CUdevice;
 use std::sync::{Arc, OnceLock};
 use symmem_core::backend::abi::*;
-use symmem_core::backend::gpu::{Parts, SharedMemory, Sharing};
-use symmem_core::backend::matrix_library::Products;
 use symmem_core::backend::{CallResult, Implementation};
+use symmem_gpu::matrix_library::Products;
+use symmem_gpu::{OpenGpu, Parts, SharedMemory, Sharing};
 
 /// The CUDA backend: one device, opened for one rank.
 ///
@@ -28,6 +28,7 @@ pub struct CudaBackend {
 }
 
 impl Implementation for CudaBackend {
+    type Instance = OpenGpu<Self>;
     const NAME: &'static str = "cuda";
 
     fn device_count() -> CallResult<u32> {
@@ -42,7 +43,7 @@ impl Implementation for CudaBackend {
         libraries::describe()
     }
 
-    fn open(options: &OpenOptions) -> CallResult<Self> {
+    fn open(options: &OpenOptions) -> CallResult<OpenGpu<Self>> {
         let driver = Driver::get()?;
         let description = describe::describe(driver, options.ordinal)?;
         describe::check_usable(&description)?;
@@ -71,7 +72,7 @@ impl Implementation for CudaBackend {
             driver_version: driver.version,
             reduce_inbox_bytes: tuning::REDUCE_INBOX_BYTES,
         };
-        Ok(Self {
+        Ok(OpenGpu(Self {
             objects: Objects::new(multicast),
             parts: Parts {
                 vendor: OnceLock::new(),
@@ -84,7 +85,7 @@ impl Implementation for CudaBackend {
             _modules: modules,
             context,
             driver,
-        })
+        }))
     }
 }
 

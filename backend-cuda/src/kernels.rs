@@ -8,7 +8,7 @@ use cudarc::driver::sys::{CUfunction, CUmodule};
 use std::sync::Arc;
 use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::MulticastSupport;
-use symmem_core::backend::gpu::{Current, Kernels};
+use symmem_gpu::{Current, Kernels};
 use symmem_kernels_ptx::{Image, Module, Multicast};
 
 /// The driver from which on a graph can hold an edge between kernels that overlap (`CUgraphEdgeData`):
@@ -148,7 +148,7 @@ pub fn origin(module: &Module, architecture: u32) -> Option<String> {
 mod tests {
     use super::*;
     use symmem_core::backend::abi::MulticastArguments;
-    use symmem_core::backend::gpu::kernels::argument_bytes;
+    use symmem_gpu::kernels::argument_bytes;
 
     #[test]
     fn kernels_take_the_structs_that_they_are_launched_with() {

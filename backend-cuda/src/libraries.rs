@@ -4,7 +4,7 @@ use crate::driver::{Driver, Table, version_text};
 use crate::{describe, kernels, multicast, products, vendor};
 use std::fmt::Write;
 use symmem_core::backend::abi::VENDOR_WINDOWS;
-use symmem_core::backend::vendor_library;
+use symmem_gpu::vendor_library;
 
 /// Lines of `key=value`.
 pub fn describe() -> String {

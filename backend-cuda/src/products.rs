@@ -5,8 +5,8 @@ use crate::vendor::{elsewhere, toolkit};
 use std::sync::OnceLock;
 use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::Status;
-use symmem_core::backend::library::{Library, python_packages};
-use symmem_core::backend::matrix_library::{Dialect, MatrixLibrary};
+use symmem_gpu::library::{Library, python_packages};
+use symmem_gpu::matrix_library::{Dialect, MatrixLibrary};
 
 /// The library's names for the loader, with the first version of CUDA that the driver has to support for
 /// each: newest first.
@@ -133,7 +133,7 @@ pub const LABEL: &str = "libcublasLt.so";
 mod tests {
     use super::*;
     use std::mem::offset_of;
-    use symmem_core::backend::matrix_library::TOLD_WORDS;
+    use symmem_gpu::matrix_library::TOLD_WORDS;
 
     #[test]
     fn a_library_that_is_newer_than_the_driver_is_not_looked_for() {

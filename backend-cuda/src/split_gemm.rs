@@ -4,8 +4,8 @@ use crate::gathered_gemm::TensorGemmArguments;
 use crate::instance::CudaBackend;
 use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::*;
-use symmem_core::backend::gpu::gathered_gemm::{ELEMENT_BYTES, unsupported};
-use symmem_core::backend::gpu::{self, Gpu};
+use symmem_gpu::gathered_gemm::{ELEMENT_BYTES, unsupported};
+use symmem_gpu::Gpu;
 use symmem_kernels_ptx::{SPLIT_GEMM, SPLIT_GEMM_ROWS, SPLIT_GEMM_SHARED_MEMORY};
 
 /// What a cluster computes at a time (`kernels-ptx/src/gathered_gemm/split_gemm.cu`): so many columns of `C`, by the
@@ -105,7 +105,7 @@ pub(crate) unsafe fn launch(
     let kernel = parts.kernels.by_name(kernel.as_bytes())?;
     let mut tensors = TensorGemmArguments::new(backend.driver, arguments, grid.rows, TILE_COLUMNS)?;
     tensors.arguments.movers = arguments.movers.clamp(1, grid.blocks);
-    let blocks = gpu::Grid {
+    let blocks = symmem_gpu::Grid {
         blocks: grid.blocks,
         threads: THREADS,
         shared_memory: SPLIT_GEMM_SHARED_MEMORY,

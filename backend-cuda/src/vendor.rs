@@ -10,9 +10,9 @@ use crate::multicast;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use symmem_core::backend::abi::Status;
-use symmem_core::backend::library::{Library, python_packages};
-use symmem_core::backend::vendor_library::VendorLibrary;
 use symmem_core::backend::{CallResult, Failure};
+use symmem_gpu::library::{Library, python_packages};
+use symmem_gpu::vendor_library::VendorLibrary;
 
 /// The library's name for the loader.
 pub const SONAME: &str = "libnccl.so.2";

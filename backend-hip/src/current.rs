@@ -4,8 +4,8 @@ use crate::runtime::constants::result::PEER_ACCESS_ALREADY_ENABLED;
 use crate::runtime::{Runtime, hip};
 use std::ffi::c_int;
 use symmem_core::backend::abi::Status;
-use symmem_core::backend::gpu::Current;
 use symmem_core::backend::{CallResult, Failure};
+use symmem_gpu::Current;
 
 /// A device by its ordinal.
 #[derive(Clone, Copy)]

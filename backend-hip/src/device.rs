@@ -8,8 +8,8 @@ use crate::runtime::table::{Event, Function, Graph, GraphExec, Module, Stream};
 use std::ffi::c_void;
 use std::ptr::{null_mut, with_exposed_provenance_mut, without_provenance_mut};
 use symmem_core::backend::abi::*;
-use symmem_core::backend::gpu::{Current, Grid};
 use symmem_core::backend::{CallResult, Device, Failure};
+use symmem_gpu::{Current, Grid};
 use symmem_kernels_hip::Launch;
 
 /// The runtime's stream behind a handle.

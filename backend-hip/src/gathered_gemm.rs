@@ -4,8 +4,8 @@
 use crate::instance::HipBackend;
 use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::*;
-use symmem_core::backend::gpu::gathered_gemm::{Rates, countable, grid, unsupported};
-use symmem_core::backend::gpu::{Gpu, Grid};
+use symmem_gpu::gathered_gemm::{Rates, countable, grid, unsupported};
+use symmem_gpu::{Gpu, Grid};
 use symmem_kernels_hip::{GATHERED_GEMM_SHARED_MEMORY, GATHERED_GEMM_TILE};
 
 /// Threads of a block: four waves.

@@ -1,4 +1,4 @@
-//! What core needs to know of this vendor to launch its kernels; see [`symmem_core::backend::gpu`].
+//! What core needs to know of this vendor to launch its kernels; see [`symmem_gpu`].
 
 use crate::current::Entered;
 use crate::device::stream;
@@ -11,10 +11,10 @@ use crate::{gathered_gemm, products, tuning, vendor};
 use std::ffi::{c_int, c_void};
 use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::*;
-use symmem_core::backend::gpu::tuning::collective_row;
-use symmem_core::backend::gpu::{Current, Gpu, Grid, Parts};
-use symmem_core::backend::matrix_library::MatrixLibrary;
-use symmem_core::backend::vendor_library::VendorLibrary;
+use symmem_gpu::matrix_library::MatrixLibrary;
+use symmem_gpu::tuning::collective_row;
+use symmem_gpu::vendor_library::VendorLibrary;
+use symmem_gpu::{Current, Gpu, Grid, Parts};
 
 impl Current for HipBackend {
     type Entered<'a> = Entered;

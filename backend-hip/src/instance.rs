@@ -9,9 +9,9 @@ use crate::runtime::constants::device_attribute::*;
 use crate::{describe, libraries, tuning};
 use std::sync::OnceLock;
 use symmem_core::backend::abi::*;
-use symmem_core::backend::gpu::{Parts, SharedMemory, Sharing};
-use symmem_core::backend::matrix_library::Products;
 use symmem_core::backend::{CallResult, Implementation};
+use symmem_gpu::matrix_library::Products;
+use symmem_gpu::{OpenGpu, Parts, SharedMemory, Sharing};
 use symmem_kernels_hip::Target;
 
 /// The HIP backend: one device, opened for one rank.
@@ -28,6 +28,7 @@ pub struct HipBackend {
 }
 
 impl Implementation for HipBackend {
+    type Instance = OpenGpu<Self>;
     const NAME: &'static str = "hip";
 
     fn device_count() -> CallResult<u32> {
@@ -42,7 +43,7 @@ impl Implementation for HipBackend {
         libraries::describe()
     }
 
-    fn open(options: &OpenOptions) -> CallResult<Self> {
+    fn open(options: &OpenOptions) -> CallResult<OpenGpu<Self>> {
         let runtime = Runtime::get()?;
         let number = options.ordinal;
         let description = describe::describe(runtime, number)?;
@@ -76,13 +77,13 @@ impl Implementation for HipBackend {
             description,
             capabilities,
         };
-        Ok(Self {
+        Ok(OpenGpu(Self {
             parts,
             modules,
             images: Images::default(),
             device,
             tick_ns: tick_ns(attribute(WALL_CLOCK_RATE)?, target),
-        })
+        }))
     }
 }
 

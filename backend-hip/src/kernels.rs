@@ -5,7 +5,7 @@ use crate::modules;
 use crate::runtime::table::{Function, Module};
 use std::ptr::with_exposed_provenance_mut;
 use symmem_core::backend::CallResult;
-use symmem_core::backend::gpu::{Current, Kernels};
+use symmem_gpu::{Current, Kernels};
 use symmem_kernels_hip::Target;
 
 /// A kernel of ours: the runtime's handle, as a number.
@@ -85,7 +85,7 @@ pub fn load(device: Ordinal, target: Target) -> CallResult<(Modules, Kernels<Ker
 
 #[cfg(test)]
 mod tests {
-    use symmem_core::backend::gpu::kernels::argument_bytes;
+    use symmem_gpu::kernels::argument_bytes;
 
     #[test]
     fn kernels_take_the_structs_that_they_are_launched_with_save_those_of_bulk_copies() {

@@ -9,7 +9,7 @@ use crate::{describe, masks, products};
 use std::fmt::Write;
 use std::path::PathBuf;
 use symmem_core::backend::abi::VENDOR_WINDOWS;
-use symmem_core::backend::vendor_library;
+use symmem_gpu::vendor_library;
 
 /// Lines of `key=value`.
 pub fn describe() -> String {

@@ -4,7 +4,7 @@ use crate::runtime::{Runtime, open_library};
 use std::sync::OnceLock;
 use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::Status;
-use symmem_core::backend::matrix_library::{Dialect, MatrixLibrary};
+use symmem_gpu::matrix_library::{Dialect, MatrixLibrary};
 
 /// The library's names for the loader, newest first.
 pub const SONAMES: [&str; 3] = ["libhipblaslt.so.1", "libhipblaslt.so.0", "libhipblaslt.so"];
@@ -121,7 +121,7 @@ pub fn library() -> CallResult<&'static MatrixLibrary> {
 mod tests {
     use super::*;
     use std::mem::offset_of;
-    use symmem_core::backend::matrix_library::TOLD_WORDS;
+    use symmem_gpu::matrix_library::TOLD_WORDS;
 
     /// `hipblasLtMatmulHeuristicResult_t` as of 0.3, and the words that core reads of it.
     #[test]

@@ -3,7 +3,7 @@
 use crate::runtime::{Runtime, open_library};
 use std::sync::OnceLock;
 use symmem_core::backend::CallResult;
-use symmem_core::backend::vendor_library::VendorLibrary;
+use symmem_gpu::vendor_library::VendorLibrary;
 
 /// The library's name for the loader.
 pub const SONAME: &str = "librccl.so.1";

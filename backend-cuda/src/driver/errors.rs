@@ -5,7 +5,7 @@ use super::{Code, Driver, SONAME};
 use std::ffi::{CStr, c_char};
 use symmem_core::backend::Failure;
 use symmem_core::backend::abi::Status;
-use symmem_core::backend::library::SEARCH_VARIABLE;
+use symmem_gpu::library::SEARCH_VARIABLE;
 
 /// The kind of failure that a number is.
 fn status_of(code: Code) -> Status {

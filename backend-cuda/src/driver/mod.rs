@@ -16,8 +16,8 @@ use std::ffi::{c_int, c_void};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use symmem_core::backend::abi::Status;
-use symmem_core::backend::library::{self, Library};
 use symmem_core::backend::{CallResult, Failure};
+use symmem_gpu::library::{self, Library};
 
 /// The driver's library: never `libcuda.so`, which a toolkit puts there for linking.
 pub const SONAME: &str = "libcuda.so.1";

@@ -14,7 +14,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 /// binding's enumeration lacks, and an enumeration holding one would be undefined behaviour.
 pub type Code = u32;
 
-symmem_core::symbol_table! {
+symmem_gpu::symbol_table! {
     /// The driver's functions.
     pub struct Table {
         required {

@@ -6,7 +6,7 @@ use cudarc::driver::sys::CUipcMemHandle;
 use std::ffi::c_char;
 use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::{ExportedHandle, ShareKind};
-use symmem_core::backend::gpu::memory::Span;
+use symmem_gpu::memory::Span;
 
 /// Memory by `cuMemAlloc`, in whole blocks.
 pub struct PlainMemory {

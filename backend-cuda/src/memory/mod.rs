@@ -19,8 +19,8 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::*;
-use symmem_core::backend::gpu::memory::{Content, whole_blocks};
-use symmem_core::backend::gpu::{Current, Sharing};
+use symmem_gpu::memory::{Content, whole_blocks};
+use symmem_gpu::{Current, Sharing};
 
 use legacy::{OpenedHandle, PlainMemory};
 use register::Registration;

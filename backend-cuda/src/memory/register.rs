@@ -8,8 +8,8 @@ use cudarc::driver::sys::{CUdevice, CUmemGenericAllocationHandle};
 use rustix::fd::IntoRawFd;
 use std::ptr::with_exposed_provenance_mut;
 use symmem_core::backend::abi::{DeviceAddress, ExportedHandle, ShareKind, Status};
-use symmem_core::backend::gpu::memory::{Span, not_shareable};
 use symmem_core::backend::{CallResult, Failure};
+use symmem_gpu::memory::{Span, not_shareable};
 
 /// A caller's memory: the whole object and where the registered range starts in it.
 pub struct Registration {

@@ -9,9 +9,9 @@ use rustix::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::ffi::c_void;
 use std::ptr::without_provenance_mut;
 use symmem_core::backend::abi::{ExportedHandle, ShareKind, Status};
-use symmem_core::backend::gpu::memory::Span;
-use symmem_core::backend::gpu::vmm::{Mapped, VirtualMemory};
 use symmem_core::backend::{CallResult, Failure};
+use symmem_gpu::memory::Span;
+use symmem_gpu::vmm::{Mapped, VirtualMemory};
 
 /// Physical memory of this process or of a peer, mapped here.
 pub type VmmMemory = Mapped<CUmemGenericAllocationHandle>;

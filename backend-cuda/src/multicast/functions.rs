@@ -32,7 +32,7 @@ const _: () = {
     assert!(offset_of!(ObjectProperties, flags) == 24);
 };
 
-symmem_core::symbol_table! {
+symmem_gpu::symbol_table! {
     /// From CUDA 12.1 on.
     pub struct Functions {
         required {

@@ -18,10 +18,10 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use symmem_core::backend::abi::*;
-use symmem_core::backend::gpu::Current;
-use symmem_core::backend::gpu::memory::Span;
-use symmem_core::backend::gpu::vmm::VirtualMemory;
 use symmem_core::backend::{CallResult, Device, Failure, Multicast};
+use symmem_gpu::Current;
+use symmem_gpu::memory::Span;
+use symmem_gpu::vmm::VirtualMemory;
 
 /// The objects of one instance, and whether it may have any.
 pub struct Objects {

@@ -10,7 +10,7 @@
 //! with the ranks, and the copy engine pays where a step takes far longer than a launch.
 
 use symmem_core::backend::abi::{Algorithm, CollectiveOperation, CollectiveRow};
-use symmem_core::backend::gpu::tuning::*;
+use symmem_gpu::tuning::*;
 
 /// Bytes of a rank's inbox for pushed reductions: two pieces of each of 3 peers for every pair of warps of
 /// 128 blocks of 1024 threads are 49 MiB, and a rank has one inbox.

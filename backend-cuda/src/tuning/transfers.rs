@@ -4,7 +4,7 @@
 //! figures come from `symmem bench p2p` on the machine named.
 
 use symmem_core::backend::abi::Method;
-use symmem_core::backend::gpu::tuning::*;
+use symmem_gpu::tuning::*;
 
 /// How many peers at once keep the links busy: they are behind switches, which each device reaches by one
 /// bundle of links.

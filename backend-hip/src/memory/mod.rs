@@ -19,8 +19,8 @@ use register::Registration;
 use std::ptr::null_mut;
 use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::*;
-use symmem_core::backend::gpu::memory::{Content, Span, whole_blocks};
-use symmem_core::backend::gpu::{Current, Sharing};
+use symmem_gpu::memory::{Content, Span, whole_blocks};
+use symmem_gpu::{Current, Sharing};
 use symmem_kernels_hip::Target;
 use vmm::{VirtualMemoryManagement, VmmMemory};
 

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::{ExportedHandle, ShareKind};
-use symmem_core::backend::gpu::memory::{Content, Span};
+use symmem_gpu::memory::{Content, Span};
 
 /// Memory by `hipMalloc`, in whole blocks.
 pub struct PlainMemory {

@@ -10,7 +10,7 @@ use crate::runtime::{Runtime, hip};
 use rustix::fd::IntoRawFd;
 use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::{DeviceAddress, ExportedHandle, ShareKind};
-use symmem_core::backend::gpu::memory::{Span, not_shareable};
+use symmem_gpu::memory::{Span, not_shareable};
 
 /// A caller's memory.
 pub struct Registration {

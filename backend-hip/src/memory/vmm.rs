@@ -17,9 +17,9 @@ use rustix::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::ffi::c_void;
 use std::ptr::{null_mut, without_provenance_mut};
 use symmem_core::backend::abi::{ExportedHandle, ShareKind, Status};
-use symmem_core::backend::gpu::memory::{Content, Span};
-use symmem_core::backend::gpu::vmm::{Mapped, VirtualMemory};
 use symmem_core::backend::{CallResult, Failure};
+use symmem_gpu::memory::{Content, Span};
+use symmem_gpu::vmm::{Mapped, VirtualMemory};
 use symmem_kernels_hip::Target;
 
 /// Physical memory of this process or of a peer, mapped here.

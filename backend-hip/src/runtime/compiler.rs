@@ -5,8 +5,8 @@ use std::ffi::{c_char, c_int, c_void};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use symmem_core::backend::abi::Status;
-use symmem_core::backend::library::file_of;
 use symmem_core::backend::{CallResult, Failure};
+use symmem_gpu::library::file_of;
 
 /// The compiler's names for the loader, newest first.
 pub const SONAMES: [&str; 3] = ["libhiprtc.so.7", "libhiprtc.so.6", "libhiprtc.so.5"];
@@ -18,7 +18,7 @@ pub type Code = c_int;
 /// `hiprtcProgram`.
 pub type Program = *mut c_void;
 
-symmem_core::symbol_table! {
+symmem_gpu::symbol_table! {
     /// The compiler's functions.
     pub struct Table {
         required {

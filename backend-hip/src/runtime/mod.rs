@@ -17,8 +17,8 @@ use std::ffi::{c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use symmem_core::backend::abi::Status;
-use symmem_core::backend::library::{self, Library, python_packages};
 use symmem_core::backend::{CallResult, Failure};
+use symmem_gpu::library::{self, Library, python_packages};
 
 /// The runtime's names for the loader, newest first.
 pub const SONAMES: [&str; 3] = ["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"];

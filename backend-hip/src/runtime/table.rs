@@ -23,7 +23,7 @@ pub type Function = *mut c_void;
 /// `hipMemGenericAllocationHandle_t`: physical memory.
 pub type Physical = *mut c_void;
 
-symmem_core::symbol_table! {
+symmem_gpu::symbol_table! {
     /// The runtime's functions.
     pub struct Table {
         required {

@@ -8,7 +8,7 @@
 //! copy engine, which leaves the compute units to others, has the same links.
 
 use symmem_core::backend::abi::{Algorithm, CollectiveOperation};
-use symmem_core::backend::gpu::tuning::*;
+use symmem_gpu::tuning::*;
 
 /// Bytes of a rank's inbox for pushed reductions: one piece in the making and one on its way from each of 7
 /// peers for 1024 pairs of warps. No row pushes reductions until that has been measured; an inbox is where

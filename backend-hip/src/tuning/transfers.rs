@@ -5,7 +5,7 @@
 //! (TransferBench there). A stream's work costs some 5 to 10 µs, in which a link moves 256 to 512 KiB: the
 //! copy engine, which costs two such steps where a kernel costs one, is left to sizes well above that.
 
-use symmem_core::backend::gpu::tuning::*;
+use symmem_gpu::tuning::*;
 
 /// The tables for every device.
 pub fn transfers() -> Transfers {

@@ -22,18 +22,13 @@ mod collectives;
 mod device;
 mod failure;
 mod gemm;
-pub mod gpu;
-pub mod library;
 mod loader;
-pub mod matrix_library;
 mod multicast;
 mod plugin;
 mod remote_access;
 mod signals;
-mod symbols;
 mod symmetric_memory;
 mod table;
-pub mod vendor_library;
 
 // After the traits: enum_dispatch emits the enum's implementations at whichever comes last.
 mod enumeration;

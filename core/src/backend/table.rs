@@ -22,20 +22,19 @@ pub const ABI_MAJOR: u32 = 1;
 /// Changes when entries are appended.
 pub const ABI_MINOR: u32 = 5;
 
-/// What a backend's type gives besides the seven traits: everything that has no instance yet.
-pub trait Implementation:
-    Device
-    + SymmetricMemory
-    + RemoteAccess
-    + Signals
-    + Collectives
-    + Gemm
-    + Multicast
-    + Send
-    + Sync
-    + Sized
-    + 'static
-{
+/// What a backend gives before a device is open, and the type of an open one.
+pub trait Implementation: 'static {
+    /// An open device, with the seven traits of the contract.
+    type Instance: Device
+        + SymmetricMemory
+        + RemoteAccess
+        + Signals
+        + Collectives
+        + Gemm
+        + Multicast
+        + Send
+        + Sync
+        + 'static;
     /// The name that `SYMMEM_BACKEND` selects it by.
     const NAME: &'static str;
     /// How many devices there are. `NO_DEVICE` or `LIBRARY_MISSING`, with the reason, if it cannot start.
@@ -45,7 +44,7 @@ pub trait Implementation:
     /// Lines of `key=value`: library files taken, their versions, state worth reporting.
     fn describe_libraries() -> String;
     /// Opens a device for one rank.
-    fn open(options: &OpenOptions) -> CallResult<Self>;
+    fn open(options: &OpenOptions) -> CallResult<Self::Instance>;
 }
 
 /// A backend, as a table of functions.
@@ -209,7 +208,7 @@ unsafe extern "C" fn close<B: Implementation>(instance: Instance) {
     let mut nothing = ();
     let close = || {
         // SAFETY: `open` made it from this very type, and the caller uses it no more.
-        drop(unsafe { Box::from_raw(instance.cast::<B>().cast_mut()) });
+        drop(unsafe { Box::from_raw(instance.cast::<B::Instance>().cast_mut()) });
         Ok(())
     };
     // SAFETY: `nothing` is writable. A panic in the destructor stays behind the table.
@@ -308,7 +307,7 @@ macro_rules! tables {
                         out: *mut $return,
                     ) -> Status {
                         // SAFETY: `open` made the instance from this very type.
-                        let this = unsafe { &*instance.cast::<B>() };
+                        let this = unsafe { &*instance.cast::<B::Instance>() };
                         // SAFETY: the caller keeps the trait method's own conditions.
                         #[allow(unused_unsafe, reason = "some methods are safe")]
                         let call = || unsafe { $trait::$name(this, $($argument),*) };

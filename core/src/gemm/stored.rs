@@ -12,8 +12,7 @@ use super::options::{GemmAlgorithm, GemmOptions, GemmTransport};
 use super::selector::Refusal;
 use super::shape::GemmShape;
 use super::workspace::Prepared;
-use crate::backend::abi::{ElementType, RawGemm, VendorDescription};
-use crate::backend::matrix_library::REQUEST;
+use crate::backend::abi::{ElementType, MATRIX_REQUEST, RawGemm, VendorDescription};
 use crate::backend::{Gemm, read_text};
 use crate::communicator::Inner;
 
@@ -108,7 +107,7 @@ pub(super) fn choose_by(
 /// The library's name and version, and the revision of what we ask of it, as rows have them.
 pub(super) fn library_text(library: &VendorDescription) -> String {
     let name = read_text(&library.name);
-    format!("{name} {}, request {REQUEST}", library.version)
+    format!("{name} {}, request {MATRIX_REQUEST}", library.version)
 }
 
 /// The ways that hold here.

@@ -118,6 +118,7 @@ impl Drop for Tiny {
 }
 
 impl Implementation for Tiny {
+    type Instance = Self;
     const NAME: &'static str = "tiny";
 
     fn device_count() -> CallResult<u32> {

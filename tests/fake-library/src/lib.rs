@@ -14,7 +14,7 @@ pub use inject::{Calls, number, variable};
 
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::LazyLock;
-use symmem_core::backend::library::Library;
+use symmem_gpu::library::Library;
 
 /// There is no runtime, or it has refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

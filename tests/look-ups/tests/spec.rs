@@ -4,7 +4,7 @@ use std::ffi::{CString, c_char, c_int, c_void};
 use std::path::PathBuf;
 use std::process::Command;
 
-use symmem_core::backend::library::Library;
+use symmem_gpu::library::Library;
 
 /// A library that lies beside this test.
 fn beside(name: &str) -> PathBuf {

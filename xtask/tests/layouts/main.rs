@@ -25,7 +25,7 @@ mod table;
 
 use lists::{Function, Struct, function, layout};
 use symmem_core::backend::CallResult;
-use symmem_core::backend::library::Library;
+use symmem_gpu::library::Library;
 
 /// How the compiler would be opened. Nothing is opened here.
 fn open_library(sonames: &[&str], advice: &str) -> CallResult<Library> {

@@ -178,3 +178,8 @@ pub struct GatheredGemmArguments {
     /// Zero.
     pub reserved: u32,
 }
+
+/// Revision of what the library is asked for. A stored way is a place in the list that it answers with, so this
+/// is raised with whatever the answer depends on: `WAYS`, `MOST_WORKSPACE`, `ALIGNMENT`, `ELEMENT`, the
+/// order of the two questions, and what `ask_with` and an operation's description say.
+pub const MATRIX_REQUEST: u32 = 2;

@@ -25,12 +25,12 @@ mod table;
 pub use communicators::Communicators;
 pub use convert::version_text;
 
-use super::abi::*;
-use super::failure::{CallResult, Failure, write_text};
-use super::library::{Library, file_of};
+use crate::library::{Library, file_of};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::PathBuf;
 use std::time::Duration;
+use symmem_core::backend::abi::*;
+use symmem_core::backend::{CallResult, Failure, write_text};
 use table::{CONFIG_VERSION, Code, Comm, SUCCESS, Table, UniqueId};
 
 /// How long a call waits for what it began, if nobody ends the communicator before. A last resort:

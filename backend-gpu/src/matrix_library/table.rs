@@ -3,7 +3,7 @@
 //! The vendors' libraries have the same functions behind a prefix each, so a name is put together here from
 //! the prefix and what stands behind it.
 
-use super::super::library::Library;
+use crate::library::Library;
 use std::ffi::{c_int, c_void};
 
 /// What a function returns; 0 is success.

@@ -5,12 +5,13 @@
 //! call that frees also reports what failed before it, so its failure does not mean that nothing was
 //! freed. The lists' lock is taken by allocation and mapping only, never by a transfer.
 
-use super::{Current, Gpu};
-use crate::backend::abi::*;
-use crate::backend::{CallResult, Failure, SymmetricMemory};
+use crate::gpu::{Current, Gpu};
+use crate::open::OpenGpu;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use symmem_core::backend::abi::*;
+use symmem_core::backend::{CallResult, Failure, SymmetricMemory};
 
 /// How a vendor's runtime makes memory and shares it. Methods are called with the device current.
 pub trait Sharing: Current {
@@ -225,7 +226,7 @@ fn round_up(bytes: u64, granularity: u64) -> CallResult<u64> {
         })
 }
 
-impl<G: Gpu> SymmetricMemory for G {
+impl<G: Gpu> SymmetricMemory for OpenGpu<G> {
     fn allocate(&self, kind: ShareKind, bytes: u64) -> CallResult<SharedAllocation> {
         self.parts().memory.allocate(kind, Content::Data, bytes)
     }

@@ -5,9 +5,10 @@
 //! and a kernel does it where the count lives on the device, or where the vendor's streams would use a
 //! kernel anyway: ours leaves at a deadline.
 
-use super::{Gpu, Grid, launch};
-use crate::backend::abi::*;
-use crate::backend::{CallResult, Failure, Signals};
+use crate::gpu::{Gpu, Grid, launch};
+use crate::open::OpenGpu;
+use symmem_core::backend::abi::*;
+use symmem_core::backend::{CallResult, Failure, Signals};
 
 /// Threads of the kernel that waits for words: each looks at its share of them.
 const WORD_WAIT_THREADS: u32 = 128;
@@ -17,7 +18,7 @@ const fn one_warp<G: Gpu>() -> Grid {
     Grid::new(1, G::WARP)
 }
 
-impl<G: Gpu> Signals for G {
+impl<G: Gpu> Signals for OpenGpu<G> {
     unsafe fn signal_give(
         &self,
         target: &SignalTarget,
@@ -42,7 +43,7 @@ impl<G: Gpu> Signals for G {
         // SAFETY: the kernel takes a target; its words are live until the stream has passed.
         unsafe {
             launch(
-                self,
+                &self.0,
                 self.parts().kernels.signal,
                 one_warp::<G>(),
                 target,
@@ -64,7 +65,15 @@ impl<G: Gpu> Signals for G {
             return waits;
         }
         // SAFETY: the kernel takes a wait; all it names is live until the stream has passed.
-        unsafe { launch(self, self.parts().kernels.wait, one_warp::<G>(), wait, on) }
+        unsafe {
+            launch(
+                &self.0,
+                self.parts().kernels.wait,
+                one_warp::<G>(),
+                wait,
+                on,
+            )
+        }
     }
 
     unsafe fn signal_step(
@@ -78,7 +87,15 @@ impl<G: Gpu> Signals for G {
             wait: *wait,
         };
         // SAFETY: the kernel takes a step; all it names is live until the stream has passed.
-        unsafe { launch(self, self.parts().kernels.step, one_warp::<G>(), &step, on) }
+        unsafe {
+            launch(
+                &self.0,
+                self.parts().kernels.step,
+                one_warp::<G>(),
+                &step,
+                on,
+            )
+        }
     }
 
     unsafe fn word_update(&self, operation: &WordOperation, on: RawStream) -> CallResult<()> {
@@ -96,7 +113,7 @@ impl<G: Gpu> Signals for G {
         }
         let kernel = self.parts().kernels.word_update;
         // SAFETY: the kernel takes an operation; its words are live until the stream has passed.
-        unsafe { launch(self, kernel, one_warp::<G>(), operation, on) }
+        unsafe { launch(&self.0, kernel, one_warp::<G>(), operation, on) }
     }
 
     unsafe fn word_wait(&self, wait: &WordWait, on: RawStream) -> CallResult<()> {
@@ -120,7 +137,7 @@ impl<G: Gpu> Signals for G {
             Grid::new(1, WORD_WAIT_THREADS),
         );
         // SAFETY: the kernel takes a wait; all it names is live until the stream has passed.
-        unsafe { launch(self, kernel, grid, wait, on) }
+        unsafe { launch(&self.0, kernel, grid, wait, on) }
     }
 }
 

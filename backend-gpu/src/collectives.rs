@@ -4,20 +4,22 @@
 //! after others had ended, ranks could wait for each other's missing blocks for ever: so a grid that
 //! is not resident at once is refused here, whoever planned it.
 
-use super::{Gpu, Grid, WaitingKernel, launch};
-use crate::backend::abi::*;
-use crate::backend::vendor_library::{Communicators, VendorLibrary};
-use crate::backend::{CallResult, Collectives, Failure};
+use crate::gpu::{Gpu, Grid, launch};
+use crate::kernels::WaitingKernel;
+use crate::open::OpenGpu;
+use crate::vendor_library::{Communicators, VendorLibrary};
+use symmem_core::backend::abi::*;
+use symmem_core::backend::{CallResult, Collectives, Failure};
 
 /// Threads of the barrier's block: one for each peer, [`MAX_RANKS`] rounded up to whole warps.
 const BARRIER_THREADS: u32 = 128;
 const _: () = assert!(BARRIER_THREADS as usize >= MAX_RANKS && BARRIER_THREADS.is_multiple_of(64));
 
-impl<G: Gpu> Collectives for G {
+impl<G: Gpu> Collectives for OpenGpu<G> {
     unsafe fn barrier(&self, barrier: &Barrier, on: RawStream) -> CallResult<()> {
         let kernel = self.parts().kernels.barrier;
         // SAFETY: the kernel takes a barrier; all it names is live until the stream has passed.
-        unsafe { launch(self, kernel, Grid::new(1, BARRIER_THREADS), barrier, on) }
+        unsafe { launch(&self.0, kernel, Grid::new(1, BARRIER_THREADS), barrier, on) }
     }
 
     fn collective_row(&self, index: u32) -> CallResult<CollectiveRow> {
@@ -31,7 +33,7 @@ impl<G: Gpu> Collectives for G {
         threads: u32,
     ) -> CallResult<u32> {
         match self.parts().kernels.collective(kernel, element) {
-            Some(kernel) => kernel.resident_blocks(self, threads),
+            Some(kernel) => kernel.resident_blocks(&self.0, threads),
             None => Ok(0),
         }
     }
@@ -44,7 +46,7 @@ impl<G: Gpu> Collectives for G {
     ) -> CallResult<()> {
         let (call, kernel) = ("collective_move", &self.parts().kernels.collective_move);
         // SAFETY: the kernel takes these arguments; the caller's word is the same.
-        unsafe { launch_moves(self, call, kernel, arguments, geometry, on) }
+        unsafe { launch_moves(&self.0, call, kernel, arguments, geometry, on) }
     }
 
     unsafe fn collective_swap(
@@ -55,7 +57,7 @@ impl<G: Gpu> Collectives for G {
     ) -> CallResult<()> {
         let (call, kernel) = ("collective_swap", &self.parts().kernels.collective_swap);
         // SAFETY: as above.
-        unsafe { launch_moves(self, call, kernel, arguments, geometry, on) }
+        unsafe { launch_moves(&self.0, call, kernel, arguments, geometry, on) }
     }
 
     unsafe fn collective_packets(
@@ -72,7 +74,7 @@ impl<G: Gpu> Collectives for G {
             most: PACKET_BLOCKS,
         };
         // SAFETY: as above.
-        unsafe { launch_waiting(self, &call, arguments, on) }
+        unsafe { launch_waiting(&self.0, &call, arguments, on) }
     }
 
     unsafe fn collective_reduce(
@@ -85,13 +87,13 @@ impl<G: Gpu> Collectives for G {
         let (element, reduce) = (arguments.element, arguments.reduce);
         let call = WaitingLaunch {
             call: name,
-            kernel: reduction(self, name, CollectiveKernel::REDUCE, element, reduce)?,
+            kernel: reduction(&self.0, name, CollectiveKernel::REDUCE, element, reduce)?,
             group: &arguments.group,
             geometry,
             most: SLOT_BLOCKS,
         };
         // SAFETY: as above.
-        unsafe { launch_waiting(self, &call, arguments, on) }
+        unsafe { launch_waiting(&self.0, &call, arguments, on) }
     }
 
     unsafe fn collective_reduce_packets(
@@ -105,7 +107,7 @@ impl<G: Gpu> Collectives for G {
         let call = WaitingLaunch {
             call: name,
             kernel: reduction(
-                self,
+                &self.0,
                 name,
                 CollectiveKernel::REDUCE_PACKETS,
                 element,
@@ -116,7 +118,7 @@ impl<G: Gpu> Collectives for G {
             most: PACKET_BLOCKS,
         };
         // SAFETY: as above.
-        unsafe { launch_waiting(self, &call, arguments, on) }
+        unsafe { launch_waiting(&self.0, &call, arguments, on) }
     }
 
     unsafe fn collective_multicast(
@@ -130,7 +132,7 @@ impl<G: Gpu> Collectives for G {
         let kernels = &self.parts().kernels;
         let kernel = match arguments.load {
             MulticastLoad::REDUCED => reduction(
-                self,
+                &self.0,
                 name,
                 CollectiveKernel::MULTICAST_REDUCE,
                 element,
@@ -151,7 +153,7 @@ impl<G: Gpu> Collectives for G {
             most: SLOT_BLOCKS,
         };
         // SAFETY: as above.
-        unsafe { launch_waiting(self, &call, arguments, on) }
+        unsafe { launch_waiting(&self.0, &call, arguments, on) }
     }
 
     unsafe fn collective_reduce_push(
@@ -164,7 +166,13 @@ impl<G: Gpu> Collectives for G {
         let (element, reduce) = (arguments.reduce.element, arguments.reduce.reduce);
         let call = WaitingLaunch {
             call: name,
-            kernel: reduction(self, name, CollectiveKernel::REDUCE_PUSH, element, reduce)?,
+            kernel: reduction(
+                &self.0,
+                name,
+                CollectiveKernel::REDUCE_PUSH,
+                element,
+                reduce,
+            )?,
             group: &arguments.reduce.group,
             geometry,
             most: SLOT_BLOCKS,
@@ -185,7 +193,7 @@ impl<G: Gpu> Collectives for G {
             )));
         }
         // SAFETY: as above.
-        unsafe { launch_waiting(self, &call, arguments, on) }
+        unsafe { launch_waiting(&self.0, &call, arguments, on) }
     }
 
     unsafe fn collective_exchange(
@@ -211,7 +219,7 @@ impl<G: Gpu> Collectives for G {
             )));
         }
         // SAFETY: as above.
-        unsafe { launch_waiting(self, &call, arguments, on) }
+        unsafe { launch_waiting(&self.0, &call, arguments, on) }
     }
 
     fn vendor_description(&self) -> CallResult<VendorDescription> {
@@ -233,7 +241,7 @@ impl<G: Gpu> Collectives for G {
         rank: u32,
         world: u32,
     ) -> CallResult<RawVendor> {
-        let communicators = communicators(self)?;
+        let communicators = communicators(&self.0)?;
         G::check_vendor_permitted()?;
         let _entered = self.enter()?;
         communicators.create(identifier, rank, world)
@@ -241,7 +249,7 @@ impl<G: Gpu> Collectives for G {
 
     unsafe fn vendor_ready(&self, vendor: RawVendor) -> CallResult<u32> {
         // SAFETY: the caller's word. So for all below.
-        unsafe { communicators(self)?.ready(vendor) }
+        unsafe { communicators(&self.0)?.ready(vendor) }
     }
 
     unsafe fn vendor_call(
@@ -250,7 +258,7 @@ impl<G: Gpu> Collectives for G {
         call: &VendorCall,
         on: RawStream,
     ) -> CallResult<()> {
-        let communicators = communicators(self)?;
+        let communicators = communicators(&self.0)?;
         let _entered = self.enter()?;
         // SAFETY: as above.
         unsafe { communicators.call(vendor, call, on) }
@@ -271,27 +279,27 @@ impl<G: Gpu> Collectives for G {
         address: DeviceAddress,
         bytes: u64,
     ) -> CallResult<u64> {
-        let communicators = communicators(self)?;
+        let communicators = communicators(&self.0)?;
         let _entered = self.enter()?;
         // SAFETY: as above.
         unsafe { communicators.register(vendor, address, bytes) }
     }
 
     unsafe fn vendor_deregister(&self, vendor: RawVendor, window: u64) -> CallResult<()> {
-        let communicators = communicators(self)?;
+        let communicators = communicators(&self.0)?;
         let _entered = self.enter()?;
         // SAFETY: as above.
         unsafe { communicators.deregister(vendor, window) }
     }
 
     unsafe fn vendor_abort(&self, vendor: RawVendor) -> CallResult<()> {
-        let communicators = communicators(self)?;
+        let communicators = communicators(&self.0)?;
         // SAFETY: as above.
         self.give_back(|| unsafe { communicators.abort(vendor) })
     }
 
     unsafe fn vendor_destroy(&self, vendor: RawVendor) -> CallResult<()> {
-        let communicators = communicators(self)?;
+        let communicators = communicators(&self.0)?;
         // SAFETY: as above.
         self.give_back(|| unsafe { communicators.destroy(vendor) })
     }

@@ -1,7 +1,7 @@
 //! Our numbers as the library's. Pure.
 
-use super::super::abi::{CollectiveOperation, ElementType, ReduceOperation};
 use std::ffi::c_int;
+use symmem_core::backend::abi::{CollectiveOperation, ElementType, ReduceOperation};
 
 /// The first version with 8-bit floats.
 const HAS_FLOAT8: u32 = 22_400;

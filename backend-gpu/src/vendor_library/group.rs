@@ -1,11 +1,11 @@
 //! Groups of calls: opened and closed by a thread, made together when the outermost is closed.
 
-use super::super::failure::CallResult;
 use super::VendorLibrary;
 use super::communicators::Use;
 use std::cell::RefCell;
 use std::ptr::null_mut;
 use std::sync::Arc;
+use symmem_core::backend::CallResult;
 
 /// What this thread has opened and not yet closed.
 struct Group {

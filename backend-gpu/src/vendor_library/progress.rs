@@ -1,12 +1,12 @@
 //! What becomes of calls that the library works on beside its caller.
 
-use super::super::abi::Status;
-use super::super::failure::{CallResult, Failure};
 use super::communicators::{ASYNC_ERROR, NAP, Use, ended};
 use super::table::{Code, Comm, IN_PROGRESS, SUCCESS};
 use super::{PATIENCE, VendorLibrary};
 use std::ptr::null_mut;
 use std::time::{Duration, Instant};
+use symmem_core::backend::abi::Status;
+use symmem_core::backend::{CallResult, Failure};
 
 /// Polls before the first sleep, for calls that are done within microseconds.
 const SPINS: u32 = 2000;

@@ -1,11 +1,11 @@
 //! One call of ours as calls of the library.
 
-use super::super::abi::*;
-use super::super::failure::{CallResult, Failure};
 use super::table::{Code, Comm, IN_PROGRESS, SUCCESS, Stream};
 use super::{VendorLibrary, convert};
 use std::ffi::{c_int, c_void};
 use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
+use symmem_core::backend::abi::*;
+use symmem_core::backend::{CallResult, Failure};
 
 /// Where a call is made.
 pub(super) struct Site {

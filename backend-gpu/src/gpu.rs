@@ -1,30 +1,13 @@
-//! What every backend for a GPU has in common.
-//!
-//! A vendor's runtime differs in how memory is made and mapped, how a kernel is loaded and launched, and
-//! how errors are told. Which kernel does what, which grids may be launched, and what an instance keeps
-//! are the same, and stand here once: a backend implements [`Device`], [`Gpu`] and [`Sharing`], and has
-//! the other traits of the contract from here.
+//! The traits that a backend for a GPU implements, and what an open GPU has on every vendor.
 
-mod collectives;
-pub mod gathered_gemm;
-mod gemm;
-pub mod kernels;
-pub mod memory;
-mod signals;
-mod transfer;
-pub mod tuning;
-pub mod vmm;
-
-pub use kernels::{Kernels, WaitingKernel};
-pub use memory::{SharedMemory, Sharing};
-
-use super::Device;
-use super::abi::*;
-use super::failure::CallResult;
-use super::matrix_library::{MatrixLibrary, Products};
-use super::vendor_library::{Communicators, VendorLibrary};
+use crate::kernels::Kernels;
+use crate::matrix_library::{MatrixLibrary, Products};
+use crate::memory::{SharedMemory, Sharing};
+use crate::vendor_library::{Communicators, VendorLibrary};
 use std::ffi::c_void;
 use std::sync::OnceLock;
+use symmem_core::backend::abi::*;
+use symmem_core::backend::{CallResult, Device, Multicast};
 
 /// Something that has to be made current on a thread before the runtime is called: a context, a device.
 pub trait Current {
@@ -87,7 +70,7 @@ impl<K, M: Sharing> Drop for Parts<K, M> {
 /// An open GPU. With [`Device`] it is all that core needs for the other traits of the contract.
 ///
 /// Methods that say so are called with the device current.
-pub trait Gpu: Device + Current {
+pub trait Gpu: Device + Multicast + Current {
     /// A loaded kernel.
     type Kernel: Copy;
     /// How memory is shared.
@@ -152,7 +135,7 @@ pub trait Gpu: Device + Current {
         on: RawStream,
     ) -> Option<CallResult<()>>;
 
-    /// Row `index` of the selector's table for this device; see [`super::Collectives::collective_row`].
+    /// Row `index` of the selector's table for this device; see [`symmem_core::backend::Collectives::collective_row`].
     fn tuned_collective(&self, index: u32) -> CollectiveRow;
 
     /// The vendor's library of collectives, opened by the first call.
@@ -176,9 +159,9 @@ pub trait Gpu: Device + Current {
     /// # Errors
     /// The call's.
     fn settle<T>(&self, call: impl FnOnce() -> CallResult<T>) -> CallResult<T>;
-    /// See [`super::Gemm::gathered_gemm_limits`].
+    /// See [`symmem_core::backend::Gemm::gathered_gemm_limits`].
     fn gathered_limits(&self, shape: &GemmShape, sharding: Sharding, shard: u64) -> GatheredLimits;
-    /// See [`super::Gemm::gathered_gemm`].
+    /// See [`symmem_core::backend::Gemm::gathered_gemm`].
     ///
     /// # Errors
     /// As there.
@@ -220,7 +203,7 @@ impl Grid {
 /// # Safety
 /// As there; `T` is what the kernel takes.
 #[inline]
-unsafe fn launch<G: Gpu, T>(
+pub(crate) unsafe fn launch<G: Gpu, T>(
     gpu: &G,
     kernel: G::Kernel,
     grid: Grid,

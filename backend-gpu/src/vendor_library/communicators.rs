@@ -1,7 +1,5 @@
 //! Communicators: joined without waiting, called, and ended while others may be in a call.
 
-use super::super::abi::*;
-use super::super::failure::{CallResult, Failure};
 use super::calls::Site;
 use super::table::{Comm, Config, IN_PROGRESS, SUCCESS, UniqueId, WINDOW_SYMMETRIC};
 use super::{GRACE, VendorLibrary, version_text};
@@ -10,6 +8,8 @@ use std::ptr::{null_mut, with_exposed_provenance_mut};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use symmem_core::backend::abi::*;
+use symmem_core::backend::{CallResult, Failure};
 
 /// Set in [`Communicator::uses`] once it is given up.
 const ENDED: u32 = 1 << 31;

@@ -1,12 +1,13 @@
 //! Products of matrices: by the vendor's library, and the launch of the kernel that gathers, which is the
 //! vendor's own.
 
-use super::Gpu;
-use crate::backend::abi::*;
-use crate::backend::matrix_library::Products;
-use crate::backend::{CallResult, Gemm, SymmetricMemory};
+use crate::gpu::Gpu;
+use crate::matrix_library::Products;
+use crate::open::OpenGpu;
+use symmem_core::backend::abi::*;
+use symmem_core::backend::{CallResult, Gemm, SymmetricMemory};
 
-impl<G: Gpu> Gemm for G {
+impl<G: Gpu> Gemm for OpenGpu<G> {
     fn gemm_library(&self) -> CallResult<VendorDescription> {
         self.settle(|| {
             let library = G::matrix_library()?;

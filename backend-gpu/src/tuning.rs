@@ -2,7 +2,7 @@
 //!
 //! The figures are each backend's own data; here are the rows, and what every table must keep to.
 
-use crate::backend::abi::*;
+use symmem_core::backend::abi::*;
 
 /// 2¹⁰ bytes.
 pub const KIB: u64 = 1 << 10;

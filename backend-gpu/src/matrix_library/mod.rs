@@ -13,13 +13,13 @@
 mod product;
 mod table;
 
-pub use product::{Products, REQUEST, TOLD_WORDS};
+pub use product::{Products, TOLD_WORDS};
 
-use super::abi::*;
-use super::failure::{CallResult, Failure, write_text};
-use super::library::{Library, file_of};
+use crate::library::{Library, file_of};
 use std::ffi::{c_int, c_void};
 use std::path::PathBuf;
+use symmem_core::backend::abi::*;
+use symmem_core::backend::{CallResult, Failure, write_text};
 use table::{Code, Object, Table, find};
 
 /// Names and numbers of one vendor's library.
@@ -102,7 +102,7 @@ impl MatrixLibrary {
                     "the library that was found as {} has no symbol {function}: install it again, or name \
                      another's directory in {}",
                     dialect.name,
-                    super::library::SEARCH_VARIABLE
+                    crate::library::SEARCH_VARIABLE
                 ),
             )
         };

@@ -7,9 +7,9 @@
 ///
 /// ```
 /// use std::ffi::c_int;
-/// use symmem_core::backend::library::Library;
+/// use symmem_gpu::library::Library;
 ///
-/// symmem_core::symbol_table! {
+/// symmem_gpu::symbol_table! {
 ///     /// Some functions of the C library.
 ///     pub struct Table {
 ///         required { abs(value: c_int) -> c_int; }
@@ -61,7 +61,7 @@ macro_rules! symbol_table {
             /// # Safety
             /// The library is the one whose functions these are, or behaves as it does.
             pub unsafe fn load(
-                library: &$crate::backend::library::Library,
+                library: &$crate::library::Library,
             ) -> Result<Self, &'static str> {
                 Ok(Self {
                     $( $required: {

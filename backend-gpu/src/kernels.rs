@@ -1,9 +1,9 @@
 //! The kernels of `device/` by their names, and how many of their blocks are resident at once.
 
-use super::Gpu;
-use crate::backend::abi::*;
-use crate::backend::{CallResult, Failure};
+use crate::gpu::Gpu;
 use std::sync::atomic::{AtomicU32, Ordering};
+use symmem_core::backend::abi::*;
+use symmem_core::backend::{CallResult, Failure};
 
 /// Types of elements: one kernel each in a family that reduces. Numbered from 1.
 const ELEMENTS: usize = 14;

@@ -1,10 +1,11 @@
 //! Put and get, by copy engine or by kernel.
 
-use super::{Gpu, Grid, launch};
-use crate::backend::abi::*;
-use crate::backend::{CallResult, Failure, RemoteAccess, Signals};
+use crate::gpu::{Gpu, Grid, launch};
+use crate::open::OpenGpu;
+use symmem_core::backend::abi::*;
+use symmem_core::backend::{CallResult, Failure, RemoteAccess, Signals};
 
-impl<G: Gpu> RemoteAccess for G {
+impl<G: Gpu> RemoteAccess for OpenGpu<G> {
     unsafe fn transfer(&self, transfer: &Transfer, on: RawStream) -> CallResult<()> {
         let row = &transfer.row;
         let kernels = &self.parts().kernels;
@@ -15,8 +16,8 @@ impl<G: Gpu> RemoteAccess for G {
             Method::VECTOR => kernels.copy_vector,
             Method::UNROLLED => kernels.copy_unrolled,
             Method::BULK => {
-                grid.shared_memory = bulk_shared_memory(self, transfer)?;
-                kernels.copy_bulk.ok_or_else(|| no_bulk(self))?
+                grid.shared_memory = bulk_shared_memory(&self.0, transfer)?;
+                kernels.copy_bulk.ok_or_else(|| no_bulk(&self.0))?
             }
             other => {
                 return Err(refuse(format!(
@@ -37,7 +38,7 @@ impl<G: Gpu> RemoteAccess for G {
             stage_bytes: row.stage_bytes,
         };
         // SAFETY: the kernel takes these arguments; the caller keeps the memory live.
-        unsafe { launch(self, kernel, grid, &arguments, on) }
+        unsafe { launch(&self.0, kernel, grid, &arguments, on) }
     }
 
     unsafe fn transfer_rows(&self, copy: &RowsCopy, on: RawStream) -> CallResult<()> {
@@ -54,7 +55,11 @@ impl<G: Gpu> RemoteAccess for G {
 ///
 /// # Safety
 /// As [`RemoteAccess::transfer`].
-unsafe fn copy_by_engine<G: Gpu>(gpu: &G, transfer: &Transfer, on: RawStream) -> CallResult<()> {
+unsafe fn copy_by_engine<G: Gpu>(
+    gpu: &OpenGpu<G>,
+    transfer: &Transfer,
+    on: RawStream,
+) -> CallResult<()> {
     let _entered = gpu.enter()?;
     if transfer.bytes != 0 {
         // SAFETY: the caller's word.

@@ -2,17 +2,13 @@
 
 use super::table::{Code, Object};
 use super::{MOST_WAY_WORDS, MatrixLibrary};
-use crate::backend::abi::*;
-use crate::backend::{CallResult, Failure};
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::ptr::{from_ref, null_mut, with_exposed_provenance, with_exposed_provenance_mut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use symmem_core::backend::abi::*;
+use symmem_core::backend::{CallResult, Failure};
 
-/// Revision of what the library is asked for. A stored way is a place in the list that it answers with, so this
-/// is raised with whatever the answer depends on: `WAYS`, `MOST_WORKSPACE`, `ALIGNMENT`, `ELEMENT`, the
-/// order of the two questions, and what `ask_with` and an operation's description say.
-pub const REQUEST: u32 = 2;
 /// Ways that are asked for, one less than are timed: behind the first few the library's guesses are much
 /// alike.
 const WAYS: usize = 7;
@@ -161,7 +157,7 @@ impl Products {
     /// `INVALID_ARGUMENT` for another way or operands that it cannot take; the library's.
     ///
     /// # Safety
-    /// As [`crate::backend::Gemm::gemm`].
+    /// As [`symmem_core::backend::Gemm::gemm`].
     pub unsafe fn run(
         gemm: RawGemm,
         candidate: u32,
@@ -178,7 +174,7 @@ impl Products {
     /// `INVALID_ARGUMENT` for one that is not live here; else the first failure, after all has been tried.
     ///
     /// # Safety
-    /// As [`crate::backend::Gemm::gemm_release`].
+    /// As [`symmem_core::backend::Gemm::gemm_release`].
     pub unsafe fn release(
         &self,
         gemm: RawGemm,
@@ -371,7 +367,7 @@ impl Product {
         found.and_then(|found| given_up.map(|()| found))
     }
 
-    /// What is asked here is told from what was asked before by [`REQUEST`]: raise it with any change.
+    /// What is asked here is told from what was asked before by [`MATRIX_REQUEST`]: raise it with any change.
     fn ask_with(&self, preference: Object, alignment: u64, wanted: usize) -> CallResult<Vec<Way>> {
         let (library, table) = (self.library, &self.library.table);
         let prefer = |attribute: c_int, value: *const c_void, bytes: usize| {
@@ -416,7 +412,7 @@ impl Product {
     }
 
     /// # Safety
-    /// As [`crate::backend::Gemm::gemm`].
+    /// As [`symmem_core::backend::Gemm::gemm`].
     unsafe fn run(&self, candidate: u32, operands: &GemmOperands, on: RawStream) -> CallResult<()> {
         let library = self.library;
         let way = self.way(candidate, operands)?;

@@ -1,8 +1,8 @@
 //! What the kernels that multiply what they gather have in common on every vendor: how many blocks move `A`, and
 //! which grids are refused.
 
-use crate::backend::abi::*;
-use crate::backend::{CallResult, Failure};
+use symmem_core::backend::abi::*;
+use symmem_core::backend::{CallResult, Failure};
 
 /// Bytes of an element: all that can be multiplied have as many.
 pub const ELEMENT_BYTES: u64 = 2;

@@ -1,11 +1,11 @@
 //! Finding and opening a vendor's shared library.
 
-use super::abi::Status;
-use super::failure::{CallResult, Failure};
 use libloading::os::unix;
 use std::ffi::{CStr, OsStr, c_void};
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
+use symmem_core::backend::abi::Status;
+use symmem_core::backend::{CallResult, Failure};
 
 /// The variable that lists directories to search first, separated by colons.
 pub const SEARCH_VARIABLE: &str = "SYMMEM_LIBRARY_PATH";

@@ -5,8 +5,8 @@
 //! give access to the second part of a range. One is known, too, that says it has mapped and has not: so a
 //! range is handed out only once the runtime has been asked what is there.
 
-use crate::backend::abi::Status;
-use crate::backend::{CallResult, Failure};
+use symmem_core::backend::abi::Status;
+use symmem_core::backend::{CallResult, Failure};
 
 /// The steps, in the words of a vendor's runtime. Called with the device current.
 pub trait VirtualMemory {
