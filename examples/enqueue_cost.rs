@@ -8,7 +8,7 @@ use std::ffi::c_void;
 use std::time::Instant;
 use symmem::backend::Device;
 use symmem::backend::abi::{SignalTarget, TransferArguments};
-use symmem::select::Selection;
+use symmem::backends::Selection;
 use symmem::{Builder, Method, TransferOptions};
 
 type Launch = unsafe extern "C" fn(

@@ -1,6 +1,6 @@
 //! How a program joins a world.
 
-use crate::select::{self, Selection};
+use crate::backends::{self, Selection};
 use crate::tuning;
 use std::ffi::OsStr;
 use std::time::Duration;
@@ -117,7 +117,7 @@ impl Builder {
             Some(selection) => selection,
             None => Selection::from_environment()?,
         };
-        let chosen = select::choose(&selection)?;
+        let chosen = backends::choose(&selection)?;
         let rank = launch.rank as usize;
         let mut configuration = Configuration::new(launch);
         let (collectives, products) = match (&self.collective_rows, &self.gemm_rows) {

@@ -46,21 +46,15 @@
 //! ```
 //!
 //! Every wait is bounded; a peer that dies is an error within a second. The contract and the policy
-//! are in [`symmem_core`]; this crate selects a backend ([`select`]), launches ranks and
-//! holds the benchmark, the conformance suite and the report behind the `symmem` command.
+//! are in [`symmem_core`]; this crate selects a backend ([`backends`]).
 
-pub mod bench;
-pub mod conformance;
-#[cfg(feature = "cuda")]
-pub mod doctor;
-pub mod launch;
-pub mod report;
-pub mod select;
+pub mod backends;
 pub mod tuning;
 
 mod builder;
 
 pub use builder::{Builder, init};
+pub use symmem_core::BackendSource;
 pub use symmem_core::backend;
 pub use symmem_core::backend::abi::{
     Algorithm, CollectiveOperation, Condition, DeviceAddress, Direction, ElementType, Geometry,
@@ -76,6 +70,7 @@ pub use symmem_core::{
     Peer, Provider, RawView, Reducible, Result, Stream, SymmetricBuffer, TransferOptions,
     VendorLibrary, Word,
 };
+pub use symmem_core::{bootstrap, host, multicast_bytes, multicast_reduces, plan};
 
 /// The README's example is compiled and run with the documentation's tests.
 #[cfg(doctest)]

@@ -5,8 +5,12 @@ use crate::backend::abi::{Algorithm, CollectiveOperation, CollectiveRow};
 use serde::{Deserialize, Serialize};
 use symmem_core::GemmRow;
 
+mod product;
 mod products;
 
+pub use product::{
+    MatrixElement, Order, Product, Sharded, gemm_algorithm, gemm_transport, order, shape,
+};
 pub use products::{ProductRow, Way};
 
 /// The version of the file that this program writes and reads.
@@ -226,68 +230,6 @@ impl Table {
         let rows: String = self.rows.iter().map(line).collect();
         format!("// Measured on {}.\n&[\n{rows}]\n", self.device)
     }
-
-    /// The rows for a terminal.
-    pub fn to_text(&self) -> String {
-        let mut table = comfy_table::Table::new();
-        table.load_style(comfy_table::TableStyle::new());
-        table.set_header([
-            "operation",
-            "world",
-            "bytes",
-            "algorithm",
-            "blocks",
-            "threads",
-            "concurrent",
-        ]);
-        for row in &self.rows {
-            table.add_row([
-                row.operation.clone(),
-                row.world.to_string(),
-                match row.bytes {
-                    u64::MAX => "any".into(),
-                    bytes => bytes.to_string(),
-                },
-                row.algorithm.clone(),
-                row.blocks.to_string(),
-                row.threads.to_string(),
-                row.concurrent.to_string(),
-            ]);
-        }
-        match self.products.is_empty() {
-            true => format!("{table}\n"),
-            false if self.rows.is_empty() => self.products_text(),
-            false => format!("{table}\n{}", self.products_text()),
-        }
-    }
-
-    fn products_text(&self) -> String {
-        let mut table = comfy_table::Table::new();
-        table.load_style(comfy_table::TableStyle::new());
-        table.set_header([
-            "product",
-            "world",
-            "device",
-            "algorithm",
-            "transport",
-            "ways",
-        ]);
-        for row in &self.products {
-            let ways = row.ways.iter();
-            let ways: Vec<String> = ways
-                .map(|way| format!("{} rows: {}", way.rows, way.way))
-                .collect();
-            table.add_row([
-                row.product.file_name(),
-                row.world.to_string(),
-                row.device.clone(),
-                row.algorithm.clone(),
-                row.transport.clone(),
-                ways.join(", "),
-            ]);
-        }
-        format!("{table}\n")
-    }
 }
 
 /// An array of JSON, a line for each.
@@ -411,7 +353,7 @@ mod tests {
                 world,
                 shape: symmem_core::GemmShape::new(4, 8, 16),
                 element: crate::backend::abi::ElementType::F16,
-                algorithm: crate::bench::ag_gemm::algorithm(algorithm).unwrap(),
+                algorithm: super::gemm_algorithm(algorithm).unwrap(),
                 transport: Default::default(),
                 library: String::new(),
                 ways: Vec::new(),
@@ -434,7 +376,6 @@ mod tests {
         assert_eq!(later.products, all.products);
         let without = table(Vec::new()).to_json().unwrap();
         assert!(!without.contains("products"), "as before: {without}");
-        assert!(of_products(all.products).to_text().contains("4x8x16"));
     }
 
     #[test]

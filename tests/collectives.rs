@@ -17,10 +17,10 @@ use std::time::Duration;
 use support::worlds::{
     Backend, Part, RANK, account, end, held_against_cuda, is_full, left_out, once, options,
 };
-use symmem::conformance::collectives::{
+use symmem_conformance::collectives::{
     CollectiveCase, Mode, MulticastKernels, SoakCase, plan, plan::Sizes,
 };
-use symmem::conformance::{Case, Outcome, Totals, World, rank_main};
+use symmem_conformance::{Case, Outcome, Totals, World, rank_main};
 
 /// Worlds of the host backend, among which a sample is shared out.
 const SIZES: [u32; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
@@ -28,7 +28,7 @@ const SIZES: [u32; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
 const FAKE_SIZES: [u32; 4] = [1, 2, 3, 8];
 
 /// The seed of the samples.
-const SEED: u64 = symmem::conformance::plan::SEED;
+const SEED: u64 = symmem_conformance::plan::SEED;
 
 /// Bound of each wait: a case that hangs must not keep the rest for long.
 const DEADLINE: Duration = Duration::from_secs(10);

@@ -18,7 +18,7 @@ use support::worlds::{
     Backend, Part, RANK, account, differences, end, held_against_cuda, is_full, left_out, once,
     options,
 };
-use symmem::conformance::{
+use symmem_conformance::{
     Case, MethodName, Outcome, SelftestOptions, Subject, Totals, TransferCase, World, plan,
     rank_main, selftest,
 };

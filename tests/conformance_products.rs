@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use std::sync::LazyLock;
 use std::time::Duration;
 use support::worlds::{Backend, RANK, account, end, is_full, options};
-use symmem::conformance::{Case, Outcome, Totals, World, plan, products, rank_main};
+use symmem_conformance::{Case, Outcome, Totals, World, plan, products, rank_main};
 
 /// Worlds among which the sample is shared out.
 const SIZES: [u32; 8] = [1, 2, 3, 4, 5, 6, 7, 8];

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 use support::hip::{Release, fake_hip};
-use symmem::select::Selection;
+use symmem::backends::Selection;
 use symmem::{Algorithm, Builder, CollectiveOptions, LaunchEnvironment, Result};
 
 const WORLD: usize = 4;

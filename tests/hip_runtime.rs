@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 use support::hip::{Release, fake_hip};
-use symmem::select::Selection;
+use symmem::backends::Selection;
 use symmem::{Builder, DeviceChoice, LaunchEnvironment, ShareKind};
 use symmem_core::backend::SymmetricMemory;
 

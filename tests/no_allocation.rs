@@ -12,7 +12,7 @@ use std::process::Command;
 use std::time::Duration;
 use support::hip::{Release, fake_hip};
 use symmem::backend::abi::CAPABILITY_COPY_ENGINE;
-use symmem::select::Selection;
+use symmem::backends::Selection;
 use symmem::{
     Algorithm, Builder, CollectiveOptions, Communicator, Condition, LaunchEnvironment,
     ReduceOperation, Stream, SymmetricBuffer,

@@ -1,6 +1,6 @@
 //! Ranks as threads of one process pass a ring of puts with signals.
 use std::time::Duration;
-use symmem::select::Selection;
+use symmem::backends::Selection;
 use symmem::{Builder, Graph, LaunchEnvironment};
 
 fn world(n: u32, f: impl Fn(symmem::Communicator) + Send + Sync + Copy) {

@@ -10,8 +10,8 @@ use crate::split_gemm;
 use std::ffi::c_void;
 use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::*;
-use symmem_gpu::gathered_gemm::{ELEMENT_BYTES, Rates, countable, grid, invalid, unsupported};
 use symmem_gpu::Gpu;
+use symmem_gpu::gathered_gemm::{ELEMENT_BYTES, Rates, countable, grid, invalid, unsupported};
 use symmem_kernels_ptx::{GATHERED_GEMM_SHARED_MEMORY, SPLIT_GEMM_SHARED_MEMORY};
 
 /// What the kernel computes at a time, and the threads that do (`kernels-ptx/src/gathered_gemm`).

@@ -4,8 +4,8 @@ use crate::gathered_gemm::TensorGemmArguments;
 use crate::instance::CudaBackend;
 use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::*;
-use symmem_gpu::gathered_gemm::{ELEMENT_BYTES, unsupported};
 use symmem_gpu::Gpu;
+use symmem_gpu::gathered_gemm::{ELEMENT_BYTES, unsupported};
 use symmem_kernels_ptx::{SPLIT_GEMM, SPLIT_GEMM_ROWS, SPLIT_GEMM_SHARED_MEMORY};
 
 /// What a cluster computes at a time (`kernels-ptx/src/gathered_gemm/split_gemm.cu`): so many columns of `C`, by the

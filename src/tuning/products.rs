@@ -1,7 +1,8 @@
 //! Rows of products: what `symmem bench ag-gemm --tune` writes.
 
-use crate::bench::ag_gemm::{algorithm, shape, transport};
-use crate::report::ag_gemm::{MatrixElement, Order, Product, Sharded};
+use super::product::{
+    MatrixElement, Order, Product, Sharded, gemm_algorithm, gemm_transport, shape,
+};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -90,11 +91,11 @@ impl ProductRow {
                 MatrixElement::F16 => ElementType::F16,
                 MatrixElement::Bf16 => ElementType::BF16,
             },
-            algorithm: algorithm(&self.algorithm)
+            algorithm: gemm_algorithm(&self.algorithm)
                 .ok_or_else(|| unknown("algorithm", &self.algorithm))?,
             transport: match self.transport.as_str() {
                 AUTOMATIC => GemmTransport::Automatic,
-                name => transport(name).ok_or_else(|| unknown("transport", name))?,
+                name => gemm_transport(name).ok_or_else(|| unknown("transport", name))?,
             },
             library: self.library.clone(),
             ways: self.ways.iter().map(|way| (way.rows, way.way)).collect(),

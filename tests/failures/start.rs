@@ -7,7 +7,7 @@ use rstest::rstest;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use symmem::DeviceChoice;
-use symmem::select::Selection;
+use symmem::backends::Selection;
 
 pub fn role(_role: &str, member: &Member) {
     let builder = member.builder();

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use symmem::select::Selection;
+use symmem::backends::Selection;
 use symmem::{Builder, LaunchEnvironment};
 
 /// Says that this test did not do its work, or a part of it, and why: past the harness, which keeps to itself
@@ -42,7 +42,7 @@ pub fn permitted() -> bool {
 /// What forbids multicast in this process, if anything does.
 #[cfg(feature = "cuda")]
 fn forbidden_here() -> Option<String> {
-    let switches = symmem::doctor::Machine::switches();
+    let switches = symmem_cli::doctor::Machine::switches();
     let forbids = switches.into_iter().find(|switch| switch.forbids);
     forbids.map(|switch| format!("{} forbids it here", switch.name))
 }

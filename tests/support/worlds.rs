@@ -7,8 +7,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 use symmem::ShareKind;
-use symmem::conformance::{Outcome, Totals, World, WorldOptions};
-use symmem::select::Selection;
+use symmem::backends::Selection;
+use symmem_conformance::{Outcome, Totals, World, WorldOptions};
 
 /// Set for the processes that are ranks of a world.
 pub const RANK: &str = "SYMMEM_CONFORMANCE_RANK";

@@ -5,7 +5,7 @@ use super::{DEADLINE, JOB, PATIENCE, RANK, ROLE, SETTING, SETUP_DEADLINE, WORLD}
 use rustix::process::Signal;
 use std::io::Write;
 use std::time::Duration;
-use symmem::select::Selection;
+use symmem::backends::Selection;
 use symmem::{Builder, Communicator, LaunchEnvironment};
 
 /// This rank, in its own process.

@@ -1,0 +1,166 @@
+//! Random matrices, each element a function of its matrix, line and place: no rank needs another's data to
+//! know what a product should be.
+
+use super::element::Real;
+use crate::Result;
+use std::ops::Range;
+use symmem::{Stream, SymmetricBuffer};
+
+/// Length of the table that lines are cut from: prime, so that no power-of-two displacement maps it to
+/// itself.
+const PERIOD: usize = 1_048_583;
+
+/// Elements written at once, but for lines that are longer.
+const CHUNK: usize = 4 << 20;
+
+/// Random numbers between -1 and 1. A line of a matrix is a piece of the table, begun at a place that
+/// matrix and line say.
+pub(super) struct Table<T> {
+    elements: Vec<T>,
+    values: Vec<f32>,
+}
+
+/// Which matrix, and which of its contents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Content(u64);
+
+impl Content {
+    /// What A holds in a pass: of one product each pass has another, so that nothing left behind by an
+    /// earlier one passes for right.
+    pub(super) fn a(pass: u64) -> Self {
+        Self(pass * 4 + 1)
+    }
+
+    /// What B holds at a rank.
+    pub(super) fn b(rank: usize) -> Self {
+        Self(rank as u64 * 4 + 2)
+    }
+
+    /// What the bias holds at a rank.
+    pub(super) fn bias(rank: usize) -> Self {
+        Self(rank as u64 * 4 + 3)
+    }
+
+    /// Where the table has a line's first element.
+    fn start(self, line: usize) -> usize {
+        (mix(self.0 << 40 ^ line as u64) % PERIOD as u64) as usize
+    }
+}
+
+/// SplitMix64's output function (Steele, Lea and Flood 2014).
+pub(super) fn mix(value: u64) -> u64 {
+    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ value >> 31
+}
+
+impl<T: Real> Table<T> {
+    pub(super) fn new() -> Self {
+        // 17 bits of a random number, between -1 and 1 and never both at once.
+        let value = |place: usize| (mix(place as u64) >> 47) as f32 / 65_536.0 - 1.0;
+        let elements: Vec<T> = (0..PERIOD).map(|place| T::from_f32(value(place))).collect();
+        Self {
+            values: elements.iter().map(|element| element.to_f32()).collect(),
+            elements,
+        }
+    }
+
+    /// Elements of a line from place `from` on.
+    pub(super) fn line(&self, content: Content, line: usize, from: usize, out: &mut [T]) {
+        copy(&self.elements, content.start(line) + from, out);
+    }
+
+    /// The same as numbers.
+    pub(super) fn values(&self, content: Content, line: usize, from: usize, out: &mut [f32]) {
+        copy(&self.values, content.start(line) + from, out);
+    }
+
+    /// One element as a number.
+    pub(super) fn value(&self, content: Content, line: usize, place: usize) -> f32 {
+        self.values[(content.start(line) + place) % PERIOD]
+    }
+
+    /// Fills the start of this rank's copy of a buffer with a part of a matrix, without gaps. Blocks.
+    pub(super) fn fill(
+        &self,
+        content: Content,
+        lines: Range<usize>,
+        places: Range<usize>,
+        buffer: &SymmetricBuffer<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let width = places.len();
+        if width == 0 {
+            return Ok(());
+        }
+        let at_once = (CHUNK / width).max(1);
+        let mut chunk = vec![T::ZERO; at_once.min(lines.len()) * width];
+        for first in lines.clone().step_by(at_once) {
+            let some = first..(first + at_once).min(lines.end);
+            let chunk = &mut chunk[..some.len() * width];
+            for (line, out) in some.zip(chunk.chunks_mut(width)) {
+                self.line(content, line, places.start, out);
+            }
+            buffer.write(stream, (first - lines.start) * width, chunk)?;
+        }
+        Ok(())
+    }
+}
+
+/// Copies what a table has from a place on, round and round.
+fn copy<V: Copy>(table: &[V], from: usize, out: &mut [V]) {
+    let mut done = 0;
+    while done < out.len() {
+        let start = (from + done) % table.len();
+        let length = (table.len() - start).min(out.len() - done);
+        out[done..done + length].copy_from_slice(&table[start..start + length]);
+        done += length;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_a_line_is_that_part_of_it_as_number_and_as_element() {
+        let table = Table::<half::bf16>::new();
+        let content = Content::a(0);
+        let mut whole = vec![0.0; PERIOD + 10];
+        table.values(content, 7, 0, &mut whole);
+        assert_eq!(whole[PERIOD..], whole[..10], "it goes on past its end");
+        let mut part = vec![half::bf16::ZERO; 100];
+        table.line(content, 7, 50, &mut part);
+        for (place, element) in part.iter().enumerate() {
+            assert_eq!(element.to_f32(), whole[50 + place]);
+            assert_eq!(table.value(content, 7, 50 + place), whole[50 + place]);
+        }
+        assert!(whole.iter().all(|value| value.abs() <= 1.0));
+        assert!(whole.iter().sum::<f32>().abs() < 4000.0, "around 0");
+    }
+
+    #[test]
+    fn matrices_passes_and_lines_differ() {
+        let table = Table::<half::f16>::new();
+        let line = |content, line| {
+            let mut out = vec![0.0; 256];
+            table.values(content, line, 0, &mut out);
+            out
+        };
+        let all = [
+            line(Content::a(0), 0),
+            line(Content::a(1), 0),
+            line(Content::a(0), 1),
+            line(Content::b(0), 0),
+            line(Content::b(1), 0),
+            line(Content::bias(0), 0),
+        ];
+        for (index, one) in all.iter().enumerate() {
+            for other in &all[..index] {
+                let same = one.iter().zip(other).filter(|(a, b)| a == b).count();
+                assert!(same < 8);
+            }
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! The two types that matrices are made of here.
+
+use crate::report::ag_gemm::MatrixElement;
+use symmem::GemmElement;
+
+/// An element, and how exact it is.
+pub(super) trait Real: GemmElement {
+    /// Its name.
+    const NAME: MatrixElement;
+    /// The unit roundoff: half a unit in the last place.
+    const ROUNDOFF: f64;
+    const ZERO: Self;
+    fn from_f32(value: f32) -> Self;
+    fn to_f32(self) -> f32;
+}
+
+macro_rules! reals {
+    ($($type:ty, $name:ident, $bits:literal;)*) => {$(
+        impl Real for $type {
+            const NAME: MatrixElement = MatrixElement::$name;
+            const ROUNDOFF: f64 = 1.0 / (1_u32 << $bits) as f64;
+            const ZERO: Self = <$type>::ZERO;
+            fn from_f32(value: f32) -> Self {
+                <$type>::from_f32(value)
+            }
+            fn to_f32(self) -> f32 {
+                <$type>::to_f32(self)
+            }
+        }
+    )*};
+}
+
+reals! {
+    half::f16, F16, 11;
+    half::bf16, Bf16, 8;
+}

@@ -1,0 +1,272 @@
+//! Who takes part in a product: the parts alone, the baselines, ours, and what the selector chooses.
+
+use super::ALL_TRANSPORTS;
+use super::contender::{Contender, missing};
+use super::element::Real;
+use super::kernel::Kernel;
+use super::library::Library;
+use super::run::{REPLAYED_ROWS, Run};
+use super::session::{By, Session};
+use super::side::Side;
+use super::torch::Torch;
+use super::windows::Windows;
+use crate::outcome::{Outcome, agree, not_here};
+use crate::report::ag_gemm::{
+    ALGORITHMS, AUTOMATIC, BASELINE, Entry, GATHER, GEMM, OWN_GEMM, Product, TOGETHER, TORCH,
+    TORCH_FUSED, TRANSFORMER_ENGINE, VARIANTS, WINDOWS,
+};
+use crate::session::is_by_caller;
+use crate::{Result, exchange};
+use symmem::backend::abi::{Algorithm, CollectiveOperation};
+use symmem::tuning::ProductRow;
+use symmem::tuning::{gemm_algorithm, gemm_transport, shape};
+use symmem::{
+    AllGatherGemm, CollectiveCall, CollectiveOptions, GemmAlgorithm, GemmElement, GemmOptions,
+    GemmTransport,
+};
+
+impl<'a, T: Real> Run<'a, T> {
+    /// Our algorithms that there are here; the others are put among the absent. Collective.
+    pub(super) fn ours(
+        &self,
+        product: &Product,
+        absent: &mut Vec<Entry>,
+        plans: &mut Vec<String>,
+    ) -> Result<Vec<Contender<'a, T>>> {
+        let asked = self.options.transport.as_deref();
+        let variants = VARIANTS
+            .into_iter()
+            .filter(|_| asked == Some(ALL_TRANSPORTS));
+        let mut contenders = Vec::new();
+        for name in ALGORITHMS.into_iter().chain(variants) {
+            let (by, moved) = name.split_once(' ').unwrap_or((name, ""));
+            let Some(known) = gemm_algorithm(by).filter(|_| self.options.has(by)) else {
+                continue;
+            };
+            let options = GemmOptions {
+                algorithm: known,
+                transport: gemm_transport(moved)
+                    .or(asked.and_then(gemm_transport))
+                    .unwrap_or_default(),
+                tune: self.options.runs(),
+                ..GemmOptions::default()
+            };
+            // Of few rows the usual transport of an algorithm is another one.
+            if is_variant(name) && find(&contenders, (known, options.transport)).is_some() {
+                continue;
+            }
+            let made = self
+                .communicator
+                .all_gather_gemm::<T>(&shape(product), &options);
+            match not_here(made.map_err(Into::into))? {
+                Ok(operation) => {
+                    if self.options.explain {
+                        plans.extend(exchange::all_gather(
+                            self.communicator,
+                            &operation.explain(),
+                        )?);
+                    }
+                    let how = moved_by(operation.transport());
+                    contenders.push(Contender::new(name, By::Ours(Box::new(operation)), how));
+                }
+                Err(reason) => absent.push(missing(name, reason)),
+            }
+        }
+        Ok(contenders)
+    }
+
+    /// What the selector would choose, with what moves A then; as a contender of its own where all of ours were
+    /// asked for and it is none of them. Collective.
+    pub(super) fn chosen(
+        &self,
+        product: &Product,
+        contenders: &[Contender<'a, T>],
+    ) -> Result<(Option<String>, Option<Contender<'a, T>>)> {
+        let make = |tune| {
+            let options = GemmOptions {
+                tune,
+                ..GemmOptions::default()
+            };
+            self.communicator
+                .all_gather_gemm::<T>(&shape(product), &options)
+        };
+        let Ok(operation) = not_here(make(false).map_err(Into::into))? else {
+            return Ok((None, None));
+        };
+        let chosen = way(&operation);
+        let name = (ALGORITHMS.into_iter()).find(|name| gemm_algorithm(name) == Some(chosen.0));
+        let name = format!("{} {}", name.unwrap_or_default(), moved_by(chosen.1));
+        let mut other = None;
+        if self.options.algorithms.is_empty() && find(contenders, chosen).is_none() {
+            let by = By::Ours(Box::new(make(true)?));
+            other = Some(Contender::new(AUTOMATIC, by, name.clone()));
+        }
+        Ok((Some(name), other))
+    }
+
+    /// GEMM and gather alone, by the library and by our kernel; and one after the other, between windows.
+    /// Collective.
+    pub(super) fn parts(
+        &self,
+        session: &Session<'a, T>,
+        product: &Product,
+        absent: &mut Vec<Entry>,
+    ) -> Result<Vec<Contender<'a, T>>> {
+        let stream = &self.stream;
+        // First the gather, so that the GEMM has something to multiply.
+        session.run(stream, || session.issue(stream, &By::Gather))?;
+        let prepared = Library::new::<T>(self.communicator, product)?;
+        let mut parts = Vec::new();
+        let mut windows = None;
+        match agree(self.communicator, prepared)? {
+            Ok(library) => {
+                let work = |library: &Library<'_>| session.multiply(stream, library);
+                let library = library.choose(&self.clock, stream, work)?;
+                // A processor does one thing after the other.
+                if product.m > REPLAYED_ROWS && !is_by_caller(self.communicator) {
+                    let again = library.again::<T>(self.communicator, product)?;
+                    if let Ok(again) = agree(self.communicator, again)? {
+                        let by = By::Together(again, Side::new(self.communicator)?);
+                        parts.push(Contender::new(TOGETHER, by, String::new()));
+                    }
+                }
+                if self.options.has(BASELINE) {
+                    let again = library.again::<T>(self.communicator, product)?;
+                    windows = agree(self.communicator, again)?.ok();
+                }
+                let how = library.how();
+                parts.insert(0, Contender::new(GEMM, By::Gemm(library), how));
+            }
+            Err(reason) => absent.push(missing(GEMM, reason)),
+        }
+        self.communicator.host_barrier()?;
+        match Kernel::new::<T>(self.communicator, product)? {
+            Ok(kernel) => {
+                let how = kernel.how();
+                parts.push(Contender::new(OWN_GEMM, By::Own(Box::new(kernel)), how));
+            }
+            Err(reason) => absent.push(missing(OWN_GEMM, reason)),
+        }
+        let mut between = None;
+        if let Some(library) = windows {
+            match self.between_windows(session, library)? {
+                Ok(by) => between = Some(Contender::new(WINDOWS, by, "vendor".into())),
+                Err(reason) => absent.push(missing(WINDOWS, reason)),
+            }
+        }
+        // Once windows are there, the gather goes through them.
+        let how = self.gathered_by(session, between.is_some())?;
+        parts.push(Contender::new(GATHER, By::Gather, how));
+        parts.extend(between);
+        Ok(parts)
+    }
+
+    /// What the selector of collectives gathers by.
+    fn gathered_by(&self, session: &Session<'a, T>, windows: bool) -> Result<String> {
+        let all = (session.a.len() * self.communicator.world() * size_of::<T>()) as u64;
+        let gather = CollectiveCall {
+            in_multicast: session.a.is_in_multicast() && session.whole.is_in_multicast(),
+            ..CollectiveCall::new(CollectiveOperation::ALL_GATHER, all, T::TYPE)
+        };
+        let choice = (self.communicator).explain_call(&gather, &CollectiveOptions::default())?;
+        Ok(match choice.algorithm {
+            Algorithm::VENDOR if windows => "vendor's windows".into(),
+            Algorithm::VENDOR => "vendor".into(),
+            own => format!("own {}", own.name().to_lowercase()),
+        })
+    }
+
+    /// The vendor's gather between windows and then the product, if it can be done. Collective.
+    fn between_windows(
+        &self,
+        session: &Session<'a, T>,
+        library: Library<'a>,
+    ) -> Result<Outcome<By<'a, T>>> {
+        let made = Windows::new(session, library)?.map(By::Windows);
+        let Ok(by) = made else {
+            return Ok(made);
+        };
+        // Ranges that windows cannot take are refused by the call: of one rank, of all.
+        let called = not_here(session.issue(&self.stream, &by))?;
+        let called = agree(self.communicator, called)?;
+        self.stream.synchronize()?;
+        Ok(called.map(|()| by))
+    }
+
+    /// PyTorch's ways, each checked. Collective.
+    pub(super) fn beside(
+        &self,
+        torch: &mut Option<Torch>,
+        product: &Product,
+        absent: &mut Vec<Entry>,
+    ) -> Result<Vec<Contender<'a, T>>> {
+        let mut contenders = Vec::new();
+        let shaped = self.ask(torch, |torch| torch.shape(product))?;
+        for (name, way) in [
+            (TORCH, "plain"),
+            (TORCH_FUSED, "fused"),
+            (TRANSFORMER_ENGINE, "overlapped"),
+        ] {
+            let checked = match &shaped {
+                Ok(()) => self.ask(torch, |torch| torch.check(way))?,
+                Err(reason) => Err(reason.clone()),
+            };
+            match checked {
+                Ok(counts) => {
+                    let mut contender = Contender::new(name, By::Torch(way), String::new());
+                    contender.seen.count(counts);
+                    contenders.push(contender);
+                }
+                Err(reason) => absent.push(missing(name, reason)),
+            }
+        }
+        Ok(contenders)
+    }
+}
+
+fn is_variant(name: &str) -> bool {
+    VARIANTS.contains(&name)
+}
+
+/// How one of ours is done.
+type How = (GemmAlgorithm, GemmTransport);
+
+fn way<T: GemmElement>(operation: &AllGatherGemm<T>) -> How {
+    (operation.algorithm(), operation.transport())
+}
+
+/// Who of ours does it so.
+fn find<'c, 'a, T: Real>(
+    contenders: &'c [Contender<'a, T>],
+    how: How,
+) -> Option<&'c Contender<'a, T>> {
+    contenders.iter().find(|contender| match &contender.by {
+        By::Ours(ours) => way(ours) == how,
+        _ => false,
+    })
+}
+
+/// What moves shards, in a word.
+fn moved_by(transport: GemmTransport) -> String {
+    match transport {
+        GemmTransport::Automatic => "own".into(),
+        transport => format!("{transport:?}").to_lowercase(),
+    }
+}
+
+/// How ours of a name was done, with the ways of the library of all of ours: other algorithms have products of
+/// other rows.
+pub(super) fn row<T: Real>(best: &str, contenders: &[Contender<'_, T>]) -> Option<ProductRow> {
+    let ours = |contender: &Contender<'_, T>| match &contender.by {
+        By::Ours(operation) => Some((contender.name, operation.row())),
+        _ => None,
+    };
+    let all: Vec<_> = contenders.iter().filter_map(ours).collect();
+    let (_, mut row) = all.iter().find(|(name, _)| *name == best)?.clone();
+    for (rows, way) in all.iter().flat_map(|(_, other)| &other.ways) {
+        if row.ways.iter().all(|(known, _)| known != rows) {
+            row.ways.push((*rows, *way));
+        }
+    }
+    ProductRow::new(&row)
+}

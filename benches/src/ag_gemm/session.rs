@@ -1,0 +1,248 @@
+//! One rank's matrices of one product, and the calls that use them.
+
+use super::data::{Content, Table};
+use super::element::Real;
+use super::kernel::Kernel;
+use super::library::Library;
+use super::reference::{GUARD, POISON, Reference, part};
+use super::side::Side;
+use super::windows::Windows;
+use crate::report::ag_gemm::{Order, Product, Sharded};
+use crate::{BenchError, Result};
+use symmem::backend::Device;
+use symmem::backend::abi::{Algorithm, CAPABILITY_COPY_ENGINE, DeviceAddress, RawStream};
+use symmem::tuning::{order, shape};
+use symmem::{
+    AllGatherGemm, CollectiveOptions, Communicator, Matrix, Operands, Provider, Stream,
+    SymmetricBuffer,
+};
+use zerocopy::IntoBytes;
+
+/// Who does what is checked or timed.
+pub(super) enum By<'a, T: Real> {
+    /// The vendor's library multiplies an A that is here.
+    Gemm(Library<'a>),
+    /// The same by our own kernel.
+    Own(Box<Kernel<'a>>),
+    /// A is gathered, and nothing else.
+    Gather,
+    /// Both at once on two streams, and neither waits for the other: what devices have to give.
+    Together(Library<'a>, Side<'a>),
+    /// One after the other, A between windows of the vendor's library of collectives.
+    Windows(Windows<'a, T>),
+    /// Both, by an algorithm of ours.
+    Ours(Box<AllGatherGemm<T>>),
+    /// Both, by PyTorch, in this way: its process does it.
+    Torch(&'static str),
+}
+
+impl<T: Real> By<'_, T> {
+    /// Whether its C can be compared: not where C is that of a gather at another time, or another process's.
+    pub(super) fn is_checked(&self) -> bool {
+        matches!(self, Self::Own(_) | Self::Windows(_) | Self::Ours(_))
+    }
+}
+
+/// What a rank holds of a product.
+pub(super) struct Session<'a, T: Real> {
+    pub(super) communicator: &'a Communicator,
+    pub(super) product: Product,
+    /// The shard of A.
+    pub(super) a: SymmetricBuffer<T>,
+    /// Where A is gathered alone, and what is multiplied alone.
+    pub(super) whole: SymmetricBuffer<T>,
+    b: SymmetricBuffer<T>,
+    c: SymmetricBuffer<T>,
+    bias: Option<SymmetricBuffer<T>>,
+}
+
+impl<'a, T: Real> Session<'a, T> {
+    /// Allocates, and fills B and the bias. Collective.
+    pub(super) fn new(
+        communicator: &'a Communicator,
+        product: Product,
+        table: &Table<T>,
+        stream: &Stream,
+    ) -> Result<Self> {
+        let Product { m, n, k, .. } = product;
+        let (rank, world) = (communicator.rank(), communicator.world());
+        let shard = shape(&product).shard_elements(world);
+        let session = Self {
+            a: communicator.allocate(&[shard])?,
+            whole: communicator.allocate(&[(shard * world).max(m * k)])?,
+            b: communicator.allocate(&[k * n])?,
+            c: communicator.allocate(&[m * n + GUARD])?,
+            bias: match product.bias {
+                true => Some(communicator.allocate(&[n])?),
+                false => None,
+            },
+            product,
+            communicator,
+        };
+        let (lines, width) = match product.b_order {
+            Order::RowMajor => (k, n),
+            Order::ColumnMajor => (n, k),
+        };
+        table.fill(Content::b(rank), 0..lines, 0..width, &session.b, stream)?;
+        if let Some(bias) = &session.bias {
+            table.fill(Content::bias(rank), 0..1, 0..n, bias, stream)?;
+        }
+        Ok(session)
+    }
+
+    /// Gives this rank's shard of A what it holds in a pass. No peer reads it meanwhile. Blocks.
+    pub(super) fn fill(&self, table: &Table<T>, pass: u64, stream: &Stream) -> Result<()> {
+        let Product { m, k, sharding, .. } = self.product;
+        let (rank, world) = (self.communicator.rank(), self.communicator.world());
+        let (rows, columns) = match sharding {
+            Sharded::Rows => (part(m, rank, world), 0..k),
+            Sharded::Columns => (0..m, part(k, rank, world)),
+        };
+        table.fill(Content::a(pass), rows, columns, &self.a, stream)
+    }
+
+    /// Gives the whole A what it has in a pass once it is gathered. Blocks.
+    pub(super) fn fill_whole(&self, table: &Table<T>, pass: u64, stream: &Stream) -> Result<()> {
+        let Product { m, k, .. } = self.product;
+        table.fill(Content::a(pass), 0..m, 0..k, &self.whole, stream)
+    }
+
+    fn operands(&self) -> Result<Operands<'_, T>> {
+        let Product { m, n, k, .. } = self.product;
+        let stride = match self.product.b_order {
+            Order::RowMajor => n,
+            Order::ColumnMajor => k,
+        };
+        let bias = self.bias.as_ref();
+        Ok(Operands {
+            a: self.a.all(),
+            b: Matrix::strided(self.b.all(), k, n, stride, order(&self.product))?,
+            c: Matrix::of(self.c.all(), m, n)?,
+            bias: bias.map(|bias| Matrix::of(bias.all(), 1, n)).transpose()?,
+            gathered: None,
+        })
+    }
+
+    /// Enqueues a call. PyTorch's is nothing here.
+    pub(super) fn issue(&self, on: &Stream, by: &By<'_, T>) -> Result<()> {
+        match by {
+            By::Gather => self.gather(on, &CollectiveOptions::default())?,
+            By::Together(library, side) => {
+                let flags = self.communicator.capabilities().flags;
+                let options = CollectiveOptions {
+                    // No compute unit is taken from the product where that can be.
+                    algorithm: match flags & CAPABILITY_COPY_ENGINE {
+                        0 => Algorithm::AUTOMATIC,
+                        _ => Algorithm::COPY_ENGINE,
+                    },
+                    provider: Provider::Own,
+                    ..CollectiveOptions::default()
+                };
+                let here = || self.multiply(on, library);
+                side.both(on, |beside| self.gather(beside, &options), here)?;
+            }
+            By::Ours(operation) => on.all_gather_gemm(operation, &self.operands()?)?,
+            By::Gemm(library) => self.multiply(on, library)?,
+            By::Own(kernel) => {
+                let (matrices, bias) = self.addresses();
+                // SAFETY: as in `multiply`.
+                unsafe { kernel.enqueue(matrices, bias, on) }?;
+            }
+            By::Windows(windows) => windows.enqueue(self, on)?,
+            By::Torch(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Enqueues the gather alone.
+    fn gather(&self, on: &Stream, options: &CollectiveOptions<'_>) -> Result<()> {
+        let shard = self.a.len();
+        let to = self.whole.range(0, shard * self.communicator.world())?;
+        Ok(on.all_gather(to, self.a.all(), options)?)
+    }
+
+    /// Enqueues the product of what was gathered last, by the library.
+    pub(super) fn multiply(&self, on: &Stream, library: &Library<'_>) -> Result<()> {
+        let (matrices, bias) = self.addresses();
+        // SAFETY: the buffers have the sizes of the product that the library was prepared for, and live
+        // until the streams that use them are idle and the graphs gone.
+        unsafe { library.enqueue(matrices, bias, on) }
+    }
+
+    /// The whole A, B and C, and the bias.
+    fn addresses(&self) -> ([DeviceAddress; 3], Option<DeviceAddress>) {
+        let matrices = [&self.whole, &self.b, &self.c].map(|buffer| buffer.local().address());
+        let bias = self.bias.as_ref().map(|bias| bias.local().address());
+        (matrices, bias)
+    }
+
+    /// Leaves nothing of the whole A that a gather at another time has brought. No peer writes it meanwhile.
+    /// Blocks.
+    pub(super) fn poison_whole(&self, stream: &Stream) -> Result<()> {
+        self.poison(&self.whole, "poisoning A", stream)
+    }
+
+    /// Poisons this rank's copy of a buffer. Blocks.
+    fn poison(
+        &self,
+        buffer: &SymmetricBuffer<T>,
+        operation: &'static str,
+        stream: &Stream,
+    ) -> Result<()> {
+        let backend = self.communicator.backend();
+        let address = buffer.local().address();
+        let bytes = (buffer.len() * size_of::<T>()) as u64;
+        // SAFETY: all of the buffer, which lives until the stream is synchronized below; nobody else writes
+        // it until then.
+        unsafe { backend.memory_set(address, POISON.into(), bytes, RawStream(stream.raw())) }
+            .map_err(|failure| BenchError::Backend {
+                rank: self.communicator.rank(),
+                operation,
+                failure,
+            })?;
+        Ok(stream.synchronize()?)
+    }
+
+    /// Runs `work`, which enqueues one call, into poisoned memory, all ranks together. Blocks.
+    pub(super) fn run(&self, stream: &Stream, work: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.poison(&self.c, "poisoning C", stream)?;
+        self.communicator.host_barrier()?;
+        work()?;
+        stream.barrier()?;
+        stream.synchronize()?;
+        Ok(())
+    }
+
+    /// Elements of C that are wrong at this rank, guard included, and elements that were compared. Blocks.
+    pub(super) fn wrong(&self, reference: &Reference, stream: &Stream) -> Result<(u64, u64)> {
+        let Product { m, n, .. } = self.product;
+        let (mut wrong, mut compared) = (0, 0);
+        let mut row = vec![T::ZERO; n];
+        for (index, &line) in reference.rows.iter().enumerate() {
+            self.c.read(stream, line * n, &mut row)?;
+            let (off, of) = reference.wrong(index, &row);
+            wrong += off;
+            compared += of;
+        }
+        let mut guard = vec![T::ZERO; GUARD];
+        self.c.read(stream, m * n, &mut guard)?;
+        let touched = guard
+            .as_bytes()
+            .iter()
+            .filter(|byte| **byte != POISON)
+            .count();
+        Ok((wrong + touched as u64, compared))
+    }
+
+    /// Frees the buffers; no graph uses them any more. Collective.
+    pub(super) fn finish(self) -> Result<()> {
+        self.a.free()?;
+        self.whole.free()?;
+        self.b.free()?;
+        self.c.free()?;
+        if let Some(bias) = self.bias {
+            bias.free()?;
+        }
+        Ok(())
+    }
+}

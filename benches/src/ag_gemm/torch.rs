@@ -1,0 +1,110 @@
+//! PyTorch's all-gather and product beside us, in `torch_ag_gemm.py`, which is inside this program.
+//!
+//! Once the processes have met ([`crate::torch::start`]), a line each way, in which WAY is `plain`
+//! (gather, then product), `fused` (`fused_all_gather_matmul`) or `overlapped` (Transformer Engine's):
+//!
+//! | we say | they say |
+//! |---|---|
+//! | `shape M N K DTYPE SHARDING ORDER BIAS` | `shaped`: the matrices are there, those of before gone; or `absent REASON` |
+//! | `check WAY` | `wrong WRONG CHECKED`, or `absent REASON` |
+//! | `time WAY CALLS` | `times NANOSECONDS …`, of calls with a barrier before each, after one that is not timed |
+//! | `replay WAY CALLS LAUNCHES` | `times NANOSECONDS` of a call in a graph, or `absent REASON` |
+//! | `loop WAY WARM CALLS` | `times NANOSECONDS`: the mean of calls without a barrier |
+//! | `quit` | |
+
+use crate::Result;
+use crate::outcome::{Outcome, agree};
+use crate::process::Process;
+use crate::report::ag_gemm::Product;
+use crate::torch;
+use symmem::Communicator;
+
+const SCRIPT: &str = include_str!("../../baselines/torch_ag_gemm.py");
+
+/// This rank's process.
+pub(super) struct Torch {
+    process: Process,
+    pub(super) version: String,
+}
+
+impl Torch {
+    /// Starts the processes, of all ranks or of none. Collective.
+    pub(super) fn start(communicator: &Communicator) -> Result<Outcome<Self>> {
+        let started = torch::start(communicator, SCRIPT, &[])?;
+        let started = started.map(|(process, version)| Self { process, version });
+        agree(communicator, started)
+    }
+
+    /// Says a line; the rest of the answer, which begins with `word`, or why there is none.
+    fn ask(&mut self, line: &str, word: &str) -> Result<Outcome<String>> {
+        self.process.tell(line)?;
+        match self.process.answer()? {
+            (first, rest) if first == word => Ok(Ok(rest)),
+            (first, rest) if first == "absent" => Ok(Err(rest)),
+            (first, rest) => Err(self.process.unexpected(&first, &rest, word)),
+        }
+    }
+
+    /// Makes the matrices of a product.
+    pub(super) fn shape(&mut self, product: &Product) -> Result<Outcome<()>> {
+        let line = format!(
+            "shape {} {} {} {} {} {} {}",
+            product.m,
+            product.n,
+            product.k,
+            product.dtype.name(),
+            product.sharding.name(),
+            product.b_order.name(),
+            u32::from(product.bias)
+        );
+        Ok(self.ask(&line, "shaped")?.map(drop))
+    }
+
+    /// Calls once: wrong elements and elements that were compared.
+    pub(super) fn check(&mut self, way: &str) -> Result<Outcome<(u64, u64)>> {
+        Ok(match self.ask(&format!("check {way}"), "wrong")? {
+            Ok(rest) => {
+                let [wrong, compared] = self.process.numbers(&rest)?;
+                Ok((wrong as u64, compared as u64))
+            }
+            Err(reason) => Err(reason),
+        })
+    }
+
+    /// Nanoseconds of calls one by one.
+    pub(super) fn time(&mut self, way: &str, calls: u32) -> Result<Outcome<Vec<f64>>> {
+        self.times(&format!("time {way} {calls}"), calls)
+    }
+
+    /// Nanoseconds of a call that is replayed.
+    pub(super) fn replay(
+        &mut self,
+        way: &str,
+        calls: u32,
+        launches: u32,
+    ) -> Result<Outcome<Vec<f64>>> {
+        self.times(&format!("replay {way} {calls} {launches}"), 1)
+    }
+
+    /// The mean of calls without a barrier, nanoseconds.
+    pub(super) fn looped(&mut self, way: &str, warm: u32, calls: u32) -> Result<Outcome<Vec<f64>>> {
+        self.times(&format!("loop {way} {warm} {calls}"), 1)
+    }
+
+    fn times(&mut self, line: &str, expected: u32) -> Result<Outcome<Vec<f64>>> {
+        let rest = match self.ask(line, "times")? {
+            Ok(rest) => rest,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        let times: Vec<f64> = rest
+            .split_whitespace()
+            .filter_map(|word| word.parse().ok())
+            .collect();
+        match times.len() == expected as usize {
+            true => Ok(Ok(times)),
+            false => Err(self.process.failed(format!(
+                "said `{rest}` where {expected} times were expected"
+            ))),
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! The vendor's gather between symmetric windows, then its product: what a program has that registers its
+//! buffers.
+
+use super::element::Real;
+use super::library::Library;
+use super::reference::part;
+use super::session::Session;
+use crate::outcome::{Outcome, agree, not_here};
+use crate::report::ag_gemm::{Product, Sharded};
+use crate::{BenchError, Result};
+use symmem::backend::RemoteAccess;
+use symmem::backend::abi::{DeviceAddress, Direction, RawStream, RowsCopy};
+use symmem::{CollectiveOptions, Provider, Stream, SymmetricBuffer};
+
+/// The library's product, and where shards come to.
+pub(super) struct Windows<'a, T: Real> {
+    library: Library<'a>,
+    /// Blocks of columns, from where they are put where they belong; rows come there at once.
+    blocks: Option<SymmetricBuffer<T>>,
+}
+
+impl<'a, T: Real> Windows<'a, T> {
+    /// Makes windows of a session's buffers, or says why there are none. Collective.
+    pub(super) fn new(session: &Session<'a, T>, library: Library<'a>) -> Result<Outcome<Self>> {
+        let communicator = session.communicator;
+        let opened = communicator.open_vendor(true).map_err(Into::into);
+        if let Err(reason) = agree(communicator, not_here(opened)?)? {
+            return Ok(Err(reason));
+        }
+        let all = session.a.len() * communicator.world();
+        let blocks = match session.product.sharding {
+            Sharded::Rows => None,
+            Sharded::Columns => Some(communicator.allocate(&[all])?),
+        };
+        let to = blocks.as_ref().unwrap_or(&session.whole);
+        let windows = session.a.register_with_vendor();
+        let windows = windows.and_then(|()| to.register_with_vendor());
+        let windows = agree(communicator, not_here(windows.map_err(Into::into))?)?;
+        Ok(windows.map(|()| Self { library, blocks }))
+    }
+
+    /// Enqueues a call.
+    pub(super) fn enqueue(&self, session: &Session<'_, T>, on: &Stream) -> Result<()> {
+        let world = session.communicator.world();
+        let options = CollectiveOptions {
+            provider: Provider::VendorWindows,
+            ..CollectiveOptions::default()
+        };
+        let to = self.blocks.as_ref().unwrap_or(&session.whole);
+        let to = to.range(0, session.a.len() * world)?;
+        on.all_gather(to, session.a.all(), &options)?;
+        if let Some(blocks) = &self.blocks {
+            (0..world).try_for_each(|shard| spread(session, blocks, shard, on))?;
+        }
+        session.multiply(on, &self.library)
+    }
+}
+
+/// Puts a block of columns where it belongs in the whole A.
+fn spread<T: Real>(
+    session: &Session<'_, T>,
+    blocks: &SymmetricBuffer<T>,
+    shard: usize,
+    on: &Stream,
+) -> Result<()> {
+    let Product { m, k, .. } = session.product;
+    let columns = part(k, shard, session.communicator.world());
+    let at = |buffer: &SymmetricBuffer<T>, element: usize| {
+        DeviceAddress(buffer.local().address().0 + (element * size_of::<T>()) as u64)
+    };
+    let bytes = (columns.len() * size_of::<T>()) as u64;
+    let copy = RowsCopy {
+        destination: at(&session.whole, columns.start),
+        destination_stride: (k * size_of::<T>()) as u64,
+        source: at(blocks, shard * session.a.len()),
+        source_stride: bytes,
+        bytes,
+        rows: m as u64,
+        direction: Direction::LOCAL,
+        reserved: 0,
+    };
+    // SAFETY: blocks have room for all shards, and the whole A for its rows; both live until the streams that
+    // use them are idle and the graphs gone.
+    let enqueued = unsafe {
+        let backend = session.communicator.backend();
+        backend.transfer_rows(&copy, RawStream(on.raw()))
+    };
+    enqueued.map_err(|failure| BenchError::Backend {
+        rank: session.communicator.rank(),
+        operation: "putting columns where they belong",
+        failure,
+    })
+}

@@ -1,0 +1,288 @@
+//! The ways of moving bytes that are tried, and which of them each column may choose from.
+
+use super::session::Means;
+use crate::report::{Column, Direction};
+use symmem::backend::abi::{self, CAPABILITY_COPY_ENGINE, Capabilities, Method, TransferRow};
+use symmem::{TransferOptions, plan};
+
+/// The most blocks of [`Column::GridBest`]: compute units that a transfer may take from a computation
+/// beside it.
+const MOST_BLOCKS: u32 = 16;
+
+/// Bytes above which TileScale's method, at a few GB/s, is left out: it would take most of the run.
+const LARGEST_UNROLLED: u64 = 64 << 20;
+
+/// Bytes that a thread of the vector kernel has under way: eight words of 16
+/// (`device/entries/base.h`).
+const VECTOR_UNDER_WAY: u64 = 8 * 16;
+/// Bytes that a thread of the unrolled kernel has under way: four words of 4 (likewise).
+const UNROLLED_UNDER_WAY: u64 = 4 * 4;
+
+/// A way of moving bytes, and the columns that may choose it.
+#[derive(Clone, Debug)]
+pub(super) struct Candidate {
+    pub means: Means,
+    /// As the planner completes it; `None` where no kernel and no copy engine is involved.
+    pub row: Option<TransferRow>,
+    pub columns: Vec<Column>,
+}
+
+impl Candidate {
+    /// The method's name in the report.
+    pub(super) fn method(&self) -> String {
+        match (&self.means, &self.row) {
+            (Means::Memcpy, _) => "memcpy".into(),
+            (_, Some(row)) => row.method.name().to_lowercase(),
+            (_, None) => "processor".into(),
+        }
+    }
+
+    /// Blocks and threads; 0 where no kernel runs.
+    pub(super) fn geometry(&self) -> (u32, u32) {
+        match &self.row {
+            Some(row) if row.method != Method::COPY_ENGINE => (row.blocks, row.threads),
+            _ => (0, 0),
+        }
+    }
+
+    /// Bytes that may be under way at once; 0 where that is not ours to say.
+    pub(super) fn bytes_in_flight(&self, bytes: u64) -> u64 {
+        let Some(row) = &self.row else { return 0 };
+        let per_block = match row.method {
+            Method::BULK => u64::from(row.stages) * u64::from(row.stage_bytes),
+            Method::VECTOR => u64::from(row.threads) * VECTOR_UNDER_WAY,
+            Method::UNROLLED => u64::from(row.threads) * UNROLLED_UNDER_WAY,
+            _ => return 0,
+        };
+        (per_block * u64::from(row.blocks)).min(bytes)
+    }
+}
+
+/// The candidates for transfers of `bytes`. `by_caller`: the calling thread moves the bytes.
+///
+/// The list is the same on every rank whose capabilities are.
+pub(super) fn candidates(
+    capabilities: &Capabilities,
+    direction: Direction,
+    bytes: u64,
+    by_caller: bool,
+) -> Vec<Candidate> {
+    if by_caller {
+        let only = |means, column| Candidate {
+            means,
+            row: None,
+            columns: vec![column],
+        };
+        return vec![
+            only(
+                Means::Transfer(TransferOptions::default()),
+                Column::Block128,
+            ),
+            only(Means::Memcpy, Column::Memcpy),
+        ];
+    }
+    let mut options = kernels();
+    if bytes <= LARGEST_UNROLLED {
+        options.push(TransferOptions::method(Method::UNROLLED).geometry(1, 128));
+    }
+    if capabilities.flags & CAPABILITY_COPY_ENGINE != 0 {
+        options.push(TransferOptions::method(Method::COPY_ENGINE));
+    }
+    options.push(TransferOptions::default());
+    options
+        .into_iter()
+        .filter_map(|options| {
+            let row = plan(capabilities, wire(direction), bytes, 0, &options).ok()?;
+            // A ring whose stages are larger than all the bytes is the same as a smaller one.
+            let oversized = row.method == Method::BULK
+                && options.method == Method::BULK
+                && u64::from(row.stage_bytes) > bytes;
+            let columns = columns(&row, &options);
+            (!columns.is_empty() && !oversized).then_some(Candidate {
+                means: Means::Transfer(options),
+                row: Some(row),
+                columns,
+            })
+        })
+        .collect()
+}
+
+/// Vector and bulk kernels of one to sixteen blocks.
+fn kernels() -> Vec<TransferOptions> {
+    let vector = TransferOptions::method(Method::VECTOR);
+    // One thread issues a block's bulk copies, so more than 128 would only idle.
+    let bulk = TransferOptions::method(Method::BULK).geometry(1, 128);
+    let mut all = Vec::new();
+    for threads in [128, 256, 512, 1024] {
+        all.push(vector.geometry(1, threads));
+    }
+    for (stages, kib) in [(8, 2), (8, 8), (8, 16), (8, 24), (8, 28), (4, 32), (12, 16)] {
+        all.push(bulk.in_flight(stages, kib << 10));
+    }
+    for blocks in [2, 4, 8, 12, 14, MOST_BLOCKS] {
+        for threads in [512, 1024] {
+            all.push(vector.geometry(blocks, threads));
+        }
+        for (stages, kib) in [(8, 8), (8, 16), (8, 24), (8, 28), (7, 32)] {
+            all.push(bulk.geometry(blocks, 128).in_flight(stages, kib << 10));
+        }
+    }
+    all
+}
+
+/// The columns that may choose a row.
+fn columns(row: &TransferRow, options: &TransferOptions) -> Vec<Column> {
+    match row.method {
+        // The tables' own choice of the copy engine is that column already.
+        Method::COPY_ENGINE if options.method == Method::AUTOMATIC => vec![],
+        Method::COPY_ENGINE => vec![Column::CopyEngine],
+        Method::UNROLLED => vec![Column::Unrolled],
+        _ if row.blocks > MOST_BLOCKS => vec![],
+        _ => {
+            let mut columns = vec![Column::GridBest];
+            if row.blocks == 1 {
+                columns.push(Column::BlockBest);
+                if row.threads == 128 {
+                    columns.push(Column::Block128);
+                }
+            }
+            columns
+        }
+    }
+}
+
+/// The direction as the backend has it.
+pub(super) fn wire(direction: Direction) -> abi::Direction {
+    match direction {
+        Direction::Push => abi::Direction::PUT,
+        Direction::Pull => abi::Direction::GET,
+    }
+}
+
+/// For each column the fastest of the candidates it may choose from, in the report's order; `ns` are
+/// the times of the candidates. Columns without a candidate are left out.
+pub(super) fn choose(candidates: &[Candidate], ns: &[f64]) -> Vec<(Column, usize)> {
+    Column::ALL
+        .into_iter()
+        .filter_map(|column| {
+            let may = |&index: &usize| candidates[index].columns.contains(&column);
+            (0..candidates.len())
+                .filter(may)
+                .min_by(|&a, &b| ns[a].total_cmp(&ns[b]))
+                .map(|index| (column, index))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use symmem::backend::abi::{CAPABILITY_BULK, CAPABILITY_LAUNCH, ShareKind};
+
+    fn capabilities(flags: u64) -> Capabilities {
+        let automatic = TransferRow {
+            bytes: u64::MAX,
+            method: Method::VECTOR,
+            blocks: 16,
+            threads: 1024,
+            ..TransferRow::default()
+        };
+        Capabilities {
+            flags: flags | CAPABILITY_LAUNCH,
+            share_kinds: [ShareKind::default(); 4],
+            share_granularity: 2 << 20,
+            shared_memory_per_block: 227 << 10,
+            fanout: 1,
+            put_rows: [automatic; 8],
+            get_rows: [automatic; 8],
+            driver_version: 0,
+            reduce_inbox_bytes: 0,
+        }
+    }
+
+    fn found(flags: u64, bytes: u64) -> Vec<Candidate> {
+        candidates(&capabilities(flags), Direction::Push, bytes, false)
+    }
+
+    #[test]
+    fn each_column_has_candidates_of_its_own_geometry_only() {
+        let all = found(CAPABILITY_BULK | CAPABILITY_COPY_ENGINE, 4 << 20);
+        let chosen = choose(&all, &vec![1.0; all.len()]);
+        let columns: Vec<Column> = chosen.iter().map(|(column, _)| *column).collect();
+        assert_eq!(
+            columns,
+            [
+                Column::Block128,
+                Column::BlockBest,
+                Column::GridBest,
+                Column::CopyEngine,
+                Column::Unrolled
+            ]
+        );
+        for candidate in &all {
+            let (blocks, threads) = candidate.geometry();
+            let of = |column| candidate.columns.contains(&column);
+            assert!(!of(Column::Block128) || (blocks, threads) == (1, 128));
+            assert!(!of(Column::BlockBest) || blocks == 1);
+            assert!(!of(Column::GridBest) || (1..=16).contains(&blocks));
+            assert!(!of(Column::CopyEngine) || blocks == 0);
+        }
+    }
+
+    #[test]
+    fn the_fastest_candidate_of_a_column_is_chosen() {
+        let all = found(CAPABILITY_BULK, 4 << 20);
+        let fast = (all.iter())
+            .position(|candidate| candidate.columns.contains(&Column::Block128))
+            .unwrap();
+        let mut ns = vec![100.0; all.len()];
+        ns[fast] = 1.0;
+        for (column, index) in choose(&all, &ns) {
+            assert_eq!(index == fast, column != Column::Unrolled, "{column:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_device_lacks_is_no_candidate() {
+        for candidate in found(0, 4 << 20) {
+            let method = candidate.row.unwrap().method;
+            assert!(method != Method::BULK && method != Method::COPY_ENGINE);
+        }
+        let slow = found(0, 128 << 20);
+        assert!(slow.iter().all(|c| !c.columns.contains(&Column::Unrolled)));
+    }
+
+    #[test]
+    fn bytes_in_flight_are_those_of_all_blocks_and_no_more_than_there_are() {
+        let ring = |blocks| Candidate {
+            means: Means::Memcpy,
+            row: Some(TransferRow {
+                method: Method::BULK,
+                blocks,
+                threads: 128,
+                stages: 8,
+                stage_bytes: 16 << 10,
+                ..TransferRow::default()
+            }),
+            columns: vec![],
+        };
+        assert_eq!(ring(2).bytes_in_flight(1 << 30), 256 << 10);
+        assert_eq!(ring(2).bytes_in_flight(4096), 4096);
+        let block = |method| Candidate {
+            row: Some(TransferRow {
+                method,
+                ..ring(1).row.unwrap()
+            }),
+            ..ring(1)
+        };
+        assert_eq!(block(Method::VECTOR).bytes_in_flight(1 << 30), 16 << 10);
+        assert_eq!(block(Method::UNROLLED).bytes_in_flight(1 << 30), 2 << 10);
+    }
+
+    #[test]
+    fn on_the_host_there_is_the_library_and_memcpy() {
+        let all = candidates(&capabilities(0), Direction::Pull, 4096, true);
+        let methods: Vec<String> = all.iter().map(Candidate::method).collect();
+        assert_eq!(methods, ["processor", "memcpy"]);
+    }
+}

@@ -1,0 +1,81 @@
+//! Ranks that start together, and how long what they enqueue takes.
+
+use super::Result;
+use super::session::is_by_caller;
+use super::timer::Timer;
+use std::time::Instant;
+use symmem::{Communicator, Stream};
+
+/// One rank's timers.
+pub(super) struct Clock<'a> {
+    timers: Vec<Timer<'a>>,
+    /// The calling thread does the work: time is the host's.
+    by_caller: bool,
+}
+
+impl<'a> Clock<'a> {
+    /// For at most so many times at once.
+    pub(super) fn new(communicator: &'a Communicator, most: u32) -> Result<Self> {
+        let timers = (0..most).map(|_| Timer::new(communicator));
+        Ok(Self {
+            timers: timers.collect::<Result<_>>()?,
+            by_caller: is_by_caller(communicator),
+        })
+    }
+
+    /// Lets the ranks start together: all streams have got here when any goes on.
+    pub(super) fn start_together(&self, stream: &Stream) -> Result<()> {
+        stream.barrier()?;
+        if self.by_caller {
+            // Work behind a barrier that has to wait would run on the stream's thread, and what the caller
+            // does itself would not wait at all.
+            stream.synchronize()?;
+        }
+        Ok(())
+    }
+
+    /// Runs `work`, which enqueues calls, after a barrier, and returns the nanoseconds it took on the
+    /// device; on the host where the caller does the work.
+    pub(super) fn timed(&self, stream: &Stream, work: impl FnOnce() -> Result<()>) -> Result<f64> {
+        let mut work = Some(work);
+        let times = self.each(stream, 1, true, || {
+            work.take().map_or(Ok(()), |work| work())
+        })?;
+        Ok(times.into_iter().sum())
+    }
+
+    /// Runs `work` so often, each time after a barrier where `together`, and returns the nanoseconds of each.
+    /// At most as often as there are timers. All is enqueued before any of it is waited for.
+    pub(super) fn each(
+        &self,
+        stream: &Stream,
+        times: u32,
+        together: bool,
+        mut work: impl FnMut() -> Result<()>,
+    ) -> Result<Vec<f64>> {
+        let timers = &self.timers[..self.timers.len().min(times as usize)];
+        let mut nanoseconds = Vec::with_capacity(timers.len());
+        for timer in timers {
+            if together {
+                self.start_together(stream)?;
+            }
+            if self.by_caller {
+                let start = Instant::now();
+                work()?;
+                stream.synchronize()?;
+                nanoseconds.push(start.elapsed().as_nanos() as f64);
+                continue;
+            }
+            timer.begin(stream)?;
+            work()?;
+            timer.end(stream)?;
+        }
+        stream.synchronize()?;
+        if !self.by_caller {
+            for timer in timers {
+                nanoseconds.push(timer.nanoseconds()?);
+            }
+        }
+        Ok(nanoseconds)
+    }
+}

@@ -1,0 +1,187 @@
+//! Who is measured: ourselves, by the selector's choice or by algorithms by name, the vendor's library through our own calls, and programs beside us.
+
+use super::external::Program;
+use crate::report::collectives::OURS;
+use symmem::backend::abi::Algorithm;
+
+/// A library that takes its turn in each round.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Contender {
+    /// Its name in the report.
+    pub name: &'static str,
+    pub by: By,
+}
+
+/// How it is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum By {
+    /// By this library, as it was asked for.
+    Us,
+    /// By this library, by one algorithm.
+    Own(Algorithm),
+    /// The vendor's library through this one, with symmetric windows or without.
+    Vendor { windows: bool },
+    /// A program beside us, which knows the library by this name.
+    Program(Program, &'static str),
+}
+
+/// The vendor's library by each name that it has.
+const NCCL: [Contender; 2] = [vendor("nccl", false), vendor("nccl windows", true)];
+const RCCL: [Contender; 2] = [vendor("rccl", false), vendor("rccl windows", true)];
+
+/// Baselines by the names that a user gives, and the contenders that each brings. Whether NCCL or RCCL is
+/// named, it is the backend's own.
+const BASELINES: [(&str, &[Contender]); 17] = [
+    ("packets", &[own("symmem packets", Algorithm::PACKETS)]),
+    (
+        "packets_two_shot",
+        &[own("symmem packets_two_shot", Algorithm::PACKETS_TWO_SHOT)],
+    ),
+    ("one_shot", &[own("symmem one_shot", Algorithm::ONE_SHOT)]),
+    ("two_shot", &[own("symmem two_shot", Algorithm::TWO_SHOT)]),
+    ("push", &[own("symmem push", Algorithm::PUSH)]),
+    ("pull", &[own("symmem pull", Algorithm::PULL)]),
+    (
+        "copy_engine",
+        &[own("symmem copy_engine", Algorithm::COPY_ENGINE)],
+    ),
+    (
+        "multicast",
+        &[own("symmem multicast", Algorithm::MULTICAST)],
+    ),
+    (
+        "multicast_one_shot",
+        &[own(
+            "symmem multicast_one_shot",
+            Algorithm::MULTICAST_ONE_SHOT,
+        )],
+    ),
+    ("nccl", NCCL.split_at(1).0),
+    ("nccl-windows", NCCL.split_at(1).1),
+    ("rccl", RCCL.split_at(1).0),
+    ("rccl-windows", RCCL.split_at(1).1),
+    (
+        "torch",
+        &[
+            torch("torch one-shot", "torch_one-shot"),
+            torch("torch two-shot", "torch_two-shot"),
+        ],
+    ),
+    ("nccl-torch", &[torch("nccl-torch", "nccl-torch")]),
+    ("gloo", &[torch("gloo", "gloo")]),
+    (
+        "mpi",
+        &[Contender {
+            name: "mpi",
+            by: By::Program(Program::Mpi, "mpi"),
+        }],
+    ),
+];
+
+const fn own(name: &'static str, algorithm: Algorithm) -> Contender {
+    Contender {
+        name,
+        by: By::Own(algorithm),
+    }
+}
+
+const fn vendor(name: &'static str, windows: bool) -> Contender {
+    Contender {
+        name,
+        by: By::Vendor { windows },
+    }
+}
+
+const fn torch(name: &'static str, library: &'static str) -> Contender {
+    Contender {
+        name,
+        by: By::Program(Program::Torch, library),
+    }
+}
+
+/// Every baseline's name, for a message.
+pub fn baseline_names() -> String {
+    let names: Vec<&str> = BASELINES.iter().map(|(name, _)| *name).collect();
+    names.join(", ")
+}
+
+/// Whether there is a baseline of that name.
+pub fn is_baseline(name: &str) -> bool {
+    BASELINES.iter().any(|(known, _)| *known == name)
+}
+
+/// The baselines of a backend where none is asked for: what can run beside it.
+pub(super) fn usual(on_host: bool) -> &'static [&'static str] {
+    match on_host {
+        true => &["mpi", "gloo"],
+        false => &["nccl", "nccl-windows", "torch"],
+    }
+}
+
+/// Ourselves and the named baselines, each once, in the order of the names; the vendor's library by the
+/// name that it has on this backend.
+pub(super) fn contenders(baselines: &[&str], backend: &str) -> Vec<Contender> {
+    let vendors = match backend {
+        "hip" => RCCL,
+        _ => NCCL,
+    };
+    let mut all = vec![Contender {
+        name: OURS,
+        by: By::Us,
+    }];
+    for name in baselines {
+        for (known, contenders) in BASELINES {
+            for contender in contenders.iter().filter(|_| known == *name) {
+                let own = vendors.iter().find(|own| own.by == contender.by);
+                let contender = own.unwrap_or(contender);
+                if !all.contains(contender) {
+                    all.push(contender.clone());
+                }
+            }
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn we_come_first_and_no_baseline_twice() {
+        let names = |baselines: &[&str]| -> Vec<&str> {
+            contenders(baselines, "cuda")
+                .iter()
+                .map(|c| c.name)
+                .collect()
+        };
+        assert_eq!(names(&[]), ["symmem"]);
+        assert_eq!(
+            names(&["torch", "nccl", "torch"]),
+            ["symmem", "torch one-shot", "torch two-shot", "nccl"]
+        );
+        for on_host in [true, false] {
+            assert!(usual(on_host).iter().all(|name| is_baseline(name)));
+        }
+        assert_eq!(
+            names(&["two_shot", "nccl"]),
+            ["symmem", "symmem two_shot", "nccl"]
+        );
+        assert!(!is_baseline("openmpi"));
+    }
+
+    #[test]
+    fn the_vendors_library_has_its_own_name_on_each_backend() {
+        let asked = ["nccl", "rccl-windows", "rccl"];
+        let names = |backend| -> Vec<&str> {
+            let found = contenders(&asked, backend);
+            found
+                .iter()
+                .skip(1)
+                .map(|contender| contender.name)
+                .collect()
+        };
+        assert_eq!(names("cuda"), ["nccl", "nccl windows"]);
+        assert_eq!(names("hip"), ["rccl", "rccl windows"]);
+    }
+}

@@ -1,0 +1,464 @@
+//! All libraries at one size: checked, measured in turns, and put together from what the ranks saw.
+
+use super::contender::{By, Contender};
+use super::external::{External, Program, what};
+use super::session::{Call, Session};
+use super::shape::{ROOT, Shape};
+use super::{Options, Sample};
+use crate::outcome::{Outcome, agree, not_here};
+use crate::report::{Collective, CollectivePoint, Placed, Placement, SingleShot, Time};
+use crate::session::is_by_caller;
+use crate::sizes::{fewer_rounds, samples, slowest};
+use crate::{Result, exchange};
+use serde::{Deserialize, Serialize};
+use symmem::VendorLibrary;
+use symmem::backend::abi::Algorithm;
+use symmem::tuning::algorithm;
+use symmem::{CollectiveOptions, Communicator, Graph, Provider};
+
+/// Calls back to back in a round, and calls in a graph, where they fit the time: nccl-tests' number.
+const CALLS: f64 = 20.0;
+/// Launches of a graph in a round, one behind the other, so that the first one's cost to the host is
+/// spread.
+const LAUNCHES: f64 = 5.0;
+/// Time for all rounds of one library in one placement, looped or replayed.
+const SERIES_NS: f64 = 100e6;
+/// The same on the host, so that a whole run takes seconds.
+const SERIES_NS_ON_HOST: f64 = 6e6;
+
+/// A run that is under way at one rank.
+pub(super) struct Run<'a, T: Sample> {
+    pub session: Session<'a, T>,
+    pub contenders: Vec<Contender>,
+    pub externals: Vec<(Program, External)>,
+    /// What was left out or broke off, and why.
+    pub notes: Vec<String>,
+    rounds: u32,
+    pub algorithm: Algorithm,
+    concurrent: Option<u32>,
+    pub by_caller: bool,
+}
+
+/// One library in one placement while it is measured.
+struct Series {
+    contender: Contender,
+    placement: Placement,
+    graph: Option<Graph>,
+    replays: bool,
+    calls: u32,
+    launches: u32,
+    each_ns: f64,
+    measured: Measured,
+}
+
+/// What one rank measured of a series.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Measured {
+    looped: Vec<f64>,
+    graph: Vec<f64>,
+    single: Vec<f64>,
+    wrong: u64,
+    checked: u64,
+}
+
+impl<'a, T: Sample> Run<'a, T> {
+    /// Allocates for sizes of at most `largest` bytes. Collective.
+    pub(super) fn new(
+        communicator: &'a Communicator,
+        options: &Options,
+        largest: u64,
+    ) -> Result<Self> {
+        let named = options.algorithm.as_deref().and_then(algorithm);
+        Ok(Self {
+            session: Session::new(communicator, largest)?,
+            contenders: Vec::new(),
+            externals: Vec::new(),
+            notes: Vec::new(),
+            rounds: options.rounds.unwrap_or(options.effort.rounds()).max(1),
+            algorithm: named.unwrap_or(Algorithm::AUTOMATIC),
+            concurrent: options.concurrent,
+            by_caller: is_by_caller(communicator),
+        })
+    }
+
+    pub(super) fn communicator(&self) -> &'a Communicator {
+        self.session.communicator
+    }
+
+    /// Opens the vendor's library: its version, or why it cannot be used. Collective.
+    pub(super) fn open_vendor(&mut self, windows: bool) -> Result<Outcome<String>> {
+        let opened = self.communicator().open_vendor(windows).and_then(|opened| {
+            if windows {
+                self.session.register()?;
+            }
+            Ok(opened)
+        });
+        let version = |found: VendorLibrary| {
+            let (major, minor) = (found.version / 10_000, found.version / 100 % 100);
+            format!("{} {major}.{minor}.{}", found.name, found.version % 100)
+        };
+        Ok(not_here(opened.map_err(Into::into))?.map(version))
+    }
+
+    /// Ends the programs and frees the buffers: what was left out or broke off, and why. Collective.
+    pub(super) fn finish(self) -> Result<Vec<String>> {
+        drop(self.externals);
+        self.session.finish()?;
+        Ok(self.notes)
+    }
+
+    fn budget(&self) -> f64 {
+        match self.by_caller {
+            true => SERIES_NS_ON_HOST,
+            false => SERIES_NS,
+        }
+    }
+
+    /// Every library at one size; nothing if the size is too small for the world. Collective.
+    pub(super) fn points(
+        &mut self,
+        collective: Collective,
+        bytes: u64,
+    ) -> Result<Vec<CollectivePoint>> {
+        let communicator = self.communicator();
+        let size = size_of::<T>();
+        let Some(shape) = Shape::new(collective, bytes, size, communicator.world()) else {
+            return Ok(Vec::new());
+        };
+        // What the shape came to, so that every library moves the same.
+        let bytes = (shape.whole * size) as u64;
+        let mut series = Vec::new();
+        for contender in self.contenders.clone() {
+            let (before, mut strayed) = (series.len(), None);
+            for placement in Placement::ALL.into_iter().filter(|p| shape.has(*p)) {
+                match self.strays(&shape, contender.by, placement)? {
+                    Some(way) => strayed = strayed.or(Some(way)),
+                    None => series.extend(self.prepare(&shape, bytes, &contender, placement)?),
+                }
+            }
+            if let Some(way) = strayed.filter(|_| series.len() == before) {
+                self.leave_out(&contender, collective, &way);
+            }
+        }
+        let slowest = series.iter().map(|one| one.each_ns).fold(1.0, f64::max);
+        let rounds = fewer_rounds(self.rounds, slowest, self.budget()).min(self.rounds);
+        for _ in 0..rounds {
+            for one in &mut series {
+                self.round(&shape, bytes, one)?;
+            }
+        }
+        for one in &mut series {
+            self.single(&shape, bytes, one)?;
+        }
+        self.put_together(&shape, bytes, rounds, series)
+    }
+
+    /// Barriers: nothing moves, all wait for all. Collective.
+    pub(super) fn barrier(&self) -> Result<Placed> {
+        let session = &self.session;
+        let mut measured = Measured::default();
+        let graph = session.graph(session.barriers(), CALLS as u32)?;
+        for _ in 0..self.rounds {
+            let looped = session.looped(session.barriers(), CALLS as u32)?;
+            measured.looped.push(looped);
+            let replayed = session.replayed(&graph, CALLS as u32, LAUNCHES as u32)?;
+            measured.graph.push(replayed);
+        }
+        measured.single = session.single(session.barriers(), samples(1e5, self.budget() / 4.0))?;
+        let all = exchange::all_gather(self.communicator(), &measured)?;
+        Ok(placed(&all.iter().collect::<Vec<_>>()))
+    }
+
+    pub(super) fn call(&self, shape: &Shape, by: By, placement: Placement) -> Call<'static> {
+        let mut options = CollectiveOptions::default();
+        match by {
+            By::Us => {
+                options.provider = Provider::Own;
+                options.algorithm = self.algorithm;
+                options.concurrent = self.concurrent;
+            }
+            By::Own(algorithm) => {
+                options.provider = Provider::Own;
+                options.algorithm = algorithm;
+            }
+            By::Vendor { windows: true } => options.provider = Provider::VendorWindows,
+            By::Vendor { windows: false } | By::Program(..) => options.provider = Provider::Vendor,
+        }
+        Call {
+            shape: *shape,
+            placement,
+            options,
+        }
+    }
+
+    fn external(&mut self, program: Program) -> Option<&mut External> {
+        let found = self
+            .externals
+            .iter_mut()
+            .find(|(known, _)| *known == program);
+        found.map(|(_, external)| external)
+    }
+
+    /// Checks a library in one placement and finds out how often it can be called in a round; `None`
+    /// if it cannot do this. Collective.
+    fn prepare(
+        &mut self,
+        shape: &Shape,
+        bytes: u64,
+        contender: &Contender,
+        placement: Placement,
+    ) -> Result<Option<Series>> {
+        let communicator = self.communicator();
+        let mut measured = Measured::default();
+        let checked = match contender.by {
+            By::Program(program, library) => {
+                let what = what(library, shape, T::NAME, bytes, placement);
+                communicator.host_barrier()?;
+                match self.external(program) {
+                    Some(external) => external.check(&what),
+                    None => Ok(Err("it broke off earlier".into())),
+                }
+            }
+            by => {
+                let call = self.call(shape, by, placement);
+                not_here(self.session.check(&call))
+            }
+        };
+        let checked = self.hold(contender, checked)?;
+        let Ok((wrong, looked_at)) = agree(communicator, checked)? else {
+            return Ok(None);
+        };
+        (measured.wrong, measured.checked) = (wrong, looked_at);
+        let mut series = Series {
+            contender: contender.clone(),
+            placement,
+            graph: None,
+            replays: true,
+            calls: 2,
+            launches: 1,
+            each_ns: 0.0,
+            measured,
+        };
+        // The first calls touch pages and warm caches: the faster of two tries says how long one takes.
+        let first = self.looped(shape, bytes, &mut series)?;
+        let second = self.looped(shape, bytes, &mut series)?;
+        let faster = first.zip(second).map(|(first, second)| first.min(second));
+        let firsts = exchange::all_gather(communicator, &faster)?;
+        series.each_ns = firsts.into_iter().flatten().fold(1.0, f64::max);
+        let in_round = self.budget() / f64::from(self.rounds) / series.each_ns;
+        series.calls = in_round.clamp(1.0, CALLS) as u32;
+        series.launches = (in_round / CALLS).clamp(1.0, LAUNCHES) as u32;
+        if !matches!(contender.by, By::Program(..)) {
+            self.capture(shape, &mut series)?;
+        }
+        Ok(Some(series))
+    }
+
+    /// Captures a series of ours and checks a replay. Collective.
+    fn capture(&self, shape: &Shape, series: &mut Series) -> Result<()> {
+        let call = self.call(shape, series.contender.by, series.placement);
+        let graph = self
+            .session
+            .graph(self.session.calls(&call), series.calls)?;
+        // In place, a second call mostly takes what the first one left: a graph of one is checked.
+        let (wrong, checked) = match shape.is_idempotent(series.placement) {
+            true => self.session.check_replay(&call, &graph)?,
+            false => {
+                let one = self.session.graph(self.session.calls(&call), 1)?;
+                self.session.check_replay(&call, &one)?
+            }
+        };
+        series.measured.wrong += wrong;
+        series.measured.checked += checked;
+        series.graph = Some(graph);
+        Ok(())
+    }
+
+    /// A program's failure ends its part and not the run.
+    fn hold<V>(&mut self, contender: &Contender, result: Result<Outcome<V>>) -> Result<Outcome<V>> {
+        match (result, contender.by) {
+            (Err(error), By::Program(program, _)) => {
+                let reason = error.to_string();
+                self.externals.retain(|(known, _)| *known != program);
+                let name = contender.name;
+                (self.notes).push(format!("baseline {name} broke off: {reason}"));
+                Ok(Err(reason))
+            }
+            (result, _) => result,
+        }
+    }
+
+    fn looped(&mut self, shape: &Shape, bytes: u64, series: &mut Series) -> Result<Option<f64>> {
+        match series.contender.by {
+            By::Program(program, library) => {
+                let what = what(library, shape, T::NAME, bytes, series.placement);
+                let calls = series.calls;
+                self.beside(&series.contender, program, |external| {
+                    external.time(&what, false, calls, 1)
+                })
+            }
+            by => {
+                let call = self.call(shape, by, series.placement);
+                Ok(Some(
+                    self.session
+                        .looped(self.session.calls(&call), series.calls)?,
+                ))
+            }
+        }
+    }
+
+    /// Lets a program work while all ranks are idle. Collective.
+    fn beside<V>(
+        &mut self,
+        contender: &Contender,
+        program: Program,
+        work: impl FnOnce(&mut External) -> Result<Option<V>>,
+    ) -> Result<Option<V>> {
+        let communicator = self.communicator();
+        // The programs' kernels and ours never run at the same time.
+        communicator.host_barrier()?;
+        let outcome = match self.external(program) {
+            Some(external) => work(external).map(|done| done.ok_or_else(String::new)),
+            None => Ok(Err(String::new())),
+        };
+        let outcome = self.hold(contender, outcome)?;
+        communicator.host_barrier()?;
+        Ok(outcome.ok())
+    }
+
+    /// One round of a series. Collective.
+    fn round(&mut self, shape: &Shape, bytes: u64, series: &mut Series) -> Result<()> {
+        let looped = self.looped(shape, bytes, series)?;
+        series.measured.looped.extend(looped);
+        let replayed = match (series.contender.by, &series.graph) {
+            (By::Program(program, library), _) if series.replays => {
+                let what = what(library, shape, T::NAME, bytes, series.placement);
+                let (calls, launches) = (series.calls, series.launches);
+                self.beside(&series.contender, program, |external| {
+                    external.time(&what, true, calls, launches)
+                })?
+            }
+            (_, Some(graph)) => {
+                let (calls, launches) = (series.calls, series.launches);
+                Some(self.session.replayed(graph, calls, launches)?)
+            }
+            _ => None,
+        };
+        // What cannot be replayed is asked once. All ranks must come to the same.
+        if series.measured.looped.len() == 1 {
+            let all = exchange::all_gather(self.communicator(), &replayed.is_some())?;
+            series.replays = all.into_iter().all(|replays| replays);
+        }
+        series.measured.graph.extend(replayed);
+        Ok(())
+    }
+
+    /// Single calls of a series. Collective.
+    fn single(&mut self, shape: &Shape, bytes: u64, series: &mut Series) -> Result<()> {
+        // A barrier, a launch and a wait add some 40 µs on a GPU.
+        let overhead = if self.by_caller { 2e3 } else { 4e4 };
+        let samples = samples(series.each_ns + overhead, self.budget() / 4.0);
+        series.measured.single = match series.contender.by {
+            By::Program(program, library) => {
+                let what = what(library, shape, T::NAME, bytes, series.placement);
+                let times = self.beside(&series.contender, program, |external| {
+                    external.single(&what, samples).map(Some)
+                })?;
+                times.unwrap_or_default()
+            }
+            by => {
+                let call = self.call(shape, by, series.placement);
+                self.session.single(self.session.calls(&call), samples)?
+            }
+        };
+        Ok(())
+    }
+
+    /// Gives every rank the points, each library's two placements together. Collective.
+    fn put_together(
+        &self,
+        shape: &Shape,
+        bytes: u64,
+        rounds: u32,
+        series: Vec<Series>,
+    ) -> Result<Vec<CollectivePoint>> {
+        let own: Vec<&Measured> = series.iter().map(|one| &one.measured).collect();
+        let own: Vec<Measured> = own.into_iter().cloned().collect();
+        let all = exchange::all_gather(self.communicator(), &own)?;
+        let mut points: Vec<CollectivePoint> = Vec::new();
+        for (index, one) in series.iter().enumerate() {
+            let ranks: Vec<&Measured> = all.iter().filter_map(|rank| rank.get(index)).collect();
+            let placed = placed(&ranks);
+            let name = one.contender.name;
+            let (algorithm, blocks, threads) = self.how(one.contender.by, shape, one.placement)?;
+            if points.last().is_none_or(|point| point.by != name) {
+                points.push(CollectivePoint {
+                    collective: shape.collective,
+                    bytes,
+                    count: shape.part as u64,
+                    element: T::NAME.into(),
+                    root: shape.collective.has_root().then_some(ROOT as u32),
+                    by: name.into(),
+                    algorithm: algorithm.clone(),
+                    blocks,
+                    threads,
+                    in_place_algorithm: String::new(),
+                    out_of_place: None,
+                    in_place: None,
+                    rounds,
+                });
+            }
+            if let Some(point) = points.last_mut() {
+                if point.algorithm != algorithm {
+                    point.in_place_algorithm = algorithm;
+                }
+                match one.placement {
+                    Placement::OutOfPlace => point.out_of_place = Some(placed),
+                    Placement::InPlace => point.in_place = Some(placed),
+                }
+            }
+        }
+        Ok(points)
+    }
+}
+
+/// What the ranks saw of one series: the slowest of each round, all wrong elements.
+fn placed(ranks: &[&Measured]) -> Placed {
+    let single = slowest(ranks.iter().map(|rank| &rank.single));
+    Placed {
+        looped: Time::from_rounds(&slowest(ranks.iter().map(|rank| &rank.looped))),
+        graph: Time::from_rounds(&slowest(ranks.iter().map(|rank| &rank.graph))),
+        single: SingleShot::from_samples(&single),
+        wrong: ranks.iter().map(|rank| rank.wrong).sum(),
+        checked: ranks.iter().map(|rank| rank.checked).sum(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_each_round_the_slowest_rank_counts_and_wrong_elements_add_up() {
+        let rank = |looped: &[f64], single: &[f64], wrong| Measured {
+            looped: looped.to_vec(),
+            single: single.to_vec(),
+            wrong,
+            checked: 100,
+            ..Measured::default()
+        };
+        let ranks = [
+            rank(&[1.0, 5.0, 2.0], &[7.0, 1.0, 1.0], 1),
+            rank(&[3.0, 4.0, 2.0], &[], 2),
+        ];
+        let placed = placed(&ranks.iter().collect::<Vec<_>>());
+        assert_eq!(placed.looped.unwrap().ns, 3.0);
+        assert_eq!(placed.graph, None);
+        assert_eq!(
+            placed.single.unwrap().p99_ns,
+            7.0,
+            "of the rank that has samples"
+        );
+        assert_eq!((placed.wrong, placed.checked), (3, 200));
+    }
+}

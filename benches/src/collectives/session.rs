@@ -1,0 +1,289 @@
+//! One rank's buffers, stream and clock, and the four ways to run a collective with them: checked,
+//! looped, replayed, one at a time.
+
+use super::data::{Content, Data, GUARD, POISON};
+use super::element::Sample;
+use super::shape::{ROOT, Shape};
+use crate::clock::Clock;
+use crate::outcome::{Outcome, not_here};
+use crate::report::{Collective, Placement};
+use crate::{BenchError, Result};
+use std::cell::Cell;
+use std::time::Instant;
+use symmem::backend::Device;
+use symmem::backend::abi::{Algorithm, RawStream, ReduceOperation};
+use symmem::tuning::operation;
+use symmem::{
+    BufferRange, Choice, CollectiveCall, CollectiveOptions, Communicator, Graph, Stream,
+    SymmetricBuffer,
+};
+
+/// One call, as all ranks make it.
+#[derive(Clone, Copy)]
+pub(crate) struct Call<'o> {
+    pub shape: Shape,
+    pub placement: Placement,
+    pub options: CollectiveOptions<'o>,
+}
+
+/// How a call would be done; alike on all ranks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// By the algorithm that it names, or by the selector's choice where it names none.
+    AsNamed(Choice),
+    /// By another one than it names.
+    Otherwise(Algorithm),
+    /// Not at all, and why.
+    Refused(String),
+}
+
+/// What a rank holds while it is measured.
+pub(crate) struct Session<'a, T: Sample> {
+    pub communicator: &'a Communicator,
+    pub stream: Stream,
+    source: SymmetricBuffer<T>,
+    destination: SymmetricBuffer<T>,
+    clock: Clock<'a>,
+    data: Data<T>,
+    /// What the sources hold now.
+    content: Cell<Option<Content>>,
+}
+
+impl<'a, T: Sample> Session<'a, T> {
+    /// Allocates for nccl-tests' sizes of at most `largest` bytes. Collective.
+    pub(crate) fn new(communicator: &'a Communicator, largest: u64) -> Result<Self> {
+        let elements = (largest as usize).div_ceil(size_of::<T>()) + GUARD;
+        Ok(Self {
+            stream: communicator.stream()?,
+            source: communicator.allocate::<T>(&[elements])?,
+            destination: communicator.allocate::<T>(&[elements])?,
+            clock: Clock::new(communicator, 1)?,
+            data: Data::new(communicator.world()),
+            content: Cell::new(None),
+            communicator,
+        })
+    }
+
+    /// Whether the buffers are reached by multicast, or as if.
+    pub(crate) fn is_in_multicast(&self) -> bool {
+        self.source.is_in_multicast() && self.destination.is_in_multicast()
+    }
+
+    /// How a call would be done.
+    pub(crate) fn way(&self, call: &Call<'_>) -> Result<Way> {
+        Ok(match self.explain(call)? {
+            Ok(choice) => match call.options.algorithm {
+                named if named == choice.algorithm => Way::AsNamed(choice),
+                Algorithm::AUTOMATIC => Way::AsNamed(choice),
+                _ => Way::Otherwise(choice.algorithm),
+            },
+            Err(why) => Way::Refused(why),
+        })
+    }
+
+    fn explain(&self, call: &Call<'_>) -> Result<Outcome<Choice>> {
+        let name = call.shape.collective.name();
+        let Some(operation) = operation(name) else {
+            return Ok(Err(format!("there is no operation {name}")));
+        };
+        let bytes = (call.shape.whole * size_of::<T>()) as u64;
+        let asked = CollectiveCall {
+            in_place: call.placement == Placement::InPlace,
+            in_multicast: self.is_in_multicast(),
+            ..CollectiveCall::new(operation, bytes, T::TYPE)
+        };
+        let choice = self.communicator.explain_call(&asked, &call.options);
+        not_here(choice.map_err(Into::into))
+    }
+
+    /// Makes the buffers windows of the vendor's library. Collective.
+    pub(super) fn register(&self) -> symmem::Result<()> {
+        self.source.register_with_vendor()?;
+        self.destination.register_with_vendor()
+    }
+
+    /// Fills the sources with what an operation takes. Blocks.
+    fn fill(&self, shape: &Shape) -> Result<()> {
+        let content = Content::of(shape);
+        if self.content.get() != Some(content) {
+            let rank = self.communicator.rank();
+            self.data.fill(rank, content, &self.source, &self.stream)?;
+            self.content.set(Some(content));
+        }
+        Ok(())
+    }
+
+    /// Destination and source of a call.
+    fn ranges(&self, call: &Call<'_>) -> Result<(BufferRange<'_, T>, BufferRange<'_, T>)> {
+        let rank = self.communicator.rank();
+        let to = call.shape.output(rank, call.placement);
+        let from = call.shape.input(rank, call.placement);
+        let source = match call.placement {
+            Placement::OutOfPlace => &self.source,
+            Placement::InPlace => &self.destination,
+        };
+        Ok((
+            self.destination.range(to.start, to.len())?,
+            source.range(from.start, from.len())?,
+        ))
+    }
+
+    /// Barriers of all ranks, to be timed as calls are.
+    pub(crate) fn barriers(&self) -> impl Fn(&Stream) -> Result<()> {
+        |on| Ok(on.barrier()?)
+    }
+
+    /// A call, to be timed.
+    pub(crate) fn calls<'c>(&'c self, call: &'c Call<'_>) -> impl Fn(&Stream) -> Result<()> + 'c {
+        |on| self.issue(on, call)
+    }
+
+    /// Enqueues the call.
+    fn issue(&self, on: &Stream, call: &Call<'_>) -> Result<()> {
+        let (to, from) = self.ranges(call)?;
+        let options = &call.options;
+        let sum = ReduceOperation::SUM;
+        match call.shape.collective {
+            Collective::AllReduce => on.all_reduce_with(to, from, sum, options)?,
+            Collective::AllGather => on.all_gather(to, from, options)?,
+            Collective::ReduceScatter => on.reduce_scatter(to, from, sum, options)?,
+            Collective::AllToAll => on.all_to_all(to, from, options)?,
+            Collective::Broadcast => on.broadcast(ROOT, to, from, options)?,
+            Collective::Reduce => on.reduce(ROOT, to, from, sum, options)?,
+            Collective::Gather => on.gather(ROOT, to, from, options)?,
+            Collective::Scatter => on.scatter(ROOT, to, from, options)?,
+        }
+        Ok(())
+    }
+
+    /// Calls back to back: nanoseconds for each at this rank. All ranks make as many, after one that
+    /// is not timed, as the programs beside us do.
+    pub(crate) fn looped(&self, issue: impl Fn(&Stream) -> Result<()>, calls: u32) -> Result<f64> {
+        issue(&self.stream)?;
+        let total = self.clock.timed(&self.stream, || {
+            (0..calls).try_for_each(|_| issue(&self.stream))
+        })?;
+        Ok(total / f64::from(calls))
+    }
+
+    /// A graph of so many calls.
+    pub(crate) fn graph(&self, issue: impl Fn(&Stream) -> Result<()>, calls: u32) -> Result<Graph> {
+        let mut outcome = Ok(());
+        let graph = Graph::capture(&self.stream, |stream| {
+            outcome = (0..calls).try_for_each(|_| issue(stream));
+            Ok(())
+        });
+        outcome?;
+        Ok(graph?)
+    }
+
+    /// Replays a graph of `calls` calls `launches` times, after one that is not timed: nanoseconds for
+    /// each call at this rank.
+    pub(crate) fn replayed(&self, graph: &Graph, calls: u32, launches: u32) -> Result<f64> {
+        graph.launch(&self.stream)?;
+        let launch = || (0..launches).try_for_each(|_| Ok(graph.launch(&self.stream)?));
+        let total = self.clock.timed(&self.stream, launch)?;
+        Ok(total / f64::from(calls) / f64::from(launches))
+    }
+
+    /// One call at a time: nanoseconds by the host's clock from a barrier to its end, at this rank.
+    pub(crate) fn single(
+        &self,
+        issue: impl Fn(&Stream) -> Result<()>,
+        samples: u32,
+    ) -> Result<Vec<f64>> {
+        let mut times = Vec::with_capacity(samples as usize);
+        for _ in 0..samples {
+            self.stream.barrier()?;
+            self.stream.synchronize()?;
+            let start = Instant::now();
+            issue(&self.stream)?;
+            self.stream.synchronize()?;
+            times.push(start.elapsed().as_nanos() as f64);
+        }
+        Ok(times)
+    }
+
+    /// Calls once into poisoned memory: elements that are wrong at this rank, guard included, and
+    /// elements that were looked at.
+    pub(crate) fn check(&self, call: &Call<'_>) -> Result<(u64, u64)> {
+        self.check_after(call, || self.issue(&self.stream, call))
+    }
+
+    /// As [`Session::check`], by a replay.
+    pub(crate) fn check_replay(&self, call: &Call<'_>, graph: &Graph) -> Result<(u64, u64)> {
+        self.check_after(call, || Ok(graph.launch(&self.stream)?))
+    }
+
+    fn check_after(
+        &self,
+        call: &Call<'_>,
+        work: impl FnOnce() -> Result<()>,
+    ) -> Result<(u64, u64)> {
+        let (rank, shape) = (self.communicator.rank(), &call.shape);
+        self.fill(shape)?;
+        self.poison(shape.whole + GUARD)?;
+        if call.placement == Placement::InPlace {
+            self.put_input(call)?;
+        }
+        self.clock.start_together(&self.stream)?;
+        work()?;
+        self.stream.barrier()?;
+        self.stream.synchronize()?;
+        if !shape.receives(rank) {
+            return Ok((0, 0));
+        }
+        let output = shape.output(rank, call.placement);
+        let guard = match call.placement {
+            Placement::OutOfPlace => output.end,
+            Placement::InPlace => shape.whole,
+        };
+        self.data
+            .wrong_elements(shape, rank, &self.destination, output, guard, &self.stream)
+    }
+
+    /// Puts this rank's source where a call in place takes it from.
+    fn put_input(&self, call: &Call<'_>) -> Result<()> {
+        let rank = self.communicator.rank();
+        let from = call.shape.input(rank, Placement::OutOfPlace);
+        let to = call.shape.input(rank, Placement::InPlace);
+        let is_source = call.shape.collective != Collective::Broadcast || rank == ROOT;
+        if is_source {
+            let to = self.destination.range(to.start, to.len())?;
+            let from = self.source.range(from.start, from.len())?;
+            self.stream.put(rank, to, from)?;
+        }
+        Ok(())
+    }
+
+    fn poison(&self, elements: usize) -> Result<()> {
+        let address = self.destination.local().address();
+        let bytes = (elements * size_of::<T>()) as u64;
+        let stream = RawStream(self.stream.raw());
+        let backend = self.communicator.backend();
+        // SAFETY: the destination is longer than the largest size by the guard, and lives until the
+        // stream is synchronized. Nobody writes it before the barrier that follows.
+        unsafe { backend.memory_set(address, POISON.into(), bytes, stream) }.map_err(|failure| {
+            BenchError::Backend {
+                rank: self.communicator.rank(),
+                operation: "poisoning the destination",
+                failure,
+            }
+        })
+    }
+
+    /// Makes an element of this rank's source another one, for a test. Blocks.
+    #[cfg(test)]
+    pub(crate) fn spoil(&self) {
+        self.source
+            .write(&self.stream, 0, &[T::number(T::LARGEST_EXACT)])
+            .unwrap();
+    }
+
+    /// Frees the buffers. Collective.
+    pub(crate) fn finish(self) -> Result<()> {
+        self.source.free()?;
+        self.destination.free()?;
+        Ok(())
+    }
+}

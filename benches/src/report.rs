@@ -1,0 +1,24 @@
+//! The report of a benchmark: JSON for machines, tables for a terminal, one page for people.
+//!
+//! [`Report`] holds what was measured and nothing derived from it. [`table::terminal`] and
+//! [`page::html`] draw the same tables of it, so that the two never disagree.
+
+pub mod ag_gemm;
+pub mod collectives;
+pub mod compare;
+pub mod page;
+mod plot;
+pub mod published;
+mod schema;
+mod statistics;
+pub mod table;
+mod text;
+pub mod tuning;
+mod view;
+
+#[cfg(test)]
+mod fixture;
+
+pub use collectives::{Collective, CollectivePoint, Collectives, Placed, Placement, Time};
+pub use schema::*;
+pub use statistics::{SingleShot, Spread, Timing};

@@ -1,0 +1,79 @@
+//! A tuning table for a terminal.
+
+use symmem::tuning::Table;
+
+/// The rows for a terminal.
+pub fn terminal(tuning: &Table) -> String {
+    let mut table = comfy_table::Table::new();
+    table.load_style(comfy_table::TableStyle::new());
+    table.set_header([
+        "operation",
+        "world",
+        "bytes",
+        "algorithm",
+        "blocks",
+        "threads",
+        "concurrent",
+    ]);
+    for row in &tuning.rows {
+        table.add_row([
+            row.operation.clone(),
+            row.world.to_string(),
+            match row.bytes {
+                u64::MAX => "any".into(),
+                bytes => bytes.to_string(),
+            },
+            row.algorithm.clone(),
+            row.blocks.to_string(),
+            row.threads.to_string(),
+            row.concurrent.to_string(),
+        ]);
+    }
+    match tuning.products.is_empty() {
+        true => format!("{table}\n"),
+        false if tuning.rows.is_empty() => products(tuning),
+        false => format!("{table}\n{}", products(tuning)),
+    }
+}
+
+fn products(tuning: &Table) -> String {
+    let mut table = comfy_table::Table::new();
+    table.load_style(comfy_table::TableStyle::new());
+    table.set_header([
+        "product",
+        "world",
+        "device",
+        "algorithm",
+        "transport",
+        "ways",
+    ]);
+    for row in &tuning.products {
+        let ways = row.ways.iter();
+        let ways: Vec<String> = ways
+            .map(|way| format!("{} rows: {}", way.rows, way.way))
+            .collect();
+        table.add_row([
+            row.product.file_name(),
+            row.world.to_string(),
+            row.device.clone(),
+            row.algorithm.clone(),
+            row.transport.clone(),
+            ways.join(", "),
+        ]);
+    }
+    format!("{table}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn products_are_named_by_their_shapes() {
+        let text = r#"{"version": 1, "rows": [], "products": [{"device": "Example", "world": 2,
+            "product": {"m": 4, "n": 8, "k": 16, "dtype": "float16"}, "algorithm": "pull",
+            "transport": "automatic", "library": "", "ways": []}]}"#;
+        let table = Table::from_json(text).unwrap();
+        assert!(terminal(&table).contains("4x8x16"));
+    }
+}

@@ -1,0 +1,398 @@
+//! Which algorithm and grid is fastest for each operation and size, here: the selector's table.
+//!
+//! At each size every candidate is tried shortly, replayed from a graph as serving programs do it. The
+//! best few, and the choice of the size before, are checked for right results and then take turns for
+//! as many rounds as a benchmark has; the slowest rank counts, and of the rounds the median. The choice
+//! of the size before stays unless another is faster by more than the noise, so that a table is short.
+//!
+//! Where the vendor's library is found it is a candidate too, over plain memory, and chosen where it is
+//! faster than all of ours by more than the noise; so are the kernels for a switch where there is multicast.
+//! What is fastest without them stands behind, for programs that do not open the library, and for buffers
+//! that multicast does not reach.
+
+mod candidates;
+
+use super::collectives::element::{Sample, with_element};
+use super::collectives::session::{Call, Session, Way};
+use super::collectives::shape::Shape;
+use super::collectives::{self};
+use super::p2p::{Common, Progress};
+use super::session::is_by_caller;
+use super::{BenchError, Result, exchange};
+use crate::report::{Collective, Placement, Time};
+use candidates::{Candidate, Present, candidates};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use symmem::backend::abi::{Algorithm, CollectiveRow, MulticastSupport};
+use symmem::tuning::Row;
+use symmem::{CollectiveOptions, Communicator, Error, Provider};
+
+pub use symmem::tuning::Table;
+
+/// What to tune.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Options {
+    /// Operations, sizes, elements, rounds.
+    pub which: collectives::Options,
+    /// Where the table goes.
+    pub out: PathBuf,
+    /// Print the table as Rust.
+    pub rust: bool,
+}
+
+/// How many of the candidates take part in the rounds.
+const FINALISTS: usize = 4;
+/// A choice stays from one size to the next unless another is so many times faster.
+const NOISE: f64 = 1.02;
+/// Calls of a graph, and time for its replays in one round.
+const CALLS: f64 = 20.0;
+const ROUND_NS: f64 = 3e6;
+/// Of the short trial.
+const TRIAL_NS: f64 = 1e6;
+/// What takes so many times as long as the best, in its first calls, is not tried further.
+const HOPELESS: f64 = 3.0;
+
+/// The fastest ways at one size.
+#[derive(Clone, Debug, PartialEq)]
+struct Choice {
+    bytes: u64,
+    /// The fastest, then the fastest of those that serve where it cannot ([`needed`]).
+    ways: Vec<Candidate>,
+}
+
+/// Measures, beside the vendor's library where there is one. Collective; every rank gets the whole table.
+///
+/// # Errors
+/// [`BenchError::World`] with fewer than 2 ranks or an element type that cannot be measured; what the
+/// backend, the vendor's library or a peer failed with. That the library is missing is no error.
+pub fn run(
+    communicator: &Communicator,
+    options: &Options,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Table> {
+    let rank = communicator.rank();
+    let impossible = |message: String| Err(BenchError::World { rank, message });
+    if communicator.world() < 2 {
+        return impossible("tuning needs 2 ranks or more; ask for them with --ranks 2".into());
+    }
+    let element = options.which.element(communicator);
+    with_element!(element, T => {
+        tune::<T>(communicator, &options.which, progress)
+    }, else {
+        impossible(format!("elements of type {element} cannot be measured"))
+    })
+}
+
+fn tune<T: Sample>(
+    communicator: &Communicator,
+    options: &collectives::Options,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Table> {
+    let common = Common::agree(communicator)?;
+    let sizes = options.sizes(communicator.rank(), common.limit)?;
+    let largest = sizes.last().copied().unwrap_or_default();
+    let session = Session::new(communicator, largest)?;
+    let has_switch = communicator.multicast().support == MulticastSupport::HARDWARE;
+    let run = Run::<T> {
+        rounds: options.rounds.unwrap_or(options.effort.rounds()).max(1),
+        by_caller: is_by_caller(communicator),
+        present: Present {
+            vendor: possible(communicator.open_vendor(false).map_err(Into::into))?.is_some(),
+            multicast: has_switch && session.is_in_multicast(),
+        },
+        session,
+    };
+    if has_switch && !run.present.multicast {
+        tracing::warn!("multicast is not tried: buffers of {largest} bytes do not fit its object");
+    }
+    let total = options.collectives.len() * sizes.len();
+    let mut done = 0;
+    let mut table = Table {
+        device: common.devices.first().cloned().unwrap_or_default(),
+        ..Table::default()
+    };
+    for &collective in &options.collectives {
+        let mut choices: Vec<Choice> = Vec::new();
+        for &bytes in &sizes {
+            let what = format!("{} {} KiB", collective.name(), bytes >> 10);
+            progress(Progress { done, total, what });
+            done += 1;
+            let before = choices
+                .last()
+                .and_then(|choice| choice.ways.first().copied());
+            choices.extend(run.choose(collective, bytes, before)?);
+        }
+        table
+            .rows
+            .extend(rows(collective, communicator.world() as u32, &choices));
+    }
+    run.session.finish()?;
+    Ok(table)
+}
+
+struct Run<'a, T: Sample> {
+    session: Session<'a, T>,
+    rounds: u32,
+    by_caller: bool,
+    present: Present,
+}
+
+impl<T: Sample> Run<'_, T> {
+    /// The fastest way at a size; `None` if the size is too small for the world. Collective.
+    fn choose(
+        &self,
+        collective: Collective,
+        bytes: u64,
+        before: Option<Candidate>,
+    ) -> Result<Option<Choice>> {
+        let world = self.session.communicator.world();
+        let Some(shape) = Shape::new(collective, bytes, size_of::<T>(), world) else {
+            return Ok(None);
+        };
+        let mut tried: Vec<(Candidate, f64)> = Vec::new();
+        let mut least = f64::INFINITY;
+        for candidate in candidates(collective, bytes, self.by_caller, self.present) {
+            let call = call(shape, candidate, placement(&candidate));
+            let (algorithm, grid) = (candidate.algorithm.name(), candidate.grid);
+            if !self.goes(&call)? {
+                tracing::debug!(algorithm, ?grid, bytes, "another way would do it");
+                continue;
+            }
+            if let Some(ns) = self.time(&call, TRIAL_NS, least * HOPELESS)? {
+                tracing::debug!(algorithm, ?grid, bytes, ns, "tried");
+                least = least.min(ns);
+                tried.push((candidate, ns));
+            } else {
+                tracing::debug!(algorithm, ?grid, bytes, "impossible, or far behind");
+            }
+        }
+        tried.sort_by(|a, b| a.1.total_cmp(&b.1));
+        let in_place = |candidate: &Candidate| self.is_right(shape, *candidate, Placement::InPlace);
+        let all: Vec<Candidate> = tried.iter().map(|&(candidate, _)| candidate).collect();
+        let apart = all
+            .iter()
+            .filter(|one| placement(one) == Placement::OutOfPlace);
+        let mut finalists: Vec<Candidate> = apart.take(FINALISTS).copied().collect();
+        // The size before may have been right for both; and something has to work in each place, also where less
+        // is present than here.
+        let known = before.filter(|before| all.contains(before));
+        for candidate in known
+            .into_iter()
+            .chain(needed(all, self.present, in_place)?)
+        {
+            if !finalists.contains(&candidate) {
+                finalists.push(candidate);
+            }
+        }
+        let finalists = self.right(shape, finalists)?;
+        let times = self.measure(shape, &finalists)?;
+        let ways = needed(ranked(&finalists, &times, before), self.present, in_place)?;
+        if let Some(best) = ways.first() {
+            let (collective, algorithm) = (collective.name(), best.algorithm.name());
+            tracing::info!(collective, bytes, algorithm, grid = ?best.grid, "chosen");
+        }
+        Ok((!ways.is_empty()).then_some(Choice {
+            bytes: (shape.whole * size_of::<T>()) as u64,
+            ways,
+        }))
+    }
+
+    /// Whether a call goes by the algorithm that is timed; alike on all ranks. Multicast does not reduce every type,
+    /// and not all reductions can be pushed: what takes their place is a candidate itself.
+    fn goes(&self, call: &Call<'_>) -> Result<bool> {
+        Ok(call.options.provider == Provider::Vendor
+            || matches!(self.session.way(call)?, Way::AsNamed(_)))
+    }
+
+    /// Nanoseconds of a call by the slowest rank, in about `budget` of them; `None` if it cannot be
+    /// made so, or takes longer than `limit` from the first. Collective.
+    fn time(&self, call: &Call<'_>, budget: f64, limit: f64) -> Result<Option<f64>> {
+        let communicator = self.session.communicator;
+        // What cannot be done is refused alike on all ranks, before anything is enqueued.
+        let Some(first) = possible(self.session.looped(self.session.calls(call), 1))? else {
+            return Ok(None);
+        };
+        let second = self.session.looped(self.session.calls(call), 2)?;
+        let each = exchange::all_gather(communicator, &first.min(second))?;
+        let each = each.into_iter().fold(1.0, f64::max);
+        if each > limit {
+            return Ok(None);
+        }
+        let calls = (budget / each).clamp(1.0, CALLS) as u32;
+        let ns = match self.by_caller {
+            true => self.session.looped(self.session.calls(call), calls)?,
+            false => {
+                let launches = (budget / each / CALLS).clamp(1.0, 5.0) as u32;
+                let graph = self.session.graph(self.session.calls(call), calls)?;
+                self.session.replayed(&graph, calls, launches)?
+            }
+        };
+        let all = exchange::all_gather(communicator, &ns)?;
+        Ok(Some(all.into_iter().fold(0.0, f64::max)))
+    }
+
+    /// Those whose results are right. Collective.
+    fn right(&self, shape: Shape, candidates: Vec<Candidate>) -> Result<Vec<Candidate>> {
+        let mut right = Vec::new();
+        for candidate in candidates {
+            if self.is_right(shape, candidate, placement(&candidate))? {
+                right.push(candidate);
+            }
+        }
+        Ok(right)
+    }
+
+    /// Whether a candidate's results are right at every rank. What cannot be done so is not right; whatever else
+    /// fails is an error. Collective.
+    fn is_right(&self, shape: Shape, candidate: Candidate, placement: Placement) -> Result<bool> {
+        let call = call(shape, candidate, placement);
+        if !shape.has(placement) || !self.goes(&call)? {
+            return Ok(false);
+        }
+        // What cannot be done is refused alike on all ranks.
+        let Some((wrong, _)) = possible(self.session.check(&call))? else {
+            return Ok(false);
+        };
+        let all = exchange::all_gather(self.session.communicator, &wrong)?;
+        let wrong: u64 = all.into_iter().sum();
+        if wrong != 0 {
+            let (collective, placement) = (shape.collective.name(), placement.label());
+            tracing::error!(
+                "{wrong} elements of {collective} {placement} by {candidate:?} were wrong; it is left out"
+            );
+        }
+        Ok(wrong == 0)
+    }
+
+    /// The median time of each, in rounds in which they take turns. Collective.
+    fn measure(&self, shape: Shape, candidates: &[Candidate]) -> Result<Vec<f64>> {
+        let mut times = vec![Vec::new(); candidates.len()];
+        for _ in 0..self.rounds {
+            for (candidate, times) in candidates.iter().zip(&mut times) {
+                let call = call(shape, *candidate, placement(candidate));
+                times.extend(self.time(&call, ROUND_NS, f64::INFINITY)?);
+            }
+        }
+        let median = |times: &Vec<f64>| Time::from_rounds(times).map_or(f64::INFINITY, |t| t.ns);
+        Ok(times.iter().map(median).collect())
+    }
+}
+
+/// Where a candidate is measured: out of place, unless it serves in place only.
+fn placement(candidate: &Candidate) -> Placement {
+    match candidate.algorithm {
+        Algorithm::SWAP => Placement::InPlace,
+        _ => Placement::OutOfPlace,
+    }
+}
+
+fn call(shape: Shape, candidate: Candidate, placement: Placement) -> Call<'static> {
+    Call {
+        shape,
+        placement,
+        options: CollectiveOptions {
+            algorithm: candidate.algorithm,
+            blocks: candidate.grid.map(|(blocks, _)| blocks),
+            threads: candidate.grid.map(|(_, threads)| threads),
+            concurrent: Some(candidate.concurrent),
+            provider: match candidate.is_vendor() {
+                true => Provider::Vendor,
+                false => Provider::Own,
+            },
+            ..CollectiveOptions::default()
+        },
+    }
+}
+
+/// `None` for a call that is refused because it cannot be done so.
+fn possible<V>(result: Result<V>) -> Result<Option<V>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(BenchError::Symmem(Error::Unsupported { .. } | Error::InvalidArgument { .. })) => {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Fastest first; the choice of the size before in front of all that are not faster beyond noise. Ours
+/// goes before the vendor's within the noise: it needs no library.
+fn ranked(candidates: &[Candidate], times: &[f64], before: Option<Candidate>) -> Vec<Candidate> {
+    let weighed = |index: usize| match candidates[index].is_vendor() {
+        true => times[index] * NOISE,
+        false => times[index],
+    };
+    let fastest = (0..candidates.len())
+        .map(weighed)
+        .fold(f64::INFINITY, f64::min);
+    let mut order: Vec<usize> = (0..candidates.len()).collect();
+    order.sort_by(|&a, &b| {
+        let stays =
+            |index: usize| Some(candidates[index]) == before && weighed(index) <= fastest * NOISE;
+        (stays(b).cmp(&stays(a))).then(weighed(a).total_cmp(&weighed(b)))
+    });
+    order.into_iter().map(|index| candidates[index]).collect()
+}
+
+/// Of candidates, fastest first, those that a table needs: each serves a call that none before it does, in place
+/// or where less is `present` than here.
+fn needed(
+    ranked: Vec<Candidate>,
+    present: Present,
+    in_place: impl Fn(&Candidate) -> Result<bool>,
+) -> Result<Vec<Candidate>> {
+    // Out of place and in place.
+    let mut unserved = [(); 2].map(|()| present.or_less().collect::<Vec<_>>());
+    let mut needed = Vec::new();
+    for candidate in ranked {
+        let mut serves = false;
+        for (place, unserved) in unserved.iter_mut().enumerate() {
+            let is_new = (unserved.iter()).any(|&present| candidate.serves_with(present));
+            let fits = || match place {
+                0 => Ok(placement(&candidate) == Placement::OutOfPlace),
+                _ => in_place(&candidate),
+            };
+            if is_new && fits()? {
+                unserved.retain(|&present| !candidate.serves_with(present));
+                serves = true;
+            }
+        }
+        needed.extend(serves.then_some(candidate));
+    }
+    Ok(needed)
+}
+
+/// The rows of an operation: neighbouring sizes with the same choice are one, and the last row holds
+/// for all larger sizes.
+fn rows(collective: Collective, world: u32, choices: &[Choice]) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let same = |a: &Choice, b: &Choice| a.ways == b.ways;
+    let mut runs = choices.chunk_by(same).peekable();
+    while let Some(run) = runs.next() {
+        let last = &run[run.len() - 1];
+        let bytes = match runs.peek() {
+            Some(_) => last.bytes,
+            None => u64::MAX,
+        };
+        for candidate in &last.ways {
+            let (blocks, threads) = candidate.grid.unwrap_or_default();
+            rows.push(Row {
+                operation: collective.name().into(),
+                world,
+                bytes,
+                algorithm: Row::new(&CollectiveRow {
+                    algorithm: candidate.algorithm,
+                    ..CollectiveRow::default()
+                })
+                .algorithm,
+                blocks,
+                threads,
+                concurrent: candidate.concurrent,
+            });
+        }
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests;

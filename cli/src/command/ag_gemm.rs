@@ -1,0 +1,178 @@
+//! What `symmem bench ag-gemm` understands, and the files that it reads and writes.
+
+use super::output;
+use super::{CommandError, Result};
+use clap::Args;
+use std::path::{Path, PathBuf};
+use symmem::tuning::gemm_algorithm;
+use symmem_bench::Effort;
+use symmem_bench::ag_gemm::{ALL_TRANSPORTS, Options};
+use symmem_bench::report::ag_gemm::{ALGORITHMS, Product, Products};
+use symmem_bench::report::{Report, page};
+
+/// Arguments of the benchmark.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// What to multiply: a JSON list of {"m", "n", "k", "dtype": float16 or bfloat16, "sharding": rows or
+    /// columns, "b_order": row-major or column-major, "bias"}; may be given more than once
+    #[arg(long, value_name = "FILE", required = true)]
+    config: Vec<PathBuf>,
+    /// Ours by these only: baseline, pipeline, pull, push, or all
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = named, default_value = "all")]
+    algorithm: Vec<String>,
+    /// What moves shards, for algorithms that leave a choice: get, put, vendor, kernel, or all: the usual of each,
+    /// and beside it every other one that a pipeline or push has [default: the usual]
+    #[arg(long, value_name = "NAME", value_parser = ["get", "put", "vendor", "kernel", ALL_TRANSPORTS])]
+    transport: Option<String>,
+    /// Compare every algorithm's C with a reference [default: this and --benchmark]
+    #[arg(short, long)]
+    validate: bool,
+    /// Measure
+    #[arg(short, long)]
+    benchmark: bool,
+    /// Print each rank's plan: streams, peers, chunks, waits. Alone, do nothing else
+    #[arg(long)]
+    explain: bool,
+    /// Measure by the published method as well: no barrier, mean of 50 calls at rank 0
+    #[arg(long)]
+    ddlb: bool,
+    /// Beside what: pytorch, or none [default: pytorch on GPUs, none on the host]
+    #[arg(long, value_name = "BASELINE", value_parser = [PYTORCH, NONE])]
+    baseline: Option<String>,
+    /// Rounds, whose median counts [default: 9, --quick 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: Option<u32>,
+    /// Where the results go: a JSON file for each product, and ag-gemm.html
+    #[arg(long, value_name = "DIR", default_value = "results")]
+    pub out: PathBuf,
+    /// Where a row for each product goes, with our fastest algorithm and the library's ways: the table that
+    /// SYMMEM_TUNING names; rows of other products, and of collectives, stay. Takes all algorithms, results are
+    /// compared, and nothing is written where one was wrong
+    #[arg(long, value_name = "FILE")]
+    pub tune: Option<PathBuf>,
+}
+
+const ALL: &str = "all";
+const PYTORCH: &str = "pytorch";
+const NONE: &str = "none";
+/// The page of all products.
+const PAGE: &str = "ag-gemm.html";
+
+fn named(text: &str) -> std::result::Result<String, String> {
+    match text == ALL || gemm_algorithm(text).is_some() {
+        true => Ok(text.into()),
+        false => Err(format!(
+            "no algorithm; write {} or {ALL}",
+            ALGORITHMS.join(", ")
+        )),
+    }
+}
+
+impl Arguments {
+    /// Reads the files of shapes.
+    pub fn options(self, effort: Effort) -> Result<Options> {
+        let mut products = Vec::new();
+        for file in &self.config {
+            products.extend(read(file)?);
+        }
+        if self.tune.is_some() {
+            self.check_all_take_part()?;
+        }
+        let neither = !self.validate && !self.benchmark && !self.explain;
+        let all = self.algorithm.iter().any(|name| name == ALL);
+        Ok(Options {
+            effort,
+            products,
+            algorithms: if all { Vec::new() } else { self.algorithm },
+            transport: self.transport,
+            // What is stored is right.
+            validate: self.validate || neither || self.tune.is_some(),
+            benchmark: self.benchmark || neither || self.tune.is_some(),
+            explain: self.explain,
+            ddlb: self.ddlb,
+            torch: self.baseline.map(|name| name == PYTORCH),
+            rounds: self.rounds,
+        })
+    }
+}
+
+impl Arguments {
+    /// What is stored is chosen among all of ours.
+    fn check_all_take_part(&self) -> Result<()> {
+        let left_out =
+            |option: &str, value: String| Err(CommandError::TunePart(format!("{option} {value}")));
+        if !self.algorithm.iter().any(|name| name == ALL) {
+            return left_out("--algorithm", self.algorithm.join(","));
+        }
+        match &self.transport {
+            Some(one) if one != ALL_TRANSPORTS => left_out("--transport", one.clone()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A file's list of shapes.
+fn read(file: &Path) -> Result<Vec<Product>> {
+    let text = std::fs::read_to_string(file).map_err(|error| CommandError::System {
+        what: format!("reading {}", file.display()),
+        error,
+    })?;
+    let wrong = |what: String| CommandError::Said(format!("{}: {what}", file.display()));
+    let products: Vec<Product> =
+        serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+    if products.is_empty() {
+        return Err(wrong("no shapes are in it".into()));
+    }
+    match products
+        .iter()
+        .find(|product| product.m * product.n * product.k == 0)
+    {
+        Some(product) => Err(wrong(format!("{} has no elements", product.shape()))),
+        None => Ok(products),
+    }
+}
+
+/// Writes a file for each product, and the page of all.
+pub fn write(directory: &Path, report: &Report) -> Result<()> {
+    let Some(section) = &report.ag_gemm else {
+        return Ok(());
+    };
+    std::fs::create_dir_all(directory).map_err(|error| CommandError::System {
+        what: format!("making {}", directory.display()),
+        error,
+    })?;
+    let unwritable = |error: &dyn std::fmt::Display| CommandError::Said(format!("report: {error}"));
+    for measured in &section.products {
+        let mut only = Products {
+            products: vec![measured.clone()],
+            ..section.clone()
+        };
+        only.worst_choice = only.find_worst_choice();
+        let one = Report {
+            ag_gemm: Some(only),
+            ..report.clone()
+        };
+        let name = measured.product.file_name();
+        let file = directory.join(format!("ag-gemm-{name}-{}-ranks.json", section.world));
+        output::write(&file, &one.to_json().map_err(|error| unwritable(&error))?)?;
+    }
+    let page = page::html(report).map_err(|error| unwritable(&error))?;
+    output::write(&directory.join(PAGE), &page)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_algorithm_is_told_which_there_are() {
+        assert!(named("ring").unwrap_err().contains("pipeline"));
+        assert_eq!(named("all").unwrap(), "all");
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_used_is_named() {
+        let error = read(Path::new("/no/such/file.json")).unwrap_err();
+        assert!(error.to_string().contains("/no/such/file.json"));
+    }
+}

@@ -1,0 +1,228 @@
+//! What `symmem bench collectives` and `symmem tune` understand.
+
+use clap::Args;
+use std::path::PathBuf;
+use symmem_bench::report::Collective;
+use symmem_bench::{Effort, collectives, tune};
+
+/// Arguments of the benchmark.
+#[derive(Debug, Default, Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    which: Which,
+    /// Beside what: nccl or rccl, nccl-windows or rccl-windows, torch, nccl-torch, gloo, mpi, algorithms of
+    /// ours by name, or none [default: the vendor's library, with and without windows, and torch on GPUs, mpi,gloo on the host]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = baseline)]
+    baseline: Vec<String>,
+    /// Ours by one algorithm only: packets, packets_two_shot, one_shot, two_shot, push, pull,
+    /// swap, copy_engine, multicast, multicast_one_shot [default: the selector's choice]
+    #[arg(long, value_name = "NAME", value_parser = algorithm)]
+    algorithm: Option<String>,
+    /// Ours with so many copies under way at once, where it copies; 0 for as many as there are
+    /// [default: the selector's choice]
+    #[arg(long, value_name = "N")]
+    concurrent: Option<u32>,
+    /// Rounds, whose median counts [default: 9, --quick 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: Option<u32>,
+}
+
+/// What benchmark and tuning have in common: which operations, sizes and elements.
+#[derive(Debug, Default, Args)]
+struct Which {
+    /// Operations: all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce, gather,
+    /// scatter, or all [default: the first four]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = operation)]
+    op: Vec<Operations>,
+    /// The smallest size, as 1024, 1K, 1KiB [default: 1K]
+    #[arg(long, value_name = "BYTES", value_parser = size)]
+    min_bytes: Option<u64>,
+    /// The largest size [default: 64M, --quick 1M, --full 1G]
+    #[arg(long, value_name = "BYTES", value_parser = size)]
+    max_bytes: Option<u64>,
+    /// Elements: bf16, f16, f32, f64, e4m3, e5m2, i8 … u64, or nccl-tests' name
+    /// [default: bf16, on the host f32]
+    #[arg(long, value_name = "TYPE", value_parser = element)]
+    r#type: Option<String>,
+}
+
+/// Arguments of the tuning.
+#[derive(Debug, Default, Args)]
+pub struct TuneArguments {
+    #[command(flatten)]
+    which: Which,
+    /// Where the table goes; rows for other operations and worlds that are there stay
+    #[arg(long, value_name = "FILE", default_value = "tuning.json")]
+    pub out: PathBuf,
+    /// Print the table as Rust, for a backend's own
+    #[arg(long)]
+    rust: bool,
+}
+
+/// One operation, or all.
+#[derive(Clone, Debug)]
+pub struct Operations(pub Vec<Collective>);
+
+impl Arguments {
+    pub fn options(self, effort: Effort) -> collectives::Options {
+        let named = |name: &String| name != NONE;
+        let baselines = match self.baseline.is_empty() {
+            true => None,
+            false => Some(self.baseline.into_iter().filter(named).collect()),
+        };
+        collectives::Options {
+            baselines,
+            algorithm: self.algorithm,
+            concurrent: self.concurrent,
+            rounds: self.rounds,
+            ..self.which.options(effort)
+        }
+    }
+}
+
+impl Which {
+    fn options(self, effort: Effort) -> collectives::Options {
+        let defaults = collectives::Options::default();
+        collectives::Options {
+            effort,
+            collectives: chosen(&self.op, defaults.collectives),
+            min_bytes: self.min_bytes,
+            max_bytes: self.max_bytes,
+            element: self.r#type,
+            baselines: None,
+            algorithm: None,
+            concurrent: None,
+            rounds: None,
+        }
+    }
+}
+
+impl TuneArguments {
+    pub fn options(&mut self, effort: Effort) -> tune::Options {
+        tune::Options {
+            which: std::mem::take(&mut self.which).options(effort),
+            out: self.out.clone(),
+            rust: self.rust,
+        }
+    }
+}
+
+/// Each operation that was named, once; the usual ones where none was.
+pub fn chosen(named: &[Operations], usual: Vec<Collective>) -> Vec<Collective> {
+    let mut chosen = Vec::new();
+    for collective in named.iter().flat_map(|operations| &operations.0) {
+        if !chosen.contains(collective) {
+            chosen.push(*collective);
+        }
+    }
+    match chosen.is_empty() {
+        true => usual,
+        false => chosen,
+    }
+}
+
+/// Stands for no baseline.
+const NONE: &str = "none";
+
+pub fn operation(text: &str) -> Result<Operations, String> {
+    if text == "all" {
+        return Ok(Operations(Collective::ALL.into()));
+    }
+    Collective::parse(text)
+        .map(|collective| Operations(vec![collective]))
+        .ok_or_else(|| {
+            let names: Vec<&str> = Collective::ALL.iter().map(|one| one.name()).collect();
+            format!("no operation; write {} or all", names.join(", "))
+        })
+}
+
+fn baseline(text: &str) -> Result<String, String> {
+    match text == NONE || collectives::is_baseline(text) {
+        true => Ok(text.into()),
+        false => Err(format!(
+            "no baseline; write {} or {NONE}",
+            collectives::baseline_names()
+        )),
+    }
+}
+
+fn algorithm(text: &str) -> Result<String, String> {
+    match collectives::algorithm(text) {
+        Some(_) => Ok(text.into()),
+        None => Err("no algorithm of ours; the help names them".into()),
+    }
+}
+
+fn element(text: &str) -> Result<String, String> {
+    collectives::nccl_name(text)
+        .map(str::to_owned)
+        .ok_or_else(|| "no element type; write bf16, f16, f32, f64, e4m3, e5m2, i8 … u64".into())
+}
+
+/// Bytes: a number, with K, M or G (powers of 1024) and `B` or `iB` behind it or not.
+pub fn size(text: &str) -> Result<u64, String> {
+    let short = text.trim_end_matches(['B', 'b']).trim_end_matches('i');
+    let (digits, shift) = match short.char_indices().last() {
+        Some((at, 'K' | 'k')) => (&short[..at], 10),
+        Some((at, 'M' | 'm')) => (&short[..at], 20),
+        Some((at, 'G' | 'g')) => (&short[..at], 30),
+        _ => (short, 0),
+    };
+    let bytes = digits.parse::<u64>().ok().filter(|bytes| *bytes != 0);
+    bytes
+        .and_then(|bytes| bytes.checked_mul(1 << shift))
+        .ok_or_else(|| "no size; write bytes, or 64K, 1M, 1G".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_people_write_them() {
+        for (text, bytes) in [
+            ("8", 8),
+            ("1K", 1024),
+            ("64KiB", 65536),
+            ("2m", 2 << 20),
+            ("1GB", 1 << 30),
+        ] {
+            assert_eq!(size(text), Ok(bytes), "{text}");
+        }
+        for text in ["", "K", "0", "1T", "1.5M", "-1", "99999999999G"] {
+            assert!(size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_is_told_what_there_is() {
+        assert!(operation("allreduce").unwrap_err().contains("all_reduce"));
+        assert!(baseline("openmpi").unwrap_err().contains("mpi"));
+        assert!(element("float8").is_err() && algorithm("ring").is_err());
+        assert!(algorithm("multicast").is_ok() && algorithm("multicast_one_shot").is_ok());
+        assert_eq!(element("bf16").unwrap(), "bfloat16");
+        assert_eq!(operation("all").unwrap().0.len(), 8);
+    }
+
+    #[test]
+    fn an_operation_that_is_named_twice_is_measured_once() {
+        let named = ["broadcast", "all", "broadcast"].map(|name| operation(name).unwrap());
+        let all = chosen(&named, Vec::new());
+        assert_eq!((all[0], all.len()), (Collective::Broadcast, 8));
+        let usual = vec![Collective::Reduce];
+        assert_eq!(chosen(&[], usual.clone()), usual);
+    }
+
+    #[test]
+    fn none_is_no_baseline_and_nothing_said_is_the_usual_ones() {
+        let with = |names: &[&str]| Arguments {
+            baseline: names.iter().map(|name| (*name).to_owned()).collect(),
+            ..Arguments::default()
+        };
+        let effort = Effort::Quick;
+        assert_eq!(with(&[]).options(effort).baselines, None);
+        assert_eq!(with(&["none"]).options(effort).baselines, Some(vec![]));
+        let named = with(&["nccl", "torch"]).options(effort).baselines.unwrap();
+        assert_eq!(named, ["nccl", "torch"]);
+    }
+}

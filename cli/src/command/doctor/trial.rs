@@ -1,0 +1,261 @@
+//! The live test: its parts in turn, each in ranks of its own, until one is in trouble.
+//!
+//! Only here, and only for these ranks, is multicast asked for.
+
+use super::Part;
+use crate::command::rank::{Kind, Task, start_ranks};
+use crate::command::selftest::with_bar;
+use crate::command::{CommandError, Result};
+use crate::doctor::{Coming, Steps, Trial};
+use serde::de::DeserializeOwned;
+use std::ffi::OsString;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use symmem::backends::Selection;
+use symmem_bench::report::Report;
+use symmem_bench::{Effort, collectives};
+use symmem_conformance::{SelftestOptions, Subject};
+
+/// The log of a set-up's steps, before and after each.
+const STEPS: &str = "symmem::communicator::multicast=debug";
+/// NCCL's own default: multicast where it can. It says nothing where it cannot.
+const NCCL: (&str, &str) = ("NCCL_NVLS_ENABLE", "2");
+
+type Variables = Vec<(OsString, OsString)>;
+
+/// How ranks are started.
+struct Launcher<'a> {
+    selection: &'a Selection,
+    ranks: u32,
+    variables: Variables,
+}
+
+/// What rank 0 left, as far as it came.
+struct Found<T> {
+    what: Option<T>,
+    /// Why the ranks did not end in good order, if they did not.
+    trouble: Option<String>,
+}
+
+/// Where rank 0 leaves what it finds out; gone when this is dropped.
+struct Directory(PathBuf);
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Runs the parts and says how each ended. The trouble is in what it gives, whatever it was.
+pub fn run(
+    selection: &Selection,
+    effort: Effort,
+    steps: &Steps,
+    bench: collectives::Options,
+) -> Trial {
+    let ranks = steps.ranks;
+    let launcher = Launcher {
+        selection,
+        ranks,
+        variables: vec![
+            ("SYMMEM_MULTICAST".into(), "1".into()),
+            (
+                "SYMMEM_MULTICAST_BYTES".into(),
+                steps.bytes.to_string().into(),
+            ),
+        ],
+    };
+    let mut trial = Trial {
+        ranks,
+        ..Trial::default()
+    };
+    let trouble = parts(&mut trial, &launcher, effort, steps.comings, bench);
+    // What was found out before an error is told with it.
+    trial.trouble = trouble.unwrap_or_else(|error| Some(error.to_string()));
+    match &trial.trouble {
+        None => println!("\nMulticast works on this machine, with {ranks} ranks."),
+        Some(trouble) => {
+            println!("\nFAILED: {trouble}");
+            println!("What it can mean and how to recover: symmem doctor multicast");
+        }
+    }
+    trial
+}
+
+/// The parts in turn; the trouble of the first that has one.
+fn parts(
+    trial: &mut Trial,
+    launcher: &Launcher<'_>,
+    effort: Effort,
+    comings: u32,
+    bench: collectives::Options,
+) -> Result<Option<String>> {
+    if launcher.ranks < 2 {
+        return Ok(Some(
+            "multicast takes two devices or more, with a rank each".into(),
+        ));
+    }
+    println!("\n1. One communicator, step by step");
+    let log = std::env::var_os("SYMMEM_LOG").unwrap_or_else(|| STEPS.into());
+    let log = vec![("SYMMEM_LOG".into(), log)];
+    let found = launcher.found(Part::Comings(1), log)?;
+    let trouble = of_comings(&found);
+    trial.set_up = found.what.unwrap_or_default();
+    if let Some(trouble) = trouble {
+        return Ok(Some(format!("set-up: {trouble}")));
+    }
+    println!("\n2. Conformance");
+    let report = launcher.conformance(effort)?;
+    println!("  {}", report.totals);
+    let trouble = of_conformance(&report);
+    trial.conformance = Some(report);
+    if let Some(trouble) = trouble {
+        return Ok(Some(format!("conformance: {trouble}")));
+    }
+    println!("\n3. {comings} communicators, one after the other");
+    let found = launcher.found(Part::Comings(comings), Variables::new())?;
+    let trouble = of_comings(&found);
+    trial.comings = found.what.unwrap_or_default();
+    if let Some(trouble) = trouble {
+        return Ok(Some(format!("set-up and giving back: {trouble}")));
+    }
+    println!("\n4. Measured");
+    let mut nccl = Variables::new();
+    // What says 0 was refused before.
+    if std::env::var_os(NCCL.0).is_none_or(|value| value.is_empty()) {
+        nccl.push((NCCL.0.into(), NCCL.1.into()));
+    }
+    let found = launcher.found(Part::Bench(bench), nccl)?;
+    let trouble = of_bench(&found);
+    trial.bench = found.what;
+    Ok(trouble.map(|trouble| format!("measuring: {trouble}")))
+}
+
+fn of_comings(found: &Found<Vec<Coming>>) -> Option<String> {
+    let all = found.what.iter().flatten();
+    let trouble = all.into_iter().find_map(Coming::trouble);
+    trouble.or_else(|| found.trouble.clone())
+}
+
+fn of_bench(found: &Found<Report>) -> Option<String> {
+    let wrong = found.what.as_ref().is_some_and(Report::is_wrong);
+    let trouble = wrong.then(|| "results were wrong; see the table".to_owned());
+    trouble.or_else(|| found.trouble.clone())
+}
+
+fn of_conformance(report: &symmem_conformance::Report) -> Option<String> {
+    for world in &report.worlds {
+        match (&*world.about.multicast, &world.trouble) {
+            // It did not come up.
+            ("", Some(trouble)) => return Some(trouble.clone()),
+            ("HARDWARE", _) => {}
+            (path, _) => return Some(format!("all ranks agreed on {path}")),
+        }
+        let failed = |case: &symmem_conformance::NamedRecord| match &case.record.outcome {
+            symmem_conformance::Outcome::Passed => None,
+            symmem_conformance::Outcome::Failed(reason) => Some(format!("{}: {reason}", case.name)),
+            symmem_conformance::Outcome::Skipped(reason) => {
+                Some(format!("{} was not run: {reason}", case.name))
+            }
+        };
+        let failed = world.cases.iter().find_map(failed);
+        if let Some(trouble) = failed.or_else(|| world.trouble.clone()) {
+            return Some(trouble);
+        }
+        if let Some(way) = world.ways_without_multicast().first() {
+            return Some(format!("no case of {way} went by multicast"));
+        }
+    }
+    (report.totals.passed == 0).then(|| "there was no case".into())
+}
+
+impl Launcher<'_> {
+    /// Runs a part, with these variables too, and reads what rank 0 found out.
+    fn found<T: DeserializeOwned>(&self, part: Part, also: Variables) -> Result<Found<T>> {
+        let directory = std::env::temp_dir().join(format!("symmem-doctor-{}", std::process::id()));
+        std::fs::create_dir(&directory).map_err(|error| CommandError::System {
+            what: format!("making {}", directory.display()),
+            error,
+        })?;
+        let directory = Directory(directory);
+        let file = directory.0.join("found.json");
+        let task = Task {
+            backend: self.selection.to_string(),
+            kind: Kind::Doctor(part),
+            json: Some(file.clone()),
+            html: None,
+            command: std::env::args().collect::<Vec<_>>().join(" "),
+        };
+        let environment = [&self.variables[..], &also[..]].concat();
+        // What is printed here comes before what ranks print.
+        let _ = std::io::stdout().flush();
+        let ended = start_ranks(&task, self.ranks, environment)?;
+        let what = read(&file)?;
+        let well = ended == ExitCode::SUCCESS && what.is_some();
+        let trouble = (!well).then(|| "a rank failed; it says why above".to_owned());
+        Ok(Found { what, trouble })
+    }
+
+    fn conformance(&self, effort: Effort) -> Result<symmem_conformance::Report> {
+        with_bar(&SelftestOptions {
+            backend: self.selection.clone(),
+            ranks: vec![self.ranks],
+            full: effort == Effort::Full,
+            quick: effort == Effort::Quick,
+            only: Some(Subject::Multicast),
+            environment: self.variables.clone(),
+            ends_at_failure: true,
+            ..SelftestOptions::default()
+        })
+    }
+}
+
+/// What rank 0 left, if it came so far.
+fn read<T: DeserializeOwned>(file: &Path) -> Result<Option<T>> {
+    let failed = |why: String| CommandError::Said(format!("what rank 0 found out: {why}"));
+    match std::fs::read_to_string(file) {
+        Ok(text) => serde_json::from_str(&text).map_err(|error| failed(error.to_string())),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(failed(error.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found<T>(what: Option<T>, trouble: Option<&str>) -> Found<T> {
+        Found {
+            what,
+            trouble: trouble.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn a_rank_that_failed_is_trouble_whatever_was_found_out() {
+        let measured = || Some(Report::new(Default::default()));
+        assert_eq!(of_bench(&found(measured(), None)), None);
+        for found in [
+            found(measured(), Some("failed")),
+            found(None, Some("failed")),
+        ] {
+            assert_eq!(of_bench(&found).as_deref(), Some("failed"));
+        }
+        let without = Coming::default();
+        let told = without.trouble();
+        assert!(told.is_some());
+        assert_eq!(
+            of_comings(&found(Some(vec![without]), Some("failed"))),
+            told
+        );
+        let all = found(Some(Vec::new()), Some("failed"));
+        assert_eq!(of_comings(&all).as_deref(), Some("failed"));
+    }
+
+    #[test]
+    fn what_rank_0_never_wrote_is_nothing_and_what_cannot_be_read_is_an_error() {
+        assert_eq!(read::<u32>(Path::new("/no/such/file")).unwrap(), None);
+        assert!(read::<u32>(Path::new("/")).is_err());
+    }
+}

@@ -1,0 +1,309 @@
+//! One rank of a benchmark: joins the world, measures, and as rank 0 prints and writes.
+
+use super::run::launch;
+use super::{CommandError, Result, output};
+use crate::launch::RunOptions;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use symmem::backends::{self as select, Chosen, Selection};
+use symmem::tuning::ProductRow;
+use symmem::{Builder, Communicator};
+use symmem_bench::p2p::{self, Progress};
+use symmem_bench::report::{self, Environment, Report, page, table};
+use symmem_bench::{
+    BenchError, Effort, ag_gemm, bring_up, collectives, enqueue, environment, tune,
+};
+
+/// Bound of every wait on a peer: much longer than any measurement, much shorter than a night.
+pub(super) const DEADLINE: Duration = Duration::from_secs(120);
+
+/// What the ranks are to do, as the launching process tells them.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Task {
+    /// The backend, as [`Selection::parse`] reads it.
+    pub backend: String,
+    /// What it is.
+    pub kind: Kind,
+    /// Where rank 0 writes JSON.
+    pub json: Option<PathBuf>,
+    /// Where rank 0 writes the page.
+    pub html: Option<PathBuf>,
+    /// The user's command, for the report.
+    pub command: String,
+}
+
+/// Where files of `symmem bench ag-gemm` go.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Files {
+    /// A directory for results.
+    pub out: PathBuf,
+    /// The table that gets a row for each product.
+    pub tune: Option<PathBuf>,
+}
+
+/// What ranks are started for.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Kind {
+    /// A measurement.
+    Measure(Measurement),
+    /// A part of the live test of `symmem doctor multicast`.
+    #[cfg(feature = "cuda")]
+    Doctor(super::doctor::Part),
+}
+
+/// What can be measured, in one communicator.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Measurement {
+    /// `symmem bench p2p`.
+    PeerToPeer(p2p::Options),
+    /// `symmem bench collectives`.
+    Collectives(collectives::Options),
+    /// `symmem`: all of them.
+    Everything(p2p::Options, collectives::Options, ag_gemm::Options),
+    /// `symmem bench ag-gemm`, and where its files go.
+    AllGatherGemm(ag_gemm::Options, Files),
+    /// `symmem bench enqueue`.
+    Enqueue(Effort),
+    /// `symmem tune`.
+    Tune(tune::Options),
+}
+
+/// Starts this program once for each rank, with these variables besides its own, and stays with the ranks.
+pub fn start_ranks(
+    task: &Task,
+    ranks: u32,
+    environment: Vec<(OsString, OsString)>,
+) -> Result<ExitCode> {
+    let text = serde_json::to_string(task)
+        .map_err(|error| CommandError::Said(format!("a file name is not text: {error}")))?;
+    let program = std::env::current_exe().map_err(|error| CommandError::System {
+        what: "finding this program's own file".into(),
+        error,
+    })?;
+    let mut options = RunOptions::new(ranks, program);
+    options.arguments = vec!["rank".into(), text.into()];
+    options.environment = environment;
+    // Only rank 0 prints, and its progress bar wants the terminal.
+    options.prefix = false;
+    #[cfg(feature = "cuda")]
+    if matches!(task.kind, Kind::Doctor(_)) {
+        // A rank that is ended in the middle of a set-up is what can put the machine out of service.
+        options.asks_to_end = false;
+        options.grace = DEADLINE;
+    }
+    launch(options)
+}
+
+/// Does this rank's part.
+pub fn rank(task: &str) -> Result<ExitCode> {
+    let task: Task = serde_json::from_str(task).map_err(|error| {
+        CommandError::Said(format!(
+            "`symmem rank` is for symmem itself; its task cannot be read: {error}"
+        ))
+    })?;
+    match &task.kind {
+        Kind::Measure(measurement) => measure(&task, measurement),
+        #[cfg(feature = "cuda")]
+        Kind::Doctor(part) => super::doctor::rank(&task, part),
+    }
+}
+
+fn measure(task: &Task, measurement: &Measurement) -> Result<ExitCode> {
+    let start = Instant::now();
+    let selection = Selection::parse(&task.backend)?;
+    let chosen = select::choose(&selection)?;
+    let probe = start.elapsed();
+    let mut builder = Builder::new()
+        .backend(selection)
+        .deadline(DEADLINE)
+        .setup_deadline(DEADLINE);
+    let to_write = match measurement {
+        Measurement::AllGatherGemm(_, files) => files.tune.as_deref(),
+        Measurement::Tune(options) => Some(options.out.as_path()),
+        _ => None,
+    };
+    if to_write.is_some_and(is_yet_to_be_made) {
+        builder = builder.tuning(&[]).gemm_tuning(&[]);
+    }
+    if let Measurement::AllGatherGemm(_, Files { tune: Some(_), .. }) = measurement {
+        // What is to be found out is not to be known before.
+        builder = builder.gemm_tuning(&[]);
+    }
+    let communicator = builder.build()?;
+    let up = bring_up::note(&communicator, probe, start.elapsed())?;
+    let first = communicator.rank() == 0;
+    let environment = match first {
+        true => environment::collect(&chosen, task.command.clone()),
+        false => Environment::default(),
+    };
+    let report = |report: std::result::Result<Report, BenchError>| {
+        let mut report = report?;
+        report.notes.push(up);
+        match first {
+            true => tell(task, &report),
+            false => Ok(ExitCode::SUCCESS),
+        }
+    };
+    let code = match measurement {
+        Measurement::PeerToPeer(options) => report(with_bar(&communicator, |progress| {
+            p2p::run(&communicator, options, environment, progress)
+        }))?,
+        Measurement::Collectives(options) => report(with_bar(&communicator, |progress| {
+            collectives::run(&communicator, options, environment, progress)
+        }))?,
+        Measurement::Everything(pairs, options, products) => {
+            report(with_bar(&communicator, |progress| {
+                let mut report = p2p::run(&communicator, pairs, environment, progress)?;
+                collectives::add(&communicator, options, &mut report, progress)?;
+                ag_gemm::add(&communicator, products, &mut report, progress)?;
+                Ok(report)
+            }))?
+        }
+        Measurement::AllGatherGemm(options, files) => {
+            let mut told = ag_gemm::Told::default();
+            let measured = with_bar(&communicator, |progress| {
+                let mut report = Report::new(environment);
+                told = ag_gemm::add(&communicator, options, &mut report, progress)?;
+                Ok(report)
+            });
+            if first {
+                told.plans.iter().for_each(|plan| println!("{plan}"));
+                if let Ok(report) = &measured {
+                    super::ag_gemm::write(&files.out, report)?;
+                }
+            }
+            let right = (measured.as_ref()).is_ok_and(|report| !report.is_wrong());
+            // First what was measured: the table may not be writable.
+            let code = report(measured)?;
+            match &files.tune {
+                Some(file) if first && right => tell_products(file, told.rows)?,
+                Some(file) if first => eprintln!(
+                    "symmem: nothing is stored in {}, since results were wrong",
+                    file.display()
+                ),
+                _ => {}
+            }
+            code
+        }
+        Measurement::Tune(options) => {
+            let table = with_bar(&communicator, |progress| {
+                tune::run(&communicator, options, progress)
+            })?;
+            if first {
+                tell_table(options, &table)?;
+            }
+            ExitCode::SUCCESS
+        }
+        Measurement::Enqueue(effort) => {
+            // Some ten thousand calls of each way.
+            let batches = if *effort == Effort::Quick { 7 } else { 51 };
+            let result = enqueue::run(&communicator, batches, environment)?;
+            if first {
+                tell_enqueue(task, &chosen, &result)?;
+            }
+            ExitCode::SUCCESS
+        }
+    };
+    communicator.finalize()?;
+    Ok(code)
+}
+
+/// Runs a benchmark, with a bar at rank 0 if somebody looks.
+pub(super) fn with_bar<T>(
+    communicator: &Communicator,
+    benchmark: impl FnOnce(&mut dyn FnMut(Progress)) -> std::result::Result<T, BenchError>,
+) -> std::result::Result<T, BenchError> {
+    let bar = if communicator.rank() == 0 && std::io::stderr().is_terminal() {
+        ProgressBar::new(0).with_style(style())
+    } else {
+        ProgressBar::hidden()
+    };
+    let result = benchmark(&mut |progress| {
+        bar.set_length(progress.total as u64);
+        bar.set_position(progress.done as u64);
+        bar.set_message(progress.what);
+    });
+    bar.finish_and_clear();
+    result
+}
+
+fn style() -> ProgressStyle {
+    ProgressStyle::with_template("{bar:40} {pos}/{len} {msg}")
+        .unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
+/// Prints and writes; a failure if bytes were wrong.
+fn tell(task: &Task, report: &Report) -> Result<ExitCode> {
+    print!("{}", table::terminal(report));
+    let unwritable = |error: &dyn std::fmt::Display| CommandError::Said(format!("report: {error}"));
+    if let Some(file) = &task.json {
+        output::write(file, &report.to_json().map_err(|error| unwritable(&error))?)?;
+    }
+    if let Some(file) = &task.html {
+        output::write(
+            file,
+            &page::html(report).map_err(|error| unwritable(&error))?,
+        )?;
+    }
+    if !report.is_wrong() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    eprintln!(
+        "symmem: results were wrong; the report says where and whose. Do not trust this machine with data"
+    );
+    Ok(ExitCode::FAILURE)
+}
+
+/// Writes the rows of products, beside what the file has; prints them.
+fn tell_products(file: &Path, products: Vec<ProductRow>) -> Result<()> {
+    let table = tune::Table {
+        products,
+        ..tune::Table::default()
+    };
+    print!("{}", report::tuning::terminal(&table));
+    write_over(file, table).map(drop)
+}
+
+/// Writes the table, merged with what the file has; prints it.
+fn tell_table(options: &tune::Options, table: &tune::Table) -> Result<()> {
+    let table = write_over(&options.out, table.clone())?;
+    match options.rust {
+        true => print!("{}", table.to_rust()),
+        false => print!("{}", report::tuning::terminal(&table)),
+    }
+    Ok(())
+}
+
+/// Whether `SYMMEM_TUNING` names this file, which is to be written, and there is none yet.
+fn is_yet_to_be_made(file: &Path) -> bool {
+    let named = std::env::var_os("SYMMEM_TUNING").filter(|named| !named.is_empty());
+    let whole = |path: &Path| std::path::absolute(path).ok();
+    named.is_some_and(|named| whole(Path::new(&named)) == whole(file)) && !file.exists()
+}
+
+/// Writes a table over what the file has: the whole.
+fn write_over(file: &Path, table: tune::Table) -> Result<tune::Table> {
+    let table = table.over(output::read_table(file)?);
+    let text = table.to_json();
+    let text = text.map_err(|error| CommandError::Said(format!("table: {error}")))?;
+    output::write(file, &text).map(|()| table)
+}
+
+fn tell_enqueue(task: &Task, chosen: &Chosen, result: &enqueue::Enqueue) -> Result<()> {
+    println!("backend {}", chosen.name);
+    print!("{}", result.to_text());
+    if let Some(file) = &task.json {
+        let text = result.to_json();
+        let text = text.map_err(|error| CommandError::Said(format!("result: {error}")))?;
+        output::write(file, &text)?;
+    }
+    if task.html.is_some() {
+        eprintln!("symmem: `bench enqueue` makes no page; --html is not used");
+    }
+    Ok(())
+}

@@ -1,0 +1,126 @@
+//! `symmem selftest`: the conformance suite on this machine.
+
+use super::{CommandError, Common, Result, output};
+use indicatif::ProgressBar;
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::time::Duration;
+use symmem_conformance::{Outcome, Report, SelftestOptions, Share, Subject, selftest};
+
+/// What the selftest understands besides what all commands do.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// Only this part of the suite
+    #[arg(long, value_enum, value_name = "PART")]
+    only: Option<Part>,
+    /// Only one of so many equal shares of the cases: 1/4 to 4/4 are all of them
+    #[arg(long, value_name = "I/N")]
+    share: Option<Share>,
+    /// Mixed collectives for so many seconds, in place of cases
+    #[arg(long, value_name = "SECONDS", conflicts_with_all = ["only", "quick", "full", "share"],
+        value_parser = clap::value_parser!(u64).range(1..=86400))]
+    soak: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Part {
+    Transfers,
+    Collectives,
+    Products,
+    /// Of the collectives those by multicast
+    Multicast,
+}
+
+impl From<Part> for Subject {
+    fn from(part: Part) -> Self {
+        match part {
+            Part::Transfers => Self::Transfers,
+            Part::Collectives => Self::Collectives,
+            Part::Products => Self::Products,
+            Part::Multicast => Self::Multicast,
+        }
+    }
+}
+
+/// Runs the suite, says what failed and what was skipped, and writes all of it.
+pub fn run(common: &Common, asked: &Options) -> Result<ExitCode> {
+    if common.html.is_some() {
+        return Err(CommandError::Said(
+            "selftest writes no HTML; --json writes every case".into(),
+        ));
+    }
+    if let Some(file) = &common.json {
+        output::check_writable(file)?;
+    }
+    let options = SelftestOptions {
+        backend: common.selection()?,
+        ranks: common.ranks.into_iter().collect(),
+        full: common.full,
+        quick: common.quick,
+        only: asked.only.map(Subject::from),
+        share: asked.share,
+        soak: asked.soak.map(Duration::from_secs),
+        ..SelftestOptions::default()
+    };
+    let report = with_bar(&options)?;
+    print!("{}", text(&report, asked.soak));
+    if let Some(file) = &common.json {
+        let json = serde_json::to_string_pretty(&report)
+            .map_err(|error| CommandError::Said(format!("report: {error}")))?;
+        output::write(file, &(json + "\n"))?;
+    }
+    Ok(if report.is_clean() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// Runs the suite, with a bar if somebody looks.
+pub(super) fn with_bar(options: &SelftestOptions) -> Result<Report> {
+    let bar = if std::io::stderr().is_terminal() {
+        ProgressBar::new(0)
+    } else {
+        ProgressBar::hidden()
+    };
+    let report = selftest(options, |done, all, _| {
+        bar.set_length(all as u64);
+        bar.set_position(done as u64);
+    })?;
+    bar.finish_and_clear();
+    Ok(report)
+}
+
+fn text(report: &Report, soak: Option<u64>) -> String {
+    let mut lines = Vec::new();
+    for world in &report.worlds {
+        for case in &world.cases {
+            if let Outcome::Failed(reason) = &case.record.outcome {
+                lines.push(format!(
+                    "FAILED, {} ranks: {}: {reason}",
+                    world.world, case.name
+                ));
+            }
+        }
+        if let Some(trouble) = &world.trouble {
+            lines.push(format!("FAILED, {} ranks: {trouble}", world.world));
+        }
+    }
+    let worlds: Vec<String> = (report.worlds.iter())
+        .map(|world| world.world.to_string())
+        .collect();
+    lines.push(format!(
+        "{} in worlds of {}, {} (seed {}): {}",
+        report.backend,
+        worlds.join(", "),
+        match (soak, report.full, report.quick) {
+            (Some(seconds), ..) => format!("mixed collectives for {seconds} s in all"),
+            (_, true, _) => "all cases".into(),
+            (_, _, true) => "a quarter of a sample".into(),
+            _ => "a sample".into(),
+        },
+        report.seed,
+        report.totals
+    ));
+    lines.join("\n") + "\n"
+}

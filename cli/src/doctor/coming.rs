@@ -1,0 +1,193 @@
+//! Communicators that come up with multicast, do something with it and go, one after the other, in the same
+//! processes: what each took of the switch must be given back.
+
+use serde::{Deserialize, Serialize};
+use std::time::{Duration, Instant};
+use symmem::Builder;
+use symmem::backend::abi::{Algorithm, MulticastSupport, ReduceOperation};
+use symmem::backends::Selection;
+use symmem::bootstrap::LaunchEnvironment;
+use symmem::{CollectiveOptions, Communicator, Error, Result};
+
+/// Elements that are reduced: with edges that no vector covers, and not the same for each rank.
+const COUNT: usize = 100_003;
+
+/// One communicator, from its coming to its going.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Coming {
+    /// Which path all ranks agreed on, as `MulticastSupport` names it.
+    pub path: String,
+    /// Why it is not, or no longer, the hardware's.
+    pub reason: Option<String>,
+    /// Whether a buffer of the test was bound.
+    pub bound: bool,
+    /// Elements that were wrong, at all ranks together.
+    pub wrong: u64,
+    /// Buffers that this rank did not give up, or saw held by others.
+    pub left: u64,
+    /// Milliseconds until it was up, at this rank.
+    pub up_ms: f64,
+    /// Milliseconds until it was gone, at this rank.
+    pub down_ms: f64,
+}
+
+impl Coming {
+    /// What is wrong with it; `None` if all went by multicast, right, and was given back.
+    pub fn trouble(&self) -> Option<String> {
+        let because = self.reason.as_deref().unwrap_or("no reason was given");
+        if self.path != MulticastSupport::HARDWARE.name() {
+            Some(format!(
+                "all ranks agreed to go without multicast: {because}"
+            ))
+        } else if !self.bound {
+            Some(format!("the buffers were not bound: {because}"))
+        } else if self.wrong > 0 {
+            Some(format!(
+                "{} elements of an all_reduce were wrong",
+                self.wrong
+            ))
+        } else if self.left > 0 {
+            Some(format!("{} buffers were not given up", self.left))
+        } else {
+            None
+        }
+    }
+}
+
+/// Makes communicators and gives them up, `count` in all; ends with the first that is in trouble, on all ranks
+/// alike. `told` hears after each of all so far. Collective.
+///
+/// # Errors
+/// As [`Builder::build`] and any collective call. Multicast that fails is none.
+pub fn come_and_go(
+    selection: &Selection,
+    deadline: Duration,
+    count: u32,
+    told: &mut dyn FnMut(&[Coming]),
+) -> Result<Vec<Coming>> {
+    let mut launch = LaunchEnvironment::detect()?;
+    let mut all = Vec::new();
+    for _ in 0..count {
+        let start = Instant::now();
+        let communicator = Builder::new()
+            .launch(launch.clone())
+            .backend(selection.clone())
+            .deadline(deadline)
+            .setup_deadline(deadline)
+            .build()?;
+        // Ranks of different communicators never meet.
+        launch.generation += 1;
+        let up_ms = milliseconds(start);
+        let mut coming = reduce(&communicator)?;
+        coming.up_ms = up_ms;
+        // Before what only one rank knows: all must come to the same.
+        let ends = coming.trouble().is_some();
+        let start = Instant::now();
+        let left = communicator.finalize()?;
+        coming.left = left.count() as u64;
+        coming.down_ms = milliseconds(start);
+        all.push(coming);
+        told(&all);
+        if ends {
+            break;
+        }
+    }
+    Ok(all)
+}
+
+fn milliseconds(since: Instant) -> f64 {
+    since.elapsed().as_secs_f64() * 1e3
+}
+
+/// An all_reduce of two buffers by multicast, checked; nothing where there is no multicast.
+fn reduce(communicator: &Communicator) -> Result<Coming> {
+    let mut coming = Coming::default();
+    if communicator.multicast().support == MulticastSupport::HARDWARE {
+        let (rank, world) = (communicator.rank(), communicator.world());
+        let stream = communicator.stream()?;
+        let source = communicator.allocate::<u32>(&[COUNT])?;
+        let destination = communicator.allocate::<u32>(&[COUNT])?;
+        coming.bound = source.multicast().is_some() && destination.multicast().is_some();
+        if coming.bound {
+            let given: Vec<u32> = (0..COUNT).map(|index| element(index, rank)).collect();
+            source.write(&stream, 0, &given)?;
+            let options = CollectiveOptions {
+                algorithm: Algorithm::MULTICAST,
+                ..CollectiveOptions::default()
+            };
+            let sum = ReduceOperation::SUM;
+            stream.all_reduce_with(destination.all(), source.all(), sum, &options)?;
+            let mut seen = vec![0; COUNT];
+            destination.read(&stream, 0, &mut seen)?;
+            let right = |index| {
+                let each = (0..world).map(|rank| element(index, rank));
+                each.fold(0_u32, u32::wrapping_add)
+            };
+            let wrong = seen.iter().enumerate();
+            let wrong = wrong.filter(|&(index, &seen)| seen != right(index)).count() as u64;
+            coming.wrong = total(communicator, wrong)?;
+        }
+        source.free()?;
+        destination.free()?;
+    }
+    let status = communicator.multicast();
+    coming.path = status.support.name().into();
+    coming.reason = status.reason;
+    Ok(coming)
+}
+
+/// An element of a rank's: no two ranks', and no two neighbours', are the same.
+fn element(index: usize, rank: usize) -> u32 {
+    (index as u32 + 1).wrapping_mul(rank as u32 * 2 + 0x9e37_79b1)
+}
+
+/// The sum over all ranks. Collective.
+fn total(communicator: &Communicator, mine: u64) -> Result<u64> {
+    let all = communicator.host_all_gather(&mine.to_le_bytes())?;
+    let number = |bytes: &Vec<u8>| bytes.as_slice().try_into().map(u64::from_le_bytes);
+    all.iter()
+        .map(number)
+        .sum::<std::result::Result<u64, _>>()
+        .map_err(|_| Error::System {
+            rank: communicator.rank(),
+            call: "adding up what was wrong",
+            reason: "a rank sent something else than a number".into(),
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_of_trouble_is_told_in_its_own_words() {
+        let good = Coming {
+            path: "HARDWARE".into(),
+            bound: true,
+            ..Coming::default()
+        };
+        assert_eq!(good.trouble(), None);
+        let without = Coming {
+            path: "NONE".into(),
+            reason: Some("rank 1: it is off".into()),
+            ..good.clone()
+        };
+        assert!(without.trouble().unwrap().contains("rank 1: it is off"));
+        let trouble = |coming: Coming| coming.trouble().unwrap();
+        assert!(
+            trouble(Coming {
+                bound: false,
+                ..good.clone()
+            })
+            .contains("not bound")
+        );
+        assert!(
+            trouble(Coming {
+                wrong: 3,
+                ..good.clone()
+            })
+            .contains("3 elements")
+        );
+        assert!(trouble(Coming { left: 2, ..good }).contains("2 buffers"));
+    }
+}

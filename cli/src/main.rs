@@ -1,0 +1,5 @@
+//! The `symmem` command.
+
+fn main() -> std::process::ExitCode {
+    symmem_cli::main()
+}

@@ -1,0 +1,271 @@
+//! The `symmem` command as its users meet it, on the host backend and on CUDA over the fake driver; and
+//! what it says where AMD's runtime cannot serve.
+
+#[path = "../../../tests/support/mod.rs"]
+#[allow(dead_code, reason = "these tests use few of the fakes")]
+mod support;
+
+mod collectives;
+mod compare;
+#[cfg(feature = "cuda")]
+mod doctor;
+mod hip;
+mod products;
+mod transfers;
+mod tune;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use symmem_bench::report::collectives::OURS;
+use symmem_bench::report::{Collective, Collectives, Report};
+
+/// An empty directory of a test's own.
+fn directory(name: &str) -> PathBuf {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .join("command")
+        .join(name);
+    let _ = std::fs::remove_dir_all(&directory);
+    std::fs::create_dir_all(&directory).unwrap();
+    directory
+}
+
+fn symmem(directory: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_symmem"));
+    command.args(arguments).current_dir(directory);
+    for name in ["SYMMEM_BACKEND", "SYMMEM_RANK", "SYMMEM_NVSHMEM_BASELINE"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+fn on_fake_driver(directory: &Path, devices: u32, arguments: &[&str]) -> Command {
+    let mut command = symmem(directory, arguments);
+    command
+        .env("SYMMEM_LIBRARY_PATH", support::fake_driver())
+        .env("LD_LIBRARY_PATH", support::fake_driver())
+        .env("FAKE_DEVICE_COUNT", devices.to_string());
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[track_caller]
+fn succeed(mut command: Command) -> Output {
+    let output = command.output().unwrap();
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{command:?}\n{out}\n{err}");
+    output
+}
+
+#[track_caller]
+fn fail(mut command: Command) -> String {
+    let output = command.output().unwrap();
+    assert!(!output.status.success(), "{command:?}");
+    text(&output.stderr)
+}
+
+#[track_caller]
+fn report(file: &Path) -> Report {
+    let text = std::fs::read_to_string(file).unwrap();
+    let report = Report::from_json(&text).unwrap();
+    assert!(!report.is_wrong());
+    report
+}
+
+/// The collectives of a report, each point of ours timed in every way, checked to the last rank.
+#[track_caller]
+fn collectives(report: &Report) -> &Collectives {
+    let section = report.collectives.as_ref().unwrap();
+    for point in section.points.iter().filter(|point| point.by == OURS) {
+        let both = [point.out_of_place, point.in_place];
+        assert!(both.iter().all(Option::is_some), "{point:?}");
+        for placed in both.into_iter().flatten() {
+            assert!(placed.looped.is_some() && placed.graph.is_some() && placed.single.is_some());
+            // A call and a replay, at every rank.
+            let output = match point.collective {
+                Collective::ReduceScatter => point.count,
+                _ => point.bytes / bytes_of(&point.element),
+            };
+            assert_eq!(placed.checked, 2 * output * u64::from(section.world));
+        }
+    }
+    section
+}
+
+fn bytes_of(element: &str) -> u64 {
+    match element {
+        "int8" => 1,
+        "bfloat16" => 2,
+        "float" => 4,
+        other => panic!("{other} is not among what is measured here"),
+    }
+}
+
+/// A script as a program that stands in for another one.
+fn program(directory: &Path, script: &str) -> PathBuf {
+    let file = directory.join("stand-in");
+    std::fs::write(&file, script).unwrap();
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).unwrap();
+    file
+}
+
+/// That both processes of the stand-in were started and have ended.
+#[track_caller]
+fn have_ended(directory: &Path) {
+    let pids = std::fs::read_to_string(directory.join("pids")).unwrap();
+    assert_eq!(pids.lines().count(), 2);
+    for pid in pids.lines() {
+        let command = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        assert!(!command.contains("stand-in"), "{pid} still runs");
+    }
+}
+
+#[test]
+fn the_cost_of_a_call_stands_beside_what_lies_below_it() {
+    let directory = directory("enqueue");
+    let arguments = ["bench", "enqueue", "--quick", "--json", "e.json"];
+    succeed(on_fake_driver(&directory, 2, &arguments));
+    let json = std::fs::read_to_string(directory.join("e.json")).unwrap();
+    let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let rows = value["rows"].as_array().unwrap();
+    let put = |row: &&serde_json::Value| row["call"] == "Stream::put_with, vector";
+    let put = rows.iter().find(put).unwrap();
+    assert!(put["above"]["call"].as_str().unwrap().contains("launch"));
+    assert!(put["ns"]["median"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn info_says_what_starts_and_why_the_rest_does_not() {
+    let directory = directory("info");
+    let mut command = symmem(&directory, &["info", "--json", "info.json"]);
+    command.env("SYMMEM_LIBRARY_PATH", &directory);
+    let output = text(&succeed(command).stdout);
+    assert!(output.contains("host (built in): 1 device(s)"), "{output}");
+    let json = std::fs::read_to_string(directory.join("info.json")).unwrap();
+    let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(value["schema"], "symmem-info/1");
+
+    let output = succeed(on_fake_driver(
+        &directory,
+        2,
+        &["info", "--backend", "cuda"],
+    ));
+    let output = text(&output.stdout);
+    for part in [
+        "Fake NVIDIA H200",
+        "peer",
+        "libcuda.so.1",
+        "driver_version",
+        "multicast",
+    ] {
+        assert!(output.contains(part), "{part} is missing in\n{output}");
+    }
+    let mut apart = on_fake_driver(&directory, 2, &["info", "--backend", "cuda"]);
+    apart.env("FAKE_DEVICE_NO_PEER", "1");
+    assert!(text(&succeed(apart).stdout).contains("no"));
+}
+
+#[test]
+fn run_starts_a_program_for_each_rank_and_ends_with_its_code() {
+    let directory = directory("run");
+    // Rank 1, whose end would end rank 0, waits for it.
+    let script = "echo rank $SYMMEM_RANK of $SYMMEM_WORLD on $SYMMEM_BACKEND; \
+                  if [ $SYMMEM_RANK = 0 ]; then touch done; exit 0; fi; \
+                  while [ ! -e done ]; do sleep 0.02; done; exit 7";
+    let arguments = [
+        "run",
+        "-n",
+        "2",
+        "--backend",
+        "host",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ];
+    let output = symmem(&directory, &arguments).output().unwrap();
+    let lines = text(&output.stdout);
+    assert!(lines.contains("[0] rank 0 of 2 on host"), "{lines}");
+    assert!(lines.contains("[1] rank 1 of 2 on host"), "{lines}");
+    assert_eq!(output.status.code(), Some(7));
+}
+
+#[test]
+fn what_cannot_be_done_is_a_sentence_that_says_what_would() {
+    let directory = directory("refused");
+    for (arguments, part) in [
+        (&["--backend", "tpu"][..], "libsymmem_tpu.so"),
+        (&["--backend", "host", "-n", "1"], "--ranks 2"),
+        (
+            &["--json", "no/such/directory/x.json"],
+            "a directory that exists",
+        ),
+        (&["--quick", "--full"], "cannot be used with"),
+        (&["-n", "0"], "0 is not in"),
+        (&["bench", "p2p", "--baseline", "mpi"], "nvshmem=PROGRAM"),
+        (
+            &["run", "-n", "2", "--", "no-such-program"],
+            "no-such-program",
+        ),
+        (&["rank", "{}"], "for symmem itself"),
+        (&["bench", "collectives", "--op", "allreduce"], "all_reduce"),
+        (&["bench", "collectives", "--baseline", "openmpi"], "nccl"),
+        (&["bench", "collectives", "--type", "float8"], "e4m3"),
+    ] {
+        let error = fail(symmem(&directory, arguments));
+        assert!(error.contains(part), "{arguments:?}: {error}");
+    }
+}
+
+#[test]
+fn the_selftest_counts_what_passed_failed_and_was_skipped() {
+    let directory = directory("selftest");
+    let arguments = [
+        "selftest",
+        "--backend",
+        "host",
+        "-n",
+        "1",
+        "--json",
+        "s.json",
+    ];
+    let output = text(&succeed(symmem(&directory, &arguments)).stdout);
+    assert!(output.contains("host in worlds of 1, a sample"), "{output}");
+    assert!(output.contains(" 0 failed"), "{output}");
+    let json = std::fs::read_to_string(directory.join("s.json")).unwrap();
+    let report: symmem_conformance::Report = serde_json::from_str(&json).unwrap();
+    assert!(report.is_clean() && report.totals.passed > 0);
+}
+
+#[test]
+fn a_quick_selftest_of_multicast_counts_what_went_by_its_kernels_and_every_way_did() {
+    let directory = directory("selftest-multicast");
+    let arguments = [
+        "selftest",
+        "--backend",
+        "cuda",
+        "-n",
+        "2",
+        "--quick",
+        "--only",
+        "multicast",
+        "--json",
+        "s.json",
+    ];
+    let mut command = on_fake_driver(&directory, 2, &arguments);
+    command.env("SYMMEM_MULTICAST", "emulate");
+    let output = text(&succeed(command).stdout);
+    let json = std::fs::read_to_string(directory.join("s.json")).unwrap();
+    let report: symmem_conformance::Report = serde_json::from_str(&json).unwrap();
+    let (totals, world) = (&report.totals, &report.worlds[0]);
+    assert_eq!(world.ways_without_multicast(), []);
+    assert_eq!(totals.multicast, totals.passed);
+    assert_eq!(totals.by_multicast, world.by_multicast().count());
+    let (by_kernels, all) = (totals.by_multicast, totals.multicast);
+    assert!(by_kernels * 2 > all && by_kernels < all, "{totals}");
+    let said = format!("{by_kernels} of {all} that name multicast went by it");
+    assert!(output.contains(&said), "{output}");
+}

@@ -1,0 +1,485 @@
+//! All-gather with a GEMM, measured: on the host, and beside a stand-in for PyTorch.
+
+use super::*;
+use symmem::tuning::{ProductRow, Table};
+use symmem_bench::report::ag_gemm::{
+    ALGORITHMS, AUTOMATIC, GATHER, GEMM, Measured, OWN_GEMM, TOGETHER, TORCH, TORCH_FUSED,
+    VARIANTS, WINDOWS,
+};
+
+/// Small, since a processor multiplies slowly, and with a tail everywhere.
+const SHAPES: &str = r#"[
+    {"m": 35, "n": 24, "k": 18, "dtype": "bfloat16"},
+    {"m": 6, "n": 10, "k": 21, "dtype": "float16", "sharding": "columns", "b_order": "column-major",
+     "bias": true}
+]"#;
+
+/// Who multiplies: so many ranks.
+enum On {
+    Host(u32),
+    /// The fake driver, NCCL and cuBLASLt; without PyTorch.
+    Cuda(u32),
+}
+
+/// The benchmark of some shapes, its report in `all.json`.
+fn bench(directory: &Path, on: On, shapes: &str, more: &[&str]) -> Command {
+    std::fs::write(directory.join("shapes.json"), shapes).unwrap();
+    let (On::Host(ranks) | On::Cuda(ranks)) = on;
+    let ranks = ranks.to_string();
+    let (config, json) = (["--config", "shapes.json"], ["--json", "all.json"]);
+    let common = ["bench", "ag-gemm", "--rounds", "2", "-n", &ranks];
+    let common = [&common[..], &config, &json].concat();
+    match on {
+        On::Host(_) => {
+            let on_host = ["--backend", "host"];
+            symmem(directory, &[&common, &on_host[..], more].concat())
+        }
+        On::Cuda(devices) => {
+            let libraries = support::fake_driver_and_libraries();
+            let on_cuda = ["--backend", "cuda", "--baseline", "none"];
+            let arguments = [&common, &on_cuda[..], more].concat();
+            let mut command = on_fake_driver(directory, devices, &arguments);
+            command
+                .env("SYMMEM_LIBRARY_PATH", libraries)
+                .env("LD_LIBRARY_PATH", libraries)
+                .env("NCCL_NVLS_ENABLE", "0");
+            command
+        }
+    }
+}
+
+#[track_caller]
+fn products(directory: &Path) -> Vec<Measured> {
+    let report = report(&directory.join("all.json"));
+    report.ag_gemm.unwrap().products
+}
+
+#[test]
+fn every_algorithm_is_checked_and_stands_beside_its_parts() {
+    let directory = directory("products");
+    let command = bench(&directory, On::Host(2), SHAPES, &["--ddlb"]);
+    let output = text(&succeed(command).stdout);
+    for part in [
+        "All-gather + GEMM of 2 ranks, host backend",
+        "barrier before each call",
+        "graph replay",
+        "35x24x18",
+        "f16 columns B by columns bias",
+        "DDLB's method",
+        "of 2 products. Worst: ",
+        "baseline windows is absent",
+    ] {
+        assert!(output.contains(part), "{part} is missing in\n{output}");
+    }
+    for measured in products(&directory) {
+        let shape = measured.product.shape();
+        for by in [GEMM, OWN_GEMM, GATHER].into_iter().chain(ALGORITHMS) {
+            let entry = measured.entry(by).unwrap();
+            assert!(
+                entry.time.is_some() && entry.graph.is_some(),
+                "{shape} {by}"
+            );
+            assert!(entry.ddlb_ns.is_some(), "{shape} {by}");
+        }
+        for by in [OWN_GEMM].into_iter().chain(ALGORITHMS) {
+            // All of C, by a call and by a replay, at both ranks.
+            let all = 2 * 2 * measured.product.m * measured.product.n;
+            assert_eq!(
+                measured.entry(by).unwrap().checked,
+                all as u64,
+                "{shape} {by}"
+            );
+        }
+        assert_eq!(measured.rounds, 2);
+        assert_eq!(measured.derived.len(), 6);
+        let choice = measured.choice.as_ref().unwrap();
+        assert_eq!(Some(&choice.chosen), measured.chosen.as_ref());
+        assert!(choice.behind_percent >= 0.0, "{choice:?}");
+    }
+    // One file for each product, and one page.
+    let results = directory.join("results");
+    for name in [
+        "ag-gemm-35x24x18-bfloat16-rows-2-ranks.json",
+        "ag-gemm-6x10x21-float16-columns-column-major-bias-2-ranks.json",
+    ] {
+        assert_eq!(
+            report(&results.join(name)).ag_gemm.unwrap().products.len(),
+            1
+        );
+    }
+    let page = std::fs::read_to_string(results.join("ag-gemm.html")).unwrap();
+    assert!(page.contains("<h1>All-gather + GEMM</h1>") && page.contains("35x24x18"));
+}
+
+#[test]
+fn on_cuda_the_vendors_libraries_take_part_and_both_parts_run_at_once() {
+    let directory = directory("products-cuda");
+    // Rows enough that nothing is replayed, three ranks that do not divide them.
+    let shapes = r#"[{"m": 1100, "n": 16, "k": 24, "dtype": "bfloat16"}]"#;
+    let command = bench(&directory, On::Cuda(3), shapes, &[]);
+    let output = text(&succeed(command).stdout);
+    assert!(
+        output.contains("vendor's collectives: NCCL 2.28.9"),
+        "{output}"
+    );
+    let measured = &products(&directory)[0];
+    assert_eq!(measured.entry("baseline").unwrap().how, "vendor");
+    let gathered = &measured.entry(GATHER).unwrap().how;
+    assert!(
+        gathered.starts_with("own ") || gathered == "vendor's windows",
+        "{gathered}"
+    );
+    let parts = [GEMM, OWN_GEMM, GATHER, TOGETHER, WINDOWS];
+    for by in parts.into_iter().chain(ALGORITHMS) {
+        let entry = measured.entry(by).unwrap();
+        assert!(entry.time.is_some() && entry.graph.is_none(), "{by}");
+    }
+    for by in [OWN_GEMM, WINDOWS].into_iter().chain(ALGORITHMS) {
+        // All of so small a C, at each rank.
+        assert_eq!(measured.entry(by).unwrap().checked, 3 * 1100 * 16, "{by}");
+    }
+}
+
+#[test]
+fn columns_between_windows_are_put_where_they_belong_and_replayed() {
+    let directory = directory("products-windows");
+    let shapes = r#"[
+        {"m": 16, "n": 16, "k": 256, "dtype": "bfloat16", "sharding": "columns", "bias": true},
+        {"m": 4, "n": 16, "k": 18, "dtype": "float16", "sharding": "columns"}
+    ]"#;
+    succeed(bench(&directory, On::Cuda(2), shapes, &[]));
+    let measured = products(&directory);
+    let windows = measured[0].entry(WINDOWS).unwrap();
+    assert!(windows.time.is_some() && windows.graph.is_some());
+    // A call and a replay, all of C, two ranks.
+    assert_eq!((windows.wrong, windows.checked), (0, 2 * 2 * 16 * 16));
+    // A part of 4 times 9 elements does not end where a vector does.
+    let absent = measured[1].entry(WINDOWS).unwrap().absent.as_ref().unwrap();
+    assert!(absent.contains("16 bytes"), "{absent}");
+}
+
+/// The rows of products in a file.
+#[track_caller]
+fn rows(file: &Path) -> Vec<ProductRow> {
+    let text = std::fs::read_to_string(file).unwrap();
+    Table::from_json(&text).unwrap().products
+}
+
+#[test]
+fn what_was_tuned_is_chosen_in_the_stored_way_until_the_library_is_another() {
+    let directory = directory("products-tuned");
+    let file = directory.join("t.json");
+    let collectives = r#"{"version": 1, "device": "X", "rows": [{"operation": "all_reduce", "world": 2,
+        "bytes": 64, "algorithm": "one_shot"}]}"#;
+    std::fs::write(&file, collectives).unwrap();
+    let shapes = r#"[{"m": 64, "n": 16, "k": 64, "dtype": "bfloat16"}]"#;
+    let tune = ["--tune", "t.json", "--transport", "all"];
+    succeed(bench(&directory, On::Cuda(2), shapes, &tune));
+    let kept = Table::from_json(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    assert_eq!((kept.rows.len(), kept.device.as_str()), (1, "X"));
+    let [row] = &rows(&file)[..] else {
+        panic!("one product, one row")
+    };
+    let fastest = products(&directory)[0].choice.clone().unwrap().fastest;
+    let (algorithm, moved) = fastest
+        .split_once(' ')
+        .unwrap_or((&fastest, &row.transport));
+    assert_eq!(
+        (row.algorithm.as_str(), row.transport.as_str()),
+        (algorithm, moved)
+    );
+    let measured = &products(&directory)[0];
+    let own = &measured.entry(OWN_GEMM).unwrap().how;
+    assert!(own.ends_with("not of push"), "{own}");
+    for by in VARIANTS {
+        // Push of few rows is by the kernel, so that is no other way.
+        let Some(entry) = measured.entry(by) else {
+            assert_eq!(
+                (by, measured.entry("push").unwrap().how.as_str()),
+                ("push kernel", "kernel")
+            );
+            continue;
+        };
+        assert!(
+            entry.time.is_some() && entry.checked > 0 && by.ends_with(&entry.how),
+            "{by}"
+        );
+    }
+    // Of the whole product and of a shard's, whichever algorithm was the fastest.
+    let mut lengths: Vec<u64> = row.ways.iter().map(|way| way.rows).collect();
+    lengths.sort_unstable();
+    assert_eq!(lengths, [32, 64]);
+
+    // One that no rule says, by a transport that is no algorithm's usual one.
+    let mut stored = row.clone();
+    (stored.algorithm, stored.transport) = ("pipeline".into(), "get".into());
+    let chosen = |stored: &ProductRow| {
+        let table = Table {
+            products: vec![stored.clone()],
+            ..Table::default()
+        };
+        std::fs::write(&file, table.to_json().unwrap()).unwrap();
+        let mut command = bench(&directory, On::Cuda(2), shapes, &[]);
+        command.env("SYMMEM_TUNING", &file);
+        let output = succeed(command);
+        let measured = products(&directory).remove(0);
+        let automatic = measured.entry(AUTOMATIC).unwrap();
+        assert_eq!(automatic.how, "pipeline get");
+        assert!(automatic.graph.is_some() && automatic.wrong == 0);
+        assert_eq!(measured.chosen.as_deref(), Some("pipeline get"));
+        text(&output.stderr)
+    };
+    let note = "stored ways of products are of another library";
+    assert!(!chosen(&stored).contains(note));
+    stored.library += "9";
+    let told = chosen(&stored);
+    assert!(
+        told.contains(note) && told.contains(&stored.library),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_choice_among_some_ways_only_is_not_credited_with_the_time_of_another_one() {
+    let directory = directory("products-chosen");
+    let shapes = r#"[{"m": 64, "n": 16, "k": 64, "dtype": "bfloat16"}]"#;
+    let some = ["--algorithm", "push", "--transport", "put"];
+    let output = succeed(bench(&directory, On::Cuda(2), shapes, &some));
+    let measured = &products(&directory)[0];
+    assert_eq!(measured.entry("push").unwrap().how, "put");
+    assert_eq!(measured.chosen.as_deref(), Some("push kernel"));
+    assert_eq!(measured.choice, None);
+    let output = text(&output.stdout);
+    assert!(output.contains("the choice was none of those"), "{output}");
+    // Where all take part, the choice does so too.
+    succeed(bench(&directory, On::Cuda(2), shapes, &some[2..]));
+    let measured = &products(&directory)[0];
+    assert_eq!(measured.entry(AUTOMATIC).unwrap().how, "push kernel");
+    assert_eq!(measured.choice.as_ref().unwrap().chosen, "push kernel");
+}
+
+#[test]
+fn a_wrong_file_of_rows_is_named_with_the_line() {
+    let directory = directory("products-untuned");
+    let text = "{\"version\": 1, \"rows\": [],\n\"products\": [\n{\"device\": 3}\n]}";
+    std::fs::write(directory.join("t.json"), text).unwrap();
+    let mut read = bench(&directory, On::Host(2), SHAPES, &["-v"]);
+    read.env("SYMMEM_TUNING", "t.json");
+    // One that is to be written over is read before anything is measured.
+    let written = bench(&directory, On::Host(2), SHAPES, &["--tune", "t.json"]);
+    for command in [read, written] {
+        let error = fail(command);
+        assert!(
+            error.contains("t.json") && error.contains("line 3"),
+            "{error}"
+        );
+    }
+    assert!(!directory.join("all.json").exists(), "nothing was measured");
+}
+
+#[test]
+fn the_table_that_is_to_be_written_need_not_be_there_and_any_other_one_has_to() {
+    let directory = directory("products-new-table");
+    let new = |tune: &[&str]| {
+        let mut command = bench(&directory, On::Host(2), SHAPES, tune);
+        command.env("SYMMEM_TUNING", "./new.json");
+        command
+    };
+    let error = fail(new(&[]));
+    assert!(
+        error.contains("new.json") && error.contains("unset SYMMEM_TUNING"),
+        "{error}"
+    );
+    // What is stored was compared, though nobody asked for that.
+    succeed(new(&["--benchmark", "--tune", "new.json"]));
+    let kept = rows(&directory.join("new.json"));
+    assert_eq!(kept.len(), 2);
+    // A processor's products have no ways that were timed.
+    assert!(kept.iter().all(|row| row.ways.is_empty()), "{kept:?}");
+    for measured in products(&directory) {
+        assert!(measured.entry("baseline").unwrap().checked > 0);
+    }
+    // And it is read from then on: what cannot be done is told.
+    let file = directory.join("new.json");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let mut table = Table::from_json(&text).unwrap();
+    (table.products[0].algorithm, table.products[0].transport) =
+        ("pipeline".into(), "vendor".into());
+    std::fs::write(&file, table.to_json().unwrap()).unwrap();
+    let told = super::text(&succeed(new(&["-v"])).stderr);
+    assert!(
+        told.contains("cannot be done here") && told.contains("Pipeline"),
+        "{told}"
+    );
+}
+
+#[test]
+fn nothing_is_stored_of_some_ways_only_or_where_results_were_wrong() {
+    let directory = directory("products-not-stored");
+    for (more, told) in [
+        (["--algorithm", "pull,push"], "--algorithm pull,push"),
+        (["--transport", "get"], "--transport get"),
+    ] {
+        let arguments = [&more[..], &["--tune", "t.json"]].concat();
+        let error = fail(bench(&directory, On::Host(2), SHAPES, &arguments));
+        assert!(
+            error.contains(told) && error.contains("--transport all"),
+            "{error}"
+        );
+    }
+    let python = stand_in_for_torch(&directory, 1_000_000, 3);
+    let more = ["--baseline", "pytorch", "--tune", "t.json"];
+    let mut command = bench(&directory, On::Host(2), SHAPES, &more);
+    let output = command.env("SYMMEM_PYTHON", &python).output().unwrap();
+    assert!(!output.status.success());
+    let error = text(&output.stderr);
+    assert!(error.contains("nothing is stored"), "{error}");
+    assert!(directory.join("all.json").exists() && !directory.join("t.json").exists());
+}
+
+#[test]
+fn what_is_not_asked_for_is_not_done() {
+    let directory = directory("products-validated");
+    let only = ["-v", "--algorithm", "pull,push", "--out", "here"];
+    succeed(bench(&directory, On::Host(2), SHAPES, &only));
+    for measured in products(&directory) {
+        let names: Vec<&str> = measured
+            .entries
+            .iter()
+            .map(|entry| entry.by.as_str())
+            .collect();
+        assert_eq!(names, ["pull", "push"]);
+        assert!(
+            measured
+                .entries
+                .iter()
+                .all(|entry| entry.checked > 0 && entry.time.is_none())
+        );
+    }
+    assert!(directory.join("here/ag-gemm.html").exists());
+
+    let explain = ["--explain", "--algorithm", "pipeline"];
+    let output = succeed(bench(&directory, On::Host(2), SHAPES, &explain));
+    let output = text(&output.stdout);
+    for part in [
+        "rank 0 of 2: C[35, 24]",
+        "rank 1 of 2: C[6, 10]",
+        "shard of rank (1 + i) mod 2 comes",
+        "copy stream 0: signal to rank 0",
+    ] {
+        assert!(output.contains(part), "{part} is missing in\n{output}");
+    }
+    assert!(!directory.join("results").exists(), "nothing was run");
+}
+
+#[test]
+fn what_cannot_be_measured_is_said_in_a_sentence() {
+    let directory = directory("products-refused");
+    let refused = |on, text: &str, more: &[&str]| fail(bench(&directory, on, text, more));
+    for (text, part) in [
+        ("[]", "no shapes"),
+        ("{", "shapes.json"),
+        (
+            r#"[{"m": 0, "n": 1, "k": 1, "dtype": "bf16"}]"#,
+            "0x1x1 has no elements",
+        ),
+        (r#"[{"m": 1, "n": 1, "k": 1, "dtype": "f32"}]"#, "bfloat16"),
+        (
+            r#"[{"m": 1, "n": 1, "k": 1, "dtype": "bf16", "stride": 1}]"#,
+            "stride",
+        ),
+    ] {
+        let error = refused(On::Host(2), text, &[]);
+        assert!(error.contains(part), "{text}: {error}");
+    }
+    let ring = ["--algorithm", "ring"];
+    assert!(refused(On::Host(2), SHAPES, &ring).contains("pipeline"));
+    assert!(refused(On::Host(1), SHAPES, &[]).contains("--ranks 2"));
+}
+
+/// A stand-in for Python with PyTorch: speaks the protocol, multiplies nothing, has no fused operator and
+/// no graphs. Breaks off after `limit` commands; `wrong` is what it says of its results.
+fn stand_in_for_torch(directory: &Path, limit: u32, wrong: u32) -> PathBuf {
+    let script = format!(
+        r#"#!/bin/sh
+echo $$ >> pids
+rank=$4
+if [ "$rank" = 0 ]; then echo "port 7"; else read -r word port; [ "$port" = 7 ] || exit 1; fi
+echo "ready PyTorch 0.0.1"
+left={limit}
+while read -r command way calls rest; do
+    [ "$left" -gt 0 ] || exit 1
+    left=$((left - 1))
+    case "$command $way" in
+    shape\ *) echo "shaped" ;;
+    check\ plain) echo "wrong {wrong} 100" ;;
+    time\ plain)
+        line=times
+        while [ "$calls" -gt 0 ]; do line="$line $((1000 + rank))"; calls=$((calls - 1)); done
+        echo "$line" ;;
+    quit*) exit 0 ;;
+    *) echo "absent a stand-in has no such thing" ;;
+    esac
+done
+"#
+    );
+    program(directory, &script)
+}
+
+#[test]
+fn pytorch_takes_its_turn_and_what_it_lacks_is_said() {
+    let directory = directory("products-torch");
+    let python = stand_in_for_torch(&directory, 1_000_000, 0);
+    let more = ["--baseline", "pytorch", "--algorithm", "baseline"];
+    let mut command = bench(&directory, On::Host(2), SHAPES, &more);
+    command.env("SYMMEM_PYTHON", &python);
+    let output = text(&succeed(command).stdout);
+    assert!(
+        output.contains("baseline pytorch: PyTorch 0.0.1"),
+        "{output}"
+    );
+    assert!(
+        output.contains("torch fused is absent: a stand-in has no such thing"),
+        "{output}"
+    );
+    for measured in products(&directory) {
+        let theirs = measured.entry(TORCH).unwrap();
+        assert_eq!(theirs.time.unwrap().ns, 1001.0, "of the slower rank");
+        assert_eq!((theirs.graph, theirs.checked), (None, 200));
+        assert!(measured.entry(TORCH_FUSED).unwrap().absent.is_some());
+    }
+    have_ended(&directory);
+}
+
+#[test]
+fn wrong_elements_fail_the_command_and_show_no_time() {
+    let directory = directory("products-wrong");
+    let python = stand_in_for_torch(&directory, 1_000_000, 3);
+    let more = ["--baseline", "pytorch", "--algorithm", "baseline"];
+    let mut command = bench(&directory, On::Host(2), SHAPES, &more);
+    let output = command.env("SYMMEM_PYTHON", &python).output().unwrap();
+    assert!(!output.status.success());
+    let output = text(&output.stdout);
+    assert!(
+        output.contains("WRONG: torch of 35x24x18 had 6 wrong elements"),
+        "{output}"
+    );
+}
+
+#[test]
+fn pytorch_that_breaks_off_ends_its_part_and_not_the_run() {
+    let directory = directory("products-broken-torch");
+    let python = stand_in_for_torch(&directory, 4, 0);
+    let more = ["--baseline", "pytorch", "--algorithm", "pull"];
+    let mut command = bench(&directory, On::Host(2), SHAPES, &more);
+    command.env("SYMMEM_PYTHON", &python);
+    let output = text(&succeed(command).stdout);
+    assert!(
+        output.contains("note: baseline pytorch broke off"),
+        "{output}"
+    );
+    for measured in products(&directory) {
+        assert!(measured.entry("pull").unwrap().time.is_some());
+    }
+    have_ended(&directory);
+}

@@ -1,0 +1,316 @@
+//! `symmem run` as its users meet it: a launcher process with `/bin/sh` as ranks.
+//!
+//! The launcher takes over signals and children of its process, so each case runs it in a process of
+//! its own: this test binary again, in which only `driver` runs.
+
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use symmem_cli::launch::{RunOptions, run};
+
+/// The launcher, in the processes that [`launcher`] starts; nothing in the test run itself.
+#[test]
+fn driver() {
+    let Ok(ranks) = std::env::var("SYMMEM_TEST_RANKS") else {
+        return;
+    };
+    // libtest has begun a line with this test's name.
+    println!();
+    let mut options = RunOptions::new(
+        ranks.parse().unwrap(),
+        std::env::var_os("SYMMEM_TEST_PROGRAM").unwrap(),
+    );
+    options.arguments = vec!["-c".into(), std::env::var_os("SYMMEM_TEST_SCRIPT").unwrap()];
+    options.environment = vec![("ADDED".into(), "yes".into())];
+    options.prefix = std::env::var_os("SYMMEM_TEST_PLAIN").is_none();
+    options.grace = Duration::from_millis(500);
+    options.asks_to_end = std::env::var_os("SYMMEM_TEST_UNASKED").is_none();
+    let error = match run(options) {
+        Ok(_) if std::env::var_os("SYMMEM_TEST_AFTERWARDS").is_some() => {
+            println!("[launcher] pid {}", std::process::id());
+            std::thread::sleep(Duration::from_secs(60));
+            return;
+        }
+        // ExitCode can only be returned from main, and libtest has that.
+        Ok(code) => exit(code),
+        Err(error) => error,
+    };
+    eprintln!("error: {error}");
+    std::process::exit(250);
+}
+
+fn exit(code: std::process::ExitCode) -> ! {
+    for number in 0..=255u8 {
+        if format!("{:?}", std::process::ExitCode::from(number)) == format!("{code:?}") {
+            std::process::exit(number.into());
+        }
+    }
+    unreachable!("every exit code is one of 256")
+}
+
+fn command(ranks: u32, script: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["driver", "--exact", "--nocapture", "--test-threads=1"])
+        .env("SYMMEM_TEST_RANKS", ranks.to_string())
+        .env("SYMMEM_TEST_PROGRAM", "/bin/sh")
+        .env("SYMMEM_TEST_SCRIPT", script)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+fn launcher(ranks: u32, script: &str) -> Output {
+    command(ranks, script).output().unwrap()
+}
+
+/// The lines of `bytes` that come from ranks, sorted: ranks run in any order.
+fn lines(bytes: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(bytes);
+    let mut lines: Vec<String> = text
+        .lines()
+        .filter(|line| line.starts_with('['))
+        .map(str::to_owned)
+        .collect();
+    lines.sort();
+    lines
+}
+
+/// A launcher whose ranks have each printed a line `pid <number>`, those numbers, and
+/// the rest of its output.
+fn running(ranks: u32, script: &str) -> (Child, Vec<Pid>, BufReader<ChildStdout>) {
+    let mut child = command(ranks, script).spawn().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let pids = output
+        .by_ref()
+        .lines()
+        .map_while(Result::ok)
+        .filter_map(|line| Some(line.split_once("] pid ")?.1.trim().parse().unwrap()))
+        .map(|pid: i32| Pid::from_raw(pid).unwrap())
+        .take(ranks as usize)
+        .collect();
+    (child, pids, output)
+}
+
+fn assert_gone(pids: &[Pid]) {
+    let start = Instant::now();
+    // A process whose parent is gone may stay a zombie where nobody reaps orphans.
+    let is_there = |pid: &Pid| {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+        test_kill_process(*pid).is_ok() && !stat.is_ok_and(|stat| stat.contains(") Z "))
+    };
+    while pids.iter().any(is_there) {
+        assert!(
+            start.elapsed() < Duration::from_secs(10),
+            "ranks are left: {pids:?}"
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn every_rank_knows_its_place_and_shares_one_secret() {
+    let output = launcher(
+        3,
+        "echo $SYMMEM_RANK/$SYMMEM_WORLD $SYMMEM_LOCAL_RANK/$SYMMEM_LOCAL_WORLD $ADDED ${#SYMMEM_SECRET}; \
+         echo $SYMMEM_SECRET $SYMMEM_JOB >&2",
+    );
+    assert!(output.status.success());
+    assert_eq!(
+        lines(&output.stdout),
+        [
+            "[0] 0/3 0/3 yes 64",
+            "[1] 1/3 1/3 yes 64",
+            "[2] 2/3 2/3 yes 64"
+        ]
+    );
+    let secrets: Vec<String> = lines(&output.stderr)
+        .iter()
+        .map(|line| line[4..].to_owned())
+        .collect();
+    assert_eq!(secrets.len(), 3);
+    assert!(secrets.iter().all(|secret| *secret == secrets[0]));
+    assert_ne!(
+        lines(&launcher(1, "echo $SYMMEM_SECRET $SYMMEM_JOB >&2").stderr)[0][4..],
+        secrets[0]
+    );
+}
+
+#[test]
+fn the_secret_is_on_no_command_line() {
+    let output = launcher(
+        1,
+        "tr '\\0' ' ' < /proc/$PPID/cmdline; tr '\\0' ' ' < /proc/$$/cmdline; echo; echo $SYMMEM_SECRET",
+    );
+    let lines = lines(&output.stdout);
+    // The script itself names the variable; its value must not be there.
+    let is_secret = |line: &&String| line.len() == 4 + 64 && !line[4..].contains(' ');
+    let (secret, shown): (Vec<&String>, Vec<&String>) = lines.iter().partition(is_secret);
+    assert_eq!(secret.len(), 1);
+    assert!(shown.iter().all(|line| !line.contains(&secret[0][4..])));
+}
+
+#[test]
+fn streams_stay_apart_and_the_last_line_may_lack_its_newline() {
+    let output = launcher(2, "printf 'out\\nlast'; printf 'err' >&2");
+    assert_eq!(
+        lines(&output.stdout),
+        ["[0] last", "[0] out", "[1] last", "[1] out"]
+    );
+    assert_eq!(lines(&output.stderr), ["[0] err", "[1] err"]);
+}
+
+#[test]
+fn much_output_arrives_whole() {
+    let output = launcher(2, "seq 20000");
+    let lines = lines(&output.stdout);
+    assert_eq!(lines.len(), 40000);
+    assert!(lines.contains(&"[0] 20000".into()) && lines.contains(&"[1] 1".into()));
+}
+
+#[test]
+fn without_prefix_ranks_write_themselves() {
+    let output = command(2, "echo '[plain'")
+        .env("SYMMEM_TEST_PLAIN", "1")
+        .output()
+        .unwrap();
+    assert_eq!(lines(&output.stdout), ["[plain", "[plain"]);
+}
+
+#[test]
+fn the_first_failure_ends_all_and_gives_the_code() {
+    let start = Instant::now();
+    let output = launcher(3, "[ $SYMMEM_RANK = 1 ] && exit 7; sleep 60 & wait");
+    assert_eq!(output.status.code(), Some(7));
+    assert!(start.elapsed() < Duration::from_secs(20));
+    let told = String::from_utf8_lossy(&output.stderr).contains("rank 1 exited with code 7");
+    assert!(told, "{output:?}");
+}
+
+#[test]
+fn a_rank_killed_by_a_signal_gives_128_and_the_signal() {
+    assert_eq!(
+        launcher(2, "[ $SYMMEM_RANK = 0 ] && kill -9 $$; sleep 60")
+            .status
+            .code(),
+        Some(137)
+    );
+}
+
+#[test]
+fn a_rank_that_ignores_the_request_is_killed_after_the_grace() {
+    let start = Instant::now();
+    let output = launcher(
+        2,
+        "trap '' TERM; [ $SYMMEM_RANK = 0 ] && sleep 0.3 && exit 3; while :; do sleep 1; done",
+    );
+    assert_eq!(output.status.code(), Some(3));
+    assert!(
+        start.elapsed() >= Duration::from_millis(500) && start.elapsed() < Duration::from_secs(20)
+    );
+}
+
+#[test]
+fn ranks_that_are_not_asked_to_end_have_the_grace_to_do_so_by_themselves() {
+    let script = "[ $SYMMEM_RANK = 0 ] && exit 3; sleep 0.2; echo gave back; \
+                  while [ $SYMMEM_RANK = 2 ]; do sleep 0.02; done";
+    let start = Instant::now();
+    let output = command(3, script)
+        .env("SYMMEM_TEST_UNASKED", "1")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    assert_eq!(lines(&output.stdout), ["[1] gave back", "[2] gave back"]);
+    assert!(start.elapsed() < Duration::from_secs(20));
+}
+
+#[test]
+fn what_a_rank_leaves_behind_is_ended() {
+    let output = launcher(1, "sleep 60 & echo pid $!");
+    assert!(output.status.success());
+    let pid: i32 = lines(&output.stdout)[0]
+        .split_once("pid ")
+        .unwrap()
+        .1
+        .parse()
+        .unwrap();
+    assert_gone(&[Pid::from_raw(pid).unwrap()]);
+}
+
+#[test]
+fn signals_reach_every_rank() {
+    for (signal, name, code) in [
+        (Signal::INT, "INT", 21),
+        (Signal::TERM, "TERM", 22),
+        (Signal::HUP, "HUP", 23),
+    ] {
+        let script = format!(
+            "trap 'echo caught; exit {code}' {name}; echo pid $$; while :; do sleep 0.02; done"
+        );
+        let (mut child, pids, mut output) = running(2, &script);
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        let mut rest = String::new();
+        output.read_to_string(&mut rest).unwrap();
+        assert_eq!(lines(rest.as_bytes()), ["[0] caught", "[1] caught"]);
+        assert_eq!(child.wait().unwrap().code(), Some(code));
+        assert_gone(&pids);
+    }
+}
+
+#[test]
+fn after_its_job_a_launcher_is_ended_by_signals_unless_it_was_started_to_ignore_them() {
+    // What starts a program with SIGHUP ignored, like nohup.
+    let launcher = command(1, "exit 0");
+    let mut shell = Command::new("/bin/sh");
+    shell
+        .args(["-c", "trap '' HUP; exec \"$@\"", "sh"])
+        .arg(launcher.get_program())
+        .args(launcher.get_args())
+        .env("SYMMEM_TEST_AFTERWARDS", "1")
+        .envs(
+            launcher
+                .get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        )
+        .stdout(Stdio::piped());
+    let mut child = shell.spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let said = lines
+        .map_while(Result::ok)
+        .find(|line| line.starts_with("[launcher]"));
+    assert!(said.is_some());
+    kill_process(Pid::from_child(&child), Signal::HUP).unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    let start = Instant::now();
+    while child.try_wait().unwrap().is_none() && start.elapsed() < Duration::from_secs(10) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let _ = child.kill();
+    assert_eq!(child.wait().unwrap().signal(), Some(Signal::TERM.as_raw()));
+}
+
+#[test]
+fn no_rank_outlives_a_launcher_that_is_killed() {
+    let (mut child, pids, _output) = running(3, "echo pid $$; while :; do sleep 0.02; done");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_gone(&pids);
+}
+
+#[test]
+fn a_program_that_is_not_there_is_named() {
+    let output = command(2, "")
+        .env("SYMMEM_TEST_PROGRAM", "/no/such/program")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(250));
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("rank 0 (/no/such/program)"),
+        "{output:?}"
+    );
+    assert_eq!(launcher(0, "").status.code(), Some(250));
+}

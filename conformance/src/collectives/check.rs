@@ -1,0 +1,118 @@
+//! Runs one case: makes its calls, with new data each time, and compares.
+
+use super::case::{CollectiveCase, Mode, MulticastKernels};
+use super::lane::{Lane, Site, TypedLane};
+use crate::session::{Buffers, Fault, Findings};
+use std::time::Duration;
+use symmem::backend::abi::{Algorithm, CAPABILITY_GRAPHS};
+use symmem::{Error, Graph, Reducible, Result, Stream};
+
+/// How late a rank is that is made to be late.
+const LATE: Duration = Duration::from_micros(300);
+
+/// Lanes of a case.
+pub fn lanes(case: &CollectiveCase) -> usize {
+    match case.mode {
+        Mode::Concurrent => 2,
+        Mode::Eager | Mode::Captured => 1,
+    }
+}
+
+/// Runs a case with buffers and a stream for each lane.
+pub fn check<T: Reducible>(
+    site: Site<'_>,
+    case: &CollectiveCase,
+    streams: &[Stream],
+    buffers: &[Buffers<T>],
+) -> Result<Findings> {
+    let mut lanes: Vec<TypedLane<'_, T>> = Vec::new();
+    for (number, (buffers, stream)) in buffers.iter().zip(streams).enumerate() {
+        lanes.push(TypedLane::new(site, case, number, buffers, stream)?);
+    }
+    if let Some(other) = strays(&lanes, case, site)? {
+        return Ok(vec![other]);
+    }
+    match case.mode {
+        Mode::Eager | Mode::Concurrent => eager(&lanes, site),
+        Mode::Captured => captured(&lanes[0], site),
+    }
+}
+
+/// What a case that is to go by multicast would go by otherwise, and show nothing of it.
+fn strays<T: Reducible>(
+    lanes: &[TypedLane<'_, T>],
+    case: &CollectiveCase,
+    site: Site<'_>,
+) -> Result<Option<String>> {
+    let communicator = site.communicator;
+    if !case.way.algorithm.is_multicast()
+        || !case.goes_by_multicast(communicator.world(), MulticastKernels::of(communicator))
+    {
+        return Ok(None);
+    }
+    let named: Algorithm = case.way.algorithm.into();
+    for lane in lanes {
+        let by = lane.goes_by()?;
+        if by != named {
+            let (by, named) = (by.name(), named.name());
+            return Ok(Some(format!("it would go by {by}, and not by {named}")));
+        }
+    }
+    Ok(None)
+}
+
+/// Lets every other rank be late in turn: ranks in lockstep would hide that one does not wait.
+fn stagger(site: Site<'_>, round: u32) {
+    if (site.communicator.rank() + round as usize) % 2 == 1 {
+        std::thread::sleep(LATE);
+    }
+}
+
+fn eager<T: Reducible>(lanes: &[TypedLane<'_, T>], site: Site<'_>) -> Result<Findings> {
+    let mut findings = Findings::new();
+    for round in 0..2 {
+        for lane in lanes {
+            lane.fill(round)?;
+        }
+        stagger(site, round);
+        for lane in lanes {
+            lane.enqueue(lane.stream())?;
+        }
+        for (number, lane) in lanes.iter().enumerate() {
+            let found = lane.compare(round)?;
+            findings.extend(found.map(|found| format!("round {round}, stream {number}: {found}")));
+        }
+    }
+    Ok(findings)
+}
+
+/// Eager rounds and replays of the same work, in turn.
+fn captured(lane: &impl Lane, site: Site<'_>) -> Result<Findings> {
+    let mut findings = Findings::new();
+    let stream = lane.stream();
+    if site.communicator.capabilities().flags & CAPABILITY_GRAPHS == 0 {
+        // Nothing can be captured: say by which error.
+        let refused = Graph::capture(stream, |_| Ok(()));
+        if !matches!(refused, Err(Error::Unsupported { .. })) {
+            findings.push("a capture was not refused as unsupported".into());
+        }
+        return Ok(findings);
+    }
+    let graph = Graph::capture(stream, |stream| lane.enqueue(stream))?;
+    // How often the graph is launched; 0 stands for the same work, eager.
+    for (round, launches) in [0, 1, 3, 0, 2].into_iter().enumerate() {
+        let round = round as u32;
+        lane.fill(round)?;
+        stagger(site, round);
+        if launches == 0 {
+            lane.enqueue(stream)?;
+        }
+        // A rank that is absent has captured nothing, which not every driver can launch.
+        for _ in 0..launches * u32::from(!site.planted(Fault::Absent)) {
+            graph.launch(stream)?;
+        }
+        let found = lane.compare(round)?;
+        findings.extend(found.map(|found| format!("round {round}, a replay: {found}")));
+    }
+    Ok(findings)
+}

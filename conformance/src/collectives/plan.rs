@@ -1,0 +1,460 @@
+//! Which collectives are checked: a sample in which every pair of parameters meets, or all.
+
+use super::case::{
+    AlgorithmName as By, Collective, CollectiveCase, Members, Mode, Reduction, StreamOwner, Values,
+    Way, is_f8, is_reduced_by_multicast,
+};
+use super::refusals::RefusalCase;
+use crate::case::{Case, Dtype, Length, OFFSETS};
+use crate::covering::{Random, pairwise};
+
+/// Every algorithm that serves an operation; whatever is not here must be refused.
+pub fn algorithms(operation: Collective) -> &'static [By] {
+    match operation {
+        Collective::AllReduce => &[
+            By::Automatic,
+            By::Packets,
+            By::PacketsTwoShot,
+            By::OneShot,
+            By::TwoShot,
+            By::Push,
+            By::CopyEngine,
+            By::Vendor,
+            By::VendorWindows,
+            By::Multicast,
+            By::MulticastOneShot,
+        ],
+        Collective::Reduce => &[
+            By::Automatic,
+            By::Packets,
+            By::OneShot,
+            By::TwoShot,
+            By::Push,
+            By::Vendor,
+            By::VendorWindows,
+        ],
+        Collective::ReduceScatter => &[
+            By::Automatic,
+            By::Packets,
+            By::OneShot,
+            By::Push,
+            By::Vendor,
+            By::VendorWindows,
+            By::Multicast,
+        ],
+        Collective::Broadcast => &[
+            By::Automatic,
+            By::Packets,
+            By::Push,
+            By::Pull,
+            By::TwoShot,
+            By::Vendor,
+            By::VendorWindows,
+            By::Multicast,
+        ],
+        Collective::AllToAll => &[
+            By::Automatic,
+            By::Packets,
+            By::Push,
+            By::Pull,
+            By::Swap,
+            By::CopyEngine,
+            By::Vendor,
+            By::VendorWindows,
+        ],
+        Collective::AllGather | Collective::AllGatherV => &[
+            By::Automatic,
+            By::Packets,
+            By::Push,
+            By::Pull,
+            By::CopyEngine,
+            By::Vendor,
+            By::VendorWindows,
+            By::Multicast,
+        ],
+        Collective::Gather | Collective::Scatter => &[
+            By::Automatic,
+            By::Packets,
+            By::Push,
+            By::Pull,
+            By::Vendor,
+            By::VendorWindows,
+        ],
+        Collective::AllToAllV | Collective::Ring | Collective::Exchange => {
+            &[By::Automatic, By::Rendezvous, By::Vendor, By::VendorWindows]
+        }
+    }
+}
+
+/// Every operation by every algorithm that serves it.
+pub fn ways() -> Vec<Way> {
+    let each = Collective::ALL.into_iter().flat_map(|operation| {
+        algorithms(operation).iter().map(move |&algorithm| Way {
+            operation,
+            algorithm,
+        })
+    });
+    each.collect()
+}
+
+/// Counts around the tails of vectors, warps and blocks, with each world's remainders among them, and
+/// sizes at which another round of packets begins: those of the host backend and of grids.
+const LENGTHS: [Length; 27] = [
+    Length::Elements(0),
+    Length::Elements(1),
+    Length::Elements(2),
+    Length::Elements(7),
+    Length::Elements(8),
+    Length::Elements(9),
+    Length::Elements(15),
+    Length::Elements(16),
+    Length::Elements(17),
+    Length::Elements(127),
+    Length::Elements(128),
+    Length::Elements(129),
+    Length::Elements(4095),
+    Length::Elements(4096),
+    Length::Elements(4097),
+    shared(8 << 10, -1),
+    shared(8 << 10, 0),
+    shared(8 << 10, 1),
+    shared(32 << 10, -1),
+    shared(32 << 10, 0),
+    shared(32 << 10, 1),
+    around(64 << 10, 1),
+    around(64 << 10, -1),
+    around(64 << 10, 0),
+    around(512 << 10, 5),
+    around(1 << 20, 3),
+    around(16 << 20, -7),
+];
+
+/// How many of [`LENGTHS`] a machine of few processors gets through in a test.
+const SMALL: usize = LENGTHS.len() - 5;
+
+/// How long the ranges of a sample may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sizes {
+    /// Some 64 KiB.
+    Small,
+    /// Up to a MiB; only all cases together go beyond.
+    Large,
+}
+
+const fn around(bytes: usize, delta: isize) -> Length {
+    Length::Around { bytes, delta }
+}
+
+const fn shared(bytes: usize, delta: isize) -> Length {
+    Length::Shared { bytes, delta }
+}
+
+/// Random counts are below this many bytes.
+const RANDOM_BYTES: usize = 48 << 10;
+
+/// Channels that a case can begin at: one fewer than there are, for [`Mode::Concurrent`].
+const FIRST_CHANNELS: usize = 3;
+
+/// Blocks that a case asks for; 0 leaves the choice to the selector.
+const BLOCKS: [u32; 5] = [0, 1, 2, 5, 16];
+
+/// The sample for `worlds` worlds: pairs of a world's number and a case, in which every two values of
+/// every two parameters meet; and the refusals of one type for each world.
+pub fn sample(worlds: usize, sizes: Sizes, seed: u64) -> Vec<(usize, Case)> {
+    let ways = ways();
+    let lengths = match sizes {
+        Sizes::Small => &LENGTHS[..SMALL],
+        Sizes::Large => &LENGTHS[..LENGTHS.len() - 1],
+    };
+    let sizes = [
+        worlds,
+        ways.len(),
+        Dtype::ALL.len(),
+        Reduction::ALL.len(),
+        lengths.len() + 1,
+        OFFSETS.len(),
+        OFFSETS.len(),
+        2,
+        Mode::ALL.len(),
+        Members::ALL.len(),
+        StreamOwner::ALL.len(),
+        FIRST_CHANNELS,
+        BLOCKS.len(),
+        Values::EXACT.len(),
+    ];
+    let mut random = Random(seed);
+    let cases = pairwise(&sizes, seed).into_iter().map(|row| {
+        let case = case(&ways, lengths, &row[1..], &mut random);
+        (row[0], Case::Collective(case))
+    });
+    let mut cases: Vec<_> = cases.collect();
+    for world in 0..worlds {
+        let dtype = Dtype::ALL[(world + seed as usize) % Dtype::ALL.len()];
+        cases.push((world, refusal(dtype, seed)));
+    }
+    cases.sort_by_key(|(world, _)| *world);
+    cases
+}
+
+fn refusal(dtype: Dtype, seed: u64) -> Case {
+    Case::Refusal(RefusalCase { dtype, seed })
+}
+
+/// Every case of one world: the product of way, type, length, place and mode, to which the rest is
+/// dealt by lot; and the refusals of every type. Of types that no switch reduces a few cases name multicast, and
+/// the others have another type.
+pub fn full(seed: u64) -> impl Iterator<Item = Case> {
+    let refusals = Dtype::ALL.map(|dtype| refusal(dtype, seed));
+    refusals.into_iter().chain(product(seed))
+}
+
+fn product(seed: u64) -> impl Iterator<Item = Case> {
+    let ways = ways();
+    (0..product_count()).map(move |number| {
+        let mut random = Random(seed ^ (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut rest = number;
+        let mut digit = |base: usize| {
+            let value = rest % base;
+            rest /= base;
+            value
+        };
+        let (way, dtype) = (digit(ways.len()), digit(Dtype::ALL.len()));
+        let (length, place) = (digit(LENGTHS.len() + 1), digit(2));
+        let row = [
+            way,
+            dtype,
+            random.below(Reduction::ALL.len()),
+            length,
+            random.below(OFFSETS.len()),
+            random.below(OFFSETS.len()),
+            place,
+            digit(Mode::ALL.len()),
+            random.below(Members::ALL.len()),
+            random.below(StreamOwner::ALL.len()),
+            random.below(FIRST_CHANNELS),
+            random.below(BLOCKS.len()),
+            random.below(Values::EXACT.len()),
+        ];
+        Case::Collective(case(&ways, &LENGTHS, &row, &mut random))
+    })
+}
+
+/// One of so many cases that name multicast is left as it was drawn, though multicast does not reach it or does
+/// not reduce it so: others then have to do the same.
+const LEFT: usize = 8;
+
+/// Who takes part in a case of a way.
+pub(super) fn members(way: Way, drawn: Members, random: &mut Random) -> Members {
+    // The communicator of the vendor's library has all ranks, and so has the object of multicast.
+    let of_all =
+        way.algorithm.is_vendor() || way.algorithm.is_multicast() && random.below(LEFT) != 0;
+    if of_all { Members::All } else { drawn }
+}
+
+/// What a case of a way reduces, and how: by multicast mostly what a switch does.
+pub(super) fn reduced(
+    way: Way,
+    drawn: (Dtype, Reduction),
+    random: &mut Random,
+) -> (Dtype, Reduction) {
+    let is_free = !way.algorithm.is_multicast() || !way.operation.reduces();
+    if is_free || random.below(LEFT) == 0 {
+        return drawn;
+    }
+    let (mut dtype, reduction) = drawn;
+    if done(dtype).is_empty() {
+        let everywhere = |dtype: &Dtype| !is_f8(*dtype) && !done(*dtype).is_empty();
+        let others: Vec<Dtype> = Dtype::ALL.into_iter().filter(everywhere).collect();
+        dtype = others[random.below(others.len())];
+    }
+    let done = done(dtype);
+    match done.contains(&reduction) {
+        true => (dtype, reduction),
+        false => (dtype, done[random.below(done.len())]),
+    }
+}
+
+/// How a switch reduces elements of a type.
+fn done(dtype: Dtype) -> Vec<Reduction> {
+    let is_done = |reduction: &Reduction| is_reduced_by_multicast(dtype, *reduction);
+    Reduction::ALL.into_iter().filter(is_done).collect()
+}
+
+/// The elements that a way is given, by lot.
+pub(super) fn values(way: Way, lot: usize) -> Values {
+    if way.algorithm.is_close() {
+        // The order of accumulation is not ours: what is reduced must not show it.
+        Values::Modest
+    } else {
+        Values::EXACT[lot % Values::EXACT.len()]
+    }
+}
+
+/// How many cases [`full`] has.
+pub fn full_count() -> usize {
+    Dtype::ALL.len() + product_count()
+}
+
+fn product_count() -> usize {
+    ways().len() * Dtype::ALL.len() * (LENGTHS.len() + 1) * 2 * Mode::ALL.len()
+}
+
+/// The case of a row: each parameter's number, in the order of [`sample`]'s sizes.
+fn case(ways: &[Way], lengths: &[Length], row: &[usize], random: &mut Random) -> CollectiveCase {
+    let (way, dtype) = (ways[row[0]], Dtype::ALL[row[1]]);
+    let is_vendor = way.algorithm.is_vendor();
+    let values = values(way, row[12]);
+    let by_lot = Length::Elements(random.below(RANDOM_BYTES / dtype.size()));
+    let seed = random.number();
+    // What is drawn for multicast alone leaves the cases of others as they are, and the call's own lots too.
+    let mut random = Random(!seed);
+    let (dtype, reduction) = reduced(way, (dtype, Reduction::ALL[row[2]]), &mut random);
+    CollectiveCase {
+        way,
+        dtype,
+        reduction,
+        length: lengths.get(row[3]).copied().unwrap_or(by_lot),
+        destination_offset: OFFSETS[row[4]],
+        source_offset: OFFSETS[row[5]],
+        in_place: is_in_place(way, row[6] == 1),
+        mode: match Mode::ALL[row[7]] {
+            // A communicator of the library is one queue: its calls follow one another on one stream.
+            Mode::Concurrent if is_vendor => Mode::Eager,
+            mode => mode,
+        },
+        members: members(way, Members::ALL[row[8]], &mut random),
+        stream: StreamOwner::ALL[row[9]],
+        channel: row[10] as u32,
+        blocks: BLOCKS[row[11]],
+        values,
+        seed,
+    }
+}
+
+/// Whether a case of a way is in place, if it may choose.
+pub(super) fn is_in_place(way: Way, wanted: bool) -> bool {
+    is_refused_out_of_place(way) || wanted && has_in_place(way)
+}
+
+/// Whether a way serves calls in place.
+fn has_in_place(way: Way) -> bool {
+    let has_form = matches!(
+        way.operation,
+        Collective::AllReduce
+            | Collective::Reduce
+            | Collective::ReduceScatter
+            | Collective::AllGather
+            | Collective::Broadcast
+            | Collective::AllToAll
+    );
+    has_form && !is_refused_in_place(way)
+}
+
+/// Whether a peer might yet read what such a call overwrites, so that it must be refused.
+pub(super) fn is_refused_in_place(way: Way) -> bool {
+    match (way.operation, way.algorithm) {
+        (Collective::AllReduce, by) => matches!(by, By::OneShot | By::MulticastOneShot),
+        (Collective::AllToAll, by) => !matches!(by, By::Packets | By::Swap | By::Automatic),
+        _ => false,
+    }
+}
+
+/// Whether such a call overwrites its source, so that it must be refused if that is to stay.
+pub(super) fn is_refused_out_of_place(way: Way) -> bool {
+    way.algorithm == By::Swap
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::case::MulticastKernels;
+    use super::*;
+    use std::collections::{HashMap, HashSet};
+
+    #[test]
+    fn every_two_parameters_meet_in_the_sample() {
+        let cases: Vec<(usize, CollectiveCase)> = sample(4, Sizes::Small, 1)
+            .into_iter()
+            .filter_map(|(world, case)| match case {
+                Case::Collective(case) => Some((world, case)),
+                _ => None,
+            })
+            .collect();
+        let met = |of: fn(&(usize, CollectiveCase)) -> String| {
+            cases.iter().map(of).collect::<HashSet<_>>().len()
+        };
+        let of_vendor = |way: &&Way| way.algorithm.is_vendor();
+        let vendors = ways().iter().filter(of_vendor).count();
+        let ways = ways().len();
+        assert_eq!(
+            met(|(world, case)| format!("{world} {}", case.way)),
+            4 * ways
+        );
+        // For multicast few cases are of types that no switch reduces.
+        let others = |way: &&Way| !way.algorithm.is_multicast() || !way.operation.reduces();
+        for way in super::ways().iter().filter(others) {
+            let here = cases.iter().filter(|(_, case)| case.way == *way);
+            let dtypes: HashSet<Dtype> = here.map(|(_, case)| case.dtype).collect();
+            assert_eq!(dtypes.len(), Dtype::ALL.len(), "{way}");
+        }
+        assert_eq!(
+            met(|(_, case)| format!("{} {:?}", case.way, case.mode)),
+            // The vendor's library is not called from two streams at once.
+            ways * 3 - vendors
+        );
+        assert_eq!(
+            met(|(_, case)| format!("{:?} {:?}", case.dtype, case.reduction)),
+            14 * 5
+        );
+    }
+
+    #[test]
+    fn most_cases_that_name_multicast_go_by_it_and_a_few_of_each_way_show_what_takes_its_place() {
+        for seed in 1..4 {
+            let mut counts = HashMap::<Way, (usize, usize)>::new();
+            let (mut split, mut unreduced) = (0, 0);
+            for (_, case) in sample(1, Sizes::Small, seed) {
+                let Case::Collective(case) = case else {
+                    continue;
+                };
+                if !case.way.algorithm.is_multicast() {
+                    continue;
+                }
+                let count = counts.entry(case.way).or_default();
+                match case.goes_by_multicast(2, MulticastKernels::LEAST) {
+                    true => count.0 += 1,
+                    false => count.1 += 1,
+                }
+                split += usize::from(case.members != Members::All);
+                let reduces = case.way.operation.reduces();
+                unreduced +=
+                    usize::from(reduces && !is_reduced_by_multicast(case.dtype, case.reduction));
+            }
+            assert_eq!(counts.len(), 6);
+            assert!(split > 0 && unreduced > 0, "seed {seed}");
+            for (way, (by_kernels, others)) in &counts {
+                assert!(by_kernels > others, "{way}: {by_kernels} and {others}");
+                assert!(*others > 0, "{way}");
+            }
+            let (by_kernels, others) =
+                (counts.values()).fold((0, 0), |sum, count| (sum.0 + count.0, sum.1 + count.1));
+            assert!(by_kernels > 2 * others, "{by_kernels} and {others}");
+        }
+    }
+
+    #[test]
+    fn all_cases_are_as_many_as_they_are_said_to_be() {
+        assert_eq!(full(1).count(), full_count());
+    }
+
+    #[test]
+    fn every_operation_is_served_by_the_selector_and_no_way_is_there_twice() {
+        let ways = ways();
+        assert_eq!(ways.iter().collect::<HashSet<_>>().len(), ways.len());
+        for operation in Collective::ALL {
+            assert!(ways.contains(&Way {
+                operation,
+                algorithm: By::Automatic
+            }));
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Collectives that must be refused, on every rank alike, and with nothing lost.
+
+use super::case::{AlgorithmName, Collective, CollectiveCase, Way};
+use super::check::check as check_case;
+use super::lane::{Lane, Site, TypedLane};
+use super::plan;
+use crate::case::Dtype;
+use crate::session::{Buffers, Findings};
+use serde::{Deserialize, Serialize};
+use symmem::backend::abi::{ReduceOperation, SLOT_BLOCKS};
+use symmem::{CollectiveOptions, Error, Reducible, Result, Stream};
+
+/// Calls that must be refused, with elements of one type.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct RefusalCase {
+    /// The type.
+    pub dtype: Dtype,
+    /// Seeds the data of the call after.
+    pub seed: u64,
+}
+
+impl std::fmt::Display for RefusalCase {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "CollectiveRefusals/{:?}", self.dtype)
+    }
+}
+
+impl RefusalCase {
+    /// A plain case of the given way.
+    pub fn case(&self, way: Way, in_place: bool) -> CollectiveCase {
+        CollectiveCase {
+            in_place,
+            ..CollectiveCase::plain(way, self.dtype, self.seed)
+        }
+    }
+}
+
+/// The case that is run when all has been refused, and that decides how large buffers are.
+pub const AFTER: Way = Way {
+    operation: Collective::AllGather,
+    algorithm: AlgorithmName::Automatic,
+};
+
+/// Makes each call and looks at its error; then moves data as if nothing had been.
+pub fn check<T: Reducible>(
+    site: Site<'_>,
+    refusal: &RefusalCase,
+    streams: &[Stream],
+    buffers: &[Buffers<T>],
+) -> Result<Findings> {
+    let mut findings = Findings::new();
+    // A lone rank copies, whatever the algorithm is called.
+    if site.communicator.world() > 1 {
+        unserved(site, refusal, &streams[0], &buffers[0], &mut findings)?;
+    }
+    arguments(site, &streams[0], &buffers[0], &mut findings)?;
+    findings.extend(check_case(
+        site,
+        &refusal.case(AFTER, false),
+        streams,
+        buffers,
+    )?);
+    Ok(findings)
+}
+
+/// What a call that must be refused came to.
+fn expect(findings: &mut Findings, call: &str, outcome: Result<()>) {
+    match outcome {
+        Err(Error::InvalidArgument { .. }) => {}
+        Ok(()) => findings.push(format!("{call} was not refused")),
+        Err(error) => findings.push(format!("{call} was refused for another reason: {error}")),
+    }
+}
+
+/// Every operation by every algorithm that does not serve it, or not in place.
+fn unserved<T: Reducible>(
+    site: Site<'_>,
+    refusal: &RefusalCase,
+    stream: &Stream,
+    buffers: &Buffers<T>,
+    findings: &mut Findings,
+) -> Result<()> {
+    for operation in Collective::ALL {
+        for algorithm in AlgorithmName::ALL {
+            let way = Way {
+                operation,
+                algorithm,
+            };
+            let serves = plan::algorithms(operation).contains(&algorithm);
+            let mut refused = |in_place| -> Result<()> {
+                let case = refusal.case(way, in_place);
+                let lane = TypedLane::new(site, &case, 0, buffers, stream)?;
+                let how = if in_place { " in place" } else { "" };
+                if lane.is_empty() {
+                    return Ok(());
+                }
+                expect(findings, &format!("{way}{how}"), lane.enqueue(stream));
+                Ok(())
+            };
+            if !serves || plan::is_refused_out_of_place(way) {
+                refused(false)?;
+            } else if plan::is_refused_in_place(way) {
+                refused(true)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Arguments that no algorithm takes.
+fn arguments<T: Reducible>(
+    site: Site<'_>,
+    stream: &Stream,
+    buffers: &Buffers<T>,
+    findings: &mut Findings,
+) -> Result<()> {
+    let world = site.communicator.world();
+    let Buffers {
+        destination,
+        source,
+    } = buffers;
+    let plain = CollectiveOptions {
+        deadline: Some(site.deadline),
+        ..CollectiveOptions::default()
+    };
+    let (to, from) = (destination.range(0, 8)?, source.range(0, 8)?);
+    let (longer, all) = (source.range(0, 9)?, destination.range(0, 8 * world)?);
+    let (low, high) = (destination.range(0, 8)?, destination.range(4, 8)?);
+    let sum = ReduceOperation::SUM;
+    let none = vec![0; world + 1];
+    let mut refused = |call: &str, outcome| expect(findings, call, outcome);
+
+    refused(
+        "an all-reduce of unequal lengths",
+        stream.all_reduce_with(to, longer, sum, &plain),
+    );
+    refused(
+        "an all-reduce onto half of its source",
+        stream.all_reduce_with(low, high, sum, &plain),
+    );
+    refused(
+        "an unknown reduction",
+        stream.all_reduce_with(to, from, ReduceOperation(99), &plain),
+    );
+    refused(
+        "a reduce to no rank",
+        stream.reduce(world, to, from, sum, &plain),
+    );
+    refused(
+        "a broadcast from no rank",
+        stream.broadcast(world, to, from, &plain),
+    );
+    refused(
+        "an all-gather into too little",
+        stream.all_gather(all, longer, &plain),
+    );
+    refused(
+        "an all-gather with a count too many",
+        stream.all_gather_v(to, from, &none, &plain),
+    );
+    refused(
+        "a reduce-scatter of too much",
+        stream.reduce_scatter(to, source.range(0, 8 * world + 1)?, sum, &plain),
+    );
+    refused(
+        "a send to no rank",
+        stream.exchange(&plain, |exchange| exchange.send(world, from)),
+    );
+    refused(
+        "a receipt from no rank",
+        stream.exchange(&plain, |exchange| exchange.receive(world, to)),
+    );
+    refused(
+        "a channel that is not there",
+        stream.all_reduce_with(
+            to,
+            from,
+            sum,
+            &CollectiveOptions {
+                channel: 99,
+                ..plain
+            },
+        ),
+    );
+    if world > 1 {
+        let wide = CollectiveOptions {
+            blocks: Some(SLOT_BLOCKS + 1),
+            ..plain
+        };
+        refused(
+            "more blocks than there are slots",
+            stream.all_reduce_with(to, from, sum, &wide),
+        );
+        refused(
+            "an all-to-all of parts that are not equal",
+            stream.all_to_all(
+                destination.range(0, world + 1)?,
+                source.range(0, world + 1)?,
+                &plain,
+            ),
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,170 @@
+//! Mixed collectives on several streams and channels at once, for a given time.
+//!
+//! In bursts: each stream has a collective of its own, of any operation, algorithm, type, size and
+//! group, eager or captured, made several times over. Every rank goes through the streams in another
+//! order: channels do not wait for each other. After each burst all memory is compared.
+
+use super::case::{CollectiveCase, Members, Mode, Reduction, StreamOwner, Values};
+use super::lane::Lane;
+use super::plan;
+use crate::case::{Dtype, Length, OFFSETS};
+use crate::covering::Random;
+use crate::session::Findings;
+use serde::{Deserialize, Serialize};
+use std::time::{Duration, Instant};
+use symmem::backend::abi::{CAPABILITY_GRAPHS, Capabilities};
+use symmem::{Communicator, Graph, Result};
+
+/// A stretch of mixed calls.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct SoakCase {
+    /// How long, on rank 0's clock.
+    pub milliseconds: u64,
+    /// Seeds calls and data.
+    pub seed: u64,
+}
+
+impl std::fmt::Display for SoakCase {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "Soak/{} ms", self.milliseconds)
+    }
+}
+
+/// Bursts between two questions whether time is up.
+const BURSTS: u32 = 8;
+
+/// Bytes that the largest range of a call has at most.
+const MOST_BYTES: usize = 256 << 10;
+
+/// Most times that a call is made in a burst.
+const MOST_CALLS: usize = 4;
+
+/// The call of one stream in a burst.
+pub struct Planned {
+    pub case: CollectiveCase,
+    /// How often it is made.
+    pub calls: usize,
+}
+
+/// What each of `streams` streams does in burst `number`; alike on all ranks.
+pub fn burst(
+    soak: &SoakCase,
+    number: u64,
+    streams: usize,
+    capabilities: &Capabilities,
+    multicast: bool,
+) -> Vec<Planned> {
+    let mut random = Random(soak.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let ways: Vec<_> = plan::ways()
+        .into_iter()
+        .filter(|way| !way.algorithm.is_vendor())
+        .filter(|way| multicast || !way.algorithm.is_multicast())
+        .collect();
+    let has_graphs = capabilities.flags & CAPABILITY_GRAPHS != 0;
+    let mut planned = Vec::new();
+    while planned.len() < streams {
+        let way = ways[random.below(ways.len())];
+        let dtype = Dtype::ALL[random.below(Dtype::ALL.len())];
+        let reduction = Reduction::ALL[random.below(Reduction::ALL.len())];
+        let (dtype, reduction) = plan::reduced(way, (dtype, reduction), &mut random);
+        // As many small ones as large ones.
+        let most = MOST_BYTES >> random.below(15);
+        let captured = has_graphs && random.below(3) == 0;
+        let members = Members::ALL[random.below(Members::ALL.len())];
+        let case = CollectiveCase {
+            way,
+            dtype,
+            reduction,
+            length: Length::Around {
+                bytes: random.below(most + 1).next_multiple_of(8),
+                delta: random.below(3) as isize,
+            },
+            destination_offset: OFFSETS[random.below(OFFSETS.len())],
+            source_offset: OFFSETS[random.below(OFFSETS.len())],
+            in_place: plan::is_in_place(way, random.below(2) == 1),
+            mode: if captured {
+                Mode::Captured
+            } else {
+                Mode::Eager
+            },
+            members: plan::members(way, members, &mut random),
+            stream: StreamOwner::Library,
+            channel: 0,
+            blocks: [0, 1, 2, 4][random.below(4)],
+            values: plan::values(way, random.below(Values::EXACT.len())),
+            seed: random.number(),
+        };
+        if case.missing(capabilities).is_none() {
+            let calls = 1 + random.below(MOST_CALLS);
+            planned.push(Planned { case, calls });
+        }
+    }
+    planned
+}
+
+/// Makes the calls of a burst and compares; `lanes` has none where this rank takes no part.
+pub fn run(
+    communicator: &Communicator,
+    planned: &[Planned],
+    lanes: &[Option<Box<dyn Lane + '_>>],
+) -> Result<Findings> {
+    let mut graphs = Vec::new();
+    for (planned, lane) in planned.iter().zip(lanes) {
+        let mut graph = None;
+        if let Some(lane) = lane {
+            lane.fill(0)?;
+            if planned.case.mode == Mode::Captured {
+                graph = Some(Graph::capture(lane.stream(), |stream| {
+                    lane.enqueue(stream)
+                })?);
+            }
+        }
+        graphs.push(graph);
+    }
+    for call in 0..MOST_CALLS {
+        for turn in 0..lanes.len() {
+            let number = (turn + communicator.rank()) % lanes.len();
+            let (Some(lane), true) = (&lanes[number], call < planned[number].calls) else {
+                continue;
+            };
+            match &graphs[number] {
+                Some(graph) => graph.launch(lane.stream())?,
+                None => lane.enqueue(lane.stream())?,
+            }
+        }
+    }
+    let mut findings = Findings::new();
+    for (planned, lane) in planned.iter().zip(lanes) {
+        if let Some(lane) = lane
+            && let Some(found) = lane.compare(0)?
+        {
+            findings.push(format!("{}: {found}", planned.case));
+        }
+    }
+    Ok(findings)
+}
+
+/// Runs bursts until time is up or one finds something; all ranks alike.
+pub fn repeat(
+    communicator: &Communicator,
+    soak: &SoakCase,
+    mut burst: impl FnMut(u64) -> Result<Findings>,
+) -> Result<Findings> {
+    let started = Instant::now();
+    let limit = Duration::from_millis(soak.milliseconds);
+    let mut findings = Findings::new();
+    for number in 0.. {
+        findings.extend(burst(number)?);
+        if number % u64::from(BURSTS) != 0 {
+            continue;
+        }
+        // Rank 0's clock counts, and whatever any rank has found.
+        let is_over =
+            (communicator.rank() == 0 && started.elapsed() >= limit) || !findings.is_empty();
+        let answers = communicator.host_all_gather(&[u8::from(is_over)])?;
+        if answers.iter().any(|answer| answer.as_slice() != [0]) {
+            break;
+        }
+    }
+    Ok(findings)
+}

@@ -1,0 +1,338 @@
+//! Carries a case out: a few calls, each with another `A`, and the exact product beside each; then the last of
+//! them again, which gives the same bits.
+
+use super::ProductCase;
+use crate::covering::Random;
+use crate::session::{Fault, Findings};
+use std::time::Duration;
+use symmem::backend::abi::{MatrixOrder, Sharding};
+use symmem::{
+    AllGatherGemm, Communicator, GemmElement, GemmOptions, GemmShape, Graph, Matrix, Operands,
+    Result, Stream, SymmetricBuffer,
+};
+
+/// Calls of a case.
+const ROUNDS: u64 = 2;
+/// How often the last of them is repeated, which has to give the same bits.
+const REPEATS: u64 = 2;
+
+/// An element, and what its format rounds by.
+pub trait Number: GemmElement {
+    /// The largest relative error of one rounding.
+    const UNIT: f64;
+    /// What no result is.
+    const POISON: Self;
+    /// The nearest.
+    fn from_f64(number: f64) -> Self;
+    /// The number.
+    fn to_f64(self) -> f64;
+}
+
+macro_rules! numbers {
+    ($($type:ty: $unit:expr,)*) => {$(
+        impl Number for $type {
+            const UNIT: f64 = $unit;
+            const POISON: Self = <$type>::NAN;
+            fn from_f64(number: f64) -> Self {
+                <$type>::from_f64(number)
+            }
+            fn to_f64(self) -> f64 {
+                <$type>::to_f64(self)
+            }
+        }
+    )*};
+}
+numbers! {
+    half::f16: 1.0 / 2048.0,
+    half::bf16: 1.0 / 256.0,
+}
+
+/// What a check works with.
+pub struct Product<'a> {
+    pub communicator: &'a Communicator,
+    pub stream: &'a Stream,
+    pub case: &'a ProductCase,
+    pub deadline: Duration,
+    /// What a test plants.
+    pub fault: Option<Fault>,
+}
+
+/// What a case found.
+///
+/// # Errors
+/// What the operation, its memory or a call fails with.
+pub fn check(product: &Product<'_>) -> Result<Findings> {
+    if product.case.half {
+        return product.check::<half::f16>();
+    }
+    product.check::<half::bf16>()
+}
+
+/// A case's matrices, and the operation.
+struct Memory<T: Number> {
+    operation: AllGatherGemm<T>,
+    a: SymmetricBuffer<T>,
+    b: SymmetricBuffer<T>,
+    c: SymmetricBuffer<T>,
+    bias: SymmetricBuffer<T>,
+    gathered: Option<SymmetricBuffer<T>>,
+}
+
+/// Numbers between -1 and 1.
+fn random<T: Number>(count: usize, seed: u64) -> Vec<T> {
+    let mut random = Random(seed);
+    let number = |_| T::from_f64((random.number() >> 11) as f64 / (1u64 << 52) as f64 - 1.0);
+    (0..count).map(number).collect()
+}
+
+impl Product<'_> {
+    fn shape(&self) -> GemmShape {
+        let case = self.case;
+        let b_width = if case.b_by_columns { case.k } else { case.n };
+        GemmShape {
+            sharding: match case.by_columns {
+                true => Sharding::COLUMNS,
+                false => Sharding::ROWS,
+            },
+            b_order: match case.b_by_columns {
+                true => MatrixOrder::COLUMNS,
+                false => MatrixOrder::ROWS,
+            },
+            b_stride: Some(b_width + case.gap),
+            c_stride: Some(case.n + case.gap),
+            bias: case.bias,
+            ..GemmShape::new(case.m, case.n, case.k)
+        }
+    }
+
+    fn options(&self) -> GemmOptions {
+        let case = self.case;
+        let (algorithm, transport) = case.way.named();
+        GemmOptions {
+            algorithm,
+            transport,
+            streams: case.streams,
+            ordered: case.ordered,
+            chunk_rows: (case.chunk_rows > 0).then_some(case.chunk_rows),
+            gathered: case.gathered,
+            deadline: Some(self.deadline),
+            ..GemmOptions::default()
+        }
+    }
+
+    fn check<T: Number>(&self) -> Result<Findings> {
+        let (case, shape) = (self.case, self.shape());
+        let memory = self.memory::<T>(&shape)?;
+        let right = random::<T>(case.k * case.n, case.seed);
+        let bias = random::<T>(case.n, case.seed + 1);
+        self.write_right(&memory, &right, &bias)?;
+        let operands = operands(&memory, &shape)?;
+        let enqueue = |stream: &Stream| stream.all_gather_gemm(&memory.operation, &operands);
+        let graph = match case.captured {
+            true => Some(Graph::capture(self.stream, enqueue)?),
+            false => None,
+        };
+        let call = |left: &[T]| {
+            self.write_left(&memory, left)?;
+            match &graph {
+                Some(graph) => graph.launch(self.stream)?,
+                None => enqueue(self.stream)?,
+            }
+            self.stream.synchronize_within(self.deadline)
+        };
+        let mut findings = Findings::new();
+        for round in 0..ROUNDS {
+            let left = random::<T>(case.m * case.k, case.seed + 2 + round);
+            call(&left)?;
+            let found = self.compare(&memory, &left, &right, &bias)?;
+            findings.extend(found.map(|found| format!("call {round}: {found}")));
+        }
+        let left = random::<T>(case.m * case.k, case.seed + 1 + ROUNDS);
+        let first = self.result(&memory)?;
+        for repeat in 1..=REPEATS {
+            self.come_late(repeat);
+            call(&left)?;
+            let again = self.result(&memory)?;
+            findings.extend(self.compare_bits(&first, &again));
+        }
+        drop(graph);
+        memory.free()?;
+        Ok(findings)
+    }
+
+    fn memory<T: Number>(&self, shape: &GemmShape) -> Result<Memory<T>> {
+        let (communicator, case) = (self.communicator, self.case);
+        // First, since it says what is not supported.
+        let operation = communicator.all_gather_gemm(shape, &self.options())?;
+        let buffer = |length: usize| communicator.allocate(&[length]);
+        let (b_lines, b_width) = match case.b_by_columns {
+            true => (case.n, case.k),
+            false => (case.k, case.n),
+        };
+        Ok(Memory {
+            operation,
+            a: buffer(shape.shard_elements(communicator.world()))?,
+            b: buffer(b_lines * (b_width + case.gap))?,
+            c: buffer(case.m * (case.n + case.gap))?,
+            bias: buffer(case.n)?,
+            gathered: match case.gathered {
+                true => Some(buffer(shape.gathered_elements())?),
+                false => None,
+            },
+        })
+    }
+
+    fn write_right<T: Number>(&self, memory: &Memory<T>, right: &[T], bias: &[T]) -> Result<()> {
+        let case = self.case;
+        let mut laid = vec![T::POISON; memory.b.len()];
+        for row in 0..case.k {
+            for column in 0..case.n {
+                let at = match case.b_by_columns {
+                    true => column * (case.k + case.gap) + row,
+                    false => row * (case.n + case.gap) + column,
+                };
+                laid[at] = right[row * case.n + column];
+            }
+        }
+        memory.b.write(self.stream, 0, &laid)?;
+        memory.bias.write(self.stream, 0, bias)
+    }
+
+    /// Writes this rank's shard, and poison where results go.
+    fn write_left<T: Number>(&self, memory: &Memory<T>, left: &[T]) -> Result<()> {
+        let (case, world) = (self.case, self.communicator.world());
+        let whole = if case.by_columns { case.k } else { case.m };
+        let shard = whole.div_ceil(world);
+        let start = (self.communicator.rank() * shard).min(whole);
+        let part = start..(start + shard).min(whole);
+        let mut own: Vec<T> = match case.by_columns {
+            true => left
+                .chunks(case.k)
+                .flat_map(|row| row[part.clone()].iter().copied())
+                .collect(),
+            false => left[part.start * case.k..part.end * case.k].to_vec(),
+        };
+        own.resize(memory.a.len(), T::POISON);
+        memory.a.write(self.stream, 0, &own)?;
+        for buffer in [Some(&memory.c), memory.gathered.as_ref()]
+            .into_iter()
+            .flatten()
+        {
+            buffer.write(self.stream, 0, &vec![T::POISON; buffer.len()])?;
+        }
+        Ok(())
+    }
+
+    /// Sleeps, so that ranks come, and shards arrive, in another order in each repetition.
+    fn come_late(&self, repeat: u64) {
+        /// Longer than the cases' products take on most devices.
+        const STEP: Duration = Duration::from_millis(1);
+        let (rank, world) = (self.communicator.rank(), self.communicator.world());
+        let place = (rank as u64 + repeat) % world as u64;
+        std::thread::sleep(STEP * place as u32);
+    }
+
+    fn result<T: Number>(&self, memory: &Memory<T>) -> Result<Vec<T>> {
+        let mut c = vec![T::POISON; memory.c.len()];
+        memory.c.read(self.stream, 0, &mut c)?;
+        Ok(c)
+    }
+
+    /// The first element of C that a repetition gives with other bits, gaps and all.
+    fn compare_bits<T: Number>(&self, first: &[T], again: &[T]) -> Option<String> {
+        let mut pairs = first.iter().zip(again).enumerate();
+        pairs.find_map(|(at, (first, again))| {
+            let (first, mut again) = (first.to_f64(), again.to_f64());
+            if self.fault == Some(Fault::WrongOrder) && at == 0 {
+                // As if the sum had been rounded on the way.
+                again *= 1.0 + 2.0 * T::UNIT;
+            }
+            let last = ROUNDS - 1;
+            (first.to_bits() != again.to_bits()).then(|| {
+                format!("call {last} repeated: element {at} of C is {again}, and was {first}")
+            })
+        })
+    }
+
+    /// The first thing that is not as it has to be. An element may be off by one rounding of its format, and
+    /// by what sums of `k` numbers in f32 lose.
+    fn compare<T: Number>(
+        &self,
+        memory: &Memory<T>,
+        left: &[T],
+        right: &[T],
+        bias: &[T],
+    ) -> Result<Option<String>> {
+        let case = self.case;
+        let mut c = self.result(memory)?;
+        if self.fault == Some(Fault::WrongByte) {
+            // As if its rows had been multiplied with what the call before had gathered.
+            c[0] = T::from_f64(c[0].to_f64() + 0.5);
+        }
+        let wide = |numbers: &[T]| -> Vec<f64> { numbers.iter().map(|it| it.to_f64()).collect() };
+        let (left_wide, right_wide, bias) = (wide(left), wide(right), wide(bias));
+        let loss = (case.k as f64).sqrt() * (-22f64).exp2();
+        for (row, a) in left_wide.chunks(case.k).enumerate() {
+            let mut exact = vec![0.0; case.n];
+            if case.bias {
+                exact.copy_from_slice(&bias);
+            }
+            let mut size: Vec<f64> = exact.iter().map(|exact| exact.abs()).collect();
+            for (a, b) in a.iter().zip(right_wide.chunks(case.n)) {
+                for (column, b) in b.iter().enumerate() {
+                    exact[column] += a * b;
+                    size[column] += (a * b).abs();
+                }
+            }
+            let made = &c[row * (case.n + case.gap)..][..case.n + case.gap];
+            for (column, exact) in exact.into_iter().enumerate() {
+                let made = made[column].to_f64();
+                let bound = T::UNIT * exact.abs() + loss * size[column];
+                let off = (made - exact).abs();
+                if off.is_nan() || off > bound {
+                    return Ok(Some(format!(
+                        "C[{row}, {column}] is {made}, not {exact} within {bound:e}"
+                    )));
+                }
+            }
+            if !made[case.n..].iter().all(|made| made.to_f64().is_nan()) {
+                return Ok(Some(format!("something was written behind row {row} of C")));
+            }
+        }
+        if let Some(gathered) = &memory.gathered {
+            let mut whole = vec![T::POISON; gathered.len()];
+            gathered.read(self.stream, 0, &mut whole)?;
+            let other = whole
+                .iter()
+                .zip(left)
+                .position(|(made, left)| made.to_f64() != left.to_f64());
+            return Ok(other.map(|at| format!("element {at} of the gathered A is another")));
+        }
+        Ok(None)
+    }
+}
+
+fn operands<'a, T: Number>(memory: &'a Memory<T>, shape: &GemmShape) -> Result<Operands<'a, T>> {
+    let GemmShape { m, n, k, .. } = *shape;
+    let b_stride = shape.b_stride.unwrap_or(n);
+    let c_stride = shape.c_stride.unwrap_or(n);
+    let bias = Matrix::of(memory.bias.all(), 1, n)?;
+    Ok(Operands {
+        a: memory.a.all(),
+        b: Matrix::strided(memory.b.all(), k, n, b_stride, shape.b_order)?,
+        c: Matrix::strided(memory.c.all(), m, n, c_stride, MatrixOrder::ROWS)?,
+        bias: shape.bias.then_some(bias),
+        gathered: memory.gathered.as_ref().map(SymmetricBuffer::all),
+    })
+}
+
+impl<T: Number> Memory<T> {
+    /// Frees it. Collective.
+    fn free(self) -> Result<()> {
+        drop(self.operation);
+        for buffer in [self.a, self.b, self.c, self.bias] {
+            buffer.free()?;
+        }
+        self.gathered.map_or(Ok(()), SymmetricBuffer::free)
+    }
+}

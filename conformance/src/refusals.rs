@@ -1,0 +1,153 @@
+//! Calls that must be refused: by which error, on which ranks, and with nothing lost.
+
+use super::case::{Engine, MethodName, Operation, TransferCase};
+use super::session::{Buffers, Context, Findings};
+use symmem::backend::abi::{DeviceAddress, Method};
+use symmem::{BARRIER_CHANNELS, CHANNELS, Element, Error, Result, TransferOptions};
+
+/// Makes each call and looks at its error; then moves data as if nothing had been.
+pub fn check<T: Element>(context: &Context<'_>, buffers: &Buffers<T>) -> Result<Findings> {
+    let communicator = context.communicator;
+    let (rank, world) = (communicator.rank(), communicator.world());
+    let stream = &context.streams[0];
+    let Buffers {
+        destination,
+        source,
+    } = buffers;
+    let mut findings = Findings::new();
+    let mut refused = |call: &str, outcome: Result<()>, right: fn(&Error) -> bool| match outcome {
+        Ok(()) => findings.push(format!("{call} was not refused")),
+        Err(error) if right(&error) => {}
+        Err(error) => findings.push(format!("{call} was refused for another reason: {error}")),
+    };
+    let out_of_range: fn(&Error) -> bool = |error| matches!(error, Error::OutOfRange { .. });
+    let invalid: fn(&Error) -> bool = |error| matches!(error, Error::InvalidArgument { .. });
+    let length = destination.len();
+
+    refused(
+        "a range past the end",
+        destination.range(length, 1).map(drop),
+        out_of_range,
+    );
+    refused(
+        "a range that overflows",
+        destination.range(usize::MAX, 2).map(drop),
+        out_of_range,
+    );
+    let mut last = [T::new_zeroed(); 2];
+    refused(
+        "a write past the end",
+        destination.write(stream, length - 1, &last),
+        out_of_range,
+    );
+    refused(
+        "a read past the end",
+        destination.read(stream, length - 1, &mut last),
+        out_of_range,
+    );
+    let (one, two) = (destination.range(0, 1)?, source.range(0, 2)?);
+    refused(
+        "a put of unequal lengths",
+        stream.put(rank, one, two),
+        invalid,
+    );
+    refused(
+        "a get of unequal lengths",
+        stream.get(rank, one, two),
+        invalid,
+    );
+    let (low, high) = (destination.range(0, 2)?, destination.range(1, 2)?);
+    refused("a put onto itself", stream.put(rank, low, high), invalid);
+    let from = source.range(0, 1)?;
+    refused("a put to no rank", stream.put(world, one, from), invalid);
+    refused("a get from no rank", stream.get(world, one, from), invalid);
+    refused(
+        "a view of no rank",
+        destination.peer(world).map(drop),
+        invalid,
+    );
+    refused("a wait for no rank", stream.wait_signal(world, 0), invalid);
+    refused(
+        "a wait on no channel",
+        stream.wait_signal(rank, CHANNELS),
+        invalid,
+    );
+    refused(
+        "a signal on no channel",
+        stream.put_signal(rank, one, from, CHANNELS),
+        invalid,
+    );
+    refused(
+        "a barrier on no channel",
+        stream.barrier_within(BARRIER_CHANNELS, context.deadline),
+        invalid,
+    );
+    let lanes = TransferOptions::method(Method::VECTOR).geometry(1, 33);
+    refused(
+        "a block of 33 threads",
+        stream.put_with(rank, one, from, &lanes),
+        invalid,
+    );
+    let unknown = TransferOptions::method(Method(99));
+    refused(
+        "an unknown method",
+        stream.put_with(rank, one, from, &unknown),
+        invalid,
+    );
+    let bulk = Engine {
+        method: MethodName::Bulk,
+        ..Engine::AUTOMATIC
+    };
+    if bulk.missing(communicator.capabilities()).is_some() {
+        refused(
+            "an engine that is missing",
+            stream.put_with(rank, one, from, &bulk.options()),
+            invalid,
+        );
+    } else {
+        // A pair of addresses that bulk copies can serve, or the planner would choose another method.
+        let aligned = (destination.range(0, 64)?, source.range(0, 64)?);
+        let odd = TransferOptions::method(Method::BULK).in_flight(2, 17);
+        refused(
+            "bulk copies of 17 bytes",
+            stream.put_with(rank, aligned.0, aligned.1, &odd),
+            invalid,
+        );
+    }
+    refused(
+        "an empty buffer",
+        communicator.allocate::<T>(&[0]).map(drop),
+        invalid,
+    );
+    refused(
+        "a buffer beyond count",
+        communicator.allocate::<T>(&[usize::MAX, 2]).map(drop),
+        invalid,
+    );
+    if world > 1 {
+        refused(
+            "unequal shapes",
+            communicator.allocate::<T>(&[rank + 1]).map(drop),
+            |error| matches!(error, Error::Mismatch { .. }),
+        );
+    }
+    if align_of::<T>() > 1 {
+        // SAFETY: refused for its alignment before anything is done with the address.
+        let misaligned = unsafe { communicator.register::<T>(DeviceAddress(0x1001), &[1]) };
+        refused("misaligned memory", misaligned.map(drop), invalid);
+    }
+
+    // Nothing is lost: no signal counted, no stream stuck, no memory out of step.
+    let case = TransferCase {
+        operation: Operation::PutSignal,
+        ..context.case.clone()
+    };
+    findings.extend(super::transfers::check(
+        &Context {
+            case: &case,
+            ..*context
+        },
+        buffers,
+    )?);
+    Ok(findings)
+}

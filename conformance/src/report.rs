@@ -1,0 +1,281 @@
+//! What a selftest found: every case with its outcome, counted.
+
+use super::case::{Case, Outcome};
+use super::collectives::{MulticastKernels, Way};
+use super::rank::About;
+use super::world::Record;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Every case with its outcome.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// [`super::SCHEMA`].
+    pub schema: String,
+    /// Version of symmem.
+    pub version: String,
+    /// The backend's name.
+    pub backend: String,
+    /// Whether all cases were run, or the sample.
+    pub full: bool,
+    /// Whether it was a quarter of the sample.
+    #[serde(default)]
+    pub quick: bool,
+    /// The seed.
+    pub seed: u64,
+    /// Over all worlds.
+    pub totals: Totals,
+    /// One for each world size.
+    pub worlds: Vec<WorldReport>,
+}
+
+/// What became of the cases of one world.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct WorldReport {
+    /// Ranks.
+    pub world: u32,
+    /// What it ran on.
+    pub about: About,
+    /// What was wrong with the world itself: it did not start or did not end in good order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
+    /// Its cases, in order.
+    pub cases: Vec<NamedRecord>,
+}
+
+/// A [`Record`] with the case's name for people.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NamedRecord {
+    /// The case's name.
+    pub name: String,
+    /// The case, its outcome and duration.
+    #[serde(flatten)]
+    pub record: Record,
+}
+
+/// Cases counted by outcome.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Totals {
+    /// Passed.
+    pub passed: usize,
+    /// Skipped, by reason.
+    pub skipped: BTreeMap<String, usize>,
+    /// Failed.
+    pub failed: usize,
+    /// Of those that passed, cases that name multicast.
+    #[serde(default)]
+    pub multicast: usize,
+    /// Of these, cases that its kernels did; the others show what takes its place.
+    #[serde(default)]
+    pub by_multicast: usize,
+}
+
+impl Totals {
+    /// Counts an outcome.
+    pub fn count(&mut self, outcome: &Outcome) {
+        match outcome {
+            Outcome::Passed => self.passed += 1,
+            Outcome::Skipped(reason) => *self.skipped.entry(reason.clone()).or_default() += 1,
+            Outcome::Failed(_) => self.failed += 1,
+        }
+    }
+
+    /// Counts a case, in a world of so many ranks, that passed.
+    pub fn count_multicast(&mut self, case: &Case, world: u32, about: &About) {
+        self.multicast += usize::from(is_by_multicast(case));
+        let by_kernels = goes_by_multicast(case, world, about.multicast_kernels);
+        self.by_multicast += usize::from(by_kernels);
+    }
+
+    /// Adds what another counted.
+    pub fn add(&mut self, other: &Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.multicast += other.multicast;
+        self.by_multicast += other.by_multicast;
+        for (reason, count) in &other.skipped {
+            *self.skipped.entry(reason.clone()).or_default() += count;
+        }
+    }
+
+    /// Cases in all.
+    pub fn cases(&self) -> usize {
+        self.passed + self.failed + self.skipped.values().sum::<usize>()
+    }
+}
+
+impl std::fmt::Display for Totals {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let skipped: usize = self.skipped.values().sum();
+        write!(
+            formatter,
+            "{} passed, {} failed, {skipped} skipped",
+            self.passed, self.failed
+        )?;
+        for (index, (reason, count)) in self.skipped.iter().enumerate() {
+            write!(
+                formatter,
+                "{}{count}: {reason}",
+                if index == 0 { " (" } else { "; " }
+            )?;
+        }
+        if skipped > 0 {
+            write!(formatter, ")")?;
+        }
+        if self.multicast > 0 {
+            let (by_kernels, all) = (self.by_multicast, self.multicast);
+            write!(
+                formatter,
+                "; {by_kernels} of {all} that name multicast went by it"
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl WorldReport {
+    /// Whether every case passed, and the world started and ended in good order.
+    pub(super) fn has_passed(&self) -> bool {
+        let passed = |case: &NamedRecord| case.record.outcome == Outcome::Passed;
+        self.trouble.is_none() && self.cases.iter().all(passed)
+    }
+
+    /// Cases that passed and that the kernels of multicast did.
+    pub fn by_multicast(&self) -> impl Iterator<Item = &Record> {
+        let records = self.cases.iter().map(|case| &case.record);
+        records.filter(|record| {
+            record.outcome == Outcome::Passed
+                && goes_by_multicast(&record.case, self.world, self.about.multicast_kernels)
+        })
+    }
+
+    /// Ways by multicast that the cases name, and none shows: there is no case of them that passed and that the
+    /// kernels of multicast did.
+    pub fn ways_without_multicast(&self) -> Vec<Way> {
+        let mut ways: Vec<Way> = Vec::new();
+        for way in self.cases.iter().filter_map(|case| way(&case.record.case)) {
+            if way.algorithm.is_multicast() && !ways.contains(&way) {
+                ways.push(way);
+            }
+        }
+        for record in self.by_multicast() {
+            ways.retain(|other| way(&record.case) != Some(*other));
+        }
+        ways
+    }
+}
+
+impl Report {
+    /// Whether every case passed or was skipped, and every world started and ended in good order.
+    pub fn is_clean(&self) -> bool {
+        self.totals.failed == 0 && self.worlds.iter().all(|world| world.trouble.is_none())
+    }
+}
+
+pub(super) fn way(case: &Case) -> Option<Way> {
+    match case {
+        Case::Collective(case) => Some(case.way),
+        _ => None,
+    }
+}
+
+/// Whether a case names multicast.
+pub(super) fn is_by_multicast(case: &Case) -> bool {
+    way(case).is_some_and(|way| way.algorithm.is_multicast())
+}
+
+/// Whether the kernels of multicast do it, in a world of so many ranks that has these.
+pub(super) fn goes_by_multicast(case: &Case, world: u32, kernels: MulticastKernels) -> bool {
+    matches!(case, Case::Collective(case) if case.goes_by_multicast(world as usize, kernels))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case::Dtype;
+    use crate::collectives::{AlgorithmName, Collective, CollectiveCase, Members, Mode};
+
+    #[test]
+    fn what_names_multicast_and_went_another_way_is_not_counted_as_multicast() {
+        let named = |way: Way, members, outcome| NamedRecord {
+            name: String::new(),
+            record: Record {
+                case: Case::Collective(CollectiveCase {
+                    way,
+                    members,
+                    ..by_multicast()
+                }),
+                outcome,
+                nanoseconds: 0,
+            },
+        };
+        let way = |operation| Way {
+            operation,
+            ..by_multicast().way
+        };
+        let (reduce, gather) = (Collective::AllReduce, Collective::AllGather);
+        let failed = Outcome::Failed("a byte".into());
+        let world = WorldReport {
+            world: 2,
+            about: About::default(),
+            trouble: None,
+            cases: vec![
+                named(way(reduce), Members::All, Outcome::Passed),
+                named(way(reduce), Members::Halves, Outcome::Passed),
+                named(way(gather), Members::RestReversed, Outcome::Passed),
+                named(way(gather), Members::All, failed),
+            ],
+        };
+        assert_eq!(world.by_multicast().count(), 1);
+        assert_eq!(world.ways_without_multicast(), [way(gather)]);
+        let mut totals = Totals::default();
+        for case in &world.cases[..3] {
+            totals.count(&case.record.outcome);
+            totals.count_multicast(&case.record.case, 2, &world.about);
+        }
+        let said = "3 passed, 0 failed, 0 skipped; 1 of 3 that name multicast went by it";
+        assert_eq!(totals.to_string(), said);
+        let alone = WorldReport { world: 1, ..world };
+        assert_eq!(alone.by_multicast().count(), 0);
+    }
+
+    #[test]
+    fn floats_of_8_bits_and_what_is_captured_count_where_the_world_has_them() {
+        let case = |dtype, mode| {
+            Case::Collective(CollectiveCase {
+                dtype,
+                mode,
+                ..by_multicast()
+            })
+        };
+        let goes = |case: &Case, captured, f8| {
+            goes_by_multicast(case, 2, MulticastKernels { captured, f8 })
+        };
+        let f8 = case(Dtype::F8E4m3, Mode::Eager);
+        assert!(goes(&f8, false, true) && !goes(&f8, true, false));
+        let captured = case(Dtype::F32, Mode::Captured);
+        assert!(goes(&captured, true, false) && !goes(&captured, false, true));
+        // No switch reduces these.
+        assert!(!goes(&case(Dtype::I8, Mode::Eager), true, true));
+    }
+
+    #[test]
+    fn a_report_of_before_these_counts_is_read() {
+        let totals = r#"{"passed": 3, "skipped": {}, "failed": 1}"#;
+        let totals: Totals = serde_json::from_str(totals).unwrap();
+        assert_eq!((totals.cases(), totals.by_multicast), (4, 0));
+        let about =
+            r#"{"device": "", "driver_version": 0, "share_kind": "", "shares_device": false}"#;
+        let about: About = serde_json::from_str(about).unwrap();
+        assert_eq!(about.multicast_kernels, MulticastKernels::default());
+    }
+
+    /// A sum of all ranks, by multicast.
+    fn by_multicast() -> CollectiveCase {
+        let way = Way {
+            operation: Collective::AllReduce,
+            algorithm: AlgorithmName::Multicast,
+        };
+        CollectiveCase::plain(way, Dtype::F32, 1)
+    }
+}

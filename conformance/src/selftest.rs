@@ -1,0 +1,386 @@
+//! The suite from the installed binary, for a machine nobody has seen.
+
+use super::case::{Case, Outcome, Placement};
+use super::collectives::{self, MulticastKernels, SoakCase, plan::Sizes};
+use super::plan;
+use super::products;
+use super::rank::About;
+use super::report::{NamedRecord, Report, Totals, WorldReport, is_by_multicast};
+use super::world::{Record, World, WorldError, WorldOptions};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+use symmem::Error;
+use symmem::backends::{self as select, Selection};
+
+/// The argument by which the `symmem` command becomes a rank of the selftest.
+pub const RANK_ARGUMENT: &str = "rank-selftest";
+
+/// The schema that this version writes.
+pub const SCHEMA: &str = "symmem-selftest/2";
+
+/// A part of the suite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// Puts, gets, signals, barriers and what goes with them.
+    Transfers,
+    /// Collectives.
+    Collectives,
+    /// Products of matrices that gather.
+    Products,
+    /// Of the collectives those that go by multicast, or as if.
+    Multicast,
+}
+
+/// One of several equal shares, numbered from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Which.
+    pub number: usize,
+    /// Of how many.
+    pub of: usize,
+}
+
+impl Share {
+    /// Leaves every `of`-th case, so that all shares have cases of all kinds.
+    fn take<T>(self, cases: &mut Vec<T>) {
+        let mut index = 0;
+        cases.retain(|_| {
+            index += 1;
+            index % self.of == self.number % self.of
+        });
+    }
+}
+
+impl std::str::FromStr for Share {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let numbers = text.split_once('/').and_then(|(number, of)| {
+            let (number, of) = (number.parse().ok()?, of.parse().ok()?);
+            (1..=of).contains(&number).then_some(Self { number, of })
+        });
+        numbers.ok_or_else(|| format!("`{text}` is no share; write 1/4 to 4/4"))
+    }
+}
+
+/// What to test.
+#[derive(Clone, Debug)]
+pub struct SelftestOptions {
+    /// The backend.
+    pub backend: Selection,
+    /// World sizes; empty for 1, 2 and one rank a device (4 ranks on the host).
+    pub ranks: Vec<u32>,
+    /// All cases in place of the sample.
+    pub full: bool,
+    /// A quarter of the sample.
+    pub quick: bool,
+    /// Only cases of this.
+    pub only: Option<Subject>,
+    /// Only one of so many equal shares of the cases, from the first on: several runs have them all.
+    pub share: Option<Share>,
+    /// Mixed collectives for so long, shared out among the worlds, in place of cases.
+    pub soak: Option<Duration>,
+    /// Seeds the sample and the data.
+    pub seed: u64,
+    /// The program that is a rank when its arguments say so; `None` for this one.
+    pub program: Option<PathBuf>,
+    /// The arguments that say so.
+    pub arguments: Vec<OsString>,
+    /// Variables to set for every rank.
+    pub environment: Vec<(OsString, OsString)>,
+    /// Whether all is over with the first case that does not pass, as in [`WorldOptions::ends_at_failure`]: the
+    /// report ends with it.
+    pub ends_at_failure: bool,
+}
+
+impl Default for SelftestOptions {
+    fn default() -> Self {
+        Self {
+            backend: Selection::Auto,
+            ranks: Vec::new(),
+            full: false,
+            quick: false,
+            only: None,
+            share: None,
+            soak: None,
+            seed: plan::SEED,
+            program: None,
+            arguments: vec![RANK_ARGUMENT.into()],
+            environment: Vec::new(),
+            ends_at_failure: false,
+        }
+    }
+}
+
+/// Runs the suite on this machine: one world of processes for each size, launched once.
+///
+/// `progress` is told how many cases are done of how many, and of the last one. Blocks until all are
+/// done.
+///
+/// # Errors
+/// [`Error::NoBackend`] with every probe; [`Error::System`] if this program cannot be found. A world
+/// that does not start is in the report.
+pub fn selftest(
+    options: &SelftestOptions,
+    mut progress: impl FnMut(usize, usize, &Record),
+) -> symmem::Result<Report> {
+    let chosen = select::choose(&options.backend)?;
+    let program = match &options.program {
+        Some(program) => program.clone(),
+        None => std::env::current_exe().map_err(|error| Error::System {
+            rank: 0,
+            call: "finding this program",
+            reason: error.to_string(),
+        })?,
+    };
+    let sizes = sizes(options, &chosen.name, chosen.devices);
+    let cases = cases(options, &sizes);
+    let all: usize = cases.iter().map(Vec::len).sum();
+    let mut done = 0;
+    let mut report = Report {
+        schema: SCHEMA.into(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        backend: chosen.name.clone(),
+        full: options.full,
+        quick: options.quick,
+        seed: options.seed,
+        totals: Totals::default(),
+        worlds: Vec::new(),
+    };
+    for (world, cases) in sizes.into_iter().zip(cases) {
+        let world_options = WorldOptions {
+            backend: match &options.backend {
+                // Every rank takes what was chosen here.
+                Selection::Auto => Selection::Named(chosen.name.clone()),
+                named => named.clone(),
+            },
+            arguments: options.arguments.clone(),
+            environment: options.environment.clone(),
+            ends_at_failure: options.ends_at_failure,
+            ..WorldOptions::new(world, &program)
+        };
+        let mut each = |record: &Record| {
+            done += 1;
+            report.totals.count(&record.outcome);
+            progress(done, all, record);
+        };
+        let ran = run_world(world_options, &cases, &mut each);
+        for NamedRecord { record, .. } in &ran.cases {
+            if record.outcome == Outcome::Passed {
+                (report.totals).count_multicast(&record.case, ran.world, &ran.about);
+            }
+        }
+        let ends = options.ends_at_failure && !ran.has_passed();
+        report.worlds.push(ran);
+        if ends {
+            break;
+        }
+    }
+    Ok(report)
+}
+
+fn run_world(options: WorldOptions, cases: &[Case], each: &mut dyn FnMut(&Record)) -> WorldReport {
+    let world = options.ranks;
+    let (about, records, trouble): (_, Vec<Record>, Option<WorldError>) =
+        match World::launch(options) {
+            Ok(mut launched) => {
+                let records = launched.run(cases, each);
+                (launched.about().clone(), records, launched.finish().err())
+            }
+            Err(error) => {
+                let records = cases.iter().map(|case| Record {
+                    case: case.clone(),
+                    outcome: Outcome::Failed(format!("not run: {error}")),
+                    nanoseconds: 0,
+                });
+                let records: Vec<Record> = records.collect();
+                records.iter().for_each(each);
+                (About::default(), records, Some(error))
+            }
+        };
+    let named = |record: Record| NamedRecord {
+        name: record.case.to_string(),
+        record,
+    };
+    WorldReport {
+        world,
+        about,
+        trouble: trouble.map(|error| error.to_string()),
+        cases: records.into_iter().map(named).collect(),
+    }
+}
+
+fn sizes(options: &SelftestOptions, backend: &str, devices: u32) -> Vec<u32> {
+    if !options.ranks.is_empty() {
+        return options.ranks.clone();
+    }
+    let most = if backend == "host" { 4 } else { devices };
+    let mut sizes = vec![1, 2, most];
+    sizes.sort_unstable();
+    sizes.dedup();
+    sizes
+}
+
+/// The cases of each world, of so many ranks.
+fn cases(options: &SelftestOptions, ranks: &[u32]) -> Vec<Vec<Case>> {
+    let worlds = ranks.len();
+    let mut cases = vec![Vec::new(); worlds];
+    if let Some(time) = options.soak {
+        for cases in &mut cases {
+            *cases = soak(time / worlds as u32, options.seed);
+        }
+        return cases;
+    }
+    let sizes = if options.quick {
+        Sizes::Small
+    } else {
+        Sizes::Large
+    };
+    let wants = |subject| options.only.is_none_or(|only| only == subject);
+    for (world, cases) in cases.iter_mut().enumerate() {
+        if wants(Subject::Transfers) {
+            cases.extend(if options.full {
+                plan::full(options.seed).map(Case::Transfer).collect()
+            } else {
+                of_world(plan::sample(worlds, options.seed), world, Case::Transfer)
+            });
+        }
+        let by_multicast = options.only == Some(Subject::Multicast);
+        if wants(Subject::Collectives) || by_multicast {
+            let mut all: Vec<Case> = if options.full {
+                collectives::plan::full(options.seed).collect()
+            } else {
+                let sample = collectives::plan::sample(worlds, sizes, options.seed);
+                of_world(sample, world, std::convert::identity)
+            };
+            if by_multicast {
+                all.retain(is_by_multicast);
+            }
+            cases.extend(all);
+        }
+        if wants(Subject::Products) {
+            cases.extend(if options.full {
+                products::full(options.seed).collect()
+            } else {
+                let sample = products::sample(worlds, options.seed);
+                of_world(sample, world, std::convert::identity)
+            });
+        }
+        if options.quick {
+            thin(cases, ranks[world]);
+        }
+        if let Some(share) = options.share {
+            share.take(cases);
+        }
+        // A world opens a communicator for each placement: in turn, once.
+        cases.sort_by_key(|case| case.placement() != Placement::Device);
+    }
+    cases
+}
+
+fn of_world<C>(sample: Vec<(usize, C)>, world: usize, case: fn(C) -> Case) -> Vec<Case> {
+    let here = sample.into_iter().filter(|(of, _)| *of == world);
+    here.map(|(_, of)| case(of)).collect()
+}
+
+/// Leaves out three cases of four, but of each operation and algorithm at least one, and by multicast at least
+/// one that its kernels do.
+fn thin(cases: &mut Vec<Case>, world: u32) {
+    let mut seen = std::collections::HashSet::new();
+    let mut number = 0;
+    cases.retain(|case| {
+        number += 1;
+        let kind = match case {
+            Case::Transfer(case) => format!("{:?} {:?}", case.operation, case.engine.method),
+            Case::Collective(case) => {
+                let by_kernels = case.goes_by_multicast(world as usize, MulticastKernels::LEAST);
+                format!("{} {by_kernels}", case.way)
+            }
+            Case::Product(case) => format!("{:?}", case.way),
+            other => other.to_string(),
+        };
+        seen.insert(kind) || number % 4 == 0
+    });
+}
+
+/// Mixed calls for so long, in stretches that a world's hard limit has room for.
+fn soak(time: Duration, seed: u64) -> Vec<Case> {
+    const STRETCH: u64 = 5000;
+    let milliseconds = time.as_millis() as u64;
+    let stretches = (0..milliseconds).step_by(STRETCH as usize).map(|begin| {
+        Case::Soak(SoakCase {
+            milliseconds: STRETCH.min(milliseconds - begin),
+            seed: seed.wrapping_add(begin),
+        })
+    });
+    stretches.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collectives::Way;
+    use crate::report::{goes_by_multicast, way};
+    use std::collections::HashSet;
+
+    #[test]
+    fn shares_together_are_all_cases_and_no_case_is_in_two() {
+        let all: Vec<u32> = (0..23).collect();
+        for of in 1..=5 {
+            let mut together = Vec::new();
+            for number in 1..=of {
+                let mut share = all.clone();
+                Share { number, of }.take(&mut share);
+                assert!(share.len().abs_diff(all.len() / of) <= 1);
+                together.extend(share);
+            }
+            together.sort_unstable();
+            assert_eq!(together, all);
+        }
+    }
+
+    #[test]
+    fn multicast_alone_is_every_way_that_goes_by_it_and_quickly_too_each_has_a_case_that_does() {
+        let options = SelftestOptions {
+            only: Some(Subject::Multicast),
+            quick: true,
+            ..SelftestOptions::default()
+        };
+        for seed in [plan::SEED, 1, 2] {
+            let options = SelftestOptions {
+                seed,
+                ..options.clone()
+            };
+            let all = cases(&options, &[2]).remove(0);
+            assert!(all.iter().all(is_by_multicast));
+            let goes = |case: &&Case| goes_by_multicast(case, 2, MulticastKernels::LEAST);
+            let ways: HashSet<Way> = all.iter().filter(goes).filter_map(way).collect();
+            assert_eq!(ways.len(), 6, "seed {seed}: {ways:?}");
+        }
+    }
+
+    #[test]
+    fn a_quarter_has_a_case_that_goes_by_multicast_also_behind_one_that_does_not() {
+        let goes = |case: &Case| goes_by_multicast(case, 2, MulticastKernels::LEAST);
+        let sample = collectives::plan::sample(1, Sizes::Small, plan::SEED);
+        let all = of_world(sample, 0, std::convert::identity);
+        let first = |wanted| {
+            let named = |case: &&Case| way(case).is_some_and(|way| way.to_string() == WAY);
+            let found = all.iter().filter(named).find(|case| goes(case) == wanted);
+            found.unwrap().clone()
+        };
+        const WAY: &str = "AllReduce/Multicast";
+        let mut cases = vec![first(false), first(true), first(true)];
+        thin(&mut cases, 2);
+        assert_eq!(cases, [first(false), first(true)]);
+    }
+
+    #[test]
+    fn a_share_is_one_of_so_many() {
+        assert_eq!("2/3".parse(), Ok(Share { number: 2, of: 3 }));
+        for wrong in ["", "3", "0/3", "4/3", "1/0", "a/b"] {
+            assert!(wrong.parse::<Share>().is_err(), "{wrong}");
+        }
+    }
+}

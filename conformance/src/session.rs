@@ -1,0 +1,508 @@
+//! A rank that runs cases on one communicator, with buffers and streams kept from case to case.
+
+use super::case::{Case, Operation, Outcome, TransferCase, with_element};
+use super::collectives::{
+    self, AlgorithmName, CollectiveCase, Lane, Members, RefusalCase, Site, SoakCase, StreamOwner,
+    TypedLane, refusals as collective_refusals, soak,
+};
+use super::{products, refusals, registration, transfers};
+use std::any::Any;
+use std::time::Duration;
+use symmem::backend::Device;
+use symmem::backend::abi::{MulticastSupport, RawStream};
+use symmem::{Communicator, Element, Error, Group, Reducible, Result, Stream, SymmetricBuffer};
+
+/// How long a case may wait for a peer, unless the session says otherwise.
+pub const CASE_DEADLINE: Duration = Duration::from_secs(30);
+
+/// Streams that a case can use.
+pub(super) const STREAMS: usize = 3;
+
+/// What fails where buffers of a case cannot be reached by multicast.
+const BINDING: &str = "binding its buffers";
+
+/// A fault that a test plants to see a check fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// A byte of the data is changed after it arrived.
+    WrongByte,
+    /// An element beside the data is changed.
+    Guard,
+    /// An element of the source is changed.
+    Source,
+    /// Data comes without its signal.
+    MissingSignal,
+    /// Data is put after the barrier that announces it.
+    Late,
+    /// A collective's result is accumulated from the last rank to the first; a product that is repeated is
+    /// rounded another way.
+    WrongOrder,
+    /// The last eight bytes of a collective's result have not arrived.
+    MissingPacket,
+    /// A rank does not make the call.
+    Absent,
+}
+
+/// What a rank needs to run cases one after the other.
+pub struct Session<'a> {
+    communicator: &'a Communicator,
+    streams: Vec<Stream>,
+    /// Streams that a caller made, and handed in.
+    callers: Vec<Stream>,
+    buffers: Vec<Box<dyn AnyBuffers>>,
+    /// The groups that cases have asked for, and this rank's part in them.
+    groups: Vec<(Members, Option<Group>)>,
+    /// The vendor's library, plain and with windows: whether it was asked for, and what is missing.
+    vendors: [Option<std::result::Result<(), String>>; 2],
+    deadline: Duration,
+    usable: bool,
+    #[cfg(test)]
+    pub(super) fault: Option<Fault>,
+}
+
+/// Destination and source of one type.
+pub(super) struct Buffers<T: Element> {
+    pub destination: SymmetricBuffer<T>,
+    pub source: SymmetricBuffer<T>,
+}
+
+impl<T: Element> Buffers<T> {
+    /// Whether one of them cannot be reached by multicast.
+    fn is_unbound(&self) -> bool {
+        !(self.destination.is_in_multicast() && self.source.is_in_multicast())
+    }
+}
+
+/// [`Buffers`] of any type.
+trait AnyBuffers: Any {
+    fn free(self: Box<Self>) -> Result<()>;
+    fn into_any(self: Box<Self>) -> Box<dyn Any>;
+    fn as_any(&self) -> &dyn Any;
+}
+
+impl<T: Element> AnyBuffers for Buffers<T> {
+    fn free(self: Box<Self>) -> Result<()> {
+        self.destination.free()?;
+        self.source.free()
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// What a check works with.
+pub(super) struct Context<'a> {
+    pub communicator: &'a Communicator,
+    pub streams: &'a [Stream],
+    pub case: &'a TransferCase,
+    pub deadline: Duration,
+    pub fault: Option<Fault>,
+}
+
+impl Context<'_> {
+    /// Whether a test planted this fault.
+    pub fn planted(&self, fault: Fault) -> bool {
+        self.fault == Some(fault)
+    }
+}
+
+/// What this rank saw that it should not have.
+pub(super) type Findings = Vec<String>;
+
+/// Runs one case on a communicator. Collective: every rank passes the same case, and gets the same
+/// outcome.
+///
+/// Blocks until all ranks are through; each wait at most [`CASE_DEADLINE`].
+pub fn run(communicator: &Communicator, case: &Case) -> Outcome {
+    let mut session = match Session::new(communicator) {
+        Ok(session) => session,
+        Err(error) => return Outcome::Failed(error.to_string()),
+    };
+    let outcome = session.run(case);
+    match (session.close(), outcome) {
+        (Err(error), Outcome::Passed) => Outcome::Failed(error.to_string()),
+        (_, outcome) => outcome,
+    }
+}
+
+impl<'a> Session<'a> {
+    /// A session on `communicator`.
+    ///
+    /// # Errors
+    /// Streams cannot be created.
+    pub fn new(communicator: &'a Communicator) -> Result<Self> {
+        let streams = (0..STREAMS)
+            .map(|_| communicator.stream())
+            .collect::<Result<_>>()?;
+        let callers =
+            (0..STREAMS)
+                .map(|_| {
+                    let raw = communicator.backend().stream_create().map_err(|failure| {
+                        Error::System {
+                            rank: communicator.rank(),
+                            call: "stream_create",
+                            reason: failure.to_string(),
+                        }
+                    })?;
+                    // SAFETY: made for this rank's device just now, and destroyed by `close` only.
+                    Ok(unsafe { communicator.stream_from_raw(raw.0) })
+                })
+                .collect::<Result<_>>()?;
+        Ok(Self {
+            communicator,
+            streams,
+            callers,
+            buffers: Vec::new(),
+            groups: Vec::new(),
+            vendors: [None, None],
+            deadline: CASE_DEADLINE,
+            usable: true,
+            #[cfg(test)]
+            fault: None,
+        })
+    }
+
+    /// Waits at most `deadline` for a peer, in place of [`CASE_DEADLINE`].
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// Whether another case can be run: no case has lost the communicator.
+    pub fn is_usable(&self) -> bool {
+        self.usable && self.communicator.check().is_ok()
+    }
+
+    /// Runs one case. Collective: every rank passes the same case, and gets the same outcome, unless
+    /// the communicator is lost by it.
+    pub fn run(&mut self, case: &Case) -> Outcome {
+        let outcome = match self.missing(case) {
+            Some(reason) => Outcome::Skipped(reason),
+            None => match self.findings(case) {
+                Ok(findings) if findings.is_empty() => Outcome::Passed,
+                Ok(findings) => Outcome::Failed(findings.join("; ")),
+                // In its own words: which type it does not reduce, which ranges it does not take.
+                Err(Error::Unsupported {
+                    message, operation, ..
+                }) if may_be_missing(case) || operation == BINDING => Outcome::Skipped(message),
+                Err(error) => Outcome::Failed(error.to_string()),
+            },
+        };
+        self.agree(outcome)
+    }
+
+    /// What the ranks lack to run a case; `None` if nothing. Collective.
+    fn missing(&mut self, case: &Case) -> Option<String> {
+        if let Some(missing) = case.missing(self.communicator.capabilities()) {
+            return Some(missing.into());
+        }
+        match case {
+            Case::Collective(case) => match case.way.algorithm {
+                AlgorithmName::Vendor => self.vendor(false),
+                AlgorithmName::VendorWindows => self.vendor(true),
+                algorithm if algorithm.is_multicast() => self.no_multicast(),
+                _ => None,
+            },
+            Case::Product(case) if case.way.is_vendor() => self.vendor(false),
+            _ => None,
+        }
+    }
+
+    /// Why there is no multicast, if there is none; the same on all ranks.
+    fn no_multicast(&self) -> Option<String> {
+        let status = self.communicator.multicast();
+        let reason = status.reason.unwrap_or_default();
+        (status.support == MulticastSupport::NONE)
+            .then(|| format!("there is no multicast: {reason}"))
+    }
+
+    /// Opens the vendor's library, once; says what is missing. Collective.
+    fn vendor(&mut self, windows: bool) -> Option<String> {
+        let slot = usize::from(windows);
+        if self.vendors[slot].is_none() {
+            let opened = self.open_vendor(windows);
+            self.vendors[slot] = Some(opened.map_err(|error| match error {
+                Error::Unsupported { message, .. } => message,
+                error => error.to_string(),
+            }));
+            // Buffers that are taken from now on become windows.
+            let kept = std::mem::take(&mut self.buffers);
+            if let Err(error) = kept.into_iter().try_for_each(|buffers| buffers.free()) {
+                self.vendors[slot] = Some(Err(error.to_string()));
+            }
+        }
+        self.vendors[slot].as_ref()?.as_ref().err().cloned()
+    }
+
+    fn open_vendor(&self, windows: bool) -> Result<()> {
+        self.communicator.open_vendor(windows)?;
+        if windows {
+            // Not memory of every kind can be one.
+            let probe = self.communicator.allocate::<u8>(&[1])?;
+            let registered = probe.register_with_vendor();
+            probe.free()?;
+            registered?;
+        }
+        Ok(())
+    }
+
+    fn findings(&mut self, case: &Case) -> Result<Findings> {
+        match case {
+            Case::Transfer(case) => with_element!(case.dtype, T => self.transfer::<T>(case)),
+            Case::Collective(case) => with_element!(case.dtype, T => self.collective::<T>(case)),
+            Case::Refusal(case) => with_element!(case.dtype, T => self.refusals::<T>(case)),
+            Case::Soak(case) => self.soak(case),
+            Case::Product(case) => products::check(&products::Product {
+                communicator: self.communicator,
+                stream: &self.streams[0],
+                case,
+                deadline: self.deadline,
+                fault: self.fault(),
+            }),
+        }
+    }
+
+    /// Frees what the session kept. Collective.
+    ///
+    /// # Errors
+    /// As any collective call.
+    pub fn close(self) -> Result<()> {
+        let communicator = self.communicator;
+        for stream in self.callers {
+            stream.synchronize_within(self.deadline)?;
+            let raw = RawStream(stream.raw());
+            drop(stream);
+            // SAFETY: made by `new`, idle, and its only handle is gone.
+            let destroyed = unsafe { communicator.backend().stream_destroy(raw) };
+            destroyed.map_err(|failure| Error::System {
+                rank: communicator.rank(),
+                call: "stream_destroy",
+                reason: failure.to_string(),
+            })?;
+        }
+        self.buffers
+            .into_iter()
+            .try_for_each(|buffers| buffers.free())
+    }
+
+    fn fault(&self) -> Option<Fault> {
+        #[cfg(test)]
+        return self.fault;
+        #[cfg(not(test))]
+        None
+    }
+
+    fn collective<T: Reducible>(&mut self, case: &CollectiveCase) -> Result<Findings> {
+        self.join(case.members)?;
+        let (destination, source) = collectives::sizes(case, self.communicator.world());
+        let lanes = (0..collectives::lanes(case))
+            .map(|_| self.take::<T>(destination, source))
+            .collect::<Result<Vec<_>>>()?;
+        // The call would go by the members' own addresses, and show nothing of multicast.
+        let status = self.communicator.multicast();
+        let unbound = case.way.algorithm.is_multicast() && lanes.iter().any(Buffers::is_unbound);
+        let findings = match self.site(case.members) {
+            _ if unbound => Err(Error::Unsupported {
+                rank: self.communicator.rank(),
+                operation: BINDING,
+                message: status.reason.unwrap_or_else(|| {
+                    "the multicast object has no room left for this case's buffers; raise \
+                     SYMMEM_MULTICAST_BYTES"
+                        .into()
+                }),
+            }),
+            Some(site) => {
+                let streams = match case.stream {
+                    StreamOwner::Library => &self.streams,
+                    StreamOwner::Caller => &self.callers,
+                };
+                collectives::check(site, case, streams, &lanes)
+            }
+            None => Ok(Findings::new()),
+        };
+        for buffers in lanes {
+            self.buffers.push(Box::new(buffers));
+        }
+        findings
+    }
+
+    fn refusals<T: Reducible>(&mut self, case: &RefusalCase) -> Result<Findings> {
+        let after = case.case(collective_refusals::AFTER, false);
+        let (destination, source) = collectives::sizes(&after, self.communicator.world());
+        let buffers = vec![self.take::<T>(destination.max(4096), source.max(4096))?];
+        let findings = match self.site(Members::All) {
+            Some(site) => collective_refusals::check(site, case, &self.streams, &buffers),
+            None => Ok(Findings::new()),
+        };
+        for buffers in buffers {
+            self.buffers.push(Box::new(buffers));
+        }
+        findings
+    }
+
+    /// Who makes a call with `members`; `None` if this rank is not among them.
+    fn site(&self, members: Members) -> Option<Site<'_>> {
+        let group = self.groups.iter().find(|(of, _)| *of == members);
+        let group = group.and_then(|(_, group)| group.as_ref());
+        (group.is_some() || members == Members::All).then_some(Site {
+            communicator: self.communicator,
+            group,
+            deadline: self.deadline,
+            fault: self.fault(),
+        })
+    }
+
+    fn soak(&mut self, case: &SoakCase) -> Result<Findings> {
+        let communicator = self.communicator;
+        soak::repeat(communicator, case, |number| self.burst(case, number))
+    }
+
+    fn burst(&mut self, case: &SoakCase, number: u64) -> Result<Findings> {
+        let communicator = self.communicator;
+        let planned = {
+            let multicast = self.no_multicast().is_none();
+            soak::burst(
+                case,
+                number,
+                STREAMS,
+                communicator.capabilities(),
+                multicast,
+            )
+        };
+        let mut buffers: Vec<Box<dyn AnyBuffers>> = Vec::new();
+        for soak::Planned { case, .. } in &planned {
+            self.join(case.members)?;
+            let (destination, source) = collectives::sizes(case, communicator.world());
+            buffers.push(with_element!(case.dtype, T => {
+                Box::new(self.take::<T>(destination, source)?)
+            }));
+        }
+        let mut lanes: Vec<Option<Box<dyn Lane + '_>>> = Vec::new();
+        for (at, soak::Planned { case, .. }) in planned.iter().enumerate() {
+            let stream = &self.streams[at];
+            lanes.push(with_element!(case.dtype, T => {
+                let buffers = buffers[at].as_any().downcast_ref::<Buffers<T>>();
+                match (self.site(case.members), buffers) {
+                    (Some(site), Some(buffers)) => {
+                        Some(Box::new(TypedLane::new(site, case, at, buffers, stream)?))
+                    }
+                    _ => None,
+                }
+            }));
+        }
+        let findings = soak::run(communicator, &planned, &lanes);
+        drop(lanes);
+        self.buffers.append(&mut buffers);
+        findings
+    }
+
+    /// Makes the group of a case unless a case before it has. Collective.
+    fn join(&mut self, members: Members) -> Result<()> {
+        let known = self.groups.iter().any(|(of, _)| *of == members);
+        if known || members == Members::All {
+            return Ok(());
+        }
+        let (rank, world) = (self.communicator.rank(), self.communicator.world());
+        let (colour, key) = members.choice(rank, world);
+        let group = self.communicator.split(colour, key)?;
+        self.groups.push((members, group));
+        Ok(())
+    }
+
+    fn transfer<T: Element>(&mut self, case: &TransferCase) -> Result<Findings> {
+        let (destination, source) = transfers::sizes(case, self.communicator.world());
+        // Registration and refusals want a few elements whatever the case's length is.
+        let (destination, source) = (destination.max(1024), source.max(1024));
+        let buffers = self.take::<T>(destination, source)?;
+        let context = Context {
+            communicator: self.communicator,
+            streams: &self.streams,
+            case,
+            deadline: self.deadline,
+            fault: self.fault(),
+        };
+        let findings = match case.operation {
+            Operation::HostCopy => transfers::host_copy(&context, &buffers),
+            Operation::Refusals => refusals::check(&context, &buffers),
+            Operation::Registration => registration::check(&context, &buffers),
+            _ => transfers::check(&context, &buffers),
+        };
+        self.buffers.push(Box::new(buffers));
+        findings
+    }
+
+    /// Buffers of at least these lengths; kept ones where they are long enough. Every rank decides
+    /// alike, since every rank runs the same cases.
+    fn take<T: Element>(&mut self, destination: usize, source: usize) -> Result<Buffers<T>> {
+        let kept = self
+            .buffers
+            .iter()
+            .position(|kept| kept.as_any().is::<Buffers<T>>());
+        if let Some(kept) = kept {
+            let kept = self.buffers.swap_remove(kept);
+            if let Ok(buffers) = kept.into_any().downcast::<Buffers<T>>() {
+                if buffers.destination.len() >= destination && buffers.source.len() >= source {
+                    return Ok(*buffers);
+                }
+                buffers.free()?;
+            }
+        }
+        let buffers = Buffers {
+            destination: self
+                .communicator
+                .allocate(&[destination.next_power_of_two()])?,
+            source: self.communicator.allocate(&[source.next_power_of_two()])?,
+        };
+        if let Some(Ok(())) = self.vendors[1] {
+            buffers.destination.register_with_vendor()?;
+            buffers.source.register_with_vendor()?;
+        }
+        Ok(buffers)
+    }
+
+    /// Makes one outcome of every rank's: failed if it failed on any.
+    fn agree(&mut self, mine: Outcome) -> Outcome {
+        let told = serde_json::to_vec(&mine).unwrap_or_default();
+        let answers = match self.communicator.host_all_gather(&told) {
+            Ok(answers) => answers,
+            Err(error) => {
+                self.usable = false;
+                let rank = self.communicator.rank();
+                return match mine {
+                    Outcome::Failed(reason) => Outcome::Failed(format!("rank {rank}: {reason}")),
+                    _ => Outcome::Failed(format!("the ranks could not agree: {error}")),
+                };
+            }
+        };
+        let outcomes = answers.iter().map(|answer| {
+            serde_json::from_slice(answer)
+                .unwrap_or_else(|error| Outcome::Failed(format!("told no outcome: {error}")))
+        });
+        let mut agreed = Outcome::Passed;
+        for (rank, outcome) in outcomes.enumerate() {
+            match outcome {
+                Outcome::Failed(reason) => {
+                    return Outcome::Failed(format!("rank {rank}: {reason}"));
+                }
+                Outcome::Skipped(reason) => agreed = Outcome::Skipped(reason),
+                Outcome::Passed => {}
+            }
+        }
+        agreed
+    }
+}
+
+/// Whether a case asks for what not every machine has, which only the call itself can tell: a type that the
+/// vendor's library reduces, a kernel that multiplies.
+fn may_be_missing(case: &Case) -> bool {
+    match case {
+        Case::Collective(case) => case.way.algorithm.is_vendor(),
+        Case::Product(_) => true,
+        _ => false,
+    }
+}

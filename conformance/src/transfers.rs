@@ -1,0 +1,455 @@
+//! Data moved between ranks: what arrives, what must stay as it was, and when it may be seen.
+//!
+//! A destination buffer is poisoned with random elements, sources hold others, and both are known
+//! everywhere by their tag. So a rank knows every byte that its destination must hold after a round:
+//! the sources' elements where they belong, poison everywhere else.
+//!
+//! ```text
+//! destination   [set][lane]  guard | offset | length elements | guard     one lane for each giver
+//! source        [set]        guard | offset | length elements | guard
+//! ```
+
+use super::case::{OFFSETS, Operation, Placement, TransferCase};
+use super::pattern::{Tag, difference, elements};
+use super::session::{Buffers, Context, Fault, Findings, STREAMS};
+use std::time::Duration;
+use symmem::{BufferRange, CHANNELS, Element, Error, Graph, Result, Stream, SymmetricBuffer};
+use zerocopy::IntoBytes;
+
+/// Untouched bytes on each side of data, and the alignment that offsets count from.
+const GUARD_BYTES: usize = 256;
+
+/// How late a rank is that is made to be late.
+const LATE: Duration = Duration::from_micros(500);
+
+/// Independent sets of data for the cases with several streams or channels.
+const SETS: usize = STREAMS;
+
+/// Where elements are in the buffers of a case.
+#[derive(Clone, Copy)]
+struct Layout {
+    sets: usize,
+    lanes: usize,
+    /// Elements of a lane.
+    stride: usize,
+    length: usize,
+    /// First element of the data in a lane.
+    destination: usize,
+    source: usize,
+}
+
+impl Layout {
+    fn of(case: &TransferCase, world: usize) -> Self {
+        let size = case.dtype.size();
+        let guard = GUARD_BYTES / size;
+        let length = case.length.elements(size);
+        let furthest = OFFSETS[OFFSETS.len() - 1];
+        let sets = match case.operation {
+            Operation::Streams | Operation::Channels => SETS,
+            _ => 1,
+        };
+        Self {
+            sets,
+            lanes: case.traffic.givers(0, world).len(),
+            stride: (guard + furthest + length + guard).next_multiple_of(guard),
+            length,
+            destination: guard + case.destination_offset,
+            source: guard + case.source_offset,
+        }
+    }
+
+    fn arriving<T: Element>(
+        self,
+        buffers: &Buffers<T>,
+        set: usize,
+        lane: usize,
+    ) -> Result<BufferRange<'_, T>> {
+        let first = (set * self.lanes + lane) * self.stride + self.destination;
+        buffers.destination.range(first, self.length)
+    }
+
+    fn leaving<T: Element>(self, buffers: &Buffers<T>, set: usize) -> Result<BufferRange<'_, T>> {
+        buffers
+            .source
+            .range(set * self.stride + self.source, self.length)
+    }
+}
+
+/// Elements that a case needs in its destination and its source.
+pub fn sizes(case: &TransferCase, world: usize) -> (usize, usize) {
+    let layout = Layout::of(case, world);
+    let sources = layout.sets * layout.stride;
+    (sources * layout.lanes, sources)
+}
+
+/// One rank in a transfer case.
+struct Transfer<'a, T: Element> {
+    context: &'a Context<'a>,
+    buffers: &'a Buffers<T>,
+    layout: Layout,
+    rank: usize,
+    targets: Vec<usize>,
+    givers: Vec<usize>,
+    channel: u32,
+    findings: Findings,
+}
+
+/// Runs a case that moves data between ranks by an engine.
+pub fn check<T: Element>(context: &Context<'_>, buffers: &Buffers<T>) -> Result<Findings> {
+    let (rank, world) = (context.communicator.rank(), context.communicator.world());
+    let case = context.case;
+    let mut transfer = Transfer {
+        context,
+        buffers,
+        layout: Layout::of(case, world),
+        rank,
+        targets: case.traffic.targets(rank, world),
+        givers: case.traffic.givers(rank, world),
+        channel: (case.seed % u64::from(CHANNELS - SETS as u32)) as u32,
+        findings: Findings::new(),
+    };
+    transfer.poison()?;
+    match case.operation {
+        Operation::Get => transfer.get()?,
+        Operation::PutSignal => transfer.signals(1)?,
+        Operation::Barrier => transfer.barriers()?,
+        Operation::Replay => transfer.replay()?,
+        Operation::Streams => transfer.signals(STREAMS)?,
+        Operation::Channels => transfer.signals(1)?,
+        _ => transfer.put()?,
+    }
+    Ok(transfer.findings)
+}
+
+impl<T: Element> Transfer<'_, T> {
+    fn stream(&self) -> &Stream {
+        &self.context.streams[0]
+    }
+
+    fn tag(&self, rank: usize, round: Option<u32>) -> Tag {
+        Tag {
+            seed: self.context.case.seed,
+            rank,
+            round,
+        }
+    }
+
+    fn poisoned(&self, rank: usize) -> Vec<T> {
+        let layout = self.layout;
+        elements(
+            self.tag(rank, None),
+            layout.sets * layout.lanes * layout.stride,
+        )
+    }
+
+    fn sources(&self, rank: usize, round: u32) -> Vec<T> {
+        elements(
+            self.tag(rank, Some(round)),
+            self.layout.sets * self.layout.stride,
+        )
+    }
+
+    fn poison(&self) -> Result<()> {
+        self.buffers
+            .destination
+            .write(self.stream(), 0, &self.poisoned(self.rank))
+    }
+
+    fn fill(&self, round: u32) -> Result<()> {
+        self.buffers
+            .source
+            .write(self.stream(), 0, &self.sources(self.rank, round))
+    }
+
+    /// The lane in which `target` expects this rank's data.
+    fn lane_at(&self, target: usize) -> usize {
+        let world = self.context.communicator.world();
+        let givers = self.context.case.traffic.givers(target, world);
+        givers
+            .iter()
+            .position(|&giver| giver == self.rank)
+            .unwrap_or(0)
+    }
+
+    fn put_all(&self, stream: &Stream, set: usize, signal: Option<u32>) -> Result<()> {
+        let options = self.context.case.engine.options();
+        let source = self.layout.leaving(self.buffers, set)?;
+        for &target in &self.targets {
+            let destination = self
+                .layout
+                .arriving(self.buffers, set, self.lane_at(target))?;
+            match signal {
+                Some(channel) if !self.context.planted(Fault::MissingSignal) => {
+                    stream.put_signal_with(target, destination, source, channel, &options)?;
+                }
+                _ => stream.put_with(target, destination, source, &options)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn wait_all(&self, stream: &Stream, channel: u32) -> Result<()> {
+        let deadline = self.context.deadline;
+        self.givers
+            .iter()
+            .try_for_each(|&giver| stream.wait_signal_within(giver, channel, deadline))
+    }
+
+    /// Lets every other rank be late, so that the rest already waits when its signal comes and looks
+    /// at once: ranks in lockstep would hide a signal that is given before its data.
+    fn stagger(&self, round: u32) {
+        if (self.rank + round as usize) % 2 == 1 {
+            std::thread::sleep(LATE);
+        }
+    }
+
+    fn device_barrier(&self) -> Result<()> {
+        let channel = self.channel % symmem::BARRIER_CHANNELS;
+        self.stream().barrier_within(channel, self.context.deadline)
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        self.stream().synchronize_within(self.context.deadline)
+    }
+
+    fn put(&mut self) -> Result<()> {
+        self.fill(0)?;
+        self.context.communicator.host_barrier()?;
+        self.put_all(self.stream(), 0, None)?;
+        self.synchronize()?;
+        self.context.communicator.host_barrier()?;
+        let givers = self.givers.clone();
+        self.compare("after a host barrier", &givers, 0)
+    }
+
+    fn get(&mut self) -> Result<()> {
+        self.fill(0)?;
+        self.context.communicator.host_barrier()?;
+        let options = self.context.case.engine.options();
+        let source = self.layout.leaving(self.buffers, 0)?;
+        for (lane, &target) in self.targets.iter().enumerate() {
+            let destination = self.layout.arriving(self.buffers, 0, lane)?;
+            self.stream()
+                .get_with(target, destination, source, &options)?;
+        }
+        self.synchronize()?;
+        let targets = self.targets.clone();
+        self.compare("after a get", &targets, 0)
+    }
+
+    fn barriers(&mut self) -> Result<()> {
+        let givers = self.givers.clone();
+        for round in 0..2 {
+            self.fill(round)?;
+            if round == 0 {
+                // Every rank's poison is in place before anybody's data arrives.
+                self.device_barrier()?;
+            }
+            self.stagger(round);
+            if !self.context.planted(Fault::Late) {
+                self.put_all(self.stream(), 0, None)?;
+            }
+            self.device_barrier()?;
+            self.compare("after a barrier", &givers, round)?;
+            self.device_barrier()?;
+            if self.context.planted(Fault::Late) {
+                self.put_all(self.stream(), 0, None)?;
+            }
+        }
+        self.synchronize()
+    }
+
+    /// Each set of data on its own channel, the sets shared out among `streams`.
+    fn signals(&mut self, streams: usize) -> Result<()> {
+        let streams = &self.context.streams[..streams];
+        let givers = self.givers.clone();
+        for round in 0..2 {
+            self.fill(round)?;
+            if round == 0 {
+                self.device_barrier()?;
+                self.synchronize()?;
+            }
+            let sets = self.layout.sets;
+            self.stagger(round);
+            for set in 0..sets {
+                let channel = self.channel + set as u32;
+                self.put_all(&streams[set % streams.len()], set, Some(channel))?;
+            }
+            for set in (0..sets).rev() {
+                self.wait_all(&streams[set % streams.len()], self.channel + set as u32)?;
+            }
+            for stream in &streams[1..] {
+                stream.synchronize_within(self.context.deadline)?;
+            }
+            self.compare("after a signal", &givers, round)?;
+            self.device_barrier()?;
+        }
+        self.synchronize()
+    }
+
+    /// Eager rounds and replays of the same work, in turn.
+    fn replay(&mut self) -> Result<()> {
+        let signals = self.context.case.placement == Placement::Device;
+        let capabilities = self.context.communicator.capabilities();
+        if capabilities.flags & symmem::backend::abi::CAPABILITY_GRAPHS == 0 {
+            // Nothing can be captured: say by which error.
+            let refused = Graph::capture(self.stream(), |_| Ok(()));
+            if !matches!(refused, Err(Error::Unsupported { .. })) {
+                self.findings
+                    .push("a capture was not refused as unsupported".into());
+            }
+            return Ok(());
+        }
+        let channel = self.channel;
+        let work = |transfer: &Self, stream: &Stream| {
+            transfer.put_all(stream, 0, signals.then_some(channel))?;
+            if signals {
+                transfer.wait_all(stream, channel)?;
+            }
+            transfer.device_barrier()
+        };
+        if !signals {
+            let refused = Graph::capture(self.stream(), |stream| {
+                self.put_all(stream, 0, Some(channel))
+            });
+            if !matches!(refused, Err(Error::Unsupported { .. })) {
+                self.findings.push(format!(
+                    "captured signals whose values are frozen, or failed otherwise: {:?}",
+                    refused.err()
+                ));
+            }
+        }
+        let graph = Graph::capture(self.stream(), |stream| work(self, stream))?;
+        let givers = self.givers.clone();
+        // How often the graph is launched; 0 stands for the same work, eager.
+        for (round, launches) in [0, 1, 3, 0, 2].into_iter().enumerate() {
+            let round = round as u32;
+            self.fill(round)?;
+            if round == 0 {
+                self.device_barrier()?;
+            }
+            self.stagger(round);
+            if launches == 0 {
+                work(self, self.stream())?;
+            }
+            for _ in 0..launches {
+                graph.launch(self.stream())?;
+            }
+            self.compare("after a replay", &givers, round)?;
+            self.device_barrier()?;
+        }
+        self.synchronize()
+    }
+
+    /// Compares every byte of this rank's destination and source with what they must be, in the
+    /// order of stream 0.
+    fn compare(&mut self, when: &str, givers: &[usize], round: u32) -> Result<()> {
+        self.plant()?;
+        let layout = self.layout;
+        let mut expected = self.poisoned(self.rank);
+        for (lane, &giver) in givers.iter().enumerate() {
+            let sources = self.sources(giver, round);
+            for set in 0..layout.sets {
+                let to = (set * layout.lanes + lane) * layout.stride + layout.destination;
+                let from = set * layout.stride + layout.source;
+                expected[to..to + layout.length]
+                    .copy_from_slice(&sources[from..from + layout.length]);
+            }
+        }
+        let seen = self.read(&self.buffers.destination, expected.len())?;
+        if let Some(found) = difference(&seen, &expected) {
+            let element = found.byte / size_of::<T>();
+            let (lane, at) = (element / layout.stride, element % layout.stride);
+            let data = layout.destination..layout.destination + layout.length;
+            let giver = givers[lane % layout.lanes];
+            let place = if data.contains(&at) {
+                format!("element {} from rank {giver}", at - layout.destination)
+            } else {
+                format!("guard element {at} beside the data from rank {giver}")
+            };
+            self.findings.push(format!(
+                "round {round}, {when}: {place}: byte {} is {:#04x}, not {:#04x}; {} bytes differ",
+                found.byte, found.seen, found.expected, found.count
+            ));
+        }
+        let expected = self.sources(self.rank, round);
+        let seen = self.read(&self.buffers.source, expected.len())?;
+        if let Some(found) = difference(&seen, &expected) {
+            self.findings.push(format!(
+                "round {round}, {when}: byte {} of the source has become {:#04x}",
+                found.byte, found.seen
+            ));
+        }
+        Ok(())
+    }
+
+    fn read(&self, buffer: &SymmetricBuffer<T>, length: usize) -> Result<Vec<T>> {
+        let mut seen = vec![T::new_zeroed(); length];
+        buffer.read(self.stream(), 0, &mut seen)?;
+        Ok(seen)
+    }
+
+    /// Does to this rank's memory what a test planted.
+    fn plant(&self) -> Result<()> {
+        let (buffer, at) = if self.context.planted(Fault::WrongByte) {
+            (&self.buffers.destination, self.layout.destination)
+        } else if self.context.planted(Fault::Guard) {
+            (
+                &self.buffers.destination,
+                self.layout.destination + self.layout.length,
+            )
+        } else if self.context.planted(Fault::Source) {
+            (&self.buffers.source, self.layout.source)
+        } else {
+            return Ok(());
+        };
+        let mut element = [T::new_zeroed()];
+        buffer.read(self.stream(), at, &mut element)?;
+        element.as_mut_slice().as_mut_bytes()[0] ^= 1;
+        buffer.write(self.stream(), at, &element)
+    }
+}
+
+/// Writes and reads parts of the local copy, with guards on both sides.
+pub fn host_copy<T: Element>(context: &Context<'_>, buffers: &Buffers<T>) -> Result<Findings> {
+    let case = context.case;
+    let rank = context.communicator.rank();
+    let layout = Layout::of(case, 1);
+    let stream = &context.streams[0];
+    let tag = Tag {
+        seed: case.seed,
+        rank,
+        round: None,
+    };
+    let mut expected: Vec<T> = elements(tag, layout.stride);
+    buffers.destination.write(stream, 0, &expected)?;
+    let data: Vec<T> = elements(
+        Tag {
+            round: Some(0),
+            ..tag
+        },
+        layout.length,
+    );
+    buffers
+        .destination
+        .write(stream, layout.destination, &data)?;
+    expected[layout.destination..][..layout.length].copy_from_slice(&data);
+
+    let mut findings = Findings::new();
+    let mut compare = |what: &str, seen: &[T], expected: &[T]| {
+        if let Some(found) = difference(seen, expected) {
+            findings.push(format!("{what}: {found:?}"));
+        }
+    };
+    let mut seen = vec![T::new_zeroed(); layout.stride];
+    buffers.destination.read(stream, 0, &mut seen)?;
+    compare("all elements", &seen, &expected);
+    let mut part = vec![T::new_zeroed(); layout.length];
+    buffers.destination.read(stream, layout.source, &mut part)?;
+    compare(
+        "a part of them",
+        &part,
+        &expected[layout.source..][..layout.length],
+    );
+    Ok(findings)
+}

@@ -1,0 +1,414 @@
+//! The launcher's side of a world: starts the ranks once, feeds them cases, hears what became of them.
+
+use super::case::{Case, Outcome};
+use super::rank::{About, Answer, MARK, Setup};
+use crate::spawn::spawn;
+use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+use symmem::backend::abi::ShareKind;
+use symmem::backends::Selection;
+
+use super::session::CASE_DEADLINE;
+
+/// How many times a world may be lost before the rest of its cases is given up.
+const MOST_LOST: usize = 3;
+
+/// How a world is started.
+#[derive(Clone, Debug)]
+pub struct WorldOptions {
+    /// How many ranks.
+    pub ranks: u32,
+    /// Whether the ranks are threads of one process.
+    pub threads: bool,
+    /// The backend.
+    pub backend: Selection,
+    /// Strategies of sharing to force; empty for the backend's own.
+    pub share_kinds: Vec<ShareKind>,
+    /// Bound of each wait for a peer.
+    pub deadline: Duration,
+    /// The program that calls [`super::rank_main`], and what makes it do so.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
+    /// Variables to set for every rank.
+    pub environment: Vec<(OsString, OsString)>,
+    /// Whether all is over with the first case that does not pass: the ranks give back what they have and end,
+    /// and none are started for the rest. Otherwise a world that is lost is replaced, a few times.
+    pub ends_at_failure: bool,
+}
+
+impl WorldOptions {
+    /// `ranks` processes of `program`, with the best backend.
+    pub fn new(ranks: u32, program: impl Into<PathBuf>) -> Self {
+        Self {
+            ranks,
+            threads: false,
+            backend: Selection::Auto,
+            share_kinds: Vec::new(),
+            deadline: CASE_DEADLINE,
+            program: program.into(),
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            ends_at_failure: false,
+        }
+    }
+}
+
+/// Why a world did not come up.
+#[derive(Debug, thiserror::Error)]
+pub enum WorldError {
+    /// A rank could not be started.
+    #[error("starting rank {rank}, {}: {source}", program.display())]
+    Start {
+        /// The rank.
+        rank: u32,
+        /// The program.
+        program: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// No job name could be made.
+    #[error(transparent)]
+    Job(#[from] symmem::bootstrap::BootstrapError),
+    /// The ranks could not meet or open their devices.
+    #[error("{0}")]
+    Open(String),
+    /// Rank 0 ended without a word.
+    #[error("rank 0 ended without a word: {0}")]
+    Ended(String),
+    /// Rank 0 did not answer.
+    #[error("rank 0 said nothing for {0:?}")]
+    Silent(Duration),
+    /// Buffers were not given up at the end.
+    #[error("{0} buffers were still held when the world ended")]
+    Leaked(usize),
+}
+
+/// A case and what became of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// The case.
+    pub case: Case,
+    /// What became of it.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+    /// How long it took, in nanoseconds.
+    pub nanoseconds: u64,
+}
+
+/// A running world of ranks, which die with this process.
+pub struct World {
+    options: WorldOptions,
+    ranks: Ranks,
+    about: About,
+}
+
+/// The processes of a world; dropping them ends them.
+struct Ranks {
+    children: Vec<Child>,
+    inputs: Vec<ChildStdin>,
+    answers: Receiver<Answer>,
+    /// How long they may take to end by themselves before they are killed.
+    grace: Duration,
+}
+
+impl Drop for Ranks {
+    fn drop(&mut self) {
+        self.inputs.clear();
+        end(&mut self.children, self.grace, || ());
+        for child in &mut self.children {
+            let _ = child.wait();
+        }
+    }
+}
+
+impl World {
+    /// Starts the ranks and waits until their communicator is up.
+    ///
+    /// # Errors
+    /// [`WorldError`], with the ranks' own reason.
+    pub fn launch(options: WorldOptions) -> Result<Self, WorldError> {
+        let (ranks, about) = start(&options)?;
+        Ok(Self {
+            options,
+            ranks,
+            about,
+        })
+    }
+
+    /// What it runs on.
+    pub fn about(&self) -> &About {
+        &self.about
+    }
+
+    /// The ranks' processes, by rank; one if the ranks are threads.
+    pub fn processes(&self) -> Vec<u32> {
+        self.ranks.children.iter().map(Child::id).collect()
+    }
+
+    /// Runs cases in order and says what became of each. A world that is lost by a case is replaced
+    /// for the rest, a few times; with [`WorldOptions::ends_at_failure`] there is no rest.
+    ///
+    /// `each` is told of every case when it is done.
+    pub fn run(&mut self, cases: &[Case], mut each: impl FnMut(&Record)) -> Vec<Record> {
+        let mut records: Vec<Record> = Vec::with_capacity(cases.len());
+        let mut lost = 0;
+        while records.len() < cases.len() {
+            let rest = &cases[records.len()..];
+            let before = records.len();
+            let usable = self.feed(rest, |record| {
+                each(&record);
+                records.push(record);
+            });
+            if usable && records.len() == cases.len() || self.options.ends_at_failure {
+                break;
+            }
+            if records.len() == before && lost > 0 && !usable {
+                lost = MOST_LOST;
+            }
+            lost += 1;
+            let replaced = if lost > MOST_LOST {
+                Err("the world was lost too often".to_owned())
+            } else {
+                start(&self.options).map_err(|error| error.to_string())
+            };
+            match replaced {
+                Ok((ranks, about)) => (self.ranks, self.about) = (ranks, about),
+                Err(reason) => {
+                    for case in &cases[records.len()..] {
+                        let outcome = Outcome::Failed(format!("not run: {reason}"));
+                        let record = Record {
+                            case: case.clone(),
+                            outcome,
+                            nanoseconds: 0,
+                        };
+                        each(&record);
+                        records.push(record);
+                    }
+                }
+            }
+        }
+        records
+    }
+
+    /// Feeds cases until one ends the world; says whether it is still there.
+    fn feed(&mut self, cases: &[Case], mut done: impl FnMut(Record)) -> bool {
+        let limit = self.options.deadline * 3;
+        let ends_at_failure = self.options.ends_at_failure;
+        let Ranks {
+            inputs,
+            answers,
+            children,
+            grace,
+        } = &mut self.ranks;
+        std::thread::scope(|scope| {
+            let mut written = std::mem::take(inputs);
+            // Written beside: a rank reads at its own pace, and its answers must be taken meanwhile.
+            let mut writer = Some(scope.spawn(move || {
+                for case in cases {
+                    let line = serde_json::to_string(case).unwrap_or_default();
+                    for input in &mut written {
+                        // A rank that has ended is found by its answer, or by there being none.
+                        if writeln!(input, "{line}").is_err() {
+                            return written;
+                        }
+                    }
+                }
+                written
+            }));
+            for case in cases {
+                let (mut outcome, nanoseconds, usable) = match answers.recv_timeout(limit) {
+                    Ok(Answer::Done {
+                        outcome,
+                        nanoseconds,
+                        usable,
+                    }) => (outcome, nanoseconds, usable),
+                    Ok(Answer::Failed(reason)) => (Outcome::Failed(reason), 0, false),
+                    Ok(_) => (
+                        Outcome::Failed("the world ended before its time".into()),
+                        0,
+                        false,
+                    ),
+                    Err(RecvTimeoutError::Disconnected) => {
+                        let how = WorldError::Ended(ended(children)).to_string();
+                        (Outcome::Failed(how), 0, false)
+                    }
+                    Err(RecvTimeoutError::Timeout) => {
+                        let how = WorldError::Silent(limit).to_string();
+                        (Outcome::Failed(how), limit.as_nanos() as u64, false)
+                    }
+                };
+                if ends_at_failure && !usable && outcome == Outcome::Passed {
+                    // No case comes after it that would show that.
+                    outcome = Outcome::Failed("it passed, and lost the world".into());
+                }
+                let over = !usable || ends_at_failure && outcome != Outcome::Passed;
+                done(Record {
+                    case: case.clone(),
+                    outcome,
+                    nanoseconds,
+                });
+                if over {
+                    // No case follows: ranks that would wait for one see the end of their input.
+                    let close = || {
+                        if writer.as_ref().is_some_and(|writer| writer.is_finished()) {
+                            drop(writer.take().map(|writer| writer.join()));
+                        }
+                    };
+                    // Ends the writer, too.
+                    end(children, *grace, close);
+                    return false;
+                }
+            }
+            if let Some(Ok(written)) = writer.map(|writer| writer.join()) {
+                *inputs = written;
+            }
+            true
+        })
+    }
+
+    /// Ends the world in good order.
+    ///
+    /// # Errors
+    /// [`WorldError::Leaked`] if buffers were not given up; what kept a rank from ending.
+    pub fn finish(mut self) -> Result<(), WorldError> {
+        self.ranks.inputs.clear();
+        let limit = self.options.deadline * 3;
+        match self.ranks.answers.recv_timeout(limit) {
+            Ok(Answer::Ended { leaked: 0 }) => {}
+            Ok(Answer::Ended { leaked }) => return Err(WorldError::Leaked(leaked)),
+            Ok(Answer::Failed(reason)) => return Err(WorldError::Open(reason)),
+            Ok(_) => return Err(WorldError::Open("a case was left".into())),
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(WorldError::Ended(ended(&mut self.ranks.children)));
+            }
+            Err(RecvTimeoutError::Timeout) => return Err(WorldError::Silent(limit)),
+        }
+        for child in &mut self.ranks.children {
+            match child.wait() {
+                Ok(status) if status.success() => {}
+                Ok(status) => return Err(WorldError::Ended(status.to_string())),
+                Err(error) => return Err(WorldError::Ended(error.to_string())),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Ends the ranks: kills those that have not ended by themselves within `grace`, and does this `meanwhile`.
+fn end(children: &mut [Child], grace: Duration, mut meanwhile: impl FnMut()) {
+    const PAUSE: Duration = Duration::from_millis(10);
+    let start = Instant::now();
+    let runs = |child: &mut Child| matches!(child.try_wait(), Ok(None));
+    while start.elapsed() < grace && children.iter_mut().any(runs) {
+        meanwhile();
+        std::thread::sleep(PAUSE);
+    }
+    for child in children {
+        // An error means that it has ended.
+        let _ = child.kill();
+    }
+}
+
+/// How each rank ended, of those that have.
+fn ended(children: &mut [Child]) -> String {
+    let ends = children.iter_mut().enumerate().filter_map(|(rank, child)| {
+        let status = child.try_wait().ok().flatten()?;
+        Some(format!("rank {rank}: {status}"))
+    });
+    ends.collect::<Vec<_>>().join(", ")
+}
+
+fn start(options: &WorldOptions) -> Result<(Ranks, About), WorldError> {
+    let job = symmem::bootstrap::LaunchEnvironment::alone()?
+        .job
+        .unwrap_or_default();
+    let processes = if options.threads { 1 } else { options.ranks };
+    let setup = Setup {
+        share_kinds: options.share_kinds.iter().map(|kind| kind.0).collect(),
+        deadline: options.deadline,
+        threads: if options.threads { options.ranks } else { 0 },
+        ends_at_failure: options.ends_at_failure,
+    };
+    let setup = serde_json::to_string(&setup).unwrap_or_default();
+    let limit = options.deadline * 3;
+    let (sender, answers) = channel();
+    let mut ranks = Ranks {
+        children: Vec::new(),
+        inputs: Vec::new(),
+        answers,
+        grace: match options.ends_at_failure {
+            true => limit,
+            false => Duration::ZERO,
+        },
+    };
+    for rank in 0..processes {
+        let failed = |source| WorldError::Start {
+            rank,
+            program: options.program.clone(),
+            source,
+        };
+        let mut child = spawn(command(options, rank, processes, &job)).map_err(failed)?;
+        let (input, output) = (child.stdin.take(), child.stdout.take());
+        ranks.children.push(child);
+        if let Some(mut input) = input {
+            writeln!(input, "{setup}").map_err(failed)?;
+            ranks.inputs.push(input);
+        }
+        if let (0, Some(output)) = (rank, output) {
+            let sender = sender.clone();
+            std::thread::spawn(move || {
+                let lines = BufReader::new(output).lines().map_while(Result::ok);
+                for line in lines {
+                    if let Some(answer) = line.strip_prefix(MARK)
+                        && let Ok(answer) = serde_json::from_str(answer)
+                        && sender.send(answer).is_err()
+                    {
+                        break;
+                    }
+                }
+            });
+        }
+    }
+    drop(sender);
+    match ranks.answers.recv_timeout(limit) {
+        Ok(Answer::Up(about)) => Ok((ranks, about)),
+        Ok(Answer::Failed(reason)) => Err(WorldError::Open(reason)),
+        Ok(_) => Err(WorldError::Open("rank 0 answered out of turn".into())),
+        Err(RecvTimeoutError::Disconnected) => Err(WorldError::Ended(ended(&mut ranks.children))),
+        Err(RecvTimeoutError::Timeout) => Err(WorldError::Silent(limit)),
+    }
+}
+
+fn command(options: &WorldOptions, rank: u32, world: u32, job: &str) -> Command {
+    let mut command = Command::new(&options.program);
+    command
+        .args(&options.arguments)
+        .env("SYMMEM_BACKEND", options.backend.to_string())
+        .env("SYMMEM_RANK", rank.to_string())
+        .env("SYMMEM_WORLD", world.to_string())
+        .env("SYMMEM_LOCAL_RANK", rank.to_string())
+        .env("SYMMEM_LOCAL_WORLD", world.to_string())
+        .env("SYMMEM_JOB", job)
+        .env_remove("SYMMEM_RENDEZVOUS")
+        .env_remove("SYMMEM_SECRET")
+        .env_remove("SYMMEM_GENERATION")
+        .envs(
+            options
+                .environment
+                .iter()
+                .map(|(name, value)| (name, value)),
+        )
+        .stdin(Stdio::piped())
+        .stdout(if rank == 0 {
+            Stdio::piped()
+        } else {
+            Stdio::null()
+        });
+    command
+}
