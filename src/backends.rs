@@ -5,13 +5,13 @@
 //! host backend is last and always there. A backend that was named and cannot start is an error that
 //! lists every probe: there is no silent fallback.
 
+use crate::abandon::run_within;
+use crate::{BackendSource, Error, Result};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use symmem_core::abandon::run_within;
 use symmem_core::backend::abi::Status;
 use symmem_core::backend::{Failure, Tables, load};
-use symmem_core::{BackendSource, Error, Result};
 
 /// What was asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

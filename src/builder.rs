@@ -1,12 +1,12 @@
 //! How a program joins a world.
 
 use crate::backends::{self, Selection};
+use crate::bootstrap::LaunchEnvironment;
 use crate::tuning;
+use crate::{Communicator, Configuration, DeviceChoice, Error, GemmRow, Result};
 use std::ffi::OsStr;
 use std::time::Duration;
 use symmem_core::backend::abi::{CollectiveRow, ShareKind, SignalPlacement};
-use symmem_core::bootstrap::LaunchEnvironment;
-use symmem_core::{Communicator, Configuration, DeviceChoice, Error, GemmRow, Result};
 
 /// Joins the world that the launcher describes, with the best backend there is.
 ///
@@ -106,7 +106,7 @@ impl Builder {
     /// Joins the world. Collective; blocks at most the setup deadline for each step.
     ///
     /// # Errors
-    /// [`symmem_core::Error::NoBackend`] with every probe and why it failed; what
+    /// [`crate::Error::NoBackend`] with every probe and why it failed; what
     /// [`Communicator::open`] fails with.
     pub fn build(self) -> Result<Communicator> {
         let launch = match self.launch {

@@ -48,29 +48,57 @@
 //! Every wait is bounded; a peer that dies is an error within a second. The contract and the policy
 //! are in [`symmem_core`]; this crate selects a backend ([`backends`]).
 
+mod abandon;
 pub mod backends;
-pub mod tuning;
-
+pub mod bootstrap;
+mod buffer;
 mod builder;
+mod collectives;
+mod communicator;
+mod control;
+mod element;
+mod error;
+mod gemm;
+mod graph;
+mod handle;
+mod health;
+mod heartbeat;
+mod module;
+mod planner;
+mod record;
+mod shared_file;
+mod stream;
+pub mod tuning;
+mod words;
 
+pub use bootstrap::{BootstrapError, LaunchEnvironment};
+pub use buffer::{BufferRange, MulticastView, RawView, SymmetricBuffer};
 pub use builder::{Builder, init};
-pub use symmem_core::BackendSource;
-pub use symmem_core::backend;
+pub use collectives::{
+    COLLECTIVE_CHANNELS, Choice, CollectiveCall, CollectiveOptions, Exchange, Group, Provider,
+    Reducible, VendorLibrary, multicast_reduces,
+};
+pub use communicator::{
+    BARRIER_CHANNELS, BackendSource, CHANNELS, Communicator, Configuration, DeviceChoice, Leaks,
+    MulticastStatus, Peer, multicast_bytes,
+};
+pub use element::{Element, F8E4M3, F8E5M2};
+pub use error::{Error, Result};
+pub use gemm::{
+    AllGatherGemm, GemmAlgorithm, GemmElement, GemmOptions, GemmRow, GemmShape, GemmTransport,
+    Matrix, On, Operands, Part, Step,
+};
+pub use graph::Graph;
+pub use module::{Function, Module};
+pub use planner::{TransferOptions, plan};
+pub use stream::Stream;
 pub use symmem_core::backend::abi::{
     Algorithm, CollectiveOperation, Condition, DeviceAddress, Direction, ElementType, Geometry,
     Handle, MatrixOrder, Method, MulticastSupport, ReduceOperation, Sharding, ShareKind,
     SignalPlacement, TransferRow,
 };
-pub use symmem_core::bootstrap::{BootstrapError, LaunchEnvironment};
-pub use symmem_core::{
-    AllGatherGemm, BARRIER_CHANNELS, BufferRange, CHANNELS, COLLECTIVE_CHANNELS, Choice,
-    CollectiveCall, CollectiveOptions, Communicator, DeviceChoice, Element, Error, Exchange,
-    F8E4M3, F8E5M2, Function, GemmAlgorithm, GemmElement, GemmOptions, GemmRow, GemmShape,
-    GemmTransport, Graph, Group, Leaks, Matrix, Module, MulticastStatus, MulticastView, Operands,
-    Peer, Provider, RawView, Reducible, Result, Stream, SymmetricBuffer, TransferOptions,
-    VendorLibrary, Word,
-};
-pub use symmem_core::{bootstrap, host, multicast_bytes, multicast_reduces, plan};
+pub use symmem_core::{backend, host};
+pub use words::Word;
 
 /// The README's example is compiled and run with the documentation's tests.
 #[cfg(doctest)]

@@ -1,9 +1,9 @@
 //! The selectors' tables as a file: what `symmem tune` and `symmem bench ag-gemm --tune` write and
 //! `SYMMEM_TUNING` names.
 
+use crate::GemmRow;
 use crate::backend::abi::{Algorithm, CollectiveOperation, CollectiveRow};
 use serde::{Deserialize, Serialize};
-use symmem_core::GemmRow;
 
 mod product;
 mod products;
@@ -351,7 +351,7 @@ mod tests {
             let row = GemmRow {
                 device: "Example".into(),
                 world,
-                shape: symmem_core::GemmShape::new(4, 8, 16),
+                shape: crate::GemmShape::new(4, 8, 16),
                 element: crate::backend::abi::ElementType::F16,
                 algorithm: super::gemm_algorithm(algorithm).unwrap(),
                 transport: Default::default(),

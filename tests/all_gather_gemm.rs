@@ -2,10 +2,10 @@
 //! products and of collectives: ranks are threads of a process of its own. `on_this_machine`, run by itself, is
 //! the same on a machine's GPUs, with the libraries that are there.
 
-#[path = "../core/tests/gemm/case.rs"]
+#[path = "gemm/case.rs"]
 #[allow(dead_code, reason = "what the host does is core's test")]
 mod case;
-#[path = "../core/tests/gemm/checker.rs"]
+#[path = "gemm/checker.rs"]
 mod checker;
 #[allow(dead_code, reason = "this test uses the fakes only")]
 mod support;
@@ -17,8 +17,8 @@ use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 use support::vendors::{Vendor, ranks, ranks_with, role};
-use symmem_core::backend::abi::{MatrixOrder, Method, Sharding};
-use symmem_core::{
+use symmem::backend::abi::{MatrixOrder, Method, Sharding};
+use symmem::{
     Communicator, GemmAlgorithm, GemmOptions, GemmShape, GemmTransport, Graph, TransferOptions,
 };
 

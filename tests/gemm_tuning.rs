@@ -1,10 +1,10 @@
 //! Products by rows that were stored: the row decides, and the way that it names is the one that the library
 //! runs, on both vendors' backends over the fakes, whose library of products notes each.
 
-#[path = "../core/tests/gemm/case.rs"]
+#[path = "gemm/case.rs"]
 #[allow(dead_code, reason = "what the host does is core's test")]
 mod case;
-#[path = "../core/tests/gemm/checker.rs"]
+#[path = "gemm/checker.rs"]
 mod checker;
 #[allow(dead_code, reason = "this test uses the fakes only")]
 mod support;
@@ -14,10 +14,8 @@ use half::{bf16, f16};
 use rstest::rstest;
 use std::path::Path;
 use support::vendors::{Vendor, ranks, ranks_with, role};
-use symmem_core::backend::abi::{ElementType, MatrixOrder, Sharding};
-use symmem_core::{
-    Communicator, Error, GemmAlgorithm, GemmOptions, GemmRow, GemmShape, GemmTransport,
-};
+use symmem::backend::abi::{ElementType, MatrixOrder, Sharding};
+use symmem::{Communicator, Error, GemmAlgorithm, GemmOptions, GemmRow, GemmShape, GemmTransport};
 
 /// Names the file in which the fake notes its products.
 const LOG: &str = "FAKE_BLASLT_LOG";

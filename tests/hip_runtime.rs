@@ -9,9 +9,9 @@ use std::process::Command;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 use support::hip::{Release, fake_hip};
+use symmem::backend::SymmetricMemory;
 use symmem::backends::Selection;
 use symmem::{Builder, DeviceChoice, LaunchEnvironment, ShareKind};
-use symmem_core::backend::SymmetricMemory;
 
 /// Runs a role below in a process of its own, with these variables, and sees that it broke no rule of the
 /// runtime's. What it did not give back.

@@ -1,7 +1,7 @@
 //! After a stream's first calls, put, get, signals, words, their waits, barrier and collectives allocate
 //! nothing in the thread that calls them.
 
-#[path = "../core/tests/gemm/counting.rs"]
+#[path = "gemm/counting.rs"]
 mod counting;
 #[allow(dead_code, reason = "these tests use the fake runtimes only")]
 mod support;

@@ -1,8 +1,8 @@
 //! A product of matrices as files name it.
 
+use crate::{GemmAlgorithm, GemmShape, GemmTransport};
 use serde::{Deserialize, Serialize};
 use symmem_core::backend::abi::{MatrixOrder, Sharding};
-use symmem_core::{GemmAlgorithm, GemmShape, GemmTransport};
 
 /// What matrices are made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

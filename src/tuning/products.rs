@@ -3,12 +3,12 @@
 use super::product::{
     MatrixElement, Order, Product, Sharded, gemm_algorithm, gemm_transport, shape,
 };
+use crate::{GemmRow, GemmTransport};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt::{self, Formatter};
 use symmem_core::backend::abi::{ElementType, MatrixOrder, Sharding};
-use symmem_core::{GemmRow, GemmTransport};
 
 /// A [`GemmRow`] with names in place of numbers, of matrices without gaps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,7 +45,7 @@ impl ProductRow {
     /// A row with its names; `None` for one of a kind that no file has: with gaps between lines, or of another
     /// element.
     pub fn new(row: &GemmRow) -> Option<Self> {
-        let symmem_core::GemmShape { m, n, k, bias, .. } = row.shape;
+        let crate::GemmShape { m, n, k, bias, .. } = row.shape;
         let product = Product {
             m,
             n,

@@ -16,8 +16,8 @@ use rstest::rstest;
 use std::cell::RefCell;
 use std::time::Duration;
 use support::vendors::{Vendor, role};
-use symmem_core::backend::abi::*;
-use symmem_core::backend::{Device, Gemm, Signals, read_text};
+use symmem::backend::abi::*;
+use symmem::backend::{Device, Gemm, Signals, read_text};
 
 #[track_caller]
 fn clean(report: Vec<String>) {

@@ -3,8 +3,8 @@
 use crate::rank::{GUARD, Rank};
 use crate::support::vendors::Vendor;
 use half::{bf16, f16};
-use symmem_core::backend::abi::*;
-use symmem_core::backend::{CallResult, Gemm};
+use symmem::backend::abi::*;
+use symmem::backend::{CallResult, Gemm};
 
 /// A product with its matrices, in numbers and on a device.
 pub struct Product {

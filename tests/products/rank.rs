@@ -3,8 +3,8 @@
 use crate::support::vendors::Vendor;
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
-use symmem_core::backend::abi::*;
-use symmem_core::backend::{Device, PluginBackend, RemoteAccess, SymmetricMemory, Tables};
+use symmem::backend::abi::*;
+use symmem::backend::{Device, PluginBackend, RemoteAccess, SymmetricMemory, Tables};
 
 /// Bytes of an element.
 pub const ELEMENT: u64 = 2;

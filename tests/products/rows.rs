@@ -4,8 +4,8 @@ use crate::clean;
 use crate::rank::{ELEMENT, GUARD, Rank};
 use crate::support::vendors::{Vendor, role};
 use rstest::rstest;
-use symmem_core::backend::RemoteAccess;
-use symmem_core::backend::abi::*;
+use symmem::backend::RemoteAccess;
+use symmem::backend::abi::*;
 
 #[rstest]
 fn rows_are_copied_between_strides_and_replayed(

@@ -230,8 +230,8 @@ fn vendor(communicator: &Communicator) -> Result<BaselineState> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use symmem::tuning::{gemm_algorithm, gemm_transport};
     use crate::report::ag_gemm::{ALGORITHMS, VARIANTS};
+    use symmem::tuning::{gemm_algorithm, gemm_transport};
 
     #[test]
     fn every_algorithm_of_the_tables_is_one_of_ours() {

@@ -11,7 +11,6 @@ mod device;
 #[doc(hidden)]
 pub mod emulation;
 mod events;
-pub(crate) mod float;
 mod gemm;
 mod graph;
 mod handle;

@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 use std::ffi::c_int;
-use symmem_core::{F8E4M3, F8E5M2};
+use symmem_core::float::{E4m3, E5m2};
 
 /// Bytes of an `ncclDataType_t`.
 pub fn element_bytes(element: c_int) -> Option<usize> {
@@ -68,11 +68,11 @@ pub fn reduce(element: c_int, operation: c_int, parts: &[Vec<u8>]) -> Option<Vec
         7 => floats!(f32, f64::from, |wide| wide as f32),
         8 => floats!(f64, |narrow| narrow, |wide| wide),
         9 => floats!(bf16, bf16::to_f64, bf16::from_f64),
-        10 => floats!(u8, |bits| f64::from(F8E4M3(bits).to_f32()), |wide| {
-            F8E4M3::from_f32(wide as f32).0
+        10 => floats!(u8, |bits: u8| f64::from(E4m3::widen(bits.into())), |wide| {
+            E4m3::narrow(wide as f32) as u8
         }),
-        11 => floats!(u8, |bits| f64::from(F8E5M2(bits).to_f32()), |wide| {
-            F8E5M2::from_f32(wide as f32).0
+        11 => floats!(u8, |bits: u8| f64::from(E5m2::widen(bits.into())), |wide| {
+            E5m2::narrow(wide as f32) as u8
         }),
         _ => return None,
     })

@@ -9,8 +9,8 @@
 //! destination. The block is the only memory the loops write, so the compiler need not fear that it
 //! overlaps with what they read, and vectorises them.
 
-use super::super::float::{Bfloat, E4m3, E5m2, Half};
 use crate::backend::abi::{ElementType, ReduceOperation};
+use crate::float::{Bfloat, E4m3, E5m2, Half};
 use std::mem::MaybeUninit;
 use std::ptr;
 

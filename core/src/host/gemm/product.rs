@@ -1,7 +1,7 @@
 //! The arithmetic of a product: narrow elements, sums in f32, one rounding.
 
 use crate::backend::abi::*;
-use crate::host::float::{Bfloat, Half};
+use crate::float::{Bfloat, Half};
 use std::ops::Range;
 use std::ptr;
 

@@ -292,7 +292,7 @@ pub(super) fn reference(
             )
         };
     }
-    use super::super::float::{E4m3, E5m2};
+    use crate::float::{E4m3, E5m2};
     match element {
         ElementType::I8 => integer!(i8, i32, 1),
         ElementType::U8 => integer!(u8, u32, 1),

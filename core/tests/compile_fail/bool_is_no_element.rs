@@ -1,5 +1,0 @@
-fn element<T: symmem_core::Element>() {}
-
-fn main() {
-    element::<bool>();
-}

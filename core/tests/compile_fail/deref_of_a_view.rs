@@ -1,7 +1,0 @@
-use symmem_core::SymmetricBuffer;
-
-fn look(buffer: &SymmetricBuffer<f32>) -> &f32 {
-    &buffer.local()[0]
-}
-
-fn main() {}

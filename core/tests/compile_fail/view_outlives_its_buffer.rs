@@ -1,9 +1,0 @@
-use symmem_core::SymmetricBuffer;
-
-fn outlive(buffer: SymmetricBuffer<f32>) {
-    let view = buffer.local();
-    drop(buffer);
-    println!("{:?}", view.address());
-}
-
-fn main() {}

@@ -1,0 +1,473 @@
+//! Turns a call into what kernels take. Pure: addresses in, addresses out.
+//!
+//! Kernels know no algorithm. A list of copies starts with the rank after this one and goes round, so
+//! that at any moment every link carries one copy; a reduction in two shots deals the elements out to
+//! the ranks.
+
+use super::inbox::{self, Inboxes};
+use super::slots::Header;
+use crate::backend::abi::*;
+
+/// Bytes to which shares of a reduction are rounded: one access of a thread.
+pub const VECTOR: u64 = 16;
+
+/// A range of a symmetric allocation, at every member of a group.
+#[derive(Clone, Copy)]
+pub struct Place<'a> {
+    /// The allocation at each rank of the communicator.
+    pub bases: &'a [DeviceAddress],
+    /// The communicator's number of each member.
+    pub members: &'a [usize],
+    /// Where the range starts.
+    pub offset: u64,
+}
+
+impl Place<'_> {
+    /// A byte of the range at a member.
+    pub fn at(&self, member: usize, offset: u64) -> DeviceAddress {
+        DeviceAddress(self.bases[self.members[member]].0 + self.offset + offset)
+    }
+}
+
+/// A call, in bytes. A *part* is what one member gives to, or gets from, another.
+#[derive(Clone, Copy)]
+pub struct Shape<'a> {
+    /// What is done.
+    pub operation: CollectiveOperation,
+    /// This rank's number in the group.
+    pub rank: usize,
+    /// Ranks in the group.
+    pub world: usize,
+    /// Who gives or gets, where one does.
+    pub root: usize,
+    /// What is written.
+    pub destination: Place<'a>,
+    /// What is read.
+    pub source: Place<'a>,
+    /// Whether the smaller of the two is a part of the larger, or both are the same.
+    pub in_place: bool,
+    /// Where each member's part is in the larger range, and how long it is. Where both ranges are
+    /// alike and undivided (all-reduce, reduce, broadcast), the whole is part 0, and there is no other.
+    pub parts: Parts<'a>,
+}
+
+/// Offset and bytes of each member's part. A few numbers, no table: most calls need no more.
+#[derive(Clone, Copy, Debug)]
+pub enum Parts<'a> {
+    /// All of so many bytes, one behind the other.
+    Equal(u64),
+    /// So many elements of each member, one behind the other.
+    Counted {
+        /// Elements of each.
+        counts: &'a [usize],
+        /// Bytes of an element.
+        element_bytes: u64,
+    },
+    /// The members' shares of a reduction; see [`share`].
+    Shares {
+        /// Elements of all.
+        count: u64,
+        /// Bytes of an element.
+        element_bytes: u64,
+        /// Ranks in the group.
+        world: usize,
+    },
+}
+
+impl Parts<'_> {
+    /// First byte of a member's part, from the range's start.
+    pub fn offset(&self, member: usize) -> u64 {
+        match *self {
+            Self::Equal(bytes) => bytes * member as u64,
+            Self::Counted { .. } => (0..member).map(|before| self.bytes(before)).sum(),
+            Self::Shares {
+                count,
+                element_bytes,
+                world,
+            } => share(count, element_bytes, world, member).0 * element_bytes,
+        }
+    }
+
+    /// Bytes of a member's part; may be 0.
+    pub fn bytes(&self, member: usize) -> u64 {
+        match *self {
+            Self::Equal(bytes) => bytes,
+            Self::Counted {
+                counts,
+                element_bytes,
+            } => counts[member] as u64 * element_bytes,
+            Self::Shares {
+                count,
+                element_bytes,
+                world,
+            } => share(count, element_bytes, world, member).1 * element_bytes,
+        }
+    }
+}
+
+/// First element and number of elements of a member's share of `count`: as even as whole vectors allow.
+pub fn share(count: u64, element_bytes: u64, world: usize, member: usize) -> (u64, u64) {
+    let granule = (VECTOR / element_bytes).max(1);
+    let (granules, world, member) = (count.div_ceil(granule), world as u64, member as u64);
+    let start = |member: u64| {
+        let granules = granules / world * member + (granules % world).min(member);
+        (granules * granule).min(count)
+    };
+    (start(member), start(member + 1) - start(member))
+}
+
+/// The members, starting with the one after `rank`, that one last.
+fn others_first(rank: usize, world: usize) -> impl Iterator<Item = usize> {
+    (1..=world).map(move |step| (rank + step) % world)
+}
+
+impl Shape<'_> {
+    /// Where the source's part of `member` is, at `member`, in an operation that gathers.
+    pub fn gathered_from(&self, member: usize) -> DeviceAddress {
+        if self.in_place {
+            self.destination.at(member, self.parts.offset(member))
+        } else {
+            self.source.at(member, 0)
+        }
+    }
+
+    /// Where the destination of `member` is, at `member`, in an operation that scatters.
+    pub fn scattered_to(&self, member: usize) -> DeviceAddress {
+        if self.in_place {
+            self.source.at(member, self.parts.offset(member))
+        } else {
+            self.destination.at(member, 0)
+        }
+    }
+
+    /// This rank's copies, one (destination, source, bytes) after the other; the two sides of its swaps
+    /// by [`Algorithm::SWAP`]. `stage` is the second launch of a broadcast in two shots.
+    pub fn moves(&self, algorithm: Algorithm, stage: u32, mut copy: impl FnMut(Copy)) {
+        let (rank, root, world) = (self.rank, self.root, self.world);
+        let (offset, bytes) = (
+            |member| self.parts.offset(member),
+            |member| self.parts.bytes(member),
+        );
+        // A member that gives nothing cannot tell by its ranges whether the others give theirs in place,
+        // so nobody may have to know where another's part is: who gives pushes.
+        let push = algorithm == Algorithm::PUSH
+            || self.operation == CollectiveOperation::ALL_GATHER_V
+                && (0..world).any(|member| bytes(member) == 0);
+        let peers = others_first(rank, world);
+        match self.operation {
+            CollectiveOperation::ALL_GATHER | CollectiveOperation::ALL_GATHER_V if push => {
+                let from = self.gathered_from(rank);
+                let (start, length) = (offset(rank), bytes(rank));
+                peers.for_each(|peer| {
+                    copy(Copy(self.destination.at(peer, start), from, length));
+                });
+            }
+            CollectiveOperation::ALL_GATHER | CollectiveOperation::ALL_GATHER_V => {
+                peers.for_each(|peer| {
+                    let to = self.destination.at(rank, offset(peer));
+                    copy(Copy(to, self.gathered_from(peer), bytes(peer)));
+                });
+            }
+            // A part of this rank and one of the peer change places. The first half of both is the lower
+            // rank's to swap, the second the other's.
+            CollectiveOperation::ALL_TO_ALL if algorithm == Algorithm::SWAP => {
+                peers.filter(|&peer| peer != rank).for_each(|peer| {
+                    let (start, length) = share(bytes(0), 1, 2, usize::from(rank > peer));
+                    let own = self.destination.at(rank, offset(peer) + start);
+                    let theirs = self.destination.at(peer, offset(rank) + start);
+                    copy(Copy(own, theirs, length));
+                });
+            }
+            CollectiveOperation::ALL_TO_ALL => peers.for_each(|peer| {
+                let (reader, writer) = if push { (peer, rank) } else { (rank, peer) };
+                let to = self.destination.at(reader, offset(writer));
+                copy(Copy(to, self.source.at(writer, offset(reader)), bytes(0)));
+            }),
+            CollectiveOperation::GATHER if push => {
+                let to = self.destination.at(root, offset(rank));
+                copy(Copy(to, self.gathered_from(rank), bytes(rank)));
+            }
+            CollectiveOperation::GATHER if rank == root => peers.for_each(|peer| {
+                let to = self.destination.at(root, offset(peer));
+                copy(Copy(to, self.gathered_from(peer), bytes(peer)));
+            }),
+            CollectiveOperation::SCATTER if push && rank == root => peers.for_each(|peer| {
+                let from = self.source.at(root, offset(peer));
+                copy(Copy(self.scattered_to(peer), from, bytes(peer)));
+            }),
+            CollectiveOperation::SCATTER if !push => {
+                let from = self.source.at(root, offset(rank));
+                copy(Copy(self.scattered_to(rank), from, bytes(rank)));
+            }
+            CollectiveOperation::BROADCAST if algorithm == Algorithm::TWO_SHOT => {
+                let (start, length) = share(bytes(0), 1, world, rank);
+                let own = self.destination.at(rank, start);
+                if stage == 0 {
+                    copy(Copy(own, self.source.at(root, start), length));
+                } else {
+                    // The root has it all already if it is in place.
+                    peers
+                        .filter(|&peer| peer != rank && !(self.in_place && peer == root))
+                        .for_each(|peer| copy(Copy(self.destination.at(peer, start), own, length)));
+                }
+            }
+            CollectiveOperation::BROADCAST if push && rank == root => peers.for_each(|peer| {
+                let from = self.source.at(root, 0);
+                copy(Copy(self.destination.at(peer, 0), from, bytes(0)));
+            }),
+            CollectiveOperation::BROADCAST if !push => {
+                let from = self.source.at(root, 0);
+                copy(Copy(self.destination.at(rank, 0), from, bytes(0)));
+            }
+            _ => {}
+        }
+    }
+
+    /// The arguments of one launch of copies.
+    pub fn move_arguments(
+        &self,
+        header: &Header<'_>,
+        algorithm: Algorithm,
+        stage: u32,
+        concurrent: u32,
+    ) -> MoveArguments {
+        let mut arguments = MoveArguments {
+            group: *header.channel,
+            destinations: [DeviceAddress::NULL; MAX_RANKS],
+            sources: [DeviceAddress::NULL; MAX_RANKS],
+            bytes: [0; MAX_RANKS],
+            copies: 0,
+            concurrent: 1,
+        };
+        header.complete(&mut arguments.group);
+        self.moves(algorithm, stage, |Copy(to, from, bytes)| {
+            let index = arguments.copies as usize;
+            arguments.destinations[index] = to;
+            arguments.sources[index] = from;
+            arguments.bytes[index] = bytes;
+            arguments.copies += 1;
+        });
+        let most = arguments.copies.max(1);
+        arguments.concurrent = if concurrent == 0 {
+            most
+        } else {
+            concurrent.min(most)
+        };
+        arguments
+    }
+
+    /// The arguments of a move in packets.
+    pub fn packet_arguments(&self, header: &Header<'_>) -> PacketArguments {
+        let mut arguments = PacketArguments {
+            group: *header.channel,
+            sources: [DeviceAddress::NULL; MAX_RANKS],
+            destinations: [DeviceAddress::NULL; MAX_RANKS],
+            send_bytes: [0; MAX_RANKS],
+            receive_bytes: [0; MAX_RANKS],
+        };
+        header.complete(&mut arguments.group);
+        let (rank, root) = (self.rank, self.root);
+        let (offset, bytes) = (
+            |member| self.parts.offset(member),
+            |member| self.parts.bytes(member),
+        );
+        for peer in 0..self.world {
+            // What goes to the peer, and what comes from it.
+            let none = (DeviceAddress::NULL, 0);
+            let (send, receive) = match self.operation {
+                CollectiveOperation::ALL_TO_ALL => (
+                    (self.source.at(rank, offset(peer)), bytes(peer)),
+                    (self.destination.at(rank, offset(peer)), bytes(peer)),
+                ),
+                CollectiveOperation::BROADCAST => (
+                    choose(rank == root, (self.source.at(rank, 0), bytes(0)), none),
+                    choose(peer == root, (self.destination.at(rank, 0), bytes(0)), none),
+                ),
+                CollectiveOperation::SCATTER => (
+                    choose(
+                        rank == root,
+                        (self.source.at(rank, offset(peer)), bytes(peer)),
+                        none,
+                    ),
+                    choose(peer == root, (self.scattered_to(rank), bytes(rank)), none),
+                ),
+                _ => {
+                    let gathers = self.operation == CollectiveOperation::GATHER;
+                    (
+                        choose(
+                            !gathers || peer == root,
+                            (self.gathered_from(rank), bytes(rank)),
+                            none,
+                        ),
+                        choose(
+                            !gathers || rank == root,
+                            (self.destination.at(rank, offset(peer)), bytes(peer)),
+                            none,
+                        ),
+                    )
+                }
+            };
+            (arguments.sources[peer], arguments.send_bytes[peer]) = send;
+            (arguments.destinations[peer], arguments.receive_bytes[peer]) = receive;
+        }
+        arguments
+    }
+
+    /// The arguments of a reduction between barriers.
+    pub fn reduce_arguments(
+        &self,
+        header: &Header<'_>,
+        algorithm: Algorithm,
+        element: ElementType,
+        reduce: ReduceOperation,
+    ) -> ReduceArguments {
+        let mut arguments = ReduceArguments {
+            group: *header.channel,
+            sources: [DeviceAddress::NULL; MAX_RANKS],
+            destinations: [DeviceAddress::NULL; MAX_RANKS],
+            count: 0,
+            element,
+            reduce,
+        };
+        header.complete(&mut arguments.group);
+        let (rank, world) = (self.rank, self.world);
+        let size = element.bytes();
+        let count = self.parts.bytes(0) / size;
+        let scatters = self.operation == CollectiveOperation::REDUCE_SCATTER;
+        let rooted = self.operation == CollectiveOperation::REDUCE;
+        // In two shots each rank reduces its share; by the copy engine too, which then gathers.
+        let two_shot = algorithm == Algorithm::TWO_SHOT;
+        let shared = two_shot || algorithm == Algorithm::COPY_ENGINE;
+        let (start, length) = match (scatters, shared) {
+            (true, _) => (self.parts.offset(rank) / size, count),
+            (_, true) => share(count, size, world, rank),
+            (_, false) if rooted && rank != self.root => (0, 0),
+            (_, false) => (0, count),
+        };
+        arguments.count = length;
+        for peer in 0..world {
+            arguments.sources[peer] = self.source.at(peer, start * size);
+            let writes = match (scatters, two_shot) {
+                (true, _) | (_, false) => peer == rank,
+                (_, true) => !rooted || peer == self.root,
+            };
+            if writes {
+                arguments.destinations[peer] = if scatters {
+                    self.scattered_to(rank)
+                } else {
+                    self.destination.at(peer, start * size)
+                };
+            }
+        }
+        arguments
+    }
+
+    /// The arguments of a reduction by pushing; without inboxes where the backend needs none.
+    pub fn reduce_push_arguments(
+        &self,
+        header: &Header<'_>,
+        element: ElementType,
+        reduce: ReduceOperation,
+        inboxes: Option<&Inboxes>,
+    ) -> ReducePushArguments {
+        let scatters = self.operation == CollectiveOperation::REDUCE_SCATTER;
+        let mut arguments = ReducePushArguments {
+            reduce: self.reduce_arguments(header, Algorithm::TWO_SHOT, element, reduce),
+            sources: [DeviceAddress::NULL; MAX_RANKS],
+            counts: [0; MAX_RANKS],
+            inboxes: [DeviceAddress::NULL; MAX_RANKS],
+            channel_bytes: 0,
+            channels: 0,
+            slots: 0,
+            piece_bytes: 0,
+            barriers: (!scatters).into(),
+        };
+        let size = element.bytes();
+        let count = self.parts.bytes(0) / size;
+        for peer in 0..self.world {
+            let (start, length) = if scatters {
+                (self.parts.offset(peer) / size, count)
+            } else {
+                share(count, size, self.world, peer)
+            };
+            arguments.sources[peer] = self.source.at(self.rank, start * size);
+            arguments.counts[peer] = length;
+        }
+        if let Some(inboxes) = inboxes {
+            inbox::fill(&mut arguments, inboxes);
+        }
+        arguments
+    }
+
+    /// The gathering of shares that have been reduced in place.
+    pub fn gathering(&self, element: ElementType) -> Self {
+        let element_bytes = element.bytes();
+        Shape {
+            operation: CollectiveOperation::ALL_GATHER_V,
+            source: self.destination,
+            in_place: true,
+            parts: Parts::Shares {
+                count: self.parts.bytes(0) / element_bytes,
+                element_bytes,
+                world: self.world,
+            },
+            ..*self
+        }
+    }
+
+    /// The arguments of a reduction in packets.
+    pub fn reduce_packet_arguments(
+        &self,
+        header: &Header<'_>,
+        algorithm: Algorithm,
+        element: ElementType,
+        reduce: ReduceOperation,
+    ) -> ReducePacketArguments {
+        let two_shot = algorithm == Algorithm::PACKETS_TWO_SHOT;
+        let mut arguments = ReducePacketArguments {
+            group: *header.channel,
+            sources: [DeviceAddress::NULL; MAX_RANKS],
+            destinations: [DeviceAddress::NULL; MAX_RANKS],
+            counts: [0; MAX_RANKS],
+            element,
+            reduce,
+            two_shot: two_shot.into(),
+            reserved: 0,
+        };
+        header.complete(&mut arguments.group);
+        let (rank, world, size) = (self.rank, self.world, element.bytes());
+        let count = self.parts.bytes(0) / size;
+        for peer in 0..world {
+            let (start, length) = match self.operation {
+                CollectiveOperation::REDUCE_SCATTER => (self.parts.offset(peer) / size, count),
+                CollectiveOperation::REDUCE if peer != self.root => (0, 0),
+                _ if two_shot => share(count, size, world, peer),
+                _ => (0, count),
+            };
+            arguments.counts[peer] = length;
+            arguments.sources[peer] = self.source.at(rank, start * size);
+            if two_shot {
+                arguments.destinations[peer] = self.destination.at(rank, start * size);
+            }
+        }
+        if !two_shot {
+            arguments.destinations[rank] = match self.operation {
+                CollectiveOperation::REDUCE_SCATTER => self.scattered_to(rank),
+                _ => self.destination.at(rank, 0),
+            };
+        }
+        arguments
+    }
+}
+
+/// A copy: first byte written, first byte read, bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Copy(pub DeviceAddress, pub DeviceAddress, pub u64);
+
+fn choose<T>(condition: bool, yes: T, no: T) -> T {
+    if condition { yes } else { no }
+}
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;

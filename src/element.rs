@@ -1,0 +1,70 @@
+//! What a symmetric buffer can hold.
+
+use symmem_core::float::{E4m3, E5m2};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// Plain old data: any bytes are a value, and a value is only its bytes. Peers write elements while
+/// nobody looks, so nothing less will do.
+///
+/// All integers, `f32`, `f64`, `half::f16` and `half::bf16` are elements; for an own `repr(C)`
+/// struct derive zerocopy's traits.
+pub trait Element: FromBytes + IntoBytes + Immutable + Copy + Send + Sync + 'static {}
+
+impl<T: FromBytes + IntoBytes + Immutable + Copy + Send + Sync + 'static> Element for T {}
+
+macro_rules! eight_bits {
+    ($(#[$doc:meta])* $name:ident, $format:ident) => {
+        $(#[$doc])*
+        #[repr(transparent)]
+        #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable)]
+        pub struct $name(
+            /// Its bits.
+            pub u8,
+        );
+
+        impl $name {
+            /// The nearest number of this format, ties to even; one too large becomes the largest that
+            /// is finite, NaN stays NaN.
+            pub fn from_f32(number: f32) -> Self {
+                Self($format::narrow(number) as u8)
+            }
+
+            /// The number, exactly.
+            pub fn to_f32(self) -> f32 {
+                $format::widen(self.0.into())
+            }
+        }
+    };
+}
+eight_bits!(
+    /// A number of 8 bits, 4 of exponent and 3 of mantissa, without infinities (OCP E4M3).
+    F8E4M3,
+    E4m3
+);
+eight_bits!(
+    /// A number of 8 bits, 5 of exponent and 2 of mantissa (OCP E5M2).
+    F8E5M2,
+    E5m2
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_eight_bits_survive_their_way_through_f32() {
+        for bits in 0..=u8::MAX {
+            let small = F8E4M3(bits).to_f32();
+            if !small.is_nan() {
+                assert_eq!(F8E4M3::from_f32(small).0, bits);
+            }
+            let large = F8E5M2(bits).to_f32();
+            if large.is_finite() {
+                assert_eq!(F8E5M2::from_f32(large).0, bits);
+            }
+        }
+        assert_eq!(F8E4M3::from_f32(1e9).to_f32(), 448.0);
+        assert_eq!(F8E5M2::from_f32(-1e9).to_f32(), -57344.0);
+        assert!(F8E4M3::from_f32(f32::NAN).to_f32().is_nan());
+    }
+}

@@ -1,0 +1,385 @@
+//! Which algorithm, where the caller leaves it to us.
+//!
+//! Rules, not rows: what two and four GPUs behind a switch measured (`2026-11-22-ag-gemm-2xh200`, `-4xh200`),
+//! and, for small shards and for a mesh, what others have published. No more devices were measured.
+//!
+//! Few rows are one kernel's that does it all, where there is one. Else gathering first costs least where copies
+//! are short beside what a step costs. Above that the library's products of whole shards are best where each fills
+//! the device often enough that its last blocks do not matter, where all of them take so long that what a launch
+//! costs does not, and where copies keep ahead of them; else a kernel that multiplies chunks as copy engines bring
+//! them, which loses neither launches nor the ends of products.
+
+use super::options::{GemmAlgorithm, GemmOptions, GemmTransport};
+use super::shape::GemmShape;
+use crate::backend::abi::{GatherMode, GatheredLimits, Sharding};
+
+/// Bytes of a shard in rows below which all is gathered first.
+const SMALL_SHARD: u64 = 4 << 20;
+/// Rows of `A` below which it is.
+const FEW_ROWS: usize = 1024;
+/// Of `A` in columns, which a library gathers as blocks that have to be spread then, up to so many: copies that
+/// spread it on the way are worth it sooner, however small the shards.
+const FEW_ROWS_OF_COLUMNS: usize = 256;
+/// Of so many, copy engines bring them a little sooner than blocks do.
+const COPIED_ROWS_OF_COLUMNS: std::ops::Range<usize> = 2048..8192;
+/// And from so many on it is better to load them than to store them, where there is one to load them from.
+const MANY_ROWS_OF_COLUMNS: usize = 8192;
+/// The library's products are the faster where the tiles of one shard's fill the device so often,
+const WAVES: u64 = 3;
+/// where a device multiplies so many tiles of so many elements of depth in all for each of its blocks (0.9 ms),
+const LONG: u64 = 80_000;
+/// and where `B` has so many columns here that the copies are the shorter.
+const MANY_COLUMNS: usize = 2048;
+
+/// What a device has for products.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Offer {
+    /// Of the kernel that gathers.
+    pub(super) limits: GatheredLimits,
+    /// Whether there is a vendor's library of products.
+    pub(super) library: bool,
+    /// Whether the vendor's library of collectives is open.
+    pub(super) collectives: bool,
+    /// How many peers at once keep the links busy.
+    pub(super) fanout: u32,
+}
+
+/// Why a wish cannot be met.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// It makes no sense.
+    Invalid(String),
+    /// This device, or what is installed beside it, cannot do it.
+    Unsupported(String),
+}
+
+impl Offer {
+    /// Whether the kernel that pushes is the barrier, too: where it can, unless the caller says something of it
+    /// that only the other one heeds.
+    pub(super) fn at_once(&self, options: &GemmOptions) -> bool {
+        self.limits.modes & GatherMode::PUSH_AT_ONCE.bit() != 0
+            && options.blocks.is_none()
+            && options.chunk_rows.is_none()
+    }
+
+    fn has(&self, mode: GatherMode) -> bool {
+        self.limits.blocks > 0 && self.limits.modes & mode.bit() != 0
+    }
+}
+
+/// The algorithm and what moves shards, neither of them automatic but for the transport of an algorithm that
+/// has only one.
+pub(super) fn choose(
+    shape: &GemmShape,
+    options: &GemmOptions,
+    world: usize,
+    shard_bytes: u64,
+    offer: &Offer,
+) -> Result<(GemmAlgorithm, GemmTransport), Refusal> {
+    use {GemmAlgorithm as A, GemmTransport as T};
+    let at_once = offer.at_once(options);
+    let by_columns = shape.sharding == Sharding::COLUMNS;
+    let algorithm = match options.algorithm {
+        A::Automatic if world > 1 && options.transport == T::Automatic && at_once => A::Push,
+        A::Automatic => automatic(shape, options.transport, world, shard_bytes, offer),
+        algorithm => algorithm,
+    };
+    let unsupported = |what: &str| Err(Refusal::Unsupported(what.into()));
+    if !offer.library && (world == 1 || matches!(algorithm, A::Baseline | A::Pipeline)) {
+        return unsupported(
+            "there is no vendor's library of matrix products here, and no kernel for this alone; \
+             see `symmem info`",
+        );
+    }
+    let kernel = |mode: GatherMode, transport| {
+        if world == 1 || offer.has(mode) {
+            return Ok((algorithm, transport));
+        }
+        Err(Refusal::Unsupported(format!(
+            "this device has no kernel that gathers by {} for this shape; use `Pipeline` or \
+             `Baseline`",
+            mode.name()
+        )))
+    };
+    match (algorithm, options.transport) {
+        (A::Baseline, T::Automatic) if offer.collectives => Ok((algorithm, T::Vendor)),
+        (A::Baseline, T::Automatic) => Ok((algorithm, T::Automatic)),
+        (A::Pipeline, T::Automatic) => Ok((algorithm, T::Put)),
+        (A::Pipeline, T::Get | T::Put) => Ok((algorithm, options.transport)),
+        (A::Baseline | A::Pipeline, T::Vendor) if offer.collectives => Ok((algorithm, T::Vendor)),
+        (A::Baseline | A::Pipeline, T::Vendor) => unsupported(
+            "the vendor's library of collectives is not open; call `open_vendor` before",
+        ),
+        (A::Pull, T::Automatic | T::Kernel) => kernel(GatherMode::PULL, T::Kernel),
+        (A::Push, T::Automatic | T::Kernel) if at_once => Ok((algorithm, T::Kernel)),
+        // Copy engines move columns row by row, and blocks are faster then, but for a few thousand rows.
+        (A::Push, T::Automatic)
+            if by_columns
+                && offer.has(GatherMode::PUSH)
+                && !(COPIED_ROWS_OF_COLUMNS.contains(&shape.m) && offer.has(GatherMode::WAIT)) =>
+        {
+            Ok((algorithm, T::Kernel))
+        }
+        (A::Push, T::Automatic) if offer.has(GatherMode::WAIT) => Ok((algorithm, T::Put)),
+        (A::Push, T::Put) => kernel(GatherMode::WAIT, T::Put),
+        (A::Push, T::Automatic | T::Kernel) => kernel(GatherMode::PUSH, T::Kernel),
+        (algorithm, transport) => Err(Refusal::Invalid(format!(
+            "{algorithm:?} has no transport {transport:?}"
+        ))),
+    }
+}
+
+fn automatic(
+    shape: &GemmShape,
+    transport: GemmTransport,
+    world: usize,
+    shard_bytes: u64,
+    offer: &Offer,
+) -> GemmAlgorithm {
+    use {GemmAlgorithm as A, GemmTransport as T};
+    // Who says how shards are moved says half of the algorithm.
+    match transport {
+        T::Get | T::Vendor => return A::Pipeline,
+        T::Kernel if offer.has(GatherMode::PUSH) => return A::Push,
+        T::Kernel => return A::Pull,
+        T::Put if offer.has(GatherMode::WAIT) => return A::Push,
+        T::Put => return A::Pipeline,
+        T::Automatic => {}
+    }
+    if world == 1 {
+        return A::Baseline;
+    }
+    let by_columns = shape.sharding == Sharding::COLUMNS;
+    let few = match by_columns {
+        true => shape.m <= FEW_ROWS_OF_COLUMNS,
+        false => shape.m < FEW_ROWS || shard_bytes < SMALL_SHARD,
+    };
+    if few {
+        // In a mesh one kernel that loads from all peers at once uses all links from its first block on.
+        let mesh = offer.has(GatherMode::PULL) && (offer.fanout > 1 || !offer.library);
+        return if mesh { A::Pull } else { A::Baseline };
+    }
+    let GatheredLimits {
+        blocks,
+        tile_m,
+        tile_n,
+        ..
+    } = offer.limits;
+    let tiles = |rows: usize| {
+        let tiles = |length: usize, tile: u32| (length as u64).div_ceil(tile.max(1).into());
+        tiles(rows, tile_m) * tiles(shape.n, tile_n)
+    };
+    let blocks = u64::from(blocks);
+    let fills = tiles(shape.m.div_ceil(world)) >= WAVES * blocks;
+    let long = tiles(shape.m) * shape.k as u64 >= LONG * blocks;
+    let hides = shape.n >= MANY_COLUMNS;
+    // Where the own shard leaves most blocks of a kernel without anything to begin with, a library divides it further.
+    let sparse = 2 * tiles(shape.m.div_ceil(world)) <= blocks;
+    let whole = offer.library && !by_columns && hides && (fills && long || sparse);
+    let one_peer = world == 2;
+    if by_columns && one_peer && shape.m >= MANY_ROWS_OF_COLUMNS && offer.has(GatherMode::PULL) {
+        return A::Pull;
+    }
+    if offer.has(GatherMode::WAIT) && !whole {
+        A::Push
+    } else {
+        A::Pipeline
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: Offer = Offer {
+        limits: GatheredLimits {
+            blocks: 132,
+            threads: 384,
+            tile_m: 128,
+            tile_n: 256,
+            chunk_alignment: 128,
+            movers: 0,
+            modes: 0b1110,
+            alignment: 1,
+        },
+        library: true,
+        collectives: true,
+        fanout: 1,
+    };
+
+    fn no_kernel(offer: Offer) -> Offer {
+        let limits = GatheredLimits::default();
+        Offer { limits, ..offer }
+    }
+
+    fn chosen(
+        algorithm: GemmAlgorithm,
+        transport: GemmTransport,
+        (m, shard_bytes): (usize, u64),
+        offer: &Offer,
+    ) -> Result<(GemmAlgorithm, GemmTransport), Refusal> {
+        let options = GemmOptions {
+            algorithm,
+            transport,
+            ..GemmOptions::default()
+        };
+        choose(
+            &GemmShape::new(m, 8192, 16384),
+            &options,
+            8,
+            shard_bytes,
+            offer,
+        )
+    }
+
+    #[test]
+    fn few_rows_are_one_kernels_unless_the_caller_says_something_that_it_does_not_heed() {
+        use {GemmAlgorithm as A, GemmTransport as T};
+        let mut offer = ALL;
+        offer.limits.modes |= GatherMode::PUSH_AT_ONCE.bit();
+        let shape = GemmShape::new(16, 8192, 16384);
+        let chosen = |options: &GemmOptions, world| choose(&shape, options, world, 1 << 15, &offer);
+        let automatic = GemmOptions::default();
+        assert_eq!(chosen(&automatic, 8), Ok((A::Push, T::Kernel)));
+        assert_eq!(chosen(&automatic, 1), Ok((A::Baseline, T::Vendor)));
+        for transport in [T::Automatic, T::Kernel] {
+            let algorithm = A::Push;
+            let options = GemmOptions {
+                algorithm,
+                transport,
+                ..automatic
+            };
+            assert_eq!(chosen(&options, 8), Ok((A::Push, T::Kernel)));
+        }
+        let blocks = GemmOptions {
+            blocks: Some(100),
+            ..automatic
+        };
+        let chunks = GemmOptions {
+            chunk_rows: Some(1),
+            ..automatic
+        };
+        for options in [blocks, chunks] {
+            assert!(!offer.at_once(&options));
+            assert_eq!(chosen(&options, 8), Ok((A::Baseline, T::Vendor)));
+        }
+    }
+
+    #[test]
+    fn small_shards_are_gathered_first_and_large_ones_multiplied_as_they_come() {
+        use {GemmAlgorithm as A, GemmTransport as T};
+        let (small, large) = ((32768, 1 << 20), (32768, 128 << 20));
+        let auto = |size, offer: &Offer| chosen(A::Automatic, T::Automatic, size, offer);
+        assert_eq!(auto(small, &ALL), Ok((A::Baseline, T::Vendor)));
+        assert_eq!(auto((1000, 128 << 20), &ALL), Ok((A::Baseline, T::Vendor)));
+        // 4096 rows of 8192 columns a rank: 1024 tiles for 132 blocks.
+        assert_eq!(auto(large, &ALL), Ok((A::Pipeline, T::Put)));
+        assert_eq!(auto((8192, 32 << 20), &ALL), Ok((A::Push, T::Put)));
+        assert_eq!(auto(large, &no_kernel(ALL)), Ok((A::Pipeline, T::Put)));
+        let mesh = Offer { fanout: 7, ..ALL };
+        assert_eq!(auto(small, &mesh), Ok((A::Pull, T::Kernel)));
+        let closed = Offer {
+            collectives: false,
+            ..ALL
+        };
+        assert_eq!(auto(small, &closed), Ok((A::Baseline, T::Automatic)));
+        let bare = Offer {
+            library: false,
+            ..ALL
+        };
+        assert_eq!(auto(small, &bare), Ok((A::Pull, T::Kernel)));
+    }
+
+    #[test]
+    fn columns_are_gathered_first_for_few_rows_only() {
+        use {GemmAlgorithm as A, GemmTransport as T};
+        let chosen = |m| {
+            let shape = GemmShape {
+                sharding: Sharding::COLUMNS,
+                ..GemmShape::new(m, 3584, 8192)
+            };
+            let shard_bytes = shape.shard_elements(2) as u64 * 2;
+            choose(&shape, &GemmOptions::default(), 2, shard_bytes, &ALL)
+        };
+        assert_eq!(chosen(128), Ok((A::Baseline, T::Vendor)));
+        assert_eq!(chosen(256), Ok((A::Baseline, T::Vendor)));
+        assert_eq!(chosen(512), Ok((A::Push, T::Kernel)));
+        assert_eq!(chosen(1024), Ok((A::Push, T::Kernel)));
+        assert_eq!(chosen(4096), Ok((A::Push, T::Put)));
+        assert_eq!(chosen(16384), Ok((A::Pull, T::Kernel)));
+        let shape = GemmShape {
+            sharding: Sharding::COLUMNS,
+            ..GemmShape::new(16384, 3584, 8192)
+        };
+        let four = choose(&shape, &GemmOptions::default(), 4, 64 << 20, &ALL);
+        assert_eq!(four, Ok((A::Push, T::Kernel)), "of several peers");
+    }
+
+    #[test]
+    fn each_measured_product_goes_to_who_was_the_fastest() {
+        use {GemmAlgorithm as A, GemmTransport as T};
+        let chosen = |(m, n, k), world| {
+            let shape = GemmShape::new(m, n, k);
+            let shard_bytes = shape.shard_elements(world) as u64 * 2;
+            choose(&shape, &GemmOptions::default(), world, shard_bytes, &ALL)
+        };
+        let (library, kernel) = (Ok((A::Pipeline, T::Put)), Ok((A::Push, T::Put)));
+        for (shape, two, four) in [
+            ((32768, 8192, 16384), &library, &library),
+            // The gather takes as long as the product.
+            ((32768, 1024, 32768), &kernel, &kernel),
+            ((32768, 3584, 8192), &library, &library),
+            ((8192, 6656, 16384), &library, &library),
+            // What a launch costs counts.
+            ((8192, 4096, 4096), &kernel, &kernel),
+            ((4096, 6656, 8192), &kernel, &kernel),
+            // Of four ranks' shards one has few tiles.
+            ((2048, 3584, 8192), &kernel, &library),
+            ((8192, 8192, 8192), &library, &library),
+        ] {
+            assert_eq!(
+                (&chosen(shape, 2), &chosen(shape, 4)),
+                (two, four),
+                "{shape:?}"
+            );
+        }
+        // A shard of eight fills the device twice.
+        assert_eq!(chosen((8192, 8192, 8192), 8), kernel);
+    }
+
+    #[test]
+    fn a_wish_that_cannot_be_met_is_refused_with_the_reason() {
+        use {GemmAlgorithm as A, GemmTransport as T};
+        let size = (32768, 128 << 20);
+        let bare = Offer {
+            library: false,
+            collectives: false,
+            ..no_kernel(ALL)
+        };
+        for algorithm in [A::Automatic, A::Baseline, A::Pipeline, A::Pull, A::Push] {
+            let refused = chosen(algorithm, T::Automatic, size, &bare);
+            assert!(
+                matches!(refused, Err(Refusal::Unsupported(_))),
+                "{refused:?}"
+            );
+        }
+        let closed = Offer {
+            collectives: false,
+            ..ALL
+        };
+        let refused = chosen(A::Pipeline, T::Vendor, size, &closed);
+        assert!(
+            matches!(refused, Err(Refusal::Unsupported(_))),
+            "{refused:?}"
+        );
+        for (algorithm, transport) in [
+            (A::Baseline, T::Get),
+            (A::Pipeline, T::Kernel),
+            (A::Pull, T::Put),
+            (A::Push, T::Get),
+        ] {
+            let refused = chosen(algorithm, transport, size, &ALL);
+            assert!(matches!(refused, Err(Refusal::Invalid(_))), "{refused:?}");
+        }
+    }
+}

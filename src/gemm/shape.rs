@@ -1,0 +1,270 @@
+//! What is multiplied, and how `A` is divided among ranks.
+
+use crate::backend::abi::{self, ElementType, MatrixOrder, Sharding};
+use std::ops::Range;
+
+/// `C[m, n] = A[m, k] · B[k, n]`, plus `bias[n]` to each row where there is one. Alike on all ranks.
+///
+/// `A` and `C` are row-major. Each rank has a shard of `A`, all of `B` and the bias, and gets all of `C`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GemmShape {
+    /// Rows of `A` and `C`.
+    pub m: usize,
+    /// Columns of `B` and `C`.
+    pub n: usize,
+    /// Columns of `A`, rows of `B`.
+    pub k: usize,
+    /// How `A` is divided: with [`Sharding::ROWS`] rank `r` has rows `r * ceil(m / world) ..`, with
+    /// [`Sharding::COLUMNS`] columns `r * ceil(k / world) ..`; the last ranks have fewer, or none.
+    pub sharding: Sharding,
+    /// How `B` lies.
+    pub b_order: MatrixOrder,
+    /// Elements from one row of `B` to the next, or column by its order; `None` where there are no gaps.
+    pub b_stride: Option<usize>,
+    /// Elements from one row of `C` to the next; `None` where there are no gaps.
+    pub c_stride: Option<usize>,
+    /// Whether there is a bias.
+    pub bias: bool,
+}
+
+impl GemmShape {
+    /// `A` in rows, `B` row-major, no gaps, no bias.
+    pub const fn new(m: usize, n: usize, k: usize) -> Self {
+        Self {
+            m,
+            n,
+            k,
+            sharding: Sharding::ROWS,
+            b_order: MatrixOrder::ROWS,
+            b_stride: None,
+            c_stride: None,
+            bias: false,
+        }
+    }
+
+    /// Elements of the largest shard, which is as many as each rank's range has.
+    pub fn shard_elements(&self, world: usize) -> usize {
+        let division = Division::new(self, world);
+        (division.rows(0) * division.columns(0)) as usize
+    }
+
+    /// Elements of `A`, which a buffer for the gathered `A` has.
+    pub fn gathered_elements(&self) -> usize {
+        self.m * self.k
+    }
+
+    /// Says what is wrong with it, if something is.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let Self { m, n, k, .. } = *self;
+        if m == 0 || n == 0 || k == 0 {
+            return Err(format!(
+                "a product of {m} x {k} and {k} x {n} has no elements"
+            ));
+        }
+        let most = usize::MAX / 8;
+        let fits =
+            |rows: usize, columns: usize| rows.checked_mul(columns).is_some_and(|all| all < most);
+        if !matches!(self.sharding, Sharding::ROWS | Sharding::COLUMNS) {
+            return Err(format!("{} is no way to divide a matrix", self.sharding.0));
+        }
+        let (b_lines, b_least) = match self.b_order {
+            MatrixOrder::ROWS => (k, n),
+            MatrixOrder::COLUMNS => (n, k),
+            other => return Err(format!("{} is no order of a matrix", other.0)),
+        };
+        for (what, stride, least, lines) in [
+            ("B", self.b_stride, b_least, b_lines),
+            ("C", self.c_stride, n, m),
+        ] {
+            let stride = stride.unwrap_or(least);
+            if stride < least {
+                return Err(format!(
+                    "the stride of {what} is {stride}, less than the {least} elements that it strides over"
+                ));
+            }
+            if !fits(stride, lines) {
+                return Err(format!("{what} has more elements than there are addresses"));
+            }
+        }
+        if !fits(m, k) {
+            return Err("A has more elements than there are addresses".into());
+        }
+        Ok(())
+    }
+
+    /// As a backend takes it, for so many rows of `A`, which are `a_stride` elements apart.
+    pub(super) fn raw(&self, element: ElementType, rows: u64, a_stride: u64) -> abi::GemmShape {
+        let b_least = match self.b_order {
+            MatrixOrder::COLUMNS => self.k,
+            _ => self.n,
+        };
+        abi::GemmShape {
+            m: rows,
+            n: self.n as u64,
+            k: self.k as u64,
+            a_stride,
+            b_stride: self.b_stride.unwrap_or(b_least) as u64,
+            c_stride: self.c_stride.unwrap_or(self.n) as u64,
+            element,
+            b_order: self.b_order,
+            bias: self.bias.into(),
+            reserved: 0,
+        }
+    }
+}
+
+/// Who has which rows and columns of `A`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Division {
+    pub(super) sharding: Sharding,
+    pub(super) m: u64,
+    pub(super) k: u64,
+    /// Rows, or columns, of a shard, but for the last ones.
+    pub(super) shard: u64,
+}
+
+impl Division {
+    pub(super) fn new(shape: &GemmShape, world: usize) -> Self {
+        let (m, k) = (shape.m as u64, shape.k as u64);
+        let whole = if shape.sharding == Sharding::COLUMNS {
+            k
+        } else {
+            m
+        };
+        Self {
+            sharding: shape.sharding,
+            m,
+            k,
+            shard: whole.div_ceil(world as u64),
+        }
+    }
+
+    pub(super) fn by_columns(&self) -> bool {
+        self.sharding == Sharding::COLUMNS
+    }
+
+    /// The part of a rank of what is divided.
+    fn part(&self, rank: usize) -> Range<u64> {
+        let whole = if self.by_columns() { self.k } else { self.m };
+        let first = (rank as u64 * self.shard).min(whole);
+        first..(first + self.shard).min(whole)
+    }
+
+    /// A shard's first row in the whole `A`.
+    pub(super) fn row(&self, rank: usize) -> u64 {
+        if self.by_columns() {
+            0
+        } else {
+            self.part(rank).start
+        }
+    }
+
+    /// Rows of a shard.
+    pub(super) fn rows(&self, rank: usize) -> u64 {
+        if self.by_columns() {
+            return self.m;
+        }
+        let part = self.part(rank);
+        part.end - part.start
+    }
+
+    /// A shard's first column in the whole `A`.
+    pub(super) fn column(&self, rank: usize) -> u64 {
+        if self.by_columns() {
+            self.part(rank).start
+        } else {
+            0
+        }
+    }
+
+    /// Columns of a shard.
+    pub(super) fn columns(&self, rank: usize) -> u64 {
+        if !self.by_columns() {
+            return self.k;
+        }
+        let part = self.part(rank);
+        part.end - part.start
+    }
+
+    /// Whether a rank has nothing.
+    pub(super) fn is_empty(&self, rank: usize) -> bool {
+        self.part(rank).is_empty()
+    }
+
+    /// Elements of a shard.
+    pub(super) fn elements(&self, rank: usize) -> u64 {
+        self.rows(rank) * self.columns(rank)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shards_cover_the_matrix_and_the_last_have_fewer_or_none() {
+        for sharding in [Sharding::ROWS, Sharding::COLUMNS] {
+            for (m, k) in [(1, 1), (5, 9), (16, 16), (3, 100), (100, 3)] {
+                for world in 1..=9 {
+                    let shape = GemmShape {
+                        sharding,
+                        ..GemmShape::new(m, 1, k)
+                    };
+                    let division = Division::new(&shape, world);
+                    let all: u64 = (0..world).map(|rank| division.elements(rank)).sum();
+                    assert_eq!(all, (m * k) as u64);
+                    let first = division.elements(0);
+                    assert_eq!(first, shape.shard_elements(world) as u64);
+                    let mut next = 0;
+                    for rank in 0..world {
+                        assert!(division.elements(rank) <= first);
+                        assert_eq!(division.is_empty(rank), division.elements(rank) == 0);
+                        let part = division.part(rank);
+                        assert_eq!(part.start, next);
+                        next = part.end;
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn shapes_without_elements_and_strides_too_short_are_refused() {
+        let good = GemmShape::new(4, 5, 6);
+        assert_eq!(good.check(), Ok(()));
+        for bad in [
+            GemmShape { m: 0, ..good },
+            GemmShape { n: 0, ..good },
+            GemmShape { k: 0, ..good },
+            GemmShape {
+                m: usize::MAX / 8,
+                ..good
+            },
+            GemmShape {
+                b_stride: Some(4),
+                ..good
+            },
+            GemmShape {
+                c_stride: Some(4),
+                ..good
+            },
+            GemmShape {
+                b_order: MatrixOrder(7),
+                ..good
+            },
+            GemmShape {
+                sharding: Sharding(0),
+                ..good
+            },
+        ] {
+            assert!(bad.check().is_err(), "{bad:?}");
+        }
+        let by_columns = GemmShape {
+            b_order: MatrixOrder::COLUMNS,
+            b_stride: Some(6),
+            ..good
+        };
+        assert_eq!(by_columns.check(), Ok(()));
+        assert_eq!(by_columns.raw(ElementType::F16, 4, 6).b_stride, 6);
+    }
+}

@@ -1,0 +1,111 @@
+//! Collectives in graphs and on several channels.
+
+use crate::world::{sum, value, world};
+use symmem::backend::abi::{Algorithm as A, ReduceOperation};
+use symmem::{CollectiveOptions, Graph, Group, Stream};
+
+#[test]
+fn a_captured_collective_runs_at_every_replay_beside_eager_ones() {
+    for result in world(3, |communicator| {
+        let (rank, world) = (communicator.rank(), communicator.world());
+        let stream = communicator.stream()?;
+        let group = communicator.split(Some(0), 0)?.expect("joined");
+        let numbers = communicator.allocate::<i32>(&[100])?;
+        let sums = communicator.allocate::<i32>(&[100])?;
+        let parts = communicator.allocate::<i32>(&[300])?;
+        let reduce = |stream: &Stream, algorithm, group: Option<&Group>| {
+            let options = CollectiveOptions {
+                algorithm,
+                group,
+                ..Default::default()
+            };
+            stream.all_reduce_with(sums.all(), numbers.all(), ReduceOperation::SUM, &options)
+        };
+        let right = (rank + 1) % world;
+        let left = (rank + world - 1) % world;
+        let graph = Graph::capture(&stream, |stream| {
+            reduce(stream, A::PACKETS, None)?;
+            reduce(stream, A::TWO_SHOT, Some(&group))?;
+            let options = CollectiveOptions::default();
+            stream.all_gather(parts.all(), sums.all(), &options)?;
+            stream.exchange(&options, |exchange| {
+                exchange.send(right, numbers.range(0, 1)?)?;
+                exchange.receive(left, parts.range(0, 1)?)
+            })
+        })?;
+        // The graph keeps what it needs of the group.
+        drop(group);
+        for round in 0..5 {
+            let given: Vec<i32> = (0..100).map(|index| value(rank, index + round)).collect();
+            numbers.write(&stream, 0, &given)?;
+            graph.launch(&stream)?;
+            let mut seen = vec![0; 300];
+            parts.read(&stream, 0, &mut seen)?;
+            assert_eq!(seen[0], value(left, round));
+            for (index, &seen) in seen.iter().enumerate().skip(1) {
+                assert_eq!(seen, sum(world, index % 100 + round));
+            }
+            stream.barrier()?;
+            reduce(&stream, A::ONE_SHOT, None)?;
+            let mut seen = vec![0; 100];
+            sums.read(&stream, 0, &mut seen)?;
+            assert_eq!(seen[99], sum(world, 99 + round));
+        }
+        drop(graph);
+        communicator.finalize().map(drop)
+    }) {
+        result.expect("every call succeeds");
+    }
+}
+
+#[test]
+fn calls_on_different_channels_do_not_wait_for_each_other() {
+    for result in world(2, |communicator| {
+        let streams = [communicator.stream()?, communicator.stream()?];
+        let numbers = communicator.allocate::<i32>(&[10])?;
+        let sums = communicator.allocate::<i32>(&[20])?;
+        numbers.write(&streams[0], 0, &[1; 10])?;
+        // Each rank in another order.
+        let order = [[0, 1], [1, 0]][communicator.rank()];
+        for channel in order {
+            let options = CollectiveOptions {
+                channel: channel as u32,
+                ..Default::default()
+            };
+            let sums = sums.range(channel * 10, 10)?;
+            let (sum, stream) = (ReduceOperation::SUM, &streams[channel]);
+            stream.all_reduce_with(sums, numbers.all(), sum, &options)?;
+        }
+        let mut seen = vec![0; 20];
+        for stream in &streams {
+            stream.synchronize()?;
+        }
+        sums.read(&streams[0], 0, &mut seen)?;
+        assert_eq!(seen, [2; 20]);
+        communicator.finalize().map(drop)
+    }) {
+        result.expect("every call succeeds");
+    }
+}
+
+#[test]
+fn a_stream_of_the_librarys_outlives_a_wrapper_of_it() {
+    for result in world(2, |communicator| {
+        let stream = communicator.stream()?;
+        let numbers = communicator.allocate::<i32>(&[10])?;
+        // SAFETY: the stream outlives its wrapper.
+        drop(unsafe { communicator.stream_from_raw(stream.raw()) });
+        // Had it been destroyed, its memory would be another's now.
+        let others = [communicator.stream()?, communicator.stream()?];
+        assert!(others.iter().all(|other| other.raw() != stream.raw()));
+        numbers.write(&stream, 0, &[1; 10])?;
+        let all = numbers.all();
+        stream.all_reduce(all, all, ReduceOperation::SUM)?;
+        let mut seen = [0; 10];
+        numbers.read(&stream, 0, &mut seen)?;
+        assert_eq!(seen, [2; 10]);
+        communicator.host_barrier()
+    }) {
+        result.expect("every call succeeds");
+    }
+}

@@ -1,0 +1,290 @@
+//! What a communicator promises whatever its callers do: ranks are threads on the host backend.
+
+use std::time::{Duration, Instant};
+use symmem::backend::abi::{DeviceAddress, SignalPlacement};
+use symmem::bootstrap::LaunchEnvironment;
+use symmem::{BackendSource, Communicator, Configuration, Error, Graph, Result};
+
+/// Far beyond what any of these takes.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn configuration(rank: u32, world: u32, job: &str) -> Configuration {
+    let launch = LaunchEnvironment::local(rank, world, job.into()).expect("a rank of the world");
+    let mut configuration = Configuration::new(launch);
+    configuration.deadline = PATIENCE;
+    configuration.setup_deadline = PATIENCE;
+    configuration
+}
+
+/// Runs `rank` as each rank of a world, and gives what each gave.
+fn world<T: Send>(world: u32, rank: impl Fn(Communicator) -> T + Sync) -> Vec<T> {
+    let now = Instant::now();
+    let job = format!("communicator-{}-{now:?}", std::process::id());
+    std::thread::scope(|scope| {
+        let ranks: Vec<_> = (0..world)
+            .map(|number| {
+                let (job, rank) = (&job, &rank);
+                scope.spawn(move || {
+                    let configuration = configuration(number, world, job);
+                    let opened = Communicator::open(&BackendSource::Host, configuration);
+                    rank(opened.expect("the world comes up"))
+                })
+            })
+            .collect();
+        let results = ranks.into_iter().map(|rank| rank.join().expect("no panic"));
+        results.collect()
+    })
+}
+
+#[test]
+fn a_buffer_that_a_graph_uses_is_not_freed_under_it() {
+    let results = world(2, |communicator| {
+        let stream = communicator.stream()?;
+        let buffer = communicator.allocate::<u8>(&[1 << 20])?;
+        let half = 1 << 19;
+        // On one rank only: the other hears the reason.
+        let graph = (communicator.rank() == 0)
+            .then(|| {
+                Graph::capture(&stream, |stream| {
+                    stream.put(1, buffer.range(half, half)?, buffer.range(0, half)?)
+                })
+            })
+            .transpose()?;
+        let freed = buffer.free();
+        // The graph still has what it uses.
+        if let Some(graph) = &graph {
+            graph.launch(&stream)?;
+            stream.synchronize()?;
+        }
+        drop(graph);
+        communicator.check()?;
+        let again = communicator.allocate::<u8>(&[64])?;
+        again.free()?;
+        let leaks = communicator.finalize()?;
+        Result::Ok((freed, leaks))
+    });
+    for (rank, result) in results.into_iter().enumerate() {
+        let (freed, leaks) = result.expect("everything else goes on");
+        let error = freed.expect_err("a graph uses the buffer");
+        match rank {
+            0 => assert!(matches!(error, Error::InvalidArgument { .. }), "{error}"),
+            _ => assert!(
+                matches!(error, Error::PeerFailed { peer: 0, .. }),
+                "{error}"
+            ),
+        }
+        assert!(error.to_string().contains("graph"), "{error}");
+        assert!(leaks.is_empty(), "{leaks:?}");
+    }
+}
+
+#[test]
+fn a_graph_that_was_dropped_keeps_no_buffer_from_being_freed() {
+    for result in world(2, |communicator| {
+        let stream = communicator.stream()?;
+        let buffer = communicator.allocate::<u8>(&[64])?;
+        let graph = Graph::capture(&stream, |stream| {
+            stream.put(0, buffer.range(32, 32)?, buffer.range(0, 32)?)
+        })?;
+        graph.launch(&stream)?;
+        drop(graph);
+        buffer.free()?;
+        communicator.finalize().map(drop)
+    }) {
+        result.expect("freed");
+    }
+}
+
+#[test]
+fn an_address_that_is_misaligned_on_one_rank_fails_all_at_once() {
+    let start = Instant::now();
+    let results = world(2, |communicator| {
+        let memory = communicator.allocate::<u64>(&[64])?;
+        let skew = if communicator.rank() == 1 { 4 } else { 0 };
+        let address = DeviceAddress(memory.local().address().0 + skew);
+        // SAFETY: inside `memory`, which outlives the registration.
+        let registered = unsafe { communicator.register::<u64>(address, &[8]) }.map(drop);
+        communicator.check()?;
+        memory.free()?;
+        communicator.finalize()?;
+        Result::Ok(registered)
+    });
+    assert!(start.elapsed() < PATIENCE / 2, "a rank was left waiting");
+    let errors: Vec<Error> = results
+        .into_iter()
+        .map(|result| result.expect("the ranks are in step").expect_err("refused"))
+        .collect();
+    assert!(
+        matches!(&errors[0], Error::PeerFailed { peer: 1, reason, .. } if reason.contains("aligned")),
+        "{}",
+        errors[0]
+    );
+    assert!(
+        matches!(&errors[1], Error::InvalidArgument { .. }),
+        "{}",
+        errors[1]
+    );
+}
+
+#[test]
+fn what_cannot_be_captured_is_refused_and_harms_nothing() {
+    for result in world(1, |communicator| {
+        let stream = communicator.stream()?;
+        let buffer = communicator.allocate::<u8>(&[64])?;
+        let mut bytes = [0; 8];
+        let graph = Graph::capture(&stream, |stream| {
+            let refused = [
+                buffer.write(stream, 0, &[1; 8]),
+                buffer.read(stream, 0, &mut bytes),
+                stream.synchronize(),
+                stream.is_idle().map(drop),
+            ];
+            for (call, refused) in refused.into_iter().enumerate() {
+                let error = refused.expect_err("it cannot be captured");
+                assert!(
+                    matches!(error, Error::InvalidArgument { .. }),
+                    "call {call}: {error}"
+                );
+            }
+            stream.put(0, buffer.range(8, 8)?, buffer.range(0, 8)?)
+        })?;
+        buffer.write(&stream, 0, &[7; 8])?;
+        graph.launch(&stream)?;
+        buffer.read(&stream, 8, &mut bytes)?;
+        assert_eq!(bytes, [7; 8]);
+        drop(graph);
+        buffer.free()?;
+        communicator.finalize().map(drop)
+    }) {
+        result.expect("the communicator is as good as before");
+    }
+}
+
+#[test]
+fn a_read_that_waits_for_a_peer_holds_up_no_write_of_another_thread() {
+    let start = Instant::now();
+    for result in world(2, |communicator| {
+        let (rank, peer) = (communicator.rank(), 1 - communicator.rank());
+        let buffer = communicator.allocate::<u32>(&[2])?;
+        let (reading, writing) = (communicator.stream()?, communicator.stream()?);
+        // The peer signals only once it has been written to, by the other thread.
+        reading.wait_signal(peer, 0)?;
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(50));
+                buffer.write(&writing, 0, &[rank as u32 + 1])?;
+                let (to, from) = (buffer.range(1, 1)?, buffer.range(0, 1)?);
+                writing.put_signal(peer, to, from, 0)
+            });
+            let mut got = [0];
+            buffer.read(&reading, 1, &mut got)?;
+            assert_eq!(got, [peer as u32 + 1]);
+            other.join().expect("no panic")
+        })?;
+        buffer.free()?;
+        communicator.finalize().map(drop)
+    }) {
+        result.expect("every rank read what its peer put");
+    }
+    assert!(start.elapsed() < PATIENCE / 2, "it took until the deadline");
+}
+
+#[test]
+fn a_rank_whose_communicator_is_poisoned_keeps_no_peer_in_a_collective_call() {
+    let results = world(3, |communicator| {
+        if communicator.rank() == 2 {
+            let stream = communicator.stream().expect("a stream");
+            let limit = Duration::from_millis(50);
+            stream.wait_signal_within(0, 0, limit).expect("enqueued");
+            let error = stream.synchronize().expect_err("nobody signals");
+            assert!(matches!(error, Error::Timeout { peer: 0, .. }), "{error}");
+            // Peers are in the exchange by now; this rank does not join it.
+            let start = Instant::now();
+            let again = communicator.allocate::<u8>(&[1]).map(drop);
+            assert_eq!(format!("{again:?}"), format!("{:?}", Err::<(), _>(error)));
+            return start.elapsed();
+        }
+        let start = Instant::now();
+        let error = communicator.allocate::<u8>(&[1]).map(drop);
+        let error = error.expect_err("rank 2 does not come");
+        assert!(matches!(error, Error::PeerFailed { .. }), "{error}");
+        start.elapsed()
+    });
+    for elapsed in results {
+        assert!(elapsed < Duration::from_secs(2), "only after {elapsed:?}");
+    }
+}
+
+#[test]
+fn deadlines_that_no_clock_can_express_are_as_good_as_none() {
+    let mut configuration = configuration(0, 1, "communicator-deadlines");
+    configuration.launch = LaunchEnvironment::alone().expect("random bytes");
+    configuration.deadline = Duration::MAX;
+    configuration.setup_deadline = Duration::MAX;
+    configuration.signal_placement = SignalPlacement::HOST;
+    let communicator = Communicator::open(&BackendSource::Host, configuration).expect("opened");
+    let stream = communicator.stream().expect("a stream");
+    let buffer = communicator.allocate::<u8>(&[2]).expect("memory");
+    let (to, from) = (buffer.range(1, 1).unwrap(), buffer.range(0, 1).unwrap());
+    stream.put_signal(0, to, from, 0).expect("enqueued");
+    stream.wait_signal(0, 0).expect("enqueued");
+    stream.barrier().expect("enqueued");
+    stream.synchronize().expect("done");
+    communicator.host_barrier().expect("alone");
+    buffer.free().expect("freed");
+    assert!(communicator.finalize().expect("finalized").is_empty());
+}
+
+/// Two threads, one of which captures the stream that the other enqueues on: whatever is recorded,
+/// its memory is there when the graph is launched.
+#[test]
+fn what_another_thread_enqueues_during_a_capture_outlives_its_buffer() {
+    for result in world(1, |communicator| {
+        let stream = communicator.stream()?;
+        let mut graphs = Vec::new();
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                for _ in 0..60 {
+                    let buffer = communicator.allocate::<u8>(&[2 << 12])?;
+                    for _ in 0..10 {
+                        let (to, from) = (buffer.range(1 << 12, 64)?, buffer.range(0, 64)?);
+                        stream.put(0, to, from)?;
+                    }
+                }
+                Result::Ok(())
+            });
+            while !other.is_finished() {
+                graphs.push(Graph::capture(&stream, |_| Ok(()))?);
+            }
+            other.join().expect("no panic")
+        })?;
+        for graph in &graphs {
+            graph.launch(&stream)?;
+        }
+        stream.synchronize()?;
+        drop(graphs);
+        communicator.finalize().map(drop)
+    }) {
+        result.expect("nothing is touched that is gone");
+    }
+}
+
+#[test]
+fn a_stream_is_captured_once_at_a_time() {
+    for result in world(1, |communicator| {
+        let stream = communicator.stream()?;
+        let graph = Graph::capture(&stream, |stream| {
+            let nested = Graph::capture(stream, |_| Ok(())).map(drop);
+            let error = nested.expect_err("captured already");
+            assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");
+            stream.barrier()
+        })?;
+        assert!(!stream.is_capturing());
+        graph.launch(&stream)?;
+        stream.synchronize()?;
+        drop(graph);
+        communicator.finalize().map(drop)
+    }) {
+        result.expect("the outer capture goes on");
+    }
+}

@@ -1,0 +1,5 @@
+fn element<T: symmem::Element>() {}
+
+fn main() {
+    element::<bool>();
+}

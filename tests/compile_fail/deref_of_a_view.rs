@@ -1,0 +1,7 @@
+use symmem::SymmetricBuffer;
+
+fn look(buffer: &SymmetricBuffer<f32>) -> &f32 {
+    &buffer.local()[0]
+}
+
+fn main() {}

@@ -1,0 +1,106 @@
+//! What is multiplied, and how close to the exact product its result has to be.
+
+use symmem::GemmElement;
+
+/// An element of matrices, with what its format rounds by.
+pub trait Number: GemmElement {
+    /// The largest relative error of one rounding.
+    const UNIT: f64;
+    const NAN: Self;
+    fn from_f64(number: f64) -> Self;
+    fn to_f64(self) -> f64;
+}
+
+macro_rules! numbers {
+    ($($type:ty: $unit:expr,)*) => {$(
+        impl Number for $type {
+            const UNIT: f64 = $unit;
+            const NAN: Self = <$type>::NAN;
+            fn from_f64(number: f64) -> Self {
+                <$type>::from_f64(number)
+            }
+            fn to_f64(self) -> f64 {
+                <$type>::to_f64(self)
+            }
+        }
+    )*};
+}
+numbers! {
+    half::f16: 1.0 / 2048.0,
+    half::bf16: 1.0 / 256.0,
+}
+
+/// A row-major matrix without gaps.
+pub struct Dense<T> {
+    pub rows: usize,
+    pub columns: usize,
+    pub elements: Vec<T>,
+}
+
+impl<T: Number> Dense<T> {
+    /// Numbers between -1 and 1 that follow from `seed`.
+    pub fn random(rows: usize, columns: usize, seed: u64) -> Self {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let elements = (0..rows * columns).map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            T::from_f64((state >> 11) as f64 / (1u64 << 52) as f64 - 1.0)
+        });
+        Self {
+            rows,
+            columns,
+            elements: elements.collect(),
+        }
+    }
+
+    pub fn at(&self, row: usize, column: usize) -> T {
+        self.elements[row * self.columns + column]
+    }
+}
+
+/// Compares `c`, whose rows are `stride` apart, with the product in f64. An element may be off by one rounding
+/// of its format, and by what sums of `k` f32 lose.
+pub fn check<T: Number>(
+    a: &Dense<T>,
+    b: &Dense<T>,
+    bias: Option<&Dense<T>>,
+    c: &[T],
+    stride: usize,
+) -> Result<(), String> {
+    let loss = (a.columns as f64).sqrt() * (-22f64).exp2();
+    let wide = |matrix: &Dense<T>| -> Vec<f64> {
+        matrix
+            .elements
+            .iter()
+            .map(|element| element.to_f64())
+            .collect()
+    };
+    let (left, right) = (wide(a), wide(b));
+    let (mut exact, mut size) = (vec![0.0; b.columns], vec![0.0; b.columns]);
+    for row in 0..a.rows {
+        for column in 0..b.columns {
+            exact[column] = bias.map_or(0.0, |bias| bias.at(0, column).to_f64());
+            size[column] = f64::abs(exact[column]);
+        }
+        for k in 0..a.columns {
+            let a = left[row * a.columns + k];
+            for (column, b) in right[k * b.columns..][..b.columns].iter().enumerate() {
+                exact[column] += a * b;
+                size[column] += (a * b).abs();
+            }
+        }
+        for column in 0..b.columns {
+            let made = c[row * stride + column].to_f64();
+            let bound = T::UNIT * exact[column].abs() + loss * size[column];
+            let off = (made - exact[column]).abs();
+            if off.is_nan() || off > bound {
+                return Err(format!(
+                    "C[{row}, {column}] is {made}, not {} within {bound:e}",
+                    exact[column]
+                ));
+            }
+        }
+    }
+    Ok(())
+}
