@@ -5,7 +5,7 @@
 //! host backend is last and always there. A backend that was named and cannot start is an error that
 //! lists every probe: there is no silent fallback.
 
-use crate::abandon::run_within;
+use crate::base::abandon::run_within;
 use crate::{BackendSource, Error, Result};
 use std::fmt;
 use std::path::{Path, PathBuf};

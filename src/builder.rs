@@ -1,6 +1,7 @@
 //! How a program joins a world.
 
-use crate::backends::{self, Selection};
+use crate::backends;
+use crate::backends::Selection;
 use crate::bootstrap::LaunchEnvironment;
 use crate::tuning;
 use crate::{Communicator, Configuration, DeviceChoice, Error, GemmRow, Result};

@@ -48,57 +48,57 @@
 //! Every wait is bounded; a peer that dies is an error within a second. The contract and the policy
 //! are in [`symmem_core`]; this crate selects a backend ([`backends`]).
 
-mod abandon;
 pub mod backends;
+mod base;
 pub mod bootstrap;
 mod buffer;
 mod builder;
 mod collectives;
-mod communicator;
-mod control;
-mod element;
-mod error;
 mod gemm;
-mod graph;
-mod handle;
+mod group;
 mod health;
-mod heartbeat;
-mod module;
-mod planner;
-mod record;
-mod shared_file;
+mod memory;
+mod rank;
 mod stream;
 pub mod tuning;
-mod words;
+mod world;
 
+pub use base::element::{Element, F8E4M3, F8E5M2};
+pub use base::error::{Error, Result};
+pub use base::planner::{TransferOptions, plan};
+pub use base::reducible::Reducible;
 pub use bootstrap::{BootstrapError, LaunchEnvironment};
-pub use buffer::{BufferRange, MulticastView, RawView, SymmetricBuffer};
+pub use buffer::symmetric::{BufferRange, MulticastView, RawView, SymmetricBuffer};
 pub use builder::{Builder, init};
-pub use collectives::{
-    COLLECTIVE_CHANNELS, Choice, CollectiveCall, CollectiveOptions, Exchange, Group, Provider,
-    Reducible, VendorLibrary, multicast_reduces,
-};
-pub use communicator::{
-    BARRIER_CHANNELS, BackendSource, CHANNELS, Communicator, Configuration, DeviceChoice, Leaks,
-    MulticastStatus, Peer, multicast_bytes,
-};
-pub use element::{Element, F8E4M3, F8E5M2};
-pub use error::{Error, Result};
-pub use gemm::{
-    AllGatherGemm, GemmAlgorithm, GemmElement, GemmOptions, GemmRow, GemmShape, GemmTransport,
-    Matrix, On, Operands, Part, Step,
-};
-pub use graph::Graph;
-pub use module::{Function, Module};
-pub use planner::{TransferOptions, plan};
-pub use stream::Stream;
+pub use collectives::call::CollectiveOptions;
+pub use collectives::exchange::Exchange;
+pub use collectives::explain::CollectiveCall;
+pub use collectives::multicast::reduces as multicast_reduces;
+pub use gemm::matrix::{GemmElement, Matrix, Operands};
+pub use gemm::operation::AllGatherGemm;
+pub use gemm::options::{GemmAlgorithm, GemmOptions, GemmTransport};
+pub use gemm::plan::{On, Part, Step};
+pub use gemm::shape::GemmShape;
+pub use gemm::stored::GemmRow;
+pub use group::membership::Group;
+pub use group::nccl::VendorLibrary;
+pub use group::provider::Provider;
+pub use group::selector::Choice;
+pub use group::slots::COLLECTIVE_CHANNELS;
+pub use memory::multicast::object::{MulticastStatus, multicast_bytes};
+pub use memory::pad::{BARRIER_CHANNELS, CHANNELS};
+pub use stream::graph::Graph;
+pub use stream::module::{Function, Module};
+pub use stream::transfers::Stream;
+pub use stream::words::Word;
 pub use symmem_core::backend::abi::{
     Algorithm, CollectiveOperation, Condition, DeviceAddress, Direction, ElementType, Geometry,
     Handle, MatrixOrder, Method, MulticastSupport, ReduceOperation, Sharding, ShareKind,
     SignalPlacement, TransferRow,
 };
 pub use symmem_core::{backend, host};
-pub use words::Word;
+pub use world::communicator::{Communicator, Leaks, Peer};
+pub use world::setup::{BackendSource, Configuration, DeviceChoice};
 
 /// The README's example is compiled and run with the documentation's tests.
 #[cfg(doctest)]

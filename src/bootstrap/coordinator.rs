@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use gather::{Contribution, Gather};
 
-use super::message::{Failure, PeerInformation, Reply, Request, UNSOLICITED, VERSION};
+use crate::bootstrap::message::{Failure, PeerInformation, Reply, Request, UNSOLICITED, VERSION};
 
 /// Names a connection of the server.
 pub(super) type Token = u64;

@@ -1,9 +1,9 @@
 //! What a launcher says through the environment: who this rank is, and where its job meets.
 
-use super::error::BootstrapError;
-use super::process::ProcessIdentity;
-use super::secret::{Secret, hex, random_bytes};
 use crate::backend::abi::MAX_RANKS;
+use crate::bootstrap::error::BootstrapError;
+use crate::bootstrap::process::ProcessIdentity;
+use crate::bootstrap::secret::{Secret, hex, random_bytes};
 
 /// A rank's place in its job, as read from a launcher's variables or set by the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use super::message::Failure;
+use crate::bootstrap::message::Failure;
 
 /// An error of rendezvous, of the store or of the launch environment.
 ///

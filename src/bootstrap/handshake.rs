@@ -13,8 +13,8 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 
-use super::secret::{SECRET_BYTES, Secret, random_bytes};
-use super::stream::Stream;
+use crate::bootstrap::secret::{SECRET_BYTES, Secret, random_bytes};
+use crate::bootstrap::stream::Stream;
 
 const MAGIC: [u8; 8] = *b"symmem\0\n";
 pub(super) const HELLO_BYTES: usize = 8 + SECRET_BYTES;

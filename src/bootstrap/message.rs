@@ -5,8 +5,8 @@
 //! integers are little-endian; text and byte strings carry their length before them. Parsing is a pure
 //! function over bytes: it never panics and never reserves memory that a length merely claims.
 
-use super::codec::{Reader, Writer};
-use super::process::ProcessIdentity;
+use crate::bootstrap::codec::{Reader, Writer};
+use crate::bootstrap::process::ProcessIdentity;
 
 /// Version of this protocol; compared at the rendezvous.
 pub(super) const VERSION: u32 = 1;

@@ -13,12 +13,13 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-use super::coordinator::{Action, Beside, Coordinator, HOST, Token, Transport};
-use super::descriptors::{self, Batch};
-use super::handshake::{Challenge, HELLO_BYTES, PROOF_BYTES};
-use super::message::{Frame, HEADER_BYTES, MAX_BODY, Request};
-use super::secret::Secret;
-use super::stream::{Listener, Stream, time_until};
+use crate::bootstrap::coordinator::{Action, Beside, Coordinator, HOST, Token, Transport};
+use crate::bootstrap::descriptors;
+use crate::bootstrap::descriptors::Batch;
+use crate::bootstrap::handshake::{Challenge, HELLO_BYTES, PROOF_BYTES};
+use crate::bootstrap::message::{Frame, HEADER_BYTES, MAX_BODY, Request};
+use crate::bootstrap::secret::Secret;
+use crate::bootstrap::stream::{Listener, Stream, time_until};
 
 /// A connection that has not joined by then is closed.
 pub(super) const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(5);

@@ -9,14 +9,15 @@ use std::time::{Duration, Instant};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 
-use super::coordinator::Transport;
-use super::descriptors::{self, Batch};
-use super::error::BootstrapError;
-use super::message::{
+use crate::bootstrap::coordinator::Transport;
+use crate::bootstrap::descriptors;
+use crate::bootstrap::descriptors::Batch;
+use crate::bootstrap::error::BootstrapError;
+use crate::bootstrap::message::{
     Failure, Frame, HEADER_BYTES, MAX_BODY, MAX_NAME, Reply, Request, UNSOLICITED, payload_limit,
 };
-use super::server::ServerThread;
-use super::stream::Stream;
+use crate::bootstrap::server::ServerThread;
+use crate::bootstrap::stream::Stream;
 
 /// How long past a deadline a rank waits for rank 0 to say who was missing. When even that does not
 /// come, rank 0 itself is stopped or overloaded.

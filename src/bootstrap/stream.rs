@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 
-use super::coordinator::Transport;
+use crate::bootstrap::coordinator::Transport;
 
 /// Where rank 0 listens.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,12 +1,15 @@
 //! The public face: a method of [`Stream`] for each collective.
 
-use super::launch::Call;
-use super::{Provider, Reducible};
 use crate::backend::abi::{Algorithm, CollectiveOperation, ElementType, ReduceOperation};
-use crate::buffer::BufferRange;
-use crate::element::Element;
-use crate::error::Result;
-use crate::stream::Stream;
+use crate::base::element::Element;
+use crate::base::error::Result;
+use crate::base::reducible::Reducible;
+use crate::buffer::symmetric::BufferRange;
+use crate::collectives::exchange::Exchange;
+use crate::collectives::launch::Call;
+use crate::group::membership::Group;
+use crate::group::provider::Provider;
+use crate::stream::transfers::Stream;
 use std::time::Duration;
 
 /// How a collective is done; the default lets the selector choose. Alike on all members.
@@ -40,7 +43,7 @@ pub struct CollectiveOptions<'a> {
     /// Bound of its waits; `None` for the communicator's.
     pub deadline: Option<Duration>,
     /// The ranks that take part; `None` for all.
-    pub group: Option<&'a super::Group>,
+    pub group: Option<&'a Group>,
 }
 
 impl Stream {
@@ -212,7 +215,7 @@ impl Stream {
         sent_at: &[usize],
         options: &CollectiveOptions<'_>,
     ) -> Result<()> {
-        let parts = super::parts::Parts {
+        let parts = crate::collectives::parts::Parts {
             received,
             received_at,
             sent,
@@ -270,7 +273,7 @@ impl Stream {
     /// one that it has dropped it gets [`crate::Error::Mismatch`] at its next synchronisation.
     ///
     /// ```no_run
-    /// # use symmem_core::*;
+    /// # use symmem::*;
     /// # fn f(stream: &Stream, right: usize, left: usize, out: &SymmetricBuffer<f32>, inbox: &SymmetricBuffer<f32>) -> Result<()> {
     /// stream.exchange(&CollectiveOptions::default(), |exchange| {
     ///     exchange.send(right, out.all())?;
@@ -284,9 +287,9 @@ impl Stream {
     pub fn exchange<'b>(
         &self,
         options: &CollectiveOptions<'_>,
-        body: impl FnOnce(&mut super::Exchange<'b>) -> Result<()>,
+        body: impl FnOnce(&mut Exchange<'b>) -> Result<()>,
     ) -> Result<()> {
-        let mut exchange = super::Exchange::new(self.shared(), options)?;
+        let mut exchange = Exchange::new(self.shared(), options)?;
         body(&mut exchange)?;
         self.exchange_all(&exchange, options)
     }

@@ -6,14 +6,14 @@
 //! a member, used in turn, are enough. Sends and receipts concern two members only, who compare each
 //! message with its receipt in the same way.
 
-use super::call::CollectiveOptions;
-use super::group::Membership;
-use super::launch::Call;
-use super::parts::Parts;
-use super::slots::COLLECTIVE_CHANNELS;
+use crate::base::error::{Error, Result};
 use crate::bootstrap::BootstrapError;
-use crate::communicator::Inner;
-use crate::error::{Error, Result};
+use crate::collectives::call::CollectiveOptions;
+use crate::collectives::launch::Call;
+use crate::collectives::parts::Parts;
+use crate::group::membership::Membership;
+use crate::group::slots::COLLECTIVE_CHANNELS;
+use crate::rank::context::Inner;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -350,7 +350,7 @@ impl<'a> Comparison<'a> {
     }
 
     fn failed(&self, error: BootstrapError) -> Error {
-        let error = crate::communicator::translate(self.shared.rank, error);
+        let error = crate::rank::agreement::translate(self.shared.rank, error);
         self.shared.health.broken(error)
     }
 

@@ -15,12 +15,13 @@
 //! In a mesh (more) each pair of devices has a link of its own, which nobody else can want: copies to so
 //! many peers are under way at once, each on a stream of its own, and nobody keeps step with anybody.
 
-use super::lanes::{self, LANES, Sides};
-use super::launch::geometry;
-use super::plan::{Copy, Shape};
-use super::slots::{Header, Steps};
 use crate::backend::abi::*;
 use crate::backend::{Backend, CallResult, Collectives, RemoteAccess, Signals};
+use crate::collectives::launch::geometry;
+use crate::collectives::plan::{Copy, Shape};
+use crate::group::lanes;
+use crate::group::lanes::{LANES, Sides};
+use crate::group::slots::{Header, Steps};
 
 /// Threads of a kernel that only waits: one for each member, in whole warps.
 const WAITING_THREADS: u32 = 128;

@@ -4,23 +4,23 @@
 //! member goes in launch `k`, and meets its `k`-th receipt there. Only the two of a pair keep in step:
 //! the others need not make the call.
 
-use super::call::CollectiveOptions;
-use super::check::{Comparison, Message};
-use super::group::Membership;
-use super::launch::{Extent, geometry};
-use super::parts::{Parts, Ranges};
-use super::selector::{Choice, Query};
-use super::slots::COLLECTIVE_CHANNELS;
-use super::vendor;
 use crate::backend::Collectives;
 use crate::backend::abi::*;
-use crate::buffer::BufferRange;
-use crate::communicator::Shared;
-use crate::communicator::allocation::Allocation;
-use crate::communicator::shared::Kept;
-use crate::element::Element;
-use crate::error::{Error, Result};
-use crate::stream::Stream;
+use crate::base::element::Element;
+use crate::base::error::{Error, Result};
+use crate::buffer::symmetric::BufferRange;
+use crate::collectives::call::CollectiveOptions;
+use crate::collectives::check::{Comparison, Message};
+use crate::collectives::launch::{Extent, geometry};
+use crate::collectives::parts::{Parts, Ranges};
+use crate::group::membership::Group;
+use crate::group::membership::Membership;
+use crate::group::selector::{Choice, Query};
+use crate::group::slots::COLLECTIVE_CHANNELS;
+use crate::rank::allocation::Allocation;
+use crate::rank::context::Kept;
+use crate::rank::context::Shared;
+use crate::stream::transfers::Stream;
 use std::sync::Arc;
 
 /// Sends and receives that are remembered without allocating.
@@ -63,7 +63,7 @@ impl<'b> Exchange<'b> {
     pub(super) fn new(shared: &Arc<Shared>, options: &CollectiveOptions<'_>) -> Result<Self> {
         Ok(Self {
             shared: shared.clone(),
-            world: options.group.map_or(shared.world, super::Group::world),
+            world: options.group.map_or(shared.world, Group::world),
             inline: [None; INLINE],
             more: Vec::new(),
             length: 0,
@@ -309,7 +309,9 @@ impl Stream {
             let (backend, rank) = (&*shared.backend, shared.rank);
             // SAFETY: the ranges are inside live allocations that are released only once this rank's
             // streams are idle; that both of a pair mean the same is for the library to see.
-            unsafe { vendor::exchange(backend, vendor, rank, entries, self.raw_handle()) }
+            unsafe {
+                crate::group::nccl::exchange(backend, vendor, rank, entries, self.raw_handle())
+            }
         })
         .map_err(|failure| shared.failed(name, failure))
     }

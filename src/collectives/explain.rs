@@ -1,13 +1,13 @@
 //! How a call would be done, without making it: the question that a call itself puts to the selector.
 
-use super::call::CollectiveOptions;
-use super::group::Membership;
-use super::selector::{Choice, Query, Wish};
-use super::slots::COLLECTIVE_CHANNELS;
-use super::state::State;
 use crate::backend::abi::{CollectiveOperation, ElementType, ReduceOperation};
-use crate::communicator::Communicator;
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
+use crate::collectives::call::CollectiveOptions;
+use crate::group::membership::Membership;
+use crate::group::selector::{Choice, Query, Wish};
+use crate::group::slots::COLLECTIVE_CHANNELS;
+use crate::group::state::State;
+use crate::world::communicator::Communicator;
 use std::sync::Arc;
 
 /// A collective call, as far as that decides, beside its options, how it is done

@@ -3,26 +3,26 @@
 //! Nothing here allocates or locks outside of a capture, unless calls are compared
 //! ([`crate::Configuration::check_calls`]) or logged.
 
-use super::call::CollectiveOptions;
-use super::check::Comparison;
-use super::copy_engine::Engine;
-use super::explain::{CollectiveCall, no_channel};
-use super::group::Membership;
-use super::inbox::Inboxes;
-use super::multicast::{self, Reach};
-use super::plan::{Parts, Place, Shape, VECTOR};
-use super::selector::{Choice, Query, kernel_of};
-use super::slots::{COLLECTIVE_CHANNELS, Header};
-use super::vendor;
 use crate::backend::abi::*;
 use crate::backend::{Backend, CallResult, Collectives, Device, Failure, RemoteAccess};
-use crate::buffer::BufferRange;
-use crate::communicator::allocation::Allocation;
-use crate::communicator::shared::Kept;
-use crate::element::Element;
-use crate::error::Result;
-use crate::planner::{TransferOptions, plan};
-use crate::stream::Stream;
+use crate::base::element::Element;
+use crate::base::error::Result;
+use crate::base::planner::{TransferOptions, plan};
+use crate::buffer::symmetric::BufferRange;
+use crate::collectives::call::CollectiveOptions;
+use crate::collectives::check::Comparison;
+use crate::collectives::copy_engine::Engine;
+use crate::collectives::explain::{CollectiveCall, no_channel};
+use crate::collectives::multicast;
+use crate::collectives::multicast::Reach;
+use crate::collectives::plan::{Parts, Place, Shape, VECTOR};
+use crate::group::inbox::Inboxes;
+use crate::group::membership::Membership;
+use crate::group::selector::{Choice, Query, kernel_of};
+use crate::group::slots::{COLLECTIVE_CHANNELS, Header};
+use crate::rank::allocation::Allocation;
+use crate::rank::context::Kept;
+use crate::stream::transfers::Stream;
 use std::sync::Arc;
 
 /// A range, without its element type.
@@ -194,7 +194,7 @@ impl Stream {
         let query = state.query(&asked, membership, options.channel, vendor.is_some());
         let choice = self.choose(call.name, &query, options)?;
         if choice.algorithm == Algorithm::VENDOR && !aligned {
-            vendor::refuse_unaligned_windows(shared.rank, call.name, options.provider)?;
+            crate::group::nccl::refuse_unaligned_windows(shared.rank, call.name, options.provider)?;
         }
         let place = |extent: &Extent<'_>| extent.offset;
         let shape = Shape {
@@ -231,7 +231,7 @@ impl Stream {
                 if let (Algorithm::VENDOR, Some(vendor)) = (choice.algorithm, vendor) {
                     // SAFETY: as for `submit`.
                     return unsafe {
-                        vendor::submit(backend, vendor, call, &shape, self.raw_handle())
+                        crate::group::nccl::submit(backend, vendor, call, &shape, self.raw_handle())
                     };
                 }
                 if choice.algorithm == Algorithm::COPY_ENGINE {

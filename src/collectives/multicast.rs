@@ -1,8 +1,8 @@
 //! Collectives by multicast: what a switch can reduce, and what their kernels take.
 
-use super::plan::{Shape, share};
-use super::slots::Header;
 use crate::backend::abi::*;
+use crate::collectives::plan::{Shape, share};
+use crate::group::slots::Header;
 
 /// Where a call's memory lies at all members at once; null addresses where multicast is emulated.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,7 +1,7 @@
 //! The parts of an all-to-all of unequal parts: where each is, and whether all are good.
 
-use super::exchange::{overlap, pair};
-use super::launch::Extent;
+use crate::collectives::exchange::{overlap, pair};
+use crate::collectives::launch::Extent;
 
 /// What [`crate::Stream::all_to_all_v`] is given, in elements: for each member.
 pub struct Parts<'a> {

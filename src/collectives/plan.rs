@@ -4,9 +4,10 @@
 //! that at any moment every link carries one copy; a reduction in two shots deals the elements out to
 //! the ranks.
 
-use super::inbox::{self, Inboxes};
-use super::slots::Header;
 use crate::backend::abi::*;
+use crate::group::inbox;
+use crate::group::inbox::Inboxes;
+use crate::group::slots::Header;
 
 /// Bytes to which shares of a reduction are rounded: one access of a thread.
 pub const VECTOR: u64 = 16;

@@ -1,15 +1,17 @@
 //! A call: its matrices, checked.
 
-use super::matrix::{GemmElement, Matrix, Operands};
-use super::operation::{AllGatherGemm, NAME};
-use super::options::{GemmAlgorithm, GemmTransport};
 use crate::backend::abi::*;
-use crate::buffer::BufferRange;
-use crate::collectives::{CollectiveOptions, GatherCall, Provider, keep};
-use crate::communicator::allocation::Allocation;
-use crate::communicator::shared::Kept;
-use crate::error::{Error, Result};
-use crate::stream::Stream;
+use crate::base::error::{Error, Result};
+use crate::buffer::symmetric::BufferRange;
+use crate::collectives::call::CollectiveOptions;
+use crate::collectives::launch::{GatherCall, keep};
+use crate::gemm::matrix::{GemmElement, Matrix, Operands};
+use crate::gemm::operation::{AllGatherGemm, NAME};
+use crate::gemm::options::{GemmAlgorithm, GemmTransport};
+use crate::group::provider::Provider;
+use crate::rank::allocation::Allocation;
+use crate::rank::context::Kept;
+use crate::stream::transfers::Stream;
 use std::sync::Arc;
 
 /// Where something symmetric lies: the same offset at all ranks.

@@ -3,18 +3,18 @@
 //! Nothing here allocates or locks outside of a capture, unless calls are compared
 //! ([`crate::Configuration::check_calls`]).
 
-use super::call::Call;
-use super::matrix::{GemmElement, Operands};
-use super::operation::{AllGatherGemm, NAME, rows_of};
-use super::plan::{On, Part, Step};
-use super::workspace::{Sides, Signals};
 use crate::backend::abi::*;
 use crate::backend::{
     Backend, CallResult, Collectives, Device, Failure, Gemm, RemoteAccess, Signals as _,
 };
-use crate::collectives::Provider;
-use crate::error::Result;
-use crate::stream::Stream;
+use crate::base::error::Result;
+use crate::gemm::call::Call;
+use crate::gemm::matrix::{GemmElement, Operands};
+use crate::gemm::operation::{AllGatherGemm, NAME, rows_of};
+use crate::gemm::plan::{On, Part, Step};
+use crate::gemm::workspace::{Sides, Signals};
+use crate::group::provider::Provider;
+use crate::stream::transfers::Stream;
 
 impl Stream {
     /// Enqueues a product whose `A` is gathered meanwhile: `C` is there, and so is the gathered `A` where the
@@ -302,7 +302,7 @@ impl<T: GemmElement> Run<'_, T> {
         };
         let messages = messages.into_iter().filter(|message| message.3 > 0);
         // SAFETY: the caller's word; the library was opened together with all ranks.
-        unsafe { crate::collectives::exchange_by_vendor(self.backend, vendor, messages, on) }
+        unsafe { crate::group::nccl::messages(self.backend, vendor, messages, on) }
     }
 
     /// # Safety

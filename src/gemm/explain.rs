@@ -1,10 +1,10 @@
 //! An operation in words.
 
-use super::matrix::GemmElement;
-use super::operation::AllGatherGemm;
-use super::options::{GemmAlgorithm, GemmTransport};
-use super::plan::Problem;
-use super::shape::GemmShape;
+use crate::gemm::matrix::GemmElement;
+use crate::gemm::operation::AllGatherGemm;
+use crate::gemm::options::{GemmAlgorithm, GemmTransport};
+use crate::gemm::plan::Problem;
+use crate::gemm::shape::GemmShape;
 use std::fmt::Write;
 
 impl<T: GemmElement> AllGatherGemm<T> {

@@ -1,11 +1,11 @@
 //! Where a matrix lies.
 
 use crate::backend::abi::{DeviceAddress, MatrixOrder};
-use crate::buffer::BufferRange;
-use crate::collectives::Reducible;
-use crate::communicator::Shared;
-use crate::communicator::allocation::Allocation;
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
+use crate::base::reducible::Reducible;
+use crate::buffer::symmetric::BufferRange;
+use crate::rank::allocation::Allocation;
+use crate::rank::context::Shared;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;

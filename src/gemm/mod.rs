@@ -11,24 +11,16 @@
 //! are there: a barrier at its start, before which nobody writes what a peer may still read, and, only where
 //! peers read this rank's shard, one at its end. So one gathered `A` is enough for call after call.
 
-mod call;
-mod chunk;
-mod enqueue;
-mod explain;
-mod matrix;
-mod operation;
-mod options;
-mod plan;
-mod selector;
-mod shape;
-mod stored;
-mod tuning;
-mod workspace;
-
-pub use matrix::{GemmElement, Matrix, Operands};
-pub use operation::AllGatherGemm;
-pub use options::{GemmAlgorithm, GemmOptions, GemmTransport};
-pub use plan::{On, Part, Step};
-pub use shape::GemmShape;
-pub use stored::GemmRow;
-pub(crate) use workspace::Workspace;
+pub(crate) mod call;
+pub(crate) mod chunk;
+pub(crate) mod enqueue;
+pub(crate) mod explain;
+pub(crate) mod matrix;
+pub(crate) mod operation;
+pub(crate) mod options;
+pub(crate) mod plan;
+pub(crate) mod selector;
+pub(crate) mod shape;
+pub(crate) mod stored;
+pub(crate) mod tuning;
+pub(crate) mod workspace;

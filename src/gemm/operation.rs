@@ -1,19 +1,24 @@
 //! Making an operation, together with all ranks.
 
-use super::chunk;
-use super::matrix::GemmElement;
-use super::options::{GemmAlgorithm, GemmOptions, GemmTransport};
-use super::plan::{Part, Problem, Step};
-use super::selector::{Offer, Refusal, choose};
-use super::shape::{Division, GemmShape};
-use super::stored::{self, GemmRow, Ways};
-use super::workspace::{Prepared, Words, Workspace};
 use crate::backend::abi::*;
 use crate::backend::{Backend, Gemm, read_text};
-use crate::collectives::Provider;
-use crate::communicator::allocation::Allocation;
-use crate::communicator::{Communicator, Inner, Origin, Round, Shared, sharing};
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
+use crate::gemm::chunk;
+use crate::gemm::matrix::GemmElement;
+use crate::gemm::options::{GemmAlgorithm, GemmOptions, GemmTransport};
+use crate::gemm::plan::{Part, Problem, Step};
+use crate::gemm::selector::{Offer, Refusal, choose};
+use crate::gemm::shape::{Division, GemmShape};
+use crate::gemm::stored;
+use crate::gemm::stored::{GemmRow, Ways};
+use crate::gemm::workspace::{Prepared, Words, Workspace};
+use crate::group::provider::Provider;
+use crate::memory::sharing;
+use crate::memory::sharing::Origin;
+use crate::rank::agreement::Round;
+use crate::rank::allocation::Allocation;
+use crate::rank::context::{Inner, Shared};
+use crate::world::communicator::Communicator;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Instant;

@@ -15,9 +15,9 @@
 //! - A product of the vendor's library waits for nothing; what it needs has come before it is begun.
 //! - Ranks that keep step do so in every step, also where a shard is empty.
 
-use super::options::{GemmAlgorithm, GemmTransport};
-use super::shape::Division;
 use crate::backend::abi::GatherMode;
+use crate::gemm::options::{GemmAlgorithm, GemmTransport};
+use crate::gemm::shape::Division;
 use std::fmt;
 
 /// A stream of a call.

@@ -9,9 +9,9 @@
 //! costs does not, and where copies keep ahead of them; else a kernel that multiplies chunks as copy engines bring
 //! them, which loses neither launches nor the ends of products.
 
-use super::options::{GemmAlgorithm, GemmOptions, GemmTransport};
-use super::shape::GemmShape;
 use crate::backend::abi::{GatherMode, GatheredLimits, Sharding};
+use crate::gemm::options::{GemmAlgorithm, GemmOptions, GemmTransport};
+use crate::gemm::shape::GemmShape;
 
 /// Bytes of a shard in rows below which all is gathered first.
 const SMALL_SHARD: u64 = 4 << 20;

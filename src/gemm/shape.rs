@@ -1,6 +1,7 @@
 //! What is multiplied, and how `A` is divided among ranks.
 
-use crate::backend::abi::{self, ElementType, MatrixOrder, Sharding};
+use crate::backend::abi;
+use crate::backend::abi::{ElementType, MatrixOrder, Sharding};
 use std::ops::Range;
 
 /// `C[m, n] = A[m, k] · B[k, n]`, plus `bias[n]` to each row where there is one. Alike on all ranks.

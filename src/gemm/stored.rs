@@ -6,15 +6,15 @@
 //! that the library gives, so it holds only for the library's version that it was found with, and for what we ask
 //! of it.
 
-use super::matrix::GemmElement;
-use super::operation::AllGatherGemm;
-use super::options::{GemmAlgorithm, GemmOptions, GemmTransport};
-use super::selector::Refusal;
-use super::shape::GemmShape;
-use super::workspace::Prepared;
 use crate::backend::abi::{ElementType, MATRIX_REQUEST, RawGemm, VendorDescription};
 use crate::backend::{Gemm, read_text};
-use crate::communicator::Inner;
+use crate::gemm::matrix::GemmElement;
+use crate::gemm::operation::AllGatherGemm;
+use crate::gemm::options::{GemmAlgorithm, GemmOptions, GemmTransport};
+use crate::gemm::selector::Refusal;
+use crate::gemm::shape::GemmShape;
+use crate::gemm::workspace::Prepared;
+use crate::rank::context::Inner;
 
 /// How a product was done best: what `symmem bench ag-gemm --tune` writes and
 /// [`crate::Configuration::gemm_rows`] has.

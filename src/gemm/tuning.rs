@@ -5,12 +5,13 @@
 //! guess of a library can be far off: so all its ways are timed, and the best is taken, unless one is stored:
 //! then each is only run. Ranks need not take the same.
 
-use super::shape::GemmShape;
-use super::workspace::{Prepared, Workspace};
-use crate::backend::abi::{self, *};
+use crate::backend::abi;
+use crate::backend::abi::*;
 use crate::backend::{Backend, CallResult, Device, Failure, Gemm, SymmetricMemory};
-use crate::communicator::Inner;
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
+use crate::gemm::shape::GemmShape;
+use crate::gemm::workspace::{Prepared, Workspace};
+use crate::rank::context::Inner;
 use std::time::{Duration, Instant};
 
 /// Ways that are timed at most: the list is the best guess first.

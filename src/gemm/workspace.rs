@@ -4,14 +4,14 @@
 //! makes such things, and no call may wait for that. It is given up like a module: once no graph has it and
 //! this rank's streams are idle.
 
-use super::plan::{On, Step};
-use super::tuning::Scratch;
 use crate::backend::abi::*;
 use crate::backend::{Backend, CallResult, Device, Gemm};
-use crate::communicator::Inner;
-use crate::communicator::allocation::Allocation;
-use crate::communicator::side::SideStream;
-use crate::error::Result;
+use crate::base::error::Result;
+use crate::gemm::plan::{On, Step};
+use crate::gemm::tuning::Scratch;
+use crate::rank::allocation::Allocation;
+use crate::rank::context::Inner;
+use crate::rank::side::SideStream;
 use std::sync::Arc;
 
 /// The words and counters of one operation: symmetric, zeroed, laid out alike on all ranks.

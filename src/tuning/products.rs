@@ -1,6 +1,6 @@
 //! Rows of products: what `symmem bench ag-gemm --tune` writes.
 
-use super::product::{
+use crate::tuning::product::{
     MatrixElement, Order, Product, Sharded, gemm_algorithm, gemm_transport, shape,
 };
 use crate::{GemmRow, GemmTransport};

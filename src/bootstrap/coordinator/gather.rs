@@ -6,8 +6,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::super::message::{Failure, Part, Reply};
-use super::{Action, Coordinator, Token, send};
+use crate::bootstrap::coordinator::{Action, Coordinator, Token, send};
+use crate::bootstrap::message::{Failure, Part, Reply};
 
 /// What one rank gave.
 pub(super) struct Contribution {

@@ -1,0 +1,8 @@
+//! What every other folder may use: elements, errors, plans of transfers, threads that may be abandoned.
+
+pub(crate) mod abandon;
+pub(crate) mod element;
+pub(crate) mod error;
+pub(crate) mod planner;
+pub(crate) mod reducible;
+pub(crate) mod shared_file;

@@ -1,0 +1,58 @@
+//! The handle by which a kernel of one's own reaches its peers.
+
+use crate::backend::abi::Handle;
+use crate::base::element::Element;
+use crate::base::error::{Error, Result};
+use crate::buffer::symmetric::SymmetricBuffer;
+use crate::memory::pad::CHANNELS;
+use std::time::Duration;
+
+impl<T: Element> SymmetricBuffer<T> {
+    /// What a kernel takes, by value, to put to this buffer at every rank, get from it, signal and
+    /// wait: `symmem/handle.h` has the functions. Waits give up after the communicator's deadline.
+    ///
+    /// `channel` is one of [`CHANNELS`]. Kernels and streams share its counts: a
+    /// [`crate::Stream::wait_signal`] takes what a kernel has signalled, and the other way round. Work
+    /// that signals one peer, or waits for it, on one channel must be ordered, by one stream or events.
+    ///
+    /// The handle is plain data and keeps nothing alive: see [`crate::Stream::launch`].
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if there is no such channel; [`Error::Unsupported`] with signals in
+    /// host memory, whose counts no kernel sees; what poisoned the communicator.
+    pub fn handle(&self, channel: u32) -> Result<Handle> {
+        self.handle_within(channel, self.shared().options.deadline)
+    }
+
+    /// [`SymmetricBuffer::handle`] for waits that give up after `deadline`, each counted from its own
+    /// start.
+    ///
+    /// # Errors
+    /// As [`SymmetricBuffer::handle`].
+    pub fn handle_within(&self, channel: u32, deadline: Duration) -> Result<Handle> {
+        let (shared, operation) = (self.shared(), "handle");
+        shared.health.check()?;
+        if channel >= CHANNELS {
+            return Err(Error::InvalidArgument {
+                rank: shared.rank,
+                operation,
+                message: format!("channel {channel}; there are {CHANNELS}, from 0"),
+            });
+        }
+        let watch = shared.health.watch(deadline);
+        let Some(mut handle) = shared.pad().handle(channel, watch) else {
+            return Err(Error::Unsupported {
+                rank: shared.rank,
+                operation,
+                message: "signals in host memory are counted by the host; open the communicator \
+                          with signals in device memory"
+                    .into(),
+            });
+        };
+        for (rank, base) in handle.bases.iter_mut().enumerate().take(shared.world) {
+            *base = self.allocation().at(rank, 0);
+        }
+        handle.bytes = self.all().bytes();
+        Ok(handle)
+    }
+}

@@ -1,0 +1,95 @@
+//! The side streams of copy-engine collectives.
+//!
+//! Each channel has its own, since channels do not wait for each other: on one stream two of them
+//! would, and ranks that began with different ones would wait for ever. And captured calls have others
+//! than eager ones: a stream that takes part in a capture takes no eager work until that has ended.
+
+use crate::backend::abi::CAPABILITY_COPY_ENGINE;
+use crate::base::error::Result;
+use crate::group::slots::COLLECTIVE_CHANNELS;
+use crate::rank::context::Inner;
+use crate::rank::side::SideStream;
+
+/// Lanes by which a copy to a peer can go where devices share their links; the first is the caller's own
+/// stream. Two hide each other's steps: a third would find the link busy.
+pub const LANES: usize = 2;
+
+/// What a call forks to.
+#[derive(Clone)]
+pub struct Sides {
+    /// The lanes but for the first. Where each pair of devices has a link of its own there is a lane for
+    /// each peer that is copied to at once.
+    pub lanes: Vec<SideStream>,
+    /// For the copy to this rank itself.
+    pub own: SideStream,
+}
+
+/// Lanes of a group of so many members, on a device that keeps its links busy by copying to `fanout`
+/// peers at once.
+pub fn most(fanout: u32, members: usize) -> usize {
+    match fanout as usize {
+        0 | 1 => LANES,
+        fanout => fanout.min(members - 1),
+    }
+}
+
+/// The side streams of a group, made together with it: the driver may take memory for a stream, which
+/// no call may wait for (see "Waiting kernels" in the repository's guide).
+#[derive(Clone, Default)]
+pub struct Lanes {
+    /// `[channel][captured]`; none where nothing is copied by an engine.
+    channels: Vec<[Sides; 2]>,
+}
+
+impl Lanes {
+    /// Makes them for a group of so many members.
+    ///
+    /// # Errors
+    /// The backend's; nothing is left then.
+    pub fn open(shared: &Inner, members: usize) -> Result<Self> {
+        if members < 2 || shared.capabilities.flags & CAPABILITY_COPY_ENGINE == 0 {
+            return Ok(Self::default());
+        }
+        let mut lanes = Self::default();
+        let mut made = Vec::new();
+        let more = most(shared.capabilities.fanout, members) - 1;
+        for _ in 0..COLLECTIVE_CHANNELS {
+            match [
+                sides(shared, more, &mut made),
+                sides(shared, more, &mut made),
+            ] {
+                [Ok(eager), Ok(captured)] => lanes.channels.push([eager, captured]),
+                [Err(error), _] | [_, Err(error)] => {
+                    made.iter().for_each(|&side| shared.close_side_stream(side));
+                    return Err(error);
+                }
+            }
+        }
+        Ok(lanes)
+    }
+
+    /// Those of a channel.
+    pub fn sides(&self, channel: u32, captured: bool) -> Option<&Sides> {
+        let sides = self.channels.get(channel as usize)?;
+        sides.get(usize::from(captured))
+    }
+
+    /// Gives them up; they go once they are idle.
+    pub fn close(&self, shared: &Inner) {
+        for sides in self.channels.iter().flatten() {
+            let lanes = sides.lanes.iter();
+            lanes.for_each(|&side| shared.close_side_stream(side));
+            shared.close_side_stream(sides.own);
+        }
+    }
+}
+
+/// Makes those of one channel, `lanes` and one, and lists them in `made`.
+fn sides(shared: &Inner, lanes: usize, made: &mut Vec<SideStream>) -> Result<Sides> {
+    let mut side = || shared.side_stream().inspect(|&side| made.push(side));
+    let lanes = (0..lanes).map(|_| side()).collect::<Result<_>>()?;
+    Ok(Sides {
+        lanes,
+        own: side()?,
+    })
+}

@@ -1,0 +1,10 @@
+//! Groups of ranks: who takes part, the memory by which members keep in step, the selector, NCCL.
+
+pub(crate) mod inbox;
+pub(crate) mod lanes;
+pub(crate) mod membership;
+pub(crate) mod nccl;
+pub(crate) mod provider;
+pub(crate) mod selector;
+pub(crate) mod slots;
+pub(crate) mod state;

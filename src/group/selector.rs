@@ -1,0 +1,682 @@
+//! Which algorithm, and which grid, for which call.
+//!
+//! The table is data: rows that the backend measured for its devices, and before them those of the
+//! caller ([`crate::Configuration::collective_rows`]). The first row that fits a call, and whose
+//! algorithm can serve it, wins. Everything here depends only on what is alike on all members, since
+//! they have to choose alike.
+
+use crate::backend::abi::*;
+use crate::backend::{Backend, Collectives};
+use crate::base::error::{Error, Result};
+use crate::collectives::multicast;
+use crate::group::inbox::{Division, Inboxes};
+use crate::group::provider::Provider;
+use crate::memory::multicast::object::MulticastStatus;
+
+/// Threads of a block are a multiple of this (a warp, or half a wavefront).
+const THREAD_STEP: u32 = 32;
+/// The most threads of a block, on every device that there is.
+const MOST_THREADS: u32 = 1024;
+/// How many blocks are resident is asked for multiples of so many threads. A block in between counts
+/// as the next larger.
+const ASKED_STEP: u32 = 128;
+const ASKED: usize = (MOST_THREADS / ASKED_STEP) as usize;
+/// The families without elements, then the four with.
+const FAMILIES: usize = MOVERS + 4 * ELEMENTS;
+const MOVERS: usize = 5;
+const ELEMENTS: usize = ElementType::F8_E5M2.0 as usize;
+/// Rows that a backend's table can have; one that goes on is not a table.
+const MOST_ROWS: u32 = 4096;
+
+/// The grid of a call for which no table has a row: enough to keep a link busy, and few enough to be
+/// resident anywhere. A place to start from, until somebody measures.
+const DEFAULT_BLOCKS: u32 = 16;
+const DEFAULT_THREADS: u32 = 512;
+
+/// What the selector is asked.
+#[derive(Clone, Copy, Debug)]
+pub struct Query {
+    /// The operation.
+    pub operation: CollectiveOperation,
+    /// What is reduced; anything where nothing is.
+    pub element: ElementType,
+    /// How; anything where nothing is.
+    pub reduce: ReduceOperation,
+    /// Ranks in the group.
+    pub world: u32,
+    /// As [`CollectiveRow::bytes`] counts them.
+    pub bytes: u64,
+    /// Whether source and destination are the same memory.
+    pub in_place: bool,
+    /// Whether the vendor's communicator is open and has these ranks.
+    pub vendor: bool,
+    /// Whether the slots and both ranges can be reached at all members at once.
+    pub multicast: bool,
+    /// Channels by which a reduction can be pushed ([`Selector::push_channels`]); 0 where its ranges do not
+    /// start at multiples of 16 bytes, too.
+    pub push_channels: u32,
+}
+
+/// What the caller asks for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wish {
+    /// [`Algorithm::AUTOMATIC`] for the table's.
+    pub algorithm: Algorithm,
+    /// `None` for the table's.
+    pub blocks: Option<u32>,
+    /// `None` for the table's.
+    pub threads: Option<u32>,
+    /// `None` for the table's.
+    pub concurrent: Option<u32>,
+    /// Who does it.
+    pub provider: Provider,
+}
+
+/// How a collective is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// The algorithm; never [`Algorithm::AUTOMATIC`].
+    pub algorithm: Algorithm,
+    /// Blocks of the grid; 0 where no kernel does it.
+    pub blocks: u32,
+    /// Threads of a block; 0 where no kernel does it.
+    pub threads: u32,
+    /// Copies under way at once; 0 for as many as there are, by the copy engine for as many as the size
+    /// is worth.
+    pub concurrent: u32,
+}
+
+/// The table and what the device can hold, read once.
+pub struct Selector {
+    rows: Vec<CollectiveRow>,
+    resident: Vec<[u32; ASKED]>,
+    /// Whether grids mean anything: the host backend has none.
+    grids: bool,
+    copy_engine: bool,
+    /// What a rank should give for an inbox; 0 where reductions by pushing take none.
+    inbox_bytes: u64,
+    /// Most ranks that share a device.
+    sharers: u32,
+    multicast: MulticastStatus,
+}
+
+impl Selector {
+    /// Reads the backend's table. `rows` go before it.
+    ///
+    /// # Errors
+    /// The backend's.
+    pub fn read(
+        backend: &Backend,
+        capabilities: &Capabilities,
+        rows: &[CollectiveRow],
+        rank: usize,
+    ) -> Result<Self> {
+        let grids = capabilities.flags & CAPABILITY_LAUNCH != 0;
+        if let Some(row) = rows.iter().find(|row| !is_sound(row, grids)) {
+            return Err(Error::InvalidArgument {
+                rank,
+                operation: "reading the collectives' table",
+                message: format!(
+                    "{row:?}: threads go in steps of {THREAD_STEP} up to {MOST_THREADS}, blocks up to \
+                     {SLOT_BLOCKS}, and the algorithm is one that the operation has"
+                ),
+            });
+        }
+        let failed = |failure| Error::backend(rank, "reading the collectives' table", failure);
+        let mut selector = Self {
+            rows: rows.to_vec(),
+            resident: vec![[0; ASKED]; FAMILIES],
+            grids,
+            copy_engine: capabilities.flags & CAPABILITY_COPY_ENGINE != 0,
+            inbox_bytes: capabilities.reduce_inbox_bytes.into(),
+            sharers: 1,
+            multicast: MulticastStatus::default(),
+        };
+        for index in 0..MOST_ROWS {
+            match backend.collective_row(index) {
+                Ok(row) if row.algorithm == Algorithm::AUTOMATIC => break,
+                Ok(row) => selector.rows.push(row),
+                // A plugin that is older than collectives has none.
+                Err(failure) if failure.status == Status::UNSUPPORTED => break,
+                Err(failure) => return Err(failed(failure)),
+            }
+        }
+        for family in 0..FAMILIES {
+            let (kernel, element) = family_of(family);
+            for step in 0..ASKED {
+                let threads = (step as u32 + 1) * ASKED_STEP;
+                selector.resident[family][step] =
+                    match backend.resident_blocks(kernel, element, threads) {
+                        Ok(blocks) => blocks,
+                        Err(failure) if failure.status == Status::UNSUPPORTED => 0,
+                        Err(failure) => return Err(failed(failure)),
+                    };
+            }
+        }
+        Ok(selector)
+    }
+
+    /// Says how many ranks share a device at most, alike on all ranks.
+    pub fn share_device(&mut self, sharers: u32) {
+        self.sharers = sharers.max(1);
+    }
+
+    /// Whether multicast is chosen where nobody names an algorithm: where there is a switch.
+    pub fn prefers_multicast(&self) -> bool {
+        self.multicast.support == MulticastSupport::HARDWARE
+    }
+
+    /// Says what came of multicast, alike on all ranks.
+    pub fn set_multicast(&mut self, status: MulticastStatus) {
+        self.multicast = status;
+    }
+
+    /// How many ranks share a device at most.
+    pub fn sharers(&self) -> u32 {
+        self.sharers
+    }
+
+    /// Whether kernels have grids; on the host backend one thread does it all.
+    pub fn has_grids(&self) -> bool {
+        self.grids
+    }
+
+    /// What has to be alike on all ranks, as text. Not what only multicast's kernels need: where a rank has
+    /// none of these, all do without.
+    pub fn describe(&self) -> String {
+        let resident = self.resident_of(|kernel| !of_multicast(kernel));
+        format!(
+            "{:?}{resident:?}{}{}",
+            self.rows, self.copy_engine, self.inbox_bytes
+        )
+    }
+
+    /// What has to be alike on all ranks that use multicast, as text.
+    pub fn describe_multicast(&self) -> String {
+        format!("{:?}", self.resident_of(of_multicast))
+    }
+
+    fn resident_of(&self, wanted: impl Fn(CollectiveKernel) -> bool) -> Vec<[u32; ASKED]> {
+        let families = (0..FAMILIES).filter(|&family| wanted(family_of(family).0));
+        families.map(|family| self.resident[family]).collect()
+    }
+
+    /// How each rank's inbox for pushed reductions is divided in a group of `world` ranks: with channels for
+    /// the largest grid that is resident, if there is room.
+    pub fn inbox(&self, world: usize) -> Division {
+        let pushing = (0..FAMILIES).filter(|&f| family_of(f).0 == CollectiveKernel::REDUCE_PUSH);
+        let channels = pushing.flat_map(|family| {
+            let steps = self.resident[family].iter().zip(1..);
+            steps.map(|(&blocks, step)| {
+                blocks.min(SLOT_BLOCKS) * step * ASKED_STEP / PUSH_PAIR_THREADS
+            })
+        });
+        Division::new(world, self.inbox_bytes, channels.max().unwrap_or(0))
+    }
+
+    /// Channels by which a reduction can be pushed into these inboxes: any number where none are needed.
+    pub fn push_channels(&self, inboxes: Option<&Inboxes>) -> u32 {
+        match inboxes {
+            _ if self.inbox_bytes == 0 => u32::MAX,
+            Some(inboxes) => inboxes.division.channels,
+            None => 0,
+        }
+    }
+
+    /// How to do it; or why it cannot be done so, and what can.
+    ///
+    /// # Errors
+    /// What is wrong with the wish.
+    pub fn choose(&self, query: &Query, wish: &Wish) -> std::result::Result<Choice, String> {
+        let row = self.row(query, wish)?;
+        let Some(kernel) = kernel_of(query.operation, row.algorithm) else {
+            return Ok(Choice {
+                algorithm: row.algorithm,
+                blocks: 0,
+                threads: 0,
+                concurrent: wish.concurrent.unwrap_or(row.concurrent),
+            });
+        };
+        let threads = wish.threads.unwrap_or(row.threads);
+        if let Some(blocks) = wish.blocks
+            && (blocks == 0 || blocks > most_blocks(kernel))
+        {
+            return Err(format!(
+                "{blocks} blocks; give 1 to {} for {}",
+                most_blocks(kernel),
+                row.algorithm.name()
+            ));
+        }
+        if let Some(threads) = wish.threads
+            && (threads == 0 || threads > MOST_THREADS || !threads.is_multiple_of(THREAD_STEP))
+        {
+            return Err(format!(
+                "{threads} threads; give a multiple of {THREAD_STEP}, {MOST_THREADS} at most"
+            ));
+        }
+        let mut choice = Choice {
+            algorithm: row.algorithm,
+            blocks: 1,
+            threads: 1,
+            concurrent: wish.concurrent.unwrap_or(row.concurrent),
+        };
+        if !self.grids {
+            // One thread does what a grid would, whatever its size.
+            return Ok(choice);
+        }
+        let mut threads = threads.clamp(THREAD_STEP, MOST_THREADS);
+        let mut most = self.most_resident(kernel, query.element, threads);
+        if kernel == CollectiveKernel::REDUCE_PUSH {
+            if wish
+                .threads
+                .is_some_and(|threads| !threads.is_multiple_of(PUSH_THREAD_STEP))
+            {
+                return Err(format!(
+                    "{threads} threads; give a multiple of {PUSH_THREAD_STEP} for {}, whose warps work in pairs",
+                    row.algorithm.name()
+                ));
+            }
+            threads = threads.next_multiple_of(PUSH_THREAD_STEP);
+            most = most.min(query.push_channels / (threads / PUSH_PAIR_THREADS));
+        }
+        if most == 0 {
+            return Err(format!(
+                "{} blocks of {threads} threads of {} cannot be resident on this device{}; use fewer \
+                 threads, or another algorithm",
+                1,
+                kernel.name(),
+                self.because_shared()
+            ));
+        }
+        if let Some(blocks) = wish.blocks.filter(|&blocks| blocks > most) {
+            return Err(format!(
+                "{blocks} blocks of {threads} threads would wait for each other, but only {most} can be \
+                 resident at once{}; use fewer",
+                self.because_shared()
+            ));
+        }
+        choice.threads = threads;
+        choice.blocks = wish.blocks.unwrap_or(row.blocks).clamp(1, most);
+        Ok(choice)
+    }
+
+    fn because_shared(&self) -> String {
+        if self.sharers == 1 {
+            return String::new();
+        }
+        format!(", which {} ranks share", self.sharers)
+    }
+
+    /// Most blocks of a grid whose blocks wait for peers.
+    pub fn most_resident(
+        &self,
+        kernel: CollectiveKernel,
+        element: ElementType,
+        threads: u32,
+    ) -> u32 {
+        let step = (threads.div_ceil(ASKED_STEP).max(1) as usize - 1).min(ASKED - 1);
+        let resident =
+            family_index(kernel, element).map_or(0, |family| self.resident[family][step]);
+        (resident / self.sharers).min(most_blocks(kernel))
+    }
+
+    /// The row that a call goes by.
+    fn row(&self, query: &Query, wish: &Wish) -> std::result::Result<CollectiveRow, String> {
+        let named = match (wish.provider, wish.algorithm) {
+            (
+                Provider::Vendor | Provider::VendorWindows,
+                Algorithm::AUTOMATIC | Algorithm::VENDOR,
+            ) => Algorithm::VENDOR,
+            (Provider::Vendor | Provider::VendorWindows, other) => {
+                return Err(format!(
+                    "{} is not the vendor's; leave the algorithm or the provider to the selector",
+                    other.name()
+                ));
+            }
+            (Provider::Own, Algorithm::VENDOR) => {
+                return Err("the vendor's library is not ours; choose another provider".into());
+            }
+            // Pushed where there is an inbox for it; else the same is loaded.
+            (_, Algorithm::PUSH)
+                if reduces(query.operation) && self.lacks(query, Algorithm::PUSH) =>
+            {
+                match query.operation {
+                    CollectiveOperation::REDUCE_SCATTER => Algorithm::ONE_SHOT,
+                    _ => Algorithm::TWO_SHOT,
+                }
+            }
+            // By the members' own addresses where not all that a call names is reached at once, or the switch
+            // does not reduce it.
+            (_, named)
+                if named.is_multicast()
+                    && self.multicast.support != MulticastSupport::NONE
+                    && algorithms(query.operation).contains(&named)
+                    && self.lacks(query, named) =>
+            {
+                multicast::without(query.operation, named)
+            }
+            (_, named) => named,
+        };
+        let fits = |row: &&CollectiveRow| query.world <= row.world && query.bytes <= row.bytes;
+        if named != Algorithm::AUTOMATIC {
+            self.serves(query, named)?;
+            let of_it = |operation| {
+                self.rows.iter().filter(move |row: &&CollectiveRow| {
+                    row.operation == operation && row.algorithm == named
+                })
+            };
+            let found = likenesses(query.operation)
+                .iter()
+                .find_map(|&operation| {
+                    of_it(operation)
+                        .find(fits)
+                        .or_else(|| of_it(operation).rfind(|row| query.world <= row.world))
+                })
+                .copied();
+            return Ok(found.unwrap_or(default_row(query.operation, named)));
+        }
+        let vendor_allowed = wish.provider == Provider::Automatic;
+        // Without a switch its kernels are there to be tried, and slower than others. And nobody is given sums of
+        // another precision unasked.
+        let by_itself = self.prefers_multicast()
+            && !(reduces(query.operation) && multicast::only_by_name(query.element));
+        let found = likenesses(query.operation).iter().find_map(|&operation| {
+            self.rows.iter().filter(fits).find(|row| {
+                row.operation == operation
+                    && (vendor_allowed || row.algorithm != Algorithm::VENDOR)
+                    && (!row.algorithm.is_multicast() || by_itself)
+                    && self.serves(query, row.algorithm).is_ok()
+            })
+        });
+        Ok(found.copied().unwrap_or_else(|| {
+            let first = |algorithm: &&Algorithm| self.serves(query, **algorithm).is_ok();
+            let algorithm = untabled(query.operation).iter().find(first);
+            // Each list ends with one that serves every call.
+            default_row(
+                query.operation,
+                *algorithm.unwrap_or(&untabled(query.operation)[0]),
+            )
+        }))
+    }
+
+    /// Whether an algorithm can serve a call; if not, why not and which can.
+    fn serves(&self, query: &Query, algorithm: Algorithm) -> std::result::Result<(), String> {
+        let possible = algorithms(query.operation);
+        let why = if !possible.contains(&algorithm) {
+            format!("{} is no way to do it", algorithm.name())
+        } else if algorithm == Algorithm::VENDOR && !query.vendor {
+            "the vendor's communicator is not open for these ranks; see `Communicator::open_vendor`"
+                .into()
+        } else if algorithm.is_multicast() && self.multicast.support == MulticastSupport::NONE {
+            let reason = self.multicast.reason.as_deref();
+            format!(
+                "there is no multicast: {}",
+                reason.unwrap_or("nothing asks for it")
+            )
+        } else if algorithm == Algorithm::COPY_ENGINE && !self.copy_engine {
+            "this device has no copy engine".into()
+        } else if !fits_place(query.operation, algorithm, query.in_place) {
+            let place = if query.in_place { "in" } else { "out of" };
+            format!("{} cannot do it {place} place", algorithm.name())
+        } else if self.lacks(query, algorithm) {
+            format!("this device has no kernel for {}", algorithm.name())
+        } else {
+            return Ok(());
+        };
+        let names: Vec<&str> = possible
+            .iter()
+            .filter(|&&other| {
+                fits_place(query.operation, other, query.in_place)
+                    && (other != Algorithm::COPY_ENGINE || self.copy_engine)
+                    && (other != Algorithm::VENDOR || query.vendor)
+                    && !self.lacks(query, other)
+            })
+            .map(|algorithm| algorithm.name())
+            .collect();
+        Err(format!("{why}; possible: {}", names.join(", ")))
+    }
+
+    /// Whether there is not what an algorithm needs: the kernel, and an inbox where it pushes into one.
+    fn lacks(&self, query: &Query, algorithm: Algorithm) -> bool {
+        kernel_of(query.operation, algorithm).is_some_and(|kernel| {
+            let has_channels = query.push_channels >= MOST_THREADS / PUSH_PAIR_THREADS;
+            let reached = !algorithm.is_multicast()
+                || self.multicast.support != MulticastSupport::NONE
+                    && query.multicast
+                    && (!reduces(query.operation)
+                        || multicast::reduces(query.element, query.reduce));
+            !reached
+                || kernel == CollectiveKernel::REDUCE_PUSH && !has_channels
+                || family_index(kernel, query.element)
+                    .is_none_or(|family| self.resident[family].iter().all(|&blocks| blocks == 0))
+        })
+    }
+}
+
+/// Whether a row of the caller's can be gone by. Without grids its geometry means nothing.
+fn is_sound(row: &CollectiveRow, grids: bool) -> bool {
+    let possible = row.threads <= MOST_THREADS
+        && row.threads.is_multiple_of(THREAD_STEP)
+        && row.blocks <= SLOT_BLOCKS;
+    (possible || !grids) && algorithms(row.operation).contains(&row.algorithm)
+}
+
+fn of_multicast(kernel: CollectiveKernel) -> bool {
+    [
+        CollectiveKernel::MULTICAST_MOVE,
+        CollectiveKernel::MULTICAST_REDUCE,
+    ]
+    .contains(&kernel)
+}
+
+fn family_of(family: usize) -> (CollectiveKernel, ElementType) {
+    let element = |first: usize| ElementType((family - first + 1) as u32);
+    match family {
+        0 => (CollectiveKernel::MOVE, ElementType::U8),
+        1 => (CollectiveKernel::PACKETS, ElementType::U8),
+        2 => (CollectiveKernel::EXCHANGE, ElementType::U8),
+        3 => (CollectiveKernel::SWAP, ElementType::U8),
+        4 => (CollectiveKernel::MULTICAST_MOVE, ElementType::U8),
+        _ if family < MOVERS + ELEMENTS => (CollectiveKernel::REDUCE, element(MOVERS)),
+        _ if family < MOVERS + 2 * ELEMENTS => {
+            (CollectiveKernel::REDUCE_PACKETS, element(MOVERS + ELEMENTS))
+        }
+        _ if family < MOVERS + 3 * ELEMENTS => (
+            CollectiveKernel::REDUCE_PUSH,
+            element(MOVERS + 2 * ELEMENTS),
+        ),
+        _ => (
+            CollectiveKernel::MULTICAST_REDUCE,
+            element(MOVERS + 3 * ELEMENTS),
+        ),
+    }
+}
+
+fn family_index(kernel: CollectiveKernel, element: ElementType) -> Option<usize> {
+    let element = (element.0 as usize)
+        .checked_sub(1)
+        .filter(|&index| index < ELEMENTS)?;
+    match kernel {
+        CollectiveKernel::MOVE => Some(0),
+        CollectiveKernel::PACKETS => Some(1),
+        CollectiveKernel::EXCHANGE => Some(2),
+        CollectiveKernel::SWAP => Some(3),
+        CollectiveKernel::MULTICAST_MOVE => Some(4),
+        CollectiveKernel::REDUCE => Some(MOVERS + element),
+        CollectiveKernel::REDUCE_PACKETS => Some(MOVERS + ELEMENTS + element),
+        CollectiveKernel::REDUCE_PUSH => Some(MOVERS + 2 * ELEMENTS + element),
+        CollectiveKernel::MULTICAST_REDUCE => Some(MOVERS + 3 * ELEMENTS + element),
+        _ => None,
+    }
+}
+
+fn most_blocks(kernel: CollectiveKernel) -> u32 {
+    match kernel {
+        CollectiveKernel::PACKETS | CollectiveKernel::REDUCE_PACKETS => PACKET_BLOCKS,
+        _ => SLOT_BLOCKS,
+    }
+}
+
+/// The kernel that does an operation so; `None` where the copy engine or the vendor's library does it
+/// all.
+pub fn kernel_of(operation: CollectiveOperation, algorithm: Algorithm) -> Option<CollectiveKernel> {
+    match (algorithm, reduces(operation)) {
+        (Algorithm::PACKETS | Algorithm::PACKETS_TWO_SHOT, true) => {
+            Some(CollectiveKernel::REDUCE_PACKETS)
+        }
+        (Algorithm::PUSH, true) => Some(CollectiveKernel::REDUCE_PUSH),
+        (Algorithm::PACKETS, false) => Some(CollectiveKernel::PACKETS),
+        // The copy engine gathers what a kernel has reduced.
+        (Algorithm::ONE_SHOT | Algorithm::TWO_SHOT | Algorithm::COPY_ENGINE, true) => {
+            Some(CollectiveKernel::REDUCE)
+        }
+        (Algorithm::TWO_SHOT | Algorithm::PUSH | Algorithm::PULL, false) => {
+            Some(CollectiveKernel::MOVE)
+        }
+        (Algorithm::MULTICAST | Algorithm::MULTICAST_ONE_SHOT, true) => {
+            Some(CollectiveKernel::MULTICAST_REDUCE)
+        }
+        (Algorithm::MULTICAST, false) => Some(CollectiveKernel::MULTICAST_MOVE),
+        (Algorithm::SWAP, _) => Some(CollectiveKernel::SWAP),
+        (Algorithm::RENDEZVOUS, _) => Some(CollectiveKernel::EXCHANGE),
+        _ => None,
+    }
+}
+
+fn reduces(operation: CollectiveOperation) -> bool {
+    matches!(
+        operation,
+        CollectiveOperation::ALL_REDUCE
+            | CollectiveOperation::REDUCE
+            | CollectiveOperation::REDUCE_SCATTER
+    )
+}
+
+/// The algorithms that an operation has.
+fn algorithms(operation: CollectiveOperation) -> &'static [Algorithm] {
+    use Algorithm as A;
+    match operation {
+        CollectiveOperation::ALL_REDUCE => &[
+            A::PACKETS,
+            A::PACKETS_TWO_SHOT,
+            A::ONE_SHOT,
+            A::TWO_SHOT,
+            A::PUSH,
+            A::COPY_ENGINE,
+            A::VENDOR,
+            A::MULTICAST,
+            A::MULTICAST_ONE_SHOT,
+        ],
+        CollectiveOperation::REDUCE => &[A::PACKETS, A::ONE_SHOT, A::TWO_SHOT, A::PUSH, A::VENDOR],
+        CollectiveOperation::REDUCE_SCATTER => {
+            &[A::PACKETS, A::ONE_SHOT, A::PUSH, A::VENDOR, A::MULTICAST]
+        }
+        CollectiveOperation::BROADCAST => &[
+            A::PACKETS,
+            A::PUSH,
+            A::PULL,
+            A::TWO_SHOT,
+            A::VENDOR,
+            A::MULTICAST,
+        ],
+        CollectiveOperation::ALL_GATHER | CollectiveOperation::ALL_GATHER_V => &[
+            A::PACKETS,
+            A::PUSH,
+            A::PULL,
+            A::COPY_ENGINE,
+            A::VENDOR,
+            A::MULTICAST,
+        ],
+        CollectiveOperation::ALL_TO_ALL => &[
+            A::PACKETS,
+            A::PUSH,
+            A::PULL,
+            A::SWAP,
+            A::COPY_ENGINE,
+            A::VENDOR,
+        ],
+        CollectiveOperation::GATHER | CollectiveOperation::SCATTER => {
+            &[A::PACKETS, A::PUSH, A::PULL, A::VENDOR]
+        }
+        CollectiveOperation::EXCHANGE | CollectiveOperation::ALL_TO_ALL_V => {
+            &[A::RENDEZVOUS, A::VENDOR]
+        }
+        CollectiveOperation::BARRIER => &[A::PUSH, A::MULTICAST],
+        _ => &[],
+    }
+}
+
+/// What is tried, in order, where no row serves. The last of each list always does: a backend that is
+/// older than swaps has packets.
+fn untabled(operation: CollectiveOperation) -> &'static [Algorithm] {
+    use Algorithm as A;
+    match operation {
+        CollectiveOperation::ALL_REDUCE
+        | CollectiveOperation::REDUCE
+        | CollectiveOperation::BROADCAST => &[A::TWO_SHOT],
+        CollectiveOperation::REDUCE_SCATTER => &[A::ONE_SHOT],
+        CollectiveOperation::ALL_TO_ALL => &[A::PUSH, A::SWAP, A::PACKETS],
+        CollectiveOperation::EXCHANGE | CollectiveOperation::ALL_TO_ALL_V => &[A::RENDEZVOUS],
+        // Every receiver loads its own part: no rank stores to all.
+        CollectiveOperation::SCATTER => &[A::PULL],
+        _ => &[A::PUSH],
+    }
+}
+
+/// Whether an operation can be done so, in place or not.
+fn fits_place(operation: CollectiveOperation, algorithm: Algorithm, in_place: bool) -> bool {
+    match (operation, in_place) {
+        // A peer may yet have to load what is being overwritten.
+        (CollectiveOperation::ALL_REDUCE, true) => !matches!(
+            algorithm,
+            Algorithm::ONE_SHOT | Algorithm::MULTICAST_ONE_SHOT
+        ),
+        (CollectiveOperation::ALL_TO_ALL, true) => {
+            matches!(algorithm, Algorithm::PACKETS | Algorithm::SWAP)
+        }
+        // Nothing else would leave the source as it is.
+        (CollectiveOperation::ALL_TO_ALL, false) => algorithm != Algorithm::SWAP,
+        _ => true,
+    }
+}
+
+/// Operations whose rows hold for an operation, its own first: they move the same bytes.
+fn likenesses(operation: CollectiveOperation) -> &'static [CollectiveOperation] {
+    use CollectiveOperation as O;
+    match operation {
+        O::ALL_REDUCE => &[O::ALL_REDUCE],
+        O::REDUCE => &[O::REDUCE, O::ALL_REDUCE],
+        O::REDUCE_SCATTER => &[O::REDUCE_SCATTER],
+        O::ALL_GATHER => &[O::ALL_GATHER],
+        O::ALL_GATHER_V => &[O::ALL_GATHER_V, O::ALL_GATHER],
+        O::ALL_TO_ALL => &[O::ALL_TO_ALL],
+        O::BROADCAST => &[O::BROADCAST],
+        O::GATHER => &[O::GATHER],
+        O::SCATTER => &[O::SCATTER],
+        O::EXCHANGE => &[O::EXCHANGE],
+        O::ALL_TO_ALL_V => &[O::ALL_TO_ALL_V, O::EXCHANGE],
+        O::BARRIER => &[O::BARRIER],
+        _ => &[],
+    }
+}
+
+fn default_row(operation: CollectiveOperation, algorithm: Algorithm) -> CollectiveRow {
+    CollectiveRow {
+        operation,
+        world: MAX_RANKS as u32,
+        bytes: u64::MAX,
+        algorithm,
+        // A barrier moves nothing.
+        blocks: if operation == CollectiveOperation::BARRIER {
+            1
+        } else {
+            DEFAULT_BLOCKS
+        },
+        threads: DEFAULT_THREADS,
+        concurrent: 0,
+    }
+}
+
+#[cfg(test)]
+#[path = "selector_tests.rs"]
+mod tests;

@@ -1,0 +1,366 @@
+//! A page of host memory that all ranks of a communicator map: who is up, who failed, which
+//! allocations each rank has given up, and whom the survivors of a failure know to be gone.
+//!
+//! It carries what must not need a round trip: a drop cannot wait for peers, and an abort must reach
+//! them even when they are not listening. It outlives every rank, rank 0 and its store too.
+
+use crate::backend::abi::MAX_RANKS;
+use crate::base::shared_file;
+use crate::base::shared_file::SharedFile;
+use rustix::fd::{BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Allocations that can be live, or dropped and not yet released by all ranks, at once.
+pub const MAX_ALLOCATIONS: usize = 4096;
+
+/// Where a rank stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum RankState {
+    /// Not there yet.
+    Joining = 0,
+    /// Taking part.
+    Up = 1,
+    /// Finalized or dropped in good order.
+    Left = 2,
+    /// Alive, but its communicator is poisoned.
+    Failed = 3,
+    /// Poisoned, and its communicator is gone: it touches nobody's memory any more.
+    FailedAndLeft = 4,
+}
+
+/// Whose fault a rank says its failure was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Blame {
+    /// The rank blamed.
+    pub rank: usize,
+    /// Whether it only told of its own failure: its cause lies further on.
+    pub heard: bool,
+}
+
+/// In [`RankEntry::culprit`]: see [`Blame::heard`].
+const HEARD: u32 = 1 << 31;
+
+#[repr(C)]
+struct RankEntry {
+    state: AtomicU32,
+    /// 1 + the rank whose fault it was, with [`HEARD`] if that rank told of it; 0 if its own.
+    culprit: AtomicU32,
+    /// 1 from when the rank has begun to rebuild.
+    rebuilding: AtomicU32,
+    /// Counts the rounds of the rank's watcher.
+    beats: AtomicU32,
+    /// Bit r: this rank knows that rank r is gone.
+    gone: [AtomicU64; 2],
+    padding: [u64; 12],
+}
+
+#[repr(C)]
+struct AllocationEntry {
+    /// Bit r: rank r no longer addresses any peer's copy.
+    given_up: [AtomicU64; 2],
+    /// Bit r: rank r has released its own copy too, and looks at this entry no more.
+    released: [AtomicU64; 2],
+    /// 1 from the entry's first use on; kept by rank 0.
+    taken: AtomicU64,
+    padding: [u64; 3],
+}
+
+#[repr(C)]
+struct Page {
+    ranks: [RankEntry; MAX_RANKS],
+    allocations: [AllocationEntry; MAX_ALLOCATIONS],
+}
+
+/// Some of a communicator's ranks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RankSet(u128);
+
+impl RankSet {
+    /// With `rank` in it.
+    pub fn with(self, rank: usize) -> Self {
+        Self(self.0 | 1 << rank)
+    }
+
+    /// Whether `rank` is in it.
+    pub fn contains(self, rank: usize) -> bool {
+        self.0 >> rank & 1 != 0
+    }
+
+    /// What is in either.
+    pub fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Its members below `world`.
+    pub fn members(self, world: usize) -> impl Iterator<Item = usize> {
+        (0..world).filter(move |&rank| self.contains(rank))
+    }
+
+    /// As a number that no other set has.
+    pub fn number(self) -> u128 {
+        self.0
+    }
+}
+
+/// This process's mapping of the page.
+pub struct ControlBlock {
+    file: SharedFile,
+}
+
+impl ControlBlock {
+    /// A new page, zeroed. It has no name in any file system.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn create() -> rustix::io::Result<Self> {
+        Self::map(shared_file::create("symmem-control", size_of::<Page>())?)
+    }
+
+    /// Maps a page that another rank created.
+    ///
+    /// # Errors
+    /// The operating system's; `INVAL` for a file that is no page.
+    pub fn map(file: OwnedFd) -> rustix::io::Result<Self> {
+        let file = SharedFile::map(file, size_of::<Page>())?;
+        Ok(Self { file })
+    }
+
+    /// The descriptor to hand to the other ranks.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.file.descriptor()
+    }
+
+    fn page(&self) -> &Page {
+        // SAFETY: mapped while `self` lives; zeroed or written by atomics only, in this very layout,
+        // since rendezvous compares versions before the page is handed out.
+        unsafe { &*self.file.pointer().cast::<Page>() }
+    }
+
+    /// Where a rank stands, and by whose fault.
+    pub fn state(&self, rank: usize) -> (RankState, Option<Blame>) {
+        let entry = &self.page().ranks[rank];
+        let state = match entry.state.load(Ordering::Acquire) {
+            0 => RankState::Joining,
+            1 => RankState::Up,
+            2 => RankState::Left,
+            3 => RankState::Failed,
+            _ => RankState::FailedAndLeft,
+        };
+        let culprit = entry.culprit.load(Ordering::Relaxed);
+        let blame = ((culprit & !HEARD) as usize)
+            .checked_sub(1)
+            // A peer wrote it; no rank is beyond the page.
+            .filter(|&rank| rank < MAX_RANKS)
+            .map(|rank| Blame {
+                rank,
+                heard: culprit & HEARD != 0,
+            });
+        (state, blame)
+    }
+
+    /// Where a failure began, seen from `rank`, which failed: the last rank that failed too and has a
+    /// cause of its own, from the one blamed to the one that it blames.
+    pub fn origin(&self, rank: usize) -> usize {
+        let mut origin = rank;
+        // Ranks may blame each other in a ring.
+        for _ in 0..MAX_RANKS {
+            let Some(blame) = self.state(origin).1 else {
+                break;
+            };
+            let (state, further) = self.state(blame.rank);
+            let failed = matches!(state, RankState::Failed | RankState::FailedAndLeft);
+            // A rank that only heard of it is no end; nor is it where one with a cause points to.
+            let heard = further.is_some_and(|further| further.heard);
+            if !failed || heard && !blame.heard {
+                break;
+            }
+            origin = blame.rank;
+        }
+        origin
+    }
+
+    /// Says where this rank stands.
+    pub fn set_state(&self, rank: usize, state: RankState, blame: Option<Blame>) {
+        let entry = &self.page().ranks[rank];
+        let culprit = blame.map_or(0, |blame| {
+            (blame.rank as u32 + 1) | if blame.heard { HEARD } else { 0 }
+        });
+        entry.culprit.store(culprit, Ordering::Relaxed);
+        entry.state.store(state as u32, Ordering::Release);
+    }
+
+    /// Says that this rank runs.
+    pub fn beat(&self, rank: usize) {
+        self.page().ranks[rank]
+            .beats
+            .fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often a rank has said so, wrapping.
+    pub fn beats(&self, rank: usize) -> u32 {
+        self.page().ranks[rank].beats.load(Ordering::Relaxed)
+    }
+
+    /// Says that this rank is rebuilding and knows the ranks in `gone` to be gone. Sets only grow.
+    pub fn post_gone(&self, rank: usize, gone: RankSet) {
+        let entry = &self.page().ranks[rank];
+        entry.gone[0].fetch_or(gone.0 as u64, Ordering::AcqRel);
+        entry.gone[1].fetch_or((gone.0 >> 64) as u64, Ordering::AcqRel);
+        entry.rebuilding.store(1, Ordering::Release);
+    }
+
+    /// Whom a rank that is rebuilding knows to be gone; `None` for one that is not.
+    pub fn gone(&self, rank: usize) -> Option<RankSet> {
+        let entry = &self.page().ranks[rank];
+        (entry.rebuilding.load(Ordering::Acquire) != 0).then(|| {
+            let [low, high] = [0, 1].map(|half| entry.gone[half].load(Ordering::Acquire));
+            RankSet(u128::from(high) << 64 | u128::from(low))
+        })
+    }
+
+    /// Rank 0: takes an entry that nobody uses, for a new allocation among `world` ranks. A rank that
+    /// `is_gone` need not have released its copy.
+    pub fn take_entry(&self, world: usize, is_gone: impl Fn(usize) -> bool) -> Option<usize> {
+        let entries = &self.page().allocations;
+        let index = entries.iter().position(|entry| {
+            entry.taken.load(Ordering::Acquire) == 0
+                || (0..world).all(|rank| bit(&entry.released, rank) || is_gone(rank))
+        })?;
+        for word in entries[index]
+            .given_up
+            .iter()
+            .chain(&entries[index].released)
+        {
+            word.store(0, Ordering::Relaxed);
+        }
+        entries[index].taken.store(1, Ordering::Release);
+        Some(index)
+    }
+
+    /// Rank 0: the allocation that an entry was taken for did not come about.
+    pub fn give_back_entry(&self, index: usize) {
+        self.page().allocations[index]
+            .taken
+            .store(0, Ordering::Release);
+    }
+
+    /// This rank no longer addresses any peer's copy.
+    pub fn give_up(&self, index: usize, rank: usize) {
+        set_bit(&self.page().allocations[index].given_up, rank);
+    }
+
+    /// Whether a rank no longer addresses any peer's copy.
+    pub fn has_given_up(&self, index: usize, rank: usize) -> bool {
+        bit(&self.page().allocations[index].given_up, rank)
+    }
+
+    /// This rank has released its own copy, and looks at the entry no more.
+    pub fn release(&self, index: usize, rank: usize) {
+        set_bit(&self.page().allocations[index].released, rank);
+    }
+}
+
+fn bit(words: &[AtomicU64; 2], rank: usize) -> bool {
+    words[rank / 64].load(Ordering::Acquire) & (1 << (rank % 64)) != 0
+}
+
+fn set_bit(words: &[AtomicU64; 2], rank: usize) {
+    words[rank / 64].fetch_or(1 << (rank % 64), Ordering::AcqRel);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_is_reused_only_after_every_living_rank_released_its_copy() {
+        let mine = ControlBlock::create().unwrap();
+        let theirs = ControlBlock::map(rustix::io::dup(mine.descriptor()).unwrap()).unwrap();
+        let entry = mine.take_entry(3, |_| false).unwrap();
+        theirs.give_up(entry, 2);
+        assert!(mine.has_given_up(entry, 2) && !mine.has_given_up(entry, 1));
+        mine.release(entry, 0);
+        theirs.release(entry, 2);
+        assert_ne!(
+            mine.take_entry(3, |_| false),
+            Some(entry),
+            "rank 1 still holds its copy"
+        );
+        assert_eq!(
+            mine.take_entry(3, |rank| rank == 1),
+            Some(entry),
+            "unless it is gone"
+        );
+        assert!(
+            !mine.has_given_up(entry, 2),
+            "a new allocation starts with nobody gone"
+        );
+        mine.give_back_entry(entry);
+        assert_eq!(mine.take_entry(3, |_| false), Some(entry));
+    }
+
+    #[test]
+    fn a_failure_and_its_culprit_are_seen_by_the_others() {
+        let mine = ControlBlock::create().unwrap();
+        let theirs = ControlBlock::map(rustix::io::dup(mine.descriptor()).unwrap()).unwrap();
+        assert_eq!(theirs.state(3), (RankState::Joining, None));
+        for heard in [false, true] {
+            let blame = Some(Blame { rank: 0, heard });
+            mine.set_state(3, RankState::Failed, blame);
+            assert_eq!(theirs.state(3), (RankState::Failed, blame));
+        }
+    }
+
+    #[test]
+    fn the_origin_of_a_failure_is_found_from_whoever_heard_of_it() {
+        let control = ControlBlock::create().unwrap();
+        let failed = |rank, of: Option<(usize, bool)>| {
+            let blame = of.map(|(rank, heard)| Blame { rank, heard });
+            control.set_state(rank, RankState::Failed, blame);
+        };
+        // 1 gave up on 0, who heard of it; 2 and 3 heard of it one after the other.
+        control.set_state(4, RankState::Up, None);
+        failed(1, Some((0, false)));
+        failed(0, Some((1, true)));
+        failed(2, Some((0, true)));
+        failed(3, Some((2, true)));
+        for rank in 0..4 {
+            assert_eq!(control.origin(rank), 1, "seen from {rank}");
+        }
+        // A rank that one waited for may itself have waited for another.
+        failed(5, Some((1, false)));
+        assert_eq!(control.origin(5), 1);
+        // One that is up has not failed, whoever blames it.
+        failed(6, Some((4, false)));
+        assert_eq!(control.origin(6), 6);
+        // Ranks that gave up on each other, or only heard of each other: an end all the same.
+        failed(7, Some((8, false)));
+        failed(8, Some((7, false)));
+        assert!(matches!(control.origin(7), 7 | 8));
+        failed(7, Some((8, true)));
+        failed(8, Some((7, true)));
+        assert!(matches!(control.origin(7), 7 | 8));
+    }
+
+    #[test]
+    fn whom_a_rank_knows_to_be_gone_is_seen_by_the_others_and_only_grows() {
+        let mine = ControlBlock::create().unwrap();
+        let theirs = ControlBlock::map(rustix::io::dup(mine.descriptor()).unwrap()).unwrap();
+        assert_eq!(theirs.gone(1), None, "it is not rebuilding");
+        mine.post_gone(1, RankSet::default());
+        assert_eq!(theirs.gone(1), Some(RankSet::default()));
+        let last = MAX_RANKS - 1;
+        mine.post_gone(1, RankSet::default().with(last));
+        mine.post_gone(1, RankSet::default().with(0));
+        let both = RankSet::default().with(0).with(last);
+        assert_eq!(theirs.gone(1), Some(both));
+        assert_eq!(both.members(MAX_RANKS).collect::<Vec<_>>(), [0, last]);
+    }
+
+    #[test]
+    fn a_file_that_is_too_short_is_refused() {
+        let file = rustix::fs::memfd_create("short", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        assert!(ControlBlock::map(file).is_err());
+    }
+}

@@ -1,0 +1,95 @@
+//! Which rank has stopped: every watcher counts its rounds on the page that all map, and one whose
+//! count stands still does not run.
+//!
+//! In a ring each rank waits for its neighbour only, so the first whose deadline passes need not be
+//! the one that waits for the rank that has stopped.
+
+use crate::health::control::ControlBlock;
+use crate::health::watcher::WATCH_INTERVAL;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// After so many rounds without a count a rank is taken for stopped: a busy machine lets a watcher
+/// miss some.
+const MISSED: u32 = 8;
+const STOPPED_AFTER: Duration = WATCH_INTERVAL.saturating_mul(MISSED);
+
+/// What one rank has seen of every rank's count.
+pub struct Heartbeats {
+    /// The count, and when it was first seen.
+    seen: Mutex<Vec<(u32, Instant)>>,
+}
+
+impl Heartbeats {
+    /// Nothing seen yet of `world` ranks.
+    pub fn new(world: usize, now: Instant) -> Self {
+        Self {
+            seen: Mutex::new(vec![(0, now); world]),
+        }
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Vec<(u32, Instant)>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at every rank's count.
+    pub fn look(&self, control: &ControlBlock, now: Instant) {
+        for (rank, seen) in self.seen().iter_mut().enumerate() {
+            let beats = control.beats(rank);
+            if beats != seen.0 {
+                *seen = (beats, now);
+            }
+        }
+    }
+
+    /// Who is to blame for a wait on `peer`: `peer`, unless it runs and another rank does not.
+    pub fn stopped(&self, peer: usize, now: Instant) -> usize {
+        let seen = self.seen();
+        let stopped = |rank: usize| {
+            let seen = seen.get(rank);
+            seen.is_some_and(|seen| now.saturating_duration_since(seen.1) > STOPPED_AFTER)
+        };
+        let other = || (0..seen.len()).find(|&rank| stopped(rank));
+        if stopped(peer) {
+            peer
+        } else {
+            other().unwrap_or(peer)
+        }
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_that_runs_is_not_blamed_for_one_that_has_stopped() {
+        let control = ControlBlock::create().unwrap();
+        let start = Instant::now();
+        let heartbeats = Heartbeats::new(4, start);
+        let mut now = start;
+        for round in 0..3 * MISSED {
+            now += WATCH_INTERVAL;
+            for rank in 0..4 {
+                // Rank 2 stops after a while.
+                if rank != 2 || round < MISSED {
+                    control.beat(rank);
+                }
+            }
+            heartbeats.look(&control, now);
+            if round <= MISSED {
+                assert_eq!(heartbeats.stopped(1, now), 1, "all run, at {round}");
+            }
+        }
+        assert_eq!(heartbeats.stopped(1, now), 2);
+        assert_eq!(heartbeats.stopped(2, now), 2);
+    }
+
+    #[test]
+    fn where_nobody_runs_the_one_that_was_waited_for_is_blamed() {
+        let start = Instant::now();
+        let heartbeats = Heartbeats::new(3, start);
+        assert_eq!(heartbeats.stopped(1, start + 2 * STOPPED_AFTER), 1);
+        assert_eq!(heartbeats.stopped(9, start), 9, "a rank that is none");
+    }
+}

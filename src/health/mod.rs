@@ -1,0 +1,6 @@
+//! Whether ranks are alive and waits went well: the page that all ranks map, the watcher, wait records.
+
+pub(crate) mod control;
+pub(crate) mod heartbeat;
+pub(crate) mod record;
+pub(crate) mod watcher;

@@ -1,0 +1,177 @@
+//! What the record of a wait that gave up says, as an error.
+
+use crate::backend::abi::{CollectiveOperation, WaitRecord};
+use crate::base::error::Error;
+use std::time::Duration;
+
+/// What a complete record says, unless the wait left because all was lost already.
+pub fn error_of(rank: usize, record: &WaitRecord) -> Option<Error> {
+    // A receipt that cannot be had neither waited too long nor was told to leave.
+    if record.reason != 1 && !matches!(record.kind, 4 | 5) {
+        return None;
+    }
+    let waited = Duration::from_nanos(record.elapsed_ns);
+    let operation = match record.kind {
+        1 => "wait_signal",
+        2 => "barrier",
+        3 => {
+            return Some(Error::WordTimeout {
+                rank,
+                index: record.peer as usize,
+                expected: record.expected,
+                seen: record.seen,
+                waited,
+            });
+        }
+        4 => {
+            return Some(Error::Mismatch {
+                rank,
+                peer: record.peer as usize,
+                operation: "receive",
+                what: "the number of bytes",
+                mine: bytes_of(record.expected),
+                theirs: bytes_of(record.seen),
+            });
+        }
+        5 => {
+            return Some(Error::Mismatch {
+                rank,
+                peer: record.peer as usize,
+                operation: "receive",
+                what: "the buffer that is sent from",
+                mine: "given up (keep it until all is received)".into(),
+                theirs: "in use".into(),
+            });
+        }
+        kind => method_of(CollectiveOperation(
+            kind.wrapping_sub(WaitRecord::COLLECTIVE),
+        )),
+    };
+    Some(Error::Timeout {
+        rank,
+        peer: record.peer as usize,
+        operation,
+        channel: record.slot,
+        expected: record.expected,
+        seen: record.seen,
+        waited: Some(waited),
+    })
+}
+
+/// A size as a record has it: saturated.
+fn bytes_of(bytes: u32) -> String {
+    match bytes {
+        u32::MAX => "4 GiB or more".into(),
+        bytes => bytes.to_string(),
+    }
+}
+
+/// The method of [`crate::Stream`] behind an operation.
+fn method_of(operation: CollectiveOperation) -> &'static str {
+    match operation {
+        CollectiveOperation::BARRIER => "barrier",
+        CollectiveOperation::BROADCAST => "broadcast",
+        CollectiveOperation::ALL_GATHER => "all_gather",
+        CollectiveOperation::ALL_GATHER_V => "all_gather_v",
+        CollectiveOperation::REDUCE => "reduce",
+        CollectiveOperation::REDUCE_SCATTER => "reduce_scatter",
+        CollectiveOperation::ALL_REDUCE => "all_reduce",
+        CollectiveOperation::ALL_TO_ALL => "all_to_all",
+        CollectiveOperation::ALL_TO_ALL_V => "all_to_all_v",
+        CollectiveOperation::GATHER => "gather",
+        CollectiveOperation::SCATTER => "scatter",
+        CollectiveOperation::EXCHANGE => "exchange",
+        CollectiveOperation::ALL_GATHER_GEMM => "all_gather_gemm",
+        _ => "an operation that this version does not know",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(kind: u32) -> WaitRecord {
+        WaitRecord {
+            state: 2,
+            kind,
+            rank: 1,
+            peer: 3,
+            slot: 5,
+            expected: 7,
+            seen: u32::MAX,
+            reason: 1,
+            elapsed_ns: 2_000_000,
+        }
+    }
+
+    #[test]
+    fn a_wait_in_a_collective_is_named_by_its_method() {
+        let mut names = Vec::new();
+        for operation in 1..=CollectiveOperation::ALL_GATHER_GEMM.0 {
+            let record = record(WaitRecord::COLLECTIVE + operation);
+            let Some(Error::Timeout {
+                rank: 1,
+                peer: 3,
+                operation: name,
+                channel: 5,
+                expected: 7,
+                waited: Some(waited),
+                ..
+            }) = error_of(1, &record)
+            else {
+                panic!("{:?}", error_of(1, &record));
+            };
+            assert_eq!(waited, Duration::from_millis(2));
+            assert_eq!(
+                name.to_uppercase(),
+                CollectiveOperation(operation).name(),
+                "the method is the operation in lower case"
+            );
+            names.push(name);
+        }
+        names.dedup();
+        assert_eq!(names.len(), 13);
+    }
+
+    #[test]
+    fn a_wait_for_words_names_the_word_and_no_rank() {
+        let error = error_of(1, &record(3)).unwrap();
+        assert!(
+            matches!(error, Error::WordTimeout { index: 3, .. }),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_receipt_of_another_size_is_a_mismatch_that_names_the_sender() {
+        let error = error_of(1, &record(4)).unwrap();
+        assert!(matches!(error, Error::Mismatch { peer: 3, .. }), "{error}");
+        let text = error.to_string();
+        assert!(
+            text.contains("7 here but 4 GiB or more at rank 3"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_receipt_from_a_buffer_that_was_given_up_is_no_wait_and_names_the_sender() {
+        let record = WaitRecord {
+            reason: 0,
+            ..record(5)
+        };
+        let error = error_of(1, &record).unwrap();
+        assert!(matches!(error, Error::Mismatch { peer: 3, .. }), "{error}");
+        assert!(error.to_string().contains("given up"), "{error}");
+    }
+
+    #[test]
+    fn a_wait_that_left_because_of_an_abort_is_no_cause() {
+        for kind in [1, 2, 3, 23] {
+            let aborted = WaitRecord {
+                reason: 2,
+                ..record(kind)
+            };
+            assert!(error_of(1, &aborted).is_none());
+        }
+    }
+}

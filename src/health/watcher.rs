@@ -1,0 +1,394 @@
+//! Whether a communicator can still be used, and the thread that finds out when it cannot.
+//!
+//! [`Health`] holds the abort word that every waiting kernel polls and the record that the first wait
+//! to give up fills. Poisoning is final: the cause is kept, the abort word is set, hardware waits are
+//! released by the store they wait for, and peers are told twice: through the control block, for
+//! those that wait on a device, and through the job's store, for those that wait there.
+
+use crate::backend::abi::{DeviceAddress, HostMemory, SIGNAL_STRIDE, WaitRecord, Watch};
+use crate::base::error::{Error, Result};
+use crate::bootstrap::{Bootstrap, BootstrapError};
+use crate::health::control::{Blame, ControlBlock, RankState};
+use crate::health::heartbeat::Heartbeats;
+use crate::health::record::error_of;
+use crate::rank::agreement::translate;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How often the watcher looks at peers.
+pub const WATCH_INTERVAL: Duration = Duration::from_millis(50);
+
+/// A stream's hardware wait that only a store to its word can end.
+pub struct HostWait {
+    /// The word, in host memory mapped while the communicator lives.
+    pub word: *const AtomicU32,
+    /// The value that satisfies the wait.
+    pub value: u32,
+    /// The rank that should give it.
+    pub peer: usize,
+    /// On which channel.
+    pub channel: u32,
+    /// When the wait was enqueued.
+    pub since: Instant,
+    /// How long it may take.
+    pub limit: Duration,
+}
+
+// SAFETY: the word is shared memory accessed atomically.
+unsafe impl Send for HostWait {}
+
+/// The state that calls, streams and the watcher share.
+pub struct Health {
+    rank: usize,
+    bootstrap: Arc<Bootstrap>,
+    control: ControlBlock,
+    words: HostMemory,
+    cause: OnceLock<Error>,
+    host_waits: Mutex<Vec<HostWait>>,
+    heartbeats: Heartbeats,
+    /// What the watcher does once all is lost.
+    on_poison: Mutex<Vec<Hook>>,
+    stopping: AtomicBool,
+}
+
+/// Ends something that neither the abort word nor a store to a word ends.
+pub type Hook = Box<dyn FnOnce() + Send>;
+
+// SAFETY: `words` is host memory that outlives the value and is accessed through atomics, and read
+// volatile where kernels write.
+unsafe impl Send for Health {}
+// SAFETY: as above.
+unsafe impl Sync for Health {}
+
+impl Health {
+    /// Bytes of host memory that the abort word and the record need.
+    pub const BYTES: u64 = 2 * SIGNAL_STRIDE;
+
+    /// `words` are [`Health::BYTES`] zeroed bytes that the device can address; the caller frees them
+    /// after the last kernel and this value are gone.
+    pub fn new(bootstrap: Arc<Bootstrap>, control: ControlBlock, words: HostMemory) -> Self {
+        let world = bootstrap.world() as usize;
+        Self {
+            rank: bootstrap.rank() as usize,
+            heartbeats: Heartbeats::new(world, Instant::now()),
+            bootstrap,
+            control,
+            words,
+            cause: OnceLock::new(),
+            host_waits: Mutex::new(Vec::new()),
+            on_poison: Mutex::default(),
+            stopping: AtomicBool::new(false),
+        }
+    }
+
+    /// What a kernel that waits at most `deadline` has to watch.
+    pub fn watch(&self, deadline: Duration) -> Watch {
+        Watch {
+            abort: self.words.device,
+            record: DeviceAddress(self.words.device.0 + SIGNAL_STRIDE),
+            deadline_ns: u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX),
+            rank: self.rank as u32,
+            reserved: 0,
+        }
+    }
+
+    /// The page shared with the peers.
+    pub fn control(&self) -> &ControlBlock {
+        &self.control
+    }
+
+    fn abort_word(&self) -> &AtomicU32 {
+        // SAFETY: the words outlive `self`, are aligned and zeroed, and are only accessed atomically.
+        unsafe { AtomicU32::from_ptr(self.words.host as *mut u32) }
+    }
+
+    /// Fails with the cause if the communicator is poisoned. Not blocking, a load.
+    pub fn check(&self) -> Result<()> {
+        match self.cause.get() {
+            None => Ok(()),
+            Some(cause) => Err(cause.clone()),
+        }
+    }
+
+    /// The rank whose fault it was, if it was another's.
+    pub fn blame(&self) -> Option<Blame> {
+        let cause = self.cause.get()?;
+        let rank = match cause {
+            Error::PeerDied { peer, .. }
+            | Error::PeerFailed { peer, .. }
+            | Error::Mismatch { peer, .. }
+            | Error::Timeout { peer, .. } => Some(*peer),
+            Error::Bootstrap(error) => match &**error {
+                BootstrapError::Timeout { missing, .. } => {
+                    missing.first().map(|&peer| peer as usize)
+                }
+                _ => None,
+            },
+            _ => None,
+        }?;
+        let heard = matches!(cause, Error::PeerFailed { .. });
+        Some(Blame { rank, heard })
+    }
+
+    /// As [`Health::check`], after looking at what kernels and peers have left.
+    pub fn look(&self) -> Result<()> {
+        if let Some(error) = self.take_record() {
+            self.poison(error);
+        }
+        self.check()
+    }
+
+    /// Ends the use of this communicator: the first cause stays. Blocks for the time of a message to
+    /// rank 0, a second at most if rank 0 is stopped.
+    pub fn poison(&self, cause: Error) {
+        let words = cause.to_string();
+        let first = self.cause.set(cause).is_ok();
+        self.abort_word().store(1, Ordering::SeqCst);
+        for wait in self.host_waits().drain(..) {
+            release(&wait);
+        }
+        if first {
+            tracing::warn!(rank = self.rank, cause = %words, "poisoned");
+            self.control
+                .set_state(self.rank, RankState::Failed, self.blame());
+            // Whoever waits in the store hears of it there. A store that is gone has told already.
+            let _ = self.bootstrap.store().fail(&words);
+        }
+    }
+
+    /// A collective call on the host did not complete, because of `error` or of what lies behind it.
+    /// Poisons, and returns the cause.
+    pub fn broken(&self, error: Error) -> Error {
+        // A peer that gave up on a dead one is heard of before the death itself is seen.
+        self.watch_once();
+        self.poison_once(|| error.clone());
+        self.cause.get().cloned().unwrap_or(error)
+    }
+
+    /// What the first wait that gave up wrote, if it is complete and was not an abort.
+    fn take_record(&self) -> Option<Error> {
+        let pointer = (self.words.host + SIGNAL_STRIDE) as *const WaitRecord;
+        // SAFETY: the record outlives `self`; kernels complete it before they set the state to 2 with
+        // release order, so after this acquire the rest is read without a race.
+        let state = unsafe { AtomicU32::from_ptr(pointer.cast_mut().cast()) };
+        if state.load(Ordering::Acquire) != 2 {
+            return None;
+        }
+        // SAFETY: as above.
+        let record = unsafe { pointer.read_volatile() };
+        let mut error = error_of(self.rank, &record)?;
+        if record.kind > WaitRecord::COLLECTIVE
+            && let Error::Timeout { peer, .. } = &mut error
+        {
+            // Whoever it waited for may itself have waited for another.
+            *peer = self.heartbeats.stopped(*peer, Instant::now());
+        }
+        Some(error)
+    }
+
+    fn host_waits(&self) -> MutexGuard<'_, Vec<HostWait>> {
+        self.host_waits
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the watcher release a hardware wait at its deadline, or at once if all is lost.
+    pub fn guard(&self, wait: HostWait) {
+        let mut waits = self.host_waits();
+        // Waits that were satisfied need no guard any more.
+        waits.retain(|wait| !satisfied(wait));
+        if self.cause.get().is_some() {
+            release(&wait);
+        } else {
+            waits.push(wait);
+        }
+    }
+
+    /// Whether a rank has left or died: it takes part in nothing any more.
+    pub fn is_lost(&self, rank: usize) -> bool {
+        self.has_left(rank) || self.is_dead(rank)
+    }
+
+    /// Has the watcher run `hook` once the communicator is poisoned.
+    pub fn on_poison(&self, hook: Hook) {
+        self.hooks().push(hook);
+    }
+
+    fn hooks(&self) -> MutexGuard<'_, Vec<Hook>> {
+        self.on_poison
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs what waits for the end, once it has come.
+    fn run_hooks(&self) {
+        if self.cause.get().is_some() {
+            // Taken out first: a hook may take long, and others may come meanwhile.
+            let hooks = std::mem::take(&mut *self.hooks());
+            hooks.into_iter().for_each(|hook| hook());
+        }
+    }
+
+    /// Whether a rank will never again touch anybody's memory. A process that dies may do so until its
+    /// device is closed, up to a second later.
+    pub fn is_gone(&self, rank: usize) -> bool {
+        // Where the system does not tell, it is taken to be there.
+        let ended = |rank: usize| {
+            let process = self.bootstrap.peers()[rank].process;
+            process.wait_end(Instant::now()).unwrap_or(false)
+        };
+        self.has_left(rank) || self.is_dead(rank) && ended(rank)
+    }
+
+    fn has_left(&self, rank: usize) -> bool {
+        let (state, _) = self.control.state(rank);
+        matches!(state, RankState::Left | RankState::FailedAndLeft)
+    }
+
+    /// Whether a rank's process has ended, or is about to.
+    pub fn is_dead(&self, rank: usize) -> bool {
+        // A rank that a peer names may be none.
+        let peer = self.bootstrap.peers().get(rank);
+        peer.is_some_and(|peer| !peer.process.is_alive())
+    }
+
+    /// What rank 0's store says has become of a peer, if anything.
+    fn news(&self) -> Option<Error> {
+        let error = self.bootstrap.store().check().err()?;
+        match translate(self.rank, error) {
+            error @ (Error::PeerDied { .. } | Error::PeerFailed { .. }) => Some(error),
+            // Left in good order: whoever still waits for that rank times out or finds out by asking.
+            _ => None,
+        }
+    }
+
+    /// That a peer failed: in its own words where the store has them, else for `reason`.
+    fn failed_peer(&self, peer: usize, reason: String) -> Error {
+        match self.news() {
+            Some(error @ Error::PeerFailed { peer: who, .. }) if who == peer => error,
+            _ => Error::PeerFailed {
+                rank: self.rank,
+                peer,
+                reason,
+            },
+        }
+    }
+
+    /// One round of the watcher.
+    pub fn watch_once(&self) {
+        self.control.beat(self.rank);
+        self.heartbeats.look(&self.control, Instant::now());
+        if let Some(error) = self.take_record() {
+            self.poison(error);
+        }
+        for peer in (0..self.bootstrap.peers().len()).filter(|&peer| peer != self.rank) {
+            let rank = self.rank;
+            match self.control.state(peer) {
+                (RankState::Left, _) => {}
+                (RankState::Joining | RankState::Up, _) => {
+                    if self.is_dead(peer) {
+                        self.poison_once(|| Error::PeerDied { rank, peer });
+                    }
+                }
+                // One that failed may have ended since: what made it fail is the cause.
+                (_, Some(blame)) if blame.rank == rank => self.poison_once(|| {
+                    self.failed_peer(
+                        peer,
+                        "it gave up on this rank; its own error says why".into(),
+                    )
+                }),
+                // One that has left did not die, though its process may have ended since.
+                (_, Some(blame)) if self.is_dead(blame.rank) && !self.has_left(blame.rank) => {
+                    self.poison_once(|| Error::PeerDied {
+                        rank,
+                        peer: blame.rank,
+                    });
+                }
+                _ => {
+                    let peer = self.control.origin(peer);
+                    let reason = match self.control.state(peer).1 {
+                        Some(blame) => format!("it gave up on rank {}", blame.rank),
+                        None => "it failed or was aborted; its own error says why".into(),
+                    };
+                    self.poison_once(|| self.failed_peer(peer, reason));
+                }
+            }
+        }
+        // The store sees connections close, also of processes that cannot be looked at from here.
+        if self.cause.get().is_none()
+            && let Some(error) = self.news()
+        {
+            self.poison(error);
+        }
+        let expired = {
+            let mut waits = self.host_waits();
+            waits.retain(|wait| !satisfied(wait));
+            let position = waits
+                .iter()
+                .position(|wait| wait.since.elapsed() > wait.limit);
+            position.map(|position| waits.swap_remove(position))
+        };
+        if let Some(wait) = expired {
+            // SAFETY: the word is mapped while the communicator lives.
+            let seen = unsafe { &*wait.word }.load(Ordering::Acquire);
+            self.poison_once(|| Error::Timeout {
+                rank: self.rank,
+                peer: wait.peer,
+                operation: "wait_signal",
+                channel: wait.channel,
+                expected: wait.value,
+                seen,
+                waited: Some(wait.since.elapsed()),
+            });
+            release(&wait);
+        }
+    }
+
+    fn poison_once(&self, cause: impl FnOnce() -> Error) {
+        if self.cause.get().is_none() {
+            self.poison(cause());
+        }
+    }
+
+    /// Starts the watcher.
+    ///
+    /// # Errors
+    /// The operating system has no thread left.
+    pub fn start_watcher(self: &Arc<Self>) -> std::io::Result<JoinHandle<()>> {
+        let health = self.clone();
+        std::thread::Builder::new()
+            .name("symmem-watcher".into())
+            .spawn(move || {
+                while !health.stopping.load(Ordering::Acquire) {
+                    health.watch_once();
+                    health.run_hooks();
+                    std::thread::park_timeout(WATCH_INTERVAL);
+                }
+            })
+    }
+
+    /// Ends the watcher.
+    pub fn stop_watcher(&self, watcher: JoinHandle<()>) {
+        self.stopping.store(true, Ordering::Release);
+        watcher.thread().unpark();
+        // A watcher that panicked has nothing left to give.
+        let _ = watcher.join();
+        // They hold what they would end.
+        self.hooks().clear();
+    }
+}
+
+fn satisfied(wait: &HostWait) -> bool {
+    // SAFETY: the word is mapped while the communicator lives.
+    let seen = unsafe { &*wait.word }.load(Ordering::Acquire);
+    symmem_core::epoch::reached(seen, wait.value)
+}
+
+fn release(wait: &HostWait) {
+    if !satisfied(wait) {
+        // SAFETY: as above.
+        unsafe { &*wait.word }.store(wait.value, Ordering::SeqCst);
+    }
+}

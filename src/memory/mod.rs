@@ -1,0 +1,6 @@
+//! Symmetric memory: how it is made and proved, host copies, the signal pad, multicast.
+
+pub(crate) mod multicast;
+pub(crate) mod pad;
+pub(crate) mod sharing;
+pub(crate) mod staging;

@@ -1,0 +1,296 @@
+//! The signal pad: the words that peers write and the counters that epochs live in.
+//!
+//! One symmetric allocation a communicator, laid out alike on all ranks:
+//!
+//! ```text
+//! words     [channel][giver]   SIGNAL_STRIDE bytes apart; each giver writes its own
+//! given     [channel][peer]    counter: signals this rank has given     (used by this rank only)
+//! waited    [channel][peer]    counter: signals this rank has waited for        (likewise)
+//! arrivals  [channel][peer]    by which the blocks of a put find the last       (likewise)
+//! departures [channel][peer]   by which the blocks of a waiting grid do         (likewise)
+//! ```
+//!
+//! The first [`CHANNELS`] channels are for signals, the [`BARRIER_CHANNELS`] after them for barriers,
+//! whose one counter is `given[channel][0]`. With [`SignalPlacement::HOST`] words are in a memory file
+//! that all ranks map and register with their device, and the host keeps the counters.
+
+use crate::backend::Device;
+use crate::backend::abi::{
+    Barrier, DeviceAddress, Handle, HostMemory, MAX_RANKS, SIGNAL_STRIDE, SignalPlacement,
+    SignalTarget, SignalWait, Watch,
+};
+use crate::base::error::{Error, Result};
+use crate::base::shared_file;
+use crate::base::shared_file::SharedFile;
+use crate::rank::allocation::Allocation;
+use crate::rank::context::Inner;
+use rustix::fd::OwnedFd;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Channels for signals. Signals on different channels do not wait for each other.
+pub const CHANNELS: u32 = 32;
+/// Channels for barriers.
+pub const BARRIER_CHANNELS: u32 = 8;
+
+const ALL: u64 = (CHANNELS + BARRIER_CHANNELS) as u64;
+
+/// The pad of one communicator.
+pub struct SignalPad {
+    world: u64,
+    rank: u64,
+    allocation: Allocation,
+    host: Option<HostPad>,
+}
+
+impl SignalPad {
+    /// Bytes of the device allocation.
+    pub fn bytes(world: usize) -> u64 {
+        let world = world as u64;
+        ALL * world * (SIGNAL_STRIDE + 4 * 4)
+    }
+
+    /// A pad in `allocation`, which is zeroed.
+    pub fn new(rank: usize, world: usize, allocation: Allocation, host: Option<HostPad>) -> Self {
+        Self {
+            world: world as u64,
+            rank: rank as u64,
+            allocation,
+            host,
+        }
+    }
+
+    /// The pad's allocation.
+    pub fn allocation(&self) -> &Allocation {
+        &self.allocation
+    }
+
+    fn word(&self, at: u64, channel: u64, giver: u64) -> DeviceAddress {
+        let offset = (channel * self.world + giver) * SIGNAL_STRIDE;
+        self.allocation.at(at as usize, offset)
+    }
+
+    fn counter(&self, kind: u64, channel: u64, peer: u64) -> DeviceAddress {
+        let words = ALL * self.world * SIGNAL_STRIDE;
+        let offset = words + ((kind * ALL + channel) * self.world + peer) * 4;
+        self.allocation.at(self.rank as usize, offset)
+    }
+
+    /// Where words live.
+    pub fn placement(&self) -> SignalPlacement {
+        match self.host {
+            Some(_) => SignalPlacement::HOST,
+            None => SignalPlacement::DEVICE,
+        }
+    }
+
+    /// The signal that this rank gives to `peer` on `channel`.
+    pub fn target(&self, channel: u32, peer: usize) -> SignalTarget {
+        let (channel, peer) = (u64::from(channel), peer as u64);
+        let arrivals = self.counter(2, channel, peer);
+        match &self.host {
+            None => SignalTarget {
+                word: self.word(peer, channel, self.rank),
+                epoch: self.counter(0, channel, peer),
+                arrivals,
+                value: 0,
+                reserved: 0,
+            },
+            Some(host) => SignalTarget {
+                word: host.word(peer, channel, self.rank).1,
+                epoch: DeviceAddress::NULL,
+                arrivals,
+                value: host
+                    .given(channel, peer)
+                    .fetch_add(1, Ordering::Relaxed)
+                    .wrapping_add(1),
+                reserved: 0,
+            },
+        }
+    }
+
+    /// Takes back a signal whose work was refused: a gap in the count would satisfy a later wait too
+    /// early. Counters on the device have not moved.
+    pub fn untarget(&self, channel: u32, peer: usize, target: &SignalTarget) {
+        if let Some(host) = &self.host {
+            uncount(host.given(u64::from(channel), peer as u64), target.value);
+        }
+    }
+
+    /// Takes back a wait whose work was refused.
+    pub fn unwait(&self, channel: u32, peer: usize, wait: &SignalWait) {
+        if let Some(host) = &self.host {
+            uncount(host.waited(u64::from(channel), peer as u64), wait.value);
+        }
+    }
+
+    /// This rank's wait for `peer`'s next signal on `channel`; with words on the host also the
+    /// host's own view of the word.
+    pub fn wait(
+        &self,
+        channel: u32,
+        peer: usize,
+        watch: Watch,
+    ) -> (SignalWait, Option<*const AtomicU32>) {
+        let slot = channel;
+        let (channel, peer) = (u64::from(channel), peer as u64);
+        let mut wait = SignalWait {
+            word: self.word(self.rank, channel, peer),
+            epoch: self.counter(1, channel, peer),
+            watch,
+            value: 0,
+            peer: peer as u32,
+            slot,
+            reserved: 0,
+        };
+        let Some(host) = &self.host else {
+            return (wait, None);
+        };
+        let (pointer, address) = host.word(self.rank, channel, peer);
+        wait.word = address;
+        wait.epoch = DeviceAddress::NULL;
+        wait.value = host
+            .waited(channel, peer)
+            .fetch_add(1, Ordering::Relaxed)
+            .wrapping_add(1);
+        (wait, Some(pointer))
+    }
+
+    /// The words and counters of `channel`, for kernels that signal and wait themselves; the rest of
+    /// the handle is the caller's. `None` where the host counts: kernels know nothing of its counters.
+    pub fn handle(&self, channel: u32, watch: Watch) -> Option<Handle> {
+        if self.host.is_some() {
+            return None;
+        }
+        let index = u64::from(channel);
+        let mut signals = [DeviceAddress::NULL; MAX_RANKS];
+        for peer in 0..self.world {
+            signals[peer as usize] = self.word(peer, index, 0);
+        }
+        Some(Handle {
+            watch,
+            bases: [DeviceAddress::NULL; MAX_RANKS],
+            signals,
+            given: self.counter(0, index, 0),
+            waited: self.counter(1, index, 0),
+            arrivals: self.counter(2, index, 0),
+            departures: self.counter(3, index, 0),
+            bytes: 0,
+            rank: self.rank as u32,
+            world: self.world as u32,
+            channel,
+            reserved: 0,
+        })
+    }
+
+    /// A barrier of all ranks on barrier channel `channel`.
+    pub fn barrier(&self, channel: u32, watch: Watch) -> Barrier {
+        let index = u64::from(CHANNELS + channel);
+        let mut peers = [DeviceAddress::NULL; MAX_RANKS];
+        for peer in 0..self.world {
+            peers[peer as usize] = self.word(peer, index, self.rank);
+        }
+        Barrier {
+            watch,
+            epoch: self.counter(0, index, 0),
+            own: self.word(self.rank, index, 0),
+            peers,
+            world: self.world as u32,
+            slot: channel,
+        }
+    }
+
+    /// Ends the use of host words by the device. Call once no work uses them.
+    pub fn close(&self, shared: &Inner) {
+        if let Some(host) = &self.host {
+            // SAFETY: registered by `HostPad::new`; no work uses the words.
+            if let Err(failure) = unsafe { shared.backend.host_unregister(host.memory.host) } {
+                tracing::warn!(rank = shared.rank, %failure, "host_unregister");
+            }
+        }
+    }
+}
+
+/// Signals to one peer on one channel are ordered, so `value` is the last that was counted; where
+/// it is not, somebody has counted on and the gap is theirs to see.
+fn uncount(counter: &AtomicU32, value: u32) {
+    let _ = counter.compare_exchange(
+        value,
+        value.wrapping_sub(1),
+        Ordering::Relaxed,
+        Ordering::Relaxed,
+    );
+}
+
+/// Words in host memory: `[owner][channel][giver]`, one file for all ranks.
+pub struct HostPad {
+    memory: HostMemory,
+    /// Keeps the words mapped.
+    _file: SharedFile,
+    world: u64,
+    given: Vec<AtomicU32>,
+    waited: Vec<AtomicU32>,
+}
+
+// SAFETY: the mapping is only accessed through atomics and by the device.
+unsafe impl Send for HostPad {}
+// SAFETY: as above.
+unsafe impl Sync for HostPad {}
+
+impl HostPad {
+    fn bytes(world: usize) -> u64 {
+        let bytes = world as u64 * u64::from(CHANNELS) * world as u64 * SIGNAL_STRIDE;
+        // Devices register whole pages, and those of aarch64 can have 64 KiB.
+        bytes.next_multiple_of(rustix::param::page_size() as u64)
+    }
+
+    /// The file for `world` ranks; rank 0 creates it and hands it to the others.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn create_file(world: usize) -> rustix::io::Result<OwnedFd> {
+        shared_file::create("symmem-signals", Self::bytes(world) as usize)
+    }
+
+    /// Maps the file and registers it with the device.
+    ///
+    /// # Errors
+    /// The operating system's or the backend's.
+    pub fn new(shared: &Inner, file: OwnedFd) -> Result<Self> {
+        let (rank, world) = (shared.rank, shared.world);
+        let bytes = Self::bytes(world);
+        let file = SharedFile::map(file, bytes as usize).map_err(|error| Error::System {
+            rank,
+            call: "mapping the signals' file",
+            reason: error.to_string(),
+        })?;
+        // SAFETY: mapped above, page-aligned, and unmapped only after `close` has unregistered it.
+        let registered = unsafe { shared.backend.host_register(file.pointer() as u64, bytes) };
+        let memory = registered
+            .map_err(|failure| Error::backend(rank, "host_register", failure).about(None, bytes))?;
+        let counters = || (0..u64::from(CHANNELS) * world as u64).map(|_| AtomicU32::new(0));
+        Ok(Self {
+            memory,
+            _file: file,
+            world: world as u64,
+            given: counters().collect(),
+            waited: counters().collect(),
+        })
+    }
+
+    fn word(&self, owner: u64, channel: u64, giver: u64) -> (*const AtomicU32, DeviceAddress) {
+        let index = (owner * u64::from(CHANNELS) + channel) * self.world + giver;
+        let offset = index * SIGNAL_STRIDE;
+        (
+            (self.memory.host + offset) as *const AtomicU32,
+            DeviceAddress(self.memory.device.0 + offset),
+        )
+    }
+
+    fn given(&self, channel: u64, peer: u64) -> &AtomicU32 {
+        &self.given[(channel * self.world + peer) as usize]
+    }
+
+    fn waited(&self, channel: u64, peer: u64) -> &AtomicU32 {
+        &self.waited[(channel * self.world + peer) as usize]
+    }
+}

@@ -1,0 +1,454 @@
+//! Making a symmetric allocation: every rank allocates, hands its copy out, maps every peer's and
+//! proves it.
+//!
+//! Each step is one exchange among the ranks, since each costs the slowest rank's time.
+
+use crate::backend::SymmetricMemory;
+use crate::backend::abi::{
+    DeviceAddress, ExportedHandle, RawMapping, ShareKind, SharedAllocation, SharedMapping,
+};
+use crate::base::error::{Error, Result};
+use crate::bootstrap::Contribution;
+use crate::health::control::MAX_ALLOCATIONS;
+use crate::rank::agreement::Round;
+use crate::rank::allocation::Allocation;
+use crate::rank::context::Inner;
+use rustix::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::fmt::Write;
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicBool;
+
+/// Where the memory comes from.
+#[derive(Clone, Copy)]
+pub enum Origin {
+    /// The backend allocates it.
+    Backend,
+    /// The backend allocates it for words and packets that are polled while a peer writes them.
+    Signals,
+    /// The caller owns it, at this address.
+    Caller(DeviceAddress),
+}
+
+/// Makes an allocation together with all ranks, by the first strategy in `kinds` that works on all.
+///
+/// Returns it with the strategy that worked. On failure nothing is left on any rank.
+pub fn allocate(
+    shared: &Inner,
+    round: &mut Round<'_>,
+    kinds: &[ShareKind],
+    bytes: u64,
+    origin: Origin,
+) -> Result<(Allocation, ShareKind)> {
+    let mut reasons = String::new();
+    let mut last = None;
+    for &kind in kinds {
+        match attempt(shared, round, kind, bytes, origin) {
+            Ok(allocation) => return Ok((allocation, kind)),
+            // The ranks are not in step any more.
+            Err(error @ (Error::Mismatch { .. } | Error::Bootstrap(_))) => return Err(error),
+            Err(error) if shared.health.check().is_err() => return Err(error),
+            // Each rank fails for a reason of its own, so all of them must try on, whatever it was.
+            Err(error) => {
+                let _ = write!(reasons, "{}: {error}; ", kind.name());
+                tracing::debug!(rank = shared.rank, kind = kind.name(), %error, "strategy failed");
+                last = Some(error);
+            }
+        }
+    }
+    match last {
+        Some(error) if kinds.len() == 1 => Err(error),
+        Some(Error::PeerUnreachable { rank, peer, .. }) => Err(Error::PeerUnreachable {
+            rank,
+            peer,
+            reason: reasons,
+        }),
+        Some(Error::NotShareable {
+            rank,
+            address,
+            bytes,
+            ..
+        }) => Err(Error::NotShareable {
+            rank,
+            address,
+            bytes,
+            reason: reasons,
+        }),
+        Some(error) => Err(error),
+        None => Err(Error::Unsupported {
+            rank: shared.rank,
+            operation: "sharing memory",
+            message: "the ranks' backends have no strategy in common".into(),
+        }),
+    }
+}
+
+fn attempt(
+    shared: &Inner,
+    round: &mut Round<'_>,
+    kind: ShareKind,
+    bytes: u64,
+    origin: Origin,
+) -> Result<Allocation> {
+    let own = own_copy(shared, kind, bytes, origin);
+    // What has to go again if the allocation does not come about.
+    let allocated = own.as_ref().ok().copied();
+    let offered = own.and_then(|own| {
+        let (kind, payload, descriptor) = offer(shared, own, bytes, origin)?;
+        Ok((((own, kind), payload), descriptor))
+    });
+    let (offered, descriptor) = match offered {
+        Ok((offered, descriptor)) => (Ok(offered), descriptor),
+        Err(error) => (Err(error), None),
+    };
+    let offers = round.give(offered, descriptor.as_ref().map(AsFd::as_fd));
+    let outcome = offers.and_then(|((own, kind), offers)| {
+        map(shared, round, own, kind, &offers, origin).inspect_err(|_| {
+            // Nobody frees before everybody has unmapped. Where this step fails too, the ranks are
+            // out of step and whoever lives gives up.
+            let _ = round.exchange(&[]);
+        })
+    });
+    if let (Err(_), Some(own)) = (&outcome, allocated) {
+        // SAFETY: allocated above; no work was enqueued on it that has not completed.
+        if let Err(failure) = unsafe { shared.backend.free(own.handle) } {
+            tracing::warn!(rank = shared.rank, %failure, "while giving up an allocation");
+        }
+    }
+    outcome
+}
+
+fn own_copy(
+    shared: &Inner,
+    kind: ShareKind,
+    bytes: u64,
+    origin: Origin,
+) -> Result<SharedAllocation> {
+    let backend = &shared.backend;
+    match origin {
+        Origin::Backend => backend.allocate(kind, bytes),
+        Origin::Signals => backend.allocate_signals(kind, bytes),
+        // SAFETY: the caller of `register` keeps the memory until it is freed.
+        Origin::Caller(address) => unsafe { backend.register(kind, address, bytes) },
+    }
+    .map_err(|failure| match origin {
+        Origin::Backend | Origin::Signals => {
+            Error::backend(shared.rank, "allocate", failure).about(None, bytes)
+        }
+        Origin::Caller(address) => Error::NotShareable {
+            rank: shared.rank,
+            address: address.0,
+            bytes,
+            reason: failure.to_string(),
+        },
+    })
+}
+
+/// What peers need to map this rank's copy: its kind, the handle, and the descriptor beside it. Of
+/// memory whose contents are the caller's also its first bytes, by which peers prove that they read it.
+fn offer(
+    shared: &Inner,
+    own: SharedAllocation,
+    bytes: u64,
+    origin: Origin,
+) -> Result<(ShareKind, Vec<u8>, Option<OwnedFd>)> {
+    // SAFETY: allocated by the caller.
+    let exported = unsafe { shared.backend.export(own.handle) }
+        .map_err(|failure| Error::backend(shared.rank, "export", failure).about(None, bytes))?;
+    // SAFETY: the backend's contract gives the descriptor to the caller, here.
+    let descriptor =
+        (exported.descriptor >= 0).then(|| unsafe { OwnedFd::from_raw_fd(exported.descriptor) });
+    let mut payload = encode(&exported);
+    if let Origin::Caller(_) = origin {
+        let mut contents = vec![0; bytes.min(64) as usize];
+        shared.read_bytes(own.address, &mut contents)?;
+        payload.extend(contents);
+    }
+    Ok((exported.kind, payload, descriptor))
+}
+
+/// Everything after the offers: mappings, the proof, the control block's entry.
+fn map(
+    shared: &Inner,
+    round: &mut Round<'_>,
+    own: SharedAllocation,
+    kind: ShareKind,
+    offers: &[Contribution],
+    origin: Origin,
+) -> Result<Allocation> {
+    let mut unmapping = Unmapping {
+        shared,
+        mappings: Vec::new(),
+    };
+    let mut peers = Vec::new();
+    let imported = (0..shared.world).try_for_each(|peer| {
+        if peer == shared.rank {
+            peers.push(own.address);
+            unmapping.mappings.push(None);
+            return Ok(());
+        }
+        let mapping = import(shared, peer, &offers[peer])?;
+        peers.push(mapping.address);
+        unmapping.mappings.push(Some(mapping.handle));
+        Ok(())
+    });
+    match origin {
+        Origin::Backend | Origin::Signals => {
+            let written = imported.and_then(|()| write_tokens(shared, &peers));
+            round.vote(written)?;
+            round.vote(check_tokens(shared, &peers))?;
+        }
+        Origin::Caller(_) => {
+            let compared = imported.and_then(|()| compare_contents(shared, &peers, offers));
+            round.vote(compared)?;
+        }
+    }
+    let cleared = match origin {
+        Origin::Backend | Origin::Signals => clear_tokens(shared, &peers),
+        Origin::Caller(_) => Ok(()),
+    };
+    let entry = entry_for(shared, round, cleared)?;
+    list(shared, entry, &peers)?;
+    Ok(Allocation {
+        number: round.number(),
+        entry,
+        kind,
+        own,
+        peers,
+        mappings: std::mem::take(&mut unmapping.mappings),
+        window: OnceLock::new(),
+        multicast: OnceLock::new(),
+        part: OnceLock::new(),
+        unmapped: AtomicBool::new(false),
+        freed: AtomicBool::new(false),
+    })
+}
+
+/// Puts the addresses of a new allocation into this rank's table, by which kernels that receive find
+/// what they were sent.
+fn list(shared: &Inner, entry: usize, peers: &[DeviceAddress]) -> Result<()> {
+    let Some(collectives) = shared.collectives.get() else {
+        // The memory of the table itself, and what came before it: nothing of it is ever sent.
+        return Ok(());
+    };
+    let row = collectives.everyone.slots.table_row(shared.rank, entry);
+    let addresses: Vec<u8> = peers.iter().flat_map(|peer| peer.0.to_le_bytes()).collect();
+    // The other ranks have the allocation already. A device that cannot be written to any more is lost
+    // for this rank, and they are told so.
+    shared
+        .write_bytes(row, &addresses)
+        .inspect_err(|error| shared.health.poison(error.clone()))
+}
+
+/// Takes an allocation out of this rank's table before peers' copies are unmapped: a peer that still has
+/// it may send from it, and what receives finds no address then. Nothing that receives is under way.
+pub(crate) fn unlist(shared: &Inner, entry: usize) {
+    let Some(collectives) = shared.collectives.get() else {
+        return;
+    };
+    let row = collectives.everyone.slots.table_row(shared.rank, entry);
+    if let Err(error) = shared.write_bytes(row, &vec![0; 8 * shared.world]) {
+        // All is lost then, and nothing that would look there begins any more.
+        tracing::debug!(rank = shared.rank, %error, "taking an allocation out of the table");
+    }
+}
+
+/// Unmaps what was mapped of an allocation that did not come about.
+struct Unmapping<'a> {
+    shared: &'a Inner,
+    mappings: Vec<Option<RawMapping>>,
+}
+
+impl Drop for Unmapping<'_> {
+    fn drop(&mut self) {
+        for mapping in self.mappings.drain(..).flatten() {
+            // SAFETY: it came from `import`, and the work of the proof has completed or failed.
+            if let Err(failure) = unsafe { self.shared.backend.unmap(mapping) } {
+                tracing::warn!(rank = self.shared.rank, %failure, "while giving up a mapping");
+            }
+        }
+    }
+}
+
+/// Bytes of a handle as it travels.
+const HANDLE_BYTES: usize = 96;
+
+fn encode(handle: &ExportedHandle) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HANDLE_BYTES);
+    bytes.extend_from_slice(&handle.kind.0.to_le_bytes());
+    bytes.extend_from_slice(&handle.device.to_le_bytes());
+    bytes.extend_from_slice(&handle.offset.to_le_bytes());
+    bytes.extend_from_slice(&handle.bytes.to_le_bytes());
+    bytes.extend_from_slice(&handle.address.to_le_bytes());
+    bytes.extend_from_slice(&handle.opaque);
+    bytes
+}
+
+fn decode(bytes: &[u8]) -> Option<ExportedHandle> {
+    let word = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+    let long = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+    Some(ExportedHandle {
+        kind: ShareKind(word(0)?),
+        device: word(4)?,
+        offset: long(8)?,
+        bytes: long(16)?,
+        address: long(24)?,
+        opaque: bytes.get(32..HANDLE_BYTES)?.try_into().ok()?,
+        descriptor: -1,
+        reserved: 0,
+    })
+}
+
+fn import(shared: &Inner, peer: usize, contribution: &Contribution) -> Result<SharedMapping> {
+    let rank = shared.rank;
+    let mut handle = decode(&contribution.payload).ok_or_else(|| Error::InvalidArgument {
+        rank,
+        operation: "import",
+        message: format!("rank {peer} sent a handle of another version"),
+    })?;
+    handle.descriptor = contribution
+        .descriptor
+        .as_ref()
+        .map_or(-1, AsRawFd::as_raw_fd);
+    match (handle.kind, shared.is_same_process(peer)) {
+        // The legacy handle of a rank in this very process cannot be opened; its address can be used.
+        (ShareKind::LEGACY_IPC, true) => handle.kind = ShareKind::SAME_PROCESS,
+        (ShareKind::SAME_PROCESS, false) => {
+            return Err(Error::PeerUnreachable {
+                rank,
+                peer,
+                reason: "its address means nothing in another process".into(),
+            });
+        }
+        _ => {}
+    }
+    // SAFETY: the peer exported it and keeps it at least until the vote after this.
+    unsafe { shared.backend.import(&handle) }.map_err(|failure| Error::PeerUnreachable {
+        rank,
+        peer,
+        reason: failure.to_string(),
+    })
+}
+
+// ---- the proof: the driver's word that a peer can be reached has been wrong often enough ----
+
+/// The word that one rank writes to another.
+fn token(from: usize, to: usize) -> [u8; 8] {
+    (0x5359_4d4d_0000_0000 | (from as u64) << 16 | to as u64).to_le_bytes()
+}
+
+/// Where it is: each writer has a place of its own.
+fn place(from: usize) -> usize {
+    from * 8
+}
+
+fn others(shared: &Inner) -> impl Iterator<Item = usize> + use<> {
+    let rank = shared.rank;
+    (0..shared.world).filter(move |&peer| peer != rank)
+}
+
+fn write_tokens(shared: &Inner, peers: &[DeviceAddress]) -> Result<()> {
+    let rank = shared.rank;
+    others(shared).try_for_each(|peer| {
+        let at = DeviceAddress(peers[peer].0 + place(rank) as u64);
+        shared.write_bytes(at, &token(rank, peer))
+    })
+}
+
+/// Every peer's word has arrived here, and each word that this rank wrote can be read back.
+fn check_tokens(shared: &Inner, peers: &[DeviceAddress]) -> Result<()> {
+    let rank = shared.rank;
+    let expect = |bytes: &[u8], from: usize, to: usize, what: &str| {
+        let seen = &bytes[place(from)..place(from) + 8];
+        if seen == token(from, to) {
+            return Ok(());
+        }
+        Err(Error::PeerUnreachable {
+            rank,
+            peer: if from == rank { to } else { from },
+            reason: format!("mapped, but a word {what} came out as {seen:02x?}"),
+        })
+    };
+    let mut inbox = vec![0; place(shared.world)];
+    if shared.world > 1 {
+        shared.read_bytes(peers[rank], &mut inbox)?;
+    }
+    others(shared).try_for_each(|peer| expect(&inbox, peer, rank, "it wrote here"))?;
+    others(shared).try_for_each(|peer| {
+        let mut bytes = vec![0; place(shared.world)];
+        shared.read_bytes(peers[peer], &mut bytes)?;
+        expect(&bytes, rank, peer, "read back from it")
+    })
+}
+
+fn clear_tokens(shared: &Inner, peers: &[DeviceAddress]) -> Result<()> {
+    if shared.world == 1 {
+        return Ok(());
+    }
+    shared.write_bytes(peers[shared.rank], &vec![0; place(shared.world)])
+}
+
+/// The proof for memory whose contents are the caller's: every rank reads what the owner says is
+/// there, and writes nothing.
+fn compare_contents(
+    shared: &Inner,
+    peers: &[DeviceAddress],
+    offers: &[Contribution],
+) -> Result<()> {
+    (0..shared.world).try_for_each(|peer| {
+        let contents = offers[peer].payload.get(HANDLE_BYTES..).unwrap_or_default();
+        let mut seen = vec![0; contents.len()];
+        shared.read_bytes(peers[peer], &mut seen)?;
+        if seen == contents {
+            return Ok(());
+        }
+        Err(Error::PeerUnreachable {
+            rank: shared.rank,
+            peer,
+            reason: "mapped, but its first bytes read differently here than there; was the memory \
+                     written while it was being registered?"
+                .into(),
+        })
+    })
+}
+
+/// The entry of the control block for a new allocation: rank 0 chooses, all take it. The last step
+/// of this rank was `ready`.
+fn entry_for(shared: &Inner, round: &mut Round<'_>, ready: Result<()>) -> Result<usize> {
+    let health = &shared.health;
+    let choose = || {
+        let taken = health
+            .control()
+            .take_entry(shared.world, |rank| health.is_gone(rank));
+        taken.ok_or_else(|| Error::InvalidArgument {
+            rank: shared.rank,
+            operation: "allocate",
+            message: format!(
+                "{MAX_ALLOCATIONS} allocations are live or not yet given up by every rank; free \
+                 some first"
+            ),
+        })
+    };
+    let chosen = match (ready, shared.rank) {
+        (Ok(()), 0) => choose().map(Some),
+        (ready, _) => ready.map(|()| None),
+    };
+    let taken = chosen.as_ref().ok().copied().flatten();
+    let payload = taken.map_or(Vec::new(), |entry| (entry as u64).to_le_bytes().to_vec());
+    let answers = round
+        .give(chosen.map(|_| ((), payload)), None)
+        .inspect_err(|_| {
+            if let Some(entry) = taken {
+                health.control().give_back_entry(entry);
+            }
+        });
+    let answer = &answers?.1[0].payload;
+    let entry = answer.as_slice().try_into().map(u64::from_le_bytes);
+    match entry.map(|entry| entry as usize) {
+        Ok(entry) if entry < MAX_ALLOCATIONS => Ok(entry),
+        _ => Err(Error::InvalidArgument {
+            rank: shared.rank,
+            operation: "allocate",
+            message: "rank 0 chose an entry that the control block does not have".into(),
+        }),
+    }
+}

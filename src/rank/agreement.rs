@@ -1,0 +1,304 @@
+//! What all ranks must do together: each collective call on the control plane is an agreement.
+//!
+//! Every rank sends what it means to do; every rank compares. So a call that differs, a rank that
+//! fails and a rank that dies each become the same typed error everywhere, and none is waited for.
+//!
+//! A step that all ranks complete, with whatever outcome, leaves them in step. One that does not
+//! complete (a rank died, failed or was late) does not: it poisons the communicator, everywhere.
+
+use crate::base::error::{Error, Result};
+use crate::bootstrap::{Bootstrap, BootstrapError, Contribution};
+use crate::health::watcher::Health;
+use rustix::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+/// The control plane: one collective call at a time, numbered alike on all ranks.
+pub struct Agreement {
+    bootstrap: Arc<Bootstrap>,
+    deadline: Duration,
+    number: Mutex<u64>,
+    /// Poisoned by a step that does not complete; not there while the communicator is being opened.
+    health: OnceLock<Arc<Health>>,
+}
+
+/// Between values of a comparison; in none of them.
+const SEPARATOR: &str = "\0";
+
+/// The first byte of what a rank says of a step that can fail.
+const WORKED: u8 = 0;
+/// Its reason follows.
+const FAILED: u8 = 1;
+
+/// One collective call on the control plane.
+pub struct Round<'a> {
+    agreement: &'a Agreement,
+    number: MutexGuard<'a, u64>,
+    operation: &'static str,
+}
+
+impl Agreement {
+    /// Agreements over `bootstrap`, each step within `deadline`.
+    pub fn new(bootstrap: Arc<Bootstrap>, deadline: Duration) -> Self {
+        Self {
+            bootstrap,
+            deadline,
+            number: Mutex::new(0),
+            health: OnceLock::new(),
+        }
+    }
+
+    /// From here on a step that does not complete poisons `health`.
+    pub fn watch_over(&self, health: Arc<Health>) {
+        // Called once, by whoever opens the communicator.
+        let _ = self.health.set(health);
+    }
+
+    /// A step did not complete: tells every rank, so that none waits for another's next step.
+    fn broken(&self, error: BootstrapError) -> Error {
+        match error {
+            // Nothing was lost: this rank alone asked for too much, or everybody hears that a peer
+            // has left in good order.
+            BootstrapError::TooLarge { .. } | BootstrapError::PeerLeft { .. } => error.into(),
+            error => {
+                let error = translate(self.rank(), error);
+                match self.health.get() {
+                    Some(health) => health.broken(error),
+                    None => {
+                        // If rank 0 is gone, the others see that for themselves.
+                        let _ = self.bootstrap.store().fail(&error.to_string());
+                        error
+                    }
+                }
+            }
+        }
+    }
+
+    /// The connection to the other ranks.
+    pub fn bootstrap(&self) -> &Arc<Bootstrap> {
+        &self.bootstrap
+    }
+
+    /// This rank.
+    pub fn rank(&self) -> usize {
+        self.bootstrap.rank() as usize
+    }
+
+    /// Ranks in the world.
+    pub fn world(&self) -> usize {
+        self.bootstrap.world() as usize
+    }
+
+    /// Most bytes that a rank can give to one step.
+    pub fn most_bytes(&self) -> usize {
+        // One byte for the length of the operation's name, and the name.
+        self.bootstrap.store().payload_limit() - 1 - usize::from(u8::MAX)
+    }
+
+    /// Begins a collective call. Threads of a rank take turns.
+    pub fn begin(&self, operation: &'static str) -> Round<'_> {
+        Round {
+            agreement: self,
+            number: self.number.lock().unwrap_or_else(PoisonError::into_inner),
+            operation,
+        }
+    }
+}
+
+impl Round<'_> {
+    fn rank(&self) -> usize {
+        self.agreement.rank()
+    }
+
+    /// The number of the step, the same on all ranks.
+    pub fn number(&self) -> u64 {
+        *self.number
+    }
+
+    /// Gives every rank's bytes to every rank, in rank order.
+    ///
+    /// # Errors
+    /// A rank died, failed or did not come within the deadline, or is in another operation; at once
+    /// what poisoned the communicator.
+    pub fn exchange(&mut self, payload: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let contributions = self.exchange_with(payload, None)?;
+        Ok(contributions
+            .into_iter()
+            .map(|contribution| contribution.payload)
+            .collect())
+    }
+
+    /// As [`Round::exchange`], with a file descriptor beside the bytes where a rank gives one.
+    pub fn exchange_with(
+        &mut self,
+        payload: &[u8],
+        descriptor: Option<BorrowedFd<'_>>,
+    ) -> Result<Vec<Contribution>> {
+        if let Some(health) = self.agreement.health.get() {
+            // Whoever poisoned it has told the others; a wait that just gave up is told of here.
+            health.look()?;
+        }
+        *self.number += 1;
+        let tag = format!("agreement/{}", *self.number);
+        let mut message = Vec::with_capacity(1 + self.operation.len() + payload.len());
+        message.push(self.operation.len() as u8);
+        message.extend_from_slice(self.operation.as_bytes());
+        message.extend_from_slice(payload);
+        let agreement = self.agreement;
+        let rank = self.rank();
+        let mut answers = agreement
+            .bootstrap
+            .store()
+            .all_gather_with_descriptors(&tag, &message, descriptor, agreement.deadline)
+            .map_err(|error| agreement.broken(error))?;
+        for (peer, answer) in answers.iter_mut().enumerate() {
+            let length = answer
+                .payload
+                .first()
+                .map_or(0, |&length| usize::from(length));
+            let operation = answer.payload.get(1..1 + length).unwrap_or_default();
+            if operation != self.operation.as_bytes() {
+                return Err(Error::Mismatch {
+                    rank,
+                    peer,
+                    operation: self.operation,
+                    what: "the operation",
+                    mine: self.operation.into(),
+                    theirs: String::from_utf8_lossy(operation).into_owned(),
+                });
+            }
+            answer.payload.drain(..1 + length);
+        }
+        Ok(answers)
+    }
+
+    /// Compares named values among all ranks.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] on every rank if any differs; what [`Round::exchange`] fails with.
+    pub fn compare(&mut self, fields: &[(&'static str, String)]) -> Result<()> {
+        let values: Vec<&str> = fields.iter().map(|(_, value)| value.as_str()).collect();
+        let answers = self.exchange(values.join(SEPARATOR).as_bytes())?;
+        let answers: Vec<String> = answers
+            .iter()
+            .map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+            .collect();
+        let value_of = |peer: usize, index: usize| {
+            answers[peer]
+                .split(SEPARATOR)
+                .nth(index)
+                .unwrap_or("missing")
+                .to_owned()
+        };
+        // Every rank looks for the first rank that differs from rank 0, so that all fail alike.
+        for peer in 0..answers.len() {
+            for (index, (what, mine)) in fields.iter().enumerate() {
+                if value_of(peer, index) != value_of(0, index) {
+                    let rank = self.rank();
+                    // Names a rank that differs from this one: the first odd one out, or rank 0.
+                    let peer = if value_of(peer, index) == *mine {
+                        0
+                    } else {
+                        peer
+                    };
+                    return Err(Error::Mismatch {
+                        rank,
+                        peer,
+                        operation: self.operation,
+                        what,
+                        mine: mine.clone(),
+                        theirs: value_of(peer, index),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells every rank how a step went here, and hears how it went on each, in rank order: what it gives, or
+    /// why it failed there.
+    ///
+    /// # Errors
+    /// As [`Round::exchange`]; not for a step that failed.
+    pub fn tell(
+        &mut self,
+        outcome: std::result::Result<&[u8], String>,
+        descriptor: Option<BorrowedFd<'_>>,
+    ) -> Result<Vec<std::result::Result<Contribution, String>>> {
+        let message = match outcome {
+            Ok(payload) => [&[WORKED], payload].concat(),
+            // A message's limit is far larger; nobody reads more than this.
+            Err(reason) => {
+                let reason: String = reason.chars().take(1024).collect();
+                [&[FAILED], reason.as_bytes()].concat()
+            }
+        };
+        let answers = self.exchange_with(&message, descriptor)?;
+        let told = answers.into_iter().map(|mut answer| {
+            let worked = answer.payload.first() == Some(&WORKED);
+            answer.payload.drain(..answer.payload.len().min(1));
+            if worked {
+                Ok(answer)
+            } else {
+                Err(String::from_utf8_lossy(&answer.payload).into_owned())
+            }
+        });
+        Ok(told.collect())
+    }
+
+    /// Ends a step that can fail on one rank alone: succeeds everywhere or fails everywhere.
+    ///
+    /// # Errors
+    /// This rank's own error, or [`Error::PeerFailed`] with the reason of the first rank that failed.
+    pub fn vote<T>(&mut self, outcome: Result<T>) -> Result<T> {
+        let outcome = outcome.map(|value| (value, Vec::new()));
+        self.give(outcome, None).map(|(value, _)| value)
+    }
+
+    /// As [`Round::vote`]; where the step succeeds, also gives every rank's bytes and descriptors to
+    /// every rank, in rank order.
+    ///
+    /// # Errors
+    /// As [`Round::vote`].
+    pub fn give<T>(
+        &mut self,
+        outcome: Result<(T, Vec<u8>)>,
+        descriptor: Option<BorrowedFd<'_>>,
+    ) -> Result<(T, Vec<Contribution>)> {
+        let said = match &outcome {
+            Ok((_, payload)) => Ok(payload.as_slice()),
+            Err(error) => Err(error.to_string()),
+        };
+        let answers = self.tell(said, descriptor);
+        // This rank's own failure says more than what it did to the exchange, unless a death is behind
+        // both.
+        if let (Err(_), Err(error @ Error::PeerDied { .. })) = (&outcome, &answers) {
+            return Err(error.clone());
+        }
+        let (value, _) = outcome?;
+        let answers = answers?.into_iter().enumerate().map(|(peer, answer)| {
+            answer.map_err(|reason| Error::PeerFailed {
+                rank: self.rank(),
+                peer,
+                reason,
+            })
+        });
+        Ok((value, answers.collect::<Result<_>>()?))
+    }
+}
+
+/// A failure of the control plane as the failure of a rank, where it is one.
+pub(crate) fn translate(rank: usize, error: BootstrapError) -> Error {
+    match error {
+        BootstrapError::PeerDied { peer, .. } => Error::PeerDied {
+            rank,
+            peer: peer as usize,
+        },
+        BootstrapError::PeerFailed { peer, reason } => Error::PeerFailed {
+            rank,
+            peer: peer as usize,
+            reason,
+        },
+        other => other.into(),
+    }
+}

@@ -1,0 +1,168 @@
+//! Kernels of one's own: loaded once, launched on streams.
+//!
+//! Loading and unloading may wait for the device, which may be waiting for a peer that needs this
+//! rank. So code is loaded only while this rank's streams are idle, functions with it, and unloaded
+//! once its handles are gone, no graph has its kernels and the streams are idle.
+
+use crate::backend::abi::{CAPABILITY_LAUNCH, Geometry, RawFunction, Status};
+use crate::backend::{Device, Failure};
+use crate::base::error::{Error, Result};
+use crate::rank::context::Shared;
+use crate::rank::context::{Kept, Loaded};
+use crate::stream::transfers::Stream;
+use crate::world::communicator::Communicator;
+use std::sync::Arc;
+
+/// Device code of the user's on this rank's device. Dropping it and its [`Function`]s unloads it as
+/// soon as nothing can run it any more.
+#[derive(Clone, Debug)]
+pub struct Module(Arc<Owner>);
+
+/// A kernel of a [`Module`], which it keeps.
+#[derive(Clone, Debug)]
+pub struct Function {
+    raw: RawFunction,
+    owner: Arc<Owner>,
+}
+
+/// Gives the module up with the last handle.
+struct Owner {
+    loaded: Option<Arc<Loaded>>,
+    shared: Arc<Shared>,
+}
+
+impl Owner {
+    fn loaded(&self) -> &Arc<Loaded> {
+        self.loaded
+            .as_ref()
+            .expect("taken only by `drop`, which ends the value")
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        if let Some(loaded) = self.loaded.take() {
+            self.shared.give_up_module(loaded);
+        }
+    }
+}
+
+impl std::fmt::Debug for Owner {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{:#x}", self.loaded().0.0)
+    }
+}
+
+impl Communicator {
+    /// Loads device code, in any form that the driver takes, all of its functions at once. Waits
+    /// until this rank's streams are idle, at most the setup deadline; load before work that waits
+    /// for peers.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where no code can be loaded (the host backend) or while a stream is
+    /// being captured; the backend's, with its compiler's log; what poisoned the communicator.
+    ///
+    /// # Safety
+    /// The code is for this device and whole; what runs when it is loaded, if anything, is sound.
+    pub unsafe fn load_module(&self, code: &[u8]) -> Result<Module> {
+        let (shared, operation) = (&self.shared, "load_module");
+        shared.health.check()?;
+        if shared.capabilities.flags & CAPABILITY_LAUNCH == 0 {
+            return Err(Error::Unsupported {
+                rank: shared.rank,
+                operation,
+                message: "this backend launches no kernels of the user's; kernels need a GPU"
+                    .into(),
+            });
+        }
+        shared.wait_all_idle(shared.options.setup_deadline)?;
+        let bytes = code.len() as u64;
+        // SAFETY: the bytes are there; the caller vouches for the code.
+        let raw = unsafe { shared.backend.module_load(code.as_ptr(), bytes) }
+            .map_err(|failure| refused(shared, operation, failure).about(None, bytes))?;
+        Ok(Module(Arc::new(Owner {
+            loaded: Some(Arc::new(Loaded(raw))),
+            shared: shared.clone(),
+        })))
+    }
+}
+
+/// Code that does not load is no reason to mistrust the device: nobody waits for it.
+fn refused(shared: &Shared, operation: &'static str, failure: Failure) -> Error {
+    if failure.status == Status::CONTEXT_LOST {
+        return shared.failed(operation, failure);
+    }
+    Error::backend(shared.rank, operation, failure)
+}
+
+impl Module {
+    /// Finds a kernel by its name: that of an `extern "C"` function, else as the compiler mangled it.
+    /// Waits as [`Communicator::load_module`] does.
+    ///
+    /// # Errors
+    /// The backend's, naming the kernel; what poisoned the communicator.
+    pub fn function(&self, name: &str) -> Result<Function> {
+        let shared = &self.0.shared;
+        shared.health.check()?;
+        shared.wait_all_idle(shared.options.setup_deadline)?;
+        let (module, length) = (self.0.loaded().0, name.len() as u64);
+        // SAFETY: the module is live, and the name has these bytes.
+        let raw = unsafe {
+            shared
+                .backend
+                .module_function(module, name.as_ptr(), length)
+        }
+        .map_err(|failure| refused(shared, "function", failure))?;
+        Ok(Function {
+            raw,
+            owner: self.0.clone(),
+        })
+    }
+}
+
+impl Stream {
+    /// Launches a kernel after all earlier work of the stream. `arguments` is a `repr(C)` struct whose
+    /// fields are the kernel's parameters in order, or, for a kernel that takes one struct, that
+    /// struct; it is copied before the call returns.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a function of another communicator; the backend's, for a
+    /// geometry that the device or the kernel cannot have above all; what poisoned the communicator.
+    ///
+    /// # Safety
+    /// - The kernel takes exactly these arguments, laid out so, and is sound with them and this
+    ///   geometry.
+    /// - What it touches is live until the stream has passed this point, and in a capture until the
+    ///   graph's last launch: buffers whose [`crate::SymmetricBuffer::handle`] or address it takes are
+    ///   dropped later. (A buffer that is dropped while the stream has work is kept until it is idle.)
+    /// - Blocks that wait for other blocks, of this grid or of a peer's, can all be resident at once,
+    ///   and its waits are bounded as those of `symmem/handle.h` are: a kernel that spins for ever
+    ///   cannot be ended.
+    pub unsafe fn launch<A: Copy>(
+        &self,
+        function: &Function,
+        geometry: &Geometry,
+        arguments: &A,
+    ) -> Result<()> {
+        let (shared, operation) = (self.shared(), "launch");
+        shared.health.check()?;
+        if !Arc::ptr_eq(shared, &function.owner.shared) {
+            return Err(self.invalid(
+                operation,
+                "function and stream belong to different communicators",
+            ));
+        }
+        let bytes = size_of::<A>() as u64;
+        let pointer = std::ptr::from_ref(arguments).cast();
+        let uses = || vec![function.owner.loaded().clone() as Kept];
+        // SAFETY: the function is live and the arguments have these bytes; the rest is the caller's
+        // word.
+        self.enqueue(uses, || unsafe {
+            let raw = self.raw_handle();
+            shared
+                .backend
+                .launch(function.raw, geometry, pointer, bytes, raw)
+        })
+        .map_err(|failure| shared.failed(operation, failure))
+    }
+}

@@ -1,0 +1,214 @@
+//! A new communicator among the survivors of a poisoned one.
+//!
+//! Rank 0, which held the store, may be dead, so survivors agree on the page that all ranks map: each
+//! posts whom it knows to be gone and takes over what the others post, and is done once all that are
+//! left have posted the same set. Then they meet at a name that follows from that set. Sets only grow:
+//! should another rank die on the way, whoever sees it posts a larger set, the rendezvous is called
+//! off, and all start over with the larger one.
+//!
+//! No rank goes on alone: the last step of bringing a communicator up is an exchange among all, which
+//! completes on every rank that lives or on none.
+
+use crate::base::error::{Error, Result};
+use crate::bootstrap::{Bootstrap, BootstrapError, LaunchEnvironment};
+use crate::health::control::RankSet;
+use crate::rank::context::Shared;
+use crate::world::communicator::Communicator;
+use crate::world::setup;
+use crate::world::setup::{Configuration, DeviceChoice, OpenDevice};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// How often a rank looks at what the others have posted. Nothing announces it: whoever could is
+/// perhaps dead.
+const LOOK_INTERVAL: Duration = Duration::from_millis(1);
+
+/// See [`Communicator::rebuild`].
+pub(crate) fn rebuild(old: Communicator) -> Result<Communicator> {
+    let rebuilt = rebuild_from(&old);
+    if let Err(Error::Bootstrap(error)) = &rebuilt
+        && matches!(**error, BootstrapError::Timeout { .. })
+    {
+        // The old one is dropped here, and was not to take longer than the deadline.
+        old.shared.waited_enough.store(true, Ordering::Release);
+    }
+    rebuilt
+}
+
+fn rebuild_from(old: &Communicator) -> Result<Communicator> {
+    let shared = &old.shared;
+    shared.health.watch_once();
+    if shared.health.check().is_ok() {
+        // Nobody has told this rank yet; nobody waits for its old work any more.
+        shared.health.poison(Error::Aborted { rank: shared.rank });
+    }
+    shared.drain_after_poison()?;
+    let mut gone = RankSet::default();
+    loop {
+        gone = agree(shared, gone)?;
+        await_end(shared, gone)?;
+        match attempt(old, gone) {
+            Ok(new) => return Ok(new),
+            Err(error) => match what_happened(shared, gone) {
+                Some(Change::Died) => {
+                    tracing::info!(rank = shared.rank, %error, "a rank died during a rebuild");
+                }
+                Some(Change::Left(peer)) => {
+                    let reason = "it gave up while the survivors rebuilt; its own error says why";
+                    return Err(Error::PeerFailed {
+                        rank: shared.rank,
+                        peer,
+                        reason: reason.into(),
+                    });
+                }
+                None => return Err(error),
+            },
+        }
+    }
+}
+
+/// Agrees with all that are left on who is gone. `gone` is what this rank knew before.
+fn agree(shared: &Shared, mut gone: RankSet) -> Result<RankSet> {
+    let (start, rank, world) = (Instant::now(), shared.rank, shared.world);
+    let control = shared.health.control();
+    loop {
+        for peer in (0..world).filter(|&peer| peer != rank) {
+            if shared.health.is_lost(peer) {
+                gone = gone.with(peer);
+            } else if let Some(known) = control.gone(peer) {
+                gone = gone.union(known);
+            }
+        }
+        if gone.contains(rank) {
+            return Err(Error::InvalidArgument {
+                rank,
+                operation: "rebuild",
+                message: "another survivor takes this rank for gone; run all ranks in one PID \
+                          namespace and with /proc mounted"
+                    .into(),
+            });
+        }
+        control.post_gone(rank, gone);
+        let missing: Vec<u32> = (0..world)
+            .filter(|&peer| !gone.contains(peer) && control.gone(peer) != Some(gone))
+            .map(|peer| peer as u32)
+            .collect();
+        if missing.is_empty() {
+            return Ok(gone);
+        }
+        let elapsed = start.elapsed();
+        if elapsed > shared.options.setup_deadline {
+            let rank = rank as u32;
+            let awaited = "all survivors to rebuild".into();
+            let timeout = BootstrapError::Timeout {
+                rank,
+                awaited,
+                missing,
+                elapsed,
+            };
+            return Err(timeout.into());
+        }
+        std::thread::sleep(LOOK_INTERVAL);
+    }
+}
+
+/// Waits until those who died can write nowhere any more.
+fn await_end(shared: &Shared, gone: RankSet) -> Result<()> {
+    let rank = shared.rank;
+    let until = Instant::now() + shared.options.setup_deadline;
+    // One that left in good order, or as a thread of a living process, is done with all memory.
+    let dead = gone.members(shared.world);
+    for peer in dead.filter(|&peer| shared.health.is_dead(peer)) {
+        let process = shared.agreement.bootstrap().peers()[peer].process;
+        match process.wait_end(until) {
+            Ok(true) => {}
+            Ok(false) => {
+                return Err(Error::PeerFailed {
+                    rank,
+                    peer,
+                    reason: format!(
+                        "it died, but process {} has not given its memory back within {:?}; see \
+                         what the kernel's log says of its device",
+                        process.pid, shared.options.setup_deadline
+                    ),
+                });
+            }
+            Err(error) => {
+                return Err(Error::System {
+                    rank,
+                    call: "waiting for the end of a dead rank's process",
+                    reason: error.to_string(),
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What has changed since the survivors agreed.
+enum Change {
+    /// Somebody else is dead, or known to be gone.
+    Died,
+    /// A rank that had agreed has given its communicator up.
+    Left(usize),
+}
+
+fn what_happened(shared: &Shared, gone: RankSet) -> Option<Change> {
+    let control = shared.health.control();
+    let others = || {
+        let survivors = (0..shared.world).filter(|&peer| !gone.contains(peer));
+        survivors.filter(|&peer| peer != shared.rank)
+    };
+    if others().any(|peer| shared.health.is_dead(peer) || control.gone(peer) != Some(gone)) {
+        return Some(Change::Died);
+    }
+    let left = others().find(|&peer| shared.health.is_lost(peer));
+    left.map(Change::Left)
+}
+
+/// Brings the new communicator up among all ranks that are not `gone`.
+fn attempt(old: &Communicator, gone: RankSet) -> Result<Communicator> {
+    let shared = &old.shared;
+    let launch = launch(&old.configuration.launch, shared, gone);
+    tracing::info!(
+        old_rank = shared.rank,
+        rank = launch.rank,
+        world = launch.world,
+        "rebuilding"
+    );
+    let wanted = || what_happened(shared, gone).is_none();
+    let bootstrap =
+        Bootstrap::connect_while(launch.clone(), shared.options.setup_deadline, &wanted)?;
+    let device = OpenDevice {
+        backend: (*shared.backend).clone(),
+        name: old.backend_name.clone(),
+        capabilities: shared.capabilities,
+        description: shared.description,
+        open_time: old.device_open_time,
+    };
+    let configuration = Configuration {
+        launch,
+        device: DeviceChoice::Ordinal(shared.description.ordinal),
+        ..old.configuration.clone()
+    };
+    setup::establish(bootstrap, Ok(device), configuration)
+}
+
+/// Where the survivors meet: nowhere that a rank would come to which has another view of who is gone.
+fn launch(old: &LaunchEnvironment, shared: &Shared, gone: RankSet) -> LaunchEnvironment {
+    let survivors = (0..shared.world).filter(|&rank| !gone.contains(rank));
+    let world = survivors.clone().count() as u32;
+    let rank = survivors.filter(|&rank| rank < shared.rank).count() as u32;
+    let job = old.job.as_deref().unwrap_or_default();
+    LaunchEnvironment {
+        rank,
+        world,
+        local_rank: rank,
+        local_world: world,
+        // All ranks are on one host, so the socket that needs no port will do.
+        address: None,
+        job: Some(format!("{job}/{:x}", gone.number())),
+        generation: old.generation + 1,
+        ..old.clone()
+    }
+}

@@ -1,0 +1,530 @@
+//! Bringing a communicator up: meet, open, compare, share the control block, make the signal pad.
+
+use crate::backend::abi::{
+    Capabilities, CollectiveRow, DeviceDescription, HostMemory, RawStream, ShareKind,
+    SignalPlacement,
+};
+use crate::backend::{Backend, Device, Tables};
+use crate::base::error::{Error, Result};
+use crate::bootstrap::{Bootstrap, LaunchEnvironment};
+use crate::gemm::stored::GemmRow;
+use crate::group::lanes::Lanes;
+use crate::group::selector::Selector;
+use crate::health::control::{ControlBlock, RankState};
+use crate::health::watcher::Health;
+use crate::memory::multicast::object::{BYTES_VARIABLE, Multicast};
+use crate::memory::multicast::wire::Offer;
+use crate::memory::pad::{HostPad, SignalPad};
+use crate::memory::sharing;
+use crate::memory::sharing::Origin;
+use crate::memory::staging::{STAGING_BYTES, Staging};
+use crate::rank::agreement::{Agreement, Round};
+use crate::rank::context::Inner;
+use crate::rank::context::Shared;
+use crate::world::communicator::{Communicator, Peer};
+use crate::world::opening::open_device_within;
+use rustix::fd::{AsFd, OwnedFd};
+use std::mem::ManuallyDrop;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+/// Where a communicator's backend comes from.
+#[derive(Clone)]
+pub enum BackendSource {
+    /// The built-in one.
+    Host,
+    /// A vendor's, through its table.
+    Tables(Box<Tables>),
+}
+
+/// Which of the backend's devices a rank uses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum DeviceChoice {
+    /// The rank's number on this host, modulo the number of devices. Ranks may share a device.
+    #[default]
+    LocalRank,
+    /// This ordinal, under the visibility variables in force.
+    Ordinal(u32),
+    /// The device with this identifier.
+    Uuid([u8; 16]),
+}
+
+/// What a rank needs to join a world. Deadlines, placement and strategies must be the same on all.
+#[derive(Clone, Debug)]
+pub struct Configuration {
+    /// Who this rank is and where its job meets.
+    pub launch: LaunchEnvironment,
+    /// Its device.
+    pub device: DeviceChoice,
+    /// Bound of every wait on a peer, from the waiting kernel's start. Default 10 minutes.
+    pub deadline: Duration,
+    /// Bound of every step in which ranks set something up together. Default 60 seconds.
+    pub setup_deadline: Duration,
+    /// Where signal words live.
+    pub signal_placement: SignalPlacement,
+    /// Strategies of sharing to try, in order; empty for the backend's own order.
+    pub share_kinds: Vec<ShareKind>,
+    /// Rows of the selector of collectives that go before the backend's.
+    pub collective_rows: Vec<CollectiveRow>,
+    /// How products are done that were measured before; the first that fits one holds.
+    pub gemm_rows: Vec<GemmRow>,
+    /// Whether ranks compare each collective call before they make it: slow, and names who differs.
+    pub check_calls: bool,
+}
+
+impl Configuration {
+    /// The defaults, for the rank that `launch` describes.
+    pub fn new(launch: LaunchEnvironment) -> Self {
+        Self {
+            launch,
+            device: DeviceChoice::default(),
+            deadline: Duration::from_secs(600),
+            setup_deadline: Duration::from_secs(60),
+            signal_placement: SignalPlacement::DEVICE,
+            share_kinds: Vec::new(),
+            collective_rows: Vec::new(),
+            gemm_rows: Vec::new(),
+            check_calls: false,
+        }
+    }
+}
+
+/// The strategies that a backend lists.
+pub(crate) fn listed_kinds(capabilities: &Capabilities) -> Vec<ShareKind> {
+    capabilities
+        .share_kinds
+        .iter()
+        .copied()
+        .filter(|kind| kind.0 != 0)
+        .collect()
+}
+
+pub(crate) fn open(source: &BackendSource, configuration: Configuration) -> Result<Communicator> {
+    let placement = configuration.signal_placement;
+    if ![SignalPlacement::DEVICE, SignalPlacement::HOST].contains(&placement) {
+        return Err(Error::InvalidArgument {
+            rank: configuration.launch.rank as usize,
+            operation: "open",
+            message: format!("signal placement {} is unknown", placement.0),
+        });
+    }
+    let bootstrap = Bootstrap::connect(configuration.launch.clone(), configuration.setup_deadline)?;
+    let opening = Instant::now();
+    let rank = bootstrap.rank() as usize;
+    let opened = open_device_within(source, &configuration, rank);
+    let device_open_time = opening.elapsed();
+    let opened = opened.map(|(backend, capabilities, description)| OpenDevice {
+        backend: Arc::new(backend),
+        name: backend_name(source),
+        capabilities,
+        description,
+        open_time: device_open_time,
+    });
+    establish(bootstrap, opened, configuration)
+}
+
+/// A device that this rank has open; a communicator that is rebuilt hands its own on.
+pub(crate) struct OpenDevice {
+    pub backend: Arc<Backend>,
+    /// The backend's name and build.
+    pub name: String,
+    pub capabilities: Capabilities,
+    pub description: DeviceDescription,
+    /// How long it took the backend to open it.
+    pub open_time: Duration,
+}
+
+/// Everything after the ranks have met and each has, or has not, opened its device.
+pub(crate) fn establish(
+    bootstrap: Bootstrap,
+    device: Result<OpenDevice>,
+    configuration: Configuration,
+) -> Result<Communicator> {
+    let bootstrap = Arc::new(bootstrap);
+    let agreement = Agreement::new(bootstrap.clone(), configuration.setup_deadline);
+    let (rank, world) = (agreement.rank(), agreement.world());
+    let mut round = agreement.begin("open");
+
+    let device = round.vote(device)?;
+    let (capabilities, description) = (device.capabilities, device.description);
+    let rows = &configuration.collective_rows;
+    let selector = Selector::read(&device.backend, &capabilities, rows, rank);
+    let mut selector = round.vote(selector)?;
+    round.compare(&fields(
+        &device.name,
+        &configuration,
+        &capabilities,
+        &selector,
+    ))?;
+    let kernels = fingerprint(selector.describe_multicast().as_bytes());
+    let offer = Offer::of(&device.backend, kernels);
+    let (peers, offers) = meet(&mut round, &agreement, rank, &description, &offer)?;
+    let sharers = most_on_one_device(&peers);
+    selector.share_device(sharers);
+    let kinds = negotiate(&mut round, rank, &configuration, &capabilities)?;
+    let control = share_file(&mut round, rank, || {
+        ControlBlock::create().and_then(|control| rustix::io::dup(control.descriptor()))
+    })?;
+    let control = ControlBlock::map(control).map_err(|error| Error::System {
+        rank,
+        call: "mmap of the control block",
+        reason: error.to_string(),
+    });
+    let control = round.vote(control)?;
+    let (words, staging) = round.vote(Resources::new(&device.backend, rank))?.keep();
+    let number = round.number();
+    drop(round);
+
+    let health = Arc::new(Health::new(bootstrap, control, words));
+    health.control().set_state(rank, RankState::Up, None);
+    agreement.watch_over(health.clone());
+    let shared = Shared::new(Inner {
+        rank,
+        world,
+        options: crate::rank::context::Options {
+            deadline: configuration.deadline,
+            setup_deadline: configuration.setup_deadline,
+        },
+        capabilities,
+        description,
+        health,
+        agreement,
+        kind: OnceLock::new(),
+        pad: OnceLock::new(),
+        multicast: OnceLock::new(),
+        collectives: OnceLock::new(),
+        same_process: peers.iter().map(|peer| peer.same_process).collect(),
+        live_buffers: AtomicUsize::new(0),
+        fault: OnceLock::new(),
+        finalized: AtomicBool::new(false),
+        leaving: AtomicBool::new(false),
+        waited_enough: AtomicBool::new(false),
+        words,
+        staging: Mutex::new(staging),
+        streams: Mutex::new(Vec::new()),
+        graphs: Mutex::new(Vec::new()),
+        dropped: Mutex::new(Vec::new()),
+        modules: Mutex::new(Vec::new()),
+        workspaces: Mutex::new(Vec::new()),
+        kept: Mutex::new(Vec::new()),
+        given_up: AtomicUsize::new(0),
+        watcher: Mutex::new(None),
+        backend: ManuallyDrop::new(device.backend),
+    });
+    tracing::debug!(rank, world, number, "met");
+    complete(&shared, &kinds, &configuration, selector, &offers)?;
+    Ok(Communicator {
+        shared: Arc::new(shared),
+        peers,
+        configuration,
+        backend_name: device.name,
+        device_open_time: device.open_time,
+    })
+}
+
+/// Most ranks that share a device.
+fn most_on_one_device(peers: &[Peer]) -> u32 {
+    let on = |one: &Peer| {
+        let here = |peer: &&Peer| peer.identity() == one.identity();
+        peers.iter().filter(here).count()
+    };
+    peers.iter().map(on).max().unwrap_or(1) as u32
+}
+
+/// What needs the rest to be there: the watcher, side streams, the signal pad, multicast, the slots of
+/// collectives.
+fn complete(
+    shared: &Shared,
+    kinds: &[ShareKind],
+    configuration: &Configuration,
+    selector: Selector,
+    offers: &[Offer],
+) -> Result<()> {
+    let rank = shared.rank;
+    let mut round = shared.agreement.begin("signal pad");
+    let watcher = shared.start_watcher().map_err(|error| Error::System {
+        rank,
+        call: "spawning the watcher",
+        reason: error.to_string(),
+    });
+    // Its streams end with the communicator, whatever becomes of the rest.
+    let lanes = watcher.and_then(|()| Lanes::open(shared, shared.world));
+    let lanes = round.vote(lanes)?;
+    let bytes = SignalPad::bytes(shared.world);
+    let (allocation, kind) = sharing::allocate(shared, &mut round, kinds, bytes, Origin::Signals)?;
+    let (host, outcome) = match configuration.signal_placement {
+        SignalPlacement::HOST => host_pad(shared, &mut round),
+        _ => (None, Ok(())),
+    };
+    // Both are set once, here. The pad is set even after a failure, so that it is given back.
+    let _ = shared.kind.set(kind);
+    let _ = shared
+        .pad
+        .set(SignalPad::new(rank, shared.world, allocation, host));
+    outcome?;
+    Multicast::join(shared, &mut round, offers, kind, selector.sharers())?;
+    let check_calls = configuration.check_calls;
+    let mut state =
+        crate::group::state::State::open(shared, &mut round, kind, selector, lanes, check_calls)?;
+    let bound = shared
+        .multicast()
+        .bind_and_map(shared, &mut round, state.allocation());
+    state.selector.set_multicast(shared.multicast().status());
+    // Set once, here; after a failure too, so that it is given back.
+    let _ = shared.collectives.set(state);
+    bound
+}
+
+/// Signal words on the host. What this rank has made is returned also if another rank failed.
+fn host_pad(shared: &Shared, round: &mut Round<'_>) -> (Option<HostPad>, Result<()>) {
+    let create = || HostPad::create_file(shared.world);
+    let made = match share_file(round, shared.rank, create) {
+        Ok(file) => HostPad::new(shared, file),
+        // It failed on all ranks together.
+        Err(error) => return (None, Err(error)),
+    };
+    let outcome = round.vote(made.as_ref().map(drop).map_err(Error::clone));
+    (made.ok(), outcome)
+}
+
+fn backend_name(source: &BackendSource) -> String {
+    match source {
+        BackendSource::Host => "host".into(),
+        BackendSource::Tables(tables) => format!("{} {}", tables.name(), tables.build()),
+    }
+}
+
+/// What must be alike on all ranks for their kernels to understand each other.
+fn fields(
+    backend: &str,
+    configuration: &Configuration,
+    capabilities: &Capabilities,
+    selector: &Selector,
+) -> Vec<(&'static str, String)> {
+    let tables = format!("{:?}{:?}", capabilities.put_rows, capabilities.get_rows);
+    let said = |name: &str| match std::env::var_os(name) {
+        Some(text) => format!("{name}={}", text.to_string_lossy()),
+        None => format!("{name} is not set"),
+    };
+    let overrides = ["SYMMEM_MULTICAST", BYTES_VARIABLE].map(said);
+    vec![
+        ("the version of symmem", env!("CARGO_PKG_VERSION").into()),
+        ("the backend", backend.into()),
+        (
+            "how many peers a device copies to at once",
+            capabilities.fanout.to_string(),
+        ),
+        (
+            "the signal placement",
+            configuration.signal_placement.name().into(),
+        ),
+        (
+            "the list of sharing strategies",
+            format!("{:?}", configuration.share_kinds),
+        ),
+        ("the deadline", format!("{:?}", configuration.deadline)),
+        (
+            "the transfer tables",
+            format!("{:016x}", fingerprint(tables.as_bytes())),
+        ),
+        (
+            "the collectives' table",
+            format!("{:016x}", fingerprint(selector.describe().as_bytes())),
+        ),
+        (
+            "the checking of calls",
+            configuration.check_calls.to_string(),
+        ),
+        ("an overriding variable", overrides.join(", ")),
+    ]
+}
+
+/// FNV-1a, 64 bits: equal tables give equal numbers, and nobody here means harm.
+fn fingerprint(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+/// Tells every rank about every rank's device, and what each offers of multicast.
+fn meet(
+    round: &mut Round<'_>,
+    agreement: &Agreement,
+    rank: usize,
+    description: &DeviceDescription,
+    offer: &Offer,
+) -> Result<(Vec<Peer>, Vec<Offer>)> {
+    let mut payload = description.ordinal.to_le_bytes().to_vec();
+    payload.extend_from_slice(&description.uuid);
+    payload.extend_from_slice(&description.bus);
+    payload.extend_from_slice(&offer.encode());
+    let answers = round.exchange(&payload)?;
+    let processes = agreement.bootstrap().peers();
+    let me = processes[rank].process;
+    answers
+        .iter()
+        .enumerate()
+        .map(|(peer, answer)| {
+            let Some(((ordinal, uuid, bus), offer)) = parts(answer) else {
+                return Err(Error::InvalidArgument {
+                    rank,
+                    operation: "open",
+                    message: format!("rank {peer} described its device in another version's form"),
+                });
+            };
+            let peer = Peer {
+                rank: peer,
+                process: processes[peer].process.pid,
+                device: u32::from_le_bytes(ordinal),
+                uuid,
+                bus,
+                same_process: processes[peer].process == me,
+                same_device: (uuid, bus) == (description.uuid, description.bus),
+            };
+            Ok((peer, offer))
+        })
+        .collect()
+}
+
+/// A device's ordinal, UUID and PCI address.
+type Named = ([u8; 4], [u8; 16], [u8; 16]);
+
+/// A device and its offer, as a rank told them; `None` for what is too short.
+fn parts(answer: &[u8]) -> Option<(Named, Offer)> {
+    let (ordinal, rest) = answer.split_first_chunk()?;
+    let (uuid, rest) = rest.split_first_chunk()?;
+    let (bus, rest) = rest.split_first_chunk()?;
+    Some(((*ordinal, *uuid, *bus), Offer::decode(rest)?))
+}
+
+/// The strategies that every rank has, in the order that all agreed on.
+fn negotiate(
+    round: &mut Round<'_>,
+    rank: usize,
+    configuration: &Configuration,
+    capabilities: &Capabilities,
+) -> Result<Vec<ShareKind>> {
+    let listed = listed_kinds(capabilities);
+    let mine: Vec<ShareKind> = match configuration.share_kinds.as_slice() {
+        [] => listed.clone(),
+        forced => forced
+            .iter()
+            .copied()
+            .filter(|kind| listed.contains(kind))
+            .collect(),
+    };
+    let common = common_kinds(round, &mine)?;
+    if common.is_empty() {
+        let names = |kinds: &[ShareKind]| {
+            kinds
+                .iter()
+                .map(|kind| kind.name())
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
+        return Err(Error::Unsupported {
+            rank,
+            operation: "sharing memory",
+            message: format!(
+                "the ranks have no strategy in common; this device has {}, asked for: {}",
+                names(&listed),
+                if configuration.share_kinds.is_empty() {
+                    "any".into()
+                } else {
+                    names(&configuration.share_kinds)
+                }
+            ),
+        });
+    }
+    Ok(common)
+}
+
+/// The strategies that every rank lists, in rank 0's order, so that all try the same one at a time.
+pub(crate) fn common_kinds(round: &mut Round<'_>, mine: &[ShareKind]) -> Result<Vec<ShareKind>> {
+    let payload: Vec<u8> = mine.iter().map(|kind| kind.0 as u8).collect();
+    let answers = round.exchange(&payload)?;
+    Ok(answers[0]
+        .iter()
+        .filter(|kind| answers.iter().all(|answer| answer.contains(kind)))
+        .map(|&kind| ShareKind(u32::from(kind)))
+        .collect())
+}
+
+/// Hands one descriptor from rank 0 to every rank.
+fn share_file(
+    round: &mut Round<'_>,
+    rank: usize,
+    create: impl FnOnce() -> rustix::io::Result<OwnedFd>,
+) -> Result<OwnedFd> {
+    let created = if rank == 0 {
+        create().map(Some)
+    } else {
+        Ok(None)
+    };
+    let created = created.map_err(|error| Error::System {
+        rank,
+        call: "memfd_create",
+        reason: error.to_string(),
+    });
+    let created = round.vote(created)?;
+    let mut received = round.exchange_with(&[], created.as_ref().map(AsFd::as_fd))?;
+    received[0].descriptor.take().ok_or(Error::System {
+        rank,
+        call: "recvmsg",
+        reason: "rank 0 sent no descriptor".into(),
+    })
+}
+
+/// What a communicator takes from the device before it can wait or copy. Given back unless kept.
+struct Resources<'a> {
+    backend: &'a Backend,
+    words: Option<HostMemory>,
+    memory: Option<HostMemory>,
+    stream: Option<RawStream>,
+}
+
+impl<'a> Resources<'a> {
+    fn new(backend: &'a Backend, rank: usize) -> Result<Self> {
+        let mut resources = Self {
+            backend,
+            words: None,
+            memory: None,
+            stream: None,
+        };
+        let allocate = |bytes| {
+            backend.host_allocate(bytes).map_err(|failure| {
+                Error::backend(rank, "host_allocate", failure).about(None, bytes)
+            })
+        };
+        resources.words = Some(allocate(Health::BYTES)?);
+        resources.memory = Some(allocate(STAGING_BYTES)?);
+        let stream = backend.stream_create();
+        resources.stream =
+            Some(stream.map_err(|failure| Error::backend(rank, "stream_create", failure))?);
+        Ok(resources)
+    }
+
+    fn keep(mut self) -> (HostMemory, Staging) {
+        let parts = (self.words.take(), self.memory.take(), self.stream.take());
+        let (Some(words), Some(memory), Some(stream)) = parts else {
+            unreachable!("`new` returns all three or fails");
+        };
+        (words, Staging { memory, stream })
+    }
+}
+
+impl Drop for Resources<'_> {
+    fn drop(&mut self) {
+        let memory = [self.words.take(), self.memory.take()];
+        // SAFETY: made by `new`, and used by nobody yet. Nothing is to be done about a failure.
+        unsafe {
+            for memory in memory.into_iter().flatten() {
+                let _ = self.backend.host_free(memory);
+            }
+            if let Some(stream) = self.stream.take() {
+                let _ = self.backend.stream_destroy(stream);
+            }
+        }
+    }
+}
