@@ -65,31 +65,34 @@ mod world;
 
 pub use base::element::{Element, F8E4M3, F8E5M2};
 pub use base::error::{Error, Result};
+pub use base::gemm_names::{GemmAlgorithm, GemmTransport};
+pub use base::gemm_row::GemmRow;
+pub use base::gemm_shape::GemmShape;
+pub use base::limits::{BARRIER_CHANNELS, CHANNELS, COLLECTIVE_CHANNELS};
 pub use base::planner::{TransferOptions, plan};
 pub use base::reducible::Reducible;
 pub use bootstrap::{BootstrapError, LaunchEnvironment};
-pub use buffer::symmetric::{BufferRange, MulticastView, RawView, SymmetricBuffer};
+pub use buffer::slice::Slice;
+pub use buffer::symmetric::SymmetricBuffer;
+pub use buffer::views::{MulticastView, RawView};
 pub use builder::{Builder, init};
-pub use collectives::call::CollectiveOptions;
+pub use collectives::api::Collectives;
 pub use collectives::exchange::Exchange;
-pub use collectives::explain::CollectiveCall;
-pub use collectives::multicast::reduces as multicast_reduces;
+pub use collectives::options::CollectiveOptions;
+pub use collectives::select::CollectiveCall;
 pub use gemm::matrix::{GemmElement, Matrix, Operands};
 pub use gemm::operation::AllGatherGemm;
-pub use gemm::options::{GemmAlgorithm, GemmOptions, GemmTransport};
+pub use gemm::options::GemmOptions;
 pub use gemm::plan::{On, Part, Step};
-pub use gemm::shape::GemmShape;
-pub use gemm::stored::GemmRow;
-pub use group::membership::Group;
+pub use group::choice::Choice;
 pub use group::nccl::VendorLibrary;
+pub use group::operations::multicast_reduces;
 pub use group::provider::Provider;
-pub use group::selector::Choice;
-pub use group::slots::COLLECTIVE_CHANNELS;
-pub use memory::multicast::object::{MulticastStatus, multicast_bytes};
-pub use memory::pad::{BARRIER_CHANNELS, CHANNELS};
+pub use memory::multicast::object::MulticastStatus;
+pub use memory::multicast::setup::multicast_bytes;
 pub use stream::graph::Graph;
 pub use stream::module::{Function, Module};
-pub use stream::transfers::Stream;
+pub use stream::queue::{Queue, Stream};
 pub use stream::words::Word;
 pub use symmem_core::backend::abi::{
     Algorithm, CollectiveOperation, Condition, DeviceAddress, Direction, ElementType, Geometry,
@@ -97,8 +100,10 @@ pub use symmem_core::backend::abi::{
     SignalPlacement, TransferRow,
 };
 pub use symmem_core::{backend, host};
-pub use world::communicator::{Communicator, Leaks, Peer};
-pub use world::setup::{BackendSource, Configuration, DeviceChoice};
+pub use world::communicator::{Communicator, Leaks};
+pub use world::configuration::{BackendSource, Configuration, DeviceChoice};
+pub use world::group::Group;
+pub use world::peer::Peer;
 
 /// The README's example is compiled and run with the documentation's tests.
 #[cfg(doctest)]

@@ -3,6 +3,10 @@
 pub(crate) mod abandon;
 pub(crate) mod element;
 pub(crate) mod error;
+pub(crate) mod gemm_names;
+pub(crate) mod gemm_row;
+pub(crate) mod gemm_shape;
+pub(crate) mod limits;
 pub(crate) mod planner;
 pub(crate) mod reducible;
 pub(crate) mod shared_file;

@@ -4,7 +4,7 @@ use crate::backend::abi::Handle;
 use crate::base::element::Element;
 use crate::base::error::{Error, Result};
 use crate::buffer::symmetric::SymmetricBuffer;
-use crate::memory::pad::CHANNELS;
+use crate::base::limits::CHANNELS;
 use std::time::Duration;
 
 impl<T: Element> SymmetricBuffer<T> {
@@ -21,7 +21,7 @@ impl<T: Element> SymmetricBuffer<T> {
     /// [`Error::InvalidArgument`] if there is no such channel; [`Error::Unsupported`] with signals in
     /// host memory, whose counts no kernel sees; what poisoned the communicator.
     pub fn handle(&self, channel: u32) -> Result<Handle> {
-        self.handle_within(channel, self.shared().options.deadline)
+        self.handle_within(channel, self.world().deadlines.wait)
     }
 
     /// [`SymmetricBuffer::handle`] for waits that give up after `deadline`, each counted from its own
@@ -30,7 +30,7 @@ impl<T: Element> SymmetricBuffer<T> {
     /// # Errors
     /// As [`SymmetricBuffer::handle`].
     pub fn handle_within(&self, channel: u32, deadline: Duration) -> Result<Handle> {
-        let (shared, operation) = (self.shared(), "handle");
+        let (shared, operation) = (self.world(), "handle");
         shared.health.check()?;
         if channel >= CHANNELS {
             return Err(Error::InvalidArgument {
@@ -40,7 +40,7 @@ impl<T: Element> SymmetricBuffer<T> {
             });
         }
         let watch = shared.health.watch(deadline);
-        let Some(mut handle) = shared.pad().handle(channel, watch) else {
+        let Some(mut handle) = shared.pad.handle(channel, watch) else {
             return Err(Error::Unsupported {
                 rank: shared.rank,
                 operation,
@@ -52,7 +52,7 @@ impl<T: Element> SymmetricBuffer<T> {
         for (rank, base) in handle.bases.iter_mut().enumerate().take(shared.world) {
             *base = self.allocation().at(rank, 0);
         }
-        handle.bytes = self.all().bytes();
+        handle.bytes = (self.len() * size_of::<T>()) as u64;
         Ok(handle)
     }
 }

@@ -1,4 +1,8 @@
-//! Symmetric buffers, ranges of them and views.
+//! Symmetric buffers, slices of them and views.
 
-pub(crate) mod handle;
+mod handle;
+mod making;
+mod nccl;
+pub(crate) mod slice;
 pub(crate) mod symmetric;
+pub(crate) mod views;

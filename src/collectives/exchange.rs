@@ -4,25 +4,26 @@
 //! member goes in launch `k`, and meets its `k`-th receipt there. Only the two of a pair keep in step:
 //! the others need not make the call.
 
-use crate::backend::Collectives;
+use crate::backend::Collectives as _;
 use crate::backend::abi::*;
 use crate::base::element::Element;
-use crate::base::error::{Error, Result};
-use crate::buffer::symmetric::BufferRange;
-use crate::collectives::call::CollectiveOptions;
-use crate::collectives::check::{Comparison, Message};
-use crate::collectives::launch::{Extent, geometry};
-use crate::collectives::parts::{Parts, Ranges};
-use crate::group::membership::Group;
+use crate::base::error::Result;
+use crate::buffer::slice::Slice;
+use crate::collectives::api::Collectives;
+use crate::collectives::compare::{Comparison, Message};
+use crate::collectives::options::CollectiveOptions;
+use crate::collectives::parts::{Parts, Ranges, own_pair};
+use crate::collectives::run::dispatch::watch;
+use crate::collectives::run::kernel::geometry;
+use crate::collectives::select::{choose, membership};
+use crate::group::choice::{Choice, Query};
 use crate::group::membership::Membership;
-use crate::group::selector::{Choice, Query};
-use crate::group::slots::COLLECTIVE_CHANNELS;
-use crate::rank::allocation::Allocation;
-use crate::rank::context::Kept;
-use crate::rank::context::Shared;
-use crate::stream::transfers::Stream;
-use std::sync::Arc;
+use crate::group::nccl;
+use crate::rank::operand::Operand;
+use crate::stream::queue::Queue;
 
+/// The name of the operation, in errors.
+const NAME: &str = "exchange";
 /// Sends and receives that are remembered without allocating.
 const INLINE: usize = 32;
 /// Offsets in a token are below this; the allocation's row of the table is above. Receivers take a token
@@ -36,7 +37,7 @@ struct Entry<'b> {
     peer: usize,
     sends: bool,
     element_bytes: u64,
-    extent: Extent<'b>,
+    operand: Operand<'b>,
 }
 
 impl Entry<'_> {
@@ -45,14 +46,33 @@ impl Entry<'_> {
             member: self.peer,
             sends: self.sends,
             element_bytes: self.element_bytes,
-            bytes: self.extent.bytes,
+            bytes: self.operand.bytes(),
         }
     }
 }
 
-/// The sends and receives of one [`crate::Stream::exchange`].
+/// Sends and receives of a queue that are done at once, so that none waits for another: a rank may exchange with
+/// itself, and in a ring. Nothing is enqueued before [`Exchange::enqueue`], which every rank that takes part has
+/// to call.
+///
+/// The sends from one rank to another meet its receives in order. Slices need not be symmetric, but must not
+/// overlap what arrives here in the same exchange, whose bytes are undefined then. The receiver too keeps the
+/// buffer that is sent from until it has received: from one that it has dropped it gets
+/// [`crate::Error::Mismatch`] at its next synchronisation.
+///
+/// ```no_run
+/// # use symmem::*;
+/// # fn f(stream: &Stream, right: usize, left: usize, out: &SymmetricBuffer<f32>, inbox: &SymmetricBuffer<f32>) -> Result<()> {
+/// let mut exchange = stream.exchange()?;
+/// exchange.send(right, out)?;
+/// exchange.recv(left, inbox)?;
+/// exchange.enqueue()
+/// # }
+/// ```
+#[must_use = "nothing is sent or received before `enqueue`"]
 pub struct Exchange<'b> {
-    shared: Arc<Shared>,
+    queue: &'b Queue,
+    options: CollectiveOptions<'b>,
     world: usize,
     inline: [Option<Entry<'b>>; INLINE],
     more: Vec<Entry<'b>>,
@@ -60,10 +80,12 @@ pub struct Exchange<'b> {
 }
 
 impl<'b> Exchange<'b> {
-    pub(super) fn new(shared: &Arc<Shared>, options: &CollectiveOptions<'_>) -> Result<Self> {
+    fn new(queue: &'b Queue, options: CollectiveOptions<'b>) -> Result<Self> {
+        let membership = membership(queue.world(), NAME, &options)?;
         Ok(Self {
-            shared: shared.clone(),
-            world: options.group.map_or(shared.world, Group::world),
+            queue,
+            options,
+            world: membership.world(),
             inline: [None; INLINE],
             more: Vec::new(),
             length: 0,
@@ -74,54 +96,48 @@ impl<'b> Exchange<'b> {
     ///
     /// # Errors
     /// [`crate::Error::InvalidArgument`] if there is no such peer, or the buffer is another
-    /// communicator's.
-    pub fn send<T: Element>(&mut self, peer: usize, source: BufferRange<'b, T>) -> Result<()> {
-        self.add("send", peer, source)
+    /// communicator's; the exchange stays as it was.
+    pub fn send<T: Element>(&mut self, peer: usize, source: impl Into<Slice<'b, T>>) -> Result<()> {
+        self.add("send", peer, source.into())
     }
 
     /// Adds a receipt into `destination` of what `peer` sends.
     ///
     /// # Errors
     /// As [`Exchange::send`].
-    pub fn receive<T: Element>(
+    pub fn recv<T: Element>(
         &mut self,
         peer: usize,
-        destination: BufferRange<'b, T>,
+        destination: impl Into<Slice<'b, T>>,
     ) -> Result<()> {
-        self.add("receive", peer, destination)
+        self.add("recv", peer, destination.into())
+    }
+
+    /// Enqueues all of it.
+    ///
+    /// # Errors
+    /// As [`crate::Collectives::all_reduce`].
+    pub fn enqueue(self) -> Result<()> {
+        self.run()
     }
 
     fn add<T: Element>(
         &mut self,
         name: &'static str,
         peer: usize,
-        range: BufferRange<'b, T>,
+        slice: Slice<'b, T>,
     ) -> Result<()> {
-        let invalid = |message: String| Error::InvalidArgument {
-            rank: self.shared.rank,
-            operation: name,
-            message,
-        };
         if peer >= self.world {
             let world = self.world;
-            return Err(invalid(format!(
-                "there is no rank {peer} in a group of {world}"
-            )));
+            let message = format!("there is no rank {peer} in a group of {world}");
+            return Err(self.queue.invalid(name, message));
         }
-        if !Arc::ptr_eq(range.buffer().shared(), &self.shared) {
-            return Err(invalid(
-                "buffer and stream belong to different communicators".into(),
-            ));
-        }
+        self.queue.check_same(slice.world(), name)?;
         let entry = Entry {
             peer,
             sends: name == "send",
-            element_bytes: size_of::<T>() as u64,
-            extent: Extent {
-                allocation: range.buffer().allocation(),
-                offset: range.byte_offset(),
-                bytes: range.bytes(),
-            },
+            element_bytes: size_of::<T>().max(1) as u64,
+            operand: slice.operand(),
         };
         match self.inline.get_mut(self.length) {
             Some(place) => *place = Some(entry),
@@ -144,87 +160,98 @@ impl<'b> Exchange<'b> {
             *count == number + 1
         })
     }
-}
 
-impl Stream {
-    /// Does what was collected.
-    pub(super) fn exchange_all(
-        &self,
-        exchange: &Exchange<'_>,
-        options: &CollectiveOptions<'_>,
-    ) -> Result<()> {
-        const NAME: &str = "exchange";
-        let shared = self.shared();
-        shared.health.check()?;
-        let membership = self.membership(NAME, options)?;
-        let uses = || exchange.entries().map(|entry| entry.extent.allocation);
-        let launches = (0..).take_while(|&number| exchange.launch(number).next().is_some());
+    fn run(&self) -> Result<()> {
+        let (queue, options) = (self.queue, &self.options);
+        let world = queue.world();
+        world.health.check()?;
+        let membership = membership(world, NAME, options)?;
+        let launches = (0..).take_while(|&number| self.launch(number).next().is_some());
         let launches = launches.count();
         // All of this rank's own are checked before anything is enqueued.
         for number in 0..launches {
-            own_pair(exchange, membership.rank, number)
-                .map_err(|message| self.invalid(NAME, message))?;
+            own_pair_of(self, (world.rank, membership.rank), number)
+                .map_err(|message| queue.invalid(NAME, message))?;
         }
-        if shared.collectives().check_calls {
-            let comparison = Comparison::new(shared, membership, options, NAME);
+        if world.collectives.check_calls {
+            let comparison = Comparison::new(world, membership, options, NAME);
             for number in 0..launches {
-                let others = exchange
+                let others = self
                     .launch(number)
                     .filter(|entry| entry.peer != membership.rank);
                 let messages: Vec<_> = others.map(Entry::message).collect();
                 comparison.of_messages(&messages)?;
             }
         }
-        let operation = CollectiveOperation::EXCHANGE;
-        let way = self.way(NAME, operation, membership, options)?;
-        if let Some(vendor) = way.vendor {
-            let entries = exchange.entries().copied();
-            return self.exchange_by_vendor(NAME, vendor, entries, uses());
+        let call = Call::new(
+            queue,
+            NAME,
+            CollectiveOperation::EXCHANGE,
+            membership,
+            options,
+        )?;
+        if call.library.is_some() {
+            return call.by_library(self.entries().copied());
         }
         for number in 0..launches {
-            let mut request = Request::new();
-            let own = own_pair(exchange, membership.rank, number).ok().flatten();
-            if let Some((from, to)) = own {
-                self.copy_local(NAME, to, from, to.bytes)?;
+            let own = own_pair_of(self, (world.rank, membership.rank), number);
+            if let Some((from, to)) = own.ok().flatten() {
+                queue.copy_local(NAME, &to, &from)?;
             }
-            for entry in exchange.launch(number) {
-                if entry.peer != membership.rank {
-                    request.add(entry.peer, entry.sends, &entry.extent, shared.rank);
-                }
-            }
-            self.submit_exchange(NAME, &way, membership, request, uses(), options)?;
+            let others = self.launch(number).copied();
+            call.by_kernel(others.filter(|entry| entry.peer != membership.rank))?;
         }
         Ok(())
     }
+}
 
-    /// See [`Stream::all_to_all_v`].
-    pub(super) fn all_to_all_parts<T: Element>(
+impl Queue {
+    /// Sends and receives that are done at once, with default options.
+    ///
+    /// # Errors
+    /// As [`Collectives::exchange`].
+    pub fn exchange(&self) -> Result<Exchange<'_>> {
+        Exchange::new(self, CollectiveOptions::default())
+    }
+}
+
+impl<'q> Collectives<'q> {
+    /// Sends and receives that are done at once.
+    ///
+    /// # Errors
+    /// [`crate::Error::InvalidArgument`] for options that cannot be met.
+    pub fn exchange(&self) -> Result<Exchange<'q>> {
+        Exchange::new(self.queue, *self.options)
+    }
+
+    /// See [`Collectives::all_to_all_v`].
+    pub(crate) fn all_to_all_parts<T: Element>(
         &self,
-        destination: BufferRange<'_, T>,
-        source: BufferRange<'_, T>,
+        destination: Slice<'_, T>,
+        source: Slice<'_, T>,
         parts: &Parts<'_>,
-        options: &CollectiveOptions<'_>,
     ) -> Result<()> {
         const NAME: &str = "all_to_all_v";
-        let shared = self.shared();
-        shared.health.check()?;
-        let membership = self.membership(NAME, options)?;
-        let (to, from) = (self.extent(NAME, destination)?, self.extent(NAME, source)?);
-        let world = membership.world();
-        let element_bytes = size_of::<T>() as u64;
+        let (queue, options) = (self.queue, self.options);
+        let world = queue.world();
+        world.health.check()?;
+        let membership = membership(world, NAME, options)?;
+        let (to, from) = (self.operand(NAME, destination)?, self.operand(NAME, source)?);
+        let members = membership.world();
+        let element_bytes = size_of::<T>().max(1) as u64;
         let ranges = Ranges {
             parts,
             to,
             from,
             element_bytes,
-            world,
+            world: members,
         };
         // Everything is checked before anything is enqueued.
         let judged = ranges
-            .judge(membership.rank)
-            .map_err(|message| self.invalid(NAME, message));
-        if shared.collectives().check_calls {
-            let compared = Comparison::new(shared, membership, options, NAME).of_parts(
+            .judge(world.rank, membership.rank)
+            .map_err(|message| queue.invalid(NAME, message));
+        if world.collectives.check_calls {
+            let compared = Comparison::new(world, membership, options, NAME).of_parts(
                 element_bytes,
                 parts,
                 judged.as_ref().err(),
@@ -234,47 +261,55 @@ impl Stream {
         } else {
             judged?;
         }
-        let way = self.way(NAME, CollectiveOperation::ALL_TO_ALL_V, membership, options)?;
+        let operation = CollectiveOperation::ALL_TO_ALL_V;
+        let call = Call::new(queue, NAME, operation, membership, options)?;
         // Every part was found good above.
-        let pairs = || (0..world).filter_map(|member| Some((member, ranges.pair(member).ok()?)));
-        let uses = [to.allocation, from.allocation].into_iter();
-        if let Some(vendor) = way.vendor {
-            let entries = pairs().flat_map(|(peer, (sent, received))| {
-                let entry = |sends, extent| Entry {
+        let entries = (0..members).flat_map(|peer| {
+            let pair = ranges.pair(peer).ok();
+            pair.into_iter().flat_map(move |(sent, received)| {
+                let entry = |sends, operand| Entry {
                     peer,
                     sends,
                     element_bytes,
-                    extent,
+                    operand,
                 };
                 [entry(true, sent), entry(false, received)]
-            });
-            return self.exchange_by_vendor(NAME, vendor, entries, uses);
+            })
+        });
+        if call.library.is_some() {
+            return call.by_library(entries);
         }
-        let mut request = Request::new();
-        for (member, (sent, received)) in pairs() {
-            if member == membership.rank {
-                self.copy_local(NAME, received, sent, received.bytes)?;
-            } else {
-                request.add(member, true, &sent, shared.rank);
-                request.add(member, false, &received, shared.rank);
-            }
+        if let Ok((sent, received)) = ranges.pair(membership.rank) {
+            queue.copy_local(NAME, &received, &sent)?;
         }
-        self.submit_exchange(NAME, &way, membership, request, uses, options)
+        call.by_kernel(entries.filter(|entry| entry.peer != membership.rank))
     }
+}
 
-    /// Who does it, and with which grid; alike on all members, whatever they send.
-    fn way(
-        &self,
+/// How an exchange is done: by whom, and with which grid; alike on all members, whatever they send.
+struct Call<'c> {
+    queue: &'c Queue,
+    name: &'static str,
+    operation: CollectiveOperation,
+    membership: &'c Membership,
+    options: &'c CollectiveOptions<'c>,
+    choice: Choice,
+    /// NCCL's communicator, where it does it.
+    library: Option<RawVendor>,
+}
+
+impl<'c> Call<'c> {
+    fn new(
+        queue: &'c Queue,
         name: &'static str,
         operation: CollectiveOperation,
-        membership: &Membership,
-        options: &CollectiveOptions<'_>,
-    ) -> Result<Way> {
-        let vendors = &self.shared().collectives().vendors;
+        membership: &'c Membership,
+        options: &'c CollectiveOptions<'c>,
+    ) -> Result<Self> {
+        let world = queue.world();
         // Sends and receives do not go through windows, so they may start anywhere.
-        let vendor = vendors
-            .of(options.provider, true)
-            .filter(|_| membership.whole);
+        let library = world.collectives.nccl.of(options.provider, true);
+        let library = library.filter(|_| membership.whole);
         let query = Query {
             push_channels: 0,
             multicast: false,
@@ -285,149 +320,114 @@ impl Stream {
             // No rank knows what the others send, and all need the same.
             bytes: u64::MAX,
             in_place: false,
-            vendor: vendor.is_some(),
+            vendor: library.is_some(),
         };
-        let choice = self.choose(name, &query, options)?;
-        Ok(Way {
+        let choice = choose(world, name, &query, options)?;
+        Ok(Self {
+            queue,
+            name,
             operation,
+            membership,
+            options,
             choice,
-            vendor: vendor.filter(|_| choice.algorithm == Algorithm::VENDOR),
+            library: library.filter(|_| choice.algorithm == Algorithm::VENDOR),
         })
     }
 
-    fn exchange_by_vendor<'a>(
-        &self,
-        name: &'static str,
-        vendor: RawVendor,
-        entries: impl Iterator<Item = Entry<'a>>,
-        uses: impl Iterator<Item = &'a Arc<Allocation>> + Clone,
-    ) -> Result<()> {
-        let shared = self.shared();
-        let entries = entries.map(|entry| (entry.peer, entry.sends, entry.extent));
-        let kept = || uses.clone().map(|used| used.clone() as Kept).collect();
-        self.enqueue(kept, || {
-            let (backend, rank) = (&*shared.backend, shared.rank);
-            // SAFETY: the ranges are inside live allocations that are released only once this rank's
-            // streams are idle; that both of a pair mean the same is for the library to see.
-            unsafe {
-                crate::group::nccl::exchange(backend, vendor, rank, entries, self.raw_handle())
-            }
+    fn by_library<'e>(&self, entries: impl Iterator<Item = Entry<'e>>) -> Result<()> {
+        let Some(library) = self.library else {
+            return Ok(());
+        };
+        self.queue.submit(self.name, |submit| {
+            let rank = submit.rank();
+            let messages = entries.map(|entry| {
+                let address = submit.address(&entry.operand, rank);
+                (entry.peer, entry.sends, address, entry.operand.bytes())
+            });
+            // SAFETY: the ranges are inside live allocations, which `submit` keeps; that both of a pair mean the
+            // same is for the library to see.
+            unsafe { nccl::messages(submit.backend(), library, messages, submit.stream()) }
         })
-        .map_err(|failure| shared.failed(name, failure))
     }
 
-    fn submit_exchange<'a>(
-        &self,
-        name: &'static str,
-        way: &Way,
-        membership: &'a Membership,
-        request: Request,
-        uses: impl Iterator<Item = &'a Arc<Allocation>> + Clone,
-        options: &CollectiveOptions<'_>,
-    ) -> Result<()> {
-        let shared = self.shared();
-        if !request.any {
+    /// One launch: at most one send to, and one receipt from, each other member.
+    fn by_kernel<'e>(&self, entries: impl Iterator<Item = Entry<'e>>) -> Result<()> {
+        let mut entries = entries.peekable();
+        if entries.peek().is_none() {
             return Ok(());
         }
-        debug_assert!(options.channel < COLLECTIVE_CHANNELS);
+        let (shared, membership) = (self.queue.world(), self.membership);
         let world = membership.world() as u32;
-        let choice = &way.choice;
         // One block announces; each member's sends are received by as many blocks of the rest.
-        let per_peer = (choice.blocks.saturating_sub(1) / world).max(1);
+        let per_peer = (self.choice.blocks.saturating_sub(1) / world).max(1);
         let blocks = world * per_peer + 1;
-        let selector = &shared.collectives().selector;
-        let most =
-            selector.most_resident(CollectiveKernel::EXCHANGE, ElementType::U8, choice.threads);
+        let threads = self.choice.threads;
+        let selector = &shared.collectives.selector;
+        let most = selector.most_resident(CollectiveKernel::EXCHANGE, ElementType::U8, threads);
         if selector.has_grids() && blocks > most {
-            return Err(self.invalid(
-                name,
+            return Err(self.queue.invalid(
+                self.name,
                 format!(
-                    "an exchange of {world} ranks takes {blocks} blocks of {} threads, but only {most} \
-                     can be resident at once; use fewer threads",
-                    choice.threads
+                    "an exchange of {world} ranks takes {blocks} blocks of {threads} threads, but only {most} \
+                     can be resident at once; use fewer threads"
                 ),
             ));
         }
-        let operation = way.operation;
         let slots = &membership.slots;
-        let header = slots.header(options.channel, operation, self.watch(options));
-        let mut arguments = ExchangeArguments {
-            group: *header.channel,
-            send_tokens: request.send_tokens,
-            send_bytes: request.send_bytes,
-            destinations: request.destinations,
-            receive_bytes: request.receive_bytes,
-            table: shared.collectives().everyone.slots.table(shared.rank),
-            table_ranks: shared.world as u32,
-            blocks_per_peer: per_peer,
-        };
-        header.complete(&mut arguments.group);
-        let grid = geometry(blocks, choice.threads);
-        let slots = std::iter::once(membership.slots.allocation());
-        let kept = || {
-            let uses = uses.clone().chain(slots.clone());
-            uses.map(|used| used.clone() as Kept).collect()
-        };
-        self.enqueue(kept, || {
-            // SAFETY: all ranges are inside live allocations that are released only once this rank's
-            // streams are idle; a sender's stream is not before the receiver is done.
+        let watch = watch(shared, self.options);
+        let header = slots.header(self.options.channel, self.operation, watch);
+        let grid = geometry(blocks, threads);
+        self.queue.submit(self.name, |submit| {
+            submit.hold(slots.allocation());
+            let everyone = &shared.collectives.everyone.slots;
+            submit.hold(everyone.allocation());
+            let mut arguments = ExchangeArguments {
+                group: *header.channel,
+                send_tokens: [NO_TOKEN; MAX_RANKS],
+                send_bytes: [0; MAX_RANKS],
+                destinations: [NO_TOKEN; MAX_RANKS],
+                receive_bytes: [0; MAX_RANKS],
+                table: everyone.table(shared.rank),
+                table_ranks: shared.world as u32,
+                blocks_per_peer: per_peer,
+            };
+            header.complete(&mut arguments.group);
+            for Entry {
+                peer,
+                sends,
+                operand,
+                ..
+            } in entries
+            {
+                let address = submit.address(&operand, shared.rank);
+                if sends {
+                    arguments.send_tokens[peer] =
+                        operand.row() << TOKEN_OFFSET_BITS | operand.offset();
+                    arguments.send_bytes[peer] = operand.bytes();
+                } else {
+                    arguments.destinations[peer] = address.0;
+                    arguments.receive_bytes[peer] = operand.bytes();
+                }
+            }
+            // SAFETY: own ranges are inside live allocations, which `submit` keeps; a sender's stream is not
+            // before the receiver is done. What peers send from is found by the table, in which it stands until
+            // no ticket is out, and `submit` holds one.
             unsafe {
-                shared
-                    .backend
-                    .collective_exchange(&arguments, &grid, self.raw_handle())
+                submit
+                    .backend()
+                    .collective_exchange(&arguments, &grid, submit.stream())
             }
         })
-        .map_err(|failure| shared.failed(name, failure))
     }
 }
 
-/// How an exchange is done.
-struct Way {
-    operation: CollectiveOperation,
-    choice: Choice,
-    /// The library's communicator, where it does it.
-    vendor: Option<RawVendor>,
-}
-
-/// What one launch sends and receives.
-struct Request {
-    send_tokens: [u64; MAX_RANKS],
-    send_bytes: [u64; MAX_RANKS],
-    destinations: [u64; MAX_RANKS],
-    receive_bytes: [u64; MAX_RANKS],
-    any: bool,
-}
-
-impl Request {
-    fn new() -> Self {
-        Self {
-            send_tokens: [NO_TOKEN; MAX_RANKS],
-            send_bytes: [0; MAX_RANKS],
-            destinations: [NO_TOKEN; MAX_RANKS],
-            receive_bytes: [0; MAX_RANKS],
-            any: false,
-        }
-    }
-
-    fn add(&mut self, peer: usize, sends: bool, extent: &Extent<'_>, rank: usize) {
-        self.any = true;
-        if sends {
-            let row = extent.allocation.entry() as u64;
-            self.send_tokens[peer] = row << TOKEN_OFFSET_BITS | extent.offset;
-            self.send_bytes[peer] = extent.bytes;
-        } else {
-            self.destinations[peer] = extent.address(rank).0;
-            self.receive_bytes[peer] = extent.bytes;
-        }
-    }
-}
-
-/// What a rank sends itself in one launch, and where it receives it.
-fn own_pair<'b>(
+/// What this rank, member `rank` of the group and rank `own` of the communicator, sends itself in one launch, and
+/// where it receives it.
+fn own_pair_of<'b>(
     exchange: &Exchange<'b>,
-    rank: usize,
+    (own, rank): (usize, usize),
     number: usize,
-) -> std::result::Result<Option<(Extent<'b>, Extent<'b>)>, String> {
+) -> std::result::Result<Option<(Operand<'b>, Operand<'b>)>, String> {
     let (mut sent, mut received) = (None, None);
     for entry in exchange.launch(number).filter(|entry| entry.peer == rank) {
         let place = if entry.sends {
@@ -435,12 +435,12 @@ fn own_pair<'b>(
         } else {
             &mut received
         };
-        *place = Some(entry.extent);
+        *place = Some(entry.operand);
     }
     match (sent, received) {
         (None, None) => Ok(None),
         (Some(sent), Some(received)) => {
-            pair(sent, received)?;
+            own_pair(own, &sent, &received)?;
             Ok(Some((sent, received)))
         }
         _ => Err(
@@ -449,30 +449,4 @@ fn own_pair<'b>(
                 .into(),
         ),
     }
-}
-
-/// Checks a send of a rank to itself.
-pub(super) fn pair(sent: Extent<'_>, received: Extent<'_>) -> std::result::Result<(), String> {
-    if sent.bytes != received.bytes {
-        return Err(format!(
-            "this rank sends itself {} bytes but expects {}",
-            sent.bytes, received.bytes
-        ));
-    }
-    if own_start(&sent) != own_start(&received) && overlap(&sent, &received) {
-        return Err("what this rank sends itself overlaps where it receives it".into());
-    }
-    Ok(())
-}
-
-/// Where this rank's copy of a range starts.
-fn own_start(extent: &Extent<'_>) -> u64 {
-    extent.allocation.own.address.0 + extent.offset
-}
-
-/// Whether two ranges of this rank have a byte in common.
-pub(super) fn overlap(one: &Extent<'_>, other: &Extent<'_>) -> bool {
-    let (start, its) = (own_start(one), own_start(other));
-    // No bytes overlap nothing, also inside another range.
-    one.bytes > 0 && other.bytes > 0 && start < its + other.bytes && its < start + one.bytes
 }

@@ -15,42 +15,6 @@ pub struct Reach {
     pub source: DeviceAddress,
 }
 
-/// Whether a switch reduces elements as our contract has it: no products, no integers of 8 and 16 bits, no
-/// signed sums of 64; and the least and the greatest of integers only, since those of floating point are
-/// not there, or not what we promise of NaN and of zeros. Floats of 8 bits few devices have it sum: the others
-/// have no kernel for them. What it does not reduce, others do where multicast is named
-/// ([`crate::Communicator::explain_call`]).
-pub fn reduces(element: ElementType, reduce: ReduceOperation) -> bool {
-    use ElementType as E;
-    match reduce {
-        ReduceOperation::SUM | ReduceOperation::AVERAGE => matches!(
-            element,
-            E::F16 | E::BF16 | E::F32 | E::F64 | E::I32 | E::U32 | E::U64 | E::F8_E4M3 | E::F8_E5M2
-        ),
-        ReduceOperation::MINIMUM | ReduceOperation::MAXIMUM => {
-            matches!(element, E::I32 | E::U32 | E::I64 | E::U64)
-        }
-        _ => false,
-    }
-}
-
-/// Whether a switch reduces elements only for who names an algorithm that goes by it: it makes sums of floats
-/// of 8 bits in f16, where all others make them in f32.
-pub fn only_by_name(element: ElementType) -> bool {
-    matches!(element, ElementType::F8_E4M3 | ElementType::F8_E5M2)
-}
-
-/// What does the same by the members' own addresses.
-pub fn without(operation: CollectiveOperation, algorithm: Algorithm) -> Algorithm {
-    match (operation, algorithm) {
-        (CollectiveOperation::ALL_REDUCE, Algorithm::MULTICAST) => Algorithm::TWO_SHOT,
-        (CollectiveOperation::ALL_REDUCE | CollectiveOperation::REDUCE_SCATTER, _) => {
-            Algorithm::ONE_SHOT
-        }
-        _ => Algorithm::PUSH,
-    }
-}
-
 /// A byte of what lies behind a multicast address; null stays null.
 fn at(address: DeviceAddress, offset: u64) -> DeviceAddress {
     match address {

@@ -1,7 +1,6 @@
 //! The parts of an all-to-all of unequal parts: where each is, and whether all are good.
 
-use crate::collectives::exchange::{overlap, pair};
-use crate::collectives::launch::Extent;
+use crate::rank::operand::Operand;
 
 /// What [`crate::Stream::all_to_all_v`] is given, in elements: for each member.
 pub struct Parts<'a> {
@@ -21,9 +20,9 @@ pub struct Ranges<'a> {
     /// The parts.
     pub parts: &'a Parts<'a>,
     /// What is written.
-    pub to: Extent<'a>,
+    pub to: Operand<'a>,
     /// What is read.
-    pub from: Extent<'a>,
+    pub from: Operand<'a>,
     /// Bytes of an element.
     pub element_bytes: u64,
     /// Members.
@@ -35,7 +34,7 @@ impl<'a> Ranges<'a> {
     ///
     /// # Errors
     /// Why there is no such part.
-    pub fn pair(&self, member: usize) -> Result<(Extent<'a>, Extent<'a>), String> {
+    pub fn pair(&self, member: usize) -> Result<(Operand<'a>, Operand<'a>), String> {
         let parts = self.parts;
         Ok((
             self.part(&self.from, parts.sent, parts.sent_at, member)?,
@@ -45,11 +44,11 @@ impl<'a> Ranges<'a> {
 
     fn part(
         &self,
-        whole: &Extent<'a>,
+        whole: &Operand<'a>,
         counts: &[usize],
         at: &[usize],
         member: usize,
-    ) -> Result<Extent<'a>, String> {
+    ) -> Result<Operand<'a>, String> {
         let world = self.world;
         if counts.len() != world || at.len() != world {
             return Err(format!(
@@ -58,7 +57,7 @@ impl<'a> Ranges<'a> {
                 at.len()
             ));
         }
-        let elements = whole.bytes / self.element_bytes;
+        let elements = whole.bytes() / self.element_bytes;
         let (count, at) = (counts[member] as u64, at[member] as u64);
         if at.checked_add(count).is_none_or(|end| end > elements) {
             return Err(format!(
@@ -66,34 +65,30 @@ impl<'a> Ranges<'a> {
                  {elements}"
             ));
         }
-        Ok(Extent {
-            offset: whole.offset + at * self.element_bytes,
-            bytes: count * self.element_bytes,
-            ..*whole
-        })
+        Ok(whole.part(at * self.element_bytes, count * self.element_bytes))
     }
 
-    /// Checks all parts of this rank, which is member `rank`.
+    /// Checks all parts of this rank, which is rank `own` of the communicator and member `rank`.
     ///
     /// # Errors
     /// What is wrong with them.
-    pub fn judge(&self, rank: usize) -> Result<(), String> {
+    pub fn judge(&self, own: usize, rank: usize) -> Result<(), String> {
         for member in 0..self.world {
             let (sent, received) = self.pair(member)?;
             if member == rank {
-                pair(sent, received)?;
+                own_pair(own, &sent, &received)?;
             }
         }
         // A peer loads what it is sent while others store here. Ranges that lie apart need no look at
         // their parts.
-        let apart = !overlap(&self.to, &self.from);
+        let apart = !self.to.overlaps(own, &self.from);
         for member in (0..self.world).filter(|_| !apart) {
             let (sent, _) = self.pair(member)?;
             for other in 0..self.world {
                 let (_, received) = self.pair(other)?;
                 // What a rank sends itself was looked at above.
-                let own = member == rank && other == rank;
-                if !own && overlap(&sent, &received) {
+                let itself = member == rank && other == rank;
+                if !itself && sent.overlaps(own, &received) {
                     return Err(format!(
                         "what rank {member} is sent overlaps what rank {other} sends here"
                     ));
@@ -102,4 +97,22 @@ impl<'a> Ranges<'a> {
         }
         Ok(())
     }
+}
+
+/// Checks a send of rank `own` to itself.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn own_pair(own: usize, sent: &Operand<'_>, received: &Operand<'_>) -> Result<(), String> {
+    if sent.bytes() != received.bytes() {
+        return Err(format!(
+            "this rank sends itself {} bytes but expects {}",
+            sent.bytes(),
+            received.bytes()
+        ));
+    }
+    if !sent.is_at(own, received, 0) && sent.overlaps(own, received) {
+        return Err("what this rank sends itself overlaps where it receives it".into());
+    }
+    Ok(())
 }

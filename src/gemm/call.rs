@@ -2,41 +2,26 @@
 
 use crate::backend::abi::*;
 use crate::base::error::{Error, Result};
-use crate::buffer::symmetric::BufferRange;
-use crate::collectives::call::CollectiveOptions;
-use crate::collectives::launch::{GatherCall, keep};
+use crate::base::gemm_names::{GemmAlgorithm, GemmTransport};
+use crate::buffer::slice::Slice;
+use crate::collectives::options::CollectiveOptions;
 use crate::gemm::matrix::{GemmElement, Matrix, Operands};
-use crate::gemm::operation::{AllGatherGemm, NAME};
-use crate::gemm::options::{GemmAlgorithm, GemmTransport};
+use crate::gemm::operation::AllGatherGemm;
+use crate::gemm::options::NAME;
 use crate::group::provider::Provider;
-use crate::rank::allocation::Allocation;
-use crate::rank::context::Kept;
-use crate::stream::transfers::Stream;
-use std::sync::Arc;
-
-/// Where something symmetric lies: the same offset at all ranks.
-#[derive(Clone, Copy)]
-pub(super) struct Place<'a> {
-    pub(super) allocation: &'a Arc<Allocation>,
-    pub(super) offset: u64,
-}
-
-impl Place<'_> {
-    /// A rank's byte of it.
-    pub(super) fn at(&self, rank: usize, bytes: u64) -> DeviceAddress {
-        self.allocation.at(rank, self.offset + bytes)
-    }
-}
+use crate::rank::operand::Operand;
+use crate::rank::submit::Submit;
+use crate::stream::queue::Queue;
 
 /// A call of an operation.
 pub(super) struct Call<'a, T: GemmElement> {
-    pub(super) stream: &'a Stream,
+    pub(super) queue: &'a Queue,
     pub(super) operation: &'a AllGatherGemm<T>,
     pub(super) operands: &'a Operands<'a, T>,
     /// This rank's shard, and its peers'.
-    pub(super) a: Place<'a>,
+    pub(super) a: Operand<'a>,
     /// The gathered `A`; this rank's shard where nothing is gathered.
-    pub(super) gathered: Place<'a>,
+    pub(super) gathered: Operand<'a>,
 }
 
 impl<'a, T: GemmElement> Call<'a, T> {
@@ -50,48 +35,42 @@ impl<'a, T: GemmElement> Call<'a, T> {
     /// [`crate::Error::InvalidArgument`] names what is not as the operation was made for; in debug mode
     /// [`crate::Error::Mismatch`] where ranks differ.
     pub(super) fn new(
-        stream: &'a Stream,
+        queue: &'a Queue,
         operation: &'a AllGatherGemm<T>,
         operands: &'a Operands<'a, T>,
     ) -> Result<Self> {
-        let judged = Self::judge(stream, operation, operands);
-        if operation.problem.world == 1 || !stream.shared().collectives().check_calls {
+        let judged = Self::judge(queue, operation, operands);
+        if operation.problem.world == 1 || !queue.world().collectives.check_calls {
             return judged;
         }
-        let compared = compare(stream, operation, operands, judged.as_ref().err());
+        let compared = compare(queue, operation, operands, judged.as_ref().err());
         // This rank knows best what it got wrong itself.
         let call = judged?;
         compared.map(|()| call)
     }
 
     fn judge(
-        stream: &'a Stream,
+        queue: &'a Queue,
         operation: &'a AllGatherGemm<T>,
         operands: &'a Operands<'a, T>,
     ) -> Result<Self> {
         let shape = &operation.shape;
-        let invalid = |message: String| Err(stream.invalid(NAME, message));
-        let place = |range: BufferRange<'a, T>, what: &str, expected: usize| {
-            stream.check_same(range.buffer().shared(), NAME)?;
+        let invalid = |message: String| Err(queue.invalid(NAME, message));
+        let place = |range: Slice<'a, T>, what: &str, expected: usize| {
+            queue.check_same(range.world(), NAME)?;
             if range.len() != expected {
                 let found = range.len();
                 let message = format!("{what} has {found} elements; this shape takes {expected}");
-                return Err(stream.invalid(NAME, message));
+                return Err(queue.invalid(NAME, message));
             }
-            Ok(Place {
-                allocation: range.buffer().allocation(),
-                offset: range.byte_offset(),
-            })
+            Ok(range.operand())
         };
         let world = operation.problem.world;
         let a = place(operands.a, "the shard of A", shape.shard_elements(world))?;
         let gathered = match (operands.gathered, operation.options.gathered) {
             (Some(range), true) => place(range, "the gathered A", shape.gathered_elements())?,
             (None, false) => match &operation.workspace().gathered {
-                Some(allocation) => Place {
-                    allocation,
-                    offset: 0,
-                },
+                Some(allocation) => Operand::new(allocation, 0, allocation.bytes()),
                 None => a,
             },
             (given, _) => {
@@ -121,10 +100,10 @@ impl<'a, T: GemmElement> Call<'a, T> {
                 shape.bias.then_some((1, shape.n, None, MatrixOrder::ROWS)),
             ),
         ] {
-            check_matrix(stream, what, matrix, expected)?;
+            check_matrix(queue, what, matrix, expected)?;
         }
         let call = Self {
-            stream,
+            queue,
             operation,
             operands,
             a,
@@ -141,8 +120,8 @@ impl<'a, T: GemmElement> Call<'a, T> {
         let kernel = matches!(problem.algorithm, GemmAlgorithm::Pull | GemmAlgorithm::Push);
         let alignment = u64::from(self.operation.limits.alignment).max(1);
         for (what, address) in [
-            ("the shard of A", self.a.at(problem.rank, 0)),
-            ("the gathered A", self.gathered.at(problem.rank, 0)),
+            ("the shard of A", self.a.place(problem.rank)),
+            ("the gathered A", self.gathered.place(problem.rank)),
             ("B", self.operands.b.address),
         ] {
             if kernel && problem.world > 1 && !address.0.is_multiple_of(alignment) {
@@ -151,7 +130,7 @@ impl<'a, T: GemmElement> Call<'a, T> {
                      {alignment} bytes",
                     address.0
                 );
-                return Err(self.stream.invalid(NAME, message));
+                return Err(self.queue.invalid(NAME, message));
             }
         }
         Ok(())
@@ -160,8 +139,8 @@ impl<'a, T: GemmElement> Call<'a, T> {
     /// Refuses what is written where something else is.
     fn check_overlap(&self) -> Result<()> {
         let (rank, operands) = (self.operation.problem.rank, self.operands);
-        let of = |place: Place<'_>, elements: usize| {
-            let start = place.at(rank, 0).0;
+        let of = |place: Operand<'_>, elements: usize| {
+            let start = place.place(rank).0;
             start..start + elements as u64 * Self::ELEMENT
         };
         let a = of(self.a, operands.a.len());
@@ -185,22 +164,22 @@ impl<'a, T: GemmElement> Call<'a, T> {
                 };
                 if written != what && one.start < other.end && other.start < one.end {
                     let message = format!("{written}, which is written, overlaps {what}");
-                    return Err(self.stream.invalid(NAME, message));
+                    return Err(self.queue.invalid(NAME, message));
                 }
             }
         }
         Ok(())
     }
 
-    /// What a graph has to keep.
-    pub(super) fn uses(&self) -> Vec<Kept> {
-        let mut uses = keep(&[self.a.allocation, self.gathered.allocation]);
-        uses.push(self.operation.workspace().clone());
+    /// Has the graph that is recorded, if one is, hold what the call uses.
+    pub(super) fn hold(&self, submit: &Submit<'_>) {
+        submit.hold(self.operation.workspace());
         let Operands { b, c, bias, .. } = self.operands;
         let matrices = [Some(b), Some(c), bias.as_ref()].into_iter().flatten();
-        let buffers = matrices.filter_map(|matrix| matrix.buffer);
-        uses.extend(buffers.map(|(_, allocation)| allocation.clone() as Kept));
-        uses
+        let operands = matrices.filter_map(|matrix| matrix.buffer.as_ref());
+        for operand in operands.map(|(_, operand)| operand).chain([&self.a, &self.gathered]) {
+            submit.address(operand, submit.rank());
+        }
     }
 
     /// Gathers all shards by a collective.
@@ -210,18 +189,18 @@ impl<'a, T: GemmElement> Call<'a, T> {
         for (rank, count) in counts.iter_mut().enumerate().take(problem.world) {
             *count = problem.division.elements(rank) as usize;
         }
-        let staging = self.operation.workspace().staging.as_ref();
-        let (allocation, offset) = match staging {
-            Some(staging) => (staging, 0),
-            None => (self.gathered.allocation, self.gathered.offset),
+        let counts = &counts[..problem.world];
+        let bytes = |elements: usize| elements as u64 * Self::ELEMENT;
+        let total = bytes(counts.iter().sum());
+        let destination = match &self.operation.workspace().staging {
+            Some(staging) => Operand::new(staging, 0, total),
+            None => self.gathered.part(0, total),
         };
-        self.stream.gather_shards(&GatherCall {
-            destination: (allocation, offset),
-            source: (self.a.allocation, self.a.offset),
-            counts: &counts[..problem.world],
-            element_bytes: Self::ELEMENT,
-            options: &collective_options(self.operation),
-        })
+        let source = self.a.part(0, bytes(counts[problem.rank]));
+        let options = collective_options(self.operation);
+        let counted = (counts, Self::ELEMENT);
+        self.queue
+            .gather_shards(destination, source, counted, &options)
     }
 }
 
@@ -244,17 +223,18 @@ fn collective_options<T: GemmElement>(operation: &AllGatherGemm<T>) -> Collectiv
 /// Compares a call with those of the other ranks. `refusal` is why this rank's matrices are refused, if they
 /// are: no rank goes on then.
 fn compare<T: GemmElement>(
-    stream: &Stream,
+    queue: &Queue,
     operation: &AllGatherGemm<T>,
     operands: &Operands<'_, T>,
     refusal: Option<&Error>,
 ) -> Result<()> {
-    let whose = |range: BufferRange<'_, T>| {
-        let (offset, number) = (range.byte_offset(), range.buffer().allocation().number);
+    let whose = |range: Slice<'_, T>| {
+        let operand = range.operand();
+        let (offset, number) = (operand.offset(), operand.number());
         format!("byte {offset} of buffer {number}")
     };
     let shape = operation.shape;
-    stream.compare_call(
+    queue.compare_call(
         NAME,
         &collective_options(operation),
         &[
@@ -275,20 +255,20 @@ fn compare<T: GemmElement>(
 }
 
 fn check_matrix<T: GemmElement>(
-    stream: &Stream,
+    queue: &Queue,
     what: &str,
     matrix: Option<&Matrix<'_, T>>,
     expected: Option<(usize, usize, Option<usize>, MatrixOrder)>,
 ) -> Result<()> {
-    let invalid = |message: String| Err(stream.invalid(NAME, message));
+    let invalid = |message: String| Err(queue.invalid(NAME, message));
     let (matrix, (rows, columns, stride, order)) = match (matrix, expected) {
         (Some(matrix), Some(expected)) => (matrix, expected),
         (None, None) => return Ok(()),
         (Some(_), None) => return invalid(format!("the operation was made without {what}")),
         (None, Some(_)) => return invalid(format!("the operation was made with {what}")),
     };
-    if let Some((shared, _)) = matrix.buffer {
-        stream.check_same(shared, NAME)?;
+    if let Some((world, _)) = &matrix.buffer {
+        queue.check_same(world, NAME)?;
     }
     let width = match order {
         MatrixOrder::COLUMNS => rows,

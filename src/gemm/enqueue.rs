@@ -10,13 +10,18 @@ use crate::backend::{
 use crate::base::error::Result;
 use crate::gemm::call::Call;
 use crate::gemm::matrix::{GemmElement, Operands};
-use crate::gemm::operation::{AllGatherGemm, NAME, rows_of};
-use crate::gemm::plan::{On, Part, Step};
-use crate::gemm::workspace::{Sides, Signals};
+use crate::gemm::operation::AllGatherGemm;
+use crate::gemm::options::NAME;
+use crate::gemm::plan::{On, Part, Step, rows_of};
+use crate::gemm::words::Signals;
+use crate::gemm::workspace::Sides;
+use crate::group::nccl;
 use crate::group::provider::Provider;
-use crate::stream::transfers::Stream;
+use crate::rank::operand::Operand;
+use crate::rank::submit::Submit;
+use crate::stream::queue::Queue;
 
-impl Stream {
+impl Queue {
     /// Enqueues a product whose `A` is gathered meanwhile: `C` is there, and so is the gathered `A` where the
     /// caller has given a buffer for it, once this stream has passed this point. Collective on the device.
     /// Capturable.
@@ -27,50 +32,50 @@ impl Stream {
     /// # Errors
     /// [`crate::Error::InvalidArgument`] if matrices do not have the shape that the operation was made for, or
     /// overlap what is written; the backend's; what poisoned the communicator. A peer that does not come
-    /// within the deadline, or dies, is an error of [`Stream::synchronize`].
+    /// within the deadline, or dies, is an error of [`crate::Stream::synchronize`].
     pub fn all_gather_gemm<T: GemmElement>(
         &self,
         operation: &AllGatherGemm<T>,
         operands: &Operands<'_, T>,
     ) -> Result<()> {
-        let shared = self.shared();
-        self.check_same(&operation.shared, NAME)?;
-        shared.health.check()?;
+        self.check_same(&operation.world, NAME)?;
+        self.world().health.check()?;
         let call = Call::new(self, operation, operands)?;
         let mut steps = operation.steps.as_slice();
         if let [Step::Gather, rest @ ..] = steps {
             call.gather()?;
             steps = rest;
         }
-        self.enqueue(|| call.uses(), || call.submit(steps))
-            .map_err(|failure| shared.failed(NAME, failure))
+        self.submit(NAME, |submit| {
+            call.hold(submit);
+            call.submit(submit, steps)
+        })
     }
 }
 
 impl<T: GemmElement> Call<'_, T> {
     /// Enqueues the steps. After a failure streams are joined all the same: a capture could not be ended with
     /// one that is not.
-    fn submit(&self, steps: &[Step]) -> CallResult<()> {
-        let shared = self.stream.shared();
-        let (operation, main) = (self.operation, self.stream.raw_handle());
-        let backend: &Backend = &shared.backend;
+    fn submit(&self, submit: &Submit<'_>, steps: &[Step]) -> CallResult<()> {
+        let shared = self.queue.world();
+        let (operation, main) = (self.operation, submit.stream());
+        let backend = submit.backend();
         // SAFETY: the stream is live.
         let captured = unsafe { backend.stream_capturing(main) }? != 0;
         let workspace = operation.workspace();
         let deadline = operation.options.deadline;
         let watch = shared
             .health
-            .watch(deadline.unwrap_or(shared.options.deadline));
-        // Where there is no step that needs them there are none: any allocation will do.
-        let signals = workspace.signals.as_ref().unwrap_or(self.a.allocation);
+            .watch(deadline.unwrap_or(shared.deadlines.wait));
         let run = Run {
             call: self,
+            submit,
             backend,
             main,
             sides: &workspace.sides[usize::from(captured)],
             signals: Signals {
                 words: operation.words,
-                allocation: signals,
+                allocation: workspace.signals.as_deref(),
                 rank: shared.rank,
                 world: shared.world,
                 channel: operation.options.channel,
@@ -124,6 +129,7 @@ fn bits(forked: &mut [u128; 2], on: On) -> (&mut u128, u128) {
 /// What steps are enqueued with.
 struct Run<'a, T: GemmElement> {
     call: &'a Call<'a, T>,
+    submit: &'a Submit<'a>,
     backend: &'a Backend,
     main: RawStream,
     sides: &'a Sides,
@@ -194,6 +200,11 @@ impl<T: GemmElement> Run<'_, T> {
         self.call.operation.problem.rank
     }
 
+    /// A rank's byte of an operand.
+    fn at(&self, operand: &Operand<'_>, rank: usize, bytes: u64) -> DeviceAddress {
+        DeviceAddress(self.submit.address(operand, rank).0 + bytes)
+    }
+
     /// Copies rows of a shard that lies without gaps to where they belong in a gathered `A`.
     ///
     /// # Safety
@@ -209,7 +220,7 @@ impl<T: GemmElement> Run<'_, T> {
         let division = &self.call.operation.problem.division;
         let bytes = division.columns(shard) * Call::<T>::ELEMENT;
         let element = (division.row(shard) + first) * division.k + division.column(shard);
-        let destination = self.call.gathered.at(at, element * Call::<T>::ELEMENT);
+        let destination = self.at(&self.call.gathered, at, element * Call::<T>::ELEMENT);
         let source = DeviceAddress(source.0 + first * bytes);
         if !division.by_columns() {
             let copy = Transfer {
@@ -239,7 +250,7 @@ impl<T: GemmElement> Run<'_, T> {
     /// As [`Run::step`].
     unsafe fn place_shard(&self, shard: usize, at: usize, on: RawStream) -> CallResult<()> {
         let rows = self.call.operation.problem.division.rows(shard);
-        let source = (self.call.a.at(shard, 0), shard);
+        let source = (self.at(&self.call.a, shard, 0), shard);
         let direction = match self.rank() {
             own if own != at => Direction::PUT,
             own if own != shard => Direction::GET,
@@ -253,7 +264,7 @@ impl<T: GemmElement> Run<'_, T> {
     /// As [`Run::step`].
     unsafe fn put(&self, peer: usize, chunk: u32, on: RawStream) -> CallResult<()> {
         let rows = self.call.operation.problem.chunk_rows(self.rank(), chunk);
-        let source = (self.call.a.at(self.rank(), 0), self.rank());
+        let source = (self.at(&self.call.a, self.rank(), 0), self.rank());
         // SAFETY: the caller's word.
         unsafe { self.place(source, peer, rows, Direction::PUT, on) }
     }
@@ -265,10 +276,7 @@ impl<T: GemmElement> Run<'_, T> {
         let before: u64 = (0..shard).map(|rank| division.elements(rank)).sum();
         match &operation.workspace().staging {
             Some(staging) => staging.at(self.rank(), before * Call::<T>::ELEMENT),
-            None => self
-                .call
-                .gathered
-                .at(self.rank(), before * Call::<T>::ELEMENT),
+            None => self.at(&self.call.gathered, self.rank(), before * Call::<T>::ELEMENT),
         }
     }
 
@@ -285,14 +293,14 @@ impl<T: GemmElement> Run<'_, T> {
     /// As [`Run::step`].
     unsafe fn exchange(&self, to: usize, from: usize, on: RawStream) -> CallResult<()> {
         let division = &self.call.operation.problem.division;
-        let own = self.call.a.at(self.rank(), 0);
+        let own = self.at(&self.call.a, self.rank(), 0);
         let bytes = |shard: usize| division.elements(shard) * Call::<T>::ELEMENT;
         let messages = [
             (to, true, own, bytes(self.rank())),
             (from, false, self.block(from), bytes(from)),
         ];
-        let shared = self.call.stream.shared();
-        let vendor = shared.collectives().vendors.of(Provider::Vendor, true);
+        let shared = self.call.queue.world();
+        let vendor = shared.collectives.nccl.of(Provider::Vendor, true);
         let Some(vendor) = vendor else {
             return Err(Failure::new(
                 Status::UNSUPPORTED,
@@ -302,7 +310,7 @@ impl<T: GemmElement> Run<'_, T> {
         };
         let messages = messages.into_iter().filter(|message| message.3 > 0);
         // SAFETY: the caller's word; the library was opened together with all ranks.
-        unsafe { crate::group::nccl::messages(self.backend, vendor, messages, on) }
+        unsafe { nccl::messages(self.backend, vendor, messages, on) }
     }
 
     /// # Safety
@@ -322,8 +330,8 @@ impl<T: GemmElement> Run<'_, T> {
             Part::Whole => 0,
         };
         let source = match part {
-            Part::Own => a.at(problem.rank, 0),
-            _ => gathered.at(problem.rank, row * problem.division.k * Call::<T>::ELEMENT),
+            Part::Own => self.at(a, problem.rank, 0),
+            _ => self.at(gathered, problem.rank, row * problem.division.k * Call::<T>::ELEMENT),
         };
         let c = row * operands.c.stride as u64 * Call::<T>::ELEMENT;
         let matrices = GemmOperands {
@@ -394,8 +402,8 @@ impl<T: GemmElement> Run<'_, T> {
         };
         for rank in 0..problem.world {
             arguments.group.members[rank] = rank as u8;
-            arguments.sources[rank] = a.at(rank, 0);
-            arguments.gathered[rank] = gathered.at(rank, 0);
+            arguments.sources[rank] = self.at(a, rank, 0);
+            arguments.gathered[rank] = self.at(gathered, rank, 0);
             arguments.arrivals[rank] = self.signals.arrivals(rank);
             if mode == GatherMode::PUSH_AT_ONCE {
                 arguments.group.slots[rank] = self.signals.entered(rank);

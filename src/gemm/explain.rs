@@ -2,9 +2,9 @@
 
 use crate::gemm::matrix::GemmElement;
 use crate::gemm::operation::AllGatherGemm;
-use crate::gemm::options::{GemmAlgorithm, GemmTransport};
+use crate::base::gemm_names::{GemmAlgorithm, GemmTransport};
 use crate::gemm::plan::Problem;
-use crate::gemm::shape::GemmShape;
+use crate::base::gemm_shape::GemmShape;
 use std::fmt::Write;
 
 impl<T: GemmElement> AllGatherGemm<T> {

@@ -3,9 +3,9 @@
 use crate::backend::abi::{DeviceAddress, MatrixOrder};
 use crate::base::error::{Error, Result};
 use crate::base::reducible::Reducible;
-use crate::buffer::symmetric::BufferRange;
-use crate::rank::allocation::Allocation;
-use crate::rank::context::Shared;
+use crate::buffer::slice::Slice;
+use crate::rank::operand::Operand;
+use crate::world::world::World;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub struct Matrix<'a, T> {
     pub(super) stride: usize,
     pub(super) order: MatrixOrder,
     /// The buffer that it is a part of; none for a caller's own memory.
-    pub(super) buffer: Option<(&'a Arc<Shared>, &'a Arc<Allocation>)>,
+    pub(super) buffer: Option<(&'a Arc<World>, Operand<'a>)>,
     elements: PhantomData<fn() -> T>,
 }
 
@@ -40,7 +40,7 @@ impl<'a, T: GemmElement> Matrix<'a, T> {
     ///
     /// # Errors
     /// [`Error::OutOfRange`] if the range has fewer.
-    pub fn of(range: BufferRange<'a, T>, rows: usize, columns: usize) -> Result<Self> {
+    pub fn of(range: impl Into<Slice<'a, T>>, rows: usize, columns: usize) -> Result<Self> {
         Self::strided(range, rows, columns, columns, MatrixOrder::ROWS)
     }
 
@@ -51,14 +51,15 @@ impl<'a, T: GemmElement> Matrix<'a, T> {
     /// [`Error::OutOfRange`] if the range ends before the last element; [`Error::InvalidArgument`] if the
     /// stride is too short.
     pub fn strided(
-        range: BufferRange<'a, T>,
+        range: impl Into<Slice<'a, T>>,
         rows: usize,
         columns: usize,
         stride: usize,
         order: MatrixOrder,
     ) -> Result<Self> {
-        let shared = range.buffer().shared();
-        let rank = shared.rank;
+        let range = range.into();
+        let world = range.world();
+        let rank = world.rank;
         let (lines, width) = lines_of(rows, columns, order);
         if stride < width || !matches!(order, MatrixOrder::ROWS | MatrixOrder::COLUMNS) {
             return Err(Error::InvalidArgument {
@@ -76,17 +77,17 @@ impl<'a, T: GemmElement> Matrix<'a, T> {
                 rank,
                 offset: range.offset(),
                 count: needed.unwrap_or(usize::MAX),
-                length: range.buffer().len(),
+                length: range.whole(),
             });
         }
-        let allocation = range.buffer().allocation();
+        let operand = range.operand();
         Ok(Self {
-            address: allocation.at(rank, range.byte_offset()),
+            address: operand.place(rank),
             rows,
             columns,
             stride,
             order,
-            buffer: Some((shared, allocation)),
+            buffer: Some((world, operand)),
             elements: PhantomData,
         })
     }
@@ -156,7 +157,7 @@ impl<T> std::fmt::Debug for Matrix<'_, T> {
 pub struct Operands<'a, T: GemmElement> {
     /// This rank's shard of `A`, row-major and without gaps. The same range on all ranks, as long as the
     /// largest shard ([`super::GemmShape::shard_elements`]); ranks with less have it at its start.
-    pub a: BufferRange<'a, T>,
+    pub a: Slice<'a, T>,
     /// `B`, whole.
     pub b: Matrix<'a, T>,
     /// `C`, whole, written.
@@ -166,5 +167,5 @@ pub struct Operands<'a, T: GemmElement> {
     /// Where `A` is gathered and stays, row-major and without gaps
     /// ([`super::GemmShape::gathered_elements`]), where the options say that there is such a buffer. The same
     /// range on all ranks.
-    pub gathered: Option<BufferRange<'a, T>>,
+    pub gathered: Option<Slice<'a, T>>,
 }

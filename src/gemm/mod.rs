@@ -11,16 +11,18 @@
 //! are there: a barrier at its start, before which nobody writes what a peer may still read, and, only where
 //! peers read this rank's shard, one at its end. So one gathered `A` is enough for call after call.
 
-pub(crate) mod call;
-pub(crate) mod chunk;
-pub(crate) mod enqueue;
-pub(crate) mod explain;
+mod call;
+mod chunk;
+mod enqueue;
+mod explain;
 pub(crate) mod matrix;
 pub(crate) mod operation;
 pub(crate) mod options;
 pub(crate) mod plan;
-pub(crate) mod selector;
-pub(crate) mod shape;
-pub(crate) mod stored;
-pub(crate) mod tuning;
-pub(crate) mod workspace;
+mod prepared;
+mod scratch;
+mod selector;
+mod stored;
+mod tuning;
+mod words;
+mod workspace;

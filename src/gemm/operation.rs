@@ -3,28 +3,29 @@
 use crate::backend::abi::*;
 use crate::backend::{Backend, Gemm, read_text};
 use crate::base::error::{Error, Result};
-use crate::gemm::chunk;
+use crate::base::gemm_names::{GemmAlgorithm, GemmTransport};
+use crate::base::gemm_row::GemmRow;
+use crate::base::gemm_shape::{Division, GemmShape};
+use crate::base::limits::COLLECTIVE_CHANNELS;
 use crate::gemm::matrix::GemmElement;
-use crate::gemm::options::{GemmAlgorithm, GemmOptions, GemmTransport};
-use crate::gemm::plan::{Part, Problem, Step};
+use crate::gemm::options::{GemmOptions, NAME};
+use crate::gemm::plan::{Problem, Step, a_stride, rows_of};
+use crate::gemm::prepared::Prepared;
 use crate::gemm::selector::{Offer, Refusal, choose};
-use crate::gemm::shape::{Division, GemmShape};
-use crate::gemm::stored;
-use crate::gemm::stored::{GemmRow, Ways};
-use crate::gemm::workspace::{Prepared, Words, Workspace};
+use crate::gemm::stored::{self, Ways};
+use crate::gemm::words::Words;
+use crate::gemm::workspace::Workspace;
+use crate::gemm::{chunk, tuning};
 use crate::group::provider::Provider;
-use crate::memory::sharing;
-use crate::memory::sharing::Origin;
+use crate::memory::sharing::{self, Origin};
 use crate::rank::agreement::Round;
 use crate::rank::allocation::Allocation;
-use crate::rank::context::{Inner, Shared};
 use crate::world::communicator::Communicator;
+use crate::world::world::World;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The name of the operation, in errors too.
-pub(super) const NAME: &str = "all_gather_gemm";
 /// Least bytes of a chunk that a block of a kernel that is the barrier, too, stores: a vector of each thread.
 const AT_ONCE_CHUNK: u64 = 4 << 10;
 
@@ -38,7 +39,7 @@ type Library = (String, String);
 /// memory. Dropping it waits for nothing: what it has goes once this rank's streams are idle, its graphs are
 /// gone and all ranks have dropped theirs.
 pub struct AllGatherGemm<T: GemmElement> {
-    pub(super) shared: Arc<Shared>,
+    pub(super) world: Arc<World>,
     pub(super) shape: GemmShape,
     pub(super) options: GemmOptions,
     pub(super) problem: Problem,
@@ -67,7 +68,7 @@ impl Communicator {
         shape: &GemmShape,
         options: &GemmOptions,
     ) -> Result<AllGatherGemm<T>> {
-        let shared = self.shared();
+        let shared = self.world();
         shared.reclaim();
         let stored = stored::find(self.gemm_rows(), shared, shape, T::TYPE);
         let mut round = shared.agreement.begin(NAME);
@@ -94,7 +95,7 @@ impl Communicator {
         let ways = Ways::of(stored, shared.rank, here);
         let workspace = maker.workspace(&mut round, &problem, (&steps, &ways), words)?;
         Ok(AllGatherGemm {
-            shared: shared.clone(),
+            world: shared.clone(),
             shape: *shape,
             options: *options,
             problem,
@@ -112,7 +113,7 @@ impl Communicator {
 type Plan<'a> = (&'a [Step], &'a Ways<'a>);
 
 struct Maker<'a> {
-    shared: &'a Arc<Shared>,
+    shared: &'a Arc<World>,
     shape: &'a GemmShape,
     options: &'a GemmOptions,
     element: ElementType,
@@ -143,8 +144,8 @@ impl Maker<'_> {
         if options.streams == 0 || options.chunk_rows == Some(0) || options.blocks == Some(0) {
             return Err(self.invalid("streams, rows of a chunk and blocks are at least 1".into()));
         }
-        if options.channel >= crate::COLLECTIVE_CHANNELS {
-            let (channel, most) = (options.channel, crate::COLLECTIVE_CHANNELS);
+        if options.channel >= COLLECTIVE_CHANNELS {
+            let (channel, most) = (options.channel, COLLECTIVE_CHANNELS);
             return Err(self.invalid(format!("channel {channel}; there are {most}, from 0")));
         }
         // The library may wait for the device when it is opened, as when it prepares products.
@@ -157,7 +158,7 @@ impl Maker<'_> {
         let mut limits = backend
             .gathered_gemm_limits(&whole, shape.sharding, division.shard)
             .unwrap_or_default();
-        let selector = &shared.collectives().selector;
+        let selector = &shared.collectives.selector;
         if selector.sharers() > 1 && selector.has_grids() {
             // Grids that wait for each other have to fit on the device together; and copies within a device
             // may need room beside a grid that waits for them.
@@ -170,8 +171,8 @@ impl Maker<'_> {
             limits,
             library: library.is_ok(),
             collectives: shared
-                .collectives()
-                .vendors
+                .collectives
+                .nccl
                 .of(Provider::Vendor, true)
                 .is_some(),
             fanout: shared.capabilities.fanout,
@@ -308,7 +309,7 @@ impl Maker<'_> {
             Ok(()) => Ok(workspace),
             Err(error) => {
                 // Products that were timed may still run.
-                self.shared.give_up_workspace(Arc::new(workspace));
+                self.shared.give_up(Arc::new(workspace));
                 Err(error)
             }
         }
@@ -347,10 +348,10 @@ impl Maker<'_> {
         bytes: u64,
         origin: Origin,
     ) -> Result<Arc<Allocation>> {
-        let shared: &Inner = self.shared;
-        let kinds = [shared.kind.get().copied().unwrap_or_default()];
-        let (allocation, _) = sharing::allocate(shared, round, &kinds, bytes, origin)?;
-        Ok(Arc::new(allocation))
+        let kinds = [self.shared.kind];
+        let maker = self.shared.maker();
+        let (allocation, _) = sharing::allocate(maker, round, &kinds, bytes, origin)?;
+        Ok(allocation)
     }
 
     /// Waits until this rank's streams are idle: the library may wait for the device, which may wait for a peer
@@ -360,7 +361,7 @@ impl Maker<'_> {
         if shared.capabilities.flags & CAPABILITY_LAUNCH == 0 {
             return Ok(());
         }
-        shared.wait_all_idle(super::tuning::patience(shared))
+        shared.wait_all_idle(tuning::patience(shared))
     }
 
     /// Prepares the library's products of all steps.
@@ -384,7 +385,7 @@ impl Maker<'_> {
                 continue;
             }
             let shape = self.shape.raw(self.element, rows, a_stride(problem, part));
-            let failed = |failure| super::tuning::refused(shared, failure);
+            let failed = |failure| tuning::refused(shared, failure);
             let raw = shared.backend.gemm_prepare(&shape).map_err(failed)?;
             let stored = ways.way(shared, rows, raw);
             workspace.prepared.push(Prepared {
@@ -397,30 +398,38 @@ impl Maker<'_> {
             });
         }
         if self.options.tune {
-            super::tuning::tune(shared, self.shape, self.element, workspace, begun)?;
+            tuning::tune(shared, self.shape, self.element, workspace, begun)?;
         }
         Ok(())
     }
 }
 
-/// Rows of a product.
-pub(super) fn rows_of(problem: &Problem, part: Part) -> u64 {
-    match part {
-        Part::Own => problem.division.rows(problem.rank),
-        Part::Shard(rank) => problem.division.rows(rank),
-        Part::Whole => problem.division.m,
-    }
-}
-
-/// Elements from one row of a product's `A` to the next.
-pub(super) fn a_stride(problem: &Problem, part: Part) -> u64 {
-    match part {
-        Part::Own => problem.division.columns(problem.rank),
-        Part::Shard(_) | Part::Whole => problem.division.k,
-    }
-}
-
 impl<T: GemmElement> AllGatherGemm<T> {
+    /// How it is done, as a row that has another one of this shape done alike. Without ways that were neither
+    /// timed nor stored ([`GemmOptions::tune`]).
+    pub fn row(&self) -> GemmRow {
+        let mut ways: Vec<(u64, u32)> = Vec::new();
+        let prepared = self.workspace().prepared.iter();
+        for &Prepared {
+            rows, candidate, ..
+        } in prepared.filter(|prepared| prepared.known)
+        {
+            if ways.iter().all(|(known, _)| *known != rows) {
+                ways.push((rows, candidate));
+            }
+        }
+        GemmRow {
+            device: read_text(&self.world.description.name),
+            world: self.world.world,
+            shape: self.shape,
+            element: T::TYPE,
+            algorithm: self.algorithm(),
+            transport: self.transport(),
+            library: self.library_text().unwrap_or_default().into(),
+            ways,
+        }
+    }
+
     /// What is multiplied.
     pub fn shape(&self) -> &GemmShape {
         &self.shape
@@ -456,7 +465,7 @@ impl<T: GemmElement> AllGatherGemm<T> {
 impl<T: GemmElement> Drop for AllGatherGemm<T> {
     fn drop(&mut self) {
         if let Some(workspace) = self.workspace.take() {
-            self.shared.give_up_workspace(workspace);
+            self.world.give_up(workspace);
         }
     }
 }

@@ -16,8 +16,8 @@
 //! - Ranks that keep step do so in every step, also where a shard is empty.
 
 use crate::backend::abi::GatherMode;
-use crate::gemm::options::{GemmAlgorithm, GemmTransport};
-use crate::gemm::shape::Division;
+use crate::base::gemm_names::{GemmAlgorithm, GemmTransport};
+use crate::base::gemm_shape::Division;
 use std::fmt;
 
 /// A stream of a call.
@@ -480,6 +480,23 @@ impl fmt::Display for Step {
                 mode.name()
             ),
         }
+    }
+}
+
+/// Rows of a product.
+pub(super) fn rows_of(problem: &Problem, part: Part) -> u64 {
+    match part {
+        Part::Own => problem.division.rows(problem.rank),
+        Part::Shard(rank) => problem.division.rows(rank),
+        Part::Whole => problem.division.m,
+    }
+}
+
+/// Elements from one row of a product's `A` to the next.
+pub(super) fn a_stride(problem: &Problem, part: Part) -> u64 {
+    match part {
+        Part::Own => problem.division.columns(problem.rank),
+        Part::Shard(_) | Part::Whole => problem.division.k,
     }
 }
 

@@ -3,7 +3,7 @@
 use super::model::{Model, Work};
 use super::*;
 use crate::backend::abi::Sharding;
-use crate::gemm::shape::GemmShape;
+use crate::base::gemm_shape::GemmShape;
 use std::collections::HashSet;
 
 const WAYS: [(GemmAlgorithm, GemmTransport); 7] = [

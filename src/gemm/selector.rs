@@ -10,8 +10,9 @@
 //! them, which loses neither launches nor the ends of products.
 
 use crate::backend::abi::{GatherMode, GatheredLimits, Sharding};
-use crate::gemm::options::{GemmAlgorithm, GemmOptions, GemmTransport};
-use crate::gemm::shape::GemmShape;
+use crate::base::gemm_names::{GemmAlgorithm, GemmTransport};
+use crate::gemm::options::GemmOptions;
+use crate::base::gemm_shape::GemmShape;
 
 /// Bytes of a shard in rows below which all is gathered first.
 const SMALL_SHARD: u64 = 4 << 20;

@@ -8,70 +8,29 @@
 
 use crate::backend::abi::{ElementType, MATRIX_REQUEST, RawGemm, VendorDescription};
 use crate::backend::{Gemm, read_text};
-use crate::gemm::matrix::GemmElement;
-use crate::gemm::operation::AllGatherGemm;
-use crate::gemm::options::{GemmAlgorithm, GemmOptions, GemmTransport};
+use crate::base::gemm_names::{GemmAlgorithm, GemmTransport};
+use crate::gemm::options::GemmOptions;
 use crate::gemm::selector::Refusal;
-use crate::gemm::shape::GemmShape;
-use crate::gemm::workspace::Prepared;
-use crate::rank::context::Inner;
+use crate::base::gemm_shape::GemmShape;
+use crate::base::gemm_row::GemmRow;
+use crate::rank::driver::Driver;
 
-/// How a product was done best: what `symmem bench ag-gemm --tune` writes and
-/// [`crate::Configuration::gemm_rows`] has.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GemmRow {
-    /// The device's name ([`crate::backend::abi::DeviceDescription::name`]).
-    pub device: String,
-    /// Ranks of the world.
-    pub world: usize,
-    /// What was multiplied. Only where matrices lie as it says does the row hold.
-    pub shape: GemmShape,
-    /// What the matrices are made of.
-    pub element: ElementType,
-    /// How it is done where the caller leaves both algorithm and transport to us; not automatic.
-    pub algorithm: GemmAlgorithm,
-    /// What moves the shards then; automatic for what is usual.
-    pub transport: GemmTransport,
-    /// The library of products that the ways are of, with its version and the revision of what we ask of it;
-    /// empty for none.
-    pub library: String,
-    /// For products of so many rows of `A`: which of the library's ways.
-    pub ways: Vec<(u64, u32)>,
-}
-
-impl GemmRow {
-    /// What is wrong with it, if something is.
-    pub fn check(&self) -> Result<(), String> {
-        use {GemmAlgorithm as A, GemmTransport as T};
-        self.shape.check()?;
-        match (self.algorithm, self.transport) {
-            (A::Automatic, _) => Err("the algorithm is one, and not automatic".into()),
-            (_, T::Automatic)
-            | (A::Baseline, T::Vendor)
-            | (A::Pipeline, T::Get | T::Put | T::Vendor)
-            | (A::Pull, T::Kernel)
-            | (A::Push, T::Put | T::Kernel) => Ok(()),
-            (algorithm, transport) => Err(format!("{algorithm:?} has no transport {transport:?}")),
-        }
-    }
-
-    fn fits(&self, shared: &Inner, shape: &GemmShape, element: ElementType) -> bool {
-        // With strides as they are, said or not.
-        let raw = |shape: &GemmShape| shape.raw(element, shape.m as u64, shape.k as u64);
-        (self.world, self.element, self.shape.sharding) == (shared.world, element, shape.sharding)
-            && raw(&self.shape) == raw(shape)
-            && self.device == read_text(&shared.description.name)
-    }
+fn fits(row: &GemmRow, driver: &Driver, shape: &GemmShape, element: ElementType) -> bool {
+    // With strides as they are, said or not.
+    let raw = |shape: &GemmShape| shape.raw(element, shape.m as u64, shape.k as u64);
+    (row.world, row.element, row.shape.sharding) == (driver.world, element, shape.sharding)
+        && raw(&row.shape) == raw(shape)
+        && row.device == read_text(&driver.description.name)
 }
 
 /// The first row that fits a product.
 pub(super) fn find<'a>(
     rows: &'a [GemmRow],
-    shared: &Inner,
+    shared: &Driver,
     shape: &GemmShape,
     element: ElementType,
 ) -> Option<&'a GemmRow> {
-    rows.iter().find(|row| row.fits(shared, shape, element))
+    rows.iter().find(|row| fits(row, shared, shape, element))
 }
 
 /// What `choose` makes of the options, by the row where the caller leaves all to us and what it says can be done
@@ -134,7 +93,7 @@ impl<'a> Ways<'a> {
     }
 
     /// The way of a product of so many rows, if the library still offers it.
-    pub(super) fn way(&self, shared: &Inner, rows: u64, product: RawGemm) -> Option<u32> {
+    pub(super) fn way(&self, shared: &Driver, rows: u64, product: RawGemm) -> Option<u32> {
         let &(_, way) = self.0.iter().find(|(known, _)| *known == rows)?;
         let rank = shared.rank;
         // SAFETY: prepared just now.
@@ -161,33 +120,6 @@ impl<'a> Ways<'a> {
             "the library has no such way of a product any more: it is timed; tune again"
         );
         None
-    }
-}
-
-impl<T: GemmElement> AllGatherGemm<T> {
-    /// How it is done, as a row that has another one of this shape done alike. Without ways that were neither
-    /// timed nor stored ([`GemmOptions::tune`]).
-    pub fn row(&self) -> GemmRow {
-        let mut ways: Vec<(u64, u32)> = Vec::new();
-        let prepared = self.workspace().prepared.iter();
-        for &Prepared {
-            rows, candidate, ..
-        } in prepared.filter(|prepared| prepared.known)
-        {
-            if ways.iter().all(|(known, _)| *known != rows) {
-                ways.push((rows, candidate));
-            }
-        }
-        GemmRow {
-            device: read_text(&self.shared.description.name),
-            world: self.shared.world,
-            shape: self.shape,
-            element: T::TYPE,
-            algorithm: self.algorithm(),
-            transport: self.transport(),
-            library: self.library_text().unwrap_or_default().into(),
-            ways,
-        }
     }
 }
 

@@ -5,13 +5,16 @@
 //! guess of a library can be far off: so all its ways are timed, and the best is taken, unless one is stored:
 //! then each is only run. Ranks need not take the same.
 
-use crate::backend::abi;
 use crate::backend::abi::*;
-use crate::backend::{Backend, CallResult, Device, Failure, Gemm, SymmetricMemory};
+use crate::backend::{Backend, CallResult, Device, Failure, Gemm};
 use crate::base::error::{Error, Result};
-use crate::gemm::shape::GemmShape;
-use crate::gemm::workspace::{Prepared, Workspace};
-use crate::rank::context::Inner;
+use crate::base::gemm_shape;
+use crate::gemm::options::NAME;
+use crate::gemm::prepared::Prepared;
+use crate::gemm::scratch::Scratch;
+use crate::gemm::workspace::Workspace;
+use crate::rank::context::Context;
+use crate::world::world::World;
 use std::time::{Duration, Instant};
 
 /// Ways that are timed at most: the list is the best guess first.
@@ -23,8 +26,8 @@ const ASK_INTERVAL: Duration = Duration::from_micros(100);
 
 /// How long a rank waits for its own device at most before it tells its peers of the outcome: shorter than they
 /// wait for it, so that they hear the reason.
-pub(super) fn patience(shared: &Inner) -> Duration {
-    shared.options.setup_deadline - shared.options.setup_deadline / 8
+pub(super) fn patience(shared: &Context) -> Duration {
+    shared.deadlines.setup - shared.deadlines.setup / 8
 }
 
 /// Finds the best way of each product, for the shapes that differ. What peers wait for began at `begun`.
@@ -32,8 +35,8 @@ pub(super) fn patience(shared: &Inner) -> Duration {
 /// # Errors
 /// The backend's. What may still run then is left to the workspace, which is released once all is idle.
 pub(super) fn tune(
-    shared: &Inner,
-    shape: &GemmShape,
+    shared: &World,
+    shape: &gemm_shape::GemmShape,
     element: ElementType,
     workspace: &mut Workspace,
     begun: Instant,
@@ -45,115 +48,60 @@ pub(super) fn tune(
     let rows = workspace.prepared.iter().map(|prepared| prepared.rows);
     let whole = shape.raw(element, rows.max().unwrap_or(0), shape.k as u64);
     let scratch = workspace.scratch.insert(Scratch::default());
-    if let Err(failure) = scratch.open(shared, &whole) {
+    if let Err(failure) = scratch.open(shared, shared.kind, &whole) {
         if failure.status != Status::OUT_OF_MEMORY {
             return Err(refused(shared, failure));
         }
         // What is made here is of more use with its first guesses than not at all.
         tracing::warn!(rank = shared.rank, %failure, "products are not timed");
     } else {
-        let tuned = scratch.choose(shared, &mut workspace.prepared, begun);
+        let tuned = choose(scratch, shared, &mut workspace.prepared, begun);
         tuned.map_err(|failure| refused(shared, failure))?;
     }
     // It is idle.
-    if let Some(scratch) = workspace.scratch.take() {
-        scratch.release(shared);
+    if let Some(scratch) = workspace.scratch.take()
+        && let Some(stream) = scratch.release(shared)
+    {
+        shared.give_up(stream);
     }
     Ok(())
 }
 
 /// A product that cannot be had is no reason to mistrust the device: nobody waits for it.
-pub(super) fn refused(shared: &Inner, failure: Failure) -> Error {
-    let name = super::operation::NAME;
+pub(super) fn refused(shared: &Context, failure: Failure) -> Error {
     match failure.status {
-        Status::CONTEXT_LOST => shared.failed(name, failure),
-        _ => Error::backend(shared.rank, name, failure),
+        Status::CONTEXT_LOST => shared.failed(NAME, failure),
+        _ => Error::backend(shared.rank, NAME, failure),
     }
 }
 
-/// What products are timed on: memory, a stream and events.
-#[derive(Default)]
-pub(super) struct Scratch {
-    stream: Option<RawStream>,
-    events: Vec<RawEvent>,
-    memory: Vec<SharedAllocation>,
-    bias: bool,
-}
-
-impl Scratch {
-    /// Makes it, for products of at most the shape's rows, in what is already there, so that what was made
-    /// before a failure is given back with the rest.
-    fn open(&mut self, shared: &Inner, whole: &abi::GemmShape) -> CallResult<()> {
-        let backend: &Backend = &shared.backend;
-        self.bias = whole.bias != 0;
-        let stream = backend.stream_create()?;
-        // Known as callers' streams are, so that nothing that it may use is released while it has work.
-        shared.add_stream(stream, true);
-        self.stream = Some(stream);
-        let lines = match whole.b_order {
-            MatrixOrder::COLUMNS => whole.n,
-            _ => whole.k,
+/// Chooses the way of each product. The stream is idle where that succeeds.
+fn choose(
+    scratch: &Scratch,
+    shared: &World,
+    prepared: &mut [Prepared], begun: Instant,
+) -> CallResult<()> {
+    let Some(stream) = scratch.stream else {
+        return Ok(());
+    };
+    let timing = Timing {
+        scratch,
+        backend: &shared.backend,
+        rank: shared.rank,
+        stream,
+        begun,
+        limit: patience(shared),
+    };
+    for index in 0..prepared.len() {
+        let rows = prepared[index].rows;
+        let before = prepared[..index].iter().find(|known| known.rows == rows);
+        prepared[index].candidate = match before {
+            Some(known) => known.candidate,
+            None => timing.way(&prepared[index])?,
         };
-        let sizes = [
-            whole.m * whole.k,
-            lines * whole.b_stride,
-            whole.m * whole.c_stride,
-            whole.n,
-        ];
-        let kind = shared.kind.get().copied().unwrap_or_default();
-        for elements in sizes {
-            let memory = backend.allocate(kind, elements * whole.element.bytes())?;
-            self.memory.push(memory);
-        }
-        for _ in 0..2 {
-            self.events.push(backend.event_create()?);
-        }
-        Ok(())
+        prepared[index].known = true;
     }
-
-    /// Chooses the way of each product. The stream is idle where that succeeds.
-    fn choose(&self, shared: &Inner, prepared: &mut [Prepared], begun: Instant) -> CallResult<()> {
-        let Some(stream) = self.stream else {
-            return Ok(());
-        };
-        let timing = Timing {
-            scratch: self,
-            backend: &shared.backend,
-            rank: shared.rank,
-            stream,
-            begun,
-            limit: patience(shared),
-        };
-        for index in 0..prepared.len() {
-            let rows = prepared[index].rows;
-            let before = prepared[..index].iter().find(|known| known.rows == rows);
-            prepared[index].candidate = match before {
-                Some(known) => known.candidate,
-                None => timing.way(&prepared[index])?,
-            };
-            prepared[index].known = true;
-        }
-        Ok(())
-    }
-
-    /// Gives it back. Nothing uses it any more. What cannot be given back is only told of.
-    pub(super) fn release(&self, shared: &Inner) {
-        let backend: &Backend = &shared.backend;
-        let events = self.events.iter();
-        // SAFETY: made in `open`; the stream is idle, by the caller's word.
-        let events = events.map(|&event| unsafe { backend.event_destroy(event) });
-        // SAFETY: as above.
-        let free = |memory: &SharedAllocation| unsafe { backend.free(memory.handle) };
-        for failure in events
-            .chain(self.memory.iter().map(free))
-            .filter_map(CallResult::err)
-        {
-            tracing::warn!(rank = shared.rank, %failure, "giving back what products were timed on");
-        }
-        if let Some(stream) = self.stream {
-            shared.close_stream(stream, true);
-        }
-    }
+    Ok(())
 }
 
 /// The timing of an operation's products.

@@ -6,13 +6,10 @@
 
 use crate::backend::abi::CAPABILITY_COPY_ENGINE;
 use crate::base::error::Result;
-use crate::group::slots::COLLECTIVE_CHANNELS;
-use crate::rank::context::Inner;
+use crate::base::limits::{COLLECTIVE_CHANNELS, LANES};
+use crate::rank::driver::Driver;
+use crate::rank::release::{Held, ReleaseQueue};
 use crate::rank::side::SideStream;
-
-/// Lanes by which a copy to a peer can go where devices share their links; the first is the caller's own
-/// stream. Two hide each other's steps: a third would find the link busy.
-pub const LANES: usize = 2;
 
 /// What a call forks to.
 #[derive(Clone)]
@@ -46,21 +43,21 @@ impl Lanes {
     ///
     /// # Errors
     /// The backend's; nothing is left then.
-    pub fn open(shared: &Inner, members: usize) -> Result<Self> {
-        if members < 2 || shared.capabilities.flags & CAPABILITY_COPY_ENGINE == 0 {
+    pub fn open(driver: &Driver, released: &ReleaseQueue, members: usize) -> Result<Self> {
+        if members < 2 || driver.capabilities.flags & CAPABILITY_COPY_ENGINE == 0 {
             return Ok(Self::default());
         }
         let mut lanes = Self::default();
         let mut made = Vec::new();
-        let more = most(shared.capabilities.fanout, members) - 1;
+        let more = most(driver.capabilities.fanout, members) - 1;
         for _ in 0..COLLECTIVE_CHANNELS {
             match [
-                sides(shared, more, &mut made),
-                sides(shared, more, &mut made),
+                sides(driver, more, &mut made),
+                sides(driver, more, &mut made),
             ] {
                 [Ok(eager), Ok(captured)] => lanes.channels.push([eager, captured]),
                 [Err(error), _] | [_, Err(error)] => {
-                    made.iter().for_each(|&side| shared.close_side_stream(side));
+                    made.iter().for_each(|side| released.push(side.closing()));
                     return Err(error);
                 }
             }
@@ -74,19 +71,19 @@ impl Lanes {
         sides.get(usize::from(captured))
     }
 
-    /// Gives them up; they go once they are idle.
-    pub fn close(&self, shared: &Inner) {
-        for sides in self.channels.iter().flatten() {
-            let lanes = sides.lanes.iter();
-            lanes.for_each(|&side| shared.close_side_stream(side));
-            shared.close_side_stream(sides.own);
-        }
+    /// Their ends, once they are idle.
+    pub fn closing(&self) -> impl Iterator<Item = Held> {
+        let sides = self.channels.iter().flatten();
+        sides.flat_map(|sides| {
+            let all = sides.lanes.iter().chain(std::iter::once(&sides.own));
+            all.map(SideStream::closing)
+        })
     }
 }
 
 /// Makes those of one channel, `lanes` and one, and lists them in `made`.
-fn sides(shared: &Inner, lanes: usize, made: &mut Vec<SideStream>) -> Result<Sides> {
-    let mut side = || shared.side_stream().inspect(|&side| made.push(side));
+fn sides(driver: &Driver, lanes: usize, made: &mut Vec<SideStream>) -> Result<Sides> {
+    let mut side = || SideStream::open(driver).inspect(|&side| made.push(side));
     let lanes = (0..lanes).map(|_| side()).collect::<Result<_>>()?;
     Ok(Sides {
         lanes,

@@ -1,9 +1,13 @@
 //! Groups of ranks: who takes part, the memory by which members keep in step, the selector, NCCL.
 
+pub(crate) mod choice;
+pub(crate) mod compared;
+pub(crate) mod families;
 pub(crate) mod inbox;
 pub(crate) mod lanes;
 pub(crate) mod membership;
 pub(crate) mod nccl;
+pub(crate) mod operations;
 pub(crate) mod provider;
 pub(crate) mod selector;
 pub(crate) mod slots;

@@ -7,17 +7,13 @@
 
 use crate::backend::abi::*;
 use crate::backend::{Backend, CallResult, Collectives, Failure, read_text};
-use crate::base::element::Element;
 use crate::base::error::{Error, Result};
-use crate::buffer::symmetric::SymmetricBuffer;
-use crate::collectives::launch::{Call, Extent};
-use crate::collectives::plan::Shape;
 use crate::group::provider::Provider;
 use crate::rank::agreement::Round;
-use crate::rank::allocation::Allocation;
-use crate::rank::context::Inner;
-use crate::world::communicator::Communicator;
-use std::sync::OnceLock;
+use crate::rank::allocation::{Allocation, Attachment};
+use crate::rank::context::{Closing, Context};
+use crate::rank::driver::Driver;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// How often a communicator that is being made is asked whether it is.
@@ -38,18 +34,18 @@ pub struct VendorLibrary {
 
 /// The communicators of the vendor's library, each once it was opened.
 #[derive(Default)]
-pub struct Vendors {
+pub struct Communicators {
     plain: OnceLock<RawVendor>,
     windows: OnceLock<RawVendor>,
 }
 
-impl Vendors {
+impl Communicators {
     fn slot(&self, windows: bool) -> &OnceLock<RawVendor> {
         if windows { &self.windows } else { &self.plain }
     }
 
     /// The one that a provider names; for the selector's choice the one with windows if it is there and
-    /// the call [`Call::starts_at_vectors`].
+    /// the call's ranges start at whole vectors (`aligned`).
     pub fn of(&self, provider: Provider, aligned: bool) -> Option<RawVendor> {
         match provider {
             Provider::Automatic if !aligned => self.plain.get().copied(),
@@ -70,10 +66,6 @@ impl Vendors {
         });
     }
 
-    /// Ends them without waiting for other ranks. Nothing where they were given up before.
-    pub fn abort(&self, backend: &Backend, rank: usize) {
-        self.each(|vendor| abort(backend, rank, vendor));
-    }
 
     fn each(&self, end: impl Fn(RawVendor)) {
         for slot in [&self.plain, &self.windows] {
@@ -81,6 +73,13 @@ impl Vendors {
                 end(vendor);
             }
         }
+    }
+}
+
+impl Closing for Communicators {
+    /// Ends them without waiting for other ranks: they may be gone. Nothing where they were given up before.
+    fn close(&self, driver: &Driver) {
+        self.each(|vendor| abort(&driver.backend, driver.rank, vendor));
     }
 }
 
@@ -92,7 +91,7 @@ fn abort(backend: &Backend, rank: usize, vendor: RawVendor) {
 }
 
 /// A failed call, where a library that is not there is a capability that is missing.
-fn failed(shared: &Inner, operation: &'static str, failure: Failure) -> Error {
+fn failed(shared: &Driver, operation: &'static str, failure: Failure) -> Error {
     if failure.status == Status::LIBRARY_MISSING {
         return Error::Unsupported {
             rank: shared.rank,
@@ -103,65 +102,58 @@ fn failed(shared: &Inner, operation: &'static str, failure: Failure) -> Error {
     shared.failed(operation, failure)
 }
 
-impl Communicator {
-    /// Opens the vendor's library of collectives for these ranks: [`crate::Provider::Vendor`], or with
-    /// `windows` [`crate::Provider::VendorWindows`], can be asked for from then on, and rows of the
-    /// selector that name it hold. Collective. Blocks until the library has joined all ranks, at most
-    /// the setup deadline. Where it is open already, says only what it is.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] names the library where it is missing, or too old for windows; as any
-    /// collective call.
-    pub fn open_vendor(&self, windows: bool) -> Result<VendorLibrary> {
-        const NAME: &str = "open_vendor";
-        let shared = self.shared();
-        let mut round = shared.agreement.begin(NAME);
-        let slot = shared.collectives().vendors.slot(windows);
-        round.compare(&[
-            ("whether it has windows", windows.to_string()),
-            ("whether it is open", slot.get().is_some().to_string()),
-        ])?;
-        let description = shared
-            .backend
-            .vendor_description()
-            .map_err(|failure| failed(shared, NAME, failure));
-        let description = round.vote(description)?;
-        let (name, version) = (read_text(&description.name), description.version);
-        round.compare(&[
-            ("the vendor's library", name.clone()),
-            ("its version", version.to_string()),
-            ("what it has", description.flags.to_string()),
-        ])?;
-        if windows && description.flags & VENDOR_WINDOWS == 0 {
-            return Err(Error::Unsupported {
-                rank: shared.rank,
-                operation: NAME,
-                message: format!("{name} (version {version}) has no symmetric windows"),
-            });
-        }
-        let library = VendorLibrary {
-            name,
-            file: read_text(&description.file),
-            version,
-            windows: description.flags & VENDOR_WINDOWS != 0,
-        };
-        if slot.get().is_some() {
-            return Ok(library);
-        }
-        let vendor = join(shared, &mut round, NAME)?;
-        let (backend, rank) = ((*shared.backend).clone(), shared.rank);
-        // Before it can be used, so that whatever goes wrong with it ends.
-        shared
-            .health
-            .on_poison(Box::new(move || abort(&backend, rank, vendor)));
-        // Set once, by whoever holds the round.
-        let _ = slot.set(vendor);
-        Ok(library)
+/// Opens NCCL or RCCL for all ranks, without windows or with. Collective; blocks at most the setup deadline.
+///
+/// # Errors
+/// [`Error::Unsupported`] names the library where it is missing, or too old for windows; as any collective call.
+pub fn open(shared: &Context, communicators: &Communicators, windows: bool) -> Result<VendorLibrary> {
+    const NAME: &str = "open_vendor";
+    let mut round = shared.agreement.begin(NAME);
+    let slot = communicators.slot(windows);
+    round.compare(&[
+        ("whether it has windows", windows.to_string()),
+        ("whether it is open", slot.get().is_some().to_string()),
+    ])?;
+    let description = shared
+        .backend
+        .vendor_description()
+        .map_err(|failure| failed(shared, NAME, failure));
+    let description = round.vote(description)?;
+    let (name, version) = (read_text(&description.name), description.version);
+    round.compare(&[
+        ("the vendor's library", name.clone()),
+        ("its version", version.to_string()),
+        ("what it has", description.flags.to_string()),
+    ])?;
+    if windows && description.flags & VENDOR_WINDOWS == 0 {
+        return Err(Error::Unsupported {
+            rank: shared.rank,
+            operation: NAME,
+            message: format!("{name} (version {version}) has no symmetric windows"),
+        });
     }
+    let library = VendorLibrary {
+        name,
+        file: read_text(&description.file),
+        version,
+        windows: description.flags & VENDOR_WINDOWS != 0,
+    };
+    if slot.get().is_some() {
+        return Ok(library);
+    }
+    let vendor = join(shared, &mut round, NAME)?;
+    let (backend, rank) = ((*shared.backend).clone(), shared.rank);
+    // Before it can be used, so that whatever goes wrong with it ends.
+    shared
+        .health
+        .on_poison(Box::new(move || abort(&backend, rank, vendor)));
+    // Set once, by whoever holds the round.
+    let _ = slot.set(vendor);
+    Ok(library)
 }
 
 /// Makes a communicator of the library together with all ranks.
-fn join(shared: &Inner, round: &mut Round<'_>, name: &'static str) -> Result<RawVendor> {
+fn join(shared: &Context, round: &mut Round<'_>, name: &'static str) -> Result<RawVendor> {
     let (backend, rank) = (&*shared.backend, shared.rank);
     let made = if rank == 0 {
         backend
@@ -196,10 +188,10 @@ fn join(shared: &Inner, round: &mut Round<'_>, name: &'static str) -> Result<Raw
 }
 
 /// Waits until what was begun is done.
-fn await_ready(shared: &Inner, name: &'static str, vendor: RawVendor) -> Result<()> {
+fn await_ready(shared: &Context, name: &'static str, vendor: RawVendor) -> Result<()> {
     let start = Instant::now();
     // Shorter than the others' wait for this rank, so that they hear the reason.
-    let limit = shared.options.setup_deadline - shared.options.setup_deadline / 8;
+    let limit = shared.deadlines.setup - shared.deadlines.setup / 8;
     loop {
         shared.health.look()?;
         // SAFETY: created by the caller, and not given up.
@@ -218,68 +210,72 @@ fn await_ready(shared: &Inner, name: &'static str, vendor: RawVendor) -> Result<
     }
 }
 
-impl<T: Element> SymmetricBuffer<T> {
-    /// Makes the buffer a symmetric window of the vendor's library
-    /// ([`Communicator::open_vendor`] with windows). Collective. It stays one until the buffer is given
-    /// up.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] if there is no such communicator, or it is a window already;
-    /// [`Error::Unsupported`] where the library cannot; as any collective call.
-    pub fn register_with_vendor(&self) -> Result<()> {
-        const NAME: &str = "register_with_vendor";
-        let shared = self.shared();
-        let allocation = self.allocation();
-        let mut round = shared.agreement.begin(NAME);
-        round.compare(&[(
-            "the buffer (by order of allocation)",
-            allocation.number.to_string(),
-        )])?;
-        let vendor = shared.collectives().vendors.windows.get();
-        let ready = match vendor {
-            Some(&vendor) if allocation.window.get().is_none() => Ok(vendor),
-            _ => Err(Error::InvalidArgument {
-                rank: shared.rank,
-                operation: NAME,
-                message: match vendor {
-                    Some(_) => "the buffer is a window already".into(),
-                    None => "the vendor's communicator with windows is not open; see `open_vendor`"
-                        .into(),
-                },
-            }),
-        };
-        let vendor = round.vote(ready)?;
-        let own = allocation.own;
-        // SAFETY: the communicator is ready; the memory is live until `Allocation::unmap` has
-        // deregistered it.
-        let window = unsafe {
-            shared
-                .backend
-                .vendor_register(vendor, own.address, own.bytes)
-        };
-        let window = window.map_err(|failure| failed(shared, NAME, failure));
-        if let Ok(window) = &window {
-            // Set once: the round is held, and it was empty.
-            let _ = allocation.window.set((vendor, *window));
-        }
-        round.vote(window).map(drop)
+/// Makes an allocation a symmetric window of NCCL. Collective. It stays one until it is given up.
+///
+/// # Errors
+/// [`Error::InvalidArgument`] if there is no communicator with windows, or it is a window already;
+/// [`Error::Unsupported`] where the library cannot; as any collective call.
+pub fn register(
+    context: &Context,
+    communicators: &Communicators,
+    allocation: &Allocation,
+) -> Result<()> {
+    const NAME: &str = "register_with_vendor";
+    let mut round = context.agreement.begin(NAME);
+    round.compare(&[(
+        "the buffer (by order of allocation)",
+        allocation.number.to_string(),
+    )])?;
+    let ready = match communicators.windows.get() {
+        Some(&vendor) if !allocation.has(WINDOW) => Ok(vendor),
+        Some(_) => Err(context.invalid(NAME, "the buffer is a window already")),
+        None => Err(context.invalid(
+            NAME,
+            "the vendor's communicator with windows is not open; see `open_vendor`",
+        )),
+    };
+    let vendor = round.vote(ready)?;
+    // SAFETY: the communicator is ready; the memory is live until `Window::detach` has deregistered it.
+    let window = unsafe {
+        context.backend.vendor_register(
+            vendor,
+            allocation.at(context.rank, 0),
+            allocation.bytes(),
+        )
+    };
+    let window = window.map_err(|failure| failed(context, NAME, failure));
+    if let Ok(window) = window {
+        allocation.attach(Box::new(Window { vendor, window }));
     }
+    round.vote(window).map(drop)
 }
 
-/// Ends an allocation's window, if it is one. Call once no work of this rank uses it.
-pub fn deregister(shared: &Inner, allocation: &Allocation) {
-    let Some(&(vendor, window)) = allocation.window.get() else {
-        return;
-    };
-    // SAFETY: both come from `register_with_vendor`; no work uses the window. A communicator that has
-    // been given up ended its windows with it.
-    if let Err(failure) = unsafe { shared.backend.vendor_deregister(vendor, window) } {
-        tracing::debug!(rank = shared.rank, %failure, "vendor_deregister");
+/// The name of a [`Window`].
+const WINDOW: &str = "symmetric window";
+
+/// An allocation's window.
+struct Window {
+    vendor: RawVendor,
+    window: u64,
+}
+
+impl Attachment for Window {
+    fn name(&self) -> &'static str {
+        WINDOW
+    }
+
+    fn detach(&self, driver: &Driver) {
+        // SAFETY: both come from `register`; no work uses the window. A communicator that has been given up
+        // ended its windows with it.
+        let ended = unsafe { driver.backend.vendor_deregister(self.vendor, self.window) };
+        if let Err(failure) = ended {
+            tracing::debug!(rank = driver.rank, %failure, "vendor_deregister");
+        }
     }
 }
 
 /// Runs calls as one group of the library's.
-fn group(backend: &Backend, calls: impl FnOnce() -> CallResult<()>) -> CallResult<()> {
+pub fn group(backend: &Backend, calls: impl FnOnce() -> CallResult<()>) -> CallResult<()> {
     backend.vendor_group(1)?;
     let made = calls();
     // Closed in any case: the group is this thread's.
@@ -287,101 +283,11 @@ fn group(backend: &Backend, calls: impl FnOnce() -> CallResult<()>) -> CallResul
     made.and(closed)
 }
 
-/// Submits a collective.
+/// Submits sends and receives, done at once: (peer, whether it sends, first byte, bytes).
 ///
 /// # Safety
-/// `vendor` is open; all ranges are live until the stream has passed this point, and every rank submits
-/// the same.
-pub unsafe fn submit(
-    backend: &Backend,
-    vendor: RawVendor,
-    call: &Call<'_>,
-    shape: &Shape<'_>,
-    stream: RawStream,
-) -> CallResult<()> {
-    use CollectiveOperation as O;
-    let rank = shape.rank;
-    let size = call.element.bytes();
-    let made = |operation, source, destination, bytes: u64, peer: usize| VendorCall {
-        source,
-        destination,
-        count: bytes / size,
-        operation,
-        element: call.element,
-        reduce: call.reduce,
-        peer: peer as u32,
-    };
-    let destination = shape.destination.at(rank, 0);
-    if call.operation == O::ALL_GATHER_V {
-        return group(backend, || {
-            for root in (0..shape.world).filter(|&root| shape.parts.bytes(root) > 0) {
-                let part = shape.destination.at(rank, shape.parts.offset(root));
-                // Only the root's is read; where this rank gives nothing it is no address of its own.
-                let source = if rank == root {
-                    shape.gathered_from(rank)
-                } else {
-                    part
-                };
-                let part = made(O::BROADCAST, source, part, shape.parts.bytes(root), root);
-                // SAFETY: the caller's word.
-                unsafe { backend.vendor_call(vendor, &part, stream) }?;
-            }
-            Ok(())
-        });
-    }
-    let (source, destination) = match call.operation {
-        O::ALL_GATHER | O::GATHER => (shape.gathered_from(rank), destination),
-        O::REDUCE_SCATTER | O::SCATTER => (shape.source.at(rank, 0), shape.scattered_to(rank)),
-        _ => (shape.source.at(rank, 0), destination),
-    };
-    let bytes = shape.parts.bytes(0);
-    let whole = made(call.operation, source, destination, bytes, shape.root);
-    // SAFETY: the caller's word.
-    unsafe { backend.vendor_call(vendor, &whole, stream) }
-}
-
-/// Refuses windows for a call whose parts do not start at vectors ([`Call::starts_at_vectors`]): version 2.28.9
-/// of such a library gathers wrong bytes there, without an error.
-pub fn refuse_unaligned_windows(
-    rank: usize,
-    operation: &'static str,
-    provider: Provider,
-) -> Result<()> {
-    if provider != Provider::VendorWindows {
-        return Ok(());
-    }
-    Err(Error::Unsupported {
-        rank,
-        operation,
-        message: "the vendor's windows take ranges, and members' parts of them, that start at a \
-                  multiple of 16 bytes; use `Provider::Vendor` for others"
-            .into(),
-    })
-}
-
-/// Submits sends and receives, done at once: (peer, whether it sends, what).
-///
-/// # Safety
-/// As [`submit`], but each pair agrees on what is sent.
-pub unsafe fn exchange<'a>(
-    backend: &Backend,
-    vendor: RawVendor,
-    rank: usize,
-    entries: impl Iterator<Item = (usize, bool, Extent<'a>)>,
-    stream: RawStream,
-) -> CallResult<()> {
-    let entries = entries.map(|(peer, sends, extent)| {
-        let address = extent.address(rank);
-        (peer, sends, address, extent.bytes)
-    });
-    // SAFETY: the caller's word.
-    unsafe { messages(backend, vendor, entries, stream) }
-}
-
-/// As [`exchange`], of any memory: (peer, whether it sends, first byte, bytes).
-///
-/// # Safety
-/// As [`exchange`].
+/// `vendor` is open; all ranges are live until the stream has passed this point, and each pair agrees on what is
+/// sent.
 pub unsafe fn messages(
     backend: &Backend,
     vendor: RawVendor,
@@ -418,7 +324,7 @@ mod tests {
 
     #[test]
     fn ranges_that_windows_cannot_take_go_to_the_plain_communicator_or_to_none() {
-        let vendors = Vendors::default();
+        let vendors = Communicators::default();
         vendors.windows.set(RawVendor(2)).unwrap();
         assert_eq!(vendors.of(Provider::Automatic, true), Some(RawVendor(2)));
         assert_eq!(vendors.of(Provider::Automatic, false), None);

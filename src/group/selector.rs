@@ -8,7 +8,12 @@
 use crate::backend::abi::*;
 use crate::backend::{Backend, Collectives};
 use crate::base::error::{Error, Result};
-use crate::collectives::multicast;
+use crate::group::choice::{Choice, Constraints, Query};
+use crate::group::families::{self, FAMILIES, most_blocks};
+use crate::group::operations::{
+    algorithms, fits_place, kernel_of, likenesses, multicast_only_by_name, multicast_reduces, reduces, untabled,
+    without_multicast,
+};
 use crate::group::inbox::{Division, Inboxes};
 use crate::group::provider::Provider;
 use crate::memory::multicast::object::MulticastStatus;
@@ -21,10 +26,6 @@ const MOST_THREADS: u32 = 1024;
 /// as the next larger.
 const ASKED_STEP: u32 = 128;
 const ASKED: usize = (MOST_THREADS / ASKED_STEP) as usize;
-/// The families without elements, then the four with.
-const FAMILIES: usize = MOVERS + 4 * ELEMENTS;
-const MOVERS: usize = 5;
-const ELEMENTS: usize = ElementType::F8_E5M2.0 as usize;
 /// Rows that a backend's table can have; one that goes on is not a table.
 const MOST_ROWS: u32 = 4096;
 
@@ -32,59 +33,6 @@ const MOST_ROWS: u32 = 4096;
 /// resident anywhere. A place to start from, until somebody measures.
 const DEFAULT_BLOCKS: u32 = 16;
 const DEFAULT_THREADS: u32 = 512;
-
-/// What the selector is asked.
-#[derive(Clone, Copy, Debug)]
-pub struct Query {
-    /// The operation.
-    pub operation: CollectiveOperation,
-    /// What is reduced; anything where nothing is.
-    pub element: ElementType,
-    /// How; anything where nothing is.
-    pub reduce: ReduceOperation,
-    /// Ranks in the group.
-    pub world: u32,
-    /// As [`CollectiveRow::bytes`] counts them.
-    pub bytes: u64,
-    /// Whether source and destination are the same memory.
-    pub in_place: bool,
-    /// Whether the vendor's communicator is open and has these ranks.
-    pub vendor: bool,
-    /// Whether the slots and both ranges can be reached at all members at once.
-    pub multicast: bool,
-    /// Channels by which a reduction can be pushed ([`Selector::push_channels`]); 0 where its ranges do not
-    /// start at multiples of 16 bytes, too.
-    pub push_channels: u32,
-}
-
-/// What the caller asks for.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Wish {
-    /// [`Algorithm::AUTOMATIC`] for the table's.
-    pub algorithm: Algorithm,
-    /// `None` for the table's.
-    pub blocks: Option<u32>,
-    /// `None` for the table's.
-    pub threads: Option<u32>,
-    /// `None` for the table's.
-    pub concurrent: Option<u32>,
-    /// Who does it.
-    pub provider: Provider,
-}
-
-/// How a collective is done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Choice {
-    /// The algorithm; never [`Algorithm::AUTOMATIC`].
-    pub algorithm: Algorithm,
-    /// Blocks of the grid; 0 where no kernel does it.
-    pub blocks: u32,
-    /// Threads of a block; 0 where no kernel does it.
-    pub threads: u32,
-    /// Copies under way at once; 0 for as many as there are, by the copy engine for as many as the size
-    /// is worth.
-    pub concurrent: u32,
-}
 
 /// The table and what the device can hold, read once.
 pub struct Selector {
@@ -141,8 +89,7 @@ impl Selector {
                 Err(failure) => return Err(failed(failure)),
             }
         }
-        for family in 0..FAMILIES {
-            let (kernel, element) = family_of(family);
+        for (family, (kernel, element)) in families::all().enumerate() {
             for step in 0..ASKED {
                 let threads = (step as u32 + 1) * ASKED_STEP;
                 selector.resident[family][step] =
@@ -184,7 +131,7 @@ impl Selector {
     /// What has to be alike on all ranks, as text. Not what only multicast's kernels need: where a rank has
     /// none of these, all do without.
     pub fn describe(&self) -> String {
-        let resident = self.resident_of(|kernel| !of_multicast(kernel));
+        let resident = self.resident_of(|kernel| !families::is_multicast(kernel));
         format!(
             "{:?}{resident:?}{}{}",
             self.rows, self.copy_engine, self.inbox_bytes
@@ -193,20 +140,22 @@ impl Selector {
 
     /// What has to be alike on all ranks that use multicast, as text.
     pub fn describe_multicast(&self) -> String {
-        format!("{:?}", self.resident_of(of_multicast))
+        format!("{:?}", self.resident_of(families::is_multicast))
     }
 
     fn resident_of(&self, wanted: impl Fn(CollectiveKernel) -> bool) -> Vec<[u32; ASKED]> {
-        let families = (0..FAMILIES).filter(|&family| wanted(family_of(family).0));
-        families.map(|family| self.resident[family]).collect()
+        let all = families::all().zip(&self.resident);
+        let wanted = all.filter(|((kernel, _), _)| wanted(*kernel));
+        wanted.map(|(_, resident)| *resident).collect()
     }
 
     /// How each rank's inbox for pushed reductions is divided in a group of `world` ranks: with channels for
     /// the largest grid that is resident, if there is room.
     pub fn inbox(&self, world: usize) -> Division {
-        let pushing = (0..FAMILIES).filter(|&f| family_of(f).0 == CollectiveKernel::REDUCE_PUSH);
-        let channels = pushing.flat_map(|family| {
-            let steps = self.resident[family].iter().zip(1..);
+        let all = families::all().zip(&self.resident);
+        let pushing = all.filter(|((kernel, _), _)| *kernel == CollectiveKernel::REDUCE_PUSH);
+        let channels = pushing.flat_map(|(_, resident)| {
+            let steps = resident.iter().zip(1..);
             steps.map(|(&blocks, step)| {
                 blocks.min(SLOT_BLOCKS) * step * ASKED_STEP / PUSH_PAIR_THREADS
             })
@@ -226,19 +175,19 @@ impl Selector {
     /// How to do it; or why it cannot be done so, and what can.
     ///
     /// # Errors
-    /// What is wrong with the wish.
-    pub fn choose(&self, query: &Query, wish: &Wish) -> std::result::Result<Choice, String> {
-        let row = self.row(query, wish)?;
+    /// What is wrong with the constraints.
+    pub fn choose(&self, query: &Query, constraints: &Constraints) -> std::result::Result<Choice, String> {
+        let row = self.row(query, constraints)?;
         let Some(kernel) = kernel_of(query.operation, row.algorithm) else {
             return Ok(Choice {
                 algorithm: row.algorithm,
                 blocks: 0,
                 threads: 0,
-                concurrent: wish.concurrent.unwrap_or(row.concurrent),
+                concurrent: constraints.concurrent.unwrap_or(row.concurrent),
             });
         };
-        let threads = wish.threads.unwrap_or(row.threads);
-        if let Some(blocks) = wish.blocks
+        let threads = constraints.threads.unwrap_or(row.threads);
+        if let Some(blocks) = constraints.blocks
             && (blocks == 0 || blocks > most_blocks(kernel))
         {
             return Err(format!(
@@ -247,7 +196,7 @@ impl Selector {
                 row.algorithm.name()
             ));
         }
-        if let Some(threads) = wish.threads
+        if let Some(threads) = constraints.threads
             && (threads == 0 || threads > MOST_THREADS || !threads.is_multiple_of(THREAD_STEP))
         {
             return Err(format!(
@@ -258,7 +207,7 @@ impl Selector {
             algorithm: row.algorithm,
             blocks: 1,
             threads: 1,
-            concurrent: wish.concurrent.unwrap_or(row.concurrent),
+            concurrent: constraints.concurrent.unwrap_or(row.concurrent),
         };
         if !self.grids {
             // One thread does what a grid would, whatever its size.
@@ -267,7 +216,7 @@ impl Selector {
         let mut threads = threads.clamp(THREAD_STEP, MOST_THREADS);
         let mut most = self.most_resident(kernel, query.element, threads);
         if kernel == CollectiveKernel::REDUCE_PUSH {
-            if wish
+            if constraints
                 .threads
                 .is_some_and(|threads| !threads.is_multiple_of(PUSH_THREAD_STEP))
             {
@@ -288,7 +237,7 @@ impl Selector {
                 self.because_shared()
             ));
         }
-        if let Some(blocks) = wish.blocks.filter(|&blocks| blocks > most) {
+        if let Some(blocks) = constraints.blocks.filter(|&blocks| blocks > most) {
             return Err(format!(
                 "{blocks} blocks of {threads} threads would wait for each other, but only {most} can be \
                  resident at once{}; use fewer",
@@ -296,7 +245,7 @@ impl Selector {
             ));
         }
         choice.threads = threads;
-        choice.blocks = wish.blocks.unwrap_or(row.blocks).clamp(1, most);
+        choice.blocks = constraints.blocks.unwrap_or(row.blocks).clamp(1, most);
         Ok(choice)
     }
 
@@ -316,13 +265,13 @@ impl Selector {
     ) -> u32 {
         let step = (threads.div_ceil(ASKED_STEP).max(1) as usize - 1).min(ASKED - 1);
         let resident =
-            family_index(kernel, element).map_or(0, |family| self.resident[family][step]);
+            families::index(kernel, element).map_or(0, |family| self.resident[family][step]);
         (resident / self.sharers).min(most_blocks(kernel))
     }
 
     /// The row that a call goes by.
-    fn row(&self, query: &Query, wish: &Wish) -> std::result::Result<CollectiveRow, String> {
-        let named = match (wish.provider, wish.algorithm) {
+    fn row(&self, query: &Query, constraints: &Constraints) -> std::result::Result<CollectiveRow, String> {
+        let named = match (constraints.provider, constraints.algorithm) {
             (
                 Provider::Vendor | Provider::VendorWindows,
                 Algorithm::AUTOMATIC | Algorithm::VENDOR,
@@ -353,7 +302,7 @@ impl Selector {
                     && algorithms(query.operation).contains(&named)
                     && self.lacks(query, named) =>
             {
-                multicast::without(query.operation, named)
+                without_multicast(query.operation, named)
             }
             (_, named) => named,
         };
@@ -375,11 +324,11 @@ impl Selector {
                 .copied();
             return Ok(found.unwrap_or(default_row(query.operation, named)));
         }
-        let vendor_allowed = wish.provider == Provider::Automatic;
+        let vendor_allowed = constraints.provider == Provider::Automatic;
         // Without a switch its kernels are there to be tried, and slower than others. And nobody is given sums of
         // another precision unasked.
         let by_itself = self.prefers_multicast()
-            && !(reduces(query.operation) && multicast::only_by_name(query.element));
+            && !(reduces(query.operation) && multicast_only_by_name(query.element));
         let found = likenesses(query.operation).iter().find_map(|&operation| {
             self.rows.iter().filter(fits).find(|row| {
                 row.operation == operation
@@ -444,10 +393,10 @@ impl Selector {
                 || self.multicast.support != MulticastSupport::NONE
                     && query.multicast
                     && (!reduces(query.operation)
-                        || multicast::reduces(query.element, query.reduce));
+                        || multicast_reduces(query.element, query.reduce));
             !reached
                 || kernel == CollectiveKernel::REDUCE_PUSH && !has_channels
-                || family_index(kernel, query.element)
+                || families::index(kernel, query.element)
                     .is_none_or(|family| self.resident[family].iter().all(|&blocks| blocks == 0))
         })
     }
@@ -459,205 +408,6 @@ fn is_sound(row: &CollectiveRow, grids: bool) -> bool {
         && row.threads.is_multiple_of(THREAD_STEP)
         && row.blocks <= SLOT_BLOCKS;
     (possible || !grids) && algorithms(row.operation).contains(&row.algorithm)
-}
-
-fn of_multicast(kernel: CollectiveKernel) -> bool {
-    [
-        CollectiveKernel::MULTICAST_MOVE,
-        CollectiveKernel::MULTICAST_REDUCE,
-    ]
-    .contains(&kernel)
-}
-
-fn family_of(family: usize) -> (CollectiveKernel, ElementType) {
-    let element = |first: usize| ElementType((family - first + 1) as u32);
-    match family {
-        0 => (CollectiveKernel::MOVE, ElementType::U8),
-        1 => (CollectiveKernel::PACKETS, ElementType::U8),
-        2 => (CollectiveKernel::EXCHANGE, ElementType::U8),
-        3 => (CollectiveKernel::SWAP, ElementType::U8),
-        4 => (CollectiveKernel::MULTICAST_MOVE, ElementType::U8),
-        _ if family < MOVERS + ELEMENTS => (CollectiveKernel::REDUCE, element(MOVERS)),
-        _ if family < MOVERS + 2 * ELEMENTS => {
-            (CollectiveKernel::REDUCE_PACKETS, element(MOVERS + ELEMENTS))
-        }
-        _ if family < MOVERS + 3 * ELEMENTS => (
-            CollectiveKernel::REDUCE_PUSH,
-            element(MOVERS + 2 * ELEMENTS),
-        ),
-        _ => (
-            CollectiveKernel::MULTICAST_REDUCE,
-            element(MOVERS + 3 * ELEMENTS),
-        ),
-    }
-}
-
-fn family_index(kernel: CollectiveKernel, element: ElementType) -> Option<usize> {
-    let element = (element.0 as usize)
-        .checked_sub(1)
-        .filter(|&index| index < ELEMENTS)?;
-    match kernel {
-        CollectiveKernel::MOVE => Some(0),
-        CollectiveKernel::PACKETS => Some(1),
-        CollectiveKernel::EXCHANGE => Some(2),
-        CollectiveKernel::SWAP => Some(3),
-        CollectiveKernel::MULTICAST_MOVE => Some(4),
-        CollectiveKernel::REDUCE => Some(MOVERS + element),
-        CollectiveKernel::REDUCE_PACKETS => Some(MOVERS + ELEMENTS + element),
-        CollectiveKernel::REDUCE_PUSH => Some(MOVERS + 2 * ELEMENTS + element),
-        CollectiveKernel::MULTICAST_REDUCE => Some(MOVERS + 3 * ELEMENTS + element),
-        _ => None,
-    }
-}
-
-fn most_blocks(kernel: CollectiveKernel) -> u32 {
-    match kernel {
-        CollectiveKernel::PACKETS | CollectiveKernel::REDUCE_PACKETS => PACKET_BLOCKS,
-        _ => SLOT_BLOCKS,
-    }
-}
-
-/// The kernel that does an operation so; `None` where the copy engine or the vendor's library does it
-/// all.
-pub fn kernel_of(operation: CollectiveOperation, algorithm: Algorithm) -> Option<CollectiveKernel> {
-    match (algorithm, reduces(operation)) {
-        (Algorithm::PACKETS | Algorithm::PACKETS_TWO_SHOT, true) => {
-            Some(CollectiveKernel::REDUCE_PACKETS)
-        }
-        (Algorithm::PUSH, true) => Some(CollectiveKernel::REDUCE_PUSH),
-        (Algorithm::PACKETS, false) => Some(CollectiveKernel::PACKETS),
-        // The copy engine gathers what a kernel has reduced.
-        (Algorithm::ONE_SHOT | Algorithm::TWO_SHOT | Algorithm::COPY_ENGINE, true) => {
-            Some(CollectiveKernel::REDUCE)
-        }
-        (Algorithm::TWO_SHOT | Algorithm::PUSH | Algorithm::PULL, false) => {
-            Some(CollectiveKernel::MOVE)
-        }
-        (Algorithm::MULTICAST | Algorithm::MULTICAST_ONE_SHOT, true) => {
-            Some(CollectiveKernel::MULTICAST_REDUCE)
-        }
-        (Algorithm::MULTICAST, false) => Some(CollectiveKernel::MULTICAST_MOVE),
-        (Algorithm::SWAP, _) => Some(CollectiveKernel::SWAP),
-        (Algorithm::RENDEZVOUS, _) => Some(CollectiveKernel::EXCHANGE),
-        _ => None,
-    }
-}
-
-fn reduces(operation: CollectiveOperation) -> bool {
-    matches!(
-        operation,
-        CollectiveOperation::ALL_REDUCE
-            | CollectiveOperation::REDUCE
-            | CollectiveOperation::REDUCE_SCATTER
-    )
-}
-
-/// The algorithms that an operation has.
-fn algorithms(operation: CollectiveOperation) -> &'static [Algorithm] {
-    use Algorithm as A;
-    match operation {
-        CollectiveOperation::ALL_REDUCE => &[
-            A::PACKETS,
-            A::PACKETS_TWO_SHOT,
-            A::ONE_SHOT,
-            A::TWO_SHOT,
-            A::PUSH,
-            A::COPY_ENGINE,
-            A::VENDOR,
-            A::MULTICAST,
-            A::MULTICAST_ONE_SHOT,
-        ],
-        CollectiveOperation::REDUCE => &[A::PACKETS, A::ONE_SHOT, A::TWO_SHOT, A::PUSH, A::VENDOR],
-        CollectiveOperation::REDUCE_SCATTER => {
-            &[A::PACKETS, A::ONE_SHOT, A::PUSH, A::VENDOR, A::MULTICAST]
-        }
-        CollectiveOperation::BROADCAST => &[
-            A::PACKETS,
-            A::PUSH,
-            A::PULL,
-            A::TWO_SHOT,
-            A::VENDOR,
-            A::MULTICAST,
-        ],
-        CollectiveOperation::ALL_GATHER | CollectiveOperation::ALL_GATHER_V => &[
-            A::PACKETS,
-            A::PUSH,
-            A::PULL,
-            A::COPY_ENGINE,
-            A::VENDOR,
-            A::MULTICAST,
-        ],
-        CollectiveOperation::ALL_TO_ALL => &[
-            A::PACKETS,
-            A::PUSH,
-            A::PULL,
-            A::SWAP,
-            A::COPY_ENGINE,
-            A::VENDOR,
-        ],
-        CollectiveOperation::GATHER | CollectiveOperation::SCATTER => {
-            &[A::PACKETS, A::PUSH, A::PULL, A::VENDOR]
-        }
-        CollectiveOperation::EXCHANGE | CollectiveOperation::ALL_TO_ALL_V => {
-            &[A::RENDEZVOUS, A::VENDOR]
-        }
-        CollectiveOperation::BARRIER => &[A::PUSH, A::MULTICAST],
-        _ => &[],
-    }
-}
-
-/// What is tried, in order, where no row serves. The last of each list always does: a backend that is
-/// older than swaps has packets.
-fn untabled(operation: CollectiveOperation) -> &'static [Algorithm] {
-    use Algorithm as A;
-    match operation {
-        CollectiveOperation::ALL_REDUCE
-        | CollectiveOperation::REDUCE
-        | CollectiveOperation::BROADCAST => &[A::TWO_SHOT],
-        CollectiveOperation::REDUCE_SCATTER => &[A::ONE_SHOT],
-        CollectiveOperation::ALL_TO_ALL => &[A::PUSH, A::SWAP, A::PACKETS],
-        CollectiveOperation::EXCHANGE | CollectiveOperation::ALL_TO_ALL_V => &[A::RENDEZVOUS],
-        // Every receiver loads its own part: no rank stores to all.
-        CollectiveOperation::SCATTER => &[A::PULL],
-        _ => &[A::PUSH],
-    }
-}
-
-/// Whether an operation can be done so, in place or not.
-fn fits_place(operation: CollectiveOperation, algorithm: Algorithm, in_place: bool) -> bool {
-    match (operation, in_place) {
-        // A peer may yet have to load what is being overwritten.
-        (CollectiveOperation::ALL_REDUCE, true) => !matches!(
-            algorithm,
-            Algorithm::ONE_SHOT | Algorithm::MULTICAST_ONE_SHOT
-        ),
-        (CollectiveOperation::ALL_TO_ALL, true) => {
-            matches!(algorithm, Algorithm::PACKETS | Algorithm::SWAP)
-        }
-        // Nothing else would leave the source as it is.
-        (CollectiveOperation::ALL_TO_ALL, false) => algorithm != Algorithm::SWAP,
-        _ => true,
-    }
-}
-
-/// Operations whose rows hold for an operation, its own first: they move the same bytes.
-fn likenesses(operation: CollectiveOperation) -> &'static [CollectiveOperation] {
-    use CollectiveOperation as O;
-    match operation {
-        O::ALL_REDUCE => &[O::ALL_REDUCE],
-        O::REDUCE => &[O::REDUCE, O::ALL_REDUCE],
-        O::REDUCE_SCATTER => &[O::REDUCE_SCATTER],
-        O::ALL_GATHER => &[O::ALL_GATHER],
-        O::ALL_GATHER_V => &[O::ALL_GATHER_V, O::ALL_GATHER],
-        O::ALL_TO_ALL => &[O::ALL_TO_ALL],
-        O::BROADCAST => &[O::BROADCAST],
-        O::GATHER => &[O::GATHER],
-        O::SCATTER => &[O::SCATTER],
-        O::EXCHANGE => &[O::EXCHANGE],
-        O::ALL_TO_ALL_V => &[O::ALL_TO_ALL_V, O::EXCHANGE],
-        O::BARRIER => &[O::BARRIER],
-        _ => &[],
-    }
 }
 
 fn default_row(operation: CollectiveOperation, algorithm: Algorithm) -> CollectiveRow {

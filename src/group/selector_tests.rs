@@ -72,7 +72,7 @@ fn the_first_row_that_fits_and_can_serve_wins() {
         row(operation, 8, 9000, A::ONE_SHOT),
         row(operation, 8, u64::MAX, A::PACKETS_TWO_SHOT),
     ]);
-    let choose = |query| selector.choose(&query, &Wish::default()).unwrap();
+    let choose = |query| selector.choose(&query, &Constraints::default()).unwrap();
     let small = choose(query(operation, 1000));
     assert_eq!(
         small,
@@ -94,16 +94,16 @@ fn the_first_row_that_fits_and_can_serve_wins() {
         ..in_place
     };
     assert_eq!(choose(vendor).algorithm, A::VENDOR);
-    let own = Wish {
+    let own = Constraints {
         provider: Provider::Own,
-        ..Wish::default()
+        ..Constraints::default()
     };
     assert_eq!(
         selector.choose(&vendor, &own).unwrap().algorithm,
         A::PACKETS_TWO_SHOT
     );
     assert_eq!(
-        selector.choose(&vendor, &Wish::default()).unwrap().blocks,
+        selector.choose(&vendor, &Constraints::default()).unwrap().blocks,
         0,
         "no kernel of ours does it"
     );
@@ -118,7 +118,7 @@ fn every_operation_can_be_done_without_a_row_in_place_or_not() {
                 in_place,
                 ..query(operation, 1 << 20)
             };
-            let choice = selector.choose(&query, &Wish::default()).unwrap();
+            let choice = selector.choose(&query, &Constraints::default()).unwrap();
             selector.serves(&query, choice.algorithm).unwrap();
             assert!(choice.blocks > 0, "{}", operation.name());
         }
@@ -130,10 +130,10 @@ fn a_grid_that_could_not_be_resident_is_refused_and_a_rows_is_made_smaller() {
     let operation = CollectiveOperation::ALL_GATHER;
     let push = row(operation, 8, u64::MAX, Algorithm::PUSH);
     let mut selector = selector(&[push]);
-    let with = |blocks, threads| Wish {
+    let with = |blocks, threads| Constraints {
         blocks,
         threads,
-        ..Wish::default()
+        ..Constraints::default()
     };
     let query = query(operation, 1 << 20);
     assert_eq!(
@@ -161,7 +161,7 @@ fn a_grid_that_could_not_be_resident_is_refused_and_a_rows_is_made_smaller() {
         .unwrap_err();
     selector.share_device(8);
     assert_eq!(
-        selector.choose(&query, &Wish::default()).unwrap().blocks,
+        selector.choose(&query, &Constraints::default()).unwrap().blocks,
         12,
         "eight ranks share 100 blocks"
     );
@@ -171,10 +171,10 @@ fn a_grid_that_could_not_be_resident_is_refused_and_a_rows_is_made_smaller() {
 fn packets_have_as_many_blocks_as_regions() {
     let operation = CollectiveOperation::ALL_GATHER;
     let selector = selector(&[]);
-    let wish = Wish {
+    let wish = Constraints {
         algorithm: Algorithm::PACKETS,
         blocks: Some(PACKET_BLOCKS + 1),
-        ..Wish::default()
+        ..Constraints::default()
     };
     let error = selector.choose(&query(operation, 1), &wish).unwrap_err();
     assert!(error.contains(&PACKET_BLOCKS.to_string()), "{error}");
@@ -183,9 +183,9 @@ fn packets_have_as_many_blocks_as_regions() {
 #[test]
 fn an_algorithm_that_cannot_serve_is_refused_with_those_that_can() {
     let selector = selector(&[]);
-    let named = |algorithm| Wish {
+    let named = |algorithm| Constraints {
         algorithm,
-        ..Wish::default()
+        ..Constraints::default()
     };
     let refuse = |query: &Query, algorithm| selector.choose(query, &named(algorithm)).unwrap_err();
     let all_to_all = Query {
@@ -227,9 +227,9 @@ fn a_named_algorithm_takes_its_geometry_from_its_own_rows() {
             ..row(operation, 8, 200, Algorithm::PUSH)
         },
     ]);
-    let named = Wish {
+    let named = Constraints {
         algorithm: Algorithm::PUSH,
-        ..Wish::default()
+        ..Constraints::default()
     };
     for bytes in [1, 150, 1 << 30] {
         let choice = selector.choose(&query(operation, bytes), &named).unwrap();
@@ -240,7 +240,7 @@ fn a_named_algorithm_takes_its_geometry_from_its_own_rows() {
 #[test]
 fn families_of_kernels_are_numbered_as_they_are_read() {
     for family in 0..FAMILIES {
-        let (kernel, element) = family_of(family);
+        let (kernel, element) = crate::group::families::all().nth(family);
         assert_eq!(family_index(kernel, element), Some(family));
     }
 }
@@ -276,9 +276,9 @@ fn a_reduction_is_pushed_where_there_is_an_inbox_and_loaded_where_there_is_none(
         row(operation, 8, u64::MAX, A::COPY_ENGINE),
     ]);
     let choose = |selector: &Selector, query: &Query, algorithm| {
-        let wish = Wish {
+        let wish = Constraints {
             algorithm,
-            ..Wish::default()
+            ..Constraints::default()
         };
         selector.choose(query, &wish).unwrap()
     };
@@ -318,11 +318,11 @@ fn a_grid_that_pushes_has_a_channel_for_each_pair_of_its_warps() {
     let selector = selector(&[]);
     let query = query(operation, 1 << 20);
     let choose = |threads, blocks| {
-        let wish = Wish {
+        let wish = Constraints {
             algorithm: Algorithm::PUSH,
             threads: Some(threads),
             blocks,
-            ..Wish::default()
+            ..Constraints::default()
         };
         selector.choose(&query, &wish)
     };
@@ -376,7 +376,7 @@ fn multicast_is_chosen_by_itself_only_where_there_is_a_switch() {
         ),
     ] {
         selector.set_multicast(status(support));
-        let choose = |query| selector.choose(&query, &Wish::default()).unwrap().algorithm;
+        let choose = |query| selector.choose(&query, &Constraints::default()).unwrap().algorithm;
         assert_eq!(choose(query(operation, 1000)), small, "{}", support.name());
         assert_eq!(choose(query(operation, 1001)), large);
         let same = Query {
@@ -406,9 +406,9 @@ fn what_is_named_is_done_by_multicast_where_that_reaches_and_else_by_the_members
     use CollectiveOperation as O;
     let mut selector = selector(&[]);
     let by = |selector: &Selector, query, algorithm| {
-        let wish = Wish {
+        let wish = Constraints {
             algorithm,
-            ..Wish::default()
+            ..Constraints::default()
         };
         selector
             .choose(&query, &wish)
@@ -461,9 +461,9 @@ fn floats_of_8_bits_go_by_multicast_only_where_it_is_named_and_has_their_kernels
             element,
             ..query(operation, 1000)
         };
-        let wish = Wish {
+        let wish = Constraints {
             algorithm,
-            ..Wish::default()
+            ..Constraints::default()
         };
         selector.choose(&query, &wish).unwrap().algorithm
     };
@@ -489,6 +489,6 @@ fn floats_of_8_bits_go_by_multicast_only_where_it_is_named_and_has_their_kernels
         element: ElementType::F8_E4M3,
         ..query(gather, 1000)
     };
-    let chosen = selector.choose(&moved, &Wish::default()).unwrap();
+    let chosen = selector.choose(&moved, &Constraints::default()).unwrap();
     assert_eq!(chosen.algorithm, A::MULTICAST);
 }

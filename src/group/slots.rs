@@ -15,14 +15,11 @@
 //! counters are on the device, so that graphs can be replayed.
 
 use crate::backend::abi::*;
+use crate::base::limits::{COLLECTIVE_CHANNELS, LANES};
 use crate::group::inbox::{Division, Inboxes};
-use crate::group::lanes::LANES;
 use crate::health::control::MAX_ALLOCATIONS;
 use crate::rank::allocation::Allocation;
 use std::sync::Arc;
-
-/// Channels of collectives. Those on different channels do not wait for each other.
-pub const COLLECTIVE_CHANNELS: u32 = 4;
 
 /// Bytes for packets of a channel where the blocks of a grid share them: 4 KiB of payload from each
 /// to each of 8 ranks, in each block, in each round.
@@ -175,12 +172,6 @@ impl Slots {
     /// The table of addresses at this rank, which is number `rank` of the communicator.
     pub fn table(&self, rank: usize) -> DeviceAddress {
         self.allocation.at(rank, self.layout.table_at())
-    }
-
-    /// The row of an allocation in the table of this rank.
-    pub fn table_row(&self, rank: usize, entry: usize) -> DeviceAddress {
-        let offset = entry as u64 * self.layout.world * 8;
-        self.allocation.at(rank, self.layout.table_at() + offset)
     }
 
     /// What a channel has for steps that kernels of one block take.

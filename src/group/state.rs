@@ -1,17 +1,16 @@
 //! What a communicator has for collectives.
 
-use crate::backend::abi::ShareKind;
+use crate::backend::abi::{DeviceAddress, ShareKind};
 use crate::base::error::Result;
 use crate::group::lanes::Lanes;
 use crate::group::membership::Membership;
-use crate::group::nccl::Vendors;
+use crate::group::nccl::Communicators;
 use crate::group::selector::Selector;
 use crate::group::slots::{Layout, Slots};
-use crate::memory::sharing;
-use crate::memory::sharing::Origin;
+use crate::memory::multicast::object::Multicast;
+use crate::memory::sharing::{self, Maker, Origin};
 use crate::rank::agreement::Round;
 use crate::rank::allocation::Allocation;
-use crate::rank::context::Inner;
 use std::sync::Arc;
 
 /// Made once, when the communicator comes up.
@@ -20,8 +19,8 @@ pub struct State {
     pub selector: Selector,
     /// All ranks.
     pub everyone: Membership,
-    /// The communicators of the vendor's library.
-    pub vendors: Vendors,
+    /// NCCL's communicators, or RCCL's.
+    pub nccl: Arc<Communicators>,
     /// Whether calls are compared before they are made.
     pub check_calls: bool,
 }
@@ -32,29 +31,40 @@ impl State {
     /// # Errors
     /// As any collective call.
     pub fn open(
-        shared: &Inner,
+        maker: Maker<'_>,
         round: &mut Round<'_>,
         kind: ShareKind,
-        selector: Selector,
-        lanes: Lanes,
+        multicast: &Multicast,
+        (selector, lanes): (Selector, Lanes),
         check_calls: bool,
     ) -> Result<Self> {
-        let layout = Layout::new(shared.world, selector.has_grids(), true)
-            .with_inbox(selector.inbox(shared.world));
-        let bytes = shared.multicast().padded(layout.bytes());
-        let (allocation, _) = sharing::allocate(shared, round, &[kind], bytes, Origin::Signals)?;
-        let members: Vec<usize> = (0..shared.world).collect();
-        let slots = Slots::new(Arc::new(allocation), layout, &members, shared.rank);
+        let context = maker.context;
+        let layout = Layout::new(context.world, selector.has_grids(), true)
+            .with_inbox(selector.inbox(context.world));
+        let bytes = multicast.padded(layout.bytes());
+        let (allocation, _) = sharing::allocate(maker, round, &[kind], bytes, Origin::Signals)?;
+        // Given back with the context, whatever becomes of the rest.
+        context.keep(allocation.clone());
+        let members: Vec<usize> = (0..context.world).collect();
+        let slots = Slots::new(allocation, layout, &members, context.rank);
+        let nccl = Arc::new(Communicators::default());
+        context.on_close(nccl.clone());
         Ok(Self {
             selector,
-            everyone: Membership::new(members, shared.rank, true, slots, lanes),
-            vendors: Vendors::default(),
+            everyone: Membership::new(members, context.rank, true, slots, lanes),
+            nccl,
             check_calls,
         })
     }
 
     /// The memory of all ranks' slots.
-    pub fn allocation(&self) -> &Allocation {
+    pub fn allocation(&self) -> &Arc<Allocation> {
         self.everyone.slots.allocation()
+    }
+
+    /// The first row of this rank's table of addresses.
+    pub fn table(&self) -> DeviceAddress {
+        let slots = &self.everyone.slots;
+        slots.table(self.everyone.rank)
     }
 }

@@ -20,17 +20,16 @@ use crate::backend::abi::{
     SignalTarget, SignalWait, Watch,
 };
 use crate::base::error::{Error, Result};
+use crate::base::limits::{BARRIER_CHANNELS, CHANNELS};
 use crate::base::shared_file;
 use crate::base::shared_file::SharedFile;
 use crate::rank::allocation::Allocation;
-use crate::rank::context::Inner;
+use crate::rank::context::{Closing, Context};
+use crate::rank::driver::Driver;
+use std::sync::Arc;
 use rustix::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Channels for signals. Signals on different channels do not wait for each other.
-pub const CHANNELS: u32 = 32;
-/// Channels for barriers.
-pub const BARRIER_CHANNELS: u32 = 8;
 
 const ALL: u64 = (CHANNELS + BARRIER_CHANNELS) as u64;
 
@@ -38,7 +37,7 @@ const ALL: u64 = (CHANNELS + BARRIER_CHANNELS) as u64;
 pub struct SignalPad {
     world: u64,
     rank: u64,
-    allocation: Allocation,
+    allocation: Arc<Allocation>,
     host: Option<HostPad>,
 }
 
@@ -50,18 +49,13 @@ impl SignalPad {
     }
 
     /// A pad in `allocation`, which is zeroed.
-    pub fn new(rank: usize, world: usize, allocation: Allocation, host: Option<HostPad>) -> Self {
+    pub fn new(rank: usize, world: usize, allocation: Arc<Allocation>, host: Option<HostPad>) -> Self {
         Self {
             world: world as u64,
             rank: rank as u64,
             allocation,
             host,
         }
-    }
-
-    /// The pad's allocation.
-    pub fn allocation(&self) -> &Allocation {
-        &self.allocation
     }
 
     fn word(&self, at: u64, channel: u64, giver: u64) -> DeviceAddress {
@@ -198,13 +192,15 @@ impl SignalPad {
             slot: channel,
         }
     }
+}
 
-    /// Ends the use of host words by the device. Call once no work uses them.
-    pub fn close(&self, shared: &Inner) {
+impl Closing for SignalPad {
+    /// Ends the use of host words by the device.
+    fn close(&self, driver: &Driver) {
         if let Some(host) = &self.host {
             // SAFETY: registered by `HostPad::new`; no work uses the words.
-            if let Err(failure) = unsafe { shared.backend.host_unregister(host.memory.host) } {
-                tracing::warn!(rank = shared.rank, %failure, "host_unregister");
+            if let Err(failure) = unsafe { driver.backend.host_unregister(host.memory.host) } {
+                tracing::warn!(rank = driver.rank, %failure, "host_unregister");
             }
         }
     }
@@ -255,7 +251,7 @@ impl HostPad {
     ///
     /// # Errors
     /// The operating system's or the backend's.
-    pub fn new(shared: &Inner, file: OwnedFd) -> Result<Self> {
+    pub fn new(shared: &Context, file: OwnedFd) -> Result<Self> {
         let (rank, world) = (shared.rank, shared.world);
         let bytes = Self::bytes(world);
         let file = SharedFile::map(file, bytes as usize).map_err(|error| Error::System {

@@ -12,11 +12,13 @@ use crate::bootstrap::Contribution;
 use crate::health::control::MAX_ALLOCATIONS;
 use crate::rank::agreement::Round;
 use crate::rank::allocation::Allocation;
-use crate::rank::context::Inner;
+use crate::memory::exchange_table::ExchangeTable;
+use crate::memory::staging::Staging;
+use crate::rank::allocation::Parts;
+use crate::rank::context::Context;
 use rustix::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::fmt::Write;
-use std::sync::OnceLock;
-use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
 
 /// Where the memory comes from.
 #[derive(Clone, Copy)]
@@ -29,20 +31,32 @@ pub enum Origin {
     Caller(DeviceAddress),
 }
 
+/// By what an allocation is made.
+#[derive(Clone, Copy)]
+pub struct Maker<'a> {
+    /// This rank.
+    pub context: &'a Context,
+    /// Copies words for the proof.
+    pub staging: &'a Staging,
+    /// Where it is listed; `None` for what comes before the table, of which nothing is ever sent.
+    pub table: Option<&'a ExchangeTable>,
+}
+
 /// Makes an allocation together with all ranks, by the first strategy in `kinds` that works on all.
 ///
 /// Returns it with the strategy that worked. On failure nothing is left on any rank.
 pub fn allocate(
-    shared: &Inner,
+    maker: Maker<'_>,
     round: &mut Round<'_>,
     kinds: &[ShareKind],
     bytes: u64,
     origin: Origin,
-) -> Result<(Allocation, ShareKind)> {
+) -> Result<(Arc<Allocation>, ShareKind)> {
+    let shared = maker.context;
     let mut reasons = String::new();
     let mut last = None;
     for &kind in kinds {
-        match attempt(shared, round, kind, bytes, origin) {
+        match attempt(maker, round, kind, bytes, origin) {
             Ok(allocation) => return Ok((allocation, kind)),
             // The ranks are not in step any more.
             Err(error @ (Error::Mismatch { .. } | Error::Bootstrap(_))) => return Err(error),
@@ -83,17 +97,18 @@ pub fn allocate(
 }
 
 fn attempt(
-    shared: &Inner,
+    maker: Maker<'_>,
     round: &mut Round<'_>,
     kind: ShareKind,
     bytes: u64,
     origin: Origin,
-) -> Result<Allocation> {
+) -> Result<Arc<Allocation>> {
+    let shared = maker.context;
     let own = own_copy(shared, kind, bytes, origin);
     // What has to go again if the allocation does not come about.
     let allocated = own.as_ref().ok().copied();
     let offered = own.and_then(|own| {
-        let (kind, payload, descriptor) = offer(shared, own, bytes, origin)?;
+        let (kind, payload, descriptor) = offer(maker, own, bytes, origin)?;
         Ok((((own, kind), payload), descriptor))
     });
     let (offered, descriptor) = match offered {
@@ -102,7 +117,7 @@ fn attempt(
     };
     let offers = round.give(offered, descriptor.as_ref().map(AsFd::as_fd));
     let outcome = offers.and_then(|((own, kind), offers)| {
-        map(shared, round, own, kind, &offers, origin).inspect_err(|_| {
+        map(maker, round, own, kind, &offers, origin).inspect_err(|_| {
             // Nobody frees before everybody has unmapped. Where this step fails too, the ranks are
             // out of step and whoever lives gives up.
             let _ = round.exchange(&[]);
@@ -118,7 +133,7 @@ fn attempt(
 }
 
 fn own_copy(
-    shared: &Inner,
+    shared: &Context,
     kind: ShareKind,
     bytes: u64,
     origin: Origin,
@@ -146,11 +161,12 @@ fn own_copy(
 /// What peers need to map this rank's copy: its kind, the handle, and the descriptor beside it. Of
 /// memory whose contents are the caller's also its first bytes, by which peers prove that they read it.
 fn offer(
-    shared: &Inner,
+    maker: Maker<'_>,
     own: SharedAllocation,
     bytes: u64,
     origin: Origin,
 ) -> Result<(ShareKind, Vec<u8>, Option<OwnedFd>)> {
+    let shared = maker.context;
     // SAFETY: allocated by the caller.
     let exported = unsafe { shared.backend.export(own.handle) }
         .map_err(|failure| Error::backend(shared.rank, "export", failure).about(None, bytes))?;
@@ -160,7 +176,7 @@ fn offer(
     let mut payload = encode(&exported);
     if let Origin::Caller(_) = origin {
         let mut contents = vec![0; bytes.min(64) as usize];
-        shared.read_bytes(own.address, &mut contents)?;
+        maker.staging.read(shared, own.address, &mut contents)?;
         payload.extend(contents);
     }
     Ok((exported.kind, payload, descriptor))
@@ -168,13 +184,14 @@ fn offer(
 
 /// Everything after the offers: mappings, the proof, the control block's entry.
 fn map(
-    shared: &Inner,
+    maker: Maker<'_>,
     round: &mut Round<'_>,
     own: SharedAllocation,
     kind: ShareKind,
     offers: &[Contribution],
     origin: Origin,
-) -> Result<Allocation> {
+) -> Result<Arc<Allocation>> {
+    let shared = maker.context;
     let mut unmapping = Unmapping {
         shared,
         mappings: Vec::new(),
@@ -193,68 +210,37 @@ fn map(
     });
     match origin {
         Origin::Backend | Origin::Signals => {
-            let written = imported.and_then(|()| write_tokens(shared, &peers));
+            let written = imported.and_then(|()| write_tokens(maker, &peers));
             round.vote(written)?;
-            round.vote(check_tokens(shared, &peers))?;
+            round.vote(check_tokens(maker, &peers))?;
         }
         Origin::Caller(_) => {
-            let compared = imported.and_then(|()| compare_contents(shared, &peers, offers));
+            let compared = imported.and_then(|()| compare_contents(maker, &peers, offers));
             round.vote(compared)?;
         }
     }
     let cleared = match origin {
-        Origin::Backend | Origin::Signals => clear_tokens(shared, &peers),
+        Origin::Backend | Origin::Signals => clear_tokens(maker, &peers),
         Origin::Caller(_) => Ok(()),
     };
     let entry = entry_for(shared, round, cleared)?;
-    list(shared, entry, &peers)?;
-    Ok(Allocation {
+    let allocation = Allocation::new(Parts {
         number: round.number(),
         entry,
         kind,
         own,
         peers,
         mappings: std::mem::take(&mut unmapping.mappings),
-        window: OnceLock::new(),
-        multicast: OnceLock::new(),
-        part: OnceLock::new(),
-        unmapped: AtomicBool::new(false),
-        freed: AtomicBool::new(false),
-    })
-}
-
-/// Puts the addresses of a new allocation into this rank's table, by which kernels that receive find
-/// what they were sent.
-fn list(shared: &Inner, entry: usize, peers: &[DeviceAddress]) -> Result<()> {
-    let Some(collectives) = shared.collectives.get() else {
-        // The memory of the table itself, and what came before it: nothing of it is ever sent.
-        return Ok(());
-    };
-    let row = collectives.everyone.slots.table_row(shared.rank, entry);
-    let addresses: Vec<u8> = peers.iter().flat_map(|peer| peer.0.to_le_bytes()).collect();
-    // The other ranks have the allocation already. A device that cannot be written to any more is lost
-    // for this rank, and they are told so.
-    shared
-        .write_bytes(row, &addresses)
-        .inspect_err(|error| shared.health.poison(error.clone()))
-}
-
-/// Takes an allocation out of this rank's table before peers' copies are unmapped: a peer that still has
-/// it may send from it, and what receives finds no address then. Nothing that receives is under way.
-pub(crate) fn unlist(shared: &Inner, entry: usize) {
-    let Some(collectives) = shared.collectives.get() else {
-        return;
-    };
-    let row = collectives.everyone.slots.table_row(shared.rank, entry);
-    if let Err(error) = shared.write_bytes(row, &vec![0; 8 * shared.world]) {
-        // All is lost then, and nothing that would look there begins any more.
-        tracing::debug!(rank = shared.rank, %error, "taking an allocation out of the table");
+    });
+    if let Some(table) = maker.table {
+        table.list(shared, &allocation)?;
     }
+    Ok(allocation)
 }
 
 /// Unmaps what was mapped of an allocation that did not come about.
 struct Unmapping<'a> {
-    shared: &'a Inner,
+    shared: &'a Context,
     mappings: Vec<Option<RawMapping>>,
 }
 
@@ -298,7 +284,7 @@ fn decode(bytes: &[u8]) -> Option<ExportedHandle> {
     })
 }
 
-fn import(shared: &Inner, peer: usize, contribution: &Contribution) -> Result<SharedMapping> {
+fn import(shared: &Context, peer: usize, contribution: &Contribution) -> Result<SharedMapping> {
     let rank = shared.rank;
     let mut handle = decode(&contribution.payload).ok_or_else(|| Error::InvalidArgument {
         rank,
@@ -341,21 +327,23 @@ fn place(from: usize) -> usize {
     from * 8
 }
 
-fn others(shared: &Inner) -> impl Iterator<Item = usize> + use<> {
+fn others(shared: &Context) -> impl Iterator<Item = usize> + use<> {
     let rank = shared.rank;
     (0..shared.world).filter(move |&peer| peer != rank)
 }
 
-fn write_tokens(shared: &Inner, peers: &[DeviceAddress]) -> Result<()> {
+fn write_tokens(maker: Maker<'_>, peers: &[DeviceAddress]) -> Result<()> {
+    let shared = maker.context;
     let rank = shared.rank;
     others(shared).try_for_each(|peer| {
         let at = DeviceAddress(peers[peer].0 + place(rank) as u64);
-        shared.write_bytes(at, &token(rank, peer))
+        maker.staging.write(shared, at, &token(rank, peer))
     })
 }
 
 /// Every peer's word has arrived here, and each word that this rank wrote can be read back.
-fn check_tokens(shared: &Inner, peers: &[DeviceAddress]) -> Result<()> {
+fn check_tokens(maker: Maker<'_>, peers: &[DeviceAddress]) -> Result<()> {
+    let shared = maker.context;
     let rank = shared.rank;
     let expect = |bytes: &[u8], from: usize, to: usize, what: &str| {
         let seen = &bytes[place(from)..place(from) + 8];
@@ -370,34 +358,36 @@ fn check_tokens(shared: &Inner, peers: &[DeviceAddress]) -> Result<()> {
     };
     let mut inbox = vec![0; place(shared.world)];
     if shared.world > 1 {
-        shared.read_bytes(peers[rank], &mut inbox)?;
+        maker.staging.read(shared, peers[rank], &mut inbox)?;
     }
     others(shared).try_for_each(|peer| expect(&inbox, peer, rank, "it wrote here"))?;
     others(shared).try_for_each(|peer| {
         let mut bytes = vec![0; place(shared.world)];
-        shared.read_bytes(peers[peer], &mut bytes)?;
+        maker.staging.read(shared, peers[peer], &mut bytes)?;
         expect(&bytes, rank, peer, "read back from it")
     })
 }
 
-fn clear_tokens(shared: &Inner, peers: &[DeviceAddress]) -> Result<()> {
+fn clear_tokens(maker: Maker<'_>, peers: &[DeviceAddress]) -> Result<()> {
+    let shared = maker.context;
     if shared.world == 1 {
         return Ok(());
     }
-    shared.write_bytes(peers[shared.rank], &vec![0; place(shared.world)])
+    maker.staging.write(shared, peers[shared.rank], &vec![0; place(shared.world)])
 }
 
 /// The proof for memory whose contents are the caller's: every rank reads what the owner says is
 /// there, and writes nothing.
 fn compare_contents(
-    shared: &Inner,
+    maker: Maker<'_>,
     peers: &[DeviceAddress],
     offers: &[Contribution],
 ) -> Result<()> {
+    let shared = maker.context;
     (0..shared.world).try_for_each(|peer| {
         let contents = offers[peer].payload.get(HANDLE_BYTES..).unwrap_or_default();
         let mut seen = vec![0; contents.len()];
-        shared.read_bytes(peers[peer], &mut seen)?;
+        maker.staging.read(shared, peers[peer], &mut seen)?;
         if seen == contents {
             return Ok(());
         }
@@ -413,7 +403,7 @@ fn compare_contents(
 
 /// The entry of the control block for a new allocation: rank 0 chooses, all take it. The last step
 /// of this rank was `ready`.
-fn entry_for(shared: &Inner, round: &mut Round<'_>, ready: Result<()>) -> Result<usize> {
+fn entry_for(shared: &Context, round: &mut Round<'_>, ready: Result<()>) -> Result<usize> {
     let health = &shared.health;
     let choose = || {
         let taken = health

@@ -1,71 +1,103 @@
 //! Copies between the host and addresses of the device, through pinned memory of the communicator.
 
-use crate::backend::RemoteAccess;
 use crate::backend::abi::{DeviceAddress, HostMemory, RawStream, Transfer};
+use crate::backend::{Device, RemoteAccess};
 use crate::base::error::Result;
-use crate::rank::context::{Inner, lock};
+use crate::rank::context::Closing;
+use crate::rank::driver::{Driver, lock};
+use std::sync::Mutex;
+use std::time::Duration;
 
 /// Bytes of pinned host memory through which host copies go.
 pub const STAGING_BYTES: u64 = 4 << 20;
 
-/// Pinned memory and a stream for host copies.
+/// Pinned memory and a stream for host copies, one at a time.
 pub struct Staging {
-    pub memory: HostMemory,
-    pub stream: RawStream,
+    memory: Mutex<HostMemory>,
+    stream: RawStream,
+    /// Bound of one copy.
+    deadline: Duration,
 }
 
-impl Inner {
+impl Staging {
+    /// Over memory of [`STAGING_BYTES`] and a stream that nothing else uses.
+    pub fn new(memory: HostMemory, stream: RawStream, deadline: Duration) -> Self {
+        Self {
+            memory: Mutex::new(memory),
+            stream,
+            deadline,
+        }
+    }
+
     /// Copies host bytes to an address of this device or a mapped peer. Blocking, bounded.
-    pub fn write_bytes(&self, destination: DeviceAddress, bytes: &[u8]) -> Result<()> {
-        let staging = lock(&self.staging);
-        self.write_through(&staging, staging.stream, destination, bytes)
+    ///
+    /// # Errors
+    /// The backend's; what poisoned the communicator.
+    pub fn write(&self, driver: &Driver, destination: DeviceAddress, bytes: &[u8]) -> Result<()> {
+        self.write_through(driver, self.stream, destination, bytes)
     }
 
     /// Copies bytes at an address of this device or a mapped peer to the host. Blocking, bounded.
-    pub fn read_bytes(&self, source: DeviceAddress, bytes: &mut [u8]) -> Result<()> {
-        let staging = lock(&self.staging);
-        self.read_through(&staging, staging.stream, source, bytes)
+    ///
+    /// # Errors
+    /// As [`Staging::write`].
+    pub fn read(&self, driver: &Driver, source: DeviceAddress, bytes: &mut [u8]) -> Result<()> {
+        self.read_through(driver, self.stream, source, bytes)
     }
 
-    /// As [`Shared::write_bytes`], after all earlier work on `stream`.
-    pub fn write_on(&self, stream: RawStream, to: DeviceAddress, bytes: &[u8]) -> Result<()> {
-        self.wait_before_staging(stream)?;
-        self.write_through(&lock(&self.staging), stream, to, bytes)
+    /// As [`Staging::write`], after all earlier work on `stream`.
+    ///
+    /// # Errors
+    /// As [`Staging::write`].
+    pub fn write_on(
+        &self,
+        driver: &Driver,
+        stream: RawStream,
+        to: DeviceAddress,
+        bytes: &[u8],
+    ) -> Result<()> {
+        self.wait_before(driver, stream)?;
+        self.write_through(driver, stream, to, bytes)
     }
 
-    /// As [`Shared::read_bytes`], after all earlier work on `stream`.
-    pub fn read_on(&self, stream: RawStream, from: DeviceAddress, bytes: &mut [u8]) -> Result<()> {
-        self.wait_before_staging(stream)?;
-        self.read_through(&lock(&self.staging), stream, from, bytes)
+    /// As [`Staging::read`], after all earlier work on `stream`.
+    ///
+    /// # Errors
+    /// As [`Staging::write`].
+    pub fn read_on(
+        &self,
+        driver: &Driver,
+        stream: RawStream,
+        from: DeviceAddress,
+        bytes: &mut [u8],
+    ) -> Result<()> {
+        self.wait_before(driver, stream)?;
+        self.read_through(driver, stream, from, bytes)
     }
 
     /// A stream that waits for a peer must not hold the staging memory meanwhile: the peer may be
     /// waiting for what another thread of this rank is about to write.
-    fn wait_before_staging(&self, stream: RawStream) -> Result<()> {
-        self.wait_idle(stream, self.options.deadline)
+    fn wait_before(&self, driver: &Driver, stream: RawStream) -> Result<()> {
+        driver.wait_idle(stream, self.deadline)
     }
 
     fn write_through(
         &self,
-        staging: &Staging,
+        driver: &Driver,
         stream: RawStream,
         destination: DeviceAddress,
         bytes: &[u8],
     ) -> Result<()> {
+        let memory = lock(&self.memory);
         let mut address = destination.0;
         for chunk in bytes.chunks(STAGING_BYTES as usize) {
             // SAFETY: the staging memory is this long, locked, and no copy from it is under way:
             // each is waited for below.
             unsafe {
-                (staging.memory.host as *mut u8)
-                    .copy_from_nonoverlapping(chunk.as_ptr(), chunk.len())
+                (memory.host as *mut u8).copy_from_nonoverlapping(chunk.as_ptr(), chunk.len())
             };
-            self.copy(
-                stream,
-                DeviceAddress(address),
-                staging.memory.device,
-                chunk.len(),
-            )?;
+            let to = DeviceAddress(address);
+            self.copy(driver, stream, to, memory.device, chunk.len())?;
             address += chunk.len() as u64;
         }
         Ok(())
@@ -73,24 +105,21 @@ impl Inner {
 
     fn read_through(
         &self,
-        staging: &Staging,
+        driver: &Driver,
         stream: RawStream,
         source: DeviceAddress,
         bytes: &mut [u8],
     ) -> Result<()> {
+        let memory = lock(&self.memory);
         let mut address = source.0;
         for chunk in bytes.chunks_mut(STAGING_BYTES as usize) {
-            self.copy(
-                stream,
-                staging.memory.device,
-                DeviceAddress(address),
-                chunk.len(),
-            )?;
+            let from = DeviceAddress(address);
+            self.copy(driver, stream, memory.device, from, chunk.len())?;
             // SAFETY: as above; the copy has completed.
             unsafe {
                 chunk
                     .as_mut_ptr()
-                    .copy_from_nonoverlapping(staging.memory.host as *const u8, chunk.len())
+                    .copy_from_nonoverlapping(memory.host as *const u8, chunk.len())
             };
             address += chunk.len() as u64;
         }
@@ -99,18 +128,26 @@ impl Inner {
 
     fn copy(
         &self,
+        driver: &Driver,
         stream: RawStream,
         destination: DeviceAddress,
         source: DeviceAddress,
         bytes: usize,
     ) -> Result<()> {
         // After a failure an earlier copy may still use the staging memory.
-        self.health.check()?;
+        driver.health.check()?;
         let bytes = bytes as u64;
         let transfer = Transfer::by_engine(destination, source, bytes);
         // SAFETY: the caller names live memory; the copy is waited for, so both ranges stay live.
-        unsafe { self.backend.transfer(&transfer, stream) }
-            .map_err(|failure| self.failed("host copy", failure).about(None, bytes))?;
-        self.wait_idle(stream, self.options.deadline)
+        unsafe { driver.backend.transfer(&transfer, stream) }
+            .map_err(|failure| driver.failed("host copy", failure).about(None, bytes))?;
+        driver.wait_idle(stream, self.deadline)
+    }
+}
+
+impl Closing for Staging {
+    fn end(&self, driver: &Driver) {
+        // SAFETY: no copy is under way, and none begins any more. Nothing is to be done about a failure.
+        let _ = unsafe { driver.backend.host_free(*lock(&self.memory)) };
     }
 }

@@ -1,226 +1,123 @@
-//! What a communicator, its buffers, streams and graphs share.
+//! What a rank has while its communicator lives: its device, the agreements with the other ranks, what was given
+//! up, and what ends with it.
 
-use crate::backend::abi::{
-    Capabilities, DeviceDescription, HostMemory, RawEvent, RawGraphExec, RawModule, RawStream,
-    ShareKind, Status,
-};
-use crate::backend::{Backend, CallResult, Device, Failure};
+use crate::backend::abi::HostMemory;
 use crate::base::abandon::{Abandoned, run_within};
 use crate::base::error::{Error, Result};
 use crate::bootstrap::Bootstrap;
-use crate::gemm::workspace::Workspace;
-use crate::group::state::State;
-use crate::health::watcher::Health;
-use crate::memory::multicast::object::Multicast;
-use crate::memory::pad::SignalPad;
-use crate::memory::staging::Staging;
 use crate::rank::agreement::Agreement;
 use crate::rank::allocation::Allocation;
-use crate::rank::teardown::DRAIN;
-use std::any::Any;
+use crate::rank::driver::{Driver, lock};
+use crate::rank::release::{Held, ReleaseQueue};
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// Deadlines and placements that every rank agreed on.
+/// Deadlines that every rank agreed on.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct Deadlines {
     /// Bound of every wait on a peer's signal, counted from the kernel's start.
-    pub deadline: Duration,
+    pub wait: Duration,
     /// Bound of every step in which ranks set something up together.
-    pub setup_deadline: Duration,
-}
-
-/// A stream that the communicator knows of.
-#[derive(Clone, Copy)]
-pub struct KnownStream {
-    pub raw: RawStream,
-    /// Made here, so destroyed here.
-    pub owned: bool,
-    /// The event of a side stream, destroyed with it.
-    pub event: Option<RawEvent>,
-    /// Its handle was dropped; it goes once it is idle.
-    pub closing: bool,
+    pub setup: Duration,
 }
 
 /// When teardown itself is abandoned: a driver's call has not returned.
 const TEARDOWN: Duration = Duration::from_secs(7);
-/// The device's own verdict on a wait names the peer, so it goes before the host's.
-const VERDICT_GRACE: Duration = Duration::from_millis(100);
 
-/// Shared by everything that belongs to one communicator; torn down when the last of it goes.
-pub struct Shared {
-    inner: ManuallyDrop<Inner>,
+/// Something of a room above that ends with the context.
+pub trait Closing: Send + Sync {
+    /// Before allocations are unmapped. No work of this rank is left.
+    fn before_unmap(&self, _driver: &Driver) {}
+    /// Once allocations of buffers are unmapped.
+    fn close(&self, _driver: &Driver) {}
+    /// Once every allocation is freed; says whether nothing of it is left.
+    fn give_back(&self, _driver: &Driver) -> bool {
+        true
+    }
+    /// Last, whether or not everything could be freed.
+    fn end(&self, _driver: &Driver) {}
+}
+
+/// What one rank has; torn down when the last handle goes.
+pub struct Context {
+    parts: ManuallyDrop<Parts>,
     /// Dropped after the rest and on the thread that drops this, since a rank that is panicking has
     /// not left in good order.
     _bootstrap: Arc<Bootstrap>,
 }
 
-/// What a communicator is made of.
-pub struct Inner {
-    pub rank: usize,
-    pub world: usize,
-    pub options: Options,
-    pub capabilities: Capabilities,
-    pub description: DeviceDescription,
-    pub health: Arc<Health>,
+/// What a context is made of. Its drop is the teardown.
+pub struct Parts {
+    pub driver: Driver,
+    pub deadlines: Deadlines,
     pub agreement: Agreement,
-    /// The strategy that the signal pad proved; later allocations use it.
-    pub kind: OnceLock<ShareKind>,
-    pub pad: OnceLock<SignalPad>,
-    /// What became of multicast.
-    pub multicast: OnceLock<Multicast>,
-    /// The slots of all ranks, and what else collectives need.
-    pub collectives: OnceLock<State>,
-    /// Peers in this very process.
-    pub same_process: Vec<bool>,
+    /// What was given up.
+    pub released: ReleaseQueue,
+    /// Buffers whose handles are there.
     pub live_buffers: AtomicUsize,
-    /// The first call of the device that failed.
-    pub(crate) fault: OnceLock<Error>,
-    pub(crate) finalized: AtomicBool,
+    pub finalized: AtomicBool,
     /// Torn down, from here on.
-    pub(crate) leaving: AtomicBool,
+    pub leaving: Arc<AtomicBool>,
     /// A rank that still has its communicator did not come within the setup deadline: teardown does not wait
     /// for it once more.
-    pub(crate) waited_enough: AtomicBool,
-    pub(crate) words: HostMemory,
-    pub(crate) staging: Mutex<Staging>,
-    pub(crate) streams: Mutex<Vec<KnownStream>>,
-    pub(crate) graphs: Mutex<Vec<GivenUpGraph>>,
-    pub(crate) dropped: Mutex<Vec<Arc<Allocation>>>,
-    /// Modules whose handles were dropped.
-    pub(crate) modules: Mutex<Vec<Arc<Loaded>>>,
-    /// What products kept whose handles were dropped.
-    pub(crate) workspaces: Mutex<Vec<Arc<Workspace>>>,
-    /// What a graph may use that does not know of it.
-    pub(crate) kept: Mutex<Vec<Kept>>,
-    /// Streams, graphs, modules and allocations that were given up and are still there.
-    pub(crate) given_up: AtomicUsize,
-    pub(crate) watcher: Mutex<Option<JoinHandle<()>>>,
-    /// Closed by the last that holds it, which may be a rebuilt communicator. Dropped by hand: not
-    /// while anything may still use it.
-    pub backend: ManuallyDrop<Arc<Backend>>,
+    pub waited_enough: AtomicBool,
+    /// Peers in this very process.
+    same_process: Vec<bool>,
+    /// The abort word and the wait record.
+    pub(in crate::rank) words: HostMemory,
+    /// Allocations that are there as long as the context.
+    pub(in crate::rank) permanent: Mutex<Vec<Arc<Allocation>>>,
+    pub(in crate::rank) closing: Mutex<Vec<Arc<dyn Closing>>>,
+    pub(in crate::rank) watcher: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What recorded work uses, an [`Allocation`] or a [`Loaded`]: it stays while a graph holds it.
-pub type Kept = Arc<dyn Any + Send + Sync>;
-
-/// A graph whose handle was dropped, with what it uses.
-pub struct GivenUpGraph {
-    pub(crate) exec: RawGraphExec,
-    pub(crate) _uses: Vec<Kept>,
-}
-
-/// A user's device code on the device. Unloaded by [`Inner::reclaim`], not when dropped.
-pub struct Loaded(pub RawModule);
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The host's patience with work on the device.
-struct Patience {
-    start: Instant,
-    limit: Duration,
-    /// Since when all is lost, and kernels have to leave.
-    lost: Option<Instant>,
-}
-
-impl Patience {
-    fn new(limit: Duration) -> Self {
+impl Context {
+    /// The context of a rank that has opened its device and met the others.
+    pub fn new(
+        driver: Driver,
+        deadlines: Deadlines,
+        agreement: Agreement,
+        same_process: Vec<bool>,
+        words: HostMemory,
+    ) -> Self {
         Self {
-            start: Instant::now(),
-            limit,
-            lost: None,
+            _bootstrap: agreement.bootstrap().clone(),
+            parts: ManuallyDrop::new(Parts {
+                driver,
+                deadlines,
+                agreement,
+                released: ReleaseQueue::default(),
+                live_buffers: AtomicUsize::new(0),
+                finalized: AtomicBool::new(false),
+                leaving: Arc::default(),
+                waited_enough: AtomicBool::new(false),
+                same_process,
+                words,
+                permanent: Mutex::default(),
+                closing: Mutex::default(),
+                watcher: Mutex::default(),
+            }),
         }
     }
 
-    /// Waits a little; the time waited once there is no patience left.
-    fn wait(&mut self, health: &Health) -> std::result::Result<(), Duration> {
-        let waited = self.start.elapsed();
-        if waited > self.limit {
-            return Err(waited);
-        }
-        if health.check().is_err() {
-            let lost = *self.lost.get_or_insert_with(Instant::now);
-            if lost.elapsed() > DRAIN {
-                return Err(waited);
-            }
-        }
-        // A wait that will be long is not worth a core.
-        match waited.as_micros() {
-            0..200 => std::hint::spin_loop(),
-            200..5_000 => std::thread::yield_now(),
-            _ => std::thread::sleep(Duration::from_micros(50)),
-        }
-        Ok(())
-    }
-}
-
-impl Shared {
-    pub(crate) fn new(inner: Inner) -> Self {
-        Self {
-            _bootstrap: inner.agreement.bootstrap().clone(),
-            inner: ManuallyDrop::new(inner),
-        }
-    }
-}
-
-impl Deref for Shared {
-    type Target = Inner;
-
-    #[inline]
-    fn deref(&self) -> &Inner {
-        &self.inner
-    }
-}
-
-impl Drop for Shared {
-    /// Gives everything back, on a thread that is abandoned if a call of the driver never returns.
-    /// Bounded: [`TEARDOWN`], and the farewell to the other ranks.
-    fn drop(&mut self) {
-        let rank = self.rank;
-        // SAFETY: taken once, here, where `self` ends.
-        let inner = unsafe { ManuallyDrop::take(&mut self.inner) };
-        // Without a thread the work is dropped undone, which drops `inner` here.
-        if let Err(error @ Abandoned::Late(_)) =
-            run_within("symmem-teardown", TEARDOWN, move || drop(inner))
-        {
-            tracing::error!(rank, %error, "teardown is abandoned");
-        }
-    }
-}
-
-impl Inner {
-    /// The signal pad.
-    pub fn pad(&self) -> &SignalPad {
-        self.pad
-            .get()
-            .expect("set before a communicator is handed out")
+    /// Has `allocation` stay as long as this.
+    pub fn keep(&self, allocation: Arc<Allocation>) {
+        lock(&self.permanent).push(allocation);
     }
 
-    /// What became of multicast.
-    pub fn multicast(&self) -> &Multicast {
-        self.multicast
-            .get()
-            .expect("set before a communicator is handed out")
+    /// Has `closing` end with this; what came last ends first.
+    pub fn on_close(&self, closing: Arc<dyn Closing>) {
+        lock(&self.closing).push(closing);
     }
 
-    /// What collectives need.
-    pub fn collectives(&self) -> &State {
-        self.collectives
-            .get()
-            .expect("set before a communicator is handed out")
-    }
-
-    /// Allocations that are there as long as the communicator.
-    pub(crate) fn permanent(&self) -> impl Iterator<Item = &Allocation> {
-        let pad = self.pad.get().map(SignalPad::allocation);
-        let slots = self.collectives.get().map(State::allocation);
-        pad.into_iter().chain(slots)
+    /// Takes a resource whose handle is gone, and releases what can be.
+    pub fn give_up(&self, held: Held) {
+        self.released.push(held);
+        self.reclaim();
     }
 
     /// Whether a peer is a thread of this process.
@@ -228,111 +125,84 @@ impl Inner {
         self.same_process[peer]
     }
 
-    /// A failed call to the backend as this rank's error: what the communicator was poisoned with, where that came
-    /// first. The watcher ends calls that are under way by then, and why it does says more than that they ended.
-    pub fn failed(&self, operation: &'static str, failure: Failure) -> Error {
-        if failure.status == Status::CALL_FAILED
-            && let Err(cause) = self.health.check()
-        {
-            return cause;
-        }
-        // What the caller got wrong is no reason to mistrust the device.
-        let mistake = matches!(
-            failure.status,
-            Status::INVALID_ARGUMENT | Status::UNSUPPORTED
-        );
-        let error = Error::backend(self.rank, operation, failure);
-        if !mistake {
-            // Only the first is kept.
-            let _ = self.fault.set(error.clone());
-        }
-        error
-    }
-
-    /// Waits until a stream is idle, the deadline passes or the communicator is poisoned (then until
-    /// the stream has drained, since waiting kernels leave by the abort word).
-    pub fn wait_idle(&self, stream: RawStream, deadline: Duration) -> Result<()> {
-        let mut patience = Patience::new(deadline.saturating_add(VERDICT_GRACE));
-        loop {
-            // SAFETY: every stream that reaches this is live.
-            match unsafe { self.backend.stream_idle(stream) } {
-                Ok(0) => {}
-                Ok(_) => return self.health.look(),
-                Err(failure) => {
-                    let lost = failure.status == Status::CONTEXT_LOST;
-                    self.health.poison(self.failed("synchronize", failure));
-                    // The question failed; the work it asked about may still run, and whoever waits
-                    // here may be about to release what it uses. All is lost, so it leaves soon.
-                    if lost {
-                        return self.health.check();
-                    }
-                }
-            }
-            if let Err(waited) = patience.wait(&self.health) {
-                // A wait of this stream may have passed its own deadline: that says more.
-                self.health.watch_once();
-                self.health.poison(Error::HostTimeout {
-                    rank: self.rank,
-                    operation: "synchronize",
-                    waited,
-                });
-                return self.health.check();
-            }
-        }
-    }
-
-    /// Whether a stream has no work. Asking a stream that is being captured would end the capture.
-    pub(crate) fn is_idle(&self, stream: RawStream) -> CallResult<bool> {
-        // SAFETY: known streams are live while their list is locked, as it is here.
-        unsafe {
-            if self.backend.stream_capturing(stream)? != 0 {
-                return Err(Failure::new(
-                    Status::UNSUPPORTED,
-                    "stream_idle",
-                    "a stream is being captured; end the capture first",
-                ));
-            }
-            Ok(self.backend.stream_idle(stream)? != 0)
-        }
-    }
-
-    /// Whether no stream of this rank has work; an error if work failed or is being captured.
-    pub(crate) fn idle_now(&self) -> CallResult<bool> {
-        for stream in lock(&self.streams).iter() {
-            if !self.is_idle(stream.raw)? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    /// Whether no stream of this rank has work.
-    pub fn all_idle(&self) -> bool {
-        self.idle_now().unwrap_or(false)
-    }
-
-    /// Waits until no stream of this rank has work.
-    pub fn wait_all_idle(&self, deadline: Duration) -> Result<()> {
-        let mut patience = Patience::new(deadline);
-        while !self
-            .idle_now()
-            .map_err(|failure| self.failed("drain streams", failure))?
-        {
-            if let Err(waited) = patience.wait(&self.health) {
-                self.health.look()?;
-                return Err(Error::HostTimeout {
-                    rank: self.rank,
-                    operation: "drain streams",
-                    waited,
-                });
-            }
-        }
-        self.health.look()
-    }
-
     /// Starts the thread that watches over peers.
-    pub(crate) fn start_watcher(&self) -> std::io::Result<()> {
+    pub fn start_watcher(&self) -> std::io::Result<()> {
         *lock(&self.watcher) = Some(self.health.start_watcher()?);
         Ok(())
     }
+}
+
+impl Parts {
+    /// Releases what was given up and is no longer used. A load where nothing was.
+    pub fn reclaim(&self) {
+        self.released.reclaim(&self.driver);
+    }
+}
+
+impl Deref for Context {
+    type Target = Parts;
+
+    #[inline]
+    fn deref(&self) -> &Parts {
+        &self.parts
+    }
+}
+
+impl Deref for Parts {
+    type Target = Driver;
+
+    #[inline]
+    fn deref(&self) -> &Driver {
+        &self.driver
+    }
+}
+
+impl Drop for Context {
+    /// Gives everything back, on a thread that is abandoned if a call of the driver never returns.
+    /// Bounded: [`TEARDOWN`], and the farewell to the other ranks.
+    fn drop(&mut self) {
+        let rank = self.rank;
+        // SAFETY: taken once, here, where `self` ends.
+        let parts = unsafe { ManuallyDrop::take(&mut self.parts) };
+        // Without a thread the work is dropped undone, which drops `parts` here.
+        if let Err(error @ Abandoned::Late(_)) =
+            run_within("symmem-teardown", TEARDOWN, move || drop(parts))
+        {
+            tracing::error!(rank, %error, "teardown is abandoned");
+        }
+    }
+}
+
+/// The collective end of an allocation: unmapped by all, then freed by all.
+///
+/// The caller holds the only count of it besides graphs, which keep what they use.
+///
+/// # Errors
+/// As any collective call; [`Error::InvalidArgument`] where a graph has it.
+pub fn free(context: &Context, allocation: &Arc<Allocation>) -> Result<()> {
+    let mut round = context.agreement.begin("free");
+    round.compare(&[(
+        "the buffer (by order of allocation)",
+        allocation.number.to_string(),
+    )])?;
+    let unused = context
+        .wait_all_idle(context.deadlines.setup)
+        .and_then(|()| {
+            // Graphs that were dropped go now, since nothing runs any more.
+            context.reclaim();
+            if Arc::strong_count(allocation) == 1 {
+                // Another thread of this rank may be receiving from it: it is given up, whatever the others say.
+                return allocation.retire(context, context.deadlines.setup);
+            }
+            Err(Error::InvalidArgument {
+                rank: context.rank,
+                operation: "free",
+                message: "a graph uses the buffer; drop the graph first".into(),
+            })
+        });
+    round.vote(unused)?;
+    allocation.unmap_retired(context);
+    round.vote(Ok(()))?;
+    allocation.free_unmapped(context);
+    Ok(())
 }

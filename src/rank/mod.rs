@@ -1,8 +1,15 @@
-//! One rank: its context, its allocations, what it has enqueued, and when what it gave up is released.
+//! One rank: its device, its allocations, what it has enqueued, and when what it gave up is released.
+//!
+//! Bottom up: `tickets`; `driver`; `release`; `side`, `allocation`; `operand`; `submit`; `agreement`; `context`;
+//! `teardown`.
 
 pub(crate) mod agreement;
 pub(crate) mod allocation;
 pub(crate) mod context;
+pub(crate) mod driver;
+pub(crate) mod operand;
 pub(crate) mod release;
 pub(crate) mod side;
-pub(crate) mod teardown;
+pub(crate) mod submit;
+mod teardown;
+pub(crate) mod tickets;

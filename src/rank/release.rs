@@ -1,196 +1,112 @@
-//! What a rank has given up (streams, graphs, modules, allocations) and when it is released: once no
-//! work can use it any more.
+//! What a rank has given up, and when it is released: once no work can use it any more.
 
-use crate::backend::Device;
-use crate::backend::abi::{RawGraphExec, RawStream};
-use crate::gemm::workspace::Workspace;
-use crate::rank::allocation;
-use crate::rank::allocation::Allocation;
-use crate::rank::context::{GivenUpGraph, Inner, Kept, KnownStream, Loaded, lock};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use crate::rank::driver::{Driver, lock};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
-impl Inner {
-    /// Remembers a stream, so that nothing it may use is released while it has work.
-    pub fn add_stream(&self, raw: RawStream, owned: bool) {
-        let mut streams = lock(&self.streams);
-        // A caller's stream may be wrapped more than once.
-        streams.push(KnownStream {
-            raw,
-            owned,
-            event: None,
-            closing: false,
-        });
+/// Something that enqueued work may use: an allocation, a graph, a module, a workspace, a stream. Held by its
+/// handle, by graphs that recorded work with it, and, once its handle is gone, by the [`ReleaseQueue`].
+pub trait Resource: Send + Sync {
+    /// Gives back what nothing uses any more. `quiet` says that no work of this rank is enqueued or being
+    /// enqueued; `unheld` that neither a handle nor a graph has it. Called by one thread at a time.
+    fn release(&self, driver: &Driver, quiet: bool, unheld: bool) -> Progress;
+
+    /// Whether it is symmetric memory, which peers may hold when this rank does not any more.
+    fn is_memory(&self) -> bool {
+        false
     }
+}
 
-    /// Forgets a stream; one made here is destroyed as soon as it is idle. A stream made here may have
-    /// been wrapped as the caller's too, and must outlive that wrapper: so `owned` says which of the two
-    /// is dropped.
-    pub fn close_stream(&self, raw: RawStream, owned: bool) {
-        {
-            let mut streams = lock(&self.streams);
-            if let Some(stream) = streams
-                .iter_mut()
-                .find(|stream| stream.raw == raw && stream.owned == owned && !stream.closing)
-            {
-                stream.closing = true;
-                self.given_up.fetch_add(1, Ordering::AcqRel);
-            }
+/// A count of a [`Resource`].
+pub type Held = Arc<dyn Resource>;
+
+/// What became of a resource that was to be released.
+pub enum Progress {
+    /// It is in use.
+    Waits,
+    /// Nothing of it is left but these, which are to be released in turn.
+    Released(Vec<Held>),
+}
+
+impl Progress {
+    /// Nothing of it is left, or it waits.
+    pub fn done(done: bool) -> Self {
+        match done {
+            true => Self::Released(Vec::new()),
+            false => Self::Waits,
         }
-        self.reclaim();
+    }
+}
+
+/// Resources whose handles are gone.
+#[derive(Default)]
+pub struct ReleaseQueue {
+    held: Mutex<Vec<Held>>,
+    /// Those in the queue and those that a thread is looking at.
+    count: AtomicUsize,
+}
+
+impl ReleaseQueue {
+    /// Takes a resource whose handle is gone.
+    pub fn push(&self, held: Held) {
+        self.count.fetch_add(1, Ordering::AcqRel);
+        lock(&self.held).push(held);
     }
 
-    /// Takes a dropped graph; it is destroyed once this rank's streams are idle.
-    pub fn give_up_graph(&self, exec: RawGraphExec, uses: Vec<Kept>) {
-        lock(&self.graphs).push(GivenUpGraph { exec, _uses: uses });
-        self.given_up.fetch_add(1, Ordering::AcqRel);
-        self.reclaim();
+    /// Releases what is no longer used. A load where nothing was given up.
+    #[inline]
+    pub fn reclaim(&self, driver: &Driver) {
+        if self.count.load(Ordering::Acquire) > 0 {
+            self.pass(driver);
+        }
     }
 
-    /// Takes a dropped buffer's allocation; it is released when every rank has dropped its own.
-    pub fn give_up(&self, allocation: Arc<Allocation>) {
-        lock(&self.dropped).push(allocation);
-        self.given_up.fetch_add(1, Ordering::AcqRel);
-        self.reclaim();
-    }
-
-    /// Takes a module whose handles were dropped; it is unloaded once no graph holds it and this
-    /// rank's streams are idle.
-    pub fn give_up_module(&self, module: Arc<Loaded>) {
-        lock(&self.modules).push(module);
-        self.given_up.fetch_add(1, Ordering::AcqRel);
-        self.reclaim();
-    }
-
-    /// Takes what an operation kept whose handle was dropped; it is given back once no graph holds it and
-    /// this rank's streams are idle.
-    pub fn give_up_workspace(&self, workspace: Arc<Workspace>) {
-        lock(&self.workspaces).push(workspace);
-        self.given_up.fetch_add(1, Ordering::AcqRel);
-        self.reclaim();
-    }
-
-    /// Keeps what a graph may use as long as the communicator.
     #[cold]
-    pub fn keep(&self, uses: Vec<Kept>) {
-        lock(&self.kept).extend(uses);
-    }
-
-    /// Releases what was given up and is no longer used. A load where nothing was.
-    pub fn reclaim(&self) {
-        if self.given_up.load(Ordering::Acquire) == 0 {
-            return;
-        }
-        self.close_idle_streams();
-        self.destroy_graphs();
-        self.unload_modules();
-        self.release_workspaces();
-        let mut dropped = lock(&self.dropped);
-        let before = dropped.len();
-        allocation::reclaim(self, &mut dropped);
-        self.released(before - dropped.len());
-    }
-
-    fn released(&self, count: usize) {
-        self.given_up.fetch_sub(count, Ordering::AcqRel);
-    }
-
-    pub(crate) fn close_idle_streams(&self) {
-        lock(&self.streams).retain(|stream| {
-            if !stream.closing || !matches!(self.is_idle(stream.raw), Ok(true)) {
-                return true;
+    fn pass(&self, driver: &Driver) {
+        loop {
+            // Taken out before the device is asked: what is given up from now on may have been enqueued
+            // since. And not locked meanwhile, since a release may give up other resources.
+            let batch = std::mem::take(&mut *lock(&self.held));
+            if batch.is_empty() {
+                return;
             }
-            if stream.owned {
-                // SAFETY: live, idle, and no handle is left.
-                let destroyed = unsafe { self.backend.stream_destroy(stream.raw) };
-                if let Err(failure) = destroyed {
-                    tracing::warn!(rank = self.rank, %failure, "stream_destroy");
+            let quiet = driver.is_quiet();
+            let (mut kept, mut more) = (Vec::new(), Vec::new());
+            let taken = batch.len();
+            for held in batch {
+                match held.release(driver, quiet, Arc::strong_count(&held) == 1) {
+                    Progress::Waits => kept.push(held),
+                    Progress::Released(next) => more.extend(next),
                 }
             }
-            if let Some(event) = stream.event {
-                // SAFETY: made with the stream, and used by its forks and joins only.
-                if let Err(failure) = unsafe { self.backend.event_destroy(event) } {
-                    tracing::warn!(rank = self.rank, %failure, "event_destroy");
-                }
+            let released = taken - kept.len();
+            self.count.fetch_add(more.len(), Ordering::AcqRel);
+            self.count.fetch_sub(released, Ordering::AcqRel);
+            {
+                let mut held = lock(&self.held);
+                held.extend(kept);
+                held.extend(more);
             }
-            self.released(1);
-            false
+            // What was released may have been the last to hold another.
+            if released == 0 {
+                return;
+            }
+        }
+    }
+
+    /// Symmetric allocations that are given up here and not released: some rank still uses them.
+    pub fn memory_left(&self) -> usize {
+        let held = lock(&self.held);
+        held.iter().filter(|held| held.is_memory()).count()
+    }
+
+    /// Releases memory whatever holds it here: nothing runs any more, and nothing will. Says whether none is
+    /// left.
+    pub fn release_memory(&self, driver: &Driver) -> bool {
+        lock(&self.held).retain(|held| {
+            let waits = || matches!(held.release(driver, true, true), Progress::Waits);
+            !held.is_memory() || waits()
         });
-    }
-
-    /// Gives up the streams that are left when all handles are gone: side streams.
-    pub(crate) fn close_remaining_streams(&self) {
-        let mut streams = lock(&self.streams);
-        for stream in streams.iter_mut().filter(|stream| !stream.closing) {
-            stream.closing = true;
-            self.given_up.fetch_add(1, Ordering::AcqRel);
-        }
-    }
-
-    pub(crate) fn destroy_graphs(&self) {
-        let mut graphs = lock(&self.graphs);
-        if graphs.is_empty() || !self.all_idle() {
-            return;
-        }
-        for graph in graphs.drain(..) {
-            // SAFETY: live, and no stream runs it or can any more: its handle is gone.
-            if let Err(failure) = unsafe { self.backend.graph_destroy(graph.exec) } {
-                tracing::warn!(rank = self.rank, %failure, "graph_destroy");
-            }
-            self.released(1);
-        }
-    }
-
-    /// Unloads what no graph holds. An unload may wait for the device, which may wait for a peer that
-    /// needs this rank: so only once nothing runs.
-    pub(crate) fn unload_modules(&self) {
-        let mut modules = lock(&self.modules);
-        if modules.is_empty() || !self.all_idle() {
-            return;
-        }
-        modules.retain(|module| {
-            if Arc::strong_count(module) > 1 {
-                return true;
-            }
-            // SAFETY: live, and no stream runs a kernel of it or can any more: its handles and the
-            // graphs that had it are gone.
-            if let Err(failure) = unsafe { self.backend.module_unload(module.0) } {
-                tracing::warn!(rank = self.rank, %failure, "module_unload");
-            }
-            self.released(1);
-            false
-        });
-    }
-
-    /// Gives back what operations kept that no graph holds: once nothing runs, as modules are unloaded.
-    pub(crate) fn release_workspaces(&self) {
-        let mut workspaces = lock(&self.workspaces);
-        if workspaces.is_empty() || !self.all_idle() {
-            return;
-        }
-        let free = |workspace: &mut Arc<Workspace>| Arc::strong_count(workspace) == 1;
-        // Locked until here: what is given up from now on may have been enqueued since all was idle.
-        let released: Vec<_> = workspaces.extract_if(.., free).collect();
-        drop(workspaces);
-        for workspace in released {
-            // Streams are closed on the way, which looks here again: the list is not locked any more.
-            let memory = workspace.release(self);
-            drop(workspace);
-            self.given_up.fetch_add(memory.len(), Ordering::AcqRel);
-            lock(&self.dropped).extend(memory);
-            self.released(1);
-        }
-    }
-
-    /// Dropped allocations that some rank still uses.
-    pub fn unreclaimed(&self) -> usize {
-        lock(&self.dropped).len()
-    }
-
-    /// Frees what peers have given up; says whether that was everything.
-    pub(crate) fn free_given_up(&self) -> bool {
-        lock(&self.dropped).retain(|allocation| !allocation.try_free(self));
-        let permanent = self.permanent().filter(|left| !left.try_free(self)).count();
-        permanent + self.unreclaimed() == 0
+        self.memory_left() == 0
     }
 }

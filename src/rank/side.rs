@@ -1,9 +1,11 @@
-//! Streams of the library's own that take part of the work of a caller's stream.
+//! Streams of the library's own that take part of the work of a caller's stream, and the end of any stream.
 
 use crate::backend::abi::{RawEvent, RawStream};
 use crate::backend::{Backend, CallResult, Device};
 use crate::base::error::Result;
-use crate::rank::context::{Inner, KnownStream, lock};
+use crate::rank::driver::{Driver, KnownStream};
+use crate::rank::release::{Held, Progress, Resource};
+use std::sync::Arc;
 
 /// A stream that forks from a caller's and joins it again, and the event that keeps the two in order:
 /// each wait is for the record before it, so one event serves for both.
@@ -16,9 +18,36 @@ pub struct SideStream {
 }
 
 impl SideStream {
+    /// Makes one. It is known as callers' streams are, so nothing that it may use is released while it has
+    /// work; it ends with [`SideStream::closing`] or with the communicator.
+    ///
+    /// # Errors
+    /// The backend's.
+    pub fn open(driver: &Driver) -> Result<Self> {
+        let failed = |call| move |failure| driver.failed(call, failure);
+        let backend = &driver.backend;
+        let raw = backend.stream_create().map_err(failed("stream_create"))?;
+        let event = backend.event_create().inspect_err(|_| {
+            // SAFETY: made above, and used by nobody. Nothing is to be done about a failure.
+            let _ = unsafe { backend.stream_destroy(raw) };
+        });
+        let event = event.map_err(failed("event_create"))?;
+        driver.add_stream(KnownStream {
+            raw,
+            owned: true,
+            event: Some(event),
+        });
+        Ok(Self { raw, event })
+    }
+
     /// The stream.
     pub fn raw(&self) -> RawStream {
         self.raw
+    }
+
+    /// Its end, once it is idle.
+    pub fn closing(&self) -> Held {
+        ClosingStream::new(self.raw, true)
     }
 
     /// Lets it begin once `from` has come here.
@@ -46,31 +75,41 @@ impl SideStream {
     }
 }
 
-impl Inner {
-    /// A new side stream. It is known as callers' streams are, so nothing that it may use is released
-    /// while it has work; it ends with [`Inner::close_side_stream`] or with the communicator.
-    pub fn side_stream(&self) -> Result<SideStream> {
-        let failed = |call| move |failure| self.failed(call, failure);
-        let raw = self
-            .backend
-            .stream_create()
-            .map_err(failed("stream_create"))?;
-        let event = self.backend.event_create().inspect_err(|_| {
-            // SAFETY: made above, and used by nobody. Nothing is to be done about a failure.
-            let _ = unsafe { self.backend.stream_destroy(raw) };
-        });
-        let event = event.map_err(failed("event_create"))?;
-        lock(&self.streams).push(KnownStream {
-            raw,
-            owned: true,
-            event: Some(event),
-            closing: false,
-        });
-        Ok(SideStream { raw, event })
-    }
+/// A stream whose handle is gone.
+pub struct ClosingStream {
+    raw: RawStream,
+    owned: bool,
+}
 
-    /// Gives a side stream up; it goes once it is idle.
-    pub fn close_side_stream(&self, side: SideStream) {
-        self.close_stream(side.raw, true);
+impl ClosingStream {
+    /// Its end, once it is idle; a caller's stream is only forgotten then.
+    pub fn new(raw: RawStream, owned: bool) -> Held {
+        Arc::new(Self { raw, owned })
+    }
+}
+
+impl Resource for ClosingStream {
+    fn release(&self, driver: &Driver, _quiet: bool, _unheld: bool) -> Progress {
+        let Some(stream) = driver.forget_idle_stream(self.raw, self.owned) else {
+            return Progress::Waits;
+        };
+        destroy(driver, &stream);
+        Progress::done(true)
+    }
+}
+
+/// Destroys what is the library's own of a stream that has no work and no handle.
+pub fn destroy(driver: &Driver, stream: &KnownStream) {
+    if stream.owned {
+        // SAFETY: live, idle, and no handle is left.
+        if let Err(failure) = unsafe { driver.backend.stream_destroy(stream.raw) } {
+            tracing::warn!(rank = driver.rank, %failure, "stream_destroy");
+        }
+    }
+    if let Some(event) = stream.event {
+        // SAFETY: made with the stream, and used by its forks and joins only.
+        if let Err(failure) = unsafe { driver.backend.event_destroy(event) } {
+            tracing::warn!(rank = driver.rank, %failure, "event_destroy");
+        }
     }
 }

@@ -1,112 +1,137 @@
 //! Recorded work, replayed any number of times.
 
 use crate::backend::Device;
-use crate::backend::abi::RawGraphExec;
+use crate::backend::abi::{RawGraphExec, RawStream};
 use crate::base::error::Result;
-use crate::rank::context::Kept;
-use crate::rank::context::Shared;
-use crate::stream::transfers::Stream;
+use crate::rank::driver::Driver;
+use crate::rank::release::{Held, Progress, Resource};
+use crate::rank::submit::Recording;
+use crate::stream::queue::{Queue, Stream};
+use crate::world::world::World;
 use std::sync::Arc;
 
-/// Work recorded from one stream, ready to be launched. It keeps the buffers and
-/// modules that it uses.
+/// Work recorded from one stream, ready to be launched. It keeps the buffers, modules and graphs that it uses.
 ///
 /// Signals and barriers count on the device, so a graph can be launched any number of times and mixed
 /// with eager calls. Launches of one graph run one after the other.
 pub struct Graph {
-    exec: RawGraphExec,
-    uses: Vec<Kept>,
-    shared: Arc<Shared>,
+    /// There until the drop.
+    recorded: Option<Arc<Recorded>>,
+    world: Arc<World>,
 }
 
-impl Graph {
-    /// Records what `work` enqueues on `stream`, without running it; so is what other threads enqueue
-    /// there meanwhile.
+/// A graph on the device, and what its work uses.
+struct Recorded {
+    exec: RawGraphExec,
+    _uses: Vec<Held>,
+}
+
+impl Resource for Recorded {
+    fn release(&self, driver: &Driver, quiet: bool, unheld: bool) -> Progress {
+        if !quiet || !unheld {
+            return Progress::Waits;
+        }
+        // SAFETY: live; no stream runs it or can any more: its handle is gone, and so are graphs that launch it.
+        if let Err(failure) = unsafe { driver.backend.graph_destroy(self.exec) } {
+            tracing::warn!(rank = driver.rank, %failure, "graph_destroy");
+        }
+        Progress::done(true)
+    }
+}
+
+impl Stream {
+    /// Records what `record` enqueues on the queue that it is given, without running it. The stream is borrowed
+    /// alone meanwhile: nothing else can be enqueued on it, and no host copy slips in.
     ///
     /// # Errors
-    /// `work`'s own error, which ends the recording; [`crate::Error::InvalidArgument`] if the stream is
-    /// being captured already; the backend's.
-    pub fn capture(stream: &Stream, work: impl FnOnce(&Stream) -> Result<()>) -> Result<Self> {
-        let shared = stream.shared();
-        shared.health.check()?;
-        stream.begin_keeping()?;
+    /// `record`'s own error, which ends the recording; the backend's; what poisoned the communicator.
+    pub fn capture(&mut self, record: impl FnOnce(&Queue) -> Result<()>) -> Result<Graph> {
+        let world = self.world().clone();
+        world.health.check()?;
+        let raw = self.raw_handle();
         // SAFETY: the stream is live.
-        if let Err(failure) = unsafe { shared.backend.capture_begin(stream.raw_handle()) } {
-            stream.end_keeping();
-            return Err(shared.failed("capture", failure));
+        if let Err(failure) = unsafe { world.backend.capture_begin(raw) } {
+            return Err(world.failed("capture", failure));
         }
-        let recording = Recording { stream };
-        work(stream)?;
-        // SAFETY: the capture began above.
-        let graph = unsafe { shared.backend.capture_end(stream.raw_handle()) }
-            .map_err(|failure| shared.failed("capture", failure))?;
+        let recording = Capture { world: &world, raw };
+        let queue = Queue::recording(world.clone(), raw);
+        record(&queue)?;
         std::mem::forget(recording);
-        let uses = stream.end_keeping();
+        // SAFETY: the capture began above.
+        let graph = unsafe { world.backend.capture_end(raw) }.map_err(|failure| {
+            end_capture(&world, raw);
+            world.failed("capture", failure)
+        })?;
+        let uses = queue.into_recording().map_or(Vec::new(), Recording::finish);
         // SAFETY: ended above; used only here.
-        let exec = unsafe { shared.backend.graph_instantiate(graph) }
-            .map_err(|failure| shared.failed("capture", failure))?;
-        Ok(Self {
-            exec,
-            uses,
-            shared: shared.clone(),
+        let exec = unsafe { world.backend.graph_instantiate(graph) }
+            .map_err(|failure| world.failed("capture", failure))?;
+        Ok(Graph {
+            recorded: Some(Arc::new(Recorded { exec, _uses: uses })),
+            world,
         })
     }
+}
 
-    /// Runs the recorded work after all earlier work on `stream`.
+impl Queue {
+    /// Runs a graph's work after all earlier work of this queue. In a capture the graph that is recorded keeps
+    /// this one.
     ///
     /// # Errors
-    /// [`crate::Error::InvalidArgument`] for a stream of another communicator; the backend's; what
+    /// [`crate::Error::InvalidArgument`] for a graph of another communicator; the backend's; what
     /// poisoned the communicator.
-    pub fn launch(&self, stream: &Stream) -> Result<()> {
-        stream.check_same(&self.shared, "graph launch")?;
-        self.shared.health.check()?;
-        let raw = stream.raw_handle();
-        // SAFETY: both are live; the graph keeps the buffers it uses, and `shared` the rest.
-        unsafe { self.shared.backend.graph_launch(self.exec, raw) }
-            .map_err(|failure| self.shared.failed("graph launch", failure))
+    pub fn launch_graph(&self, graph: &Graph) -> Result<()> {
+        self.check_same(&graph.world, "graph launch")?;
+        self.world().health.check()?;
+        let Some(recorded) = &graph.recorded else {
+            return Ok(());
+        };
+        self.submit("graph launch", |submit| {
+            submit.hold(recorded);
+            let exec = recorded.exec;
+            // SAFETY: both are live; the graph keeps what it uses, and `submit` the graph.
+            unsafe { submit.backend().graph_launch(exec, submit.stream()) }
+        })
     }
 }
 
 /// Ends a capture whose work failed or panicked, so that the stream can be used and dropped.
-struct Recording<'a> {
-    stream: &'a Stream,
+struct Capture<'a> {
+    world: &'a World,
+    raw: RawStream,
 }
 
-impl Drop for Recording<'_> {
+impl Drop for Capture<'_> {
     fn drop(&mut self) {
-        self.end();
-        self.stream.end_keeping();
+        end_capture(self.world, self.raw);
     }
 }
 
-impl Recording<'_> {
-    fn end(&self) {
-        let shared = self.stream.shared();
-        let raw = self.stream.raw_handle();
-        // SAFETY: the stream is live.
-        if matches!(unsafe { shared.backend.stream_capturing(raw) }, Ok(0)) {
-            // An attempt to end it has failed, and has ended it all the same.
-            return;
-        }
-        // SAFETY: the capture began before this value; the graph is used only here.
-        let ended = unsafe {
-            shared
-                .backend
-                .capture_end(raw)
-                .and_then(|graph| shared.backend.graph_instantiate(graph))
-                .and_then(|exec| shared.backend.graph_destroy(exec))
-        };
-        if let Err(failure) = ended {
-            tracing::warn!(rank = shared.rank, %failure, "ending the capture of work that failed");
-        }
+fn end_capture(world: &World, raw: RawStream) {
+    // SAFETY: the stream is live.
+    if matches!(unsafe { world.backend.stream_capturing(raw) }, Ok(0)) {
+        // An attempt to end it has failed, and has ended it all the same.
+        return;
+    }
+    // SAFETY: the capture began before; the graph is used only here.
+    let ended = unsafe {
+        world
+            .backend
+            .capture_end(raw)
+            .and_then(|graph| world.backend.graph_instantiate(graph))
+            .and_then(|exec| world.backend.graph_destroy(exec))
+    };
+    if let Err(failure) = ended {
+        tracing::warn!(rank = world.rank, %failure, "ending the capture of work that failed");
     }
 }
 
-/// Gives the graph up without waiting: it goes once this rank's streams are idle.
+/// Gives the graph up without waiting: it goes once this rank's streams are idle and no other graph has it.
 impl Drop for Graph {
     fn drop(&mut self) {
-        self.shared
-            .give_up_graph(self.exec, std::mem::take(&mut self.uses));
+        if let Some(recorded) = self.recorded.take() {
+            self.world.give_up(recorded);
+        }
     }
 }
 
@@ -114,7 +139,7 @@ impl std::fmt::Debug for Graph {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter
             .debug_struct("Graph")
-            .field("raw", &self.exec.0)
+            .field("raw", &self.recorded.as_ref().map(|recorded| recorded.exec.0))
             .finish_non_exhaustive()
     }
 }

@@ -1,6 +1,9 @@
-//! Streams: transfers, signals, words, graphs and kernels of the user.
+//! Streams: transfers, signals, words, host copies, graphs and kernels of the user.
 
 pub(crate) mod graph;
+mod host_copies;
 pub(crate) mod module;
-pub(crate) mod transfers;
+pub(crate) mod queue;
+mod signals;
+mod transfers;
 pub(crate) mod words;

@@ -4,14 +4,34 @@
 //! rank. So code is loaded only while this rank's streams are idle, functions with it, and unloaded
 //! once its handles are gone, no graph has its kernels and the streams are idle.
 
-use crate::backend::abi::{CAPABILITY_LAUNCH, Geometry, RawFunction, Status};
+use crate::backend::abi::{CAPABILITY_LAUNCH, Geometry, RawFunction, RawModule, Status};
 use crate::backend::{Device, Failure};
 use crate::base::error::{Error, Result};
-use crate::rank::context::Shared;
-use crate::rank::context::{Kept, Loaded};
-use crate::stream::transfers::Stream;
+use crate::rank::driver::Driver;
+use crate::rank::release::{Progress, Resource};
+use crate::stream::queue::Queue;
 use crate::world::communicator::Communicator;
+use crate::world::world::World;
 use std::sync::Arc;
+
+/// A user's device code on the device.
+struct Loaded(RawModule);
+
+impl Resource for Loaded {
+    /// An unload may wait for the device, which may wait for a peer that needs this rank: so only once nothing
+    /// runs.
+    fn release(&self, driver: &Driver, quiet: bool, unheld: bool) -> Progress {
+        if !quiet || !unheld {
+            return Progress::Waits;
+        }
+        // SAFETY: live, and no stream runs a kernel of it or can any more: its handles and the graphs that had it
+        // are gone.
+        if let Err(failure) = unsafe { driver.backend.module_unload(self.0) } {
+            tracing::warn!(rank = driver.rank, %failure, "module_unload");
+        }
+        Progress::done(true)
+    }
+}
 
 /// Device code of the user's on this rank's device. Dropping it and its [`Function`]s unloads it as
 /// soon as nothing can run it any more.
@@ -28,7 +48,7 @@ pub struct Function {
 /// Gives the module up with the last handle.
 struct Owner {
     loaded: Option<Arc<Loaded>>,
-    shared: Arc<Shared>,
+    world: Arc<World>,
 }
 
 impl Owner {
@@ -42,7 +62,7 @@ impl Owner {
 impl Drop for Owner {
     fn drop(&mut self) {
         if let Some(loaded) = self.loaded.take() {
-            self.shared.give_up_module(loaded);
+            self.world.give_up(loaded);
         }
     }
 }
@@ -65,34 +85,34 @@ impl Communicator {
     /// # Safety
     /// The code is for this device and whole; what runs when it is loaded, if anything, is sound.
     pub unsafe fn load_module(&self, code: &[u8]) -> Result<Module> {
-        let (shared, operation) = (&self.shared, "load_module");
-        shared.health.check()?;
-        if shared.capabilities.flags & CAPABILITY_LAUNCH == 0 {
+        let (world, operation) = (self.world(), "load_module");
+        world.health.check()?;
+        if world.capabilities.flags & CAPABILITY_LAUNCH == 0 {
             return Err(Error::Unsupported {
-                rank: shared.rank,
+                rank: world.rank,
                 operation,
                 message: "this backend launches no kernels of the user's; kernels need a GPU"
                     .into(),
             });
         }
-        shared.wait_all_idle(shared.options.setup_deadline)?;
+        world.wait_all_idle(world.deadlines.setup)?;
         let bytes = code.len() as u64;
         // SAFETY: the bytes are there; the caller vouches for the code.
-        let raw = unsafe { shared.backend.module_load(code.as_ptr(), bytes) }
-            .map_err(|failure| refused(shared, operation, failure).about(None, bytes))?;
+        let raw = unsafe { world.backend.module_load(code.as_ptr(), bytes) }
+            .map_err(|failure| refused(world, operation, failure).about(None, bytes))?;
         Ok(Module(Arc::new(Owner {
             loaded: Some(Arc::new(Loaded(raw))),
-            shared: shared.clone(),
+            world: world.clone(),
         })))
     }
 }
 
 /// Code that does not load is no reason to mistrust the device: nobody waits for it.
-fn refused(shared: &Shared, operation: &'static str, failure: Failure) -> Error {
+fn refused(world: &World, operation: &'static str, failure: Failure) -> Error {
     if failure.status == Status::CONTEXT_LOST {
-        return shared.failed(operation, failure);
+        return world.failed(operation, failure);
     }
-    Error::backend(shared.rank, operation, failure)
+    Error::backend(world.rank, operation, failure)
 }
 
 impl Module {
@@ -102,17 +122,17 @@ impl Module {
     /// # Errors
     /// The backend's, naming the kernel; what poisoned the communicator.
     pub fn function(&self, name: &str) -> Result<Function> {
-        let shared = &self.0.shared;
-        shared.health.check()?;
-        shared.wait_all_idle(shared.options.setup_deadline)?;
+        let world = &self.0.world;
+        world.health.check()?;
+        world.wait_all_idle(world.deadlines.setup)?;
         let (module, length) = (self.0.loaded().0, name.len() as u64);
         // SAFETY: the module is live, and the name has these bytes.
         let raw = unsafe {
-            shared
+            world
                 .backend
                 .module_function(module, name.as_ptr(), length)
         }
-        .map_err(|failure| refused(shared, "function", failure))?;
+        .map_err(|failure| refused(world, "function", failure))?;
         Ok(Function {
             raw,
             owner: self.0.clone(),
@@ -120,7 +140,7 @@ impl Module {
     }
 }
 
-impl Stream {
+impl Queue {
     /// Launches a kernel after all earlier work of the stream. `arguments` is a `repr(C)` struct whose
     /// fields are the kernel's parameters in order, or, for a kernel that takes one struct, that
     /// struct; it is copied before the call returns.
@@ -144,9 +164,9 @@ impl Stream {
         geometry: &Geometry,
         arguments: &A,
     ) -> Result<()> {
-        let (shared, operation) = (self.shared(), "launch");
-        shared.health.check()?;
-        if !Arc::ptr_eq(shared, &function.owner.shared) {
+        let (world, operation) = (self.world(), "launch");
+        world.health.check()?;
+        if !Arc::ptr_eq(world, &function.owner.world) {
             return Err(self.invalid(
                 operation,
                 "function and stream belong to different communicators",
@@ -154,15 +174,15 @@ impl Stream {
         }
         let bytes = size_of::<A>() as u64;
         let pointer = std::ptr::from_ref(arguments).cast();
-        let uses = || vec![function.owner.loaded().clone() as Kept];
-        // SAFETY: the function is live and the arguments have these bytes; the rest is the caller's
-        // word.
-        self.enqueue(uses, || unsafe {
-            let raw = self.raw_handle();
-            shared
-                .backend
-                .launch(function.raw, geometry, pointer, bytes, raw)
+        self.submit(operation, |submit| {
+            submit.hold(function.owner.loaded());
+            // SAFETY: the function is live and the arguments have these bytes; the rest is the caller's
+            // word.
+            unsafe {
+                submit
+                    .backend()
+                    .launch(function.raw, geometry, pointer, bytes, submit.stream())
+            }
         })
-        .map_err(|failure| shared.failed(operation, failure))
     }
 }

@@ -1,7 +1,7 @@
 //! Words of symmetric memory: set, added to, swapped and waited for, in order with a stream.
 //!
-//! A word is one element of a buffer of `u32` or `u64`. Unlike [`Stream::put_signal`] and
-//! [`Stream::wait_signal`], which count on words that the library owns, here the caller says which
+//! A word is one element of a buffer of `u32` or `u64`. Unlike [`Queue::put_signal`] and
+//! [`Queue::wait_signal`], which count on words that the library owns, here the caller says which
 //! word, which value and when a wait is over. Every operation is atomic at system scope: ranks, their
 //! kernels ([`crate::backend::abi::Handle`]) and streams may use one word at the same time.
 //!
@@ -12,9 +12,8 @@ use crate::backend::Signals;
 use crate::backend::abi::{Condition, DeviceAddress, WordOperation, WordUpdate, WordWait};
 use crate::base::element::Element;
 use crate::base::error::Result;
-use crate::buffer::symmetric::{BufferRange, check_peer};
-use crate::rank::context::Kept;
-use crate::stream::transfers::Stream;
+use crate::buffer::slice::Slice;
+use crate::stream::queue::Queue;
 use std::time::Duration;
 
 mod sealed {
@@ -32,146 +31,136 @@ fn bits<W: Word>() -> u32 {
     size_of::<W>() as u32 * 8
 }
 
-impl Stream {
+impl Queue {
     /// Stores `value` in `word`, one element, of `peer`'s copy; `peer` may be this rank.
     ///
-    /// Whoever has waited for the value, by [`Stream::wait_word`] or in a kernel, sees what this
+    /// Whoever has waited for the value, by [`Queue::wait_word`] or in a kernel, sees what this
     /// stream did before: its puts above all.
     ///
     /// # Errors
     /// [`crate::Error::InvalidArgument`] if the range is not one element, if there is no such peer or
     /// for a buffer of another communicator; the backend's; what poisoned the communicator.
-    pub fn signal_set<W: Word>(
+    pub fn signal_set<'a, W: Word>(
         &self,
         peer: usize,
-        word: BufferRange<'_, W>,
+        word: impl Into<Slice<'a, W>>,
         value: W,
     ) -> Result<()> {
         let call = ("signal_set", WordUpdate::SET);
-        self.update(peer, word, call, value, value, None)
+        self.update(peer, word.into(), call, value, value, None)
     }
 
-    /// Adds `value` to `word` of `peer`'s copy, wrapping; else as [`Stream::signal_set`].
+    /// Adds `value` to `word` of `peer`'s copy, wrapping; else as [`Queue::signal_set`].
     ///
     /// Several ranks may add to one word; with [`Condition::GREATER_OR_EQUAL`] its owner waits for
     /// all of them.
     ///
     /// # Errors
-    /// As [`Stream::signal_set`].
-    pub fn signal_add<W: Word>(
+    /// As [`Queue::signal_set`].
+    pub fn signal_add<'a, W: Word>(
         &self,
         peer: usize,
-        word: BufferRange<'_, W>,
+        word: impl Into<Slice<'a, W>>,
         value: W,
     ) -> Result<()> {
         let call = ("signal_add", WordUpdate::ADD);
-        self.update(peer, word, call, value, value, None)
+        self.update(peer, word.into(), call, value, value, None)
     }
 
     /// Loads `word` of `peer`'s copy into `result`, one element of this rank's copy of its buffer.
     ///
     /// # Errors
-    /// As [`Stream::signal_set`], for either range.
-    pub fn atomic_fetch<W: Word>(
+    /// As [`Queue::signal_set`], for either range.
+    pub fn atomic_fetch<'a, W: Word>(
         &self,
         peer: usize,
-        word: BufferRange<'_, W>,
-        result: BufferRange<'_, W>,
+        word: impl Into<Slice<'a, W>>,
+        result: impl Into<Slice<'a, W>>,
     ) -> Result<()> {
         let none = W::new_zeroed();
         let call = ("atomic_fetch", WordUpdate::FETCH);
-        self.update(peer, word, call, none, none, Some(result))
+        self.update(peer, word.into(), call, none, none, Some(result.into()))
     }
 
     /// Adds `value` to `word` of `peer`'s copy, wrapping, and stores what was there before in
     /// `result` of this rank's copy, if given.
     ///
     /// # Errors
-    /// As [`Stream::atomic_fetch`].
-    pub fn atomic_fetch_add<W: Word>(
+    /// As [`Queue::atomic_fetch`].
+    pub fn atomic_fetch_add<'a, W: Word>(
         &self,
         peer: usize,
-        word: BufferRange<'_, W>,
+        word: impl Into<Slice<'a, W>>,
         value: W,
-        result: Option<BufferRange<'_, W>>,
+        result: Option<Slice<'_, W>>,
     ) -> Result<()> {
         let call = ("atomic_fetch_add", WordUpdate::ADD);
-        self.update(peer, word, call, value, value, result)
+        self.update(peer, word.into(), call, value, value, result)
     }
 
     /// Stores `value` in `word` of `peer`'s copy, and what was there before in `result` of this
     /// rank's copy, if given.
     ///
     /// # Errors
-    /// As [`Stream::atomic_fetch`].
-    pub fn atomic_swap<W: Word>(
+    /// As [`Queue::atomic_fetch`].
+    pub fn atomic_swap<'a, W: Word>(
         &self,
         peer: usize,
-        word: BufferRange<'_, W>,
+        word: impl Into<Slice<'a, W>>,
         value: W,
-        result: Option<BufferRange<'_, W>>,
+        result: Option<Slice<'_, W>>,
     ) -> Result<()> {
         let call = ("atomic_swap", WordUpdate::SWAP);
-        self.update(peer, word, call, value, value, result)
+        self.update(peer, word.into(), call, value, value, result)
     }
 
     /// Stores `value` in `word` of `peer`'s copy if `compare` is there, and what was there before in
     /// `result` of this rank's copy, if given: it worked if that is `compare`.
     ///
     /// # Errors
-    /// As [`Stream::atomic_fetch`].
-    pub fn atomic_compare_swap<W: Word>(
+    /// As [`Queue::atomic_fetch`].
+    pub fn atomic_compare_swap<'a, W: Word>(
         &self,
         peer: usize,
-        word: BufferRange<'_, W>,
+        word: impl Into<Slice<'a, W>>,
         compare: W,
         value: W,
-        result: Option<BufferRange<'_, W>>,
+        result: Option<Slice<'_, W>>,
     ) -> Result<()> {
         let call = ("atomic_compare_swap", WordUpdate::COMPARE_SWAP);
-        self.update(peer, word, call, value, compare, result)
+        self.update(peer, word.into(), call, value, compare, result)
     }
 
     fn update<W: Word>(
         &self,
         peer: usize,
-        word: BufferRange<'_, W>,
+        word: Slice<'_, W>,
         (operation, update): (&'static str, WordUpdate),
         operand: W,
         compare: W,
-        result: Option<BufferRange<'_, W>>,
+        result: Option<Slice<'_, W>>,
     ) -> Result<()> {
-        let shared = self.shared();
-        shared.health.check()?;
-        check_peer(shared, peer, operation)?;
-        let target = self.word_at(operation, "the word", peer, word)?;
-        let stored = match result {
-            Some(result) => self.word_at(operation, "the result", shared.rank, result)?,
-            None => DeviceAddress::NULL,
-        };
-        let call = WordOperation {
-            word: target,
-            result: stored,
-            operand: operand.into(),
-            compare: compare.into(),
-            update,
-            bits: bits::<W>(),
-        };
-        let uses = || {
-            let result = result.map(|result| result.buffer().allocation().clone() as Kept);
-            let word = word.buffer().allocation().clone() as Kept;
-            [Some(word), result].into_iter().flatten().collect()
-        };
-        // SAFETY: both words are inside buffers, which are released only once this rank's streams are
-        // idle and no graph keeps them.
-        self.enqueue(uses, || unsafe {
-            shared.backend.word_update(&call, self.raw_handle())
+        let world = self.world();
+        world.health.check()?;
+        world.check_peer(peer, operation)?;
+        self.check_word(operation, "the word", word)?;
+        if let Some(result) = result {
+            self.check_word(operation, "the result", result)?;
+        }
+        self.submit(operation, |submit| {
+            let address = |slice: Slice<'_, W>, rank| submit.address(&slice.operand(), rank);
+            let call = WordOperation {
+                word: address(word, peer),
+                result: result.map_or(DeviceAddress::NULL, |result| address(result, submit.rank())),
+                operand: operand.into(),
+                compare: compare.into(),
+                update,
+                bits: bits::<W>(),
+            };
+            // SAFETY: both words are inside live allocations, which `submit` keeps.
+            unsafe { submit.backend().word_update(&call, submit.stream()) }
         })
-        .map_err(|failure| {
-            shared
-                .failed(operation, failure)
-                .about(Some(peer), size_of::<W>() as u64)
-        })
+        .map_err(|error| error.about(Some(peer), size_of::<W>() as u64))
     }
 
     /// Holds the stream until `word`, one element of this rank's own copy, is as `condition` says of
@@ -181,31 +170,32 @@ impl Stream {
     /// of its range ahead. A counter may then run on for ever.
     ///
     /// # Errors
-    /// As [`Stream::signal_set`]; [`crate::Error::InvalidArgument`] for an unknown condition. A word
+    /// As [`Queue::signal_set`]; [`crate::Error::InvalidArgument`] for an unknown condition. A word
     /// that does not change within the deadline, or a rank that dies, is an error of
-    /// [`Stream::synchronize`]: [`crate::Error::Timeout`], whose `peer` is then the word's index, and
+    /// [`Queue::synchronize`]: [`crate::Error::Timeout`], whose `peer` is then the word's index, and
     /// whose values are the lower 32 bits.
-    pub fn wait_word<W: Word>(
+    pub fn wait_word<'a, W: Word>(
         &self,
-        word: BufferRange<'_, W>,
+        word: impl Into<Slice<'a, W>>,
         condition: Condition,
         value: W,
     ) -> Result<()> {
-        self.wait_word_within(word, condition, value, self.shared().options.deadline)
+        self.wait_word_within(word, condition, value, self.world().deadlines.wait)
     }
 
-    /// [`Stream::wait_word`] with a deadline of its own, counted from when the wait starts.
+    /// [`Queue::wait_word`] with a deadline of its own, counted from when the wait starts.
     ///
     /// # Errors
-    /// As [`Stream::wait_word`].
-    pub fn wait_word_within<W: Word>(
+    /// As [`Queue::wait_word`].
+    pub fn wait_word_within<'a, W: Word>(
         &self,
-        word: BufferRange<'_, W>,
+        word: impl Into<Slice<'a, W>>,
         condition: Condition,
         value: W,
         deadline: Duration,
     ) -> Result<()> {
-        self.word_at("wait_word", "the word", self.shared().rank, word)?;
+        let word = word.into();
+        self.check_word("wait_word", "the word", word)?;
         let wait = Wait {
             operation: "wait_word",
             stride: 1,
@@ -223,25 +213,25 @@ impl Stream {
     /// so ranks that raise different words do not slow each other down.
     ///
     /// # Errors
-    /// As [`Stream::wait_word`]; [`crate::Error::InvalidArgument`] for no words or a stride of 0.
-    pub fn wait_all<W: Word>(
+    /// As [`Queue::wait_word`]; [`crate::Error::InvalidArgument`] for no words or a stride of 0.
+    pub fn wait_all<'a, W: Word>(
         &self,
-        words: BufferRange<'_, W>,
+        words: impl Into<Slice<'a, W>>,
         stride: usize,
         condition: Condition,
         value: W,
     ) -> Result<()> {
-        let deadline = self.shared().options.deadline;
+        let deadline = self.world().deadlines.wait;
         self.wait_all_within(words, stride, condition, value, deadline)
     }
 
-    /// [`Stream::wait_all`] with a deadline of its own, counted from when the wait starts.
+    /// [`Queue::wait_all`] with a deadline of its own, counted from when the wait starts.
     ///
     /// # Errors
-    /// As [`Stream::wait_all`].
-    pub fn wait_all_within<W: Word>(
+    /// As [`Queue::wait_all`].
+    pub fn wait_all_within<'a, W: Word>(
         &self,
-        words: BufferRange<'_, W>,
+        words: impl Into<Slice<'a, W>>,
         stride: usize,
         condition: Condition,
         value: W,
@@ -254,7 +244,7 @@ impl Stream {
             index: None,
             deadline,
         };
-        self.wait_for(words, &wait, condition, value)
+        self.wait_for(words.into(), &wait, condition, value)
     }
 
     /// Holds the stream until any of the elements `0`, `stride`, `2 * stride`, … of `words`, in this
@@ -263,30 +253,30 @@ impl Stream {
     /// were seen to hold together.
     ///
     /// # Errors
-    /// As [`Stream::wait_all`].
-    pub fn wait_any<W: Word>(
+    /// As [`Queue::wait_all`].
+    pub fn wait_any<'a, W: Word>(
         &self,
-        words: BufferRange<'_, W>,
+        words: impl Into<Slice<'a, W>>,
         stride: usize,
         condition: Condition,
         value: W,
-        index: Option<BufferRange<'_, u32>>,
+        index: Option<Slice<'_, u32>>,
     ) -> Result<()> {
-        let deadline = self.shared().options.deadline;
+        let deadline = self.world().deadlines.wait;
         self.wait_any_within(words, stride, condition, value, index, deadline)
     }
 
-    /// [`Stream::wait_any`] with a deadline of its own, counted from when the wait starts.
+    /// [`Queue::wait_any`] with a deadline of its own, counted from when the wait starts.
     ///
     /// # Errors
-    /// As [`Stream::wait_all`].
-    pub fn wait_any_within<W: Word>(
+    /// As [`Queue::wait_all`].
+    pub fn wait_any_within<'a, W: Word>(
         &self,
-        words: BufferRange<'_, W>,
+        words: impl Into<Slice<'a, W>>,
         stride: usize,
         condition: Condition,
         value: W,
-        index: Option<BufferRange<'_, u32>>,
+        index: Option<Slice<'_, u32>>,
         deadline: Duration,
     ) -> Result<()> {
         let wait = Wait {
@@ -296,20 +286,20 @@ impl Stream {
             index,
             deadline,
         };
-        self.wait_for(words, &wait, condition, value)
+        self.wait_for(words.into(), &wait, condition, value)
     }
 
     fn wait_for<W: Word>(
         &self,
-        words: BufferRange<'_, W>,
+        words: Slice<'_, W>,
         wait: &Wait<'_>,
         condition: Condition,
         value: W,
     ) -> Result<()> {
-        let shared = self.shared();
+        let world = self.world();
         let operation = wait.operation;
-        shared.health.check()?;
-        self.check_same(words.buffer().shared(), operation)?;
+        world.health.check()?;
+        self.check_same(words.world(), operation)?;
         let count = match wait.stride {
             0 => 0,
             stride => words.len().div_ceil(stride),
@@ -327,55 +317,44 @@ impl Stream {
         if condition.name() == "unknown" {
             return Err(self.invalid(operation, format!("there is no condition {}", condition.0)));
         }
-        let index = match wait.index {
-            Some(index) => self.word_at(operation, "the index", shared.rank, index)?,
-            None => DeviceAddress::NULL,
-        };
-        let call = WordWait {
-            words: words
-                .buffer()
-                .allocation()
-                .at(shared.rank, words.byte_offset()),
-            // One that saturates is larger than the range, of which only the first word is then taken.
-            stride: wait.stride.saturating_mul(size_of::<W>()) as u64,
-            value: value.into(),
-            index,
-            watch: shared.health.watch(wait.deadline),
-            count,
-            condition,
-            any: u32::from(wait.any),
-            bits: bits::<W>(),
-        };
-        let uses = || {
-            let index = wait
-                .index
-                .map(|index| index.buffer().allocation().clone() as Kept);
-            let words = words.buffer().allocation().clone() as Kept;
-            [Some(words), index].into_iter().flatten().collect()
-        };
-        // SAFETY: the words are inside buffers, as in `update`; abort word and record live as long as
-        // `shared`, which drains its streams before it lets them go.
-        self.enqueue(uses, || unsafe {
-            shared.backend.word_wait(&call, self.raw_handle())
+        if let Some(index) = wait.index {
+            self.check_word(operation, "the index", index)?;
+        }
+        self.submit(operation, |submit| {
+            let rank = submit.rank();
+            let index = wait.index.map(|index| index.operand());
+            let call = WordWait {
+                words: submit.address(&words.operand(), rank),
+                // One that saturates is larger than the range, of which only the first word is then taken.
+                stride: wait.stride.saturating_mul(size_of::<W>()) as u64,
+                value: value.into(),
+                index: index.map_or(DeviceAddress::NULL, |index| submit.address(&index, rank)),
+                watch: world.health.watch(wait.deadline),
+                count,
+                condition,
+                any: u32::from(wait.any),
+                bits: bits::<W>(),
+            };
+            // SAFETY: the words are inside live allocations, which `submit` keeps; abort word and record live as
+            // long as the world, which drains its streams before it lets them go.
+            unsafe { submit.backend().word_wait(&call, submit.stream()) }
         })
-        .map_err(|failure| shared.failed(operation, failure))
     }
 
-    /// Where a range of one element is at a rank.
-    fn word_at<W: Word>(
+    /// Refuses what is not one element of this communicator's.
+    fn check_word<W: Word>(
         &self,
         operation: &'static str,
         what: &str,
-        rank: usize,
-        word: BufferRange<'_, W>,
-    ) -> Result<DeviceAddress> {
-        self.check_same(word.buffer().shared(), operation)?;
+        word: Slice<'_, W>,
+    ) -> Result<()> {
+        self.check_same(word.world(), operation)?;
         if word.len() != 1 {
             let length = word.len();
-            let message = format!("{what} is one element, not {length}; take range(index, 1)");
+            let message = format!("{what} is one element, not {length}; take slice(index..=index)");
             return Err(self.invalid(operation, message));
         }
-        Ok(word.buffer().allocation().at(rank, word.byte_offset()))
+        Ok(())
     }
 
     /// Orders the puts before it with those after it: whoever sees a later put, signal or atomic
@@ -389,19 +368,19 @@ impl Stream {
     /// # Errors
     /// What poisoned the communicator.
     pub fn fence(&self) -> Result<()> {
-        self.shared().health.check()
+        self.world().health.check()
     }
 
     /// Completes all earlier work of this stream before any later work of it: puts have arrived, and
     /// sources may be overwritten (OpenSHMEM's `shmem_quiet`).
     ///
-    /// As with [`Stream::fence`] the stream's own order gives that, and nothing is enqueued; the host
-    /// does not wait. [`Stream::synchronize`] is what makes the host wait for the same.
+    /// As with [`Queue::fence`] the stream's own order gives that, and nothing is enqueued; the host
+    /// does not wait. [`Queue::synchronize`] is what makes the host wait for the same.
     ///
     /// # Errors
     /// What poisoned the communicator.
     pub fn quiet(&self) -> Result<()> {
-        self.shared().health.check()
+        self.world().health.check()
     }
 }
 
@@ -410,6 +389,6 @@ struct Wait<'a> {
     operation: &'static str,
     stride: usize,
     any: bool,
-    index: Option<BufferRange<'a, u32>>,
+    index: Option<Slice<'a, u32>>,
     deadline: Duration,
 }

@@ -1,6 +1,11 @@
-//! A world of ranks: bringing it up, the communicator, rebuilding it among survivors.
+//! A world of ranks: bringing it up, the communicator, groups of it, rebuilding it among survivors.
 
 pub(crate) mod communicator;
-pub(crate) mod opening;
-pub(crate) mod rebuild;
-pub(crate) mod setup;
+pub(crate) mod configuration;
+pub(crate) mod group;
+mod opening;
+pub(crate) mod peer;
+mod rebuild;
+mod setup;
+#[allow(clippy::module_inception, reason = "the folder is named after its central type")]
+pub(crate) mod world;

@@ -4,7 +4,7 @@ use crate::backend::abi::{Capabilities, DeviceDescription, HostServices, OpenOpt
 use crate::backend::{Backend, Device, Failure, read_text};
 use crate::base::abandon::{Abandoned, run_within};
 use crate::base::error::{Error, Result};
-use crate::world::setup::{BackendSource, Configuration, DeviceChoice};
+use crate::world::configuration::{BackendSource, Configuration, DeviceChoice};
 use symmem_core::host::HostBackend;
 
 static SERVICES: HostServices = HostServices {

@@ -12,10 +12,10 @@
 use crate::base::error::{Error, Result};
 use crate::bootstrap::{Bootstrap, BootstrapError, LaunchEnvironment};
 use crate::health::control::RankSet;
-use crate::rank::context::Shared;
-use crate::world::communicator::Communicator;
-use crate::world::setup;
-use crate::world::setup::{Configuration, DeviceChoice, OpenDevice};
+use crate::world::configuration::{Configuration, DeviceChoice};
+use crate::world::setup::{self, Established, OpenDevice};
+use crate::world::world::World;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -23,20 +23,28 @@ use std::time::{Duration, Instant};
 /// perhaps dead.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// See [`Communicator::rebuild`].
-pub(crate) fn rebuild(old: Communicator) -> Result<Communicator> {
-    let rebuilt = rebuild_from(&old);
+/// The communicator that is rebuilt.
+pub(crate) struct Old<'a> {
+    pub world: &'a Arc<World>,
+    pub configuration: &'a Configuration,
+    pub backend_name: &'a str,
+    pub device_open_time: Duration,
+}
+
+/// See [`crate::Communicator::rebuild`].
+pub(crate) fn rebuild(old: &Old<'_>) -> Result<Established> {
+    let rebuilt = rebuild_from(old);
     if let Err(Error::Bootstrap(error)) = &rebuilt
         && matches!(**error, BootstrapError::Timeout { .. })
     {
         // The old one is dropped here, and was not to take longer than the deadline.
-        old.shared.waited_enough.store(true, Ordering::Release);
+        old.world.waited_enough.store(true, Ordering::Release);
     }
     rebuilt
 }
 
-fn rebuild_from(old: &Communicator) -> Result<Communicator> {
-    let shared = &old.shared;
+fn rebuild_from(old: &Old<'_>) -> Result<Established> {
+    let shared = old.world;
     shared.health.watch_once();
     if shared.health.check().is_ok() {
         // Nobody has told this rank yet; nobody waits for its old work any more.
@@ -68,7 +76,7 @@ fn rebuild_from(old: &Communicator) -> Result<Communicator> {
 }
 
 /// Agrees with all that are left on who is gone. `gone` is what this rank knew before.
-fn agree(shared: &Shared, mut gone: RankSet) -> Result<RankSet> {
+fn agree(shared: &World, mut gone: RankSet) -> Result<RankSet> {
     let (start, rank, world) = (Instant::now(), shared.rank, shared.world);
     let control = shared.health.control();
     loop {
@@ -97,7 +105,7 @@ fn agree(shared: &Shared, mut gone: RankSet) -> Result<RankSet> {
             return Ok(gone);
         }
         let elapsed = start.elapsed();
-        if elapsed > shared.options.setup_deadline {
+        if elapsed > shared.deadlines.setup {
             let rank = rank as u32;
             let awaited = "all survivors to rebuild".into();
             let timeout = BootstrapError::Timeout {
@@ -113,9 +121,9 @@ fn agree(shared: &Shared, mut gone: RankSet) -> Result<RankSet> {
 }
 
 /// Waits until those who died can write nowhere any more.
-fn await_end(shared: &Shared, gone: RankSet) -> Result<()> {
+fn await_end(shared: &World, gone: RankSet) -> Result<()> {
     let rank = shared.rank;
-    let until = Instant::now() + shared.options.setup_deadline;
+    let until = Instant::now() + shared.deadlines.setup;
     // One that left in good order, or as a thread of a living process, is done with all memory.
     let dead = gone.members(shared.world);
     for peer in dead.filter(|&peer| shared.health.is_dead(peer)) {
@@ -129,7 +137,7 @@ fn await_end(shared: &Shared, gone: RankSet) -> Result<()> {
                     reason: format!(
                         "it died, but process {} has not given its memory back within {:?}; see \
                          what the kernel's log says of its device",
-                        process.pid, shared.options.setup_deadline
+                        process.pid, shared.deadlines.setup
                     ),
                 });
             }
@@ -153,7 +161,7 @@ enum Change {
     Left(usize),
 }
 
-fn what_happened(shared: &Shared, gone: RankSet) -> Option<Change> {
+fn what_happened(shared: &World, gone: RankSet) -> Option<Change> {
     let control = shared.health.control();
     let others = || {
         let survivors = (0..shared.world).filter(|&peer| !gone.contains(peer));
@@ -167,8 +175,8 @@ fn what_happened(shared: &Shared, gone: RankSet) -> Option<Change> {
 }
 
 /// Brings the new communicator up among all ranks that are not `gone`.
-fn attempt(old: &Communicator, gone: RankSet) -> Result<Communicator> {
-    let shared = &old.shared;
+fn attempt(old: &Old<'_>, gone: RankSet) -> Result<Established> {
+    let shared = old.world;
     let launch = launch(&old.configuration.launch, shared, gone);
     tracing::info!(
         old_rank = shared.rank,
@@ -178,10 +186,10 @@ fn attempt(old: &Communicator, gone: RankSet) -> Result<Communicator> {
     );
     let wanted = || what_happened(shared, gone).is_none();
     let bootstrap =
-        Bootstrap::connect_while(launch.clone(), shared.options.setup_deadline, &wanted)?;
+        Bootstrap::connect_while(launch.clone(), shared.deadlines.setup, &wanted)?;
     let device = OpenDevice {
         backend: (*shared.backend).clone(),
-        name: old.backend_name.clone(),
+        name: old.backend_name.to_owned(),
         capabilities: shared.capabilities,
         description: shared.description,
         open_time: old.device_open_time,
@@ -195,7 +203,7 @@ fn attempt(old: &Communicator, gone: RankSet) -> Result<Communicator> {
 }
 
 /// Where the survivors meet: nowhere that a rank would come to which has another view of who is gone.
-fn launch(old: &LaunchEnvironment, shared: &Shared, gone: RankSet) -> LaunchEnvironment {
+fn launch(old: &LaunchEnvironment, shared: &World, gone: RankSet) -> LaunchEnvironment {
     let survivors = (0..shared.world).filter(|&rank| !gone.contains(rank));
     let world = survivors.clone().count() as u32;
     let rank = survivors.filter(|&rank| rank < shared.rank).count() as u32;

@@ -1,106 +1,36 @@
 //! Bringing a communicator up: meet, open, compare, share the control block, make the signal pad.
 
 use crate::backend::abi::{
-    Capabilities, CollectiveRow, DeviceDescription, HostMemory, RawStream, ShareKind,
-    SignalPlacement,
+    Capabilities, DeviceDescription, HostMemory, RawStream, ShareKind, SignalPlacement,
 };
-use crate::backend::{Backend, Device, Tables};
+use crate::backend::{Backend, Device};
 use crate::base::error::{Error, Result};
-use crate::bootstrap::{Bootstrap, LaunchEnvironment};
-use crate::gemm::stored::GemmRow;
+use crate::bootstrap::Bootstrap;
 use crate::group::lanes::Lanes;
 use crate::group::selector::Selector;
+use crate::group::state::State;
 use crate::health::control::{ControlBlock, RankState};
 use crate::health::watcher::Health;
-use crate::memory::multicast::object::{BYTES_VARIABLE, Multicast};
+use crate::memory::exchange_table::ExchangeTable;
+use crate::memory::kinds::{common_kinds, listed_kinds};
+use crate::memory::multicast::object::Multicast;
+use crate::memory::multicast::setup::BYTES_VARIABLE;
 use crate::memory::multicast::wire::Offer;
 use crate::memory::pad::{HostPad, SignalPad};
-use crate::memory::sharing;
-use crate::memory::sharing::Origin;
+use crate::memory::sharing::{self, Maker, Origin};
 use crate::memory::staging::{STAGING_BYTES, Staging};
 use crate::rank::agreement::{Agreement, Round};
-use crate::rank::context::Inner;
-use crate::rank::context::Shared;
-use crate::world::communicator::{Communicator, Peer};
+use crate::rank::context::{Context, Deadlines};
+use crate::rank::driver::{Driver, KnownStream};
+use crate::world::configuration::{BackendSource, Configuration};
 use crate::world::opening::open_device_within;
+use crate::world::peer::Peer;
+use crate::world::world::World;
 use rustix::fd::{AsFd, OwnedFd};
-use std::mem::ManuallyDrop;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Where a communicator's backend comes from.
-#[derive(Clone)]
-pub enum BackendSource {
-    /// The built-in one.
-    Host,
-    /// A vendor's, through its table.
-    Tables(Box<Tables>),
-}
-
-/// Which of the backend's devices a rank uses.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum DeviceChoice {
-    /// The rank's number on this host, modulo the number of devices. Ranks may share a device.
-    #[default]
-    LocalRank,
-    /// This ordinal, under the visibility variables in force.
-    Ordinal(u32),
-    /// The device with this identifier.
-    Uuid([u8; 16]),
-}
-
-/// What a rank needs to join a world. Deadlines, placement and strategies must be the same on all.
-#[derive(Clone, Debug)]
-pub struct Configuration {
-    /// Who this rank is and where its job meets.
-    pub launch: LaunchEnvironment,
-    /// Its device.
-    pub device: DeviceChoice,
-    /// Bound of every wait on a peer, from the waiting kernel's start. Default 10 minutes.
-    pub deadline: Duration,
-    /// Bound of every step in which ranks set something up together. Default 60 seconds.
-    pub setup_deadline: Duration,
-    /// Where signal words live.
-    pub signal_placement: SignalPlacement,
-    /// Strategies of sharing to try, in order; empty for the backend's own order.
-    pub share_kinds: Vec<ShareKind>,
-    /// Rows of the selector of collectives that go before the backend's.
-    pub collective_rows: Vec<CollectiveRow>,
-    /// How products are done that were measured before; the first that fits one holds.
-    pub gemm_rows: Vec<GemmRow>,
-    /// Whether ranks compare each collective call before they make it: slow, and names who differs.
-    pub check_calls: bool,
-}
-
-impl Configuration {
-    /// The defaults, for the rank that `launch` describes.
-    pub fn new(launch: LaunchEnvironment) -> Self {
-        Self {
-            launch,
-            device: DeviceChoice::default(),
-            deadline: Duration::from_secs(600),
-            setup_deadline: Duration::from_secs(60),
-            signal_placement: SignalPlacement::DEVICE,
-            share_kinds: Vec::new(),
-            collective_rows: Vec::new(),
-            gemm_rows: Vec::new(),
-            check_calls: false,
-        }
-    }
-}
-
-/// The strategies that a backend lists.
-pub(crate) fn listed_kinds(capabilities: &Capabilities) -> Vec<ShareKind> {
-    capabilities
-        .share_kinds
-        .iter()
-        .copied()
-        .filter(|kind| kind.0 != 0)
-        .collect()
-}
-
-pub(crate) fn open(source: &BackendSource, configuration: Configuration) -> Result<Communicator> {
+pub(crate) fn open(source: &BackendSource, configuration: Configuration) -> Result<Established> {
     let placement = configuration.signal_placement;
     if ![SignalPlacement::DEVICE, SignalPlacement::HOST].contains(&placement) {
         return Err(Error::InvalidArgument {
@@ -124,6 +54,15 @@ pub(crate) fn open(source: &BackendSource, configuration: Configuration) -> Resu
     establish(bootstrap, opened, configuration)
 }
 
+/// A world that has come up, and what a communicator remembers of how.
+pub(crate) struct Established {
+    pub world: Arc<World>,
+    pub peers: Vec<Peer>,
+    pub configuration: Configuration,
+    pub backend_name: String,
+    pub device_open_time: Duration,
+}
+
 /// A device that this rank has open; a communicator that is rebuilt hands its own on.
 pub(crate) struct OpenDevice {
     pub backend: Arc<Backend>,
@@ -140,7 +79,7 @@ pub(crate) fn establish(
     bootstrap: Bootstrap,
     device: Result<OpenDevice>,
     configuration: Configuration,
-) -> Result<Communicator> {
+) -> Result<Established> {
     let bootstrap = Arc::new(bootstrap);
     let agreement = Agreement::new(bootstrap.clone(), configuration.setup_deadline);
     let (rank, world) = (agreement.rank(), agreement.world());
@@ -179,43 +118,31 @@ pub(crate) fn establish(
     let health = Arc::new(Health::new(bootstrap, control, words));
     health.control().set_state(rank, RankState::Up, None);
     agreement.watch_over(health.clone());
-    let shared = Shared::new(Inner {
-        rank,
-        world,
-        options: crate::rank::context::Options {
-            deadline: configuration.deadline,
-            setup_deadline: configuration.setup_deadline,
-        },
+    let driver = Driver::new(
+        (rank, world),
+        device.backend,
         capabilities,
         description,
         health,
-        agreement,
-        kind: OnceLock::new(),
-        pad: OnceLock::new(),
-        multicast: OnceLock::new(),
-        collectives: OnceLock::new(),
-        same_process: peers.iter().map(|peer| peer.same_process).collect(),
-        live_buffers: AtomicUsize::new(0),
-        fault: OnceLock::new(),
-        finalized: AtomicBool::new(false),
-        leaving: AtomicBool::new(false),
-        waited_enough: AtomicBool::new(false),
-        words,
-        staging: Mutex::new(staging),
-        streams: Mutex::new(Vec::new()),
-        graphs: Mutex::new(Vec::new()),
-        dropped: Mutex::new(Vec::new()),
-        modules: Mutex::new(Vec::new()),
-        workspaces: Mutex::new(Vec::new()),
-        kept: Mutex::new(Vec::new()),
-        given_up: AtomicUsize::new(0),
-        watcher: Mutex::new(None),
-        backend: ManuallyDrop::new(device.backend),
+    );
+    let deadlines = Deadlines {
+        wait: configuration.deadline,
+        setup: configuration.setup_deadline,
+    };
+    let same_process = peers.iter().map(|peer| peer.same_process).collect();
+    let context = Context::new(driver, deadlines, agreement, same_process, words);
+    let (memory, stream) = staging;
+    context.add_stream(KnownStream {
+        raw: stream,
+        owned: true,
+        event: None,
     });
+    let staging = Arc::new(Staging::new(memory, stream, configuration.deadline));
+    context.on_close(staging.clone());
     tracing::debug!(rank, world, number, "met");
-    complete(&shared, &kinds, &configuration, selector, &offers)?;
-    Ok(Communicator {
-        shared: Arc::new(shared),
+    let world = complete(context, staging, &kinds, &configuration, selector, &offers)?;
+    Ok(Established {
+        world: Arc::new(world),
         peers,
         configuration,
         backend_name: device.name,
@@ -232,52 +159,68 @@ fn most_on_one_device(peers: &[Peer]) -> u32 {
     peers.iter().map(on).max().unwrap_or(1) as u32
 }
 
-/// What needs the rest to be there: the watcher, side streams, the signal pad, multicast, the slots of
-/// collectives.
+/// What needs the context to be there: the watcher, side streams, the signal pad, multicast, the slots of
+/// collectives. What is made is registered with the context, which gives it back if a later step fails.
 fn complete(
-    shared: &Shared,
+    context: Context,
+    staging: Arc<Staging>,
     kinds: &[ShareKind],
     configuration: &Configuration,
     selector: Selector,
     offers: &[Offer],
-) -> Result<()> {
-    let rank = shared.rank;
-    let mut round = shared.agreement.begin("signal pad");
-    let watcher = shared.start_watcher().map_err(|error| Error::System {
+) -> Result<World> {
+    let rank = context.rank;
+    let mut round = context.agreement.begin("signal pad");
+    let watcher = context.start_watcher().map_err(|error| Error::System {
         rank,
         call: "spawning the watcher",
         reason: error.to_string(),
     });
     // Its streams end with the communicator, whatever becomes of the rest.
-    let lanes = watcher.and_then(|()| Lanes::open(shared, shared.world));
+    let lanes = watcher.and_then(|()| Lanes::open(&context, &context.released, context.world));
     let lanes = round.vote(lanes)?;
-    let bytes = SignalPad::bytes(shared.world);
-    let (allocation, kind) = sharing::allocate(shared, &mut round, kinds, bytes, Origin::Signals)?;
+    let bytes = SignalPad::bytes(context.world);
+    let maker = Maker {
+        context: &context,
+        staging: &staging,
+        table: None,
+    };
+    let (allocation, kind) = sharing::allocate(maker, &mut round, kinds, bytes, Origin::Signals)?;
+    context.keep(allocation.clone());
     let (host, outcome) = match configuration.signal_placement {
-        SignalPlacement::HOST => host_pad(shared, &mut round),
+        SignalPlacement::HOST => host_pad(&context, &mut round),
         _ => (None, Ok(())),
     };
-    // Both are set once, here. The pad is set even after a failure, so that it is given back.
-    let _ = shared.kind.set(kind);
-    let _ = shared
-        .pad
-        .set(SignalPad::new(rank, shared.world, allocation, host));
+    let pad = Arc::new(SignalPad::new(rank, context.world, allocation, host));
+    context.on_close(pad.clone());
     outcome?;
-    Multicast::join(shared, &mut round, offers, kind, selector.sharers())?;
+    let multicast = Multicast::join(&context, &mut round, offers, kind, selector.sharers())?;
     let check_calls = configuration.check_calls;
-    let mut state =
-        crate::group::state::State::open(shared, &mut round, kind, selector, lanes, check_calls)?;
-    let bound = shared
-        .multicast()
-        .bind_and_map(shared, &mut round, state.allocation());
-    state.selector.set_multicast(shared.multicast().status());
-    // Set once, here; after a failure too, so that it is given back.
-    let _ = shared.collectives.set(state);
-    bound
+    let mut collectives = State::open(
+        maker,
+        &mut round,
+        kind,
+        &multicast,
+        (selector, lanes),
+        check_calls,
+    )?;
+    multicast.bind_and_map(&context, &mut round, collectives.allocation())?;
+    collectives.selector.set_multicast(multicast.status());
+    let table = ExchangeTable::new(collectives.table(), staging.clone());
+    drop(round);
+    Ok(World {
+        context,
+        kind,
+        pad,
+        multicast,
+        collectives,
+        staging,
+        table,
+    })
 }
 
 /// Signal words on the host. What this rank has made is returned also if another rank failed.
-fn host_pad(shared: &Shared, round: &mut Round<'_>) -> (Option<HostPad>, Result<()>) {
+fn host_pad(shared: &Context, round: &mut Round<'_>) -> (Option<HostPad>, Result<()>) {
     let create = || HostPad::create_file(shared.world);
     let made = match share_file(round, shared.rank, create) {
         Ok(file) => HostPad::new(shared, file),
@@ -440,17 +383,6 @@ fn negotiate(
     Ok(common)
 }
 
-/// The strategies that every rank lists, in rank 0's order, so that all try the same one at a time.
-pub(crate) fn common_kinds(round: &mut Round<'_>, mine: &[ShareKind]) -> Result<Vec<ShareKind>> {
-    let payload: Vec<u8> = mine.iter().map(|kind| kind.0 as u8).collect();
-    let answers = round.exchange(&payload)?;
-    Ok(answers[0]
-        .iter()
-        .filter(|kind| answers.iter().all(|answer| answer.contains(kind)))
-        .map(|&kind| ShareKind(u32::from(kind)))
-        .collect())
-}
-
 /// Hands one descriptor from rank 0 to every rank.
 fn share_file(
     round: &mut Round<'_>,
@@ -505,12 +437,12 @@ impl<'a> Resources<'a> {
         Ok(resources)
     }
 
-    fn keep(mut self) -> (HostMemory, Staging) {
+    fn keep(mut self) -> (HostMemory, (HostMemory, RawStream)) {
         let parts = (self.words.take(), self.memory.take(), self.stream.take());
         let (Some(words), Some(memory), Some(stream)) = parts else {
             unreachable!("`new` returns all three or fails");
         };
-        (words, Staging { memory, stream })
+        (words, (memory, stream))
     }
 }
 

@@ -4,11 +4,12 @@ use crate::backend::abi::{DeviceAddress, MulticastSupport};
 use crate::backend::{Backend, Multicast as _};
 use crate::base::error::Result;
 use crate::memory::multicast::object::Multicast;
-use crate::memory::multicast::steps::{Agreed, Unmade, Way, agree, bounded};
+use crate::memory::multicast::steps::{Agreed, Unmade, agree, bounded};
 use crate::memory::multicast::wire::{Part, encode_wish, place};
 use crate::rank::agreement::Round;
-use crate::rank::allocation::Allocation;
-use crate::rank::context::{Inner, lock};
+use crate::rank::allocation::{Allocation, Attachment};
+use crate::rank::driver::{Driver, lock};
+use std::sync::Arc;
 
 impl Multicast {
     /// Says where an allocation can be reached, now that all ranks have bound and mapped it.
@@ -18,8 +19,7 @@ impl Multicast {
             .and_then(|object| object.address);
         if let Some(base) = base {
             let address = DeviceAddress(base.0 + part.offset);
-            // Set once: an allocation is bound when it is made.
-            let _ = allocation.multicast.set(address);
+            allocation.set_multicast(address);
         }
     }
 
@@ -29,8 +29,8 @@ impl Multicast {
     /// # Errors
     /// As any collective call.
     pub(crate) fn bind(
-        &self,
-        shared: &Inner,
+        self: &Arc<Self>,
+        driver: &Driver,
         round: &mut Round<'_>,
         allocation: &Allocation,
     ) -> Result<()> {
@@ -38,22 +38,22 @@ impl Multicast {
             MulticastSupport::EMULATED => emulate(allocation),
             // After a failure nothing more is bound; the reason is the same on all ranks.
             MulticastSupport::HARDWARE if lock(&self.reason).is_none() => {
-                match self.bind_part(shared, round, allocation)? {
+                match self.bind_part(driver, round, allocation)? {
                     Ok(Some(part)) => self.reach(allocation, part),
                     Ok(None) => tracing::debug!(
-                        rank = shared.rank,
-                        bytes = allocation.own.bytes,
+                        rank = driver.rank,
+                        bytes = allocation.bytes(),
                         "no room is left for a buffer in the multicast object"
                     ),
                     Err(reason) => {
                         tracing::warn!(
-                            rank = shared.rank,
+                            rank = driver.rank,
                             reason,
                             "no more buffers are bound to multicast"
                         );
                         *lock(&self.reason) = Some(reason);
                         // Nothing uses it yet.
-                        self.unbind(shared, allocation);
+                        allocation.stop_reaching(driver);
                     }
                 }
             }
@@ -65,8 +65,8 @@ impl Multicast {
     /// Binds an allocation to a part that no rank uses; `None` where there is none. Where it fails on another
     /// rank, or the ranks do not agree, the caller unbinds what this rank has bound.
     pub(crate) fn bind_part(
-        &self,
-        shared: &Inner,
+        self: &Arc<Self>,
+        driver: &Driver,
         round: &mut Round<'_>,
         allocation: &Allocation,
     ) -> Agreed<Option<Part>> {
@@ -75,7 +75,7 @@ impl Multicast {
             .as_ref()
             .filter(|object| !object.stuck)
             .map(|object| {
-                let bytes = allocation.own.bytes / object.granularity * object.granularity;
+                let bytes = allocation.bytes() / object.granularity * object.granularity;
                 (object.bytes, encode_wish(bytes, &object.bound))
             });
         drop(object);
@@ -91,11 +91,11 @@ impl Multicast {
             Ok(None) => return Ok(Ok(None)),
             Err(reason) => return Ok(Err(reason)),
         };
-        let handle = allocation.own.handle;
+        let handle = allocation.handle();
         let bound = self.try_on(
-            shared,
+            driver,
             "binding memory",
-            Way::inwards(shared),
+            self.set_up(),
             // SAFETY: both are live; no rank has anything bound there.
             move |backend, raw| unsafe {
                 backend.multicast_bind(raw, part.offset, handle, part.bytes)
@@ -108,8 +108,8 @@ impl Multicast {
         let here = matches!(bound, Ok(()) | Err(Unmade::Stuck(_)));
         if here && let Some(object) = lock(&self.object).as_mut() {
             object.bound.push(part);
-            // Set once: an allocation is bound when it is made.
-            let _ = allocation.part.set(part);
+            let multicast = self.clone();
+            allocation.attach(Box::new(Bound { multicast, part }));
         }
         let bound = bound.map(|()| Vec::new()).map_err(Unmade::into_reason);
         let agreed = agree(round, &bound, None)?;
@@ -118,7 +118,7 @@ impl Multicast {
 
     /// Unbinds a part, if memory of this rank is bound there; says whether that may be freed. Blocks for no
     /// longer than the set-up's deadline, and holds nothing meanwhile.
-    fn unbind_part(&self, shared: &Inner, part: Part) -> bool {
+    fn unbind_part(&self, driver: &Driver, part: Part) -> bool {
         let raw = match lock(&self.object).as_ref() {
             Some(object) if !object.bound.contains(&part) => return true,
             Some(object) if object.stuck => return false,
@@ -130,35 +130,49 @@ impl Multicast {
             unsafe { backend.multicast_unbind(raw, part.offset, part.bytes) }
         };
         let outcome = bounded(
-            shared,
+            driver,
             "unbinding memory",
-            Way::back(shared),
+            self.giving_back(),
             unbind,
             |_, ()| (),
         );
-        let returned = self.returned(shared, outcome);
+        let returned = self.returned(driver, outcome);
         if returned && let Some(object) = lock(&self.object).as_mut() {
             object.bound.retain(|bound| *bound != part);
         }
         returned
     }
+}
 
-    /// Whether this rank has bound an allocation, so that every rank's accesses reach its memory.
-    pub(crate) fn has_bound(&self, allocation: &Allocation) -> bool {
-        let object = lock(&self.object);
-        let part = allocation.part.get();
-        part.is_some_and(|part| object.iter().any(|object| object.bound.contains(part)))
+/// Memory of this rank that is bound to a part of the object.
+struct Bound {
+    multicast: Arc<Multicast>,
+    part: Part,
+}
+
+impl Attachment for Bound {
+    fn name(&self) -> &'static str {
+        "part of the multicast object"
     }
 
-    /// Unbinds an allocation that every rank has given up, before it is freed; says whether it may be: a call
-    /// that never returned may yet use it.
-    pub(crate) fn unbind(&self, shared: &Inner, allocation: &Allocation) -> bool {
-        let part = allocation.part.get();
-        part.is_none_or(|&part| self.unbind_part(shared, part))
+    fn detach(&self, _driver: &Driver) {}
+
+    /// Whether every rank's accesses by the object reach it.
+    fn reaches_memory(&self) -> bool {
+        let object = lock(&self.multicast.object);
+        object
+            .iter()
+            .any(|object| object.bound.contains(&self.part))
+    }
+
+    /// Unbinds what every rank has given up; memory may not be freed where a call that never returned may yet
+    /// use it.
+    fn release_memory(&self, driver: &Driver) -> bool {
+        self.multicast.unbind_part(driver, self.part)
     }
 }
 
 /// Without a switch every allocation of the backend's can be reached, by its members' own addresses.
 pub(crate) fn emulate(allocation: &Allocation) {
-    let _ = allocation.multicast.set(DeviceAddress::NULL);
+    allocation.set_multicast(DeviceAddress::NULL);
 }

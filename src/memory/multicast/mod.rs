@@ -2,5 +2,6 @@
 
 pub(crate) mod binding;
 pub(crate) mod object;
+pub(crate) mod setup;
 pub(crate) mod steps;
 pub(crate) mod wire;

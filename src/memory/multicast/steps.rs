@@ -5,12 +5,10 @@ use crate::base::abandon::{Abandoned, run_while};
 use crate::base::error::Result;
 use crate::bootstrap::Contribution;
 use crate::rank::agreement::Round;
-use crate::rank::context::Inner;
-use crate::rank::teardown::DRAIN;
+use crate::rank::driver::Driver;
 use rustix::fd::{AsFd, OwnedFd};
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// The answer to a step on the control plane: what every rank gave, or why all go without.
@@ -89,39 +87,20 @@ impl Unmade {
 /// So survivors hear of it within a second all the same.
 const GRACE: Duration = Duration::from_millis(400);
 
-/// Which way a call belongs to, and until when it is waited for.
+/// What a call is for, and until when it is waited for.
 #[derive(Clone, Copy)]
-pub enum Way {
+pub enum Phase {
     /// To set something up, with ranks that will be there too: pointless once one of them is lost.
-    In(Instant),
+    SetUp(Instant),
     /// To give something back, whatever became of the others.
-    Back(Instant),
+    GiveBack(Instant),
 }
 
-impl Way {
-    /// The way in, for a step that begins now. Shorter than the others' wait for it, so that they hear the reason.
-    pub fn inwards(shared: &Inner) -> Self {
-        let deadline = shared.options.setup_deadline;
-        Self::In(Instant::now() + (deadline - deadline / 4))
-    }
-
-    /// The way back, from now on.
-    pub fn back(shared: &Inner) -> Self {
-        let deadline = shared.options.setup_deadline;
-        // Peers that leave too wait no longer for this rank, and the teardown is abandoned.
-        let limit = match shared.leaving.load(Ordering::Acquire) {
-            true => deadline.min(DRAIN),
-            false => deadline - deadline / 4,
-        };
-        Self::Back(Instant::now() + limit)
-    }
-}
-
-/// Makes a call that may block until other ranks have come, and waits for it as long as its way says.
+/// Makes a call that may block until other ranks have come, and waits for it as long as its phase says.
 pub fn bounded<T, U>(
-    shared: &Inner,
+    driver: &Driver,
     what: &'static str,
-    way: Way,
+    phase: Phase,
     call: impl FnOnce(&Backend) -> CallResult<T> + Send + 'static,
     undo: U,
 ) -> std::result::Result<T, Unmade>
@@ -129,13 +108,13 @@ where
     T: Send + 'static,
     U: FnOnce(&Backend, T) + Send + 'static,
 {
-    let (Way::In(until) | Way::Back(until)) = way;
+    let (Phase::SetUp(until) | Phase::GiveBack(until)) = phase;
     let left = until.saturating_duration_since(Instant::now());
     // The agreement after it fails with the reason.
     let lost = Cell::new(None);
-    let wanted = || match (way, shared.health.check()) {
-        (Way::Back(_), _) | (_, Ok(())) => true,
-        (Way::In(_), Err(_)) => {
+    let wanted = || match (phase, driver.health.check()) {
+        (Phase::GiveBack(_), _) | (_, Ok(())) => true,
+        (Phase::SetUp(_), Err(_)) => {
             let since = lost.get().unwrap_or_else(Instant::now);
             lost.set(Some(since));
             since.elapsed() < GRACE
@@ -143,7 +122,7 @@ where
     };
     // To be read: no more digits than that.
     let limit = Duration::from_millis(left.as_millis() as u64);
-    let backend = Arc::clone(&shared.backend);
+    let backend = Arc::clone(&driver.backend);
     let work = move || {
         let result = Some(call(&backend));
         let undo = Some(undo);
@@ -154,7 +133,7 @@ where
         }
     };
     // Before the call, too: on a machine that it hangs, this is the last that is heard.
-    tracing::debug!(rank = shared.rank, "{what}");
+    tracing::debug!(rank = driver.rank, "{what}");
     let made = match run_while("symmem-multicast", limit, wanted, work) {
         Ok(mut outcome) => match outcome.result.take() {
             Some(Ok(value)) => Ok(value),
@@ -164,10 +143,10 @@ where
         Err(abandoned) => Err(Unmade::of(what, &abandoned)),
     };
     match &made {
-        Ok(_) => tracing::debug!(rank = shared.rank, "{what}: done"),
+        Ok(_) => tracing::debug!(rank = driver.rank, "{what}: done"),
         Err(unmade) => {
             tracing::debug!(
-                rank = shared.rank,
+                rank = driver.rank,
                 reason = unmade.reason(),
                 "{what}: not done"
             );

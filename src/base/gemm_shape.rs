@@ -55,7 +55,7 @@ impl GemmShape {
     }
 
     /// Says what is wrong with it, if something is.
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), String> {
         let Self { m, n, k, .. } = *self;
         if m == 0 || n == 0 || k == 0 {
             return Err(format!(
@@ -94,7 +94,7 @@ impl GemmShape {
     }
 
     /// As a backend takes it, for so many rows of `A`, which are `a_stride` elements apart.
-    pub(super) fn raw(&self, element: ElementType, rows: u64, a_stride: u64) -> abi::GemmShape {
+    pub(crate) fn raw(&self, element: ElementType, rows: u64, a_stride: u64) -> abi::GemmShape {
         let b_least = match self.b_order {
             MatrixOrder::COLUMNS => self.k,
             _ => self.n,
@@ -116,16 +116,16 @@ impl GemmShape {
 
 /// Who has which rows and columns of `A`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Division {
-    pub(super) sharding: Sharding,
-    pub(super) m: u64,
-    pub(super) k: u64,
+pub(crate) struct Division {
+    pub(crate) sharding: Sharding,
+    pub(crate) m: u64,
+    pub(crate) k: u64,
     /// Rows, or columns, of a shard, but for the last ones.
-    pub(super) shard: u64,
+    pub(crate) shard: u64,
 }
 
 impl Division {
-    pub(super) fn new(shape: &GemmShape, world: usize) -> Self {
+    pub(crate) fn new(shape: &GemmShape, world: usize) -> Self {
         let (m, k) = (shape.m as u64, shape.k as u64);
         let whole = if shape.sharding == Sharding::COLUMNS {
             k
@@ -140,7 +140,7 @@ impl Division {
         }
     }
 
-    pub(super) fn by_columns(&self) -> bool {
+    pub(crate) fn by_columns(&self) -> bool {
         self.sharding == Sharding::COLUMNS
     }
 
@@ -152,7 +152,7 @@ impl Division {
     }
 
     /// A shard's first row in the whole `A`.
-    pub(super) fn row(&self, rank: usize) -> u64 {
+    pub(crate) fn row(&self, rank: usize) -> u64 {
         if self.by_columns() {
             0
         } else {
@@ -161,7 +161,7 @@ impl Division {
     }
 
     /// Rows of a shard.
-    pub(super) fn rows(&self, rank: usize) -> u64 {
+    pub(crate) fn rows(&self, rank: usize) -> u64 {
         if self.by_columns() {
             return self.m;
         }
@@ -170,7 +170,7 @@ impl Division {
     }
 
     /// A shard's first column in the whole `A`.
-    pub(super) fn column(&self, rank: usize) -> u64 {
+    pub(crate) fn column(&self, rank: usize) -> u64 {
         if self.by_columns() {
             self.part(rank).start
         } else {
@@ -179,7 +179,7 @@ impl Division {
     }
 
     /// Columns of a shard.
-    pub(super) fn columns(&self, rank: usize) -> u64 {
+    pub(crate) fn columns(&self, rank: usize) -> u64 {
         if !self.by_columns() {
             return self.k;
         }
@@ -188,12 +188,12 @@ impl Division {
     }
 
     /// Whether a rank has nothing.
-    pub(super) fn is_empty(&self, rank: usize) -> bool {
+    pub(crate) fn is_empty(&self, rank: usize) -> bool {
         self.part(rank).is_empty()
     }
 
     /// Elements of a shard.
-    pub(super) fn elements(&self, rank: usize) -> u64 {
+    pub(crate) fn elements(&self, rank: usize) -> u64 {
         self.rows(rank) * self.columns(rank)
     }
 }

@@ -8,43 +8,18 @@
 
 use crate::base::error::{Error, Result};
 use crate::bootstrap::BootstrapError;
-use crate::collectives::call::CollectiveOptions;
-use crate::collectives::launch::Call;
+use crate::collectives::options::CollectiveOptions;
+use crate::collectives::request::Request;
 use crate::collectives::parts::Parts;
 use crate::group::membership::Membership;
-use crate::group::slots::COLLECTIVE_CHANNELS;
-use crate::rank::context::Inner;
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use crate::rank::context::Context;
+use crate::rank::operand::Operand;
 use std::time::{Duration, Instant};
 
 /// Between values; in none of them.
 const SEPARATOR: char = '\0';
 /// How often a member that has not come is looked for.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
-
-/// What has been compared so far, so that members compare the same.
-#[derive(Default)]
-pub struct Compared {
-    /// Calls of all members, by channel.
-    calls: [AtomicU64; COLLECTIVE_CHANNELS as usize],
-    /// Messages of two members, by channel, the other one, and whether this rank sends.
-    messages: Mutex<HashMap<(u32, usize, bool), u64>>,
-}
-
-impl Compared {
-    fn next_message(&self, channel: u32, message: &Message) -> u64 {
-        // A count is whole whatever became of who held it.
-        let mut messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
-        let next = messages
-            .entry((channel, message.member, message.sends))
-            .or_default();
-        let number = *next;
-        *next += 1;
-        number
-    }
-}
 
 /// A send, or a receipt, to be compared with the other member's.
 pub struct Message {
@@ -80,19 +55,19 @@ fn option_fields(options: &CollectiveOptions<'_>) -> [Field; 6] {
 }
 
 /// What members must agree on in a call whose arguments are alike.
-fn call_fields(call: &Call<'_>) -> [Field; 8] {
+fn call_fields(call: &Request<'_>) -> [Field; 8] {
     let number = |value: u64| value.to_string();
     let (to, from) = (&call.destination, &call.source);
     let whose = |offset: u64, bytes: u64, allocation: u64| {
         format!("{bytes} bytes at {offset} of buffer {allocation}")
     };
     // In place each member's smaller range is its own part of the larger one.
-    let same = to.allocation.number == from.allocation.number;
-    let small = |extent: &super::launch::Extent<'_>, other: u64| {
-        if same && extent.bytes < other {
-            whose(0, extent.bytes, extent.allocation.number)
+    let same = to.number() == from.number();
+    let small = |extent: &Operand<'_>, other: u64| {
+        if same && extent.bytes() < other {
+            whose(0, extent.bytes(), extent.number())
         } else {
-            whose(extent.offset, extent.bytes, extent.allocation.number)
+            whose(extent.offset(), extent.bytes(), extent.number())
         }
     };
     [
@@ -105,14 +80,14 @@ fn call_fields(call: &Call<'_>) -> [Field; 8] {
             "the counts",
             format!("{:?}", call.counts.unwrap_or_default()),
         ),
-        ("the destination", small(to, from.bytes)),
+        ("the destination", small(to, from.bytes())),
         (
             "the source",
             if call.counts.is_some() {
                 // Each member gives as much as it has.
-                number(from.allocation.number)
+                number(from.number())
             } else {
-                small(from, to.bytes)
+                small(from, to.bytes())
             },
         ),
     ]
@@ -120,7 +95,7 @@ fn call_fields(call: &Call<'_>) -> [Field; 8] {
 
 /// The comparison of one call on a channel.
 pub struct Comparison<'a> {
-    shared: &'a Inner,
+    shared: &'a Context,
     membership: &'a Membership,
     options: &'a CollectiveOptions<'a>,
     operation: &'static str,
@@ -130,7 +105,7 @@ pub struct Comparison<'a> {
 impl<'a> Comparison<'a> {
     /// Of a call of `operation`. The setup deadline begins.
     pub fn new(
-        shared: &'a Inner,
+        shared: &'a Context,
         membership: &'a Membership,
         options: &'a CollectiveOptions<'a>,
         operation: &'static str,
@@ -149,7 +124,7 @@ impl<'a> Comparison<'a> {
     /// # Errors
     /// [`Error::Mismatch`] on every member if any differs; a member that died, or does not come within
     /// the setup deadline.
-    pub fn of_call(&self, call: &Call<'_>) -> Result<()> {
+    pub fn of_call(&self, call: &Request<'_>) -> Result<()> {
         self.alike(&call_fields(call), "").map(drop)
     }
 
@@ -241,7 +216,7 @@ impl<'a> Comparison<'a> {
         let numbered: Vec<_> = messages
             .iter()
             .map(|message| {
-                let number = self.membership.compared.next_message(channel, message);
+                let number = self.membership.compared.next_message(channel, message.member, message.sends);
                 let count = message.bytes.checked_div(message.element_bytes);
                 let mut fields = vec![
                     ("the size of an element", message.element_bytes.to_string()),
@@ -296,7 +271,7 @@ impl<'a> Comparison<'a> {
         let text = format!("{own}{SEPARATOR}{}", joined(&fields));
         let channel = self.options.channel;
         let number =
-            self.membership.compared.calls[channel as usize].fetch_add(1, Ordering::Relaxed);
+            self.membership.compared.next_call(channel);
         // By the communicator's numbers: the groups of one split share the number of their allocation, and
         // each has a member 0.
         let key = |member: usize| {
@@ -355,7 +330,7 @@ impl<'a> Comparison<'a> {
     }
 
     fn left(&self) -> Duration {
-        let limit = self.shared.options.setup_deadline;
+        let limit = self.shared.deadlines.setup;
         limit.saturating_sub(self.start.elapsed())
     }
 
@@ -364,7 +339,7 @@ impl<'a> Comparison<'a> {
         let mut value = number.to_le_bytes().to_vec();
         value.extend_from_slice(text.as_bytes());
         let store = self.shared.agreement.bootstrap().store();
-        let limit = self.shared.options.setup_deadline;
+        let limit = self.shared.deadlines.setup;
         store
             .set(key, &value, limit)
             .map_err(|error| self.failed(error))

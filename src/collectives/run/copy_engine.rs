@@ -17,10 +17,11 @@
 
 use crate::backend::abi::*;
 use crate::backend::{Backend, CallResult, Collectives, RemoteAccess, Signals};
-use crate::collectives::launch::geometry;
+use crate::collectives::run::kernel::geometry;
 use crate::collectives::plan::{Copy, Shape};
 use crate::group::lanes;
-use crate::group::lanes::{LANES, Sides};
+use crate::base::limits::LANES;
+use crate::group::lanes::Sides;
 use crate::group::slots::{Header, Steps};
 
 /// Threads of a kernel that only waits: one for each member, in whole warps.
@@ -76,7 +77,7 @@ impl Streams {
 
 impl Engine<'_> {
     /// Submits the copies of `shape`, between two barriers. `concurrent` is
-    /// [`super::CollectiveOptions::concurrent`], 0 where the size decides.
+    /// [`crate::CollectiveOptions::concurrent`], 0 where the size decides.
     ///
     /// # Safety
     /// All ranges and the group's memory are live until the stream has passed this point, and every

@@ -1,0 +1,18 @@
+//! Numbers that several folders share.
+
+use std::time::Duration;
+
+/// Channels for signals. Signals on different channels do not wait for each other.
+pub const CHANNELS: u32 = 32;
+/// Channels for barriers.
+pub const BARRIER_CHANNELS: u32 = 8;
+/// Channels of collectives. Those on different channels do not wait for each other.
+pub const COLLECTIVE_CHANNELS: u32 = 4;
+/// Lanes by which a copy to a peer can go where devices share their links; the first is the caller's own
+/// stream. Two hide each other's steps: a third would find the link busy.
+pub const LANES: usize = 2;
+
+/// How long teardown waits in good order for work that is under way, and for peers.
+pub const GOOD_ORDER: Duration = Duration::from_secs(3);
+/// How long waiting kernels and streams have to leave once all is lost.
+pub const DRAIN: Duration = Duration::from_secs(2);

@@ -1,0 +1,108 @@
+//! Making symmetric buffers.
+
+use crate::backend::abi::DeviceAddress;
+use crate::base::element::Element;
+use crate::base::error::{Error, Result};
+use crate::buffer::symmetric::SymmetricBuffer;
+use crate::memory::kinds::{common_kinds, listed_kinds};
+use crate::memory::sharing::{self, Origin};
+use crate::world::communicator::Communicator;
+
+impl Communicator {
+    /// Allocates `shape`'s product of elements on every rank, zeroed. Collective.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] on every rank if shapes or element types differ; [`Error::OutOfMemory`] on
+    /// a rank without room and [`Error::PeerFailed`] on the others; [`Error::PeerUnreachable`] if a
+    /// peer's copy cannot be mapped or does not pass the proof. Nothing is left behind.
+    pub fn allocate<T: Element>(&self, shape: &[usize]) -> Result<SymmetricBuffer<T>> {
+        self.buffer::<T>("allocate", shape, Origin::Backend)
+    }
+
+    /// Makes memory that the caller owns symmetric: `shape`'s product of elements at `address` on
+    /// this device, at whatever address each rank has. Collective. The contents stay.
+    ///
+    /// # Errors
+    /// [`Error::NotShareable`] with the reason where the memory is of a kind that peers cannot map
+    /// (managed memory, memory from a pool, memory of another device). What
+    /// [`Communicator::allocate`] fails with, too. [`Communicator::stage`] is the way out.
+    ///
+    /// # Safety
+    /// The memory stays allocated until the buffer is freed, or dropped by every rank, and nothing
+    /// on the host refers to it meanwhile.
+    pub unsafe fn register<T: Element>(
+        &self,
+        address: DeviceAddress,
+        shape: &[usize],
+    ) -> Result<SymmetricBuffer<T>> {
+        self.buffer("register", shape, Origin::Caller(address))
+    }
+
+    pub(crate) fn buffer<T: Element>(
+        &self,
+        operation: &'static str,
+        shape: &[usize],
+        origin: Origin,
+    ) -> Result<SymmetricBuffer<T>> {
+        let shared = self.world();
+        shared.reclaim();
+        let length = shape
+            .iter()
+            .try_fold(1usize, |product, &side| product.checked_mul(side));
+        let bytes = length.and_then(|length| length.checked_mul(size_of::<T>()));
+        let mut round = shared.agreement.begin(operation);
+        // Compared before it is judged, so that a rank with a bad shape does not leave the others.
+        round.compare(&[
+            ("the shape", format!("{shape:?}")),
+            ("the element type", std::any::type_name::<T>().into()),
+            ("the element size", size_of::<T>().to_string()),
+        ])?;
+        let (Some(length), Some(bytes)) = (length, bytes) else {
+            return Err(Error::InvalidArgument {
+                rank: shared.rank,
+                operation,
+                message: format!(
+                    "the shape {shape:?} of {}-byte elements has more bytes than memory can have",
+                    size_of::<T>()
+                ),
+            });
+        };
+        let kinds = match origin {
+            Origin::Backend | Origin::Signals => vec![self.share_kind()],
+            Origin::Caller(address) => {
+                let aligned = address.0.is_multiple_of(align_of::<T>() as u64);
+                let misaligned = || Error::InvalidArgument {
+                    rank: shared.rank,
+                    operation,
+                    message: format!(
+                        "{:#x} is not aligned to the {} bytes of its elements",
+                        address.0,
+                        align_of::<T>()
+                    ),
+                };
+                round.vote(aligned.then_some(()).ok_or_else(misaligned))?;
+                // Whoever allocated the memory chose its kind: try all that every rank has.
+                common_kinds(&mut round, &listed_kinds(&shared.capabilities))?
+            }
+        };
+        let multicast = &shared.multicast;
+        let bytes = match origin {
+            Origin::Caller(_) => bytes as u64,
+            // A buffer without elements has an allocation like others, of a byte.
+            Origin::Backend | Origin::Signals => multicast.padded(bytes.max(1) as u64),
+        };
+        let (allocation, _) = sharing::allocate(shared.maker(), &mut round, &kinds, bytes, origin)?;
+        if !matches!(origin, Origin::Caller(_))
+            && let Err(error) = multicast.bind(shared, &mut round, &allocation)
+        {
+            shared.give_up(allocation);
+            return Err(error);
+        }
+        Ok(SymmetricBuffer::new(
+            shared.clone(),
+            allocation,
+            length,
+            shape.to_vec(),
+        ))
+    }
+}

@@ -1,0 +1,163 @@
+//! Parts of buffers.
+
+use crate::base::element::Element;
+use crate::base::error::{Error, Result};
+use crate::rank::allocation::Allocation;
+use crate::rank::operand::Operand;
+use crate::world::world::World;
+use std::marker::PhantomData;
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+
+/// Consecutive elements of a [`crate::SymmetricBuffer`], checked. Borrows the buffer; names the same elements at
+/// every rank.
+///
+/// Made by [`crate::SymmetricBuffer::slice`]; `&buffer` is taken wherever a slice is, for all of its elements.
+pub struct Slice<'a, T: Element> {
+    world: &'a Arc<World>,
+    allocation: &'a Arc<Allocation>,
+    offset: usize,
+    length: usize,
+    /// Elements of the buffer.
+    whole: usize,
+    elements: PhantomData<fn() -> T>,
+}
+
+impl<T: Element> Clone for Slice<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T: Element> Copy for Slice<'_, T> {}
+
+impl<'a, T: Element> Slice<'a, T> {
+    pub(crate) fn new(
+        world: &'a Arc<World>,
+        allocation: &'a Arc<Allocation>,
+        whole: usize,
+        (offset, length): (usize, usize),
+    ) -> Self {
+        Self {
+            world,
+            allocation,
+            offset,
+            length,
+            whole,
+            elements: PhantomData,
+        }
+    }
+
+    /// The first element, counted from the buffer's.
+    pub fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// Elements.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether it has no element.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Elements `range` of these.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`].
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Self> {
+        let (offset, length) = within(self.world.rank, self.length, range)?;
+        Ok(Self {
+            offset: self.offset + offset,
+            length,
+            ..*self
+        })
+    }
+
+    /// Elements of the buffer that it is a part of.
+    pub(crate) fn whole(&self) -> usize {
+        self.whole
+    }
+
+    pub(crate) fn world(&self) -> &'a Arc<World> {
+        self.world
+    }
+
+    pub(crate) fn operand(&self) -> Operand<'a> {
+        let size = size_of::<T>();
+        Operand::new(
+            self.allocation,
+            (self.offset * size) as u64,
+            (self.length * size) as u64,
+        )
+    }
+}
+
+impl<T: Element> std::fmt::Debug for Slice<'_, T> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Slice")
+            .field("elements", &(self.offset..self.offset + self.length))
+            .field("element", &std::any::type_name::<T>())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Offset and length of a range of `length` elements.
+///
+/// # Errors
+/// [`Error::OutOfRange`] for one that they do not have.
+pub(crate) fn within(
+    rank: usize,
+    length: usize,
+    range: impl RangeBounds<usize>,
+) -> Result<(usize, usize)> {
+    let start = match range.start_bound() {
+        Bound::Included(&start) => Some(start),
+        Bound::Excluded(&before) => before.checked_add(1),
+        Bound::Unbounded => Some(0),
+    };
+    let end = match range.end_bound() {
+        Bound::Included(&last) => last.checked_add(1),
+        Bound::Excluded(&end) => Some(end),
+        Bound::Unbounded => Some(length),
+    };
+    match (start, end) {
+        (Some(start), Some(end)) if start <= end && end <= length => Ok((start, end - start)),
+        _ => {
+            let start = start.unwrap_or(usize::MAX);
+            Err(Error::OutOfRange {
+                rank,
+                offset: start,
+                count: end.unwrap_or(usize::MAX).saturating_sub(start),
+                length,
+            })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_of_any_form_is_offset_and_length() {
+        assert_eq!(within(0, 8, ..).unwrap(), (0, 8));
+        assert_eq!(within(0, 8, 2..).unwrap(), (2, 6));
+        assert_eq!(within(0, 8, ..=3).unwrap(), (0, 4));
+        assert_eq!(within(0, 8, 8..8).unwrap(), (8, 0));
+        assert_eq!(within(0, 0, ..).unwrap(), (0, 0));
+    }
+
+    #[test]
+    fn a_range_that_is_not_there_is_an_error() {
+        assert!(within(0, 8, 2..9).is_err());
+        assert!(within(0, 8, ..=usize::MAX).is_err());
+        #[allow(clippy::reversed_empty_ranges, reason = "that is what is refused")]
+        let reversed = within(0, 8, 5..2);
+        assert!(reversed.is_err());
+        assert!(within(0, 8, (Bound::Excluded(usize::MAX), Bound::Unbounded)).is_err());
+    }
+}

@@ -1,0 +1,481 @@
+//! The verbs of collectives.
+
+use crate::backend::abi::{CollectiveOperation, ElementType, ReduceOperation};
+use crate::base::element::Element;
+use crate::base::error::Result;
+use crate::base::reducible::Reducible;
+use crate::buffer::slice::Slice;
+use crate::collectives::options::CollectiveOptions;
+use crate::collectives::parts::Parts;
+use crate::collectives::request::Request;
+use crate::rank::operand::Operand;
+use crate::stream::queue::Queue;
+
+/// The verbs of collectives, with options: `queue.with(&options).all_reduce(…)`.
+///
+/// Every member makes the same calls in the same order on a channel; calls on different channels do not wait for
+/// each other. Slices are symmetric: every member passes the same part of the same buffer, except where a verb
+/// says otherwise.
+#[derive(Clone, Copy)]
+pub struct Collectives<'q> {
+    pub(crate) queue: &'q Queue,
+    pub(crate) options: &'q CollectiveOptions<'q>,
+}
+
+impl Queue {
+    /// The verbs of collectives, with options.
+    pub fn with<'q>(&'q self, options: &'q CollectiveOptions<'q>) -> Collectives<'q> {
+        Collectives {
+            queue: self,
+            options,
+        }
+    }
+
+    /// [`Collectives::all_reduce`] with default options.
+    ///
+    /// # Errors
+    /// As [`Collectives::all_reduce`].
+    pub fn all_reduce<'a, T: Reducible>(
+        &self,
+        destination: impl Into<Slice<'a, T>>,
+        source: impl Into<Slice<'a, T>>,
+        operation: ReduceOperation,
+    ) -> Result<()> {
+        self.with(&CollectiveOptions::default()).all_reduce(destination, source, operation)
+    }
+
+    /// [`Collectives::reduce`] with default options.
+    ///
+    /// # Errors
+    /// As [`Collectives::reduce`].
+    pub fn reduce<'a, T: Reducible>(
+        &self,
+        root: usize,
+        destination: impl Into<Slice<'a, T>>,
+        source: impl Into<Slice<'a, T>>,
+        operation: ReduceOperation,
+    ) -> Result<()> {
+        self.with(&CollectiveOptions::default()).reduce(root, destination, source, operation)
+    }
+
+    /// [`Collectives::reduce_scatter`] with default options.
+    ///
+    /// # Errors
+    /// As [`Collectives::reduce_scatter`].
+    pub fn reduce_scatter<'a, T: Reducible>(
+        &self,
+        destination: impl Into<Slice<'a, T>>,
+        source: impl Into<Slice<'a, T>>,
+        operation: ReduceOperation,
+    ) -> Result<()> {
+        self.with(&CollectiveOptions::default()).reduce_scatter(destination, source, operation)
+    }
+
+    /// [`Collectives::all_gather`] with default options.
+    ///
+    /// # Errors
+    /// As [`Collectives::all_gather`].
+    pub fn all_gather<'a, T: Element>(
+        &self,
+        destination: impl Into<Slice<'a, T>>,
+        source: impl Into<Slice<'a, T>>,
+    ) -> Result<()> {
+        self.with(&CollectiveOptions::default()).all_gather(destination, source)
+    }
+
+    /// [`Collectives::all_gather_v`] with default options.
+    ///
+    /// # Errors
+    /// As [`Collectives::all_gather_v`].
+    pub fn all_gather_v<'a, T: Element>(
+        &self,
+        destination: impl Into<Slice<'a, T>>,
+        source: impl Into<Slice<'a, T>>,
+        counts: &[usize],
+    ) -> Result<()> {
+        self.with(&CollectiveOptions::default()).all_gather_v(destination, source, counts)
+    }
+
+    /// [`Collectives::broadcast`] with default options.
+    ///
+    /// # Errors
+    /// As [`Collectives::broadcast`].
+    pub fn broadcast<'a, T: Element>(
+        &self,
+        root: usize,
+        destination: impl Into<Slice<'a, T>>,
+        source: impl Into<Slice<'a, T>>,
+    ) -> Result<()> {
+        self.with(&CollectiveOptions::default()).broadcast(root, destination, source)
+    }
+
+    /// [`Collectives::all_to_all`] with default options.
+    ///
+    /// # Errors
+    /// As [`Collectives::all_to_all`].
+    pub fn all_to_all<'a, T: Element>(
+        &self,
+        destination: impl Into<Slice<'a, T>>,
+        source: impl Into<Slice<'a, T>>,
+    ) -> Result<()> {
+        self.with(&CollectiveOptions::default()).all_to_all(destination, source)
+    }
+
+    /// [`Collectives::all_to_all_v`] with default options.
+    ///
+    /// # Errors
+    /// As [`Collectives::all_to_all_v`].
+    #[allow(clippy::too_many_arguments, reason = "MPI's arguments, in two groups")]
+    pub fn all_to_all_v<'a, T: Element>(
+        &self,
+        destination: impl Into<Slice<'a, T>>,
+        received: &[usize],
+        received_at: &[usize],
+        source: impl Into<Slice<'a, T>>,
+        sent: &[usize],
+        sent_at: &[usize],
+    ) -> Result<()> {
+        self.with(&CollectiveOptions::default()).all_to_all_v(destination, received, received_at, source, sent, sent_at)
+    }
+
+    /// [`Collectives::gather`] with default options.
+    ///
+    /// # Errors
+    /// As [`Collectives::gather`].
+    pub fn gather<'a, T: Element>(
+        &self,
+        root: usize,
+        destination: impl Into<Slice<'a, T>>,
+        source: impl Into<Slice<'a, T>>,
+    ) -> Result<()> {
+        self.with(&CollectiveOptions::default()).gather(root, destination, source)
+    }
+
+    /// [`Collectives::scatter`] with default options.
+    ///
+    /// # Errors
+    /// As [`Collectives::scatter`].
+    pub fn scatter<'a, T: Element>(
+        &self,
+        root: usize,
+        destination: impl Into<Slice<'a, T>>,
+        source: impl Into<Slice<'a, T>>,
+    ) -> Result<()> {
+        self.with(&CollectiveOptions::default()).scatter(root, destination, source)
+    }
+
+    /// [`Collectives::send`] with default options.
+    ///
+    /// # Errors
+    /// As [`Collectives::send`].
+    pub fn send<'a, T: Element>(
+        &self,
+        peer: usize,
+        source: impl Into<Slice<'a, T>>,
+    ) -> Result<()> {
+        self.with(&CollectiveOptions::default()).send(peer, source)
+    }
+
+    /// [`Collectives::recv`] with default options.
+    ///
+    /// # Errors
+    /// As [`Collectives::recv`].
+    pub fn recv<'a, T: Element>(
+        &self,
+        peer: usize,
+        destination: impl Into<Slice<'a, T>>,
+    ) -> Result<()> {
+        self.with(&CollectiveOptions::default()).recv(peer, destination)
+    }
+}
+
+impl Collectives<'_> {
+    /// Reduces `source` of all ranks, element by element, into `destination` at all ranks.
+    ///
+    /// Both have the same length; in place if they are the same range.
+    ///
+    /// # Errors
+    /// [`crate::Error::InvalidArgument`] if lengths differ, ranges overlap otherwise, or options cannot be
+    /// met; the backend's; what poisoned the communicator. A peer that does not come within the
+    /// deadline, or dies, is an error of [`Collectives::synchronize`]. So for all collectives.
+    pub fn all_reduce<'a, T: Reducible>(
+        &self,
+        destination: impl Into<Slice<'a, T>>,
+        source: impl Into<Slice<'a, T>>,
+        operation: ReduceOperation,
+    ) -> Result<()> {
+        let request = self.reduction("all_reduce", destination.into(), source.into(), operation)?;
+        self.run(&request)
+    }
+
+    /// Reduces `source` of all ranks into `destination` at rank `root`; elsewhere `destination` stays.
+    ///
+    /// # Errors
+    /// As [`Collectives::all_reduce`].
+    pub fn reduce<'a, T: Reducible>(
+        &self,
+        root: usize,
+        destination: impl Into<Slice<'a, T>>,
+        source: impl Into<Slice<'a, T>>,
+        operation: ReduceOperation,
+    ) -> Result<()> {
+        let request = Request {
+            operation: CollectiveOperation::REDUCE,
+            root,
+            ..self.reduction("reduce", destination.into(), source.into(), operation)?
+        };
+        self.run(&request)
+    }
+
+    /// Reduces `source` of all ranks and gives rank `r` part `r` of the result. `source` is `world`
+    /// times as long as `destination`; in place if `destination` is part `rank` of `source` (at all
+    /// ranks or at none).
+    ///
+    /// # Errors
+    /// As [`Collectives::all_reduce`].
+    pub fn reduce_scatter<'a, T: Reducible>(
+        &self,
+        destination: impl Into<Slice<'a, T>>,
+        source: impl Into<Slice<'a, T>>,
+        operation: ReduceOperation,
+    ) -> Result<()> {
+        let request = Request {
+            operation: CollectiveOperation::REDUCE_SCATTER,
+            ..self.reduction("reduce_scatter", destination.into(), source.into(), operation)?
+        };
+        self.run(&request)
+    }
+
+    /// Puts every rank's `source` into `destination` of all ranks, in rank order. `destination` is
+    /// `world` times as long as `source`; in place if `source` is part `rank` of `destination` (at
+    /// all ranks or at none).
+    ///
+    /// # Errors
+    /// As [`Collectives::all_reduce`].
+    pub fn all_gather<'a, T: Element>(
+        &self,
+        destination: impl Into<Slice<'a, T>>,
+        source: impl Into<Slice<'a, T>>,
+    ) -> Result<()> {
+        let operation = CollectiveOperation::ALL_GATHER;
+        let request = self.movement("all_gather", operation, destination.into(), source.into())?;
+        self.run(&request)
+    }
+
+    /// [`Collectives::all_gather`] where rank `r` gives `counts[r]` elements, which may be 0: `source`
+    /// starts with them, and `destination` is as long as their sum. `counts` is alike on all ranks.
+    ///
+    /// # Errors
+    /// As [`Collectives::all_reduce`].
+    pub fn all_gather_v<'a, T: Element>(
+        &self,
+        destination: impl Into<Slice<'a, T>>,
+        source: impl Into<Slice<'a, T>>,
+        counts: &[usize],
+    ) -> Result<()> {
+        let operation = CollectiveOperation::ALL_GATHER_V;
+        let request = Request {
+            counts: Some(counts),
+            ..self.movement("all_gather_v", operation, destination.into(), source.into())?
+        };
+        self.run(&request)
+    }
+
+    /// Copies `source` of rank `root` into `destination` of all ranks.
+    ///
+    /// # Errors
+    /// As [`Collectives::all_reduce`].
+    pub fn broadcast<'a, T: Element>(
+        &self,
+        root: usize,
+        destination: impl Into<Slice<'a, T>>,
+        source: impl Into<Slice<'a, T>>,
+    ) -> Result<()> {
+        let operation = CollectiveOperation::BROADCAST;
+        let request = Request {
+            root,
+            ..self.movement("broadcast", operation, destination.into(), source.into())?
+        };
+        self.run(&request)
+    }
+
+    /// Puts part `r` of `source` of rank `s` into part `s` of `destination` of rank `r`, for all pairs.
+    /// Both have the same length, a multiple of `world`; in place if they are the same range.
+    ///
+    /// # Errors
+    /// As [`Collectives::all_reduce`].
+    pub fn all_to_all<'a, T: Element>(
+        &self,
+        destination: impl Into<Slice<'a, T>>,
+        source: impl Into<Slice<'a, T>>,
+    ) -> Result<()> {
+        let operation = CollectiveOperation::ALL_TO_ALL;
+        let request = self.movement("all_to_all", operation, destination.into(), source.into())?;
+        self.run(&request)
+    }
+
+    /// [`Collectives::all_to_all`] with parts of any size: `sent[r]` elements from offset `sent_at[r]` of
+    /// `source` go to rank `r`, and `received[s]` elements from rank `s` go to offset
+    /// `received_at[s]` of `destination`. `received[s]` here equals `sent[rank]` there; a rank that
+    /// expects another count than it is sent gets [`crate::Error::Mismatch`] at its next
+    /// synchronisation. Ranges may differ between ranks.
+    ///
+    /// # Errors
+    /// As [`Collectives::all_reduce`].
+    #[allow(clippy::too_many_arguments, reason = "MPI's arguments, in two groups")]
+    pub fn all_to_all_v<'a, T: Element>(
+        &self,
+        destination: impl Into<Slice<'a, T>>,
+        received: &[usize],
+        received_at: &[usize],
+        source: impl Into<Slice<'a, T>>,
+        sent: &[usize],
+        sent_at: &[usize],
+    ) -> Result<()> {
+        let parts = Parts {
+            received,
+            received_at,
+            sent,
+            sent_at,
+        };
+        self.all_to_all_parts(destination.into(), source.into(), &parts)
+    }
+
+    /// Puts every rank's `source` into `destination` of rank `root`, in rank order; elsewhere
+    /// `destination` stays. It is `world` times as long as `source`; in place if `source` is part `rank`
+    /// of `destination` (at all ranks or at none).
+    ///
+    /// # Errors
+    /// As [`Collectives::all_reduce`].
+    pub fn gather<'a, T: Element>(
+        &self,
+        root: usize,
+        destination: impl Into<Slice<'a, T>>,
+        source: impl Into<Slice<'a, T>>,
+    ) -> Result<()> {
+        let operation = CollectiveOperation::GATHER;
+        let request = Request {
+            root,
+            ..self.movement("gather", operation, destination.into(), source.into())?
+        };
+        self.run(&request)
+    }
+
+    /// Puts part `r` of `source` of rank `root` into `destination` of rank `r`. `source` is `world`
+    /// times as long as `destination`; in place if `destination` is part `rank` of `source` (at all
+    /// ranks or at none).
+    ///
+    /// # Errors
+    /// As [`Collectives::all_reduce`].
+    pub fn scatter<'a, T: Element>(
+        &self,
+        root: usize,
+        destination: impl Into<Slice<'a, T>>,
+        source: impl Into<Slice<'a, T>>,
+    ) -> Result<()> {
+        let operation = CollectiveOperation::SCATTER;
+        let request = Request {
+            root,
+            ..self.movement("scatter", operation, destination.into(), source.into())?
+        };
+        self.run(&request)
+    }
+
+    /// Sends `source` to `peer`, which receives it. Done, and `source` free again, once the peer has it.
+    ///
+    /// # Errors
+    /// As [`Collectives::all_reduce`].
+    pub fn send<'a, T: Element>(
+        &self,
+        peer: usize,
+        source: impl Into<Slice<'a, T>>,
+    ) -> Result<()> {
+        let mut exchange = self.exchange()?;
+        exchange.send(peer, source.into())?;
+        exchange.enqueue()
+    }
+
+    /// Receives into `destination` what `peer` sends.
+    ///
+    /// # Errors
+    /// As [`Collectives::all_reduce`].
+    pub fn recv<'a, T: Element>(
+        &self,
+        peer: usize,
+        destination: impl Into<Slice<'a, T>>,
+    ) -> Result<()> {
+        let mut exchange = self.exchange()?;
+        exchange.recv(peer, destination.into())?;
+        exchange.enqueue()
+    }
+
+    /// Holds the stream until the streams of all members of a group have reached their barrier on this
+    /// channel; work before it at any member is visible after it at every member.
+    ///
+    /// # Errors
+    /// As [`Collectives::all_reduce`].
+    pub fn barrier(&self) -> Result<()> {
+        self.queue.barrier_of(self.options)
+    }
+
+    fn run(&self, request: &Request<'_>) -> Result<()> {
+        self.queue.collective(request, self.options)
+    }
+
+    /// Refuses a reduction of a newer version.
+    fn check_reduction(&self, name: &'static str, reduce: ReduceOperation) -> Result<()> {
+        if (ReduceOperation::SUM..=ReduceOperation::PRODUCT).contains(&reduce) {
+            return Ok(());
+        }
+        let message = format!("there is no reduction {}", reduce.0);
+        Err(self.queue.invalid(name, message))
+    }
+
+    /// A slice of this communicator.
+    pub(crate) fn operand<'b, T: Element>(
+        &self,
+        name: &'static str,
+        slice: Slice<'b, T>,
+    ) -> Result<Operand<'b>> {
+        self.queue.check_same(slice.world(), name)?;
+        Ok(slice.operand())
+    }
+
+    /// A call that reduces; an all-reduce until it is told otherwise.
+    fn reduction<'b, T: Reducible>(
+        &self,
+        name: &'static str,
+        destination: Slice<'b, T>,
+        source: Slice<'b, T>,
+        reduce: ReduceOperation,
+    ) -> Result<Request<'b>> {
+        self.check_reduction(name, reduce)?;
+        let operation = CollectiveOperation::ALL_REDUCE;
+        Ok(Request {
+            element: T::TYPE,
+            reduce,
+            ..self.movement(name, operation, destination, source)?
+        })
+    }
+
+    /// A call that moves bytes.
+    fn movement<'b, T: Element>(
+        &self,
+        name: &'static str,
+        operation: CollectiveOperation,
+        destination: Slice<'b, T>,
+        source: Slice<'b, T>,
+    ) -> Result<Request<'b>> {
+        Ok(Request {
+            name,
+            operation,
+            element: ElementType::U8,
+            element_bytes: size_of::<T>().max(1) as u64,
+            reduce: ReduceOperation::default(),
+            root: 0,
+            counts: None,
+            destination: self.operand(name, destination)?,
+            source: self.operand(name, source)?,
+        })
+    }
+}

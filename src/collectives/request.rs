@@ -1,0 +1,146 @@
+//! What a call asks for, and whether it makes sense.
+
+use crate::backend::abi::{CollectiveOperation, ElementType, ReduceOperation};
+use crate::collectives::plan::{Parts, VECTOR};
+use crate::group::membership::Membership;
+use crate::rank::operand::Operand;
+
+/// What a verb is asked to do.
+pub struct Request<'a> {
+    /// The method's name.
+    pub name: &'static str,
+    /// What it does.
+    pub operation: CollectiveOperation,
+    /// What the elements are, as far as the kernel has to know; [`ElementType::U8`] where it moves
+    /// bytes.
+    pub element: ElementType,
+    /// Bytes of one.
+    pub element_bytes: u64,
+    /// How they become one; 0 where they do not.
+    pub reduce: ReduceOperation,
+    /// The root; 0 where there is none.
+    pub root: usize,
+    /// Elements of each rank where they differ.
+    pub counts: Option<&'a [usize]>,
+    /// What is written.
+    pub destination: Operand<'a>,
+    /// What is read.
+    pub source: Operand<'a>,
+}
+
+impl<'a> Request<'a> {
+    /// Whether the ranges, and members' parts of them, start at whole vectors, as far as that follows from
+    /// what is alike on all ranks: in place the smaller range depends on the rank, so the larger one
+    /// decides.
+    pub fn starts_at_vectors(&self, in_place: bool) -> bool {
+        let (to, from) = (&self.destination, &self.source);
+        let starts = match in_place {
+            true if to.bytes() >= from.bytes() => [to.offset(), to.offset()],
+            true => [from.offset(), from.offset()],
+            false => [to.offset(), from.offset()],
+        };
+        let part = match self.operation {
+            CollectiveOperation::ALL_GATHER | CollectiveOperation::REDUCE_SCATTER => {
+                to.bytes().min(from.bytes())
+            }
+            _ => 0,
+        };
+        let mut all = starts.into_iter().chain([part]);
+        all.all(|offset| offset.is_multiple_of(VECTOR))
+    }
+
+    /// Bytes as nccl-tests counts them.
+    pub fn counted_bytes(&self) -> u64 {
+        match self.counts {
+            Some(_) => self.destination.bytes(),
+            None => self.destination.bytes().max(self.source.bytes()),
+        }
+    }
+
+    /// Checks lengths and overlaps. Gives the parts, and whether the call is in place.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn judge(
+        &self,
+        own: usize,
+        membership: &Membership,
+    ) -> std::result::Result<(Parts<'a>, bool), String> {
+        use CollectiveOperation as O;
+        let (world, rank) = (membership.world(), membership.rank);
+        if self.root >= world {
+            let root = self.root;
+            return Err(format!("there is no rank {root} in a group of {world}"));
+        }
+        let (to, from) = (&self.destination, &self.source);
+        let elements = |bytes: u64| bytes / self.element_bytes;
+        let wrong = |expected: u64| {
+            Err(format!(
+                    "the destination has {} elements, the source {}; for {world} ranks it takes \
+                     {expected} in the destination",
+                    elements(to.bytes()),
+                    elements(from.bytes()),
+                ))
+        };
+        let many = world as u64;
+        let parts = match self.operation {
+            O::ALL_GATHER | O::GATHER if to.bytes() != from.bytes() * many => {
+                return wrong(elements(from.bytes() * many));
+            }
+            O::ALL_GATHER | O::GATHER => Parts::Equal(from.bytes()),
+            O::REDUCE_SCATTER | O::SCATTER if from.bytes() != to.bytes() * many => {
+                return wrong(elements(from.bytes()) / many);
+            }
+            O::REDUCE_SCATTER | O::SCATTER => Parts::Equal(to.bytes()),
+            O::ALL_GATHER_V => {
+                let counts = self.counts.unwrap_or_default();
+                if counts.len() != world {
+                    return Err(format!("{} counts for {world} ranks", counts.len()));
+                }
+                let bytes = |&count: &usize| (count as u64).saturating_mul(self.element_bytes);
+                let total = counts.iter().map(bytes).fold(0, u64::saturating_add);
+                if to.bytes() != total || from.bytes() < bytes(&counts[rank]) {
+                    return Err(format!(
+                            "the counts add up to {} elements, {} of them from here, but the \
+                             destination has {} and the source {}",
+                            elements(total),
+                            counts[rank],
+                            elements(to.bytes()),
+                            elements(from.bytes())
+                        ));
+                }
+                Parts::Counted {
+                    counts,
+                    element_bytes: self.element_bytes,
+                }
+            }
+            _ if to.bytes() != from.bytes() => return wrong(elements(from.bytes())),
+            O::ALL_TO_ALL if !elements(from.bytes()).is_multiple_of(many) => {
+                return Err(format!(
+                        "{} elements cannot be dealt out evenly to {world} ranks",
+                        elements(from.bytes())
+                    ));
+            }
+            O::ALL_TO_ALL => Parts::Equal(from.bytes() / many),
+            _ => Parts::Equal(to.bytes()),
+        };
+        let part = parts.offset(membership.rank);
+        let in_place = match self.operation {
+            O::ALL_GATHER | O::GATHER | O::ALL_GATHER_V => from.is_at(own, to, part),
+            O::REDUCE_SCATTER | O::SCATTER => to.is_at(own, from, part),
+            _ => to.is_at(own, from, 0),
+        };
+        let overlap = to.overlaps(own, from);
+        // The part of a rank that gives nothing in place may lie anywhere.
+        let nothing = self.operation == O::ALL_GATHER_V && parts.bytes(rank) == 0;
+        if overlap && !in_place && !nothing {
+            return Err(
+                "source and destination overlap, but are not the same range; pass the same range for an in-place \
+                 call, or disjoint ranges"
+                    .into(),
+            );
+        }
+        debug_assert!(to.is_inside() && from.is_inside());
+        Ok((parts, in_place))
+    }
+}

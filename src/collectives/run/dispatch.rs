@@ -1,0 +1,269 @@
+//! From a request to the backend: compared, checked, chosen, planned, submitted.
+//!
+//! Nothing here allocates or locks outside of a capture, unless calls are compared
+//! ([`crate::Configuration::check_calls`]) or logged.
+
+use crate::backend::abi::*;
+use crate::backend::{CallResult, Collectives, Device};
+use crate::base::error::Result;
+use crate::base::planner::TransferOptions;
+use crate::collectives::compare::Comparison;
+use crate::collectives::multicast::{self, Reach};
+use crate::collectives::options::CollectiveOptions;
+use crate::collectives::plan::{Place, Shape};
+use crate::collectives::request::Request;
+use crate::collectives::run::copy_engine::Engine;
+use crate::collectives::run::kernel::{self, Reaches, geometry};
+use crate::collectives::run::nccl;
+use crate::collectives::select::{CollectiveCall, choose, membership, question};
+use crate::group::choice::{Choice, Query};
+use crate::group::membership::Membership;
+use crate::rank::operand::Operand;
+use crate::rank::submit::Submit;
+use crate::stream::queue::Queue;
+use crate::world::world::World;
+
+/// What a kernel of a call watches.
+pub fn watch(world: &World, options: &CollectiveOptions<'_>) -> Watch {
+    world
+        .health
+        .watch(options.deadline.unwrap_or(world.deadlines.wait))
+}
+
+impl Queue {
+    /// Does what `request` says.
+    pub(crate) fn collective(
+        &self,
+        request: &Request<'_>,
+        options: &CollectiveOptions<'_>,
+    ) -> Result<()> {
+        let world = self.world();
+        world.health.check()?;
+        let membership = membership(world, request.name, options)?;
+        let state = &world.collectives;
+        if state.check_calls {
+            Comparison::new(world, membership, options, request.name).of_call(request)?;
+        }
+        let (parts, in_place) = request
+            .judge(world.rank, membership)
+            .map_err(|message| self.invalid(request.name, message))?;
+        let bytes = request.counted_bytes();
+        if bytes == 0 {
+            return Ok(());
+        }
+        if membership.world() == 1 {
+            // Whatever the operation, the result of a group of one is a copy.
+            let bytes = request.destination.bytes().min(request.source.bytes());
+            return self.copy_local(
+                request.name,
+                &request.destination.part(0, bytes),
+                &request.source,
+            );
+        }
+        // NCCL's communicator is that of all ranks.
+        let library = membership.whole.then_some(&state.nccl);
+        let aligned = request.starts_at_vectors(in_place);
+        let library = library.and_then(|nccl| nccl.of(options.provider, aligned));
+        let slots = &membership.slots;
+        let in_multicast = request.destination.is_in_multicast()
+            && request.source.is_in_multicast()
+            && slots.at_all(options.channel).is_some();
+        let asked = CollectiveCall {
+            operation: request.operation,
+            bytes,
+            element: request.element,
+            reduce: request.reduce,
+            in_place,
+            aligned,
+            in_multicast,
+        };
+        let query = question(state, &asked, membership, options.channel, library.is_some());
+        let choice = choose(world, request.name, &query, options)?;
+        if choice.algorithm == Algorithm::VENDOR && !aligned {
+            nccl::refuse_unaligned_windows(world.rank, request.name, options.provider)?;
+        }
+        let run = Run {
+            request,
+            options,
+            membership,
+            choice,
+            library,
+            in_place,
+            parts,
+        };
+        self.submit(request.name, |submit| run.submit(world, submit))
+            .map_err(|error| error.about(None, bytes))
+    }
+
+    /// Holds the stream until every member's stream is here.
+    pub(crate) fn barrier_of(&self, options: &CollectiveOptions<'_>) -> Result<()> {
+        const NAME: &str = "group_barrier";
+        let world = self.world();
+        world.health.check()?;
+        let membership = membership(world, NAME, options)?;
+        if membership.world() == 1 {
+            return Ok(());
+        }
+        if world.collectives.check_calls {
+            Comparison::new(world, membership, options, NAME).of_barrier()?;
+        }
+        let slots = &membership.slots;
+        let operation = CollectiveOperation::BARRIER;
+        let header = slots.header(options.channel, operation, watch(world, options));
+        let reach = slots.at_all(options.channel);
+        let mut options = *options;
+        let unnamed = options.algorithm == Algorithm::AUTOMATIC;
+        if unnamed && reach.is_some() && world.collectives.selector.prefers_multicast() {
+            options.algorithm = Algorithm::MULTICAST;
+        }
+        let options = &options;
+        if options.algorithm.is_multicast() {
+            let query = Query {
+                push_channels: 0,
+                multicast: reach.is_some(),
+                operation,
+                element: ElementType::U8,
+                reduce: ReduceOperation::default(),
+                world: membership.world() as u32,
+                bytes: 0,
+                in_place: false,
+                vendor: false,
+            };
+            let choice = choose(world, NAME, &query, options)?;
+            if let (Algorithm::MULTICAST, Some(slots_of_all)) = (choice.algorithm, reach) {
+                let meeting = multicast::meeting(&header, slots_of_all);
+                let grid = geometry(choice.blocks, choice.threads);
+                return self.submit(NAME, |submit| {
+                    submit.hold(slots.allocation());
+                    let stream = submit.stream();
+                    // SAFETY: as in `Run::submit`.
+                    unsafe { submit.backend().collective_multicast(&meeting, &grid, stream) }
+                });
+            }
+        }
+        self.submit(NAME, |submit| {
+            submit.hold(slots.allocation());
+            let engine = Engine {
+                backend: submit.backend(),
+                steps: slots.steps(options.channel),
+                header,
+                whole: membership.whole,
+                stream: submit.stream(),
+                fanout: world.capabilities.fanout,
+            };
+            // SAFETY: as in `Run::submit`.
+            unsafe { engine.barrier() }
+        })
+    }
+
+    /// Copies within this rank; the source has as many bytes as the destination.
+    pub(crate) fn copy_local(
+        &self,
+        name: &'static str,
+        to: &Operand<'_>,
+        from: &Operand<'_>,
+    ) -> Result<()> {
+        let rank = self.world().rank;
+        if to.bytes() == 0 || to.is_at(rank, from, 0) {
+            return Ok(());
+        }
+        let transfer = (Direction::PUT, rank);
+        let options = TransferOptions::default();
+        self.copy(name, transfer, (to, rank), (from, rank), &options, None)
+    }
+}
+
+fn place<'p>(submit: &Submit<'_>, operand: &Operand<'p>, membership: &'p Membership) -> Place<'p> {
+    Place {
+        bases: submit.bases(operand),
+        members: &membership.members,
+        offset: operand.offset(),
+    }
+}
+
+/// A call that was checked and chosen.
+struct Run<'r, 'a> {
+    request: &'r Request<'a>,
+    options: &'r CollectiveOptions<'r>,
+    membership: &'r Membership,
+    choice: Choice,
+    /// NCCL's communicator, where it could do it.
+    library: Option<RawVendor>,
+    in_place: bool,
+    parts: crate::collectives::plan::Parts<'a>,
+}
+
+impl Run<'_, '_> {
+    fn submit(&self, world: &World, submit: &Submit<'_>) -> CallResult<()> {
+        let Self {
+            request,
+            options,
+            membership,
+            choice,
+            ..
+        } = self;
+        let (backend, stream, channel) = (submit.backend(), submit.stream(), options.channel);
+        let slots = &membership.slots;
+        submit.hold(slots.allocation());
+        let shape = Shape {
+            operation: request.operation,
+            rank: membership.rank,
+            world: membership.world(),
+            root: request.root,
+            destination: place(submit, &request.destination, membership),
+            source: place(submit, &request.source, membership),
+            in_place: self.in_place,
+            parts: self.parts,
+        };
+        // SAFETY, of every call below: the ranges are inside live allocations, which `submit` keeps, and so is the
+        // group's memory. The members choose alike, since the selector has been compared and the calls are alike.
+        if let (Algorithm::VENDOR, Some(library)) = (choice.algorithm, self.library) {
+            // SAFETY: as above.
+            return unsafe { nccl::submit(backend, library, request, &shape, stream) };
+        }
+        let header = slots.header(channel, request.operation, watch(world, options));
+        let reaches = Reaches {
+            inboxes: slots.inboxes(channel),
+            reach: self.reach(submit),
+        };
+        if choice.algorithm != Algorithm::COPY_ENGINE {
+            // SAFETY: as above.
+            return unsafe {
+                kernel::submit(backend, request, &shape, &header, &reaches, choice, stream)
+            };
+        }
+        let engine = Engine {
+            backend,
+            steps: slots.steps(channel),
+            header,
+            whole: membership.whole,
+            stream,
+            fanout: world.capabilities.fanout,
+        };
+        // SAFETY: the stream is live.
+        let captured = unsafe { backend.stream_capturing(stream) }? != 0;
+        let sides = membership.lanes.sides(channel, captured);
+        let concurrent = choice.concurrent;
+        if request.operation != CollectiveOperation::ALL_REDUCE {
+            // SAFETY: as above.
+            return unsafe { engine.submit(&shape, concurrent, sides) };
+        }
+        // Every rank reduces its share into its own destination, and all gather those.
+        let gathering = shape.gathering(request.element);
+        // SAFETY: as above. The kernel ends with a barrier: nobody still reads what the copies overwrite.
+        unsafe {
+            kernel::submit(backend, request, &shape, &header, &reaches, choice, stream)?;
+            engine.submit_after_barrier(&gathering, concurrent, sides)
+        }
+    }
+
+    /// Where the call's memory lies at all members at once. Members of a group that was split off have no object
+    /// of their own, and memory of the caller's is in none.
+    fn reach(&self, submit: &Submit<'_>) -> Option<Reach> {
+        Some(Reach {
+            slots: self.membership.slots.at_all(self.options.channel)?,
+            destination: submit.at_all(&self.request.destination)?,
+            source: submit.at_all(&self.request.source)?,
+        })
+    }
+}

@@ -1,0 +1,81 @@
+//! Collectives by NCCL or RCCL, over the same buffers and streams.
+
+use crate::backend::abi::*;
+use crate::backend::{Backend, CallResult, Collectives};
+use crate::base::error::{Error, Result};
+use crate::collectives::plan::Shape;
+use crate::collectives::request::Request;
+use crate::group::nccl;
+use crate::group::provider::Provider;
+
+/// Submits a collective.
+///
+/// # Safety
+/// `vendor` is open; all ranges are live until the stream has passed this point, and every rank submits
+/// the same.
+pub unsafe fn submit(
+    backend: &Backend,
+    vendor: RawVendor,
+    call: &Request<'_>,
+    shape: &Shape<'_>,
+    stream: RawStream,
+) -> CallResult<()> {
+    use CollectiveOperation as O;
+    let rank = shape.rank;
+    let size = call.element.bytes();
+    let made = |operation, source, destination, bytes: u64, peer: usize| VendorCall {
+        source,
+        destination,
+        count: bytes / size,
+        operation,
+        element: call.element,
+        reduce: call.reduce,
+        peer: peer as u32,
+    };
+    let destination = shape.destination.at(rank, 0);
+    if call.operation == O::ALL_GATHER_V {
+        return nccl::group(backend, || {
+            for root in (0..shape.world).filter(|&root| shape.parts.bytes(root) > 0) {
+                let part = shape.destination.at(rank, shape.parts.offset(root));
+                // Only the root's is read; where this rank gives nothing it is no address of its own.
+                let source = if rank == root {
+                    shape.gathered_from(rank)
+                } else {
+                    part
+                };
+                let part = made(O::BROADCAST, source, part, shape.parts.bytes(root), root);
+                // SAFETY: the caller's word.
+                unsafe { backend.vendor_call(vendor, &part, stream) }?;
+            }
+            Ok(())
+        });
+    }
+    let (source, destination) = match call.operation {
+        O::ALL_GATHER | O::GATHER => (shape.gathered_from(rank), destination),
+        O::REDUCE_SCATTER | O::SCATTER => (shape.source.at(rank, 0), shape.scattered_to(rank)),
+        _ => (shape.source.at(rank, 0), destination),
+    };
+    let bytes = shape.parts.bytes(0);
+    let whole = made(call.operation, source, destination, bytes, shape.root);
+    // SAFETY: the caller's word.
+    unsafe { backend.vendor_call(vendor, &whole, stream) }
+}
+
+/// Refuses windows for a call whose parts do not start at vectors ([`Request::starts_at_vectors`]): version 2.28.9
+/// of such a library gathers wrong bytes there, without an error.
+pub fn refuse_unaligned_windows(
+    rank: usize,
+    operation: &'static str,
+    provider: Provider,
+) -> Result<()> {
+    if provider != Provider::VendorWindows {
+        return Ok(());
+    }
+    Err(Error::Unsupported {
+        rank,
+        operation,
+        message: "the vendor's windows take ranges, and members' parts of them, that start at a \
+                  multiple of 16 bytes; use `Provider::Vendor` for others"
+            .into(),
+    })
+}

@@ -1,0 +1,139 @@
+//! The question that a call puts to the selector.
+
+use crate::backend::abi::{CollectiveOperation, ElementType, ReduceOperation};
+use crate::base::error::Result;
+use crate::base::limits::COLLECTIVE_CHANNELS;
+use crate::collectives::options::CollectiveOptions;
+use crate::group::choice::{Choice, Constraints, Query};
+use crate::group::membership::Membership;
+use crate::group::state::State;
+use crate::world::world::World;
+use std::sync::Arc;
+
+/// A collective call, as far as that decides, beside its options, how it is done
+/// ([`Communicator::explain_call`]). Alike on all members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CollectiveCall {
+    /// What it does.
+    pub operation: CollectiveOperation,
+    /// The size that benchmarks of collectives give: of an all-reduce, reduce and broadcast one rank's
+    /// elements; otherwise the whole buffer of a rank that has it.
+    pub bytes: u64,
+    /// What is reduced; anything where nothing is.
+    pub element: ElementType,
+    /// How; anything where nothing is.
+    pub reduce: ReduceOperation,
+    /// Whether source and destination are the same memory.
+    pub in_place: bool,
+    /// Whether both ranges, and each rank's part of them, start at multiples of 16 bytes.
+    pub aligned: bool,
+    /// Whether multicast reaches both buffers ([`crate::SymmetricBuffer::is_in_multicast`]).
+    pub in_multicast: bool,
+}
+
+impl CollectiveCall {
+    /// A call out of place, of sums where it reduces, of aligned ranges in buffers that multicast reaches where
+    /// there is any.
+    pub fn new(operation: CollectiveOperation, bytes: u64, element: ElementType) -> Self {
+        Self {
+            operation,
+            bytes,
+            element,
+            reduce: ReduceOperation::SUM,
+            in_place: false,
+            aligned: true,
+            in_multicast: true,
+        }
+    }
+}
+
+impl From<&CollectiveOptions<'_>> for Constraints {
+    fn from(options: &CollectiveOptions<'_>) -> Self {
+        Self {
+            algorithm: options.algorithm,
+            blocks: options.blocks,
+            threads: options.threads,
+            concurrent: options.concurrent,
+            provider: options.provider,
+        }
+    }
+}
+
+/// What the selector is asked about a call of these members; `vendor` where the vendor's communicator could
+/// do it.
+pub fn question(
+    state: &State,
+    call: &CollectiveCall,
+    membership: &Membership,
+    channel: u32,
+    vendor: bool,
+) -> Query {
+    let slots = &membership.slots;
+    Query {
+        operation: call.operation,
+        element: call.element,
+        reduce: call.reduce,
+        world: membership.world() as u32,
+        bytes: call.bytes,
+        in_place: call.in_place,
+        vendor,
+        multicast: call.in_multicast && slots.at_all(channel).is_some(),
+        push_channels: if call.aligned {
+            state.selector.push_channels(slots.inboxes(channel))
+        } else {
+            0
+        },
+    }
+}
+
+/// The members that options name.
+///
+/// # Errors
+/// [`crate::Error::InvalidArgument`] for a channel that there is not, or another communicator's group.
+pub fn membership<'g>(
+    world: &'g Arc<World>,
+    name: &'static str,
+    options: &CollectiveOptions<'g>,
+) -> Result<&'g Membership> {
+    if options.channel >= COLLECTIVE_CHANNELS {
+        return Err(world.invalid(name, no_channel(options.channel)));
+    }
+    match options.group {
+        None => Ok(&world.collectives.everyone),
+        Some(group) if Arc::ptr_eq(group.world(), world) => Ok(group.membership()),
+        Some(_) => Err(world.invalid(name, "the group is another communicator's")),
+    }
+}
+
+/// How a call is done; logged.
+///
+/// # Errors
+/// [`crate::Error::InvalidArgument`] if the options cannot be met.
+pub fn choose(
+    world: &World,
+    name: &'static str,
+    query: &Query,
+    options: &CollectiveOptions<'_>,
+) -> Result<Choice> {
+    let choice = world
+        .collectives
+        .selector
+        .choose(query, &options.into())
+        .map_err(|message| world.invalid(name, message))?;
+    tracing::trace!(
+        rank = world.rank,
+        operation = name,
+        bytes = query.bytes,
+        world = query.world,
+        algorithm = choice.algorithm.name(),
+        blocks = choice.blocks,
+        threads = choice.threads,
+        "collective"
+    );
+    Ok(choice)
+}
+
+/// Error text for an out-of-range channel.
+pub fn no_channel(channel: u32) -> String {
+    format!("channel {channel}; there are {COLLECTIVE_CHANNELS}, from 0")
+}

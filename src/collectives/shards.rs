@@ -1,0 +1,52 @@
+//! Gathering shards of any sizes, for operations that stand on collectives.
+
+use crate::backend::abi::{CollectiveOperation, ElementType, ReduceOperation};
+use crate::base::error::Result;
+use crate::collectives::compare::Comparison;
+use crate::collectives::options::CollectiveOptions;
+use crate::collectives::request::Request;
+use crate::collectives::select::membership;
+use crate::rank::operand::Operand;
+use crate::stream::queue::Queue;
+
+impl Queue {
+    /// Gathers `source`, this rank's shard, and those of all ranks into `destination`, one behind the other:
+    /// `counts` elements of `element_bytes` bytes of each rank, at least one of which is not 0.
+    pub(crate) fn gather_shards(
+        &self,
+        destination: Operand<'_>,
+        source: Operand<'_>,
+        (counts, element_bytes): (&[usize], u64),
+        options: &CollectiveOptions<'_>,
+    ) -> Result<()> {
+        let equal = counts.iter().all(|count| *count == counts[0]);
+        let (operation, name) = if equal {
+            (CollectiveOperation::ALL_GATHER, "all_gather")
+        } else {
+            (CollectiveOperation::ALL_GATHER_V, "all_gather_v")
+        };
+        let request = Request {
+            name,
+            operation,
+            element: ElementType::U8,
+            element_bytes,
+            reduce: ReduceOperation::default(),
+            root: 0,
+            counts: (!equal).then_some(counts),
+            destination,
+            source,
+        };
+        self.collective(&request, options)
+    }
+
+    /// In debug mode compares a call that is no collective of its own with those of the other ranks.
+    pub(crate) fn compare_call(
+        &self,
+        name: &'static str,
+        options: &CollectiveOptions<'_>,
+        fields: &[(&'static str, String)],
+    ) -> Result<()> {
+        let membership = membership(self.world(), name, options)?;
+        Comparison::new(self.world(), membership, options, name).of_fields(fields)
+    }
+}

@@ -1,0 +1,73 @@
+//! What products are timed on.
+
+use crate::backend::abi::*;
+use crate::backend::{Backend, CallResult, Device, SymmetricMemory};
+use crate::rank::driver::{Driver, KnownStream};
+use crate::rank::release::Held;
+use crate::rank::side::ClosingStream;
+
+/// What products are timed on: memory, a stream and events.
+#[derive(Default)]
+pub(super) struct Scratch {
+    pub(super) stream: Option<RawStream>,
+    pub(super) events: Vec<RawEvent>,
+    pub(super) memory: Vec<SharedAllocation>,
+    pub(super) bias: bool,
+}
+
+impl Scratch {
+    /// Makes it, for products of at most the shape's rows, in what is already there, so that what was made
+    /// before a failure is given back with the rest.
+    pub(super) fn open(
+        &mut self,
+        driver: &Driver,
+        kind: ShareKind,
+        whole: &GemmShape,
+    ) -> CallResult<()> {
+        let backend: &Backend = &driver.backend;
+        self.bias = whole.bias != 0;
+        let stream = backend.stream_create()?;
+        // Known as callers' streams are, so that nothing that it may use is released while it has work.
+        driver.add_stream(KnownStream {
+            raw: stream,
+            owned: true,
+            event: None,
+        });
+        self.stream = Some(stream);
+        let lines = match whole.b_order {
+            MatrixOrder::COLUMNS => whole.n,
+            _ => whole.k,
+        };
+        let sizes = [
+            whole.m * whole.k,
+            lines * whole.b_stride,
+            whole.m * whole.c_stride,
+            whole.n,
+        ];
+                for elements in sizes {
+            let memory = backend.allocate(kind, elements * whole.element.bytes())?;
+            self.memory.push(memory);
+        }
+        for _ in 0..2 {
+            self.events.push(backend.event_create()?);
+        }
+        Ok(())
+    }
+
+    /// Gives it back. Nothing uses it any more. What cannot be given back is logged. Gives its stream, to be closed.
+    pub(super) fn release(&self, driver: &Driver) -> Option<Held> {
+        let backend: &Backend = &driver.backend;
+        let events = self.events.iter();
+        // SAFETY: made in `open`; the stream is idle, by the caller's word.
+        let events = events.map(|&event| unsafe { backend.event_destroy(event) });
+        // SAFETY: as above.
+        let free = |memory: &SharedAllocation| unsafe { backend.free(memory.handle) };
+        for failure in events
+            .chain(self.memory.iter().map(free))
+            .filter_map(CallResult::err)
+        {
+            tracing::warn!(rank = driver.rank, %failure, "giving back what products were timed on");
+        }
+        self.stream.map(|stream| ClosingStream::new(stream, true))
+    }
+}

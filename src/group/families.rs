@@ -1,0 +1,86 @@
+//! The kernels of collectives, and how many blocks of each can wait for each other on this device.
+//!
+//! One table of families, from which the selector, launches and residency checks derive.
+
+use crate::backend::abi::*;
+
+/// A kernel, and whether there is one for each element type or one that moves bytes.
+const KERNELS: [(CollectiveKernel, bool); 9] = [
+    (CollectiveKernel::MOVE, false),
+    (CollectiveKernel::PACKETS, false),
+    (CollectiveKernel::EXCHANGE, false),
+    (CollectiveKernel::SWAP, false),
+    (CollectiveKernel::MULTICAST_MOVE, false),
+    (CollectiveKernel::REDUCE, true),
+    (CollectiveKernel::REDUCE_PACKETS, true),
+    (CollectiveKernel::REDUCE_PUSH, true),
+    (CollectiveKernel::MULTICAST_REDUCE, true),
+];
+/// Element types, numbered from 1 on.
+const ELEMENTS: usize = ElementType::F8_E5M2.0 as usize;
+/// Kernel families: first those that move bytes, then those that are instantiated per element type.
+pub const FAMILIES: usize = {
+    let (mut count, mut kernel) = (0, 0);
+    while kernel < KERNELS.len() {
+        count += if KERNELS[kernel].1 { ELEMENTS } else { 1 };
+        kernel += 1;
+    }
+    count
+};
+
+/// All families, in the order of [`index`].
+pub fn all() -> impl Iterator<Item = (CollectiveKernel, ElementType)> {
+    KERNELS.iter().flat_map(|&(kernel, typed)| {
+        let elements = match typed {
+            true => 1..=ELEMENTS as u32,
+            false => ElementType::U8.0..=ElementType::U8.0,
+        };
+        elements.map(move |element| (kernel, ElementType(element)))
+    })
+}
+
+/// The place of a family; `None` for a kernel or an element type that there is not.
+pub fn index(kernel: CollectiveKernel, element: ElementType) -> Option<usize> {
+    let element = (element.0 as usize)
+        .checked_sub(1)
+        .filter(|&index| index < ELEMENTS)?;
+    let mut first = 0;
+    for (one, typed) in KERNELS {
+        if one == kernel {
+            return Some(first + if typed { element } else { 0 });
+        }
+        first += if typed { ELEMENTS } else { 1 };
+    }
+    None
+}
+
+/// Whether a kernel goes by multicast addresses.
+pub fn is_multicast(kernel: CollectiveKernel) -> bool {
+    [
+        CollectiveKernel::MULTICAST_MOVE,
+        CollectiveKernel::MULTICAST_REDUCE,
+    ]
+    .contains(&kernel)
+}
+
+/// Most blocks of a grid, by the memory that they keep in step with.
+pub fn most_blocks(kernel: CollectiveKernel) -> u32 {
+    match kernel {
+        CollectiveKernel::PACKETS | CollectiveKernel::REDUCE_PACKETS => PACKET_BLOCKS,
+        _ => SLOT_BLOCKS,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_family_is_found_where_it_stands() {
+        assert_eq!(all().count(), FAMILIES);
+        for (place, (kernel, element)) in all().enumerate() {
+            assert_eq!(index(kernel, element), Some(place), "{}", kernel.name());
+        }
+        assert_eq!(index(CollectiveKernel::REDUCE, ElementType(0)), None);
+    }
+}

@@ -1,0 +1,183 @@
+//! What each operation can be done by: its algorithms, their kernels, and what NVLS reduces.
+
+use crate::backend::abi::*;
+
+/// The kernel that does an operation so; `None` where the copy engine or the vendor's library does it
+/// all.
+pub fn kernel_of(operation: CollectiveOperation, algorithm: Algorithm) -> Option<CollectiveKernel> {
+    match (algorithm, reduces(operation)) {
+        (Algorithm::PACKETS | Algorithm::PACKETS_TWO_SHOT, true) => {
+            Some(CollectiveKernel::REDUCE_PACKETS)
+        }
+        (Algorithm::PUSH, true) => Some(CollectiveKernel::REDUCE_PUSH),
+        (Algorithm::PACKETS, false) => Some(CollectiveKernel::PACKETS),
+        // The copy engine gathers what a kernel has reduced.
+        (Algorithm::ONE_SHOT | Algorithm::TWO_SHOT | Algorithm::COPY_ENGINE, true) => {
+            Some(CollectiveKernel::REDUCE)
+        }
+        (Algorithm::TWO_SHOT | Algorithm::PUSH | Algorithm::PULL, false) => {
+            Some(CollectiveKernel::MOVE)
+        }
+        (Algorithm::MULTICAST | Algorithm::MULTICAST_ONE_SHOT, true) => {
+            Some(CollectiveKernel::MULTICAST_REDUCE)
+        }
+        (Algorithm::MULTICAST, false) => Some(CollectiveKernel::MULTICAST_MOVE),
+        (Algorithm::SWAP, _) => Some(CollectiveKernel::SWAP),
+        (Algorithm::RENDEZVOUS, _) => Some(CollectiveKernel::EXCHANGE),
+        _ => None,
+    }
+}
+
+/// Whether an operation reduces.
+pub fn reduces(operation: CollectiveOperation) -> bool {
+    matches!(
+        operation,
+        CollectiveOperation::ALL_REDUCE
+            | CollectiveOperation::REDUCE
+            | CollectiveOperation::REDUCE_SCATTER
+    )
+}
+
+/// The algorithms that an operation has.
+pub fn algorithms(operation: CollectiveOperation) -> &'static [Algorithm] {
+    use Algorithm as A;
+    match operation {
+        CollectiveOperation::ALL_REDUCE => &[
+            A::PACKETS,
+            A::PACKETS_TWO_SHOT,
+            A::ONE_SHOT,
+            A::TWO_SHOT,
+            A::PUSH,
+            A::COPY_ENGINE,
+            A::VENDOR,
+            A::MULTICAST,
+            A::MULTICAST_ONE_SHOT,
+        ],
+        CollectiveOperation::REDUCE => &[A::PACKETS, A::ONE_SHOT, A::TWO_SHOT, A::PUSH, A::VENDOR],
+        CollectiveOperation::REDUCE_SCATTER => {
+            &[A::PACKETS, A::ONE_SHOT, A::PUSH, A::VENDOR, A::MULTICAST]
+        }
+        CollectiveOperation::BROADCAST => &[
+            A::PACKETS,
+            A::PUSH,
+            A::PULL,
+            A::TWO_SHOT,
+            A::VENDOR,
+            A::MULTICAST,
+        ],
+        CollectiveOperation::ALL_GATHER | CollectiveOperation::ALL_GATHER_V => &[
+            A::PACKETS,
+            A::PUSH,
+            A::PULL,
+            A::COPY_ENGINE,
+            A::VENDOR,
+            A::MULTICAST,
+        ],
+        CollectiveOperation::ALL_TO_ALL => &[
+            A::PACKETS,
+            A::PUSH,
+            A::PULL,
+            A::SWAP,
+            A::COPY_ENGINE,
+            A::VENDOR,
+        ],
+        CollectiveOperation::GATHER | CollectiveOperation::SCATTER => {
+            &[A::PACKETS, A::PUSH, A::PULL, A::VENDOR]
+        }
+        CollectiveOperation::EXCHANGE | CollectiveOperation::ALL_TO_ALL_V => {
+            &[A::RENDEZVOUS, A::VENDOR]
+        }
+        CollectiveOperation::BARRIER => &[A::PUSH, A::MULTICAST],
+        _ => &[],
+    }
+}
+
+/// What is tried, in order, where no row serves. The last of each list always does: a backend that is
+/// older than swaps has packets.
+pub fn untabled(operation: CollectiveOperation) -> &'static [Algorithm] {
+    use Algorithm as A;
+    match operation {
+        CollectiveOperation::ALL_REDUCE
+        | CollectiveOperation::REDUCE
+        | CollectiveOperation::BROADCAST => &[A::TWO_SHOT],
+        CollectiveOperation::REDUCE_SCATTER => &[A::ONE_SHOT],
+        CollectiveOperation::ALL_TO_ALL => &[A::PUSH, A::SWAP, A::PACKETS],
+        CollectiveOperation::EXCHANGE | CollectiveOperation::ALL_TO_ALL_V => &[A::RENDEZVOUS],
+        // Every receiver loads its own part: no rank stores to all.
+        CollectiveOperation::SCATTER => &[A::PULL],
+        _ => &[A::PUSH],
+    }
+}
+
+/// Whether an operation can be done so, in place or not.
+pub fn fits_place(operation: CollectiveOperation, algorithm: Algorithm, in_place: bool) -> bool {
+    match (operation, in_place) {
+        // A peer may yet have to load what is being overwritten.
+        (CollectiveOperation::ALL_REDUCE, true) => !matches!(
+            algorithm,
+            Algorithm::ONE_SHOT | Algorithm::MULTICAST_ONE_SHOT
+        ),
+        (CollectiveOperation::ALL_TO_ALL, true) => {
+            matches!(algorithm, Algorithm::PACKETS | Algorithm::SWAP)
+        }
+        // Nothing else would leave the source as it is.
+        (CollectiveOperation::ALL_TO_ALL, false) => algorithm != Algorithm::SWAP,
+        _ => true,
+    }
+}
+
+/// Operations whose rows hold for an operation, its own first: they move the same bytes.
+pub fn likenesses(operation: CollectiveOperation) -> &'static [CollectiveOperation] {
+    use CollectiveOperation as O;
+    match operation {
+        O::ALL_REDUCE => &[O::ALL_REDUCE],
+        O::REDUCE => &[O::REDUCE, O::ALL_REDUCE],
+        O::REDUCE_SCATTER => &[O::REDUCE_SCATTER],
+        O::ALL_GATHER => &[O::ALL_GATHER],
+        O::ALL_GATHER_V => &[O::ALL_GATHER_V, O::ALL_GATHER],
+        O::ALL_TO_ALL => &[O::ALL_TO_ALL],
+        O::BROADCAST => &[O::BROADCAST],
+        O::GATHER => &[O::GATHER],
+        O::SCATTER => &[O::SCATTER],
+        O::EXCHANGE => &[O::EXCHANGE],
+        O::ALL_TO_ALL_V => &[O::ALL_TO_ALL_V, O::EXCHANGE],
+        O::BARRIER => &[O::BARRIER],
+        _ => &[],
+    }
+}
+
+/// Whether a switch reduces elements as our contract has it: no products, no integers of 8 and 16 bits, no
+/// signed sums of 64; and the least and the greatest of integers only, since those of floating point are
+/// not there, or not what we promise of NaN and of zeros. Floats of 8 bits few devices have it sum: the others
+/// have no kernel for them. What it does not reduce, others do where multicast is named
+/// ([`crate::Communicator::explain_call`]).
+pub fn multicast_reduces(element: ElementType, reduce: ReduceOperation) -> bool {
+    use ElementType as E;
+    match reduce {
+        ReduceOperation::SUM | ReduceOperation::AVERAGE => matches!(
+            element,
+            E::F16 | E::BF16 | E::F32 | E::F64 | E::I32 | E::U32 | E::U64 | E::F8_E4M3 | E::F8_E5M2
+        ),
+        ReduceOperation::MINIMUM | ReduceOperation::MAXIMUM => {
+            matches!(element, E::I32 | E::U32 | E::I64 | E::U64)
+        }
+        _ => false,
+    }
+}
+
+/// Whether a switch reduces elements only for who names an algorithm that goes by it: it makes sums of floats
+/// of 8 bits in f16, where all others make them in f32.
+pub fn multicast_only_by_name(element: ElementType) -> bool {
+    matches!(element, ElementType::F8_E4M3 | ElementType::F8_E5M2)
+}
+
+/// What does the same by the members' own addresses.
+pub fn without_multicast(operation: CollectiveOperation, algorithm: Algorithm) -> Algorithm {
+    match (operation, algorithm) {
+        (CollectiveOperation::ALL_REDUCE, Algorithm::MULTICAST) => Algorithm::TWO_SHOT,
+        (CollectiveOperation::ALL_REDUCE | CollectiveOperation::REDUCE_SCATTER, _) => {
+            Algorithm::ONE_SHOT
+        }
+        _ => Algorithm::PUSH,
+    }
+}

@@ -1,0 +1,26 @@
+//! Which strategies of sharing memory ranks have in common.
+
+use crate::backend::abi::{Capabilities, ShareKind};
+use crate::base::error::Result;
+use crate::rank::agreement::Round;
+
+/// The strategies that a backend lists.
+pub(crate) fn listed_kinds(capabilities: &Capabilities) -> Vec<ShareKind> {
+    capabilities
+        .share_kinds
+        .iter()
+        .copied()
+        .filter(|kind| kind.0 != 0)
+        .collect()
+}
+
+/// The strategies that every rank lists, in rank 0's order, so that all try the same one at a time.
+pub(crate) fn common_kinds(round: &mut Round<'_>, mine: &[ShareKind]) -> Result<Vec<ShareKind>> {
+    let payload: Vec<u8> = mine.iter().map(|kind| kind.0 as u8).collect();
+    let answers = round.exchange(&payload)?;
+    Ok(answers[0]
+        .iter()
+        .filter(|kind| answers.iter().all(|answer| answer.contains(kind)))
+        .map(|&kind| ShareKind(u32::from(kind)))
+        .collect())
+}

@@ -1,0 +1,235 @@
+//! Setting multicast up: all ranks create and join, then bind the slots of collectives, then map; or none does.
+
+use crate::backend::abi::{MulticastSupport, RawMulticast, ShareKind};
+use crate::backend::{Backend, Multicast as _};
+use crate::base::error::Result;
+use crate::bootstrap::Contribution;
+use crate::memory::multicast::binding::emulate;
+use crate::memory::multicast::object::{Multicast, Object};
+use crate::memory::multicast::steps::{Agreed, Unmade, agree, bounded};
+use crate::memory::multicast::wire::{Offer, agreed, decode, encode};
+use crate::rank::agreement::Round;
+use crate::rank::allocation::Allocation;
+use crate::rank::context::Context;
+use crate::rank::driver::lock;
+use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+
+/// How large the object is, in bytes; alike on all ranks.
+pub(crate) const BYTES_VARIABLE: &str = "SYMMEM_MULTICAST_BYTES";
+/// Where that variable is not set.
+const DEFAULT_BYTES: u64 = 1 << 30;
+
+impl Multicast {
+    /// The first step: all agree on what they have, one creates an object, all import and join it.
+    ///
+    /// # Errors
+    /// As any collective call; not for a failure of multicast.
+    pub(crate) fn join(
+        shared: &Context,
+        round: &mut Round<'_>,
+        offers: &[Offer],
+        kind: ShareKind,
+        sharers: u32,
+    ) -> Result<Arc<Self>> {
+        let (support, reason) = match agreed(offers, kind, sharers) {
+            Ok(support) => (support, None),
+            Err(reason) => (MulticastSupport::NONE, Some(reason)),
+        };
+        tracing::debug!(
+            rank = shared.rank,
+            support = support.name(),
+            reason,
+            "multicast"
+        );
+        let multicast = Arc::new(Self::new(support, reason, shared));
+        // What is made from here on is given back by it.
+        shared.on_close(multicast.clone());
+        if support == MulticastSupport::HARDWARE
+            && let Err(reason) = multicast.create_and_join(shared, round)?
+        {
+            multicast.go_without(shared, reason);
+        }
+        Ok(multicast)
+    }
+
+    fn create_and_join(&self, shared: &Context, round: &mut Round<'_>) -> Agreed<()> {
+        let created = if shared.rank == 0 {
+            self.create(shared).map(Some)
+        } else {
+            Ok(None)
+        };
+        let (payload, descriptor) = match created {
+            Ok(Some((payload, descriptor))) => (Ok(payload), descriptor),
+            Ok(None) => (Ok(Vec::new()), None),
+            Err(why) => (Err(why), None),
+        };
+        // The creator keeps its own reference: all others import while the object is alive.
+        let mut answers = match agree(round, &payload, descriptor.as_ref())? {
+            Ok(answers) => answers,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        let joined = self.import_and_join(shared, answers.swap_remove(0));
+        agree(round, &joined.map(|()| Vec::new()), None).map(|agreed| agreed.map(drop))
+    }
+
+    /// On one rank: makes the object, and what the others need of it.
+    fn create(&self, shared: &Context) -> std::result::Result<(Vec<u8>, Option<OwnedFd>), String> {
+        let bytes = multicast_bytes()?;
+        let devices = shared.world as u32;
+        let make = move |backend: &Backend| {
+            let granularity = backend.multicast_granularity(devices, bytes)?;
+            let raw = backend.multicast_create(devices, bytes)?;
+            // SAFETY: created just now.
+            let exported = unsafe { backend.multicast_export(raw) }.inspect_err(|_| {
+                // SAFETY: as above, and given to nobody. The first failure is the one to tell.
+                let _ = unsafe { backend.multicast_release(raw) };
+            })?;
+            // SAFETY: the backend's contract gives the descriptor to the caller, here.
+            let descriptor = (exported.descriptor >= 0)
+                .then(|| unsafe { OwnedFd::from_raw_fd(exported.descriptor) });
+            Ok((raw, granularity, exported, descriptor))
+        };
+        let undo = |backend: &Backend, (raw, ..): (RawMulticast, _, _, _)| {
+            // SAFETY: created, and given to nobody.
+            let _ = unsafe { backend.multicast_release(raw) };
+        };
+        let (raw, granularity, exported, descriptor) = bounded(
+            shared,
+            "creating the object",
+            self.set_up(),
+            make,
+            undo,
+        )
+        .map_err(Unmade::into_reason)?;
+        *lock(&self.object) = Some(Object::new(raw, exported.bytes, granularity));
+        Ok((encode(&exported, granularity), descriptor))
+    }
+
+    fn import_and_join(
+        &self,
+        shared: &Context,
+        offered: Contribution,
+    ) -> std::result::Result<(), String> {
+        // Both are one step, for which the others wait.
+        let phase = self.set_up();
+        if shared.rank != 0 {
+            let (mut exported, granularity) = decode(&offered.payload)
+                .ok_or("rank 0 sent an object in another version's form")?;
+            let import = move |backend: &Backend| {
+                let descriptor = offered.descriptor.as_ref();
+                exported.descriptor = descriptor.map_or(-1, AsRawFd::as_raw_fd);
+                // SAFETY: rank 0 exported it, and keeps it at least until the vote after this.
+                unsafe { backend.multicast_import(&exported) }
+            };
+            let undo = |backend: &Backend, raw| {
+                // SAFETY: imported, and given to nobody.
+                let _ = unsafe { backend.multicast_release(raw) };
+            };
+            let raw = bounded(shared, "importing the object", phase, import, undo)
+                .map_err(Unmade::into_reason)?;
+            *lock(&self.object) = Some(Object::new(raw, exported.bytes, granularity));
+        }
+        // SAFETY: the object is live, and joined once.
+        self.try_on(
+            shared,
+            "joining the object",
+            phase,
+            |backend, raw| unsafe { backend.multicast_join(raw) },
+            // SAFETY: whoever waited for this left the object alone, with nothing bound or mapped.
+            |backend, raw, ()| drop(unsafe { backend.multicast_release(raw) }),
+        )
+        .map_err(Unmade::into_reason)
+    }
+
+    /// The second and the third step: all bind the slots of collectives, then all map the object.
+    ///
+    /// # Errors
+    /// As [`Multicast::join`].
+    pub(crate) fn bind_and_map(
+        self: &Arc<Self>,
+        shared: &Context,
+        round: &mut Round<'_>,
+        slots: &Arc<Allocation>,
+    ) -> Result<()> {
+        match self.support() {
+            MulticastSupport::EMULATED => emulate(slots),
+            MulticastSupport::HARDWARE => {
+                if let Err(reason) = self.bind_slots_and_map(shared, round, slots)? {
+                    self.go_without(shared, reason);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn bind_slots_and_map(
+        self: &Arc<Self>,
+        shared: &Context,
+        round: &mut Round<'_>,
+        slots: &Arc<Allocation>,
+    ) -> Agreed<()> {
+        let part = match self.bind_part(shared, round, slots)? {
+            Ok(Some(part)) => part,
+            Ok(None) => {
+                let (slots, bytes) = (
+                    slots.bytes(),
+                    lock(&self.object).as_ref().map_or(0, |object| object.bytes),
+                );
+                return Ok(Err(format!(
+                    "{slots} bytes for collectives do not fit an object of {bytes}; raise {BYTES_VARIABLE}"
+                )));
+            }
+            Err(reason) => return Ok(Err(reason)),
+        };
+        let mapped = self.try_on(
+            shared,
+            "mapping the object",
+            self.set_up(),
+            // SAFETY: live and joined by all, and mapped here alone.
+            |backend, raw| unsafe { backend.multicast_map(raw) },
+            // SAFETY: mapped, and given to nobody.
+            |backend, raw, _| drop(unsafe { backend.multicast_unmap(raw) }),
+        );
+        let mapped = mapped.map(|address| {
+            if let Some(object) = lock(&self.object).as_mut() {
+                object.address = Some(address);
+            }
+        });
+        let agreed = agree(
+            round,
+            &mapped.map(|()| Vec::new()).map_err(Unmade::into_reason),
+            None,
+        )?;
+        Ok(agreed.map(|_| self.reach(slots, part)))
+    }
+
+    /// All ranks together do without. Before anything uses the object.
+    fn go_without(&self, shared: &Context, reason: String) {
+        tracing::warn!(
+            rank = shared.rank,
+            reason,
+            "collectives go without multicast"
+        );
+        self.forgo(reason);
+        self.undo(shared);
+    }
+}
+
+/// How many bytes of each rank the one multicast object of a communicator reaches, before the backend rounds them
+/// up: what `SYMMEM_MULTICAST_BYTES` says, and 1 GiB where it says nothing. The same on all ranks.
+///
+/// # Errors
+/// What is wrong with the variable: text that is no number of bytes, or none of them.
+pub fn multicast_bytes() -> std::result::Result<u64, String> {
+    match std::env::var(BYTES_VARIABLE) {
+        Err(std::env::VarError::NotPresent) => Ok(DEFAULT_BYTES),
+        Ok(text) if text.trim().is_empty() => Ok(DEFAULT_BYTES),
+        Ok(text) => match text.trim().parse() {
+            Ok(bytes) if bytes > 0 => Ok(bytes),
+            _ => Err(format!("{BYTES_VARIABLE}={text} is no number of bytes")),
+        },
+        Err(error) => Err(format!("{BYTES_VARIABLE}: {error}")),
+    }
+}

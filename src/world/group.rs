@@ -1,0 +1,181 @@
+//! Groups: subsets of a communicator's ranks.
+
+use crate::base::error::{Error, Result};
+use crate::group::lanes::Lanes;
+use crate::group::membership::Membership;
+use crate::group::slots::{Layout, Slots};
+use crate::memory::sharing::{self, Origin};
+use crate::world::communicator::Communicator;
+use crate::world::world::World;
+use std::sync::Arc;
+
+/// Some of a communicator's ranks, which make collective calls of their own
+/// ([`crate::CollectiveOptions::group`]). Ranks are numbered densely within it. Made by
+/// [`crate::Communicator::split`].
+///
+/// Its collectives do not go through multicast, whatever algorithm is named: the communicator's one object is
+/// that of all ranks. They take what does the same by the members' own addresses.
+///
+/// Dropping it gives up this rank's use, as with a [`crate::SymmetricBuffer`].
+pub struct Group {
+    shared: Arc<World>,
+    /// There until the drop.
+    membership: Option<Membership>,
+}
+
+impl Group {
+    /// This rank's number in the group.
+    pub fn rank(&self) -> usize {
+        self.membership().rank
+    }
+
+    /// Ranks in the group.
+    pub fn world_size(&self) -> usize {
+        self.membership().world()
+    }
+
+    /// The communicator's number of each member.
+    pub fn members(&self) -> &[usize] {
+        &self.membership().members
+    }
+
+    pub(crate) fn membership(&self) -> &Membership {
+        self.membership
+            .as_ref()
+            .expect("taken only by `drop`, which ends the value")
+    }
+
+    pub(crate) fn world(&self) -> &Arc<World> {
+        &self.shared
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(membership) = self.membership.take() {
+            let allocation = membership.slots.allocation().clone();
+            for side in membership.lanes.closing() {
+                self.shared.released.push(side);
+            }
+            drop(membership);
+            self.shared.give_up(allocation);
+        }
+    }
+}
+
+impl std::fmt::Debug for Group {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Group")
+            .field("members", &self.members())
+            .field("rank", &self.rank())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Communicator {
+    /// Divides the ranks into groups, one for each `color`, ordered by `key` and then by rank; `None`
+    /// for a rank that joins none. Collective over all ranks. Each rank gives some memory for it (36 MiB
+    /// on a GPU), whether it joins a group or not, which comes back when all have dropped theirs.
+    ///
+    /// # Errors
+    /// As any collective call.
+    pub fn split(&self, color: Option<u32>, key: u32) -> Result<Option<Group>> {
+        let shared = self.world();
+        shared.reclaim();
+        let mut round = shared.agreement.begin("split");
+        let answers = round.exchange(&encode(color, key))?;
+        let colors: Option<Vec<_>> = answers.iter().map(|answer| decode(answer)).collect();
+        let colors = colors.ok_or_else(|| Error::InvalidArgument {
+            rank: shared.rank,
+            operation: "split",
+            message: "a rank sent its color in another version's form".into(),
+        })?;
+        let named = members_of(&colors, shared.rank);
+        let lanes = Lanes::open(
+            shared,
+            &shared.released,
+            named.as_ref().map_or(0, |(members, _)| members.len()),
+        );
+        let vote = round.vote(lanes.as_ref().map(drop).map_err(Error::clone));
+        let grids = shared.collectives.selector.has_grids();
+        let layout = Layout::new(shared.world, grids, false);
+        let allocated = vote.and_then(|()| {
+            let kinds = [self.share_kind()];
+            sharing::allocate(shared.maker(), &mut round, &kinds, layout.bytes(), Origin::Signals)
+        });
+        drop(round);
+        let (allocation, _) = allocated.inspect_err(|_| {
+            for side in lanes.iter().flat_map(Lanes::closing) {
+                shared.released.push(side);
+            }
+        })?;
+        let (Some((members, rank)), lanes) = (named, lanes?) else {
+            shared.give_up(allocation);
+            return Ok(None);
+        };
+        let whole = members.len() == shared.world && members.is_sorted();
+        let slots = Slots::new(allocation, layout, &members, rank);
+        Ok(Some(Group {
+            shared: shared.clone(),
+            membership: Some(Membership::new(members, rank, whole, slots, lanes)),
+        }))
+    }
+}
+
+/// What a rank colors: color and key.
+type Color = (Option<u32>, u32);
+
+fn encode(color: Option<u32>, key: u32) -> [u8; 9] {
+    let mut bytes = [0; 9];
+    bytes[0] = color.is_some().into();
+    bytes[1..5].copy_from_slice(&color.unwrap_or(0).to_le_bytes());
+    bytes[5..].copy_from_slice(&key.to_le_bytes());
+    bytes
+}
+
+fn decode(bytes: &[u8]) -> Option<Color> {
+    let word = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+    let color = (*bytes.first()? != 0).then_some(word(1)?);
+    Some((color, word(5)?))
+}
+
+/// The group of `rank` by the colors of all ranks, and its number there.
+fn members_of(colors: &[Color], rank: usize) -> Option<(Vec<usize>, usize)> {
+    let color = colors[rank].0?;
+    let mut members: Vec<usize> = (0..colors.len())
+        .filter(|&member| colors[member].0 == Some(color))
+        .collect();
+    // A stable sort: ranks of the same key stay in order.
+    members.sort_by_key(|&member| colors[member].1);
+    let number = members.iter().position(|&member| member == rank)?;
+    Some((members, number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_ordered_by_key_and_then_by_rank() {
+        let colors = [
+            (Some(1), 5),
+            (Some(0), 0),
+            (Some(1), 2),
+            (None, 0),
+            (Some(1), 2),
+        ];
+        assert_eq!(members_of(&colors, 0), Some((vec![2, 4, 0], 2)));
+        assert_eq!(members_of(&colors, 4), Some((vec![2, 4, 0], 1)));
+        assert_eq!(members_of(&colors, 1), Some((vec![1], 0)));
+        assert_eq!(members_of(&colors, 3), None);
+    }
+
+    #[test]
+    fn a_wish_survives_its_way_and_a_short_one_is_refused() {
+        for wish in [(None, 7), (Some(0), 0), (Some(u32::MAX), u32::MAX)] {
+            assert_eq!(decode(&encode(wish.0, wish.1)), Some(wish));
+        }
+        assert_eq!(decode(&[1, 2, 3]), None);
+    }
+}
