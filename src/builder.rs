@@ -19,6 +19,22 @@ pub fn init() -> Result<Communicator> {
     Builder::new().build()
 }
 
+impl Communicator {
+    /// What a rank can choose when it joins a world.
+    pub fn builder() -> Builder {
+        Builder::new()
+    }
+
+    /// Joins the world that the launcher describes, with the backend that `SYMMEM_BACKEND` names or the best that
+    /// there is. Blocks at most the setup deadline a step.
+    ///
+    /// # Errors
+    /// As [`Builder::build`].
+    pub fn from_env() -> Result<Self> {
+        Builder::new().build()
+    }
+}
+
 /// What a rank can choose when it joins a world. Everything has a default.
 #[derive(Clone, Debug, Default)]
 pub struct Builder {

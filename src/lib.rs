@@ -69,6 +69,7 @@ pub use base::gemm_names::{GemmAlgorithm, GemmTransport};
 pub use base::gemm_row::GemmRow;
 pub use base::gemm_shape::GemmShape;
 pub use base::limits::{BARRIER_CHANNELS, CHANNELS, COLLECTIVE_CHANNELS};
+pub use base::names::{Algorithm, Condition, ReduceOp};
 pub use base::planner::{TransferOptions, plan};
 pub use base::reducible::Reducible;
 pub use bootstrap::{BootstrapError, LaunchEnvironment};
@@ -78,6 +79,7 @@ pub use buffer::views::{MulticastView, RawView};
 pub use builder::{Builder, init};
 pub use collectives::api::Collectives;
 pub use collectives::exchange::Exchange;
+pub use collectives::explain::multicast_reduces;
 pub use collectives::options::CollectiveOptions;
 pub use collectives::select::CollectiveCall;
 pub use gemm::matrix::{GemmElement, Matrix, Operands};
@@ -86,7 +88,6 @@ pub use gemm::options::GemmOptions;
 pub use gemm::plan::{On, Part, Step};
 pub use group::choice::Choice;
 pub use group::nccl::VendorLibrary;
-pub use group::operations::multicast_reduces;
 pub use group::provider::Provider;
 pub use memory::multicast::object::MulticastStatus;
 pub use memory::multicast::setup::multicast_bytes;
@@ -95,9 +96,8 @@ pub use stream::module::{Function, Module};
 pub use stream::queue::{Queue, Stream};
 pub use stream::words::Word;
 pub use symmem_core::backend::abi::{
-    Algorithm, CollectiveOperation, Condition, DeviceAddress, Direction, ElementType, Geometry,
-    Handle, MatrixOrder, Method, MulticastSupport, ReduceOperation, Sharding, ShareKind,
-    SignalPlacement, TransferRow,
+    CollectiveOperation, DeviceAddress, Direction, ElementType, Geometry, Handle, MatrixOrder,
+    Method, MulticastSupport, Sharding, ShareKind, SignalPlacement, TransferRow,
 };
 pub use symmem_core::{backend, host};
 pub use world::communicator::{Communicator, Leaks};

@@ -7,6 +7,7 @@ pub(crate) mod gemm_names;
 pub(crate) mod gemm_row;
 pub(crate) mod gemm_shape;
 pub(crate) mod limits;
+pub(crate) mod names;
 pub(crate) mod planner;
 pub(crate) mod reducible;
 pub(crate) mod shared_file;

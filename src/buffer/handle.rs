@@ -3,8 +3,8 @@
 use crate::backend::abi::Handle;
 use crate::base::element::Element;
 use crate::base::error::{Error, Result};
-use crate::buffer::symmetric::SymmetricBuffer;
 use crate::base::limits::CHANNELS;
+use crate::buffer::symmetric::SymmetricBuffer;
 use std::time::Duration;
 
 impl<T: Element> SymmetricBuffer<T> {

@@ -74,7 +74,12 @@ impl<T: Element> SymmetricBuffer<T> {
     /// [`Error::OutOfRange`](crate::Error::OutOfRange).
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Slice<'_, T>> {
         let part = within(self.world.rank, self.length, range)?;
-        Ok(Slice::new(&self.world, self.allocation(), self.length, part))
+        Ok(Slice::new(
+            &self.world,
+            self.allocation(),
+            self.length,
+            part,
+        ))
     }
 
     /// All elements; `&buffer` is the same where a slice is taken.

@@ -3,6 +3,7 @@
 use crate::backend::abi::{CollectiveOperation, ElementType, ReduceOperation};
 use crate::base::element::Element;
 use crate::base::error::Result;
+use crate::base::names::ReduceOp;
 use crate::base::reducible::Reducible;
 use crate::buffer::slice::Slice;
 use crate::collectives::options::CollectiveOptions;
@@ -39,9 +40,10 @@ impl Queue {
         &self,
         destination: impl Into<Slice<'a, T>>,
         source: impl Into<Slice<'a, T>>,
-        operation: ReduceOperation,
+        operator: ReduceOp,
     ) -> Result<()> {
-        self.with(&CollectiveOptions::default()).all_reduce(destination, source, operation)
+        self.with(&CollectiveOptions::default())
+            .all_reduce(destination, source, operator)
     }
 
     /// [`Collectives::reduce`] with default options.
@@ -53,9 +55,10 @@ impl Queue {
         root: usize,
         destination: impl Into<Slice<'a, T>>,
         source: impl Into<Slice<'a, T>>,
-        operation: ReduceOperation,
+        operator: ReduceOp,
     ) -> Result<()> {
-        self.with(&CollectiveOptions::default()).reduce(root, destination, source, operation)
+        self.with(&CollectiveOptions::default())
+            .reduce(root, destination, source, operator)
     }
 
     /// [`Collectives::reduce_scatter`] with default options.
@@ -66,9 +69,10 @@ impl Queue {
         &self,
         destination: impl Into<Slice<'a, T>>,
         source: impl Into<Slice<'a, T>>,
-        operation: ReduceOperation,
+        operator: ReduceOp,
     ) -> Result<()> {
-        self.with(&CollectiveOptions::default()).reduce_scatter(destination, source, operation)
+        self.with(&CollectiveOptions::default())
+            .reduce_scatter(destination, source, operator)
     }
 
     /// [`Collectives::all_gather`] with default options.
@@ -80,7 +84,8 @@ impl Queue {
         destination: impl Into<Slice<'a, T>>,
         source: impl Into<Slice<'a, T>>,
     ) -> Result<()> {
-        self.with(&CollectiveOptions::default()).all_gather(destination, source)
+        self.with(&CollectiveOptions::default())
+            .all_gather(destination, source)
     }
 
     /// [`Collectives::all_gather_v`] with default options.
@@ -93,7 +98,8 @@ impl Queue {
         source: impl Into<Slice<'a, T>>,
         counts: &[usize],
     ) -> Result<()> {
-        self.with(&CollectiveOptions::default()).all_gather_v(destination, source, counts)
+        self.with(&CollectiveOptions::default())
+            .all_gather_v(destination, source, counts)
     }
 
     /// [`Collectives::broadcast`] with default options.
@@ -106,7 +112,8 @@ impl Queue {
         destination: impl Into<Slice<'a, T>>,
         source: impl Into<Slice<'a, T>>,
     ) -> Result<()> {
-        self.with(&CollectiveOptions::default()).broadcast(root, destination, source)
+        self.with(&CollectiveOptions::default())
+            .broadcast(root, destination, source)
     }
 
     /// [`Collectives::all_to_all`] with default options.
@@ -118,7 +125,8 @@ impl Queue {
         destination: impl Into<Slice<'a, T>>,
         source: impl Into<Slice<'a, T>>,
     ) -> Result<()> {
-        self.with(&CollectiveOptions::default()).all_to_all(destination, source)
+        self.with(&CollectiveOptions::default())
+            .all_to_all(destination, source)
     }
 
     /// [`Collectives::all_to_all_v`] with default options.
@@ -135,7 +143,14 @@ impl Queue {
         sent: &[usize],
         sent_at: &[usize],
     ) -> Result<()> {
-        self.with(&CollectiveOptions::default()).all_to_all_v(destination, received, received_at, source, sent, sent_at)
+        self.with(&CollectiveOptions::default()).all_to_all_v(
+            destination,
+            received,
+            received_at,
+            source,
+            sent,
+            sent_at,
+        )
     }
 
     /// [`Collectives::gather`] with default options.
@@ -148,7 +163,8 @@ impl Queue {
         destination: impl Into<Slice<'a, T>>,
         source: impl Into<Slice<'a, T>>,
     ) -> Result<()> {
-        self.with(&CollectiveOptions::default()).gather(root, destination, source)
+        self.with(&CollectiveOptions::default())
+            .gather(root, destination, source)
     }
 
     /// [`Collectives::scatter`] with default options.
@@ -161,18 +177,15 @@ impl Queue {
         destination: impl Into<Slice<'a, T>>,
         source: impl Into<Slice<'a, T>>,
     ) -> Result<()> {
-        self.with(&CollectiveOptions::default()).scatter(root, destination, source)
+        self.with(&CollectiveOptions::default())
+            .scatter(root, destination, source)
     }
 
     /// [`Collectives::send`] with default options.
     ///
     /// # Errors
     /// As [`Collectives::send`].
-    pub fn send<'a, T: Element>(
-        &self,
-        peer: usize,
-        source: impl Into<Slice<'a, T>>,
-    ) -> Result<()> {
+    pub fn send<'a, T: Element>(&self, peer: usize, source: impl Into<Slice<'a, T>>) -> Result<()> {
         self.with(&CollectiveOptions::default()).send(peer, source)
     }
 
@@ -185,7 +198,8 @@ impl Queue {
         peer: usize,
         destination: impl Into<Slice<'a, T>>,
     ) -> Result<()> {
-        self.with(&CollectiveOptions::default()).recv(peer, destination)
+        self.with(&CollectiveOptions::default())
+            .recv(peer, destination)
     }
 }
 
@@ -202,9 +216,9 @@ impl Collectives<'_> {
         &self,
         destination: impl Into<Slice<'a, T>>,
         source: impl Into<Slice<'a, T>>,
-        operation: ReduceOperation,
+        operator: ReduceOp,
     ) -> Result<()> {
-        let request = self.reduction("all_reduce", destination.into(), source.into(), operation)?;
+        let request = self.reduction("all_reduce", destination.into(), source.into(), operator)?;
         self.run(&request)
     }
 
@@ -217,12 +231,12 @@ impl Collectives<'_> {
         root: usize,
         destination: impl Into<Slice<'a, T>>,
         source: impl Into<Slice<'a, T>>,
-        operation: ReduceOperation,
+        operator: ReduceOp,
     ) -> Result<()> {
         let request = Request {
             operation: CollectiveOperation::REDUCE,
             root,
-            ..self.reduction("reduce", destination.into(), source.into(), operation)?
+            ..self.reduction("reduce", destination.into(), source.into(), operator)?
         };
         self.run(&request)
     }
@@ -237,11 +251,16 @@ impl Collectives<'_> {
         &self,
         destination: impl Into<Slice<'a, T>>,
         source: impl Into<Slice<'a, T>>,
-        operation: ReduceOperation,
+        operator: ReduceOp,
     ) -> Result<()> {
         let request = Request {
             operation: CollectiveOperation::REDUCE_SCATTER,
-            ..self.reduction("reduce_scatter", destination.into(), source.into(), operation)?
+            ..self.reduction(
+                "reduce_scatter",
+                destination.into(),
+                source.into(),
+                operator,
+            )?
         };
         self.run(&request)
     }
@@ -385,11 +404,7 @@ impl Collectives<'_> {
     ///
     /// # Errors
     /// As [`Collectives::all_reduce`].
-    pub fn send<'a, T: Element>(
-        &self,
-        peer: usize,
-        source: impl Into<Slice<'a, T>>,
-    ) -> Result<()> {
+    pub fn send<'a, T: Element>(&self, peer: usize, source: impl Into<Slice<'a, T>>) -> Result<()> {
         let mut exchange = self.exchange()?;
         exchange.send(peer, source.into())?;
         exchange.enqueue()
@@ -422,15 +437,6 @@ impl Collectives<'_> {
         self.queue.collective(request, self.options)
     }
 
-    /// Refuses a reduction of a newer version.
-    fn check_reduction(&self, name: &'static str, reduce: ReduceOperation) -> Result<()> {
-        if (ReduceOperation::SUM..=ReduceOperation::PRODUCT).contains(&reduce) {
-            return Ok(());
-        }
-        let message = format!("there is no reduction {}", reduce.0);
-        Err(self.queue.invalid(name, message))
-    }
-
     /// A slice of this communicator.
     pub(crate) fn operand<'b, T: Element>(
         &self,
@@ -447,13 +453,12 @@ impl Collectives<'_> {
         name: &'static str,
         destination: Slice<'b, T>,
         source: Slice<'b, T>,
-        reduce: ReduceOperation,
+        operator: ReduceOp,
     ) -> Result<Request<'b>> {
-        self.check_reduction(name, reduce)?;
         let operation = CollectiveOperation::ALL_REDUCE;
         Ok(Request {
             element: T::TYPE,
-            reduce,
+            reduce: operator.into(),
             ..self.movement(name, operation, destination, source)?
         })
     }

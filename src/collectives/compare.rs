@@ -9,8 +9,8 @@
 use crate::base::error::{Error, Result};
 use crate::bootstrap::BootstrapError;
 use crate::collectives::options::CollectiveOptions;
-use crate::collectives::request::Request;
 use crate::collectives::parts::Parts;
+use crate::collectives::request::Request;
 use crate::group::membership::Membership;
 use crate::rank::context::Context;
 use crate::rank::operand::Operand;
@@ -216,7 +216,10 @@ impl<'a> Comparison<'a> {
         let numbered: Vec<_> = messages
             .iter()
             .map(|message| {
-                let number = self.membership.compared.next_message(channel, message.member, message.sends);
+                let number =
+                    self.membership
+                        .compared
+                        .next_message(channel, message.member, message.sends);
                 let count = message.bytes.checked_div(message.element_bytes);
                 let mut fields = vec![
                     ("the size of an element", message.element_bytes.to_string()),
@@ -270,8 +273,7 @@ impl<'a> Comparison<'a> {
         fields.extend(option_fields(self.options));
         let text = format!("{own}{SEPARATOR}{}", joined(&fields));
         let channel = self.options.channel;
-        let number =
-            self.membership.compared.next_call(channel);
+        let number = self.membership.compared.next_call(channel);
         // By the communicator's numbers: the groups of one split share the number of their allocation, and
         // each has a member 0.
         let key = |member: usize| {

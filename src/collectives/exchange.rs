@@ -236,7 +236,10 @@ impl<'q> Collectives<'q> {
         let world = queue.world();
         world.health.check()?;
         let membership = membership(world, NAME, options)?;
-        let (to, from) = (self.operand(NAME, destination)?, self.operand(NAME, source)?);
+        let (to, from) = (
+            self.operand(NAME, destination)?,
+            self.operand(NAME, source)?,
+        );
         let members = membership.world();
         let element_bytes = size_of::<T>().max(1) as u64;
         let ranges = Ranges {

@@ -2,10 +2,19 @@
 
 use crate::backend::abi::{CollectiveOperation, ElementType};
 use crate::base::error::Result;
+use crate::base::names::ReduceOp;
 use crate::collectives::options::CollectiveOptions;
 use crate::collectives::select::{CollectiveCall, membership, question};
 use crate::group::choice::Choice;
+use crate::group::operations;
 use crate::world::communicator::Communicator;
+
+/// Whether NVLS reduces elements as this library promises: no products, no integers of 8 and 16 bits, no signed
+/// sums of 64; the least and the greatest of integers only. What it does not reduce other algorithms do where
+/// multicast is named ([`Communicator::explain_call`]).
+pub fn multicast_reduces(element: ElementType, operator: ReduceOp) -> bool {
+    operations::multicast_reduces(element, operator.into())
+}
 
 impl Communicator {
     /// How the selector would do a collective of all ranks with default options: one of

@@ -7,7 +7,7 @@
 pub(crate) mod api;
 mod compare;
 pub(crate) mod exchange;
-mod explain;
+pub(crate) mod explain;
 pub(crate) mod multicast;
 pub(crate) mod options;
 mod parts;

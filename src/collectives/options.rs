@@ -1,6 +1,7 @@
 //! How a collective is done.
 
 use crate::backend::abi::Algorithm;
+use crate::base::names;
 use crate::group::provider::Provider;
 use crate::world::group::Group;
 use std::time::Duration;
@@ -8,8 +9,8 @@ use std::time::Duration;
 /// How a collective is done; the default lets the selector choose. Alike on all members.
 #[derive(Clone, Copy, Default)]
 pub struct CollectiveOptions<'a> {
-    /// The algorithm; [`Algorithm::AUTOMATIC`] for the selector's choice. [`Algorithm::MULTICAST`] and
-    /// [`Algorithm::MULTICAST_ONE_SHOT`] are refused where there is no multicast
+    /// The algorithm, in place of the selector's choice. [`crate::Algorithm::Multicast`] and
+    /// [`crate::Algorithm::MulticastOneShot`] are refused where there is no multicast
     /// ([`crate::Communicator::multicast`]); where there is, what it cannot do (a group that was split off, memory of the
     /// caller's or without room in the object, a reduction that the switch does not have) is done by the members'
     /// own addresses. Its sums are in an order of the switch's own, and rounded before an average divides them: close
@@ -45,30 +46,32 @@ impl<'a> CollectiveOptions<'a> {
         Self::default()
     }
 
-    /// The algorithm; [`Algorithm::AUTOMATIC`] for the selector's choice. [`Algorithm::MULTICAST`] and
-    /// [`Algorithm::MULTICAST_ONE_SHOT`] are refused where there is no multicast
+    /// The algorithm, in place of the selector's choice. [`crate::Algorithm::Multicast`] and
+    /// [`crate::Algorithm::MulticastOneShot`] are refused where there is no multicast
     /// ([`crate::Communicator::multicast`]); where there is, what it cannot do (a group that was split off, memory of the
     /// caller's or without room in the object, a reduction that the switch does not have) is done by the members'
     /// own addresses. Its sums are in an order of the switch's own, and rounded before an average divides them: close
     /// to those of other algorithms, and not always the same. Floats of 8 bits go through it by these names alone,
     /// and only on devices of compute capability 10.0: it sums them in f16, all other algorithms in f32.
     #[must_use]
-    pub fn algorithm(mut self, algorithm: Algorithm) -> Self {
-        self.algorithm = algorithm;
+    pub fn algorithm(mut self, algorithm: impl Into<Option<names::Algorithm>>) -> Self {
+        self.algorithm = algorithm
+            .into()
+            .map_or(Algorithm::AUTOMATIC, Algorithm::from);
         self
     }
 
     /// Blocks of the grid, so that callers can leave compute units to others.
     #[must_use]
-    pub fn blocks(mut self, blocks: u32) -> Self {
-        self.blocks = Some(blocks);
+    pub fn blocks(mut self, blocks: impl Into<Option<u32>>) -> Self {
+        self.blocks = blocks.into();
         self
     }
 
     /// Threads of a block.
     #[must_use]
-    pub fn threads(mut self, threads: u32) -> Self {
-        self.threads = Some(threads);
+    pub fn threads(mut self, threads: impl Into<Option<u32>>) -> Self {
+        self.threads = threads.into();
         self
     }
 
@@ -77,8 +80,8 @@ impl<'a> CollectiveOptions<'a> {
     /// or more to copy this rank's own part beside the others and, behind a switch, to cut each copy to a
     /// peer in two; in a mesh, to copy to so many peers at once.
     #[must_use]
-    pub fn concurrent(mut self, concurrent: u32) -> Self {
-        self.concurrent = Some(concurrent);
+    pub fn concurrent(mut self, concurrent: impl Into<Option<u32>>) -> Self {
+        self.concurrent = concurrent.into();
         self
     }
 
@@ -101,15 +104,15 @@ impl<'a> CollectiveOptions<'a> {
 
     /// Bound of its waits.
     #[must_use]
-    pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = Some(deadline);
+    pub fn deadline(mut self, deadline: impl Into<Option<Duration>>) -> Self {
+        self.deadline = deadline.into();
         self
     }
 
     /// The ranks that take part.
     #[must_use]
-    pub fn group(mut self, group: &'a Group) -> Self {
-        self.group = Some(group);
+    pub fn group(mut self, group: impl Into<Option<&'a Group>>) -> Self {
+        self.group = group.into();
         self
     }
 }

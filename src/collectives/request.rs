@@ -76,11 +76,11 @@ impl<'a> Request<'a> {
         let elements = |bytes: u64| bytes / self.element_bytes;
         let wrong = |expected: u64| {
             Err(format!(
-                    "the destination has {} elements, the source {}; for {world} ranks it takes \
+                "the destination has {} elements, the source {}; for {world} ranks it takes \
                      {expected} in the destination",
-                    elements(to.bytes()),
-                    elements(from.bytes()),
-                ))
+                elements(to.bytes()),
+                elements(from.bytes()),
+            ))
         };
         let many = world as u64;
         let parts = match self.operation {
@@ -101,13 +101,13 @@ impl<'a> Request<'a> {
                 let total = counts.iter().map(bytes).fold(0, u64::saturating_add);
                 if to.bytes() != total || from.bytes() < bytes(&counts[rank]) {
                     return Err(format!(
-                            "the counts add up to {} elements, {} of them from here, but the \
+                        "the counts add up to {} elements, {} of them from here, but the \
                              destination has {} and the source {}",
-                            elements(total),
-                            counts[rank],
-                            elements(to.bytes()),
-                            elements(from.bytes())
-                        ));
+                        elements(total),
+                        counts[rank],
+                        elements(to.bytes()),
+                        elements(from.bytes())
+                    ));
                 }
                 Parts::Counted {
                     counts,
@@ -117,9 +117,9 @@ impl<'a> Request<'a> {
             _ if to.bytes() != from.bytes() => return wrong(elements(from.bytes())),
             O::ALL_TO_ALL if !elements(from.bytes()).is_multiple_of(many) => {
                 return Err(format!(
-                        "{} elements cannot be dealt out evenly to {world} ranks",
-                        elements(from.bytes())
-                    ));
+                    "{} elements cannot be dealt out evenly to {world} ranks",
+                    elements(from.bytes())
+                ));
             }
             O::ALL_TO_ALL => Parts::Equal(from.bytes() / many),
             _ => Parts::Equal(to.bytes()),

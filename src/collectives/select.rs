@@ -1,8 +1,9 @@
 //! The question that a call puts to the selector.
 
-use crate::backend::abi::{CollectiveOperation, ElementType, ReduceOperation};
+use crate::backend::abi::{CollectiveOperation, ElementType};
 use crate::base::error::Result;
 use crate::base::limits::COLLECTIVE_CHANNELS;
+use crate::base::names::ReduceOp;
 use crate::collectives::options::CollectiveOptions;
 use crate::group::choice::{Choice, Constraints, Query};
 use crate::group::membership::Membership;
@@ -22,7 +23,7 @@ pub struct CollectiveCall {
     /// What is reduced; anything where nothing is.
     pub element: ElementType,
     /// How; anything where nothing is.
-    pub reduce: ReduceOperation,
+    pub reduce: ReduceOp,
     /// Whether source and destination are the same memory.
     pub in_place: bool,
     /// Whether both ranges, and each rank's part of them, start at multiples of 16 bytes.
@@ -39,7 +40,7 @@ impl CollectiveCall {
             operation,
             bytes,
             element,
-            reduce: ReduceOperation::SUM,
+            reduce: ReduceOp::Sum,
             in_place: false,
             aligned: true,
             in_multicast: true,
@@ -72,17 +73,23 @@ pub fn question(
     Query {
         operation: call.operation,
         element: call.element,
-        reduce: call.reduce,
+        reduce: call.reduce.into(),
         world: membership.world() as u32,
         bytes: call.bytes,
         in_place: call.in_place,
         vendor,
         multicast: call.in_multicast && slots.at_all(channel).is_some(),
-        push_channels: if call.aligned {
-            state.selector.push_channels(slots.inboxes(channel))
-        } else {
-            0
-        },
+        push_channels: push_channels(state, membership, channel, call.aligned),
+    }
+}
+
+/// Channels by which a reduction can be pushed; none for ranges that do not start at whole vectors.
+pub fn push_channels(state: &State, membership: &Membership, channel: u32, aligned: bool) -> u32 {
+    match aligned {
+        true => state
+            .selector
+            .push_channels(membership.slots.inboxes(channel)),
+        false => 0,
     }
 }
 

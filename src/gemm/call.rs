@@ -177,7 +177,10 @@ impl<'a, T: GemmElement> Call<'a, T> {
         let Operands { b, c, bias, .. } = self.operands;
         let matrices = [Some(b), Some(c), bias.as_ref()].into_iter().flatten();
         let operands = matrices.filter_map(|matrix| matrix.buffer.as_ref());
-        for operand in operands.map(|(_, operand)| operand).chain([&self.a, &self.gathered]) {
+        for operand in operands
+            .map(|(_, operand)| operand)
+            .chain([&self.a, &self.gathered])
+        {
             submit.address(operand, submit.rank());
         }
     }

@@ -276,7 +276,11 @@ impl<T: GemmElement> Run<'_, T> {
         let before: u64 = (0..shard).map(|rank| division.elements(rank)).sum();
         match &operation.workspace().staging {
             Some(staging) => staging.at(self.rank(), before * Call::<T>::ELEMENT),
-            None => self.at(&self.call.gathered, self.rank(), before * Call::<T>::ELEMENT),
+            None => self.at(
+                &self.call.gathered,
+                self.rank(),
+                before * Call::<T>::ELEMENT,
+            ),
         }
     }
 
@@ -331,7 +335,11 @@ impl<T: GemmElement> Run<'_, T> {
         };
         let source = match part {
             Part::Own => self.at(a, problem.rank, 0),
-            _ => self.at(gathered, problem.rank, row * problem.division.k * Call::<T>::ELEMENT),
+            _ => self.at(
+                gathered,
+                problem.rank,
+                row * problem.division.k * Call::<T>::ELEMENT,
+            ),
         };
         let c = row * operands.c.stride as u64 * Call::<T>::ELEMENT;
         let matrices = GemmOperands {

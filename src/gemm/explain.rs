@@ -1,10 +1,10 @@
 //! An operation in words.
 
+use crate::base::gemm_names::{GemmAlgorithm, GemmTransport};
+use crate::base::gemm_shape::GemmShape;
 use crate::gemm::matrix::GemmElement;
 use crate::gemm::operation::AllGatherGemm;
-use crate::base::gemm_names::{GemmAlgorithm, GemmTransport};
 use crate::gemm::plan::Problem;
-use crate::base::gemm_shape::GemmShape;
 use std::fmt::Write;
 
 impl<T: GemmElement> AllGatherGemm<T> {

@@ -44,7 +44,7 @@ impl Scratch {
             whole.m * whole.c_stride,
             whole.n,
         ];
-                for elements in sizes {
+        for elements in sizes {
             let memory = backend.allocate(kind, elements * whole.element.bytes())?;
             self.memory.push(memory);
         }

@@ -11,8 +11,8 @@
 
 use crate::backend::abi::{GatherMode, GatheredLimits, Sharding};
 use crate::base::gemm_names::{GemmAlgorithm, GemmTransport};
-use crate::gemm::options::GemmOptions;
 use crate::base::gemm_shape::GemmShape;
+use crate::gemm::options::GemmOptions;
 
 /// Bytes of a shard in rows below which all is gathered first.
 const SMALL_SHARD: u64 = 4 << 20;

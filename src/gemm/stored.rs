@@ -9,10 +9,10 @@
 use crate::backend::abi::{ElementType, MATRIX_REQUEST, RawGemm, VendorDescription};
 use crate::backend::{Gemm, read_text};
 use crate::base::gemm_names::{GemmAlgorithm, GemmTransport};
+use crate::base::gemm_row::GemmRow;
+use crate::base::gemm_shape::GemmShape;
 use crate::gemm::options::GemmOptions;
 use crate::gemm::selector::Refusal;
-use crate::base::gemm_shape::GemmShape;
-use crate::base::gemm_row::GemmRow;
 use crate::rank::driver::Driver;
 
 fn fits(row: &GemmRow, driver: &Driver, shape: &GemmShape, element: ElementType) -> bool {

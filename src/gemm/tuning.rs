@@ -79,7 +79,8 @@ pub(super) fn refused(shared: &Context, failure: Failure) -> Error {
 fn choose(
     scratch: &Scratch,
     shared: &World,
-    prepared: &mut [Prepared], begun: Instant,
+    prepared: &mut [Prepared],
+    begun: Instant,
 ) -> CallResult<()> {
     let Some(stream) = scratch.stream else {
         return Ok(());

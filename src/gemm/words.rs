@@ -61,8 +61,9 @@ pub(super) struct Signals<'a> {
 impl Signals<'_> {
     /// A rank's byte of them; null where no step needs them.
     fn at(&self, rank: usize, offset: u64) -> DeviceAddress {
-        self.allocation
-            .map_or(DeviceAddress::NULL, |allocation| allocation.at(rank, offset))
+        self.allocation.map_or(DeviceAddress::NULL, |allocation| {
+            allocation.at(rank, offset)
+        })
     }
 
     fn own(&self, offset: u64) -> DeviceAddress {

@@ -140,7 +140,11 @@ impl Resource for Workspace {
             let streams = sides.copies.iter().chain(&sides.products);
             next.extend(streams.map(SideStream::closing));
         }
-        next.extend(self.scratch.iter().filter_map(|scratch| scratch.release(driver)));
+        next.extend(
+            self.scratch
+                .iter()
+                .filter_map(|scratch| scratch.release(driver)),
+        );
         for memory in [&self.gathered, &self.staging, &self.signals] {
             next.extend(memory.iter().map(|memory| memory.clone() as Held));
         }

@@ -1,6 +1,7 @@
 //! A question to the selector, and its answer.
 
 use crate::backend::abi::*;
+use crate::base::names;
 use crate::group::provider::Provider;
 
 /// What the selector is asked.
@@ -46,7 +47,7 @@ pub struct Constraints {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
     /// The algorithm; never [`Algorithm::AUTOMATIC`].
-    pub algorithm: Algorithm,
+    pub(crate) algorithm: Algorithm,
     /// Blocks of the grid; 0 where no kernel does it.
     pub blocks: u32,
     /// Threads of a block; 0 where no kernel does it.
@@ -54,4 +55,12 @@ pub struct Choice {
     /// Copies under way at once; 0 for as many as there are, by the copy engine for as many as the size
     /// is worth.
     pub concurrent: u32,
+}
+
+impl Choice {
+    /// The algorithm.
+    pub fn algorithm(&self) -> names::Algorithm {
+        // The selector knows no other numbers, and rows with others are refused when they are read.
+        names::Algorithm::of(self.algorithm).unwrap_or(names::Algorithm::Push)
+    }
 }

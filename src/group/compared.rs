@@ -24,9 +24,7 @@ impl Compared {
     pub fn next_message(&self, channel: u32, member: usize, sends: bool) -> u64 {
         // A count is whole whatever became of who held it.
         let mut messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
-        let next = messages
-            .entry((channel, member, sends))
-            .or_default();
+        let next = messages.entry((channel, member, sends)).or_default();
         let number = *next;
         *next += 1;
         number

@@ -13,7 +13,7 @@ use crate::rank::agreement::Round;
 use crate::rank::allocation::{Allocation, Attachment};
 use crate::rank::context::{Closing, Context};
 use crate::rank::driver::Driver;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// How often a communicator that is being made is asked whether it is.
@@ -66,7 +66,6 @@ impl Communicators {
         });
     }
 
-
     fn each(&self, end: impl Fn(RawVendor)) {
         for slot in [&self.plain, &self.windows] {
             if let Some(&vendor) = slot.get() {
@@ -106,7 +105,11 @@ fn failed(shared: &Driver, operation: &'static str, failure: Failure) -> Error {
 ///
 /// # Errors
 /// [`Error::Unsupported`] names the library where it is missing, or too old for windows; as any collective call.
-pub fn open(shared: &Context, communicators: &Communicators, windows: bool) -> Result<VendorLibrary> {
+pub fn open(
+    shared: &Context,
+    communicators: &Communicators,
+    windows: bool,
+) -> Result<VendorLibrary> {
     const NAME: &str = "open_vendor";
     let mut round = shared.agreement.begin(NAME);
     let slot = communicators.slot(windows);
@@ -237,11 +240,9 @@ pub fn register(
     let vendor = round.vote(ready)?;
     // SAFETY: the communicator is ready; the memory is live until `Window::detach` has deregistered it.
     let window = unsafe {
-        context.backend.vendor_register(
-            vendor,
-            allocation.at(context.rank, 0),
-            allocation.bytes(),
-        )
+        context
+            .backend
+            .vendor_register(vendor, allocation.at(context.rank, 0), allocation.bytes())
     };
     let window = window.map_err(|failure| failed(context, NAME, failure));
     if let Ok(window) = window {

@@ -10,11 +10,11 @@ use crate::backend::{Backend, Collectives};
 use crate::base::error::{Error, Result};
 use crate::group::choice::{Choice, Constraints, Query};
 use crate::group::families::{self, FAMILIES, most_blocks};
-use crate::group::operations::{
-    algorithms, fits_place, kernel_of, likenesses, multicast_only_by_name, multicast_reduces, reduces, untabled,
-    without_multicast,
-};
 use crate::group::inbox::{Division, Inboxes};
+use crate::group::operations::{
+    algorithms, fits_place, kernel_of, likenesses, multicast_only_by_name, multicast_reduces,
+    reduces, untabled, without_multicast,
+};
 use crate::group::provider::Provider;
 use crate::memory::multicast::object::MulticastStatus;
 
@@ -176,7 +176,11 @@ impl Selector {
     ///
     /// # Errors
     /// What is wrong with the constraints.
-    pub fn choose(&self, query: &Query, constraints: &Constraints) -> std::result::Result<Choice, String> {
+    pub fn choose(
+        &self,
+        query: &Query,
+        constraints: &Constraints,
+    ) -> std::result::Result<Choice, String> {
         let row = self.row(query, constraints)?;
         let Some(kernel) = kernel_of(query.operation, row.algorithm) else {
             return Ok(Choice {
@@ -270,7 +274,11 @@ impl Selector {
     }
 
     /// The row that a call goes by.
-    fn row(&self, query: &Query, constraints: &Constraints) -> std::result::Result<CollectiveRow, String> {
+    fn row(
+        &self,
+        query: &Query,
+        constraints: &Constraints,
+    ) -> std::result::Result<CollectiveRow, String> {
         let named = match (constraints.provider, constraints.algorithm) {
             (
                 Provider::Vendor | Provider::VendorWindows,

@@ -103,7 +103,10 @@ fn the_first_row_that_fits_and_can_serve_wins() {
         A::PACKETS_TWO_SHOT
     );
     assert_eq!(
-        selector.choose(&vendor, &Constraints::default()).unwrap().blocks,
+        selector
+            .choose(&vendor, &Constraints::default())
+            .unwrap()
+            .blocks,
         0,
         "no kernel of ours does it"
     );
@@ -161,7 +164,10 @@ fn a_grid_that_could_not_be_resident_is_refused_and_a_rows_is_made_smaller() {
         .unwrap_err();
     selector.share_device(8);
     assert_eq!(
-        selector.choose(&query, &Constraints::default()).unwrap().blocks,
+        selector
+            .choose(&query, &Constraints::default())
+            .unwrap()
+            .blocks,
         12,
         "eight ranks share 100 blocks"
     );
@@ -376,7 +382,12 @@ fn multicast_is_chosen_by_itself_only_where_there_is_a_switch() {
         ),
     ] {
         selector.set_multicast(status(support));
-        let choose = |query| selector.choose(&query, &Constraints::default()).unwrap().algorithm;
+        let choose = |query| {
+            selector
+                .choose(&query, &Constraints::default())
+                .unwrap()
+                .algorithm
+        };
         assert_eq!(choose(query(operation, 1000)), small, "{}", support.name());
         assert_eq!(choose(query(operation, 1001)), large);
         let same = Query {

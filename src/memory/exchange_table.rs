@@ -57,7 +57,10 @@ impl Attachment for Row {
     /// Takes it out: a peer that still has the allocation may send from it, and what receives finds no address
     /// then.
     fn detach(&self, driver: &Driver) {
-        if let Err(error) = self.staging.write(driver, self.address, &vec![0; self.bytes]) {
+        if let Err(error) = self
+            .staging
+            .write(driver, self.address, &vec![0; self.bytes])
+        {
             // All is lost then, and nothing that would look there begins any more.
             tracing::debug!(rank = driver.rank, %error, "taking an allocation out of the table");
         }

@@ -26,10 +26,9 @@ use crate::base::shared_file::SharedFile;
 use crate::rank::allocation::Allocation;
 use crate::rank::context::{Closing, Context};
 use crate::rank::driver::Driver;
-use std::sync::Arc;
 use rustix::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-
 
 const ALL: u64 = (CHANNELS + BARRIER_CHANNELS) as u64;
 
@@ -49,7 +48,12 @@ impl SignalPad {
     }
 
     /// A pad in `allocation`, which is zeroed.
-    pub fn new(rank: usize, world: usize, allocation: Arc<Allocation>, host: Option<HostPad>) -> Self {
+    pub fn new(
+        rank: usize,
+        world: usize,
+        allocation: Arc<Allocation>,
+        host: Option<HostPad>,
+    ) -> Self {
         Self {
             world: world as u64,
             rank: rank as u64,

@@ -10,10 +10,10 @@ use crate::backend::abi::{
 use crate::base::error::{Error, Result};
 use crate::bootstrap::Contribution;
 use crate::health::control::MAX_ALLOCATIONS;
-use crate::rank::agreement::Round;
-use crate::rank::allocation::Allocation;
 use crate::memory::exchange_table::ExchangeTable;
 use crate::memory::staging::Staging;
+use crate::rank::agreement::Round;
+use crate::rank::allocation::Allocation;
 use crate::rank::allocation::Parts;
 use crate::rank::context::Context;
 use rustix::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -373,7 +373,9 @@ fn clear_tokens(maker: Maker<'_>, peers: &[DeviceAddress]) -> Result<()> {
     if shared.world == 1 {
         return Ok(());
     }
-    maker.staging.write(shared, peers[shared.rank], &vec![0; place(shared.world)])
+    maker
+        .staging
+        .write(shared, peers[shared.rank], &vec![0; place(shared.world)])
 }
 
 /// The proof for memory whose contents are the caller's: every rank reads what the owner says is

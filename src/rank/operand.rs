@@ -75,10 +75,7 @@ impl<'a> Operand<'a> {
     /// Whether the two have a byte in common at `rank`.
     pub fn overlaps(&self, rank: usize, other: &Operand<'_>) -> bool {
         let (one, two) = (self.start(rank), other.start(rank));
-        self.bytes > 0
-            && other.bytes > 0
-            && one < two + other.bytes
-            && two < one + self.bytes
+        self.bytes > 0 && other.bytes > 0 && one < two + other.bytes && two < one + self.bytes
     }
 
     /// The allocation, for this folder: everybody else asks a `Submit`.

@@ -79,12 +79,6 @@ impl<'q> Submit<'q> {
         self.raw
     }
 
-    /// Whether the library records the stream.
-    #[inline]
-    pub fn is_recording(&self) -> bool {
-        self.recording.is_some()
-    }
-
     /// Has the graph that is recorded, if one is, hold `resource`.
     #[inline]
     pub fn hold<R: Resource + 'static>(&self, resource: &Arc<R>) {

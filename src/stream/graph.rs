@@ -139,7 +139,10 @@ impl std::fmt::Debug for Graph {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter
             .debug_struct("Graph")
-            .field("raw", &self.recorded.as_ref().map(|recorded| recorded.exec.0))
+            .field(
+                "raw",
+                &self.recorded.as_ref().map(|recorded| recorded.exec.0),
+            )
             .finish_non_exhaustive()
     }
 }

@@ -127,12 +127,8 @@ impl Module {
         world.wait_all_idle(world.deadlines.setup)?;
         let (module, length) = (self.0.loaded().0, name.len() as u64);
         // SAFETY: the module is live, and the name has these bytes.
-        let raw = unsafe {
-            world
-                .backend
-                .module_function(module, name.as_ptr(), length)
-        }
-        .map_err(|failure| refused(world, "function", failure))?;
+        let raw = unsafe { world.backend.module_function(module, name.as_ptr(), length) }
+            .map_err(|failure| refused(world, "function", failure))?;
         Ok(Function {
             raw,
             owner: self.0.clone(),

@@ -1,7 +1,7 @@
 //! One-sided transfers: put and get.
 
-use crate::backend::abi::{Direction, SignalTarget, Transfer};
 use crate::backend::RemoteAccess;
+use crate::backend::abi::{Direction, SignalTarget, Transfer};
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::base::limits::CHANNELS;
@@ -39,7 +39,14 @@ impl Queue {
         source: impl Into<Slice<'a, T>>,
         options: &TransferOptions,
     ) -> Result<()> {
-        self.transfer("put", Direction::PUT, peer, (destination.into(), source.into()), options, None)
+        self.transfer(
+            "put",
+            Direction::PUT,
+            peer,
+            (destination.into(), source.into()),
+            options,
+            None,
+        )
     }
 
     /// Loads `source` of `peer`'s copy into `destination`, elements of this rank's copy.
@@ -66,7 +73,14 @@ impl Queue {
         source: impl Into<Slice<'a, T>>,
         options: &TransferOptions,
     ) -> Result<()> {
-        self.transfer("get", Direction::GET, peer, (destination.into(), source.into()), options, None)
+        self.transfer(
+            "get",
+            Direction::GET,
+            peer,
+            (destination.into(), source.into()),
+            options,
+            None,
+        )
     }
 
     /// [`Queue::put`], then a signal to `peer` on `channel`: once its [`Queue::wait_signal`] has
@@ -108,7 +122,14 @@ impl Queue {
         self.check_channel("put_signal", channel, CHANNELS)?;
         self.check_placement("put_signal")?;
         let ranges = (destination.into(), source.into());
-        self.transfer("put_signal", Direction::PUT, peer, ranges, options, Some(channel))
+        self.transfer(
+            "put_signal",
+            Direction::PUT,
+            peer,
+            ranges,
+            options,
+            Some(channel),
+        )
     }
 
     /// Checks, plans and enqueues a transfer, with a signal on `channel` behind it.

@@ -9,9 +9,10 @@
 //! those of the capture at every replay.
 
 use crate::backend::Signals;
-use crate::backend::abi::{Condition, DeviceAddress, WordOperation, WordUpdate, WordWait};
+use crate::backend::abi::{DeviceAddress, WordOperation, WordUpdate, WordWait};
 use crate::base::element::Element;
 use crate::base::error::Result;
+use crate::base::names::Condition;
 use crate::buffer::slice::Slice;
 use crate::stream::queue::Queue;
 use std::time::Duration;
@@ -52,7 +53,7 @@ impl Queue {
 
     /// Adds `value` to `word` of `peer`'s copy, wrapping; else as [`Queue::signal_set`].
     ///
-    /// Several ranks may add to one word; with [`Condition::GREATER_OR_EQUAL`] its owner waits for
+    /// Several ranks may add to one word; with [`Condition::GreaterOrEqual`] its owner waits for
     /// all of them.
     ///
     /// # Errors
@@ -170,7 +171,7 @@ impl Queue {
     /// of its range ahead. A counter may then run on for ever.
     ///
     /// # Errors
-    /// As [`Queue::signal_set`]; [`crate::Error::InvalidArgument`] for an unknown condition. A word
+    /// As [`Queue::signal_set`]. A word
     /// that does not change within the deadline, or a rank that dies, is an error of
     /// [`Queue::synchronize`]: [`crate::Error::Timeout`], whose `peer` is then the word's index, and
     /// whose values are the lower 32 bits.
@@ -314,9 +315,6 @@ impl Queue {
                 ),
             ));
         };
-        if condition.name() == "unknown" {
-            return Err(self.invalid(operation, format!("there is no condition {}", condition.0)));
-        }
         if let Some(index) = wait.index {
             self.check_word(operation, "the index", index)?;
         }
@@ -331,7 +329,7 @@ impl Queue {
                 index: index.map_or(DeviceAddress::NULL, |index| submit.address(&index, rank)),
                 watch: world.health.watch(wait.deadline),
                 count,
-                condition,
+                condition: condition.into(),
                 any: u32::from(wait.any),
                 bits: bits::<W>(),
             };

@@ -102,7 +102,13 @@ impl Communicator {
         let layout = Layout::new(shared.world, grids, false);
         let allocated = vote.and_then(|()| {
             let kinds = [self.share_kind()];
-            sharing::allocate(shared.maker(), &mut round, &kinds, layout.bytes(), Origin::Signals)
+            sharing::allocate(
+                shared.maker(),
+                &mut round,
+                &kinds,
+                layout.bytes(),
+                Origin::Signals,
+            )
         });
         drop(round);
         let (allocation, _) = allocated.inspect_err(|_| {

@@ -7,5 +7,8 @@ mod opening;
 pub(crate) mod peer;
 mod rebuild;
 mod setup;
-#[allow(clippy::module_inception, reason = "the folder is named after its central type")]
+#[allow(
+    clippy::module_inception,
+    reason = "the folder is named after its central type"
+)]
 pub(crate) mod world;

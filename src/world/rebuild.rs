@@ -185,8 +185,7 @@ fn attempt(old: &Old<'_>, gone: RankSet) -> Result<Established> {
         "rebuilding"
     );
     let wanted = || what_happened(shared, gone).is_none();
-    let bootstrap =
-        Bootstrap::connect_while(launch.clone(), shared.deadlines.setup, &wanted)?;
+    let bootstrap = Bootstrap::connect_while(launch.clone(), shared.deadlines.setup, &wanted)?;
     let device = OpenDevice {
         backend: (*shared.backend).clone(),
         name: old.backend_name.to_owned(),

@@ -17,10 +17,10 @@
 
 use crate::backend::abi::*;
 use crate::backend::{Backend, CallResult, Collectives, RemoteAccess, Signals};
-use crate::collectives::run::kernel::geometry;
-use crate::collectives::plan::{Copy, Shape};
-use crate::group::lanes;
 use crate::base::limits::LANES;
+use crate::collectives::plan::{Copy, Shape};
+use crate::collectives::run::kernel::geometry;
+use crate::group::lanes;
 use crate::group::lanes::Sides;
 use crate::group::slots::{Header, Steps};
 

@@ -15,7 +15,7 @@ use crate::collectives::request::Request;
 use crate::collectives::run::copy_engine::Engine;
 use crate::collectives::run::kernel::{self, Reaches, geometry};
 use crate::collectives::run::nccl;
-use crate::collectives::select::{CollectiveCall, choose, membership, question};
+use crate::collectives::select::{choose, membership, push_channels};
 use crate::group::choice::{Choice, Query};
 use crate::group::membership::Membership;
 use crate::rank::operand::Operand;
@@ -68,16 +68,17 @@ impl Queue {
         let in_multicast = request.destination.is_in_multicast()
             && request.source.is_in_multicast()
             && slots.at_all(options.channel).is_some();
-        let asked = CollectiveCall {
+        let query = Query {
             operation: request.operation,
-            bytes,
             element: request.element,
             reduce: request.reduce,
+            world: membership.world() as u32,
+            bytes,
             in_place,
-            aligned,
-            in_multicast,
+            vendor: library.is_some(),
+            multicast: in_multicast,
+            push_channels: push_channels(state, membership, options.channel, aligned),
         };
-        let query = question(state, &asked, membership, options.channel, library.is_some());
         let choice = choose(world, request.name, &query, options)?;
         if choice.algorithm == Algorithm::VENDOR && !aligned {
             nccl::refuse_unaligned_windows(world.rank, request.name, options.provider)?;
@@ -137,7 +138,11 @@ impl Queue {
                     submit.hold(slots.allocation());
                     let stream = submit.stream();
                     // SAFETY: as in `Run::submit`.
-                    unsafe { submit.backend().collective_multicast(&meeting, &grid, stream) }
+                    unsafe {
+                        submit
+                            .backend()
+                            .collective_multicast(&meeting, &grid, stream)
+                    }
                 });
             }
         }

@@ -94,14 +94,9 @@ impl Multicast {
             // SAFETY: created, and given to nobody.
             let _ = unsafe { backend.multicast_release(raw) };
         };
-        let (raw, granularity, exported, descriptor) = bounded(
-            shared,
-            "creating the object",
-            self.set_up(),
-            make,
-            undo,
-        )
-        .map_err(Unmade::into_reason)?;
+        let (raw, granularity, exported, descriptor) =
+            bounded(shared, "creating the object", self.set_up(), make, undo)
+                .map_err(Unmade::into_reason)?;
         *lock(&self.object) = Some(Object::new(raw, exported.bytes, granularity));
         Ok((encode(&exported, granularity), descriptor))
     }
