@@ -30,7 +30,7 @@ enum Command {
     },
     /// Put a recorded benchmark's figures into the README.
     Readme(readme::Options),
-    /// What is true on every vendor stands once: no vendor's word in portable code, little in both backends.
+    /// Check what text the GPU backends share.
     Structure,
     /// Test the device code on the host, under sanitizers.
     Twin,
