@@ -1,24 +1,109 @@
-//! The structure of the repository: the two GPU backends may have little text in common.
+//! The structure of the repository: which crate, folder and file may use which.
+//!
+//! Crates, folders and the files that name a backend are compared with one list, `xtask/structure.toml`.
+//! The two GPU backends may have little text in common.
 
+mod collect;
+mod conditions;
+mod crates;
+mod declare;
+mod edges;
+mod folders;
+mod list;
+mod model;
 mod overlap;
+mod resolve;
+#[cfg(test)]
+mod tests;
+mod tokens;
+mod tree;
+mod workspace;
+
+use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::tools;
+use edges::Edges;
+use list::List;
+use model::Model;
+use workspace::Member;
 
-/// Makes the check and prints what it found.
-pub fn run() -> Result<()> {
-    let overlap = overlap::measure(&tools::root())?;
+/// What to check.
+#[derive(clap::Args)]
+pub struct Options {
+    /// The repository to check [default: the one that this command was built in]
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+}
+
+/// Makes all checks and prints what they found.
+pub fn run(options: &Options) -> Result<()> {
+    let root = options.root.clone().unwrap_or_else(tools::root);
+    let source = Source::read(&root)?;
+    println!("{}", source.summary());
+    let mut found = source.compare(&List::read(&root)?);
+    let overlap = overlap::measure(&root)?;
     println!("{overlap}");
-    match overlap.complaint() {
-        None => Ok(()),
-        Some(complaint) => Err(Error::Structure(vec![complaint])),
+    found.extend(overlap.complaint());
+    found.extend(source.unresolved());
+    if found.is_empty() {
+        Ok(())
+    } else {
+        Err(Error::Structure(found))
     }
 }
 
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn the_repository_keeps_its_structure() {
-        super::run().unwrap();
+/// The shipped crates, read and resolved.
+struct Source {
+    members: Vec<Member>,
+    model: Model,
+    edges: Edges,
+}
+
+impl Source {
+    fn read(root: &Path) -> Result<Self> {
+        let members = workspace::members(root)?;
+        let model = tree::read(root, &members)?;
+        let edges = edges::find(&model);
+        Ok(Self {
+            members,
+            model,
+            edges,
+        })
+    }
+
+    /// What differs from the list, a line each.
+    fn compare(&self, list: &List) -> Vec<String> {
+        let mut found = crates::check(list, &self.members);
+        found.extend(crates::check_only(list, &self.model, &self.edges));
+        found.extend(folders::check(
+            list,
+            &self.members,
+            &self.model,
+            &self.edges,
+        ));
+        found
+    }
+
+    /// Paths that could not be followed, a line each: an edge that is not seen could break a rule.
+    fn unresolved(&self) -> Vec<String> {
+        let unresolved = self.edges.unresolved.iter();
+        let mut found: Vec<String> = unresolved
+            .map(|(file, path)| {
+                let file = &self.model.files[file.0].path;
+                format!("{file}: cannot find the definition of {path}")
+            })
+            .collect();
+        found.sort();
+        found
+    }
+
+    fn summary(&self) -> String {
+        format!(
+            "crates: {}, files: {}, edges: {}",
+            self.members.len(),
+            self.model.files.len(),
+            self.edges.between.len()
+        )
     }
 }
