@@ -1,8 +1,9 @@
 //! The structure of the repository: which crate, folder and file may use which.
 //!
 //! Crates, folders and the files that name a backend are compared with one list, `xtask/structure.toml`.
-//! The two GPU backends may have little text in common.
+//! Files may not form circles. The two GPU backends may have little text in common.
 
+mod circles;
 mod collect;
 mod conditions;
 mod crates;
@@ -19,6 +20,7 @@ mod tokens;
 mod tree;
 mod workspace;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
@@ -34,6 +36,9 @@ pub struct Options {
     /// The repository to check [default: the one that this command was built in]
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
+    /// Look for circles of files only
+    #[arg(long)]
+    circles_only: bool,
 }
 
 /// Makes all checks and prints what they found.
@@ -41,11 +46,15 @@ pub fn run(options: &Options) -> Result<()> {
     let root = options.root.clone().unwrap_or_else(tools::root);
     let source = Source::read(&root)?;
     println!("{}", source.summary());
-    let mut found = source.compare(&List::read(&root)?);
-    let overlap = overlap::measure(&root)?;
-    println!("{overlap}");
-    found.extend(overlap.complaint());
+    let mut found = Vec::new();
+    if !options.circles_only {
+        found.extend(source.compare(&List::read(&root)?));
+        let overlap = overlap::measure(&root)?;
+        println!("{overlap}");
+        found.extend(overlap.complaint());
+    }
     found.extend(source.unresolved());
+    found.extend(source.circles());
     if found.is_empty() {
         Ok(())
     } else {
@@ -85,7 +94,7 @@ impl Source {
         found
     }
 
-    /// Paths that could not be followed, a line each: an edge that is not seen could break a rule.
+    /// Paths that could not be followed, a line each: an edge that is not seen could close a circle.
     fn unresolved(&self) -> Vec<String> {
         let unresolved = self.edges.unresolved.iter();
         let mut found: Vec<String> = unresolved
@@ -98,9 +107,37 @@ impl Source {
         found
     }
 
+    /// The circles, one text each.
+    fn circles(&self) -> Vec<String> {
+        let circles = circles::find(&self.model, &self.edges);
+        circles
+            .iter()
+            .map(|circle| {
+                let member = self.model.files[circle.0[0].0].member;
+                let name = &self.members[member].name;
+                circles::describe(circle, name, &self.model, &self.edges)
+            })
+            .collect()
+    }
+
     fn summary(&self) -> String {
+        let mut by_crate: BTreeMap<&str, usize> = BTreeMap::new();
+        for circle in circles::find(&self.model, &self.edges) {
+            let member = self.model.files[circle.0[0].0].member;
+            *by_crate.entry(&self.members[member].name).or_default() += 1;
+        }
+        let counts: Vec<String> = by_crate
+            .iter()
+            .map(|(name, count)| format!("{name}: {count}"))
+            .collect();
+        let total: usize = by_crate.values().sum();
+        let counts = if counts.is_empty() {
+            String::new()
+        } else {
+            format!(" ({})", counts.join(", "))
+        };
         format!(
-            "crates: {}, files: {}, edges: {}",
+            "crates: {}, files: {}, edges: {}, circles: {total}{counts}",
             self.members.len(),
             self.model.files.len(),
             self.edges.between.len()

@@ -1,5 +1,6 @@
 //! The checks on small workspaces in a temporary folder, each with one fault or none.
 
+mod circles;
 mod listed;
 
 use std::path::Path;
@@ -32,6 +33,41 @@ fn workspace(files: &[(&str, &str)]) -> Scratch {
 fn read(files: &[(&str, &str)]) -> Source {
     let scratch = workspace(files);
     Source::read(scratch.path()).unwrap()
+}
+
+/// The edges, as `from -> to: names`, without folders and `.rs`.
+fn edges(source: &Source) -> Vec<String> {
+    let name = |path: &str| path.trim_end_matches(".rs").replace("src/", "");
+    let mut found: Vec<String> = source
+        .edges
+        .between
+        .iter()
+        .map(|((from, to), names)| {
+            let [from, to] = [from, to].map(|file| name(&source.model.files[file.0].path));
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            format!("{from} -> {to}: {}", names.join(", "))
+        })
+        .collect();
+    found.sort();
+    found
+}
+
+/// Reads a workspace and compares its edges and the files of its circles.
+#[track_caller]
+fn expect(files: &[(&str, &str)], expected_edges: &[&str], expected_circles: &[&str]) {
+    let source = read(files);
+    assert_eq!(edges(&source), expected_edges);
+    let circles = super::circles::find(&source.model, &source.edges);
+    let circles: Vec<String> = circles
+        .iter()
+        .map(|circle| {
+            let files = circle.0.iter().map(|file| &source.model.files[file.0].path);
+            let names = files.map(|path| path.trim_start_matches("src/").trim_end_matches(".rs"));
+            names.collect::<Vec<_>>().join(" ")
+        })
+        .collect();
+    assert_eq!(circles, expected_circles);
+    assert_eq!(source.unresolved(), [""; 0]);
 }
 
 fn list(text: &str) -> List {
