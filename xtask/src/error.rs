@@ -26,7 +26,9 @@ pub enum Error {
     CodeObject { path: PathBuf, what: String },
     #[error("the lint found:\n{}", .0.join("\n"))]
     Lint(Vec<String>),
-    #[error("the structure is not kept:\n{}", .0.join("\n"))]
+    #[error("{}: {what}", path.display())]
+    Source { path: PathBuf, what: String },
+    #[error("the structure check found:\n{}", .0.join("\n"))]
     Structure(Vec<String>),
     #[error("artefacts are not what their sources make; run `cargo xtask kernels build`:\n{}", .0.join("\n"))]
     Stale(Vec<String>),

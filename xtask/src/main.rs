@@ -30,8 +30,8 @@ enum Command {
     },
     /// Put a recorded benchmark's figures into the README.
     Readme(readme::Options),
-    /// What is true on every vendor stands once: no vendor's word in portable code, little in both backends.
-    Structure,
+    /// Check which crate, folder and file uses which, and what text the GPU backends share.
+    Structure(structure::Options),
     /// Test the device code on the host, under sanitizers.
     Twin,
 }
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
         Command::Conformance(options) => conformance::run(options),
         Command::Kernels { command } => kernels::run(command),
         Command::Readme(options) => readme::run(&options),
-        Command::Structure => structure::run(),
+        Command::Structure(options) => structure::run(&options),
         Command::Twin => twin::run(),
     };
     match result {

@@ -1,26 +1,60 @@
-//! What is true on every vendor stands once: no word of a vendor where code is portable, and hardly a line of
-//! one backend in the other.
+//! The structure of the repository: which crate, folder and file may use which.
+//!
+//! Crates, folders and the files that name a backend are compared with one list, `xtask/structure.toml`.
+//! Files may not form circles. The two GPU backends may have little text in common.
 
+mod circles;
+mod collect;
+mod conditions;
+mod crates;
+mod declare;
+mod edges;
+mod folders;
+mod list;
+mod model;
 mod overlap;
-mod vendors;
+mod resolve;
+#[cfg(test)]
+mod tests;
+mod tokens;
+mod tree;
+mod workspace;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, Result, at};
+use crate::error::{Error, Result};
 use crate::tools;
+use edges::Edges;
+use list::List;
+use model::Model;
+use workspace::Member;
 
-/// Makes both checks and prints what they found.
-pub fn run() -> Result<()> {
-    let portable = vendors::read()?;
-    let named = vendors::check(&portable);
-    println!(
-        "{} portable files, {} words of vendors that do not belong there",
-        portable.len(),
-        named.len()
-    );
-    let overlap = overlap::measure()?;
-    println!("{overlap}");
-    let found: Vec<String> = named.into_iter().chain(overlap.complaint()).collect();
+/// What to check.
+#[derive(clap::Args)]
+pub struct Options {
+    /// The repository to check [default: the one that this command was built in]
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+    /// Look for circles of files only
+    #[arg(long)]
+    circles_only: bool,
+}
+
+/// Makes all checks and prints what they found.
+pub fn run(options: &Options) -> Result<()> {
+    let root = options.root.clone().unwrap_or_else(tools::root);
+    let source = Source::read(&root)?;
+    println!("{}", source.summary());
+    let mut found = Vec::new();
+    if !options.circles_only {
+        found.extend(source.compare(&List::read(&root)?));
+        let overlap = overlap::measure(&root)?;
+        println!("{overlap}");
+        found.extend(overlap.complaint());
+    }
+    found.extend(source.unresolved());
+    found.extend(source.circles());
     if found.is_empty() {
         Ok(())
     } else {
@@ -28,51 +62,85 @@ pub fn run() -> Result<()> {
     }
 }
 
-/// A file's path from the root of the repository, and its text.
+/// The shipped crates, read and resolved.
 struct Source {
-    path: String,
-    text: String,
+    members: Vec<Member>,
+    model: Model,
+    edges: Edges,
 }
 
-/// The files in `folder` and below whose names end in one of `extensions`, in order of their paths.
-fn sources(folder: &str, extensions: &[&str]) -> Result<Vec<Source>> {
-    let root = tools::root();
-    let mut files = Vec::new();
-    collect(&root.join(folder), &mut files)?;
-    files.retain(|file| {
-        let extension = file.extension().and_then(|extension| extension.to_str());
-        extension.is_some_and(|extension| extensions.contains(&extension))
-    });
-    files.sort();
-    files
-        .into_iter()
-        .map(|file| {
-            let text = at(&file, std::fs::read_to_string(&file))?;
-            let path = file.strip_prefix(&root).unwrap_or(&file).to_string_lossy();
-            Ok(Source {
-                path: path.into_owned(),
-                text,
-            })
+impl Source {
+    fn read(root: &Path) -> Result<Self> {
+        let members = workspace::members(root)?;
+        let model = tree::read(root, &members)?;
+        let edges = edges::find(&model);
+        Ok(Self {
+            members,
+            model,
+            edges,
         })
-        .collect()
-}
-
-fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
-    for entry in at(folder, std::fs::read_dir(folder))? {
-        let path = at(folder, entry)?.path();
-        if path.is_dir() {
-            collect(&path, files)?;
-        } else {
-            files.push(path);
-        }
     }
-    Ok(())
-}
 
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn the_repository_keeps_its_structure() {
-        super::run().unwrap();
+    /// What differs from the list, a line each.
+    fn compare(&self, list: &List) -> Vec<String> {
+        let mut found = crates::check(list, &self.members);
+        found.extend(crates::check_only(list, &self.model, &self.edges));
+        found.extend(folders::check(
+            list,
+            &self.members,
+            &self.model,
+            &self.edges,
+        ));
+        found
+    }
+
+    /// Paths that could not be followed, a line each: an edge that is not seen could close a circle.
+    fn unresolved(&self) -> Vec<String> {
+        let unresolved = self.edges.unresolved.iter();
+        let mut found: Vec<String> = unresolved
+            .map(|(file, path)| {
+                let file = &self.model.files[file.0].path;
+                format!("{file}: cannot find the definition of {path}")
+            })
+            .collect();
+        found.sort();
+        found
+    }
+
+    /// The circles, one text each.
+    fn circles(&self) -> Vec<String> {
+        let circles = circles::find(&self.model, &self.edges);
+        circles
+            .iter()
+            .map(|circle| {
+                let member = self.model.files[circle.0[0].0].member;
+                let name = &self.members[member].name;
+                circles::describe(circle, name, &self.model, &self.edges)
+            })
+            .collect()
+    }
+
+    fn summary(&self) -> String {
+        let mut by_crate: BTreeMap<&str, usize> = BTreeMap::new();
+        for circle in circles::find(&self.model, &self.edges) {
+            let member = self.model.files[circle.0[0].0].member;
+            *by_crate.entry(&self.members[member].name).or_default() += 1;
+        }
+        let counts: Vec<String> = by_crate
+            .iter()
+            .map(|(name, count)| format!("{name}: {count}"))
+            .collect();
+        let total: usize = by_crate.values().sum();
+        let counts = if counts.is_empty() {
+            String::new()
+        } else {
+            format!(" ({})", counts.join(", "))
+        };
+        format!(
+            "crates: {}, files: {}, edges: {}, circles: {total}{counts}",
+            self.members.len(),
+            self.model.files.len(),
+            self.edges.between.len()
+        )
     }
 }

@@ -1,35 +1,70 @@
-//! How much of the one backend's code is the other's. What both do is core's.
+//! How much text the two GPU backends have in common: what both do belongs into a crate below them.
 //!
 //! A line counts as shared if it stands in a window of six lines that the other backend has too. Lines are
-//! compared without what surrounds them, and blank ones are left out: closing braces and the blank lines between
-//! functions would make windows of nothing.
+//! compared without indentation, and blank lines are left out: otherwise closing braces and the blank lines
+//! between functions would form windows of their own.
 
 use std::collections::HashSet;
 use std::fmt;
+use std::path::{Path, PathBuf};
 
-use super::{Source, sources};
-use crate::error::Result;
+use crate::error::{Result, at};
 
-/// Lines of a window.
+/// Lines in a window.
 const WINDOW: usize = 6;
-/// Of a hundred lines this many are too many.
+/// The check fails from this share of shared lines on, in percent.
 const LIMIT: usize = 5;
 
-/// What was counted.
+/// A file's path from the root of the repository, and its text.
+struct Source {
+    path: String,
+    text: String,
+}
+
+/// The lines of one backend that the other has too.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Overlap {
     lines: usize,
-    /// Where shared lines are, and how many, by file.
+    /// The number of shared lines of each file that has any.
     shared: Vec<(String, usize)>,
 }
 
 /// Counts the lines of `backend-hip` that stand in `backend-cuda` too.
-pub fn measure() -> Result<Overlap> {
-    let [one, other] = [
-        sources("backend-hip", &["rs"])?,
-        sources("backend-cuda", &["rs"])?,
-    ];
+pub fn measure(root: &Path) -> Result<Overlap> {
+    let one = sources(root, "backend-hip")?;
+    let other = sources(root, "backend-cuda")?;
     Ok(compare(&one, &other))
+}
+
+/// The Rust files in `folder` and below.
+fn sources(root: &Path, folder: &str) -> Result<Vec<Source>> {
+    let mut files = Vec::new();
+    collect(&root.join(folder), &mut files)?;
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "rs"));
+    files.sort();
+    files
+        .into_iter()
+        .map(|file| {
+            let text = at(&file, std::fs::read_to_string(&file))?;
+            let path = file.strip_prefix(root).unwrap_or(&file).to_string_lossy();
+            Ok(Source {
+                path: path.into_owned(),
+                text,
+            })
+        })
+        .collect()
+}
+
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
+    for entry in at(folder, std::fs::read_dir(folder))? {
+        let path = at(folder, entry)?.path();
+        if path.is_dir() {
+            collect(&path, files)?;
+        } else {
+            files.push(path);
+        }
+    }
+    Ok(())
 }
 
 fn compare(one: &[Source], other: &[Source]) -> Overlap {
@@ -69,7 +104,8 @@ impl Overlap {
         self.shared.iter().map(|(_, count)| count).sum()
     }
 
-    /// Why it is too much, if it is.
+    /// Returns the error text, with the files that share most first, if the limit is reached or there was
+    /// nothing to compare.
     pub fn complaint(&self) -> Option<String> {
         let too_much = self.lines == 0 || self.shared() * 100 >= self.lines * LIMIT;
         too_much.then(|| {
@@ -80,7 +116,7 @@ impl Overlap {
                 .map(|(path, count)| format!("{path}: {count}"))
                 .collect();
             format!(
-                "{self}; under {LIMIT} % is meant: move what both backends do to core\n{}",
+                "{self}; the limit is {LIMIT} %: move what both backends do into a crate below them\n{}",
                 files.join("\n")
             )
         })
@@ -93,7 +129,7 @@ impl fmt::Display for Overlap {
         let percent = 100.0 * shared as f64 / self.lines.max(1) as f64;
         write!(
             formatter,
-            "{shared} of {} lines of backend-hip stand in backend-cuda too, in windows of {WINDOW}: {percent:.1} %",
+            "{shared} of {} lines of backend-hip are in backend-cuda too, in windows of {WINDOW} lines: {percent:.1} %",
             self.lines
         )
     }
@@ -116,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_both_have_counts_with_all_its_lines() {
+    fn all_lines_of_a_shared_window_count() {
         let one = source(numbered("own", 0..150).chain(numbered("both", 0..8)));
         let other = source(numbered("both", 0..8).chain(numbered("other", 0..9)));
         let overlap = compare(&[one], &[other]);
@@ -129,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn fewer_lines_than_a_window_do_not_count() {
+    fn shared_runs_shorter_than_a_window_do_not_count() {
         let one = source(numbered("own", 0..9).chain(numbered("both", 0..5)));
         let other = source(numbered("both", 0..5).chain(numbered("other", 0..9)));
         let overlap = compare(&[one], &[other]);
@@ -138,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backend_that_is_not_there_is_no_success() {
+    fn a_missing_backend_is_an_error() {
         assert!(compare(&[], &[]).complaint().is_some());
     }
 }
