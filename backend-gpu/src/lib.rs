@@ -6,6 +6,7 @@
 //! the other traits of the contract from here.
 
 mod collectives;
+mod current;
 pub mod gathered_gemm;
 mod gemm;
 mod gpu;
@@ -14,6 +15,7 @@ pub mod library;
 pub mod matrix_library;
 pub mod memory;
 mod open;
+mod parts;
 mod signals;
 mod symbols;
 mod transfer;
@@ -21,7 +23,9 @@ pub mod tuning;
 pub mod vendor_library;
 pub mod vmm;
 
-pub use gpu::{Current, Gpu, Grid, Parts};
+pub use current::Current;
+pub use gpu::{Gpu, Grid};
 pub use kernels::{Kernels, WaitingKernel};
 pub use memory::{SharedMemory, Sharing};
 pub use open::OpenGpu;
+pub use parts::Parts;
