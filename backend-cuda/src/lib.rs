@@ -29,6 +29,7 @@ mod modules;
 mod multicast;
 mod products;
 mod split_gemm;
+mod tensor_maps;
 mod tuning;
 mod vendor;
 
