@@ -10,12 +10,12 @@ use super::session::{By, Session};
 use super::side::Side;
 use super::torch::Torch;
 use super::windows::Windows;
+use crate::by_caller::is_by_caller;
 use crate::outcome::{Outcome, agree, not_here};
 use crate::report::ag_gemm::{
     ALGORITHMS, AUTOMATIC, BASELINE, Entry, GATHER, GEMM, OWN_GEMM, Product, TOGETHER, TORCH,
     TORCH_FUSED, TRANSFORMER_ENGINE, VARIANTS, WINDOWS,
 };
-use crate::session::is_by_caller;
 use crate::{Result, exchange};
 use symmem::backend::abi::{Algorithm, CollectiveOperation};
 use symmem::tuning::ProductRow;

@@ -28,9 +28,10 @@ mod side;
 mod torch;
 mod windows;
 
+use super::by_caller::is_by_caller;
+use super::common::Common;
 use super::outcome::not_here;
-use super::p2p::{Common, Progress};
-use super::session::is_by_caller;
+use super::progress::Progress;
 use super::sizes::Effort;
 use super::{BenchError, Result};
 use crate::report::Report;

@@ -24,9 +24,10 @@ pub use contender::{baseline_names, is_baseline};
 pub use element::nccl_name;
 pub use symmem::tuning::algorithm;
 
+use super::by_caller::is_by_caller;
+use super::common::Common;
 use super::outcome::Outcome;
-use super::p2p::{Common, Progress};
-use super::session::is_by_caller;
+use super::progress::Progress;
 use super::sizes::{Effort, powers_of_two};
 use super::{BenchError, Result};
 use crate::report::collectives::BaselineState;
