@@ -1,12 +1,13 @@
 //! Who takes part in a product: the parts alone, the baselines, ours, and what the selector chooses.
 
-use super::ALL_TRANSPORTS;
+use super::calls::By;
 use super::contender::{Contender, missing};
 use super::element::Real;
 use super::kernel::Kernel;
 use super::library::Library;
+use super::options::ALL_TRANSPORTS;
 use super::run::{REPLAYED_ROWS, Run};
-use super::session::{By, Session};
+use super::session::Session;
 use super::side::Side;
 use super::torch::Torch;
 use super::windows::Windows;
