@@ -4,7 +4,7 @@ use super::Comparison;
 use super::section::Section;
 use super::view;
 use crate::report::collectives::Curve;
-use crate::report::page::{END, Escaped, begin, draw_legend, section};
+use crate::report::html::{END, Escaped, begin, draw_legend, section};
 use crate::report::plot::{self, Axes};
 use std::fmt::{self, Write};
 
