@@ -1,7 +1,7 @@
 //! Carries a case out: a few calls, each with another `A`, and the exact product beside each; then the last of
 //! them again, which gives the same bits.
 
-use super::ProductCase;
+use super::case::ProductCase;
 use crate::covering::Random;
 use crate::session::{Fault, Findings};
 use std::time::Duration;
