@@ -1,7 +1,8 @@
 //! What a case of a collective is: plain data.
 
 use super::call::Call;
-use crate::case::{Dtype, Length, with_element};
+use crate::dtype::{Dtype, with_element};
+use crate::length::Length;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use symmem::backend::abi::{

@@ -2,7 +2,8 @@
 
 use super::case::{CollectiveCase, Mode, MulticastKernels};
 use super::lane::{Lane, Site, TypedLane};
-use crate::session::{Buffers, Fault, Findings};
+use crate::buffers::Buffers;
+use crate::findings::{Fault, Findings};
 use std::time::Duration;
 use symmem::backend::abi::{Algorithm, CAPABILITY_GRAPHS};
 use symmem::{Error, Graph, Reducible, Result, Stream};

@@ -5,9 +5,12 @@ use super::case::{
 };
 use super::closeness::Closeness;
 use super::soak::SoakCase;
-use crate::case::{Case, Dtype, Length, Outcome};
+use crate::case::Case;
+use crate::dtype::Dtype;
 use crate::faults::outcomes;
-use crate::session::Fault;
+use crate::findings::Fault;
+use crate::length::Length;
+use crate::outcome::Outcome;
 
 const CASE: CollectiveCase = CollectiveCase {
     way: Way {

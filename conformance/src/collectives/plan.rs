@@ -5,8 +5,10 @@ use super::case::{
     Way, is_f8, is_reduced_by_multicast,
 };
 use super::refusals::RefusalCase;
-use crate::case::{Case, Dtype, Length, OFFSETS};
+use crate::case::Case;
 use crate::covering::{Random, pairwise};
+use crate::dtype::Dtype;
+use crate::length::{Length, OFFSETS};
 
 /// Every algorithm that serves an operation; whatever is not here must be refused.
 pub fn algorithms(operation: Collective) -> &'static [By] {

@@ -7,9 +7,10 @@
 use super::case::{CollectiveCase, Members, Mode, Reduction, StreamOwner, Values};
 use super::lane::Lane;
 use super::plan;
-use crate::case::{Dtype, Length, OFFSETS};
 use crate::covering::Random;
-use crate::session::Findings;
+use crate::dtype::Dtype;
+use crate::findings::Findings;
+use crate::length::{Length, OFFSETS};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 use symmem::backend::abi::{CAPABILITY_GRAPHS, Capabilities};

@@ -3,7 +3,7 @@
 
 use super::case::ProductCase;
 use crate::covering::Random;
-use crate::session::{Fault, Findings};
+use crate::findings::{Fault, Findings};
 use std::time::Duration;
 use symmem::backend::abi::{MatrixOrder, Sharding};
 use symmem::{
