@@ -1,7 +1,8 @@
 //! Runs one case: makes its calls, with new data each time, and compares.
 
-use super::case::{CollectiveCase, Mode, MulticastKernels};
+use super::case::{CollectiveCase, Mode};
 use super::lane::{Lane, Site, TypedLane};
+use super::multicast::MulticastKernels;
 use crate::buffers::Buffers;
 use crate::findings::{Fault, Findings};
 use std::time::Duration;

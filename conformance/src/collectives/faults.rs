@@ -4,7 +4,7 @@ use super::case::{
     AlgorithmName, Collective, CollectiveCase, Members, Mode, Reduction, StreamOwner, Values, Way,
 };
 use super::closeness::Closeness;
-use super::soak::SoakCase;
+use super::soak_case::SoakCase;
 use crate::case::Case;
 use crate::dtype::Dtype;
 use crate::faults::outcomes;

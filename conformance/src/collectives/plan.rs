@@ -2,9 +2,10 @@
 
 use super::case::{
     AlgorithmName as By, Collective, CollectiveCase, Members, Mode, Reduction, StreamOwner, Values,
-    Way, is_f8, is_reduced_by_multicast,
+    Way,
 };
-use super::refusals::RefusalCase;
+use super::multicast::{is_f8, is_reduced_by_multicast};
+use super::refusal_case::RefusalCase;
 use crate::case::Case;
 use crate::covering::{Random, pairwise};
 use crate::dtype::Dtype;
@@ -368,7 +369,7 @@ pub(super) fn is_refused_out_of_place(way: Way) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::case::MulticastKernels;
+    use super::super::multicast::MulticastKernels;
     use super::*;
     use std::collections::{HashMap, HashSet};
 
