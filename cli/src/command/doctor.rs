@@ -1,11 +1,10 @@
 //! `symmem doctor multicast`: what is known, what the live test would do and, where the machine's owner says so,
 //! the test. Its parts are ranks of their own; the process that the user started opens no device.
 
-mod part;
+pub mod part;
 mod ranks;
 mod trial;
 
-pub use part::Part;
 pub use ranks::rank;
 
 use super::collectives::{Operations, chosen, operation, size};

@@ -1,7 +1,7 @@
 //! What ranks are started for, as the process that starts them tells them.
 
 #[cfg(feature = "cuda")]
-use super::doctor::Part;
+use super::doctor::part::Part;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
