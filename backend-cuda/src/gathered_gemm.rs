@@ -1,17 +1,12 @@
 //! The kernels that multiply what they gather: Hopper's, by warpgroups, fed by tensor copies.
-//!
-//! Their matrices reach them as tensor maps, which the driver encodes from the arguments at each launch: pure
-//! arithmetic on the host, a few hundred nanoseconds each.
 
-use crate::driver::Driver;
-use crate::driver::constants::tensor_map::*;
 use crate::instance::CudaBackend;
 use crate::split_gemm;
-use std::ffi::c_void;
+use crate::tensor_maps::{ALIGNMENT, BOX_LENGTH, TensorGemmArguments};
 use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::*;
 use symmem_gpu::Gpu;
-use symmem_gpu::gathered_gemm::{ELEMENT_BYTES, Rates, countable, grid, invalid, unsupported};
+use symmem_gpu::gathered_gemm::{ELEMENT_BYTES, Rates, countable, grid, unsupported};
 use symmem_kernels_ptx::{GATHERED_GEMM_SHARED_MEMORY, SPLIT_GEMM_SHARED_MEMORY};
 
 /// What the kernel computes at a time, and the threads that do (`kernels-ptx/src/gathered_gemm`).
@@ -20,66 +15,12 @@ const TILE_COLUMNS: u32 = 256;
 const THREADS: u32 = 384;
 /// Columns of a box of `B`: half of a tile's, which each of two blocks loads for both.
 const BOX_COLUMNS: u32 = 128;
-/// Elements along a row of a box, which are the 128 bytes of the swizzle.
-const BOX_LENGTH: u32 = 64;
-/// Tensor copies want addresses and strides that are multiples of so many bytes.
-const ALIGNMENT: u64 = 16;
 /// Bytes a second that a block moves, and operations a second of the product (H200:
 /// `2026-11-21-gathered-gemm-2xh200`).
 const RATES: Rates = Rates {
     mover: 24e9,
     product: 650e12,
 };
-
-/// `CUtensorMap`: opaque.
-#[repr(C, align(64))]
-#[derive(Clone, Copy)]
-pub struct TensorMap([u64; 16]);
-
-/// What the kernels take.
-#[repr(C, align(64))]
-pub(crate) struct TensorGemmArguments {
-    own: TensorMap,
-    gathered: TensorMap,
-    b: TensorMap,
-    pub(crate) arguments: GatheredGemmArguments,
-}
-
-impl TensorGemmArguments {
-    /// For tiles of so many rows, and boxes of so many columns of B where neighbours are along those.
-    ///
-    /// # Errors
-    /// `INVALID_ARGUMENT` for matrices that tensor copies cannot fetch.
-    pub(crate) fn new(
-        driver: &Driver,
-        arguments: &GatheredGemmArguments,
-        tile_rows: u32,
-        box_columns: u32,
-    ) -> CallResult<Self> {
-        let shape = &arguments.shape;
-        let map = |what, lines, height| encode(driver, what, shape.element, lines, height);
-        let [own, gathered, b] = matrices(arguments);
-        let b_box = match shape.b_order {
-            MatrixOrder::ROWS => BOX_LENGTH,
-            _ => box_columns,
-        };
-        Ok(Self {
-            own: map("this rank's shard of A", own, tile_rows)?,
-            gathered: map("the gathered A", gathered, tile_rows)?,
-            b: map("B", b, b_box)?,
-            arguments: *arguments,
-        })
-    }
-}
-
-/// A matrix in memory: elements along its contiguous side, lines of them, elements from line to line.
-#[derive(Clone, Copy)]
-struct Lines {
-    address: DeviceAddress,
-    length: u64,
-    count: u64,
-    stride: u64,
-}
 
 /// The kernel for a shape, if there is one on this device.
 fn kernel_name(shape: &GemmShape) -> Option<&'static str> {
@@ -179,91 +120,6 @@ pub unsafe fn launch(
     unsafe { backend.launch_clusters(kernel, grid, cluster, argument, on) }
 }
 
-/// This rank's shard of `A`, the gathered `A`, and `B`.
-fn matrices(arguments: &GatheredGemmArguments) -> [Lines; 3] {
-    let (shape, rank) = (&arguments.shape, arguments.group.rank as usize);
-    let whole = match arguments.sharding {
-        Sharding::COLUMNS => shape.k,
-        _ => shape.m,
-    };
-    let first = (rank as u64).saturating_mul(arguments.shard).min(whole);
-    let part = arguments.shard.min(whole - first);
-    let (rows, columns) = match arguments.sharding {
-        Sharding::COLUMNS => (shape.m, part),
-        _ => (part, shape.k),
-    };
-    let lines = |address, length, count, stride| Lines {
-        address,
-        length,
-        count,
-        stride,
-    };
-    let (b_length, b_count) = match shape.b_order {
-        MatrixOrder::ROWS => (shape.n, shape.k),
-        _ => (shape.k, shape.n),
-    };
-    [
-        lines(arguments.sources[rank], columns, rows, columns),
-        lines(arguments.gathered[rank], shape.k, shape.m, shape.a_stride),
-        lines(arguments.b, b_length, b_count, shape.b_stride),
-    ]
-}
-
-/// The map of a matrix in boxes of [`BOX_LENGTH`] elements along its lines and `height` lines. One without
-/// elements is never read.
-fn encode(
-    driver: &Driver,
-    what: &str,
-    element: ElementType,
-    lines: Lines,
-    height: u32,
-) -> CallResult<TensorMap> {
-    let mut map = TensorMap([0; 16]);
-    if lines.length == 0 || lines.count == 0 {
-        return Ok(map);
-    }
-    if !lines.address.0.is_multiple_of(ALIGNMENT) {
-        return Err(invalid(format!(
-            "{what} begins at {:#x}; for this kernel it has to begin at a multiple of {ALIGNMENT} bytes",
-            lines.address.0
-        )));
-    }
-    let data_type = match element {
-        ElementType::F16 => DATA_TYPE_FLOAT16,
-        _ => DATA_TYPE_BFLOAT16,
-    };
-    let sizes = [lines.length, lines.count];
-    let strides = [lines.stride * ELEMENT_BYTES];
-    let (boxes, steps) = ([BOX_LENGTH, height], [1, 1]);
-    let name = "cuTensorMapEncodeTiled";
-    let encode = driver.table.cuTensorMapEncodeTiled;
-    let encode = encode.ok_or_else(unsupported)?;
-    // SAFETY: all places are readable, with two entries, of strides one; the map is writable and aligned.
-    let code = unsafe {
-        encode(
-            (&raw mut map).cast(),
-            data_type,
-            2,
-            lines.address.0 as *mut c_void,
-            sizes.as_ptr(),
-            strides.as_ptr(),
-            boxes.as_ptr(),
-            steps.as_ptr(),
-            INTERLEAVE_NONE,
-            SWIZZLE_128B,
-            L2_PROMOTION_256B,
-            OUT_OF_BOUNDS_ZERO,
-        )
-    };
-    driver
-        .check(name, code)
-        .map(|()| map)
-        .map_err(|mut failure| {
-            failure.message = format!("{what}: {}", failure.message);
-            failure
-        })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -284,15 +140,6 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_takes_the_struct_that_it_is_launched_with() {
-        let entries = symmem_kernels_ptx::modules().iter().flat_map(|m| m.entries);
-        let takes = |name: &str| name.contains("_tensor_gemm_") || name.contains("_split_gemm_");
-        let kernels = entries.filter(|entry| takes(entry.name));
-        let bytes: Vec<_> = kernels.map(|entry| entry.argument_bytes as usize).collect();
-        assert_eq!(bytes, [size_of::<TensorGemmArguments>(); 24]);
-    }
-
-    #[test]
     fn strides_and_shards_that_tensor_copies_refuse_have_no_kernel() {
         assert!(fits(&shape(264, 1096), Sharding::ROWS, 7));
         assert!(!fits(&shape(265, 1096), Sharding::ROWS, 7), "a stride of B");
@@ -303,29 +150,5 @@ mod tests {
             "half a box"
         );
         assert!(!fits(&shape(1 << 32, 64), Sharding::ROWS, 7));
-    }
-
-    #[test]
-    fn a_rank_without_a_shard_has_an_empty_matrix() {
-        let mut arguments = GatheredGemmArguments {
-            shape: shape(264, 128),
-            shard: 40,
-            sharding: Sharding::ROWS,
-            // SAFETY: integers and addresses, for which zero is a value.
-            ..unsafe { std::mem::zeroed() }
-        };
-        let counts = [(0, 40), (1, 40), (2, 20), (3, 0)];
-        for (rank, rows) in counts {
-            arguments.group.rank = rank;
-            let [own, gathered, b] = matrices(&arguments);
-            assert_eq!((own.count, own.length, own.stride), (rows, 128, 128));
-            assert_eq!((gathered.count, gathered.stride), (100, 128));
-            assert_eq!((b.count, b.length), (128, 264));
-        }
-        arguments.sharding = Sharding::COLUMNS;
-        arguments.shard = 64;
-        arguments.group.rank = 1;
-        let [own, ..] = matrices(&arguments);
-        assert_eq!((own.count, own.length, own.stride), (100, 64, 64));
     }
 }

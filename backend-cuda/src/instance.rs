@@ -89,13 +89,6 @@ impl Implementation for CudaBackend {
     }
 }
 
-impl Drop for CudaBackend {
-    fn drop(&mut self) {
-        // Before the memory that is bound.
-        self.close_multicast();
-    }
-}
-
 /// `CAPABILITY_*` of a device.
 fn flags(driver: &Driver, device: CUdevice, bulk: bool) -> CallResult<u64> {
     let has = |attribute| Ok(describe::attribute(driver, device, attribute)? != 0);

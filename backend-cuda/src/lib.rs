@@ -6,7 +6,7 @@
 //! - `driver`: the library, the table of its functions, its numbers and what they mean;
 //! - `describe`, `libraries`, `multicast`: what is known without opening a device;
 //! - `context`, `instance`, `modules`, `kernels`: opening one;
-//! - `device`, `gpu`, `memory`: the trait `Device`, and what core's `backend::gpu` makes the others of;
+//! - `device`, `gpu`, `memory`: the trait `Device`, and what `symmem_gpu` makes the others of;
 //! - `vendor`: NCCL, where it is installed;
 //! - `products`, `gemm`: cuBLASLt, where it is installed, and the trait `Gemm`;
 //! - `tuning`: data, which method and geometry for which size.
@@ -29,6 +29,7 @@ mod modules;
 mod multicast;
 mod products;
 mod split_gemm;
+mod tensor_maps;
 mod tuning;
 mod vendor;
 

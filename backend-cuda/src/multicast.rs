@@ -6,6 +6,7 @@
 //! the peers' own addresses what the switch would do; no switch forbids that.
 
 mod advice;
+mod calls;
 mod functions;
 mod objects;
 

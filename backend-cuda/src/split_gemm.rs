@@ -1,7 +1,7 @@
 //! The kernel for products of few rows, which is the whole call: blocks of a cluster share out `K`.
 
-use crate::gathered_gemm::TensorGemmArguments;
 use crate::instance::CudaBackend;
+use crate::tensor_maps::TensorGemmArguments;
 use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::*;
 use symmem_gpu::Gpu;

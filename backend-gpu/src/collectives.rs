@@ -33,7 +33,7 @@ impl<G: Gpu> Collectives for OpenGpu<G> {
         threads: u32,
     ) -> CallResult<u32> {
         match self.parts().kernels.collective(kernel, element) {
-            Some(kernel) => kernel.resident_blocks(&self.0, threads),
+            Some(kernel) => resident_blocks(&self.0, kernel, threads),
             None => Ok(0),
         }
     }
@@ -418,7 +418,7 @@ unsafe fn launch_waiting<G: Gpu, T>(
             G::WARP
         )));
     }
-    let resident = call.kernel.resident_blocks(gpu, threads)?;
+    let resident = resident_blocks(gpu, call.kernel, threads)?;
     let most = resident.min(call.most);
     if blocks == 0 || blocks > most {
         return Err(call.refuse(format!(
@@ -429,4 +429,18 @@ unsafe fn launch_waiting<G: Gpu, T>(
     let grid = Grid::new(blocks, threads);
     // SAFETY: the caller's word.
     unsafe { launch(gpu, call.kernel.kernel, grid, arguments, on) }
+}
+
+/// Most blocks of `threads` threads of a kernel that are resident at once if nothing else runs.
+fn resident_blocks<G: Gpu>(
+    gpu: &G,
+    kernel: &WaitingKernel<G::Kernel>,
+    threads: u32,
+) -> CallResult<u32> {
+    kernel.resident_blocks(threads, || {
+        let _entered = gpu.enter()?;
+        // Whole warps, as they are resident: so that one answer holds for all of its entry.
+        let each = gpu.blocks_per_unit(kernel.kernel, threads.next_multiple_of(G::WARP))?;
+        Ok(each * gpu.parts().description.compute_units)
+    })
 }

@@ -1,71 +1,13 @@
-//! The traits that a backend for a GPU implements, and what an open GPU has on every vendor.
+//! The trait that a backend for a GPU implements.
 
-use crate::kernels::Kernels;
-use crate::matrix_library::{MatrixLibrary, Products};
-use crate::memory::{SharedMemory, Sharing};
-use crate::vendor_library::{Communicators, VendorLibrary};
+use crate::current::Current;
+use crate::matrix_library::MatrixLibrary;
+use crate::memory::Sharing;
+use crate::parts::Parts;
+use crate::vendor_library::VendorLibrary;
 use std::ffi::c_void;
-use std::sync::OnceLock;
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{CallResult, Device, Multicast};
-
-/// Something that has to be made current on a thread before the runtime is called: a context, a device.
-pub trait Current {
-    /// Current until it is dropped; then what was current before is so again.
-    type Entered<'a>
-    where
-        Self: 'a;
-    /// Makes it current on this thread.
-    ///
-    /// # Errors
-    /// The runtime's.
-    fn enter(&self) -> CallResult<Self::Entered<'_>>;
-
-    /// Gives something back; done even where this cannot be made current, since most things know their
-    /// device and whatever is not given back now never will be.
-    ///
-    /// # Errors
-    /// The first that fails of the two.
-    fn give_back(&self, call: impl FnOnce() -> CallResult<()>) -> CallResult<()> {
-        let entered = self.enter();
-        let given = call();
-        entered.map(drop).and(given)
-    }
-}
-
-/// What an open GPU has on every vendor. Field order is the order in which it is given up.
-pub struct Parts<K, M: Sharing> {
-    /// The communicators of the vendor's library, once one was asked for.
-    pub vendor: OnceLock<Communicators>,
-    /// The products of its library of these.
-    pub products: Products,
-    /// Allocations and mappings.
-    pub memory: SharedMemory<M>,
-    /// The kernels of `device/`.
-    pub kernels: Kernels<K>,
-    /// What the device is.
-    pub description: DeviceDescription,
-    /// What it can do.
-    pub capabilities: Capabilities,
-}
-
-impl<K, M: Sharing> Parts<K, M> {
-    /// Whether the device has a capability, one of `CAPABILITY_*`.
-    #[inline]
-    pub fn has(&self, capability: u64) -> bool {
-        self.capabilities.flags & capability != 0
-    }
-}
-
-impl<K, M: Sharing> Drop for Parts<K, M> {
-    fn drop(&mut self) {
-        if self.products.is_open() {
-            // The library ends its instance on the device that is current.
-            let _entered = self.memory.enter();
-            self.products.close();
-        }
-    }
-}
 
 /// An open GPU. With [`Device`] it is all that core needs for the other traits of the contract.
 ///

@@ -1,6 +1,5 @@
 //! The kernels of `device/` by their names, and how many of their blocks are resident at once.
 
-use crate::gpu::Gpu;
 use std::sync::atomic::{AtomicU32, Ordering};
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{CallResult, Failure};
@@ -27,11 +26,11 @@ impl<K: Copy> WaitingKernel<K> {
     }
 
     /// Most blocks of `threads` threads that are resident at once if nothing else runs; 0 where a block
-    /// cannot have so many threads. The runtime is asked once for each number of warps.
-    pub(super) fn resident_blocks<G: Gpu<Kernel = K>>(
+    /// cannot have so many threads. `ask` is called once for each number of warps, and answers for all of them.
+    pub(super) fn resident_blocks(
         &self,
-        gpu: &G,
         threads: u32,
+        ask: impl FnOnce() -> CallResult<u32>,
     ) -> CallResult<u32> {
         let place = threads.checked_sub(1).map(|last| last as usize / 32);
         let Some(known) = place.and_then(|place| self.resident.get(place)) else {
@@ -41,10 +40,7 @@ impl<K: Copy> WaitingKernel<K> {
         if blocks != UNKNOWN {
             return Ok(blocks);
         }
-        let _entered = gpu.enter()?;
-        // Whole warps, as they are resident: so that one answer holds for all of its entry.
-        let each = gpu.blocks_per_unit(self.kernel, threads.next_multiple_of(G::WARP))?;
-        let blocks = each * gpu.parts().description.compute_units;
+        let blocks = ask()?;
         known.store(blocks, Ordering::Relaxed);
         Ok(blocks)
     }

@@ -2,10 +2,11 @@
 //!
 //! A vendor's runtime differs in how memory is made and mapped, how a kernel is loaded and launched, and
 //! how errors are told. Which kernel does what, which grids may be launched, and what an instance keeps
-//! are the same, and stand here once: a backend implements [`Device`], [`Gpu`] and [`Sharing`], and has
-//! the other traits of the contract from here.
+//! are the same, and stand here once: a backend implements [`Device`](symmem_core::backend::Device),
+//! [`Gpu`] and [`Sharing`], and has the other traits of the contract from here.
 
 mod collectives;
+mod current;
 pub mod gathered_gemm;
 mod gemm;
 mod gpu;
@@ -14,6 +15,7 @@ pub mod library;
 pub mod matrix_library;
 pub mod memory;
 mod open;
+mod parts;
 mod signals;
 mod symbols;
 mod transfer;
@@ -21,7 +23,9 @@ pub mod tuning;
 pub mod vendor_library;
 pub mod vmm;
 
-pub use gpu::{Current, Gpu, Grid, Parts};
+pub use current::Current;
+pub use gpu::{Gpu, Grid};
 pub use kernels::{Kernels, WaitingKernel};
 pub use memory::{SharedMemory, Sharing};
 pub use open::OpenGpu;
+pub use parts::Parts;

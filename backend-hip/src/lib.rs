@@ -7,7 +7,7 @@
 //!   compiler;
 //! - `describe`, `libraries`: what is known without opening a device; `masks`: what variables leave of it;
 //! - `current`, `instance`, `modules`, `kernels`: opening one;
-//! - `device`, `gpu`, `memory`: the trait `Device`, and what core's `backend::gpu` makes the others of;
+//! - `device`, `gpu`, `memory`: the trait `Device`, and what `symmem_gpu` makes the others of;
 //! - `vendor`: RCCL, where it is installed;
 //! - `products`, `gemm`, `gathered_gemm`: hipBLASLt, where it is installed, and the trait `Gemm`; the kernel that
 //!   multiplies what it gathers;

@@ -1,7 +1,7 @@
 //! Ranks that start together, and how long what they enqueue takes.
 
 use super::Result;
-use super::session::is_by_caller;
+use super::by_caller::is_by_caller;
 use super::timer::Timer;
 use std::time::Instant;
 use symmem::{Communicator, Stream};

@@ -3,7 +3,7 @@
 //! Calls are queued in batches small enough that the device's queue never fills, each call timed by
 //! the host's clock (whose own cost is in every row alike); ways take turns batch by batch.
 
-use super::session::is_by_caller;
+use super::by_caller::is_by_caller;
 use super::{BenchError, Result, candidates, exchange};
 use crate::report::{Direction, Environment, Spread};
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,6 @@
 //! Times of single messages, as half of a round trip between ranks 0 and 1.
 
-use super::p2p::Run;
+use super::pairs::Run;
 use super::sizes::Effort;
 use super::{BenchError, Result, exchange};
 use crate::report::{Latency, LatencyBaseline, Report, Spread};

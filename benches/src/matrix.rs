@@ -1,7 +1,8 @@
 //! Bandwidth between every two ranks, one pair at a time.
 
 use super::candidates::{Candidate, candidates, choose};
-use super::p2p::{Run, Stepper};
+use super::pairs::Run;
+use super::progress::Stepper;
 use super::session::Case;
 use super::sizes::repeats;
 use super::{Result, exchange, pairing};

@@ -6,17 +6,20 @@
 //! back to back between two events, as published tables have it; fewer where that would take long.
 //! The slower rank of a pair counts, and of the rounds the median.
 
+pub use super::progress::Progress;
+
 use super::baseline::{self, Baseline};
-use super::candidates::Candidate;
-use super::session::{Case, Session, is_by_caller};
-use super::sizes::{Effort, fewer_rounds};
-use super::{BenchError, Result, exchange, latency, matrix};
+use super::by_caller::is_by_caller;
+use super::common::Common;
+use super::pairs::Run;
+use super::progress::Stepper;
+use super::session::Session;
+use super::sizes::Effort;
+use super::{BenchError, Result, latency, matrix};
 use crate::report::{Direction, Environment, Report, Traffic};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use symmem::Communicator;
-use symmem::backend::abi::Capabilities;
-use symmem::backend::read_text;
 
 /// What to measure.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,22 +31,6 @@ pub struct Options {
     /// The NVSHMEM baseline's program, if it is to run beside.
     pub baseline: Option<PathBuf>,
 }
-
-/// How far a run is.
-#[derive(Clone, Debug)]
-pub struct Progress {
-    /// Steps done.
-    pub done: usize,
-    /// Steps in all.
-    pub total: usize,
-    /// What is measured now.
-    pub what: String,
-}
-
-/// Time for all rounds of one point of one kind. On the host, where one copy of 64 MiB takes many
-/// milliseconds, less, so that a whole run takes seconds.
-const POINT_NS: f64 = 50e6;
-const POINT_NS_ON_HOST: f64 = 12e6;
 
 /// Measures. Collective; every rank gets the whole report. `environment` and `progress` matter at
 /// rank 0 only.
@@ -93,11 +80,7 @@ pub fn run(
     } else {
         4 * sizes.len()
     };
-    let mut step = Stepper {
-        done: 0,
-        total: cases + 1,
-        progress,
-    };
+    let mut step = Stepper::new(cases + 1, progress);
     if options.every_pair {
         report.matrices = matrix::measure(&run, largest, &mut report.notes, &mut step)?;
     } else {
@@ -118,79 +101,6 @@ pub fn run(
     Ok(report)
 }
 
-/// Counts steps and tells of them.
-pub(super) struct Stepper<'a> {
-    done: usize,
-    total: usize,
-    progress: &'a mut dyn FnMut(Progress),
-}
-
-impl Stepper<'_> {
-    /// More steps than were known of.
-    pub(super) fn expect(&mut self, more: usize) {
-        self.total += more;
-    }
-
-    /// Begins the next step.
-    pub(super) fn next(&mut self, what: String) {
-        (self.progress)(Progress {
-            done: self.done,
-            total: self.total,
-            what,
-        });
-        self.done += 1;
-    }
-}
-
-/// What all ranks have in common.
-pub(super) struct Common {
-    pub capabilities: Capabilities,
-    /// Bytes of the largest transfer.
-    pub limit: u64,
-    /// The device of each rank.
-    pub devices: Vec<String>,
-}
-
-/// What a rank tells of itself before the run.
-#[derive(Serialize, Deserialize)]
-struct Own {
-    flags: u64,
-    shared_memory: u32,
-    limit: u64,
-    device: String,
-}
-
-impl Common {
-    /// Collective. Transfers may take a quarter of the memory that is free, shared by the ranks of a
-    /// device.
-    pub(super) fn agree(communicator: &Communicator) -> Result<Self> {
-        let mut capabilities = *communicator.capabilities();
-        let peers = communicator.peers();
-        let sharing = peers.iter().filter(|peer| peer.same_device).count().max(1);
-        let all = exchange::all_gather(
-            communicator,
-            &Own {
-                flags: capabilities.flags,
-                shared_memory: capabilities.shared_memory_per_block,
-                limit: communicator.memory_information()?.free / 4 / sharing as u64,
-                device: read_text(&communicator.device().name),
-            },
-        )?;
-        let mut limit = u64::MAX;
-        for own in &all {
-            capabilities.flags &= own.flags;
-            capabilities.shared_memory_per_block =
-                capabilities.shared_memory_per_block.min(own.shared_memory);
-            limit = limit.min(own.limit);
-        }
-        Ok(Self {
-            capabilities,
-            limit,
-            devices: all.into_iter().map(|own| own.device).collect(),
-        })
-    }
-}
-
 fn notes(communicator: &Communicator) -> Vec<String> {
     let mut notes = Vec::new();
     if communicator.shares_device() && !is_by_caller(communicator) {
@@ -200,62 +110,4 @@ fn notes(communicator: &Communicator) -> Vec<String> {
         );
     }
     notes
-}
-
-/// A run that is under way at one rank.
-pub(super) struct Run<'a> {
-    pub session: Session<'a>,
-    pub capabilities: Capabilities,
-    pub effort: Effort,
-    pub by_caller: bool,
-    /// Whether the ranks that pair up have a baseline.
-    pub has_baseline: bool,
-    pub baseline: Option<Baseline>,
-}
-
-impl Run<'_> {
-    /// Nanoseconds for all rounds of a point.
-    pub(super) fn budget(&self) -> f64 {
-        if self.by_caller {
-            POINT_NS_ON_HOST
-        } else {
-            POINT_NS
-        }
-    }
-
-    /// Rounds of a point whose slowest column takes `each_ns` for a transfer.
-    pub(super) fn rounds(&self, each_ns: f64) -> u32 {
-        let wanted = self.effort.rounds();
-        match self.by_caller {
-            true => fewer_rounds(wanted, each_ns, self.budget()),
-            false => wanted,
-        }
-    }
-
-    /// For each candidate the time of a transfer, of the slowest rank that moves. Collective.
-    pub(super) fn search(&self, case: &Case, candidates: &[Candidate]) -> Result<Vec<f64>> {
-        let count = match case.bytes >> 20 {
-            _ if self.effort == Effort::Quick => 1,
-            0..=1 => 8,
-            2..=8 => 4,
-            _ => 1,
-        };
-        let mut times = Vec::with_capacity(candidates.len());
-        for candidate in candidates {
-            self.session.warm_up(case, candidate.means, 1)?;
-            let first = self.session.looped(case, candidate.means, count)?;
-            let second = self.session.looped(case, candidate.means, count)?;
-            times.push(if case.role.moves {
-                first.min(second)
-            } else {
-                0.0
-            });
-        }
-        let all = exchange::all_gather(self.session.communicator, &times)?;
-        let slowest = |index: usize| {
-            let times = all.iter().filter_map(|times| times.get(index));
-            times.copied().fold(0.0, f64::max)
-        };
-        Ok((0..candidates.len()).map(slowest).collect())
-    }
 }

@@ -2,7 +2,7 @@
 
 use super::baseline;
 use super::candidates::{Candidate, candidates, choose};
-use super::p2p::Run;
+use super::pairs::Run;
 use super::session::{Case, Means};
 use super::sizes::{repeats, samples};
 use super::{BenchError, Result, exchange, pairing};

@@ -6,6 +6,7 @@
 pub mod ag_gemm;
 pub mod collectives;
 pub mod compare;
+mod html;
 pub mod page;
 mod plot;
 pub mod published;

@@ -8,7 +8,7 @@ use super::{BenchError, Result};
 use crate::report::Direction;
 use std::time::Instant;
 use symmem::backend::Device;
-use symmem::backend::abi::{CAPABILITY_LAUNCH, RawStream};
+use symmem::backend::abi::RawStream;
 use symmem::{Communicator, Graph, Stream, SymmetricBuffer, TransferOptions};
 
 /// What moves the bytes.
@@ -190,9 +190,4 @@ impl<'a> Session<'a> {
         self.destination.free()?;
         Ok(())
     }
-}
-
-/// Whether transfers are done by the thread that calls, as on the host backend.
-pub(super) fn is_by_caller(communicator: &Communicator) -> bool {
-    communicator.capabilities().flags & CAPABILITY_LAUNCH == 0
 }

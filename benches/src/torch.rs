@@ -1,8 +1,8 @@
 //! PyTorch beside us: a Python process for each rank, driven line by line.
 
+use super::by_caller::is_by_caller;
 use super::outcome::Outcome;
 use super::process::Process;
-use super::session::is_by_caller;
 use super::{Result, exchange};
 use std::process::Command;
 use symmem::Communicator;

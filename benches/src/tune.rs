@@ -12,12 +12,13 @@
 
 mod candidates;
 
+use super::by_caller::is_by_caller;
 use super::collectives::element::{Sample, with_element};
 use super::collectives::session::{Call, Session, Way};
 use super::collectives::shape::Shape;
 use super::collectives::{self};
-use super::p2p::{Common, Progress};
-use super::session::is_by_caller;
+use super::common::Common;
+use super::progress::Progress;
 use super::{BenchError, Result, exchange};
 use crate::report::{Collective, Placement, Time};
 use candidates::{Candidate, Present, candidates};

@@ -1,10 +1,14 @@
 //! Every check is seen to fail: faults are planted in ranks that are threads, on the host backend.
 
-use super::case::{
-    Case, Dtype, Engine, Length, Operation, Outcome, Placement, Traffic, TransferCase,
-};
+use super::case::Case;
+use super::dtype::Dtype;
+use super::engine::Engine;
+use super::findings::Fault;
+use super::length::Length;
+use super::outcome::Outcome;
 use super::products::{ProductCase, ProductWay};
-use super::session::{Fault, Session};
+use super::session::Session;
+use super::transfer_case::{Operation, Placement, Traffic, TransferCase};
 use std::time::Duration;
 use symmem::Builder;
 use symmem::backends::Selection;

@@ -3,7 +3,7 @@
 //! Slow and plain on purpose, and shared with nobody: what kernels round by instructions or by bit
 //! tricks is checked against this.
 
-use super::case::Dtype;
+use super::dtype::Dtype;
 
 /// A format: its widths, and what its highest exponent means.
 #[derive(Clone, Copy, Debug)]

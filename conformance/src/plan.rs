@@ -1,7 +1,10 @@
 //! Which cases are run: a sample in which every pair of parameters meets, or all.
 
-use super::case::{Dtype, Engine, Length, OFFSETS, Operation, Placement, Traffic, TransferCase};
 use super::covering::{Random, pairwise};
+use super::dtype::Dtype;
+use super::engine::Engine;
+use super::length::{Length, OFFSETS};
+use super::transfer_case::{Operation, Placement, Traffic, TransferCase};
 
 /// The seed of the sample that tests run.
 pub const SEED: u64 = 20_261_120;

@@ -4,9 +4,11 @@
 //! Lines of JSON, each line of the answer behind [`MARK`], so that other output does no harm. First
 //! comes a [`Setup`], then [`Case`]s; the end of the input ends the rank in good order.
 
-use super::case::{Case, Outcome, Placement};
+use super::case::Case;
 use super::collectives::MulticastKernels;
+use super::outcome::Outcome;
 use super::session::Session;
+use super::transfer_case::Placement;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Write};
 use std::process::ExitCode;

@@ -2,8 +2,8 @@
 //!
 //! Works on bytes, knows no backend, and is what every peer-to-peer algorithm must match bit by bit.
 
-use super::case::Dtype;
 use super::collectives::Reduction;
+use super::dtype::Dtype;
 use super::floats::Format;
 
 /// What elements are accumulated in.

@@ -1,7 +1,10 @@
 //! Calls that must be refused: by which error, on which ranks, and with nothing lost.
 
-use super::case::{Engine, MethodName, Operation, TransferCase};
-use super::session::{Buffers, Context, Findings};
+use super::buffers::Buffers;
+use super::context::Context;
+use super::engine::{Engine, MethodName};
+use super::findings::Findings;
+use super::transfer_case::{Operation, TransferCase};
 use symmem::backend::abi::{DeviceAddress, Method};
 use symmem::{BARRIER_CHANNELS, CHANNELS, Element, Error, Result, TransferOptions};
 

@@ -1,8 +1,10 @@
 //! Memory that the caller owns: made symmetric where its kind can be shared; else a typed error that
 //! says why, and a staged copy.
 
+use super::buffers::Buffers;
+use super::context::Context;
+use super::findings::Findings;
 use super::pattern::{Tag, difference, elements};
-use super::session::{Buffers, Context, Findings};
 use symmem::backend::abi::DeviceAddress;
 use symmem::backend::{Backend, SymmetricMemory};
 use symmem::{Element, Error, Result, SymmetricBuffer};

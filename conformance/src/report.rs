@@ -1,7 +1,8 @@
 //! What a selftest found: every case with its outcome, counted.
 
-use super::case::{Case, Outcome};
+use super::case::Case;
 use super::collectives::{MulticastKernels, Way};
+use super::outcome::Outcome;
 use super::rank::About;
 use super::world::Record;
 use serde::{Deserialize, Serialize};
@@ -192,8 +193,8 @@ pub(super) fn goes_by_multicast(case: &Case, world: u32, kernels: MulticastKerne
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::case::Dtype;
     use crate::collectives::{AlgorithmName, Collective, CollectiveCase, Members, Mode};
+    use crate::dtype::Dtype;
 
     #[test]
     fn what_names_multicast_and_went_another_way_is_not_counted_as_multicast() {

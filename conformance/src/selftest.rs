@@ -1,11 +1,13 @@
 //! The suite from the installed binary, for a machine nobody has seen.
 
-use super::case::{Case, Outcome, Placement};
+use super::case::Case;
 use super::collectives::{self, MulticastKernels, SoakCase, plan::Sizes};
+use super::outcome::Outcome;
 use super::plan;
 use super::products;
 use super::rank::About;
 use super::report::{NamedRecord, Report, Totals, WorldReport, is_by_multicast};
+use super::transfer_case::Placement;
 use super::world::{Record, World, WorldError, WorldOptions};
 use std::ffi::OsString;
 use std::path::PathBuf;

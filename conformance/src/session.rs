@@ -1,47 +1,27 @@
 //! A rank that runs cases on one communicator, with buffers and streams kept from case to case.
 
-use super::case::{Case, Operation, Outcome, TransferCase, with_element};
+use super::buffers::{AnyBuffers, Buffers};
+use super::case::Case;
 use super::collectives::{
     self, AlgorithmName, CollectiveCase, Lane, Members, RefusalCase, Site, SoakCase, StreamOwner,
     TypedLane, refusals as collective_refusals, soak,
 };
+use super::context::{Context, STREAMS};
+use super::dtype::with_element;
+use super::findings::{Fault, Findings};
+use super::outcome::Outcome;
+use super::transfer_case::{Operation, TransferCase};
 use super::{products, refusals, registration, transfers};
-use std::any::Any;
 use std::time::Duration;
 use symmem::backend::Device;
 use symmem::backend::abi::{MulticastSupport, RawStream};
-use symmem::{Communicator, Element, Error, Group, Reducible, Result, Stream, SymmetricBuffer};
+use symmem::{Communicator, Element, Error, Group, Reducible, Result, Stream};
 
 /// How long a case may wait for a peer, unless the session says otherwise.
 pub const CASE_DEADLINE: Duration = Duration::from_secs(30);
 
-/// Streams that a case can use.
-pub(super) const STREAMS: usize = 3;
-
 /// What fails where buffers of a case cannot be reached by multicast.
 const BINDING: &str = "binding its buffers";
-
-/// A fault that a test plants to see a check fail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
-    /// A byte of the data is changed after it arrived.
-    WrongByte,
-    /// An element beside the data is changed.
-    Guard,
-    /// An element of the source is changed.
-    Source,
-    /// Data comes without its signal.
-    MissingSignal,
-    /// Data is put after the barrier that announces it.
-    Late,
-    /// A collective's result is accumulated from the last rank to the first; a product that is repeated is
-    /// rounded another way.
-    WrongOrder,
-    /// The last eight bytes of a collective's result have not arrived.
-    MissingPacket,
-    /// A rank does not make the call.
-    Absent,
-}
 
 /// What a rank needs to run cases one after the other.
 pub struct Session<'a> {
@@ -59,60 +39,6 @@ pub struct Session<'a> {
     #[cfg(test)]
     pub(super) fault: Option<Fault>,
 }
-
-/// Destination and source of one type.
-pub(super) struct Buffers<T: Element> {
-    pub destination: SymmetricBuffer<T>,
-    pub source: SymmetricBuffer<T>,
-}
-
-impl<T: Element> Buffers<T> {
-    /// Whether one of them cannot be reached by multicast.
-    fn is_unbound(&self) -> bool {
-        !(self.destination.is_in_multicast() && self.source.is_in_multicast())
-    }
-}
-
-/// [`Buffers`] of any type.
-trait AnyBuffers: Any {
-    fn free(self: Box<Self>) -> Result<()>;
-    fn into_any(self: Box<Self>) -> Box<dyn Any>;
-    fn as_any(&self) -> &dyn Any;
-}
-
-impl<T: Element> AnyBuffers for Buffers<T> {
-    fn free(self: Box<Self>) -> Result<()> {
-        self.destination.free()?;
-        self.source.free()
-    }
-
-    fn into_any(self: Box<Self>) -> Box<dyn Any> {
-        self
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-}
-
-/// What a check works with.
-pub(super) struct Context<'a> {
-    pub communicator: &'a Communicator,
-    pub streams: &'a [Stream],
-    pub case: &'a TransferCase,
-    pub deadline: Duration,
-    pub fault: Option<Fault>,
-}
-
-impl Context<'_> {
-    /// Whether a test planted this fault.
-    pub fn planted(&self, fault: Fault) -> bool {
-        self.fault == Some(fault)
-    }
-}
-
-/// What this rank saw that it should not have.
-pub(super) type Findings = Vec<String>;
 
 /// Runs one case on a communicator. Collective: every rank passes the same case, and gets the same
 /// outcome.

@@ -9,9 +9,12 @@
 //! source        [set]        guard | offset | length elements | guard
 //! ```
 
-use super::case::{OFFSETS, Operation, Placement, TransferCase};
+use super::buffers::Buffers;
+use super::context::{Context, STREAMS};
+use super::findings::{Fault, Findings};
+use super::length::OFFSETS;
 use super::pattern::{Tag, difference, elements};
-use super::session::{Buffers, Context, Fault, Findings, STREAMS};
+use super::transfer_case::{Operation, Placement, TransferCase};
 use std::time::Duration;
 use symmem::{BufferRange, CHANNELS, Element, Error, Graph, Result, Stream, SymmetricBuffer};
 use zerocopy::IntoBytes;

@@ -1,6 +1,7 @@
 //! The launcher's side of a world: starts the ranks once, feeds them cases, hears what became of them.
 
-use super::case::{Case, Outcome};
+use super::case::Case;
+use super::outcome::Outcome;
 use super::rank::{About, Answer, MARK, Setup};
 use crate::spawn::spawn;
 use serde::{Deserialize, Serialize};

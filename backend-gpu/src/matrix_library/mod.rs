@@ -11,9 +11,12 @@
 //! are not aligned, which is taken for them whatever was chosen, is among them.
 
 mod product;
+mod products;
 mod table;
+mod way;
 
-pub use product::{Products, TOLD_WORDS};
+pub use products::Products;
+pub use way::TOLD_WORDS;
 
 use crate::library::{Library, file_of};
 use std::ffi::{c_int, c_void};
@@ -68,9 +71,6 @@ pub struct Dialect {
     /// What its codes mean, and what to do about each.
     pub codes: &'static [(Code, Status, &'static str)],
 }
-
-/// The most words that a way's struct has in any library.
-const MOST_WAY_WORDS: usize = 8;
 
 /// How the version is asked for.
 enum Version {

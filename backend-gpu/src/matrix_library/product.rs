@@ -1,11 +1,11 @@
 //! Products: prepared once for a shape, then only enqueued.
 
+use super::MatrixLibrary;
 use super::table::{Code, Object};
-use super::{MOST_WAY_WORDS, MatrixLibrary};
-use std::collections::HashMap;
+use super::way::{TOLD_WORDS, Way};
 use std::ffi::{c_int, c_void};
 use std::ptr::{from_ref, null_mut, with_exposed_provenance, with_exposed_provenance_mut};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{CallResult, Failure};
 
@@ -19,16 +19,13 @@ const MOST_WORKSPACE: u64 = 64 << 20;
 const ALIGNMENT: u64 = 16;
 /// What they are aligned to at least.
 const ELEMENT: u64 = 2;
-/// 64-bit words behind a way in what the library tells of it: its workspace, a code beside a figure of merit,
-/// and two that are reserved.
-pub const TOLD_WORDS: usize = 4;
 /// Results are not added to what is there.
 const ALPHA: f32 = 1.0;
 const BETA: f32 = 0.0;
 
 /// Something of the library's, which may be named on any thread.
 #[derive(Clone, Copy)]
-struct Opaque(Object);
+pub(super) struct Opaque(pub Object);
 
 impl Opaque {
     const NONE: Self = Self(null_mut());
@@ -40,15 +37,8 @@ unsafe impl Send for Opaque {}
 // SAFETY: as above.
 unsafe impl Sync for Opaque {}
 
-/// One way to do a product.
-#[derive(Clone, Copy)]
-struct Way {
-    words: [u64; MOST_WAY_WORDS],
-    workspace: u64,
-}
-
 /// A prepared product.
-struct Product {
+pub(super) struct Product {
     library: &'static MatrixLibrary,
     instance: Opaque,
     shape: GemmShape,
@@ -65,165 +55,12 @@ struct Product {
     bias: Mutex<()>,
 }
 
-/// The products of one open device.
-#[derive(Default)]
-pub struct Products {
-    state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
-    /// The library, and its instance for the device; made by the first call.
-    instance: Option<(&'static MatrixLibrary, Opaque)>,
-    /// By address.
-    live: HashMap<u64, Arc<Product>>,
-}
-
-impl Products {
-    /// The library's description. Device current.
-    ///
-    /// # Errors
-    /// The library's; `LIBRARY_MISSING` where it is too old.
-    pub fn describe(&self, library: &'static MatrixLibrary) -> CallResult<VendorDescription> {
-        let instance = self.instance(library)?;
-        library.description(instance.0)
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        // What was there when somebody panicked is whole: nothing is left half done under the lock.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn instance(&self, library: &'static MatrixLibrary) -> CallResult<Opaque> {
-        let mut state = self.state();
-        if let Some((_, instance)) = state.instance {
-            return Ok(instance);
-        }
-        let instance = Opaque(library.instance()?);
-        // One that is too old is not used, and ended with the device's other things.
-        state.instance = Some((library, instance));
-        Ok(instance)
-    }
-
-    /// Prepares a product; its workspace comes from `allocate`, and goes to `free` where it comes to nothing.
-    /// Device current.
-    ///
-    /// # Errors
-    /// `INVALID_ARGUMENT` for a shape that is none; `UNSUPPORTED` where the library has no way; the library's.
-    pub fn prepare(
-        &self,
-        library: &'static MatrixLibrary,
-        shape: &GemmShape,
-        allocate: impl FnOnce(u64) -> CallResult<SharedAllocation>,
-        free: impl FnOnce(RawAllocation) -> CallResult<()>,
-    ) -> CallResult<RawGemm> {
-        check_shape(shape)?;
-        let instance = self.instance(library)?;
-        library.version_of(instance.0)?;
-        let mut product = Product {
-            library,
-            instance,
-            shape: *shape,
-            operation: Opaque::NONE,
-            layouts: [Opaque::NONE; 3],
-            ways: Vec::new(),
-            unaligned: None,
-            workspace: None,
-            bias: Mutex::new(()),
-        };
-        if let Err(failure) = product.fill(allocate) {
-            // The first failure is the one to tell.
-            let _ = product.release(free);
-            return Err(failure);
-        }
-        let product = Arc::new(product);
-        let handle = Arc::as_ptr(&product).expose_provenance() as u64;
-        self.state().live.insert(handle, product);
-        Ok(RawGemm(handle))
-    }
-
-    /// How many ways there are.
-    ///
-    /// # Safety
-    /// `gemm` is live.
-    pub unsafe fn candidates(gemm: RawGemm) -> u32 {
-        // SAFETY: the caller's word.
-        unsafe { product(gemm) }.ways.len() as u32
-    }
-
-    /// Enqueues a product. Device current. Allocates nothing.
-    ///
-    /// # Errors
-    /// `INVALID_ARGUMENT` for another way or operands that it cannot take; the library's.
-    ///
-    /// # Safety
-    /// As [`symmem_core::backend::Gemm::gemm`].
-    pub unsafe fn run(
-        gemm: RawGemm,
-        candidate: u32,
-        operands: &GemmOperands,
-        on: RawStream,
-    ) -> CallResult<()> {
-        // SAFETY: the caller's word.
-        unsafe { product(gemm).run(candidate, operands, on) }
-    }
-
-    /// Gives a product up; its workspace goes to `free`. Device current, as far as it can be.
-    ///
-    /// # Errors
-    /// `INVALID_ARGUMENT` for one that is not live here; else the first failure, after all has been tried.
-    ///
-    /// # Safety
-    /// As [`symmem_core::backend::Gemm::gemm_release`].
-    pub unsafe fn release(
-        &self,
-        gemm: RawGemm,
-        free: impl FnOnce(RawAllocation) -> CallResult<()>,
-    ) -> CallResult<()> {
-        let found = self.state().live.remove(&gemm.0);
-        let product = found.ok_or_else(|| {
-            invalid(
-                "gemm_release",
-                "it was given up, or is another instance's".into(),
-            )
-        })?;
-        product.release(free)
-    }
-
-    /// Whether there is something to give up.
-    pub fn is_open(&self) -> bool {
-        self.state().instance.is_some()
-    }
-
-    /// Gives up what is left; workspaces go with the device's memory. Device current, as far as it can be.
-    pub fn close(&self) {
-        let mut state = self.state();
-        // Nobody is left to tell of failures.
-        for (_, product) in state.live.drain() {
-            let _ = product.release(|_| Ok(()));
-        }
-        if let Some((library, instance)) = state.instance.take() {
-            // SAFETY: live until now, and its products are given up.
-            let _ = unsafe { (library.table.destroy)(instance.0) };
-        }
-    }
-}
-
-/// The product behind a handle.
-///
-/// # Safety
-/// The handle came from [`Products::prepare`] and was not released.
-unsafe fn product<'a>(gemm: RawGemm) -> &'a Product {
-    // SAFETY: by the caller's word it is still in its list, and nobody has it mutably.
-    unsafe { &*with_exposed_provenance(gemm.0 as usize) }
-}
-
-fn invalid(call: &str, message: String) -> Failure {
+pub(super) fn invalid(call: &str, message: String) -> Failure {
     Failure::new(Status::INVALID_ARGUMENT, call, message)
 }
 
 /// Refuses what is no product, or none that a library of products does.
-fn check_shape(shape: &GemmShape) -> CallResult<()> {
+pub(super) fn check_shape(shape: &GemmShape) -> CallResult<()> {
     let refuse = |message: String| Err(invalid("gemm_prepare", message));
     let &GemmShape { m, n, k, .. } = shape;
     if m == 0 || n == 0 || k == 0 {
@@ -255,12 +92,32 @@ fn check_shape(shape: &GemmShape) -> CallResult<()> {
 }
 
 impl Product {
+    /// A product that nothing has been made of yet.
+    pub fn new(library: &'static MatrixLibrary, instance: Opaque, shape: &GemmShape) -> Self {
+        Self {
+            library,
+            instance,
+            shape: *shape,
+            operation: Opaque::NONE,
+            layouts: [Opaque::NONE; 3],
+            ways: Vec::new(),
+            unaligned: None,
+            workspace: None,
+            bias: Mutex::new(()),
+        }
+    }
+
+    /// How many ways there are.
+    pub fn candidates(&self) -> u32 {
+        self.ways.len() as u32
+    }
+
     fn has_bias(&self) -> bool {
         self.shape.bias != 0
     }
 
     /// Makes all of it.
-    fn fill(
+    pub fn fill(
         &mut self,
         allocate: impl FnOnce(u64) -> CallResult<SharedAllocation>,
     ) -> CallResult<()> {
@@ -413,7 +270,12 @@ impl Product {
 
     /// # Safety
     /// As [`symmem_core::backend::Gemm::gemm`].
-    unsafe fn run(&self, candidate: u32, operands: &GemmOperands, on: RawStream) -> CallResult<()> {
+    pub unsafe fn run(
+        &self,
+        candidate: u32,
+        operands: &GemmOperands,
+        on: RawStream,
+    ) -> CallResult<()> {
         let library = self.library;
         let way = self.way(candidate, operands)?;
         let _turn = self.has_bias().then(|| {
@@ -499,7 +361,7 @@ impl Product {
     }
 
     /// Gives back all that was made; the first failure.
-    fn release(&self, free: impl FnOnce(RawAllocation) -> CallResult<()>) -> CallResult<()> {
+    pub fn release(&self, free: impl FnOnce(RawAllocation) -> CallResult<()>) -> CallResult<()> {
         let (library, table) = (self.library, &self.library.table);
         let mut result = Ok(());
         let made = |object: &Opaque| !object.0.is_null();
@@ -517,23 +379,6 @@ impl Product {
             Some(workspace) => result.and(free(workspace.handle)),
             None => result,
         }
-    }
-}
-
-impl Way {
-    /// Of what the library told of it; `None` where it says that it cannot be gone.
-    fn read(told: &[u64], way_words: usize) -> Option<Self> {
-        let (way, rest) = told.split_at_checked(way_words)?;
-        let &[workspace, state, ..] = rest else {
-            return None;
-        };
-        let [a, b, c, d, ..] = state.to_ne_bytes();
-        if Code::from_ne_bytes([a, b, c, d]) != 0 {
-            return None;
-        }
-        let mut words = [0; MOST_WAY_WORDS];
-        words.get_mut(..way_words)?.copy_from_slice(way);
-        Some(Self { words, workspace })
     }
 }
 
@@ -611,24 +456,5 @@ mod tests {
             assert_eq!(failure.status, Status::INVALID_ARGUMENT);
             assert!(failure.message.contains(word), "{failure}");
         }
-    }
-
-    #[test]
-    fn what_the_library_tells_of_a_way_is_read_behind_its_struct() {
-        let state = |code: c_int| {
-            let mut bytes = [0x7f; 8];
-            bytes[..4].copy_from_slice(&code.to_ne_bytes());
-            u64::from_ne_bytes(bytes)
-        };
-        for way_words in [3, 8] {
-            let mut told: Vec<u64> = (1..=way_words as u64).collect();
-            told.extend([4096, state(0), 0, 0]);
-            let way = Way::read(&told, way_words).expect("a way");
-            assert_eq!(way.workspace, 4096);
-            assert_eq!(way.words[..way_words], told[..way_words]);
-            told[way_words + 1] = state(15);
-            assert!(Way::read(&told, way_words).is_none());
-        }
-        assert!(Way::read(&[0; 4], 8).is_none());
     }
 }

@@ -1,7 +1,7 @@
 //! Who takes turns, and what each rank saw of it.
 
+use super::calls::By;
 use super::element::Real;
-use super::session::By;
 use crate::report::Time;
 use crate::report::ag_gemm::Entry;
 use crate::sizes::slowest;

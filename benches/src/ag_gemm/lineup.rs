@@ -1,21 +1,22 @@
 //! Who takes part in a product: the parts alone, the baselines, ours, and what the selector chooses.
 
-use super::ALL_TRANSPORTS;
+use super::calls::By;
 use super::contender::{Contender, missing};
 use super::element::Real;
 use super::kernel::Kernel;
 use super::library::Library;
+use super::options::ALL_TRANSPORTS;
 use super::run::{REPLAYED_ROWS, Run};
-use super::session::{By, Session};
+use super::session::Session;
 use super::side::Side;
 use super::torch::Torch;
 use super::windows::Windows;
+use crate::by_caller::is_by_caller;
 use crate::outcome::{Outcome, agree, not_here};
 use crate::report::ag_gemm::{
     ALGORITHMS, AUTOMATIC, BASELINE, Entry, GATHER, GEMM, OWN_GEMM, Product, TOGETHER, TORCH,
     TORCH_FUSED, TRANSFORMER_ENGINE, VARIANTS, WINDOWS,
 };
-use crate::session::is_by_caller;
 use crate::{Result, exchange};
 use symmem::backend::abi::{Algorithm, CollectiveOperation};
 use symmem::tuning::ProductRow;

@@ -1,53 +1,27 @@
-//! One product by everybody: checked, measured in turns, and put together from what the ranks saw.
+//! What is the same for all products of one type.
 
-use super::Options;
-use super::contender::{Contender, Seen, entry};
 use super::data::Table;
 use super::element::Real;
-use super::lineup::row;
-use super::reference::Reference;
-use super::session::{By, Session};
+use super::options::Options;
 use super::torch::Torch;
 use crate::clock::Clock;
 use crate::outcome::{Outcome, agree};
-use crate::report::ag_gemm::{Entry, Measured, Product};
-use crate::session::is_by_caller;
-use crate::sizes::fewer_rounds;
 use crate::{Result, exchange};
-use symmem::tuning::ProductRow;
-use symmem::{Communicator, Graph, Stream};
+use symmem::{Communicator, Stream};
 
-/// Calls in a graph, where they fit the time.
-const CALLS: u32 = 20;
-/// Launches of a graph in a round, one behind the other.
-const LAUNCHES: u32 = 5;
 /// Calls one by one in a round at most.
-const SINGLE: u32 = 5;
+pub(super) const SINGLE: u32 = 5;
 /// Rows up to which calls are replayed too: above, a launch is short beside the call.
 pub(super) const REPLAYED_ROWS: usize = 1024;
 /// DDLB's calls that are not timed, and that are.
-const DDLB: (u32, u32) = (5, 50);
-/// Time for all rounds of one contender.
-const SERIES_NS: f64 = 200e6;
-/// The same on the host, so that a whole run takes seconds.
-const SERIES_NS_ON_HOST: f64 = 6e6;
-
+pub(super) const DDLB: (u32, u32) = (5, 50);
 /// What is the same for all products of one type.
 pub(super) struct Run<'a, T> {
     pub(super) communicator: &'a Communicator,
     pub(super) options: &'a Options,
     pub(super) stream: Stream,
     pub(super) clock: Clock<'a>,
-    table: Table<T>,
-}
-
-/// A product by everybody.
-pub(super) struct Found {
-    pub(super) measured: Measured,
-    /// Each rank's plans, where they were asked for.
-    pub(super) plans: Vec<String>,
-    /// How ours was fastest, where it was timed.
-    pub(super) row: Option<ProductRow>,
+    pub(super) table: Table<T>,
 }
 
 impl<'a, T: Real> Run<'a, T> {
@@ -60,261 +34,6 @@ impl<'a, T: Real> Run<'a, T> {
             clock: Clock::new(communicator, timers)?,
             table: Table::new(),
         })
-    }
-
-    fn budget(&self) -> f64 {
-        match is_by_caller(self.communicator) {
-            true => SERIES_NS_ON_HOST,
-            false => SERIES_NS,
-        }
-    }
-
-    /// One product by everybody. Collective.
-    pub(super) fn product(&self, product: &Product, torch: &mut Option<Torch>) -> Result<Found> {
-        let session = Session::new(self.communicator, *product, &self.table, &self.stream)?;
-        let mut absent = Vec::new();
-        let mut plans = Vec::new();
-        let mut contenders = self.ours(product, &mut absent, &mut plans)?;
-        let mut chosen = None;
-        let mut rounds = 0;
-        if self.options.runs() {
-            let (name, other) = self.chosen(product, &contenders)?;
-            chosen = name;
-            contenders.extend(other);
-            session.fill(&self.table, 0, &self.stream)?;
-        }
-        if self.options.benchmark {
-            contenders.splice(0..0, self.parts(&session, product, &mut absent)?);
-        }
-        if self.options.runs() {
-            self.check(&session, &mut contenders)?;
-        }
-        if self.options.benchmark {
-            if torch.is_some() {
-                contenders.extend(self.beside(torch, product, &mut absent)?);
-            }
-            rounds = self.pace(&session, &mut contenders, torch)?;
-            self.capture(&session, &mut contenders)?;
-            self.rounds(&session, &mut contenders, torch, rounds)?;
-        }
-        let mut measured = Measured {
-            product: *product,
-            chosen,
-            choice: None,
-            entries: self.put_together(&contenders)?,
-            rounds,
-            derived: Vec::new(),
-        };
-        measured.entries.extend(absent);
-        measured.derived = measured.derive_all();
-        measured.choice = measured.choose();
-        let row = measured.best().and_then(|best| row(best, &contenders));
-        // Graphs and operations first: they use the buffers.
-        drop(contenders);
-        session.finish()?;
-        Ok(Found {
-            measured,
-            plans,
-            row,
-        })
-    }
-
-    /// Calls everybody who multiplies in this program once with one A, and, where that was asked for, once
-    /// more with another one whose product is known. Collective.
-    fn check(&self, session: &Session<'a, T>, contenders: &mut [Contender<'a, T>]) -> Result<()> {
-        let stream = &self.stream;
-        for contender in contenders.iter().filter(|one| one.by.is_checked()) {
-            session.run(stream, || session.issue(stream, &contender.by))?;
-        }
-        if !self.options.validate {
-            return Ok(());
-        }
-        let reference = self.another(session, 1)?;
-        for contender in contenders.iter_mut().filter(|one| one.by.is_checked()) {
-            self.set_whole(session, 1, &contender.by)?;
-            session.run(stream, || session.issue(stream, &contender.by))?;
-            contender.seen.count(session.wrong(&reference, stream)?);
-        }
-        Ok(())
-    }
-
-    /// Gives the shards of A what they hold in a pass, and says what C should be then.
-    fn another(&self, session: &Session<'a, T>, pass: u64) -> Result<Reference> {
-        session.fill(&self.table, pass, &self.stream)?;
-        let (rank, world) = (self.communicator.rank(), self.communicator.world());
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = (processors / world).max(1);
-        let product = &session.product;
-        Ok(Reference::new(
-            &self.table,
-            product,
-            pass,
-            (rank, world),
-            threads,
-        ))
-    }
-
-    /// Gives the whole A what a checked call has to find there: who gathers nothing finds all of it, and who
-    /// gathers there nothing of it. Blocks.
-    fn set_whole(&self, session: &Session<'a, T>, pass: u64, by: &By<'a, T>) -> Result<()> {
-        match by {
-            By::Own(_) => session.fill_whole(&self.table, pass, &self.stream),
-            By::Windows(_) => session.poison_whole(&self.stream),
-            _ => Ok(()),
-        }
-    }
-
-    /// Captures who can be replayed, and checks a replay. Collective.
-    fn capture(&self, session: &Session<'a, T>, contenders: &mut [Contender<'a, T>]) -> Result<()> {
-        if session.product.m > REPLAYED_ROWS {
-            contenders
-                .iter_mut()
-                .for_each(|contender| contender.replays = false);
-            return Ok(());
-        }
-        let stream = &self.stream;
-        for contender in contenders.iter_mut() {
-            if let By::Torch(_) = contender.by {
-                continue;
-            }
-            let mut outcome = Ok(());
-            let graph = Graph::capture(stream, |on| {
-                let mut calls = 0..contender.captured;
-                outcome = calls.try_for_each(|_| session.issue(on, &contender.by));
-                Ok(())
-            });
-            outcome?;
-            contender.graph = Some(graph?);
-        }
-        if !self.options.validate {
-            return Ok(());
-        }
-        let reference = self.another(session, 2)?;
-        for contender in contenders.iter_mut().filter(|one| one.by.is_checked()) {
-            if let Some(graph) = &contender.graph {
-                self.set_whole(session, 2, &contender.by)?;
-                session.run(stream, || Ok(graph.launch(stream)?))?;
-                contender.seen.count(session.wrong(&reference, stream)?);
-            }
-        }
-        Ok(())
-    }
-
-    /// Finds out how often each is called in a round, and how many rounds there are. Collective.
-    fn pace(
-        &self,
-        session: &Session<'a, T>,
-        contenders: &mut [Contender<'a, T>],
-        torch: &mut Option<Torch>,
-    ) -> Result<u32> {
-        let options = self.options;
-        let wanted = options.rounds.unwrap_or(options.effort.rounds()).max(1);
-        let mut longest = 1.0_f64;
-        for contender in contenders {
-            // The first calls touch pages and warm caches: the faster of two tries says how long one takes.
-            let mut least = f64::INFINITY;
-            for _ in 0..2 {
-                let times = self.times(session, contender, torch)?;
-                least = times.into_iter().fold(least, f64::min);
-            }
-            let all =
-                exchange::all_gather(self.communicator, &Some(least).filter(|ns| ns.is_finite()))?;
-            let each = all.into_iter().flatten().fold(1.0, f64::max);
-            let in_round = self.budget() / f64::from(wanted) / each;
-            contender.calls = in_round.clamp(1.0, SINGLE.into()) as u32;
-            contender.captured = in_round.clamp(1.0, CALLS.into()) as u32;
-            let launches = in_round / f64::from(contender.captured);
-            contender.launches = launches.clamp(1.0, LAUNCHES.into()) as u32;
-            longest = longest.max(each);
-        }
-        Ok(fewer_rounds(wanted, longest, self.budget()).min(wanted))
-    }
-
-    /// Rounds in which all take turns. Collective.
-    fn rounds(
-        &self,
-        session: &Session<'a, T>,
-        contenders: &mut [Contender<'a, T>],
-        torch: &mut Option<Torch>,
-        rounds: u32,
-    ) -> Result<()> {
-        for _ in 0..rounds {
-            for contender in contenders.iter_mut() {
-                let times = self.times(session, contender, torch)?;
-                contender.seen.times.extend(times);
-                self.replay(contender, torch)?;
-            }
-        }
-        if self.options.ddlb {
-            for contender in contenders {
-                contender.seen.ddlb = self.looped(session, contender, torch)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Nanoseconds of a contender's calls, one by one, a barrier before each. Collective.
-    fn times(
-        &self,
-        session: &Session<'a, T>,
-        contender: &Contender<'a, T>,
-        torch: &mut Option<Torch>,
-    ) -> Result<Vec<f64>> {
-        if let By::Torch(way) = contender.by {
-            let calls = contender.calls;
-            return Ok(self
-                .ask(torch, |torch| torch.time(way, calls))?
-                .unwrap_or_default());
-        }
-        let work = || session.issue(&self.stream, &contender.by);
-        work()?;
-        self.clock.each(&self.stream, contender.calls, true, work)
-    }
-
-    /// One round of replays, if there are any. Collective.
-    fn replay(&self, contender: &mut Contender<'a, T>, torch: &mut Option<Torch>) -> Result<()> {
-        let (captured, launches) = (contender.captured, contender.launches);
-        if !contender.replays {
-            return Ok(());
-        }
-        let times = match (&contender.by, &contender.graph) {
-            (By::Torch(way), _) => {
-                self.ask(torch, |torch| torch.replay(way, captured, launches))?
-            }
-            (_, Some(graph)) => {
-                let launch = || Ok(graph.launch(&self.stream)?);
-                launch()?;
-                let all = || (0..launches).try_for_each(|_| launch());
-                let total = self.clock.timed(&self.stream, all)?;
-                Ok(vec![total / f64::from(captured * launches)])
-            }
-            _ => Err(String::new()),
-        };
-        // What cannot be replayed is asked once; all ranks have the same answer.
-        contender.replays = times.is_ok();
-        contender.seen.graph.extend(times.unwrap_or_default());
-        Ok(())
-    }
-
-    /// DDLB's mean at this rank. Collective.
-    fn looped(
-        &self,
-        session: &Session<'a, T>,
-        contender: &Contender<'a, T>,
-        torch: &mut Option<Torch>,
-    ) -> Result<Option<f64>> {
-        let (warm, calls) = DDLB;
-        let times = match contender.by {
-            By::Torch(way) => self.ask(torch, |torch| torch.looped(way, warm, calls))?,
-            _ => {
-                let work = || session.issue(&self.stream, &contender.by);
-                (0..warm).try_for_each(|_| work())?;
-                Ok(self.clock.each(&self.stream, calls, false, work)?)
-            }
-        };
-        self.communicator.host_barrier()?;
-        let times = times.unwrap_or_default();
-        Ok((!times.is_empty()).then(|| times.iter().sum::<f64>() / times.len() as f64))
     }
 
     /// Lets PyTorch's processes work while all ranks are idle: the same outcome everywhere. A process that
@@ -337,23 +56,5 @@ impl<'a, T: Real> Run<'a, T> {
         }
         let outcome = outcome.unwrap_or_else(|error| Err(error.to_string()));
         agree(self.communicator, outcome)
-    }
-
-    /// What the ranks saw of each contender. Collective.
-    fn put_together(&self, contenders: &[Contender<'a, T>]) -> Result<Vec<Entry>> {
-        let own: Vec<Seen> = contenders
-            .iter()
-            .map(|contender| contender.seen.clone())
-            .collect();
-        let all = exchange::all_gather(self.communicator, &own)?;
-        let entry = |(index, contender): (usize, &Contender<'a, T>)| {
-            let ranks: Vec<&Seen> = all.iter().filter_map(|rank| rank.get(index)).collect();
-            Entry {
-                by: contender.name.into(),
-                how: contender.how.clone(),
-                ..entry(&ranks)
-            }
-        };
-        Ok(contenders.iter().enumerate().map(entry).collect())
     }
 }

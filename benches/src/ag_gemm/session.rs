@@ -1,47 +1,16 @@
-//! One rank's matrices of one product, and the calls that use them.
+//! One rank's matrices of one product.
 
 use super::data::{Content, Table};
 use super::element::Real;
-use super::kernel::Kernel;
 use super::library::Library;
 use super::reference::{GUARD, POISON, Reference, part};
-use super::side::Side;
-use super::windows::Windows;
 use crate::report::ag_gemm::{Order, Product, Sharded};
 use crate::{BenchError, Result};
 use symmem::backend::Device;
-use symmem::backend::abi::{Algorithm, CAPABILITY_COPY_ENGINE, DeviceAddress, RawStream};
+use symmem::backend::abi::{DeviceAddress, RawStream};
 use symmem::tuning::{order, shape};
-use symmem::{
-    AllGatherGemm, CollectiveOptions, Communicator, Matrix, Operands, Provider, Stream,
-    SymmetricBuffer,
-};
+use symmem::{CollectiveOptions, Communicator, Matrix, Operands, Stream, SymmetricBuffer};
 use zerocopy::IntoBytes;
-
-/// Who does what is checked or timed.
-pub(super) enum By<'a, T: Real> {
-    /// The vendor's library multiplies an A that is here.
-    Gemm(Library<'a>),
-    /// The same by our own kernel.
-    Own(Box<Kernel<'a>>),
-    /// A is gathered, and nothing else.
-    Gather,
-    /// Both at once on two streams, and neither waits for the other: what devices have to give.
-    Together(Library<'a>, Side<'a>),
-    /// One after the other, A between windows of the vendor's library of collectives.
-    Windows(Windows<'a, T>),
-    /// Both, by an algorithm of ours.
-    Ours(Box<AllGatherGemm<T>>),
-    /// Both, by PyTorch, in this way: its process does it.
-    Torch(&'static str),
-}
-
-impl<T: Real> By<'_, T> {
-    /// Whether its C can be compared: not where C is that of a gather at another time, or another process's.
-    pub(super) fn is_checked(&self) -> bool {
-        matches!(self, Self::Own(_) | Self::Windows(_) | Self::Ours(_))
-    }
-}
 
 /// What a rank holds of a product.
 pub(super) struct Session<'a, T: Real> {
@@ -107,7 +76,7 @@ impl<'a, T: Real> Session<'a, T> {
         table.fill(Content::a(pass), 0..m, 0..k, &self.whole, stream)
     }
 
-    fn operands(&self) -> Result<Operands<'_, T>> {
+    pub(super) fn operands(&self) -> Result<Operands<'_, T>> {
         let Product { m, n, k, .. } = self.product;
         let stride = match self.product.b_order {
             Order::RowMajor => n,
@@ -123,39 +92,8 @@ impl<'a, T: Real> Session<'a, T> {
         })
     }
 
-    /// Enqueues a call. PyTorch's is nothing here.
-    pub(super) fn issue(&self, on: &Stream, by: &By<'_, T>) -> Result<()> {
-        match by {
-            By::Gather => self.gather(on, &CollectiveOptions::default())?,
-            By::Together(library, side) => {
-                let flags = self.communicator.capabilities().flags;
-                let options = CollectiveOptions {
-                    // No compute unit is taken from the product where that can be.
-                    algorithm: match flags & CAPABILITY_COPY_ENGINE {
-                        0 => Algorithm::AUTOMATIC,
-                        _ => Algorithm::COPY_ENGINE,
-                    },
-                    provider: Provider::Own,
-                    ..CollectiveOptions::default()
-                };
-                let here = || self.multiply(on, library);
-                side.both(on, |beside| self.gather(beside, &options), here)?;
-            }
-            By::Ours(operation) => on.all_gather_gemm(operation, &self.operands()?)?,
-            By::Gemm(library) => self.multiply(on, library)?,
-            By::Own(kernel) => {
-                let (matrices, bias) = self.addresses();
-                // SAFETY: as in `multiply`.
-                unsafe { kernel.enqueue(matrices, bias, on) }?;
-            }
-            By::Windows(windows) => windows.enqueue(self, on)?,
-            By::Torch(_) => {}
-        }
-        Ok(())
-    }
-
     /// Enqueues the gather alone.
-    fn gather(&self, on: &Stream, options: &CollectiveOptions<'_>) -> Result<()> {
+    pub(super) fn gather(&self, on: &Stream, options: &CollectiveOptions<'_>) -> Result<()> {
         let shard = self.a.len();
         let to = self.whole.range(0, shard * self.communicator.world())?;
         Ok(on.all_gather(to, self.a.all(), options)?)
@@ -170,7 +108,7 @@ impl<'a, T: Real> Session<'a, T> {
     }
 
     /// The whole A, B and C, and the bias.
-    fn addresses(&self) -> ([DeviceAddress; 3], Option<DeviceAddress>) {
+    pub(super) fn addresses(&self) -> ([DeviceAddress; 3], Option<DeviceAddress>) {
         let matrices = [&self.whole, &self.b, &self.c].map(|buffer| buffer.local().address());
         let bias = self.bias.as_ref().map(|bias| bias.local().address());
         (matrices, bias)

@@ -1,7 +1,7 @@
 //! Whether ours go by the algorithm that is named: where they would not, others would be measured under its name.
 
-use super::Sample;
 use super::contender::{By, Contender};
+use super::element::Sample;
 use super::points::Run;
 use super::session::Way;
 use super::shape::Shape;

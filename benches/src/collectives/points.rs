@@ -1,13 +1,14 @@
 //! All libraries at one size: checked, measured in turns, and put together from what the ranks saw.
 
 use super::contender::{By, Contender};
+use super::element::Sample;
 use super::external::{External, Program, what};
+use super::options::Options;
 use super::session::{Call, Session};
 use super::shape::{ROOT, Shape};
-use super::{Options, Sample};
+use crate::by_caller::is_by_caller;
 use crate::outcome::{Outcome, agree, not_here};
 use crate::report::{Collective, CollectivePoint, Placed, Placement, SingleShot, Time};
-use crate::session::is_by_caller;
 use crate::sizes::{fewer_rounds, samples, slowest};
 use crate::{Result, exchange};
 use serde::{Deserialize, Serialize};

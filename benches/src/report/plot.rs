@@ -10,7 +10,7 @@ use poloto::build;
 use poloto::ticks::from_iter;
 
 use super::collectives::{Collective, Collectives, Curve, curves};
-use super::page::Escaped;
+use super::html::Escaped;
 use super::schema::{Column, Direction, Report, Traffic};
 use super::text::{rate, size};
 use super::view;

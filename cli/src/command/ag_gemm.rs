@@ -1,7 +1,7 @@
 //! What `symmem bench ag-gemm` understands, and the files that it reads and writes.
 
+use super::error::{CommandError, Result};
 use super::output;
-use super::{CommandError, Result};
 use clap::Args;
 use std::path::{Path, PathBuf};
 use symmem::tuning::gemm_algorithm;

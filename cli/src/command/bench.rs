@@ -3,10 +3,12 @@
 
 use super::ag_gemm;
 use super::collectives::{Arguments, TuneArguments};
+use super::common::Common;
+use super::error::{CommandError, Result};
 use super::output::{check_table, check_writable};
-use super::rank::{Files, Kind, Measurement, Task, start_ranks};
 use super::run::default_ranks;
-use super::{CommandError, Common, Result};
+use super::start::start_ranks;
+use super::task::{Files, Kind, Measurement, Task};
 use clap::{Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};

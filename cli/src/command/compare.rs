@@ -1,7 +1,8 @@
 //! `symmem compare`: reads files and prints tables; it starts no rank and opens no device.
 
+use super::common::Common;
+use super::error::{CommandError, Result};
 use super::output::{check_writable, write};
-use super::{CommandError, Common, Result};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use symmem_bench::report::compare::{self, Comparison, Run};

@@ -1,6 +1,8 @@
 //! `symmem info`: what this machine has and what stands in the way. Opens no device.
 
-use super::{CommandError, Common, Result, output};
+use super::common::Common;
+use super::error::{CommandError, Result};
+use super::output;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 use std::process::ExitCode;

@@ -1,6 +1,6 @@
 //! Files that a command writes, and tables that it writes over.
 
-use super::{CommandError, Result};
+use super::error::{CommandError, Result};
 use std::io::ErrorKind;
 use std::path::Path;
 use symmem::tuning::Table;

@@ -1,103 +1,19 @@
 //! One rank of a benchmark: joins the world, measures, and as rank 0 prints and writes.
 
-use super::run::launch;
-use super::{CommandError, Result, output};
-use crate::launch::RunOptions;
-use indicatif::{ProgressBar, ProgressStyle};
-use serde::{Deserialize, Serialize};
-use std::ffi::OsString;
-use std::io::IsTerminal;
-use std::path::{Path, PathBuf};
+use super::bar::with_bar;
+use super::error::{CommandError, Result};
+use super::output;
+use super::task::{DEADLINE, Files, Kind, Measurement, Task};
+use std::path::Path;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Instant;
+use symmem::Builder;
 use symmem::backends::{self as select, Chosen, Selection};
 use symmem::tuning::ProductRow;
-use symmem::{Builder, Communicator};
-use symmem_bench::p2p::{self, Progress};
 use symmem_bench::report::{self, Environment, Report, page, table};
 use symmem_bench::{
-    BenchError, Effort, ag_gemm, bring_up, collectives, enqueue, environment, tune,
+    BenchError, Effort, ag_gemm, bring_up, collectives, enqueue, environment, p2p, tune,
 };
-
-/// Bound of every wait on a peer: much longer than any measurement, much shorter than a night.
-pub(super) const DEADLINE: Duration = Duration::from_secs(120);
-
-/// What the ranks are to do, as the launching process tells them.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Task {
-    /// The backend, as [`Selection::parse`] reads it.
-    pub backend: String,
-    /// What it is.
-    pub kind: Kind,
-    /// Where rank 0 writes JSON.
-    pub json: Option<PathBuf>,
-    /// Where rank 0 writes the page.
-    pub html: Option<PathBuf>,
-    /// The user's command, for the report.
-    pub command: String,
-}
-
-/// Where files of `symmem bench ag-gemm` go.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Files {
-    /// A directory for results.
-    pub out: PathBuf,
-    /// The table that gets a row for each product.
-    pub tune: Option<PathBuf>,
-}
-
-/// What ranks are started for.
-#[derive(Debug, Serialize, Deserialize)]
-pub enum Kind {
-    /// A measurement.
-    Measure(Measurement),
-    /// A part of the live test of `symmem doctor multicast`.
-    #[cfg(feature = "cuda")]
-    Doctor(super::doctor::Part),
-}
-
-/// What can be measured, in one communicator.
-#[derive(Debug, Serialize, Deserialize)]
-pub enum Measurement {
-    /// `symmem bench p2p`.
-    PeerToPeer(p2p::Options),
-    /// `symmem bench collectives`.
-    Collectives(collectives::Options),
-    /// `symmem`: all of them.
-    Everything(p2p::Options, collectives::Options, ag_gemm::Options),
-    /// `symmem bench ag-gemm`, and where its files go.
-    AllGatherGemm(ag_gemm::Options, Files),
-    /// `symmem bench enqueue`.
-    Enqueue(Effort),
-    /// `symmem tune`.
-    Tune(tune::Options),
-}
-
-/// Starts this program once for each rank, with these variables besides its own, and stays with the ranks.
-pub fn start_ranks(
-    task: &Task,
-    ranks: u32,
-    environment: Vec<(OsString, OsString)>,
-) -> Result<ExitCode> {
-    let text = serde_json::to_string(task)
-        .map_err(|error| CommandError::Said(format!("a file name is not text: {error}")))?;
-    let program = std::env::current_exe().map_err(|error| CommandError::System {
-        what: "finding this program's own file".into(),
-        error,
-    })?;
-    let mut options = RunOptions::new(ranks, program);
-    options.arguments = vec!["rank".into(), text.into()];
-    options.environment = environment;
-    // Only rank 0 prints, and its progress bar wants the terminal.
-    options.prefix = false;
-    #[cfg(feature = "cuda")]
-    if matches!(task.kind, Kind::Doctor(_)) {
-        // A rank that is ended in the middle of a set-up is what can put the machine out of service.
-        options.asks_to_end = false;
-        options.grace = DEADLINE;
-    }
-    launch(options)
-}
 
 /// Does this rank's part.
 pub fn rank(task: &str) -> Result<ExitCode> {
@@ -211,30 +127,6 @@ fn measure(task: &Task, measurement: &Measurement) -> Result<ExitCode> {
     };
     communicator.finalize()?;
     Ok(code)
-}
-
-/// Runs a benchmark, with a bar at rank 0 if somebody looks.
-pub(super) fn with_bar<T>(
-    communicator: &Communicator,
-    benchmark: impl FnOnce(&mut dyn FnMut(Progress)) -> std::result::Result<T, BenchError>,
-) -> std::result::Result<T, BenchError> {
-    let bar = if communicator.rank() == 0 && std::io::stderr().is_terminal() {
-        ProgressBar::new(0).with_style(style())
-    } else {
-        ProgressBar::hidden()
-    };
-    let result = benchmark(&mut |progress| {
-        bar.set_length(progress.total as u64);
-        bar.set_position(progress.done as u64);
-        bar.set_message(progress.what);
-    });
-    bar.finish_and_clear();
-    result
-}
-
-fn style() -> ProgressStyle {
-    ProgressStyle::with_template("{bar:40} {pos}/{len} {msg}")
-        .unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
 /// Prints and writes; a failure if bytes were wrong.

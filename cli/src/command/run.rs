@@ -1,6 +1,7 @@
 //! `symmem run`: ranks of any program.
 
-use super::{CommandError, Common, Result};
+use super::common::Common;
+use super::error::{CommandError, Result};
 use crate::launch::{self, RunOptions};
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -1,6 +1,8 @@
 //! `symmem selftest`: the conformance suite on this machine.
 
-use super::{CommandError, Common, Result, output};
+use super::common::Common;
+use super::error::{CommandError, Result};
+use super::output;
 use indicatif::ProgressBar;
 use std::io::IsTerminal;
 use std::process::ExitCode;

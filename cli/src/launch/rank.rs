@@ -1,54 +1,16 @@
 //! One rank as a child process.
 
-use std::fmt;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::Sender;
 
 use rustix::io::retry_on_intr;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 
-use super::{Event, RunOptions};
+use super::event::{Ended, Event};
+use super::options::RunOptions;
 use symmem_conformance::spawn::spawn;
-
-/// How a rank ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ended {
-    Code(i32),
-    Signal(i32),
-}
-
-impl Ended {
-    fn of(status: &WaitIdStatus) -> Self {
-        match (status.exit_status(), status.terminating_signal()) {
-            (Some(code), _) => Self::Code(code),
-            (None, Some(signal)) => Self::Signal(signal),
-            // waitid was asked for ends only, which are one of the two.
-            (None, None) => Self::Code(1),
-        }
-    }
-
-    /// The code a shell would report.
-    pub(super) fn code(self) -> u8 {
-        match self {
-            Self::Code(code) => (code & 0xff) as u8,
-            Self::Signal(signal) => (128 + signal) as u8,
-        }
-    }
-}
-
-impl fmt::Display for Ended {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Code(code) => write!(formatter, "exited with code {code}"),
-            Self::Signal(signal) => match Signal::from_named_raw(*signal) {
-                Some(name) => write!(formatter, "was ended by {name:?}"),
-                None => write!(formatter, "was ended by signal {signal}"),
-            },
-        }
-    }
-}
 
 /// A rank that was started and has not been reaped, so that its number stays its own.
 pub(super) struct Rank {
@@ -134,18 +96,5 @@ impl Rank {
     pub(super) fn reap(mut self) {
         // Its end was seen before, or it was killed.
         let _ = self.child.wait();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn codes_are_those_of_a_shell() {
-        assert_eq!(Ended::Code(0).code(), 0);
-        assert_eq!(Ended::Code(255).code(), 255);
-        assert_eq!(Ended::Signal(9).code(), 137);
-        assert_eq!(Ended::Signal(15).code(), 143);
     }
 }

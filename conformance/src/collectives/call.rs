@@ -1,8 +1,9 @@
 //! A call as its members see it: how long their ranges are, and what they must hold after it.
 
 use super::case::{Collective, CollectiveCase, Reduction};
-use crate::case::{Dtype, Length};
 use crate::covering::Random;
+use crate::dtype::Dtype;
+use crate::length::Length;
 use crate::reference::reduce;
 
 /// A collective call of a group, alike on all members. Ranks are the group's.

@@ -1,14 +1,12 @@
 //! What a case of a collective is: plain data.
 
-use super::call::Call;
-use crate::case::{Dtype, Length, with_element};
+use crate::dtype::Dtype;
+use crate::length::Length;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use symmem::backend::abi::{
-    Algorithm, CAPABILITY_COPY_ENGINE, CAPABILITY_GRAPHS, Capabilities, CollectiveOperation,
-    ElementType, ReduceOperation,
+    Algorithm, CAPABILITY_COPY_ENGINE, Capabilities, CollectiveOperation, ReduceOperation,
 };
-use symmem::{CollectiveCall, CollectiveOptions, Communicator, Reducible, multicast_reduces};
 
 /// One collective, checked on all members of a group together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -69,70 +67,6 @@ impl CollectiveCase {
         let has_engine = capabilities.flags & CAPABILITY_COPY_ENGINE != 0;
         (self.way.algorithm == AlgorithmName::CopyEngine && !has_engine)
             .then_some("the device has no copy engine")
-    }
-
-    /// Whether the kernels of multicast do it in a world of so many ranks that has these. Of the cases that name
-    /// multicast the others show what takes its place: for groups that were split off, and for what a switch
-    /// does not reduce.
-    pub fn goes_by_multicast(&self, world: usize, kernels: MulticastKernels) -> bool {
-        let way = self.way;
-        let is_served = !way.operation.reduces()
-            || is_reduced_by_multicast(self.dtype, self.reduction)
-                && (kernels.f8 || !is_f8(self.dtype));
-        way.algorithm.is_multicast()
-            && is_served
-            && self.members == Members::All
-            && world > 1
-            && (kernels.captured || self.mode != Mode::Captured)
-            && Call::of(self, world).destination_length(0) > 0
-    }
-}
-
-/// Whether a switch reduces such elements so, where it has a kernel for them.
-pub(super) fn is_reduced_by_multicast(dtype: Dtype, reduction: Reduction) -> bool {
-    multicast_reduces(element(dtype), reduction.into())
-}
-
-/// Whether elements are floats of 8 bits, which few switches sum.
-pub(super) fn is_f8(dtype: Dtype) -> bool {
-    matches!(dtype, Dtype::F8E4m3 | Dtype::F8E5m2)
-}
-
-fn element(dtype: Dtype) -> ElementType {
-    with_element!(dtype, T => <T as Reducible>::TYPE)
-}
-
-/// What of multicast not every world has that has multicast.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MulticastKernels {
-    /// Calls that are captured: where there are no graphs nothing is called.
-    pub captured: bool,
-    /// Sums of floats of 8 bits.
-    pub f8: bool,
-}
-
-impl MulticastKernels {
-    /// What every world with a switch has.
-    pub const LEAST: Self = Self {
-        captured: true,
-        f8: false,
-    };
-
-    /// What this one has.
-    pub fn of(communicator: &Communicator) -> Self {
-        let sums = |element| {
-            let sum = CollectiveCall::new(CollectiveOperation::ALL_REDUCE, 1 << 10, element);
-            let by_name = CollectiveOptions {
-                algorithm: Algorithm::MULTICAST,
-                ..CollectiveOptions::default()
-            };
-            let choice = communicator.explain_call(&sum, &by_name);
-            choice.is_ok_and(|choice| choice.algorithm == Algorithm::MULTICAST)
-        };
-        Self {
-            captured: communicator.capabilities().flags & CAPABILITY_GRAPHS != 0,
-            f8: sums(ElementType::F8_E4M3) && sums(ElementType::F8_E5M2),
-        }
     }
 }
 

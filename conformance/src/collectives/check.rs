@@ -1,8 +1,10 @@
 //! Runs one case: makes its calls, with new data each time, and compares.
 
-use super::case::{CollectiveCase, Mode, MulticastKernels};
+use super::case::{CollectiveCase, Mode};
 use super::lane::{Lane, Site, TypedLane};
-use crate::session::{Buffers, Fault, Findings};
+use super::multicast::MulticastKernels;
+use crate::buffers::Buffers;
+use crate::findings::{Fault, Findings};
 use std::time::Duration;
 use symmem::backend::abi::{Algorithm, CAPABILITY_GRAPHS};
 use symmem::{Error, Graph, Reducible, Result, Stream};

@@ -1,7 +1,7 @@
 //! When a result is right: bit by bit for ours, within a bound for the vendor's library and for a switch.
 
 use super::case::{CollectiveCase, Reduction};
-use crate::case::Dtype;
+use crate::dtype::Dtype;
 use crate::floats::Format;
 
 /// Judges elements of one case.

@@ -4,10 +4,13 @@ use super::case::{
     AlgorithmName, Collective, CollectiveCase, Members, Mode, Reduction, StreamOwner, Values, Way,
 };
 use super::closeness::Closeness;
-use super::soak::SoakCase;
-use crate::case::{Case, Dtype, Length, Outcome};
+use super::soak_case::SoakCase;
+use crate::case::Case;
+use crate::dtype::Dtype;
 use crate::faults::outcomes;
-use crate::session::Fault;
+use crate::findings::Fault;
+use crate::length::Length;
+use crate::outcome::Outcome;
 
 const CASE: CollectiveCase = CollectiveCase {
     way: Way {

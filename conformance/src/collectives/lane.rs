@@ -16,9 +16,10 @@ use super::call::{Call, Piece};
 use super::case::{AlgorithmName, Collective, CollectiveCase};
 use super::closeness::Closeness;
 use super::values;
-use crate::case::OFFSETS;
+use crate::buffers::Buffers;
+use crate::findings::Fault;
+use crate::length::OFFSETS;
 use crate::pattern::{Tag, elements};
-use crate::session::{Buffers, Fault};
 use std::time::Duration;
 use symmem::backend::abi::Algorithm;
 use symmem::{

@@ -1,16 +1,20 @@
 //! Collectives: every operation, by every algorithm that serves it, compared with its definition.
 //!
 //! `case` is what is checked, `call` what a call must give, `values` the data, `plan` which cases
-//! are run, `lane` is one call with its memory, `check` runs a case and `soak` many at once.
+//! are run, `lane` is one call with its memory, `check` runs a case and `soak` many at once, `multicast` says which
+//! cases its kernels do.
 
 mod call;
 mod case;
 mod check;
 mod closeness;
 mod lane;
+mod multicast;
 pub mod plan;
+mod refusal_case;
 pub(super) mod refusals;
 pub(super) mod soak;
+mod soak_case;
 mod values;
 
 #[cfg(test)]
@@ -20,8 +24,8 @@ pub(super) use check::{check, lanes};
 pub(super) use lane::{Lane, Site, TypedLane, sizes};
 
 pub use case::{
-    AlgorithmName, Collective, CollectiveCase, Members, Mode, MulticastKernels, Reduction,
-    StreamOwner, Values, Way,
+    AlgorithmName, Collective, CollectiveCase, Members, Mode, Reduction, StreamOwner, Values, Way,
 };
-pub use refusals::RefusalCase;
-pub use soak::SoakCase;
+pub use multicast::MulticastKernels;
+pub use refusal_case::RefusalCase;
+pub use soak_case::SoakCase;

@@ -2,11 +2,14 @@
 
 use super::case::{
     AlgorithmName as By, Collective, CollectiveCase, Members, Mode, Reduction, StreamOwner, Values,
-    Way, is_f8, is_reduced_by_multicast,
+    Way,
 };
-use super::refusals::RefusalCase;
-use crate::case::{Case, Dtype, Length, OFFSETS};
+use super::multicast::{is_f8, is_reduced_by_multicast};
+use super::refusal_case::RefusalCase;
+use crate::case::Case;
 use crate::covering::{Random, pairwise};
+use crate::dtype::Dtype;
+use crate::length::{Length, OFFSETS};
 
 /// Every algorithm that serves an operation; whatever is not here must be refused.
 pub fn algorithms(operation: Collective) -> &'static [By] {
@@ -366,7 +369,7 @@ pub(super) fn is_refused_out_of_place(way: Way) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::case::MulticastKernels;
+    use super::super::multicast::MulticastKernels;
     use super::*;
     use std::collections::{HashMap, HashSet};
 

@@ -1,39 +1,14 @@
 //! Collectives that must be refused, on every rank alike, and with nothing lost.
 
-use super::case::{AlgorithmName, Collective, CollectiveCase, Way};
+use super::case::{AlgorithmName, Collective, Way};
 use super::check::check as check_case;
 use super::lane::{Lane, Site, TypedLane};
 use super::plan;
-use crate::case::Dtype;
-use crate::session::{Buffers, Findings};
-use serde::{Deserialize, Serialize};
+use super::refusal_case::RefusalCase;
+use crate::buffers::Buffers;
+use crate::findings::Findings;
 use symmem::backend::abi::{ReduceOperation, SLOT_BLOCKS};
 use symmem::{CollectiveOptions, Error, Reducible, Result, Stream};
-
-/// Calls that must be refused, with elements of one type.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct RefusalCase {
-    /// The type.
-    pub dtype: Dtype,
-    /// Seeds the data of the call after.
-    pub seed: u64,
-}
-
-impl std::fmt::Display for RefusalCase {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "CollectiveRefusals/{:?}", self.dtype)
-    }
-}
-
-impl RefusalCase {
-    /// A plain case of the given way.
-    pub fn case(&self, way: Way, in_place: bool) -> CollectiveCase {
-        CollectiveCase {
-            in_place,
-            ..CollectiveCase::plain(way, self.dtype, self.seed)
-        }
-    }
-}
 
 /// The case that is run when all has been refused, and that decides how large buffers are.
 pub const AFTER: Way = Way {

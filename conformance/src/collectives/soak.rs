@@ -7,28 +7,14 @@
 use super::case::{CollectiveCase, Members, Mode, Reduction, StreamOwner, Values};
 use super::lane::Lane;
 use super::plan;
-use crate::case::{Dtype, Length, OFFSETS};
+use super::soak_case::SoakCase;
 use crate::covering::Random;
-use crate::session::Findings;
-use serde::{Deserialize, Serialize};
+use crate::dtype::Dtype;
+use crate::findings::Findings;
+use crate::length::{Length, OFFSETS};
 use std::time::{Duration, Instant};
 use symmem::backend::abi::{CAPABILITY_GRAPHS, Capabilities};
 use symmem::{Communicator, Graph, Result};
-
-/// A stretch of mixed calls.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct SoakCase {
-    /// How long, on rank 0's clock.
-    pub milliseconds: u64,
-    /// Seeds calls and data.
-    pub seed: u64,
-}
-
-impl std::fmt::Display for SoakCase {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "Soak/{} ms", self.milliseconds)
-    }
-}
 
 /// Bursts between two questions whether time is up.
 const BURSTS: u32 = 8;

@@ -1,8 +1,8 @@
 //! The elements that are reduced: known everywhere by their tag, and chosen to tell algorithms apart.
 
 use super::case::Values;
-use crate::case::Dtype;
 use crate::covering::Random;
+use crate::dtype::Dtype;
 use crate::floats::Format;
 use crate::pattern::{Tag, elements};
 

@@ -1,9 +1,9 @@
 //! Carries a case out: a few calls, each with another `A`, and the exact product beside each; then the last of
 //! them again, which gives the same bits.
 
-use super::ProductCase;
+use super::case::ProductCase;
 use crate::covering::Random;
-use crate::session::{Fault, Findings};
+use crate::findings::{Fault, Findings};
 use std::time::Duration;
 use symmem::backend::abi::{MatrixOrder, Sharding};
 use symmem::{

@@ -2,7 +2,7 @@
 
 use super::Products;
 use super::view::{plots, views};
-use crate::report::page::{self, Escaped};
+use crate::report::html::{self, Escaped};
 use crate::report::plot::{self, Axes};
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -11,14 +11,14 @@ use std::fmt::{self, Write};
 pub(in crate::report) fn section(text: &mut String, measured: &Products) -> fmt::Result {
     let ranks = measured.world;
     writeln!(text, "<h2>All-gather + GEMM of {ranks} ranks</h2>")?;
-    page::beside(text, &measured.baselines)?;
+    html::beside(text, &measured.baselines)?;
     let drawn = plots(measured);
     let curves = || drawn.iter().flat_map(|(_, curves)| curves.iter().cloned());
     if let Some(axes) = Axes::of_products(curves()) {
         let legend: BTreeMap<usize, &str> =
             curves().map(|(place, name, _)| (place, name)).collect();
         let legend = legend.into_iter();
-        page::draw_legend(
+        html::draw_legend(
             text,
             legend.map(|(place, name)| (plot::collective_class(place), name)),
         )?;
@@ -36,7 +36,7 @@ pub(in crate::report) fn section(text: &mut String, measured: &Products) -> fmt:
         text.push_str("</div>\n");
     }
     for view in views(measured) {
-        page::section(text, &view, "h2")?;
+        html::section(text, &view, "h2")?;
     }
     Ok(())
 }

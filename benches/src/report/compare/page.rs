@@ -1,10 +1,10 @@
 //! A comparison as one HTML page that needs nothing but itself.
 
-use super::Comparison;
+use super::comparison::Comparison;
 use super::section::Section;
-use super::view;
+use super::{sections, view};
 use crate::report::collectives::Curve;
-use crate::report::page::{END, Escaped, begin, draw_legend, section};
+use crate::report::html::{END, Escaped, begin, draw_legend, section};
 use crate::report::plot::{self, Axes};
 use std::fmt::{self, Write};
 
@@ -24,7 +24,7 @@ pub fn html(comparison: &Comparison) -> Result<String, fmt::Error> {
     let names: Vec<String> = (comparison.runs.iter().enumerate())
         .map(|(index, run)| format!("{}: {}", Comparison::letter(index), run.machine()))
         .collect();
-    let found = view::sections(comparison);
+    let found = sections::sections(comparison);
     for (name, sections) in [
         ("Between pairs, GB/s", &found.transfers),
         ("Collectives, busbw", &found.collectives),

@@ -1,40 +1,11 @@
 //! One thing that was measured, by each run that measured it: a table.
 
-use super::Comparison;
+use super::comparison::Comparison;
 use super::published::{REFERENCES, Reference, Subject};
+use super::value::Value;
 use crate::report::text::{decimal, rate, size};
 use crate::report::view::{Cell, View, heading};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// One figure of a run.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Value {
-    pub bytes: u64,
-    /// GB/s; of a collective busbw.
-    pub gbps: f64,
-    /// Of one transfer or call.
-    pub ns: f64,
-    /// Bytes or elements that were wrong: then nothing else is shown.
-    pub wrong: u64,
-}
-
-impl Value {
-    pub fn right(bytes: u64, gbps: f64, ns: f64) -> Self {
-        Self {
-            bytes,
-            gbps,
-            ns,
-            wrong: 0,
-        }
-    }
-
-    pub fn wrong(bytes: u64, wrong: u64) -> Self {
-        Self {
-            wrong,
-            ..Self::right(bytes, 0.0, 0.0)
-        }
-    }
-}
 
 /// A run's part of a section.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,6 +3,7 @@
 use super::*;
 use crate::report::fixture;
 use crate::report::view::Cell;
+use crate::report::{Direction, Report, Traffic};
 
 fn run(file: &str, report: Report) -> Run {
     Run {
@@ -151,7 +152,7 @@ fn sizes_that_only_one_run_has_are_left_out() {
     let mut comparison = two_machines();
     let points = &mut comparison.runs[1].report.points;
     points.retain(|point| point.bytes == 64 << 20);
-    let found = view::sections(&comparison);
+    let found = sections::sections(&comparison);
     assert!(
         found
             .transfers

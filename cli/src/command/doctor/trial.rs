@@ -2,10 +2,11 @@
 //!
 //! Only here, and only for these ranks, is multicast asked for.
 
-use super::Part;
-use crate::command::rank::{Kind, Task, start_ranks};
+use super::part::Part;
+use crate::command::error::{CommandError, Result};
 use crate::command::selftest::with_bar;
-use crate::command::{CommandError, Result};
+use crate::command::start::start_ranks;
+use crate::command::task::{Kind, Task};
 use crate::doctor::{Coming, Steps, Trial};
 use serde::de::DeserializeOwned;
 use std::ffi::OsString;

@@ -5,63 +5,12 @@
 //! call that frees also reports what failed before it, so its failure does not mean that nothing was
 //! freed. The lists' lock is taken by allocation and mapping only, never by a transfer.
 
-use crate::gpu::{Current, Gpu};
-use crate::open::OpenGpu;
+use super::sharing::{Content, Sharing};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use symmem_core::backend::abi::*;
-use symmem_core::backend::{CallResult, Failure, SymmetricMemory};
-
-/// How a vendor's runtime makes memory and shares it. Methods are called with the device current.
-pub trait Sharing: Current {
-    /// Memory that was allocated or taken over.
-    type Allocation;
-    /// A peer's memory.
-    type Mapping;
-
-    /// The ways to share, best first, ended by 0.
-    fn kinds(&self) -> [ShareKind; 4];
-    /// Bytes that allocations are rounded up to.
-    fn granularity(&self) -> u64;
-    /// The device's ordinal.
-    fn ordinal(&self) -> u32;
-
-    /// Allocates `bytes`, a multiple of the granularity; also their address. Of any contents.
-    fn allocate(
-        &self,
-        kind: ShareKind,
-        content: Content,
-        bytes: u64,
-    ) -> CallResult<(Self::Allocation, DeviceAddress)>;
-    /// Fills memory with zeros. Blocks, and leaves no work on the memory even where it fails.
-    fn clear(&self, address: DeviceAddress, bytes: u64) -> CallResult<()>;
-    /// Takes over memory of the caller's.
-    fn inspect(
-        &self,
-        kind: ShareKind,
-        address: DeviceAddress,
-        bytes: u64,
-    ) -> CallResult<Self::Allocation>;
-    /// Gives memory back; of what was taken over, nothing.
-    fn release(&self, allocation: Self::Allocation) -> CallResult<()>;
-    /// What a peer needs to map it.
-    fn export(&self, allocation: &Self::Allocation) -> CallResult<ExportedHandle>;
-    /// Maps a peer's memory; also the address of the object's first byte, to which the offset is not yet
-    /// added. Within a process that is the handle's address less the offset.
-    fn map(&self, handle: &ExportedHandle) -> CallResult<(Self::Mapping, u64)>;
-    /// Unmaps it.
-    fn unmap(&self, mapping: Self::Mapping) -> CallResult<()>;
-}
-
-/// What memory is for: vendors keep words that peers poll apart from data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Content {
-    /// Bytes that are ordered by signals.
-    Data,
-    /// Words and packets that are polled while a peer writes them.
-    Signals,
-}
+use symmem_core::backend::{CallResult, Failure};
 
 /// The allocations and mappings of one instance.
 pub struct SharedMemory<M: Sharing> {
@@ -98,7 +47,7 @@ impl<M: Sharing> SharedMemory<M> {
     }
 
     /// Makes the device current.
-    pub(super) fn enter(&self) -> CallResult<M::Entered<'_>> {
+    pub(crate) fn enter(&self) -> CallResult<M::Entered<'_>> {
         self.sharing.enter()
     }
 
@@ -108,7 +57,7 @@ impl<M: Sharing> SharedMemory<M> {
         handle
     }
 
-    fn allocate(
+    pub(super) fn allocate(
         &self,
         kind: ShareKind,
         content: Content,
@@ -131,8 +80,41 @@ impl<M: Sharing> SharedMemory<M> {
         })
     }
 
+    /// Takes over memory of the caller's.
+    pub(super) fn register(
+        &self,
+        kind: ShareKind,
+        address: DeviceAddress,
+        bytes: u64,
+    ) -> CallResult<SharedAllocation> {
+        self.check_kind(kind, "register")?;
+        let _entered = self.sharing.enter()?;
+        let allocation = self.sharing.inspect(kind, address, bytes)?;
+        Ok(SharedAllocation {
+            handle: RawAllocation(self.keep(&self.allocations, allocation)),
+            address,
+            bytes,
+        })
+    }
+
+    pub(super) fn free(&self, allocation: RawAllocation) -> CallResult<()> {
+        let found = lock(&self.allocations).remove(&allocation.0);
+        match found {
+            Some(found) => self.sharing.give_back(|| self.sharing.release(found)),
+            None => Err(unknown("free", "allocation", allocation.0)),
+        }
+    }
+
+    pub(super) fn export(&self, allocation: RawAllocation) -> CallResult<ExportedHandle> {
+        let _entered = self.sharing.enter()?;
+        match lock(&self.allocations).get(&allocation.0) {
+            Some(found) => self.sharing.export(found),
+            None => Err(unknown("export", "allocation", allocation.0)),
+        }
+    }
+
     /// Maps a peer's memory. What the handle says is the peer's word: none of its numbers is trusted.
-    fn import(&self, handle: &ExportedHandle) -> CallResult<SharedMapping> {
+    pub(super) fn import(&self, handle: &ExportedHandle) -> CallResult<SharedMapping> {
         self.check_kind(handle.kind, "import")?;
         if handle.offset >= handle.bytes || handle.offset > handle.address {
             return Err(Failure::new(
@@ -163,6 +145,14 @@ impl<M: Sharing> SharedMemory<M> {
             handle: RawMapping(self.keep(&self.mappings, mapping)),
             address: DeviceAddress(address),
         })
+    }
+
+    pub(super) fn unmap(&self, mapping: RawMapping) -> CallResult<()> {
+        let found = lock(&self.mappings).remove(&mapping.0);
+        match found {
+            Some(found) => self.sharing.give_back(|| self.sharing.unmap(found)),
+            None => Err(unknown("unmap", "mapping", mapping.0)),
+        }
     }
 
     fn check_kind(&self, kind: ShareKind, call: &str) -> CallResult<()> {
@@ -226,64 +216,6 @@ fn round_up(bytes: u64, granularity: u64) -> CallResult<u64> {
         })
 }
 
-impl<G: Gpu> SymmetricMemory for OpenGpu<G> {
-    fn allocate(&self, kind: ShareKind, bytes: u64) -> CallResult<SharedAllocation> {
-        self.parts().memory.allocate(kind, Content::Data, bytes)
-    }
-
-    unsafe fn register(
-        &self,
-        kind: ShareKind,
-        address: DeviceAddress,
-        bytes: u64,
-    ) -> CallResult<SharedAllocation> {
-        let memory = &self.parts().memory;
-        memory.check_kind(kind, "register")?;
-        let _entered = self.enter()?;
-        let allocation = memory.sharing.inspect(kind, address, bytes)?;
-        Ok(SharedAllocation {
-            handle: RawAllocation(memory.keep(&memory.allocations, allocation)),
-            address,
-            bytes,
-        })
-    }
-
-    unsafe fn free(&self, allocation: RawAllocation) -> CallResult<()> {
-        let memory = &self.parts().memory;
-        let found = lock(&memory.allocations).remove(&allocation.0);
-        match found {
-            Some(found) => self.give_back(|| memory.sharing.release(found)),
-            None => Err(unknown("free", "allocation", allocation.0)),
-        }
-    }
-
-    unsafe fn export(&self, allocation: RawAllocation) -> CallResult<ExportedHandle> {
-        let memory = &self.parts().memory;
-        let _entered = self.enter()?;
-        match lock(&memory.allocations).get(&allocation.0) {
-            Some(found) => memory.sharing.export(found),
-            None => Err(unknown("export", "allocation", allocation.0)),
-        }
-    }
-
-    unsafe fn import(&self, handle: &ExportedHandle) -> CallResult<SharedMapping> {
-        self.parts().memory.import(handle)
-    }
-
-    unsafe fn unmap(&self, mapping: RawMapping) -> CallResult<()> {
-        let memory = &self.parts().memory;
-        let found = lock(&memory.mappings).remove(&mapping.0);
-        match found {
-            Some(found) => self.give_back(|| memory.sharing.unmap(found)),
-            None => Err(unknown("unmap", "mapping", mapping.0)),
-        }
-    }
-
-    fn allocate_signals(&self, kind: ShareKind, bytes: u64) -> CallResult<SharedAllocation> {
-        self.parts().memory.allocate(kind, Content::Signals, bytes)
-    }
-}
-
 fn unknown(call: &str, what: &str, handle: u64) -> Failure {
     Failure::new(
         Status::INVALID_ARGUMENT,
@@ -292,72 +224,11 @@ fn unknown(call: &str, what: &str, handle: u64) -> Failure {
     )
 }
 
-/// Why memory at an address cannot be shared.
-pub fn not_shareable(address: DeviceAddress, reason: &str) -> Failure {
-    Failure::new(
-        Status::UNSUPPORTED,
-        "register",
-        format!("memory at {:#x} cannot be shared: {reason}", address.0),
-    )
-}
-
-/// A range of the caller's in the whole object that it lies in.
-#[derive(Clone, Copy, Debug)]
-pub struct Span {
-    /// The object's first byte.
-    pub base: u64,
-    /// Bytes of the object.
-    pub bytes: u64,
-    /// Where the range starts in it.
-    pub offset: u64,
-}
-
-impl Span {
-    /// `bytes` at `address`, in the object of `size` bytes at `base`.
-    ///
-    /// # Errors
-    /// `UNSUPPORTED` where the range leaves the object, or does not begin in it.
-    pub fn new(address: DeviceAddress, bytes: u64, base: u64, size: u64) -> CallResult<Self> {
-        let offset = address.0.checked_sub(base);
-        let room = offset.and_then(|offset| size.checked_sub(offset));
-        let (Some(offset), Some(room)) = (offset, room) else {
-            let reason = format!("its runtime says that it lies in {size} bytes at {base:#x}");
-            return Err(not_shareable(address, &reason));
-        };
-        if bytes > room {
-            return Err(not_shareable(
-                address,
-                &format!(
-                    "{bytes} bytes from there leave its allocation, which has {room} left; each \
-                     allocation is registered by itself"
-                ),
-            ));
-        }
-        Ok(Self {
-            base,
-            bytes: size,
-            offset,
-        })
-    }
-
-    /// A handle without anything of the vendor's.
-    pub fn handle(&self, kind: ShareKind, ordinal: u32) -> ExportedHandle {
-        ExportedHandle {
-            kind,
-            device: ordinal,
-            offset: self.offset,
-            bytes: self.bytes,
-            address: self.base + self.offset,
-            opaque: [0; 64],
-            descriptor: -1,
-            reserved: 0,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::Span;
     use super::*;
+    use crate::current::Current;
 
     const BLOCK: u64 = 2 << 20;
 
@@ -464,20 +335,6 @@ mod tests {
             let failure = round_up(bytes, BLOCK).unwrap_err();
             assert_eq!(failure.status, Status::OUT_OF_MEMORY);
             assert!(failure.message.contains(&bytes.to_string()));
-        }
-    }
-
-    #[test]
-    fn a_range_knows_its_object_and_does_not_leave_it() {
-        let span = Span::new(DeviceAddress(96), 32, 64, 64).unwrap();
-        let handle = span.handle(ShareKind::LEGACY_IPC, 3);
-        assert_eq!((handle.offset, handle.bytes, handle.address), (32, 64, 96));
-        assert_eq!((handle.device, handle.descriptor), (3, -1));
-        let failure = Span::new(DeviceAddress(96), 33, 64, 64).unwrap_err();
-        assert!(failure.message.contains("32 left"), "{failure}");
-        for outside in [63, 129] {
-            let failure = Span::new(DeviceAddress(outside), 0, 64, 64).unwrap_err();
-            assert!(failure.message.contains("64 bytes at 0x40"), "{failure}");
         }
     }
 }

@@ -1,0 +1,42 @@
+//! The contract's memory of an open GPU.
+
+use super::Content;
+use crate::gpu::Gpu;
+use crate::open::OpenGpu;
+use symmem_core::backend::abi::*;
+use symmem_core::backend::{CallResult, SymmetricMemory};
+
+impl<G: Gpu> SymmetricMemory for OpenGpu<G> {
+    fn allocate(&self, kind: ShareKind, bytes: u64) -> CallResult<SharedAllocation> {
+        self.parts().memory.allocate(kind, Content::Data, bytes)
+    }
+
+    unsafe fn register(
+        &self,
+        kind: ShareKind,
+        address: DeviceAddress,
+        bytes: u64,
+    ) -> CallResult<SharedAllocation> {
+        self.parts().memory.register(kind, address, bytes)
+    }
+
+    unsafe fn free(&self, allocation: RawAllocation) -> CallResult<()> {
+        self.parts().memory.free(allocation)
+    }
+
+    unsafe fn export(&self, allocation: RawAllocation) -> CallResult<ExportedHandle> {
+        self.parts().memory.export(allocation)
+    }
+
+    unsafe fn import(&self, handle: &ExportedHandle) -> CallResult<SharedMapping> {
+        self.parts().memory.import(handle)
+    }
+
+    unsafe fn unmap(&self, mapping: RawMapping) -> CallResult<()> {
+        self.parts().memory.unmap(mapping)
+    }
+
+    fn allocate_signals(&self, kind: ShareKind, bytes: u64) -> CallResult<SharedAllocation> {
+        self.parts().memory.allocate(kind, Content::Signals, bytes)
+    }
+}

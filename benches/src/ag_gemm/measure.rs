@@ -1,0 +1,117 @@
+//! A measurement of all-gather with a GEMM, from the options to the report.
+
+use super::element::Real;
+use super::options::Options;
+use super::rounds::Found;
+use super::run::Run;
+use super::torch::Torch;
+use crate::by_caller::is_by_caller;
+use crate::common::Common;
+use crate::outcome::not_here;
+use crate::progress::Progress;
+use crate::report::Report;
+use crate::report::ag_gemm::{MatrixElement, Product, Products};
+use crate::report::collectives::BaselineState;
+use crate::{BenchError, Result};
+use symmem::Communicator;
+use symmem::tuning::ProductRow;
+
+/// What is told beside the report.
+#[derive(Clone, Debug, Default)]
+pub struct Told {
+    /// Each rank's plans, where they were asked for.
+    pub plans: Vec<String>,
+    /// How each product was done fastest by ours, for [`symmem::tuning::Table`], where it was timed.
+    pub rows: Vec<ProductRow>,
+}
+
+/// Measures into a report. Collective; every rank gets all, but for the rows, which are its own.
+/// `progress` matters at rank 0 only.
+///
+/// # Errors
+/// [`BenchError::World`] with fewer than 2 ranks; what the backend or a peer failed with, memory that does
+/// not suffice among it. A baseline or an algorithm that is absent is no error: the report says so. Nor are
+/// wrong elements.
+pub fn add(
+    communicator: &Communicator,
+    options: &Options,
+    report: &mut Report,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Told> {
+    let rank = communicator.rank();
+    if communicator.world() < 2 {
+        return Err(BenchError::World {
+            rank,
+            message: "all-gather + GEMM needs 2 ranks or more; ask for them with --ranks 2".into(),
+        });
+    }
+    let on_host = is_by_caller(communicator);
+    report.environment.devices = Common::agree(communicator)?.devices;
+    let mut section = Products {
+        world: communicator.world() as u32,
+        ..Products::default()
+    };
+    if options.runs() {
+        section.baselines.push(vendor(communicator)?);
+    }
+    let mut torch = None;
+    if options.benchmark && options.torch.unwrap_or(!on_host) {
+        let started = Torch::start(communicator)?;
+        section.baselines.push(BaselineState {
+            name: "pytorch".into(),
+            version: started.as_ref().ok().map(|torch| torch.version.clone()),
+            absent: started.as_ref().err().cloned(),
+        });
+        torch = started.ok();
+    }
+    let beside = torch.is_some();
+    let f16 = Run::<half::f16>::new(communicator, options)?;
+    let bf16 = Run::<half::bf16>::new(communicator, options)?;
+    let mut told = Told::default();
+    let products = options.products(on_host);
+    for (done, product) in products.iter().enumerate() {
+        progress(Progress {
+            done,
+            total: products.len(),
+            what: format!(
+                "all-gather + GEMM {} {}",
+                product.shape(),
+                product.dtype.name()
+            ),
+        });
+        let found = match product.dtype {
+            MatrixElement::F16 => one(&f16, product, &mut torch)?,
+            MatrixElement::Bf16 => one(&bf16, product, &mut torch)?,
+        };
+        section.products.push(found.measured);
+        told.plans.extend(found.plans);
+        told.rows.extend(found.row);
+    }
+    if beside && torch.is_none() {
+        report
+            .notes
+            .push("baseline pytorch broke off; it has no part in what came after".into());
+    }
+    section.worst_choice = section.find_worst_choice();
+    report.ag_gemm = options.runs().then_some(section);
+    Ok(told)
+}
+
+fn one<T: Real>(run: &Run<'_, T>, product: &Product, torch: &mut Option<Torch>) -> Result<Found> {
+    debug_assert_eq!(product.dtype, T::NAME);
+    run.product(product, torch)
+}
+
+/// Opens the vendor's library of collectives, by which the baseline gathers. Collective.
+fn vendor(communicator: &Communicator) -> Result<BaselineState> {
+    let opened = communicator.open_vendor(false).map_err(Into::into);
+    let opened = not_here(opened)?;
+    Ok(BaselineState {
+        name: "vendor's collectives".into(),
+        version: opened.as_ref().ok().map(|library| {
+            let (major, minor) = (library.version / 10_000, library.version / 100 % 100);
+            format!("{} {major}.{minor}.{}", library.name, library.version % 100)
+        }),
+        absent: opened.err(),
+    })
+}

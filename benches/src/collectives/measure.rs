@@ -1,0 +1,142 @@
+//! A measurement of collectives, from the options to the report.
+
+use super::contender::{By, Contender, contenders, usual};
+use super::element::{Sample, with_element};
+use super::external::External;
+use super::options::Options;
+use super::points::Run;
+use crate::by_caller::is_by_caller;
+use crate::common::Common;
+use crate::outcome::Outcome;
+use crate::progress::Progress;
+use crate::report::collectives::BaselineState;
+use crate::report::{Collectives, Environment, Report};
+use crate::{BenchError, Result};
+use symmem::Communicator;
+
+/// Measures. Collective; every rank gets the whole report. `environment` and `progress` matter at
+/// rank 0 only.
+///
+/// # Errors
+/// [`BenchError::World`] with fewer than 2 ranks or an element type that cannot be measured; what the
+/// backend or a peer failed with. A baseline that is absent or breaks off is no error: the report says
+/// so. Nor are wrong elements.
+pub fn run(
+    communicator: &Communicator,
+    options: &Options,
+    environment: Environment,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Report> {
+    let mut report = Report::new(environment);
+    add(communicator, options, &mut report, progress)?;
+    Ok(report)
+}
+
+/// As [`run`], into a report that has other figures already.
+///
+/// # Errors
+/// As [`run`].
+pub fn add(
+    communicator: &Communicator,
+    options: &Options,
+    report: &mut Report,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<()> {
+    let rank = communicator.rank();
+    let impossible = |message: String| Err(BenchError::World { rank, message });
+    if communicator.world() < 2 {
+        return impossible("collectives need 2 ranks or more; ask for them with --ranks 2".into());
+    }
+    let element = options.element(communicator);
+    with_element!(element, T => {
+        measure::<T>(communicator, options, report, progress)
+    }, else {
+        impossible(format!("elements of type {element} cannot be measured"))
+    })
+}
+
+fn measure<T: Sample>(
+    communicator: &Communicator,
+    options: &Options,
+    report: &mut Report,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<()> {
+    let common = Common::agree(communicator)?;
+    let rank = communicator.rank();
+    let sizes = options.sizes(rank, common.limit)?;
+    let largest = sizes.last().copied().unwrap_or_default();
+    report.environment.devices = common.devices;
+    let names: Vec<&str> = match &options.baselines {
+        Some(names) => names.iter().map(String::as_str).collect(),
+        None => usual(is_by_caller(communicator)).into(),
+    };
+    let mut section = Collectives {
+        world: communicator.world() as u32,
+        ..Collectives::default()
+    };
+    let mut run = Run::<T>::new(communicator, options, largest)?;
+    let impossible = |message| Err(BenchError::World { rank, message });
+    // It would be left out, or go by the members' own addresses and be taken for multicast.
+    if let Some(why) = run.without_multicast(By::Us) {
+        return impossible(format!("there is no multicast to be measured: {why}"));
+    }
+    if let Some(why) = run.goes_by_none(&options.collectives, largest)? {
+        let named = options.algorithm.as_deref().unwrap_or_default();
+        return impossible(format!("nothing here goes by {named}: {why}"));
+    }
+    for contender in contenders(&names, &report.environment.backend) {
+        let outcome = join(&mut run, &contender, largest)?;
+        if contender.by != By::Us {
+            section.baselines.push(BaselineState {
+                name: contender.name.into(),
+                version: outcome.as_ref().ok().cloned(),
+                absent: outcome.as_ref().err().cloned(),
+            });
+        }
+        if outcome.is_ok() {
+            run.contenders.push(contender);
+        }
+    }
+    let total = options.collectives.len() * sizes.len();
+    let cases = (options.collectives.iter())
+        .flat_map(|&collective| sizes.iter().map(move |&bytes| (collective, bytes)));
+    for (done, (collective, bytes)) in cases.enumerate() {
+        progress(Progress {
+            done,
+            total,
+            what: format!("{} {} KiB", collective.name(), bytes >> 10),
+        });
+        section.points.extend(run.points(collective, bytes)?);
+    }
+    section.barrier = Some(run.barrier()?);
+    report.notes.extend(run.finish()?);
+    section.summary = section.summarise();
+    report.collectives = Some(section);
+    Ok(())
+}
+
+/// Gets a library ready: its version, or why it cannot take part. Collective.
+fn join<T: Sample>(
+    run: &mut Run<'_, T>,
+    contender: &Contender,
+    largest: u64,
+) -> Result<Outcome<String>> {
+    match contender.by {
+        by @ (By::Us | By::Own(_)) => Ok(match run.without_multicast(by) {
+            Some(why) => Err(why),
+            None => Ok(env!("CARGO_PKG_VERSION").into()),
+        }),
+        By::Vendor { windows } => run.open_vendor(windows),
+        By::Program(program, _) => {
+            if let Some(external) = run.externals.iter().find(|(known, _)| *known == program) {
+                return Ok(Ok(external.1.version.clone()));
+            }
+            let started = External::start(run.communicator(), program, largest)?;
+            Ok(started.map(|external| {
+                let version = external.version.clone();
+                run.externals.push((program, external));
+                version
+            }))
+        }
+    }
+}

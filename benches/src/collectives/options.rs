@@ -1,0 +1,138 @@
+//! What to measure of collectives.
+
+use crate::by_caller::is_by_caller;
+use crate::report::Collective;
+use crate::sizes::{Effort, powers_of_two};
+use crate::{BenchError, Result};
+use serde::{Deserialize, Serialize};
+use symmem::Communicator;
+
+/// What to measure.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Options {
+    /// How many sizes and rounds, where nothing else is said.
+    pub effort: Effort,
+    /// The operations.
+    pub collectives: Vec<Collective>,
+    /// The smallest size, bytes; powers of two up from it are measured.
+    pub min_bytes: Option<u64>,
+    /// The largest.
+    pub max_bytes: Option<u64>,
+    /// nccl-tests' name of the element type; `None` for what most serve with: `bfloat16`, and `float`
+    /// on the host, where MPI adds no other of the two.
+    pub element: Option<String>,
+    /// Names of baselines ([`super::is_baseline`]); `None` for what is usual on the backend.
+    pub baselines: Option<Vec<String>>,
+    /// The algorithm's name; `None` for the selector's choice.
+    pub algorithm: Option<String>,
+    /// [`symmem::CollectiveOptions::concurrent`] of our calls.
+    pub concurrent: Option<u32>,
+    /// Rounds.
+    pub rounds: Option<u32>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            effort: Effort::default(),
+            collectives: DEFAULT.into(),
+            min_bytes: None,
+            max_bytes: None,
+            element: None,
+            baselines: None,
+            algorithm: None,
+            concurrent: None,
+            rounds: None,
+        }
+    }
+}
+
+/// What is measured where nothing else is said.
+pub const DEFAULT: [Collective; 4] = [
+    Collective::AllReduce,
+    Collective::AllGather,
+    Collective::ReduceScatter,
+    Collective::AllToAll,
+];
+
+impl Options {
+    /// A handful of sizes, without programs beside us: what the command without arguments shows.
+    pub fn short() -> Self {
+        Self {
+            effort: Effort::Quick,
+            baselines: Some(vec!["nccl".into(), "nccl-windows".into()]),
+            ..Self::default()
+        }
+    }
+
+    /// nccl-tests' name of the element type to measure with.
+    pub(crate) fn element(&self, communicator: &Communicator) -> &str {
+        match &self.element {
+            Some(name) => name,
+            None if is_by_caller(communicator) => "float",
+            None => "bfloat16",
+        }
+    }
+
+    /// Sizes to measure, rising, none above `limit` but the first.
+    ///
+    /// # Errors
+    /// [`BenchError::World`] if the smallest is larger than the largest.
+    pub(crate) fn sizes(&self, rank: usize, limit: u64) -> Result<Vec<u64>> {
+        const KIB: u64 = 1 << 10;
+        const MIB: u64 = 1 << 20;
+        let largest = match self.effort {
+            Effort::Quick => MIB,
+            Effort::Standard => 64 * MIB,
+            Effort::Full => 1024 * MIB,
+        };
+        let most = (self.max_bytes).unwrap_or(largest.max(self.min_bytes.unwrap_or(0)));
+        let least = self.min_bytes.unwrap_or(KIB.min(most));
+        if least > most {
+            let message = format!(
+                "nothing is at least {least} bytes long and at most {most}; give a larger --max-bytes"
+            );
+            return Err(BenchError::World { rank, message });
+        }
+        let quick = self.effort == Effort::Quick && self.max_bytes.is_none();
+        let all = powers_of_two(least, most.min(limit).max(least)).into_iter();
+        // Every fifth power of two: 1 KiB, 32 KiB, 1 MiB.
+        Ok(all
+            .enumerate()
+            .filter(|(index, _)| !quick || index % 5 == 0)
+            .map(|(_, bytes)| bytes)
+            .collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_powers_of_two_between_what_was_asked_for() {
+        let asked = |min, max, limit| {
+            let options = Options {
+                min_bytes: min,
+                max_bytes: max,
+                ..Options::default()
+            };
+            options.sizes(0, limit)
+        };
+        let sizes = |min, max, limit| asked(min, max, limit).unwrap();
+        const ANY: u64 = u64::MAX;
+        assert_eq!(sizes(Some(1024), Some(8192), ANY), [1024, 2048, 4096, 8192]);
+        assert_eq!(sizes(Some(8), Some(32), 16), [8, 16]);
+        assert_eq!(sizes(Some(4096), None, 1), [4096]);
+        let standard = sizes(None, None, ANY);
+        assert_eq!((standard[0], standard.len()), (1024, 17));
+        let short = Options::short().sizes(0, ANY).unwrap();
+        assert_eq!(short, [1 << 10, 1 << 15, 1 << 20]);
+        // What is usual gives way to what was asked for; what was asked for does not.
+        assert_eq!(sizes(None, Some(512), ANY), [512]);
+        assert_eq!(sizes(Some(1 << 40), None, ANY), [1 << 40]);
+        assert_eq!(sizes(Some(1 << 63), None, ANY), [1 << 63]);
+        let none = asked(Some(1024), Some(512), ANY).unwrap_err().to_string();
+        assert!(none.contains("at least 1024") && none.contains("at most 512"));
+    }
+}

@@ -1,0 +1,91 @@
+//! What ranks do in the live test.
+
+use super::part::Part;
+use crate::command::bar::with_bar;
+use crate::command::error::{CommandError, Result};
+use crate::command::task::{DEADLINE, Task};
+use crate::doctor::come_and_go;
+use serde::Serialize;
+use std::process::ExitCode;
+use std::time::Duration;
+use symmem::Builder;
+use symmem::backends::{self as select, Selection};
+use symmem_bench::report::table;
+use symmem_bench::{collectives, environment};
+
+/// Bound of every step of a set-up, and of every wait beside it.
+const SETUP_DEADLINE: Duration = Duration::from_secs(60);
+
+/// Does this rank's part; rank 0 leaves what was found out in the task's file, as far as it came.
+pub fn rank(task: &Task, part: &Part) -> Result<ExitCode> {
+    let selection = Selection::parse(&task.backend)?;
+    let left = match part {
+        Part::Comings(count) => come(task, selection, *count)?,
+        Part::Bench(options) => measure(task, selection, options)?,
+    };
+    if left > 0 {
+        eprintln!("symmem doctor: {left} buffers were not given up by this rank");
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Makes communicators and gives them up; how many buffers were not given up.
+fn come(task: &Task, selection: Selection, count: u32) -> Result<u64> {
+    let first = std::env::var("SYMMEM_RANK").is_ok_and(|rank| rank == "0");
+    let mut kept = Ok(());
+    let all = come_and_go(&selection, SETUP_DEADLINE, count, &mut |all| {
+        if let (true, Some(coming)) = (first, all.last()) {
+            println!(
+                "  communicator {} of {count}: {}, up in {:.0} ms, gone in {:.0} ms",
+                all.len(),
+                coming.trouble().unwrap_or_else(|| "by multicast".into()),
+                coming.up_ms,
+                coming.down_ms
+            );
+            kept = keep(task, all);
+        }
+    })?;
+    kept?;
+    Ok(all.iter().map(|coming| coming.left).sum())
+}
+
+/// Measures in one communicator; how many buffers were not given up.
+fn measure(task: &Task, selection: Selection, options: &collectives::Options) -> Result<u64> {
+    let chosen = select::choose(&selection)?;
+    let communicator = Builder::new()
+        .backend(selection)
+        .deadline(DEADLINE)
+        .setup_deadline(SETUP_DEADLINE)
+        .build()?;
+    let first = communicator.rank() == 0;
+    let environment = match first {
+        true => environment::collect(&chosen, task.command.clone()),
+        false => Default::default(),
+    };
+    let report = with_bar(&communicator, |progress| {
+        collectives::run(&communicator, options, environment, progress)
+    })?;
+    if first {
+        print!("{}", table::terminal(&report));
+        keep(task, &report)?;
+    }
+    Ok(communicator.finalize()?.count() as u64)
+}
+
+/// Leaves what has been found out so far in the task's file, which is whole whenever this rank ends.
+fn keep(task: &Task, found: &(impl Serialize + ?Sized)) -> Result<()> {
+    let Some(file) = &task.json else {
+        return Ok(());
+    };
+    let found = serde_json::to_string(found)
+        .map_err(|error| CommandError::Said(format!("result: {error}")))?;
+    let unfinished = file.with_extension("unfinished");
+    let written = std::fs::write(&unfinished, found);
+    written
+        .and_then(|()| std::fs::rename(&unfinished, file))
+        .map_err(|error| CommandError::System {
+            what: format!("writing {}", file.display()),
+            error,
+        })
+}

@@ -1,0 +1,36 @@
+//! Starts this program once for each rank.
+
+use super::error::{CommandError, Result};
+use super::run::launch;
+use super::task::Task;
+#[cfg(feature = "cuda")]
+use super::task::{DEADLINE, Kind};
+use crate::launch::RunOptions;
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// Starts this program once for each rank, with these variables besides its own, and stays with the ranks.
+pub fn start_ranks(
+    task: &Task,
+    ranks: u32,
+    environment: Vec<(OsString, OsString)>,
+) -> Result<ExitCode> {
+    let text = serde_json::to_string(task)
+        .map_err(|error| CommandError::Said(format!("a file name is not text: {error}")))?;
+    let program = std::env::current_exe().map_err(|error| CommandError::System {
+        what: "finding this program's own file".into(),
+        error,
+    })?;
+    let mut options = RunOptions::new(ranks, program);
+    options.arguments = vec!["rank".into(), text.into()];
+    options.environment = environment;
+    // Only rank 0 prints, and its progress bar wants the terminal.
+    options.prefix = false;
+    #[cfg(feature = "cuda")]
+    if matches!(task.kind, Kind::Doctor(_)) {
+        // A rank that is ended in the middle of a set-up is what can put the machine out of service.
+        options.asks_to_end = false;
+        options.grace = DEADLINE;
+    }
+    launch(options)
+}

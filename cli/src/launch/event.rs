@@ -1,0 +1,60 @@
+//! What the launcher is told while ranks run.
+
+use rustix::process::{Signal, WaitIdStatus};
+use std::fmt;
+
+pub(super) enum Event {
+    Ended { rank: usize, how: Ended },
+    Signal(Signal),
+}
+
+/// How a rank ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    Code(i32),
+    Signal(i32),
+}
+
+impl Ended {
+    pub(super) fn of(status: &WaitIdStatus) -> Self {
+        match (status.exit_status(), status.terminating_signal()) {
+            (Some(code), _) => Self::Code(code),
+            (None, Some(signal)) => Self::Signal(signal),
+            // waitid was asked for ends only, which are one of the two.
+            (None, None) => Self::Code(1),
+        }
+    }
+
+    /// The code a shell would report.
+    pub(super) fn code(self) -> u8 {
+        match self {
+            Self::Code(code) => (code & 0xff) as u8,
+            Self::Signal(signal) => (128 + signal) as u8,
+        }
+    }
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Code(code) => write!(formatter, "exited with code {code}"),
+            Self::Signal(signal) => match Signal::from_named_raw(*signal) {
+                Some(name) => write!(formatter, "was ended by {name:?}"),
+                None => write!(formatter, "was ended by signal {signal}"),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_those_of_a_shell() {
+        assert_eq!(Ended::Code(0).code(), 0);
+        assert_eq!(Ended::Code(255).code(), 255);
+        assert_eq!(Ended::Signal(9).code(), 137);
+        assert_eq!(Ended::Signal(15).code(), 143);
+    }
+}

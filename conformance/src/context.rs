@@ -1,0 +1,25 @@
+//! What a check of transfers works with.
+
+use super::findings::Fault;
+use super::transfer_case::TransferCase;
+use std::time::Duration;
+use symmem::{Communicator, Stream};
+
+/// Streams that a case can use.
+pub(super) const STREAMS: usize = 3;
+
+/// What a check works with.
+pub(super) struct Context<'a> {
+    pub communicator: &'a Communicator,
+    pub streams: &'a [Stream],
+    pub case: &'a TransferCase,
+    pub deadline: Duration,
+    pub fault: Option<Fault>,
+}
+
+impl Context<'_> {
+    /// Whether a test planted this fault.
+    pub fn planted(&self, fault: Fault) -> bool {
+        self.fault == Some(fault)
+    }
+}
