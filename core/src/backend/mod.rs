@@ -18,10 +18,14 @@
 //! A vendor backend is always reached through its [`BackendTable`], linked or loaded: one path.
 
 pub mod abi;
+mod boundary;
 mod collectives;
 mod device;
 mod failure;
+mod forward;
 mod gemm;
+mod implementation;
+mod load_error;
 mod loader;
 mod multicast;
 mod plugin;
@@ -29,22 +33,24 @@ mod remote_access;
 mod signals;
 mod symmetric_memory;
 mod table;
+mod trait_tables;
 
-// After the traits: enum_dispatch emits the enum's implementations at whichever comes last.
-mod enumeration;
-
+pub use crate::dispatch::Backend;
+pub use boundary::TableEntry;
 pub use collectives::Collectives;
 pub use device::Device;
-pub use enumeration::Backend;
 pub use failure::{CallResult, Failure, read_text, write_text};
 pub use gemm::Gemm;
-pub use loader::{LoadError, load};
+pub use implementation::Implementation;
+pub use load_error::LoadError;
+pub use loader::load;
 pub use multicast::{Multicast, WithoutMulticastObjects};
 pub use plugin::{PluginBackend, Tables};
 pub use remote_access::RemoteAccess;
 pub use signals::Signals;
 pub use symmetric_memory::SymmetricMemory;
-pub use table::{
-    ABI_MAJOR, ABI_MINOR, BackendTable, CollectivesTable, DeviceTable, GemmTable, Implementation,
-    MAGIC, MulticastTable, RemoteAccessTable, SignalsTable, SymmetricMemoryTable, TableEntry,
+pub use table::{ABI_MAJOR, ABI_MINOR, BackendTable, MAGIC};
+pub use trait_tables::{
+    CollectivesTable, DeviceTable, GemmTable, MulticastTable, RemoteAccessTable, SignalsTable,
+    SymmetricMemoryTable,
 };

@@ -2,10 +2,11 @@
 
 use super::abi::*;
 use super::failure::{CallResult, Failure, read_text};
-use super::loader::LoadError;
-use super::table::{
-    ABI_MAJOR, BackendTable, CollectivesTable, DeviceTable, GemmTable, MAGIC, MulticastTable,
-    RemoteAccessTable, SignalsTable, SymmetricMemoryTable,
+use super::load_error::LoadError;
+use super::table::{ABI_MAJOR, BackendTable, MAGIC};
+use super::trait_tables::{
+    CollectivesTable, DeviceTable, GemmTable, MulticastTable, RemoteAccessTable, SignalsTable,
+    SymmetricMemoryTable,
 };
 use std::mem::{MaybeUninit, offset_of};
 

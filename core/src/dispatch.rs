@@ -6,10 +6,10 @@
 // A process has a handful of these, and the large variant is on every call's path.
 #![allow(clippy::large_enum_variant)]
 
-use super::abi::*;
-use super::failure::CallResult;
-use super::{
-    Collectives, Device, Gemm, Multicast, PluginBackend, RemoteAccess, Signals, SymmetricMemory,
+use crate::backend::abi::*;
+use crate::backend::{
+    CallResult, Collectives, Device, Gemm, Multicast, PluginBackend, RemoteAccess, Signals,
+    SymmetricMemory,
 };
 use crate::host::HostBackend;
 use enum_dispatch::enum_dispatch;
