@@ -8,7 +8,7 @@
 use crate::backend::abi::*;
 
 /// Row `index` of the table; past its end one of [`Algorithm::AUTOMATIC`].
-pub(super) fn row(index: u32) -> CollectiveRow {
+pub(crate) fn row(index: u32) -> CollectiveRow {
     ROWS.get(index as usize).copied().unwrap_or_default()
 }
 

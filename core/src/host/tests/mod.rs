@@ -13,7 +13,7 @@ mod streams;
 mod words;
 
 use super::HostBackend;
-use super::waiting::word_at;
+use super::progress::word_at;
 use crate::backend::abi::*;
 use crate::backend::{Device, Signals, SymmetricMemory};
 use std::sync::atomic::Ordering;

@@ -1,14 +1,13 @@
 //! Streams, events, graphs and host memory. There is no device code to load or launch.
 
-use super::events::Event;
-use super::graph::Recording;
-use super::operation::Operation;
-use super::stream::Stream;
-use super::{HostBackend, handle, machine, memory, transfer};
 use crate::backend::abi::*;
 use crate::backend::{CallResult, Device, Failure};
+use crate::host::backend::HostBackend;
+use crate::host::segments::page_size;
+use crate::host::stream::{Event, Operation, Recording, Stream};
+use crate::host::{handle, machine};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 fn no_device_code<T>(call: &str) -> CallResult<T> {
     Err(Failure::new(
@@ -27,8 +26,21 @@ fn page_layout(bytes: u64, call: &str) -> CallResult<Layout> {
         )
     };
     let size = usize::try_from(bytes).map_err(|_| invalid())?;
-    let layout = Layout::from_size_align(size, memory::page_size() as usize);
+    let layout = Layout::from_size_align(size, page_size() as usize);
     layout.ok().filter(|_| size > 0).ok_or_else(invalid)
+}
+
+/// The transfer table: one row, since the initiator's processor does every copy.
+fn transfer_rows() -> [TransferRow; 8] {
+    let mut rows = [TransferRow::default(); 8];
+    rows[0] = TransferRow {
+        bytes: u64::MAX,
+        method: Method::VECTOR,
+        blocks: 1,
+        threads: 128,
+        ..TransferRow::default()
+    };
+    rows
 }
 
 impl Device for HostBackend {
@@ -38,11 +50,11 @@ impl Device for HostBackend {
         Ok(Capabilities {
             flags: CAPABILITY_GRAPHS | CAPABILITY_STREAM_WAIT,
             share_kinds,
-            share_granularity: memory::page_size(),
+            share_granularity: page_size(),
             shared_memory_per_block: 0,
             fanout: 1,
-            put_rows: transfer::rows(),
-            get_rows: transfer::rows(),
+            put_rows: transfer_rows(),
+            get_rows: transfer_rows(),
             driver_version: 0,
             reduce_inbox_bytes: 0,
         })
@@ -111,7 +123,8 @@ impl Device for HostBackend {
         // SAFETY: the operation owns a count of its event and names no other memory.
         unsafe { stream.submit(operation)? };
         if !event.is_reached() {
-            event.set_recorder(Arc::downgrade(&stream));
+            let queue: Weak<Stream> = Arc::downgrade(&stream);
+            event.set_recorder(queue);
         }
         Ok(())
     }
@@ -201,13 +214,13 @@ impl Device for HostBackend {
     }
 
     unsafe fn host_register(&self, pointer: u64, bytes: u64) -> CallResult<HostMemory> {
-        if !pointer.is_multiple_of(memory::page_size()) || pointer == 0 || bytes == 0 {
+        if !pointer.is_multiple_of(page_size()) || pointer == 0 || bytes == 0 {
             return Err(Failure::new(
                 Status::INVALID_ARGUMENT,
                 "host_register",
                 format!(
                     "{bytes} bytes at {pointer:#x} are not whole pages of {} bytes; align them",
-                    memory::page_size()
+                    page_size()
                 ),
             ));
         }
