@@ -84,7 +84,7 @@ impl Recording<'_> {
         let shared = self.stream.shared();
         let raw = self.stream.raw_handle();
         // SAFETY: the stream is live.
-        if matches!(unsafe { shared.backend.stream_capturing(raw) }, Ok(0)) {
+        if matches!(unsafe { shared.backend.stream_capturing(raw) }, Ok(false)) {
             // An attempt to end it has failed, and has ended it all the same.
             return;
         }

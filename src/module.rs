@@ -5,7 +5,7 @@
 //! once its handles are gone, no graph has its kernels and the streams are idle.
 
 use crate::backend::abi::{CAPABILITY_LAUNCH, Geometry, RawFunction, Status};
-use crate::backend::{Device, Failure};
+use crate::backend::{Device, Failure, argument_bytes};
 use crate::communicator::shared::{Kept, Loaded};
 use crate::communicator::{Communicator, Shared};
 use crate::error::{Error, Result};
@@ -77,7 +77,7 @@ impl Communicator {
         shared.wait_all_idle(shared.options.setup_deadline)?;
         let bytes = code.len() as u64;
         // SAFETY: the bytes are there; the caller vouches for the code.
-        let raw = unsafe { shared.backend.module_load(code.as_ptr(), bytes) }
+        let raw = unsafe { shared.backend.module_load(code) }
             .map_err(|failure| refused(shared, operation, failure).about(None, bytes))?;
         Ok(Module(Arc::new(Owner {
             loaded: Some(Arc::new(Loaded(raw))),
@@ -104,14 +104,10 @@ impl Module {
         let shared = &self.0.shared;
         shared.health.check()?;
         shared.wait_all_idle(shared.options.setup_deadline)?;
-        let (module, length) = (self.0.loaded().0, name.len() as u64);
-        // SAFETY: the module is live, and the name has these bytes.
-        let raw = unsafe {
-            shared
-                .backend
-                .module_function(module, name.as_ptr(), length)
-        }
-        .map_err(|failure| refused(shared, "function", failure))?;
+        let module = self.0.loaded().0;
+        // SAFETY: the module is live.
+        let raw = unsafe { shared.backend.module_function(module, name) }
+            .map_err(|failure| refused(shared, "function", failure))?;
         Ok(Function {
             raw,
             owner: self.0.clone(),
@@ -151,16 +147,12 @@ impl Stream {
                 "function and stream belong to different communicators",
             ));
         }
-        let bytes = size_of::<A>() as u64;
-        let pointer = std::ptr::from_ref(arguments).cast();
+        let bytes = argument_bytes(arguments);
         let uses = || vec![function.owner.loaded().clone() as Kept];
-        // SAFETY: the function is live and the arguments have these bytes; the rest is the caller's
-        // word.
+        // SAFETY: the function is live; the rest is the caller's word.
         self.enqueue(uses, || unsafe {
             let raw = self.raw_handle();
-            shared
-                .backend
-                .launch(function.raw, geometry, pointer, bytes, raw)
+            shared.backend.launch(function.raw, geometry, bytes, raw)
         })
         .map_err(|failure| shared.failed(operation, failure))
     }

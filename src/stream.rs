@@ -302,7 +302,6 @@ impl Stream {
         self.refuse_capture("is_idle")?;
         // SAFETY: the stream is live.
         unsafe { self.shared.backend.stream_idle(self.raw) }
-            .map(|idle| idle != 0)
             .map_err(|failure| self.shared.failed("is_idle", failure))
     }
 
@@ -358,7 +357,6 @@ impl Stream {
     fn asked_capturing(&self, operation: &'static str) -> Result<bool> {
         // SAFETY: the stream is live.
         unsafe { self.shared.backend.stream_capturing(self.raw) }
-            .map(|capturing| capturing != 0)
             .map_err(|failure| self.shared.failed(operation, failure))
     }
 

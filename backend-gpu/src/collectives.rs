@@ -22,7 +22,7 @@ impl<G: Gpu> Collectives for OpenGpu<G> {
         unsafe { launch(&self.0, kernel, Grid::new(1, BARRIER_THREADS), barrier, on) }
     }
 
-    fn collective_row(&self, index: u32) -> CallResult<CollectiveRow> {
+    fn collective_row(&self, index: u32) -> CallResult<Option<CollectiveRow>> {
         Ok(self.tuned_collective(index))
     }
 
@@ -247,7 +247,7 @@ impl<G: Gpu> Collectives for OpenGpu<G> {
         communicators.create(identifier, rank, world)
     }
 
-    unsafe fn vendor_ready(&self, vendor: RawVendor) -> CallResult<u32> {
+    unsafe fn vendor_ready(&self, vendor: RawVendor) -> CallResult<bool> {
         // SAFETY: the caller's word. So for all below.
         unsafe { communicators(&self.0)?.ready(vendor) }
     }
@@ -264,12 +264,12 @@ impl<G: Gpu> Collectives for OpenGpu<G> {
         unsafe { communicators.call(vendor, call, on) }
     }
 
-    fn vendor_group(&self, open: u32) -> CallResult<()> {
+    fn vendor_group(&self, open: bool) -> CallResult<()> {
         let library = G::vendor_library()?;
         let _entered = self.enter()?;
         match open {
-            0 => library.group_close(),
-            _ => library.group_open(),
+            true => library.group_open(),
+            false => library.group_close(),
         }
     }
 

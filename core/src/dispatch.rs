@@ -13,6 +13,7 @@ use crate::backend::{
 };
 use crate::host::HostBackend;
 use enum_dispatch::enum_dispatch;
+use std::mem::MaybeUninit;
 
 /// An open backend. The variants are kinds of handle, not vendors.
 // One value a rank, never moved about: its size does not matter, an indirection on each call would.

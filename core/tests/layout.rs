@@ -44,6 +44,7 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
         SharedAllocation { handle, address, bytes }
         ExportedHandle { kind, device, offset, bytes, address, opaque, descriptor, reserved }
         SharedMapping { handle, address }
+        ByteSlice { first, length }
         Geometry { blocks, threads, shared_memory }
         Transfer { destination, source, bytes, signal, direction, row }
         SignalTarget { word, epoch, arrivals, value, reserved }
@@ -132,6 +133,27 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
         }
     };
     insta::assert_snapshot!("layout", text);
+}
+
+#[test]
+fn every_entry_takes_and_gives_what_was_released() {
+    let mut text = String::new();
+    let tables = [
+        ("Device", DeviceTable::ENTRIES),
+        ("SymmetricMemory", SymmetricMemoryTable::ENTRIES),
+        ("RemoteAccess", RemoteAccessTable::ENTRIES),
+        ("Signals", SignalsTable::ENTRIES),
+        ("Collectives", CollectivesTable::ENTRIES),
+        ("Gemm", GemmTable::ENTRIES),
+        ("Multicast", MulticastTable::ENTRIES),
+    ];
+    for (name, entries) in tables {
+        writeln!(text, "{name}").unwrap();
+        for entry in entries {
+            writeln!(text, "  {entry}").unwrap();
+        }
+    }
+    insta::assert_snapshot!("entries", text);
 }
 
 #[test]

@@ -226,13 +226,7 @@ fn table_without_an_entry_says_that_the_plugin_is_older() {
     // SAFETY: neither entry is there, so nothing is done with what is named.
     let (launch, give) = unsafe {
         (
-            backend.launch(
-                RawFunction(1),
-                &Geometry::default(),
-                std::ptr::null(),
-                0,
-                stream,
-            ),
+            backend.launch(RawFunction(1), &Geometry::default(), &[], stream),
             backend.signal_give(&SignalTarget::default(), SignalPlacement::DEVICE, stream),
         )
     };

@@ -245,7 +245,7 @@ impl Stream {
                         fanout: shared.capabilities.fanout,
                     };
                     // SAFETY: the stream is live.
-                    let captured = unsafe { backend.stream_capturing(stream) }? != 0;
+                    let captured = unsafe { backend.stream_capturing(stream) }?;
                     let sides = membership.lanes.sides(channel, captured);
                     let concurrent = choice.concurrent;
                     if call.operation != CollectiveOperation::ALL_REDUCE {

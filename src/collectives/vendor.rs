@@ -201,15 +201,15 @@ fn await_ready(shared: &Inner, name: &'static str, vendor: RawVendor) -> Result<
         shared.health.look()?;
         // SAFETY: created by the caller, and not given up.
         match unsafe { shared.backend.vendor_ready(vendor) } {
-            Ok(0) if start.elapsed() < limit => std::thread::sleep(ASK_INTERVAL),
-            Ok(0) => {
+            Ok(false) if start.elapsed() < limit => std::thread::sleep(ASK_INTERVAL),
+            Ok(false) => {
                 return Err(Error::HostTimeout {
                     rank: shared.rank,
                     operation: name,
                     waited: start.elapsed(),
                 });
             }
-            Ok(_) => return Ok(()),
+            Ok(true) => return Ok(()),
             Err(failure) => return Err(failed(shared, name, failure)),
         }
     }
@@ -277,10 +277,10 @@ pub fn deregister(shared: &Inner, allocation: &Allocation) {
 
 /// Runs calls as one group of the library's.
 fn group(backend: &Backend, calls: impl FnOnce() -> CallResult<()>) -> CallResult<()> {
-    backend.vendor_group(1)?;
+    backend.vendor_group(true)?;
     let made = calls();
     // Closed in any case: the group is this thread's.
-    let closed = backend.vendor_group(0);
+    let closed = backend.vendor_group(false);
     made.and(closed)
 }
 

@@ -55,7 +55,7 @@ impl<T: GemmElement> Call<'_, T> {
         let (operation, main) = (self.operation, self.stream.raw_handle());
         let backend: &Backend = &shared.backend;
         // SAFETY: the stream is live.
-        let captured = unsafe { backend.stream_capturing(main) }? != 0;
+        let captured = unsafe { backend.stream_capturing(main) }?;
         let workspace = operation.workspace();
         let deadline = operation.options.deadline;
         let watch = shared

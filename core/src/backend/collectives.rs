@@ -17,9 +17,9 @@ pub trait Collectives {
     /// All words, the abort word and the record are live until the stream has passed this point.
     unsafe fn barrier(&self, barrier: &Barrier, stream: RawStream) -> CallResult<()>;
 
-    /// Row `index` of the selector's table for this device, the first that fits wins; past the last
-    /// one a row of [`Algorithm::AUTOMATIC`].
-    fn collective_row(&self, index: u32) -> CallResult<CollectiveRow>;
+    /// Row `index` of the selector's table for this device, `None` past the last one. The first row that fits a
+    /// call decides it. No row's algorithm is [`Algorithm::AUTOMATIC`].
+    fn collective_row(&self, index: u32) -> CallResult<Option<CollectiveRow>>;
     /// Most blocks of `threads` threads that are resident at once if nothing else runs; 0 for a
     /// kernel that this device does not have. The host backend says 1 for whatever it has.
     fn resident_blocks(
@@ -104,12 +104,12 @@ pub trait Collectives {
         rank: u32,
         world: u32,
     ) -> CallResult<RawVendor>;
-    /// 1 once what was begun is done, 0 while it is not. Fails if the library reports that it, or
-    /// work submitted earlier, has failed. Not blocking.
+    /// Whether what was begun is done. Fails if the library reports that it, or work submitted earlier, has
+    /// failed. Not blocking.
     ///
     /// # Safety
     /// `vendor` is live.
-    unsafe fn vendor_ready(&self, vendor: RawVendor) -> CallResult<u32>;
+    unsafe fn vendor_ready(&self, vendor: RawVendor) -> CallResult<bool>;
     /// Enqueues one call, or adds it to the open group.
     ///
     /// # Safety
@@ -120,8 +120,8 @@ pub trait Collectives {
         call: &VendorCall,
         stream: RawStream,
     ) -> CallResult<()>;
-    /// Opens (1) or closes (0) a group of calls on this thread.
-    fn vendor_group(&self, open: u32) -> CallResult<()>;
+    /// Opens a group of calls on this thread, or closes it.
+    fn vendor_group(&self, open: bool) -> CallResult<()>;
     /// Makes memory a symmetric window; all ranks together.
     ///
     /// # Safety

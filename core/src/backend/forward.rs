@@ -1,6 +1,7 @@
 //! The traits of a device that was opened through a table: each method calls its entry.
 
 use super::abi::*;
+use super::cross::Cross;
 use super::failure::CallResult;
 use super::plugin::PluginBackend;
 use super::trait_tables::entries;
@@ -21,12 +22,14 @@ macro_rules! forwards {
                     let Some(entry) = self.tables().$field.$name else {
                         return Err(self.missing_entry(stringify!($name)));
                     };
-                    let mut out = MaybeUninit::<$return>::uninit();
+                    let mut out = MaybeUninit::<<$return as Cross>::C>::uninit();
                     // SAFETY: the instance is live while `self` is; the caller keeps the trait
                     // method's own conditions.
-                    let status = unsafe { entry(self.instance(), $($argument,)* out.as_mut_ptr()) };
+                    let status = unsafe { entry(self.instance(), $($argument.into_c(),)* out.as_mut_ptr()) };
                     // SAFETY: an entry that returns OK has written its result.
-                    self.finish(status, stringify!($name), || unsafe { out.assume_init() })
+                    let result = self.finish(status, stringify!($name), || unsafe { out.assume_init() })?;
+                    // SAFETY: no method of the contract returns a pointer.
+                    unsafe { <$return>::from_c(result, stringify!($name)) }
                 }
             )*
         }

@@ -20,6 +20,7 @@
 pub mod abi;
 mod boundary;
 mod collectives;
+mod cross;
 mod device;
 mod failure;
 mod forward;
@@ -38,6 +39,7 @@ mod trait_tables;
 pub use crate::dispatch::Backend;
 pub use boundary::TableEntry;
 pub use collectives::Collectives;
+pub use cross::{Cross, argument_bytes};
 pub use device::Device;
 pub use failure::{CallResult, Failure, read_text, write_text};
 pub use gemm::Gemm;

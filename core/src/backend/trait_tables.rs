@@ -2,8 +2,10 @@
 
 use super::abi::*;
 use super::boundary::{TableEntry, enter};
+use super::cross::Cross;
 use super::implementation::Implementation;
 use super::{Collectives, Device, Gemm, Multicast, RemoteAccess, Signals, SymmetricMemory};
+use std::mem::MaybeUninit;
 
 /// Calls a macro with every entry of every trait's table. The order of entries is the ABI: append only.
 macro_rules! entries {
@@ -16,13 +18,13 @@ macro_rules! entries {
                 [] fn memory_information() -> MemoryInformation;
                 [] fn stream_create() -> RawStream;
                 [unsafe] fn stream_destroy(stream: RawStream) -> ();
-                [unsafe] fn stream_idle(stream: RawStream) -> u32;
+                [unsafe] fn stream_idle(stream: RawStream) -> bool;
                 [unsafe] fn stream_wait_event(stream: RawStream, event: RawEvent) -> ();
-                [unsafe] fn stream_capturing(stream: RawStream) -> u32;
+                [unsafe] fn stream_capturing(stream: RawStream) -> bool;
                 [] fn event_create() -> RawEvent;
                 [unsafe] fn event_destroy(event: RawEvent) -> ();
                 [unsafe] fn event_record(event: RawEvent, stream: RawStream) -> ();
-                [unsafe] fn event_done(event: RawEvent) -> u32;
+                [unsafe] fn event_done(event: RawEvent) -> bool;
                 [unsafe] fn event_elapsed(start: RawEvent, end: RawEvent) -> u64;
                 [unsafe] fn capture_begin(stream: RawStream) -> ();
                 [unsafe] fn capture_end(stream: RawStream) -> RawGraph;
@@ -33,12 +35,12 @@ macro_rules! entries {
                 [unsafe] fn host_free(memory: HostMemory) -> ();
                 [unsafe] fn host_register(pointer: u64, bytes: u64) -> HostMemory;
                 [unsafe] fn host_unregister(pointer: u64) -> ();
-                [unsafe] fn memory_set(destination: DeviceAddress, value: u32, bytes: u64, stream: RawStream) -> ();
-                [unsafe] fn module_load(data: *const u8, bytes: u64) -> RawModule;
+                [unsafe] fn memory_set(destination: DeviceAddress, value: u8, bytes: u64, stream: RawStream) -> ();
+                [unsafe] fn module_load(image: &[u8]) -> RawModule;
                 [unsafe] fn module_unload(module: RawModule) -> ();
-                [unsafe] fn module_function(module: RawModule, name: *const u8, length: u64) -> RawFunction;
-                [unsafe] fn builtin_function(name: *const u8, length: u64) -> RawFunction;
-                [unsafe] fn launch(function: RawFunction, geometry: &Geometry, arguments: *const u8, bytes: u64, stream: RawStream) -> ();
+                [unsafe] fn module_function(module: RawModule, name: &str) -> RawFunction;
+                [] fn builtin_function(name: &str) -> RawFunction;
+                [unsafe] fn launch(function: RawFunction, geometry: &Geometry, arguments: &[MaybeUninit<u8>], stream: RawStream) -> ();
             }
             /// Entries of [`SymmetricMemory`].
             SymmetricMemoryTable = symmetric_memory of SymmetricMemory {
@@ -66,7 +68,7 @@ macro_rules! entries {
             /// Entries of [`Collectives`].
             CollectivesTable = collectives of Collectives {
                 [unsafe] fn barrier(barrier: &Barrier, stream: RawStream) -> ();
-                [] fn collective_row(index: u32) -> CollectiveRow;
+                [] fn collective_row(index: u32) -> Option<CollectiveRow>;
                 [] fn resident_blocks(kernel: CollectiveKernel, element: ElementType, threads: u32) -> u32;
                 [unsafe] fn collective_move(arguments: &MoveArguments, geometry: &Geometry, stream: RawStream) -> ();
                 [unsafe] fn collective_packets(arguments: &PacketArguments, geometry: &Geometry, stream: RawStream) -> ();
@@ -76,9 +78,9 @@ macro_rules! entries {
                 [] fn vendor_description() -> VendorDescription;
                 [] fn vendor_identifier() -> VendorIdentifier;
                 [] fn vendor_create(identifier: &VendorIdentifier, rank: u32, world: u32) -> RawVendor;
-                [unsafe] fn vendor_ready(vendor: RawVendor) -> u32;
+                [unsafe] fn vendor_ready(vendor: RawVendor) -> bool;
                 [unsafe] fn vendor_call(vendor: RawVendor, call: &VendorCall, stream: RawStream) -> ();
-                [] fn vendor_group(open: u32) -> ();
+                [] fn vendor_group(open: bool) -> ();
                 [unsafe] fn vendor_register(vendor: RawVendor, address: DeviceAddress, bytes: u64) -> u64;
                 [unsafe] fn vendor_deregister(vendor: RawVendor, window: u64) -> ();
                 [unsafe] fn vendor_abort(vendor: RawVendor) -> ();
@@ -94,7 +96,7 @@ macro_rules! entries {
                 [unsafe] fn gemm_candidates(gemm: RawGemm) -> u32;
                 [unsafe] fn gemm(gemm: RawGemm, candidate: u32, operands: &GemmOperands, stream: RawStream) -> ();
                 [unsafe] fn gemm_release(gemm: RawGemm) -> ();
-                [] fn gathered_gemm_limits(shape: &GemmShape, sharding: Sharding, shard: u64) -> GatheredLimits;
+                [] fn gathered_gemm_limits(shape: &GemmShape, sharding: Sharding, shard: u64) -> Option<GatheredLimits>;
                 [unsafe] fn gathered_gemm(arguments: &GatheredGemmArguments, geometry: &Geometry, stream: RawStream) -> ();
                 [unsafe] fn gathered_arrive(word: DeviceAddress, epoch: DeviceAddress, stream: RawStream) -> ();
             }
@@ -133,23 +135,33 @@ macro_rules! tables {
             /// Bytes of this struct in the backend's build.
             pub size: u64,
             $( pub $name: TableEntry<
-                unsafe extern "C" fn(Instance, $($type,)* *mut $return) -> Status>, )*
+                unsafe extern "C" fn(Instance, $(<$type as Cross>::C,)* *mut <$return as Cross>::C) -> Status>, )*
         }
 
         impl $table {
+            /// The entries as they are declared, so that a test can pin what each takes and gives.
+            #[doc(hidden)]
+            pub const ENTRIES: &'static [&'static str] =
+                &[$( concat!(stringify!($name), "(", $( stringify!($argument), ": ", stringify!($type), ", ", )* ") -> ", stringify!($return)) ),*];
+
             /// The table of a backend's type.
             pub const fn of<B: Implementation>() -> Self {
                 $(
                     unsafe extern "C" fn $name<B: Implementation>(
                         instance: Instance,
-                        $($argument: $type,)*
-                        out: *mut $return,
+                        $($argument: <$type as Cross>::C,)*
+                        out: *mut <$return as Cross>::C,
                     ) -> Status {
                         // SAFETY: `open` made the instance from this very type.
                         let this = unsafe { &*instance.cast::<B::Instance>() };
-                        // SAFETY: the caller keeps the trait method's own conditions.
-                        #[allow(unused_unsafe, reason = "some methods are safe")]
-                        let call = || unsafe { $trait::$name(this, $($argument),*) };
+                        let call = || {
+                            // SAFETY: the caller lends what it points to for the call.
+                            $( let $argument = unsafe { <$type>::from_c($argument, stringify!($name)) }?; )*
+                            // SAFETY: the caller keeps the trait method's own conditions.
+                            #[allow(unused_unsafe, reason = "some methods are safe")]
+                            let result = unsafe { $trait::$name(this, $($argument),*) }?;
+                            Ok(result.into_c())
+                        };
                         // SAFETY: the caller gives a writable place.
                         unsafe { enter(out, call) }
                     }

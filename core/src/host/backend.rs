@@ -53,7 +53,7 @@ impl HostBackend {
         })
     }
 
-    /// Blocks until all work on the stream is done, at most for `longest`: 1 if it is done, else 0.
+    /// Blocks until all work on the stream is done, at most for `longest`. Whether it is done.
     ///
     /// [`crate::backend::Device::stream_idle`] does not block; this is for a caller with nothing
     /// else to do, which would otherwise take the processor from the rank that it waits for.
@@ -63,11 +63,11 @@ impl HostBackend {
     ///
     /// # Safety
     /// `stream` is live.
-    pub unsafe fn stream_block(&self, stream: RawStream, longest: Duration) -> CallResult<u32> {
+    pub unsafe fn stream_block(&self, stream: RawStream, longest: Duration) -> CallResult<bool> {
         // SAFETY: the caller names a live stream.
         let stream = unsafe { self.stream(stream, "stream_block")? };
         stream.refuse_capture("stream_block", "its work is not run; end the capture first")?;
-        Ok(stream.block(longest).into())
+        Ok(stream.block(longest))
     }
 
     /// The stream that a handle names.

@@ -4,6 +4,7 @@
 //! Device 13 panics when it is opened, and so does the method that `TINY_PANIC` names.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::mem::MaybeUninit;
 use std::ptr::{copy_nonoverlapping, null, with_exposed_provenance, with_exposed_provenance_mut};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -193,14 +194,14 @@ impl Device for Tiny {
     unsafe fn stream_destroy(&self, _stream: RawStream) -> CallResult<()> {
         Ok(())
     }
-    unsafe fn stream_idle(&self, _stream: RawStream) -> CallResult<u32> {
-        Ok(1)
+    unsafe fn stream_idle(&self, _stream: RawStream) -> CallResult<bool> {
+        Ok(true)
     }
     unsafe fn stream_wait_event(&self, _stream: RawStream, _event: RawEvent) -> CallResult<()> {
         Ok(())
     }
-    unsafe fn stream_capturing(&self, _stream: RawStream) -> CallResult<u32> {
-        Ok(0)
+    unsafe fn stream_capturing(&self, _stream: RawStream) -> CallResult<bool> {
+        Ok(false)
     }
     fn event_create(&self) -> CallResult<RawEvent> {
         Ok(RawEvent(1))
@@ -211,8 +212,8 @@ impl Device for Tiny {
     unsafe fn event_record(&self, _event: RawEvent, _stream: RawStream) -> CallResult<()> {
         Ok(())
     }
-    unsafe fn event_done(&self, _event: RawEvent) -> CallResult<u32> {
-        Ok(1)
+    unsafe fn event_done(&self, _event: RawEvent) -> CallResult<bool> {
+        Ok(true)
     }
     unsafe fn event_elapsed(&self, _start: RawEvent, _end: RawEvent) -> CallResult<u64> {
         Ok(0)
@@ -256,38 +257,32 @@ impl Device for Tiny {
     unsafe fn memory_set(
         &self,
         destination: DeviceAddress,
-        value: u32,
+        value: u8,
         bytes: u64,
         _stream: RawStream,
     ) -> CallResult<()> {
         let pointer = with_exposed_provenance_mut::<u8>(destination.0 as usize);
         // SAFETY: the caller names live memory.
-        unsafe { pointer.write_bytes(value as u8, bytes as usize) };
+        unsafe { pointer.write_bytes(value, bytes as usize) };
         Ok(())
     }
-    unsafe fn module_load(&self, _data: *const u8, _bytes: u64) -> CallResult<RawModule> {
+    unsafe fn module_load(&self, _image: &[u8]) -> CallResult<RawModule> {
         refuse("module_load")
     }
     unsafe fn module_unload(&self, _module: RawModule) -> CallResult<()> {
         refuse("module_unload")
     }
-    unsafe fn module_function(
-        &self,
-        _module: RawModule,
-        _name: *const u8,
-        _length: u64,
-    ) -> CallResult<RawFunction> {
+    unsafe fn module_function(&self, _module: RawModule, _name: &str) -> CallResult<RawFunction> {
         refuse("module_function")
     }
-    unsafe fn builtin_function(&self, _name: *const u8, _length: u64) -> CallResult<RawFunction> {
+    fn builtin_function(&self, _name: &str) -> CallResult<RawFunction> {
         refuse("builtin_function")
     }
     unsafe fn launch(
         &self,
         _function: RawFunction,
         _geometry: &Geometry,
-        _arguments: *const u8,
-        _bytes: u64,
+        _arguments: &[MaybeUninit<u8>],
         _stream: RawStream,
     ) -> CallResult<()> {
         refuse("launch")
@@ -394,8 +389,8 @@ impl Gemm for Tiny {
         _shape: &GemmShape,
         _sharding: Sharding,
         _shard: u64,
-    ) -> CallResult<GatheredLimits> {
-        Ok(GatheredLimits::default())
+    ) -> CallResult<Option<GatheredLimits>> {
+        Ok(None)
     }
 
     unsafe fn gathered_gemm(
@@ -477,8 +472,8 @@ impl Collectives for Tiny {
             _ => refuse("barrier"),
         }
     }
-    fn collective_row(&self, _index: u32) -> CallResult<CollectiveRow> {
-        Ok(CollectiveRow::default())
+    fn collective_row(&self, _index: u32) -> CallResult<Option<CollectiveRow>> {
+        Ok(None)
     }
 
     fn resident_blocks(
@@ -579,7 +574,7 @@ impl Collectives for Tiny {
         refuse("vendor_create")
     }
 
-    unsafe fn vendor_ready(&self, _vendor: RawVendor) -> CallResult<u32> {
+    unsafe fn vendor_ready(&self, _vendor: RawVendor) -> CallResult<bool> {
         refuse("vendor_ready")
     }
 
@@ -592,7 +587,7 @@ impl Collectives for Tiny {
         refuse("vendor_call")
     }
 
-    fn vendor_group(&self, _open: u32) -> CallResult<()> {
+    fn vendor_group(&self, _open: bool) -> CallResult<()> {
         refuse("vendor_group")
     }
 

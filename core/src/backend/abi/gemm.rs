@@ -103,8 +103,8 @@ pub struct GemmOperands {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GatheredLimits {
-    /// Most blocks that are resident at once if nothing else runs, which is the largest grid; 0 where
-    /// there is no kernel for this shape.
+    /// Most blocks that are resident at once if nothing else runs, which is the largest grid; in the table 0
+    /// says that there is no kernel for this shape.
     pub blocks: u32,
     /// Threads of a block.
     pub threads: u32,

@@ -38,7 +38,7 @@ impl Collectives for HostBackend {
         unsafe { stream.submit(Operation::Barrier(*barrier)) }
     }
 
-    fn collective_row(&self, index: u32) -> CallResult<CollectiveRow> {
+    fn collective_row(&self, index: u32) -> CallResult<Option<CollectiveRow>> {
         Ok(rows::row(index))
     }
 
@@ -168,7 +168,7 @@ impl Collectives for HostBackend {
         no_vendor("vendor_create")
     }
 
-    unsafe fn vendor_ready(&self, _vendor: RawVendor) -> CallResult<u32> {
+    unsafe fn vendor_ready(&self, _vendor: RawVendor) -> CallResult<bool> {
         no_vendor("vendor_ready")
     }
 
@@ -181,7 +181,7 @@ impl Collectives for HostBackend {
         no_vendor("vendor_call")
     }
 
-    fn vendor_group(&self, _open: u32) -> CallResult<()> {
+    fn vendor_group(&self, _open: bool) -> CallResult<()> {
         no_vendor("vendor_group")
     }
 

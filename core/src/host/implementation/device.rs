@@ -7,6 +7,7 @@ use crate::host::segments::page_size;
 use crate::host::stream::{Event, Operation, Recording, Stream};
 use crate::host::{handle, machine};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::mem::MaybeUninit;
 use std::sync::{Arc, Weak};
 
 fn no_device_code<T>(call: &str) -> CallResult<T> {
@@ -79,11 +80,11 @@ impl Device for HostBackend {
         Ok(())
     }
 
-    unsafe fn stream_idle(&self, stream: RawStream) -> CallResult<u32> {
+    unsafe fn stream_idle(&self, stream: RawStream) -> CallResult<bool> {
         // SAFETY: the caller names a live stream.
         let stream = unsafe { self.stream(stream, "stream_idle")? };
         stream.refuse_capture("stream_idle", "its work is not run; end the capture first")?;
-        Ok(stream.poll().into())
+        Ok(stream.poll())
     }
 
     unsafe fn stream_wait_event(&self, stream: RawStream, event: RawEvent) -> CallResult<()> {
@@ -96,10 +97,10 @@ impl Device for HostBackend {
         unsafe { stream.submit(Operation::WaitEvent(Arc::clone(&event), number)) }
     }
 
-    unsafe fn stream_capturing(&self, stream: RawStream) -> CallResult<u32> {
+    unsafe fn stream_capturing(&self, stream: RawStream) -> CallResult<bool> {
         // SAFETY: the caller names a live stream.
         let stream = unsafe { self.stream(stream, "stream_capturing")? };
-        Ok(stream.is_capturing().into())
+        Ok(stream.is_capturing())
     }
 
     fn event_create(&self) -> CallResult<RawEvent> {
@@ -129,10 +130,10 @@ impl Device for HostBackend {
         Ok(())
     }
 
-    unsafe fn event_done(&self, event: RawEvent) -> CallResult<u32> {
+    unsafe fn event_done(&self, event: RawEvent) -> CallResult<bool> {
         // SAFETY: the caller names a live event.
         let event = unsafe { handle::borrow_shared::<Event>(event.0, "event_done")? };
-        Ok(event.done().into())
+        Ok(event.done())
     }
 
     unsafe fn event_elapsed(&self, start: RawEvent, end: RawEvent) -> CallResult<u64> {
@@ -238,7 +239,7 @@ impl Device for HostBackend {
     unsafe fn memory_set(
         &self,
         destination: DeviceAddress,
-        value: u32,
+        value: u8,
         bytes: u64,
         stream: RawStream,
     ) -> CallResult<()> {
@@ -246,14 +247,14 @@ impl Device for HostBackend {
         let stream = unsafe { self.stream(stream, "memory_set")? };
         let operation = Operation::Fill {
             destination,
-            value: value as u8,
+            value,
             bytes,
         };
         // SAFETY: the caller keeps the range alive until the stream has passed this point.
         unsafe { stream.submit(operation) }
     }
 
-    unsafe fn module_load(&self, _data: *const u8, _bytes: u64) -> CallResult<RawModule> {
+    unsafe fn module_load(&self, _image: &[u8]) -> CallResult<RawModule> {
         no_device_code("module_load")
     }
 
@@ -261,16 +262,11 @@ impl Device for HostBackend {
         no_device_code("module_unload")
     }
 
-    unsafe fn module_function(
-        &self,
-        _module: RawModule,
-        _name: *const u8,
-        _length: u64,
-    ) -> CallResult<RawFunction> {
+    unsafe fn module_function(&self, _module: RawModule, _name: &str) -> CallResult<RawFunction> {
         no_device_code("module_function")
     }
 
-    unsafe fn builtin_function(&self, _name: *const u8, _length: u64) -> CallResult<RawFunction> {
+    fn builtin_function(&self, _name: &str) -> CallResult<RawFunction> {
         no_device_code("builtin_function")
     }
 
@@ -278,8 +274,7 @@ impl Device for HostBackend {
         &self,
         _function: RawFunction,
         _geometry: &Geometry,
-        _arguments: *const u8,
-        _bytes: u64,
+        _arguments: &[MaybeUninit<u8>],
         _stream: RawStream,
     ) -> CallResult<()> {
         no_device_code("launch")

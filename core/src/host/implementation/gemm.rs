@@ -64,16 +64,16 @@ impl Gemm for HostBackend {
         shape: &GemmShape,
         _sharding: Sharding,
         _shard: u64,
-    ) -> CallResult<GatheredLimits> {
+    ) -> CallResult<Option<GatheredLimits>> {
         if check(shape, "gathered_gemm_limits").is_err() {
-            return Ok(GatheredLimits::default());
+            return Ok(None);
         }
         // Not for all, so that there is something to compare it with here, too.
         let at_once = match shape.m {
             ..=AT_ONCE_ROWS => GatherMode::PUSH_AT_ONCE.bit(),
             _ => 0,
         };
-        Ok(GatheredLimits {
+        Ok(Some(GatheredLimits {
             blocks: 1,
             threads: 1,
             tile_m: CHUNK_ALIGNMENT,
@@ -85,7 +85,7 @@ impl Gemm for HostBackend {
                 | GatherMode::PUSH.bit()
                 | at_once,
             alignment: 1,
-        })
+        }))
     }
 
     unsafe fn gathered_gemm(

@@ -216,7 +216,7 @@ impl Rank {
 
     pub(super) fn idle(&self, stream: RawStream) -> bool {
         // SAFETY: the stream is live.
-        unsafe { self.backend.stream_idle(stream).unwrap() == 1 }
+        unsafe { self.backend.stream_idle(stream).unwrap() }
     }
 
     pub(super) fn synchronize(&self, stream: RawStream) {
