@@ -9,7 +9,7 @@
 use crate::backend::abi::*;
 use crate::backend::{
     CallResult, Collectives, Device, Gemm, Multicast, PluginBackend, RemoteAccess, Signals,
-    SymmetricMemory,
+    SymmetricMemory, VendorCollectives,
 };
 use crate::host::HostBackend;
 use enum_dispatch::enum_dispatch;
@@ -24,6 +24,7 @@ use std::mem::MaybeUninit;
     RemoteAccess,
     Signals,
     Collectives,
+    VendorCollectives,
     Gemm,
     Multicast
 )]

@@ -8,7 +8,7 @@
 use super::launch::{Call, Extent};
 use super::plan::Shape;
 use crate::backend::abi::*;
-use crate::backend::{Backend, CallResult, Collectives, Failure, read_text};
+use crate::backend::{Backend, CallResult, Failure, VendorCollectives, read_text};
 use crate::buffer::SymmetricBuffer;
 use crate::communicator::allocation::Allocation;
 use crate::communicator::{Communicator, Inner, Round};

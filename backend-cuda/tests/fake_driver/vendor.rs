@@ -4,7 +4,9 @@ use crate::support::{tell, tell_result};
 use crate::world::{World, drain, read, write};
 use std::time::{Duration, Instant};
 use symmem_core::backend::abi::*;
-use symmem_core::backend::{CallResult, Collectives, Device, Failure, PluginBackend, RemoteAccess};
+use symmem_core::backend::{
+    CallResult, Device, Failure, PluginBackend, RemoteAccess, VendorCollectives,
+};
 
 /// Elements of one rank's part, an odd number.
 const COUNT: usize = 5001;

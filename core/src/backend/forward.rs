@@ -5,7 +5,9 @@ use super::cross::Cross;
 use super::failure::CallResult;
 use super::plugin::PluginBackend;
 use super::trait_tables::entries;
-use super::{Collectives, Device, Gemm, Multicast, RemoteAccess, Signals, SymmetricMemory};
+use super::{
+    Collectives, Device, Gemm, Multicast, RemoteAccess, Signals, SymmetricMemory, VendorCollectives,
+};
 use std::mem::MaybeUninit;
 
 /// Implements each trait by the entries of its table.

@@ -2,16 +2,19 @@
 
 use super::abi::*;
 use super::failure::CallResult;
-use super::{Collectives, Device, Gemm, Multicast, RemoteAccess, Signals, SymmetricMemory};
+use super::{
+    Collectives, Device, Gemm, Multicast, RemoteAccess, Signals, SymmetricMemory, VendorCollectives,
+};
 
 /// What a backend gives before a device is open, and the type of an open one.
 pub trait Implementation: 'static {
-    /// An open device, with the seven traits of the contract.
+    /// An open device, with the eight traits of the contract.
     type Instance: Device
         + SymmetricMemory
         + RemoteAccess
         + Signals
         + Collectives
+        + VendorCollectives
         + Gemm
         + Multicast
         + Send

@@ -1,10 +1,10 @@
 //! The contract between core and a backend.
 //!
-//! Seven traits, one for each noun: [`Device`], [`SymmetricMemory`], [`RemoteAccess`], [`Signals`],
-//! [`Collectives`], [`Gemm`] and [`Multicast`]. A backend gives mechanism only; every choice (which engine,
+//! Eight traits, one for each noun: [`Device`], [`SymmetricMemory`], [`RemoteAccess`], [`Signals`],
+//! [`Collectives`], [`VendorCollectives`], [`Gemm`] and [`Multicast`]. A backend gives mechanism only; every choice (which engine,
 //! which size, which order, which deadline) is core's. What each side promises:
 //!
-//! - Methods take `&self`, integers, pointers and `repr(C)` structs, and may be called from any
+//! - Methods take `&self` and values that cross the table (see [`Cross`]), and may be called from any
 //!   thread. A backend makes its device current itself.
 //! - A method enqueues and returns; none waits for a device, except allocation, mapping, module
 //!   loading and freeing, which may. Core bounds those.
@@ -35,6 +35,7 @@ mod signals;
 mod symmetric_memory;
 mod table;
 mod trait_tables;
+mod vendor_collectives;
 
 pub use crate::dispatch::Backend;
 pub use boundary::TableEntry;
@@ -54,5 +55,6 @@ pub use symmetric_memory::SymmetricMemory;
 pub use table::{ABI_MAJOR, ABI_MINOR, BackendTable, MAGIC};
 pub use trait_tables::{
     CollectivesTable, DeviceTable, GemmTable, MulticastTable, RemoteAccessTable, SignalsTable,
-    SymmetricMemoryTable,
+    SymmetricMemoryTable, VendorCollectivesTable,
 };
+pub use vendor_collectives::{VendorCollectives, WithoutVendorCollectives};

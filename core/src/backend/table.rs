@@ -12,7 +12,7 @@ use super::failure::{Failure, read_text};
 use super::implementation::Implementation;
 use super::trait_tables::{
     CollectivesTable, DeviceTable, GemmTable, MulticastTable, RemoteAccessTable, SignalsTable,
-    SymmetricMemoryTable,
+    SymmetricMemoryTable, VendorCollectivesTable,
 };
 
 /// First bytes of every [`BackendTable`].
@@ -20,7 +20,7 @@ pub const MAGIC: [u8; 8] = *b"symmemB\0";
 /// Changes when an existing entry or struct changes; part of the exported symbol's name.
 pub const ABI_MAJOR: u32 = 1;
 /// Changes when entries are appended.
-pub const ABI_MINOR: u32 = 5;
+pub const ABI_MINOR: u32 = 0;
 
 /// A backend, as a table of functions.
 #[repr(C)]
@@ -63,9 +63,11 @@ pub struct BackendTable {
     pub signals: *const SignalsTable,
     /// Table of [`super::Collectives`].
     pub collectives: *const CollectivesTable,
-    /// Table of [`super::Gemm`]; null where the backend is older than it.
+    /// Table of [`super::VendorCollectives`].
+    pub vendor_collectives: *const VendorCollectivesTable,
+    /// Table of [`super::Gemm`].
     pub gemm: *const GemmTable,
-    /// Table of [`super::Multicast`]; null where the backend is older than it.
+    /// Table of [`super::Multicast`].
     pub multicast: *const MulticastTable,
 }
 
@@ -169,6 +171,7 @@ impl BackendTable {
             remote_access: const { &RemoteAccessTable::of::<B>() },
             signals: const { &SignalsTable::of::<B>() },
             collectives: const { &CollectivesTable::of::<B>() },
+            vendor_collectives: const { &VendorCollectivesTable::of::<B>() },
             gemm: const { &GemmTable::of::<B>() },
             multicast: const { &MulticastTable::of::<B>() },
         }

@@ -4,7 +4,9 @@ use super::abi::*;
 use super::boundary::{TableEntry, enter};
 use super::cross::Cross;
 use super::implementation::Implementation;
-use super::{Collectives, Device, Gemm, Multicast, RemoteAccess, Signals, SymmetricMemory};
+use super::{
+    Collectives, Device, Gemm, Multicast, RemoteAccess, Signals, SymmetricMemory, VendorCollectives,
+};
 use std::mem::MaybeUninit;
 
 /// Calls a macro with every entry of every trait's table. The order of entries is the ABI: append only.
@@ -45,12 +47,12 @@ macro_rules! entries {
             /// Entries of [`SymmetricMemory`].
             SymmetricMemoryTable = symmetric_memory of SymmetricMemory {
                 [] fn allocate(kind: ShareKind, bytes: u64) -> SharedAllocation;
+                [] fn allocate_signals(kind: ShareKind, bytes: u64) -> SharedAllocation;
                 [unsafe] fn register(kind: ShareKind, address: DeviceAddress, bytes: u64) -> SharedAllocation;
                 [unsafe] fn free(allocation: RawAllocation) -> ();
                 [unsafe] fn export(allocation: RawAllocation) -> ExportedHandle;
                 [unsafe] fn import(handle: &ExportedHandle) -> SharedMapping;
                 [unsafe] fn unmap(mapping: RawMapping) -> ();
-                [] fn allocate_signals(kind: ShareKind, bytes: u64) -> SharedAllocation;
             }
             /// Entries of [`RemoteAccess`].
             RemoteAccessTable = remote_access of RemoteAccess {
@@ -71,23 +73,26 @@ macro_rules! entries {
                 [] fn collective_row(index: u32) -> Option<CollectiveRow>;
                 [] fn resident_blocks(kernel: CollectiveKernel, element: ElementType, threads: u32) -> u32;
                 [unsafe] fn collective_move(arguments: &MoveArguments, geometry: &Geometry, stream: RawStream) -> ();
+                [unsafe] fn collective_swap(arguments: &MoveArguments, geometry: &Geometry, stream: RawStream) -> ();
                 [unsafe] fn collective_packets(arguments: &PacketArguments, geometry: &Geometry, stream: RawStream) -> ();
                 [unsafe] fn collective_reduce(arguments: &ReduceArguments, geometry: &Geometry, stream: RawStream) -> ();
+                [unsafe] fn collective_reduce_push(arguments: &ReducePushArguments, geometry: &Geometry, stream: RawStream) -> ();
                 [unsafe] fn collective_reduce_packets(arguments: &ReducePacketArguments, geometry: &Geometry, stream: RawStream) -> ();
+                [unsafe] fn collective_multicast(arguments: &MulticastArguments, geometry: &Geometry, stream: RawStream) -> ();
                 [unsafe] fn collective_exchange(arguments: &ExchangeArguments, geometry: &Geometry, stream: RawStream) -> ();
+            }
+            /// Entries of [`VendorCollectives`].
+            VendorCollectivesTable = vendor_collectives of VendorCollectives {
                 [] fn vendor_description() -> VendorDescription;
                 [] fn vendor_identifier() -> VendorIdentifier;
                 [] fn vendor_create(identifier: &VendorIdentifier, rank: u32, world: u32) -> RawVendor;
                 [unsafe] fn vendor_ready(vendor: RawVendor) -> bool;
-                [unsafe] fn vendor_call(vendor: RawVendor, call: &VendorCall, stream: RawStream) -> ();
                 [] fn vendor_group(open: bool) -> ();
+                [unsafe] fn vendor_call(vendor: RawVendor, call: &VendorCall, stream: RawStream) -> ();
                 [unsafe] fn vendor_register(vendor: RawVendor, address: DeviceAddress, bytes: u64) -> u64;
                 [unsafe] fn vendor_deregister(vendor: RawVendor, window: u64) -> ();
                 [unsafe] fn vendor_abort(vendor: RawVendor) -> ();
                 [unsafe] fn vendor_destroy(vendor: RawVendor) -> ();
-                [unsafe] fn collective_swap(arguments: &MoveArguments, geometry: &Geometry, stream: RawStream) -> ();
-                [unsafe] fn collective_reduce_push(arguments: &ReducePushArguments, geometry: &Geometry, stream: RawStream) -> ();
-                [unsafe] fn collective_multicast(arguments: &MulticastArguments, geometry: &Geometry, stream: RawStream) -> ();
             }
             /// Entries of [`Gemm`].
             GemmTable = gemm of Gemm {

@@ -7,3 +7,4 @@ mod multicast;
 mod remote_access;
 mod signals;
 mod symmetric_memory;
+mod vendor_collectives;
