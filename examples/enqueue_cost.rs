@@ -53,12 +53,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         stage_bytes: 0,
     };
     let name = "symmem_copy_vector";
-    // SAFETY: the name's bytes are readable.
-    let function = unsafe {
-        communicator
-            .backend()
-            .builtin_function(name.as_ptr(), name.len() as u64)
-    }?;
+    let function = communicator.backend().builtin_function(name)?;
     // SAFETY: the driver is loaded already; the symbols have these types (cuda.h).
     let library = unsafe { libloading::Library::new("libcuda.so.1") }?;
     // SAFETY: as above.

@@ -8,6 +8,7 @@ use crate::kernels::Kernel;
 use crate::modules;
 use cudarc::driver::sys::{CUevent, CUfunction, CUgraph, CUgraphExec, CUmodule, CUstream};
 use std::ffi::c_void;
+use std::mem::MaybeUninit;
 use std::ptr::{null_mut, with_exposed_provenance_mut};
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{CallResult, Device, Failure};
@@ -80,7 +81,7 @@ impl Device for CudaBackend {
         self.give_back(|| unsafe { call!(self.driver, cuStreamDestroy_v2(stream(raw))) })
     }
 
-    unsafe fn stream_idle(&self, raw: RawStream) -> CallResult<u32> {
+    unsafe fn stream_idle(&self, raw: RawStream) -> CallResult<bool> {
         let _entered = self.enter()?;
         // SAFETY: the stream is live.
         let code = unsafe { (self.driver.table.cuStreamQuery)(stream(raw)) };
@@ -98,7 +99,7 @@ impl Device for CudaBackend {
         }
     }
 
-    unsafe fn stream_capturing(&self, raw: RawStream) -> CallResult<u32> {
+    unsafe fn stream_capturing(&self, raw: RawStream) -> CallResult<bool> {
         let _entered = self.enter()?;
         let mut status = 0;
         // SAFETY: the place is writable and the stream live.
@@ -109,7 +110,7 @@ impl Device for CudaBackend {
             )
         }?;
         // 1 active, 2 invalidated: both take no eager work.
-        Ok(u32::from(status != 0))
+        Ok(status != 0)
     }
 
     fn event_create(&self) -> CallResult<RawEvent> {
@@ -131,7 +132,7 @@ impl Device for CudaBackend {
         unsafe { call!(self.driver, cuEventRecord(event(raw), stream(on))) }
     }
 
-    unsafe fn event_done(&self, raw: RawEvent) -> CallResult<u32> {
+    unsafe fn event_done(&self, raw: RawEvent) -> CallResult<bool> {
         let _entered = self.enter()?;
         // SAFETY: the event is live.
         let code = unsafe { (self.driver.table.cuEventQuery)(event(raw)) };
@@ -257,7 +258,7 @@ impl Device for CudaBackend {
     unsafe fn memory_set(
         &self,
         destination: DeviceAddress,
-        value: u32,
+        value: u8,
         bytes: u64,
         on: RawStream,
     ) -> CallResult<()> {
@@ -269,17 +270,15 @@ impl Device for CudaBackend {
         unsafe {
             call!(
                 self.driver,
-                cuMemsetD8Async(destination.0, value as u8, bytes as usize, stream(on))
+                cuMemsetD8Async(destination.0, value, bytes as usize, stream(on))
             )
         }
     }
 
-    unsafe fn module_load(&self, data: *const u8, bytes: u64) -> CallResult<RawModule> {
+    unsafe fn module_load(&self, image: &[u8]) -> CallResult<RawModule> {
         let _entered = self.enter()?;
-        // SAFETY: the caller gives `bytes` readable bytes.
-        let code = unsafe { std::slice::from_raw_parts(data, bytes as usize) };
         // PTX must end with a zero; behind a cubin it does no harm.
-        let image = [code, &[0]].concat();
+        let image = [image, &[0]].concat();
         // SAFETY: the context is current; the caller vouches for the code.
         unsafe { modules::load(self.driver, &image) }.map(|module| RawModule(handle(module)))
     }
@@ -290,26 +289,17 @@ impl Device for CudaBackend {
         self.give_back(|| unsafe { call!(self.driver, cuModuleUnload(module)) })
     }
 
-    unsafe fn module_function(
-        &self,
-        raw: RawModule,
-        name: *const u8,
-        length: u64,
-    ) -> CallResult<RawFunction> {
+    unsafe fn module_function(&self, raw: RawModule, name: &str) -> CallResult<RawFunction> {
         let _entered = self.enter()?;
         let module: CUmodule = with_exposed_provenance_mut(raw.0 as usize);
-        // SAFETY: the caller gives `length` readable bytes.
-        let name = unsafe { std::slice::from_raw_parts(name, length as usize) };
         let shared_bytes = self.parts.capabilities.shared_memory_per_block;
         // SAFETY: the module is live and the context current.
-        unsafe { modules::function(self.driver, module, name, shared_bytes) }
+        unsafe { modules::function(self.driver, module, name.as_bytes(), shared_bytes) }
             .map(|function| RawFunction(handle(function)))
     }
 
-    unsafe fn builtin_function(&self, name: *const u8, length: u64) -> CallResult<RawFunction> {
-        // SAFETY: the caller gives `length` readable bytes.
-        let name = unsafe { std::slice::from_raw_parts(name, length as usize) };
-        let kernel = self.parts.kernels.by_name(name)?;
+    fn builtin_function(&self, name: &str) -> CallResult<RawFunction> {
+        let kernel = self.parts.kernels.by_name(name.as_bytes())?;
         Ok(RawFunction(handle(kernel.function)))
     }
 
@@ -317,13 +307,13 @@ impl Device for CudaBackend {
         &self,
         raw: RawFunction,
         geometry: &Geometry,
-        arguments: *const u8,
-        bytes: u64,
+        arguments: &[MaybeUninit<u8>],
         on: RawStream,
     ) -> CallResult<()> {
         let function: CUfunction = with_exposed_provenance_mut(raw.0 as usize);
+        let (first, bytes) = (arguments.as_ptr().cast(), arguments.len());
         // SAFETY: the caller's own conditions are those of this call.
-        unsafe { self.launch_packed(function, geometry, arguments.cast(), bytes as usize, on) }
+        unsafe { self.launch_packed(function, geometry, first, bytes, on) }
     }
 }
 

@@ -157,7 +157,7 @@ impl Gpu for CudaBackend {
         }))
     }
 
-    fn tuned_collective(&self, index: u32) -> CollectiveRow {
+    fn tuned_collective(&self, index: u32) -> Option<CollectiveRow> {
         collective_row(tuning::COLLECTIVES, index)
     }
 

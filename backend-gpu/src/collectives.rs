@@ -7,7 +7,6 @@
 use crate::gpu::{Gpu, Grid, launch};
 use crate::kernels::WaitingKernel;
 use crate::open::OpenGpu;
-use crate::vendor_library::{Communicators, VendorLibrary};
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{CallResult, Collectives, Failure};
 
@@ -22,7 +21,7 @@ impl<G: Gpu> Collectives for OpenGpu<G> {
         unsafe { launch(&self.0, kernel, Grid::new(1, BARRIER_THREADS), barrier, on) }
     }
 
-    fn collective_row(&self, index: u32) -> CallResult<CollectiveRow> {
+    fn collective_row(&self, index: u32) -> CallResult<Option<CollectiveRow>> {
         Ok(self.tuned_collective(index))
     }
 
@@ -221,88 +220,6 @@ impl<G: Gpu> Collectives for OpenGpu<G> {
         // SAFETY: as above.
         unsafe { launch_waiting(&self.0, &call, arguments, on) }
     }
-
-    fn vendor_description(&self) -> CallResult<VendorDescription> {
-        G::vendor_library().map(VendorLibrary::description)
-    }
-
-    fn vendor_identifier(&self) -> CallResult<VendorIdentifier> {
-        let library = G::vendor_library()?;
-        // No communicator yet; but the rank that makes the identifier is the first to know that there
-        // will be none.
-        G::check_vendor_permitted()?;
-        let _entered = self.enter()?;
-        library.identifier()
-    }
-
-    fn vendor_create(
-        &self,
-        identifier: &VendorIdentifier,
-        rank: u32,
-        world: u32,
-    ) -> CallResult<RawVendor> {
-        let communicators = communicators(&self.0)?;
-        G::check_vendor_permitted()?;
-        let _entered = self.enter()?;
-        communicators.create(identifier, rank, world)
-    }
-
-    unsafe fn vendor_ready(&self, vendor: RawVendor) -> CallResult<u32> {
-        // SAFETY: the caller's word. So for all below.
-        unsafe { communicators(&self.0)?.ready(vendor) }
-    }
-
-    unsafe fn vendor_call(
-        &self,
-        vendor: RawVendor,
-        call: &VendorCall,
-        on: RawStream,
-    ) -> CallResult<()> {
-        let communicators = communicators(&self.0)?;
-        let _entered = self.enter()?;
-        // SAFETY: as above.
-        unsafe { communicators.call(vendor, call, on) }
-    }
-
-    fn vendor_group(&self, open: u32) -> CallResult<()> {
-        let library = G::vendor_library()?;
-        let _entered = self.enter()?;
-        match open {
-            0 => library.group_close(),
-            _ => library.group_open(),
-        }
-    }
-
-    unsafe fn vendor_register(
-        &self,
-        vendor: RawVendor,
-        address: DeviceAddress,
-        bytes: u64,
-    ) -> CallResult<u64> {
-        let communicators = communicators(&self.0)?;
-        let _entered = self.enter()?;
-        // SAFETY: as above.
-        unsafe { communicators.register(vendor, address, bytes) }
-    }
-
-    unsafe fn vendor_deregister(&self, vendor: RawVendor, window: u64) -> CallResult<()> {
-        let communicators = communicators(&self.0)?;
-        let _entered = self.enter()?;
-        // SAFETY: as above.
-        unsafe { communicators.deregister(vendor, window) }
-    }
-
-    unsafe fn vendor_abort(&self, vendor: RawVendor) -> CallResult<()> {
-        let communicators = communicators(&self.0)?;
-        // SAFETY: as above.
-        self.give_back(|| unsafe { communicators.abort(vendor) })
-    }
-
-    unsafe fn vendor_destroy(&self, vendor: RawVendor) -> CallResult<()> {
-        let communicators = communicators(&self.0)?;
-        // SAFETY: as above.
-        self.give_back(|| unsafe { communicators.destroy(vendor) })
-    }
 }
 
 /// A launch of a kernel whose blocks wait for their peers'.
@@ -320,13 +237,6 @@ impl<K> WaitingLaunch<'_, K> {
     fn refuse(&self, message: String) -> Failure {
         Failure::new(Status::INVALID_ARGUMENT, self.call, message)
     }
-}
-
-/// The communicators of this instance; the library is opened if need be.
-fn communicators<G: Gpu>(gpu: &G) -> CallResult<&Communicators> {
-    let library = G::vendor_library()?;
-    let vendor = &gpu.parts().vendor;
-    Ok(vendor.get_or_init(|| Communicators::new(library)))
 }
 
 /// Launches copies or swaps.

@@ -64,8 +64,9 @@ impl<G: Gpu> Gemm for OpenGpu<G> {
         shape: &GemmShape,
         sharding: Sharding,
         shard: u64,
-    ) -> CallResult<GatheredLimits> {
-        Ok(self.gathered_limits(shape, sharding, shard))
+    ) -> CallResult<Option<GatheredLimits>> {
+        let limits = self.gathered_limits(shape, sharding, shard);
+        Ok((limits.blocks != 0).then_some(limits))
     }
 
     #[inline]

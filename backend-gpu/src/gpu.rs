@@ -78,7 +78,7 @@ pub trait Gpu: Device + Multicast + Current {
     ) -> Option<CallResult<()>>;
 
     /// Row `index` of the selector's table for this device; see [`symmem_core::backend::Collectives::collective_row`].
-    fn tuned_collective(&self, index: u32) -> CollectiveRow;
+    fn tuned_collective(&self, index: u32) -> Option<CollectiveRow>;
 
     /// The vendor's library of collectives, opened by the first call.
     ///

@@ -20,6 +20,7 @@ mod signals;
 mod symbols;
 mod transfer;
 pub mod tuning;
+mod vendor_collectives;
 pub mod vendor_library;
 pub mod vmm;
 

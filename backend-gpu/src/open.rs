@@ -1,6 +1,7 @@
 //! An open GPU as the contract sees it.
 
 use crate::gpu::Gpu;
+use std::mem::MaybeUninit;
 use std::ops::Deref;
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{CallResult, Device, Multicast};
@@ -42,13 +43,13 @@ forward! {
         [] fn memory_information() -> MemoryInformation;
         [] fn stream_create() -> RawStream;
         [unsafe] fn stream_destroy(stream: RawStream) -> ();
-        [unsafe] fn stream_idle(stream: RawStream) -> u32;
+        [unsafe] fn stream_idle(stream: RawStream) -> bool;
         [unsafe] fn stream_wait_event(stream: RawStream, event: RawEvent) -> ();
-        [unsafe] fn stream_capturing(stream: RawStream) -> u32;
+        [unsafe] fn stream_capturing(stream: RawStream) -> bool;
         [] fn event_create() -> RawEvent;
         [unsafe] fn event_destroy(event: RawEvent) -> ();
         [unsafe] fn event_record(event: RawEvent, stream: RawStream) -> ();
-        [unsafe] fn event_done(event: RawEvent) -> u32;
+        [unsafe] fn event_done(event: RawEvent) -> bool;
         [unsafe] fn event_elapsed(start: RawEvent, end: RawEvent) -> u64;
         [unsafe] fn capture_begin(stream: RawStream) -> ();
         [unsafe] fn capture_end(stream: RawStream) -> RawGraph;
@@ -59,12 +60,12 @@ forward! {
         [unsafe] fn host_free(memory: HostMemory) -> ();
         [unsafe] fn host_register(pointer: u64, bytes: u64) -> HostMemory;
         [unsafe] fn host_unregister(pointer: u64) -> ();
-        [unsafe] fn memory_set(destination: DeviceAddress, value: u32, bytes: u64, stream: RawStream) -> ();
-        [unsafe] fn module_load(data: *const u8, bytes: u64) -> RawModule;
+        [unsafe] fn memory_set(destination: DeviceAddress, value: u8, bytes: u64, stream: RawStream) -> ();
+        [unsafe] fn module_load(image: &[u8]) -> RawModule;
         [unsafe] fn module_unload(module: RawModule) -> ();
-        [unsafe] fn module_function(module: RawModule, name: *const u8, length: u64) -> RawFunction;
-        [unsafe] fn builtin_function(name: *const u8, length: u64) -> RawFunction;
-        [unsafe] fn launch(function: RawFunction, geometry: &Geometry, arguments: *const u8, bytes: u64, stream: RawStream) -> ();
+        [unsafe] fn module_function(module: RawModule, name: &str) -> RawFunction;
+        [] fn builtin_function(name: &str) -> RawFunction;
+        [unsafe] fn launch(function: RawFunction, geometry: &Geometry, arguments: &[MaybeUninit<u8>], stream: RawStream) -> ();
     }
 }
 

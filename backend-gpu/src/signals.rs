@@ -30,7 +30,7 @@ impl<G: Gpu> Signals for OpenGpu<G> {
             SignalPlacement::HOST => true,
             // SAFETY: the stream is live.
             _ if self.parts().has(CAPABILITY_STREAM_WAIT) && target.epoch.0 == 0 => unsafe {
-                self.stream_capturing(on)? == 0
+                !self.stream_capturing(on)?
             },
             _ => false,
         };

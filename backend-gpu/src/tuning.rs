@@ -114,8 +114,8 @@ pub const fn copies(bytes: u64) -> CollectiveRow {
     row(bytes, Algorithm::COPY_ENGINE, 0, 0)
 }
 
-/// Row `index` of a table; past the last one a row of [`Algorithm::AUTOMATIC`].
-pub fn collective_row(tables: Collectives, index: u32) -> CollectiveRow {
+/// Row `index` of a table; `None` past the last one.
+pub fn collective_row(tables: Collectives, index: u32) -> Option<CollectiveRow> {
     let mut rows = tables.iter().flat_map(|(operation, worlds)| {
         worlds.iter().flat_map(move |(world, rows)| {
             rows.iter().map(move |row| CollectiveRow {
@@ -125,7 +125,7 @@ pub fn collective_row(tables: Collectives, index: u32) -> CollectiveRow {
             })
         })
     });
-    rows.nth(index as usize).unwrap_or_default()
+    rows.nth(index as usize)
 }
 
 /// What is wrong with transfer tables, in words; nothing where all is well. For tests of backends.
@@ -163,8 +163,7 @@ pub fn transfer_flaws(tables: &Transfers, warp: u32, bulk: bool) -> Vec<String> 
 /// What is wrong with a selector's table, in words; nothing where all is well. For tests of backends.
 pub fn collective_flaws(tables: Collectives, warp: u32) -> Vec<String> {
     let rows: Vec<CollectiveRow> = (0..)
-        .map(|index| collective_row(tables, index))
-        .take_while(|row| row.algorithm != Algorithm::AUTOMATIC)
+        .map_while(|index| collective_row(tables, index))
         .collect();
     let multicast = |row: &CollectiveRow| row.algorithm.is_multicast();
     let mut flaws = Vec::new();

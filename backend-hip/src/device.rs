@@ -6,6 +6,7 @@ use crate::runtime::constants::*;
 use crate::runtime::hip;
 use crate::runtime::table::{Event, Function, Graph, GraphExec, Module, Stream};
 use std::ffi::c_void;
+use std::mem::MaybeUninit;
 use std::ptr::{null_mut, with_exposed_provenance_mut, without_provenance_mut};
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{CallResult, Device, Failure};
@@ -73,7 +74,7 @@ impl Device for HipBackend {
         self.give_back(|| unsafe { hip!(self.runtime(), hipStreamDestroy(stream(raw))) })
     }
 
-    unsafe fn stream_idle(&self, raw: RawStream) -> CallResult<u32> {
+    unsafe fn stream_idle(&self, raw: RawStream) -> CallResult<bool> {
         let _entered = self.enter()?;
         let runtime = self.runtime();
         // SAFETY: the stream is live.
@@ -88,13 +89,13 @@ impl Device for HipBackend {
         self.here(|| unsafe { hip!(self.runtime(), hipStreamWaitEvent(waits, awaited, 0)) })
     }
 
-    unsafe fn stream_capturing(&self, raw: RawStream) -> CallResult<u32> {
+    unsafe fn stream_capturing(&self, raw: RawStream) -> CallResult<bool> {
         let mut status = 0;
         let (asked, place) = (stream(raw), &raw mut status);
         // SAFETY: the place is writable and the stream live.
         self.here(|| unsafe { hip!(self.runtime(), hipStreamIsCapturing(asked, place)) })?;
         // 1 active, 2 invalidated: both take no eager work.
-        Ok(u32::from(status != 0))
+        Ok(status != 0)
     }
 
     fn event_create(&self) -> CallResult<RawEvent> {
@@ -121,7 +122,7 @@ impl Device for HipBackend {
         self.here(|| unsafe { hip!(self.runtime(), hipEventRecord(raw, on)) })
     }
 
-    unsafe fn event_done(&self, raw: RawEvent) -> CallResult<u32> {
+    unsafe fn event_done(&self, raw: RawEvent) -> CallResult<bool> {
         let _entered = self.enter()?;
         let runtime = self.runtime();
         // SAFETY: the event is live.
@@ -233,24 +234,22 @@ impl Device for HipBackend {
     unsafe fn memory_set(
         &self,
         to: DeviceAddress,
-        value: u32,
+        value: u8,
         bytes: u64,
         on: RawStream,
     ) -> CallResult<()> {
         if bytes == 0 {
             return Ok(());
         }
-        let (value, bytes, on) = (value as u8, bytes as usize, stream(on));
+        let (bytes, on) = (bytes as usize, stream(on));
         // SAFETY: the range is live until the stream has passed.
         self.here(|| unsafe { hip!(self.runtime(), hipMemsetD8Async(to.0, value, bytes, on)) })
     }
 
-    unsafe fn module_load(&self, data: *const u8, bytes: u64) -> CallResult<RawModule> {
+    unsafe fn module_load(&self, image: &[u8]) -> CallResult<RawModule> {
         let _entered = self.enter()?;
-        // SAFETY: the caller gives `bytes` readable bytes.
-        let code = unsafe { std::slice::from_raw_parts(data, bytes as usize) };
         // SAFETY: the device is current; the caller vouches for the code.
-        let loaded = unsafe { self.images.load(self.runtime(), code) }?;
+        let loaded = unsafe { self.images.load(self.runtime(), image) }?;
         Ok(RawModule(handle(loaded)))
     }
 
@@ -262,24 +261,16 @@ impl Device for HipBackend {
         })
     }
 
-    unsafe fn module_function(
-        &self,
-        raw: RawModule,
-        name: *const u8,
-        length: u64,
-    ) -> CallResult<RawFunction> {
+    unsafe fn module_function(&self, raw: RawModule, name: &str) -> CallResult<RawFunction> {
         let _entered = self.enter()?;
-        // SAFETY: the caller gives `length` readable bytes.
-        let name = unsafe { std::slice::from_raw_parts(name, length as usize) };
+        let name = name.as_bytes();
         // SAFETY: the module is live and the device current.
         let function = unsafe { modules::function(self.runtime(), module(raw), name) }?;
         Ok(RawFunction(handle(function)))
     }
 
-    unsafe fn builtin_function(&self, name: *const u8, length: u64) -> CallResult<RawFunction> {
-        // SAFETY: the caller gives `length` readable bytes.
-        let name = unsafe { std::slice::from_raw_parts(name, length as usize) };
-        let kernel = self.parts.kernels.by_name(name)?;
+    fn builtin_function(&self, name: &str) -> CallResult<RawFunction> {
+        let kernel = self.parts.kernels.by_name(name.as_bytes())?;
         Ok(RawFunction(handle(kernel.function())))
     }
 
@@ -287,14 +278,13 @@ impl Device for HipBackend {
         &self,
         raw: RawFunction,
         geometry: &Geometry,
-        arguments: *const u8,
-        bytes: u64,
+        arguments: &[MaybeUninit<u8>],
         on: RawStream,
     ) -> CallResult<()> {
         let function: Function = with_exposed_provenance_mut(raw.0 as usize);
         if !self.modules.have(function) {
             // SAFETY: the caller's own conditions are those of this call.
-            return unsafe { self.launch_packed(function, geometry, arguments, bytes, on) };
+            return unsafe { self.launch_packed(function, geometry, arguments, on) };
         }
         let ([blocks, 1, 1], [threads, 1, 1]) = (geometry.blocks, geometry.threads) else {
             return Err(Failure::new(
@@ -309,7 +299,7 @@ impl Device for HipBackend {
             shared_memory: geometry.shared_memory,
         };
         // SAFETY: as above; one of our own kernels takes one struct.
-        unsafe { self.launch_own(function, grid, arguments.cast(), on) }
+        unsafe { self.launch_own(function, grid, arguments.as_ptr().cast(), on) }
     }
 }
 
@@ -356,14 +346,13 @@ impl HipBackend {
         &self,
         function: Function,
         geometry: &Geometry,
-        arguments: *const u8,
-        bytes: u64,
+        arguments: &[MaybeUninit<u8>],
         on: RawStream,
     ) -> CallResult<()> {
-        let mut length = bytes as usize;
+        let mut length = arguments.len();
         let mut extra: [*mut c_void; 5] = [
             without_provenance_mut(LAUNCH_PARAMETER_BUFFER_POINTER),
-            arguments.cast_mut().cast(),
+            arguments.as_ptr().cast_mut().cast(),
             without_provenance_mut(LAUNCH_PARAMETER_BUFFER_SIZE),
             (&raw mut length).cast(),
             without_provenance_mut(LAUNCH_PARAMETER_END),

@@ -119,7 +119,7 @@ impl Gpu for HipBackend {
         None
     }
 
-    fn tuned_collective(&self, index: u32) -> CollectiveRow {
+    fn tuned_collective(&self, index: u32) -> Option<CollectiveRow> {
         collective_row(tuning::COLLECTIVES, index)
     }
 

@@ -12,7 +12,7 @@ use symmem::backend::abi::{
     Geometry, Method, RawFunction, RawStream, SignalTarget, Transfer, TransferArguments,
     TransferRow,
 };
-use symmem::backend::{Backend, CallResult, Device, RemoteAccess};
+use symmem::backend::{Backend, CallResult, Device, RemoteAccess, argument_bytes};
 use symmem::{Communicator, Stream, SymmetricBuffer, TransferOptions, plan};
 
 /// The schema of [`Enqueue`] in JSON.
@@ -224,8 +224,7 @@ fn prepared(buffers: &Buffers, row: TransferRow) -> Result<Transfer> {
 
 fn copy_kernel(backend: &Backend) -> CallResult<RawFunction> {
     const NAME: &str = "symmem_copy_vector";
-    // SAFETY: the name's bytes are readable.
-    unsafe { backend.builtin_function(NAME.as_ptr(), NAME.len() as u64) }
+    backend.builtin_function(NAME)
 }
 
 /// The launch that the put comes down to: nothing planned, nothing checked.
@@ -247,19 +246,10 @@ fn launch(
         threads: [transfer.row.threads, 1, 1],
         shared_memory: 0,
     };
-    let length = size_of::<TransferArguments>() as u64;
     // SAFETY: the kernel takes these arguments; both ranges are whole live buffers, which outlive the
     // last synchronization.
-    unsafe {
-        backend.launch(
-            function,
-            &geometry,
-            (&raw const arguments).cast(),
-            length,
-            stream,
-        )
-    }
-    .map_err(|failure| failed(rank, failure))
+    unsafe { backend.launch(function, &geometry, argument_bytes(&arguments), stream) }
+        .map_err(|failure| failed(rank, failure))
 }
 
 fn failed(rank: usize, failure: symmem::backend::Failure) -> BenchError {

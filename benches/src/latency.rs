@@ -5,8 +5,8 @@ use super::sizes::Effort;
 use super::{BenchError, Result, exchange};
 use crate::report::{Latency, LatencyBaseline, Report, Spread};
 use std::time::Instant;
-use symmem::backend::Device;
 use symmem::backend::abi::{DeviceAddress, Geometry, LatencyArguments, RawStream, SIGNAL_STRIDE};
+use symmem::backend::{Device, argument_bytes};
 
 /// Payloads of a put with signal and the threads that put them: a word by a warp, and what a block of
 /// 128 threads has in registers. With two slots of it
@@ -95,9 +95,7 @@ fn in_kernels(run: &Run<'_>, kernel: &str, bytes: u64, threads: u32) -> Result<(
         operation: "timing a message",
         failure,
     };
-    // SAFETY: the name's bytes are readable.
-    let function = unsafe { backend.builtin_function(kernel.as_ptr(), kernel.len() as u64) };
-    let function = function.map_err(failed)?;
+    let function = backend.builtin_function(kernel).map_err(failed)?;
     let inbox = communicator.allocate::<u8>(&[(u64::from(PLACES) * PLACE_BYTES) as usize])?;
     let result = communicator.allocate::<u64>(&[1])?;
     let mut samples = Vec::new();
@@ -122,13 +120,12 @@ fn in_kernels(run: &Run<'_>, kernel: &str, bytes: u64, threads: u32) -> Result<(
                 threads: [threads, 1, 1],
                 shared_memory: 0,
             };
-            let pointer = (&raw const arguments).cast();
-            let length = size_of::<LatencyArguments>() as u64;
+            let bytes = argument_bytes(&arguments);
             // SAFETY: the kernel takes these arguments; the buffers live until the stream is
             // synchronized below, the words of the watch as long as the communicator.
             unsafe {
                 let raw = RawStream(stream.raw());
-                backend.launch(function, &geometry, pointer, length, raw)
+                backend.launch(function, &geometry, bytes, raw)
             }
             .map_err(failed)?;
         }

@@ -164,13 +164,13 @@ impl<'a> Session<'a> {
         let stream = RawStream(self.stream.raw());
         // SAFETY: the destination has its guard beyond the largest transfer, and lives until the
         // stream is synchronized below. No peer moves bytes before the barrier.
-        unsafe { backend.memory_set(address, POISON.into(), bytes, stream) }.map_err(
-            |failure| BenchError::Backend {
+        unsafe { backend.memory_set(address, POISON, bytes, stream) }.map_err(|failure| {
+            BenchError::Backend {
                 rank: self.communicator.rank(),
                 operation: "poisoning the destination",
                 failure,
-            },
-        )?;
+            }
+        })?;
         self.clock.start_together(&self.stream)?;
         transfer()?;
         self.stream.barrier()?;

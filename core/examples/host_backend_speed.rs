@@ -89,7 +89,7 @@ fn ping_pong(rank: &Rank, first: bool) -> CallResult<Vec<u64>> {
             if !first {
                 backend.transfer(&put, stream)?;
             }
-            while backend.stream_idle(stream)? == 0 {}
+            while !backend.stream_idle(stream)? {}
         }
         times.push(start.elapsed().as_nanos() as u64);
     }

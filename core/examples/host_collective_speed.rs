@@ -239,7 +239,7 @@ impl Rank {
                             .collective_reduce_packets(a, &geometry, self.stream)?;
                     }
                 }
-                while self.backend.stream_idle(self.stream)? == 0 {}
+                while !self.backend.stream_idle(self.stream)? {}
             }
             Ok(())
         };

@@ -13,3 +13,6 @@ pub mod backend;
 pub mod epoch;
 pub mod float;
 pub mod host;
+
+// After the traits: enum_dispatch emits the enum's implementations at whichever comes last.
+mod dispatch;

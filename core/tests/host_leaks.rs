@@ -65,7 +65,7 @@ fn stream_with_a_thread(backend: &HostBackend) {
         backend
             .signal_give(&give, placement, RawStream::NULL)
             .unwrap();
-        while backend.stream_idle(stream).unwrap() == 0 {}
+        while !backend.stream_idle(stream).unwrap() {}
         backend.event_destroy(event).unwrap();
         backend.stream_destroy(stream).unwrap();
         backend.host_free(memory).unwrap();

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{
     BackendTable, CollectivesTable, DeviceTable, GemmTable, MulticastTable, RemoteAccessTable,
-    SignalsTable, SymmetricMemoryTable,
+    SignalsTable, SymmetricMemoryTable, VendorCollectivesTable,
 };
 
 macro_rules! layouts {
@@ -44,6 +44,7 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
         SharedAllocation { handle, address, bytes }
         ExportedHandle { kind, device, offset, bytes, address, opaque, descriptor, reserved }
         SharedMapping { handle, address }
+        ByteSlice { first, length }
         Geometry { blocks, threads, shared_memory }
         Transfer { destination, source, bytes, signal, direction, row }
         SignalTarget { word, epoch, arrivals, value, reserved }
@@ -99,7 +100,7 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
         BackendTable {
             magic, abi_major, abi_minor, size, reserved, name, build, device_count,
             describe_device, describe_libraries, open, close, last_failure, device,
-            symmetric_memory, remote_access, signals, collectives, gemm, multicast
+            symmetric_memory, remote_access, signals, collectives, vendor_collectives, gemm, multicast
         }
         DeviceTable {
             size, capabilities, description, memory_information, stream_create, stream_destroy,
@@ -110,16 +111,18 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
             module_function, builtin_function, launch
         }
         SymmetricMemoryTable {
-            size, allocate, register, free, export, import, unmap, allocate_signals
+            size, allocate, allocate_signals, register, free, export, import, unmap
         }
         RemoteAccessTable { size, transfer, transfer_rows }
         SignalsTable { size, signal_give, signal_wait, signal_step, word_update, word_wait }
         CollectivesTable {
-            size, barrier, collective_row, resident_blocks, collective_move, collective_packets,
-            collective_reduce, collective_reduce_packets, collective_exchange,
-            vendor_description, vendor_identifier, vendor_create, vendor_ready, vendor_call,
-            vendor_group, vendor_register, vendor_deregister, vendor_abort, vendor_destroy,
-            collective_swap, collective_reduce_push, collective_multicast
+            size, barrier, collective_row, resident_blocks, collective_move, collective_swap,
+            collective_packets, collective_reduce, collective_reduce_push,
+            collective_reduce_packets, collective_multicast, collective_exchange
+        }
+        VendorCollectivesTable {
+            size, vendor_description, vendor_identifier, vendor_create, vendor_ready, vendor_group,
+            vendor_call, vendor_register, vendor_deregister, vendor_abort, vendor_destroy
         }
         GemmTable {
             size, gemm_library, gemm_prepare, gemm_candidates, gemm, gemm_release,
@@ -132,6 +135,28 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
         }
     };
     insta::assert_snapshot!("layout", text);
+}
+
+#[test]
+fn every_entry_takes_and_gives_what_was_released() {
+    let mut text = String::new();
+    let tables = [
+        ("Device", DeviceTable::ENTRIES),
+        ("SymmetricMemory", SymmetricMemoryTable::ENTRIES),
+        ("RemoteAccess", RemoteAccessTable::ENTRIES),
+        ("Signals", SignalsTable::ENTRIES),
+        ("Collectives", CollectivesTable::ENTRIES),
+        ("VendorCollectives", VendorCollectivesTable::ENTRIES),
+        ("Gemm", GemmTable::ENTRIES),
+        ("Multicast", MulticastTable::ENTRIES),
+    ];
+    for (name, entries) in tables {
+        writeln!(text, "{name}").unwrap();
+        for entry in entries {
+            writeln!(text, "  {entry}").unwrap();
+        }
+    }
+    insta::assert_snapshot!("entries", text);
 }
 
 #[test]

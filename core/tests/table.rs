@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{
     ABI_MAJOR, BackendTable, Collectives, Device, DeviceTable, Gemm, LoadError, Multicast,
-    PluginBackend, RemoteAccess, Signals, SignalsTable, SymmetricMemory, Tables,
+    PluginBackend, RemoteAccess, Signals, SignalsTable, SymmetricMemory, Tables, VendorCollectives,
 };
 use tiny::{PANICKING_DEVICE, TOO_MANY_BYTES, Tiny};
 
@@ -226,13 +226,7 @@ fn table_without_an_entry_says_that_the_plugin_is_older() {
     // SAFETY: neither entry is there, so nothing is done with what is named.
     let (launch, give) = unsafe {
         (
-            backend.launch(
-                RawFunction(1),
-                &Geometry::default(),
-                std::ptr::null(),
-                0,
-                stream,
-            ),
+            backend.launch(RawFunction(1), &Geometry::default(), &[], stream),
             backend.signal_give(&SignalTarget::default(), SignalPlacement::DEVICE, stream),
         )
     };
@@ -246,40 +240,39 @@ fn table_without_an_entry_says_that_the_plugin_is_older() {
 }
 
 #[test]
-fn table_of_a_backend_from_before_products_has_none() {
+fn table_without_a_part_says_that_the_plugin_is_older_at_each_of_its_calls() {
     let older = read(changed(|table| {
-        table.size = std::mem::offset_of!(BackendTable, gemm) as u32;
-        // Nothing behind the size that a table names is looked at.
-        table.gemm = std::ptr::without_provenance(8);
+        table.vendor_collectives = std::ptr::null();
+        table.gemm = std::ptr::null();
+        table.multicast = std::ptr::null();
     }));
-    let backend = older.expect("a good table").open(&options(0));
-    let failure = backend
-        .expect("opens")
-        .gemm_library()
-        .map(drop)
-        .unwrap_err();
-    assert_eq!(failure.status, Status::UNSUPPORTED);
-    assert!(
-        failure.message.contains("older than this call"),
-        "{failure}"
-    );
+    let backend = older
+        .expect("a good table")
+        .open(&options(0))
+        .expect("opens");
+    for failure in [
+        backend.vendor_description().map(drop).unwrap_err(),
+        backend.gemm_library().map(drop).unwrap_err(),
+        backend.multicast_support().map(drop).unwrap_err(),
+    ] {
+        assert_eq!(failure.status, Status::UNSUPPORTED);
+        assert!(
+            failure.message.contains("older than this call"),
+            "{failure}"
+        );
+    }
+    // A backend that has the part, and cannot do what it is for, says so in its own words.
+    assert_eq!(open().multicast_support(), Ok(MulticastSupport::NONE));
+    let failure = open().vendor_description().map(drop).unwrap_err();
+    assert_eq!(failure.message, "this backend is small");
 }
 
 #[test]
-fn table_of_a_backend_from_before_multicast_has_none() {
-    let older = read(changed(|table| {
-        table.size = std::mem::offset_of!(BackendTable, multicast) as u32;
-        table.multicast = std::ptr::without_provenance(8);
-    }));
-    let backend = older.expect("a good table").open(&options(0));
-    let failure = backend.expect("opens").multicast_support().unwrap_err();
-    assert_eq!(failure.status, Status::UNSUPPORTED);
-    assert!(
-        failure.message.contains("older than this call"),
-        "{failure}"
-    );
-    // One that knows of it and has none says so.
-    assert_eq!(open().multicast_support(), Ok(MulticastSupport::NONE));
+fn table_shorter_than_that_of_the_first_release_is_refused() {
+    let short = read(changed(|table| table.size -= 8))
+        .map(drop)
+        .unwrap_err();
+    assert!(matches!(short, LoadError::Truncated { .. }), "{short}");
 }
 
 #[test]

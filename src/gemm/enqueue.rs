@@ -61,7 +61,7 @@ impl<T: GemmElement> Call<'_, T> {
         let (operation, main) = (self.operation, submit.stream());
         let backend = submit.backend();
         // SAFETY: the stream is live.
-        let captured = unsafe { backend.stream_capturing(main) }? != 0;
+        let captured = unsafe { backend.stream_capturing(main) }?;
         let workspace = operation.workspace();
         let deadline = operation.options.deadline;
         let watch = shared

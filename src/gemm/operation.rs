@@ -157,6 +157,8 @@ impl Maker<'_> {
         // A backend without the kernel, or older than it, has no limits to tell.
         let mut limits = backend
             .gathered_gemm_limits(&whole, shape.sharding, division.shard)
+            .ok()
+            .flatten()
             .unwrap_or_default();
         let selector = &shared.collectives.selector;
         if selector.sharers() > 1 && selector.has_grids() {

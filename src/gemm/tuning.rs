@@ -221,7 +221,7 @@ impl Timing<'_> {
     /// Waits until the stream is idle.
     fn wait(&self) -> CallResult<()> {
         // SAFETY: the stream is live.
-        while unsafe { self.backend.stream_idle(self.stream) }? == 0 {
+        while !unsafe { self.backend.stream_idle(self.stream) }? {
             if self.begun.elapsed() > self.limit {
                 return Err(Failure::new(
                     Status::CALL_FAILED,

@@ -6,7 +6,7 @@
 //! registered, and the library then addresses peers' copies directly.
 
 use crate::backend::abi::*;
-use crate::backend::{Backend, CallResult, Collectives, Failure, read_text};
+use crate::backend::{Backend, CallResult, Failure, VendorCollectives, read_text};
 use crate::base::error::{Error, Result};
 use crate::group::provider::Provider;
 use crate::rank::agreement::Round;
@@ -199,15 +199,15 @@ fn await_ready(shared: &Context, name: &'static str, vendor: RawVendor) -> Resul
         shared.health.look()?;
         // SAFETY: created by the caller, and not given up.
         match unsafe { shared.backend.vendor_ready(vendor) } {
-            Ok(0) if start.elapsed() < limit => std::thread::sleep(ASK_INTERVAL),
-            Ok(0) => {
+            Ok(false) if start.elapsed() < limit => std::thread::sleep(ASK_INTERVAL),
+            Ok(false) => {
                 return Err(Error::HostTimeout {
                     rank: shared.rank,
                     operation: name,
                     waited: start.elapsed(),
                 });
             }
-            Ok(_) => return Ok(()),
+            Ok(true) => return Ok(()),
             Err(failure) => return Err(failed(shared, name, failure)),
         }
     }
@@ -277,10 +277,10 @@ impl Attachment for Window {
 
 /// Runs calls as one group of the library's.
 pub fn group(backend: &Backend, calls: impl FnOnce() -> CallResult<()>) -> CallResult<()> {
-    backend.vendor_group(1)?;
+    backend.vendor_group(true)?;
     let made = calls();
     // Closed in any case: the group is this thread's.
-    let closed = backend.vendor_group(0);
+    let closed = backend.vendor_group(false);
     made.and(closed)
 }
 

@@ -82,8 +82,8 @@ impl Selector {
         };
         for index in 0..MOST_ROWS {
             match backend.collective_row(index) {
-                Ok(row) if row.algorithm == Algorithm::AUTOMATIC => break,
-                Ok(row) => selector.rows.push(row),
+                Ok(None) => break,
+                Ok(Some(row)) => selector.rows.push(row),
                 // A plugin that is older than collectives has none.
                 Err(failure) if failure.status == Status::UNSUPPORTED => break,
                 Err(failure) => return Err(failed(failure)),

@@ -185,8 +185,8 @@ impl Driver {
         loop {
             // SAFETY: every stream that reaches this is live.
             match unsafe { self.backend.stream_idle(stream) } {
-                Ok(0) => {}
-                Ok(_) => return self.health.look(),
+                Ok(false) => {}
+                Ok(true) => return self.health.look(),
                 Err(failure) => {
                     let lost = failure.status == Status::CONTEXT_LOST;
                     self.health.poison(self.failed("synchronize", failure));
@@ -214,14 +214,14 @@ impl Driver {
     pub fn is_idle(&self, stream: RawStream) -> CallResult<bool> {
         // SAFETY: known streams are live while their list is locked, as it is by the callers.
         unsafe {
-            if self.backend.stream_capturing(stream)? != 0 {
+            if self.backend.stream_capturing(stream)? {
                 return Err(Failure::new(
                     Status::UNSUPPORTED,
                     "stream_idle",
                     "a stream is being captured; end the capture first",
                 ));
             }
-            Ok(self.backend.stream_idle(stream)? != 0)
+            self.backend.stream_idle(stream)
         }
     }
 

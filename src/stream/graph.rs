@@ -109,7 +109,7 @@ impl Drop for Capture<'_> {
 
 fn end_capture(world: &World, raw: RawStream) {
     // SAFETY: the stream is live.
-    if matches!(unsafe { world.backend.stream_capturing(raw) }, Ok(0)) {
+    if matches!(unsafe { world.backend.stream_capturing(raw) }, Ok(false)) {
         // An attempt to end it has failed, and has ended it all the same.
         return;
     }

@@ -5,7 +5,7 @@
 //! once its handles are gone, no graph has its kernels and the streams are idle.
 
 use crate::backend::abi::{CAPABILITY_LAUNCH, Geometry, RawFunction, RawModule, Status};
-use crate::backend::{Device, Failure};
+use crate::backend::{Device, Failure, argument_bytes};
 use crate::base::error::{Error, Result};
 use crate::rank::driver::Driver;
 use crate::rank::release::{Progress, Resource};
@@ -98,7 +98,7 @@ impl Communicator {
         world.wait_all_idle(world.deadlines.setup)?;
         let bytes = code.len() as u64;
         // SAFETY: the bytes are there; the caller vouches for the code.
-        let raw = unsafe { world.backend.module_load(code.as_ptr(), bytes) }
+        let raw = unsafe { world.backend.module_load(code) }
             .map_err(|failure| refused(world, operation, failure).about(None, bytes))?;
         Ok(Module(Arc::new(Owner {
             loaded: Some(Arc::new(Loaded(raw))),
@@ -125,9 +125,9 @@ impl Module {
         let world = &self.0.world;
         world.health.check()?;
         world.wait_all_idle(world.deadlines.setup)?;
-        let (module, length) = (self.0.loaded().0, name.len() as u64);
-        // SAFETY: the module is live, and the name has these bytes.
-        let raw = unsafe { world.backend.module_function(module, name.as_ptr(), length) }
+        let module = self.0.loaded().0;
+        // SAFETY: the module is live.
+        let raw = unsafe { world.backend.module_function(module, name) }
             .map_err(|failure| refused(world, "function", failure))?;
         Ok(Function {
             raw,
@@ -168,16 +168,14 @@ impl Queue {
                 "function and stream belong to different communicators",
             ));
         }
-        let bytes = size_of::<A>() as u64;
-        let pointer = std::ptr::from_ref(arguments).cast();
+        let bytes = argument_bytes(arguments);
         self.submit(operation, |submit| {
             submit.hold(function.owner.loaded());
-            // SAFETY: the function is live and the arguments have these bytes; the rest is the caller's
-            // word.
+            // SAFETY: the function is live; the rest is the caller's word.
             unsafe {
                 submit
                     .backend()
-                    .launch(function.raw, geometry, pointer, bytes, submit.stream())
+                    .launch(function.raw, geometry, bytes, submit.stream())
             }
         })
     }

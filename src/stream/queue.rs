@@ -126,7 +126,6 @@ impl Queue {
     pub(crate) fn asked_capturing(&self, operation: &'static str) -> Result<bool> {
         // SAFETY: the stream is live.
         unsafe { self.world.backend.stream_capturing(self.raw) }
-            .map(|capturing| capturing != 0)
             .map_err(|failure| self.world.failed(operation, failure))
     }
 
@@ -216,7 +215,6 @@ impl Stream {
         self.refuse_capture("is_idle")?;
         // SAFETY: the stream is live.
         unsafe { self.world.backend.stream_idle(self.raw) }
-            .map(|idle| idle != 0)
             .map_err(|failure| self.world.failed("is_idle", failure))
     }
 }

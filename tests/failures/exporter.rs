@@ -66,7 +66,7 @@ pub fn role(role: &str, member: &Member) {
         let outcome = outcome.and_then(|()| {
             loop {
                 // SAFETY: the stream is live.
-                if unsafe { communicator.backend().stream_idle(raw) }? != 0 {
+                if unsafe { communicator.backend().stream_idle(raw) }? {
                     return Ok("done");
                 }
                 if start.elapsed() > Duration::from_secs(5) {

@@ -441,7 +441,7 @@ fn one_workspace() {
     rank.drain();
     // SAFETY: the stream is live until here.
     unsafe {
-        while rank.backend.stream_idle(other).unwrap() == 0 {
+        while !rank.backend.stream_idle(other).unwrap() {
             std::thread::sleep(Duration::from_micros(100));
         }
         rank.backend.stream_destroy(other).unwrap();
@@ -489,7 +489,7 @@ fn first_use() {
     rank.drain();
     // SAFETY: the stream is live, and so are the others until here.
     unsafe {
-        while rank.backend.stream_idle(other).unwrap() == 0 {
+        while !rank.backend.stream_idle(other).unwrap() {
             std::thread::sleep(Duration::from_micros(100));
         }
         rank.backend.stream_destroy(other).unwrap();

@@ -98,7 +98,7 @@ impl Rank {
     pub fn drain(&self) {
         let start = Instant::now();
         // SAFETY: the stream is live.
-        while unsafe { self.backend.stream_idle(self.stream) }.unwrap() == 0 {
+        while !unsafe { self.backend.stream_idle(self.stream) }.unwrap() {
             assert!(
                 start.elapsed() < Duration::from_secs(20),
                 "the stream does not end"

@@ -107,10 +107,10 @@ impl Driver {
 
     /// As [`Driver::check`] where "not yet" is an answer: 1 for success, 0 for not ready.
     #[inline]
-    pub fn check_ready(&self, call: &'static str, code: Code) -> CallResult<u32> {
+    pub fn check_ready(&self, call: &'static str, code: Code) -> CallResult<bool> {
         match code {
-            constants::result::SUCCESS => Ok(1),
-            constants::result::NOT_READY => Ok(0),
+            constants::result::SUCCESS => Ok(true),
+            constants::result::NOT_READY => Ok(false),
             _ => Err(self.failure(call, code)),
         }
     }

@@ -4,7 +4,9 @@ use crate::support::{tell, tell_result};
 use crate::world::{World, drain, read, write};
 use std::time::{Duration, Instant};
 use symmem_core::backend::abi::*;
-use symmem_core::backend::{CallResult, Collectives, Device, Failure, PluginBackend, RemoteAccess};
+use symmem_core::backend::{
+    CallResult, Device, Failure, PluginBackend, RemoteAccess, VendorCollectives,
+};
 
 /// Elements of one rank's part, an odd number.
 const COUNT: usize = 5001;
@@ -71,7 +73,7 @@ fn describe() -> CallResult<()> {
 unsafe fn ready(backend: &PluginBackend, vendor: RawVendor) -> CallResult<()> {
     let start = Instant::now();
     // SAFETY: the caller's word.
-    while unsafe { backend.vendor_ready(vendor) }? == 0 {
+    while !unsafe { backend.vendor_ready(vendor) }? {
         if start.elapsed() > Duration::from_secs(10) {
             return Err(Failure::new(Status::CALL_FAILED, "ready", "never ready"));
         }
@@ -348,7 +350,7 @@ impl Rank<'_> {
         );
         self.give((0..COUNT).map(|index| value(self.rank, 0, index)))?;
         let call = self.call(CollectiveOperation::EXCHANGE, COUNT);
-        self.backend.vendor_group(1)?;
+        self.backend.vendor_group(true)?;
         let sent = self.make(&VendorCall {
             destination: DeviceAddress::NULL,
             peer: right as u32,
@@ -359,7 +361,7 @@ impl Rank<'_> {
             peer: left as u32,
             ..call
         });
-        let closed = self.backend.vendor_group(0);
+        let closed = self.backend.vendor_group(false);
         sent.and(received).and(closed)?;
         self.expect("EXCHANGE", (0..COUNT).map(|index| value(left, 0, index)))
     }
@@ -501,7 +503,7 @@ fn abort_a_stream(rank: &Rank) -> CallResult<()> {
     std::thread::sleep(Duration::from_millis(100));
     // SAFETY: live.
     unsafe {
-        let waits = rank.backend.stream_idle(rank.stream)? == 0;
+        let waits = !rank.backend.stream_idle(rank.stream)?;
         tell("waits", waits);
         rank.backend.vendor_abort(rank.vendor)?;
     }

@@ -151,7 +151,7 @@ fn what_fails_after_a_call_has_returned_is_told_by_the_next_look() {
 fn a_join_that_nobody_else_comes_to_is_not_ready_and_can_be_aborted() {
     let outcome = vendor("never-joined", &[]);
     outcome.assert_clean();
-    assert_eq!(outcome.get("ready"), "0");
+    assert_eq!(outcome.get("ready"), "false");
     assert!(outcome.get("late").contains("aborted"));
 }
 

@@ -149,8 +149,8 @@ impl World {
     }
 
     pub fn module(&mut self, rank: usize, code: &[u8]) -> CallResult<RawModule> {
-        // SAFETY: the bytes are readable, and the code is the tests' own.
-        let module = unsafe { self.ranks[rank].module_load(code.as_ptr(), code.len() as u64) }?;
+        // SAFETY: the code is the tests' own.
+        let module = unsafe { self.ranks[rank].module_load(code) }?;
         // SAFETY: given back once, after the streams' work.
         self.later(move |ranks| unsafe { ranks[rank].module_unload(module) });
         Ok(module)
@@ -220,7 +220,7 @@ pub fn close(handle: &ExportedHandle) {
 pub fn drain(backend: &PluginBackend, stream: RawStream) -> CallResult<()> {
     let start = Instant::now();
     // SAFETY: the stream is live.
-    while unsafe { backend.stream_idle(stream) }? == 0 {
+    while !unsafe { backend.stream_idle(stream) }? {
         if start.elapsed() > Duration::from_secs(20) {
             return Err(Failure::new(
                 Status::CALL_FAILED,

@@ -157,13 +157,10 @@ impl Communicators {
     ///
     /// # Safety
     /// `vendor` came from [`Communicators::create`] of this very object.
-    pub unsafe fn ready(&self, vendor: RawVendor) -> CallResult<u32> {
+    pub unsafe fn ready(&self, vendor: RawVendor) -> CallResult<bool> {
         // SAFETY: the caller's word.
         let begun = unsafe { begin(vendor, ASYNC_ERROR) }?;
-        match self.library.state(begun.raw())? {
-            SUCCESS => Ok(1),
-            _ => Ok(0),
-        }
+        Ok(self.library.state(begun.raw())? == SUCCESS)
     }
 
     /// Makes one call, or adds it to the group that this thread has open. `vendor` is ready.

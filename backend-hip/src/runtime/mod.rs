@@ -146,12 +146,12 @@ impl Runtime {
 
     /// As [`Runtime::check`] where "not yet" is an answer: 1 for success, 0 for not ready.
     #[inline]
-    pub fn check_ready(&self, call: &'static str, code: Code) -> CallResult<u32> {
+    pub fn check_ready(&self, call: &'static str, code: Code) -> CallResult<bool> {
         if code == constants::result::NOT_READY {
             self.forget_last_error();
-            return Ok(0);
+            return Ok(false);
         }
-        self.check(call, code).map(|()| 1)
+        self.check(call, code).map(|()| true)
     }
 }
 

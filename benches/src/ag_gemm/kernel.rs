@@ -39,7 +39,8 @@ impl<'a> Kernel<'a> {
         let limits = backend.gathered_gemm_limits(&shape, Sharding::ROWS, shape.m);
         let limits = limits
             .ok()
-            .filter(|limits| limits.blocks > 0 && limits.modes & GatherMode::WAIT.bit() != 0);
+            .flatten()
+            .filter(|limits| limits.modes & GatherMode::WAIT.bit() != 0);
         let none = || "this device has no kernel of ours for this product".to_owned();
         let limits = limits.ok_or_else(none);
         let limits = match agree(communicator, limits)? {

@@ -132,12 +132,13 @@ impl<'a, T: Real> Session<'a, T> {
         let bytes = (buffer.len() * size_of::<T>()) as u64;
         // SAFETY: all of the buffer, which lives until the stream is synchronized below; nobody else writes
         // it until then.
-        unsafe { backend.memory_set(address, POISON.into(), bytes, RawStream(stream.raw())) }
-            .map_err(|failure| BenchError::Backend {
+        unsafe { backend.memory_set(address, POISON, bytes, RawStream(stream.raw())) }.map_err(
+            |failure| BenchError::Backend {
                 rank: self.communicator.rank(),
                 operation,
                 failure,
-            })?;
+            },
+        )?;
         Ok(stream.synchronize()?)
     }
 

@@ -263,7 +263,7 @@ impl<'a, T: Sample> Session<'a, T> {
         let backend = self.communicator.backend();
         // SAFETY: the destination is longer than the largest size by the guard, and lives until the
         // stream is synchronized. Nobody writes it before the barrier that follows.
-        unsafe { backend.memory_set(address, POISON.into(), bytes, stream) }.map_err(|failure| {
+        unsafe { backend.memory_set(address, POISON, bytes, stream) }.map_err(|failure| {
             BenchError::Backend {
                 rank: self.communicator.rank(),
                 operation: "poisoning the destination",

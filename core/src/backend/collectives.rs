@@ -4,7 +4,7 @@ use super::abi::*;
 use super::failure::CallResult;
 use enum_dispatch::enum_dispatch;
 
-/// The kernels of collectives, and the vendor's library of them.
+/// The kernels of collectives.
 ///
 /// A grid's blocks wait for the same blocks of the peers' grids, so all of them must be resident at
 /// once: core asks [`Collectives::resident_blocks`] and refuses what would not be.
@@ -17,9 +17,9 @@ pub trait Collectives {
     /// All words, the abort word and the record are live until the stream has passed this point.
     unsafe fn barrier(&self, barrier: &Barrier, stream: RawStream) -> CallResult<()>;
 
-    /// Row `index` of the selector's table for this device, the first that fits wins; past the last
-    /// one a row of [`Algorithm::AUTOMATIC`].
-    fn collective_row(&self, index: u32) -> CallResult<CollectiveRow>;
+    /// Row `index` of the selector's table for this device, `None` past the last one. The first row that fits a
+    /// call decides it. No row's algorithm is [`Algorithm::AUTOMATIC`].
+    fn collective_row(&self, index: u32) -> CallResult<Option<CollectiveRow>>;
     /// Most blocks of `threads` threads that are resident at once if nothing else runs; 0 for a
     /// kernel that this device does not have. The host backend says 1 for whatever it has.
     fn resident_blocks(
@@ -28,12 +28,23 @@ pub trait Collectives {
         element: ElementType,
         threads: u32,
     ) -> CallResult<u32>;
+
     /// Copies between two barriers. Capturable, as are all that follow.
     ///
     /// # Safety
     /// All memory and words named are live until the stream has passed this point; every member of
     /// the group makes the call with the same geometry. So for all that follow.
     unsafe fn collective_move(
+        &self,
+        arguments: &MoveArguments,
+        geometry: &Geometry,
+        stream: RawStream,
+    ) -> CallResult<()>;
+    /// Swaps between two barriers: each destination with its source.
+    ///
+    /// # Safety
+    /// As [`Collectives::collective_move`].
+    unsafe fn collective_swap(
         &self,
         arguments: &MoveArguments,
         geometry: &Geometry,
@@ -59,27 +70,6 @@ pub trait Collectives {
         geometry: &Geometry,
         stream: RawStream,
     ) -> CallResult<()>;
-    /// A reduction in packets.
-    ///
-    /// # Safety
-    /// As [`Collectives::collective_move`].
-    unsafe fn collective_reduce_packets(
-        &self,
-        arguments: &ReducePacketArguments,
-        geometry: &Geometry,
-        stream: RawStream,
-    ) -> CallResult<()>;
-    /// Sends and receives.
-    ///
-    /// # Safety
-    /// As [`Collectives::collective_move`].
-    unsafe fn collective_exchange(
-        &self,
-        arguments: &ExchangeArguments,
-        geometry: &Geometry,
-        stream: RawStream,
-    ) -> CallResult<()>;
-
     /// A reduction by pushing. Threads of a block are a multiple of 128: whole pairs of warps, which are 32
     /// or 64 threads.
     ///
@@ -91,64 +81,16 @@ pub trait Collectives {
         geometry: &Geometry,
         stream: RawStream,
     ) -> CallResult<()>;
-
-    /// The vendor's library, opened if need be. `LIBRARY_MISSING` where there is none, `UNSUPPORTED`
-    /// where the vendor has none.
-    fn vendor_description(&self) -> CallResult<VendorDescription>;
-    /// A fresh identifier under which ranks meet.
-    fn vendor_identifier(&self) -> CallResult<VendorIdentifier>;
-    /// Begins to join a communicator; does not wait for the others.
-    fn vendor_create(
-        &self,
-        identifier: &VendorIdentifier,
-        rank: u32,
-        world: u32,
-    ) -> CallResult<RawVendor>;
-    /// 1 once what was begun is done, 0 while it is not. Fails if the library reports that it, or
-    /// work submitted earlier, has failed. Not blocking.
+    /// A reduction in packets.
     ///
     /// # Safety
-    /// `vendor` is live.
-    unsafe fn vendor_ready(&self, vendor: RawVendor) -> CallResult<u32>;
-    /// Enqueues one call, or adds it to the open group.
-    ///
-    /// # Safety
-    /// `vendor` is live and ready; the memory is live until the stream has passed this point.
-    unsafe fn vendor_call(
+    /// As [`Collectives::collective_move`].
+    unsafe fn collective_reduce_packets(
         &self,
-        vendor: RawVendor,
-        call: &VendorCall,
+        arguments: &ReducePacketArguments,
+        geometry: &Geometry,
         stream: RawStream,
     ) -> CallResult<()>;
-    /// Opens (1) or closes (0) a group of calls on this thread.
-    fn vendor_group(&self, open: u32) -> CallResult<()>;
-    /// Makes memory a symmetric window; all ranks together.
-    ///
-    /// # Safety
-    /// `vendor` is live and ready; the memory is live until it is deregistered.
-    unsafe fn vendor_register(
-        &self,
-        vendor: RawVendor,
-        address: DeviceAddress,
-        bytes: u64,
-    ) -> CallResult<u64>;
-    /// Ends it.
-    ///
-    /// # Safety
-    /// `vendor` is live, `window` came from [`Collectives::vendor_register`], no work uses it.
-    unsafe fn vendor_deregister(&self, vendor: RawVendor, window: u64) -> CallResult<()>;
-    /// Ends all that the communicator is doing and gives it up. May be called from any thread while
-    /// another is in a call.
-    ///
-    /// # Safety
-    /// `vendor` is live and not used again.
-    unsafe fn vendor_abort(&self, vendor: RawVendor) -> CallResult<()>;
-    /// Gives an idle communicator up.
-    ///
-    /// # Safety
-    /// `vendor` is live and not used again.
-    unsafe fn vendor_destroy(&self, vendor: RawVendor) -> CallResult<()>;
-
     /// Loads, and stores, through multicast addresses between two barriers; what a switch would do is done by
     /// the members' own addresses where [`super::Multicast::multicast_support`] is `EMULATED`.
     ///
@@ -160,14 +102,13 @@ pub trait Collectives {
         geometry: &Geometry,
         stream: RawStream,
     ) -> CallResult<()>;
-
-    /// Swaps between two barriers: each destination with its source.
+    /// Sends and receives.
     ///
     /// # Safety
     /// As [`Collectives::collective_move`].
-    unsafe fn collective_swap(
+    unsafe fn collective_exchange(
         &self,
-        arguments: &MoveArguments,
+        arguments: &ExchangeArguments,
         geometry: &Geometry,
         stream: RawStream,
     ) -> CallResult<()>;

@@ -3,6 +3,7 @@
 use super::abi::*;
 use super::failure::CallResult;
 use enum_dispatch::enum_dispatch;
+use std::mem::MaybeUninit;
 
 /// An open device: what the other traits launch through.
 #[enum_dispatch]
@@ -21,21 +22,21 @@ pub trait Device {
     /// # Safety
     /// `stream` came from [`Device::stream_create`] and is not used again.
     unsafe fn stream_destroy(&self, stream: RawStream) -> CallResult<()>;
-    /// 1 if all work on the stream has completed, else 0. Fails if that work failed. Not blocking.
+    /// Whether all work on the stream has completed. Fails if that work failed. Not blocking.
     ///
     /// # Safety
     /// `stream` is live, or a caller's live stream of this device.
-    unsafe fn stream_idle(&self, stream: RawStream) -> CallResult<u32>;
+    unsafe fn stream_idle(&self, stream: RawStream) -> CallResult<bool>;
     /// Makes later work on `stream` wait for `event`. Capturable.
     ///
     /// # Safety
     /// Both are live.
     unsafe fn stream_wait_event(&self, stream: RawStream, event: RawEvent) -> CallResult<()>;
-    /// 1 if the stream is being captured, else 0.
+    /// Whether the stream is being captured.
     ///
     /// # Safety
     /// `stream` is live.
-    unsafe fn stream_capturing(&self, stream: RawStream) -> CallResult<u32>;
+    unsafe fn stream_capturing(&self, stream: RawStream) -> CallResult<bool>;
 
     /// A new event that records time.
     fn event_create(&self) -> CallResult<RawEvent>;
@@ -49,11 +50,11 @@ pub trait Device {
     /// # Safety
     /// Both are live.
     unsafe fn event_record(&self, event: RawEvent, stream: RawStream) -> CallResult<()>;
-    /// 1 if the recorded point has been reached (or nothing was recorded), else 0. Not blocking.
+    /// Whether the recorded point has been reached; true if nothing was recorded. Not blocking.
     ///
     /// # Safety
     /// `event` is live.
-    unsafe fn event_done(&self, event: RawEvent) -> CallResult<u32>;
+    unsafe fn event_done(&self, event: RawEvent) -> CallResult<bool>;
     /// Nanoseconds on the device between two reached points.
     ///
     /// # Safety
@@ -103,55 +104,49 @@ pub trait Device {
     /// # Safety
     /// `pointer` is registered and the device does not use it again.
     unsafe fn host_unregister(&self, pointer: u64) -> CallResult<()>;
-    /// Fills device memory with a byte, on the stream. Capturable.
+    /// Sets each of `bytes` bytes of device memory to `value`, on the stream. Capturable.
     ///
     /// # Safety
     /// The range is live device memory until the stream has passed this point.
     unsafe fn memory_set(
         &self,
         destination: DeviceAddress,
-        value: u32,
+        value: u8,
         bytes: u64,
         stream: RawStream,
     ) -> CallResult<()>;
 
-    /// Loads device code, in any form that the driver takes. Functions are loaded at once.
+    /// Loads device code: the contents of a file in any form that the driver takes. Loads its functions at once.
+    /// May block.
     ///
     /// # Safety
-    /// `data` points to `bytes` readable bytes of code that is safe to run.
-    unsafe fn module_load(&self, data: *const u8, bytes: u64) -> CallResult<RawModule>;
+    /// `image` is code that is safe to run.
+    unsafe fn module_load(&self, image: &[u8]) -> CallResult<RawModule>;
     /// Unloads it.
     ///
     /// # Safety
     /// `module` is live, none of its kernels runs, and it is not used again.
     unsafe fn module_unload(&self, module: RawModule) -> CallResult<()>;
-    /// Finds a kernel by its name (`length` bytes of UTF-8).
+    /// Finds a kernel by its name.
     ///
     /// # Safety
-    /// `module` is live and `name` points to `length` readable bytes.
-    unsafe fn module_function(
-        &self,
-        module: RawModule,
-        name: *const u8,
-        length: u64,
-    ) -> CallResult<RawFunction>;
+    /// `module` is live.
+    unsafe fn module_function(&self, module: RawModule, name: &str) -> CallResult<RawFunction>;
     /// Finds a kernel among the backend's own, by its name in `device/`.
+    fn builtin_function(&self, name: &str) -> CallResult<RawFunction>;
+    /// Launches a kernel. `arguments` are the bytes of a `repr(C)` struct of its parameters, in order, padding
+    /// included: [`super::argument_bytes`] gives them. They are copied before the call returns. Capturable.
     ///
     /// # Safety
-    /// `name` points to `length` readable bytes.
-    unsafe fn builtin_function(&self, name: *const u8, length: u64) -> CallResult<RawFunction>;
-    /// Launches a kernel whose parameters, laid out as the kernel's ABI has it, are the `bytes` at
-    /// `arguments`; they are copied before the call returns. Capturable.
-    ///
-    /// # Safety
-    /// The function is live, the arguments are what it takes, and the memory it touches is live
-    /// until the stream has passed this point.
+    /// - `function` is live.
+    /// - `arguments` has the size and layout of the kernel's parameters; every byte but padding is initialised and
+    ///   is a value that the kernel takes.
+    /// - The memory that the kernel touches is live until the stream has passed this point.
     unsafe fn launch(
         &self,
         function: RawFunction,
         geometry: &Geometry,
-        arguments: *const u8,
-        bytes: u64,
+        arguments: &[MaybeUninit<u8>],
         stream: RawStream,
     ) -> CallResult<()>;
 }

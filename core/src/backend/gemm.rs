@@ -36,13 +36,13 @@ pub trait Gemm {
     unsafe fn gemm_release(&self, gemm: RawGemm) -> CallResult<()>;
 
     /// What [`Gemm::gathered_gemm`] can do for a product whose `A` is divided into shards of `shard` rows or
-    /// columns. No blocks, not a failure, where there is no kernel for it.
+    /// columns; `None` if there is no kernel for it.
     fn gathered_gemm_limits(
         &self,
         shape: &GemmShape,
         sharding: Sharding,
         shard: u64,
-    ) -> CallResult<GatheredLimits>;
+    ) -> CallResult<Option<GatheredLimits>>;
     /// Enqueues a product that gathers its `A` meanwhile. Capturable. In [`GatherMode::WAIT`] the grid may
     /// fill the device: whatever raises the arrival words was enqueued before, and needs no block.
     ///

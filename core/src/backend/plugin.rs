@@ -2,10 +2,11 @@
 
 use super::abi::*;
 use super::failure::{CallResult, Failure, read_text};
-use super::loader::LoadError;
-use super::table::{
-    ABI_MAJOR, BackendTable, CollectivesTable, DeviceTable, GemmTable, MAGIC, MulticastTable,
-    RemoteAccessTable, SignalsTable, SymmetricMemoryTable,
+use super::load_error::LoadError;
+use super::table::{ABI_MAJOR, BackendTable, MAGIC};
+use super::trait_tables::{
+    CollectivesTable, DeviceTable, GemmTable, MulticastTable, RemoteAccessTable, SignalsTable,
+    SymmetricMemoryTable, VendorCollectivesTable,
 };
 use std::mem::{MaybeUninit, offset_of};
 
@@ -18,6 +19,7 @@ pub struct Tables {
     pub(super) remote_access: RemoteAccessTable,
     pub(super) signals: SignalsTable,
     pub(super) collectives: CollectivesTable,
+    pub(super) vendor_collectives: VendorCollectivesTable,
     pub(super) gemm: GemmTable,
     pub(super) multicast: MulticastTable,
 }
@@ -58,13 +60,13 @@ impl Tables {
                 expected: ABI_MAJOR,
             });
         }
-        // The whole first version of the table: a shorter one was never released.
-        let least = offset_of!(BackendTable, collectives) + size_of::<*const ()>();
+        // The whole table of ABI 1.0: a shorter one was never released. `multicast` is its last field.
+        let least = offset_of!(BackendTable, multicast) + size_of::<*const ()>();
         if size < least {
             return Err(LoadError::Truncated { found: size, least });
         }
-        // SAFETY: the table has at least the fields of the first version; what a later one appended is
-        // null here, which its pointers may be. Each trait's table is copied by the size that it names.
+        // SAFETY: the table has at least the fields of ABI 1.0. What a later minor appends is null in a shorter
+        // table, which pointers in it may be. Each trait's table is copied by the size that it names.
         unsafe {
             let mut root = MaybeUninit::<BackendTable>::zeroed();
             let bytes = size.min(size_of::<BackendTable>());
@@ -79,6 +81,7 @@ impl Tables {
                 remote_access: RemoteAccessTable::copy(root.remote_access),
                 signals: SignalsTable::copy(root.signals),
                 collectives: CollectivesTable::copy(root.collectives),
+                vendor_collectives: VendorCollectivesTable::copy(root.vendor_collectives),
                 gemm: GemmTable::copy(root.gemm),
                 multicast: MulticastTable::copy(root.multicast),
             })

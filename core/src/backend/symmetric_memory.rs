@@ -9,6 +9,9 @@ use enum_dispatch::enum_dispatch;
 pub trait SymmetricMemory {
     /// Allocates `bytes` (rounded up to the granularity) that can be shared by `kind`. May block.
     fn allocate(&self, kind: ShareKind, bytes: u64) -> CallResult<SharedAllocation>;
+    /// As [`SymmetricMemory::allocate`], for words and packets that are polled while a peer writes them:
+    /// memory that a vendor's caches do not hold back from the one who polls. May block.
+    fn allocate_signals(&self, kind: ShareKind, bytes: u64) -> CallResult<SharedAllocation>;
     /// Takes memory that the caller owns under the contract, if its kind can be shared; else
     /// `UNSUPPORTED` with the reason. [`SymmetricMemory::free`] then leaves the memory alone.
     ///
@@ -40,7 +43,4 @@ pub trait SymmetricMemory {
     /// # Safety
     /// `mapping` is live, no work here uses it, and it is not used again.
     unsafe fn unmap(&self, mapping: RawMapping) -> CallResult<()>;
-    /// As [`SymmetricMemory::allocate`], for words and packets that are polled while a peer writes them:
-    /// memory that a vendor's caches do not hold back from the one who polls. May block.
-    fn allocate_signals(&self, kind: ShareKind, bytes: u64) -> CallResult<SharedAllocation>;
 }

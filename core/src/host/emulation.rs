@@ -3,8 +3,7 @@
 
 use super::collectives::{Collective, exchange};
 use super::gemm::{Product, check_gathered, gathered};
-use super::operation::Step;
-use super::signals::Pending;
+use super::progress::{Pending, Step};
 use super::words;
 use crate::backend::CallResult;
 use crate::backend::abi::*;

@@ -21,7 +21,7 @@ fn pointer<T>(handle: u64, call: &str) -> CallResult<*mut T> {
 }
 
 /// Gives ownership of a box away.
-pub(super) fn give<T>(value: Box<T>) -> u64 {
+pub(crate) fn give<T>(value: Box<T>) -> u64 {
     Box::into_raw(value).expose_provenance() as u64
 }
 
@@ -29,7 +29,7 @@ pub(super) fn give<T>(value: Box<T>) -> u64 {
 ///
 /// # Safety
 /// `handle` is 0 or came from [`give`] of this type, and is not used again.
-pub(super) unsafe fn take<T>(handle: u64, call: &str) -> CallResult<Box<T>> {
+pub(crate) unsafe fn take<T>(handle: u64, call: &str) -> CallResult<Box<T>> {
     // SAFETY: the caller's word.
     Ok(unsafe { Box::from_raw(pointer(handle, call)?) })
 }
@@ -38,13 +38,13 @@ pub(super) unsafe fn take<T>(handle: u64, call: &str) -> CallResult<Box<T>> {
 ///
 /// # Safety
 /// `handle` is 0 or came from [`give`] of this type, and stays live for `'a`.
-pub(super) unsafe fn borrow<'a, T>(handle: u64, call: &str) -> CallResult<&'a T> {
+pub(crate) unsafe fn borrow<'a, T>(handle: u64, call: &str) -> CallResult<&'a T> {
     // SAFETY: the caller's word.
     Ok(unsafe { &*pointer(handle, call)? })
 }
 
 /// Gives one count of shared state away.
-pub(super) fn give_shared<T>(value: Arc<T>) -> u64 {
+pub(crate) fn give_shared<T>(value: Arc<T>) -> u64 {
     Arc::into_raw(value).expose_provenance() as u64
 }
 
@@ -52,7 +52,7 @@ pub(super) fn give_shared<T>(value: Arc<T>) -> u64 {
 ///
 /// # Safety
 /// `handle` is 0 or came from [`give_shared`] of this type, and is not used again.
-pub(super) unsafe fn take_shared<T>(handle: u64, call: &str) -> CallResult<Arc<T>> {
+pub(crate) unsafe fn take_shared<T>(handle: u64, call: &str) -> CallResult<Arc<T>> {
     // SAFETY: the caller's word.
     Ok(unsafe { Arc::from_raw(pointer(handle, call)?) })
 }
@@ -61,7 +61,7 @@ pub(super) unsafe fn take_shared<T>(handle: u64, call: &str) -> CallResult<Arc<T
 ///
 /// # Safety
 /// `handle` is 0 or came from [`give_shared`] of this type, and stays live while the result is.
-pub(super) unsafe fn borrow_shared<T>(handle: u64, call: &str) -> CallResult<ManuallyDrop<Arc<T>>> {
+pub(crate) unsafe fn borrow_shared<T>(handle: u64, call: &str) -> CallResult<ManuallyDrop<Arc<T>>> {
     // SAFETY: the caller's word; the count is not given back.
     Ok(ManuallyDrop::new(unsafe {
         Arc::from_raw(pointer(handle, call)?)

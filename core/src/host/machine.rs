@@ -5,12 +5,12 @@ use crate::backend::{CallResult, Failure, write_text};
 use std::fs;
 
 /// Processors that this process may use; at least 1.
-pub(super) fn processors() -> u32 {
+pub(crate) fn processors() -> u32 {
     std::thread::available_parallelism().map_or(1, |count| count.get() as u32)
 }
 
 /// Describes the machine. Fields that the kernel does not tell are zero.
-pub(super) fn describe() -> DeviceDescription {
+pub(crate) fn describe() -> DeviceDescription {
     let mut description = DeviceDescription {
         ordinal: 0,
         compute_units: processors(),
@@ -26,7 +26,7 @@ pub(super) fn describe() -> DeviceDescription {
 }
 
 /// Free and total memory, from `/proc/meminfo`. Free is what can be had without swapping.
-pub(super) fn memory() -> CallResult<MemoryInformation> {
+pub(crate) fn memory() -> CallResult<MemoryInformation> {
     const FILE: &str = "/proc/meminfo";
     let text = fs::read_to_string(FILE).map_err(|error| {
         Failure::of_call(

@@ -2,129 +2,26 @@
 //! and the initiator's processor does every transfer.
 //!
 //! It needs nothing but Linux, so it is the default where no GPU is found, and the reference that
-//! every other backend must agree with. A [`DeviceAddress`] is a plain address. The 32 bits after
+//! every other backend must agree with. A [`DeviceAddress`](crate::backend::abi::DeviceAddress) is a plain address. The 32 bits after
 //! each signal word belong to this backend: it counts there who sleeps on the word, and whoever
 //! allocates signal words leaves that space zero.
 
+mod backend;
 mod collectives;
-mod device;
+mod copies;
 #[doc(hidden)]
 pub mod emulation;
-mod events;
 mod gemm;
-mod graph;
 mod handle;
+mod implementation;
 mod machine;
-mod memory;
-mod multicast;
-mod operation;
+mod progress;
+mod segments;
 mod signals;
 mod stream;
-mod transfer;
-mod waiting;
 mod words;
 
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-use crate::backend::abi::*;
-use crate::backend::{CallResult, Failure};
-use std::mem::ManuallyDrop;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-/// The machine, opened for one rank.
-pub struct HostBackend {
-    policy: waiting::Policy,
-    /// What events measure time from.
-    origin: Instant,
-    /// What [`RawStream::NULL`] names.
-    null_stream: Arc<stream::Stream>,
-    segments: memory::Segments,
-    /// Whether collectives can go as if there were multicast addresses.
-    multicast: MulticastSupport,
-}
-
-impl HostBackend {
-    /// How many devices there are: the machine is one.
-    pub fn device_count() -> u32 {
-        1
-    }
-
-    /// Describes the machine without opening it.
-    ///
-    /// # Errors
-    /// `NO_DEVICE` for any ordinal but 0.
-    pub fn describe_device(ordinal: u32) -> CallResult<DeviceDescription> {
-        only_device(ordinal, "describe_device")?;
-        Ok(machine::describe())
-    }
-
-    /// Opens the machine for one rank. With more ranks than processors its waits do not spin.
-    ///
-    /// # Errors
-    /// `NO_DEVICE` for any ordinal but 0.
-    pub fn open(options: &OpenOptions) -> CallResult<Self> {
-        only_device(options.ordinal, "open")?;
-        let policy = waiting::Policy::new(options.local_world, machine::processors());
-        Ok(Self {
-            policy,
-            origin: Instant::now(),
-            null_stream: stream::Stream::new(policy),
-            segments: memory::Segments::default(),
-            multicast: multicast::support(),
-        })
-    }
-
-    /// Blocks until all work on the stream is done, at most for `longest`: 1 if it is done, else 0.
-    ///
-    /// [`crate::backend::Device::stream_idle`] does not block; this is for a caller with nothing
-    /// else to do, which would otherwise take the processor from the rank that it waits for.
-    ///
-    /// # Errors
-    /// `UNSUPPORTED` while the stream is captured.
-    ///
-    /// # Safety
-    /// `stream` is live.
-    pub unsafe fn stream_block(&self, stream: RawStream, longest: Duration) -> CallResult<u32> {
-        // SAFETY: the caller names a live stream.
-        let stream = unsafe { self.stream(stream, "stream_block")? };
-        stream.refuse_capture("stream_block", "its work is not run; end the capture first")?;
-        Ok(stream.block(longest).into())
-    }
-
-    /// The stream that a handle names.
-    ///
-    /// # Safety
-    /// `stream` is live while the result is.
-    unsafe fn stream(
-        &self,
-        stream: RawStream,
-        call: &str,
-    ) -> CallResult<ManuallyDrop<Arc<stream::Stream>>> {
-        let handle = if stream == RawStream::NULL {
-            Arc::as_ptr(&self.null_stream).expose_provenance() as u64
-        } else {
-            stream.0
-        };
-        // SAFETY: the null stream lives as long as `self`; any other is live by the caller's word.
-        unsafe { handle::borrow_shared(handle, call) }
-    }
-}
-
-impl Drop for HostBackend {
-    fn drop(&mut self) {
-        self.null_stream.close();
-    }
-}
-
-fn only_device(ordinal: u32, call: &str) -> CallResult<()> {
-    if ordinal == 0 {
-        return Ok(());
-    }
-    Err(Failure::new(
-        Status::NO_DEVICE,
-        call,
-        format!("the host backend has one device, number 0, and was asked for {ordinal}"),
-    ))
-}
+pub use backend::HostBackend;

@@ -3,9 +3,9 @@
 //! These words are the caller's and may lie side by side, so no sleeper can be counted behind one:
 //! who sleeps on such a word wakes by itself to look again.
 
-use super::operation::Step;
-use super::signals::{ABORT_WORD_SET, DEADLINE_PASSED, Pending, fill_record};
-use super::waiting::{Sleep, long_at, word_at};
+use super::progress::{
+    ABORT_WORD_SET, DEADLINE_PASSED, Pending, Sleep, Step, fill_record, long_at, word_at,
+};
 use crate::backend::abi::*;
 use crate::backend::{CallResult, Failure};
 use std::sync::atomic::Ordering;
@@ -36,7 +36,7 @@ fn check_word(call: &str, name: &str, address: DeviceAddress, bits: u32) -> Call
 }
 
 /// Refuses an operation that cannot be done.
-pub(super) fn check_update(operation: &WordOperation) -> CallResult<()> {
+pub(crate) fn check_update(operation: &WordOperation) -> CallResult<()> {
     let (call, bits) = ("word_update", operation.bits);
     check_word(call, "word", operation.word, bits)?;
     if operation.result.0 != 0 {
@@ -52,7 +52,7 @@ pub(super) fn check_update(operation: &WordOperation) -> CallResult<()> {
 }
 
 /// Refuses a wait that cannot be done.
-pub(super) fn check_wait(wait: &WordWait) -> CallResult<()> {
+pub(crate) fn check_wait(wait: &WordWait) -> CallResult<()> {
     let (call, bits) = ("word_wait", wait.bits);
     check_word(call, "first word", wait.words, bits)?;
     if wait.count == 0 {
@@ -83,7 +83,7 @@ pub(super) fn check_wait(wait: &WordWait) -> CallResult<()> {
 ///
 /// # Safety
 /// The words are live, and [`check_update`] has passed.
-pub(super) unsafe fn update(operation: &WordOperation) {
+pub(crate) unsafe fn update(operation: &WordOperation) {
     macro_rules! update {
         ($word:expr, $type:ty) => {{
             let word = $word;
@@ -150,7 +150,7 @@ fn holds(condition: Condition, seen: u64, value: u64, bits: u32) -> bool {
 ///
 /// # Safety
 /// All memory that it names is live, and [`check_wait`] has passed.
-pub(super) unsafe fn advance_wait(wait: &WordWait, pending: &mut Option<Pending>) -> Step {
+pub(crate) unsafe fn advance_wait(wait: &WordWait, pending: &mut Option<Pending>) -> Step {
     let pending = pending.get_or_insert_with(|| Pending::new(wait.value as u32));
     let address = |index: u32| DeviceAddress(wait.words.0 + u64::from(index) * wait.stride);
     let read = |index: u32| {

@@ -246,7 +246,7 @@ impl Run<'_, '_> {
             fanout: world.capabilities.fanout,
         };
         // SAFETY: the stream is live.
-        let captured = unsafe { backend.stream_capturing(stream) }? != 0;
+        let captured = unsafe { backend.stream_capturing(stream) }?;
         let sides = membership.lanes.sides(channel, captured);
         let concurrent = choice.concurrent;
         if request.operation != CollectiveOperation::ALL_REDUCE {

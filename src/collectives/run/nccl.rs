@@ -1,7 +1,7 @@
 //! Collectives by NCCL or RCCL, over the same buffers and streams.
 
 use crate::backend::abi::*;
-use crate::backend::{Backend, CallResult, Collectives};
+use crate::backend::{Backend, CallResult, VendorCollectives};
 use crate::base::error::{Error, Result};
 use crate::collectives::plan::Shape;
 use crate::collectives::request::Request;

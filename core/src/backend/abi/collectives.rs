@@ -1,6 +1,9 @@
 //! Collectives: their names, the memory by which ranks keep in step, what their kernels take.
 
-use super::*;
+use super::forms::open_enum;
+use super::handles::DeviceAddress;
+use super::limits::MAX_RANKS;
+use super::signals::Watch;
 
 open_enum!(
     /// What an element of a reduction is. Half precision and narrower accumulate in f32.
@@ -160,9 +163,9 @@ open_enum!(
         SWAP = 6,
         /// [`ReducePushArguments`].
         REDUCE_PUSH = 7,
-        /// [`MulticastArguments`] that reduce.
+        /// [`MulticastArguments`](super::MulticastArguments) that reduce.
         MULTICAST_REDUCE = 8,
-        /// [`MulticastArguments`] that do not: bytes are bytes.
+        /// [`MulticastArguments`](super::MulticastArguments) that do not: bytes are bytes.
         MULTICAST_MOVE = 9,
     }
 );

@@ -1,9 +1,11 @@
 //! A device, its memory and what core lends to a backend that opens it.
 
-use super::*;
+use super::handles::DeviceAddress;
+use super::memory::ShareKind;
+use super::transfers::TransferRow;
 use std::ffi::c_void;
 
-/// Set in [`Capabilities::flags`]: kernels launched here can use [`Method::BULK`].
+/// Set in [`Capabilities::flags`]: kernels launched here can use [`Method::BULK`](super::Method::BULK).
 pub const CAPABILITY_BULK: u64 = 1 << 0;
 /// Streams can be captured into graphs.
 pub const CAPABILITY_GRAPHS: u64 = 1 << 1;

@@ -1,6 +1,9 @@
 //! Products of matrices: by the vendor's library, and by a kernel that multiplies what it gathers.
 
-use super::*;
+use super::collectives::{CollectiveGroup, ElementType};
+use super::forms::{handle, open_enum};
+use super::handles::DeviceAddress;
+use super::limits::MAX_RANKS;
 
 handle!(
     /// A product that is prepared for one shape: the library's plan and its workspace.
@@ -100,8 +103,8 @@ pub struct GemmOperands {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GatheredLimits {
-    /// Most blocks that are resident at once if nothing else runs, which is the largest grid; 0 where
-    /// there is no kernel for this shape.
+    /// Most blocks that are resident at once if nothing else runs, which is the largest grid; in the table 0
+    /// says that there is no kernel for this shape.
     pub blocks: u32,
     /// Threads of a block.
     pub threads: u32,
@@ -125,14 +128,14 @@ pub struct GatheredLimits {
 /// fewer, or none. It lies row-major and without gaps at member `p`. In `gathered` it lies where it does
 /// in the whole `A`, whose rows are `shape.a_stride` apart. A shard is cut into chunks of `chunk` of its
 /// rows, the last with fewer; chunk `c` of shard `p` has arrived at a member once that one's word at
-/// `arrivals + (p * chunks + c) *` [`SIGNAL_STRIDE`] has reached the value at `epoch`, compared with
+/// `arrivals + (p * chunks + c) *` [`SIGNAL_STRIDE`](super::SIGNAL_STRIDE) has reached the value at `epoch`, compared with
 /// wrapping arithmetic. Own chunks are not waited for, nor those without rows or columns.
 ///
 /// All members have reached the call before it is submitted (a barrier on the same stream has just raised
 /// `epoch`, alike on all), and their shards stay as they are until a later barrier.
 ///
 /// Not so in [`GatherMode::PUSH_AT_ONCE`]. There the slot of each member is an array of words,
-/// [`SIGNAL_STRIDE`] apart, of which each rank raises its own at all others when it comes to a call, and
+/// [`SIGNAL_STRIDE`](super::SIGNAL_STRIDE) apart, of which each rank raises its own at all others when it comes to a call, and
 /// `epoch` is an array of [`AT_ONCE_BLOCKS`] words of 32 bits: each block of the grid raises its own by one in
 /// each call, and that is what the other words reach. All of them begin with zero. The grid is the kernel's
 /// own, tiles and blocks in the limits are not its. Where `A` is divided by rows `gathered` gets the own

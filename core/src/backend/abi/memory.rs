@@ -1,6 +1,7 @@
 //! Memory that ranks share, and how it is handed over.
 
-use super::*;
+use super::forms::open_enum;
+use super::handles::{DeviceAddress, RawAllocation, RawMapping};
 
 open_enum!(
     /// A way to hand memory to a peer. Strategies are tried in the order that the backend lists them.

@@ -1,7 +1,10 @@
 //! Multicast: one address behind which the same bytes of every member lie. A switch reduces what is loaded
 //! from it, and hands what is stored there to all.
 
-use super::*;
+use super::collectives::{CollectiveGroup, ElementType, ReduceOperation};
+use super::forms::open_enum;
+use super::handles::DeviceAddress;
+use super::limits::MAX_RANKS;
 
 open_enum!(
     /// Whether collectives may go through multicast addresses.

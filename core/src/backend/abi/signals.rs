@@ -1,6 +1,8 @@
 //! Signals, barriers and waits: what their kernels take, and the record of a wait that gave up.
 
-use super::*;
+use super::forms::open_enum;
+use super::handles::DeviceAddress;
+use super::limits::MAX_RANKS;
 
 /// Bytes between two signal words, so that two peers never write the same cache line.
 ///
@@ -229,7 +231,7 @@ pub struct WaitRecord {
     /// 1 a signal wait, 2 a barrier, 3 a wait for words (`peer` is then the word's index), 4 a receipt
     /// of another size than was sent (`expected` and `seen` are bytes, saturated), 5 a receipt from an
     /// allocation that the receiver has given up;
-    /// [`WaitRecord::COLLECTIVE`] plus a [`CollectiveOperation`] for a wait within one.
+    /// [`WaitRecord::COLLECTIVE`] plus a [`CollectiveOperation`](super::CollectiveOperation) for a wait within one.
     pub kind: u32,
     /// Who waited.
     pub rank: u32,
@@ -248,6 +250,6 @@ pub struct WaitRecord {
 }
 
 impl WaitRecord {
-    /// What is added to a [`CollectiveOperation`] to make a kind.
+    /// What is added to a [`CollectiveOperation`](super::CollectiveOperation) to make a kind.
     pub const COLLECTIVE: u32 = 16;
 }

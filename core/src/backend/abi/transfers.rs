@@ -1,6 +1,8 @@
 //! Moves of bytes, and what the kernels that make them take.
 
-use super::*;
+use super::forms::open_enum;
+use super::handles::DeviceAddress;
+use super::signals::{SignalTarget, Watch};
 
 open_enum!(
     /// How bytes are moved.
@@ -133,7 +135,7 @@ pub struct TransferArguments {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LatencyArguments {
     /// This rank's inbox, aligned to 16 bytes: the flag at its start, two slots of payload from
-    /// [`SIGNAL_STRIDE`] on.
+    /// [`SIGNAL_STRIDE`](super::SIGNAL_STRIDE) on.
     pub local: DeviceAddress,
     /// The peer's inbox.
     pub remote: DeviceAddress,

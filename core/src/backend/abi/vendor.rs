@@ -1,6 +1,7 @@
 //! The vendor's library of collectives.
 
-use super::*;
+use super::collectives::{CollectiveOperation, ElementType, ReduceOperation};
+use super::handles::DeviceAddress;
 
 /// The vendor's library has symmetric windows.
 pub const VENDOR_WINDOWS: u32 = 1 << 0;

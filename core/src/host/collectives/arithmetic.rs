@@ -22,11 +22,11 @@ const BLOCK: usize = 2048;
 /// # Safety
 /// Each source is readable and each destination writable for `count` elements, at any alignment. A
 /// destination may be one of the sources, and overlaps with none otherwise.
-pub(super) type Reduction =
+pub(crate) type Reduction =
     unsafe fn(sources: &[*const u8], destinations: &[*mut u8], count: usize);
 
 /// The reduction of a type by an operation, if there are such.
-pub(super) fn reduction(element: ElementType, reduce: ReduceOperation) -> Option<Reduction> {
+pub(crate) fn reduction(element: ElementType, reduce: ReduceOperation) -> Option<Reduction> {
     Some(match element {
         ElementType::I8 => of_type::<i8>(reduce)?,
         ElementType::U8 => of_type::<u8>(reduce)?,

@@ -1,36 +1,35 @@
 //! The families that work between two barriers: copies, swaps, reductions, and what a switch would do of
 //! either.
 
-use super::super::operation::Step;
-use super::super::signals::Pending;
-use super::super::transfer;
 use super::arithmetic::reduction;
 use super::members::{Members, Turn};
 use crate::backend::abi::*;
+use crate::host::copies;
+use crate::host::progress::{Pending, Step};
 use std::ptr;
 
 /// Copies, between two barriers.
 ///
 /// # Safety
 /// All memory that it names is live, and its numbers are in range.
-pub(super) unsafe fn advance_move(
+pub(crate) unsafe fn advance_move(
     arguments: &MoveArguments,
     pending: &mut Option<Pending>,
 ) -> Step {
     // SAFETY: the caller's word.
-    unsafe { advance_each(arguments, pending, transfer::copy) }
+    unsafe { advance_each(arguments, pending, copies::copy) }
 }
 
 /// Swaps of destinations with sources, between two barriers.
 ///
 /// # Safety
 /// As [`advance_move`].
-pub(super) unsafe fn advance_swap(
+pub(crate) unsafe fn advance_swap(
     arguments: &MoveArguments,
     pending: &mut Option<Pending>,
 ) -> Step {
     // SAFETY: the caller's word.
-    unsafe { advance_each(arguments, pending, transfer::swap) }
+    unsafe { advance_each(arguments, pending, copies::swap) }
 }
 
 /// Calls `each(destination, source, bytes)` for all but copies onto themselves, between two barriers.
@@ -60,7 +59,7 @@ unsafe fn advance_each(
 ///
 /// # Safety
 /// As [`advance_move`].
-pub(super) unsafe fn advance_reduce(
+pub(crate) unsafe fn advance_reduce(
     arguments: &ReduceArguments,
     pending: &mut Option<Pending>,
 ) -> Step {
@@ -83,7 +82,7 @@ pub(super) unsafe fn advance_reduce(
 ///
 /// # Safety
 /// As [`advance_move`].
-pub(super) unsafe fn advance_multicast(
+pub(crate) unsafe fn advance_multicast(
     arguments: &MulticastArguments,
     pending: &mut Option<Pending>,
 ) -> Step {
@@ -116,7 +115,7 @@ pub(super) unsafe fn advance_multicast(
             let to = destinations[member];
             if to.0 != 0 && to != from {
                 // SAFETY: the caller's word.
-                unsafe { transfer::copy(to, from, bytes) };
+                unsafe { copies::copy(to, from, bytes) };
             }
         }
     })
@@ -168,7 +167,7 @@ impl Reduced<'_> {
 
 /// The pointer to an address.
 #[inline]
-pub(super) fn pointer(address: DeviceAddress) -> *mut u8 {
+pub(crate) fn pointer(address: DeviceAddress) -> *mut u8 {
     ptr::with_exposed_provenance_mut(address.0 as usize)
 }
 

@@ -4,12 +4,10 @@
 //! receipts from it. A rank makes all its announcements before it waits for any, so that rings and
 //! exchanges with itself do not stand still.
 
-use super::super::operation::Step;
-use super::super::signals::Pending;
-use super::super::transfer;
-use super::super::waiting::long_at;
 use super::members::{BESIDE_FLAG, Counter, Members, Turn, Words};
 use crate::backend::abi::*;
+use crate::host::copies;
+use crate::host::progress::{Pending, Step, long_at};
 use std::sync::atomic::Ordering;
 
 /// A row of the table is the upper bits of a token, the offset the lower.
@@ -30,7 +28,7 @@ const _: () = assert!(BESIDE_FLAG >= 16);
 ///
 /// # Safety
 /// All memory that it names is live, tokens name rows of the table, and its numbers are in range.
-pub(in crate::host) unsafe fn advance(
+pub(crate) unsafe fn advance(
     arguments: &ExchangeArguments,
     pending: &mut Option<Pending>,
     mut resolve: impl FnMut(DeviceAddress, u64) -> Option<DeviceAddress>,
@@ -164,7 +162,7 @@ unsafe fn receive(
     let destination = DeviceAddress(arguments.destinations[peer as usize]);
     if source != destination {
         // SAFETY: the caller's word.
-        unsafe { transfer::copy(destination, source, sent) };
+        unsafe { copies::copy(destination, source, sent) };
     }
     members.raise(Words::Received, peer, pending.expected);
     Turn::Go

@@ -5,10 +5,11 @@
 //! sleepers behind it, as a signal word has. All ranks of a host lay them out alike, and nobody else
 //! looks.
 
-use super::super::signals::{Bounds, Look, Pending, fill_record, look};
-use super::super::waiting::{self, SignalWord, Sleep, word_at};
 use crate::backend::abi::*;
 use crate::epoch;
+use crate::host::progress::{
+    Bounds, Look, Pending, SignalWord, Sleep, fill_record, look, wake, word_at,
+};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -25,11 +26,11 @@ const _: () = assert!(WORDS + 5 * ARRAY <= INBOXES);
 const _: () = assert!(PAIR_COUNTERS + 2 * 4 * MAX_RANKS as u64 <= WORDS);
 
 /// Bytes of a packet that lie beside its flag, in the same two cache lines.
-pub(super) const BESIDE_FLAG: u64 = SIGNAL_STRIDE - size_of::<SignalWord>() as u64;
+pub(crate) const BESIDE_FLAG: u64 = SIGNAL_STRIDE - size_of::<SignalWord>() as u64;
 
 /// An array of words that members raise.
 #[derive(Clone, Copy)]
-pub(super) enum Words {
+pub(crate) enum Words {
     Barrier,
     /// The flags of one half's packets.
     Packets {
@@ -41,7 +42,7 @@ pub(super) enum Words {
 
 /// A counter of this rank's.
 #[derive(Clone, Copy)]
-pub(super) enum Counter {
+pub(crate) enum Counter {
     Barriers,
     Packets,
     SendsTo(u32),
@@ -50,7 +51,7 @@ pub(super) enum Counter {
 
 /// What became of a wait.
 #[must_use]
-pub(super) enum Turn {
+pub(crate) enum Turn {
     /// It is over.
     Go,
     /// It goes on; this is how to sleep.
@@ -61,14 +62,14 @@ pub(super) enum Turn {
 
 /// Bytes from the start of a half to its next member's inbox.
 #[inline]
-pub(super) fn inbox_capacity(group: &CollectiveGroup) -> u64 {
+pub(crate) fn inbox_capacity(group: &CollectiveGroup) -> u64 {
     let area = group.packet_bytes * u64::from(PACKET_BLOCKS);
     area / 2 / u64::from(group.world) / 16 * 16
 }
 
 /// The members of a group, and this rank among them.
 #[derive(Clone, Copy)]
-pub(super) struct Members<'a> {
+pub(crate) struct Members<'a> {
     group: &'a CollectiveGroup,
 }
 
@@ -76,25 +77,25 @@ impl<'a> Members<'a> {
     /// # Safety
     /// The slots and the watch's words are live while this and its copies are used; `world` is at
     /// most [`MAX_RANKS`] and `rank` less; `packet_bytes` is true.
-    pub(super) unsafe fn new(group: &'a CollectiveGroup) -> Self {
+    pub(crate) unsafe fn new(group: &'a CollectiveGroup) -> Self {
         Self { group }
     }
 
     /// This rank's number in the group.
     #[inline]
-    pub(super) fn rank(self) -> u32 {
+    pub(crate) fn rank(self) -> u32 {
         self.group.rank
     }
 
     /// How many members there are.
     #[inline]
-    pub(super) fn world(self) -> u32 {
+    pub(crate) fn world(self) -> u32 {
         self.group.world
     }
 
     /// All members but this one; the next one first, so that not all begin with the same one.
     #[inline]
-    pub(super) fn peers(self) -> impl Iterator<Item = u32> + Clone {
+    pub(crate) fn peers(self) -> impl Iterator<Item = u32> + Clone {
         let (rank, world) = (self.group.rank, self.group.world);
         (rank + 1..world).chain(0..rank)
     }
@@ -125,31 +126,31 @@ impl<'a> Members<'a> {
 
     /// What lies behind the word that this rank raises at a member: [`BESIDE_FLAG`] bytes.
     #[inline]
-    pub(super) fn beside_theirs(self, words: Words, member: u32) -> DeviceAddress {
+    pub(crate) fn beside_theirs(self, words: Words, member: u32) -> DeviceAddress {
         DeviceAddress(self.theirs(words, member).0 + SIGNAL_STRIDE - BESIDE_FLAG)
     }
 
     /// What lies behind the word that a member raises here.
     #[inline]
-    pub(super) fn beside_own(self, words: Words, member: u32) -> DeviceAddress {
+    pub(crate) fn beside_own(self, words: Words, member: u32) -> DeviceAddress {
         DeviceAddress(self.word(words, self.rank(), member).0 + SIGNAL_STRIDE - BESIDE_FLAG)
     }
 
     /// The inbox, at member `at`, for what member `from` sends in a half.
     #[inline]
-    pub(super) fn inbox(self, half: u32, at: u32, from: u32) -> DeviceAddress {
+    pub(crate) fn inbox(self, half: u32, at: u32, from: u32) -> DeviceAddress {
         let number = u64::from(half) * u64::from(self.world()) + u64::from(from);
         self.address(at, INBOXES + number * inbox_capacity(self.group))
     }
 
     /// Counts one more.
     #[inline]
-    pub(super) fn count(self, counter: Counter) -> u32 {
+    pub(crate) fn count(self, counter: Counter) -> u32 {
         epoch::next(self.counter(counter))
     }
 
     /// What was counted last.
-    pub(super) fn counted(self, counter: Counter) -> u32 {
+    pub(crate) fn counted(self, counter: Counter) -> u32 {
         self.counter(counter).load(Ordering::Relaxed)
     }
 
@@ -170,25 +171,25 @@ impl<'a> Members<'a> {
 
     /// Raises this rank's word at one member.
     #[inline]
-    pub(super) fn raise(self, words: Words, member: u32, value: u32) {
+    pub(crate) fn raise(self, words: Words, member: u32, value: u32) {
         // SAFETY: within the member's slots, by `new`'s condition.
         unsafe { SignalWord::at(self.theirs(words, member)) }.publish(value);
     }
 
     /// Raises this rank's words at all peers.
     #[inline]
-    pub(super) fn raise_all(self, words: Words, value: u32) {
+    pub(crate) fn raise_all(self, words: Words, value: u32) {
         let theirs = self.peers().map(|peer| {
             // SAFETY: as in `raise`.
             let word = unsafe { SignalWord::at(self.theirs(words, peer)) };
             (&word.value, &word.sleepers)
         });
-        epoch::publish_all(theirs, value, waiting::wake);
+        epoch::publish_all(theirs, value, wake);
     }
 
     /// Waits until the word that a member raises here has reached `pending.expected`.
     #[inline]
-    pub(super) fn wait(self, words: Words, member: u32, pending: &mut Pending) -> Turn {
+    pub(crate) fn wait(self, words: Words, member: u32, pending: &mut Pending) -> Turn {
         let watch = &self.group.watch;
         let bounds = Bounds {
             abort: watch.abort,
@@ -215,13 +216,13 @@ impl<'a> Members<'a> {
 
     /// The communicator's number of a member.
     #[inline]
-    pub(super) fn number_of(self, member: u32) -> u32 {
+    pub(crate) fn number_of(self, member: u32) -> u32 {
         self.group.members[member as usize].into()
     }
 
     /// Leaves a record, if nobody has; who waited and on which channel are filled in.
     #[cold]
-    pub(super) fn record(self, record: &WaitRecord) {
+    pub(crate) fn record(self, record: &WaitRecord) {
         let record = WaitRecord {
             rank: self.group.watch.rank,
             slot: self.group.slot,
@@ -233,7 +234,7 @@ impl<'a> Members<'a> {
 
     /// Goes on with a barrier: tells every peer at its first step, then waits for one after the other.
     #[inline]
-    pub(super) fn barrier(self, pending: &mut Pending) -> Turn {
+    pub(crate) fn barrier(self, pending: &mut Pending) -> Turn {
         if pending.begin() {
             pending.expected = self.count(Counter::Barriers);
             self.raise_all(Words::Barrier, pending.expected);
@@ -243,7 +244,7 @@ impl<'a> Members<'a> {
 
     /// Waits for one peer after the other; then the pending wait is ready for the next.
     #[inline]
-    pub(super) fn wait_for_all(self, words: Words, pending: &mut Pending) -> Turn {
+    pub(crate) fn wait_for_all(self, words: Words, pending: &mut Pending) -> Turn {
         while pending.peer < self.world() {
             if pending.peer != self.rank() {
                 match self.wait(words, pending.peer, pending) {

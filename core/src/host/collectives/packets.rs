@@ -6,14 +6,13 @@
 //! inbox is sent in rounds. Every round, every member raises its flag at every other and waits for
 //! all of theirs, which is what makes two halves enough (see [`epoch::half_of`]).
 
-use super::super::operation::Step;
-use super::super::signals::Pending;
-use super::super::transfer;
 use super::arithmetic::reduction;
 use super::barriered::pointer;
 use super::members::{BESIDE_FLAG, Counter, Members, Turn, Words, inbox_capacity};
 use crate::backend::abi::*;
 use crate::epoch;
+use crate::host::copies;
+use crate::host::progress::{Pending, Step};
 use std::ptr;
 
 /// A part of a message: one round's.
@@ -68,7 +67,7 @@ impl<'a> Use<'a> {
             self.members.inbox(self.half, member, self.members.rank())
         };
         // SAFETY: the caller's word; the inbox is as large, and its owner has read what was in it.
-        unsafe { transfer::copy(inbox, DeviceAddress(source.0 + piece.offset), piece.bytes) };
+        unsafe { copies::copy(inbox, DeviceAddress(source.0 + piece.offset), piece.bytes) };
     }
 
     /// Where what a member sent lies, once its flag has come.
@@ -85,7 +84,7 @@ impl<'a> Use<'a> {
 ///
 /// # Safety
 /// All memory that it names is live, and its numbers are in range.
-pub(super) unsafe fn advance_packets(
+pub(crate) unsafe fn advance_packets(
     arguments: &PacketArguments,
     pending: &mut Option<Pending>,
 ) -> Step {
@@ -113,7 +112,7 @@ pub(super) unsafe fn advance_packets(
             let (to, from) = (arguments.destinations[own], arguments.sources[own]);
             if round == 0 && to != from {
                 // SAFETY: the caller's word.
-                unsafe { transfer::copy(to, from, arguments.send_bytes[own]) };
+                unsafe { copies::copy(to, from, arguments.send_bytes[own]) };
             }
         }
         match members.wait_for_all(this.words(), pending) {
@@ -125,7 +124,7 @@ pub(super) unsafe fn advance_packets(
             let received = piece(arguments.receive_bytes[peer as usize]);
             let to = DeviceAddress(arguments.destinations[peer as usize].0 + received.offset);
             // SAFETY: the caller's word; the sender has raised its flag behind the bytes.
-            unsafe { transfer::copy(to, this.inbox_of(peer, received.bytes), received.bytes) };
+            unsafe { copies::copy(to, this.inbox_of(peer, received.bytes), received.bytes) };
         }
         pending.round += 1;
     }
@@ -137,7 +136,7 @@ pub(super) unsafe fn advance_packets(
 ///
 /// # Safety
 /// As [`advance_packets`].
-pub(super) unsafe fn advance_reduce_packets(
+pub(crate) unsafe fn advance_reduce_packets(
     arguments: &ReducePacketArguments,
     pending: &mut Option<Pending>,
 ) -> Step {
@@ -209,7 +208,7 @@ pub(super) unsafe fn advance_reduce_packets(
                 let to = arguments.destinations[peer as usize].0 + received.offset;
                 let inbox = this.inbox_of(peer, received.bytes);
                 // SAFETY: the caller's word; the sender has raised its flag behind the bytes.
-                unsafe { transfer::copy(DeviceAddress(to), inbox, received.bytes) };
+                unsafe { copies::copy(DeviceAddress(to), inbox, received.bytes) };
             }
             pending.stage = 0;
         }

@@ -3,12 +3,10 @@
 //! Each chunk is multiplied as soon as it is here, in the order in which the ranks' copies go round: the
 //! own shard first, then that of the next rank.
 
-use super::super::operation::Step;
-use super::super::signals::{Bounds, Look, Pending, fill_record, look};
-use super::super::transfer;
-use super::super::waiting::{SignalWord, word_at};
 use super::product::{Panel, product};
 use crate::backend::abi::*;
+use crate::host::copies;
+use crate::host::progress::{Bounds, Look, Pending, SignalWord, Step, fill_record, look, word_at};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -94,7 +92,7 @@ impl Call<'_> {
             ..RowsCopy::default()
         };
         // SAFETY: the caller's word.
-        unsafe { transfer::copy_rows(&copy) };
+        unsafe { copies::copy_rows(&copy) };
     }
 
     /// A chunk's columns of a shard, once they are here. Own ones are where the caller has them.
@@ -247,7 +245,7 @@ impl Call<'_> {
 ///
 /// # Safety
 /// All memory that it names is live, and its numbers are in range.
-pub(in crate::host) unsafe fn advance(
+pub(crate) unsafe fn advance(
     arguments: &GatheredGemmArguments,
     pending: &mut Option<Pending>,
 ) -> Step {

@@ -12,15 +12,15 @@ const COLUMNS: usize = 64;
 
 /// Columns `columns` of some rows of `A`.
 #[derive(Clone, Copy)]
-pub(super) struct Panel {
+pub(crate) struct Panel {
     /// The first row's element of the first of these columns.
-    pub(super) address: DeviceAddress,
+    pub(crate) address: DeviceAddress,
     /// Elements from one row to the next.
-    pub(super) stride: u64,
+    pub(crate) stride: u64,
     /// The first of these columns in the whole `A`.
-    pub(super) first: u64,
+    pub(crate) first: u64,
     /// How many; may be 0.
-    pub(super) columns: u64,
+    pub(crate) columns: u64,
 }
 
 /// A format of 16 bits.
@@ -47,13 +47,13 @@ narrow!(Half, Bfloat);
 
 /// Rows `rows` of a product whose `A`, in those rows, is `panels`.
 ///
-/// Peers may store near what is read here, never to it: as in `transfer::copy`, nothing is behind a
+/// Peers may store near what is read here, never to it: as in `copies::copy`, nothing is behind a
 /// reference.
 ///
 /// # Safety
 /// All matrices are live, with the shape's sizes, and aligned to their elements; the panels have the rows
 /// of `rows`, and all columns of `A` once between them. The element type is one of [`known`].
-pub(super) unsafe fn product(
+pub(crate) unsafe fn product(
     shape: &GemmShape,
     panels: &[Panel],
     operands: &GemmOperands,
@@ -69,7 +69,7 @@ pub(super) unsafe fn product(
 }
 
 /// Whether there is a product of such elements.
-pub(super) fn known(element: ElementType) -> bool {
+pub(crate) fn known(element: ElementType) -> bool {
     matches!(element, ElementType::F16 | ElementType::BF16)
 }
 

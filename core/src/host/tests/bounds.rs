@@ -179,6 +179,7 @@ fn a_member_that_does_not_come_is_named_when_the_deadline_is_over(
 ) {
     let ranks = ranks(3);
     let limit = Duration::from_millis(if aborted { 10_000 } else { 60 });
+    let both_have_come = &std::sync::Barrier::new(2);
     std::thread::scope(|scope| {
         for rank in &ranks[..2] {
             scope.spawn(move || {
@@ -186,6 +187,7 @@ fn a_member_that_does_not_come_is_named_when_the_deadline_is_over(
                 let start = Instant::now();
                 sum(how, 0).enqueue_for(rank, stream, limit);
                 if aborted {
+                    both_have_come.wait();
                     std::thread::sleep(Duration::from_millis(30));
                     write(rank.mine(ABORT), 1);
                 }

@@ -135,10 +135,7 @@ fn calls_that_make_no_sense_are_refused() {
             backend.host_register(me.own.host + 1, 4096),
             Status::INVALID_ARGUMENT,
         );
-        refused(backend.module_load(b"".as_ptr(), 0), Status::UNSUPPORTED);
-        refused(
-            backend.builtin_function(b"".as_ptr(), 0),
-            Status::UNSUPPORTED,
-        );
+        refused(backend.module_load(&[]), Status::UNSUPPORTED);
+        refused(backend.builtin_function("symmem_move"), Status::UNSUPPORTED);
     }
 }

@@ -13,7 +13,7 @@ mod streams;
 mod words;
 
 use super::HostBackend;
-use super::waiting::word_at;
+use super::progress::word_at;
 use crate::backend::abi::*;
 use crate::backend::{Device, Signals, SymmetricMemory};
 use std::sync::atomic::Ordering;
@@ -216,7 +216,7 @@ impl Rank {
 
     pub(super) fn idle(&self, stream: RawStream) -> bool {
         // SAFETY: the stream is live.
-        unsafe { self.backend.stream_idle(stream).unwrap() == 1 }
+        unsafe { self.backend.stream_idle(stream).unwrap() }
     }
 
     pub(super) fn synchronize(&self, stream: RawStream) {

@@ -1,103 +1,25 @@
-//! Waiting for a word: how long to spin, when to sleep, how to be woken.
+//! The words that ranks raise and wait for, and how to sleep on one and be woken.
 //!
 //! A signal word is followed by a 32-bit count of sleepers, which fits since signal words are
 //! [`SIGNAL_STRIDE`] apart. A giver calls the kernel only if that count is not zero.
 
-use super::operation::Step;
 use crate::backend::abi::{DeviceAddress, SIGNAL_STRIDE};
 use crate::epoch;
 use std::ffi::{c_int, c_long};
 use std::ptr;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::time::Duration;
 
-/// How long the caller of a wait on an idle stream polls before the wait is queued. A thread hand-off
-/// costs about as much.
-const SPIN: Duration = Duration::from_micros(20);
-/// How long the stream's thread leaves a wait to a caller who may be about to synchronise.
-pub(super) const GRACE: Duration = Duration::from_micros(50);
-/// How long it keeps away after a caller has polled the stream.
-pub(super) const HELPED: Duration = Duration::from_micros(100);
 /// Longest sleep: nobody wakes a sleeper when the abort word is set, so it has to look.
-pub(super) const LONGEST_SLEEP: Duration = Duration::from_millis(10);
-
-/// Whether waiters of this instance may burn cycles.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Policy {
-    /// Every rank on this host has a processor to itself.
-    spin: bool,
-}
-
-impl Policy {
-    /// The policy for `ranks` on a machine with `processors`.
-    pub(super) fn new(ranks: u32, processors: u32) -> Self {
-        Self {
-            spin: ranks <= processors,
-        }
-    }
-
-    /// Polls for a short bounded time, if ranks have processors to themselves; true once `ready` is.
-    #[inline]
-    pub(super) fn spin(self, mut ready: impl FnMut() -> bool) -> bool {
-        if !self.spin {
-            return false;
-        }
-        let start = Instant::now();
-        loop {
-            // Reading the clock costs more than looking at the word.
-            for _ in 0..32 {
-                if ready() {
-                    return true;
-                }
-                std::hint::spin_loop();
-            }
-            if start.elapsed() > SPIN {
-                return false;
-            }
-        }
-    }
-
-    /// Goes on with work until it is done, or has to wait. Where ranks have processors to
-    /// themselves it watches the word that the work waits for, a short bounded time.
-    #[inline]
-    pub(super) fn spin_on(self, mut step: impl FnMut() -> Step) -> Step {
-        let mut start = None;
-        loop {
-            let Step::Blocked(sleep) = step() else {
-                return Step::Done;
-            };
-            if !self.spin || start.is_some_and(|start: Instant| start.elapsed() > SPIN) {
-                return Step::Blocked(sleep);
-            }
-            // Reading the clock, or doing a step, costs more than looking at the word.
-            start.get_or_insert_with(Instant::now);
-            // SAFETY: the step has not ended, so what it waits for is live.
-            let word = unsafe { word_at(sleep.word) };
-            for _ in 0..64 {
-                if word.load(Ordering::Relaxed) != sleep.seen {
-                    break;
-                }
-                std::hint::spin_loop();
-            }
-        }
-    }
-
-    /// Between two polls of a caller who synchronises: lets another rank run if it needs this
-    /// processor.
-    pub(super) fn between_polls(self) {
-        if !self.spin {
-            std::thread::yield_now();
-        }
-    }
-}
+pub(crate) const LONGEST_SLEEP: Duration = Duration::from_millis(10);
 
 /// A word that one side raises and another waits on, and the count of sleepers beside it.
 #[repr(C)]
-pub(super) struct SignalWord {
+pub(crate) struct SignalWord {
     /// The epoch reached.
-    pub(super) value: AtomicU32,
+    pub(crate) value: AtomicU32,
     /// How many waiters sleep, or are about to.
-    pub(super) sleepers: AtomicU32,
+    pub(crate) sleepers: AtomicU32,
 }
 
 const _: () = assert!(size_of::<SignalWord>() as u64 <= SIGNAL_STRIDE);
@@ -108,7 +30,7 @@ impl SignalWord {
     /// # Safety
     /// The 8 bytes at `address` are mapped, 4-byte aligned, and accessed atomically only, for `'a`.
     #[inline]
-    pub(super) unsafe fn at<'a>(address: DeviceAddress) -> &'a Self {
+    pub(crate) unsafe fn at<'a>(address: DeviceAddress) -> &'a Self {
         // SAFETY: the caller's word. Both fields are atomics, which other threads and processes may
         // change behind a shared reference.
         unsafe { &*ptr::with_exposed_provenance(address.0 as usize) }
@@ -116,7 +38,7 @@ impl SignalWord {
 
     /// Writes the word, and wakes who sleeps on it.
     #[inline]
-    pub(super) fn publish(&self, value: u32) {
+    pub(crate) fn publish(&self, value: u32) {
         if epoch::publish(&self.value, &self.sleepers, value) {
             self.wake();
         }
@@ -124,21 +46,21 @@ impl SignalWord {
 
     /// Writes the word unless it is further already, and wakes who sleeps on it.
     #[inline]
-    pub(super) fn raise(&self, value: u32) {
+    pub(crate) fn raise(&self, value: u32) {
         if epoch::raise(&self.value, &self.sleepers, value) {
             self.wake();
         }
     }
 
     #[cold]
-    pub(super) fn wake(&self) {
+    pub(crate) fn wake(&self) {
         wake(&self.value);
     }
 }
 
 /// Wakes all who sleep on a word.
 #[cold]
-pub(super) fn wake(word: &AtomicU32) {
+pub(crate) fn wake(word: &AtomicU32) {
     futex(word, FUTEX_WAKE, u32::MAX >> 1, None);
 }
 
@@ -147,7 +69,7 @@ pub(super) fn wake(word: &AtomicU32) {
 /// # Safety
 /// The 4 bytes at `address` are mapped, aligned, and accessed atomically only, for `'a`.
 #[inline]
-pub(super) unsafe fn word_at<'a>(address: DeviceAddress) -> &'a AtomicU32 {
+pub(crate) unsafe fn word_at<'a>(address: DeviceAddress) -> &'a AtomicU32 {
     // SAFETY: the caller's word.
     unsafe { AtomicU32::from_ptr(ptr::with_exposed_provenance_mut(address.0 as usize)) }
 }
@@ -157,7 +79,7 @@ pub(super) unsafe fn word_at<'a>(address: DeviceAddress) -> &'a AtomicU32 {
 /// # Safety
 /// The 8 bytes at `address` are mapped, aligned, and accessed atomically only, for `'a`.
 #[inline]
-pub(super) unsafe fn long_at<'a>(address: DeviceAddress) -> &'a AtomicU64 {
+pub(crate) unsafe fn long_at<'a>(address: DeviceAddress) -> &'a AtomicU64 {
     // SAFETY: the caller's word.
     unsafe { AtomicU64::from_ptr(ptr::with_exposed_provenance_mut(address.0 as usize)) }
 }
@@ -167,20 +89,20 @@ pub(super) unsafe fn long_at<'a>(address: DeviceAddress) -> &'a AtomicU64 {
 /// It holds an address, not a reference: while one thread sleeps, another may complete the wait and
 /// the memory may be unmapped.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sleep {
+pub(crate) struct Sleep {
     /// The word.
-    pub(super) word: DeviceAddress,
+    pub(crate) word: DeviceAddress,
     /// Its value when it was last looked at.
-    pub(super) seen: u32,
+    pub(crate) seen: u32,
     /// At most this long.
-    pub(super) limit: Duration,
+    pub(crate) limit: Duration,
     /// Whether there is a count of sleepers behind the word.
-    pub(super) counted: bool,
+    pub(crate) counted: bool,
 }
 
 impl Sleep {
     /// Sleeps until the word changes, someone wakes it, or the limit has passed. May return early.
-    pub(super) fn sleep(self) {
+    pub(crate) fn sleep(self) {
         let limit = self.limit.min(LONGEST_SLEEP);
         let word = ptr::with_exposed_provenance(self.word.0 as usize);
         futex(word, FUTEX_WAIT, self.seen, Some(limit));
@@ -223,13 +145,7 @@ fn futex(word: *const AtomicU32, operation: c_int, value: u32, limit: Option<Dur
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn waits_spin_only_if_every_rank_has_a_processor() {
-        assert!(Policy::new(2, 2).spin(|| true));
-        assert!(!Policy::new(3, 2).spin(|| unreachable!("polled")));
-        assert!(!Policy::new(1, 1).spin(|| false));
-    }
+    use std::sync::atomic::Ordering;
 
     #[test]
     fn a_sleeper_is_woken_by_the_giver_and_not_by_the_clock() {

@@ -5,31 +5,19 @@
 //! takes part: the right to execute is a lock that nobody holds while a wait is unsatisfied, so a
 //! caller who synchronises sees the signal itself, with no hand-off between threads.
 
-use super::graph::Recording;
-use super::operation::{Operation, Progress, Step};
-use super::waiting::{GRACE, HELPED, Policy, Sleep};
+use super::events::Recorder;
+use super::operation::{Operation, Progress, Recording, Submission};
 use crate::backend::abi::Status;
 use crate::backend::{CallResult, Failure};
+use crate::host::progress::{GRACE, HELPED, Policy, Sleep, Step};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-/// What a stream is asked to do: an operation, or something that becomes one if it must be queued.
-pub(super) trait Submission {
-    /// Goes on with the work as far as it can without waiting.
-    ///
-    /// # Safety
-    /// All memory that the work names is live, and no other thread advances this progress.
-    unsafe fn advance(&self, progress: &mut Progress) -> Step;
-
-    /// The same as an item of a queue.
-    fn into_operation(self) -> Operation;
-}
-
 /// A queue of ordered work.
-pub(super) struct Stream {
+pub(crate) struct Stream {
     policy: Policy,
     /// Operations asked for and queued, and not yet done. An operation that is done at once in its
     /// caller is never counted.
@@ -65,7 +53,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Stream {
     /// An idle stream.
-    pub(super) fn new(policy: Policy) -> Arc<Self> {
+    pub(crate) fn new(policy: Policy) -> Arc<Self> {
         Arc::new(Self {
             policy,
             queued: AtomicUsize::new(0),
@@ -87,7 +75,7 @@ impl Stream {
     /// # Safety
     /// All memory that the work names is live until the stream has passed it, or while a recording
     /// of it is replayed.
-    pub(super) unsafe fn submit(self: &Arc<Self>, work: impl Submission) -> CallResult<()> {
+    pub(crate) unsafe fn submit(self: &Arc<Self>, work: impl Submission) -> CallResult<()> {
         if self.is_capturing() {
             let mut capture = lock(&self.capture);
             // Another thread may have ended it meanwhile.
@@ -197,7 +185,7 @@ impl Stream {
 
     /// True if all work is done. If nobody executes, the caller goes on with the queue as far as it
     /// goes without waiting for longer than a moment.
-    pub(super) fn poll(&self) -> bool {
+    pub(crate) fn poll(&self) -> bool {
         let Some(mut execution) = self.try_execute() else {
             return false;
         };
@@ -215,7 +203,7 @@ impl Stream {
 
     /// Blocks until all work is done, at most for `longest`; true if it is done. Spins a little if
     /// ranks have processors to themselves, then sleeps on the word that the stream waits for.
-    pub(super) fn block(&self, longest: Duration) -> bool {
+    pub(crate) fn block(&self, longest: Duration) -> bool {
         let start = Instant::now();
         if self.poll() || self.policy.spin(|| self.poll()) {
             return true;
@@ -269,7 +257,7 @@ impl Stream {
     }
 
     /// The stream is given up. Queued work is still done.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         self.closing.store(true, Ordering::Release);
         if let Some(thread) = &lock(&self.incoming).thread {
             thread.unpark();
@@ -277,12 +265,12 @@ impl Stream {
     }
 
     /// Whether operations are recorded instead of run.
-    pub(super) fn is_capturing(&self) -> bool {
+    pub(crate) fn is_capturing(&self) -> bool {
         self.capturing.load(Ordering::Acquire)
     }
 
     /// From here on operations are recorded.
-    pub(super) fn begin_capture(&self) -> CallResult<()> {
+    pub(crate) fn begin_capture(&self) -> CallResult<()> {
         let mut capture = lock(&self.capture);
         self.refuse_capture("capture_begin", "end that capture first")?;
         *capture = Recording::default();
@@ -291,7 +279,7 @@ impl Stream {
     }
 
     /// Ends the recording.
-    pub(super) fn end_capture(&self) -> CallResult<Recording> {
+    pub(crate) fn end_capture(&self) -> CallResult<Recording> {
         let mut capture = lock(&self.capture);
         if !self.capturing.swap(false, Ordering::AcqRel) {
             return Err(Failure::new(
@@ -305,12 +293,12 @@ impl Stream {
 
     /// Whether queued work has needed a thread.
     #[cfg(all(test, not(loom)))]
-    pub(super) fn has_thread(&self) -> bool {
+    pub(crate) fn has_thread(&self) -> bool {
         lock(&self.incoming).thread.is_some()
     }
 
     /// Fails if the stream is being captured, where `call` cannot be.
-    pub(super) fn refuse_capture(&self, call: &str, advice: &str) -> CallResult<()> {
+    pub(crate) fn refuse_capture(&self, call: &str, advice: &str) -> CallResult<()> {
         if !self.is_capturing() {
             return Ok(());
         }
@@ -336,5 +324,11 @@ impl Execution {
             // SAFETY: the head is not done, so its word is live; nobody else executes.
             unsafe { pending.announce_sleep(sleep.word) };
         }
+    }
+}
+
+impl Recorder for Stream {
+    fn help(&self) {
+        self.poll();
     }
 }

@@ -1,15 +1,11 @@
-//! What a stream can be asked to do, and how far it has come with it.
+//! What a stream can be asked to do, how far it has come with it, and lists of that: recordings.
 
-use super::collectives::Collective;
 use super::events::Event;
-use super::gemm::{Product, gathered};
-use super::graph::Recording;
-use super::signals::{self, Pending};
-use super::stream::Submission;
-use super::transfer;
-use super::waiting::Sleep;
-use super::words;
 use crate::backend::abi::*;
+use crate::host::collectives::Collective;
+use crate::host::gemm::{Product, gathered};
+use crate::host::progress::{Pending, Step};
+use crate::host::{copies, signals, words};
 use std::sync::Arc;
 
 /// One item of a stream's work.
@@ -18,7 +14,7 @@ use std::sync::Arc;
     clippy::large_enum_variant,
     reason = "a queued item must not allocate; an item is moved only when it is queued"
 )]
-pub(super) enum Operation {
+pub(crate) enum Operation {
     /// Move bytes, then give a signal.
     Transfer(Transfer),
     /// Move rows of bytes.
@@ -79,20 +75,61 @@ pub(super) enum Operation {
 
 /// How far an operation has come.
 #[derive(Default)]
-pub(super) struct Progress {
+pub(crate) struct Progress {
     /// Items of a recording that are done.
     replayed: usize,
     /// The wait that the operation is in.
-    pub(super) pending: Option<Pending>,
+    pub(crate) pending: Option<Pending>,
 }
 
-/// What became of an attempt to do an operation.
-#[must_use]
-pub(super) enum Step {
-    /// It is done, or has given up.
-    Done,
-    /// It waits; this is how to sleep on what it waits for.
-    Blocked(Sleep),
+/// The operations that one stream was asked for while it was captured, in order.
+#[derive(Default)]
+pub(crate) struct Recording(Vec<Operation>);
+
+impl Recording {
+    /// Adds an operation. Another recording is added item by item, so that none is nested.
+    pub(crate) fn push(&mut self, operation: Operation) {
+        match operation {
+            Operation::Replay(recording) => self.0.extend_from_slice(recording.items()),
+            operation => self.0.push(operation),
+        }
+    }
+
+    /// The operations.
+    fn items(&self) -> &[Operation] {
+        &self.0
+    }
+}
+
+/// What a stream is asked to do: an operation, or something that becomes one if it must be queued.
+pub(crate) trait Submission {
+    /// Goes on with the work as far as it can without waiting.
+    ///
+    /// # Safety
+    /// All memory that the work names is live, and no other thread advances this progress.
+    unsafe fn advance(&self, progress: &mut Progress) -> Step;
+
+    /// The same as an item of a queue.
+    fn into_operation(self) -> Operation;
+}
+
+impl Submission for Collective<'_> {
+    unsafe fn advance(&self, progress: &mut Progress) -> Step {
+        // SAFETY: the caller's word.
+        unsafe { Collective::advance(*self, &mut progress.pending) }
+    }
+
+    fn into_operation(self) -> Operation {
+        match self {
+            Self::Move(arguments) => Operation::Move(*arguments),
+            Self::Swap(arguments) => Operation::Swap(*arguments),
+            Self::Packets(arguments) => Operation::Packets(*arguments),
+            Self::Reduce(arguments) => Operation::Reduce(*arguments),
+            Self::ReducePackets(arguments) => Operation::ReducePackets(*arguments),
+            Self::Multicast(arguments) => Operation::Multicast(*arguments),
+            Self::Exchange(arguments) => Operation::Exchange(*arguments),
+        }
+    }
 }
 
 impl Submission for Operation {
@@ -145,13 +182,13 @@ impl Operation {
                 }
                 Self::GatheredGemm(arguments) => return gathered::advance(arguments, pending),
                 Self::WaitEvent(event, number) => {
-                    return signals::advance_event(event, *number, pending);
+                    return event.advance_wait(*number, pending);
                 }
                 Self::Transfer(transfer) => {
-                    transfer::copy(transfer.destination, transfer.source, transfer.bytes);
+                    copies::copy(transfer.destination, transfer.source, transfer.bytes);
                     signals::give(&transfer.signal);
                 }
-                Self::TransferRows(rows) => transfer::copy_rows(rows),
+                Self::TransferRows(rows) => copies::copy_rows(rows),
                 Self::Give(target) => signals::give(target),
                 Self::Multiply(product) => product.run(),
                 Self::Arrive { word, epoch } => signals::arrive(*word, *epoch),
@@ -160,7 +197,7 @@ impl Operation {
                     destination,
                     value,
                     bytes,
-                } => transfer::fill(*destination, *value, *bytes),
+                } => copies::fill(*destination, *value, *bytes),
                 Self::Record(event, number) => event.reach(*number),
                 // A recording holds no recordings: capture flattens them.
                 Self::Replay(_) => {}

@@ -6,13 +6,14 @@
 // A process has a handful of these, and the large variant is on every call's path.
 #![allow(clippy::large_enum_variant)]
 
-use super::abi::*;
-use super::failure::CallResult;
-use super::{
-    Collectives, Device, Gemm, Multicast, PluginBackend, RemoteAccess, Signals, SymmetricMemory,
+use crate::backend::abi::*;
+use crate::backend::{
+    CallResult, Collectives, Device, Gemm, Multicast, PluginBackend, RemoteAccess, Signals,
+    SymmetricMemory, VendorCollectives,
 };
 use crate::host::HostBackend;
 use enum_dispatch::enum_dispatch;
+use std::mem::MaybeUninit;
 
 /// An open backend. The variants are kinds of handle, not vendors.
 // One value a rank, never moved about: its size does not matter, an indirection on each call would.
@@ -23,6 +24,7 @@ use enum_dispatch::enum_dispatch;
     RemoteAccess,
     Signals,
     Collectives,
+    VendorCollectives,
     Gemm,
     Multicast
 )]

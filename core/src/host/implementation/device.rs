@@ -1,14 +1,14 @@
 //! Streams, events, graphs and host memory. There is no device code to load or launch.
 
-use super::events::Event;
-use super::graph::Recording;
-use super::operation::Operation;
-use super::stream::Stream;
-use super::{HostBackend, handle, machine, memory, transfer};
 use crate::backend::abi::*;
 use crate::backend::{CallResult, Device, Failure};
+use crate::host::backend::HostBackend;
+use crate::host::segments::page_size;
+use crate::host::stream::{Event, Operation, Recording, Stream};
+use crate::host::{handle, machine};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::sync::Arc;
+use std::mem::MaybeUninit;
+use std::sync::{Arc, Weak};
 
 fn no_device_code<T>(call: &str) -> CallResult<T> {
     Err(Failure::new(
@@ -27,8 +27,21 @@ fn page_layout(bytes: u64, call: &str) -> CallResult<Layout> {
         )
     };
     let size = usize::try_from(bytes).map_err(|_| invalid())?;
-    let layout = Layout::from_size_align(size, memory::page_size() as usize);
+    let layout = Layout::from_size_align(size, page_size() as usize);
     layout.ok().filter(|_| size > 0).ok_or_else(invalid)
+}
+
+/// The transfer table: one row, since the initiator's processor does every copy.
+fn transfer_rows() -> [TransferRow; 8] {
+    let mut rows = [TransferRow::default(); 8];
+    rows[0] = TransferRow {
+        bytes: u64::MAX,
+        method: Method::VECTOR,
+        blocks: 1,
+        threads: 128,
+        ..TransferRow::default()
+    };
+    rows
 }
 
 impl Device for HostBackend {
@@ -38,11 +51,11 @@ impl Device for HostBackend {
         Ok(Capabilities {
             flags: CAPABILITY_GRAPHS | CAPABILITY_STREAM_WAIT,
             share_kinds,
-            share_granularity: memory::page_size(),
+            share_granularity: page_size(),
             shared_memory_per_block: 0,
             fanout: 1,
-            put_rows: transfer::rows(),
-            get_rows: transfer::rows(),
+            put_rows: transfer_rows(),
+            get_rows: transfer_rows(),
             driver_version: 0,
             reduce_inbox_bytes: 0,
         })
@@ -67,11 +80,11 @@ impl Device for HostBackend {
         Ok(())
     }
 
-    unsafe fn stream_idle(&self, stream: RawStream) -> CallResult<u32> {
+    unsafe fn stream_idle(&self, stream: RawStream) -> CallResult<bool> {
         // SAFETY: the caller names a live stream.
         let stream = unsafe { self.stream(stream, "stream_idle")? };
         stream.refuse_capture("stream_idle", "its work is not run; end the capture first")?;
-        Ok(stream.poll().into())
+        Ok(stream.poll())
     }
 
     unsafe fn stream_wait_event(&self, stream: RawStream, event: RawEvent) -> CallResult<()> {
@@ -84,10 +97,10 @@ impl Device for HostBackend {
         unsafe { stream.submit(Operation::WaitEvent(Arc::clone(&event), number)) }
     }
 
-    unsafe fn stream_capturing(&self, stream: RawStream) -> CallResult<u32> {
+    unsafe fn stream_capturing(&self, stream: RawStream) -> CallResult<bool> {
         // SAFETY: the caller names a live stream.
         let stream = unsafe { self.stream(stream, "stream_capturing")? };
-        Ok(stream.is_capturing().into())
+        Ok(stream.is_capturing())
     }
 
     fn event_create(&self) -> CallResult<RawEvent> {
@@ -111,15 +124,16 @@ impl Device for HostBackend {
         // SAFETY: the operation owns a count of its event and names no other memory.
         unsafe { stream.submit(operation)? };
         if !event.is_reached() {
-            event.set_recorder(Arc::downgrade(&stream));
+            let queue: Weak<Stream> = Arc::downgrade(&stream);
+            event.set_recorder(queue);
         }
         Ok(())
     }
 
-    unsafe fn event_done(&self, event: RawEvent) -> CallResult<u32> {
+    unsafe fn event_done(&self, event: RawEvent) -> CallResult<bool> {
         // SAFETY: the caller names a live event.
         let event = unsafe { handle::borrow_shared::<Event>(event.0, "event_done")? };
-        Ok(event.done().into())
+        Ok(event.done())
     }
 
     unsafe fn event_elapsed(&self, start: RawEvent, end: RawEvent) -> CallResult<u64> {
@@ -201,13 +215,13 @@ impl Device for HostBackend {
     }
 
     unsafe fn host_register(&self, pointer: u64, bytes: u64) -> CallResult<HostMemory> {
-        if !pointer.is_multiple_of(memory::page_size()) || pointer == 0 || bytes == 0 {
+        if !pointer.is_multiple_of(page_size()) || pointer == 0 || bytes == 0 {
             return Err(Failure::new(
                 Status::INVALID_ARGUMENT,
                 "host_register",
                 format!(
                     "{bytes} bytes at {pointer:#x} are not whole pages of {} bytes; align them",
-                    memory::page_size()
+                    page_size()
                 ),
             ));
         }
@@ -225,7 +239,7 @@ impl Device for HostBackend {
     unsafe fn memory_set(
         &self,
         destination: DeviceAddress,
-        value: u32,
+        value: u8,
         bytes: u64,
         stream: RawStream,
     ) -> CallResult<()> {
@@ -233,14 +247,14 @@ impl Device for HostBackend {
         let stream = unsafe { self.stream(stream, "memory_set")? };
         let operation = Operation::Fill {
             destination,
-            value: value as u8,
+            value,
             bytes,
         };
         // SAFETY: the caller keeps the range alive until the stream has passed this point.
         unsafe { stream.submit(operation) }
     }
 
-    unsafe fn module_load(&self, _data: *const u8, _bytes: u64) -> CallResult<RawModule> {
+    unsafe fn module_load(&self, _image: &[u8]) -> CallResult<RawModule> {
         no_device_code("module_load")
     }
 
@@ -248,16 +262,11 @@ impl Device for HostBackend {
         no_device_code("module_unload")
     }
 
-    unsafe fn module_function(
-        &self,
-        _module: RawModule,
-        _name: *const u8,
-        _length: u64,
-    ) -> CallResult<RawFunction> {
+    unsafe fn module_function(&self, _module: RawModule, _name: &str) -> CallResult<RawFunction> {
         no_device_code("module_function")
     }
 
-    unsafe fn builtin_function(&self, _name: *const u8, _length: u64) -> CallResult<RawFunction> {
+    fn builtin_function(&self, _name: &str) -> CallResult<RawFunction> {
         no_device_code("builtin_function")
     }
 
@@ -265,8 +274,7 @@ impl Device for HostBackend {
         &self,
         _function: RawFunction,
         _geometry: &Geometry,
-        _arguments: *const u8,
-        _bytes: u64,
+        _arguments: &[MaybeUninit<u8>],
         _stream: RawStream,
     ) -> CallResult<()> {
         no_device_code("launch")

@@ -1,9 +1,6 @@
 //! Moving bytes: one-sided copies by the initiator.
 
-use super::HostBackend;
-use super::operation::Operation;
-use crate::backend::abi::*;
-use crate::backend::{CallResult, Failure, RemoteAccess};
+use crate::backend::abi::{DeviceAddress, RowsCopy};
 use std::ptr;
 
 /// Copies as fast as the machine's `memcpy`.
@@ -15,7 +12,7 @@ use std::ptr;
 ///
 /// # Safety
 /// Both ranges are mapped and do not overlap.
-pub(super) unsafe fn copy(destination: DeviceAddress, source: DeviceAddress, bytes: u64) {
+pub(crate) unsafe fn copy(destination: DeviceAddress, source: DeviceAddress, bytes: u64) {
     if bytes == 0 {
         return;
     }
@@ -29,7 +26,7 @@ pub(super) unsafe fn copy(destination: DeviceAddress, source: DeviceAddress, byt
 ///
 /// # Safety
 /// As [`copy`], for each row.
-pub(super) unsafe fn copy_rows(rows: &RowsCopy) {
+pub(crate) unsafe fn copy_rows(rows: &RowsCopy) {
     for row in 0..rows.rows {
         let destination = DeviceAddress(rows.destination.0 + row * rows.destination_stride);
         let source = DeviceAddress(rows.source.0 + row * rows.source_stride);
@@ -45,7 +42,7 @@ const SWAPPED_AT_ONCE: usize = 4096;
 ///
 /// # Safety
 /// As [`copy`].
-pub(super) unsafe fn swap(one: DeviceAddress, other: DeviceAddress, bytes: u64) {
+pub(crate) unsafe fn swap(one: DeviceAddress, other: DeviceAddress, bytes: u64) {
     let mut aside = [0u8; SWAPPED_AT_ONCE];
     let place = DeviceAddress(aside.as_mut_ptr().expose_provenance() as u64);
     let mut done = 0;
@@ -66,58 +63,11 @@ pub(super) unsafe fn swap(one: DeviceAddress, other: DeviceAddress, bytes: u64) 
 ///
 /// # Safety
 /// The range is mapped.
-pub(super) unsafe fn fill(destination: DeviceAddress, value: u8, bytes: u64) {
+pub(crate) unsafe fn fill(destination: DeviceAddress, value: u8, bytes: u64) {
     if bytes == 0 {
         return;
     }
     let destination: *mut u8 = ptr::with_exposed_provenance_mut(destination.0 as usize);
     // SAFETY: the caller's word.
     unsafe { ptr::write_bytes(destination, value, bytes as usize) };
-}
-
-/// The transfer table: one row, since the initiator's processor does every copy.
-pub(super) fn rows() -> [TransferRow; 8] {
-    let mut rows = [TransferRow::default(); 8];
-    rows[0] = TransferRow {
-        bytes: u64::MAX,
-        method: Method::VECTOR,
-        blocks: 1,
-        threads: 128,
-        ..TransferRow::default()
-    };
-    rows
-}
-
-impl RemoteAccess for HostBackend {
-    unsafe fn transfer(&self, transfer: &Transfer, stream: RawStream) -> CallResult<()> {
-        // SAFETY: the caller names a live stream.
-        let stream = unsafe { self.stream(stream, "transfer")? };
-        match transfer.row.method {
-            Method::COPY_ENGINE | Method::VECTOR | Method::BULK | Method::UNROLLED => {}
-            other => {
-                return Err(Failure::new(
-                    Status::INVALID_ARGUMENT,
-                    "transfer",
-                    format!(
-                        "method {} ({}) names no way to move bytes; the planner must choose one",
-                        other.name(),
-                        other.0
-                    ),
-                ));
-            }
-        }
-        let signal = &transfer.signal;
-        if transfer.row.method == Method::COPY_ENGINE && signal.word.0 != 0 && signal.epoch.0 == 0 {
-            stream.refuse_capture("transfer", "a copy engine's signal without an epoch would give the same value at every replay; use a device epoch")?;
-        }
-        // SAFETY: the caller keeps the memory alive until the stream has passed this point.
-        unsafe { stream.submit(Operation::Transfer(*transfer)) }
-    }
-
-    unsafe fn transfer_rows(&self, copy: &RowsCopy, stream: RawStream) -> CallResult<()> {
-        // SAFETY: the caller names a live stream.
-        let stream = unsafe { self.stream(stream, "transfer_rows")? };
-        // SAFETY: the caller keeps the memory alive until the stream has passed this point.
-        unsafe { stream.submit(Operation::TransferRows(*copy)) }
-    }
 }

@@ -1,0 +1,41 @@
+//! The traits of a device that was opened through a table: each method calls its entry.
+
+use super::abi::*;
+use super::cross::Cross;
+use super::failure::CallResult;
+use super::plugin::PluginBackend;
+use super::trait_tables::entries;
+use super::{
+    Collectives, Device, Gemm, Multicast, RemoteAccess, Signals, SymmetricMemory, VendorCollectives,
+};
+use std::mem::MaybeUninit;
+
+/// Implements each trait by the entries of its table.
+macro_rules! forwards {
+    ($(
+        $(#[$doc:meta])*
+        $table:ident = $field:ident of $trait:ident {
+            $( [$($safety:tt)*] fn $name:ident($($argument:ident: $type:ty),*) -> $return:ty; )*
+        }
+    )*) => {$(
+        impl $trait for PluginBackend {
+            $(
+                $($safety)* fn $name(&self, $($argument: $type),*) -> CallResult<$return> {
+                    let Some(entry) = self.tables().$field.$name else {
+                        return Err(self.missing_entry(stringify!($name)));
+                    };
+                    let mut out = MaybeUninit::<<$return as Cross>::C>::uninit();
+                    // SAFETY: the instance is live while `self` is; the caller keeps the trait
+                    // method's own conditions.
+                    let status = unsafe { entry(self.instance(), $($argument.into_c(),)* out.as_mut_ptr()) };
+                    // SAFETY: an entry that returns OK has written its result.
+                    let result = self.finish(status, stringify!($name), || unsafe { out.assume_init() })?;
+                    // SAFETY: no method of the contract returns a pointer.
+                    unsafe { <$return>::from_c(result, stringify!($name)) }
+                }
+            )*
+        }
+    )*};
+}
+
+entries!(forwards);

@@ -1,0 +1,200 @@
+//! A table for each trait, and the shims that fill it: what a backend's side of the table is.
+
+use super::abi::*;
+use super::boundary::{TableEntry, enter};
+use super::cross::Cross;
+use super::implementation::Implementation;
+use super::{
+    Collectives, Device, Gemm, Multicast, RemoteAccess, Signals, SymmetricMemory, VendorCollectives,
+};
+use std::mem::MaybeUninit;
+
+/// Calls a macro with every entry of every trait's table. The order of entries is the ABI: append only.
+macro_rules! entries {
+    ($callback:ident) => {
+        $callback! {
+            /// Entries of [`Device`].
+            DeviceTable = device of Device {
+                [] fn capabilities() -> Capabilities;
+                [] fn description() -> DeviceDescription;
+                [] fn memory_information() -> MemoryInformation;
+                [] fn stream_create() -> RawStream;
+                [unsafe] fn stream_destroy(stream: RawStream) -> ();
+                [unsafe] fn stream_idle(stream: RawStream) -> bool;
+                [unsafe] fn stream_wait_event(stream: RawStream, event: RawEvent) -> ();
+                [unsafe] fn stream_capturing(stream: RawStream) -> bool;
+                [] fn event_create() -> RawEvent;
+                [unsafe] fn event_destroy(event: RawEvent) -> ();
+                [unsafe] fn event_record(event: RawEvent, stream: RawStream) -> ();
+                [unsafe] fn event_done(event: RawEvent) -> bool;
+                [unsafe] fn event_elapsed(start: RawEvent, end: RawEvent) -> u64;
+                [unsafe] fn capture_begin(stream: RawStream) -> ();
+                [unsafe] fn capture_end(stream: RawStream) -> RawGraph;
+                [unsafe] fn graph_instantiate(graph: RawGraph) -> RawGraphExec;
+                [unsafe] fn graph_launch(graph: RawGraphExec, stream: RawStream) -> ();
+                [unsafe] fn graph_destroy(graph: RawGraphExec) -> ();
+                [] fn host_allocate(bytes: u64) -> HostMemory;
+                [unsafe] fn host_free(memory: HostMemory) -> ();
+                [unsafe] fn host_register(pointer: u64, bytes: u64) -> HostMemory;
+                [unsafe] fn host_unregister(pointer: u64) -> ();
+                [unsafe] fn memory_set(destination: DeviceAddress, value: u8, bytes: u64, stream: RawStream) -> ();
+                [unsafe] fn module_load(image: &[u8]) -> RawModule;
+                [unsafe] fn module_unload(module: RawModule) -> ();
+                [unsafe] fn module_function(module: RawModule, name: &str) -> RawFunction;
+                [] fn builtin_function(name: &str) -> RawFunction;
+                [unsafe] fn launch(function: RawFunction, geometry: &Geometry, arguments: &[MaybeUninit<u8>], stream: RawStream) -> ();
+            }
+            /// Entries of [`SymmetricMemory`].
+            SymmetricMemoryTable = symmetric_memory of SymmetricMemory {
+                [] fn allocate(kind: ShareKind, bytes: u64) -> SharedAllocation;
+                [] fn allocate_signals(kind: ShareKind, bytes: u64) -> SharedAllocation;
+                [unsafe] fn register(kind: ShareKind, address: DeviceAddress, bytes: u64) -> SharedAllocation;
+                [unsafe] fn free(allocation: RawAllocation) -> ();
+                [unsafe] fn export(allocation: RawAllocation) -> ExportedHandle;
+                [unsafe] fn import(handle: &ExportedHandle) -> SharedMapping;
+                [unsafe] fn unmap(mapping: RawMapping) -> ();
+            }
+            /// Entries of [`RemoteAccess`].
+            RemoteAccessTable = remote_access of RemoteAccess {
+                [unsafe] fn transfer(transfer: &Transfer, stream: RawStream) -> ();
+                [unsafe] fn transfer_rows(copy: &RowsCopy, stream: RawStream) -> ();
+            }
+            /// Entries of [`Signals`].
+            SignalsTable = signals of Signals {
+                [unsafe] fn signal_give(target: &SignalTarget, placement: SignalPlacement, stream: RawStream) -> ();
+                [unsafe] fn signal_wait(wait: &SignalWait, placement: SignalPlacement, stream: RawStream) -> ();
+                [unsafe] fn signal_step(target: &SignalTarget, wait: &SignalWait, stream: RawStream) -> ();
+                [unsafe] fn word_update(operation: &WordOperation, stream: RawStream) -> ();
+                [unsafe] fn word_wait(wait: &WordWait, stream: RawStream) -> ();
+            }
+            /// Entries of [`Collectives`].
+            CollectivesTable = collectives of Collectives {
+                [unsafe] fn barrier(barrier: &Barrier, stream: RawStream) -> ();
+                [] fn collective_row(index: u32) -> Option<CollectiveRow>;
+                [] fn resident_blocks(kernel: CollectiveKernel, element: ElementType, threads: u32) -> u32;
+                [unsafe] fn collective_move(arguments: &MoveArguments, geometry: &Geometry, stream: RawStream) -> ();
+                [unsafe] fn collective_swap(arguments: &MoveArguments, geometry: &Geometry, stream: RawStream) -> ();
+                [unsafe] fn collective_packets(arguments: &PacketArguments, geometry: &Geometry, stream: RawStream) -> ();
+                [unsafe] fn collective_reduce(arguments: &ReduceArguments, geometry: &Geometry, stream: RawStream) -> ();
+                [unsafe] fn collective_reduce_push(arguments: &ReducePushArguments, geometry: &Geometry, stream: RawStream) -> ();
+                [unsafe] fn collective_reduce_packets(arguments: &ReducePacketArguments, geometry: &Geometry, stream: RawStream) -> ();
+                [unsafe] fn collective_multicast(arguments: &MulticastArguments, geometry: &Geometry, stream: RawStream) -> ();
+                [unsafe] fn collective_exchange(arguments: &ExchangeArguments, geometry: &Geometry, stream: RawStream) -> ();
+            }
+            /// Entries of [`VendorCollectives`].
+            VendorCollectivesTable = vendor_collectives of VendorCollectives {
+                [] fn vendor_description() -> VendorDescription;
+                [] fn vendor_identifier() -> VendorIdentifier;
+                [] fn vendor_create(identifier: &VendorIdentifier, rank: u32, world: u32) -> RawVendor;
+                [unsafe] fn vendor_ready(vendor: RawVendor) -> bool;
+                [] fn vendor_group(open: bool) -> ();
+                [unsafe] fn vendor_call(vendor: RawVendor, call: &VendorCall, stream: RawStream) -> ();
+                [unsafe] fn vendor_register(vendor: RawVendor, address: DeviceAddress, bytes: u64) -> u64;
+                [unsafe] fn vendor_deregister(vendor: RawVendor, window: u64) -> ();
+                [unsafe] fn vendor_abort(vendor: RawVendor) -> ();
+                [unsafe] fn vendor_destroy(vendor: RawVendor) -> ();
+            }
+            /// Entries of [`Gemm`].
+            GemmTable = gemm of Gemm {
+                [] fn gemm_library() -> VendorDescription;
+                [] fn gemm_prepare(shape: &GemmShape) -> RawGemm;
+                [unsafe] fn gemm_candidates(gemm: RawGemm) -> u32;
+                [unsafe] fn gemm(gemm: RawGemm, candidate: u32, operands: &GemmOperands, stream: RawStream) -> ();
+                [unsafe] fn gemm_release(gemm: RawGemm) -> ();
+                [] fn gathered_gemm_limits(shape: &GemmShape, sharding: Sharding, shard: u64) -> Option<GatheredLimits>;
+                [unsafe] fn gathered_gemm(arguments: &GatheredGemmArguments, geometry: &Geometry, stream: RawStream) -> ();
+                [unsafe] fn gathered_arrive(word: DeviceAddress, epoch: DeviceAddress, stream: RawStream) -> ();
+            }
+            /// Entries of [`Multicast`].
+            MulticastTable = multicast of Multicast {
+                [] fn multicast_support() -> MulticastSupport;
+                [] fn multicast_granularity(devices: u32, bytes: u64) -> u64;
+                [] fn multicast_create(devices: u32, bytes: u64) -> RawMulticast;
+                [unsafe] fn multicast_export(multicast: RawMulticast) -> ExportedHandle;
+                [unsafe] fn multicast_import(handle: &ExportedHandle) -> RawMulticast;
+                [unsafe] fn multicast_join(multicast: RawMulticast) -> ();
+                [unsafe] fn multicast_bind(multicast: RawMulticast, offset: u64, allocation: RawAllocation, bytes: u64) -> ();
+                [unsafe] fn multicast_map(multicast: RawMulticast) -> DeviceAddress;
+                [unsafe] fn multicast_unmap(multicast: RawMulticast) -> ();
+                [unsafe] fn multicast_unbind(multicast: RawMulticast, offset: u64, bytes: u64) -> ();
+                [unsafe] fn multicast_release(multicast: RawMulticast) -> ();
+            }
+        }
+    };
+}
+pub(super) use entries;
+
+/// Declares each trait's table, and the shims that a backend's type puts in it.
+macro_rules! tables {
+    ($(
+        $(#[$doc:meta])*
+        $table:ident = $field:ident of $trait:ident {
+            $( [$($safety:tt)*] fn $name:ident($($argument:ident: $type:ty),*) -> $return:ty; )*
+        }
+    )*) => {$(
+        $(#[$doc])*
+        #[repr(C)]
+        #[derive(Clone, Copy)]
+        #[allow(missing_docs, reason = "each entry is documented at the trait's method of its name")]
+        pub struct $table {
+            /// Bytes of this struct in the backend's build.
+            pub size: u64,
+            $( pub $name: TableEntry<
+                unsafe extern "C" fn(Instance, $(<$type as Cross>::C,)* *mut <$return as Cross>::C) -> Status>, )*
+        }
+
+        impl $table {
+            /// The entries as they are declared, so that a test can pin what each takes and gives.
+            #[doc(hidden)]
+            pub const ENTRIES: &'static [&'static str] =
+                &[$( concat!(stringify!($name), "(", $( stringify!($argument), ": ", stringify!($type), ", ", )* ") -> ", stringify!($return)) ),*];
+
+            /// The table of a backend's type.
+            pub const fn of<B: Implementation>() -> Self {
+                $(
+                    unsafe extern "C" fn $name<B: Implementation>(
+                        instance: Instance,
+                        $($argument: <$type as Cross>::C,)*
+                        out: *mut <$return as Cross>::C,
+                    ) -> Status {
+                        // SAFETY: `open` made the instance from this very type.
+                        let this = unsafe { &*instance.cast::<B::Instance>() };
+                        let call = || {
+                            // SAFETY: the caller lends what it points to for the call.
+                            $( let $argument = unsafe { <$type>::from_c($argument, stringify!($name)) }?; )*
+                            // SAFETY: the caller keeps the trait method's own conditions.
+                            #[allow(unused_unsafe, reason = "some methods are safe")]
+                            let result = unsafe { $trait::$name(this, $($argument),*) }?;
+                            Ok(result.into_c())
+                        };
+                        // SAFETY: the caller gives a writable place.
+                        unsafe { enter(out, call) }
+                    }
+                )*
+                Self { size: size_of::<Self>() as u64, $( $name: Some($name::<B>), )* }
+            }
+
+            /// A copy of a table whose build may be older or newer than this one.
+            ///
+            /// # Safety
+            /// `table` is null or points to a table of at least the size that it names.
+            pub(super) unsafe fn copy(table: *const Self) -> Self {
+                let mut copy = Self { size: 0, $( $name: None, )* };
+                if !table.is_null() {
+                    // SAFETY: the first field exists in every version.
+                    let bytes = unsafe { (*table).size as usize }.min(size_of::<Self>());
+                    // A size that ends inside an entry would give half a function pointer.
+                    let bytes = bytes - bytes % size_of::<TableEntry<fn()>>();
+                    // SAFETY: the table has these bytes; all-zero and function pointers are both
+                    // valid entries.
+                    unsafe {
+                        (&raw mut copy).cast::<u8>().copy_from_nonoverlapping(table.cast(), bytes)
+                    };
+                }
+                copy
+            }
+        }
+    )*};
+}
+
+entries!(tables);

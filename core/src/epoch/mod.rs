@@ -1,0 +1,19 @@
+//! Signal epochs: the rules by which one rank tells another that something has happened.
+//!
+//! A signal is a 32-bit word that only counts up. Nothing is reset between uses, so values are
+//! compared with wrapping arithmetic: two epochs less than 2³¹ apart have an order. A waiter that
+//! wants to sleep counts itself beside the word, and the giver looks there after it has written.
+//!
+//! The functions work on any [`Word`], so that loom runs the very code that ships:
+//! `RUSTFLAGS="--cfg loom" cargo test -p symmem-core --lib loom`.
+
+#[cfg(all(test, loom))]
+mod loom_models;
+mod rules;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+pub use rules::{
+    Outlook, Word, claim, complete, half_of, look, next, publish, publish_all, raise, reached,
+    register_sleeper, unregister_sleeper,
+};

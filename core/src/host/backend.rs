@@ -1,0 +1,115 @@
+//! The machine, opened.
+
+use super::progress::Policy;
+use super::segments::Segments;
+use super::stream::Stream;
+use super::{handle, machine};
+use crate::backend::abi::*;
+use crate::backend::{CallResult, Failure};
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The machine, opened for one rank.
+pub struct HostBackend {
+    pub(crate) policy: Policy,
+    /// What events measure time from.
+    pub(crate) origin: Instant,
+    /// What [`RawStream::NULL`] names.
+    null_stream: Arc<Stream>,
+    pub(crate) segments: Segments,
+    /// Whether collectives can go as if there were multicast addresses.
+    pub(crate) multicast: MulticastSupport,
+}
+
+impl HostBackend {
+    /// How many devices there are: the machine is one.
+    pub fn device_count() -> u32 {
+        1
+    }
+
+    /// Describes the machine without opening it.
+    ///
+    /// # Errors
+    /// `NO_DEVICE` for any ordinal but 0.
+    pub fn describe_device(ordinal: u32) -> CallResult<DeviceDescription> {
+        only_device(ordinal, "describe_device")?;
+        Ok(machine::describe())
+    }
+
+    /// Opens the machine for one rank. With more ranks than processors its waits do not spin.
+    ///
+    /// # Errors
+    /// `NO_DEVICE` for any ordinal but 0.
+    pub fn open(options: &OpenOptions) -> CallResult<Self> {
+        only_device(options.ordinal, "open")?;
+        let policy = Policy::new(options.local_world, machine::processors());
+        Ok(Self {
+            policy,
+            origin: Instant::now(),
+            null_stream: Stream::new(policy),
+            segments: Segments::default(),
+            multicast: multicast_support(),
+        })
+    }
+
+    /// Blocks until all work on the stream is done, at most for `longest`. Whether it is done.
+    ///
+    /// [`crate::backend::Device::stream_idle`] does not block; this is for a caller with nothing
+    /// else to do, which would otherwise take the processor from the rank that it waits for.
+    ///
+    /// # Errors
+    /// `UNSUPPORTED` while the stream is captured.
+    ///
+    /// # Safety
+    /// `stream` is live.
+    pub unsafe fn stream_block(&self, stream: RawStream, longest: Duration) -> CallResult<bool> {
+        // SAFETY: the caller names a live stream.
+        let stream = unsafe { self.stream(stream, "stream_block")? };
+        stream.refuse_capture("stream_block", "its work is not run; end the capture first")?;
+        Ok(stream.block(longest))
+    }
+
+    /// The stream that a handle names.
+    ///
+    /// # Safety
+    /// `stream` is live while the result is.
+    pub(crate) unsafe fn stream(
+        &self,
+        stream: RawStream,
+        call: &str,
+    ) -> CallResult<ManuallyDrop<Arc<Stream>>> {
+        let handle = if stream == RawStream::NULL {
+            Arc::as_ptr(&self.null_stream).expose_provenance() as u64
+        } else {
+            stream.0
+        };
+        // SAFETY: the null stream lives as long as `self`; any other is live by the caller's word.
+        unsafe { handle::borrow_shared(handle, call) }
+    }
+}
+
+impl Drop for HostBackend {
+    fn drop(&mut self) {
+        self.null_stream.close();
+    }
+}
+
+/// Whether the environment asks for multicast collectives without a switch.
+fn multicast_support() -> MulticastSupport {
+    match std::env::var("SYMMEM_MULTICAST") {
+        Ok(text) if text.trim().eq_ignore_ascii_case("emulate") => MulticastSupport::EMULATED,
+        _ => MulticastSupport::NONE,
+    }
+}
+
+fn only_device(ordinal: u32, call: &str) -> CallResult<()> {
+    if ordinal == 0 {
+        return Ok(());
+    }
+    Err(Failure::new(
+        Status::NO_DEVICE,
+        call,
+        format!("the host backend has one device, number 0, and was asked for {ordinal}"),
+    ))
+}

@@ -1,0 +1,130 @@
+//! A collective as a stream is asked for it: which one, what is refused, which family does it.
+
+use super::{arithmetic, barriered, exchange, members, packets};
+use crate::backend::abi::*;
+use crate::backend::{CallResult, Failure};
+use crate::host::progress::{Pending, Step};
+
+/// The arguments of a collective. They are large, and copied only if the stream has to queue them.
+#[derive(Clone, Copy)]
+pub(crate) enum Collective<'a> {
+    Move(&'a MoveArguments),
+    Swap(&'a MoveArguments),
+    Packets(&'a PacketArguments),
+    Reduce(&'a ReduceArguments),
+    ReducePackets(&'a ReducePacketArguments),
+    Multicast(&'a MulticastArguments),
+    Exchange(&'a ExchangeArguments),
+}
+
+impl Collective<'_> {
+    /// Goes on with it as far as it can without waiting.
+    ///
+    /// # Safety
+    /// [`Collective::check`] has passed, all memory that it names is live, and no other thread
+    /// advances this progress.
+    #[inline]
+    pub(crate) unsafe fn advance(self, pending: &mut Option<Pending>) -> Step {
+        // SAFETY: the caller's word.
+        unsafe {
+            match self {
+                Self::Move(arguments) => barriered::advance_move(arguments, pending),
+                Self::Swap(arguments) => barriered::advance_swap(arguments, pending),
+                Self::Packets(arguments) => packets::advance_packets(arguments, pending),
+                Self::Reduce(arguments) => barriered::advance_reduce(arguments, pending),
+                Self::ReducePackets(arguments) => {
+                    packets::advance_reduce_packets(arguments, pending)
+                }
+                Self::Multicast(arguments) => barriered::advance_multicast(arguments, pending),
+                Self::Exchange(arguments) => {
+                    exchange::advance(arguments, pending, |address, _| Some(address))
+                }
+            }
+        }
+    }
+
+    fn group(&self) -> &CollectiveGroup {
+        match self {
+            Self::Move(arguments) | Self::Swap(arguments) => &arguments.group,
+            Self::Packets(arguments) => &arguments.group,
+            Self::Reduce(arguments) => &arguments.group,
+            Self::ReducePackets(arguments) => &arguments.group,
+            Self::Multicast(arguments) => &arguments.group,
+            Self::Exchange(arguments) => &arguments.group,
+        }
+    }
+
+    /// The method of the contract that asks for it.
+    pub(crate) fn call(&self) -> &'static str {
+        match self {
+            Self::Move(_) => "collective_move",
+            Self::Swap(_) => "collective_swap",
+            Self::Packets(_) => "collective_packets",
+            Self::Reduce(_) => "collective_reduce",
+            Self::ReducePackets(_) => "collective_reduce_packets",
+            Self::Multicast(_) => "collective_multicast",
+            Self::Exchange(_) => "collective_exchange",
+        }
+    }
+
+    /// Refuses numbers out of range.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT`.
+    pub(crate) fn check(&self) -> CallResult<()> {
+        let refuse = |why: String| Err(Failure::new(Status::INVALID_ARGUMENT, self.call(), why));
+        let group = self.group();
+        let (rank, world) = (group.rank, group.world);
+        if world == 0 || world as usize > MAX_RANKS || rank >= world {
+            return refuse(format!(
+                "rank {rank} in a group of {world}: a group has 1 to {MAX_RANKS} ranks, numbered from 0"
+            ));
+        }
+        if matches!(self, Self::Packets(_) | Self::ReducePackets(_))
+            && members::inbox_capacity(group) == 0
+        {
+            return refuse(format!(
+                "regions of {} bytes are too small for packets among {world} ranks; give at least {}",
+                group.packet_bytes,
+                u64::from(world) * 32
+            ));
+        }
+        let reduction = match self {
+            Self::Reduce(arguments) => Some((arguments.element, arguments.reduce)),
+            Self::ReducePackets(arguments) => Some((arguments.element, arguments.reduce)),
+            Self::Move(arguments) | Self::Swap(arguments)
+                if arguments.copies as usize > MAX_RANKS =>
+            {
+                return refuse(format!(
+                    "{} copies are more than the {MAX_RANKS} of one call",
+                    arguments.copies
+                ));
+            }
+            Self::Multicast(arguments) => match (arguments.load, arguments.store) {
+                (MulticastLoad::REDUCED, MulticastStore::OWN | MulticastStore::ALL) => {
+                    Some((arguments.element, arguments.reduce))
+                }
+                (MulticastLoad::OWN, MulticastStore::OWN | MulticastStore::ALL) => None,
+                (load, store) => {
+                    return refuse(format!(
+                        "load {} and store {} are of another version",
+                        load.0, store.0
+                    ));
+                }
+            },
+            Self::Move(_) | Self::Swap(_) | Self::Packets(_) | Self::Exchange(_) => None,
+        };
+        if let Some((element, reduce)) = reduction
+            && arithmetic::reduction(element, reduce).is_none()
+        {
+            return refuse(format!(
+                "element type {} ({}) and operation {} ({}) name no reduction of this version",
+                element.name(),
+                element.0,
+                reduce.name(),
+                reduce.0
+            ));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,153 @@
+//! Collectives on a stream of the host backend.
+
+use crate::backend::abi::*;
+use crate::backend::{CallResult, Collectives, Failure};
+use crate::host::backend::HostBackend;
+use crate::host::collectives::{Collective, arithmetic, rows};
+use crate::host::stream::Operation;
+
+impl HostBackend {
+    /// # Safety
+    /// As [`Collectives::collective_move`].
+    #[inline]
+    unsafe fn collective(&self, collective: Collective<'_>, stream: RawStream) -> CallResult<()> {
+        collective.check()?;
+        // SAFETY: the caller names a live stream.
+        let stream = unsafe { self.stream(stream, collective.call())? };
+        // SAFETY: the caller keeps the memory alive until the stream has passed this point.
+        unsafe { stream.submit(collective) }
+    }
+}
+
+impl Collectives for HostBackend {
+    unsafe fn barrier(&self, barrier: &Barrier, stream: RawStream) -> CallResult<()> {
+        // SAFETY: the caller names a live stream.
+        let stream = unsafe { self.stream(stream, "barrier")? };
+        if barrier.world as usize > MAX_RANKS {
+            return Err(Failure::new(
+                Status::INVALID_ARGUMENT,
+                "barrier",
+                format!(
+                    "{} ranks are more than the {MAX_RANKS} that a node group can have",
+                    barrier.world
+                ),
+            ));
+        }
+        // SAFETY: the caller keeps the words alive until the stream has passed this point; `world`
+        // was checked.
+        unsafe { stream.submit(Operation::Barrier(*barrier)) }
+    }
+
+    fn collective_row(&self, index: u32) -> CallResult<Option<CollectiveRow>> {
+        Ok(rows::row(index))
+    }
+
+    fn resident_blocks(
+        &self,
+        kernel: CollectiveKernel,
+        element: ElementType,
+        _threads: u32,
+    ) -> CallResult<u32> {
+        let known = match kernel {
+            CollectiveKernel::MOVE
+            | CollectiveKernel::SWAP
+            | CollectiveKernel::PACKETS
+            | CollectiveKernel::EXCHANGE => true,
+            CollectiveKernel::MULTICAST_MOVE => self.multicast == MulticastSupport::EMULATED,
+            CollectiveKernel::MULTICAST_REDUCE => {
+                self.multicast == MulticastSupport::EMULATED
+                    // A switch sums floats of 8 bits in f16, which is not emulated; other bytes it does not reduce.
+                    && element.bytes() > 1
+                    && arithmetic::reduction(element, ReduceOperation::SUM).is_some()
+            }
+            CollectiveKernel::REDUCE
+            | CollectiveKernel::REDUCE_PACKETS
+            | CollectiveKernel::REDUCE_PUSH => {
+                arithmetic::reduction(element, ReduceOperation::SUM).is_some()
+            }
+            _ => false,
+        };
+        Ok(known.into())
+    }
+
+    unsafe fn collective_move(
+        &self,
+        arguments: &MoveArguments,
+        _geometry: &Geometry,
+        stream: RawStream,
+    ) -> CallResult<()> {
+        // SAFETY: passed on from the caller.
+        unsafe { self.collective(Collective::Move(arguments), stream) }
+    }
+
+    unsafe fn collective_swap(
+        &self,
+        arguments: &MoveArguments,
+        _geometry: &Geometry,
+        stream: RawStream,
+    ) -> CallResult<()> {
+        // SAFETY: passed on from the caller.
+        unsafe { self.collective(Collective::Swap(arguments), stream) }
+    }
+
+    unsafe fn collective_packets(
+        &self,
+        arguments: &PacketArguments,
+        _geometry: &Geometry,
+        stream: RawStream,
+    ) -> CallResult<()> {
+        // SAFETY: passed on from the caller.
+        unsafe { self.collective(Collective::Packets(arguments), stream) }
+    }
+
+    unsafe fn collective_reduce(
+        &self,
+        arguments: &ReduceArguments,
+        _geometry: &Geometry,
+        stream: RawStream,
+    ) -> CallResult<()> {
+        // SAFETY: passed on from the caller.
+        unsafe { self.collective(Collective::Reduce(arguments), stream) }
+    }
+
+    unsafe fn collective_reduce_packets(
+        &self,
+        arguments: &ReducePacketArguments,
+        _geometry: &Geometry,
+        stream: RawStream,
+    ) -> CallResult<()> {
+        // SAFETY: passed on from the caller.
+        unsafe { self.collective(Collective::ReducePackets(arguments), stream) }
+    }
+
+    unsafe fn collective_multicast(
+        &self,
+        arguments: &MulticastArguments,
+        _geometry: &Geometry,
+        stream: RawStream,
+    ) -> CallResult<()> {
+        // SAFETY: passed on from the caller.
+        unsafe { self.collective(Collective::Multicast(arguments), stream) }
+    }
+
+    unsafe fn collective_reduce_push(
+        &self,
+        arguments: &ReducePushArguments,
+        _geometry: &Geometry,
+        stream: RawStream,
+    ) -> CallResult<()> {
+        // A processor loads from its peers as fast as they would store: no inbox is needed.
+        // SAFETY: passed on from the caller.
+        unsafe { self.collective(Collective::Reduce(&arguments.reduce), stream) }
+    }
+
+    unsafe fn collective_exchange(
+        &self,
+        arguments: &ExchangeArguments,
+        _geometry: &Geometry,
+        stream: RawStream,
+    ) -> CallResult<()> {
+        // SAFETY: passed on from the caller.
+        unsafe { self.collective(Collective::Exchange(arguments), stream) }
+    }
+}

@@ -1,0 +1,115 @@
+//! Products of matrices on a stream of the host backend.
+
+use crate::backend::abi::*;
+use crate::backend::{CallResult, Gemm, write_text};
+use crate::host::backend::HostBackend;
+use crate::host::gemm::{Product, check, check_gathered, refuse};
+use crate::host::handle;
+use crate::host::stream::Operation;
+
+/// Rows that core cuts chunks at: as many as are multiplied at a time.
+const CHUNK_ALIGNMENT: u32 = 16;
+
+/// Most rows of `A` of a product that is its own barrier.
+const AT_ONCE_ROWS: u64 = 64;
+
+impl Gemm for HostBackend {
+    fn gemm_library(&self) -> CallResult<VendorDescription> {
+        let mut description = VendorDescription {
+            name: [0; 16],
+            file: [0; 256],
+            version: 1,
+            flags: 0,
+        };
+        write_text(&mut description.name, "host");
+        write_text(&mut description.file, "(built in)");
+        Ok(description)
+    }
+
+    fn gemm_prepare(&self, shape: &GemmShape) -> CallResult<RawGemm> {
+        check(shape, "gemm_prepare")?;
+        Ok(RawGemm(handle::give(Box::new(*shape))))
+    }
+
+    unsafe fn gemm_candidates(&self, _gemm: RawGemm) -> CallResult<u32> {
+        Ok(1)
+    }
+
+    unsafe fn gemm(
+        &self,
+        gemm: RawGemm,
+        candidate: u32,
+        operands: &GemmOperands,
+        stream: RawStream,
+    ) -> CallResult<()> {
+        // SAFETY: the caller names a live product.
+        let shape = *unsafe { handle::borrow::<GemmShape>(gemm.0, "gemm") }?;
+        if candidate != 0 {
+            return refuse("gemm", format!("there is no way {candidate}, but one"));
+        }
+        // SAFETY: the caller names a live stream.
+        let stream = unsafe { self.stream(stream, "gemm")? };
+        let operands = *operands;
+        // SAFETY: the caller keeps the memory alive until the stream has passed this point.
+        unsafe { stream.submit(Operation::Multiply(Product { shape, operands })) }
+    }
+
+    unsafe fn gemm_release(&self, gemm: RawGemm) -> CallResult<()> {
+        // SAFETY: the caller gives it up.
+        unsafe { handle::take::<GemmShape>(gemm.0, "gemm_release") }.map(drop)
+    }
+
+    fn gathered_gemm_limits(
+        &self,
+        shape: &GemmShape,
+        _sharding: Sharding,
+        _shard: u64,
+    ) -> CallResult<Option<GatheredLimits>> {
+        if check(shape, "gathered_gemm_limits").is_err() {
+            return Ok(None);
+        }
+        // Not for all, so that there is something to compare it with here, too.
+        let at_once = match shape.m {
+            ..=AT_ONCE_ROWS => GatherMode::PUSH_AT_ONCE.bit(),
+            _ => 0,
+        };
+        Ok(Some(GatheredLimits {
+            blocks: 1,
+            threads: 1,
+            tile_m: CHUNK_ALIGNMENT,
+            tile_n: 1,
+            chunk_alignment: CHUNK_ALIGNMENT,
+            movers: 0,
+            modes: GatherMode::WAIT.bit()
+                | GatherMode::PULL.bit()
+                | GatherMode::PUSH.bit()
+                | at_once,
+            alignment: 1,
+        }))
+    }
+
+    unsafe fn gathered_gemm(
+        &self,
+        arguments: &GatheredGemmArguments,
+        _geometry: &Geometry,
+        stream: RawStream,
+    ) -> CallResult<()> {
+        check_gathered(arguments)?;
+        // SAFETY: the caller names a live stream.
+        let stream = unsafe { self.stream(stream, "gathered_gemm")? };
+        // SAFETY: the caller keeps the memory alive until the stream has passed this point.
+        unsafe { stream.submit(Operation::GatheredGemm(*arguments)) }
+    }
+
+    unsafe fn gathered_arrive(
+        &self,
+        word: DeviceAddress,
+        epoch: DeviceAddress,
+        stream: RawStream,
+    ) -> CallResult<()> {
+        // SAFETY: the caller names a live stream.
+        let stream = unsafe { self.stream(stream, "gathered_arrive")? };
+        // SAFETY: the caller keeps the words alive until the stream has passed this point.
+        unsafe { stream.submit(Operation::Arrive { word, epoch }) }
+    }
+}

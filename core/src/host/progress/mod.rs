@@ -1,0 +1,11 @@
+//! How work goes on, step by step, and how it waits.
+
+mod policy;
+mod step;
+mod word;
+
+pub(crate) use policy::{GRACE, HELPED, Policy};
+pub(crate) use step::{
+    ABORT_WORD_SET, Bounds, DEADLINE_PASSED, Look, Pending, Step, fill_record, look,
+};
+pub(crate) use word::{SignalWord, Sleep, long_at, wake, word_at};
