@@ -71,7 +71,7 @@ impl<T: Element> SymmetricBuffer<T> {
     /// Elements `range`.
     ///
     /// # Errors
-    /// [`crate::Error::OutOfRange`](crate::Error::OutOfRange).
+    /// [`crate::Error::OutOfRange`].
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Slice<'_, T>> {
         let part = within(self.world.rank, self.length, range)?;
         Ok(Slice::new(
