@@ -10,7 +10,7 @@ use loom::sync::atomic::{AtomicUsize, Ordering, fence};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
-/// Counts calls that are between finding memory and having enqueued the work that uses it.
+/// Counts the calls that are between finding memory and having enqueued the work that uses it.
 #[derive(Default)]
 pub struct Tickets {
     out: AtomicUsize,
