@@ -128,14 +128,19 @@ fn linked() -> Vec<&'static symmem_core::backend::BackendTable> {
     ]
 }
 
-/// Names that a plugin file may have, `libsymmem_NAME.so`, beside the linked ones.
+/// Plugin files, `libsymmem_NAME.so`, that are looked for beside the executable without being asked for.
 const KNOWN: [&str; 2] = ["cuda", "hip"];
+
+/// The directories of `SYMMEM_PLUGIN_PATH`.
+fn listed_directories() -> Vec<PathBuf> {
+    std::env::var_os("SYMMEM_PLUGIN_PATH")
+        .map(|paths| std::env::split_paths(&paths).collect())
+        .unwrap_or_default()
+}
 
 /// Where a plugin file is looked for: `SYMMEM_PLUGIN_PATH`, then beside the executable.
 fn plugin_directories() -> Vec<PathBuf> {
-    let mut directories: Vec<PathBuf> = std::env::var_os("SYMMEM_PLUGIN_PATH")
-        .map(|paths| std::env::split_paths(&paths).collect())
-        .unwrap_or_default();
+    let mut directories = listed_directories();
     if let Ok(executable) = std::env::current_exe()
         && let Some(directory) = executable.parent()
     {
@@ -151,7 +156,30 @@ fn plugin_file(name: &str) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// Looks at every backend there is, without opening a device.
+/// Every plugin file in `SYMMEM_PLUGIN_PATH`, by its backend's name; of one name the first in the path.
+fn listed_plugins() -> Vec<(String, PathBuf)> {
+    let mut plugins: Vec<(String, PathBuf)> = Vec::new();
+    for directory in listed_directories() {
+        // A directory that is not there has no plugins.
+        let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+        let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+        files.sort();
+        for file in files {
+            let name = name_of(&file).filter(|_| file.extension().is_some_and(|end| end == "so"));
+            if let Some(name) = name.map(str::to_owned)
+                && file.is_file()
+                && plugins.iter().all(|(known, _)| *known != name)
+            {
+                plugins.push((name, file));
+            }
+        }
+    }
+    plugins
+}
+
+/// Looks at every backend there is, without opening a device: linked ones, plugin files in
+/// `SYMMEM_PLUGIN_PATH`, those of known names beside the executable, the host backend. A plugin file that is
+/// not used is in the list all the same, with the reason.
 pub fn probe_all() -> Vec<Probe> {
     let mut probes = Vec::new();
     for table in linked() {
@@ -159,6 +187,18 @@ pub fn probe_all() -> Vec<Probe> {
         probes.push(match unsafe { Tables::read(table) } {
             Ok(tables) => probe_tables(tables, Origin::Linked),
             Err(error) => failed(table.name(), Origin::Linked, error.to_failure()),
+        });
+    }
+    for (name, path) in listed_plugins() {
+        // What the program has built in comes first; the file is not loaded.
+        let shadowed = name == "host" || probes.iter().any(|probe| probe.name == name);
+        probes.push(match shadowed {
+            true => failed(
+                name,
+                Origin::File(path.clone()),
+                shadowed_by_built_in(&path),
+            ),
+            false => probe_file(&path, &name),
         });
     }
     for name in KNOWN {
@@ -212,6 +252,18 @@ fn probe_file(path: &Path, name: &str) -> Probe {
         Ok(tables) => probe_tables(tables, origin),
         Err(error) => failed(name.into(), origin, error.to_failure()),
     }
+}
+
+/// Why a plugin file is not used whose backend the program has built in.
+fn shadowed_by_built_in(path: &Path) -> Failure {
+    Failure::new(
+        Status::UNSUPPORTED,
+        "load",
+        format!(
+            "not used: this program has a backend of this name built in; SYMMEM_BACKEND=path:{} takes the file",
+            path.display()
+        ),
+    )
 }
 
 fn failed(name: String, origin: Origin, failure: Failure) -> Probe {
