@@ -2,7 +2,7 @@
 
 use crate::backend::abi::Status;
 use crate::backend::{Failure, LoadError};
-use crate::bootstrap::BootstrapError;
+use crate::base::bootstrap_error::BootstrapError;
 use std::sync::Arc;
 use std::time::Duration;
 
