@@ -293,3 +293,19 @@ impl From<LoadError> for Error {
         Self::Plugin(Arc::new(error))
     }
 }
+
+/// Returns a failure of the control plane as `rank` reports it: the failure of a peer if it is one.
+pub(crate) fn translate(rank: usize, error: BootstrapError) -> Error {
+    match error {
+        BootstrapError::PeerDied { peer, .. } => Error::PeerDied {
+            rank,
+            peer: peer as usize,
+        },
+        BootstrapError::PeerFailed { peer, reason } => Error::PeerFailed {
+            rank,
+            peer: peer as usize,
+            reason,
+        },
+        other => other.into(),
+    }
+}

@@ -4,6 +4,7 @@ pub(crate) mod abandon;
 pub(crate) mod bootstrap_error;
 pub(crate) mod element;
 pub(crate) mod error;
+pub(crate) mod limits;
 pub(crate) mod planner;
 pub(crate) mod reducible;
 pub(crate) mod shared_file;
