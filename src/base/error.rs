@@ -2,7 +2,7 @@
 
 use crate::backend::abi::Status;
 use crate::backend::{Failure, LoadError};
-use crate::bootstrap::BootstrapError;
+use crate::base::bootstrap_error::BootstrapError;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -291,5 +291,21 @@ impl From<BootstrapError> for Error {
 impl From<LoadError> for Error {
     fn from(error: LoadError) -> Self {
         Self::Plugin(Arc::new(error))
+    }
+}
+
+/// Returns a failure of the control plane as `rank` reports it: the failure of a peer if it is one.
+pub(crate) fn translate(rank: usize, error: BootstrapError) -> Error {
+    match error {
+        BootstrapError::PeerDied { peer, .. } => Error::PeerDied {
+            rank,
+            peer: peer as usize,
+        },
+        BootstrapError::PeerFailed { peer, reason } => Error::PeerFailed {
+            rank,
+            peer: peer as usize,
+            reason,
+        },
+        other => other.into(),
     }
 }

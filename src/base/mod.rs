@@ -1,6 +1,7 @@
 //! What every other folder may use: elements, errors, plans of transfers, threads that may be abandoned.
 
 pub(crate) mod abandon;
+pub(crate) mod bootstrap_error;
 pub(crate) mod element;
 pub(crate) mod error;
 pub(crate) mod gemm_names;

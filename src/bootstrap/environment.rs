@@ -1,7 +1,7 @@
 //! What a launcher says through the environment: who this rank is, and where its job meets.
 
 use crate::backend::abi::MAX_RANKS;
-use crate::bootstrap::error::BootstrapError;
+use crate::base::bootstrap_error::BootstrapError;
 use crate::bootstrap::process::ProcessIdentity;
 use crate::bootstrap::secret::{Secret, hex, random_bytes};
 

@@ -3,8 +3,6 @@
 use std::io;
 use std::time::Duration;
 
-use crate::bootstrap::message::Failure;
-
 /// An error of rendezvous, of the store or of the launch environment.
 ///
 /// Every variant names the ranks involved and says what to do about it.
@@ -270,68 +268,5 @@ fn name_awaited(awaited: &str) -> String {
         String::new()
     } else {
         format!(" (noticed in {awaited})")
-    }
-}
-
-impl BootstrapError {
-    /// What `failure`, told by rank 0, means to `rank` after waiting `elapsed` for `awaited`.
-    pub(super) fn from_failure(
-        failure: Failure,
-        rank: u32,
-        awaited: &str,
-        elapsed: Duration,
-    ) -> Self {
-        let awaited = awaited.to_owned();
-        match failure {
-            Failure::Died { rank: peer } => Self::PeerDied { peer, awaited },
-            Failure::Failed { rank: peer, reason } => Self::PeerFailed { peer, reason },
-            Failure::Left { rank: peer } => Self::PeerLeft { peer, awaited },
-            Failure::TimedOut { missing } => Self::Timeout {
-                rank,
-                awaited,
-                missing,
-                elapsed,
-            },
-            Failure::TagMismatch {
-                rank: peer,
-                tag: peer_tag,
-            } => Self::TagMismatch {
-                rank,
-                awaited,
-                peer,
-                peer_tag,
-            },
-            Failure::RankTaken { rank } => Self::RankTaken { rank },
-            Failure::WorldMismatch {
-                rank: peer,
-                world,
-                expected,
-            } => Self::WorldMismatch {
-                peer,
-                world,
-                expected,
-            },
-            Failure::VersionMismatch {
-                rank: peer,
-                version,
-                expected,
-            } => Self::VersionMismatch {
-                peer,
-                version,
-                expected,
-            },
-            Failure::GenerationMismatch {
-                rank: peer,
-                generation,
-                expected,
-            } => Self::GenerationMismatch {
-                peer,
-                generation,
-                expected,
-            },
-            Failure::OtherHost { rank } => Self::OtherHost { rank },
-            Failure::NotACounter { key } => Self::NotACounter { rank, key },
-            Failure::DescriptorLost { rank: owner } => Self::DescriptorLost { owner, receiver: 0 },
-        }
     }
 }
