@@ -44,7 +44,7 @@ impl Baseline {
         program: &Path,
         largest: u64,
     ) -> Result<Option<Self>> {
-        let (rank, world) = (communicator.rank(), communicator.world());
+        let (rank, world) = (communicator.rank(), communicator.world_size());
         let Some(peer) = pairing::peer(rank, world) else {
             exchange::all_gather(communicator, &String::new())?;
             return agree(communicator, program, Ok(None));

@@ -83,7 +83,7 @@ pub fn run(
     let buffers = Buffers {
         source: communicator.allocate(&[BYTES])?,
         destination: communicator.allocate(&[BYTES])?,
-        peer: (communicator.rank() + 1) % communicator.world(),
+        peer: (communicator.rank() + 1) % communicator.world_size(),
     };
     let rows = if communicator.rank() == 0 {
         measure(communicator, &stream, &buffers, batches)?
@@ -158,7 +158,8 @@ fn ways<'a>(
     stream: &'a Stream,
     buffers: &'a Buffers,
 ) -> Result<Vec<Way<'a>>> {
-    let backend = communicator.backend();
+    // SAFETY: it enqueues what the put comes down to, on buffers that outlive the last synchronization.
+    let backend = unsafe { communicator.backend() };
     let raw = RawStream(stream.raw());
     let rank = communicator.rank();
     let methods: &[Method] = match is_by_caller(communicator) {
@@ -202,7 +203,7 @@ fn ways<'a>(
         let name = format!("backend's transfer, {label}, prepared");
         let transfer = add(name, below, Box::new(transfer));
         let put = move || {
-            let (to, from) = (buffers.destination.all(), buffers.source.all());
+            let (to, from) = (&buffers.destination, &buffers.source);
             Ok(stream.put_with(buffers.peer, to, from, &options)?)
         };
         let below = below.or(Some(transfer));

@@ -42,7 +42,7 @@ pub(super) fn measure(run: &mut Run<'_>, report: &mut Report) -> Result<()> {
     let calls = by_calls(run)?;
     let name = format!("put_signal of {MESSAGE} bytes to wait_signal, by calls of the host");
     let mut calls = latency(name, calls);
-    let ranks = run.session.communicator.world();
+    let ranks = run.session.communicator.world_size();
     let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
     if run.by_caller && ranks > processors {
         calls.note = Some(format!("{ranks} ranks share {processors} processors"));
@@ -89,7 +89,8 @@ fn in_kernels(run: &Run<'_>, kernel: &str, bytes: u64, threads: u32) -> Result<(
     let communicator = run.session.communicator;
     let rank = communicator.rank();
     let stream = &run.session.stream;
-    let backend = communicator.backend();
+    // SAFETY: it launches a kernel on buffers that outlive the synchronization behind it.
+    let backend = unsafe { communicator.backend() };
     let failed = |failure| BenchError::Backend {
         rank,
         operation: "timing a message",
@@ -179,7 +180,7 @@ fn by_calls(run: &Run<'_>) -> Result<(Spread, u32)> {
     let mut samples = Vec::new();
     if rank < 2 {
         let peer = 1 - rank;
-        let put = || stream.put_signal(peer, inbox.all(), outbox.all(), CHANNEL);
+        let put = || stream.put_signal(peer, &inbox, &outbox, CHANNEL);
         for round in 0..warm_ups + rounds {
             let start = Instant::now();
             if rank == 0 {

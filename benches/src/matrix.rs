@@ -74,7 +74,7 @@ fn every_pair(
     step: &mut Stepper<'_>,
 ) -> Result<Vec<Vec<Option<f64>>>> {
     let communicator = run.session.communicator;
-    let (rank, world) = (communicator.rank(), communicator.world());
+    let (rank, world) = (communicator.rank(), communicator.world_size());
     let repeats = repeats(each_ns, run.budget() / f64::from(ROUNDS));
     let (mut cells, mut wrong) = (Vec::new(), Vec::new());
     step.expect(world * (world - 1));

@@ -45,7 +45,7 @@ pub fn run(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Report> {
     let rank = communicator.rank();
-    if communicator.world() < 2 {
+    if communicator.world_size() < 2 {
         return Err(BenchError::World {
             rank,
             message: "a peer-to-peer benchmark needs 2 ranks or more; ask for them with --ranks 2"

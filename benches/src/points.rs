@@ -41,7 +41,7 @@ impl Run<'_> {
         bytes: u64,
     ) -> Result<Vec<Point>> {
         let communicator = self.session.communicator;
-        let (rank, world) = (communicator.rank(), communicator.world());
+        let (rank, world) = (communicator.rank(), communicator.world_size());
         let case = Case {
             direction,
             bytes: bytes as usize,

@@ -1,15 +1,14 @@
 //! One rank's buffers, stream and clock, and the four ways to run a transfer with them: checked,
 //! looped, replayed, one at a time.
 
+use super::Result;
 use super::clock::Clock;
 use super::data::{GUARD, POISON, Patterns};
 use super::pairing::Role;
-use super::{BenchError, Result};
+use super::poison::poison;
 use crate::report::Direction;
 use std::time::Instant;
-use symmem::backend::Device;
-use symmem::backend::abi::RawStream;
-use symmem::{Communicator, Graph, Stream, SymmetricBuffer, TransferOptions};
+use symmem::{Communicator, Graph, Queue, Stream, SymmetricBuffer, TransferOptions};
 
 /// What moves the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,12 +59,12 @@ impl<'a> Session<'a> {
     }
 
     /// Enqueues the transfer, if this rank is to move it.
-    fn issue(&self, on: &Stream, case: &Case, means: Means) -> Result<()> {
+    fn issue(&self, on: &Queue, case: &Case, means: Means) -> Result<()> {
         let Some(peer) = case.role.peer.filter(|_| case.role.moves) else {
             return Ok(());
         };
-        let to = self.destination.range(0, case.bytes)?;
-        let from = self.source.range(0, case.bytes)?;
+        let to = self.destination.slice(..case.bytes)?;
+        let from = self.source.slice(..case.bytes)?;
         match (means, case.direction) {
             (Means::Transfer(options), Direction::Push) => on.put_with(peer, to, from, &options)?,
             (Means::Transfer(options), Direction::Pull) => on.get_with(peer, to, from, &options)?,
@@ -108,8 +107,8 @@ impl<'a> Session<'a> {
             return Ok(None);
         }
         let mut outcome = Ok(());
-        let graph = Graph::capture(&self.stream, |stream| {
-            outcome = (0..repeats).try_for_each(|_| self.issue(stream, case, means));
+        let graph = self.communicator.stream()?.capture(|queue| {
+            outcome = (0..repeats).try_for_each(|_| self.issue(queue, case, means));
             Ok(())
         })?;
         outcome?;
@@ -124,7 +123,7 @@ impl<'a> Session<'a> {
 
     fn launch(&self, graph: Option<&Graph>) -> Result<()> {
         match graph {
-            Some(graph) => Ok(graph.launch(&self.stream)?),
+            Some(graph) => Ok(self.stream.launch_graph(graph)?),
             None => Ok(()),
         }
     }
@@ -158,19 +157,15 @@ impl<'a> Session<'a> {
     }
 
     fn check_after(&self, case: &Case, transfer: impl FnOnce() -> Result<()>) -> Result<u64> {
-        let backend = self.communicator.backend();
-        let address = self.destination.local().address();
-        let bytes = (case.bytes + GUARD) as u64;
-        let stream = RawStream(self.stream.raw());
-        // SAFETY: the destination has its guard beyond the largest transfer, and lives until the
-        // stream is synchronized below. No peer moves bytes before the barrier.
-        unsafe { backend.memory_set(address, POISON, bytes, stream) }.map_err(|failure| {
-            BenchError::Backend {
-                rank: self.communicator.rank(),
-                operation: "poisoning the destination",
-                failure,
-            }
-        })?;
+        // No peer moves bytes before the barrier.
+        let (destination, poisoned) = (&self.destination, case.bytes + GUARD);
+        poison(
+            self.communicator,
+            destination,
+            poisoned,
+            POISON,
+            &self.stream,
+        )?;
         self.clock.start_together(&self.stream)?;
         transfer()?;
         self.stream.barrier()?;

@@ -1,81 +1,35 @@
 //! Time on the device between two points of a stream.
 
-use super::{BenchError, Result};
-use symmem::backend::abi::{RawEvent, RawStream};
-use symmem::backend::{Backend, CallResult, Device};
-use symmem::{Communicator, Stream};
+use super::Result;
+use super::event::Event;
+use symmem::{Communicator, Queue};
 
-/// Two events on a stream.
+/// Two events on a queue.
 pub(super) struct Timer<'a> {
-    backend: &'a Backend,
-    rank: usize,
-    start: RawEvent,
-    end: RawEvent,
+    start: Event<'a>,
+    end: Event<'a>,
 }
 
 impl<'a> Timer<'a> {
     pub(super) fn new(communicator: &'a Communicator) -> Result<Self> {
-        let backend = communicator.backend();
-        let rank = communicator.rank();
-        let create = || backend.event_create().map_err(|f| failed(rank, f));
-        let start = create()?;
-        let end = match create() {
-            Ok(end) => end,
-            Err(error) => {
-                // SAFETY: created above and used by nobody.
-                let _ = unsafe { backend.event_destroy(start) };
-                return Err(error);
-            }
-        };
         Ok(Self {
-            backend,
-            rank,
-            start,
-            end,
+            start: Event::new(communicator)?,
+            end: Event::new(communicator)?,
         })
     }
 
-    fn call<T>(&self, result: CallResult<T>) -> Result<T> {
-        result.map_err(|failure| failed(self.rank, failure))
+    /// The time begins where the queue gets here.
+    pub(super) fn begin(&self, queue: &Queue) -> Result<()> {
+        self.start.record(queue)
     }
 
-    /// The time begins where the stream gets here.
-    pub(super) fn begin(&self, stream: &Stream) -> Result<()> {
-        // SAFETY: both live as long as the values borrowed here.
-        self.call(unsafe {
-            self.backend
-                .event_record(self.start, RawStream(stream.raw()))
-        })
-    }
-
-    /// The time ends where the stream gets here.
-    pub(super) fn end(&self, stream: &Stream) -> Result<()> {
-        // SAFETY: as above.
-        self.call(unsafe { self.backend.event_record(self.end, RawStream(stream.raw())) })
+    /// The time ends where the queue gets here.
+    pub(super) fn end(&self, queue: &Queue) -> Result<()> {
+        self.end.record(queue)
     }
 
     /// Nanoseconds between the two points; the stream has passed both.
     pub(super) fn nanoseconds(&self) -> Result<f64> {
-        // SAFETY: both are live and were recorded by a stream that was synchronized since.
-        self.call(unsafe { self.backend.event_elapsed(self.start, self.end) })
-            .map(|nanoseconds| nanoseconds as f64)
-    }
-}
-
-impl Drop for Timer<'_> {
-    fn drop(&mut self) {
-        // SAFETY: created by `new`, destroyed only here. Nobody is left to tell of a failure.
-        unsafe {
-            let _ = self.backend.event_destroy(self.start);
-            let _ = self.backend.event_destroy(self.end);
-        }
-    }
-}
-
-fn failed(rank: usize, failure: symmem::backend::Failure) -> BenchError {
-    BenchError::Backend {
-        rank,
-        operation: "timing",
-        failure,
+        self.start.nanoseconds_to(&self.end)
     }
 }

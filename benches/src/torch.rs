@@ -26,7 +26,7 @@ pub(super) fn start(
     script: &str,
     arguments: &[String],
 ) -> Result<Outcome<(Process, String)>> {
-    let (rank, world) = (communicator.rank(), communicator.world());
+    let (rank, world) = (communicator.rank(), communicator.world_size());
     let python = std::env::var_os("SYMMEM_PYTHON").unwrap_or_else(|| "python3".into());
     let mut command = Command::new(&python);
     command

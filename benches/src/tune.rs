@@ -14,6 +14,7 @@ mod candidates;
 
 use super::by_caller::is_by_caller;
 use super::collectives::element::{Sample, with_element};
+use super::collectives::how::How;
 use super::collectives::session::{Call, Session, Way};
 use super::collectives::shape::Shape;
 use super::collectives::{self};
@@ -24,9 +25,9 @@ use crate::report::{Collective, Placement, Time};
 use candidates::{Candidate, Present, candidates};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
-use symmem::backend::abi::{Algorithm, CollectiveRow, MulticastSupport};
+use symmem::backend::abi::{CollectiveRow, MulticastSupport};
 use symmem::tuning::Row;
-use symmem::{CollectiveOptions, Communicator, Error, Provider};
+use symmem::{Algorithm, Communicator, Error, Provider};
 
 pub use symmem::tuning::Table;
 
@@ -73,7 +74,7 @@ pub fn run(
 ) -> Result<Table> {
     let rank = communicator.rank();
     let impossible = |message: String| Err(BenchError::World { rank, message });
-    if communicator.world() < 2 {
+    if communicator.world_size() < 2 {
         return impossible("tuning needs 2 ranks or more; ask for them with --ranks 2".into());
     }
     let element = options.which.element(communicator);
@@ -125,7 +126,7 @@ fn tune<T: Sample>(
         }
         table
             .rows
-            .extend(rows(collective, communicator.world() as u32, &choices));
+            .extend(rows(collective, communicator.world_size() as u32, &choices));
     }
     run.session.finish()?;
     Ok(table)
@@ -146,7 +147,7 @@ impl<T: Sample> Run<'_, T> {
         bytes: u64,
         before: Option<Candidate>,
     ) -> Result<Option<Choice>> {
-        let world = self.session.communicator.world();
+        let world = self.session.communicator.world_size();
         let Some(shape) = Shape::new(collective, bytes, size_of::<T>(), world) else {
             return Ok(None);
         };
@@ -200,14 +201,14 @@ impl<T: Sample> Run<'_, T> {
 
     /// Whether a call goes by the algorithm that is timed; alike on all ranks. Multicast does not reduce every type,
     /// and not all reductions can be pushed: what takes their place is a candidate itself.
-    fn goes(&self, call: &Call<'_>) -> Result<bool> {
-        Ok(call.options.provider == Provider::Vendor
+    fn goes(&self, call: &Call) -> Result<bool> {
+        Ok(call.how.provider == Provider::Vendor
             || matches!(self.session.way(call)?, Way::AsNamed(_)))
     }
 
     /// Nanoseconds of a call by the slowest rank, in about `budget` of them; `None` if it cannot be
     /// made so, or takes longer than `limit` from the first. Collective.
-    fn time(&self, call: &Call<'_>, budget: f64, limit: f64) -> Result<Option<f64>> {
+    fn time(&self, call: &Call, budget: f64, limit: f64) -> Result<Option<f64>> {
         let communicator = self.session.communicator;
         // What cannot be done is refused alike on all ranks, before anything is enqueued.
         let Some(first) = possible(self.session.looped(self.session.calls(call), 1))? else {
@@ -282,27 +283,22 @@ impl<T: Sample> Run<'_, T> {
 /// Where a candidate is measured: out of place, unless it serves in place only.
 fn placement(candidate: &Candidate) -> Placement {
     match candidate.algorithm {
-        Algorithm::SWAP => Placement::InPlace,
+        Algorithm::Swap => Placement::InPlace,
         _ => Placement::OutOfPlace,
     }
 }
 
-fn call(shape: Shape, candidate: Candidate, placement: Placement) -> Call<'static> {
-    Call {
-        shape,
-        placement,
-        options: CollectiveOptions {
-            algorithm: candidate.algorithm,
-            blocks: candidate.grid.map(|(blocks, _)| blocks),
-            threads: candidate.grid.map(|(_, threads)| threads),
-            concurrent: Some(candidate.concurrent),
-            provider: match candidate.is_vendor() {
-                true => Provider::Vendor,
-                false => Provider::Own,
-            },
-            ..CollectiveOptions::default()
+fn call(shape: Shape, candidate: Candidate, placement: Placement) -> Call {
+    let how = How {
+        algorithm: Some(candidate.algorithm),
+        grid: candidate.grid,
+        concurrent: Some(candidate.concurrent),
+        provider: match candidate.is_vendor() {
+            true => Provider::Vendor,
+            false => Provider::Own,
         },
-    }
+    };
+    Call::new(shape, placement, how)
 }
 
 /// `None` for a call that is refused because it cannot be done so.
@@ -382,7 +378,7 @@ fn rows(collective: Collective, world: u32, choices: &[Choice]) -> Vec<Row> {
                 world,
                 bytes,
                 algorithm: Row::new(&CollectiveRow {
-                    algorithm: candidate.algorithm,
+                    algorithm: candidate.algorithm.into(),
                     ..CollectiveRow::default()
                 })
                 .algorithm,

@@ -11,7 +11,7 @@ use symmem::{BARRIER_CHANNELS, CHANNELS, Element, Error, Result, TransferOptions
 /// Makes each call and looks at its error; then moves data as if nothing had been.
 pub fn check<T: Element>(context: &Context<'_>, buffers: &Buffers<T>) -> Result<Findings> {
     let communicator = context.communicator;
-    let (rank, world) = (communicator.rank(), communicator.world());
+    let (rank, world) = (communicator.rank(), communicator.world_size());
     let stream = &context.streams[0];
     let Buffers {
         destination,
@@ -29,12 +29,12 @@ pub fn check<T: Element>(context: &Context<'_>, buffers: &Buffers<T>) -> Result<
 
     refused(
         "a range past the end",
-        destination.range(length, 1).map(drop),
+        destination.slice(length..length + 1).map(drop),
         out_of_range,
     );
     refused(
         "a range that overflows",
-        destination.range(usize::MAX, 2).map(drop),
+        destination.slice(..=usize::MAX).map(drop),
         out_of_range,
     );
     let mut last = [T::new_zeroed(); 2];
@@ -48,7 +48,7 @@ pub fn check<T: Element>(context: &Context<'_>, buffers: &Buffers<T>) -> Result<
         destination.read(stream, length - 1, &mut last),
         out_of_range,
     );
-    let (one, two) = (destination.range(0, 1)?, source.range(0, 2)?);
+    let (one, two) = (destination.slice(..1)?, source.slice(..2)?);
     refused(
         "a put of unequal lengths",
         stream.put(rank, one, two),
@@ -59,9 +59,9 @@ pub fn check<T: Element>(context: &Context<'_>, buffers: &Buffers<T>) -> Result<
         stream.get(rank, one, two),
         invalid,
     );
-    let (low, high) = (destination.range(0, 2)?, destination.range(1, 2)?);
+    let (low, high) = (destination.slice(..2)?, destination.slice(1..3)?);
     refused("a put onto itself", stream.put(rank, low, high), invalid);
-    let from = source.range(0, 1)?;
+    let from = source.slice(..1)?;
     refused("a put to no rank", stream.put(world, one, from), invalid);
     refused("a get from no rank", stream.get(world, one, from), invalid);
     refused(
@@ -109,7 +109,7 @@ pub fn check<T: Element>(context: &Context<'_>, buffers: &Buffers<T>) -> Result<
         );
     } else {
         // A pair of addresses that bulk copies can serve, or the planner would choose another method.
-        let aligned = (destination.range(0, 64)?, source.range(0, 64)?);
+        let aligned = (destination.slice(..64)?, source.slice(..64)?);
         let odd = TransferOptions::method(Method::BULK).in_flight(2, 17);
         refused(
             "bulk copies of 17 bytes",
@@ -117,11 +117,6 @@ pub fn check<T: Element>(context: &Context<'_>, buffers: &Buffers<T>) -> Result<
             invalid,
         );
     }
-    refused(
-        "an empty buffer",
-        communicator.allocate::<T>(&[0]).map(drop),
-        invalid,
-    );
     refused(
         "a buffer beyond count",
         communicator.allocate::<T>(&[usize::MAX, 2]).map(drop),

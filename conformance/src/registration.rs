@@ -42,7 +42,9 @@ fn pageable<T: Element>(
             buffer.free()?;
         }
     }
-    if matches!(communicator.backend(), Backend::Host(_)) {
+    // SAFETY: only asked which it is.
+    let backend = unsafe { communicator.backend() };
+    if matches!(backend, Backend::Host(_)) {
         // SAFETY: the host backend reads any memory of the process; `mine` outlives the copy, which
         // `look` waits for.
         let staged = unsafe { communicator.stage(address, &[LENGTH], &context.streams[0])? };
@@ -59,7 +61,8 @@ fn allocated<T: Element>(
     findings: &mut Findings,
 ) -> Result<()> {
     let communicator = context.communicator;
-    let backend = communicator.backend();
+    // SAFETY: it allocates memory of the caller's, and frees it once no rank uses it any more.
+    let backend = unsafe { communicator.backend() };
     let bytes = (LENGTH * size_of::<T>()) as u64;
     let own = match backend.allocate(communicator.share_kind(), bytes) {
         Ok(own) => Ok(own),
@@ -131,10 +134,10 @@ fn look<T: Element>(
 ) -> Result<()> {
     let communicator = context.communicator;
     let stream = &context.streams[0];
-    let next = (communicator.rank() + 1) % communicator.world();
+    let next = (communicator.rank() + 1) % communicator.world_size();
     stream.synchronize_within(context.deadline)?;
     communicator.host_barrier()?;
-    stream.get(next, buffers.destination.range(0, LENGTH)?, buffer.all())?;
+    stream.get(next, buffers.destination.slice(..LENGTH)?, buffer.all())?;
     let mut seen = vec![T::new_zeroed(); LENGTH];
     buffers.destination.read(stream, 0, &mut seen)?;
     if let Some(found) = difference(&seen, &elements(tag(context, next, round), LENGTH)) {

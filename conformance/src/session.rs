@@ -65,20 +65,19 @@ impl<'a> Session<'a> {
         let streams = (0..STREAMS)
             .map(|_| communicator.stream())
             .collect::<Result<_>>()?;
-        let callers =
-            (0..STREAMS)
-                .map(|_| {
-                    let raw = communicator.backend().stream_create().map_err(|failure| {
-                        Error::System {
-                            rank: communicator.rank(),
-                            call: "stream_create",
-                            reason: failure.to_string(),
-                        }
-                    })?;
-                    // SAFETY: made for this rank's device just now, and destroyed by `close` only.
-                    Ok(unsafe { communicator.stream_from_raw(raw.0) })
-                })
-                .collect::<Result<_>>()?;
+        // SAFETY: it creates streams, which `close` destroys.
+        let backend = unsafe { communicator.backend() };
+        let callers = (0..STREAMS)
+            .map(|_| {
+                let raw = backend.stream_create().map_err(|failure| Error::System {
+                    rank: communicator.rank(),
+                    call: "stream_create",
+                    reason: failure.to_string(),
+                })?;
+                // SAFETY: made for this rank's device just now, and destroyed by `close` only.
+                Ok(unsafe { communicator.stream_from_raw(raw.0) })
+            })
+            .collect::<Result<_>>()?;
         Ok(Self {
             communicator,
             streams,
@@ -225,14 +224,14 @@ impl<'a> Session<'a> {
 
     fn collective<T: Reducible>(&mut self, case: &CollectiveCase) -> Result<Findings> {
         self.join(case.members)?;
-        let (destination, source) = collectives::sizes(case, self.communicator.world());
+        let (destination, source) = collectives::sizes(case, self.communicator.world_size());
         let lanes = (0..collectives::lanes(case))
             .map(|_| self.take::<T>(destination, source))
             .collect::<Result<Vec<_>>>()?;
         // The call would go by the members' own addresses, and show nothing of multicast.
         let status = self.communicator.multicast();
         let unbound = case.way.algorithm.is_multicast() && lanes.iter().any(Buffers::is_unbound);
-        let findings = match self.site(case.members) {
+        let findings = match site(self.everyone(), &self.groups, case.members) {
             _ if unbound => Err(Error::Unsupported {
                 rank: self.communicator.rank(),
                 operation: BINDING,
@@ -244,8 +243,8 @@ impl<'a> Session<'a> {
             }),
             Some(site) => {
                 let streams = match case.stream {
-                    StreamOwner::Library => &self.streams,
-                    StreamOwner::Caller => &self.callers,
+                    StreamOwner::Library => &mut self.streams,
+                    StreamOwner::Caller => &mut self.callers,
                 };
                 collectives::check(site, case, streams, &lanes)
             }
@@ -259,28 +258,24 @@ impl<'a> Session<'a> {
 
     fn refusals<T: Reducible>(&mut self, case: &RefusalCase) -> Result<Findings> {
         let after = case.case(collective_refusals::AFTER, false);
-        let (destination, source) = collectives::sizes(&after, self.communicator.world());
+        let (destination, source) = collectives::sizes(&after, self.communicator.world_size());
         let buffers = vec![self.take::<T>(destination.max(4096), source.max(4096))?];
-        let findings = match self.site(Members::All) {
-            Some(site) => collective_refusals::check(site, case, &self.streams, &buffers),
-            None => Ok(Findings::new()),
-        };
+        let findings =
+            collective_refusals::check(self.everyone(), case, &mut self.streams, &buffers);
         for buffers in buffers {
             self.buffers.push(Box::new(buffers));
         }
         findings
     }
 
-    /// Who makes a call with `members`; `None` if this rank is not among them.
-    fn site(&self, members: Members) -> Option<Site<'_>> {
-        let group = self.groups.iter().find(|(of, _)| *of == members);
-        let group = group.and_then(|(_, group)| group.as_ref());
-        (group.is_some() || members == Members::All).then_some(Site {
+    /// A call of all ranks.
+    fn everyone(&self) -> Site<'a> {
+        Site {
             communicator: self.communicator,
-            group,
+            group: None,
             deadline: self.deadline,
             fault: self.fault(),
-        })
+        }
     }
 
     fn soak(&mut self, case: &SoakCase) -> Result<Findings> {
@@ -303,7 +298,7 @@ impl<'a> Session<'a> {
         let mut buffers: Vec<Box<dyn AnyBuffers>> = Vec::new();
         for soak::Planned { case, .. } in &planned {
             self.join(case.members)?;
-            let (destination, source) = collectives::sizes(case, communicator.world());
+            let (destination, source) = collectives::sizes(case, communicator.world_size());
             buffers.push(with_element!(case.dtype, T => {
                 Box::new(self.take::<T>(destination, source)?)
             }));
@@ -313,7 +308,7 @@ impl<'a> Session<'a> {
             let stream = &self.streams[at];
             lanes.push(with_element!(case.dtype, T => {
                 let buffers = buffers[at].as_any().downcast_ref::<Buffers<T>>();
-                match (self.site(case.members), buffers) {
+                match (site(self.everyone(), &self.groups, case.members), buffers) {
                     (Some(site), Some(buffers)) => {
                         Some(Box::new(TypedLane::new(site, case, at, buffers, stream)?))
                     }
@@ -321,7 +316,7 @@ impl<'a> Session<'a> {
                 }
             }));
         }
-        let findings = soak::run(communicator, &planned, &lanes);
+        let findings = soak::run(communicator, &planned, &lanes, &mut self.streams);
         drop(lanes);
         self.buffers.append(&mut buffers);
         findings
@@ -333,7 +328,7 @@ impl<'a> Session<'a> {
         if known || members == Members::All {
             return Ok(());
         }
-        let (rank, world) = (self.communicator.rank(), self.communicator.world());
+        let (rank, world) = (self.communicator.rank(), self.communicator.world_size());
         let (colour, key) = members.choice(rank, world);
         let group = self.communicator.split(colour, key)?;
         self.groups.push((members, group));
@@ -341,7 +336,7 @@ impl<'a> Session<'a> {
     }
 
     fn transfer<T: Element>(&mut self, case: &TransferCase) -> Result<Findings> {
-        let (destination, source) = transfers::sizes(case, self.communicator.world());
+        let (destination, source) = transfers::sizes(case, self.communicator.world_size());
         // Registration and refusals want a few elements whatever the case's length is.
         let (destination, source) = (destination.max(1024), source.max(1024));
         let buffers = self.take::<T>(destination, source)?;
@@ -421,6 +416,17 @@ impl<'a> Session<'a> {
         }
         agreed
     }
+}
+
+/// A call of `members`, as one of all ranks is made; `None` if this rank is not among them.
+fn site<'s>(
+    everyone: Site<'s>,
+    groups: &'s [(Members, Option<Group>)],
+    members: Members,
+) -> Option<Site<'s>> {
+    let group = groups.iter().find(|(of, _)| *of == members);
+    let group = group.and_then(|(_, group)| group.as_ref());
+    (group.is_some() || members == Members::All).then_some(Site { group, ..everyone })
 }
 
 /// Whether a case asks for what not every machine has, which only the call itself can tell: a type that the

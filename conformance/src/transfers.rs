@@ -16,7 +16,7 @@ use super::length::OFFSETS;
 use super::pattern::{Tag, difference, elements};
 use super::transfer_case::{Operation, Placement, TransferCase};
 use std::time::Duration;
-use symmem::{BufferRange, CHANNELS, Element, Error, Graph, Result, Stream, SymmetricBuffer};
+use symmem::{CHANNELS, Element, Error, Queue, Result, Slice, Stream, SymmetricBuffer};
 use zerocopy::IntoBytes;
 
 /// Untouched bytes on each side of data, and the alignment that offsets count from.
@@ -66,15 +66,14 @@ impl Layout {
         buffers: &Buffers<T>,
         set: usize,
         lane: usize,
-    ) -> Result<BufferRange<'_, T>> {
+    ) -> Result<Slice<'_, T>> {
         let first = (set * self.lanes + lane) * self.stride + self.destination;
-        buffers.destination.range(first, self.length)
+        buffers.destination.slice(first..first + self.length)
     }
 
-    fn leaving<T: Element>(self, buffers: &Buffers<T>, set: usize) -> Result<BufferRange<'_, T>> {
-        buffers
-            .source
-            .range(set * self.stride + self.source, self.length)
+    fn leaving<T: Element>(self, buffers: &Buffers<T>, set: usize) -> Result<Slice<'_, T>> {
+        let first = set * self.stride + self.source;
+        buffers.source.slice(first..first + self.length)
     }
 }
 
@@ -99,7 +98,10 @@ struct Transfer<'a, T: Element> {
 
 /// Runs a case that moves data between ranks by an engine.
 pub fn check<T: Element>(context: &Context<'_>, buffers: &Buffers<T>) -> Result<Findings> {
-    let (rank, world) = (context.communicator.rank(), context.communicator.world());
+    let (rank, world) = (
+        context.communicator.rank(),
+        context.communicator.world_size(),
+    );
     let case = context.case;
     let mut transfer = Transfer {
         context,
@@ -166,7 +168,7 @@ impl<T: Element> Transfer<'_, T> {
 
     /// The lane in which `target` expects this rank's data.
     fn lane_at(&self, target: usize) -> usize {
-        let world = self.context.communicator.world();
+        let world = self.context.communicator.world_size();
         let givers = self.context.case.traffic.givers(target, world);
         givers
             .iter()
@@ -174,7 +176,7 @@ impl<T: Element> Transfer<'_, T> {
             .unwrap_or(0)
     }
 
-    fn put_all(&self, stream: &Stream, set: usize, signal: Option<u32>) -> Result<()> {
+    fn put_all(&self, queue: &Queue, set: usize, signal: Option<u32>) -> Result<()> {
         let options = self.context.case.engine.options();
         let source = self.layout.leaving(self.buffers, set)?;
         for &target in &self.targets {
@@ -183,19 +185,19 @@ impl<T: Element> Transfer<'_, T> {
                 .arriving(self.buffers, set, self.lane_at(target))?;
             match signal {
                 Some(channel) if !self.context.planted(Fault::MissingSignal) => {
-                    stream.put_signal_with(target, destination, source, channel, &options)?;
+                    queue.put_signal_with(target, destination, source, channel, &options)?;
                 }
-                _ => stream.put_with(target, destination, source, &options)?,
+                _ => queue.put_with(target, destination, source, &options)?,
             }
         }
         Ok(())
     }
 
-    fn wait_all(&self, stream: &Stream, channel: u32) -> Result<()> {
+    fn wait_all(&self, queue: &Queue, channel: u32) -> Result<()> {
         let deadline = self.context.deadline;
         self.givers
             .iter()
-            .try_for_each(|&giver| stream.wait_signal_within(giver, channel, deadline))
+            .try_for_each(|&giver| queue.wait_signal_within(giver, channel, deadline))
     }
 
     /// Lets every other rank be late, so that the rest already waits when its signal comes and looks
@@ -206,9 +208,9 @@ impl<T: Element> Transfer<'_, T> {
         }
     }
 
-    fn device_barrier(&self) -> Result<()> {
+    fn device_barrier(&self, queue: &Queue) -> Result<()> {
         let channel = self.channel % symmem::BARRIER_CHANNELS;
-        self.stream().barrier_within(channel, self.context.deadline)
+        queue.barrier_within(channel, self.context.deadline)
     }
 
     fn synchronize(&self) -> Result<()> {
@@ -246,15 +248,15 @@ impl<T: Element> Transfer<'_, T> {
             self.fill(round)?;
             if round == 0 {
                 // Every rank's poison is in place before anybody's data arrives.
-                self.device_barrier()?;
+                self.device_barrier(self.stream())?;
             }
             self.stagger(round);
             if !self.context.planted(Fault::Late) {
                 self.put_all(self.stream(), 0, None)?;
             }
-            self.device_barrier()?;
+            self.device_barrier(self.stream())?;
             self.compare("after a barrier", &givers, round)?;
-            self.device_barrier()?;
+            self.device_barrier(self.stream())?;
             if self.context.planted(Fault::Late) {
                 self.put_all(self.stream(), 0, None)?;
             }
@@ -269,7 +271,7 @@ impl<T: Element> Transfer<'_, T> {
         for round in 0..2 {
             self.fill(round)?;
             if round == 0 {
-                self.device_barrier()?;
+                self.device_barrier(self.stream())?;
                 self.synchronize()?;
             }
             let sets = self.layout.sets;
@@ -285,18 +287,19 @@ impl<T: Element> Transfer<'_, T> {
                 stream.synchronize_within(self.context.deadline)?;
             }
             self.compare("after a signal", &givers, round)?;
-            self.device_barrier()?;
+            self.device_barrier(self.stream())?;
         }
         self.synchronize()
     }
 
-    /// Eager rounds and replays of the same work, in turn.
+    /// Eager rounds and replays of the same work, in turn. It is recorded by a stream of its own.
     fn replay(&mut self) -> Result<()> {
         let signals = self.context.case.placement == Placement::Device;
+        let mut recorder = self.context.communicator.stream()?;
         let capabilities = self.context.communicator.capabilities();
         if capabilities.flags & symmem::backend::abi::CAPABILITY_GRAPHS == 0 {
             // Nothing can be captured: say by which error.
-            let refused = Graph::capture(self.stream(), |_| Ok(()));
+            let refused = recorder.capture(|_| Ok(()));
             if !matches!(refused, Err(Error::Unsupported { .. })) {
                 self.findings
                     .push("a capture was not refused as unsupported".into());
@@ -304,17 +307,15 @@ impl<T: Element> Transfer<'_, T> {
             return Ok(());
         }
         let channel = self.channel;
-        let work = |transfer: &Self, stream: &Stream| {
-            transfer.put_all(stream, 0, signals.then_some(channel))?;
+        let work = |transfer: &Self, queue: &Queue| {
+            transfer.put_all(queue, 0, signals.then_some(channel))?;
             if signals {
-                transfer.wait_all(stream, channel)?;
+                transfer.wait_all(queue, channel)?;
             }
-            transfer.device_barrier()
+            transfer.device_barrier(queue)
         };
         if !signals {
-            let refused = Graph::capture(self.stream(), |stream| {
-                self.put_all(stream, 0, Some(channel))
-            });
+            let refused = recorder.capture(|queue| self.put_all(queue, 0, Some(channel)));
             if !matches!(refused, Err(Error::Unsupported { .. })) {
                 self.findings.push(format!(
                     "captured signals whose values are frozen, or failed otherwise: {:?}",
@@ -322,24 +323,24 @@ impl<T: Element> Transfer<'_, T> {
                 ));
             }
         }
-        let graph = Graph::capture(self.stream(), |stream| work(self, stream))?;
+        let graph = recorder.capture(|queue| work(self, queue))?;
         let givers = self.givers.clone();
         // How often the graph is launched; 0 stands for the same work, eager.
         for (round, launches) in [0, 1, 3, 0, 2].into_iter().enumerate() {
             let round = round as u32;
             self.fill(round)?;
             if round == 0 {
-                self.device_barrier()?;
+                self.device_barrier(self.stream())?;
             }
             self.stagger(round);
             if launches == 0 {
                 work(self, self.stream())?;
             }
             for _ in 0..launches {
-                graph.launch(self.stream())?;
+                self.stream().launch_graph(&graph)?;
             }
             self.compare("after a replay", &givers, round)?;
-            self.device_barrier()?;
+            self.device_barrier(self.stream())?;
         }
         self.synchronize()
     }

@@ -7,8 +7,8 @@ use super::session::Session;
 use super::side::Side;
 use super::windows::Windows;
 use crate::Result;
-use symmem::backend::abi::{Algorithm, CAPABILITY_COPY_ENGINE};
-use symmem::{AllGatherGemm, CollectiveOptions, Provider, Stream};
+use symmem::backend::abi::CAPABILITY_COPY_ENGINE;
+use symmem::{Algorithm, AllGatherGemm, CollectiveOptions, Provider, Queue};
 
 /// Who does what is checked or timed.
 pub(super) enum By<'a, T: Real> {
@@ -37,20 +37,19 @@ impl<T: Real> By<'_, T> {
 
 impl<T: Real> Session<'_, T> {
     /// Enqueues a call. PyTorch's is nothing here.
-    pub(super) fn issue(&self, on: &Stream, by: &By<'_, T>) -> Result<()> {
+    pub(super) fn issue(&self, on: &Queue, by: &By<'_, T>) -> Result<()> {
         match by {
             By::Gather => self.gather(on, &CollectiveOptions::default())?,
             By::Together(library, side) => {
                 let flags = self.communicator.capabilities().flags;
-                let options = CollectiveOptions {
-                    // No compute unit is taken from the product where that can be.
-                    algorithm: match flags & CAPABILITY_COPY_ENGINE {
-                        0 => Algorithm::AUTOMATIC,
-                        _ => Algorithm::COPY_ENGINE,
-                    },
-                    provider: Provider::Own,
-                    ..CollectiveOptions::default()
+                // No compute unit is taken from the product where that can be.
+                let algorithm = match flags & CAPABILITY_COPY_ENGINE {
+                    0 => None,
+                    _ => Some(Algorithm::CopyEngine),
                 };
+                let options = CollectiveOptions::new()
+                    .algorithm(algorithm)
+                    .provider(Provider::Own);
                 let here = || self.multiply(on, library);
                 side.both(on, |beside| self.gather(beside, &options), here)?;
             }

@@ -14,7 +14,7 @@ use symmem::backend::abi::{
     Geometry, MAX_RANKS, RawStream, Sharding,
 };
 use symmem::backend::{Backend, Gemm};
-use symmem::{Communicator, Stream, SymmetricBuffer};
+use symmem::{Communicator, Queue, SymmetricBuffer};
 
 /// The kernel for one product.
 pub(super) struct Kernel<'a> {
@@ -34,7 +34,9 @@ impl<'a> Kernel<'a> {
         communicator: &'a Communicator,
         product: &Product,
     ) -> Result<Outcome<Self>> {
-        let (backend, rank) = (communicator.backend(), communicator.rank());
+        // SAFETY: it has the kernel enqueued, by those who promise that the matrices outlive it.
+        let backend = unsafe { communicator.backend() };
+        let rank = communicator.rank();
         let shape = raw_shape::<T>(product);
         let limits = backend.gathered_gemm_limits(&shape, Sharding::ROWS, shape.m);
         let limits = limits
@@ -106,7 +108,7 @@ impl<'a> Kernel<'a> {
         &self,
         [a, b, c]: [DeviceAddress; 3],
         bias: Option<DeviceAddress>,
-        on: &Stream,
+        on: &Queue,
     ) -> Result<()> {
         let mut arguments = self.arguments;
         arguments.sources[0] = a;

@@ -8,7 +8,7 @@ use crate::{BenchError, Result};
 use symmem::backend::abi::{DeviceAddress, GemmOperands, GemmShape, RawGemm, RawStream, Status};
 use symmem::backend::{Backend, CallResult, Gemm};
 use symmem::tuning::order;
-use symmem::{Communicator, Stream};
+use symmem::{Communicator, Queue, Stream};
 
 /// Ways that are tried at most, the library's best guess first.
 const MOST: u32 = 16;
@@ -51,7 +51,10 @@ impl<'a> Library<'a> {
         product: &Product,
     ) -> Result<Outcome<Self>> {
         let shape = raw_shape::<T>(product);
-        let (backend, rank) = (communicator.backend(), communicator.rank());
+        // SAFETY: it prepares products, which are given back, and has them enqueued by those who promise that the
+        // matrices outlive them.
+        let backend = unsafe { communicator.backend() };
+        let rank = communicator.rank();
         let prepared = backend.gemm_prepare(&shape).map(|gemm| {
             // SAFETY: prepared just now.
             let ways = unsafe { backend.gemm_candidates(gemm) };
@@ -130,7 +133,7 @@ impl<'a> Library<'a> {
         &self,
         [a, b, c]: [DeviceAddress; 3],
         bias: Option<DeviceAddress>,
-        on: &Stream,
+        on: &Queue,
     ) -> Result<()> {
         let operands = GemmOperands {
             a,

@@ -18,12 +18,12 @@ use crate::report::ag_gemm::{
     TORCH_FUSED, TRANSFORMER_ENGINE, VARIANTS, WINDOWS,
 };
 use crate::{Result, exchange};
-use symmem::backend::abi::{Algorithm, CollectiveOperation};
+use symmem::backend::abi::CollectiveOperation;
 use symmem::tuning::ProductRow;
 use symmem::tuning::{gemm_algorithm, gemm_transport, shape};
 use symmem::{
-    AllGatherGemm, CollectiveCall, CollectiveOptions, GemmAlgorithm, GemmElement, GemmOptions,
-    GemmTransport,
+    Algorithm, AllGatherGemm, CollectiveCall, CollectiveOptions, GemmAlgorithm, GemmElement,
+    GemmOptions, GemmTransport,
 };
 
 impl<'a, T: Real> Run<'a, T> {
@@ -164,15 +164,15 @@ impl<'a, T: Real> Run<'a, T> {
 
     /// What the selector of collectives gathers by.
     fn gathered_by(&self, session: &Session<'a, T>, windows: bool) -> Result<String> {
-        let all = (session.a.len() * self.communicator.world() * size_of::<T>()) as u64;
+        let all = (session.a.len() * self.communicator.world_size() * size_of::<T>()) as u64;
         let gather = CollectiveCall {
             in_multicast: session.a.is_in_multicast() && session.whole.is_in_multicast(),
             ..CollectiveCall::new(CollectiveOperation::ALL_GATHER, all, T::TYPE)
         };
         let choice = (self.communicator).explain_call(&gather, &CollectiveOptions::default())?;
-        Ok(match choice.algorithm {
-            Algorithm::VENDOR if windows => "vendor's windows".into(),
-            Algorithm::VENDOR => "vendor".into(),
+        Ok(match choice.algorithm() {
+            Algorithm::Nccl if windows => "vendor's windows".into(),
+            Algorithm::Nccl => "vendor".into(),
             own => format!("own {}", own.name().to_lowercase()),
         })
     }

@@ -39,7 +39,7 @@ pub fn add(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Told> {
     let rank = communicator.rank();
-    if communicator.world() < 2 {
+    if communicator.world_size() < 2 {
         return Err(BenchError::World {
             rank,
             message: "all-gather + GEMM needs 2 ranks or more; ask for them with --ranks 2".into(),
@@ -48,7 +48,7 @@ pub fn add(
     let on_host = is_by_caller(communicator);
     report.environment.devices = Common::agree(communicator)?.devices;
     let mut section = Products {
-        world: communicator.world() as u32,
+        world: communicator.world_size() as u32,
         ..Products::default()
     };
     if options.runs() {

@@ -12,7 +12,6 @@ use crate::by_caller::is_by_caller;
 use crate::report::ag_gemm::{Entry, Measured, Product};
 use crate::sizes::fewer_rounds;
 use crate::{Result, exchange};
-use symmem::Graph;
 use symmem::tuning::ProductRow;
 
 /// Calls in a graph, where they fit the time.
@@ -113,7 +112,7 @@ impl<'a, T: Real> Run<'a, T> {
     /// Gives the shards of A what they hold in a pass, and says what C should be then.
     fn another(&self, session: &Session<'a, T>, pass: u64) -> Result<Reference> {
         session.fill(&self.table, pass, &self.stream)?;
-        let (rank, world) = (self.communicator.rank(), self.communicator.world());
+        let (rank, world) = (self.communicator.rank(), self.communicator.world_size());
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = (processors / world).max(1);
         let product = &session.product;
@@ -150,7 +149,7 @@ impl<'a, T: Real> Run<'a, T> {
                 continue;
             }
             let mut outcome = Ok(());
-            let graph = Graph::capture(stream, |on| {
+            let graph = self.communicator.stream()?.capture(|on| {
                 let mut calls = 0..contender.captured;
                 outcome = calls.try_for_each(|_| session.issue(on, &contender.by));
                 Ok(())
@@ -165,7 +164,7 @@ impl<'a, T: Real> Run<'a, T> {
         for contender in contenders.iter_mut().filter(|one| one.by.is_checked()) {
             if let Some(graph) = &contender.graph {
                 self.set_whole(session, 2, &contender.by)?;
-                session.run(stream, || Ok(graph.launch(stream)?))?;
+                session.run(stream, || Ok(stream.launch_graph(graph)?))?;
                 contender.seen.count(session.wrong(&reference, stream)?);
             }
         }
@@ -254,7 +253,7 @@ impl<'a, T: Real> Run<'a, T> {
                 self.ask(torch, |torch| torch.replay(way, captured, launches))?
             }
             (_, Some(graph)) => {
-                let launch = || Ok(graph.launch(&self.stream)?);
+                let launch = || Ok(self.stream.launch_graph(graph)?);
                 launch()?;
                 let all = || (0..launches).try_for_each(|_| launch());
                 let total = self.clock.timed(&self.stream, all)?;

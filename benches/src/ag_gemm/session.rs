@@ -4,12 +4,12 @@ use super::data::{Content, Table};
 use super::element::Real;
 use super::library::Library;
 use super::reference::{GUARD, POISON, Reference, part};
+use crate::Result;
+use crate::poison::poison;
 use crate::report::ag_gemm::{Order, Product, Sharded};
-use crate::{BenchError, Result};
-use symmem::backend::Device;
-use symmem::backend::abi::{DeviceAddress, RawStream};
+use symmem::backend::abi::DeviceAddress;
 use symmem::tuning::{order, shape};
-use symmem::{CollectiveOptions, Communicator, Matrix, Operands, Stream, SymmetricBuffer};
+use symmem::{CollectiveOptions, Communicator, Matrix, Operands, Queue, Stream, SymmetricBuffer};
 use zerocopy::IntoBytes;
 
 /// What a rank holds of a product.
@@ -34,7 +34,7 @@ impl<'a, T: Real> Session<'a, T> {
         stream: &Stream,
     ) -> Result<Self> {
         let Product { m, n, k, .. } = product;
-        let (rank, world) = (communicator.rank(), communicator.world());
+        let (rank, world) = (communicator.rank(), communicator.world_size());
         let shard = shape(&product).shard_elements(world);
         let session = Self {
             a: communicator.allocate(&[shard])?,
@@ -62,7 +62,7 @@ impl<'a, T: Real> Session<'a, T> {
     /// Gives this rank's shard of A what it holds in a pass. No peer reads it meanwhile. Blocks.
     pub(super) fn fill(&self, table: &Table<T>, pass: u64, stream: &Stream) -> Result<()> {
         let Product { m, k, sharding, .. } = self.product;
-        let (rank, world) = (self.communicator.rank(), self.communicator.world());
+        let (rank, world) = (self.communicator.rank(), self.communicator.world_size());
         let (rows, columns) = match sharding {
             Sharded::Rows => (part(m, rank, world), 0..k),
             Sharded::Columns => (0..m, part(k, rank, world)),
@@ -93,14 +93,14 @@ impl<'a, T: Real> Session<'a, T> {
     }
 
     /// Enqueues the gather alone.
-    pub(super) fn gather(&self, on: &Stream, options: &CollectiveOptions<'_>) -> Result<()> {
+    pub(super) fn gather(&self, on: &Queue, options: &CollectiveOptions<'_>) -> Result<()> {
         let shard = self.a.len();
-        let to = self.whole.range(0, shard * self.communicator.world())?;
-        Ok(on.all_gather(to, self.a.all(), options)?)
+        let to = self.whole.slice(..shard * self.communicator.world_size())?;
+        Ok(on.with(options).all_gather(to, &self.a)?)
     }
 
     /// Enqueues the product of what was gathered last, by the library.
-    pub(super) fn multiply(&self, on: &Stream, library: &Library<'_>) -> Result<()> {
+    pub(super) fn multiply(&self, on: &Queue, library: &Library<'_>) -> Result<()> {
         let (matrices, bias) = self.addresses();
         // SAFETY: the buffers have the sizes of the product that the library was prepared for, and live
         // until the streams that use them are idle and the graphs gone.
@@ -117,34 +117,17 @@ impl<'a, T: Real> Session<'a, T> {
     /// Leaves nothing of the whole A that a gather at another time has brought. No peer writes it meanwhile.
     /// Blocks.
     pub(super) fn poison_whole(&self, stream: &Stream) -> Result<()> {
-        self.poison(&self.whole, "poisoning A", stream)
+        self.poison(&self.whole, stream)
     }
 
-    /// Poisons this rank's copy of a buffer. Blocks.
-    fn poison(
-        &self,
-        buffer: &SymmetricBuffer<T>,
-        operation: &'static str,
-        stream: &Stream,
-    ) -> Result<()> {
-        let backend = self.communicator.backend();
-        let address = buffer.local().address();
-        let bytes = (buffer.len() * size_of::<T>()) as u64;
-        // SAFETY: all of the buffer, which lives until the stream is synchronized below; nobody else writes
-        // it until then.
-        unsafe { backend.memory_set(address, POISON, bytes, RawStream(stream.raw())) }.map_err(
-            |failure| BenchError::Backend {
-                rank: self.communicator.rank(),
-                operation,
-                failure,
-            },
-        )?;
-        Ok(stream.synchronize()?)
+    /// Poisons this rank's copy of a buffer. Nobody else writes it meanwhile. Blocks.
+    fn poison(&self, buffer: &SymmetricBuffer<T>, stream: &Stream) -> Result<()> {
+        poison(self.communicator, buffer, buffer.len(), POISON, stream)
     }
 
     /// Runs `work`, which enqueues one call, into poisoned memory, all ranks together. Blocks.
     pub(super) fn run(&self, stream: &Stream, work: impl FnOnce() -> Result<()>) -> Result<()> {
-        self.poison(&self.c, "poisoning C", stream)?;
+        self.poison(&self.c, stream)?;
         self.communicator.host_barrier()?;
         work()?;
         stream.barrier()?;

@@ -10,7 +10,7 @@ use crate::report::ag_gemm::{Product, Sharded};
 use crate::{BenchError, Result};
 use symmem::backend::RemoteAccess;
 use symmem::backend::abi::{DeviceAddress, Direction, RawStream, RowsCopy};
-use symmem::{CollectiveOptions, Provider, Stream, SymmetricBuffer};
+use symmem::{CollectiveOptions, Provider, Queue, SymmetricBuffer};
 
 /// The library's product, and where shards come to.
 pub(super) struct Windows<'a, T: Real> {
@@ -27,7 +27,7 @@ impl<'a, T: Real> Windows<'a, T> {
         if let Err(reason) = agree(communicator, not_here(opened)?)? {
             return Ok(Err(reason));
         }
-        let all = session.a.len() * communicator.world();
+        let all = session.a.len() * communicator.world_size();
         let blocks = match session.product.sharding {
             Sharded::Rows => None,
             Sharded::Columns => Some(communicator.allocate(&[all])?),
@@ -40,15 +40,12 @@ impl<'a, T: Real> Windows<'a, T> {
     }
 
     /// Enqueues a call.
-    pub(super) fn enqueue(&self, session: &Session<'_, T>, on: &Stream) -> Result<()> {
-        let world = session.communicator.world();
-        let options = CollectiveOptions {
-            provider: Provider::VendorWindows,
-            ..CollectiveOptions::default()
-        };
+    pub(super) fn enqueue(&self, session: &Session<'_, T>, on: &Queue) -> Result<()> {
+        let world = session.communicator.world_size();
+        let options = CollectiveOptions::new().provider(Provider::VendorWindows);
         let to = self.blocks.as_ref().unwrap_or(&session.whole);
-        let to = to.range(0, session.a.len() * world)?;
-        on.all_gather(to, session.a.all(), &options)?;
+        let to = to.slice(..session.a.len() * world)?;
+        on.with(&options).all_gather(to, &session.a)?;
         if let Some(blocks) = &self.blocks {
             (0..world).try_for_each(|shard| spread(session, blocks, shard, on))?;
         }
@@ -61,10 +58,10 @@ fn spread<T: Real>(
     session: &Session<'_, T>,
     blocks: &SymmetricBuffer<T>,
     shard: usize,
-    on: &Stream,
+    on: &Queue,
 ) -> Result<()> {
     let Product { m, k, .. } = session.product;
-    let columns = part(k, shard, session.communicator.world());
+    let columns = part(k, shard, session.communicator.world_size());
     let at = |buffer: &SymmetricBuffer<T>, element: usize| {
         DeviceAddress(buffer.local().address().0 + (element * size_of::<T>()) as u64)
     };

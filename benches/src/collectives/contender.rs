@@ -2,7 +2,7 @@
 
 use super::external::Program;
 use crate::report::collectives::OURS;
-use symmem::backend::abi::Algorithm;
+use symmem::Algorithm;
 
 /// A library that takes its turn in each round.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,28 +32,28 @@ const RCCL: [Contender; 2] = [vendor("rccl", false), vendor("rccl windows", true
 /// Baselines by the names that a user gives, and the contenders that each brings. Whether NCCL or RCCL is
 /// named, it is the backend's own.
 const BASELINES: [(&str, &[Contender]); 17] = [
-    ("packets", &[own("symmem packets", Algorithm::PACKETS)]),
+    ("packets", &[own("symmem packets", Algorithm::Ll)]),
     (
         "packets_two_shot",
-        &[own("symmem packets_two_shot", Algorithm::PACKETS_TWO_SHOT)],
+        &[own("symmem packets_two_shot", Algorithm::LlTwoShot)],
     ),
-    ("one_shot", &[own("symmem one_shot", Algorithm::ONE_SHOT)]),
-    ("two_shot", &[own("symmem two_shot", Algorithm::TWO_SHOT)]),
-    ("push", &[own("symmem push", Algorithm::PUSH)]),
-    ("pull", &[own("symmem pull", Algorithm::PULL)]),
+    ("one_shot", &[own("symmem one_shot", Algorithm::OneShot)]),
+    ("two_shot", &[own("symmem two_shot", Algorithm::TwoShot)]),
+    ("push", &[own("symmem push", Algorithm::Push)]),
+    ("pull", &[own("symmem pull", Algorithm::Pull)]),
     (
         "copy_engine",
-        &[own("symmem copy_engine", Algorithm::COPY_ENGINE)],
+        &[own("symmem copy_engine", Algorithm::CopyEngine)],
     ),
     (
         "multicast",
-        &[own("symmem multicast", Algorithm::MULTICAST)],
+        &[own("symmem multicast", Algorithm::Multicast)],
     ),
     (
         "multicast_one_shot",
         &[own(
             "symmem multicast_one_shot",
-            Algorithm::MULTICAST_ONE_SHOT,
+            Algorithm::MulticastOneShot,
         )],
     ),
     ("nccl", NCCL.split_at(1).0),

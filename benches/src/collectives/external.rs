@@ -99,7 +99,11 @@ impl External {
         let program = build_mpi(&directory.0)?;
         let mut command = Command::new("mpirun");
         command
-            .args(["-n", &communicator.world().to_string(), "--oversubscribe"])
+            .args([
+                "-n",
+                &communicator.world_size().to_string(),
+                "--oversubscribe",
+            ])
             .arg(program)
             .args(["serve", &largest.to_string()]);
         // Containers often have no other user, and no rank of ours runs beside a call of theirs.

@@ -44,7 +44,7 @@ pub fn add(
 ) -> Result<()> {
     let rank = communicator.rank();
     let impossible = |message: String| Err(BenchError::World { rank, message });
-    if communicator.world() < 2 {
+    if communicator.world_size() < 2 {
         return impossible("collectives need 2 ranks or more; ask for them with --ranks 2".into());
     }
     let element = options.element(communicator);
@@ -71,7 +71,7 @@ fn measure<T: Sample>(
         None => usual(is_by_caller(communicator)).into(),
     };
     let mut section = Collectives {
-        world: communicator.world() as u32,
+        world: communicator.world_size() as u32,
         ..Collectives::default()
     };
     let mut run = Run::<T>::new(communicator, options, largest)?;

@@ -15,6 +15,7 @@ mod contender;
 mod data;
 pub(super) mod element;
 mod external;
+pub(super) mod how;
 mod measure;
 mod named;
 mod options;
@@ -24,6 +25,6 @@ pub(super) mod shape;
 
 pub use contender::{baseline_names, is_baseline};
 pub use element::nccl_name;
+pub use how::algorithm;
 pub use measure::{add, run};
 pub use options::{DEFAULT, Options};
-pub use symmem::tuning::algorithm;

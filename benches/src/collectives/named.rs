@@ -2,13 +2,15 @@
 
 use super::contender::{By, Contender};
 use super::element::Sample;
+use super::how::is_multicast;
 use super::points::Run;
 use super::session::Way;
 use super::shape::Shape;
 use crate::Result;
 use crate::report::collectives::OURS;
 use crate::report::{Collective, Placement};
-use symmem::backend::abi::{Algorithm, MulticastSupport};
+use symmem::Algorithm;
+use symmem::backend::abi::MulticastSupport;
 
 impl<T: Sample> Run<'_, T> {
     /// Why what is to go by multicast would not; `None` if it would, or goes another way. All ranks come to the
@@ -20,7 +22,7 @@ impl<T: Sample> Run<'_, T> {
         let why = status.reason.unwrap_or_else(|| {
             "buffers of this size find no room in the object; raise SYMMEM_MULTICAST_BYTES".into()
         });
-        (named.is_multicast() && !reached).then_some(why)
+        (is_multicast(named) && !reached).then_some(why)
     }
 
     /// Why none of these operations of `bytes` goes by the algorithm that was asked for; `None` if one does, or
@@ -33,7 +35,7 @@ impl<T: Sample> Run<'_, T> {
         if self.named(By::Us).is_none() {
             return Ok(None);
         }
-        let world = self.communicator().world();
+        let world = self.communicator().world_size();
         let mut reasons = Vec::new();
         for &collective in collectives {
             let Some(shape) = Shape::new(collective, bytes, size_of::<T>(), world) else {
@@ -52,12 +54,11 @@ impl<T: Sample> Run<'_, T> {
 
     /// The algorithm of ours that one is to go by, if it is one that is named.
     fn named(&self, by: By) -> Option<Algorithm> {
-        let named = match by {
+        match by {
             By::Us => self.algorithm,
-            By::Own(algorithm) => algorithm,
-            _ => Algorithm::AUTOMATIC,
-        };
-        (named != Algorithm::AUTOMATIC).then_some(named)
+            By::Own(algorithm) => Some(algorithm),
+            _ => None,
+        }
     }
 
     /// The way that ours would go where it is not by the algorithm that is named; `None` if it is, or there is none.
@@ -103,8 +104,8 @@ impl<T: Sample> Run<'_, T> {
         }
         Ok(match self.session.way(&self.call(shape, by, placement))? {
             // Where the caller does the work there is no grid.
-            Way::AsNamed(choice) if self.by_caller => (lower(choice.algorithm), 0, 0),
-            Way::AsNamed(choice) => (lower(choice.algorithm), choice.blocks, choice.threads),
+            Way::AsNamed(choice) if self.by_caller => (lower(choice.algorithm()), 0, 0),
+            Way::AsNamed(choice) => (lower(choice.algorithm()), choice.blocks, choice.threads),
             _ => Default::default(),
         })
     }
@@ -113,7 +114,7 @@ impl<T: Sample> Run<'_, T> {
 /// Why a way is not the one that is named.
 fn why(way: &Way) -> String {
     match way {
-        Way::AsNamed(choice) => format!("{} does it", lower(choice.algorithm)),
+        Way::AsNamed(choice) => format!("{} does it", lower(choice.algorithm())),
         Way::Otherwise(other) => format!("{} would do it", lower(*other)),
         Way::Refused(why) => why.clone(),
     }

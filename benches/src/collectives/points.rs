@@ -3,6 +3,7 @@
 use super::contender::{By, Contender};
 use super::element::Sample;
 use super::external::{External, Program, what};
+use super::how::{How, algorithm};
 use super::options::Options;
 use super::session::{Call, Session};
 use super::shape::{ROOT, Shape};
@@ -12,10 +13,7 @@ use crate::report::{Collective, CollectivePoint, Placed, Placement, SingleShot, 
 use crate::sizes::{fewer_rounds, samples, slowest};
 use crate::{Result, exchange};
 use serde::{Deserialize, Serialize};
-use symmem::VendorLibrary;
-use symmem::backend::abi::Algorithm;
-use symmem::tuning::algorithm;
-use symmem::{CollectiveOptions, Communicator, Graph, Provider};
+use symmem::{Algorithm, Communicator, Graph, Provider, VendorLibrary};
 
 /// Calls back to back in a round, and calls in a graph, where they fit the time: nccl-tests' number.
 const CALLS: f64 = 20.0;
@@ -35,7 +33,7 @@ pub(super) struct Run<'a, T: Sample> {
     /// What was left out or broke off, and why.
     pub notes: Vec<String>,
     rounds: u32,
-    pub algorithm: Algorithm,
+    pub algorithm: Option<Algorithm>,
     concurrent: Option<u32>,
     pub by_caller: bool,
 }
@@ -69,14 +67,13 @@ impl<'a, T: Sample> Run<'a, T> {
         options: &Options,
         largest: u64,
     ) -> Result<Self> {
-        let named = options.algorithm.as_deref().and_then(algorithm);
         Ok(Self {
             session: Session::new(communicator, largest)?,
             contenders: Vec::new(),
             externals: Vec::new(),
             notes: Vec::new(),
             rounds: options.rounds.unwrap_or(options.effort.rounds()).max(1),
-            algorithm: named.unwrap_or(Algorithm::AUTOMATIC),
+            algorithm: options.algorithm.as_deref().and_then(algorithm),
             concurrent: options.concurrent,
             by_caller: is_by_caller(communicator),
         })
@@ -123,7 +120,7 @@ impl<'a, T: Sample> Run<'a, T> {
     ) -> Result<Vec<CollectivePoint>> {
         let communicator = self.communicator();
         let size = size_of::<T>();
-        let Some(shape) = Shape::new(collective, bytes, size, communicator.world()) else {
+        let Some(shape) = Shape::new(collective, bytes, size, communicator.world_size()) else {
             return Ok(Vec::new());
         };
         // What the shape came to, so that every library moves the same.
@@ -170,26 +167,29 @@ impl<'a, T: Sample> Run<'a, T> {
         Ok(placed(&all.iter().collect::<Vec<_>>()))
     }
 
-    pub(super) fn call(&self, shape: &Shape, by: By, placement: Placement) -> Call<'static> {
-        let mut options = CollectiveOptions::default();
-        match by {
-            By::Us => {
-                options.provider = Provider::Own;
-                options.algorithm = self.algorithm;
-                options.concurrent = self.concurrent;
-            }
-            By::Own(algorithm) => {
-                options.provider = Provider::Own;
-                options.algorithm = algorithm;
-            }
-            By::Vendor { windows: true } => options.provider = Provider::VendorWindows,
-            By::Vendor { windows: false } | By::Program(..) => options.provider = Provider::Vendor,
-        }
-        Call {
-            shape: *shape,
-            placement,
-            options,
-        }
+    pub(super) fn call(&self, shape: &Shape, by: By, placement: Placement) -> Call {
+        let how = match by {
+            By::Us => How {
+                provider: Provider::Own,
+                algorithm: self.algorithm,
+                concurrent: self.concurrent,
+                ..How::default()
+            },
+            By::Own(algorithm) => How {
+                provider: Provider::Own,
+                algorithm: Some(algorithm),
+                ..How::default()
+            },
+            By::Vendor { windows: true } => How {
+                provider: Provider::VendorWindows,
+                ..How::default()
+            },
+            By::Vendor { windows: false } | By::Program(..) => How {
+                provider: Provider::Vendor,
+                ..How::default()
+            },
+        };
+        Call::new(*shape, placement, how)
     }
 
     fn external(&mut self, program: Program) -> Option<&mut External> {

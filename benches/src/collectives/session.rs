@@ -3,27 +3,40 @@
 
 use super::data::{Content, Data, GUARD, POISON};
 use super::element::Sample;
+use super::how::How;
 use super::shape::{ROOT, Shape};
+use crate::Result;
 use crate::clock::Clock;
 use crate::outcome::{Outcome, not_here};
+use crate::poison::poison;
 use crate::report::{Collective, Placement};
-use crate::{BenchError, Result};
 use std::cell::Cell;
 use std::time::Instant;
-use symmem::backend::Device;
-use symmem::backend::abi::{Algorithm, RawStream, ReduceOperation};
 use symmem::tuning::operation;
 use symmem::{
-    BufferRange, Choice, CollectiveCall, CollectiveOptions, Communicator, Graph, Stream,
-    SymmetricBuffer,
+    Algorithm, Choice, CollectiveCall, CollectiveOptions, Communicator, Graph, Queue, ReduceOp,
+    Slice, Stream, SymmetricBuffer,
 };
 
 /// One call, as all ranks make it.
 #[derive(Clone, Copy)]
-pub(crate) struct Call<'o> {
+pub(crate) struct Call {
     pub shape: Shape,
     pub placement: Placement,
-    pub options: CollectiveOptions<'o>,
+    pub how: How,
+    /// `how`, as the library takes it.
+    options: CollectiveOptions<'static>,
+}
+
+impl Call {
+    pub(crate) fn new(shape: Shape, placement: Placement, how: How) -> Self {
+        Self {
+            shape,
+            placement,
+            how,
+            options: how.options(),
+        }
+    }
 }
 
 /// How a call would be done; alike on all ranks.
@@ -58,7 +71,7 @@ impl<'a, T: Sample> Session<'a, T> {
             source: communicator.allocate::<T>(&[elements])?,
             destination: communicator.allocate::<T>(&[elements])?,
             clock: Clock::new(communicator, 1)?,
-            data: Data::new(communicator.world()),
+            data: Data::new(communicator.world_size()),
             content: Cell::new(None),
             communicator,
         })
@@ -70,18 +83,17 @@ impl<'a, T: Sample> Session<'a, T> {
     }
 
     /// How a call would be done.
-    pub(crate) fn way(&self, call: &Call<'_>) -> Result<Way> {
+    pub(crate) fn way(&self, call: &Call) -> Result<Way> {
         Ok(match self.explain(call)? {
-            Ok(choice) => match call.options.algorithm {
-                named if named == choice.algorithm => Way::AsNamed(choice),
-                Algorithm::AUTOMATIC => Way::AsNamed(choice),
-                _ => Way::Otherwise(choice.algorithm),
+            Ok(choice) => match call.how.algorithm {
+                Some(named) if named != choice.algorithm() => Way::Otherwise(choice.algorithm()),
+                _ => Way::AsNamed(choice),
             },
             Err(why) => Way::Refused(why),
         })
     }
 
-    fn explain(&self, call: &Call<'_>) -> Result<Outcome<Choice>> {
+    fn explain(&self, call: &Call) -> Result<Outcome<Choice>> {
         let name = call.shape.collective.name();
         let Some(operation) = operation(name) else {
             return Ok(Err(format!("there is no operation {name}")));
@@ -114,7 +126,7 @@ impl<'a, T: Sample> Session<'a, T> {
     }
 
     /// Destination and source of a call.
-    fn ranges(&self, call: &Call<'_>) -> Result<(BufferRange<'_, T>, BufferRange<'_, T>)> {
+    fn ranges(&self, call: &Call) -> Result<(Slice<'_, T>, Slice<'_, T>)> {
         let rank = self.communicator.rank();
         let to = call.shape.output(rank, call.placement);
         let from = call.shape.input(rank, call.placement);
@@ -122,43 +134,40 @@ impl<'a, T: Sample> Session<'a, T> {
             Placement::OutOfPlace => &self.source,
             Placement::InPlace => &self.destination,
         };
-        Ok((
-            self.destination.range(to.start, to.len())?,
-            source.range(from.start, from.len())?,
-        ))
+        Ok((self.destination.slice(to)?, source.slice(from)?))
     }
 
     /// Barriers of all ranks, to be timed as calls are.
-    pub(crate) fn barriers(&self) -> impl Fn(&Stream) -> Result<()> {
+    pub(crate) fn barriers(&self) -> impl Fn(&Queue) -> Result<()> {
         |on| Ok(on.barrier()?)
     }
 
     /// A call, to be timed.
-    pub(crate) fn calls<'c>(&'c self, call: &'c Call<'_>) -> impl Fn(&Stream) -> Result<()> + 'c {
+    pub(crate) fn calls<'c>(&'c self, call: &'c Call) -> impl Fn(&Queue) -> Result<()> + 'c {
         |on| self.issue(on, call)
     }
 
     /// Enqueues the call.
-    fn issue(&self, on: &Stream, call: &Call<'_>) -> Result<()> {
+    fn issue(&self, on: &Queue, call: &Call) -> Result<()> {
         let (to, from) = self.ranges(call)?;
-        let options = &call.options;
-        let sum = ReduceOperation::SUM;
+        let on = on.with(&call.options);
+        let sum = ReduceOp::Sum;
         match call.shape.collective {
-            Collective::AllReduce => on.all_reduce_with(to, from, sum, options)?,
-            Collective::AllGather => on.all_gather(to, from, options)?,
-            Collective::ReduceScatter => on.reduce_scatter(to, from, sum, options)?,
-            Collective::AllToAll => on.all_to_all(to, from, options)?,
-            Collective::Broadcast => on.broadcast(ROOT, to, from, options)?,
-            Collective::Reduce => on.reduce(ROOT, to, from, sum, options)?,
-            Collective::Gather => on.gather(ROOT, to, from, options)?,
-            Collective::Scatter => on.scatter(ROOT, to, from, options)?,
+            Collective::AllReduce => on.all_reduce(to, from, sum)?,
+            Collective::AllGather => on.all_gather(to, from)?,
+            Collective::ReduceScatter => on.reduce_scatter(to, from, sum)?,
+            Collective::AllToAll => on.all_to_all(to, from)?,
+            Collective::Broadcast => on.broadcast(ROOT, to, from)?,
+            Collective::Reduce => on.reduce(ROOT, to, from, sum)?,
+            Collective::Gather => on.gather(ROOT, to, from)?,
+            Collective::Scatter => on.scatter(ROOT, to, from)?,
         }
         Ok(())
     }
 
     /// Calls back to back: nanoseconds for each at this rank. All ranks make as many, after one that
     /// is not timed, as the programs beside us do.
-    pub(crate) fn looped(&self, issue: impl Fn(&Stream) -> Result<()>, calls: u32) -> Result<f64> {
+    pub(crate) fn looped(&self, issue: impl Fn(&Queue) -> Result<()>, calls: u32) -> Result<f64> {
         issue(&self.stream)?;
         let total = self.clock.timed(&self.stream, || {
             (0..calls).try_for_each(|_| issue(&self.stream))
@@ -167,10 +176,10 @@ impl<'a, T: Sample> Session<'a, T> {
     }
 
     /// A graph of so many calls.
-    pub(crate) fn graph(&self, issue: impl Fn(&Stream) -> Result<()>, calls: u32) -> Result<Graph> {
+    pub(crate) fn graph(&self, issue: impl Fn(&Queue) -> Result<()>, calls: u32) -> Result<Graph> {
         let mut outcome = Ok(());
-        let graph = Graph::capture(&self.stream, |stream| {
-            outcome = (0..calls).try_for_each(|_| issue(stream));
+        let graph = self.communicator.stream()?.capture(|queue| {
+            outcome = (0..calls).try_for_each(|_| issue(queue));
             Ok(())
         });
         outcome?;
@@ -180,8 +189,8 @@ impl<'a, T: Sample> Session<'a, T> {
     /// Replays a graph of `calls` calls `launches` times, after one that is not timed: nanoseconds for
     /// each call at this rank.
     pub(crate) fn replayed(&self, graph: &Graph, calls: u32, launches: u32) -> Result<f64> {
-        graph.launch(&self.stream)?;
-        let launch = || (0..launches).try_for_each(|_| Ok(graph.launch(&self.stream)?));
+        self.stream.launch_graph(graph)?;
+        let launch = || (0..launches).try_for_each(|_| Ok(self.stream.launch_graph(graph)?));
         let total = self.clock.timed(&self.stream, launch)?;
         Ok(total / f64::from(calls) / f64::from(launches))
     }
@@ -189,7 +198,7 @@ impl<'a, T: Sample> Session<'a, T> {
     /// One call at a time: nanoseconds by the host's clock from a barrier to its end, at this rank.
     pub(crate) fn single(
         &self,
-        issue: impl Fn(&Stream) -> Result<()>,
+        issue: impl Fn(&Queue) -> Result<()>,
         samples: u32,
     ) -> Result<Vec<f64>> {
         let mut times = Vec::with_capacity(samples as usize);
@@ -206,23 +215,25 @@ impl<'a, T: Sample> Session<'a, T> {
 
     /// Calls once into poisoned memory: elements that are wrong at this rank, guard included, and
     /// elements that were looked at.
-    pub(crate) fn check(&self, call: &Call<'_>) -> Result<(u64, u64)> {
+    pub(crate) fn check(&self, call: &Call) -> Result<(u64, u64)> {
         self.check_after(call, || self.issue(&self.stream, call))
     }
 
     /// As [`Session::check`], by a replay.
-    pub(crate) fn check_replay(&self, call: &Call<'_>, graph: &Graph) -> Result<(u64, u64)> {
-        self.check_after(call, || Ok(graph.launch(&self.stream)?))
+    pub(crate) fn check_replay(&self, call: &Call, graph: &Graph) -> Result<(u64, u64)> {
+        self.check_after(call, || Ok(self.stream.launch_graph(graph)?))
     }
 
-    fn check_after(
-        &self,
-        call: &Call<'_>,
-        work: impl FnOnce() -> Result<()>,
-    ) -> Result<(u64, u64)> {
+    fn check_after(&self, call: &Call, work: impl FnOnce() -> Result<()>) -> Result<(u64, u64)> {
         let (rank, shape) = (self.communicator.rank(), &call.shape);
         self.fill(shape)?;
-        self.poison(shape.whole + GUARD)?;
+        poison(
+            self.communicator,
+            &self.destination,
+            shape.whole + GUARD,
+            POISON,
+            &self.stream,
+        )?;
         if call.placement == Placement::InPlace {
             self.put_input(call)?;
         }
@@ -243,33 +254,17 @@ impl<'a, T: Sample> Session<'a, T> {
     }
 
     /// Puts this rank's source where a call in place takes it from.
-    fn put_input(&self, call: &Call<'_>) -> Result<()> {
+    fn put_input(&self, call: &Call) -> Result<()> {
         let rank = self.communicator.rank();
         let from = call.shape.input(rank, Placement::OutOfPlace);
         let to = call.shape.input(rank, Placement::InPlace);
         let is_source = call.shape.collective != Collective::Broadcast || rank == ROOT;
         if is_source {
-            let to = self.destination.range(to.start, to.len())?;
-            let from = self.source.range(from.start, from.len())?;
+            let to = self.destination.slice(to)?;
+            let from = self.source.slice(from)?;
             self.stream.put(rank, to, from)?;
         }
         Ok(())
-    }
-
-    fn poison(&self, elements: usize) -> Result<()> {
-        let address = self.destination.local().address();
-        let bytes = (elements * size_of::<T>()) as u64;
-        let stream = RawStream(self.stream.raw());
-        let backend = self.communicator.backend();
-        // SAFETY: the destination is longer than the largest size by the guard, and lives until the
-        // stream is synchronized. Nobody writes it before the barrier that follows.
-        unsafe { backend.memory_set(address, POISON, bytes, stream) }.map_err(|failure| {
-            BenchError::Backend {
-                rank: self.communicator.rank(),
-                operation: "poisoning the destination",
-                failure,
-            }
-        })
     }
 
     /// Makes an element of this rank's source another one, for a test. Blocks.

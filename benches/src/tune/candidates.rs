@@ -1,7 +1,9 @@
 //! What is tried for an operation at a size.
 
+use crate::collectives::how::is_multicast;
 use crate::report::Collective;
-use symmem::backend::abi::{Algorithm, PACKET_BLOCKS, SLOT_BLOCKS};
+use symmem::Algorithm;
+use symmem::backend::abi::{PACKET_BLOCKS, SLOT_BLOCKS};
 
 /// Bytes below which copies are tried all at once only.
 const LEAST_IN_STEP: u64 = 256 << 10;
@@ -18,13 +20,13 @@ pub(super) struct Candidate {
 
 impl Candidate {
     pub fn is_vendor(self) -> bool {
-        self.algorithm == Algorithm::VENDOR
+        self.algorithm == Algorithm::Nccl
     }
 
     /// Whether it can be gone by in a program that has so much.
     pub fn serves_with(self, present: Present) -> bool {
         (present.vendor || !self.is_vendor())
-            && (present.multicast || !self.algorithm.is_multicast())
+            && (present.multicast || !is_multicast(self.algorithm))
     }
 }
 
@@ -52,52 +54,52 @@ impl Present {
 fn algorithms(collective: Collective) -> &'static [(Algorithm, u64)] {
     const MIB: u64 = 1 << 20;
     const ANY: u64 = u64::MAX;
-    const PACKETS: (Algorithm, u64) = (Algorithm::PACKETS, 4 * MIB);
+    const PACKETS: (Algorithm, u64) = (Algorithm::Ll, 4 * MIB);
     match collective {
         Collective::AllReduce => &[
             PACKETS,
-            (Algorithm::PACKETS_TWO_SHOT, 16 * MIB),
-            (Algorithm::ONE_SHOT, 16 * MIB),
-            (Algorithm::MULTICAST_ONE_SHOT, 16 * MIB),
-            (Algorithm::MULTICAST, ANY),
-            (Algorithm::TWO_SHOT, ANY),
-            (Algorithm::PUSH, ANY),
-            (Algorithm::COPY_ENGINE, ANY),
+            (Algorithm::LlTwoShot, 16 * MIB),
+            (Algorithm::OneShot, 16 * MIB),
+            (Algorithm::MulticastOneShot, 16 * MIB),
+            (Algorithm::Multicast, ANY),
+            (Algorithm::TwoShot, ANY),
+            (Algorithm::Push, ANY),
+            (Algorithm::CopyEngine, ANY),
         ],
         Collective::Reduce => &[
             PACKETS,
-            (Algorithm::ONE_SHOT, ANY),
-            (Algorithm::TWO_SHOT, ANY),
+            (Algorithm::OneShot, ANY),
+            (Algorithm::TwoShot, ANY),
         ],
         Collective::ReduceScatter => &[
             PACKETS,
-            (Algorithm::ONE_SHOT, ANY),
-            (Algorithm::MULTICAST, ANY),
-            (Algorithm::PUSH, ANY),
+            (Algorithm::OneShot, ANY),
+            (Algorithm::Multicast, ANY),
+            (Algorithm::Push, ANY),
         ],
         Collective::AllToAll => &[
             PACKETS,
-            (Algorithm::PUSH, ANY),
-            (Algorithm::PULL, ANY),
-            (Algorithm::SWAP, ANY),
-            (Algorithm::COPY_ENGINE, ANY),
+            (Algorithm::Push, ANY),
+            (Algorithm::Pull, ANY),
+            (Algorithm::Swap, ANY),
+            (Algorithm::CopyEngine, ANY),
         ],
         Collective::AllGather => &[
             PACKETS,
-            (Algorithm::MULTICAST, ANY),
-            (Algorithm::PUSH, ANY),
-            (Algorithm::PULL, ANY),
-            (Algorithm::COPY_ENGINE, ANY),
+            (Algorithm::Multicast, ANY),
+            (Algorithm::Push, ANY),
+            (Algorithm::Pull, ANY),
+            (Algorithm::CopyEngine, ANY),
         ],
         Collective::Broadcast => &[
             PACKETS,
-            (Algorithm::MULTICAST, ANY),
-            (Algorithm::PUSH, ANY),
-            (Algorithm::PULL, ANY),
-            (Algorithm::TWO_SHOT, ANY),
+            (Algorithm::Multicast, ANY),
+            (Algorithm::Push, ANY),
+            (Algorithm::Pull, ANY),
+            (Algorithm::TwoShot, ANY),
         ],
         Collective::Gather | Collective::Scatter => {
-            &[PACKETS, (Algorithm::PUSH, ANY), (Algorithm::PULL, ANY)]
+            &[PACKETS, (Algorithm::Push, ANY), (Algorithm::Pull, ANY)]
         }
     }
 }
@@ -120,15 +122,15 @@ pub(super) fn candidates(
     let mut all = Vec::new();
     // First: what is far behind it is soon left.
     all.extend(present.vendor.then_some(Candidate {
-        algorithm: Algorithm::VENDOR,
+        algorithm: Algorithm::Nccl,
         grid: None,
         concurrent: 0,
     }));
     for &(algorithm, limit) in algorithms(collective) {
-        if bytes > limit || algorithm.is_multicast() && !present.multicast {
+        if bytes > limit || is_multicast(algorithm) && !present.multicast {
             continue;
         }
-        if by_caller || algorithm == Algorithm::COPY_ENGINE {
+        if by_caller || algorithm == Algorithm::CopyEngine {
             // 0 is what the size is worth; one after the other or cut in two may be better here.
             let concurrents: &[u32] = if !by_caller && bytes >= LEAST_IN_STEP {
                 &[0, 1, 2]
@@ -142,7 +144,7 @@ pub(super) fn candidates(
             }));
             continue;
         }
-        let in_packets = matches!(algorithm, Algorithm::PACKETS | Algorithm::PACKETS_TWO_SHOT);
+        let in_packets = matches!(algorithm, Algorithm::Ll | Algorithm::LlTwoShot);
         let most = if in_packets {
             most.min(PACKET_BLOCKS)
         } else {
@@ -160,7 +162,7 @@ pub(super) fn candidates(
             let copies = !reduces
                 && matches!(
                     algorithm,
-                    Algorithm::PUSH | Algorithm::PULL | Algorithm::SWAP
+                    Algorithm::Push | Algorithm::Pull | Algorithm::Swap
                 );
             let concurrents: &[u32] = if copies && bytes >= LEAST_IN_STEP {
                 &[0, 1, 2]
@@ -191,7 +193,7 @@ mod tests {
                 multicast,
             };
             let all = candidates(collective, 1 << 20, false, present);
-            all.iter().any(|one| one.algorithm.is_multicast())
+            all.iter().any(|one| is_multicast(one.algorithm))
         };
         let by_switch: Vec<Collective> = (Collective::ALL.into_iter())
             .filter(|&collective| goes(collective, true))
@@ -211,7 +213,7 @@ mod tests {
                 for by_caller in [true, false] {
                     let all = candidates(collective, 1 << shift, by_caller, Present::default());
                     assert!(!all.is_empty(), "{collective:?} {shift}");
-                    for one in all.iter().filter(|one| one.algorithm == Algorithm::PACKETS) {
+                    for one in all.iter().filter(|one| one.algorithm == Algorithm::Ll) {
                         let blocks = one.grid.map_or(1, |(blocks, _)| blocks);
                         assert!(blocks <= PACKET_BLOCKS);
                     }

@@ -14,9 +14,9 @@ fn candidate(algorithm: Algorithm, blocks: u32) -> Candidate {
 
 #[test]
 fn neighbouring_sizes_with_one_choice_are_one_row_and_the_last_holds_beyond() {
-    let packets = candidate(Algorithm::PACKETS, 8);
-    let two_shot = candidate(Algorithm::TWO_SHOT, 32);
-    let one_shot = candidate(Algorithm::ONE_SHOT, 8);
+    let packets = candidate(Algorithm::Ll, 8);
+    let two_shot = candidate(Algorithm::TwoShot, 32);
+    let one_shot = candidate(Algorithm::OneShot, 8);
     let vendor = vendor();
     let choice = |bytes, ways: &[Candidate]| Choice {
         bytes,
@@ -58,7 +58,7 @@ const VENDOR: Present = Present {
 
 fn vendor() -> Candidate {
     Candidate {
-        algorithm: Algorithm::VENDOR,
+        algorithm: Algorithm::Nccl,
         grid: None,
         concurrent: 0,
     }
@@ -66,7 +66,7 @@ fn vendor() -> Candidate {
 
 #[test]
 fn the_vendors_is_chosen_where_it_is_faster_beyond_noise_and_ours_stands_behind_it() {
-    let ours = [1, 2].map(|blocks| candidate(Algorithm::TWO_SHOT, blocks));
+    let ours = [1, 2].map(|blocks| candidate(Algorithm::TwoShot, blocks));
     let all = [ours[0], vendor(), ours[1]];
     let chosen = |times: &[f64], places: &[Candidate]| {
         let in_place = |one: &Candidate| Ok(places.contains(one));
@@ -87,9 +87,9 @@ fn the_vendors_is_chosen_where_it_is_faster_beyond_noise_and_ours_stands_behind_
 
 #[test]
 fn behind_multicast_stands_what_serves_where_it_does_not_reach() {
-    let multicast = candidate(Algorithm::MULTICAST, 8);
-    let one_shot = candidate(Algorithm::MULTICAST_ONE_SHOT, 8);
-    let two_shot = candidate(Algorithm::TWO_SHOT, 32);
+    let multicast = candidate(Algorithm::Multicast, 8);
+    let one_shot = candidate(Algorithm::MulticastOneShot, 8);
+    let two_shot = candidate(Algorithm::TwoShot, 32);
     let present = Present {
         multicast: true,
         ..VENDOR
@@ -106,7 +106,7 @@ fn behind_multicast_stands_what_serves_where_it_does_not_reach() {
 
 #[test]
 fn the_choice_before_stays_within_noise_and_goes_beyond() {
-    let all = [1, 2, 4].map(|blocks| candidate(Algorithm::PUSH, blocks));
+    let all = [1, 2, 4].map(|blocks| candidate(Algorithm::Push, blocks));
     let first = |times: &[f64], before| ranked(&all, times, before)[0];
     assert_eq!(first(&[3.0, 1.0, 2.0], None), all[1]);
     assert_eq!(first(&[1.01, 1.0, 2.0], Some(all[0])), all[0]);
@@ -148,7 +148,7 @@ fn run(communicator: &Communicator) -> Run<'_, f32> {
 
 #[test]
 fn what_is_wrong_at_one_rank_is_right_at_none() {
-    let two_shot = candidate(Algorithm::TWO_SHOT, 1);
+    let two_shot = candidate(Algorithm::TwoShot, 1);
     let right = ranks(|communicator| {
         let run = run(communicator);
         // Only the root has a result.
@@ -176,10 +176,10 @@ fn what_cannot_be_done_so_is_not_right_and_what_fails_is_an_error() {
             right.map_err(drop)
         };
         // A peer may yet read what it would overwrite.
-        let found = [Algorithm::ONE_SHOT, Algorithm::TWO_SHOT].map(in_place);
+        let found = [Algorithm::OneShot, Algorithm::TwoShot].map(in_place);
         communicator.host_barrier().unwrap();
         communicator.abort();
-        (found, in_place(Algorithm::TWO_SHOT))
+        (found, in_place(Algorithm::TwoShot))
     });
     assert_eq!(found, [([Ok(false), Ok(true)], Err(())); 2]);
 }

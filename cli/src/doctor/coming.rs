@@ -4,10 +4,10 @@
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 use symmem::Builder;
-use symmem::backend::abi::{Algorithm, MulticastSupport, ReduceOperation};
+use symmem::backend::abi::MulticastSupport;
 use symmem::backends::Selection;
 use symmem::bootstrap::LaunchEnvironment;
-use symmem::{CollectiveOptions, Communicator, Error, Result};
+use symmem::{Algorithm, CollectiveOptions, Communicator, Error, ReduceOp, Result};
 
 /// Elements that are reduced: with edges that no vector covers, and not the same for each rank.
 const COUNT: usize = 100_003;
@@ -103,7 +103,7 @@ fn milliseconds(since: Instant) -> f64 {
 fn reduce(communicator: &Communicator) -> Result<Coming> {
     let mut coming = Coming::default();
     if communicator.multicast().support == MulticastSupport::HARDWARE {
-        let (rank, world) = (communicator.rank(), communicator.world());
+        let (rank, world) = (communicator.rank(), communicator.world_size());
         let stream = communicator.stream()?;
         let source = communicator.allocate::<u32>(&[COUNT])?;
         let destination = communicator.allocate::<u32>(&[COUNT])?;
@@ -111,12 +111,9 @@ fn reduce(communicator: &Communicator) -> Result<Coming> {
         if coming.bound {
             let given: Vec<u32> = (0..COUNT).map(|index| element(index, rank)).collect();
             source.write(&stream, 0, &given)?;
-            let options = CollectiveOptions {
-                algorithm: Algorithm::MULTICAST,
-                ..CollectiveOptions::default()
-            };
-            let sum = ReduceOperation::SUM;
-            stream.all_reduce_with(destination.all(), source.all(), sum, &options)?;
+            let options = CollectiveOptions::new().algorithm(Algorithm::Multicast);
+            let by_multicast = stream.with(&options);
+            by_multicast.all_reduce(&destination, &source, ReduceOp::Sum)?;
             let mut seen = vec![0; COUNT];
             destination.read(&stream, 0, &mut seen)?;
             let right = |index| {

@@ -158,7 +158,7 @@ fn where_there_is_a_switch_its_kernels_are_tried_and_something_serves_without_it
     }
     let (log, table) = tuned_beside_a_switch("tune-multicast", &[]);
     // However fast the fake is at them.
-    for algorithm in [Algorithm::MULTICAST, Algorithm::MULTICAST_ONE_SHOT] {
+    for algorithm in [Algorithm::Multicast, Algorithm::MulticastOneShot] {
         let name = format!("algorithm={:?}", algorithm.name());
         assert!(log.contains(&name), "{name}: {log}");
     }

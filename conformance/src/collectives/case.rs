@@ -4,9 +4,8 @@ use crate::dtype::Dtype;
 use crate::length::Length;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use symmem::backend::abi::{
-    Algorithm, CAPABILITY_COPY_ENGINE, Capabilities, CollectiveOperation, ReduceOperation,
-};
+use symmem::backend::abi::{CAPABILITY_COPY_ENGINE, Capabilities, CollectiveOperation};
+use symmem::{Algorithm, ReduceOp};
 
 /// One collective, checked on all members of a group together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -237,29 +236,29 @@ impl AlgorithmName {
     }
 }
 
-impl From<AlgorithmName> for Algorithm {
+impl From<AlgorithmName> for Option<Algorithm> {
     fn from(name: AlgorithmName) -> Self {
-        match name {
-            AlgorithmName::Automatic => Self::AUTOMATIC,
-            AlgorithmName::Packets => Self::PACKETS,
-            AlgorithmName::PacketsTwoShot => Self::PACKETS_TWO_SHOT,
-            AlgorithmName::OneShot => Self::ONE_SHOT,
-            AlgorithmName::TwoShot => Self::TWO_SHOT,
-            AlgorithmName::Push => Self::PUSH,
-            AlgorithmName::Pull => Self::PULL,
-            AlgorithmName::Swap => Self::SWAP,
-            AlgorithmName::CopyEngine => Self::COPY_ENGINE,
-            AlgorithmName::Vendor | AlgorithmName::VendorWindows => Self::VENDOR,
-            AlgorithmName::Rendezvous => Self::RENDEZVOUS,
-            AlgorithmName::Multicast => Self::MULTICAST,
-            AlgorithmName::MulticastOneShot => Self::MULTICAST_ONE_SHOT,
-        }
+        Some(match name {
+            AlgorithmName::Automatic => return None,
+            AlgorithmName::Packets => Algorithm::Ll,
+            AlgorithmName::PacketsTwoShot => Algorithm::LlTwoShot,
+            AlgorithmName::OneShot => Algorithm::OneShot,
+            AlgorithmName::TwoShot => Algorithm::TwoShot,
+            AlgorithmName::Push => Algorithm::Push,
+            AlgorithmName::Pull => Algorithm::Pull,
+            AlgorithmName::Swap => Algorithm::Swap,
+            AlgorithmName::CopyEngine => Algorithm::CopyEngine,
+            AlgorithmName::Vendor | AlgorithmName::VendorWindows => Algorithm::Nccl,
+            AlgorithmName::Rendezvous => Algorithm::Rendezvous,
+            AlgorithmName::Multicast => Algorithm::Multicast,
+            AlgorithmName::MulticastOneShot => Algorithm::MulticastOneShot,
+        })
     }
 }
 
-/// [`ReduceOperation`] as data.
+/// [`ReduceOp`] as data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[allow(missing_docs, reason = "documented at `ReduceOperation`")]
+#[allow(missing_docs, reason = "documented at `ReduceOp`")]
 pub enum Reduction {
     Sum,
     Average,
@@ -279,14 +278,14 @@ impl Reduction {
     ];
 }
 
-impl From<Reduction> for ReduceOperation {
+impl From<Reduction> for ReduceOp {
     fn from(reduction: Reduction) -> Self {
         match reduction {
-            Reduction::Sum => Self::SUM,
-            Reduction::Average => Self::AVERAGE,
-            Reduction::Minimum => Self::MINIMUM,
-            Reduction::Maximum => Self::MAXIMUM,
-            Reduction::Product => Self::PRODUCT,
+            Reduction::Sum => Self::Sum,
+            Reduction::Average => Self::Average,
+            Reduction::Minimum => Self::Minimum,
+            Reduction::Maximum => Self::Maximum,
+            Reduction::Product => Self::Product,
         }
     }
 }

@@ -6,8 +6,8 @@ use super::multicast::MulticastKernels;
 use crate::buffers::Buffers;
 use crate::findings::{Fault, Findings};
 use std::time::Duration;
-use symmem::backend::abi::{Algorithm, CAPABILITY_GRAPHS};
-use symmem::{Error, Graph, Reducible, Result, Stream};
+use symmem::backend::abi::CAPABILITY_GRAPHS;
+use symmem::{Algorithm, Error, Reducible, Result, Stream};
 
 /// How late a rank is that is made to be late.
 const LATE: Duration = Duration::from_micros(300);
@@ -24,19 +24,19 @@ pub fn lanes(case: &CollectiveCase) -> usize {
 pub fn check<T: Reducible>(
     site: Site<'_>,
     case: &CollectiveCase,
-    streams: &[Stream],
+    streams: &mut [Stream],
     buffers: &[Buffers<T>],
 ) -> Result<Findings> {
     let mut lanes: Vec<TypedLane<'_, T>> = Vec::new();
-    for (number, (buffers, stream)) in buffers.iter().zip(streams).enumerate() {
+    for (number, (buffers, stream)) in buffers.iter().zip(&*streams).enumerate() {
         lanes.push(TypedLane::new(site, case, number, buffers, stream)?);
     }
     if let Some(other) = strays(&lanes, case, site)? {
         return Ok(vec![other]);
     }
     match case.mode {
-        Mode::Eager | Mode::Concurrent => eager(&lanes, site),
-        Mode::Captured => captured(&lanes[0], site),
+        Mode::Eager | Mode::Concurrent => eager(&lanes, streams, site),
+        Mode::Captured => captured(&lanes[0], &mut streams[0], site),
     }
 }
 
@@ -48,15 +48,18 @@ fn strays<T: Reducible>(
 ) -> Result<Option<String>> {
     let communicator = site.communicator;
     if !case.way.algorithm.is_multicast()
-        || !case.goes_by_multicast(communicator.world(), MulticastKernels::of(communicator))
+        || !case.goes_by_multicast(
+            communicator.world_size(),
+            MulticastKernels::of(communicator),
+        )
     {
         return Ok(None);
     }
-    let named: Algorithm = case.way.algorithm.into();
+    let named: Option<Algorithm> = case.way.algorithm.into();
     for lane in lanes {
         let by = lane.goes_by()?;
-        if by != named {
-            let (by, named) = (by.name(), named.name());
+        if Some(by) != named {
+            let (by, named) = (by.name(), named.map_or("", Algorithm::name));
             return Ok(Some(format!("it would go by {by}, and not by {named}")));
         }
     }
@@ -70,18 +73,22 @@ fn stagger(site: Site<'_>, round: u32) {
     }
 }
 
-fn eager<T: Reducible>(lanes: &[TypedLane<'_, T>], site: Site<'_>) -> Result<Findings> {
+fn eager<T: Reducible>(
+    lanes: &[TypedLane<'_, T>],
+    streams: &[Stream],
+    site: Site<'_>,
+) -> Result<Findings> {
     let mut findings = Findings::new();
     for round in 0..2 {
-        for lane in lanes {
-            lane.fill(round)?;
+        for (lane, stream) in lanes.iter().zip(streams) {
+            lane.fill(stream, round)?;
         }
         stagger(site, round);
-        for lane in lanes {
-            lane.enqueue(lane.stream())?;
+        for (lane, stream) in lanes.iter().zip(streams) {
+            lane.enqueue(stream)?;
         }
-        for (number, lane) in lanes.iter().enumerate() {
-            let found = lane.compare(round)?;
+        for (number, (lane, stream)) in lanes.iter().zip(streams).enumerate() {
+            let found = lane.compare(stream, round)?;
             findings.extend(found.map(|found| format!("round {round}, stream {number}: {found}")));
         }
     }
@@ -89,31 +96,30 @@ fn eager<T: Reducible>(lanes: &[TypedLane<'_, T>], site: Site<'_>) -> Result<Fin
 }
 
 /// Eager rounds and replays of the same work, in turn.
-fn captured(lane: &impl Lane, site: Site<'_>) -> Result<Findings> {
+fn captured(lane: &impl Lane, stream: &mut Stream, site: Site<'_>) -> Result<Findings> {
     let mut findings = Findings::new();
-    let stream = lane.stream();
     if site.communicator.capabilities().flags & CAPABILITY_GRAPHS == 0 {
         // Nothing can be captured: say by which error.
-        let refused = Graph::capture(stream, |_| Ok(()));
+        let refused = stream.capture(|_| Ok(()));
         if !matches!(refused, Err(Error::Unsupported { .. })) {
             findings.push("a capture was not refused as unsupported".into());
         }
         return Ok(findings);
     }
-    let graph = Graph::capture(stream, |stream| lane.enqueue(stream))?;
+    let graph = stream.capture(|queue| lane.enqueue(queue))?;
     // How often the graph is launched; 0 stands for the same work, eager.
     for (round, launches) in [0, 1, 3, 0, 2].into_iter().enumerate() {
         let round = round as u32;
-        lane.fill(round)?;
+        lane.fill(stream, round)?;
         stagger(site, round);
         if launches == 0 {
             lane.enqueue(stream)?;
         }
         // A rank that is absent has captured nothing, which not every driver can launch.
         for _ in 0..launches * u32::from(!site.planted(Fault::Absent)) {
-            graph.launch(stream)?;
+            stream.launch_graph(&graph)?;
         }
-        let found = lane.compare(round)?;
+        let found = lane.compare(stream, round)?;
         findings.extend(found.map(|found| format!("round {round}, a replay: {found}")));
     }
     Ok(findings)

@@ -21,10 +21,9 @@ use crate::findings::Fault;
 use crate::length::OFFSETS;
 use crate::pattern::{Tag, elements};
 use std::time::Duration;
-use symmem::backend::abi::Algorithm;
 use symmem::{
-    BufferRange, CollectiveCall, CollectiveOptions, Communicator, Element, Group, Provider,
-    Reducible, Result, Stream, SymmetricBuffer,
+    Algorithm, CollectiveCall, CollectiveOptions, Communicator, Element, Group, Provider, Queue,
+    Reducible, Result, Slice, Stream, SymmetricBuffer,
 };
 use zerocopy::IntoBytes;
 
@@ -53,7 +52,8 @@ impl Site<'_> {
     }
 
     fn world(&self) -> usize {
-        self.group.map_or(self.communicator.world(), Group::world)
+        self.group
+            .map_or(self.communicator.world_size(), Group::world_size)
     }
 
     /// The communicator's number of a member.
@@ -62,16 +62,14 @@ impl Site<'_> {
     }
 }
 
-/// A lane of any type of elements.
+/// A lane of any type of elements. Every call of one lane gets the same stream.
 pub trait Lane {
     /// Writes the data of a round.
-    fn fill(&self, round: u32) -> Result<()>;
+    fn fill(&self, stream: &Stream, round: u32) -> Result<()>;
     /// Enqueues the call.
-    fn enqueue(&self, stream: &Stream) -> Result<()>;
+    fn enqueue(&self, queue: &Queue) -> Result<()>;
     /// Waits for the stream, then compares every byte; says what is wrong.
-    fn compare(&self, round: u32) -> Result<Option<String>>;
-    /// The stream.
-    fn stream(&self) -> &Stream;
+    fn compare(&self, stream: &Stream, round: u32) -> Result<Option<String>>;
 }
 
 /// A lane of elements of one type.
@@ -80,7 +78,6 @@ pub struct TypedLane<'a, T: Element> {
     case: &'a CollectiveCase,
     call: Call,
     buffers: &'a Buffers<T>,
-    stream: &'a Stream,
     channel: u32,
     /// Tells lanes of one case apart.
     number: usize,
@@ -114,18 +111,17 @@ impl<'a, T: Reducible> TypedLane<'a, T> {
         case: &'a CollectiveCase,
         number: usize,
         buffers: &'a Buffers<T>,
-        stream: &'a Stream,
+        stream: &Stream,
     ) -> Result<Self> {
         let lane = Self {
             site,
             case,
             call: Call::of(case, site.world()),
             buffers,
-            stream,
             channel: case.channel + number as u32,
             number,
         };
-        lane.write(&buffers.destination, &lane.poison())?;
+        lane.write(stream, &buffers.destination, &lane.poison())?;
         Ok(lane)
     }
 
@@ -155,7 +151,7 @@ impl<'a, T: Reducible> TypedLane<'a, T> {
             .site
             .communicator
             .explain_call(&call, &self.options())?;
-        Ok(choice.algorithm)
+        Ok(choice.algorithm())
     }
 
     fn tag(&self, member: usize, round: Option<u32>) -> Tag {
@@ -172,7 +168,7 @@ impl<'a, T: Reducible> TypedLane<'a, T> {
 
     /// Bytes of both buffers that this lane uses.
     fn bytes(&self) -> (usize, usize) {
-        let (destination, source) = sizes(self.case, self.site.communicator.world());
+        let (destination, source) = sizes(self.case, self.site.communicator.world_size());
         (
             destination * self.case.dtype.size(),
             source * self.case.dtype.size(),
@@ -212,63 +208,61 @@ impl<'a, T: Reducible> TypedLane<'a, T> {
         Some((first + to, first + from))
     }
 
-    fn destination_range(&self) -> Result<BufferRange<'a, T>> {
+    fn destination_range(&self) -> Result<Slice<'a, T>> {
         let length = self.call.destination_length(self.site.rank());
         let at = match self.in_place() {
             Some((to, _)) => to,
             None => self.first(self.case.destination_offset),
         };
-        self.buffers.destination.range(at, length)
+        self.buffers.destination.slice(at..at + length)
     }
 
     /// Where the data is that was filled in.
-    fn filled_range(&self) -> Result<BufferRange<'a, T>> {
+    fn filled_range(&self) -> Result<Slice<'a, T>> {
         let length = self.call.source_length(self.site.rank());
         let at = self.first(self.case.source_offset);
-        self.buffers.source.range(at, length)
+        self.buffers.source.slice(at..at + length)
     }
 
-    fn source_range(&self) -> Result<BufferRange<'a, T>> {
+    fn source_range(&self) -> Result<Slice<'a, T>> {
         let length = self.call.source_length(self.site.rank());
         match self.in_place() {
-            Some((_, from)) => self.buffers.destination.range(from, length),
+            Some((_, from)) => self.buffers.destination.slice(from..from + length),
             None => self.filled_range(),
         }
     }
 
     fn options(&self) -> CollectiveOptions<'a> {
         let algorithm = self.case.way.algorithm;
-        CollectiveOptions {
-            algorithm: algorithm.into(),
-            blocks: (self.case.blocks > 0 && algorithm.has_grid()).then_some(self.case.blocks),
+        let blocks = Some(self.case.blocks).filter(|&blocks| blocks > 0);
+        CollectiveOptions::new()
+            .algorithm(algorithm)
+            .blocks(blocks.filter(|_| algorithm.has_grid()))
             // One lane or two, also where the size would not be worth it.
-            concurrent: (self.case.blocks > 0 && algorithm == AlgorithmName::CopyEngine)
-                .then_some(self.case.blocks),
-            channel: self.channel,
-            provider: match algorithm {
+            .concurrent(blocks.filter(|_| algorithm == AlgorithmName::CopyEngine))
+            .channel(self.channel)
+            .provider(match algorithm {
                 AlgorithmName::Vendor => Provider::Vendor,
                 AlgorithmName::VendorWindows => Provider::VendorWindows,
                 // The selector's choice among ours: only that is exact.
                 _ => Provider::Own,
-            },
-            deadline: Some(self.site.deadline),
-            group: self.site.group,
-            ..CollectiveOptions::default()
-        }
+            })
+            .deadline(self.site.deadline)
+            .group(self.site.group)
     }
 
-    fn write(&self, buffer: &SymmetricBuffer<T>, bytes: &[u8]) -> Result<()> {
+    fn write(&self, stream: &Stream, buffer: &SymmetricBuffer<T>, bytes: &[u8]) -> Result<()> {
         let mut elements = vec![T::new_zeroed(); bytes.len() / size_of::<T>()];
         elements
             .as_mut_slice()
             .as_mut_bytes()
             .copy_from_slice(bytes);
-        buffer.write(self.stream, 0, &elements)
+        buffer.write(stream, 0, &elements)
     }
 
-    fn read(&self, buffer: &SymmetricBuffer<T>, bytes: usize) -> Result<Vec<u8>> {
+    fn read(&self, stream: &Stream, buffer: &SymmetricBuffer<T>, bytes: usize) -> Result<Vec<u8>> {
         let mut elements = vec![T::new_zeroed(); bytes / size_of::<T>()];
-        buffer.read(self.stream, 0, &mut elements)?;
+        buffer.read(stream, 0, &mut elements)?;
         Ok(elements.as_bytes().to_vec())
     }
 
@@ -320,12 +314,12 @@ impl<'a, T: Reducible> TypedLane<'a, T> {
     }
 
     /// Does to this rank's memory what a test planted.
-    fn plant(&self, round: u32) -> Result<()> {
+    fn plant(&self, stream: &Stream, round: u32) -> Result<()> {
         let size = self.case.dtype.size();
         let rank = self.site.rank();
         let first = self.destination_range()?.offset() * size;
         let end = first + self.call.destination_length(rank) * size;
-        let mut destination = self.read(&self.buffers.destination, self.bytes().0)?;
+        let mut destination = self.read(stream, &self.buffers.destination, self.bytes().0)?;
         if self.site.planted(Fault::WrongByte) {
             destination[first] ^= 1;
         } else if self.site.planted(Fault::Guard) {
@@ -342,36 +336,37 @@ impl<'a, T: Reducible> TypedLane<'a, T> {
         } else if self.site.planted(Fault::Source) {
             let mut source = self.source(round);
             source[self.first(self.case.source_offset) * size] ^= 1;
-            self.write(&self.buffers.source, &source)?;
+            self.write(stream, &self.buffers.source, &source)?;
         }
-        self.write(&self.buffers.destination, &destination)
+        self.write(stream, &self.buffers.destination, &destination)
     }
 }
 
 impl<T: Reducible> Lane for TypedLane<'_, T> {
-    fn fill(&self, round: u32) -> Result<()> {
-        self.write(&self.buffers.source, &self.source(round))
+    fn fill(&self, stream: &Stream, round: u32) -> Result<()> {
+        self.write(stream, &self.buffers.source, &self.source(round))
     }
 
-    fn enqueue(&self, stream: &Stream) -> Result<()> {
+    fn enqueue(&self, queue: &Queue) -> Result<()> {
         if self.site.planted(Fault::Absent) {
             return Ok(());
         }
         let (to, from) = (self.destination_range()?, self.source_range()?);
         if self.in_place().is_some() {
-            stream.put(self.site.communicator.rank(), from, self.filled_range()?)?;
+            queue.put(self.site.communicator.rank(), from, self.filled_range()?)?;
         }
         let options = self.options();
+        let queue = queue.with(&options);
         let (root, reduction) = (self.call.root, self.case.reduction.into());
         let rank = self.site.rank();
         match self.call.operation {
-            Collective::AllReduce => stream.all_reduce_with(to, from, reduction, &options),
-            Collective::Reduce => stream.reduce(root, to, from, reduction, &options),
-            Collective::ReduceScatter => stream.reduce_scatter(to, from, reduction, &options),
-            Collective::AllGather => stream.all_gather(to, from, &options),
-            Collective::AllGatherV => stream.all_gather_v(to, from, &self.call.counts(), &options),
-            Collective::Broadcast => stream.broadcast(root, to, from, &options),
-            Collective::AllToAll => stream.all_to_all(to, from, &options),
+            Collective::AllReduce => queue.all_reduce(to, from, reduction),
+            Collective::Reduce => queue.reduce(root, to, from, reduction),
+            Collective::ReduceScatter => queue.reduce_scatter(to, from, reduction),
+            Collective::AllGather => queue.all_gather(to, from),
+            Collective::AllGatherV => queue.all_gather_v(to, from, &self.call.counts()),
+            Collective::Broadcast => queue.broadcast(root, to, from),
+            Collective::AllToAll => queue.all_to_all(to, from),
             Collective::AllToAllV => {
                 let split = |messages: Vec<(Option<usize>, usize)>| {
                     let counts = messages.iter().map(|(count, _)| count.unwrap_or(0));
@@ -380,45 +375,40 @@ impl<T: Reducible> Lane for TypedLane<'_, T> {
                 };
                 let (received, received_at) = split(self.call.received(rank));
                 let (sent, sent_at) = split(self.call.sent(rank));
-                stream.all_to_all_v(to, &received, &received_at, from, &sent, &sent_at, &options)
+                queue.all_to_all_v(to, &received, &received_at, from, &sent, &sent_at)
             }
-            Collective::Gather => stream.gather(root, to, from, &options),
-            Collective::Scatter => stream.scatter(root, to, from, &options),
-            Collective::Ring | Collective::Exchange => stream.exchange(&options, |exchange| {
+            Collective::Gather => queue.gather(root, to, from),
+            Collective::Scatter => queue.scatter(root, to, from),
+            Collective::Ring | Collective::Exchange => {
+                let mut exchange = queue.exchange()?;
                 for (peer, (count, at)) in self.call.sent(rank).into_iter().enumerate() {
                     if let Some(count) = count {
-                        let range = from.buffer().range(from.offset() + at, count)?;
-                        exchange.send(peer, range)?;
+                        exchange.send(peer, from.slice(at..at + count)?)?;
                     }
                 }
                 for (peer, (count, at)) in self.call.received(rank).into_iter().enumerate() {
                     if let Some(count) = count {
-                        let range = to.buffer().range(to.offset() + at, count)?;
-                        exchange.receive(peer, range)?;
+                        exchange.recv(peer, to.slice(at..at + count)?)?;
                     }
                 }
-                Ok(())
-            }),
+                exchange.enqueue()
+            }
         }
     }
 
-    fn compare(&self, round: u32) -> Result<Option<String>> {
-        self.stream.synchronize_within(self.site.deadline)?;
+    fn compare(&self, stream: &Stream, round: u32) -> Result<Option<String>> {
+        stream.synchronize_within(self.site.deadline)?;
         if self.site.fault.is_some() {
-            self.plant(round)?;
+            self.plant(stream, round)?;
         }
         let (destination, source) = self.bytes();
-        let seen = self.read(&self.buffers.destination, destination)?;
+        let seen = self.read(stream, &self.buffers.destination, destination)?;
         if let Some(found) = self.difference(&seen, &self.expected(round)) {
             return Ok(Some(found));
         }
-        let seen = self.read(&self.buffers.source, source)?;
+        let seen = self.read(stream, &self.buffers.source, source)?;
         let expected = self.source(round);
         let wrong = seen.iter().zip(&expected).position(|(a, b)| a != b);
         Ok(wrong.map(|byte| format!("byte {byte} of the source has become {:#04x}", seen[byte])))
-    }
-
-    fn stream(&self) -> &Stream {
-        self.stream
     }
 }

@@ -4,8 +4,10 @@ use super::call::Call;
 use super::case::{CollectiveCase, Members, Mode, Reduction};
 use crate::dtype::{Dtype, with_element};
 use serde::{Deserialize, Serialize};
-use symmem::backend::abi::{Algorithm, CAPABILITY_GRAPHS, CollectiveOperation, ElementType};
-use symmem::{CollectiveCall, CollectiveOptions, Communicator, Reducible, multicast_reduces};
+use symmem::backend::abi::{CAPABILITY_GRAPHS, CollectiveOperation, ElementType};
+use symmem::{
+    Algorithm, CollectiveCall, CollectiveOptions, Communicator, Reducible, multicast_reduces,
+};
 
 impl CollectiveCase {
     /// Whether the kernels of multicast do it in a world of so many ranks that has these. Of the cases that name
@@ -59,12 +61,9 @@ impl MulticastKernels {
     pub fn of(communicator: &Communicator) -> Self {
         let sums = |element| {
             let sum = CollectiveCall::new(CollectiveOperation::ALL_REDUCE, 1 << 10, element);
-            let by_name = CollectiveOptions {
-                algorithm: Algorithm::MULTICAST,
-                ..CollectiveOptions::default()
-            };
+            let by_name = CollectiveOptions::new().algorithm(Algorithm::Multicast);
             let choice = communicator.explain_call(&sum, &by_name);
-            choice.is_ok_and(|choice| choice.algorithm == Algorithm::MULTICAST)
+            choice.is_ok_and(|choice| choice.algorithm() == Algorithm::Multicast)
         };
         Self {
             captured: communicator.capabilities().flags & CAPABILITY_GRAPHS != 0,

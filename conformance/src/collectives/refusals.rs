@@ -7,8 +7,8 @@ use super::plan;
 use super::refusal_case::RefusalCase;
 use crate::buffers::Buffers;
 use crate::findings::Findings;
-use symmem::backend::abi::{ReduceOperation, SLOT_BLOCKS};
-use symmem::{CollectiveOptions, Error, Reducible, Result, Stream};
+use symmem::backend::abi::SLOT_BLOCKS;
+use symmem::{CollectiveOptions, Error, ReduceOp, Reducible, Result, Stream};
 
 /// The case that is run when all has been refused, and that decides how large buffers are.
 pub const AFTER: Way = Way {
@@ -20,12 +20,12 @@ pub const AFTER: Way = Way {
 pub fn check<T: Reducible>(
     site: Site<'_>,
     refusal: &RefusalCase,
-    streams: &[Stream],
+    streams: &mut [Stream],
     buffers: &[Buffers<T>],
 ) -> Result<Findings> {
     let mut findings = Findings::new();
     // A lone rank copies, whatever the algorithm is called.
-    if site.communicator.world() > 1 {
+    if site.communicator.world_size() > 1 {
         unserved(site, refusal, &streams[0], &buffers[0], &mut findings)?;
     }
     arguments(site, &streams[0], &buffers[0], &mut findings)?;
@@ -89,90 +89,57 @@ fn arguments<T: Reducible>(
     buffers: &Buffers<T>,
     findings: &mut Findings,
 ) -> Result<()> {
-    let world = site.communicator.world();
+    let world = site.communicator.world_size();
     let Buffers {
         destination,
         source,
     } = buffers;
-    let plain = CollectiveOptions {
-        deadline: Some(site.deadline),
-        ..CollectiveOptions::default()
-    };
-    let (to, from) = (destination.range(0, 8)?, source.range(0, 8)?);
-    let (longer, all) = (source.range(0, 9)?, destination.range(0, 8 * world)?);
-    let (low, high) = (destination.range(0, 8)?, destination.range(4, 8)?);
-    let sum = ReduceOperation::SUM;
+    let options = CollectiveOptions::new().deadline(site.deadline);
+    let plain = stream.with(&options);
+    let (to, from) = (destination.slice(..8)?, source.slice(..8)?);
+    let (longer, all) = (source.slice(..9)?, destination.slice(..8 * world)?);
+    let (low, high) = (destination.slice(..8)?, destination.slice(4..12)?);
+    let sum = ReduceOp::Sum;
     let none = vec![0; world + 1];
     let mut refused = |call: &str, outcome| expect(findings, call, outcome);
 
     refused(
         "an all-reduce of unequal lengths",
-        stream.all_reduce_with(to, longer, sum, &plain),
+        plain.all_reduce(to, longer, sum),
     );
     refused(
         "an all-reduce onto half of its source",
-        stream.all_reduce_with(low, high, sum, &plain),
+        plain.all_reduce(low, high, sum),
     );
-    refused(
-        "an unknown reduction",
-        stream.all_reduce_with(to, from, ReduceOperation(99), &plain),
-    );
-    refused(
-        "a reduce to no rank",
-        stream.reduce(world, to, from, sum, &plain),
-    );
-    refused(
-        "a broadcast from no rank",
-        stream.broadcast(world, to, from, &plain),
-    );
+    refused("a reduce to no rank", plain.reduce(world, to, from, sum));
+    refused("a broadcast from no rank", plain.broadcast(world, to, from));
     refused(
         "an all-gather into too little",
-        stream.all_gather(all, longer, &plain),
+        plain.all_gather(all, longer),
     );
     refused(
         "an all-gather with a count too many",
-        stream.all_gather_v(to, from, &none, &plain),
+        plain.all_gather_v(to, from, &none),
     );
     refused(
         "a reduce-scatter of too much",
-        stream.reduce_scatter(to, source.range(0, 8 * world + 1)?, sum, &plain),
+        plain.reduce_scatter(to, source.slice(..8 * world + 1)?, sum),
     );
-    refused(
-        "a send to no rank",
-        stream.exchange(&plain, |exchange| exchange.send(world, from)),
-    );
-    refused(
-        "a receipt from no rank",
-        stream.exchange(&plain, |exchange| exchange.receive(world, to)),
-    );
+    refused("a send to no rank", plain.send(world, from));
+    refused("a receipt from no rank", plain.recv(world, to));
     refused(
         "a channel that is not there",
-        stream.all_reduce_with(
-            to,
-            from,
-            sum,
-            &CollectiveOptions {
-                channel: 99,
-                ..plain
-            },
-        ),
+        stream.with(&options.channel(99)).all_reduce(to, from, sum),
     );
     if world > 1 {
-        let wide = CollectiveOptions {
-            blocks: Some(SLOT_BLOCKS + 1),
-            ..plain
-        };
+        let wide = options.blocks(SLOT_BLOCKS + 1);
         refused(
             "more blocks than there are slots",
-            stream.all_reduce_with(to, from, sum, &wide),
+            stream.with(&wide).all_reduce(to, from, sum),
         );
         refused(
             "an all-to-all of parts that are not equal",
-            stream.all_to_all(
-                destination.range(0, world + 1)?,
-                source.range(0, world + 1)?,
-                &plain,
-            ),
+            plain.all_to_all(destination.slice(..world + 1)?, source.slice(..world + 1)?),
         );
     }
     Ok(())

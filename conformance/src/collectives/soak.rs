@@ -14,7 +14,7 @@ use crate::findings::Findings;
 use crate::length::{Length, OFFSETS};
 use std::time::{Duration, Instant};
 use symmem::backend::abi::{CAPABILITY_GRAPHS, Capabilities};
-use symmem::{Communicator, Graph, Result};
+use symmem::{Communicator, Result, Stream};
 
 /// Bursts between two questions whether time is up.
 const BURSTS: u32 = 8;
@@ -88,21 +88,21 @@ pub fn burst(
     planned
 }
 
-/// Makes the calls of a burst and compares; `lanes` has none where this rank takes no part.
+/// Makes the calls of a burst, each lane's on a stream of its own, and compares; `lanes` has none where
+/// this rank takes no part.
 pub fn run(
     communicator: &Communicator,
     planned: &[Planned],
     lanes: &[Option<Box<dyn Lane + '_>>],
+    streams: &mut [Stream],
 ) -> Result<Findings> {
     let mut graphs = Vec::new();
-    for (planned, lane) in planned.iter().zip(lanes) {
+    for ((planned, lane), stream) in planned.iter().zip(lanes).zip(&mut *streams) {
         let mut graph = None;
         if let Some(lane) = lane {
-            lane.fill(0)?;
+            lane.fill(stream, 0)?;
             if planned.case.mode == Mode::Captured {
-                graph = Some(Graph::capture(lane.stream(), |stream| {
-                    lane.enqueue(stream)
-                })?);
+                graph = Some(stream.capture(|queue| lane.enqueue(queue))?);
             }
         }
         graphs.push(graph);
@@ -114,15 +114,15 @@ pub fn run(
                 continue;
             };
             match &graphs[number] {
-                Some(graph) => graph.launch(lane.stream())?,
-                None => lane.enqueue(lane.stream())?,
+                Some(graph) => streams[number].launch_graph(graph)?,
+                None => lane.enqueue(&streams[number])?,
             }
         }
     }
     let mut findings = Findings::new();
-    for (planned, lane) in planned.iter().zip(lanes) {
+    for ((planned, lane), stream) in planned.iter().zip(lanes).zip(streams) {
         if let Some(lane) = lane
-            && let Some(found) = lane.compare(0)?
+            && let Some(found) = lane.compare(stream, 0)?
         {
             findings.push(format!("{}: {found}", planned.case));
         }

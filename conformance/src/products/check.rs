@@ -7,7 +7,7 @@ use crate::findings::{Fault, Findings};
 use std::time::Duration;
 use symmem::backend::abi::{MatrixOrder, Sharding};
 use symmem::{
-    AllGatherGemm, Communicator, GemmElement, GemmOptions, GemmShape, Graph, Matrix, Operands,
+    AllGatherGemm, Communicator, GemmElement, GemmOptions, GemmShape, Matrix, Operands, Queue,
     Result, Stream, SymmetricBuffer,
 };
 
@@ -127,15 +127,15 @@ impl Product<'_> {
         let bias = random::<T>(case.n, case.seed + 1);
         self.write_right(&memory, &right, &bias)?;
         let operands = operands(&memory, &shape)?;
-        let enqueue = |stream: &Stream| stream.all_gather_gemm(&memory.operation, &operands);
+        let enqueue = |queue: &Queue| queue.all_gather_gemm(&memory.operation, &operands);
         let graph = match case.captured {
-            true => Some(Graph::capture(self.stream, enqueue)?),
+            true => Some(self.communicator.stream()?.capture(enqueue)?),
             false => None,
         };
         let call = |left: &[T]| {
             self.write_left(&memory, left)?;
             match &graph {
-                Some(graph) => graph.launch(self.stream)?,
+                Some(graph) => self.stream.launch_graph(graph)?,
                 None => enqueue(self.stream)?,
             }
             self.stream.synchronize_within(self.deadline)
@@ -171,7 +171,7 @@ impl Product<'_> {
         };
         Ok(Memory {
             operation,
-            a: buffer(shape.shard_elements(communicator.world()))?,
+            a: buffer(shape.shard_elements(communicator.world_size()))?,
             b: buffer(b_lines * (b_width + case.gap))?,
             c: buffer(case.m * (case.n + case.gap))?,
             bias: buffer(case.n)?,
@@ -200,7 +200,7 @@ impl Product<'_> {
 
     /// Writes this rank's shard, and poison where results go.
     fn write_left<T: Number>(&self, memory: &Memory<T>, left: &[T]) -> Result<()> {
-        let (case, world) = (self.case, self.communicator.world());
+        let (case, world) = (self.case, self.communicator.world_size());
         let whole = if case.by_columns { case.k } else { case.m };
         let shard = whole.div_ceil(world);
         let start = (self.communicator.rank() * shard).min(whole);
@@ -227,7 +227,7 @@ impl Product<'_> {
     fn come_late(&self, repeat: u64) {
         /// Longer than the cases' products take on most devices.
         const STEP: Duration = Duration::from_millis(1);
-        let (rank, world) = (self.communicator.rank(), self.communicator.world());
+        let (rank, world) = (self.communicator.rank(), self.communicator.world_size());
         let place = (rank as u64 + repeat) % world as u64;
         std::thread::sleep(STEP * place as u32);
     }
