@@ -17,7 +17,7 @@ fn b(rank: usize, row: usize, column: usize) -> f32 {
 
 fn main() -> symmem::Result<()> {
     let communicator = symmem::init()?;
-    let (rank, world) = (communicator.rank(), communicator.world());
+    let (rank, world) = (communicator.rank(), communicator.world_size());
     let on_gpu = communicator.capabilities().flags & CAPABILITY_LAUNCH != 0;
     let (m, n, k) = if on_gpu {
         (256, 3584, 8192)
@@ -62,8 +62,8 @@ fn main() -> symmem::Result<()> {
 
     let operands = Operands {
         a: shard.all(),
-        b: Matrix::of(weights.all(), k, n)?,
-        c: Matrix::of(output.all(), m, n)?,
+        b: Matrix::of(&weights, k, n)?,
+        c: Matrix::of(&output, m, n)?,
         bias: None,
         gathered: None,
     };

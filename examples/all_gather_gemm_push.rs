@@ -5,7 +5,7 @@
 
 use half::bf16;
 use symmem::backend::abi::CAPABILITY_LAUNCH;
-use symmem::{Error, GemmAlgorithm, GemmOptions, GemmShape, Graph, Matrix, Operands};
+use symmem::{Error, GemmAlgorithm, GemmOptions, GemmShape, Matrix, Operands};
 
 const REPLAYS: usize = 3;
 
@@ -21,7 +21,7 @@ fn b(rank: usize, row: usize, column: usize) -> f32 {
 
 fn main() -> symmem::Result<()> {
     let communicator = symmem::init()?;
-    let (rank, world) = (communicator.rank(), communicator.world());
+    let (rank, world) = (communicator.rank(), communicator.world_size());
     let on_gpu = communicator.capabilities().flags & CAPABILITY_LAUNCH != 0;
     let (m, n, k) = if on_gpu {
         (4096, 1024, 2048)
@@ -43,7 +43,7 @@ fn main() -> symmem::Result<()> {
         operation => operation?,
     };
 
-    let stream = communicator.stream()?;
+    let mut stream = communicator.stream()?;
     let shard = communicator.allocate::<bf16>(&[shape.shard_elements(world)])?;
     let weights = communicator.allocate::<bf16>(&[k, n])?;
     let output = communicator.allocate::<bf16>(&[m, n])?;
@@ -53,14 +53,12 @@ fn main() -> symmem::Result<()> {
 
     let operands = Operands {
         a: shard.all(),
-        b: Matrix::of(weights.all(), k, n)?,
-        c: Matrix::of(output.all(), m, n)?,
+        b: Matrix::of(&weights, k, n)?,
+        c: Matrix::of(&output, m, n)?,
         bias: None,
         gathered: None,
     };
-    let graph = Graph::capture(&stream, |stream| {
-        stream.all_gather_gemm(&operation, &operands)
-    })?;
+    let graph = stream.capture(|queue| queue.all_gather_gemm(&operation, &operands))?;
 
     // The last ranks have fewer rows where they do not come out even.
     let height = m.div_ceil(world);
@@ -71,7 +69,7 @@ fn main() -> symmem::Result<()> {
         let of_row = |row| (0..k).map(move |column| bf16::from_f32(a(replay, row, column)));
         let own: Vec<bf16> = rows.clone().flat_map(of_row).collect();
         shard.write(&stream, 0, &own)?;
-        graph.launch(&stream)?;
+        stream.launch_graph(&graph)?;
         // A row in every 67, and the last one.
         for row in (0..m).step_by(67).chain([m - 1]) {
             output.read(&stream, row * n, &mut found)?;

@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let stream = communicator.stream()?;
     let buffer = communicator.allocate::<u64>(&[2])?;
-    let (one, other) = (buffer.range(0, 1)?, buffer.range(1, 1)?);
+    let (one, other) = (buffer.slice(..1)?, buffer.slice(1..2)?);
     let address = buffer.local().address();
     let arguments = TransferArguments {
         destination: address,
@@ -53,7 +53,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         stage_bytes: 0,
     };
     let name = "symmem_copy_vector";
-    let function = communicator.backend().builtin_function(name)?;
+    // SAFETY: a look-up alone.
+    let function = unsafe { communicator.backend() }.builtin_function(name)?;
     // SAFETY: the driver is loaded already; the symbols have these types (cuda.h).
     let library = unsafe { libloading::Library::new("libcuda.so.1") }?;
     // SAFETY: as above.

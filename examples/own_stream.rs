@@ -4,7 +4,7 @@
 
 fn main() -> symmem::Result<()> {
     let communicator = symmem::init()?;
-    let (rank, world) = (communicator.rank(), communicator.world());
+    let (rank, world) = (communicator.rank(), communicator.world_size());
     let buffer = communicator.allocate::<u64>(&[2, 256])?;
 
     // A `cudaStream_t` of cudarc, candle or a C library goes here as a number; 0 is the device's
@@ -16,7 +16,7 @@ fn main() -> symmem::Result<()> {
     buffer.write(&stream, 0, &[rank as u64; 256])?;
     // Kernels enqueued by the application before this line have run when the bytes are taken, and
     // those enqueued after the wait see what the neighbour put.
-    let (source, destination) = (buffer.range(0, 256)?, buffer.range(256, 256)?);
+    let (source, destination) = (buffer.slice(..256)?, buffer.slice(256..512)?);
     stream.put_signal((rank + 1) % world, destination, source, 0)?;
     let neighbour = (rank + world - 1) % world;
     stream.wait_signal(neighbour, 0)?;

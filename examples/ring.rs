@@ -2,8 +2,6 @@
 //!
 //! `symmem run -n 4 -- target/debug/examples/ring`; started alone it is a ring of one.
 
-use symmem::Graph;
-
 const LENGTH: usize = 1 << 16;
 /// Signals are counted per peer and channel; any number below [`symmem::CHANNELS`] does.
 const CHANNEL: u32 = 0;
@@ -11,15 +9,15 @@ const LAPS: usize = 10;
 
 fn main() -> symmem::Result<()> {
     let communicator = symmem::init()?;
-    let (rank, world) = (communicator.rank(), communicator.world());
+    let (rank, world) = (communicator.rank(), communicator.world_size());
     let (next, previous) = ((rank + 1) % world, (rank + world - 1) % world);
 
-    let stream = communicator.stream()?;
+    let mut stream = communicator.stream()?;
     let inbox = communicator.allocate::<u32>(&[LENGTH])?;
     let outbox = communicator.allocate::<u32>(&[LENGTH])?;
     outbox.write(&stream, 0, &vec![rank as u32; LENGTH])?;
 
-    stream.put_signal(next, inbox.all(), outbox.all(), CHANNEL)?;
+    stream.put_signal(next, &inbox, &outbox, CHANNEL)?;
     stream.wait_signal(previous, CHANNEL)?;
 
     let mut received = vec![0; LENGTH];
@@ -28,14 +26,14 @@ fn main() -> symmem::Result<()> {
 
     // A lap hands on what the last one brought. The barrier keeps a fast rank from overwriting an
     // inbox that its owner has not handed on yet.
-    let lap = Graph::capture(&stream, |stream| {
-        stream.put(rank, outbox.all(), inbox.all())?;
-        stream.barrier()?;
-        stream.put_signal(next, inbox.all(), outbox.all(), CHANNEL)?;
-        stream.wait_signal(previous, CHANNEL)
+    let lap = stream.capture(|queue| {
+        queue.put(rank, &outbox, &inbox)?;
+        queue.barrier()?;
+        queue.put_signal(next, &inbox, &outbox, CHANNEL)?;
+        queue.wait_signal(previous, CHANNEL)
     })?;
     for _ in 0..LAPS {
-        lap.launch(&stream)?;
+        stream.launch_graph(&lap)?;
     }
     inbox.read(&stream, 0, &mut received)?;
     let origin = (rank + world * (LAPS + 1) - (LAPS + 1)) % world;

@@ -23,7 +23,7 @@ fn main() -> Result<()> {
 
 fn gather(launch: LaunchEnvironment) -> Result<()> {
     let communicator = Builder::new().launch(launch).build()?;
-    let (rank, world) = (communicator.rank(), communicator.world());
+    let (rank, world) = (communicator.rank(), communicator.world_size());
     let stream = communicator.stream()?;
     let part = communicator.allocate::<f32>(&[PART])?;
     let whole = communicator.allocate::<f32>(&[world, PART])?;
@@ -34,7 +34,7 @@ fn gather(launch: LaunchEnvironment) -> Result<()> {
     for step in 0..world {
         // Starting with the own part spreads the ranks over the links.
         let peer = (rank + step) % world;
-        stream.get(peer, whole.range(peer * PART, PART)?, part.all())?;
+        stream.get(peer, whole.slice(peer * PART..(peer + 1) * PART)?, &part)?;
     }
     let mut values = vec![0.0; world * PART];
     whole.read(&stream, 0, &mut values)?;

@@ -18,9 +18,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 use support::vendors::{Vendor, ranks, ranks_with, role};
 use symmem::backend::abi::{MatrixOrder, Method, Sharding};
-use symmem::{
-    Communicator, GemmAlgorithm, GemmOptions, GemmShape, GemmTransport, Graph, TransferOptions,
-};
+use symmem::{Communicator, GemmAlgorithm, GemmOptions, GemmShape, GemmTransport, TransferOptions};
 
 type Way = (GemmAlgorithm, GemmTransport);
 
@@ -332,10 +330,10 @@ fn replayed() {
         each_way(&communicator, |way| {
             let shape = GemmShape::new(41, 13, 17);
             let case = Case::<bf16>::new(&communicator, shape, &options(way));
-            let graph = Graph::capture(&case.stream, |_| case.enqueue()).unwrap();
+            let graph = case.capture().unwrap();
             for round in 0..3 {
                 case.prepare(round);
-                graph.launch(&case.stream).unwrap();
+                case.stream.launch_graph(&graph).unwrap();
                 case.stream.synchronize().unwrap();
                 case.check(round)
                     .unwrap_or_else(|why| panic!("{way:?}: {why}"));
@@ -428,7 +426,7 @@ fn waiting() {
     ranks(2, |communicator| {
         let stream = communicator.stream().unwrap();
         let buffer = communicator.allocate::<u32>(&[64]).unwrap();
-        let (one, other) = (buffer.range(0, 32).unwrap(), buffer.range(32, 32).unwrap());
+        let (one, other) = (buffer.slice(..32).unwrap(), buffer.slice(32..64).unwrap());
         if communicator.rank() == 1 {
             let by_engine = TransferOptions::method(Method::COPY_ENGINE);
             let put = stream.put_signal_with(0, one, other, 0, &by_engine);

@@ -11,9 +11,9 @@ use std::process::Command;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 use support::hip::{Release, fake_hip};
-use symmem::backend::abi::{Algorithm, ReduceOperation};
 use symmem::{
-    BufferRange, CollectiveOptions, Communicator, Graph, Result, Stream, SymmetricBuffer,
+    Algorithm, CollectiveOptions, Collectives, Communicator, Queue, ReduceOp, Result, Slice,
+    SymmetricBuffer,
 };
 
 /// Elements of a buffer: two halves, of which a step reads one and writes the other.
@@ -34,12 +34,12 @@ const BACKEND: &str = "SEQUENCES_BACKEND";
 #[derive(Clone, Copy, Debug)]
 enum Operation {
     /// The flag: in place.
-    AllReduce(Algorithm, bool),
+    AllReduce(Option<Algorithm>, bool),
     Reduce(usize),
-    ReduceScatter(Algorithm),
-    AllGather(Algorithm),
-    Broadcast(Algorithm, usize),
-    AllToAll(Algorithm),
+    ReduceScatter(Option<Algorithm>),
+    AllGather(Option<Algorithm>),
+    Broadcast(Option<Algorithm>, usize),
+    AllToAll(Option<Algorithm>),
     Scatter(usize),
     Gather(usize),
     /// To the rank so many after this one, between two barriers.
@@ -140,72 +140,82 @@ impl Step {
     fn enqueue(
         &self,
         communicator: &Communicator,
-        stream: &Stream,
+        queue: &Queue,
         buffer: &SymmetricBuffer<u32>,
     ) -> Result<()> {
-        let (rank, world) = (communicator.rank(), communicator.world());
+        let (rank, world) = (communicator.rank(), communicator.world_size());
         let ((read, written), (from, to)) = (self.lengths(world), self.places(world));
-        let (from, to) = (buffer.range(from, read)?, buffer.range(to, written)?);
-        let sum = ReduceOperation::SUM;
-        let by = |algorithm| CollectiveOptions {
-            algorithm,
-            channel: self.channel,
-            deadline: Some(DEADLINE),
-            ..CollectiveOptions::default()
+        let (from, to) = (
+            buffer.slice(from..from + read)?,
+            buffer.slice(to..to + written)?,
+        );
+        let sum = ReduceOp::Sum;
+        let by = |algorithm| {
+            CollectiveOptions::new()
+                .algorithm(algorithm)
+                .channel(self.channel)
+                .deadline(DEADLINE)
         };
-        let plain = by(Algorithm::AUTOMATIC);
+        let plain = by(None);
         match self.operation {
             Operation::AllReduce(algorithm, _) => {
-                stream.all_reduce_with(to, from, sum, &by(algorithm))
+                queue.with(&by(algorithm)).all_reduce(to, from, sum)
             }
-            Operation::Reduce(root) => stream.reduce(root % world, to, from, sum, &plain),
+            Operation::Reduce(root) => queue.with(&plain).reduce(root % world, to, from, sum),
             Operation::ReduceScatter(algorithm) => {
-                stream.reduce_scatter(to, from, sum, &by(algorithm))
+                queue.with(&by(algorithm)).reduce_scatter(to, from, sum)
             }
-            Operation::AllGather(algorithm) => stream.all_gather(to, from, &by(algorithm)),
+            Operation::AllGather(algorithm) => queue.with(&by(algorithm)).all_gather(to, from),
             Operation::Broadcast(algorithm, root) => {
-                stream.broadcast(root % world, to, from, &by(algorithm))
+                queue.with(&by(algorithm)).broadcast(root % world, to, from)
             }
-            Operation::AllToAll(algorithm) => stream.all_to_all(to, from, &by(algorithm)),
-            Operation::Scatter(root) => stream.scatter(root % world, to, from, &plain),
-            Operation::Gather(root) => stream.gather(root % world, to, from, &plain),
+            Operation::AllToAll(algorithm) => queue.with(&by(algorithm)).all_to_all(to, from),
+            Operation::Scatter(root) => queue.with(&plain).scatter(root % world, to, from),
+            Operation::Gather(root) => queue.with(&plain).gather(root % world, to, from),
             Operation::Put(shift) => {
-                stream.barrier_within(self.channel, DEADLINE)?;
-                stream.put((rank + shift) % world, to, from)?;
-                stream.barrier_within(self.channel, DEADLINE)
+                queue.barrier_within(self.channel, DEADLINE)?;
+                queue.put((rank + shift) % world, to, from)?;
+                queue.barrier_within(self.channel, DEADLINE)
             }
-            Operation::Exchange(shift) => exchange(stream, &plain, (rank, world, shift), to, from),
-            Operation::Barrier => stream.barrier_within(self.channel, DEADLINE),
+            Operation::Exchange(shift) => {
+                exchange(queue.with(&plain), (rank, world, shift), to, from)
+            }
+            Operation::Barrier => queue.barrier_within(self.channel, DEADLINE),
         }
     }
 }
 
 fn exchange(
-    stream: &Stream,
-    options: &CollectiveOptions<'_>,
+    collectives: Collectives<'_>,
     (rank, world, shift): (usize, usize, usize),
-    to: BufferRange<'_, u32>,
-    from: BufferRange<'_, u32>,
+    to: Slice<'_, u32>,
+    from: Slice<'_, u32>,
 ) -> Result<()> {
-    stream.exchange(options, |exchange| {
-        exchange.send((rank + shift) % world, from)?;
-        exchange.receive((rank + world - shift % world) % world, to)
-    })
+    let mut exchange = collectives.exchange()?;
+    exchange.send((rank + shift) % world, from)?;
+    exchange.recv((rank + world - shift % world) % world, to)?;
+    exchange.enqueue()
 }
 
 fn operation() -> impl Strategy<Value = Operation> {
     use Algorithm as A;
-    let of = |algorithms: &'static [Algorithm]| proptest::sample::select(algorithms);
-    let reducing = of(&[A::AUTOMATIC, A::PACKETS, A::PACKETS_TWO_SHOT, A::TWO_SHOT]);
-    let moving = of(&[A::AUTOMATIC, A::PACKETS, A::PUSH, A::PULL]);
+    let of = |algorithms: &'static [Option<Algorithm>]| proptest::sample::select(algorithms);
+    let reducing = of(&[None, Some(A::Ll), Some(A::LlTwoShot), Some(A::TwoShot)]);
+    let moving = of(&[None, Some(A::Ll), Some(A::Push), Some(A::Pull)]);
     prop_oneof![
         (reducing, any::<bool>()).prop_map(|(by, in_place)| Operation::AllReduce(by, in_place)),
-        Just(Operation::AllReduce(A::ONE_SHOT, false)),
+        Just(Operation::AllReduce(Some(A::OneShot), false)),
         (0usize..4).prop_map(Operation::Reduce),
-        of(&[A::AUTOMATIC, A::PACKETS, A::ONE_SHOT]).prop_map(Operation::ReduceScatter),
+        of(&[None, Some(A::Ll), Some(A::OneShot)]).prop_map(Operation::ReduceScatter),
         moving.clone().prop_map(Operation::AllGather),
         (
-            of(&[A::AUTOMATIC, A::PACKETS, A::PUSH, A::PULL, A::TWO_SHOT]),
+            of(&[
+                None,
+                Some(A::Ll),
+                Some(A::Push),
+                Some(A::Pull),
+                Some(A::TwoShot)
+            ]),
             0usize..4
         )
             .prop_map(|(by, root)| Operation::Broadcast(by, root)),
@@ -263,20 +273,20 @@ fn model(sequence: &Sequence) -> Vec<Vec<u32>> {
 
 /// What a rank's memory holds in the end.
 fn rank(communicator: &Communicator, sequence: &Sequence) -> Result<Vec<u32>> {
-    let stream = communicator.stream()?;
+    let mut stream = communicator.stream()?;
     let buffer = communicator.allocate::<u32>(&[2 * HALF])?;
     buffer.write(&stream, 0, &initial(communicator.rank()))?;
     for (steps, launches) in &sequence.groups {
-        let enqueue = |stream: &Stream| {
+        let enqueue = |queue: &Queue| {
             let mut steps = steps.iter();
-            steps.try_for_each(|step| step.enqueue(communicator, stream, &buffer))
+            steps.try_for_each(|step| step.enqueue(communicator, queue, &buffer))
         };
         match launches {
             None => enqueue(&stream)?,
             Some(launches) => {
-                let graph = Graph::capture(&stream, enqueue)?;
+                let graph = stream.capture(enqueue)?;
                 for _ in 0..*launches {
-                    graph.launch(&stream)?;
+                    stream.launch_graph(&graph)?;
                 }
             }
         }

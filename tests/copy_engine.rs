@@ -13,8 +13,7 @@ use support::worlds::left_out;
 use symmem::backend::Device;
 use symmem::backend::abi::{RawEvent, RawStream};
 use symmem::{
-    Algorithm, CollectiveOptions, Communicator, Graph, ReduceOperation, Result, Stream,
-    SymmetricBuffer,
+    Algorithm, CollectiveOptions, Communicator, Queue, ReduceOp, Result, Stream, SymmetricBuffer,
 };
 
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -122,11 +121,9 @@ fn byte(rank: usize, round: usize, at: usize) -> u8 {
 }
 
 fn engine(concurrent: Option<u32>) -> CollectiveOptions<'static> {
-    CollectiveOptions {
-        algorithm: Algorithm::COPY_ENGINE,
-        concurrent,
-        ..CollectiveOptions::default()
-    }
+    CollectiveOptions::new()
+        .algorithm(Algorithm::CopyEngine)
+        .concurrent(concurrent)
 }
 
 /// Buffers of an all-gather, whose parts are `part` bytes long.
@@ -145,7 +142,7 @@ impl<'a> Gather<'a> {
             part,
             in_place,
             source: communicator.allocate(&[part])?,
-            destination: communicator.allocate(&[part * communicator.world()])?,
+            destination: communicator.allocate(&[part * communicator.world_size()])?,
         })
     }
 
@@ -158,7 +155,7 @@ impl<'a> Gather<'a> {
     }
 
     fn fill(&self, stream: &Stream, round: usize) -> Result<()> {
-        let (rank, world) = (self.communicator.rank(), self.communicator.world());
+        let (rank, world) = (self.communicator.rank(), self.communicator.world_size());
         self.destination
             .write(stream, 0, &vec![0xee; self.part * world])?;
         let given: Vec<u8> = (0..self.part).map(|at| byte(rank, round, at)).collect();
@@ -168,14 +165,14 @@ impl<'a> Gather<'a> {
         stream.barrier()
     }
 
-    fn enqueue(&self, stream: &Stream, options: &CollectiveOptions<'_>) -> Result<()> {
+    fn enqueue(&self, queue: &Queue, options: &CollectiveOptions<'_>) -> Result<()> {
         let (buffer, offset) = self.place();
-        let given = buffer.range(offset, self.part)?;
-        stream.all_gather(self.destination.all(), given, options)
+        let given = buffer.slice(offset..offset + self.part)?;
+        queue.with(options).all_gather(&self.destination, given)
     }
 
     fn check(&self, stream: &Stream, round: usize) -> Result<()> {
-        let mut found = vec![0; self.part * self.communicator.world()];
+        let mut found = vec![0; self.part * self.communicator.world_size()];
         self.destination.read(stream, 0, &mut found)?;
         let expected = |index| byte(index / self.part, round, index % self.part);
         let wrong = (0..found.len()).find(|&index| found[index] != expected(index));
@@ -191,7 +188,7 @@ impl<'a> Gather<'a> {
 
 fn sizes(communicator: &Communicator) -> Result<()> {
     let stream = communicator.stream()?;
-    let (rank, world) = (communicator.rank(), communicator.world());
+    let (rank, world) = (communicator.rank(), communicator.world_size());
     for part in [TWO_LANES - 1, TWO_LANES + 21] {
         for in_place in [false, true] {
             let gather = Gather::new(communicator, part, in_place)?;
@@ -204,15 +201,17 @@ fn sizes(communicator: &Communicator) -> Result<()> {
         let destination = communicator.allocate::<u8>(&[world, part])?;
         let given: Vec<u8> = (0..world * part).map(|at| byte(rank, 1, at)).collect();
         source.write(&stream, 0, &given)?;
-        stream.all_to_all(destination.all(), source.all(), &engine(None))?;
+        stream
+            .with(&engine(None))
+            .all_to_all(&destination, &source)?;
         let mut found = vec![0; world * part];
         destination.read(&stream, 0, &mut found)?;
         let expected = |at: usize| byte(at / part, 1, rank * part + at % part);
         let wrong = (0..found.len()).find(|&at| found[at] != expected(at));
         assert_eq!(wrong, None, "all-to-all of {part}");
-        let sum = ReduceOperation::SUM;
+        let sum = ReduceOp::Sum;
         for (to, from) in [(&destination, &source), (&source, &source)] {
-            stream.all_reduce_with(to.all(), from.all(), sum, &engine(None))?;
+            stream.with(&engine(None)).all_reduce(to, from, sum)?;
             to.read(&stream, 0, &mut found)?;
             let expected =
                 |at| (0..world).fold(0u8, |sum, rank| sum.wrapping_add(byte(rank, 1, at)));
@@ -226,20 +225,20 @@ fn sizes(communicator: &Communicator) -> Result<()> {
 }
 
 fn replays(communicator: &Communicator) -> Result<()> {
-    let stream = communicator.stream()?;
+    let mut stream = communicator.stream()?;
     for (concurrent, in_place) in [(1, false), (2, false), (2, true)] {
         let gather = Gather::new(communicator, 5003, in_place)?;
         let options = engine(Some(concurrent));
-        let graph = Graph::capture(&stream, |stream| {
+        let graph = stream.capture(|queue| {
             // Again on the same side streams, which are in the capture already.
-            gather.enqueue(stream, &options)?;
-            gather.enqueue(stream, &options)
+            gather.enqueue(queue, &options)?;
+            gather.enqueue(queue, &options)
         })?;
         for round in 0..12 {
             gather.fill(&stream, round)?;
             match round % 3 {
                 0 => gather.enqueue(&stream, &options)?,
-                _ => graph.launch(&stream)?,
+                _ => stream.launch_graph(&graph)?,
             }
             gather.check(&stream, round)?;
         }
@@ -250,18 +249,18 @@ fn replays(communicator: &Communicator) -> Result<()> {
 }
 
 fn beside_a_capture(communicator: &Communicator) -> Result<()> {
-    let (captured, other) = (communicator.stream()?, communicator.stream()?);
+    let (mut captured, other) = (communicator.stream()?, communicator.stream()?);
     let one = Gather::new(communicator, 4099, false)?;
     let two = Gather::new(communicator, 4099, true)?;
     one.fill(&captured, 1)?;
     captured.synchronize()?;
-    let graph = Graph::capture(&captured, |captured| {
-        one.enqueue(captured, &engine(Some(2)))?;
+    let graph = captured.capture(|queue| {
+        one.enqueue(queue, &engine(Some(2)))?;
         two.fill(&other, 2)?;
         two.enqueue(&other, &engine(Some(2)))?;
         two.check(&other, 2)
     })?;
-    graph.launch(&captured)?;
+    captured.launch_graph(&graph)?;
     one.check(&captured, 1)?;
     drop(graph);
     one.free()?;
@@ -274,7 +273,8 @@ fn ordered_streams(communicator: &Communicator) -> Result<()> {
         Gather::new(communicator, TWO_LANES + 3, false)?,
         Gather::new(communicator, TWO_LANES + 3, false)?,
     ];
-    let backend = communicator.backend();
+    // SAFETY: only an event is made, between streams that are live.
+    let backend = unsafe { communicator.backend() };
     let event = backend.event_create().unwrap();
     for round in 0..3 {
         for (stream, gather) in streams.iter().zip(&gathers) {

@@ -121,11 +121,10 @@ fn gather(communicator: &symmem::Communicator) -> Result<()> {
     let destination = communicator.allocate::<u8>(&[WORLD * PART])?;
     let stream = communicator.stream()?;
     source.write(&stream, 0, &vec![rank as u8 + 1; PART])?;
-    let options = CollectiveOptions {
-        algorithm: Algorithm::COPY_ENGINE,
-        ..CollectiveOptions::default()
-    };
-    stream.all_gather(destination.all(), source.all(), &options)?;
+    let options = CollectiveOptions::new().algorithm(Algorithm::CopyEngine);
+    stream
+        .with(&options)
+        .all_gather(destination.all(), source.all())?;
     let mut bytes = vec![0; WORLD * PART];
     destination.read(&stream, 0, &mut bytes)?;
     for (peer, part) in bytes.chunks(PART).enumerate() {

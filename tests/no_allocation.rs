@@ -14,8 +14,8 @@ use support::hip::{Release, fake_hip};
 use symmem::backend::abi::CAPABILITY_COPY_ENGINE;
 use symmem::backends::Selection;
 use symmem::{
-    Algorithm, Builder, CollectiveOptions, Communicator, Condition, LaunchEnvironment,
-    ReduceOperation, Stream, SymmetricBuffer,
+    Algorithm, Builder, CollectiveOptions, Communicator, Condition, LaunchEnvironment, Queue,
+    ReduceOp, SymmetricBuffer,
 };
 
 const RANKS: u32 = 2;
@@ -95,32 +95,28 @@ fn calls_allocate_nothing(communicator: &Communicator) {
     let stream = communicator.stream().unwrap();
     let inbox = communicator.allocate::<u32>(&[1024]).unwrap();
     let outbox = communicator.allocate::<u32>(&[1024]).unwrap();
-    let named = |algorithm| CollectiveOptions {
-        algorithm,
-        ..Default::default()
-    };
+    let named = |algorithm| CollectiveOptions::new().algorithm(algorithm);
     let has_engine = communicator.capabilities().flags & CAPABILITY_COPY_ENGINE != 0;
-    let collectives = |stream: &Stream, inbox: &Buffer, outbox: &Buffer| {
-        for algorithm in [Algorithm::PACKETS, Algorithm::TWO_SHOT] {
+    let collectives = |queue: &Queue, inbox: &Buffer, outbox: &Buffer| {
+        for algorithm in [Algorithm::Ll, Algorithm::TwoShot] {
             let options = named(algorithm);
-            let sum = ReduceOperation::SUM;
-            stream.all_reduce_with(inbox.all(), outbox.all(), sum, &options)?;
+            let sum = ReduceOp::Sum;
+            queue
+                .with(&options)
+                .all_reduce(inbox.all(), outbox.all(), sum)?;
         }
-        let half = outbox.range(0, 512)?;
-        for algorithm in [Algorithm::PUSH, Algorithm::COPY_ENGINE] {
-            if algorithm != Algorithm::COPY_ENGINE || has_engine {
-                let options = CollectiveOptions {
-                    // On side streams, too.
-                    concurrent: Some(2),
-                    ..named(algorithm)
-                };
-                stream.all_gather(inbox.all(), half, &options)?;
+        let half = outbox.slice(..512)?;
+        for algorithm in [Algorithm::Push, Algorithm::CopyEngine] {
+            if algorithm != Algorithm::CopyEngine || has_engine {
+                // On side streams, too.
+                let options = named(algorithm).concurrent(2);
+                queue.with(&options).all_gather(inbox.all(), half)?;
             }
         }
-        stream.exchange(&CollectiveOptions::default(), |exchange| {
-            exchange.send(peer, outbox.all())?;
-            exchange.receive(peer, inbox.all())
-        })
+        let mut exchange = queue.exchange()?;
+        exchange.send(peer, outbox.all())?;
+        exchange.recv(peer, inbox.all())?;
+        exchange.enqueue()
     };
     let words = communicator.allocate::<u64>(&[3]).unwrap();
     let index = communicator.allocate::<u32>(&[1]).unwrap();
@@ -131,13 +127,13 @@ fn calls_allocate_nothing(communicator: &Communicator) {
         stream.wait_signal(peer, CHANNEL)?;
         stream.barrier()?;
         collectives(&stream, &inbox, &outbox)?;
-        stream.signal_add(peer, words.range(0, 1)?, 1)?;
-        stream.wait_all(words.range(0, 1)?, 1, Condition::GREATER, 0)?;
-        stream.atomic_fetch_add(peer, words.range(1, 1)?, 1, Some(words.range(2, 1)?))?;
+        stream.signal_add(peer, words.slice(..1)?, 1)?;
+        stream.wait_all(words.slice(..1)?, 1, Condition::Greater, 0)?;
+        stream.atomic_fetch_add(peer, words.slice(1..2)?, 1, Some(words.slice(2..3)?))?;
         stream.wait_any(
             words.all(),
             1,
-            Condition::NOT_EQUAL,
+            Condition::NotEqual,
             u64::MAX,
             Some(index.all()),
         )?;

@@ -38,7 +38,7 @@ fn world<T: Send>(
 
 /// Every rank puts its number to its neighbour and signals; every rank checks.
 fn ring(communicator: &Communicator) -> Result<()> {
-    let (rank, world) = (communicator.rank(), communicator.world());
+    let (rank, world) = (communicator.rank(), communicator.world_size());
     let stream = communicator.stream()?;
     let outbox = communicator.allocate::<u64>(&[16])?;
     let inbox = communicator.allocate::<u64>(&[16])?;
@@ -71,7 +71,7 @@ fn an_aborted_world_is_rebuilt_whole_and_again() {
                 }
                 communicator = communicator.rebuild()?;
                 assert_eq!(communicator.generation(), generation);
-                assert_eq!((communicator.rank(), communicator.world()), (rank, 4));
+                assert_eq!((communicator.rank(), communicator.world_size()), (rank, 4));
                 ring(&communicator)?;
             }
             // A handle of the first communicator, held until now, says so and does no harm.
@@ -104,7 +104,7 @@ fn ranks_that_gave_their_communicator_up_are_left_out_and_the_rest_is_numbered_i
             ring(&rebuilt)?;
             let error = held.free().expect_err("it is of the old communicator");
             assert!(matches!(error, Error::PeerFailed { .. }), "{error}");
-            Ok(Some((old, rebuilt.rank(), rebuilt.world())))
+            Ok(Some((old, rebuilt.rank(), rebuilt.world_size())))
         });
         let found: Vec<_> = results
             .into_iter()
@@ -156,7 +156,7 @@ fn a_rank_that_was_only_slow_takes_part() {
             }
             let rebuilt = communicator.rebuild()?;
             ring(&rebuilt)?;
-            Result::Ok(rebuilt.world())
+            Result::Ok(rebuilt.world_size())
         },
     );
     for result in results {
@@ -182,7 +182,7 @@ fn the_last_one_rebuilds_alone() {
             let rebuilt = communicator.rebuild()?;
             assert!(start.elapsed() < PATIENCE);
             ring(&rebuilt)?;
-            Result::Ok(rebuilt.world())
+            Result::Ok(rebuilt.world_size())
         },
     );
     for result in results {

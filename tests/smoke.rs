@@ -1,7 +1,7 @@
 //! Ranks as threads of one process pass a ring of puts with signals.
 use std::time::Duration;
 use symmem::backends::Selection;
-use symmem::{Builder, Graph, LaunchEnvironment};
+use symmem::{Builder, LaunchEnvironment};
 
 fn world(n: u32, f: impl Fn(symmem::Communicator) + Send + Sync + Copy) {
     let job = format!(
@@ -32,8 +32,8 @@ fn world(n: u32, f: impl Fn(symmem::Communicator) + Send + Sync + Copy) {
 fn ring() {
     for n in [1, 2, 4] {
         world(n, |c| {
-            let (rank, world) = (c.rank(), c.world());
-            let stream = c.stream().unwrap();
+            let (rank, world) = (c.rank(), c.world_size());
+            let mut stream = c.stream().unwrap();
             let inbox = c.allocate::<u32>(&[1 << 16]).unwrap();
             let outbox = c.allocate::<u32>(&[1 << 16]).unwrap();
             let data: Vec<u32> = (0..1 << 16).map(|i| i * 7 + rank as u32).collect();
@@ -53,14 +53,15 @@ fn ring() {
                     .enumerate()
                     .all(|(i, &x)| x == i as u32 * 7 + prev as u32)
             );
-            let graph = Graph::capture(&stream, |s| {
-                s.put_signal(next, inbox.all(), outbox.all(), 3)?;
-                s.wait_signal(prev, 3)?;
-                s.barrier()
-            })
-            .unwrap();
+            let graph = stream
+                .capture(|queue| {
+                    queue.put_signal(next, inbox.all(), outbox.all(), 3)?;
+                    queue.wait_signal(prev, 3)?;
+                    queue.barrier()
+                })
+                .unwrap();
             for _ in 0..10 {
-                graph.launch(&stream).unwrap();
+                stream.launch_graph(&graph).unwrap();
             }
             stream
                 .put_signal(next, inbox.all(), outbox.all(), 3)

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use support::hip::{Release, fake_hip};
 use symmem::backend::abi::SIGNAL_STRIDE;
 use symmem::{
-    Builder, CHANNELS, Communicator, DeviceAddress, Error, Function, Geometry, Graph, Handle,
-    Module, SignalPlacement, SymmetricBuffer,
+    Builder, CHANNELS, Communicator, DeviceAddress, Error, Function, Geometry, Handle, Module,
+    SignalPlacement, SymmetricBuffer,
 };
 
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -73,7 +73,7 @@ fn a_handle_names_the_buffer_and_the_very_words_and_counters_of_the_streams_sign
         // So many signals each way that no two counts are alike.
         let (given, waited) = (3 + rank, 3 + peer);
         for _ in 0..given {
-            let none = buffer.range(0, 0).unwrap();
+            let none = buffer.slice(..0).unwrap();
             stream.put_signal(peer, none, none, CHANNEL).unwrap();
         }
         for _ in 0..waited {
@@ -208,7 +208,7 @@ fn unloads() -> usize {
 fn device_a_module_is_unloaded_once_nothing_runs_it_and_no_graph_holds_it() {
     two_ranks(|communicator| {
         let rank = communicator.rank();
-        let stream = communicator.stream().unwrap();
+        let mut stream = communicator.stream().unwrap();
         let buffers = Buffers::new(communicator);
         let arguments = buffers.arguments(DEADLINE);
         let own = vec![10 + rank as u32; COUNT];
@@ -239,17 +239,18 @@ fn device_a_module_is_unloaded_once_nothing_runs_it_and_no_graph_holds_it() {
 
         // A graph keeps it.
         let (module, function) = load(communicator);
-        let graph = Graph::capture(&stream, |stream| {
-            // SAFETY: as above; the buffers outlive the graph.
-            unsafe { stream.launch(&function, &GEOMETRY, &arguments) }?;
-            stream.barrier()
-        })
-        .unwrap();
+        let graph = stream
+            .capture(|queue| {
+                // SAFETY: as above; the buffers outlive the graph.
+                unsafe { queue.launch(&function, &GEOMETRY, &arguments) }?;
+                queue.barrier()
+            })
+            .unwrap();
         drop((module, function));
         for lap in 1..4 {
             buffers.outbox.write(&stream, 0, &vec![lap; COUNT]).unwrap();
             communicator.host_barrier().unwrap();
-            graph.launch(&stream).unwrap();
+            stream.launch_graph(&graph).unwrap();
             buffers.result.read(&stream, 0, &mut seen).unwrap();
             assert_eq!(seen, vec![2 * lap; COUNT]);
             communicator.host_barrier().unwrap();

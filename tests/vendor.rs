@@ -10,15 +10,12 @@ use std::time::{Duration, Instant};
 use support::vendors::{Vendor, ranks, role};
 use symmem::tuning::{Row, Table};
 use symmem::{
-    Algorithm, CollectiveOperation, CollectiveOptions, Communicator, ElementType, Error, Graph,
-    Provider, ReduceOperation, Result,
+    Algorithm, CollectiveOperation, CollectiveOptions, Communicator, ElementType, Error, Provider,
+    ReduceOp, Result,
 };
 
 fn by(provider: Provider) -> CollectiveOptions<'static> {
-    CollectiveOptions {
-        provider,
-        ..Default::default()
-    }
+    CollectiveOptions::new().provider(provider)
 }
 
 /// Elements of a part: whole vectors, which is what windows take.
@@ -92,8 +89,8 @@ fn every_call() {
 }
 
 fn calls(communicator: &Communicator, provider: Provider) -> Result<()> {
-    let (rank, world) = (communicator.rank(), communicator.world());
-    let stream = communicator.stream()?;
+    let (rank, world) = (communicator.rank(), communicator.world_size());
+    let mut stream = communicator.stream()?;
     let sources = communicator.allocate::<f32>(&[COUNT * world])?;
     let results = [
         communicator.allocate::<f32>(&[COUNT * world])?,
@@ -114,10 +111,10 @@ fn calls(communicator: &Communicator, provider: Provider) -> Result<()> {
     }
     let given: Vec<f32> = (0..COUNT * world).map(|index| value(rank, index)).collect();
     sources.write(&stream, 0, &given)?;
-    let (root, sum) = (world - 1, ReduceOperation::SUM);
+    let (root, sum) = (world - 1, ReduceOp::Sum);
     let (right, left) = ((rank + 1) % world, (rank + world - 1) % world);
     let uneven: Vec<usize> = (0..world).map(|peer| 40 * peer + 3).collect();
-    let total = uneven.iter().sum();
+    let total: usize = uneven.iter().sum();
     let at = vec![0; world];
     let here: Vec<usize> = (0..world).map(|peer| 100 * peer).collect();
     for call in 0..9 {
@@ -126,31 +123,34 @@ fn calls(communicator: &Communicator, provider: Provider) -> Result<()> {
             let options = by(provider);
             result.write(&stream, 0, &vec![-1.0; COUNT * world])?;
             stream.barrier()?;
-            let (all, part) = (result.all(), result.range(0, COUNT)?);
-            let (from, one) = (sources.all(), sources.range(0, COUNT)?);
+            let (all, part) = (result.all(), result.slice(..COUNT)?);
+            let (from, one) = (sources.all(), sources.slice(..COUNT)?);
             match call {
-                0 => stream.all_reduce_with(all, from, sum, &options)?,
-                1 => stream.reduce(root, all, from, sum, &options)?,
-                2 => stream.reduce_scatter(part, from, sum, &options)?,
-                3 => stream.all_gather(all, one, &options)?,
-                4 => stream.broadcast(root, part, one, &options)?,
-                5 => stream.all_to_all(all, from, &options)?,
-                6 => stream.gather(root, all, one, &options)?,
+                0 => stream.with(&options).all_reduce(all, from, sum)?,
+                1 => stream.with(&options).reduce(root, all, from, sum)?,
+                2 => stream.with(&options).reduce_scatter(part, from, sum)?,
+                3 => stream.with(&options).all_gather(all, one)?,
+                4 => stream.with(&options).broadcast(root, part, one)?,
+                5 => stream.with(&options).all_to_all(all, from)?,
+                6 => stream.with(&options).gather(root, all, one)?,
                 7 => {
-                    stream.scatter(root, part, from, &options)?;
+                    stream.with(&options).scatter(root, part, from)?;
                     // Windows take ranges that start at whole vectors.
                     let start = (COUNT * (world - 1)).next_multiple_of(4);
-                    let (counts, target) = (&uneven, result.range(start, total)?);
-                    stream.all_gather_v(target, from, counts, &options)?;
+                    let (counts, target) = (&uneven, result.slice(start..start + total)?);
+                    stream.with(&options).all_gather_v(target, from, counts)?;
                 }
                 _ => {
-                    stream.exchange(&options, |exchange| {
-                        exchange.send(right, one)?;
-                        exchange.receive(left, part)
-                    })?;
+                    let mut exchange = stream.with(&options).exchange()?;
+                    exchange.send(right, one)?;
+                    exchange.recv(left, part)?;
+                    exchange.enqueue()?;
                     let counts = vec![50; world];
-                    let target = result.range(COUNT * (world - 1), 100 * world)?;
-                    stream.all_to_all_v(target, &counts, &here, one, &counts, &at, &options)?;
+                    let start = COUNT * (world - 1);
+                    let target = result.slice(start..start + 100 * world)?;
+                    stream
+                        .with(&options)
+                        .all_to_all_v(target, &counts, &here, one, &counts, &at)?;
                 }
             }
             stream.synchronize()?;
@@ -162,19 +162,21 @@ fn calls(communicator: &Communicator, provider: Provider) -> Result<()> {
         assert_eq!(seen[0], seen[1], "call {call} of {provider:?}");
     }
     if world > 1 && provider == Provider::VendorWindows {
-        let (to, from) = (results[1].range(1, 8)?, sources.range(1, 8)?);
-        let refused = stream.all_reduce_with(to, from, sum, &by(provider));
+        let (to, from) = (results[1].slice(1..9)?, sources.slice(1..9)?);
+        let refused = stream.with(&by(provider)).all_reduce(to, from, sum);
         assert!(
             matches!(&refused, Err(Error::Unsupported { .. })),
             "{refused:?}"
         );
     }
     if world > 1 {
-        let graph = Graph::capture(&stream, |stream| {
-            stream.all_reduce_with(results[0].all(), sources.all(), sum, &by(provider))
+        let graph = stream.capture(|queue| {
+            queue
+                .with(&by(provider))
+                .all_reduce(results[0].all(), sources.all(), sum)
         })?;
         for _ in 0..3 {
-            graph.launch(&stream)?;
+            stream.launch_graph(&graph)?;
         }
         stream.synchronize()?;
     }
@@ -208,9 +210,10 @@ fn missing() {
         assert!(text.contains(Vendor::of_role().library()), "{text}");
         let stream = communicator.stream()?;
         let buffer = communicator.allocate::<f32>(&[100])?;
-        let (all, sum) = (buffer.all(), ReduceOperation::SUM);
+        let (all, sum) = (buffer.all(), ReduceOp::Sum);
         stream
-            .all_reduce_with(all, all, sum, &by(Provider::Vendor))
+            .with(&by(Provider::Vendor))
+            .all_reduce(all, all, sum)
             .unwrap_err();
         buffer.register_with_vendor().unwrap_err();
         stream.all_reduce(all, all, sum)?;
@@ -237,8 +240,8 @@ fn aborted() {
         let stream = communicator.stream()?;
         let buffer = communicator.allocate::<f32>(&[100])?;
         let call = || {
-            let (all, sum) = (buffer.all(), ReduceOperation::SUM);
-            stream.all_reduce_with(all, all, sum, &by(Provider::Vendor))
+            let (all, sum) = (buffer.all(), ReduceOp::Sum);
+            stream.with(&by(Provider::Vendor)).all_reduce(all, all, sum)
         };
         // The first connects the ranks; the second is made by one of them only.
         call()?;
@@ -318,25 +321,19 @@ fn by_row() {
             let bytes = 1 << 40;
             communicator.explain(CollectiveOperation::ALL_REDUCE, bytes, ElementType::F32)
         };
-        assert_eq!(explain(&communicator)?.algorithm, Algorithm::TWO_SHOT);
+        assert_eq!(explain(&communicator)?.algorithm(), Algorithm::TwoShot);
         communicator.open_vendor(false)?;
-        assert_eq!(explain(&communicator)?.algorithm, Algorithm::VENDOR);
-        let options = CollectiveOptions {
-            algorithm: Algorithm::VENDOR,
-            ..Default::default()
-        };
+        assert_eq!(explain(&communicator)?.algorithm(), Algorithm::Nccl);
+        let options = CollectiveOptions::new().algorithm(Algorithm::Nccl);
         let stream = communicator.stream()?;
         let buffer = communicator.allocate::<f32>(&[100])?;
-        let (all, sum) = (buffer.all(), ReduceOperation::SUM);
-        stream.all_reduce_with(all, all, sum, &options)?;
+        let (all, sum) = (buffer.all(), ReduceOp::Sum);
+        stream.with(&options).all_reduce(all, all, sum)?;
         stream.synchronize()?;
         let group = communicator.split(Some(communicator.rank() as u32), 0)?;
-        let alone = CollectiveOptions {
-            group: group.as_ref(),
-            ..options
-        };
+        let alone = options.group(group.as_ref());
         // A group of one copies; whoever does it.
-        stream.all_reduce_with(all, all, sum, &alone)?;
+        stream.with(&alone).all_reduce(all, all, sum)?;
         drop((buffer, group));
         communicator.finalize().map(drop)
     }) {

@@ -37,7 +37,7 @@ pub fn has_kernels(communicator: &Communicator) -> bool {
 /// # Safety
 /// `code` is PTX, a cubin or a code object of `ring.cu`.
 pub unsafe fn run(communicator: &Communicator, code: &[u8]) -> Result<()> {
-    let (rank, world) = (communicator.rank(), communicator.world());
+    let (rank, world) = (communicator.rank(), communicator.world_size());
     // Loaded before anything waits for a peer: see `Communicator::load_module`.
     // SAFETY: the caller's word.
     let module = unsafe { communicator.load_module(code)? };

@@ -105,7 +105,7 @@ impl<T: Element> MulticastView<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicU32;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     /// Run under Miri, which sees a reference to memory that another thread writes.
     #[test]

@@ -110,6 +110,7 @@ impl Shape<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::group::operations::{multicast_only_by_name, multicast_reduces};
     use crate::collectives::plan::{Parts, Place};
 
     const GIB: u64 = 1 << 30;
@@ -333,7 +334,7 @@ mod tests {
         let all = (E::I8.0..=E::F8_E5M2.0).map(ElementType);
         let by = |reduce| {
             all.clone()
-                .filter(|&element| reduces(element, reduce))
+                .filter(|&element| multicast_reduces(element, reduce))
                 .collect::<Vec<_>>()
         };
         let (f8, f8_range) = (E::F8_E4M3, E::F8_E5M2);
@@ -353,7 +354,7 @@ mod tests {
         assert_eq!(by(R::MINIMUM), [E::I32, E::U32, E::I64, E::U64]);
         assert_eq!(by(R::MAXIMUM), by(R::MINIMUM));
         assert_eq!(by(R::PRODUCT), []);
-        let named: Vec<_> = all.filter(|&element| only_by_name(element)).collect();
+        let named: Vec<_> = all.filter(|&element| multicast_only_by_name(element)).collect();
         assert_eq!(named, [f8, f8_range]);
     }
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::group::families;
 
 fn row(
     operation: CollectiveOperation,
@@ -245,9 +246,9 @@ fn a_named_algorithm_takes_its_geometry_from_its_own_rows() {
 
 #[test]
 fn families_of_kernels_are_numbered_as_they_are_read() {
-    for family in 0..FAMILIES {
-        let (kernel, element) = crate::group::families::all().nth(family);
-        assert_eq!(family_index(kernel, element), Some(family));
+    assert_eq!(families::all().count(), FAMILIES);
+    for (number, (kernel, element)) in families::all().enumerate() {
+        assert_eq!(families::index(kernel, element), Some(number));
     }
 }
 
@@ -309,7 +310,7 @@ fn a_reduction_is_pushed_where_there_is_an_inbox_and_loaded_where_there_is_none(
         choose(&selector, &scattered, A::PUSH).algorithm,
         A::ONE_SHOT
     );
-    let family = family_index(CollectiveKernel::REDUCE_PUSH, here.element).unwrap();
+    let family = families::index(CollectiveKernel::REDUCE_PUSH, here.element).unwrap();
     selector.resident[family].fill(0);
     assert_eq!(
         choose(&selector, &here, A::PUSH).algorithm,
@@ -483,7 +484,7 @@ fn floats_of_8_bits_go_by_multicast_only_where_it_is_named_and_has_their_kernels
         assert_eq!(choose(&selector, element, A::MULTICAST), A::MULTICAST);
         // What is resident is compared when ranks meet: none takes another way than the others.
         let before = (selector.describe(), selector.describe_multicast());
-        let family = family_index(CollectiveKernel::MULTICAST_REDUCE, element).unwrap();
+        let family = families::index(CollectiveKernel::MULTICAST_REDUCE, element).unwrap();
         selector.resident[family] = [0; ASKED];
         assert_eq!(selector.describe(), before.0);
         assert_ne!(selector.describe_multicast(), before.1);

@@ -44,10 +44,13 @@ impl Stream {
     /// alone meanwhile: nothing else can be enqueued on it, and no host copy slips in.
     ///
     /// # Errors
-    /// `record`'s own error, which ends the recording; the backend's; what poisoned the communicator.
+    /// `record`'s own error, which ends the recording; [`crate::Error::InvalidArgument`] while the vendor's own API
+    /// captures the stream; the backend's; what poisoned the communicator.
     pub fn capture(&mut self, record: impl FnOnce(&Queue) -> Result<()>) -> Result<Graph> {
         let world = self.world().clone();
         world.health.check()?;
+        // Only by the vendor's own API, or by another value of this stream.
+        self.refuse_capture("capture")?;
         let raw = self.raw_handle();
         // SAFETY: the stream is live.
         if let Err(failure) = unsafe { world.backend.capture_begin(raw) } {

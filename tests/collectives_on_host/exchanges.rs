@@ -1,29 +1,27 @@
 //! Sends, receives and parts of any size.
 
 use crate::world::{value, world};
-use symmem::backend::abi::Algorithm as A;
-use symmem::{CollectiveOptions, Error, Result};
+use symmem::{Algorithm as A, CollectiveOptions, Error, Result};
 
 #[test]
 fn sends_and_receives_meet_in_order_and_only_their_pair_takes_part() {
     for result in world(4, |communicator| {
-        let (rank, world) = (communicator.rank(), communicator.world());
+        let (rank, world) = (communicator.rank(), communicator.world_size());
         let stream = communicator.stream()?;
         let out = communicator.allocate::<i32>(&[100])?;
         let inbox = communicator.allocate::<i32>(&[400])?;
         let given: Vec<i32> = (0..100).map(|index| value(rank, index)).collect();
         out.write(&stream, 0, &given)?;
-        let options = CollectiveOptions::default();
         // A ring, twice each way, and to itself; of different sizes.
         let (right, left) = ((rank + 1) % world, (rank + world - 1) % world);
-        stream.exchange(&options, |exchange| {
-            exchange.send(right, out.range(0, 40)?)?;
-            exchange.send(right, out.range(40, 7)?)?;
-            exchange.receive(left, inbox.range(0, 40)?)?;
-            exchange.receive(left, inbox.range(50, 7)?)?;
-            exchange.send(rank, out.range(90, 10)?)?;
-            exchange.receive(rank, inbox.range(60, 10)?)
-        })?;
+        let mut exchange = stream.exchange()?;
+        exchange.send(right, out.slice(..40)?)?;
+        exchange.send(right, out.slice(40..47)?)?;
+        exchange.recv(left, inbox.slice(..40)?)?;
+        exchange.recv(left, inbox.slice(50..57)?)?;
+        exchange.send(rank, out.slice(90..100)?)?;
+        exchange.recv(rank, inbox.slice(60..70)?)?;
+        exchange.enqueue()?;
         let mut seen = vec![0; 70];
         inbox.read(&stream, 0, &mut seen)?;
         for (index, &seen) in seen[..40].iter().enumerate() {
@@ -38,8 +36,8 @@ fn sends_and_receives_meet_in_order_and_only_their_pair_takes_part() {
         // Two ranks only, and offsets that are not symmetric.
         for round in 0..3 {
             match rank {
-                1 => stream.send(3, out.range(round, 30)?, &options)?,
-                3 => stream.receive(1, inbox.range(300 - round, 30)?, &options)?,
+                1 => stream.send(3, out.slice(round..round + 30)?)?,
+                3 => stream.recv(1, inbox.slice(300 - round..330 - round)?)?,
                 _ => {}
             }
         }
@@ -65,19 +63,18 @@ fn sent(from: usize, to: usize) -> usize {
 #[test]
 fn parts_of_any_size_arrive_where_the_offsets_say() {
     for result in world(4, |communicator| {
-        let (rank, world) = (communicator.rank(), communicator.world());
+        let (rank, world) = (communicator.rank(), communicator.world_size());
         let stream = communicator.stream()?;
         let out = communicator.allocate::<i32>(&[400])?;
         let inbox = communicator.allocate::<i32>(&[400])?;
         let given: Vec<i32> = (0..400).map(|index| value(rank, index)).collect();
         out.write(&stream, 0, &given)?;
-        let options = CollectiveOptions::default();
         // Offsets that leave gaps, and that only the rank itself knows.
         let at: Vec<usize> = (0..world).map(|peer| peer * 60 + rank).collect();
         let sends: Vec<usize> = (0..world).map(|peer| sent(rank, peer)).collect();
         let receives: Vec<usize> = (0..world).map(|peer| sent(peer, rank)).collect();
         let (to, from) = (inbox.all(), out.all());
-        stream.all_to_all_v(to, &receives, &at, from, &sends, &at, &options)?;
+        stream.all_to_all_v(to, &receives, &at, from, &sends, &at)?;
         let mut seen = vec![0; 400];
         inbox.read(&stream, 0, &mut seen)?;
         for peer in 0..world {
@@ -89,31 +86,30 @@ fn parts_of_any_size_arrive_where_the_offsets_say() {
         }
         let counts = [3, 0, 50, 1];
         let total = counts.iter().sum();
-        for algorithm in [A::AUTOMATIC, A::PACKETS, A::PUSH, A::PULL] {
+        for algorithm in [None, Some(A::Ll), Some(A::Push), Some(A::Pull)] {
             for in_place in [false, true] {
-                let options = CollectiveOptions {
-                    algorithm,
-                    ..options
-                };
+                let options = CollectiveOptions::new().algorithm(algorithm);
                 stream.barrier()?;
                 let start: usize = counts[..rank].iter().sum();
                 let from = if in_place && counts[rank] == 0 {
                     // A place that says nothing of where the others' parts are.
-                    inbox.range(0, 0)?
+                    inbox.slice(..0)?
                 } else if in_place {
-                    inbox.range(5 + start, counts[rank])?
+                    inbox.slice(5 + start..5 + start + counts[rank])?
                 } else {
-                    out.range(9, counts[rank])?
+                    out.slice(9..9 + counts[rank])?
                 };
                 let given: Vec<i32> = (0..counts[rank]).map(|index| value(rank, index)).collect();
-                from.buffer().write(&stream, from.offset(), &given)?;
-                stream.all_gather_v(inbox.range(5, total)?, from, &counts, &options)?;
+                stream.write(from, &given)?;
+                stream
+                    .with(&options)
+                    .all_gather_v(inbox.slice(5..5 + total)?, from, &counts)?;
                 let mut seen = vec![0; total];
                 inbox.read(&stream, 5, &mut seen)?;
                 let expected: Vec<i32> = (0..world)
                     .flat_map(|peer| (0..counts[peer]).map(move |index| value(peer, index)))
                     .collect();
-                assert_eq!(seen, expected, "{} in place: {in_place}", algorithm.name());
+                assert_eq!(seen, expected, "{algorithm:?} in place: {in_place}");
             }
         }
         communicator.host_barrier()
@@ -127,10 +123,9 @@ fn a_receipt_of_another_size_than_was_sent_is_told() {
     let results = world(2, |communicator| {
         let stream = communicator.stream()?;
         let buffer = communicator.allocate::<i32>(&[64])?;
-        let options = CollectiveOptions::default();
         match communicator.rank() {
-            0 => stream.send(1, buffer.range(0, 8)?, &options)?,
-            _ => stream.receive(0, buffer.range(0, 9)?, &options)?,
+            0 => stream.send(1, buffer.slice(..8)?)?,
+            _ => stream.recv(0, buffer.slice(..9)?)?,
         }
         stream.synchronize()
     });
@@ -146,13 +141,12 @@ fn what_is_sent_from_a_buffer_that_the_receiver_has_given_up_is_told() {
         let out = communicator.allocate::<i32>(&[100_000])?;
         let inbox = communicator.allocate::<i32>(&[100_000])?;
         communicator.host_barrier()?;
-        let options = CollectiveOptions::default();
         if communicator.rank() == 0 {
-            stream.send(1, out.all(), &options)?;
+            stream.send(1, &out)?;
             stream.synchronize()?;
         } else {
             drop(out);
-            stream.receive(0, inbox.all(), &options)?;
+            stream.recv(0, &inbox)?;
             stream.synchronize()?;
         }
         Result::Ok(())

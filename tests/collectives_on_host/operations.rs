@@ -1,23 +1,26 @@
 //! Every operation by every algorithm, out of place and in place, in worlds and groups.
 
 use crate::world::{sum, value, world};
-use symmem::backend::abi::{Algorithm as A, ReduceOperation};
-use symmem::{BufferRange, CollectiveOptions, Communicator, Result, Stream, SymmetricBuffer};
+use symmem::{
+    Algorithm as A, CollectiveOptions, Collectives, Communicator, Group, ReduceOp, Result, Slice,
+    Stream, SymmetricBuffer,
+};
 
 /// What nothing writes.
 const POISON: i32 = -0x5a5a_5a5a;
 
-type Range<'a> = BufferRange<'a, i32>;
+type Range<'a> = Slice<'a, i32>;
 /// What a case calls: with destination, source and root.
-type Method = fn(&Stream, Range<'_>, Range<'_>, usize, &CollectiveOptions<'_>) -> Result<()>;
+type Method = fn(Collectives<'_>, Range<'_>, Range<'_>, usize) -> Result<()>;
 
 /// A call to be tested: what it is given, and what has to come out.
 struct Case {
     name: &'static str,
     /// Elements of destination and source, as multiples of the count.
     parts: fn(usize) -> (usize, usize),
-    algorithms: &'static [A],
-    in_place: &'static [A],
+    /// `None` leaves the choice to the selector.
+    algorithms: &'static [Option<A>],
+    in_place: &'static [Option<A>],
     call: Method,
     /// By (rank, world, root, count, index): the destination's element; `None` where it stays.
     expected: fn(usize, usize, usize, usize, usize) -> Option<i32>,
@@ -28,60 +31,66 @@ const CASES: &[Case] = &[
         name: "all_reduce",
         parts: |_| (1, 1),
         algorithms: &[
-            A::AUTOMATIC,
-            A::PACKETS,
-            A::PACKETS_TWO_SHOT,
-            A::ONE_SHOT,
-            A::TWO_SHOT,
+            None,
+            Some(A::Ll),
+            Some(A::LlTwoShot),
+            Some(A::OneShot),
+            Some(A::TwoShot),
         ],
-        in_place: &[A::AUTOMATIC, A::PACKETS, A::PACKETS_TWO_SHOT, A::TWO_SHOT],
-        call: |stream, to, from, _, options| {
-            stream.all_reduce_with(to, from, ReduceOperation::SUM, options)
-        },
+        in_place: &[None, Some(A::Ll), Some(A::LlTwoShot), Some(A::TwoShot)],
+        call: |stream, to, from, _| stream.all_reduce(to, from, ReduceOp::Sum),
         expected: |_, world, _, _, index| Some(sum(world, index)),
     },
     Case {
         name: "reduce",
         parts: |_| (1, 1),
-        algorithms: &[A::AUTOMATIC, A::PACKETS, A::ONE_SHOT, A::TWO_SHOT],
-        in_place: &[A::AUTOMATIC, A::PACKETS, A::ONE_SHOT, A::TWO_SHOT],
-        call: |stream, to, from, root, options| {
-            stream.reduce(root, to, from, ReduceOperation::SUM, options)
-        },
+        algorithms: &[None, Some(A::Ll), Some(A::OneShot), Some(A::TwoShot)],
+        in_place: &[None, Some(A::Ll), Some(A::OneShot), Some(A::TwoShot)],
+        call: |stream, to, from, root| stream.reduce(root, to, from, ReduceOp::Sum),
         expected: |rank, world, root, _, index| (rank == root).then(|| sum(world, index)),
     },
     Case {
         name: "reduce_scatter",
         parts: |world| (1, world),
-        algorithms: &[A::AUTOMATIC, A::PACKETS, A::ONE_SHOT],
-        in_place: &[A::AUTOMATIC, A::PACKETS, A::ONE_SHOT],
-        call: |stream, to, from, _, options| {
-            stream.reduce_scatter(to, from, ReduceOperation::SUM, options)
-        },
+        algorithms: &[None, Some(A::Ll), Some(A::OneShot)],
+        in_place: &[None, Some(A::Ll), Some(A::OneShot)],
+        call: |stream, to, from, _| stream.reduce_scatter(to, from, ReduceOp::Sum),
         expected: |rank, world, _, count, index| Some(sum(world, rank * count + index)),
     },
     Case {
         name: "all_gather",
         parts: |world| (world, 1),
-        algorithms: &[A::AUTOMATIC, A::PACKETS, A::PUSH, A::PULL],
-        in_place: &[A::AUTOMATIC, A::PACKETS, A::PUSH, A::PULL],
-        call: |stream, to, from, _, options| stream.all_gather(to, from, options),
+        algorithms: &[None, Some(A::Ll), Some(A::Push), Some(A::Pull)],
+        in_place: &[None, Some(A::Ll), Some(A::Push), Some(A::Pull)],
+        call: |stream, to, from, _| stream.all_gather(to, from),
         expected: |_, _, _, count, index| Some(value(index / count, index % count)),
     },
     Case {
         name: "broadcast",
         parts: |_| (1, 1),
-        algorithms: &[A::AUTOMATIC, A::PACKETS, A::PUSH, A::PULL, A::TWO_SHOT],
-        in_place: &[A::AUTOMATIC, A::PACKETS, A::PUSH, A::PULL, A::TWO_SHOT],
-        call: |stream, to, from, root, options| stream.broadcast(root, to, from, options),
+        algorithms: &[
+            None,
+            Some(A::Ll),
+            Some(A::Push),
+            Some(A::Pull),
+            Some(A::TwoShot),
+        ],
+        in_place: &[
+            None,
+            Some(A::Ll),
+            Some(A::Push),
+            Some(A::Pull),
+            Some(A::TwoShot),
+        ],
+        call: |stream, to, from, root| stream.broadcast(root, to, from),
         expected: |_, _, root, _, index| Some(value(root, index)),
     },
     Case {
         name: "all_to_all",
         parts: |world| (world, world),
-        algorithms: &[A::AUTOMATIC, A::PACKETS, A::PUSH, A::PULL],
-        in_place: &[A::AUTOMATIC, A::PACKETS, A::SWAP],
-        call: |stream, to, from, _, options| stream.all_to_all(to, from, options),
+        algorithms: &[None, Some(A::Ll), Some(A::Push), Some(A::Pull)],
+        in_place: &[None, Some(A::Ll), Some(A::Swap)],
+        call: |stream, to, from, _| stream.all_to_all(to, from),
         expected: |rank, _, _, count, index| {
             Some(value(index / count, rank * count + index % count))
         },
@@ -89,9 +98,9 @@ const CASES: &[Case] = &[
     Case {
         name: "gather",
         parts: |world| (world, 1),
-        algorithms: &[A::AUTOMATIC, A::PACKETS, A::PUSH, A::PULL],
-        in_place: &[A::AUTOMATIC, A::PACKETS, A::PUSH, A::PULL],
-        call: |stream, to, from, root, options| stream.gather(root, to, from, options),
+        algorithms: &[None, Some(A::Ll), Some(A::Push), Some(A::Pull)],
+        in_place: &[None, Some(A::Ll), Some(A::Push), Some(A::Pull)],
+        call: |stream, to, from, root| stream.gather(root, to, from),
         expected: |rank, _, root, count, index| {
             (rank == root).then(|| value(index / count, index % count))
         },
@@ -99,60 +108,57 @@ const CASES: &[Case] = &[
     Case {
         name: "scatter",
         parts: |world| (1, world),
-        algorithms: &[A::AUTOMATIC, A::PACKETS, A::PUSH, A::PULL],
-        in_place: &[A::AUTOMATIC, A::PACKETS, A::PUSH, A::PULL],
-        call: |stream, to, from, root, options| stream.scatter(root, to, from, options),
+        algorithms: &[None, Some(A::Ll), Some(A::Push), Some(A::Pull)],
+        in_place: &[None, Some(A::Ll), Some(A::Push), Some(A::Pull)],
+        call: |stream, to, from, root| stream.scatter(root, to, from),
         expected: |rank, _, root, count, index| Some(value(root, rank * count + index)),
     },
 ];
 
 /// The larger buffer holds both ranges of a case in place.
 fn run_case(
-    communicator: &Communicator,
+    (rank, world): (usize, usize),
     stream: &Stream,
     buffers: [&SymmetricBuffer<i32>; 2],
     case: &Case,
     count: usize,
-    in_place: bool,
+    (in_place, algorithm): (bool, Option<A>),
     options: &CollectiveOptions<'_>,
 ) -> Result<()> {
-    let (rank, world) = match options.group {
-        Some(group) => (group.rank(), group.world()),
-        None => (communicator.rank(), communicator.world()),
-    };
     let root = world - 1;
     let (to_parts, from_parts) = (case.parts)(world);
     let [destination, source] = buffers;
     // Odd offsets, so that nothing is aligned by chance.
     let (to, from) = match (in_place, to_parts.cmp(&from_parts)) {
         (false, _) => (
-            destination.range(3, to_parts * count)?,
-            source.range(1, from_parts * count)?,
+            destination.slice(3..3 + to_parts * count)?,
+            source.slice(1..1 + from_parts * count)?,
         ),
         (true, std::cmp::Ordering::Equal) => {
-            let range = destination.range(3, to_parts * count)?;
+            let range = destination.slice(3..3 + to_parts * count)?;
             (range, range)
         }
         (true, std::cmp::Ordering::Greater) => (
-            destination.range(3, to_parts * count)?,
-            destination.range(3 + rank * count, count)?,
+            destination.slice(3..3 + to_parts * count)?,
+            destination.slice(3 + rank * count..3 + rank * count + count)?,
         ),
         (true, std::cmp::Ordering::Less) => (
-            destination.range(3 + rank * count, count)?,
-            destination.range(3, from_parts * count)?,
+            destination.slice(3 + rank * count..3 + rank * count + count)?,
+            destination.slice(3..3 + from_parts * count)?,
         ),
     };
     destination.write(stream, 0, &vec![POISON; destination.len()])?;
     let given: Vec<i32> = (0..from.len()).map(|index| value(rank, index)).collect();
-    from.buffer().write(stream, from.offset(), &given)?;
+    stream.write(from, &given)?;
     stream.barrier()?;
-    (case.call)(stream, to, from, root, options)?;
+    let options = options.algorithm(algorithm);
+    (case.call)(stream.with(&options), to, from, root)?;
     let mut seen = vec![0; to.len()];
     destination.read(stream, to.offset(), &mut seen)?;
     let label = format!(
         "{} {} rank {rank} of {world}, {count} elements, in place: {in_place}",
         case.name,
-        options.algorithm.name()
+        algorithm.map_or("AUTOMATIC", A::name)
     );
     for (index, &seen) in seen.iter().enumerate() {
         match (case.expected)(rank, world, root, count, index) {
@@ -177,30 +183,25 @@ const COUNTS: [usize; 6] = [1, 3, 16, 129, 4097, 70_001];
 fn run_all(
     communicator: &Communicator,
     counts: &[usize],
+    group: Option<&Group>,
     options: &CollectiveOptions<'_>,
 ) -> Result<()> {
+    let options = options.group(group);
+    let place = match group {
+        Some(group) => (group.rank(), group.world_size()),
+        None => (communicator.rank(), communicator.world_size()),
+    };
     let stream = communicator.stream()?;
-    let most = counts.iter().max().unwrap() * communicator.world() + 16;
+    let most = counts.iter().max().unwrap() * communicator.world_size() + 16;
     let destination = communicator.allocate::<i32>(&[most])?;
     let source = communicator.allocate::<i32>(&[most])?;
     for case in CASES {
         for &count in counts {
             for (in_place, algorithms) in [(false, case.algorithms), (true, case.in_place)] {
                 for &algorithm in algorithms {
-                    let options = CollectiveOptions {
-                        algorithm,
-                        ..*options
-                    };
+                    let way = (in_place, algorithm);
                     let buffers = [&destination, &source];
-                    run_case(
-                        communicator,
-                        &stream,
-                        buffers,
-                        case,
-                        count,
-                        in_place,
-                        &options,
-                    )?;
+                    run_case(place, &stream, buffers, case, count, way, &options)?;
                 }
             }
         }
@@ -212,7 +213,7 @@ fn run_all(
 fn every_algorithm_gives_every_rank_what_the_operation_says() {
     for ranks in [1, 2, 3, 4] {
         for result in world(ranks, |communicator| {
-            run_all(&communicator, &COUNTS, &CollectiveOptions::default())?;
+            run_all(&communicator, &COUNTS, None, &CollectiveOptions::new())?;
             communicator.finalize()
         }) {
             let leaks = result.expect("every call succeeds");
@@ -240,14 +241,10 @@ fn groups_number_their_ranks_anew_and_do_not_disturb_each_other() {
         );
         let none = communicator.split((rank > 0).then_some(0), 0)?;
         assert_eq!(none.is_none(), rank == 0);
-        let options = CollectiveOptions {
-            group: Some(&group),
-            channel: 1,
-            ..Default::default()
-        };
-        run_all(&communicator, &[7, 1000], &options)?;
+        let options = CollectiveOptions::new().channel(1);
+        run_all(&communicator, &[7, 1000], Some(&group), &options)?;
         let stream = communicator.stream()?;
-        stream.group_barrier(&options)?;
+        stream.with(&options.group(&group)).barrier()?;
         stream.synchronize()?;
         drop((group, none));
         communicator.finalize().map(drop)

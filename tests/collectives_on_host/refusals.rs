@@ -2,8 +2,7 @@
 
 use crate::world::{world, world_with};
 use std::time::Duration;
-use symmem::backend::abi::{Algorithm as A, ReduceOperation};
-use symmem::{CollectiveOptions, Configuration, Error, Provider, Result};
+use symmem::{Algorithm as A, CollectiveOptions, Configuration, Error, Provider, ReduceOp, Result};
 
 #[test]
 fn what_cannot_be_served_is_refused_with_what_can() {
@@ -12,54 +11,41 @@ fn what_cannot_be_served_is_refused_with_what_can() {
         let buffer = communicator.allocate::<i32>(&[64])?;
         let other = communicator.allocate::<i32>(&[64])?;
         let plain = CollectiveOptions::default();
-        let sum = ReduceOperation::SUM;
+        let sum = ReduceOp::Sum;
         let refused = |outcome: Result<()>, word: &str| {
             let error = outcome.expect_err(word);
             assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");
             assert!(error.to_string().contains(word), "{error}");
         };
-        let with = |algorithm| CollectiveOptions { algorithm, ..plain };
-        let (all, half) = (buffer.all(), other.range(0, 32)?);
-        let one_shot = with(A::ONE_SHOT);
-        refused(stream.all_reduce_with(all, all, sum, &one_shot), "TWO_SHOT");
-        refused(stream.all_to_all(all, all, &with(A::PUSH)), "PACKETS");
-        refused(stream.all_gather(all, half, &with(A::TWO_SHOT)), "PULL");
+        let with = |algorithm| plain.algorithm(algorithm);
+        let (all, half) = (buffer.all(), other.slice(..32)?);
+        let one_shot = with(A::OneShot);
+        refused(stream.with(&one_shot).all_reduce(all, all, sum), "TWO_SHOT");
+        refused(stream.with(&with(A::Push)).all_to_all(all, all), "PACKETS");
+        refused(stream.with(&with(A::TwoShot)).all_gather(all, half), "PULL");
         refused(
-            stream.all_gather(all, half, &with(A::COPY_ENGINE)),
+            stream.with(&with(A::CopyEngine)).all_gather(all, half),
             "copy engine",
         );
-        let vendor = CollectiveOptions {
-            provider: Provider::Vendor,
-            ..plain
-        };
+        let vendor = plain.provider(Provider::Vendor);
         refused(
-            stream.all_reduce_with(all, all, sum, &vendor),
+            stream.with(&vendor).all_reduce(all, all, sum),
             "open_vendor",
         );
         refused(stream.all_reduce(all, half, sum), "32");
-        let overlapping = other.range(1, 32)?;
+        let overlapping = other.slice(1..33)?;
         refused(stream.all_reduce(half, overlapping, sum), "overlap");
-        refused(stream.broadcast(2, half, half, &plain), "rank 2");
-        let many = CollectiveOptions {
-            blocks: Some(1 << 20),
-            ..plain
-        };
-        refused(stream.all_gather(all, half, &many), "blocks");
-        let channel = CollectiveOptions {
-            channel: 99,
-            ..plain
-        };
-        refused(stream.all_gather(all, half, &channel), "channel 99");
-        let odd = buffer.range(0, 7)?;
-        refused(stream.all_to_all(odd, odd, &plain), "evenly");
-        refused(
-            stream.all_reduce(all, all, ReduceOperation(77)),
-            "reduction 77",
-        );
+        refused(stream.broadcast(2, half, half), "rank 2");
+        let many = plain.blocks(1 << 20);
+        refused(stream.with(&many).all_gather(all, half), "blocks");
+        let channel = plain.channel(99);
+        refused(stream.with(&channel).all_gather(all, half), "channel 99");
+        let odd = buffer.slice(..7)?;
+        refused(stream.all_to_all(odd, odd), "evenly");
         // Nothing is enqueued for nothing.
-        let none = buffer.range(0, 0)?;
+        let none = buffer.slice(..0)?;
         stream.all_reduce(none, none, sum)?;
-        stream.all_gather(none, none, &plain)?;
+        stream.all_gather(none, none)?;
         // After all that the ranks are in step.
         stream.all_reduce(all, all, sum)?;
         stream.synchronize()?;
@@ -76,24 +62,20 @@ fn a_call_that_differs_on_one_rank_is_named_before_it_is_made() {
         let stream = communicator.stream()?;
         let buffer = communicator.allocate::<i32>(&[64])?;
         let odd_one_out = communicator.rank() == 1;
-        let sum = ReduceOperation::SUM;
+        let sum = ReduceOp::Sum;
         stream.all_reduce(buffer.all(), buffer.all(), sum)?;
         let mut errors = Vec::new();
         let length = if odd_one_out { 5 } else { 6 };
-        let range = buffer.range(0, length)?;
+        let range = buffer.slice(..length)?;
         errors.push(stream.all_reduce(range, range, sum));
-        let reduction = if odd_one_out {
-            ReduceOperation::MAXIMUM
-        } else {
-            sum
-        };
+        let reduction = if odd_one_out { ReduceOp::Maximum } else { sum };
         errors.push(stream.all_reduce(buffer.all(), buffer.all(), reduction));
         let root = usize::from(odd_one_out);
-        let options = CollectiveOptions::default();
-        errors.push(stream.broadcast(root, buffer.all(), buffer.all(), &options));
+        errors.push(stream.broadcast(root, &buffer, &buffer));
         // In place each rank's part is its own: no difference.
-        let third = buffer.range(communicator.rank() * 21, 21)?;
-        stream.all_gather(buffer.range(0, 63)?, third, &options)?;
+        let start = communicator.rank() * 21;
+        let third = buffer.slice(start..start + 21)?;
+        stream.all_gather(buffer.slice(..63)?, third)?;
         stream.synchronize()?;
         communicator.finalize()?;
         Result::Ok(errors)
@@ -119,16 +101,15 @@ fn calls_are_compared_within_each_group_of_a_split() {
     for result in world_with(4, check, |communicator| {
         let stream = communicator.stream()?;
         let buffer = communicator.allocate::<i32>(&[64])?;
-        let colour = communicator.rank() % 2;
-        let group = communicator.split(Some(colour as u32), 0)?.expect("joined");
-        let options = CollectiveOptions {
-            group: Some(&group),
-            ..Default::default()
-        };
+        let color = communicator.rank() % 2;
+        let group = communicator.split(Some(color as u32), 0)?.expect("joined");
+        let options = CollectiveOptions::new().group(&group);
         // The two groups do different things at the same time.
         for round in 0..20 {
-            let range = buffer.range(0, 1 + round + 20 * colour)?;
-            stream.all_reduce_with(range, range, ReduceOperation::SUM, &options)?;
+            let range = buffer.slice(..1 + round + 20 * color)?;
+            stream
+                .with(&options)
+                .all_reduce(range, range, ReduceOp::Sum)?;
         }
         stream.synchronize()?;
         communicator.finalize().map(drop)
@@ -143,14 +124,13 @@ fn parts_that_are_sent_from_where_others_arrive_are_refused() {
         let stream = communicator.stream()?;
         let buffer = communicator.allocate::<i32>(&[64])?;
         let (all, peer) = (buffer.all(), 1 - communicator.rank());
-        let options = CollectiveOptions::default();
         let (mut counts, at) = ([0; 2], [0, 32]);
         counts[peer] = 8;
-        let in_place = stream.all_to_all_v(all, &counts, &at, all, &counts, &at, &options);
+        let in_place = stream.all_to_all_v(all, &counts, &at, all, &counts, &at);
         let error = in_place.expect_err("the peer loads from where this rank stores");
         assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");
         let from = [at[0] + 16, at[1] + 16];
-        stream.all_to_all_v(all, &counts, &at, all, &counts, &from, &options)?;
+        stream.all_to_all_v(all, &counts, &at, all, &counts, &from)?;
         stream.synchronize()?;
         communicator.finalize().map(drop)
     }) {
@@ -167,7 +147,7 @@ fn a_member_that_does_not_come_is_named_by_the_collective_that_waits() {
         let stream = communicator.stream()?;
         let buffer = communicator.allocate::<i32>(&[64])?;
         if communicator.rank() == 0 {
-            stream.all_reduce(buffer.all(), buffer.all(), ReduceOperation::SUM)?;
+            stream.all_reduce(buffer.all(), buffer.all(), ReduceOp::Sum)?;
             stream.synchronize()?;
         } else {
             std::thread::sleep(Duration::from_secs(2));

@@ -1,44 +1,40 @@
 //! Collectives in graphs and on several channels.
 
 use crate::world::{sum, value, world};
-use symmem::backend::abi::{Algorithm as A, ReduceOperation};
-use symmem::{CollectiveOptions, Graph, Group, Stream};
+use symmem::{Algorithm as A, CollectiveOptions, Group, Queue, ReduceOp};
 
 #[test]
 fn a_captured_collective_runs_at_every_replay_beside_eager_ones() {
     for result in world(3, |communicator| {
-        let (rank, world) = (communicator.rank(), communicator.world());
-        let stream = communicator.stream()?;
+        let (rank, world) = (communicator.rank(), communicator.world_size());
+        let mut stream = communicator.stream()?;
         let group = communicator.split(Some(0), 0)?.expect("joined");
         let numbers = communicator.allocate::<i32>(&[100])?;
         let sums = communicator.allocate::<i32>(&[100])?;
         let parts = communicator.allocate::<i32>(&[300])?;
-        let reduce = |stream: &Stream, algorithm, group: Option<&Group>| {
-            let options = CollectiveOptions {
-                algorithm,
-                group,
-                ..Default::default()
-            };
-            stream.all_reduce_with(sums.all(), numbers.all(), ReduceOperation::SUM, &options)
+        let reduce = |queue: &Queue, algorithm, group: Option<&Group>| {
+            let options = CollectiveOptions::new().algorithm(algorithm).group(group);
+            queue
+                .with(&options)
+                .all_reduce(&sums, &numbers, ReduceOp::Sum)
         };
         let right = (rank + 1) % world;
         let left = (rank + world - 1) % world;
-        let graph = Graph::capture(&stream, |stream| {
-            reduce(stream, A::PACKETS, None)?;
-            reduce(stream, A::TWO_SHOT, Some(&group))?;
-            let options = CollectiveOptions::default();
-            stream.all_gather(parts.all(), sums.all(), &options)?;
-            stream.exchange(&options, |exchange| {
-                exchange.send(right, numbers.range(0, 1)?)?;
-                exchange.receive(left, parts.range(0, 1)?)
-            })
+        let graph = stream.capture(|queue| {
+            reduce(queue, A::Ll, None)?;
+            reduce(queue, A::TwoShot, Some(&group))?;
+            queue.all_gather(&parts, &sums)?;
+            let mut exchange = queue.exchange()?;
+            exchange.send(right, numbers.slice(..1)?)?;
+            exchange.recv(left, parts.slice(..1)?)?;
+            exchange.enqueue()
         })?;
         // The graph keeps what it needs of the group.
         drop(group);
         for round in 0..5 {
             let given: Vec<i32> = (0..100).map(|index| value(rank, index + round)).collect();
             numbers.write(&stream, 0, &given)?;
-            graph.launch(&stream)?;
+            stream.launch_graph(&graph)?;
             let mut seen = vec![0; 300];
             parts.read(&stream, 0, &mut seen)?;
             assert_eq!(seen[0], value(left, round));
@@ -46,7 +42,7 @@ fn a_captured_collective_runs_at_every_replay_beside_eager_ones() {
                 assert_eq!(seen, sum(world, index % 100 + round));
             }
             stream.barrier()?;
-            reduce(&stream, A::ONE_SHOT, None)?;
+            reduce(&stream, A::OneShot, None)?;
             let mut seen = vec![0; 100];
             sums.read(&stream, 0, &mut seen)?;
             assert_eq!(seen[99], sum(world, 99 + round));
@@ -68,13 +64,10 @@ fn calls_on_different_channels_do_not_wait_for_each_other() {
         // Each rank in another order.
         let order = [[0, 1], [1, 0]][communicator.rank()];
         for channel in order {
-            let options = CollectiveOptions {
-                channel: channel as u32,
-                ..Default::default()
-            };
-            let sums = sums.range(channel * 10, 10)?;
-            let (sum, stream) = (ReduceOperation::SUM, &streams[channel]);
-            stream.all_reduce_with(sums, numbers.all(), sum, &options)?;
+            let options = CollectiveOptions::new().channel(channel as u32);
+            let sums = sums.slice(channel * 10..channel * 10 + 10)?;
+            let (sum, stream) = (ReduceOp::Sum, &streams[channel]);
+            stream.with(&options).all_reduce(sums, numbers.all(), sum)?;
         }
         let mut seen = vec![0; 20];
         for stream in &streams {
@@ -100,7 +93,7 @@ fn a_stream_of_the_librarys_outlives_a_wrapper_of_it() {
         assert!(others.iter().all(|other| other.raw() != stream.raw()));
         numbers.write(&stream, 0, &[1; 10])?;
         let all = numbers.all();
-        stream.all_reduce(all, all, ReduceOperation::SUM)?;
+        stream.all_reduce(all, all, ReduceOp::Sum)?;
         let mut seen = [0; 10];
         numbers.read(&stream, 0, &mut seen)?;
         assert_eq!(seen, [2; 10]);

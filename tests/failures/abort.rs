@@ -4,23 +4,23 @@ use crate::support::{Member, Plan, Setting, wherever_signals_live};
 use rstest::rstest;
 use rstest_reuse::apply;
 use std::time::Duration;
-use symmem::Graph;
 
 const WORLD: usize = 3;
 
 pub fn role(_role: &str, member: &Member) {
     let communicator = member.join();
-    let stream = communicator.stream().expect("a stream");
+    let mut stream = communicator.stream().expect("a stream");
     let buffer = communicator.allocate::<u64>(&[512]).expect("memory");
-    let graph = Graph::capture(&stream, |stream| {
-        stream.put(
-            (member.rank + 1) % member.world,
-            buffer.range(0, 8)?,
-            buffer.range(8, 8)?,
-        )?;
-        stream.barrier_within(1, Duration::from_secs(60))
-    })
-    .expect("captured");
+    let graph = stream
+        .capture(|queue| {
+            queue.put(
+                (member.rank + 1) % member.world,
+                buffer.slice(..8)?,
+                buffer.slice(8..16)?,
+            )?;
+            queue.barrier_within(1, Duration::from_secs(60))
+        })
+        .expect("captured");
     member.ready();
     if member.rank == 0 {
         communicator.abort();
@@ -30,7 +30,9 @@ pub fn role(_role: &str, member: &Member) {
         let waited = match member.argument.as_str() {
             "signal" => stream.wait_signal(0, 1).and_then(|()| stream.synchronize()),
             "barrier" => stream.barrier().and_then(|()| stream.synchronize()),
-            "replay" => graph.launch(&stream).and_then(|()| stream.synchronize()),
+            "replay" => stream
+                .launch_graph(&graph)
+                .and_then(|()| stream.synchronize()),
             "host" => communicator.host_barrier(),
             other => panic!("no such wait: {other}"),
         };
@@ -45,9 +47,9 @@ pub fn role(_role: &str, member: &Member) {
         format!("{:?}", stream.synchronize()),
         format!(
             "{:?}",
-            stream.put(0, buffer.range(0, 8).unwrap(), buffer.range(8, 8).unwrap())
+            stream.put(0, buffer.slice(..8).unwrap(), buffer.slice(8..16).unwrap())
         ),
-        format!("{:?}", graph.launch(&stream)),
+        format!("{:?}", stream.launch_graph(&graph)),
         format!("{:?}", communicator.host_barrier()),
         format!("{:?}", communicator.allocate::<u8>(&[1]).map(drop)),
         format!("{:?}", communicator.stream().map(drop)),

@@ -1,8 +1,8 @@
 //! Every collective, with data whose result is known, eager and replayed.
 
 use symmem::{
-    Algorithm, BufferRange, CollectiveOptions, Communicator, Graph, Provider, ReduceOperation,
-    Result, Stream, SymmetricBuffer, backend::abi::CAPABILITY_COPY_ENGINE,
+    Algorithm, CollectiveOptions, Communicator, Graph, Provider, Queue, ReduceOp, Result, Slice,
+    Stream, SymmetricBuffer, backend::abi::CAPABILITY_COPY_ENGINE,
 };
 
 /// The collectives.
@@ -76,7 +76,7 @@ const CLEARED: u32 = 0xdead_beef;
 impl Bench {
     /// With [`Provider::Vendor`] the vendor's communicator is open.
     pub fn new(communicator: &Communicator, part: usize, provider: Provider) -> Result<Self> {
-        let (rank, world) = (communicator.rank(), communicator.world());
+        let (rank, world) = (communicator.rank(), communicator.world_size());
         let stream = communicator.stream()?;
         let source = communicator.allocate::<u32>(&[world, part])?;
         let destination = communicator.allocate::<u32>(&[world, part])?;
@@ -112,64 +112,60 @@ impl Bench {
         self.part - (from + 2 * to) % 3
     }
 
-    fn source(&self, parts: usize) -> Result<BufferRange<'_, u32>> {
-        self.source.range(0, parts * self.part)
+    fn source(&self, parts: usize) -> Result<Slice<'_, u32>> {
+        self.source.slice(..parts * self.part)
     }
 
-    fn destination(&self, parts: usize) -> Result<BufferRange<'_, u32>> {
-        self.destination.range(0, parts * self.part)
+    fn destination(&self, parts: usize) -> Result<Slice<'_, u32>> {
+        self.destination.slice(..parts * self.part)
     }
 
     /// Enqueues `call`.
-    pub fn enqueue(&self, call: Call, stream: &Stream) -> Result<()> {
-        let options = &CollectiveOptions {
-            provider: self.provider,
-            ..CollectiveOptions::default()
-        };
-        let (rank, world, root, sum) = (self.rank, self.world, self.root(), ReduceOperation::SUM);
+    pub fn enqueue(&self, call: Call, queue: &Queue) -> Result<()> {
+        let options = CollectiveOptions::new().provider(self.provider);
+        let collectives = queue.with(&options);
+        let (rank, world, root, sum) = (self.rank, self.world, self.root(), ReduceOp::Sum);
         let (one, all) = (self.source(1)?, self.source(world)?);
         let (to_one, to_all) = (self.destination(1)?, self.destination(world)?);
         match call {
-            Call::Barrier => stream.barrier(),
-            Call::Broadcast => stream.broadcast(root, to_one, one, options),
-            Call::AllGather => stream.all_gather(to_all, one, options),
+            Call::Barrier => queue.barrier(),
+            Call::Broadcast => collectives.broadcast(root, to_one, one),
+            Call::AllGather => collectives.all_gather(to_all, one),
             Call::ByCopyEngine if self.has_engine && self.provider != Provider::Vendor => {
-                let options = CollectiveOptions {
-                    algorithm: Algorithm::COPY_ENGINE,
-                    concurrent: Some(2),
-                    ..*options
-                };
-                stream.all_gather(to_all, one, &options)
+                let options = options.algorithm(Algorithm::CopyEngine).concurrent(2);
+                queue.with(&options).all_gather(to_all, one)
             }
-            Call::ByCopyEngine => stream.all_gather(to_all, one, options),
+            Call::ByCopyEngine => collectives.all_gather(to_all, one),
             Call::AllGatherV => {
                 let counts = self.counts(|peer| self.count(peer, 0));
-                let destination = self.destination.range(0, counts.iter().sum())?;
-                stream.all_gather_v(destination, one, &counts, options)
+                let destination = self.destination.slice(..counts.iter().sum::<usize>())?;
+                collectives.all_gather_v(destination, one, &counts)
             }
-            Call::Reduce => stream.reduce(root, to_one, one, sum, options),
-            Call::ReduceScatter => stream.reduce_scatter(to_one, all, sum, options),
-            Call::AllReduce => stream.all_reduce_with(to_one, one, sum, options),
-            Call::AllToAll => stream.all_to_all(to_all, all, options),
+            Call::Reduce => collectives.reduce(root, to_one, one, sum),
+            Call::ReduceScatter => collectives.reduce_scatter(to_one, all, sum),
+            Call::AllReduce => collectives.all_reduce(to_one, one, sum),
+            Call::AllToAll => collectives.all_to_all(to_all, all),
             Call::AllToAllV => {
                 let at = self.counts(|peer| peer * self.part);
                 let received = self.counts(|peer| self.count(peer, rank));
                 let sent = self.counts(|peer| self.count(rank, peer));
-                stream.all_to_all_v(to_all, &received, &at, all, &sent, &at, options)
+                collectives.all_to_all_v(to_all, &received, &at, all, &sent, &at)
             }
-            Call::Gather => stream.gather(root, to_all, one, options),
-            Call::Scatter => stream.scatter(root, to_one, all, options),
-            Call::Exchange => stream.exchange(options, |exchange| {
+            Call::Gather => collectives.gather(root, to_all, one),
+            Call::Scatter => collectives.scatter(root, to_one, all),
+            Call::Exchange => {
+                let mut exchange = collectives.exchange()?;
                 exchange.send((rank + 1) % world, one)?;
-                exchange.receive(self.left(), to_one)
-            }),
+                exchange.recv(self.left(), to_one)?;
+                exchange.enqueue()
+            }
             // Along the line of ranks.
             Call::SendReceive => {
                 if rank > 0 {
-                    stream.receive(rank - 1, to_one, options)?;
+                    collectives.recv(rank - 1, to_one)?;
                 }
                 if rank + 1 < world {
-                    stream.send(rank + 1, one, options)?;
+                    collectives.send(rank + 1, one)?;
                 }
                 Ok(())
             }
@@ -254,8 +250,9 @@ impl Bench {
     }
 
     /// `call` as a graph.
-    pub fn capture(&self, call: Call) -> Result<Graph> {
-        Graph::capture(&self.stream, |stream| self.enqueue(call, stream))
+    pub fn capture(&self, communicator: &Communicator, call: Call) -> Result<Graph> {
+        let mut stream = communicator.stream()?;
+        stream.capture(|queue| self.enqueue(call, queue))
     }
 
     /// Does `call` once and checks its result; with a graph also by a replay.
@@ -265,7 +262,7 @@ impl Bench {
         self.verify(call)?;
         if let Some(graph) = graph {
             self.clear()?;
-            graph.launch(&self.stream)?;
+            self.stream.launch_graph(graph)?;
             self.verify(call)?;
         }
         Ok(())

@@ -50,7 +50,7 @@ fn use_up(communicator: &Communicator, order: &Order, begin: impl FnOnce()) -> R
     bench.once(order.call, None)?;
     let graph = order
         .replayed
-        .then(|| bench.capture(order.call))
+        .then(|| bench.capture(communicator, order.call))
         .transpose()?;
     begin();
     loop {
@@ -71,7 +71,7 @@ fn verify_all(communicator: &Communicator, provider: Provider) -> Result<()> {
         let bench = bench(communicator, part, provider)?;
         for call in Call::ALL {
             bench.once(call, None)?;
-            let graph = bench.capture(call)?;
+            let graph = bench.capture(communicator, call)?;
             for _ in 0..3 {
                 bench.once(call, Some(&graph))?;
             }
@@ -105,7 +105,7 @@ pub fn role(role: &str, member: &Member) {
         "leave" => drop(communicator),
         _ => {
             let communicator = communicator.rebuild().expect("the others come, too");
-            member.say("rebuilt", communicator.world());
+            member.say("rebuilt", communicator.world_size());
             verify_all(&communicator, order.provider).expect("nobody else fails");
             let leaks = communicator.finalize().expect("nobody else fails");
             assert!(leaks.is_empty(), "{leaks:?}");

@@ -6,7 +6,7 @@ use rstest::rstest;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use symmem::{Graph, ReduceOperation, Result, SignalPlacement};
+use symmem::{ReduceOp, Result, SignalPlacement};
 
 const WORLD: usize = 2;
 /// The rank whose driver fails.
@@ -20,28 +20,28 @@ pub fn role(_role: &str, member: &Member) {
 fn everything(member: &Member) -> Result<()> {
     let communicator = member.builder().build()?;
     let peer = 1 - member.rank;
-    let stream = communicator.stream()?;
+    let mut stream = communicator.stream()?;
     let buffer = communicator.allocate::<u32>(&[4096])?;
     let other = communicator.allocate::<u32>(&[64])?;
     let sums = communicator.allocate::<u32>(&[32])?;
     buffer.write(&stream, 0, &[member.rank as u32; 2048])?;
-    stream.put_signal(peer, buffer.range(2048, 2048)?, buffer.range(0, 2048)?, 0)?;
+    stream.put_signal(peer, buffer.slice(2048..4096)?, buffer.slice(..2048)?, 0)?;
     stream.wait_signal(peer, 0)?;
-    stream.get(peer, other.all(), buffer.range(0, 64)?)?;
+    stream.get(peer, other.all(), buffer.slice(..64)?)?;
     stream.barrier()?;
-    stream.all_reduce(sums.all(), other.range(32, 32)?, ReduceOperation::SUM)?;
+    stream.all_reduce(sums.all(), other.slice(32..64)?, ReduceOp::Sum)?;
     let on_device = communicator.signal_placement() == SignalPlacement::DEVICE;
-    let graph = Graph::capture(&stream, |stream| {
-        stream.put(peer, other.range(0, 32)?, other.range(32, 32)?)?;
+    let graph = stream.capture(|queue| {
+        queue.put(peer, other.slice(..32)?, other.slice(32..64)?)?;
         if on_device {
-            stream.put_signal(peer, other.range(0, 8)?, other.range(32, 8)?, 1)?;
-            stream.wait_signal(peer, 1)?;
+            queue.put_signal(peer, other.slice(..8)?, other.slice(32..40)?, 1)?;
+            queue.wait_signal(peer, 1)?;
         }
-        stream.all_reduce(sums.all(), other.range(32, 32)?, ReduceOperation::SUM)?;
-        stream.barrier()
+        queue.all_reduce(sums.all(), other.slice(32..64)?, ReduceOp::Sum)?;
+        queue.barrier()
     })?;
-    graph.launch(&stream)?;
-    graph.launch(&stream)?;
+    stream.launch_graph(&graph)?;
+    stream.launch_graph(&graph)?;
     stream.synchronize()?;
     let mut seen = [0; 2048];
     buffer.read(&stream, 2048, &mut seen)?;

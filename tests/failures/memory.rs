@@ -6,7 +6,7 @@ use rstest::rstest;
 use rstest_reuse::apply;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::time::Duration;
-use symmem::{CHANNELS, Communicator, Error, Graph, Stream, SymmetricBuffer};
+use symmem::{CHANNELS, Communicator, Error, Stream, SymmetricBuffer};
 
 pub fn role(role: &str, member: &Member) {
     match role {
@@ -91,13 +91,13 @@ fn ranges(member: &Member) {
         (usize::MAX, 2),
         (1, usize::MAX),
     ] {
-        let error = buffer.range(offset, length).map(drop).unwrap_err();
+        let error = buffer.slice(offset..offset + length).map(drop).unwrap_err();
         assert!(
             matches!(error, Error::OutOfRange { length: 100, .. }),
             "{error:?}"
         );
     }
-    assert!(buffer.range(100, 0).is_ok());
+    assert!(buffer.slice(100..100).is_ok());
     let long = buffer.write(&stream, 90, &[0; 11]).unwrap_err();
     assert!(
         matches!(
@@ -112,7 +112,11 @@ fn ranges(member: &Member) {
     );
     let long = buffer.read(&stream, 0, &mut [0; 101]).unwrap_err();
     assert!(matches!(long, Error::OutOfRange { .. }), "{long:?}");
-    let range = |offset, length| buffer.range(offset, length).expect("in the buffer");
+    let range = |offset, length| {
+        buffer
+            .slice(offset..offset + length)
+            .expect("in the buffer")
+    };
     let invalid = |result: symmem::Result<()>, words: &str| {
         let error = result.unwrap_err();
         assert!(matches!(error, Error::InvalidArgument { .. }), "{error:?}");
@@ -177,12 +181,12 @@ fn ranges_peers_and_channels_that_are_not_there_are_refused(
 
 fn dropped_in_use(member: &Member) {
     let communicator = member.join();
-    let stream = communicator.stream().expect("a stream");
+    let mut stream = communicator.stream().expect("a stream");
     // The first pass also makes what stays: threads, their stacks and heaps.
-    read_what_was_dropped(member, &communicator, &stream);
+    read_what_was_dropped(member, &communicator, &mut stream);
     let before = state(member, &communicator, &stream);
     for _ in 0..3 {
-        read_what_was_dropped(member, &communicator, &stream);
+        read_what_was_dropped(member, &communicator, &mut stream);
         let after = state(member, &communicator, &stream);
         assert_eq!(
             (before.0, before.1.0),
@@ -198,7 +202,7 @@ fn dropped_in_use(member: &Member) {
 }
 
 /// Rank 0 drops a buffer that rank 1 goes on reading, also by a graph.
-fn read_what_was_dropped(member: &Member, communicator: &Communicator, stream: &Stream) {
+fn read_what_was_dropped(member: &Member, communicator: &Communicator, stream: &mut Stream) {
     const ELEMENTS: usize = 1 << 18;
     let meet = || communicator.host_barrier().expect("all here");
     let source: SymmetricBuffer<u32> = communicator.allocate(&[ELEMENTS]).expect("memory");
@@ -213,8 +217,9 @@ fn read_what_was_dropped(member: &Member, communicator: &Communicator, stream: &
         meet();
     } else {
         meet();
-        let get = |stream: &Stream| stream.get(0, target.all(), source.all());
-        let graph = Graph::capture(stream, get).expect("captured");
+        let graph = stream
+            .capture(|queue| queue.get(0, &target, &source))
+            .expect("captured");
         // The graph keeps what it uses.
         drop(source);
         let mut read = vec![0; ELEMENTS];
@@ -222,7 +227,7 @@ fn read_what_was_dropped(member: &Member, communicator: &Communicator, stream: &
             target
                 .write(stream, 0, &vec![0; ELEMENTS])
                 .expect("cleared");
-            graph.launch(stream).expect("launched");
+            stream.launch_graph(&graph).expect("launched");
             target.read(stream, 0, &mut read).expect("read");
             assert!(read == data, "the dropped buffer has changed");
         }

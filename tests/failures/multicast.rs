@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use symmem::{
     Algorithm, CollectiveOperation, CollectiveOptions, Communicator, DeviceAddress, ElementType,
-    F8E4M3, F8E5M2, MulticastSupport, ReduceOperation, Reducible, Result, Stream, SymmetricBuffer,
+    F8E4M3, F8E5M2, MulticastSupport, ReduceOp, Reducible, Result, Stream, SymmetricBuffer,
 };
 
 mod back;
@@ -69,7 +69,7 @@ pub fn role(role: &str, member: &Member) {
             let choice = communicator.explain(operation, bytes, ElementType::BF16);
             choice.map_or_else(
                 |error| error.to_string(),
-                |choice| choice.algorithm.name().into(),
+                |choice| choice.algorithm().name().into(),
             )
         };
         member.say(
@@ -99,15 +99,14 @@ fn tell_status(member: &Member, communicator: &Communicator) {
 fn use_it(member: &Member, communicator: &Communicator) -> Result<()> {
     let stream = communicator.stream()?;
     let support = communicator.multicast().support;
-    let by = |algorithm| CollectiveOptions {
-        algorithm: match support {
-            MulticastSupport::NONE => Algorithm::AUTOMATIC,
-            _ => algorithm,
-        },
-        ..CollectiveOptions::default()
+    let by = |algorithm| {
+        CollectiveOptions::new().algorithm(match support {
+            MulticastSupport::NONE => None,
+            _ => Some(algorithm),
+        })
     };
     for _ in 0..2 {
-        let world = communicator.world();
+        let world = communicator.world_size();
         let source = communicator.allocate::<u32>(&[COUNT])?;
         let destination = communicator.allocate::<u32>(&[world, COUNT])?;
         let views = [has_view(&source), has_view(&destination)];
@@ -116,11 +115,11 @@ fn use_it(member: &Member, communicator: &Communicator) -> Result<()> {
             .map(|index| index << communicator.rank())
             .collect();
         source.write(&stream, 0, &given)?;
-        let sum = ReduceOperation::SUM;
-        let (two, one) = (by(Algorithm::MULTICAST), by(Algorithm::MULTICAST_ONE_SHOT));
-        let first = destination.range(0, COUNT)?;
+        let sum = ReduceOp::Sum;
+        let (two, one) = (by(Algorithm::Multicast), by(Algorithm::MulticastOneShot));
+        let first = destination.slice(..COUNT)?;
         for options in [&one, &two] {
-            stream.all_reduce_with(first, source.all(), sum, options)?;
+            stream.with(options).all_reduce(first, source.all(), sum)?;
             expect(
                 &stream,
                 &destination,
@@ -128,26 +127,25 @@ fn use_it(member: &Member, communicator: &Communicator) -> Result<()> {
                 COUNT,
             )?;
         }
-        stream.all_gather(destination.all(), source.all(), &two)?;
+        stream.with(&two).all_gather(&destination, &source)?;
         let gathered = |at: usize| ((at % COUNT) as u32) << (at / COUNT);
         expect(&stream, &destination, gathered, world * COUNT)?;
         // A part that does not begin where its allocation does, and not at a multiple of 16 bytes.
         let (part, at) = (COUNT / world - 1, 3);
-        let mine = destination.range(COUNT + 1, part)?;
-        stream.reduce_scatter(mine, source.range(at, part * world)?, sum, &two)?;
+        let mine = destination.slice(COUNT + 1..COUNT + 1 + part)?;
+        stream
+            .with(&two)
+            .reduce_scatter(mine, source.slice(at..at + part * world)?, sum)?;
         let scattered = |index: usize| {
             let element = at + part * communicator.rank() + index;
             element as u32 * ((1 << world) - 1)
         };
         expect_at(&stream, &destination, COUNT + 1, scattered, part)?;
         // Members of a group have no object of their own.
-        let colour = (communicator.rank() > 0).then_some(0);
-        if let Some(group) = communicator.split(colour, 0)? {
-            let options = CollectiveOptions {
-                group: Some(&group),
-                ..two
-            };
-            stream.all_reduce_with(first, source.all(), sum, &options)?;
+        let color = (communicator.rank() > 0).then_some(0);
+        if let Some(group) = communicator.split(color, 0)? {
+            let options = two.group(&group);
+            stream.with(&options).all_reduce(first, source.all(), sum)?;
             expect(
                 &stream,
                 &destination,
@@ -155,8 +153,8 @@ fn use_it(member: &Member, communicator: &Communicator) -> Result<()> {
                 COUNT,
             )?;
         }
-        stream.group_barrier(&two)?;
-        stream.broadcast(1, source.all(), source.all(), &two)?;
+        stream.with(&two).barrier()?;
+        stream.with(&two).broadcast(1, &source, &source)?;
         expect(&stream, &source, |index| (index as u32) << 1, COUNT)?;
         source.free()?;
         // The other is dropped: each rank gives it up when it comes to that.
@@ -179,14 +177,13 @@ fn sums_f8<T: Reducible>(
         .map(|index| narrow(number(index, communicator.rank())))
         .collect();
     source.write(&stream, 0, &given)?;
-    for algorithm in [Algorithm::MULTICAST, Algorithm::MULTICAST_ONE_SHOT] {
-        let options = CollectiveOptions {
-            algorithm,
-            ..CollectiveOptions::default()
-        };
+    for algorithm in [Algorithm::Multicast, Algorithm::MulticastOneShot] {
+        let options = CollectiveOptions::new().algorithm(algorithm);
         destination.write(&stream, 0, &[narrow(-1.0); COUNT])?;
-        let sum = ReduceOperation::SUM;
-        stream.all_reduce_with(destination.all(), source.all(), sum, &options)?;
+        let sum = ReduceOp::Sum;
+        stream
+            .with(&options)
+            .all_reduce(destination.all(), source.all(), sum)?;
         let mut seen = vec![narrow(0.0); COUNT];
         destination.read(&stream, 0, &mut seen)?;
         for (index, &seen) in seen.iter().enumerate() {

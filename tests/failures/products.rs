@@ -223,7 +223,7 @@ fn repeat(
     [first, then]: [&AllGatherGemm<bf16>; 2],
 ) -> Result<()> {
     let shape = *first.shape();
-    let stream = communicator.stream()?;
+    let mut stream = communicator.stream()?;
     let a = communicator.allocate::<bf16>(&[shape.shard_elements(member.world)])?;
     let b = communicator.allocate::<bf16>(&[shape.k * shape.n])?;
     let c = communicator.allocate::<bf16>(&[shape.m * shape.n])?;
@@ -237,11 +237,11 @@ fn repeat(
     for buffer in [&a, &b] {
         buffer.write(&stream, 0, &vec![bf16::ONE; buffer.len()])?;
     }
-    let prepare = |operation| -> Result<Call<'_>> {
+    let mut prepare = |operation| -> Result<Call<'_>> {
         Ok(match order.replayed {
-            true => Call::Replayed(Graph::capture(&stream, |stream| {
-                stream.all_gather_gemm(operation, &operands)
-            })?),
+            true => {
+                Call::Replayed(stream.capture(|queue| queue.all_gather_gemm(operation, &operands))?)
+            }
             false => Call::Eager(operation),
         })
     };
@@ -256,7 +256,7 @@ fn repeat(
         begin();
         let start = Instant::now();
         match call {
-            Call::Replayed(graph) => graph.launch(&stream)?,
+            Call::Replayed(graph) => stream.launch_graph(graph)?,
             Call::Eager(operation) => stream.all_gather_gemm(operation, &operands)?,
         }
         match limit {

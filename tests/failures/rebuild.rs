@@ -13,7 +13,7 @@ const WORLD: usize = 4;
 
 /// Every rank puts its number to its neighbour, who checks it: memory, signals and barriers work.
 pub fn ring(communicator: &Communicator) -> Result<()> {
-    let (rank, world) = (communicator.rank(), communicator.world());
+    let (rank, world) = (communicator.rank(), communicator.world_size());
     let stream = communicator.stream()?;
     let outbox = communicator.allocate::<u64>(&[512])?;
     let inbox = communicator.allocate::<u64>(&[512])?;
@@ -57,12 +57,12 @@ pub fn role(role: &str, member: &Member) {
                     Ok(communicator) => communicator,
                     Err(error) => return member.say("failed", format!("{error:?} {error}")),
                 };
-                let place = (communicator.rank(), communicator.world());
+                let place = (communicator.rank(), communicator.world_size());
                 member.say("rebuilt", format!("{place:?}"));
                 let checked = ring(&communicator).and_then(|()| communicator.host_barrier());
                 if let Err(next) = checked {
                     error = next;
-                } else if communicator.world() == wanted {
+                } else if communicator.world_size() == wanted {
                     break;
                 } else {
                     error = use_up(&communicator);

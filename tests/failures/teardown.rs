@@ -6,20 +6,19 @@ use rstest::rstest;
 use rstest_reuse::apply;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
-use symmem::Graph;
 
 pub fn role(role: &str, member: &Member) {
     match role {
         "drop-waiting" => {
             let communicator = member.join();
-            let stream = communicator.stream().expect("a stream");
+            let mut stream = communicator.stream().expect("a stream");
             let _buffer = communicator.allocate::<u32>(&[64]).expect("memory");
-            let graph = Graph::capture(&stream, |stream| stream.barrier()).expect("captured");
+            let graph = stream.capture(|queue| queue.barrier()).expect("captured");
             member.ready();
             if member.rank == 0 {
                 // Rank 1 never gives this signal, nor comes to the barrier.
                 stream.wait_signal(1, 0).expect("enqueued");
-                graph.launch(&stream).expect("enqueued");
+                stream.launch_graph(&graph).expect("enqueued");
                 drop(graph);
                 drop(stream);
                 drop(_buffer);
@@ -71,16 +70,17 @@ fn orders(member: &Member) {
             .launch(launch)
             .build()
             .expect("all ranks come");
-        let stream = communicator.stream().expect("a stream");
+        let mut stream = communicator.stream().expect("a stream");
         let buffer = communicator.allocate::<u32>(&[1 << 12]).expect("memory");
         let peer = (member.rank + 1) % member.world;
-        let graph = Graph::capture(&stream, |stream| {
-            stream.put(peer, buffer.range(0, 1024)?, buffer.range(1024, 1024)?)?;
-            stream.barrier()
-        })
-        .expect("captured");
+        let graph = stream
+            .capture(|queue| {
+                queue.put(peer, buffer.slice(..1024)?, buffer.slice(1024..2048)?)?;
+                queue.barrier()
+            })
+            .expect("captured");
         for _ in 0..3 {
-            graph.launch(&stream).expect("enqueued");
+            stream.launch_graph(&graph).expect("enqueued");
         }
         let (mut c, mut s, mut b, mut g) =
             (Some(communicator), Some(stream), Some(buffer), Some(graph));

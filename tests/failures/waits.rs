@@ -6,7 +6,7 @@ use crate::support::{
 use rstest::rstest;
 use rstest_reuse::apply;
 use std::time::Duration;
-use symmem::{Communicator, Error, Graph, Result, SignalPlacement, Stream, SymmetricBuffer};
+use symmem::{Communicator, Error, Result, SignalPlacement, Stream, SymmetricBuffer};
 
 const WORLD: usize = 3;
 
@@ -82,7 +82,7 @@ pub fn role(role: &str, member: &Member) {
             wait(what, victim, communicator, stream, buffer, tell).unwrap_err();
         }
         "transfer" => loop {
-            let (one, other) = (buffer.range(0, big), buffer.range(big, big));
+            let (one, other) = (buffer.slice(..big), buffer.slice(big..2 * big));
             let (one, other) = (one.expect("half"), other.expect("half"));
             let moved = stream
                 .put(victim, one, other)
@@ -100,7 +100,7 @@ fn wait(
     what: Wait,
     victim: usize,
     communicator: Communicator,
-    stream: Stream,
+    mut stream: Stream,
     buffer: SymmetricBuffer<u32>,
     tell: impl Fn(Error),
 ) -> Result<()> {
@@ -111,13 +111,15 @@ fn wait(
         Wait::Barrier => stream.barrier().and_then(|()| stream.synchronize()),
         Wait::Replay => {
             let on_device = communicator.signal_placement() == SignalPlacement::DEVICE;
-            let graph = Graph::capture(&stream, |stream| {
+            let graph = stream.capture(|queue| {
                 if on_device {
-                    stream.wait_signal(victim, 5)?;
+                    queue.wait_signal(victim, 5)?;
                 }
-                stream.barrier()
+                queue.barrier()
             })?;
-            let outcome = graph.launch(&stream).and_then(|()| stream.synchronize());
+            let outcome = stream
+                .launch_graph(&graph)
+                .and_then(|()| stream.synchronize());
             if let Err(error) = &outcome {
                 tell(error.clone());
             }

@@ -57,7 +57,7 @@ impl<'a, T: Number> Case<'a, T> {
             stream: communicator.stream().expect("a stream"),
             shape,
             operation,
-            a: buffer(shape.shard_elements(communicator.world())),
+            a: buffer(shape.shard_elements(communicator.world_size())),
             b: buffer(b_lines * b_stride),
             c: buffer(m * shape.c_stride.unwrap_or(n)),
             bias: buffer(n),
@@ -89,7 +89,7 @@ impl<'a, T: Number> Case<'a, T> {
 
     /// Writes this rank's shard of a round's `A`, and what no result can be where results go.
     pub fn prepare(&self, round: u64) {
-        let (rank, world) = (self.communicator.rank(), self.communicator.world());
+        let (rank, world) = (self.communicator.rank(), self.communicator.world_size());
         let left = self.left(round);
         let whole = match self.shape.sharding {
             Sharding::COLUMNS => left.columns,
@@ -140,8 +140,17 @@ impl<'a, T: Number> Case<'a, T> {
     }
 
     pub fn enqueue(&self) -> Result<()> {
-        self.stream
-            .all_gather_gemm(&self.operation, &self.operands())
+        self.enqueue_on(&self.stream)
+    }
+
+    pub fn enqueue_on(&self, queue: &Queue) -> Result<()> {
+        queue.all_gather_gemm(&self.operation, &self.operands())
+    }
+
+    /// A call as a graph, recorded by a stream of its own.
+    pub fn capture(&self) -> Result<Graph> {
+        let mut stream = self.communicator.stream()?;
+        stream.capture(|queue| self.enqueue_on(queue))
     }
 
     pub fn result(&self) -> Vec<T> {
@@ -182,7 +191,7 @@ impl<'a, T: Number> Case<'a, T> {
         self.prepare(round);
         // Ranks come in another order each time.
         let rank = self.communicator.rank() as u64;
-        let world = self.communicator.world() as u64;
+        let world = self.communicator.world_size() as u64;
         std::thread::sleep(Duration::from_millis(
             2 * ((rank + self.calls.get()) % world),
         ));

@@ -124,7 +124,7 @@ fn matrices_of_another_shape_or_place_are_refused_by_name() {
             assert!(error.to_string().contains(what), "{error}");
         };
         let other = communicator.allocate::<bf16>(&[4096]).unwrap();
-        let part = |length| other.range(0, length).unwrap();
+        let part = |length| other.slice(..length).unwrap();
         refused(
             Operands {
                 a: part(255),
@@ -150,7 +150,7 @@ fn matrices_of_another_shape_or_place_are_refused_by_name() {
         );
         refused(Operands { b: good.c, ..good }, "B is");
         let b = Matrix::of(part(16 * 8), 16, 8).unwrap();
-        let c = Matrix::of(other.range(64, 256).unwrap(), 32, 8).unwrap();
+        let c = Matrix::of(other.slice(64..320).unwrap(), 32, 8).unwrap();
         refused(Operands { b, c, ..good }, "C, which is written, overlaps B");
         let short = Matrix::<bf16>::of(part(10), 3, 4).expect_err("ten elements");
         assert!(matches!(short, Error::OutOfRange { .. }), "{short}");
@@ -168,7 +168,7 @@ fn debug_mode_finds_another_shard_or_another_call() {
             let other = communicator.allocate::<bf16>(&[2 * 256]).unwrap();
             let start = if communicator.rank() == 0 { 0 } else { 256 };
             let operands = Operands {
-                a: other.range(start, 256).unwrap(),
+                a: other.slice(start..start + 256).unwrap(),
                 ..case.operands()
             };
             let error = case.stream.all_gather_gemm(&case.operation, &operands);

@@ -20,10 +20,10 @@ fn a_captured_product_is_replayed_with_what_a_holds_then() {
                     ..options(way)
                 };
                 let case = Case::<bf16>::new(&communicator, shape, &options);
-                let graph = Graph::capture(&case.stream, |_| case.enqueue()).expect("captured");
+                let graph = case.capture().expect("captured");
                 for round in 0..3 {
                     case.prepare(round);
-                    graph.launch(&case.stream).expect("launched");
+                    case.stream.launch_graph(&graph).expect("launched");
                     case.stream.synchronize().expect("done");
                     case.check(round)
                         .unwrap_or_else(|why| panic!("{way:?}: {why}"));
@@ -41,11 +41,11 @@ fn a_graph_keeps_what_it_uses_when_the_operation_is_gone() {
         for way in WAYS {
             let shape = GemmShape::new(20, 6, 7);
             let mut case = Case::<bf16>::new(&communicator, shape, &options(way));
-            let graph = Graph::capture(&case.stream, |_| case.enqueue()).expect("captured");
+            let graph = case.capture().expect("captured");
             let other = communicator.all_gather_gemm(&shape, &options(way));
             drop(std::mem::replace(&mut case.operation, other.expect("made")));
             case.prepare(4);
-            graph.launch(&case.stream).expect("launched");
+            case.stream.launch_graph(&graph).expect("launched");
             case.stream.synchronize().expect("done");
             case.check(4).expect("right");
         }
@@ -59,7 +59,7 @@ fn what_an_operation_kept_is_given_back() {
         for way in WAYS {
             let shape = GemmShape::new(20, 6, 7);
             let case = Case::<bf16>::new(&communicator, shape, &options(way));
-            let graph = Graph::capture(&case.stream, |_| case.enqueue()).expect("captured");
+            let graph = case.capture().expect("captured");
             case.run(1);
             drop(graph);
         }

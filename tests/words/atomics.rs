@@ -4,7 +4,7 @@ use super::*;
 
 fn sum_of_all<W: Width>(communicator: &Communicator) {
     const EACH: usize = 50;
-    let world = communicator.world();
+    let world = communicator.world_size();
     let (one, other) = (
         communicator.stream().unwrap(),
         communicator.stream().unwrap(),
@@ -17,8 +17,8 @@ fn sum_of_all<W: Width>(communicator: &Communicator) {
     communicator.host_barrier().unwrap();
     for index in 0..EACH {
         for (stream, at) in [(&one, index), (&other, EACH + index)] {
-            let result = Some(old.range(at, 1).unwrap());
-            let target = word.range(1, 1).unwrap();
+            let result = Some(old.slice(at..at + 1).unwrap());
+            let target = word.slice(1..2).unwrap();
             stream
                 .atomic_fetch_add(0, target, W::of(1), result)
                 .unwrap();
@@ -46,8 +46,8 @@ fn sum_of_all<W: Width>(communicator: &Communicator) {
         "{all:?}"
     );
 
-    let result = old.range(0, 1).unwrap();
-    one.atomic_fetch(0, word.range(1, 1).unwrap(), result)
+    let result = old.slice(..1).unwrap();
+    one.atomic_fetch(0, word.slice(1..2).unwrap(), result)
         .unwrap();
     let mut sum = [start];
     old.read(&one, 0, &mut sum).unwrap();
@@ -70,7 +70,7 @@ fn additions_of_all_ranks_and_streams_to_one_word_are_each_counted_once() {
 }
 
 fn one_wins<W: Width>(communicator: &Communicator) {
-    let (rank, world) = (communicator.rank(), communicator.world());
+    let (rank, world) = (communicator.rank(), communicator.world_size());
     let stream = communicator.stream().unwrap();
     let word = communicator.allocate::<W>(&[1]).unwrap();
     let old = communicator.allocate::<W>(&[2]).unwrap();
@@ -80,7 +80,7 @@ fn one_wins<W: Width>(communicator: &Communicator) {
     for round in 0..20 {
         word.write(&stream, 0, &[W::of(round)]).unwrap();
         communicator.host_barrier().unwrap();
-        let result = Some(old.range(0, 1).unwrap());
+        let result = Some(old.slice(..1).unwrap());
         stream
             .atomic_compare_swap(last, word.all(), W::of(round), of(rank), result)
             .unwrap();
@@ -95,7 +95,7 @@ fn one_wins<W: Width>(communicator: &Communicator) {
         let winner = winners.iter().position(|&won| won == 1).unwrap();
         assert!(won || seen[0] == of(winner));
         // The swap hands the word on, and nothing is lost: each sees a different one.
-        let result = Some(old.range(1, 1).unwrap());
+        let result = Some(old.slice(1..2).unwrap());
         stream
             .atomic_swap(last, word.all(), of(rank + world), result)
             .unwrap();
@@ -110,7 +110,7 @@ fn one_wins<W: Width>(communicator: &Communicator) {
             .collect();
         let mut end = [W::of(0)];
         stream
-            .atomic_fetch(last, word.all(), old.range(1, 1).unwrap())
+            .atomic_fetch(last, word.all(), old.slice(1..2).unwrap())
             .unwrap();
         old.read(&stream, 1, &mut end).unwrap();
         chain.push(end[0].into());
@@ -134,33 +134,28 @@ fn of_all_ranks_that_compare_and_swap_one_wins_and_swaps_lose_nothing() {
 #[test]
 fn captured_words_count_on_at_every_replay_and_outlive_their_buffers() {
     worlds(1..=3, |communicator| {
-        let (rank, world) = (communicator.rank(), communicator.world());
+        let (rank, world) = (communicator.rank(), communicator.world_size());
         let (next, previous) = ((rank + 1) % world, (rank + world - 1) % world);
-        let stream = communicator.stream().unwrap();
+        let mut stream = communicator.stream().unwrap();
         let words = communicator.allocate::<u32>(&[4]).unwrap();
         let sums = communicator.allocate::<u64>(&[2]).unwrap();
         let index = communicator.allocate::<u32>(&[1]).unwrap();
         // Word 0 is raised by the previous rank; word 1 tells it that it was seen.
-        let graph = Graph::capture(&stream, |stream| {
-            stream.signal_add(next, words.range(0, 1)?, 1)?;
-            stream.wait_any(
-                words.range(0, 1)?,
-                1,
-                Condition::EQUAL,
-                1,
-                Some(index.all()),
-            )?;
-            stream.atomic_fetch_add(rank, sums.range(0, 1)?, 1, Some(sums.range(1, 1)?))?;
-            stream.signal_set(rank, words.range(0, 1)?, 0)?;
-            stream.signal_set(previous, words.range(1, 1)?, 1)?;
-            stream.wait_word(words.range(1, 1)?, Condition::NOT_EQUAL, 0)?;
-            stream.signal_set(rank, words.range(1, 1)?, 0)?;
-            stream.barrier()
-        })
-        .unwrap();
+        let graph = stream
+            .capture(|queue| {
+                queue.signal_add(next, words.slice(..1)?, 1)?;
+                queue.wait_any(words.slice(..1)?, 1, Condition::Equal, 1, Some(index.all()))?;
+                queue.atomic_fetch_add(rank, sums.slice(..1)?, 1, Some(sums.slice(1..2)?))?;
+                queue.signal_set(rank, words.slice(..1)?, 0)?;
+                queue.signal_set(previous, words.slice(1..2)?, 1)?;
+                queue.wait_word(words.slice(1..2)?, Condition::NotEqual, 0)?;
+                queue.signal_set(rank, words.slice(1..2)?, 0)?;
+                queue.barrier()
+            })
+            .unwrap();
         drop(index);
         for _ in 0..10 {
-            graph.launch(&stream).unwrap();
+            stream.launch_graph(&graph).unwrap();
         }
         let mut seen = [0; 2];
         sums.read(&stream, 0, &mut seen).unwrap();

@@ -19,7 +19,7 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 use support::hip::{Release, fake_hip};
 use symmem::backend::abi::SIGNAL_STRIDE;
-use symmem::{Builder, Communicator, Condition, Error, Graph, Result, Stream, Word};
+use symmem::{Builder, Communicator, Condition, Error, Result, Stream, Word};
 
 /// No test takes longer: a hang ends here, whatever the deadlines under test do.
 const HARD_LIMIT: Duration = Duration::from_secs(120);
@@ -31,12 +31,12 @@ const HELD: Duration = Duration::from_millis(1);
 const SHORT: Duration = Duration::from_millis(30);
 
 const CONDITIONS: [Condition; 6] = [
-    Condition::EQUAL,
-    Condition::NOT_EQUAL,
-    Condition::GREATER_OR_EQUAL,
-    Condition::GREATER,
-    Condition::LESS_OR_EQUAL,
-    Condition::LESS,
+    Condition::Equal,
+    Condition::NotEqual,
+    Condition::GreaterOrEqual,
+    Condition::Greater,
+    Condition::LessOrEqual,
+    Condition::Less,
 ];
 
 // ---- worlds ----
@@ -110,13 +110,12 @@ fn holds<W: Width>(condition: Condition, word: W, value: W) -> bool {
     let half = 1 << (W::BITS - 1);
     let (equal, ahead) = (ahead_by == 0, (1..half).contains(&ahead_by));
     match condition {
-        Condition::EQUAL => equal,
-        Condition::NOT_EQUAL => !equal,
-        Condition::GREATER_OR_EQUAL => equal || ahead,
-        Condition::GREATER => ahead,
-        Condition::LESS_OR_EQUAL => !ahead,
-        Condition::LESS => !equal && !ahead,
-        _ => unreachable!(),
+        Condition::Equal => equal,
+        Condition::NotEqual => !equal,
+        Condition::GreaterOrEqual => equal || ahead,
+        Condition::Greater => ahead,
+        Condition::LessOrEqual => !ahead,
+        Condition::Less => !equal && !ahead,
     }
 }
 

@@ -5,7 +5,7 @@ use super::*;
 /// `wait(stream, condition, value)` on word 0 of three, of which the others always satisfy (`all`) or
 /// never do (`any`).
 fn every_condition<W: Width>(communicator: &Communicator, any: Option<bool>) {
-    let (rank, world) = (communicator.rank(), communicator.world());
+    let (rank, world) = (communicator.rank(), communicator.world_size());
     let next = (rank + 1) % world;
     let (waiting, setting) = (
         communicator.stream().unwrap(),
@@ -13,7 +13,7 @@ fn every_condition<W: Width>(communicator: &Communicator, any: Option<bool>) {
     );
     const STRIDE: usize = 5;
     let words = communicator.allocate::<W>(&[2 * STRIDE + 1]).unwrap();
-    let word = |index: usize| words.range(index * STRIDE, 1).unwrap();
+    let word = |index: usize| words.slice(index * STRIDE..index * STRIDE + 1).unwrap();
     let mut held = 0;
     for condition in CONDITIONS {
         for (value, first) in pairs::<W>() {
@@ -78,7 +78,7 @@ fn a_wait_for_all_words_ends_with_the_last_that_holds() {
 }
 
 fn names_the_word<W: Width>(communicator: &Communicator) {
-    let (rank, world) = (communicator.rank(), communicator.world());
+    let (rank, world) = (communicator.rank(), communicator.world_size());
     let stream = communicator.stream().unwrap();
     let words = communicator.allocate::<W>(&[24]).unwrap();
     let index = communicator.allocate::<u32>(&[3]).unwrap();
@@ -89,8 +89,8 @@ fn names_the_word<W: Width>(communicator: &Communicator) {
             values[good * stride] = W::of(8);
             words.write(&stream, 0, &values).unwrap();
             index.write(&stream, 0, &[99; 3]).unwrap();
-            let place = index.range(1, 1).unwrap();
-            let wait = (words.all(), stride, Condition::GREATER, W::of(7));
+            let place = index.slice(1..2).unwrap();
+            let wait = (words.all(), stride, Condition::Greater, W::of(7));
             stream
                 .wait_any(wait.0, wait.1, wait.2, wait.3, Some(place))
                 .unwrap();
@@ -118,7 +118,7 @@ fn a_wait_for_any_word_says_which() {
 fn raised_by_all<W: Width>(communicator: &Communicator) {
     const PART: usize = 300;
     const ROUNDS: u64 = 6;
-    let (rank, world) = (communicator.rank(), communicator.world());
+    let (rank, world) = (communicator.rank(), communicator.world_size());
     let stream = communicator.stream().unwrap();
     let stride = SIGNAL_STRIDE as usize / size_of::<W>();
     let words = communicator.allocate::<W>(&[world * stride]).unwrap();
@@ -134,15 +134,15 @@ fn raised_by_all<W: Width>(communicator: &Communicator) {
             .write(&stream, 0, &[round << 8 | rank as u64; PART])
             .unwrap();
         for peer in 0..world {
-            let part = inbox.range(rank * PART, PART).unwrap();
+            let part = inbox.slice(rank * PART..rank * PART + PART).unwrap();
             stream.put(peer, part, outbox.all()).unwrap();
             stream.fence().unwrap();
-            let word = words.range(rank * stride, 1).unwrap();
+            let word = words.slice(rank * stride..rank * stride + 1).unwrap();
             stream.signal_add(peer, word, W::of(1)).unwrap();
         }
         let value = W::of(start.into().wrapping_add(round));
         stream
-            .wait_all(words.all(), stride, Condition::GREATER_OR_EQUAL, value)
+            .wait_all(words.all(), stride, Condition::GreaterOrEqual, value)
             .unwrap();
         let mut received = vec![0; world * PART];
         inbox.read(&stream, 0, &mut received).unwrap();

@@ -8,7 +8,7 @@ const FULL: &str = "full";
 
 /// All-reduces that name multicast, each explained and then made: the algorithms that were explained.
 pub fn calls(member: &Member, communicator: &Communicator) -> Result<Vec<String>> {
-    use ReduceOperation as R;
+    use ReduceOp as R;
     let mut taken = Vec::new();
     if member.argument == FULL {
         taken.push(communicator.allocate::<u32>(&[COUNT])?);
@@ -18,23 +18,19 @@ pub fn calls(member: &Member, communicator: &Communicator) -> Result<Vec<String>
     }
     // All ranks, in order, and yet a group with slots of its own.
     let group = communicator.split(Some(0), communicator.rank() as u32)?;
-    let by = |algorithm, group| CollectiveOptions {
-        algorithm,
-        group,
-        ..CollectiveOptions::default()
-    };
-    let two = by(Algorithm::MULTICAST, None);
-    let one = by(Algorithm::MULTICAST_ONE_SHOT, None);
-    let split = by(Algorithm::MULTICAST, group.as_ref());
+    let by = |algorithm, group| CollectiveOptions::new().algorithm(algorithm).group(group);
+    let two = by(Algorithm::Multicast, None);
+    let one = by(Algorithm::MulticastOneShot, None);
+    let split = by(Algorithm::Multicast, group.as_ref());
     let calls = [
-        call::<u32>(communicator, R::SUM, false, &two)?,
-        call::<u32>(communicator, R::SUM, true, &two)?,
-        call::<u32>(communicator, R::SUM, false, &one)?,
-        call::<u32>(communicator, R::PRODUCT, false, &two)?,
-        call::<u32>(communicator, R::PRODUCT, false, &one)?,
-        call::<i8>(communicator, R::SUM, false, &two)?,
-        call::<F8E4M3>(communicator, R::SUM, false, &two)?,
-        call::<u32>(communicator, R::SUM, false, &split)?,
+        call::<u32>(communicator, R::Sum, false, &two)?,
+        call::<u32>(communicator, R::Sum, true, &two)?,
+        call::<u32>(communicator, R::Sum, false, &one)?,
+        call::<u32>(communicator, R::Product, false, &two)?,
+        call::<u32>(communicator, R::Product, false, &one)?,
+        call::<i8>(communicator, R::Sum, false, &two)?,
+        call::<F8E4M3>(communicator, R::Sum, false, &two)?,
+        call::<u32>(communicator, R::Sum, false, &split)?,
     ];
     let explained = CollectiveCall {
         in_place: true,
@@ -49,7 +45,7 @@ pub fn calls(member: &Member, communicator: &Communicator) -> Result<Vec<String>
 
 fn call<T: Reducible>(
     communicator: &Communicator,
-    reduce: ReduceOperation,
+    reduce: ReduceOp,
     in_place: bool,
     options: &CollectiveOptions<'_>,
 ) -> Result<String> {
@@ -67,11 +63,11 @@ fn call<T: Reducible>(
     };
     let choice = communicator.explain_call(&explained, options)?;
     let source = if in_place { to.all() } else { from.all() };
-    stream.all_reduce_with(to.all(), source, reduce, options)?;
+    stream.with(options).all_reduce(to.all(), source, reduce)?;
     stream.synchronize()?;
     to.free()?;
     from.free()?;
-    Ok(choice.algorithm.name().into())
+    Ok(choice.algorithm().name().into())
 }
 
 #[rstest]

@@ -116,7 +116,7 @@ fn an_object_without_room_for_the_slots_of_collectives_is_given_up() {
 pub fn fill(member: &Member, communicator: &Communicator) -> Result<()> {
     let stream = communicator.stream()?;
     let bytes: usize = member.argument.parse().expect("bytes");
-    let world = communicator.world() as u32;
+    let world = communicator.world_size() as u32;
     for _ in 0..2 {
         let buffers = [bytes / 4; 2].map(|count| communicator.allocate::<u32>(&[count]));
         let [first, second] = buffers;
@@ -127,12 +127,9 @@ pub fn fill(member: &Member, communicator: &Communicator) -> Result<()> {
         );
         for buffer in [&first, &second] {
             buffer.write(&stream, 0, &[7; COUNT])?;
-            let range = buffer.range(0, COUNT)?;
-            let by = CollectiveOptions {
-                algorithm: Algorithm::MULTICAST,
-                ..CollectiveOptions::default()
-            };
-            stream.all_reduce_with(range, range, ReduceOperation::SUM, &by)?;
+            let range = buffer.slice(..COUNT)?;
+            let by = CollectiveOptions::new().algorithm(Algorithm::Multicast);
+            stream.with(&by).all_reduce(range, range, ReduceOp::Sum)?;
             expect(&stream, buffer, |_| 7 * world, COUNT)?;
         }
         first.free()?;

@@ -6,6 +6,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if unsafe { cudarc::driver::sys::is_culib_present() } {
         println!("{} devices", cudarc::driver::result::device::get_count()?);
     }
-    println!("rank {} of {}", communicator.rank(), communicator.world());
+    println!(
+        "rank {} of {}",
+        communicator.rank(),
+        communicator.world_size()
+    );
     Ok(())
 }
