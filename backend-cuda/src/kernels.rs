@@ -7,8 +7,8 @@ use crate::modules;
 use cudarc::driver::sys::{CUfunction, CUmodule};
 use std::sync::Arc;
 use symmem_core::backend::abi::{MulticastSupport, Status};
-use symmem_gpu::{Current, Kernels};
 use symmem_core::backend::{CallResult, Failure};
+use symmem_gpu::{Current, Kernels};
 use symmem_kernels_ptx::{AlignedBytes, CorruptImage, Image, Module, Multicast, decompress_all};
 
 /// The driver from which on a graph can hold an edge between kernels that overlap (`CUgraphEdgeData`):

@@ -6,8 +6,8 @@ use crate::runtime::constants::result::SUCCESS;
 use crate::runtime::table::{Function, Module};
 use std::ptr::with_exposed_provenance_mut;
 use symmem_core::backend::abi::Status;
-use symmem_gpu::{Current, Kernels};
 use symmem_core::backend::{CallResult, Failure};
+use symmem_gpu::{Current, Kernels};
 use symmem_kernels_hip::{AlignedBytes, Target, decompress_all};
 
 /// A kernel of ours: the runtime's handle, as a number.

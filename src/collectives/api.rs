@@ -235,7 +235,7 @@ impl Collectives<'_> {
     /// # Errors
     /// As [`Collectives::all_reduce`].
     pub fn send<'a, T: Element>(&self, peer: usize, source: impl Into<Slice<'a, T>>) -> Result<()> {
-        let mut exchange = self.exchange()?;
+        let mut exchange = self.exchange();
         exchange.send(peer, source.into())?;
         exchange.enqueue()
     }
@@ -249,7 +249,7 @@ impl Collectives<'_> {
         peer: usize,
         destination: impl Into<Slice<'a, T>>,
     ) -> Result<()> {
-        let mut exchange = self.exchange()?;
+        let mut exchange = self.exchange();
         exchange.recv(peer, destination.into())?;
         exchange.enqueue()
     }

@@ -110,8 +110,8 @@ impl Shape<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::group::operations::{multicast_only_by_name, multicast_reduces};
     use crate::collectives::plan::{Parts, Place};
+    use crate::group::operations::{multicast_only_by_name, multicast_reduces};
 
     const GIB: u64 = 1 << 30;
     const WORLD: usize = 4;
@@ -354,7 +354,9 @@ mod tests {
         assert_eq!(by(R::MINIMUM), [E::I32, E::U32, E::I64, E::U64]);
         assert_eq!(by(R::MAXIMUM), by(R::MINIMUM));
         assert_eq!(by(R::PRODUCT), []);
-        let named: Vec<_> = all.filter(|&element| multicast_only_by_name(element)).collect();
+        let named: Vec<_> = all
+            .filter(|&element| multicast_only_by_name(element))
+            .collect();
         assert_eq!(named, [f8, f8_range]);
     }
 }

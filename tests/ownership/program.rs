@@ -7,8 +7,7 @@
 use crate::built;
 use crate::child::BACKEND;
 use std::time::Duration;
-use symmem::{CollectiveOptions, Exchange};
-pub use symmem::{Communicator, Graph, Result, Stream};
+pub use symmem::{Communicator, Graph, Queue, Result, Stream};
 
 /// The element type of all buffers.
 pub type Element = u32;
@@ -104,23 +103,18 @@ pub fn assert_pattern(seen: &[Element], pattern: u32) {
 }
 
 /// Enqueues a put of one buffer of this rank into another.
-pub fn put(stream: &Stream, rank: usize, to: &Buffer, from: &Buffer) -> Result<()> {
-    stream.put(rank, to.all(), from.all())
-}
-
-/// Enqueues a put of the first element of a buffer of this rank into its second.
-pub fn put_one(stream: &Stream, rank: usize, buffer: &Buffer) -> Result<()> {
-    stream.put(rank, buffer.range(1, 1)?, buffer.range(0, 1)?)
+pub fn put(stream: &Queue, rank: usize, to: &Buffer, from: &Buffer) -> Result<()> {
+    stream.put(rank, to, from)
 }
 
 /// Enqueues a wait for [`unblock`].
-pub fn block(stream: &Stream, rank: usize) -> Result<()> {
+pub fn block(stream: &Queue, rank: usize) -> Result<()> {
     stream.wait_signal(rank, CHANNEL)
 }
 
 /// Unblocks a stream of this rank, by work on another. Uses the first two elements of `scratch`.
-pub fn unblock(other: &Stream, rank: usize, scratch: &Buffer) -> Result<()> {
-    other.put_signal(rank, scratch.range(0, 1)?, scratch.range(1, 1)?, CHANNEL)
+pub fn unblock(other: &Queue, rank: usize, scratch: &Buffer) -> Result<()> {
+    other.put_signal(rank, scratch.slice(0..1)?, scratch.slice(1..2)?, CHANNEL)
 }
 
 /// Waits on the host until a stream has done its work.
@@ -129,21 +123,13 @@ pub fn synchronize(stream: &Stream) -> Result<()> {
 }
 
 /// Captures what `work` enqueues.
-pub fn capture(stream: &mut Stream, work: impl FnOnce(&Stream) -> Result<()>) -> Result<Graph> {
-    Graph::capture(stream, work)
-}
-
-/// Begins and ends a capture on a stream that other threads use meanwhile. `between` enqueues nothing.
-pub fn capture_shared(stream: &Stream, between: impl FnOnce()) -> Result<Graph> {
-    Graph::capture(stream, |_| {
-        between();
-        Ok(())
-    })
+pub fn capture(stream: &mut Stream, work: impl FnOnce(&Queue) -> Result<()>) -> Result<Graph> {
+    stream.capture(work)
 }
 
 /// Launches a graph; inside a capture, records the launch.
-pub fn launch(graph: &Graph, stream: &Stream) -> Result<()> {
-    graph.launch(stream)
+pub fn launch(graph: &Graph, queue: &Queue) -> Result<()> {
+    queue.launch_graph(graph)
 }
 
 /// Opens an exchange on `outer` and another on `inner`, adds a send and a receive of this rank to itself
@@ -156,23 +142,20 @@ pub fn exchange_swapped(
     to: &Buffer,
     from: &Buffer,
 ) -> Result<()> {
-    let options = CollectiveOptions::default();
-    outer.exchange(&options, |first: &mut Exchange<'_>| {
-        inner.exchange(&options, |second| {
-            second.send(rank, from.all())?;
-            second.receive(rank, to.all())?;
-            std::mem::swap(first, second);
-            Ok(())
-        })
-    })
+    let (mut first, mut second) = (outer.exchange(), inner.exchange());
+    second.send(rank, from)?;
+    second.recv(rank, to)?;
+    std::mem::swap(&mut first, &mut second);
+    first.enqueue()?;
+    second.enqueue()
 }
 
 /// Enqueues a send of a buffer to a peer.
-pub fn send(stream: &Stream, peer: usize, from: &Buffer) -> Result<()> {
-    stream.send(peer, from.all(), &CollectiveOptions::default())
+pub fn send(stream: &Queue, peer: usize, from: &Buffer) -> Result<()> {
+    stream.send(peer, from)
 }
 
 /// Enqueues a receive of a buffer from a peer.
-pub fn receive(stream: &Stream, peer: usize, to: &Buffer) -> Result<()> {
-    stream.receive(peer, to.all(), &CollectiveOptions::default())
+pub fn receive(stream: &Queue, peer: usize, to: &Buffer) -> Result<()> {
+    stream.recv(peer, to)
 }
