@@ -3,7 +3,9 @@
 use std::error::Error;
 use std::fmt;
 
-use crate::MAXIMUM_BYTES;
+/// Decompressed bytes that no image exceeds; the largest has 1.3 MB. A damaged header that announces more is an
+/// error, not an allocation.
+pub(crate) const MAXIMUM_BYTES: u64 = 64 << 20;
 
 /// Why an image does not decompress. The file or the program that has it is damaged.
 #[derive(Debug)]

@@ -13,10 +13,7 @@ use ruzstd::decoding::FrameDecoder;
 
 pub use aligned::AlignedBytes;
 pub use error::CorruptImage;
-
-/// Decompressed bytes that no image exceeds; the largest has 1.3 MB. A damaged header that announces more is an
-/// error, not an allocation.
-const MAXIMUM_BYTES: u64 = 64 << 20;
+use error::MAXIMUM_BYTES;
 
 /// A kernel image: one zstd frame that announces its decompressed size and ends with a checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
