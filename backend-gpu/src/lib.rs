@@ -2,7 +2,7 @@
 //!
 //! A vendor's runtime differs in how memory is made and mapped, how a kernel is loaded and launched, and
 //! how errors are told. Which kernel does what, which grids may be launched, and what an instance keeps
-//! are the same, and stand here once: a backend implements [`Device`], [`Gpu`] and [`Sharing`], and has
+//! are the same, and stand here once: a backend implements [`Device`](symmem_core::backend::Device), [`Gpu`] and [`Sharing`], and has
 //! the other traits of the contract from here.
 
 mod collectives;
