@@ -64,9 +64,12 @@ pub mod tuning;
 mod world;
 
 pub use base::element::{Element, F8E4M3, F8E5M2};
+pub use base::env::BadVariable;
 pub use base::error::{Error, Result};
+pub use base::error_kind::ErrorKind;
 pub use base::planner::{TransferOptions, plan};
 pub use base::reducible::Reducible;
+pub use base::variables::{VARIABLES, Variable};
 pub use bootstrap::{BootstrapError, LaunchEnvironment};
 pub use buffer::symmetric::{BufferRange, MulticastView, RawView, SymmetricBuffer};
 pub use builder::{Builder, init};
