@@ -6,6 +6,9 @@
 //! lists every probe: there is no silent fallback.
 
 use crate::base::abandon::run_within;
+use crate::base::env;
+use crate::base::env::BadVariable;
+use crate::base::variables;
 use crate::{BackendSource, Error, Result};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -26,36 +29,46 @@ pub enum Selection {
 }
 
 impl Selection {
-    /// Reads `SYMMEM_BACKEND=auto|host|cuda|hip|path:/…`.
-    ///
-    /// # Errors
-    /// [`Error::NoBackend`] for a value that is none of these.
-    pub fn from_environment() -> Result<Self> {
-        match std::env::var("SYMMEM_BACKEND") {
-            Ok(text) => Self::parse(&text),
-            Err(std::env::VarError::NotPresent) => Ok(Self::Auto),
-            Err(std::env::VarError::NotUnicode(text)) => Err(Error::NoBackend(format!(
-                "SYMMEM_BACKEND={} is not text",
-                text.to_string_lossy()
-            ))),
-        }
+    /// The backend of this name: `host`, `cuda`, `hip` or a plugin's.
+    pub fn named(name: impl Into<String>) -> Self {
+        Self::Named(name.into())
     }
 
-    /// Reads a selection.
+    /// The backend in this plugin file, which is called `libsymmem_NAME.so`.
+    pub fn plugin(file: impl Into<PathBuf>) -> Self {
+        Self::Plugin(file.into())
+    }
+
+    /// Reads `SYMMEM_BACKEND=auto|host|cuda|hip|path:/…`; [`Selection::Auto`] if it is not set or empty.
     ///
     /// # Errors
-    /// [`Error::NoBackend`] for text that is none.
+    /// [`Error::BadVariable`] for a value that is none of these.
+    pub fn from_environment() -> Result<Self> {
+        Ok(Self::from_variable()?)
+    }
+
+    pub(crate) fn from_variable() -> std::result::Result<Self, BadVariable> {
+        let parse = |text: &str| Self::understand(text).ok_or_else(String::new);
+        Ok(variables::BACKEND.read(parse)?.unwrap_or_default())
+    }
+
+    /// Reads a selection: `auto` or empty text, a name, or `path:FILE`.
+    ///
+    /// # Errors
+    /// [`Error::BadSelection`] for any other text.
     pub fn parse(text: &str) -> Result<Self> {
+        Self::understand(text).ok_or_else(|| Error::BadSelection(text.into()))
+    }
+
+    fn understand(text: &str) -> Option<Self> {
         match text {
-            "" | "auto" => Ok(Self::Auto),
+            "" | "auto" => Some(Self::Auto),
             _ => match text.strip_prefix("path:") {
-                Some(path) if !path.is_empty() => Ok(Self::Plugin(path.into())),
+                Some(path) if !path.is_empty() => Some(Self::plugin(path)),
                 None if text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') => {
-                    Ok(Self::Named(text.into()))
+                    Some(Self::named(text))
                 }
-                _ => Err(Error::NoBackend(format!(
-                    "`{text}` selects no backend; write auto, host, cuda, hip or path:FILE"
-                ))),
+                _ => None,
             },
         }
     }
@@ -133,8 +146,9 @@ const KNOWN: [&str; 2] = ["cuda", "hip"];
 
 /// The directories of `SYMMEM_PLUGIN_PATH`.
 fn listed_directories() -> Vec<PathBuf> {
-    std::env::var_os("SYMMEM_PLUGIN_PATH")
-        .map(|paths| std::env::split_paths(&paths).collect())
+    variables::PLUGIN_PATH
+        .value()
+        .map(|value| env::directories(&value))
         .unwrap_or_default()
 }
 

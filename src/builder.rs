@@ -2,10 +2,11 @@
 
 use crate::backends;
 use crate::backends::Selection;
+use crate::base::env;
+use crate::base::variables;
 use crate::bootstrap::LaunchEnvironment;
 use crate::tuning;
-use crate::{Communicator, Configuration, DeviceChoice, Error, GemmRow, Result};
-use std::ffi::OsStr;
+use crate::{Communicator, Configuration, DeviceChoice, GemmRow, Result};
 use std::time::Duration;
 use symmem_core::backend::abi::{CollectiveRow, ShareKind, SignalPlacement};
 
@@ -123,19 +124,20 @@ impl Builder {
     /// Joins the world. Collective; blocks at most the setup deadline for each step.
     ///
     /// # Errors
-    /// [`crate::Error::NoBackend`] with every probe and why it failed; what
-    /// [`Communicator::open`] fails with.
+    /// [`crate::Error::BadVariable`] for an environment variable with a value that cannot be used;
+    /// [`crate::Error::NoBackend`] with every probe and why it failed; what [`Communicator::open`] fails
+    /// with.
     pub fn build(self) -> Result<Communicator> {
         let launch = match self.launch {
             Some(launch) => launch,
             None => LaunchEnvironment::detect()?,
         };
+        let rank = launch.rank as usize;
         let selection = match self.backend {
             Some(selection) => selection,
-            None => Selection::from_environment()?,
+            None => Selection::from_variable().map_err(|bad| bad.at(rank))?,
         };
         let chosen = backends::choose(&selection)?;
-        let rank = launch.rank as usize;
         let mut configuration = Configuration::new(launch);
         let (collectives, products) = match (&self.collective_rows, &self.gemm_rows) {
             (Some(_), Some(_)) => Default::default(),
@@ -145,12 +147,18 @@ impl Builder {
         configuration.gemm_rows = self.gemm_rows.unwrap_or(products);
         configuration.check_calls = match self.check_calls {
             Some(check) => check,
-            None => check_from_environment(rank)?,
+            None => variables::CHECK
+                .read(env::switch)
+                .map_err(|bad| bad.at(rank))?
+                .unwrap_or(false),
         };
         configuration.device = self.device;
         configuration.signal_placement = self.signal_placement;
         configuration.share_kinds = match self.share_kinds {
-            kinds if kinds.is_empty() => share_kinds_from_environment()?,
+            kinds if kinds.is_empty() => variables::SHARE
+                .read(env::share_kinds)
+                .map_err(|bad| bad.at(rank))?
+                .unwrap_or_default(),
             kinds => kinds,
         };
         if let Some(deadline) = self.deadline {
@@ -165,97 +173,13 @@ impl Builder {
 
 /// Reads the table that `SYMMEM_TUNING` names.
 fn rows_from_environment(rank: usize) -> Result<(Vec<CollectiveRow>, Vec<GemmRow>)> {
-    let Some(path) = std::env::var_os("SYMMEM_TUNING").filter(|path| !path.is_empty()) else {
+    let Some(path) = variables::TUNING.value() else {
         return Ok(Default::default());
     };
-    let invalid = |reason: String| Error::InvalidArgument {
-        rank,
-        operation: "SYMMEM_TUNING",
-        message: format!("{}: {reason}", path.display()),
-    };
-    let unreadable =
-        |error: std::io::Error| invalid(format!("{error}: unset SYMMEM_TUNING, or make the file"));
-    let text = std::fs::read_to_string(&path).map_err(unreadable)?;
-    tuning::Table::from_json(&text)
+    let bad = |reason: String| variables::TUNING.refuse(&path, reason).at(rank);
+    let text = std::fs::read_to_string(&path).map_err(|error| bad(error.to_string()))?;
+    let rows = tuning::Table::from_json(&text)
         .and_then(|table| Ok((table.rows()?, table.gemm_rows()?)))
-        .map_err(|error| invalid(error.to_string()))
-}
-
-/// Reads `SYMMEM_CHECK`: 1 or 0.
-fn check_from_environment(rank: usize) -> Result<bool> {
-    parse_check(std::env::var_os("SYMMEM_CHECK").as_deref(), rank)
-}
-
-fn parse_check(text: Option<&OsStr>, rank: usize) -> Result<bool> {
-    match text.map(OsStr::as_encoded_bytes) {
-        None | Some(b"" | b"0") => Ok(false),
-        Some(b"1") => Ok(true),
-        Some(_) => Err(Error::InvalidArgument {
-            rank,
-            operation: "SYMMEM_CHECK",
-            message: format!(
-                "`{}`; write 1 to have calls compared, or 0",
-                text.unwrap_or_default().display()
-            ),
-        }),
-    }
-}
-
-/// Reads `SYMMEM_SHARE`: strategies by name, in order, separated by commas; empty for the backend's
-/// own order.
-fn share_kinds_from_environment() -> Result<Vec<ShareKind>> {
-    let Some(text) = std::env::var_os("SYMMEM_SHARE") else {
-        return Ok(Vec::new());
-    };
-    parse_share_kinds(&text.to_string_lossy())
-}
-
-fn parse_share_kinds(text: &str) -> Result<Vec<ShareKind>> {
-    const KINDS: [ShareKind; 4] = [
-        ShareKind::MEMORY_FILE,
-        ShareKind::VMM_FILE_DESCRIPTOR,
-        ShareKind::LEGACY_IPC,
-        ShareKind::SAME_PROCESS,
-    ];
-    text.split(',')
-        .map(str::trim)
-        .filter(|name| !name.is_empty())
-        .map(|name| {
-            KINDS
-                .into_iter()
-                .find(|kind| kind.name().eq_ignore_ascii_case(name))
-                .ok_or_else(|| {
-                    Error::NoBackend(format!(
-                        "SYMMEM_SHARE: `{name}` is no strategy of sharing memory; write {}",
-                        KINDS.map(|kind| kind.name().to_lowercase()).join(", ")
-                    ))
-                })
-        })
-        .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_checking_of_calls_is_asked_for_by_1_and_nothing_else() {
-        let parse = |text: &str| parse_check(Some(OsStr::new(text)), 3);
-        assert!(parse("1").unwrap());
-        assert!(!parse("0").unwrap() && !parse("").unwrap());
-        assert!(!parse_check(None, 3).unwrap());
-        assert!(parse("yes").unwrap_err().to_string().contains("`yes`"));
-    }
-
-    #[test]
-    fn strategies_of_sharing_are_read_in_order_and_an_unknown_one_is_refused() {
-        let kinds = parse_share_kinds("legacy_ipc, VMM_FILE_DESCRIPTOR,").unwrap();
-        assert_eq!(
-            kinds,
-            [ShareKind::LEGACY_IPC, ShareKind::VMM_FILE_DESCRIPTOR]
-        );
-        assert!(parse_share_kinds("").unwrap().is_empty());
-        let error = parse_share_kinds("carrier_pigeon").unwrap_err().to_string();
-        assert!(error.contains("carrier_pigeon") && error.contains("legacy_ipc"));
-    }
+        .map_err(|error| bad(error.to_string()))?;
+    Ok(rows)
 }

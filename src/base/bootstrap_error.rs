@@ -1,5 +1,6 @@
 //! What can go wrong before and while ranks find each other.
 
+use crate::base::error_kind::ErrorKind;
 use std::io;
 use std::time::Duration;
 
@@ -268,5 +269,70 @@ fn name_awaited(awaited: &str) -> String {
         String::new()
     } else {
         format!(" (noticed in {awaited})")
+    }
+}
+
+impl BootstrapError {
+    /// What kind of failure it is.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::BadVariable { .. }
+            | Self::MissingVariable { .. }
+            | Self::RankOutsideWorld { .. }
+            | Self::JobUnknown { .. }
+            | Self::SecretMissing { .. } => ErrorKind::Environment,
+            Self::SeveralHosts { .. } | Self::OtherHost { .. } => ErrorKind::Unsupported,
+            Self::Timeout { .. } => ErrorKind::Timeout,
+            Self::PeerDied { .. } => ErrorKind::PeerDied,
+            Self::PeerFailed { .. } => ErrorKind::PeerFailed,
+            Self::PeerLeft { .. } => ErrorKind::PeerLeft,
+            Self::TagMismatch { .. }
+            | Self::WorldMismatch { .. }
+            | Self::VersionMismatch { .. }
+            | Self::GenerationMismatch { .. } => ErrorKind::Mismatch,
+            Self::TooLarge { .. } | Self::NotACounter { .. } => ErrorKind::InvalidArgument,
+            Self::System { .. } => ErrorKind::System,
+            Self::WrongSecret { .. }
+            | Self::ForeignUser { .. }
+            | Self::RankTaken { .. }
+            | Self::CalledOff { .. }
+            | Self::DescriptorLost { .. }
+            | Self::Malformed { .. } => ErrorKind::Bootstrap,
+        }
+    }
+
+    /// The rank that failed or noticed, where it is known.
+    pub fn rank(&self) -> Option<usize> {
+        match self {
+            Self::RankOutsideWorld { rank, .. }
+            | Self::WrongSecret { rank, .. }
+            | Self::ForeignUser { rank, .. }
+            | Self::Timeout { rank, .. }
+            | Self::TagMismatch { rank, .. }
+            | Self::CalledOff { rank }
+            | Self::TooLarge { rank, .. }
+            | Self::NotACounter { rank, .. }
+            | Self::Malformed { rank, .. }
+            | Self::System { rank, .. } => Some(*rank as usize),
+            Self::DescriptorLost { receiver, .. } => Some(*receiver as usize),
+            _ => None,
+        }
+    }
+
+    /// The rank that it is about; the first of those that were awaited.
+    pub fn peer(&self) -> Option<usize> {
+        match self {
+            Self::OtherHost { rank } | Self::RankTaken { rank } => Some(*rank as usize),
+            Self::Timeout { missing, .. } => missing.first().map(|&rank| rank as usize),
+            Self::PeerDied { peer, .. }
+            | Self::PeerFailed { peer, .. }
+            | Self::PeerLeft { peer, .. }
+            | Self::TagMismatch { peer, .. }
+            | Self::WorldMismatch { peer, .. }
+            | Self::VersionMismatch { peer, .. }
+            | Self::GenerationMismatch { peer, .. } => Some(*peer as usize),
+            Self::DescriptorLost { owner, .. } => Some(*owner as usize),
+            _ => None,
+        }
     }
 }
