@@ -3,13 +3,13 @@
 //!
 //! ```no_run
 //! # fn main() -> symmem::Result<()> {
-//! let communicator = symmem::init()?; // rank and world from the launcher, the best backend there is
-//! let (rank, world) = (communicator.rank(), communicator.world());
+//! let communicator = symmem::init()?; // rank and world size from the launcher, the best backend there is
+//! let (rank, world) = (communicator.rank(), communicator.world_size());
 //! let stream = communicator.stream()?;
 //! let inbox = communicator.allocate::<f32>(&[1024])?;
 //! let outbox = communicator.allocate::<f32>(&[1024])?;
 //! outbox.write(&stream, 0, &[rank as f32; 1024])?;
-//! stream.put_signal((rank + 1) % world, inbox.all(), outbox.all(), 0)?;
+//! stream.put_signal((rank + 1) % world, &inbox, &outbox, 0)?;
 //! stream.wait_signal((rank + world - 1) % world, 0)?;
 //! let mut received = [0.0; 1024];
 //! inbox.read(&stream, 0, &mut received)?;
@@ -23,25 +23,23 @@
 //!
 //! | | |
 //! |---|---|
-//! | joining | [`init`], [`Builder`]; [`Communicator`] has rank, world and what ranks do together |
-//! | memory | [`SymmetricBuffer`], parts of it as [`BufferRange`], memory of the caller's by [`Communicator::register`] |
-//! | one-sided | [`Stream::put`], [`Stream::get`], [`Stream::put_signal`], [`Stream::wait_signal`] |
-//! | words | [`Stream::signal_add`], [`Stream::wait_word`], [`Stream::atomic_fetch_add`] and their like |
-//! | collectives | [`Stream::all_reduce`], [`Stream::all_gather`], [`Stream::reduce_scatter`], [`Stream::all_to_all`], [`Stream::broadcast`], [`Stream::reduce`], [`Stream::gather`], [`Stream::scatter`], [`Stream::exchange`]; [`CollectiveOptions`] say how, [`Communicator::split`] among whom |
-//! | products | [`Communicator::all_gather_gemm`] makes a product of matrices that gathers one of them, [`Stream::all_gather_gemm`] enqueues it |
-//! | recording | [`Graph::capture`], of all of these |
-//! | kernels of one's own | [`SymmetricBuffer::handle`], [`Communicator::load_module`], [`Stream::launch`] |
+//! | joining | [`init`], [`Communicator::builder`]; [`Communicator`] has rank, world size and what ranks do together |
+//! | memory | [`SymmetricBuffer`], parts of it as [`Slice`], memory of the caller's by [`Communicator::register`] |
+//! | one-sided | [`Queue::put`], [`Queue::get`], [`Queue::put_signal`], [`Queue::wait_signal`] |
+//! | words | [`Queue::signal_add`], [`Queue::wait_word`], [`Queue::atomic_fetch_add`] and their like |
+//! | collectives | [`Queue::all_reduce`], [`Queue::all_gather`], [`Queue::reduce_scatter`], [`Queue::all_to_all`], [`Queue::broadcast`], [`Queue::reduce`], [`Queue::gather`], [`Queue::scatter`], [`Queue::exchange`]; [`Queue::with`] takes [`CollectiveOptions`], [`Communicator::split`] makes groups |
+//! | products | [`Communicator::all_gather_gemm`] makes a product of matrices that gathers one of them, [`Queue::all_gather_gemm`] enqueues it |
+//! | recording | [`Stream::capture`], of all of these, and [`Queue::launch_graph`] |
+//! | kernels of one's own | [`SymmetricBuffer::handle`], [`Communicator::load_module`], [`Queue::launch`] |
 //! | the vendor's library | [`Communicator::open_vendor`], [`Provider`] |
 //! | failures | [`Error`], [`Communicator::check`], [`Communicator::abort`], [`Communicator::rebuild`] |
 //!
 //! ```no_run
-//! # use symmem::{Result, Stream, SymmetricBuffer, ReduceOperation, Graph};
-//! # fn step(stream: &Stream, x: &SymmetricBuffer<f32>) -> Result<()> {
-//! stream.all_reduce(x.all(), x.all(), ReduceOperation::SUM)?; // in place; enqueued
-//! let graph = Graph::capture(stream, |stream| {
-//!     stream.all_reduce(x.all(), x.all(), ReduceOperation::SUM)
-//! })?;
-//! graph.launch(stream)?; // any number of times
+//! # use symmem::{ReduceOp, Result, Stream, SymmetricBuffer};
+//! # fn step(stream: &mut Stream, x: &SymmetricBuffer<f32>) -> Result<()> {
+//! stream.all_reduce(x, x, ReduceOp::Sum)?; // in place; enqueued
+//! let graph = stream.capture(|queue| queue.all_reduce(x, x, ReduceOp::Sum))?;
+//! stream.launch_graph(&graph)?; // any number of times
 //! # Ok(()) }
 //! ```
 //!

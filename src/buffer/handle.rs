@@ -12,10 +12,10 @@ impl<T: Element> SymmetricBuffer<T> {
     /// wait: `symmem/handle.h` has the functions. Waits give up after the communicator's deadline.
     ///
     /// `channel` is one of [`CHANNELS`]. Kernels and streams share its counts: a
-    /// [`crate::Stream::wait_signal`] takes what a kernel has signalled, and the other way round. Work
+    /// [`crate::Queue::wait_signal`] takes what a kernel has signalled, and the other way round. Work
     /// that signals one peer, or waits for it, on one channel must be ordered, by one stream or events.
     ///
-    /// The handle is plain data and keeps nothing alive: see [`crate::Stream::launch`].
+    /// The handle is plain data and keeps nothing alive: see [`crate::Queue::launch`].
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such channel; [`Error::Unsupported`] with signals in

@@ -71,7 +71,7 @@ impl<T: Element> SymmetricBuffer<T> {
     /// Elements `range`.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`](crate::Error::OutOfRange).
+    /// [`crate::Error::OutOfRange`](crate::Error::OutOfRange).
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Slice<'_, T>> {
         let part = within(self.world.rank, self.length, range)?;
         Ok(Slice::new(
@@ -100,7 +100,7 @@ impl<T: Element> SymmetricBuffer<T> {
     /// A peer's copy, or this rank's own.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if there is no such rank.
+    /// [`crate::Error::InvalidArgument`] if there is no such rank.
     pub fn peer(&self, rank: usize) -> Result<RawView<'_, T>> {
         self.world.check_peer(rank, "peer")?;
         Ok(self.view(rank))
@@ -128,8 +128,8 @@ impl<T: Element> SymmetricBuffer<T> {
     /// is back when it returns. Collective.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] if ranks free different buffers; [`Error::InvalidArgument`] on a rank where
-    /// a [`crate::Graph`] uses the buffer and [`Error::PeerFailed`] on the others; as any collective
+    /// [`crate::Error::Mismatch`] if ranks free different buffers; [`crate::Error::InvalidArgument`] on a rank where
+    /// a [`crate::Graph`] uses the buffer and [`crate::Error::PeerFailed`] on the others; as any collective
     /// call. The buffer is then given up as if dropped.
     pub fn free(mut self) -> Result<()> {
         context::free(&self.world, self.allocation())?;

@@ -41,7 +41,7 @@ impl Collectives<'_> {
     /// # Errors
     /// [`crate::Error::InvalidArgument`] if lengths differ, ranges overlap otherwise, or options cannot be
     /// met; the backend's; what poisoned the communicator. A peer that does not come within the
-    /// deadline, or dies, is an error of [`Collectives::synchronize`]. So for all collectives.
+    /// deadline, or dies, is an error of [`crate::Stream::synchronize`]. So for all collectives.
     pub fn all_reduce<'a, T: Reducible>(
         &self,
         destination: impl Into<Slice<'a, T>>,

@@ -37,7 +37,7 @@ impl Communicator {
     /// call without elements are not asked about: they have nothing to choose.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if it cannot be done so, with the reason and what is possible.
+    /// [`crate::Error::InvalidArgument`] if it cannot be done so, with the reason and what is possible.
     pub fn explain_call(
         &self,
         call: &CollectiveCall,

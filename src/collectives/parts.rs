@@ -2,7 +2,7 @@
 
 use crate::rank::operand::Operand;
 
-/// What [`crate::Stream::all_to_all_v`] is given, in elements: for each member.
+/// What [`crate::Queue::all_to_all_v`] is given, in elements: for each member.
 pub struct Parts<'a> {
     /// Elements that come from it,
     pub received: &'a [usize],

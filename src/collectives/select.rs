@@ -12,7 +12,7 @@ use crate::world::world::World;
 use std::sync::Arc;
 
 /// A collective call, as far as that decides, beside its options, how it is done
-/// ([`Communicator::explain_call`]). Alike on all members.
+/// ([`crate::Communicator::explain_call`]). Alike on all members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CollectiveCall {
     /// What it does.

@@ -156,7 +156,7 @@ impl<T> std::fmt::Debug for Matrix<'_, T> {
 #[derive(Clone, Copy)]
 pub struct Operands<'a, T: GemmElement> {
     /// This rank's shard of `A`, row-major and without gaps. The same range on all ranks, as long as the
-    /// largest shard ([`super::GemmShape::shard_elements`]); ranks with less have it at its start.
+    /// largest shard ([`crate::GemmShape::shard_elements`]); ranks with less have it at its start.
     pub a: Slice<'a, T>,
     /// `B`, whole.
     pub b: Matrix<'a, T>,
@@ -165,7 +165,7 @@ pub struct Operands<'a, T: GemmElement> {
     /// The bias, 1 x `n`, where the shape has one.
     pub bias: Option<Matrix<'a, T>>,
     /// Where `A` is gathered and stays, row-major and without gaps
-    /// ([`super::GemmShape::gathered_elements`]), where the options say that there is such a buffer. The same
+    /// ([`crate::GemmShape::gathered_elements`]), where the options say that there is such a buffer. The same
     /// range on all ranks.
     pub gathered: Option<Slice<'a, T>>,
 }

@@ -33,7 +33,7 @@ const AT_ONCE_CHUNK: u64 = 4 << 10;
 type Library = (String, String);
 
 /// A product whose `A` is gathered, ready to be enqueued any number of times by
-/// [`crate::Stream::all_gather_gemm`].
+/// [`crate::Queue::all_gather_gemm`].
 ///
 /// Calls of one operation are ordered among themselves, by one stream or by events: they use the same
 /// memory. Dropping it waits for nothing: what it has goes once this rank's streams are idle, its graphs are

@@ -30,7 +30,7 @@ pub struct GemmOptions {
     /// together, as grids of collectives do: give them fewer blocks then. The kernel for few rows, which is its
     /// own barrier, has a grid of its own that nearly fills the device, and is not used where blocks are given.
     pub blocks: Option<u32>,
-    /// Whether the caller gives a buffer for the gathered `A` ([`super::Operands::gathered`]), in which it
+    /// Whether the caller gives a buffer for the gathered `A` ([`crate::Operands::gathered`]), in which it
     /// stays; else the operation has memory of its own.
     pub gathered: bool,
     /// Whether the ways that the vendor's library offers are run when the operation is made, on memory of the

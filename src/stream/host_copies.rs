@@ -78,7 +78,7 @@ impl<T: Element> SymmetricBuffer<T> {
     /// `stream`. Blocks until they are there.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`]; [`Error::InvalidArgument`] for a stream of another communicator or one
+    /// [`crate::Error::OutOfRange`]; [`crate::Error::InvalidArgument`] for a stream of another communicator or one
     /// that is being captured; the backend's; what poisoned the communicator.
     pub fn write(&self, stream: &Stream, offset: usize, elements: &[T]) -> Result<()> {
         let range = self.slice(offset..offset.saturating_add(elements.len()))?;

@@ -12,8 +12,8 @@ impl Queue {
     /// the peer had put before it.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`], the backend's, what poisoned the communicator. A peer that does
-    /// not signal within the deadline, or dies, is an error of [`Stream::synchronize`].
+    /// [`crate::Error::InvalidArgument`], the backend's, what poisoned the communicator. A peer that does
+    /// not signal within the deadline, or dies, is an error of [`crate::Stream::synchronize`].
     pub fn wait_signal(&self, peer: usize, channel: u32) -> Result<()> {
         self.wait_signal_within(peer, channel, self.world().deadlines.wait)
     }

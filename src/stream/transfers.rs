@@ -17,7 +17,7 @@ impl Queue {
     /// signal or a barrier.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if lengths differ, ranges overlap on one rank or there is no such
+    /// [`crate::Error::InvalidArgument`] if lengths differ, ranges overlap on one rank or there is no such
     /// peer; the backend's; what poisoned the communicator.
     pub fn put<'a, T: Element>(
         &self,
@@ -31,7 +31,7 @@ impl Queue {
     /// [`Queue::put`] with a method and geometry of the caller's choice.
     ///
     /// # Errors
-    /// Also [`Error::InvalidArgument`] if the options cannot be met.
+    /// Also [`crate::Error::InvalidArgument`] if the options cannot be met.
     pub fn put_with<'a, T: Element>(
         &self,
         peer: usize,
@@ -90,7 +90,7 @@ impl Queue {
     /// be ordered among themselves, by one stream or by events.
     ///
     /// # Errors
-    /// As [`Queue::put`]; [`Error::InvalidArgument`] if there is no such channel.
+    /// As [`Queue::put`]; [`crate::Error::InvalidArgument`] if there is no such channel.
     pub fn put_signal<'a, T: Element>(
         &self,
         peer: usize,

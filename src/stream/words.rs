@@ -173,7 +173,7 @@ impl Queue {
     /// # Errors
     /// As [`Queue::signal_set`]. A word
     /// that does not change within the deadline, or a rank that dies, is an error of
-    /// [`Queue::synchronize`]: [`crate::Error::Timeout`], whose `peer` is then the word's index, and
+    /// [`crate::Stream::synchronize`]: [`crate::Error::Timeout`], whose `peer` is then the word's index, and
     /// whose values are the lower 32 bits.
     pub fn wait_word<'a, W: Word>(
         &self,
@@ -373,7 +373,7 @@ impl Queue {
     /// sources may be overwritten (OpenSHMEM's `shmem_quiet`).
     ///
     /// As with [`Queue::fence`] the stream's own order gives that, and nothing is enqueued; the host
-    /// does not wait. [`Queue::synchronize`] is what makes the host wait for the same.
+    /// does not wait. [`crate::Stream::synchronize`] is what makes the host wait for the same.
     ///
     /// # Errors
     /// What poisoned the communicator.
