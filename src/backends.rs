@@ -380,7 +380,9 @@ mod tests {
             plugin
         );
         for text in ["path:", "cuda, host", "/x/libsymmem_cuda.so"] {
-            let error = Selection::parse(text).unwrap_err().to_string();
+            let refused = Selection::parse(text).unwrap_err();
+            assert!(matches!(refused, Error::BadSelection(_)), "{refused:#?}");
+            let error = refused.to_string();
             assert!(
                 error.contains(text) && error.contains("path:FILE"),
                 "{error}"

@@ -3,10 +3,12 @@
 use crate::backends;
 use crate::backends::Selection;
 use crate::base::env;
+use crate::base::env::BadVariable;
 use crate::base::variables;
 use crate::bootstrap::LaunchEnvironment;
 use crate::tuning;
 use crate::{Communicator, Configuration, DeviceChoice, GemmRow, Result};
+use std::ffi::OsStr;
 use std::time::Duration;
 use symmem_core::backend::abi::{CollectiveRow, ShareKind, SignalPlacement};
 
@@ -37,6 +39,19 @@ impl Communicator {
 }
 
 /// What a rank can choose when it joins a world. Everything has a default.
+///
+/// ```no_run
+/// # fn main() -> symmem::Result<()> {
+/// use std::time::Duration;
+/// use symmem::Builder;
+/// use symmem::backends::Selection;
+///
+/// let communicator = Builder::new()
+///     .backend(Selection::named("cuda"))
+///     .deadline(Duration::from_secs(30))
+///     .build()?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Builder {
     launch: Option<LaunchEnvironment>,
@@ -52,76 +67,80 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Rank and world from the launcher's variables, backend from `SYMMEM_BACKEND` or the first that
-    /// has a device, device by local rank.
+    /// Starts from the defaults: rank and world from the launcher's variables, the backend that
+    /// `SYMMEM_BACKEND` names or else the first that has a device, the device by local rank.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// This rank and its world, in place of the launcher's variables.
+    /// Sets this rank and its world, in place of the launcher's variables.
     pub fn launch(mut self, launch: LaunchEnvironment) -> Self {
         self.launch = Some(launch);
         self
     }
 
-    /// The backend, in place of `SYMMEM_BACKEND`.
+    /// Sets the backend, in place of `SYMMEM_BACKEND`.
     pub fn backend(mut self, backend: Selection) -> Self {
         self.backend = Some(backend);
         self
     }
 
-    /// The device.
+    /// Sets the device. Default: the rank's number on this host, modulo the number of devices.
     pub fn device(mut self, device: DeviceChoice) -> Self {
         self.device = device;
         self
     }
 
-    /// Bound of every wait on a peer. The same on all ranks.
+    /// Bounds every wait on a peer; see [`Configuration::deadline`]. The same on all ranks.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self
     }
 
-    /// Bound of every step in which ranks set something up together. The same on all ranks.
+    /// Bounds every step in which ranks set something up together; see
+    /// [`Configuration::setup_deadline`]. The same on all ranks.
     pub fn setup_deadline(mut self, deadline: Duration) -> Self {
         self.setup_deadline = Some(deadline);
         self
     }
 
-    /// Where signal words live. The same on all ranks.
+    /// Sets where signal words live. The same on all ranks.
     pub fn signal_placement(mut self, placement: SignalPlacement) -> Self {
         self.signal_placement = placement;
         self
     }
 
-    /// Only these strategies of sharing memory, in this order. The same on all ranks.
+    /// Sets the strategies of sharing memory that are tried, in this order, in place of `SYMMEM_SHARE`;
+    /// an empty list leaves the choice to that variable. The same on all ranks.
     pub fn share_kinds(mut self, kinds: &[ShareKind]) -> Self {
         self.share_kinds = kinds.to_vec();
         self
     }
 
-    /// Rows of the selector of collectives that go before those of the backend, in place of the table
-    /// that `SYMMEM_TUNING` names (which `symmem tune` writes). The same on all ranks.
+    /// Sets the rows of the selector of collectives that go before those of the backend, in place of the
+    /// table that `SYMMEM_TUNING` names (which `symmem tune` writes). The same on all ranks.
     pub fn tuning(mut self, rows: &[CollectiveRow]) -> Self {
         self.collective_rows = Some(rows.to_vec());
         self
     }
 
-    /// How products are done that were measured before, in place of what the table says that `SYMMEM_TUNING`
+    /// Sets the measured rows of all-gather + GEMM, in place of those in the table that `SYMMEM_TUNING`
     /// names (which `symmem bench ag-gemm --tune` writes). The same on all ranks.
     pub fn gemm_tuning(mut self, rows: &[GemmRow]) -> Self {
         self.gemm_rows = Some(rows.to_vec());
         self
     }
 
-    /// Whether ranks compare each collective call before they make it, in place of `SYMMEM_CHECK`: it
-    /// costs a round trip over the host, and names the rank that differs. The same on all ranks.
+    /// Sets whether ranks compare each collective call before they make it, in place of `SYMMEM_CHECK`.
+    /// A comparison costs a round trip over the host, and names the rank that differs. The same on all
+    /// ranks.
     pub fn check_calls(mut self, check: bool) -> Self {
         self.check_calls = Some(check);
         self
     }
 
-    /// Joins the world. Collective; blocks at most the setup deadline for each step.
+    /// Joins the world. Every rank of the job must call it; blocks for at most the setup deadline in each
+    /// step.
     ///
     /// # Errors
     /// [`crate::Error::BadVariable`] for an environment variable with a value that cannot be used;
@@ -171,15 +190,42 @@ impl Builder {
     }
 }
 
-/// Reads the table that `SYMMEM_TUNING` names.
-fn rows_from_environment(rank: usize) -> Result<(Vec<CollectiveRow>, Vec<GemmRow>)> {
-    let Some(path) = variables::TUNING.value() else {
-        return Ok(Default::default());
-    };
-    let bad = |reason: String| variables::TUNING.refuse(&path, reason).at(rank);
-    let text = std::fs::read_to_string(&path).map_err(|error| bad(error.to_string()))?;
-    let rows = tuning::Table::from_json(&text)
+type Rows = (Vec<CollectiveRow>, Vec<GemmRow>);
+
+/// Reads the table that `SYMMEM_TUNING` names; no rows if it is not set.
+fn rows_from_environment(rank: usize) -> Result<Rows> {
+    match variables::TUNING.value() {
+        Some(path) => Ok(rows_of(&path).map_err(|bad| bad.at(rank))?),
+        None => Ok(Rows::default()),
+    }
+}
+
+/// Reads a table from the file that the variable names.
+fn rows_of(path: &OsStr) -> std::result::Result<Rows, BadVariable> {
+    let bad = |reason: String| variables::TUNING.refuse(path, reason);
+    let text = std::fs::read_to_string(path).map_err(|error| bad(error.to_string()))?;
+    tuning::Table::from_json(&text)
         .and_then(|table| Ok((table.rows()?, table.gemm_rows()?)))
-        .map_err(|error| bad(error.to_string()))?;
-    Ok(rows)
+        .map_err(|error| bad(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_that_cannot_be_read_is_a_wrong_variable_that_says_why() {
+        let missing = rows_of(OsStr::new("/no/such/table.json")).unwrap_err();
+        let text = missing.clone().at(2).to_string();
+        assert_eq!((missing.name, missing.rank), ("SYMMEM_TUNING", None));
+        assert!(
+            text.starts_with("rank 2: SYMMEM_TUNING=`/no/such/table.json`: No such file"),
+            "{text}"
+        );
+        let no_table = rows_of(OsStr::new("/dev/null")).unwrap_err().to_string();
+        assert!(
+            no_table.contains("not a tuning table") && no_table.ends_with("unset SYMMEM_TUNING"),
+            "{no_table}"
+        );
+    }
 }
