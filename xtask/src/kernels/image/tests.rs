@@ -108,3 +108,22 @@ fn a_damaged_file_is_named_and_what_to_do_about_it() {
         "{told}"
     );
 }
+
+#[test]
+fn no_changed_byte_of_a_committed_image_goes_unnoticed() {
+    for (family, name) in [
+        (Family::Ptx, "latency.ptx"),
+        (Family::Ptx, "latency.sm_90.cubin"),
+        (Family::Hip, "latency.gfx942.co"),
+    ] {
+        let frame = std::fs::read(manifest::place(family, name)).unwrap();
+        let image = decompress(&frame).unwrap();
+        for index in 0..frame.len() {
+            let mut changed = frame.clone();
+            changed[index] ^= 0xff;
+            if let Ok(found) = decompress(&changed) {
+                assert!(*found == *image, "{name}, byte {index}");
+            }
+        }
+    }
+}
