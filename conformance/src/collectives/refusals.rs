@@ -164,7 +164,7 @@ fn nothing<T: Reducible>(site: Site<'_>, stream: &Stream) -> Result<()> {
     calls.all_to_all_v(&empty, &none, &none, &empty, &none, &none)?;
     calls.gather(0, &empty, &empty)?;
     calls.scatter(0, &empty, &empty)?;
-    calls.exchange()?.enqueue()?;
+    calls.exchange().enqueue()?;
     stream.synchronize_within(site.deadline)?;
     empty.free()
 }
