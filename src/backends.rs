@@ -6,6 +6,9 @@
 //! lists every probe: there is no silent fallback.
 
 use crate::base::abandon::run_within;
+use crate::base::env;
+use crate::base::env::BadVariable;
+use crate::base::variables;
 use crate::{BackendSource, Error, Result};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -26,36 +29,46 @@ pub enum Selection {
 }
 
 impl Selection {
-    /// Reads `SYMMEM_BACKEND=auto|host|cuda|hip|path:/…`.
-    ///
-    /// # Errors
-    /// [`Error::NoBackend`] for a value that is none of these.
-    pub fn from_environment() -> Result<Self> {
-        match std::env::var("SYMMEM_BACKEND") {
-            Ok(text) => Self::parse(&text),
-            Err(std::env::VarError::NotPresent) => Ok(Self::Auto),
-            Err(std::env::VarError::NotUnicode(text)) => Err(Error::NoBackend(format!(
-                "SYMMEM_BACKEND={} is not text",
-                text.to_string_lossy()
-            ))),
-        }
+    /// The backend of this name: `host`, `cuda`, `hip` or a plugin's.
+    pub fn named(name: impl Into<String>) -> Self {
+        Self::Named(name.into())
     }
 
-    /// Reads a selection.
+    /// The backend in this plugin file, which is called `libsymmem_NAME.so`.
+    pub fn plugin(file: impl Into<PathBuf>) -> Self {
+        Self::Plugin(file.into())
+    }
+
+    /// Reads `SYMMEM_BACKEND=auto|host|cuda|hip|path:/…`; [`Selection::Auto`] if it is not set or empty.
     ///
     /// # Errors
-    /// [`Error::NoBackend`] for text that is none.
+    /// [`Error::BadVariable`] for a value that is none of these.
+    pub fn from_environment() -> Result<Self> {
+        Ok(Self::from_variable()?)
+    }
+
+    pub(crate) fn from_variable() -> std::result::Result<Self, BadVariable> {
+        let parse = |text: &str| Self::understand(text).ok_or_else(String::new);
+        Ok(variables::BACKEND.read(parse)?.unwrap_or_default())
+    }
+
+    /// Reads a selection: `auto` or empty text, a name, or `path:FILE`.
+    ///
+    /// # Errors
+    /// [`Error::BadSelection`] for any other text.
     pub fn parse(text: &str) -> Result<Self> {
+        Self::understand(text).ok_or_else(|| Error::BadSelection(text.into()))
+    }
+
+    fn understand(text: &str) -> Option<Self> {
         match text {
-            "" | "auto" => Ok(Self::Auto),
+            "" | "auto" => Some(Self::Auto),
             _ => match text.strip_prefix("path:") {
-                Some(path) if !path.is_empty() => Ok(Self::Plugin(path.into())),
+                Some(path) if !path.is_empty() => Some(Self::plugin(path)),
                 None if text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') => {
-                    Ok(Self::Named(text.into()))
+                    Some(Self::named(text))
                 }
-                _ => Err(Error::NoBackend(format!(
-                    "`{text}` selects no backend; write auto, host, cuda, hip or path:FILE"
-                ))),
+                _ => None,
             },
         }
     }
@@ -128,14 +141,20 @@ fn linked() -> Vec<&'static symmem_core::backend::BackendTable> {
     ]
 }
 
-/// Names that a plugin file may have, `libsymmem_NAME.so`, beside the linked ones.
+/// Plugin files, `libsymmem_NAME.so`, that are looked for beside the executable without being asked for.
 const KNOWN: [&str; 2] = ["cuda", "hip"];
+
+/// The directories of `SYMMEM_PLUGIN_PATH`.
+fn listed_directories() -> Vec<PathBuf> {
+    variables::PLUGIN_PATH
+        .value()
+        .map(|value| env::directories(&value))
+        .unwrap_or_default()
+}
 
 /// Where a plugin file is looked for: `SYMMEM_PLUGIN_PATH`, then beside the executable.
 fn plugin_directories() -> Vec<PathBuf> {
-    let mut directories: Vec<PathBuf> = std::env::var_os("SYMMEM_PLUGIN_PATH")
-        .map(|paths| std::env::split_paths(&paths).collect())
-        .unwrap_or_default();
+    let mut directories = listed_directories();
     if let Ok(executable) = std::env::current_exe()
         && let Some(directory) = executable.parent()
     {
@@ -151,7 +170,30 @@ fn plugin_file(name: &str) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// Looks at every backend there is, without opening a device.
+/// Every plugin file in `SYMMEM_PLUGIN_PATH`, by its backend's name; of one name the first in the path.
+fn listed_plugins() -> Vec<(String, PathBuf)> {
+    let mut plugins: Vec<(String, PathBuf)> = Vec::new();
+    for directory in listed_directories() {
+        // A directory that is not there has no plugins.
+        let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+        let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+        files.sort();
+        for file in files {
+            let name = name_of(&file).filter(|_| file.extension().is_some_and(|end| end == "so"));
+            if let Some(name) = name.map(str::to_owned)
+                && file.is_file()
+                && plugins.iter().all(|(known, _)| *known != name)
+            {
+                plugins.push((name, file));
+            }
+        }
+    }
+    plugins
+}
+
+/// Looks at every backend there is, without opening a device: linked ones, plugin files in
+/// `SYMMEM_PLUGIN_PATH`, those of known names beside the executable, the host backend. A plugin file that is
+/// not used is in the list all the same, with the reason.
 pub fn probe_all() -> Vec<Probe> {
     let mut probes = Vec::new();
     for table in linked() {
@@ -159,6 +201,18 @@ pub fn probe_all() -> Vec<Probe> {
         probes.push(match unsafe { Tables::read(table) } {
             Ok(tables) => probe_tables(tables, Origin::Linked),
             Err(error) => failed(table.name(), Origin::Linked, error.to_failure()),
+        });
+    }
+    for (name, path) in listed_plugins() {
+        // What the program has built in comes first; the file is not loaded.
+        let shadowed = name == "host" || probes.iter().any(|probe| probe.name == name);
+        probes.push(match shadowed {
+            true => failed(
+                name,
+                Origin::File(path.clone()),
+                shadowed_by_built_in(&path),
+            ),
+            false => probe_file(&path, &name),
         });
     }
     for name in KNOWN {
@@ -212,6 +266,18 @@ fn probe_file(path: &Path, name: &str) -> Probe {
         Ok(tables) => probe_tables(tables, origin),
         Err(error) => failed(name.into(), origin, error.to_failure()),
     }
+}
+
+/// Why a plugin file is not used whose backend the program has built in.
+fn shadowed_by_built_in(path: &Path) -> Failure {
+    Failure::new(
+        Status::UNSUPPORTED,
+        "load",
+        format!(
+            "not used: this program has a backend of this name built in; SYMMEM_BACKEND=path:{} takes the file",
+            path.display()
+        ),
+    )
 }
 
 fn failed(name: String, origin: Origin, failure: Failure) -> Probe {
@@ -314,7 +380,9 @@ mod tests {
             plugin
         );
         for text in ["path:", "cuda, host", "/x/libsymmem_cuda.so"] {
-            let error = Selection::parse(text).unwrap_err().to_string();
+            let refused = Selection::parse(text).unwrap_err();
+            assert!(matches!(refused, Error::BadSelection(_)), "{refused:#?}");
+            let error = refused.to_string();
             assert!(
                 error.contains(text) && error.contains("path:FILE"),
                 "{error}"

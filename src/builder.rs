@@ -2,9 +2,12 @@
 
 use crate::backends;
 use crate::backends::Selection;
+use crate::base::env;
+use crate::base::env::BadVariable;
+use crate::base::variables;
 use crate::bootstrap::LaunchEnvironment;
 use crate::tuning;
-use crate::{Communicator, Configuration, DeviceChoice, Error, GemmRow, Result};
+use crate::{Communicator, Configuration, DeviceChoice, GemmRow, Result};
 use std::ffi::OsStr;
 use std::time::Duration;
 use symmem_core::backend::abi::{CollectiveRow, ShareKind, SignalPlacement};
@@ -36,6 +39,19 @@ impl Communicator {
 }
 
 /// What a rank can choose when it joins a world. Everything has a default.
+///
+/// ```no_run
+/// # fn main() -> symmem::Result<()> {
+/// use std::time::Duration;
+/// use symmem::Builder;
+/// use symmem::backends::Selection;
+///
+/// let communicator = Builder::new()
+///     .backend(Selection::named("cuda"))
+///     .deadline(Duration::from_secs(30))
+///     .build()?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Builder {
     launch: Option<LaunchEnvironment>,
@@ -51,91 +67,96 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Rank and world from the launcher's variables, backend from `SYMMEM_BACKEND` or the first that
-    /// has a device, device by local rank.
+    /// Starts from the defaults: rank and world from the launcher's variables, the backend that
+    /// `SYMMEM_BACKEND` names or else the first that has a device, the device by local rank.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// This rank and its world, in place of the launcher's variables.
+    /// Sets this rank and its world, in place of the launcher's variables.
     pub fn launch(mut self, launch: LaunchEnvironment) -> Self {
         self.launch = Some(launch);
         self
     }
 
-    /// The backend, in place of `SYMMEM_BACKEND`.
+    /// Sets the backend, in place of `SYMMEM_BACKEND`.
     pub fn backend(mut self, backend: Selection) -> Self {
         self.backend = Some(backend);
         self
     }
 
-    /// The device.
+    /// Sets the device. Default: the rank's number on this host, modulo the number of devices.
     pub fn device(mut self, device: DeviceChoice) -> Self {
         self.device = device;
         self
     }
 
-    /// Bound of every wait on a peer. The same on all ranks.
+    /// Bounds every wait on a peer; see [`Configuration::deadline`]. The same on all ranks.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self
     }
 
-    /// Bound of every step in which ranks set something up together. The same on all ranks.
+    /// Bounds every step in which ranks set something up together; see
+    /// [`Configuration::setup_deadline`]. The same on all ranks.
     pub fn setup_deadline(mut self, deadline: Duration) -> Self {
         self.setup_deadline = Some(deadline);
         self
     }
 
-    /// Where signal words live. The same on all ranks.
+    /// Sets where signal words live. The same on all ranks.
     pub fn signal_placement(mut self, placement: SignalPlacement) -> Self {
         self.signal_placement = placement;
         self
     }
 
-    /// Only these strategies of sharing memory, in this order. The same on all ranks.
+    /// Sets the strategies of sharing memory that are tried, in this order, in place of `SYMMEM_SHARE`;
+    /// an empty list leaves the choice to that variable. The same on all ranks.
     pub fn share_kinds(mut self, kinds: &[ShareKind]) -> Self {
         self.share_kinds = kinds.to_vec();
         self
     }
 
-    /// Rows of the selector of collectives that go before those of the backend, in place of the table
-    /// that `SYMMEM_TUNING` names (which `symmem tune` writes). The same on all ranks.
+    /// Sets the rows of the selector of collectives that go before those of the backend, in place of the
+    /// table that `SYMMEM_TUNING` names (which `symmem tune` writes). The same on all ranks.
     pub fn tuning(mut self, rows: &[CollectiveRow]) -> Self {
         self.collective_rows = Some(rows.to_vec());
         self
     }
 
-    /// How products are done that were measured before, in place of what the table says that `SYMMEM_TUNING`
+    /// Sets the measured rows of all-gather + GEMM, in place of those in the table that `SYMMEM_TUNING`
     /// names (which `symmem bench ag-gemm --tune` writes). The same on all ranks.
     pub fn gemm_tuning(mut self, rows: &[GemmRow]) -> Self {
         self.gemm_rows = Some(rows.to_vec());
         self
     }
 
-    /// Whether ranks compare each collective call before they make it, in place of `SYMMEM_CHECK`: it
-    /// costs a round trip over the host, and names the rank that differs. The same on all ranks.
+    /// Sets whether ranks compare each collective call before they make it, in place of `SYMMEM_CHECK`.
+    /// A comparison costs a round trip over the host, and names the rank that differs. The same on all
+    /// ranks.
     pub fn check_calls(mut self, check: bool) -> Self {
         self.check_calls = Some(check);
         self
     }
 
-    /// Joins the world. Collective; blocks at most the setup deadline for each step.
+    /// Joins the world. Every rank of the job must call it; blocks for at most the setup deadline in each
+    /// step.
     ///
     /// # Errors
-    /// [`crate::Error::NoBackend`] with every probe and why it failed; what
-    /// [`Communicator::open`] fails with.
+    /// [`crate::Error::BadVariable`] for an environment variable with a value that cannot be used;
+    /// [`crate::Error::NoBackend`] with every probe and why it failed; what [`Communicator::open`] fails
+    /// with.
     pub fn build(self) -> Result<Communicator> {
         let launch = match self.launch {
             Some(launch) => launch,
             None => LaunchEnvironment::detect()?,
         };
+        let rank = launch.rank as usize;
         let selection = match self.backend {
             Some(selection) => selection,
-            None => Selection::from_environment()?,
+            None => Selection::from_variable().map_err(|bad| bad.at(rank))?,
         };
         let chosen = backends::choose(&selection)?;
-        let rank = launch.rank as usize;
         let mut configuration = Configuration::new(launch);
         let (collectives, products) = match (&self.collective_rows, &self.gemm_rows) {
             (Some(_), Some(_)) => Default::default(),
@@ -145,12 +166,18 @@ impl Builder {
         configuration.gemm_rows = self.gemm_rows.unwrap_or(products);
         configuration.check_calls = match self.check_calls {
             Some(check) => check,
-            None => check_from_environment(rank)?,
+            None => variables::CHECK
+                .read(env::switch)
+                .map_err(|bad| bad.at(rank))?
+                .unwrap_or(false),
         };
         configuration.device = self.device;
         configuration.signal_placement = self.signal_placement;
         configuration.share_kinds = match self.share_kinds {
-            kinds if kinds.is_empty() => share_kinds_from_environment()?,
+            kinds if kinds.is_empty() => variables::SHARE
+                .read(env::share_kinds)
+                .map_err(|bad| bad.at(rank))?
+                .unwrap_or_default(),
             kinds => kinds,
         };
         if let Some(deadline) = self.deadline {
@@ -163,75 +190,23 @@ impl Builder {
     }
 }
 
-/// Reads the table that `SYMMEM_TUNING` names.
-fn rows_from_environment(rank: usize) -> Result<(Vec<CollectiveRow>, Vec<GemmRow>)> {
-    let Some(path) = std::env::var_os("SYMMEM_TUNING").filter(|path| !path.is_empty()) else {
-        return Ok(Default::default());
-    };
-    let invalid = |reason: String| Error::InvalidArgument {
-        rank,
-        operation: "SYMMEM_TUNING",
-        message: format!("{}: {reason}", path.display()),
-    };
-    let unreadable =
-        |error: std::io::Error| invalid(format!("{error}: unset SYMMEM_TUNING, or make the file"));
-    let text = std::fs::read_to_string(&path).map_err(unreadable)?;
-    tuning::Table::from_json(&text)
-        .and_then(|table| Ok((table.rows()?, table.gemm_rows()?)))
-        .map_err(|error| invalid(error.to_string()))
-}
+type Rows = (Vec<CollectiveRow>, Vec<GemmRow>);
 
-/// Reads `SYMMEM_CHECK`: 1 or 0.
-fn check_from_environment(rank: usize) -> Result<bool> {
-    parse_check(std::env::var_os("SYMMEM_CHECK").as_deref(), rank)
-}
-
-fn parse_check(text: Option<&OsStr>, rank: usize) -> Result<bool> {
-    match text.map(OsStr::as_encoded_bytes) {
-        None | Some(b"" | b"0") => Ok(false),
-        Some(b"1") => Ok(true),
-        Some(_) => Err(Error::InvalidArgument {
-            rank,
-            operation: "SYMMEM_CHECK",
-            message: format!(
-                "`{}`; write 1 to have calls compared, or 0",
-                text.unwrap_or_default().display()
-            ),
-        }),
+/// Reads the table that `SYMMEM_TUNING` names; no rows if it is not set.
+fn rows_from_environment(rank: usize) -> Result<Rows> {
+    match variables::TUNING.value() {
+        Some(path) => Ok(rows_of(&path).map_err(|bad| bad.at(rank))?),
+        None => Ok(Rows::default()),
     }
 }
 
-/// Reads `SYMMEM_SHARE`: strategies by name, in order, separated by commas; empty for the backend's
-/// own order.
-fn share_kinds_from_environment() -> Result<Vec<ShareKind>> {
-    let Some(text) = std::env::var_os("SYMMEM_SHARE") else {
-        return Ok(Vec::new());
-    };
-    parse_share_kinds(&text.to_string_lossy())
-}
-
-fn parse_share_kinds(text: &str) -> Result<Vec<ShareKind>> {
-    const KINDS: [ShareKind; 4] = [
-        ShareKind::MEMORY_FILE,
-        ShareKind::VMM_FILE_DESCRIPTOR,
-        ShareKind::LEGACY_IPC,
-        ShareKind::SAME_PROCESS,
-    ];
-    text.split(',')
-        .map(str::trim)
-        .filter(|name| !name.is_empty())
-        .map(|name| {
-            KINDS
-                .into_iter()
-                .find(|kind| kind.name().eq_ignore_ascii_case(name))
-                .ok_or_else(|| {
-                    Error::NoBackend(format!(
-                        "SYMMEM_SHARE: `{name}` is no strategy of sharing memory; write {}",
-                        KINDS.map(|kind| kind.name().to_lowercase()).join(", ")
-                    ))
-                })
-        })
-        .collect()
+/// Reads a table from the file that the variable names.
+fn rows_of(path: &OsStr) -> std::result::Result<Rows, BadVariable> {
+    let bad = |reason: String| variables::TUNING.refuse(path, reason);
+    let text = std::fs::read_to_string(path).map_err(|error| bad(error.to_string()))?;
+    tuning::Table::from_json(&text)
+        .and_then(|table| Ok((table.rows()?, table.gemm_rows()?)))
+        .map_err(|error| bad(error.to_string()))
 }
 
 #[cfg(test)]
@@ -239,23 +214,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_checking_of_calls_is_asked_for_by_1_and_nothing_else() {
-        let parse = |text: &str| parse_check(Some(OsStr::new(text)), 3);
-        assert!(parse("1").unwrap());
-        assert!(!parse("0").unwrap() && !parse("").unwrap());
-        assert!(!parse_check(None, 3).unwrap());
-        assert!(parse("yes").unwrap_err().to_string().contains("`yes`"));
-    }
-
-    #[test]
-    fn strategies_of_sharing_are_read_in_order_and_an_unknown_one_is_refused() {
-        let kinds = parse_share_kinds("legacy_ipc, VMM_FILE_DESCRIPTOR,").unwrap();
-        assert_eq!(
-            kinds,
-            [ShareKind::LEGACY_IPC, ShareKind::VMM_FILE_DESCRIPTOR]
+    fn a_table_that_cannot_be_read_is_a_wrong_variable_that_says_why() {
+        let missing = rows_of(OsStr::new("/no/such/table.json")).unwrap_err();
+        let text = missing.clone().at(2).to_string();
+        assert_eq!((missing.name, missing.rank), ("SYMMEM_TUNING", None));
+        assert!(
+            text.starts_with("rank 2: SYMMEM_TUNING=`/no/such/table.json`: No such file"),
+            "{text}"
         );
-        assert!(parse_share_kinds("").unwrap().is_empty());
-        let error = parse_share_kinds("carrier_pigeon").unwrap_err().to_string();
-        assert!(error.contains("carrier_pigeon") && error.contains("legacy_ipc"));
+        let no_table = rows_of(OsStr::new("/dev/null")).unwrap_err().to_string();
+        assert!(
+            no_table.contains("not a tuning table") && no_table.ends_with("unset SYMMEM_TUNING"),
+            "{no_table}"
+        );
     }
 }

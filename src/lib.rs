@@ -62,7 +62,9 @@ pub mod tuning;
 mod world;
 
 pub use base::element::{Element, F8E4M3, F8E5M2};
+pub use base::env::BadVariable;
 pub use base::error::{Error, Result};
+pub use base::error_kind::ErrorKind;
 pub use base::gemm_names::{GemmAlgorithm, GemmTransport};
 pub use base::gemm_row::GemmRow;
 pub use base::gemm_shape::GemmShape;
@@ -70,6 +72,7 @@ pub use base::limits::{BARRIER_CHANNELS, CHANNELS, COLLECTIVE_CHANNELS};
 pub use base::names::{Algorithm, Condition, ReduceOp};
 pub use base::planner::{TransferOptions, plan};
 pub use base::reducible::Reducible;
+pub use base::variables::{VARIABLES, Variable};
 pub use bootstrap::{BootstrapError, LaunchEnvironment};
 pub use buffer::slice::Slice;
 pub use buffer::symmetric::SymmetricBuffer;

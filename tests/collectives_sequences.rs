@@ -191,7 +191,7 @@ fn exchange(
     to: Slice<'_, u32>,
     from: Slice<'_, u32>,
 ) -> Result<()> {
-    let mut exchange = collectives.exchange()?;
+    let mut exchange = collectives.exchange();
     exchange.send((rank + shift) % world, from)?;
     exchange.recv((rank + world - shift % world) % world, to)?;
     exchange.enqueue()

@@ -9,7 +9,7 @@ use symmem::{BackendSource, Communicator, Configuration, Error, Result};
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn configuration(rank: u32, world: u32, job: &str) -> Configuration {
-    let launch = LaunchEnvironment::local(rank, world, job.into()).expect("a rank of the world");
+    let launch = LaunchEnvironment::local(rank, world, job).expect("a rank of the world");
     let mut configuration = Configuration::new(launch);
     configuration.deadline = PATIENCE;
     configuration.setup_deadline = PATIENCE;

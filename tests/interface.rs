@@ -60,11 +60,11 @@ fn move_nothing<T: Element>(
     stream.all_to_all_v(to, &none, &none, from, &none, &none)?;
     stream.gather(0, to, from)?;
     stream.scatter(0, to, from)?;
-    let mut exchange = stream.exchange()?;
+    let mut exchange = stream.exchange();
     exchange.send(next, from)?;
     exchange.recv(previous, to)?;
     exchange.enqueue()?;
-    stream.exchange()?.enqueue()?;
+    stream.exchange().enqueue()?;
     stream.barrier()?;
     stream.synchronize()
 }
@@ -149,7 +149,7 @@ fn elements_without_size_are_moved_without_harm(#[values(1, 2)] ranks: u32) {
         stream.all_to_all(&to, &from)?;
         stream.all_gather(&to, from.slice(..4 / world)?)?;
         stream.scatter(0, to.slice(..4 / world)?, &from)?;
-        let mut exchange = stream.exchange()?;
+        let mut exchange = stream.exchange();
         exchange.send(next, &from)?;
         exchange.recv((rank + world - 1) % world, &to)?;
         exchange.enqueue()?;
@@ -313,7 +313,7 @@ fn an_exchange_that_is_forgotten_sends_nothing() {
         let inbox = communicator.allocate::<u32>(&[4])?;
         let outbox = communicator.allocate::<u32>(&[4])?;
         stream.write(&outbox, &[7; 4])?;
-        let mut forgotten = stream.exchange()?;
+        let mut forgotten = stream.exchange();
         forgotten.send(peer, &outbox)?;
         forgotten.recv(peer, &inbox)?;
         drop(forgotten);
@@ -322,7 +322,7 @@ fn an_exchange_that_is_forgotten_sends_nothing() {
         stream.read(&inbox, &mut seen)?;
         assert_eq!(seen, [0; 4]);
         // The next one meets its own.
-        let mut exchange = stream.exchange()?;
+        let mut exchange = stream.exchange();
         exchange.send(peer, outbox.slice(..2)?)?;
         exchange.recv(peer, inbox.slice(2..)?)?;
         exchange.enqueue()?;

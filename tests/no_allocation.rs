@@ -113,7 +113,7 @@ fn calls_allocate_nothing(communicator: &Communicator) {
                 queue.with(&options).all_gather(inbox.all(), half)?;
             }
         }
-        let mut exchange = queue.exchange()?;
+        let mut exchange = queue.exchange();
         exchange.send(peer, outbox.all())?;
         exchange.recv(peer, inbox.all())?;
         exchange.enqueue()

@@ -141,7 +141,7 @@ fn calls(communicator: &Communicator, provider: Provider) -> Result<()> {
                     stream.with(&options).all_gather_v(target, from, counts)?;
                 }
                 _ => {
-                    let mut exchange = stream.with(&options).exchange()?;
+                    let mut exchange = stream.with(&options).exchange();
                     exchange.send(right, one)?;
                     exchange.recv(left, part)?;
                     exchange.enqueue()?;

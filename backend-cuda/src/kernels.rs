@@ -6,10 +6,10 @@ use crate::driver::constants::result::NO_BINARY_FOR_GPU;
 use crate::modules;
 use cudarc::driver::sys::{CUfunction, CUmodule};
 use std::sync::Arc;
-use symmem_core::backend::CallResult;
-use symmem_core::backend::abi::MulticastSupport;
+use symmem_core::backend::abi::{MulticastSupport, Status};
+use symmem_core::backend::{CallResult, Failure};
 use symmem_gpu::{Current, Kernels};
-use symmem_kernels_ptx::{Image, Module, Multicast};
+use symmem_kernels_ptx::{AlignedBytes, CorruptImage, Image, Module, Multicast, decompress_all};
 
 /// The driver from which on a graph can hold an edge between kernels that overlap (`CUgraphEdgeData`):
 /// before it, a dependent launch has no place in a capture.
@@ -61,7 +61,7 @@ impl Drop for Modules {
 /// `shared_bytes` is the device's most shared memory for one block.
 ///
 /// # Errors
-/// The driver's, naming module and kernel.
+/// [`Status::CALL_FAILED`] for an image that does not decompress, and the driver's; both name the module or kernel.
 pub fn load(
     driver: &'static Driver,
     context: &Arc<Context>,
@@ -76,13 +76,12 @@ pub fn load(
         loaded: Vec::new(),
     };
     let mut by_name = Vec::new();
-    for module in symmem_kernels_ptx::modules() {
-        if !is_wanted(module, multicast) {
-            continue;
-        }
-        let Some(image) = module.choose(architecture) else {
-            continue;
-        };
+    let (chosen, images): (Vec<_>, Vec<_>) = symmem_kernels_ptx::modules()
+        .iter()
+        .filter(|module| is_wanted(module, multicast))
+        .filter_map(|module| Some((module, module.choose(architecture)?.compressed())))
+        .unzip();
+    for (module, image) in chosen.into_iter().zip(decompress_all(&images)) {
         let raw = load_module(driver, module, image)?;
         modules.loaded.push(raw);
         for entry in module.entries {
@@ -109,17 +108,33 @@ fn is_wanted(module: &Module, multicast: MulticastSupport) -> bool {
 
 /// Loads the image chosen for the architecture, or the PTX where the driver will not have machine
 /// code. Context current.
-fn load_module(driver: &Driver, module: &Module, image: Image) -> CallResult<CUmodule> {
-    // SAFETY: the caller made the context current; the code is ours.
-    let load = |bytes| unsafe { modules::load(driver, bytes) };
-    match load(image.bytes()) {
-        Err(failure) if failure.vendor_code == NO_BINARY_FOR_GPU as i32 => load(module.ptx),
+fn load_module(
+    driver: &Driver,
+    module: &Module,
+    image: Result<AlignedBytes, CorruptImage>,
+) -> CallResult<CUmodule> {
+    let load = |image: Result<AlignedBytes, CorruptImage>| {
+        let image = image.map_err(corrupt)?;
+        // SAFETY: the caller made the context current; the code is ours, and decompressed PTX ends with a zero
+        // byte.
+        unsafe { modules::load(driver, &image) }
+    };
+    match load(image) {
+        Err(failure) if failure.vendor_code == NO_BINARY_FOR_GPU as i32 => {
+            load(module.ptx.decompress())
+        }
         other => other,
     }
     .map_err(|mut failure| {
         failure.message = format!("module {}: {}", module.name, failure.message);
         failure
     })
+}
+
+/// The failure of an image that does not decompress.
+fn corrupt(cause: CorruptImage) -> Failure {
+    let message = format!("{cause}; build or install the program again");
+    Failure::new(Status::CALL_FAILED, "decompress", message)
 }
 
 /// Which code a module is loaded from on an architecture, in words; `None` where another module has
@@ -149,6 +164,7 @@ mod tests {
     use super::*;
     use symmem_core::backend::abi::MulticastArguments;
     use symmem_gpu::kernels::argument_bytes;
+    use symmem_kernels_ptx::CompressedImage;
 
     #[test]
     fn kernels_take_the_structs_that_they_are_launched_with() {
@@ -179,6 +195,19 @@ mod tests {
         assert_eq!(wanted(MulticastSupport::HARDWARE), hardware);
         let emulated = ["multicast_emulated", "multicast_emulated_sm_80"];
         assert_eq!(wanted(MulticastSupport::EMULATED), emulated);
+    }
+
+    #[test]
+    fn a_corrupt_image_fails_the_opening_of_a_device_and_says_so() {
+        let image = CompressedImage::text(b"damaged").decompress();
+        let failure = corrupt(image.expect_err("no frame begins like that"));
+        assert_eq!(failure.status, Status::CALL_FAILED);
+        let said = failure.to_string();
+        let (begin, end) = (
+            "decompress failed: corrupt kernel image: ",
+            "build or install the program again",
+        );
+        assert!(said.starts_with(begin) && said.ends_with(end), "{said}");
     }
 
     #[test]

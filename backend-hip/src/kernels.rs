@@ -2,11 +2,13 @@
 
 use crate::current::Ordinal;
 use crate::modules;
+use crate::runtime::constants::result::SUCCESS;
 use crate::runtime::table::{Function, Module};
 use std::ptr::with_exposed_provenance_mut;
-use symmem_core::backend::CallResult;
+use symmem_core::backend::abi::Status;
+use symmem_core::backend::{CallResult, Failure};
 use symmem_gpu::{Current, Kernels};
-use symmem_kernels_hip::Target;
+use symmem_kernels_hip::{AlignedBytes, Target, decompress_all};
 
 /// A kernel of ours: the runtime's handle, as a number.
 #[derive(Clone, Copy)]
@@ -21,7 +23,8 @@ impl Kernel {
 /// The modules of one open device; unloaded on drop.
 pub struct Modules {
     device: Ordinal,
-    loaded: Vec<Module>,
+    /// With the images that they were loaded from: the runtime keeps reading them.
+    loaded: Vec<(Module, AlignedBytes)>,
     /// The kernels in them, sorted: they take more than the struct that a launch names.
     kernels: Vec<usize>,
 }
@@ -42,10 +45,14 @@ impl Drop for Modules {
     fn drop(&mut self) {
         // Nobody is left to tell of failures, and each module is tried whatever became of the others.
         let _entered = self.device.enter();
-        for &module in &self.loaded {
+        for (module, image) in self.loaded.drain(..) {
             // SAFETY: loaded by `load` and unloaded only here; the instance is closing, so no kernel of
             // it runs.
-            unsafe { (self.device.runtime.table.hipModuleUnload)(module) };
+            let code = unsafe { (self.device.runtime.table.hipModuleUnload)(module) };
+            if code != SUCCESS {
+                // The runtime may still have the module, and read its image.
+                std::mem::forget(image);
+            }
         }
     }
 }
@@ -53,7 +60,7 @@ impl Drop for Modules {
 /// Loads every module for a target.
 ///
 /// # Errors
-/// The runtime's, naming module and kernel.
+/// [`Status::CALL_FAILED`] for an image that does not decompress, and the runtime's; both name the module or kernel.
 pub fn load(device: Ordinal, target: Target) -> CallResult<(Modules, Kernels<Kernel>)> {
     let _entered = device.enter()?;
     let mut modules = Modules {
@@ -62,15 +69,22 @@ pub fn load(device: Ordinal, target: Target) -> CallResult<(Modules, Kernels<Ker
         kernels: Vec::new(),
     };
     let mut by_name = Vec::new();
-    for module in symmem_kernels_hip::modules() {
-        let object = module.object(target);
-        // SAFETY: the device is current; the code is ours and lives as long as the program.
-        let raw = unsafe { modules::load(device.runtime, object) }.map_err(|mut failure| {
+    let all = symmem_kernels_hip::modules();
+    let objects: Vec<_> = all.iter().map(|module| module.object(target)).collect();
+    for (module, image) in all.iter().zip(decompress_all(&objects)) {
+        let named = |mut failure: Failure| {
             let (name, target) = (module.name, target.name());
             failure.message = format!("module {name} for {target}: {}", failure.message);
             failure
+        };
+        let image = image.map_err(|cause| {
+            let message = format!("{cause}; build or install the program again");
+            named(Failure::new(Status::CALL_FAILED, "decompress", message))
         })?;
-        modules.loaded.push(raw);
+        // SAFETY: the device is current and the code is ours. The image is kept below, until the module is
+        // unloaded; moving it does not move its bytes.
+        let raw = unsafe { modules::load(device.runtime, &image) }.map_err(named)?;
+        modules.loaded.push((raw, image));
         for entry in module.entries {
             // SAFETY: loaded just now, on the current device.
             let function =

@@ -11,6 +11,7 @@ use std::ptr::null_mut;
 use std::sync::{Mutex, PoisonError};
 use symmem_core::backend::abi::Status;
 use symmem_core::backend::{CallResult, Failure};
+use symmem_kernels_hip::AlignedBytes;
 
 /// Loads a code object, or a bundle of them.
 ///
@@ -49,14 +50,9 @@ pub unsafe fn function(runtime: &Runtime, module: Module, name: &[u8]) -> CallRe
     Ok(found)
 }
 
-/// Lines of a cache: where a loader of ELF files may expect an image to begin.
-#[repr(C, align(64))]
-#[derive(Clone, Copy)]
-struct Line([u8; 64]);
-
 /// Copies of the images that a program's own modules were loaded from.
 #[derive(Default)]
-pub struct Images(Mutex<HashMap<u64, Box<[Line]>>>);
+pub struct Images(Mutex<HashMap<u64, AlignedBytes>>);
 
 impl Images {
     /// Loads a copy of `code`, which stays until [`Images::unload`].
@@ -64,17 +60,11 @@ impl Images {
     /// # Safety
     /// As [`load`], but for the copy's life.
     pub unsafe fn load(&self, runtime: &Runtime, code: &[u8]) -> CallResult<Module> {
-        let mut lines = vec![Line([0; 64]); code.len().div_ceil(64).max(1)].into_boxed_slice();
-        let place = lines.as_mut_ptr().cast::<u8>();
-        // SAFETY: the lines have at least as many bytes, and nobody else has them yet.
-        let copy = unsafe {
-            place.copy_from_nonoverlapping(code.as_ptr(), code.len());
-            std::slice::from_raw_parts(place, code.len())
-        };
-        // SAFETY: the caller's word; the copy is kept below, and moving the box does not move it.
-        let module = unsafe { load(runtime, copy) }?;
+        let copy = AlignedBytes::from(code);
+        // SAFETY: the caller's word; the copy is kept below, and moving it does not move its bytes.
+        let module = unsafe { load(runtime, &copy) }?;
         let mut images = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        images.insert(module.addr() as u64, lines);
+        images.insert(module.addr() as u64, copy);
         Ok(module)
     }
 
@@ -104,7 +94,7 @@ mod tests {
     fn the_image_of_a_module_that_could_not_be_unloaded_stays() {
         let (images, module) = (Images::default(), without_provenance_mut(64));
         let kept = |images: &Images| images.0.lock().unwrap().len();
-        let image = vec![Line([0; 64])].into_boxed_slice();
+        let image = AlignedBytes::zeroed(64);
         images.0.lock().unwrap().insert(64, image);
         let failure = Failure::new(Status::CALL_FAILED, "hipModuleUnload", "");
         let told = images.unload(module, || Err(failure.clone()));

@@ -1,12 +1,33 @@
-//! Calls that must be refused: by which error, on which ranks, and with nothing lost.
+//! Calls that must be refused: by which error, on which ranks, and with nothing lost; and calls of nothing, which
+//! must not be.
 
 use super::buffers::Buffers;
 use super::context::Context;
 use super::engine::{Engine, MethodName};
-use super::findings::Findings;
+use super::findings::{Fault, Findings};
 use super::transfer_case::{Operation, TransferCase};
 use symmem::backend::abi::{DeviceAddress, Method};
 use symmem::{BARRIER_CHANNELS, CHANNELS, Element, Error, Result, TransferOptions};
+
+/// Makes calls of nothing, which move nothing and are not refused; a signal behind one is given all the same.
+fn nothing<T: Element>(context: &Context<'_>) -> Result<()> {
+    const CHANNEL: u32 = 0;
+    let communicator = context.communicator;
+    let (rank, world) = (communicator.rank(), communicator.world_size());
+    let (next, previous) = ((rank + 1) % world, (rank + world - 1) % world);
+    let stream = &context.streams[0];
+    let empty = communicator.allocate::<T>(&[0, 3])?;
+    empty.write(stream, 0, &[])?;
+    empty.read(stream, 0, &mut [])?;
+    stream.put(next, &empty, &empty)?;
+    stream.get(next, &empty, &empty)?;
+    if !context.planted(Fault::MissingSignal) {
+        stream.put_signal(next, &empty, &empty, CHANNEL)?;
+    }
+    stream.wait_signal_within(previous, CHANNEL, context.deadline)?;
+    stream.synchronize_within(context.deadline)?;
+    empty.free()
+}
 
 /// Makes each call and looks at its error; then moves data as if nothing had been.
 pub fn check<T: Element>(context: &Context<'_>, buffers: &Buffers<T>) -> Result<Findings> {
@@ -134,6 +155,8 @@ pub fn check<T: Element>(context: &Context<'_>, buffers: &Buffers<T>) -> Result<
         let misaligned = unsafe { communicator.register::<T>(DeviceAddress(0x1001), &[1]) };
         refused("misaligned memory", misaligned.map(drop), invalid);
     }
+
+    nothing::<T>(context)?;
 
     // Nothing is lost: no signal counted, no stream stuck, no memory out of step.
     let case = TransferCase {

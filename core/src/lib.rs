@@ -13,6 +13,7 @@ pub mod backend;
 pub mod epoch;
 pub mod float;
 pub mod host;
+pub mod tickets;
 
 // After the traits: enum_dispatch emits the enum's implementations at whichever comes last.
 mod dispatch;

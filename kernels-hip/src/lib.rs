@@ -7,6 +7,12 @@
 //! Every kernel takes a [`Launch`] and, behind it, one struct by value, whose layout is that of
 //! `symmem/abi.h`. There are no hidden arguments. The tests of `xtask` read all this back from the code
 //! objects (`xtask/src/kernels/hip/tests.rs`).
+//!
+//! The code objects are embedded as they are in the repository, compressed one by one. [`Module::object`] names the
+//! one that a device needs, and [`CompressedImage::decompress`] or [`decompress_all`] makes of it what the runtime
+//! loads.
+
+pub use symmem_kernels_image::{AlignedBytes, CompressedImage, CorruptImage, decompress_all};
 
 /// The GPUs that have code objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +68,7 @@ pub struct Module {
     /// `base`, `signals`, …
     pub name: &'static str,
     /// A code object for each of [`Target::ALL`], in that order.
-    pub objects: [&'static [u8]; 3],
+    pub objects: [CompressedImage; 3],
     /// The kernels in it.
     pub entries: &'static [Entry],
 }
@@ -86,8 +92,8 @@ impl Entry {
 }
 
 impl Module {
-    /// The code object of a target, for `hipModuleLoadData`.
-    pub const fn object(&self, target: Target) -> &'static [u8] {
+    /// Returns the code object of a target, to be decompressed for `hipModuleLoadData`.
+    pub const fn object(&self, target: Target) -> CompressedImage {
         self.objects[target as usize]
     }
 }
@@ -97,21 +103,16 @@ pub fn modules() -> &'static [Module] {
     &MODULES
 }
 
-/// Places a code object as a loader of ELF files may expect it.
-#[repr(C, align(64))]
-struct Aligned<T: ?Sized>(T);
-
 macro_rules! object {
-    ($name:literal, $target:literal) => {{
-        static IMAGE: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(
+    ($name:literal, $target:literal) => {
+        CompressedImage::machine_code(include_bytes!(concat!(
             "../artefacts/",
             $name,
             ".",
             $target,
-            ".co"
-        )));
-        &IMAGE.0
-    }};
+            ".co.zst"
+        )))
+    };
 }
 
 macro_rules! module {
@@ -277,7 +278,7 @@ mod tests {
         };
         for module in modules() {
             for target in Target::ALL {
-                let bytes = module.object(target);
+                let bytes = module.object(target).decompress().unwrap();
                 assert!(bytes.starts_with(b"\x7fELF"));
                 assert_eq!(bytes.as_ptr().addr() % 64, 0);
                 assert_eq!(bytes[7], 64, "ELFOSABI_AMDGPU_HSA");

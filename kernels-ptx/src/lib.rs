@@ -5,6 +5,11 @@
 //! this crate needs no compiler.
 //!
 //! Every kernel takes one struct by value; the layouts are those of `symmem/abi.h`.
+//!
+//! The images are embedded as they are in the repository, compressed one by one. [`Module::choose`] names the image
+//! that a device needs, and [`CompressedImage::decompress`] or [`decompress_all`] makes of it what the driver loads.
+
+pub use symmem_kernels_image::{AlignedBytes, CompressedImage, CorruptImage, decompress_all};
 
 /// Kernels that are loaded together and need the same hardware.
 #[derive(Clone, Copy, Debug)]
@@ -12,10 +17,10 @@ pub struct Module {
     /// `base`, `signals`, … ; a name that ends in `_sm_80` is the module of the same kernels for devices
     /// before sm_90.
     pub name: &'static str,
-    /// PTX that ends with a zero byte, as the driver wants it.
-    pub ptx: &'static [u8],
+    /// PTX; decompressed, it ends with a zero byte, as the driver wants it.
+    pub ptx: CompressedImage,
     /// Machine code by architecture (90 for sm_90), in rising order.
-    pub cubins: &'static [(u32, &'static [u8])],
+    pub cubins: &'static [(u32, CompressedImage)],
     /// The kernels in it.
     pub entries: &'static [Entry],
     /// The lowest architecture that can run it.
@@ -61,16 +66,16 @@ pub const fn bulk_shared_memory(stages: u32, stage_bytes: u32) -> u64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Image {
     /// Machine code for an architecture (90 for sm_90): loads without compilation.
-    Cubin(u32, &'static [u8]),
-    /// PTX, zero-terminated: the driver compiles it.
-    Ptx(&'static [u8]),
+    Cubin(u32, CompressedImage),
+    /// PTX, zero-terminated once it is decompressed: the driver compiles it.
+    Ptx(CompressedImage),
 }
 
 impl Image {
-    /// The bytes, for `cuModuleLoadData`.
-    pub fn bytes(self) -> &'static [u8] {
+    /// Returns what is to be decompressed for `cuModuleLoadData`.
+    pub fn compressed(self) -> CompressedImage {
         match self {
-            Self::Cubin(_, bytes) | Self::Ptx(bytes) => bytes,
+            Self::Cubin(_, image) | Self::Ptx(image) => image,
         }
     }
 }
@@ -83,11 +88,11 @@ impl Module {
         if !(self.minimum_architecture..self.end_architecture).contains(&architecture) {
             return None;
         }
-        let runs =
-            |cubin: &&(u32, &[u8])| cubin.0 / 10 == architecture / 10 && cubin.0 <= architecture;
-        let cubin = self.cubins.iter().rev().find(runs);
-        Some(cubin.map_or(Image::Ptx(self.ptx), |(architecture, bytes)| {
-            Image::Cubin(*architecture, bytes)
+        let runs = |built: u32| built / 10 == architecture / 10 && built <= architecture;
+        let mut cubins = self.cubins.iter().rev();
+        let cubin = cubins.find(|(built, _)| runs(*built));
+        Some(cubin.map_or(Image::Ptx(self.ptx), |(built, image)| {
+            Image::Cubin(*built, *image)
         }))
     }
 }
@@ -97,20 +102,15 @@ pub fn modules() -> &'static [Module] {
     &MODULES
 }
 
-/// Places machine code as a loader of ELF files may expect it.
-#[repr(C, align(64))]
-struct Aligned<T: ?Sized>(T);
-
 macro_rules! cubin {
-    ($file:expr) => {{
-        static IMAGE: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!("../artefacts/", $file)));
-        &IMAGE.0
-    }};
+    ($file:expr) => {
+        CompressedImage::machine_code(include_bytes!(concat!("../artefacts/", $file, ".zst")))
+    };
 }
 
 macro_rules! ptx {
     ($file:expr) => {
-        concat!(include_str!(concat!("../artefacts/", $file)), "\0").as_bytes()
+        CompressedImage::text(include_bytes!(concat!("../artefacts/", $file, ".zst")))
     };
 }
 
@@ -365,8 +365,8 @@ mod tests {
         modules().iter().find(|module| module.name == name).unwrap()
     }
 
-    fn text(module: &Module) -> &str {
-        std::str::from_utf8(module.ptx).unwrap()
+    fn text(module: &Module) -> String {
+        String::from_utf8(module.ptx.decompress().unwrap().to_vec()).unwrap()
     }
 
     #[test]
@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn ptx_names_its_architecture_and_ends_with_a_zero() {
+    fn ptx_names_its_architecture_and_has_one_zero_byte_at_its_end() {
         for module in modules() {
             let target = format!(".target sm_{}", module.minimum_architecture);
             let only = if module.end_architecture == module.minimum_architecture + 1 {
@@ -494,15 +494,16 @@ mod tests {
             } else {
                 ""
             };
-            assert!(text(module).contains(&format!("{target}{only}\n")));
+            let text = text(module);
+            assert!(text.contains(&format!("{target}{only}\n")));
             let version = match module.name {
                 "multicast_f8" => "8.6",
                 "multicast" => "8.2",
                 _ => "8.0", // drivers from CUDA 12.0 on take it
             };
-            assert!(text(module).contains(&format!(".version {version}\n")));
-            assert_eq!(module.ptx.iter().filter(|byte| **byte == 0).count(), 1);
-            assert_eq!(module.ptx.last(), Some(&0));
+            assert!(text.contains(&format!(".version {version}\n")));
+            assert_eq!(text.matches('\0').count(), 1, "{}", module.name);
+            assert!(text.ends_with('\0'), "{}", module.name);
         }
     }
 
@@ -514,7 +515,8 @@ mod tests {
                     .cubins
                     .is_sorted_by_key(|(architecture, _)| *architecture)
             );
-            for (_, bytes) in module.cubins {
+            for (_, image) in module.cubins {
+                let bytes = image.decompress().unwrap();
                 assert!(bytes.starts_with(b"\x7fELF"));
                 assert_eq!(bytes.as_ptr().addr() % 64, 0);
             }

@@ -8,6 +8,14 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 ///
 /// All integers, `f32`, `f64`, `half::f16` and `half::bf16` are elements; for an own `repr(C)`
 /// struct derive zerocopy's traits.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be an element of symmetric memory",
+    label = "not plain old data",
+    note = "peers overwrite elements at any time, so any bytes must be a value and a value must have no \
+            padding: references, `bool`, `char` and most enums are not elements; store a `bool` as `u8`",
+    note = "for a struct of your own, depend on zerocopy 0.8 and write `#[derive(Clone, Copy, \
+            FromBytes, IntoBytes, Immutable)] #[repr(C)]`"
+)]
 pub trait Element: FromBytes + IntoBytes + Immutable + Copy + Send + Sync + 'static {}
 
 impl<T: FromBytes + IntoBytes + Immutable + Copy + Send + Sync + 'static> Element for T {}

@@ -2,7 +2,9 @@
 
 use crate::backend::abi::Status;
 use crate::backend::{Failure, LoadError};
-use crate::bootstrap::BootstrapError;
+use crate::base::bootstrap_error::BootstrapError;
+use crate::base::env::BadVariable;
+use crate::base::error_kind::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +13,22 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// What went wrong: who noticed, which peer and how many bytes it was about, what failed and what to
 /// do. Clonable, since a poisoned communicator returns its cause from every later call.
-#[derive(Clone, Debug, thiserror::Error)]
+///
+/// [`Error::kind`], [`Error::rank`] and [`Error::peer`] answer what a program asks of every error; match
+/// on a variant for the rest. `{}` and `{:?}` print a sentence, `{:?}` with what caused the failure, so
+/// `fn main() -> symmem::Result<()>` ends with a message for people; `{:#?}` prints the variant and its
+/// fields, on one line.
+///
+/// ```
+/// # use symmem::{Error, ErrorKind};
+/// fn can_rebuild(error: &Error) -> bool {
+///     matches!(
+///         error.kind(),
+///         ErrorKind::PeerDied | ErrorKind::PeerFailed | ErrorKind::Timeout
+///     )
+/// }
+/// ```
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A call to the backend failed.
@@ -26,7 +43,8 @@ pub enum Error {
         /// What symmem was doing.
         operation: &'static str,
         /// The backend's own words: call, number, advice.
-        failure: Failure,
+        #[source]
+        failure: Box<Failure>,
     },
     /// A device has too little memory left.
     #[error(
@@ -40,7 +58,8 @@ pub enum Error {
         /// What they were for.
         operation: &'static str,
         /// The backend's own words.
-        failure: Failure,
+        #[source]
+        failure: Box<Failure>,
     },
     /// Ranks called the same collective operation with different arguments.
     #[error(
@@ -195,6 +214,12 @@ pub enum Error {
     /// No backend could start; each probe and why it failed.
     #[error("{0}")]
     NoBackend(String),
+    /// Text that selects no backend; see [`crate::backends::Selection`].
+    #[error("`{0}` selects no backend; write auto, host, cuda, hip or path:FILE")]
+    BadSelection(String),
+    /// An environment variable has a value that cannot be used.
+    #[error(transparent)]
+    BadVariable(Box<BadVariable>),
     /// A plugin file is not a backend.
     #[error(transparent)]
     Plugin(Arc<LoadError>),
@@ -229,6 +254,72 @@ fn about(peer: Option<usize>, bytes: Option<u64>) -> String {
 }
 
 impl Error {
+    /// What kind of failure it is.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Backend { .. } => ErrorKind::Backend,
+            Self::OutOfMemory { .. } => ErrorKind::OutOfMemory,
+            Self::Mismatch { .. } => ErrorKind::Mismatch,
+            Self::Timeout { .. } | Self::WordTimeout { .. } | Self::HostTimeout { .. } => {
+                ErrorKind::Timeout
+            }
+            Self::PeerDied { .. } => ErrorKind::PeerDied,
+            Self::PeerFailed { .. } => ErrorKind::PeerFailed,
+            Self::Aborted { .. } => ErrorKind::Aborted,
+            Self::OutOfRange { .. } | Self::InvalidArgument { .. } | Self::BadSelection(_) => {
+                ErrorKind::InvalidArgument
+            }
+            Self::Unsupported { .. } => ErrorKind::Unsupported,
+            Self::NotShareable { .. } => ErrorKind::NotShareable,
+            Self::PeerUnreachable { .. } => ErrorKind::PeerUnreachable,
+            Self::NoSuchDevice { .. } => ErrorKind::NoSuchDevice,
+            Self::NoBackend(_) | Self::Plugin(_) => ErrorKind::NoBackend,
+            Self::BadVariable(_) => ErrorKind::Environment,
+            Self::Bootstrap(error) => error.kind(),
+            Self::System { .. } => ErrorKind::System,
+        }
+    }
+
+    /// The rank that failed or noticed, where it is known: before ranks have numbers none is.
+    pub fn rank(&self) -> Option<usize> {
+        match self {
+            Self::Backend { rank, .. }
+            | Self::OutOfMemory { rank, .. }
+            | Self::Mismatch { rank, .. }
+            | Self::Timeout { rank, .. }
+            | Self::WordTimeout { rank, .. }
+            | Self::HostTimeout { rank, .. }
+            | Self::PeerDied { rank, .. }
+            | Self::PeerFailed { rank, .. }
+            | Self::Aborted { rank }
+            | Self::OutOfRange { rank, .. }
+            | Self::InvalidArgument { rank, .. }
+            | Self::Unsupported { rank, .. }
+            | Self::NotShareable { rank, .. }
+            | Self::PeerUnreachable { rank, .. }
+            | Self::NoSuchDevice { rank, .. }
+            | Self::System { rank, .. } => Some(*rank),
+            Self::BadVariable(bad) => bad.rank,
+            Self::Bootstrap(error) => error.rank(),
+            Self::NoBackend(_) | Self::BadSelection(_) | Self::Plugin(_) => None,
+        }
+    }
+
+    /// The other rank that it is about: the one that died, failed, differs, was waited for or could not
+    /// be reached. The first of them if there are several.
+    pub fn peer(&self) -> Option<usize> {
+        match self {
+            Self::Mismatch { peer, .. }
+            | Self::Timeout { peer, .. }
+            | Self::PeerDied { peer, .. }
+            | Self::PeerFailed { peer, .. }
+            | Self::PeerUnreachable { peer, .. } => Some(*peer),
+            Self::Backend { peer, .. } => *peer,
+            Self::Bootstrap(error) => error.peer(),
+            _ => None,
+        }
+    }
+
     /// A failed call to the backend, with what core knows of it.
     pub(crate) fn backend(rank: usize, operation: &'static str, failure: Failure) -> Self {
         match failure.status {
@@ -246,7 +337,7 @@ impl Error {
                 peer: None,
                 bytes: None,
                 operation,
-                failure,
+                failure: Box::new(failure),
             },
         }
     }
@@ -283,13 +374,95 @@ impl Error {
 }
 
 impl From<BootstrapError> for Error {
+    /// Every wrong variable is the same variant, whoever reads it.
     fn from(error: BootstrapError) -> Self {
-        Self::Bootstrap(Arc::new(error))
+        match error {
+            BootstrapError::BadVariable {
+                name,
+                value,
+                expected,
+            } => BadVariable::new(name, value, expected).into(),
+            error => Self::Bootstrap(Arc::new(error)),
+        }
+    }
+}
+
+impl From<BadVariable> for Error {
+    fn from(bad: BadVariable) -> Self {
+        Self::BadVariable(Box::new(bad))
     }
 }
 
 impl From<LoadError> for Error {
     fn from(error: LoadError) -> Self {
         Self::Plugin(Arc::new(error))
+    }
+}
+
+/// Returns a failure of the control plane as `rank` reports it: the failure of a peer if it is one.
+pub(crate) fn translate(rank: usize, error: BootstrapError) -> Error {
+    match error {
+        BootstrapError::PeerDied { peer, .. } => Error::PeerDied {
+            rank,
+            peer: peer as usize,
+        },
+        BootstrapError::PeerFailed { peer, reason } => Error::PeerFailed {
+            rank,
+            peer: peer as usize,
+            reason,
+        },
+        other => other.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn backend() -> Error {
+        let failure = Failure::of_call(Status::CALL_FAILED, "cuMemMap", 719, "reset the device");
+        Error::backend(1, "put", failure).about(Some(3), 64)
+    }
+
+    #[test]
+    fn every_error_tells_its_kind_its_rank_and_its_peer() {
+        let late = BootstrapError::Timeout {
+            rank: 2,
+            awaited: "the rendezvous".into(),
+            missing: vec![5, 6],
+            elapsed: Duration::from_secs(1),
+        };
+        let of = |error: &Error| (error.kind(), error.rank(), error.peer());
+        assert_eq!(of(&backend()), (ErrorKind::Backend, Some(1), Some(3)));
+        assert_eq!(
+            of(&late.into()),
+            (ErrorKind::Timeout, Some(2), Some(5)),
+            "as a wait on a device"
+        );
+        let full = Failure::new(Status::OUT_OF_MEMORY, "cuMemCreate", "free memory");
+        let full = Error::backend(0, "allocate", full).about(None, 1 << 30);
+        assert_eq!(of(&full), (ErrorKind::OutOfMemory, Some(0), None));
+        let none = Error::NoBackend(String::new());
+        assert_eq!(of(&none), (ErrorKind::NoBackend, None, None));
+    }
+
+    #[test]
+    fn a_variable_that_the_bootstrap_refuses_is_a_wrong_variable_like_any_other() {
+        let error = Error::from(BootstrapError::BadVariable {
+            name: "SYMMEM_RANK",
+            value: "two".into(),
+            expected: "a whole number from 0 up",
+        });
+        let Error::BadVariable(bad) = &error else {
+            panic!("{error:#?}");
+        };
+        assert_eq!((bad.name, bad.value.as_str()), ("SYMMEM_RANK", "two"));
+        assert_eq!(error.kind(), ErrorKind::Environment);
+    }
+
+    #[test]
+    fn an_error_is_at_most_this_large() {
+        // A result is moved on every call.
+        assert!(size_of::<Error>() <= 96, "{}", size_of::<Error>());
     }
 }

@@ -16,3 +16,9 @@ pub const LANES: usize = 2;
 pub const GOOD_ORDER: Duration = Duration::from_secs(3);
 /// How long waiting kernels and streams have to leave once all is lost.
 pub const DRAIN: Duration = Duration::from_secs(2);
+
+/// Allocations that can be live, or dropped and not yet released by all ranks, at once.
+pub const MAX_ALLOCATIONS: usize = 4096;
+
+/// How often each rank's watcher looks at its peers, and says that it runs.
+pub const WATCH_INTERVAL: Duration = Duration::from_millis(50);

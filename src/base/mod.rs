@@ -1,8 +1,13 @@
-//! What every other folder may use: elements, errors, plans of transfers, threads that may be abandoned.
+//! What every other folder may use: elements, errors, environment variables, limits, plans of transfers,
+//! threads that may be abandoned.
 
 pub(crate) mod abandon;
+pub(crate) mod bootstrap_error;
 pub(crate) mod element;
+pub(crate) mod env;
 pub(crate) mod error;
+pub(crate) mod error_debug;
+pub(crate) mod error_kind;
 pub(crate) mod gemm_names;
 pub(crate) mod gemm_row;
 pub(crate) mod gemm_shape;
@@ -11,3 +16,4 @@ pub(crate) mod names;
 pub(crate) mod planner;
 pub(crate) mod reducible;
 pub(crate) mod shared_file;
+pub(crate) mod variables;

@@ -4,6 +4,12 @@ use crate::backend::abi::ElementType;
 use crate::base::element::{Element, F8E4M3, F8E5M2};
 
 /// What can be reduced: the types that vendors' libraries reduce, and 16-bit integers.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be reduced by a collective",
+    label = "has no reduction",
+    note = "integers of 8 to 64 bits, `f32`, `f64`, `half::f16`, `half::bf16`, `F8E4M3` and `F8E5M2` can be \
+           reduced; collectives that only move elements, like `all_gather`, take any `Element`"
+)]
 pub trait Reducible: Element {
     /// Its name across the plugin table.
     const TYPE: ElementType;

@@ -3,60 +3,29 @@
 //! Pure bookkeeping without sockets or clocks of its own. The [server](super::server) feeds it
 //! requests and carries out the [`Action`]s it leaves behind.
 
+pub(super) mod action;
 mod gather;
+mod values;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::mem;
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use gather::{Contribution, Gather};
+use action::{Action, Beside, HOST, Token};
+use gather::{Contribution, Gathers};
+use values::{Getter, Values};
 
-use crate::bootstrap::message::{Failure, PeerInformation, Reply, Request, UNSOLICITED, VERSION};
-
-/// Names a connection of the server.
-pub(super) type Token = u64;
-
-/// The connection of the rank 0 whose process holds the store.
-pub(super) const HOST: Token = 0;
+use crate::bootstrap::deadline;
+use crate::bootstrap::failure::Failure;
+use crate::bootstrap::frame::UNSOLICITED;
+use crate::bootstrap::peer::PeerInformation;
+use crate::bootstrap::reply::Reply;
+use crate::bootstrap::request::{Request, VERSION};
+use crate::bootstrap::stream::Transport;
 
 /// How long rank 0 holds back news of a failed rendezvous from itself, so that ranks which come
 /// late are told the reason too before the store ends with rank 0.
 pub(super) const FAREWELL: Duration = Duration::from_secs(1);
-
-/// What the server is to do.
-#[derive(Debug)]
-pub(super) enum Action {
-    /// Send a frame, with descriptors beside it.
-    Send {
-        to: Token,
-        frame: Vec<u8>,
-        descriptors: Option<Arc<Vec<OwnedFd>>>,
-    },
-    /// Accept nobody any more.
-    StopListening,
-    /// Send what is queued, then end.
-    Finish,
-}
-
-/// By which way a request came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Transport {
-    /// A Unix socket: the kernel vouched for the user, and descriptors can travel.
-    Unix,
-    /// TCP: good for finding the Unix socket only.
-    Tcp,
-}
-
-/// What came beside a request.
-#[derive(Debug)]
-pub(super) enum Beside {
-    Nothing,
-    Descriptor(OwnedFd),
-    /// The kernel dropped it.
-    Lost,
-}
 
 struct Member {
     token: Token,
@@ -64,12 +33,6 @@ struct Member {
     request: u64,
     deadline: Instant,
     left: bool,
-}
-
-struct Getter {
-    token: Token,
-    request: u64,
-    deadline: Instant,
 }
 
 pub(super) struct Coordinator {
@@ -86,9 +49,8 @@ pub(super) struct Coordinator {
     told: u32,
     /// When rank 0 itself is told of the failure of the rendezvous.
     farewell: Option<Instant>,
-    values: HashMap<String, Vec<u8>>,
-    getters: HashMap<String, Vec<Getter>>,
-    gathers: BTreeMap<String, Gather>,
+    values: Values,
+    gathers: Gathers,
     actions: Vec<Action>,
 }
 
@@ -105,9 +67,8 @@ impl Coordinator {
             failure: None,
             told: 0,
             farewell: None,
-            values: HashMap::new(),
-            getters: HashMap::new(),
-            gathers: BTreeMap::new(),
+            values: Values::default(),
+            gathers: Gathers::new(world),
             actions: Vec::new(),
         }
     }
@@ -125,18 +86,9 @@ impl Coordinator {
             .flatten()
             .filter(|_| self.is_gathering())
             .map(|member| member.deadline);
-        let gathers = self.gathers.values().flat_map(BTreeMap::values);
-        let gathers = gathers
-            .filter(|contribution| contribution.waiting)
-            .map(|contribution| contribution.deadline);
-        let getters = self
-            .getters
-            .values()
-            .flatten()
-            .map(|getter| getter.deadline);
         joins
-            .chain(gathers)
-            .chain(getters)
+            .chain(self.gathers.next_deadline())
+            .chain(self.values.next_deadline())
             .chain(self.farewell)
             .min()
     }
@@ -158,20 +110,8 @@ impl Coordinator {
                 .collect();
             self.fail(Failure::TimedOut { missing }, now);
         }
-        self.expire_gathers(now);
-        self.getters.retain(|_, getters| {
-            getters.retain(|getter| {
-                if getter.deadline <= now {
-                    let failure = Failure::TimedOut {
-                        missing: Vec::new(),
-                    };
-                    self.actions
-                        .push(send(getter.token, getter.request, &Reply::Failure(failure)));
-                }
-                getter.deadline > now
-            });
-            !getters.is_empty()
-        });
+        self.gathers.expire(now, &mut self.actions);
+        self.values.expire(now, &mut self.actions);
     }
 
     /// Act on a request that arrived by connection `token`.
@@ -202,38 +142,25 @@ impl Coordinator {
         if self.failure.is_some() {
             return Ok(());
         }
-        let after = |microseconds| {
-            now.checked_add(Duration::from_micros(microseconds))
-                .unwrap_or(now + FOREVER)
-        };
+        let after = |microseconds| deadline::after(now, Duration::from_micros(microseconds));
+        let actions = &mut self.actions;
         match message {
             Request::Join { .. } | Request::ForeignJoin { .. } => return Err("a second join"),
             Request::Leave if !self.complete => self.fail(Failure::Left { rank }, now),
             _ if !self.complete => return Err("a request before the rendezvous was complete"),
             Request::Set { key, value } => {
-                self.actions.push(send(token, request, &Reply::Done));
-                self.set(key, value);
+                actions.push(Action::reply(token, request, &Reply::Done));
+                self.values.set(key, value, actions);
             }
-            Request::Get { key, deadline } => match self.values.get(&key) {
-                Some(bytes) => {
-                    self.actions.push(send(
-                        token,
-                        request,
-                        &Reply::Value {
-                            bytes: bytes.clone(),
-                        },
-                    ));
-                }
-                None => {
-                    let getter = Getter {
-                        token,
-                        request,
-                        deadline: after(deadline),
-                    };
-                    self.getters.entry(key).or_default().push(getter);
-                }
-            },
-            Request::Add { key, amount } => self.add(token, request, key, amount),
+            Request::Get { key, deadline } => {
+                let getter = Getter {
+                    token,
+                    request,
+                    deadline: after(deadline),
+                };
+                self.values.get(key, getter, actions);
+            }
+            Request::Add { key, amount } => self.values.add(token, request, key, amount, actions),
             Request::AllGather {
                 tag,
                 payload,
@@ -249,13 +176,14 @@ impl Coordinator {
                 };
                 let deadline = after(deadline);
                 let contribution = Contribution {
+                    token,
                     request,
                     payload,
                     descriptor,
                     deadline,
                     waiting: true,
                 };
-                self.gather(rank, token, tag, contribution);
+                self.gather(rank, tag, contribution);
             }
             Request::Leave => self.leave(rank, now),
             Request::Fail { reason } => self.fail(Failure::Failed { rank, reason }, now),
@@ -302,8 +230,11 @@ impl Coordinator {
     ) {
         if let Err(failure) = self.admit(token, transport, request, message, now) {
             self.told += 1;
-            self.actions
-                .push(send(token, UNSOLICITED, &Reply::Failure(failure.clone())));
+            self.actions.push(Action::reply(
+                token,
+                UNSOLICITED,
+                &Reply::Failure(failure.clone()),
+            ));
             self.fail(failure, now);
             self.hasten_farewell();
         }
@@ -362,7 +293,7 @@ impl Coordinator {
             return Err(Failure::RankTaken { rank });
         }
         if transport == Transport::Tcp {
-            self.actions.push(send(
+            self.actions.push(Action::reply(
                 token,
                 request,
                 &Reply::Redirect {
@@ -371,9 +302,7 @@ impl Coordinator {
             ));
             return Ok(());
         }
-        let deadline = now
-            .checked_add(Duration::from_micros(deadline))
-            .unwrap_or(now + FOREVER);
+        let deadline = deadline::after(now, Duration::from_micros(deadline));
         *place = Some(Member {
             token,
             peer,
@@ -397,7 +326,7 @@ impl Coordinator {
             let welcome = Reply::Welcome { peers };
             for member in self.members.iter().flatten().rev() {
                 self.actions
-                    .push(send(member.token, member.request, &welcome));
+                    .push(Action::reply(member.token, member.request, &welcome));
             }
         }
         Ok(())
@@ -411,11 +340,12 @@ impl Coordinator {
         tracing::debug!(?failure, "the store fails");
         self.failure = Some(failure.clone());
         self.gathers.clear();
-        self.getters.clear();
+        self.values.forget_getters();
         let is_over = matches!(failure, Failure::TimedOut { .. });
         let notice = Reply::Failure(failure);
         for (&token, _) in self.ranks.iter().filter(|(_, rank)| **rank != 0) {
-            self.actions.push(send(token, UNSOLICITED, &notice));
+            self.actions
+                .push(Action::reply(token, UNSOLICITED, &notice));
             self.told += 1;
         }
         if self.complete || is_over {
@@ -442,7 +372,7 @@ impl Coordinator {
     fn tell_rank_0(&mut self) {
         self.farewell = None;
         if let (Some(Some(member)), Some(failure)) = (self.members.first(), &self.failure) {
-            self.actions.push(send(
+            self.actions.push(Action::reply(
                 member.token,
                 UNSOLICITED,
                 &Reply::Failure(failure.clone()),
@@ -460,62 +390,21 @@ impl Coordinator {
             self.actions.push(Action::Finish);
             return;
         }
-        self.withdraw(rank);
-        let gathers = mem::take(&mut self.gathers);
-        for (waiting, part) in gathers.values().flatten().filter(|(_, part)| part.waiting) {
-            self.answer(
-                *waiting,
-                part.request,
-                Reply::Failure(Failure::Left { rank }),
-            );
-        }
+        self.gathers.withdraw(rank);
+        self.gathers.end(&Failure::Left { rank }, &mut self.actions);
     }
 
-    fn set(&mut self, key: String, value: Vec<u8>) {
-        for getter in self.getters.remove(&key).unwrap_or_default() {
-            let reply = Reply::Value {
-                bytes: value.clone(),
-            };
-            self.actions
-                .push(send(getter.token, getter.request, &reply));
-        }
-        self.values.insert(key, value);
-    }
-
-    fn add(&mut self, token: Token, request: u64, key: String, amount: i64) {
-        let before = match self.values.get(&key) {
-            None => Some(0),
-            Some(bytes) => bytes.as_slice().try_into().ok().map(i64::from_le_bytes),
-        };
-        let Some(before) = before else {
-            self.actions.push(send(
-                token,
-                request,
-                &Reply::Failure(Failure::NotACounter { key }),
-            ));
+    fn gather(&mut self, rank: u32, tag: String, contribution: Contribution) {
+        if let Some(left) = self.members.iter().flatten().find(|member| member.left) {
+            let reply = Reply::Failure(Failure::Left {
+                rank: left.peer.rank,
+            });
+            let (to, request) = (contribution.token, contribution.request);
+            self.actions.push(Action::reply(to, request, &reply));
             return;
-        };
-        let value = before.wrapping_add(amount);
-        self.actions
-            .push(send(token, request, &Reply::Sum { value }));
-        self.set(key, value.to_le_bytes().to_vec());
-    }
-
-    fn answer(&mut self, rank: u32, request: u64, reply: Reply) {
-        if let Some(member) = &self.members[rank as usize] {
-            self.actions.push(send(member.token, request, &reply));
         }
-    }
-}
-
-/// Stands for deadlines that no clock can express.
-const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
-
-fn send(to: Token, request: u64, reply: &Reply) -> Action {
-    Action::Send {
-        to,
-        frame: reply.encode(request, 0),
-        descriptors: None,
+        self.gathers
+            .give(rank, tag, contribution, &mut self.actions);
     }
 }
 

@@ -1,7 +1,8 @@
 //! What a launcher says through the environment: who this rank is, and where its job meets.
 
 use crate::backend::abi::MAX_RANKS;
-use crate::bootstrap::error::BootstrapError;
+use crate::base::bootstrap_error::BootstrapError;
+use crate::base::env::value_of;
 use crate::bootstrap::process::ProcessIdentity;
 use crate::bootstrap::secret::{Secret, hex, random_bytes};
 
@@ -36,8 +37,7 @@ impl LaunchEnvironment {
     /// See [`LaunchEnvironment::from_variables`]; also if the kernel gives no random bytes.
     pub fn detect() -> Result<Self, BootstrapError> {
         // A value that is not UTF-8 is kept, so that the error about it can show it.
-        let lookup =
-            |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
+        let lookup = |name: &str| value_of(name).map(|value| value.to_string_lossy().into_owned());
         let Some(mut environment) = Self::from_variables(lookup)? else {
             return Self::alone();
         };
@@ -59,7 +59,7 @@ impl LaunchEnvironment {
     ///
     /// # Errors
     /// [`BootstrapError::RankOutsideWorld`].
-    pub fn local(rank: u32, world: u32, job: String) -> Result<Self, BootstrapError> {
+    pub fn local(rank: u32, world: u32, job: impl Into<String>) -> Result<Self, BootstrapError> {
         let environment = Self {
             rank,
             world,
@@ -67,7 +67,7 @@ impl LaunchEnvironment {
             local_world: world,
             address: None,
             secret: None,
-            job: Some(job),
+            job: Some(job.into()),
             generation: 0,
             source: "explicit configuration",
         };

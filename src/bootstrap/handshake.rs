@@ -9,12 +9,15 @@
 //! fixed length, which never changes between versions: versions are compared once both ends trust
 //! each other.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
 use crate::bootstrap::secret::{SECRET_BYTES, Secret, random_bytes};
 use crate::bootstrap::stream::Stream;
+
+/// A connection that has not joined by then is closed.
+pub(super) const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(5);
 
 const MAGIC: [u8; 8] = *b"symmem\0\n";
 pub(super) const HELLO_BYTES: usize = 8 + SECRET_BYTES;

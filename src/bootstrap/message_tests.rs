@@ -3,7 +3,12 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::*;
+use super::failure::Failure;
+use super::frame::{Frame, HEADER_BYTES, MAX_BODY, MessageError, frame};
+use super::peer::PeerInformation;
+use super::process::ProcessIdentity;
+use super::reply::{Part, Reply};
+use super::request::{MAX_NAME, Request, VERSION, payload_limit};
 
 fn peer() -> impl Strategy<Value = PeerInformation> {
     (

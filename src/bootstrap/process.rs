@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use crate::bootstrap::stream::time_until;
+use crate::bootstrap::deadline::time_until;
 
 /// A process, told apart from a later one that is given the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

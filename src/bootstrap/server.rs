@@ -3,26 +3,21 @@
 //! No read or write blocks, so a stranger who connects and says nothing delays nobody. What requests
 //! mean is the [coordinator](super::coordinator)'s business.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-use crate::bootstrap::coordinator::{Action, Beside, Coordinator, HOST, Token, Transport};
-use crate::bootstrap::descriptors;
-use crate::bootstrap::descriptors::Batch;
-use crate::bootstrap::handshake::{Challenge, HELLO_BYTES, PROOF_BYTES};
-use crate::bootstrap::message::{Frame, HEADER_BYTES, MAX_BODY, Request};
+use crate::bootstrap::connection::{Connection, End};
+use crate::bootstrap::coordinator::Coordinator;
+use crate::bootstrap::coordinator::action::{Action, HOST, Token};
+use crate::bootstrap::deadline::time_until;
+use crate::bootstrap::handshake::HANDSHAKE_DEADLINE;
 use crate::bootstrap::secret::Secret;
-use crate::bootstrap::stream::{Listener, Stream, time_until};
-
-/// A connection that has not joined by then is closed.
-pub(super) const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(5);
+use crate::bootstrap::stream::{Listener, Stream};
 
 /// Most connections that have not joined. Where strangers crowd in, the one that has been silent for
 /// longest is closed.
@@ -31,55 +26,11 @@ const MOST_STRANGERS: usize = 256;
 /// Time to hand last messages to the kernel when the store ends.
 const FLUSH_DEADLINE: Duration = Duration::from_secs(1);
 
-/// Pause before a send is tried again that the kernel refused because too many descriptors are on
-/// their way (`ETOOMANYREFS`); no event announces that there are fewer.
-const DESCRIPTORS_IN_FLIGHT_PAUSE: Duration = Duration::from_millis(1);
-
 /// Pause after a caller could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(1);
 
 /// Bytes read at a time.
 const CHUNK: usize = 16 * 1024;
-
-/// How far a connection has come.
-enum Phase {
-    Greeting {
-        hello: [u8; HELLO_BYTES],
-        filled: usize,
-    },
-    Proving {
-        challenge: Challenge,
-        proof: [u8; PROOF_BYTES],
-        filled: usize,
-    },
-    Trusted,
-}
-
-struct Outgoing {
-    frame: Vec<u8>,
-    sent: usize,
-    descriptors: Option<Arc<Vec<OwnedFd>>>,
-}
-
-struct Connection {
-    stream: Stream,
-    phase: Phase,
-    /// When it is closed unless it has joined.
-    deadline: Option<Instant>,
-    incoming: Vec<u8>,
-    batches: VecDeque<Batch>,
-    outgoing: VecDeque<Outgoing>,
-    /// When to try again to send descriptors.
-    paused: Option<Instant>,
-}
-
-/// Why a connection ends.
-enum End {
-    /// The other side closed it, or it broke.
-    Closed,
-    /// It sent what no rank sends.
-    Violation(String),
-}
 
 struct Server {
     listeners: Vec<Listener>,
@@ -104,17 +55,11 @@ impl ServerThread {
         coordinator: Coordinator,
     ) -> io::Result<(Self, Stream)> {
         let (own, of_rank_0) = Stream::pair()?;
-        // Made here and handed over in this process: there is nothing to prove.
-        let host = Connection {
-            phase: Phase::Trusted,
-            deadline: None,
-            ..Connection::new(own)
-        };
         let server = Server {
             listeners,
             secret,
             coordinator,
-            connections: BTreeMap::from([(HOST, host)]),
+            connections: BTreeMap::from([(HOST, Connection::of_rank_0(own))]),
             next_token: HOST + 1,
             scratch: vec![0; CHUNK].into_boxed_slice(),
             uid: rustix::process::geteuid().as_raw(),
@@ -166,13 +111,7 @@ impl Server {
                     descriptors,
                 } => {
                     if let Some(connection) = self.connections.get_mut(&to) {
-                        connection.outgoing.push_back(Outgoing {
-                            frame,
-                            sent: 0,
-                            descriptors,
-                        });
-                        // An error shows again, as an end, when the connection is read.
-                        let _ = connection.send_queued();
+                        connection.send(frame, descriptors);
                     }
                 }
                 Action::StopListening => self.listeners.clear(),
@@ -184,7 +123,7 @@ impl Server {
 
     fn close_silent(&mut self, now: Instant) {
         self.connections.retain(|_, connection| {
-            let silent = connection.deadline.is_some_and(|deadline| deadline <= now);
+            let silent = connection.is_silent(now);
             if silent {
                 tracing::warn!(
                     "closed a connection that did not join within {HANDSHAKE_DEADLINE:?}"
@@ -198,8 +137,7 @@ impl Server {
         let connection_deadlines = self
             .connections
             .values()
-            .flat_map(|connection| [connection.deadline, connection.paused])
-            .flatten();
+            .filter_map(Connection::next_deadline);
         let deadline = self
             .coordinator
             .next_deadline()
@@ -215,7 +153,7 @@ impl Server {
             let connections = self
                 .connections
                 .values()
-                .map(|connection| PollFd::new(&connection.stream, connection.events()));
+                .map(|connection| PollFd::new(connection, connection.events()));
             let mut polled: Vec<PollFd<'_>> = listeners.chain(connections).collect();
             match poll(&mut polled, Some(&time_until(deadline))) {
                 Ok(_) => polled.iter().map(PollFd::revents).collect(),
@@ -232,10 +170,7 @@ impl Server {
         let now = Instant::now();
         for (&token, events) in tokens.iter().zip(connections) {
             if let Some(connection) = self.connections.get_mut(&token) {
-                if connection.paused.is_some_and(|until| until <= now) {
-                    connection.paused = None;
-                }
-                let _ = connection.send_queued();
+                connection.resume(now);
                 if !events.difference(PollFlags::OUT).is_empty() {
                     self.serve(token, now);
                 }
@@ -265,18 +200,15 @@ impl Server {
                 Ok(_) => {}
                 Err(_) => continue,
             }
-            let strangers = self
+            let mut strangers = self
                 .connections
-                .values()
-                .filter(|connection| connection.deadline.is_some());
-            if strangers.count() >= MOST_STRANGERS {
-                let oldest = self
-                    .connections
-                    .iter()
-                    .find(|(_, connection)| connection.deadline.is_some());
-                if let Some((&oldest, _)) = oldest {
-                    self.connections.remove(&oldest);
-                }
+                .iter()
+                .filter(|(_, connection)| connection.is_stranger())
+                .map(|(&token, _)| token);
+            // Tokens count up: the first is the oldest.
+            let oldest = strangers.next();
+            if let Some(oldest) = oldest.filter(|_| 1 + strangers.count() >= MOST_STRANGERS) {
+                self.connections.remove(&oldest);
             }
             let token = self.next_token;
             self.next_token += 1;
@@ -294,12 +226,12 @@ impl Server {
         loop {
             match connection.next_request() {
                 Ok(Some((request, message, beside))) => {
-                    let transport = connection.stream.transport;
+                    let transport = connection.transport();
                     match self
                         .coordinator
                         .handle(token, transport, request, message, beside, now)
                     {
-                        Ok(()) => connection.deadline = None,
+                        Ok(()) => connection.has_joined(),
                         Err(reason) => {
                             end = Some(End::Violation(reason.to_owned()));
                             break;
@@ -331,180 +263,7 @@ impl Server {
     fn flush(&mut self) {
         let until = Instant::now() + FLUSH_DEADLINE;
         for connection in self.connections.values_mut() {
-            while connection.send_queued().is_ok() && !connection.outgoing.is_empty() {
-                if connection.paused.take().is_some() {
-                    std::thread::sleep(DESCRIPTORS_IN_FLIGHT_PAUSE);
-                }
-                if !connection
-                    .stream
-                    .wait(PollFlags::OUT, until)
-                    .unwrap_or(false)
-                    || Instant::now() >= until
-                {
-                    break;
-                }
-            }
+            connection.flush(until);
         }
     }
-}
-
-impl Connection {
-    fn new(stream: Stream) -> Self {
-        Self {
-            stream,
-            phase: Phase::Greeting {
-                hello: [0; HELLO_BYTES],
-                filled: 0,
-            },
-            deadline: Some(Instant::now() + HANDSHAKE_DEADLINE),
-            incoming: Vec::new(),
-            batches: VecDeque::new(),
-            outgoing: VecDeque::new(),
-            paused: None,
-        }
-    }
-
-    fn events(&self) -> PollFlags {
-        if self.outgoing.is_empty() || self.paused.is_some() {
-            PollFlags::IN
-        } else {
-            PollFlags::IN | PollFlags::OUT
-        }
-    }
-
-    /// Read what is there, as far as the phase allows: nothing of a message before the proof.
-    fn read(&mut self, secret: &Secret, scratch: &mut [u8]) -> Result<(), End> {
-        // One message's worth at a time, so that one rank cannot occupy the store.
-        while self.incoming.len() < HEADER_BYTES + MAX_BODY {
-            let received = match &mut self.phase {
-                Phase::Greeting { hello, filled } => {
-                    let received = self.stream.receive(&mut hello[*filled..]);
-                    *filled += received.unwrap_or(0);
-                    if *filled == hello.len() {
-                        let challenge = Challenge::new(hello).ok_or_else(|| {
-                            End::Violation("its first bytes are no greeting".into())
-                        })?;
-                        let frame = challenge.bytes(secret).to_vec();
-                        self.outgoing.push_back(Outgoing {
-                            frame,
-                            sent: 0,
-                            descriptors: None,
-                        });
-                        self.phase = Phase::Proving {
-                            challenge,
-                            proof: [0; PROOF_BYTES],
-                            filled: 0,
-                        };
-                        self.send_queued().map_err(|_| End::Closed)?;
-                    }
-                    received
-                }
-                Phase::Proving {
-                    challenge,
-                    proof,
-                    filled,
-                } => {
-                    let received = self.stream.receive(&mut proof[*filled..]);
-                    *filled += received.unwrap_or(0);
-                    if *filled == proof.len() {
-                        if !challenge.is_met(secret, proof) {
-                            return Err(End::Violation("it does not know the job's secret".into()));
-                        }
-                        self.phase = Phase::Trusted;
-                    }
-                    received
-                }
-                Phase::Trusted => self.receive_message_bytes(scratch),
-            };
-            match received {
-                Ok(0) => return Err(End::Closed),
-                // There is rarely more, and poll tells if there is.
-                Ok(count) if count < scratch.len() && matches!(self.phase, Phase::Trusted) => {
-                    return Ok(());
-                }
-                Ok(_) => {}
-                Err(Errno::AGAIN) => return Ok(()),
-                Err(_) => return Err(End::Closed),
-            }
-        }
-        Ok(())
-    }
-
-    fn receive_message_bytes(&mut self, scratch: &mut [u8]) -> Result<usize, Errno> {
-        let received = match self.stream.transport {
-            Transport::Unix => descriptors::receive(&self.stream, scratch, &mut self.batches),
-            Transport::Tcp => self.stream.receive(scratch),
-        }?;
-        self.incoming.extend_from_slice(&scratch[..received]);
-        Ok(received)
-    }
-
-    /// Take the first complete request off what was read.
-    fn next_request(&mut self) -> Result<Option<(u64, Request, Beside)>, String> {
-        let Some(frame) = Frame::parse(&self.incoming).map_err(|error| error.to_string())? else {
-            return Ok(None);
-        };
-        let message = Request::parse(frame.kind, frame.body).map_err(|error| error.to_string())?;
-        let (request, announced) = (frame.request, frame.descriptors);
-        let taken = HEADER_BYTES + frame.body.len();
-        self.incoming.drain(..taken);
-        let beside = match (announced, message_takes_descriptor(&message)) {
-            (0, _) => Beside::Nothing,
-            (1, true) => {
-                let batch = self
-                    .batches
-                    .pop_front()
-                    .ok_or("a descriptor that was announced and is not there")?;
-                let mut descriptors = batch.descriptors.into_iter();
-                match (descriptors.next(), batch.truncated) {
-                    (Some(descriptor), false) => Beside::Descriptor(descriptor),
-                    (None, true) | (Some(_), true) => Beside::Lost,
-                    (None, false) => return Err("an empty batch of descriptors".into()),
-                }
-            }
-            _ => {
-                return Err(format!(
-                    "{announced} descriptors beside a message that takes none or one"
-                ));
-            }
-        };
-        if self.batches.len() > 1 {
-            return Err("descriptors that no message announced".into());
-        }
-        Ok(Some((request, message, beside)))
-    }
-
-    /// Send what the kernel takes of the queue.
-    fn send_queued(&mut self) -> Result<(), Errno> {
-        while let Some(first) = self.outgoing.front_mut() {
-            if self.paused.is_some() {
-                return Ok(());
-            }
-            let rest = &first.frame[first.sent..];
-            let sent = match first.descriptors.as_ref().filter(|_| first.sent == 0) {
-                Some(batch) => {
-                    let borrowed: Vec<_> = batch.iter().map(AsFd::as_fd).collect();
-                    descriptors::send(&self.stream, rest, &borrowed)
-                }
-                None => self.stream.send(rest),
-            };
-            match sent {
-                Ok(count) => first.sent += count,
-                Err(Errno::AGAIN) => return Ok(()),
-                Err(Errno::TOOMANYREFS) => {
-                    self.paused = Some(Instant::now() + DESCRIPTORS_IN_FLIGHT_PAUSE);
-                    return Ok(());
-                }
-                Err(error) => return Err(error),
-            }
-            if first.sent == first.frame.len() {
-                self.outgoing.pop_front();
-            }
-        }
-        Ok(())
-    }
-}
-
-fn message_takes_descriptor(message: &Request) -> bool {
-    matches!(message, Request::AllGather { .. })
 }

@@ -1,39 +1,20 @@
 //! A rank's connection to the store of its job.
 
-use std::collections::VecDeque;
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use rustix::event::PollFlags;
-use rustix::io::Errno;
-
-use crate::bootstrap::coordinator::Transport;
-use crate::bootstrap::descriptors;
+use crate::base::bootstrap_error::BootstrapError;
+use crate::bootstrap::client::{Client, Wanted};
+use crate::bootstrap::deadline::microseconds;
 use crate::bootstrap::descriptors::Batch;
-use crate::bootstrap::error::BootstrapError;
-use crate::bootstrap::message::{
-    Failure, Frame, HEADER_BYTES, MAX_BODY, MAX_NAME, Reply, Request, UNSOLICITED, payload_limit,
-};
+use crate::bootstrap::frame::MAX_BODY;
+use crate::bootstrap::reply::Reply;
+use crate::bootstrap::request::{MAX_NAME, Request, payload_limit};
 use crate::bootstrap::server::ServerThread;
 use crate::bootstrap::stream::Stream;
 
-/// How long past a deadline a rank waits for rank 0 to say who was missing. When even that does not
-/// come, rank 0 itself is stopped or overloaded.
-const VERDICT_GRACE: Duration = Duration::from_millis(500);
-
 /// Time to tell the store that this rank leaves or fails.
 const FAREWELL_DEADLINE: Duration = Duration::from_secs(1);
-
-/// Bytes read at a time.
-const CHUNK: usize = 16 * 1024;
-
-/// Says whether a rendezvous still makes sense.
-pub(super) type Wanted<'a> = &'a (dyn Fn() -> bool + Sync);
-
-/// How often that is asked.
-const WANTED_INTERVAL: Duration = Duration::from_millis(10);
 
 /// What a rank gave to an all-gather.
 #[derive(Debug)]
@@ -52,56 +33,24 @@ pub struct Contribution {
 /// of all ranks fail at once with that reason.
 #[derive(Debug)]
 pub struct Store {
-    rank: u32,
+    client: Client,
     world: u32,
-    stream: Stream,
-    /// Held while a frame is written, so that a failure can be told while a collective waits.
-    writing: Mutex<()>,
-    inbox: Mutex<Inbox>,
     /// Rank 0 holds the store itself.
     server: Option<ServerThread>,
-}
-
-#[derive(Debug)]
-struct Inbox {
-    /// Where bytes are read to before they are appended to the others.
-    scratch: Box<[u8]>,
-    bytes: Vec<u8>,
-    batches: VecDeque<Batch>,
-    /// Number of the request last sent.
-    request: u64,
-    /// Why no call can succeed any more.
-    failure: Option<Failure>,
-}
-
-impl Inbox {
-    fn new() -> Self {
-        let scratch = vec![0; CHUNK].into_boxed_slice();
-        Self {
-            scratch,
-            bytes: Vec::new(),
-            batches: VecDeque::new(),
-            request: 0,
-            failure: None,
-        }
-    }
 }
 
 impl Store {
     pub(super) fn new(rank: u32, world: u32, stream: Stream, server: Option<ServerThread>) -> Self {
         Self {
-            rank,
+            client: Client::new(rank, stream),
             world,
-            stream,
-            writing: Mutex::new(()),
-            inbox: Mutex::new(Inbox::new()),
             server,
         }
     }
 
     /// This rank.
     pub fn rank(&self) -> u32 {
-        self.rank
+        self.client.rank()
     }
 
     /// Ranks in the job.
@@ -161,7 +110,9 @@ impl Store {
             return Err(self.unexpected(&reply));
         };
         if parts.len() != self.world as usize {
-            return Err(self.malformed("a gather of another size than the world"));
+            return Err(self
+                .client
+                .malformed("a gather of another size than the world"));
         }
         let mut descriptors = batch
             .map(|batch| batch.descriptors)
@@ -171,7 +122,7 @@ impl Store {
             let descriptor = if part.has_descriptor {
                 let lost = BootstrapError::DescriptorLost {
                     owner,
-                    receiver: self.rank,
+                    receiver: self.client.rank(),
                 };
                 Some(descriptors.next().ok_or(lost)?)
             } else {
@@ -276,13 +227,8 @@ impl Store {
         let request = Request::Fail {
             reason: reason[..end].to_owned(),
         };
-        let sent = self.send(
-            &request,
-            UNSOLICITED,
-            None,
-            Instant::now() + FAREWELL_DEADLINE,
-        );
-        sent.map_err(|error| self.system("sending to the store", error))
+        let sent = (self.client).tell(&request, Instant::now() + FAREWELL_DEADLINE);
+        sent.map_err(|error| self.client.system("sending to the store", error))
     }
 
     /// Whether the job has failed, without blocking: for a thread that watches over peers.
@@ -293,24 +239,7 @@ impl Store {
     /// # Errors
     /// What every later call of this rank will fail with.
     pub fn check(&self) -> Result<(), BootstrapError> {
-        let Ok(mut inbox) = self.inbox.try_lock() else {
-            return Ok(());
-        };
-        loop {
-            if let Some(failure) = &inbox.failure {
-                return Err(BootstrapError::from_failure(
-                    failure.clone(),
-                    self.rank,
-                    "",
-                    Duration::ZERO,
-                ));
-            }
-            // Replies here answer requests whose caller has given up.
-            let found = self.next_reply(&mut inbox)?.is_some() || self.receive(&mut inbox);
-            if !found && inbox.failure.is_none() {
-                return Ok(());
-            }
-        }
+        self.client.check()
     }
 
     /// Send `request` and wait for its answer.
@@ -321,170 +250,7 @@ impl Store {
         awaited: &str,
         deadline: Duration,
     ) -> Result<(Reply, Option<Batch>), BootstrapError> {
-        self.call_while(request, descriptor, awaited, deadline, None)
-    }
-
-    /// As [`Store::call`], while the answer is wanted at all.
-    fn call_while(
-        &self,
-        request: &Request,
-        descriptor: Option<BorrowedFd<'_>>,
-        awaited: &str,
-        deadline: Duration,
-        wanted: Option<Wanted<'_>>,
-    ) -> Result<(Reply, Option<Batch>), BootstrapError> {
-        let start = Instant::now();
-        let failed =
-            |failure| BootstrapError::from_failure(failure, self.rank, awaited, start.elapsed());
-        let mut inbox = self.lock_inbox();
-        if let Some(failure) = inbox.failure.clone() {
-            return Err(failed(failure));
-        }
-        inbox.request += 1;
-        let number = inbox.request;
-        let far = Duration::from_secs(100 * 365 * 24 * 3600);
-        let until = start + deadline.min(far) + VERDICT_GRACE;
-        match self.send(request, number, descriptor, until) {
-            Ok(()) => {}
-            Err(Errno::TIMEDOUT) => {
-                // Part of a frame may be out: nothing sensible can follow it.
-                let reason = format!("it has not read from its sockets for {:?}", start.elapsed());
-                inbox.failure = Some(Failure::Failed { rank: 0, reason });
-                return Err(failed(Failure::TimedOut { missing: vec![0] }));
-            }
-            // The reason, if rank 0 gave one, is still to be read.
-            Err(Errno::PIPE | Errno::CONNRESET) => {}
-            Err(error) => return Err(self.system("sending to the store", error)),
-        }
-        loop {
-            match self.next_reply(&mut inbox)? {
-                Some((to, Reply::Failure(failure), _)) if to == number => {
-                    return Err(failed(failure));
-                }
-                Some((to, reply, batch)) if to == number => return Ok((reply, batch)),
-                // An answer to a call that has given up; its descriptors are closed here.
-                Some(_) => continue,
-                None => {}
-            }
-            if let Some(failure) = inbox.failure.clone() {
-                return Err(failed(failure));
-            }
-            if self.receive(&mut inbox) {
-                continue;
-            }
-            let wake = wanted.map_or(until, |_| until.min(Instant::now() + WANTED_INTERVAL));
-            match self.stream.wait(PollFlags::IN, wake) {
-                Ok(true) => {}
-                Ok(false) if Instant::now() >= until => {
-                    return Err(failed(Failure::TimedOut { missing: vec![0] }));
-                }
-                Ok(false) if wanted.is_none_or(|wanted| wanted()) => {}
-                Ok(false) => return Err(BootstrapError::CalledOff { rank: self.rank }),
-                Err(error) => return Err(self.system("waiting for the store", error)),
-            }
-        }
-    }
-
-    fn send(
-        &self,
-        request: &Request,
-        number: u64,
-        descriptor: Option<BorrowedFd<'_>>,
-        until: Instant,
-    ) -> Result<(), Errno> {
-        let frame = request.encode(number, u16::from(descriptor.is_some()));
-        let _writing = self.lock_writing(until)?;
-        let mut sent = 0;
-        if descriptor.is_some() {
-            sent = loop {
-                match descriptors::send(&self.stream, &frame, descriptor.as_slice()) {
-                    Err(Errno::AGAIN) => {
-                        if !self.stream.wait(PollFlags::OUT, until)? {
-                            return Err(Errno::TIMEDOUT);
-                        }
-                    }
-                    // The user has too many descriptors on their way; no event tells when there are
-                    // fewer.
-                    Err(Errno::TOOMANYREFS) if Instant::now() < until => {
-                        std::thread::sleep(Duration::from_millis(1));
-                    }
-                    other => break other?,
-                }
-            };
-        }
-        self.stream.send_all(&frame[sent..], until)
-    }
-
-    /// Take the first complete reply to a request off what was received. Unsolicited ones become
-    /// `inbox.failure`.
-    fn next_reply(
-        &self,
-        inbox: &mut Inbox,
-    ) -> Result<Option<(u64, Reply, Option<Batch>)>, BootstrapError> {
-        let Some(frame) =
-            Frame::parse(&inbox.bytes).map_err(|error| self.malformed(&error.to_string()))?
-        else {
-            return Ok(None);
-        };
-        let reply = Reply::parse(frame.kind, frame.body)
-            .map_err(|error| self.malformed(&error.to_string()))?;
-        let (number, announced) = (frame.request, frame.descriptors);
-        let taken = HEADER_BYTES + frame.body.len();
-        inbox.bytes.drain(..taken);
-        let batch = if announced > 0 {
-            inbox.batches.pop_front()
-        } else {
-            None
-        };
-        match reply {
-            Reply::Failure(failure) if number == UNSOLICITED => {
-                inbox.failure.get_or_insert(failure);
-                Ok(None)
-            }
-            reply => Ok(Some((number, reply, batch))),
-        }
-    }
-
-    /// Take in what has arrived, without blocking; `false` if nothing has. The end of the stream
-    /// becomes `inbox.failure`.
-    fn receive(&self, inbox: &mut Inbox) -> bool {
-        let received = match self.stream.transport {
-            Transport::Unix => {
-                descriptors::receive(&self.stream, &mut inbox.scratch, &mut inbox.batches)
-            }
-            Transport::Tcp => self.stream.receive(&mut inbox.scratch),
-        };
-        match received {
-            Ok(count) if count > 0 => {
-                inbox.bytes.extend_from_slice(&inbox.scratch[..count]);
-                true
-            }
-            Err(Errno::AGAIN) => false,
-            Ok(_) | Err(_) => {
-                inbox.failure.get_or_insert(Failure::Died { rank: 0 });
-                false
-            }
-        }
-    }
-
-    /// A thread in a collective may hold it for as long as rank 0 reads nothing: who has less time,
-    /// to tell of a failure, does not wait for that.
-    fn lock_writing(&self, until: Instant) -> Result<MutexGuard<'_, ()>, Errno> {
-        loop {
-            match self.writing.try_lock() {
-                Ok(guard) => return Ok(guard),
-                Err(TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
-                Err(TryLockError::WouldBlock) if Instant::now() >= until => {
-                    return Err(Errno::TIMEDOUT);
-                }
-                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_micros(200)),
-            }
-        }
-    }
-
-    fn lock_inbox(&self) -> MutexGuard<'_, Inbox> {
-        // A panic while it was held left at worst a reply unread.
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+        (self.client).call(request, descriptor, awaited, deadline, None)
     }
 
     fn check_size(
@@ -495,7 +261,7 @@ impl Store {
     ) -> Result<(), BootstrapError> {
         if size > limit {
             return Err(BootstrapError::TooLarge {
-                rank: self.rank,
+                rank: self.client.rank(),
                 what,
                 size,
                 limit,
@@ -505,22 +271,8 @@ impl Store {
     }
 
     fn unexpected(&self, reply: &Reply) -> BootstrapError {
-        self.malformed(&format!("an answer to another question: {reply:?}"))
-    }
-
-    fn malformed(&self, reason: &str) -> BootstrapError {
-        BootstrapError::Malformed {
-            rank: self.rank,
-            reason: reason.to_owned(),
-        }
-    }
-
-    fn system(&self, call: &'static str, error: Errno) -> BootstrapError {
-        BootstrapError::System {
-            rank: self.rank,
-            call,
-            source: io::Error::from(error),
-        }
+        self.client
+            .malformed(&format!("an answer to another question: {reply:?}"))
     }
 
     /// Join the store and wait for all others.
@@ -530,14 +282,15 @@ impl Store {
         deadline: Duration,
         wanted: Option<Wanted<'_>>,
     ) -> Result<Reply, BootstrapError> {
-        self.call_while(request, None, "the rendezvous", deadline, wanted)
+        (self.client)
+            .call(request, None, "the rendezvous", deadline, wanted)
             .map(|(reply, _)| reply)
     }
 }
 
 impl AsFd for Store {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
+        self.client.as_fd()
     }
 }
 
@@ -547,20 +300,10 @@ impl Drop for Store {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             // A store that is gone needs no goodbye.
-            let _ = self.send(
-                &Request::Leave,
-                UNSOLICITED,
-                None,
-                Instant::now() + FAREWELL_DEADLINE,
-            );
+            let _ = (self.client).tell(&Request::Leave, Instant::now() + FAREWELL_DEADLINE);
         }
-        // Tells the server even where a child inherited the socket by a fork.
-        let _ = rustix::net::shutdown(&self.stream, rustix::net::Shutdown::Write);
+        self.client.shut_down();
         // Before the socket closes: the others hear that rank 0 left rather than see an end.
         drop(self.server.take());
     }
-}
-
-fn microseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }

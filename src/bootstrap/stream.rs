@@ -8,11 +8,11 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 
-use crate::bootstrap::coordinator::Transport;
+use crate::bootstrap::deadline::time_until;
 
 /// Where rank 0 listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,6 +76,15 @@ impl AsFd for Listener {
             Self::Tcp(listener) => listener.as_fd(),
         }
     }
+}
+
+/// By which way a connection came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Transport {
+    /// A Unix socket: the kernel vouched for the user, and descriptors can travel.
+    Unix,
+    /// TCP: good for finding the Unix socket only.
+    Tcp,
 }
 
 /// A connection between a rank and the store.
@@ -211,17 +220,5 @@ impl Stream {
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
-    }
-}
-
-/// The time left until `instant` as `poll` takes it; a day where there is no instant.
-pub(super) fn time_until(instant: Option<Instant>) -> Timespec {
-    let day = Duration::from_secs(24 * 3600);
-    let left = instant.map_or(day, |instant| {
-        instant.saturating_duration_since(Instant::now()).min(day)
-    });
-    Timespec {
-        tv_sec: left.as_secs() as i64,
-        tv_nsec: i64::from(left.subsec_nanos()) as _,
     }
 }

@@ -4,6 +4,11 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::Barrier;
 
+use std::time::{Duration, Instant};
+
+use super::meeting::Meeting;
+use super::request::{Request, VERSION};
+use super::stream::{Address, Stream};
 use super::*;
 
 mod descriptors;

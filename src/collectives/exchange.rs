@@ -63,7 +63,7 @@ impl Entry<'_> {
 /// ```no_run
 /// # use symmem::*;
 /// # fn f(stream: &Stream, right: usize, left: usize, out: &SymmetricBuffer<f32>, inbox: &SymmetricBuffer<f32>) -> Result<()> {
-/// let mut exchange = stream.exchange()?;
+/// let mut exchange = stream.exchange();
 /// exchange.send(right, out)?;
 /// exchange.recv(left, inbox)?;
 /// exchange.enqueue()
@@ -80,16 +80,18 @@ pub struct Exchange<'b> {
 }
 
 impl<'b> Exchange<'b> {
-    fn new(queue: &'b Queue, options: CollectiveOptions<'b>) -> Result<Self> {
-        let membership = membership(queue.world(), NAME, &options)?;
-        Ok(Self {
+    fn new(queue: &'b Queue, options: CollectiveOptions<'b>) -> Self {
+        Self {
             queue,
             options,
-            world: membership.world(),
+            world: match options.group {
+                Some(group) => group.world_size(),
+                None => queue.world().world,
+            },
             inline: [None; INLINE],
             more: Vec::new(),
             length: 0,
-        })
+        }
     }
 
     /// Adds a send of `source` to `peer`.
@@ -207,20 +209,14 @@ impl<'b> Exchange<'b> {
 
 impl Queue {
     /// Sends and receives that are done at once, with default options.
-    ///
-    /// # Errors
-    /// As [`Collectives::exchange`].
-    pub fn exchange(&self) -> Result<Exchange<'_>> {
+    pub fn exchange(&self) -> Exchange<'_> {
         Exchange::new(self, CollectiveOptions::default())
     }
 }
 
 impl<'q> Collectives<'q> {
     /// Sends and receives that are done at once.
-    ///
-    /// # Errors
-    /// [`crate::Error::InvalidArgument`] for options that cannot be met.
-    pub fn exchange(&self) -> Result<Exchange<'q>> {
+    pub fn exchange(&self) -> Exchange<'q> {
         Exchange::new(self.queue, *self.options)
     }
 

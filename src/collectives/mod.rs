@@ -16,3 +16,4 @@ pub(crate) mod request;
 pub(crate) mod run;
 pub(crate) mod select;
 mod shards;
+mod verbs;

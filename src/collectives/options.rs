@@ -9,34 +9,13 @@ use std::time::Duration;
 /// How a collective is done; the default lets the selector choose. Alike on all members.
 #[derive(Clone, Copy, Default)]
 pub struct CollectiveOptions<'a> {
-    /// The algorithm, in place of the selector's choice. [`crate::Algorithm::Multicast`] and
-    /// [`crate::Algorithm::MulticastOneShot`] are refused where there is no multicast
-    /// ([`crate::Communicator::multicast`]); where there is, what it cannot do (a group that was split off, memory of the
-    /// caller's or without room in the object, a reduction that the switch does not have) is done by the members'
-    /// own addresses. Its sums are in an order of the switch's own, and rounded before an average divides them: close
-    /// to those of other algorithms, and not always the same. Floats of 8 bits go through it by these names alone,
-    /// and only on devices of compute capability 10.0: it sums them in f16, all other algorithms in f32.
     pub(crate) algorithm: Algorithm,
-    /// Blocks of the grid, so that callers can leave compute units to others; `None` for the
-    /// selector's choice.
     pub(crate) blocks: Option<u32>,
-    /// Threads of a block.
     pub(crate) threads: Option<u32>,
-    /// Copies under way at once, where an algorithm copies; 0 for as many as there are, `None` for the
-    /// selector's choice. By the copy engine, 1 for one after the other; 0 for what the size is worth; 2
-    /// or more to copy this rank's own part beside the others and, behind a switch, to cut each copy to a
-    /// peer in two; in a mesh, to copy to so many peers at once.
     pub(crate) concurrent: Option<u32>,
-    /// The channel: collectives that may be under way at once need different ones. Their grids have to
-    /// fit on the device together, which no rank checks: ranks that began with different ones would else
-    /// wait for each other until the deadline. Give them fewer blocks then. While a capture records
-    /// calls by the copy engine on a channel, no other capture may.
     pub(crate) channel: u32,
-    /// Ours or the vendor's.
     pub(crate) provider: Provider,
-    /// Bound of its waits; `None` for the communicator's.
     pub(crate) deadline: Option<Duration>,
-    /// The ranks that take part; `None` for all.
     pub(crate) group: Option<&'a Group>,
 }
 

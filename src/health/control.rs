@@ -5,13 +5,11 @@
 //! them even when they are not listening. It outlives every rank, rank 0 and its store too.
 
 use crate::backend::abi::MAX_RANKS;
+pub use crate::base::limits::MAX_ALLOCATIONS;
 use crate::base::shared_file;
 use crate::base::shared_file::SharedFile;
 use rustix::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-
-/// Allocations that can be live, or dropped and not yet released by all ranks, at once.
-pub const MAX_ALLOCATIONS: usize = 4096;
 
 /// Where a rank stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,8 +4,8 @@
 //! In a ring each rank waits for its neighbour only, so the first whose deadline passes need not be
 //! the one that waits for the rank that has stopped.
 
+use crate::base::limits::WATCH_INTERVAL;
 use crate::health::control::ControlBlock;
-use crate::health::watcher::WATCH_INTERVAL;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 

@@ -6,19 +6,16 @@
 //! those that wait on a device, and through the job's store, for those that wait there.
 
 use crate::backend::abi::{DeviceAddress, HostMemory, SIGNAL_STRIDE, WaitRecord, Watch};
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, Result, translate};
+use crate::base::limits::WATCH_INTERVAL;
 use crate::bootstrap::{Bootstrap, BootstrapError};
 use crate::health::control::{Blame, ControlBlock, RankState};
 use crate::health::heartbeat::Heartbeats;
 use crate::health::record::error_of;
-use crate::rank::agreement::translate;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-
-/// How often the watcher looks at peers.
-pub const WATCH_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A stream's hardware wait that only a store to its word can end.
 pub struct HostWait {

@@ -6,6 +6,7 @@
 //! A step that all ranks complete, with whatever outcome, leaves them in step. One that does not
 //! complete (a rank died, failed or was late) does not: it poisons the communicator, everywhere.
 
+pub(crate) use crate::base::error::translate;
 use crate::base::error::{Error, Result};
 use crate::bootstrap::{Bootstrap, BootstrapError, Contribution};
 use crate::health::watcher::Health;
@@ -284,21 +285,5 @@ impl Round<'_> {
             })
         });
         Ok((value, answers.collect::<Result<_>>()?))
-    }
-}
-
-/// A failure of the control plane as the failure of a rank, where it is one.
-pub(crate) fn translate(rank: usize, error: BootstrapError) -> Error {
-    match error {
-        BootstrapError::PeerDied { peer, .. } => Error::PeerDied {
-            rank,
-            peer: peer as usize,
-        },
-        BootstrapError::PeerFailed { peer, reason } => Error::PeerFailed {
-            rank,
-            peer: peer as usize,
-            reason,
-        },
-        other => other.into(),
     }
 }

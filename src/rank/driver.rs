@@ -5,10 +5,10 @@ use crate::backend::{Backend, CallResult, Device, Failure};
 use crate::base::error::{Error, Result};
 use crate::base::limits::DRAIN;
 use crate::health::watcher::Health;
-use crate::rank::tickets::Tickets;
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
+use symmem_core::tickets::Tickets;
 
 /// The device's own verdict on a wait names the peer, so it goes before the host's.
 const VERDICT_GRACE: Duration = Duration::from_millis(100);

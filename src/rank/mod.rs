@@ -1,6 +1,6 @@
 //! One rank: its device, its allocations, what it has enqueued, and when what it gave up is released.
 //!
-//! Bottom up: `tickets`; `driver`; `release`; `side`, `allocation`; `operand`; `submit`; `agreement`; `context`;
+//! Bottom up: `driver`; `release`; `side`, `allocation`; `operand`; `submit`; `agreement`; `context`;
 //! `teardown`.
 
 pub(crate) mod agreement;
@@ -12,4 +12,3 @@ pub(crate) mod release;
 pub(crate) mod side;
 pub(crate) mod submit;
 mod teardown;
-pub(crate) mod tickets;

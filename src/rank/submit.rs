@@ -5,8 +5,8 @@ use crate::backend::{Backend, CallResult};
 use crate::rank::driver::{Driver, lock};
 use crate::rank::operand::Operand;
 use crate::rank::release::{Held, Resource};
-use crate::rank::tickets::Ticket;
 use std::sync::{Arc, Mutex};
+use symmem_core::tickets::Ticket;
 
 /// What recorded work uses, collected while a stream is captured.
 #[derive(Default)]

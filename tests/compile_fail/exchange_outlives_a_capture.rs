@@ -3,7 +3,7 @@ use symmem::{Result, Stream};
 fn outlive(stream: &mut Stream) -> Result<()> {
     let mut kept = None;
     let graph = stream.capture(|queue| {
-        kept = Some(queue.exchange()?);
+        kept = Some(queue.exchange());
         Ok(())
     })?;
     drop(graph);

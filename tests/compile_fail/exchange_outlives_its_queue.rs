@@ -3,7 +3,7 @@ use symmem::{Communicator, Result};
 fn outlive(communicator: &Communicator) -> Result<()> {
     let exchange = {
         let stream = communicator.stream()?;
-        stream.exchange()?
+        stream.exchange()
     };
     exchange.enqueue()
 }

@@ -154,7 +154,7 @@ impl Bench {
             Call::Gather => collectives.gather(root, to_all, one),
             Call::Scatter => collectives.scatter(root, to_one, all),
             Call::Exchange => {
-                let mut exchange = collectives.exchange()?;
+                let mut exchange = collectives.exchange();
                 exchange.send((rank + 1) % world, one)?;
                 exchange.recv(self.left(), to_one)?;
                 exchange.enqueue()

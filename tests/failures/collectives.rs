@@ -100,7 +100,7 @@ pub fn role(role: &str, member: &Member) {
         _ => member.ready(),
     };
     let error = use_up(&communicator, &order, begin).expect_err("it fails in the end");
-    member.say("heard", format!("{error:?} {error}"));
+    member.say("heard", format!("{error:#?} {error}"));
     match order.after.as_str() {
         "leave" => drop(communicator),
         _ => {

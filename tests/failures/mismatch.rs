@@ -241,17 +241,20 @@ fn message(member: &Member) {
     // Two at once are received one by one, beside a ring.
     let parts = [buffer.slice(10..30), buffer.slice(40..70)].map(|part| part.expect("a range"));
     let pair = match member.rank {
-        0 => stream.exchange().and_then(|mut exchange| {
-            exchange.send(2, parts[0])?;
-            exchange.send(2, parts[1])?;
-            exchange.enqueue()
-        }),
+        0 => {
+            let mut exchange = stream.exchange();
+            let added = parts.map(|part| exchange.send(2, part));
+            added
+                .into_iter()
+                .collect::<symmem::Result<()>>()
+                .and_then(|()| exchange.enqueue())
+        }
         2 => parts.into_iter().try_for_each(|part| stream.recv(0, part)),
         _ => Ok(()),
     };
     let (next, before) = ((member.rank + 1) % WORLD, (member.rank + 2) % WORLD);
     let again = pair.and_then(|()| {
-        let mut exchange = stream.exchange()?;
+        let mut exchange = stream.exchange();
         exchange.send(next, parts[0])?;
         exchange.recv(before, buffer.slice(200..220)?)?;
         exchange.send(member.rank, parts[0])?;

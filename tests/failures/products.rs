@@ -300,7 +300,7 @@ pub fn role(role: &str, member: &Member) {
     let communicator = member.join();
     match use_up(&communicator, member, &order) {
         Outcome::Absent(error) => member.say("made", format!("{error}")),
-        Outcome::Ended(error) => member.say("heard", format!("{error:?} {error}")),
+        Outcome::Ended(error) => member.say("heard", format!("{error:#?} {error}")),
     }
     // Everything that it was made of has gone with it.
     drop(communicator);

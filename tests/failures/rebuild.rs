@@ -51,11 +51,11 @@ pub fn role(role: &str, member: &Member) {
             let wanted: usize = member.argument.parse().expect("a size of the world");
             member.ready();
             let mut error = use_up(&communicator);
-            member.say("heard", format!("{error:?}"));
+            member.say("heard", format!("{error:#?}"));
             loop {
                 communicator = match communicator.rebuild() {
                     Ok(communicator) => communicator,
-                    Err(error) => return member.say("failed", format!("{error:?} {error}")),
+                    Err(error) => return member.say("failed", format!("{error:#?} {error}")),
                 };
                 let place = (communicator.rank(), communicator.world_size());
                 member.say("rebuilt", format!("{place:?}"));

@@ -7,9 +7,14 @@ use rstest::rstest;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use symmem::DeviceChoice;
-use symmem::backends::Selection;
+use symmem::backends::{Probe, Selection, probe_all};
 
 pub fn role(_role: &str, member: &Member) {
+    if member.argument == "probes" {
+        let probes = probe_all();
+        let lines: Vec<String> = probes.iter().map(Probe::to_string).collect();
+        return member.say("probes", lines.join("; "));
+    }
     let builder = member.builder();
     let odd = member.rank == member.world - 1;
     let builder = match member
@@ -23,6 +28,9 @@ pub fn role(_role: &str, member: &Member) {
         ("uuid", _) if odd => builder.device(DeviceChoice::Uuid(*b"no such device !")),
         ("plugin", path) => builder
             .backend(Selection::Plugin(path.into()))
+            .share_kinds(&[]),
+        ("named", name) => builder
+            .backend(Selection::Named(name.into()))
             .share_kinds(&[]),
         _ => builder,
     };
@@ -208,6 +216,57 @@ fn a_plugin_with_a_bad_table_is_refused(#[case] fault: &str, #[case] words: &str
         error.starts_with("NoBackend") && error.contains(words),
         "{error}"
     );
+    world.ends_well();
+}
+
+/// A directory for `SYMMEM_PLUGIN_PATH`: the fixture under its own name, under that of a plugin for the next
+/// major version, and under that of a backend that is built in.
+fn plugin_path() -> &'static Path {
+    static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
+    DIRECTORY.get_or_init(|| {
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(fresh_name("plugin-path"));
+        std::fs::create_dir_all(&directory).expect("a directory");
+        for name in ["tiny", "next", "cuda"] {
+            let file = directory.join(format!("libsymmem_{name}.so"));
+            std::fs::copy(plugin(), file).expect("a copy");
+        }
+        directory
+    })
+}
+
+const NEXT: &str = "has backend `next` for plugin ABI 2, and this program needs plugin ABI 1";
+
+#[test]
+fn plugins_in_the_plugin_path_are_probed_and_each_that_is_not_used_says_why() {
+    let plan = Plan::new("start/open", 1, Setting::Host).argument("probes");
+    let mut world = plan
+        .env("SYMMEM_PLUGIN_PATH", plugin_path().display())
+        .start();
+    let probes = world.expect("probes").remove(0);
+    let of = |file: &str| {
+        let line = probes.split("; ").find(|line| line.contains(file));
+        line.unwrap_or_else(|| panic!("no {file} in {probes}"))
+    };
+    assert!(
+        of("libsymmem_tiny.so").ends_with("14 device(s)"),
+        "{probes}"
+    );
+    assert!(probes.contains(NEXT), "{probes}");
+    assert!(of("libsymmem_cuda.so").contains("not used"), "{probes}");
+    assert!(probes.ends_with("host (built in): 1 device(s)"), "{probes}");
+    world.ends_well();
+}
+
+#[rstest]
+#[case("tiny", "ok")]
+#[case("next", NEXT)]
+fn a_plugin_in_the_plugin_path_is_selected_by_name(#[case] name: &str, #[case] words: &str) {
+    let plan = Plan::new("start/open", 1, Setting::Host).argument(format!("named {name}"));
+    let mut world = plan
+        .env("SYMMEM_PLUGIN_PATH", plugin_path().display())
+        .start();
+    let told = world.expect("opened").remove(0);
+    assert!(told.contains(words), "{told}");
     world.ends_well();
 }
 

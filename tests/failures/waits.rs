@@ -71,11 +71,11 @@ pub fn role(role: &str, member: &Member) {
                 Err(error) => break error,
             }
         };
-        member.say("done", format!("{error:?} {error}"));
+        member.say("done", format!("{error:#?} {error}"));
         return;
     }
     // Told as soon as it is known: giving the device back takes a driver a good part of a second.
-    let tell = |error: Error| member.say("done", format!("{error:?} {error}"));
+    let tell = |error: Error| member.say("done", format!("{error:#?} {error}"));
     match role {
         "wait" => {
             let what = Wait::parse(what);

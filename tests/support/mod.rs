@@ -82,7 +82,7 @@ pub fn job(name: &str) -> String {
 pub fn rank(variable: &str, rank: u32, world: u32, job: &str) -> Builder {
     let backend = std::env::var(variable).unwrap_or_else(|_| "host".into());
     Builder::new()
-        .launch(LaunchEnvironment::local(rank, world, job.into()).unwrap())
+        .launch(LaunchEnvironment::local(rank, world, job).unwrap())
         .backend(Selection::Named(backend))
 }
 

@@ -24,6 +24,11 @@ pub enum Error {
     },
     #[error("{}: {what}", path.display())]
     CodeObject { path: PathBuf, what: String },
+    #[error("{}: {source}; run `cargo xtask kernels build`", path.display())]
+    Image {
+        path: PathBuf,
+        source: symmem_kernels_image::CorruptImage,
+    },
     #[error("the lint found:\n{}", .0.join("\n"))]
     Lint(Vec<String>),
     #[error("{}: {what}", path.display())]

@@ -77,6 +77,14 @@ pub fn objdump() -> Result<PathBuf> {
     })
 }
 
+/// zstd's command: `SYMMEM_ZSTD`, or on `PATH`.
+pub fn zstd() -> Result<PathBuf> {
+    find("SYMMEM_ZSTD", &["zstd"]).ok_or(Error::ToolMissing {
+        tool: "zstd",
+        advice: "install zstd, or name one in SYMMEM_ZSTD",
+    })
+}
+
 /// A host C++ compiler with sanitizers: `SYMMEM_CXX`, or one on `PATH`.
 pub fn cxx() -> Result<PathBuf> {
     find("SYMMEM_CXX", &["clang++-22", "clang++", "g++"]).ok_or(Error::ToolMissing {

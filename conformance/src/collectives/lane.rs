@@ -380,7 +380,7 @@ impl<T: Reducible> Lane for TypedLane<'_, T> {
             Collective::Gather => queue.gather(root, to, from),
             Collective::Scatter => queue.scatter(root, to, from),
             Collective::Ring | Collective::Exchange => {
-                let mut exchange = queue.exchange()?;
+                let mut exchange = queue.exchange();
                 for (peer, (count, at)) in self.call.sent(rank).into_iter().enumerate() {
                     if let Some(count) = count {
                         exchange.send(peer, from.slice(at..at + count)?)?;

@@ -1,4 +1,5 @@
-//! Collectives that must be refused, on every rank alike, and with nothing lost.
+//! Collectives that must be refused, on every rank alike, and with nothing lost; and those of nothing, which must
+//! not be.
 
 use super::case::{AlgorithmName, Collective, Way};
 use super::check::check as check_case;
@@ -29,6 +30,7 @@ pub fn check<T: Reducible>(
         unserved(site, refusal, &streams[0], &buffers[0], &mut findings)?;
     }
     arguments(site, &streams[0], &buffers[0], &mut findings)?;
+    nothing::<T>(site, &streams[0])?;
     findings.extend(check_case(
         site,
         &refusal.case(AFTER, false),
@@ -143,4 +145,26 @@ fn arguments<T: Reducible>(
         );
     }
     Ok(())
+}
+
+/// Makes collectives of nothing, which are not refused.
+fn nothing<T: Reducible>(site: Site<'_>, stream: &Stream) -> Result<()> {
+    let world = site.communicator.world_size();
+    let empty = site.communicator.allocate::<T>(&[0])?;
+    let options = CollectiveOptions::new().deadline(site.deadline);
+    let calls = stream.with(&options);
+    let (sum, none) = (ReduceOp::Sum, vec![0; world]);
+    calls.all_reduce(&empty, &empty, sum)?;
+    calls.reduce(0, &empty, &empty, sum)?;
+    calls.reduce_scatter(&empty, &empty, sum)?;
+    calls.all_gather(&empty, &empty)?;
+    calls.all_gather_v(&empty, &empty, &none)?;
+    calls.broadcast(0, &empty, &empty)?;
+    calls.all_to_all(&empty, &empty)?;
+    calls.all_to_all_v(&empty, &none, &none, &empty, &none, &none)?;
+    calls.gather(0, &empty, &empty)?;
+    calls.scatter(0, &empty, &empty)?;
+    calls.exchange().enqueue()?;
+    stream.synchronize_within(site.deadline)?;
+    empty.free()
 }

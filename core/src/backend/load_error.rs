@@ -16,9 +16,21 @@ pub enum LoadError {
         /// The loader's words.
         reason: String,
     },
-    /// The file has no symbol of this version.
+    /// The file is a backend of this name, for another major version.
     #[error(
-        "{path} exports no `{symbol}`: it is no symmem backend of ABI version {ABI_MAJOR}, or one of another name"
+        "{path} has backend `{name}` for plugin ABI {found}, and this program needs plugin ABI {ABI_MAJOR}: use the plugin file of this program's symmem release, or rebuild it from that release"
+    )]
+    OtherMajor {
+        /// The file.
+        path: PathBuf,
+        /// The backend.
+        name: String,
+        /// The major version in the name of the symbol that the file exports.
+        found: u32,
+    },
+    /// The file has no symbol of a backend of this name.
+    #[error(
+        "{path} exports no `{symbol}`: it is no symmem backend, or one of another name; a plugin file is called libsymmem_NAME.so after its backend"
     )]
     NoSymbol {
         /// The file.
@@ -35,9 +47,9 @@ pub enum LoadError {
         /// Its first bytes.
         found: [u8; 8],
     },
-    /// Another major version.
+    /// The table says another major version than the name of the symbol that gave it.
     #[error(
-        "the plugin has ABI version {found}, this program {expected}; rebuild the plugin from the same release"
+        "the plugin's table has ABI version {found}, and this program needs {expected}: rebuild the plugin from this program's symmem release"
     )]
     WrongMajor {
         /// The plugin's.

@@ -6,11 +6,14 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::bootstrap::coordinator::{Action, Coordinator, Token, send};
-use crate::bootstrap::message::{Failure, Part, Reply};
+use crate::bootstrap::coordinator::action::{Action, Token};
+use crate::bootstrap::failure::Failure;
+use crate::bootstrap::reply::{Part, Reply};
 
 /// What one rank gave.
 pub(super) struct Contribution {
+    /// The connection of its rank.
+    pub(super) token: Token,
     pub(super) request: u64,
     pub(super) payload: Vec<u8>,
     pub(super) descriptor: Option<OwnedFd>,
@@ -19,13 +22,45 @@ pub(super) struct Contribution {
     pub(super) waiting: bool,
 }
 
-/// The contributions to one collective, by rank.
-pub(super) type Gather = BTreeMap<u32, Contribution>;
+impl Contribution {
+    fn refuse(&self, failure: Failure) -> Action {
+        Action::reply(self.token, self.request, &Reply::Failure(failure))
+    }
+}
 
-impl Coordinator {
-    pub(super) fn expire_gathers(&mut self, now: Instant) {
-        let (world, members, actions) = (self.world, &self.members, &mut self.actions);
-        self.gathers.retain(|_, gather| {
+/// The contributions to one collective, by rank.
+type Gather = BTreeMap<u32, Contribution>;
+
+/// The collectives that have not completed, by tag.
+pub(super) struct Gathers {
+    world: u32,
+    open: BTreeMap<String, Gather>,
+}
+
+impl Gathers {
+    pub(super) fn new(world: u32) -> Self {
+        Self {
+            world,
+            open: BTreeMap::new(),
+        }
+    }
+
+    fn waiting(&self) -> impl Iterator<Item = &Contribution> {
+        let all = self.open.values().flat_map(BTreeMap::values);
+        all.filter(|contribution| contribution.waiting)
+    }
+
+    /// When [`Gathers::expire`] has something to do next.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.waiting()
+            .map(|contribution| contribution.deadline)
+            .min()
+    }
+
+    /// Tells the ranks whose deadlines have passed who did not come.
+    pub(super) fn expire(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        let world = self.world;
+        self.open.retain(|_, gather| {
             let expired: Vec<u32> = gather
                 .iter()
                 .filter(|(_, part)| part.waiting && part.deadline <= now)
@@ -46,111 +81,105 @@ impl Coordinator {
                     .collect();
             }
             for rank in expired {
-                if let (Some(part), Some(member)) = (gather.get_mut(&rank), &members[rank as usize])
-                {
+                if let Some(part) = gather.get_mut(&rank) {
                     part.waiting = false;
-                    let failure = Failure::TimedOut {
+                    actions.push(part.refuse(Failure::TimedOut {
                         missing: missing.clone(),
-                    };
-                    actions.push(send(member.token, part.request, &Reply::Failure(failure)));
+                    }));
                 }
             }
             gather.values().any(|part| part.waiting)
         });
     }
 
-    pub(super) fn gather(
+    /// Takes what `rank` gives to the collective `tag`; answers all ranks if it was the last to come.
+    pub(super) fn give(
         &mut self,
         rank: u32,
-        token: Token,
         tag: String,
         contribution: Contribution,
+        actions: &mut Vec<Action>,
     ) {
-        if let Some(left) = self.members.iter().flatten().find(|member| member.left) {
-            let failure = Failure::Left {
-                rank: left.peer.rank,
-            };
-            self.actions
-                .push(send(token, contribution.request, &Reply::Failure(failure)));
-            return;
-        }
         // A rank is in one collective at a time: it gave up on any earlier one.
         self.withdraw(rank);
-        let gather = self.gathers.entry(tag.clone()).or_default();
+        let gather = self.open.entry(tag.clone()).or_default();
         gather.insert(rank, contribution);
         if gather.values().filter(|part| part.waiting).count() == self.world as usize {
-            if let Some(gather) = self.gathers.remove(&tag) {
-                self.complete_gather(gather);
+            if let Some(gather) = self.open.remove(&tag) {
+                complete(gather, actions);
             }
             return;
         }
-        let waiting = self
-            .gathers
-            .values()
-            .flat_map(BTreeMap::values)
-            .filter(|part| part.waiting)
-            .count();
-        if waiting == self.world as usize {
-            self.break_deadlock();
+        if self.waiting().count() == self.world as usize {
+            self.break_deadlock(actions);
         }
     }
 
-    /// Take back what `rank` gave to a collective that has not completed.
+    /// Takes back what `rank` gave to a collective that has not completed.
     pub(super) fn withdraw(&mut self, rank: u32) {
-        self.gathers.retain(|_, gather| {
+        self.open.retain(|_, gather| {
             gather.remove(&rank);
             gather.values().any(|part| part.waiting)
         });
     }
 
-    pub(super) fn complete_gather(&mut self, gather: Gather) {
-        let mut parts = Vec::with_capacity(gather.len());
-        let mut descriptors = Vec::new();
-        let mut waiting = Vec::with_capacity(gather.len());
-        for (rank, contribution) in gather {
-            waiting.push((rank, contribution.request));
-            let has_descriptor = contribution.descriptor.is_some();
-            descriptors.extend(contribution.descriptor);
-            parts.push(Part {
-                payload: contribution.payload,
-                has_descriptor,
-            });
-        }
-        let reply = Reply::Gathered { parts };
-        let count = descriptors.len() as u16; // at most MAX_RANKS
-        let descriptors = (count > 0).then(|| Arc::new(descriptors));
-        // Rank 0 comes last: it may end its process, and the store, on its answer.
-        for (rank, request) in waiting.into_iter().rev() {
-            if let Some(member) = &self.members[rank as usize] {
-                let frame = reply.encode(request, count);
-                self.actions.push(Action::Send {
-                    to: member.token,
-                    frame,
-                    descriptors: descriptors.clone(),
-                });
-            }
-        }
+    /// Drops all collectives; whoever waits is told by other means.
+    pub(super) fn clear(&mut self) {
+        self.open.clear();
     }
 
-    /// All ranks wait for collectives that cannot complete: tell each of one that waits elsewhere.
-    pub(super) fn break_deadlock(&mut self) {
-        let gathers = mem::take(&mut self.gathers);
-        let waiting: Vec<(u32, u64, &String)> = gathers
+    /// Ends all collectives, with `failure` for every rank that waits.
+    pub(super) fn end(&mut self, failure: &Failure, actions: &mut Vec<Action>) {
+        for contribution in self.waiting() {
+            actions.push(contribution.refuse(failure.clone()));
+        }
+        self.clear();
+    }
+
+    /// All ranks wait for collectives that cannot complete: tells each of one that waits elsewhere.
+    fn break_deadlock(&mut self, actions: &mut Vec<Action>) {
+        let gathers = mem::take(&mut self.open);
+        let waiting: Vec<(u32, &Contribution, &String)> = gathers
             .iter()
             .flat_map(|(tag, gather)| gather.iter().map(move |(rank, part)| (*rank, part, tag)))
             .filter(|(_, part, _)| part.waiting)
-            .map(|(rank, part, tag)| (rank, part.request, tag))
             .collect();
-        for &(rank, request, tag) in &waiting {
+        for &(_, part, tag) in &waiting {
             if let Some((other, _, elsewhere)) =
                 waiting.iter().find(|(_, _, elsewhere)| *elsewhere != tag)
             {
-                let failure = Failure::TagMismatch {
+                actions.push(part.refuse(Failure::TagMismatch {
                     rank: *other,
                     tag: (*elsewhere).clone(),
-                };
-                self.answer(rank, request, Reply::Failure(failure));
+                }));
             }
         }
+    }
+}
+
+/// Answers all ranks of a collective that every rank has come to.
+fn complete(gather: Gather, actions: &mut Vec<Action>) {
+    let mut parts = Vec::with_capacity(gather.len());
+    let mut descriptors = Vec::new();
+    let mut waiting = Vec::with_capacity(gather.len());
+    for contribution in gather.into_values() {
+        waiting.push((contribution.token, contribution.request));
+        let has_descriptor = contribution.descriptor.is_some();
+        descriptors.extend(contribution.descriptor);
+        parts.push(Part {
+            payload: contribution.payload,
+            has_descriptor,
+        });
+    }
+    let reply = Reply::Gathered { parts };
+    let count = descriptors.len() as u16; // at most MAX_RANKS
+    let descriptors = (count > 0).then(|| Arc::new(descriptors));
+    // Rank 0 comes last: it may end its process, and the store, on its answer.
+    for (to, request) in waiting.into_iter().rev() {
+        actions.push(Action::Send {
+            to,
+            frame: reply.encode(request, count),
+            descriptors: descriptors.clone(),
+        });
     }
 }

@@ -1,6 +1,6 @@
 //! The bookkeeping on its own: no sockets, and a clock that the test turns.
 
-use super::super::message::{Frame, HEADER_BYTES};
+use super::super::frame::{Frame, HEADER_BYTES};
 use super::super::process::ProcessIdentity;
 use super::*;
 

@@ -135,7 +135,7 @@ fn another_user_is_refused_on_both_sides() {
 fn an_oversized_message_ends_its_sender_and_is_reported() {
     let ranks = Bootstrap::threads(3, LONG).unwrap();
     let header = [
-        &(message::MAX_BODY as u32 + 1).to_le_bytes()[..],
+        &(frame::MAX_BODY as u32 + 1).to_le_bytes()[..],
         &[2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0],
     ];
     rustix::io::write(ranks[1].store(), &header.concat()).unwrap();

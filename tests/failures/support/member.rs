@@ -69,7 +69,8 @@ impl Member {
     pub fn tell<T, E: std::fmt::Debug>(&self, key: &str, result: &Result<T, E>) {
         match result {
             Ok(_) => self.say(key, "ok"),
-            Err(error) => self.say(key, format!("{error:?}")),
+            // Variant and fields, on one line.
+            Err(error) => self.say(key, format!("{error:#?}")),
         }
     }
 

@@ -1,5 +1,5 @@
-//! A plugin file that works, or has the fault that `FIXTURE_FAULT` names: `null`, `magic`, `major`
-//! or `truncated`.
+//! A plugin file of backend `tiny` that works, or has the fault that `FIXTURE_FAULT` names: `null`, `magic`,
+//! `major` or `truncated`. Under the name `next` it is a plugin for the next major version.
 
 #[path = "../../../core/tests/tiny/mod.rs"]
 #[allow(missing_docs, dead_code, reason = "shared with core's own tests")]
@@ -22,4 +22,11 @@ pub extern "C" fn symmem_backend_tiny_v1() -> *const BackendTable {
         _ => {}
     }
     Box::leak(Box::new(table))
+}
+
+/// What a plugin for the next major version exports. Nothing calls it.
+// SAFETY: no other library of this process has a backend of this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn symmem_backend_next_v2() -> *const std::ffi::c_void {
+    std::ptr::null()
 }

@@ -82,8 +82,9 @@ impl Program {
             .iter()
             .find(|module| module.entries.iter().any(|entry| entry.name == kernel))
             .ok_or_else(|| Error::CodeObject(format!("no module has {kernel}")))?;
-        let object = module.object(target);
-        let text = disassemble(object, kernel, target)?;
+        let object = module.object(target).decompress();
+        let object = object.map_err(|cause| Error::CodeObject(cause.to_string()))?;
+        let text = disassemble(&object, kernel, target)?;
         let mut program = Self {
             name: kernel.to_owned(),
             target,
@@ -92,7 +93,7 @@ impl Program {
             block_register: 0,
             shared_bytes: 0,
         };
-        program.read_descriptor(object)?;
+        program.read_descriptor(&object)?;
         Ok(program)
     }
 

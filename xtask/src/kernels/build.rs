@@ -1,24 +1,37 @@
 //! `cargo xtask kernels build`.
 
+use std::path::PathBuf;
+
 use super::family::Family;
+use super::image;
 use super::manifest::{self, Manifest};
 use crate::error::{Result, at};
-use crate::tools::Scratch;
+use crate::tools::{self, Scratch};
 
-/// Compiles and lints everything aside, then replaces the committed artefacts.
+/// Compiles and lints everything aside, then replaces the committed artefacts that changed.
 pub fn run(family: Family) -> Result<()> {
+    // What is missing is told before the minutes of compilation, not behind them.
+    tools::zstd()?;
     let scratch = Scratch::new("kernels-build")?;
     let compilers = family.make(scratch.path())?;
     let folder = family.artefacts();
     at(&folder, std::fs::create_dir_all(&folder))?;
-    for name in manifest::committed(family)?.keys() {
-        let stale = manifest::place(family, name);
-        at(&stale, std::fs::remove_file(&stale))?;
-    }
     let made = Manifest::of(family, compilers, scratch.path())?;
-    for name in made.artefacts.keys() {
-        let target = manifest::place(family, name);
-        at(&target, std::fs::copy(scratch.path().join(name), &target))?;
+    let places: Vec<PathBuf> = made
+        .artefacts
+        .keys()
+        .map(|name| manifest::place(family, name))
+        .collect();
+    for stale in manifest::images(family)? {
+        if !places.contains(&stale) {
+            at(&stale, std::fs::remove_file(&stale))?;
+        }
+    }
+    for ((name, digest), place) in made.artefacts.iter().zip(&places) {
+        // What has the same bytes keeps its file, whichever version of zstd made it.
+        if !manifest::digest(place).is_ok_and(|committed| committed == *digest) {
+            image::store(&scratch.path().join(name), place)?;
+        }
     }
     made.write(family)?;
     println!(

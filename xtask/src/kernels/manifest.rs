@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::family::{EXAMPLES_FOLDER, Family};
+use super::image;
 use crate::error::{Error, Result, at};
 use crate::tools;
 
@@ -17,7 +18,7 @@ pub struct Manifest {
     pub options: Vec<String>,
     /// By path from the repository's root.
     pub sources: BTreeMap<String, String>,
-    /// By file name; those of examples by path from the repository's root.
+    /// Of the bytes before compression, by file name; those of examples by path from the repository's root.
     pub artefacts: BTreeMap<String, String>,
 }
 
@@ -25,30 +26,47 @@ fn path(family: Family) -> PathBuf {
     family.artefacts().join("manifest.json")
 }
 
-/// Where an artefact is committed, by its name in the manifest.
+/// Where an artefact is committed, by its name in the manifest: what a crate embeds compressed, examples' as they are.
 pub fn place(family: Family, name: &str) -> PathBuf {
     if name.starts_with(EXAMPLES_FOLDER) {
         tools::root().join(name)
     } else {
-        family.artefacts().join(name)
+        let file = format!("{name}.{}", image::EXTENSION);
+        family.artefacts().join(file)
     }
 }
 
-/// Digests of the committed artefacts.
-pub fn committed(family: Family) -> Result<BTreeMap<String, String>> {
-    made(
-        family,
-        &family.artefacts(),
-        &tools::root().join(EXAMPLES_FOLDER),
-    )
+/// The committed images that a crate embeds.
+pub fn images(family: Family) -> Result<Vec<PathBuf>> {
+    files(&family.artefacts(), &[image::EXTENSION])
 }
 
-/// Digests of the artefacts in a folder, and of the examples' in another.
-fn made(family: Family, folder: &Path, examples: &Path) -> Result<BTreeMap<String, String>> {
-    let mut all = digests(folder, family.extensions(), "")?;
-    let prefix = format!("{EXAMPLES_FOLDER}/");
-    all.append(&mut digests(examples, family.extensions(), &prefix)?);
+/// Writes all images that a crate embeds into `folder`, decompressed, under their names in the manifest.
+pub fn unpack(family: Family, folder: &Path) -> Result<()> {
+    for path in images(family)? {
+        let image = folder.join(name(&path.with_extension("")));
+        at(&image, std::fs::write(&image, image::read(&path)?))?;
+    }
+    Ok(())
+}
+
+/// Digests of the committed artefacts, decompressed.
+pub fn committed(family: Family) -> Result<BTreeMap<String, String>> {
+    let mut all = BTreeMap::new();
+    for path in images(family)? {
+        all.insert(name(&path.with_extension("")), digest(&path)?);
+    }
+    all.append(&mut of_examples(
+        family,
+        &tools::root().join(EXAMPLES_FOLDER),
+    )?);
     Ok(all)
+}
+
+/// Digests of the examples' artefacts in a folder.
+fn of_examples(family: Family, folder: &Path) -> Result<BTreeMap<String, String>> {
+    let prefix = format!("{EXAMPLES_FOLDER}/");
+    digests(folder, family.extensions(), &prefix)
 }
 
 impl Manifest {
@@ -69,11 +87,13 @@ impl Manifest {
 
     /// The manifest of artefacts that these compilers made in `folder`.
     pub fn of(family: Family, compilers: Vec<String>, folder: &Path) -> Result<Self> {
+        let mut artefacts = digests(folder, family.extensions(), "")?;
+        artefacts.append(&mut of_examples(family, &folder.join(EXAMPLES_FOLDER))?);
         Ok(Self {
             compilers,
             options: family.options(),
             sources: sources(family)?,
-            artefacts: made(family, folder, &folder.join(EXAMPLES_FOLDER))?,
+            artefacts,
         })
     }
 }
@@ -100,17 +120,32 @@ pub(super) fn digests(
     prefix: &str,
 ) -> Result<BTreeMap<String, String>> {
     let mut all = BTreeMap::new();
+    for path in files(folder, extensions)? {
+        all.insert(format!("{prefix}{}", name(&path)), digest(&path)?);
+    }
+    Ok(all)
+}
+
+/// The digest of a file's bytes, of which [`image::read`] decompresses those that are compressed.
+pub(super) fn digest(path: &Path) -> Result<String> {
+    let digest = Sha256::digest(image::read(path)?);
+    Ok(digest.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// The files in a folder that have one of the extensions.
+fn files(folder: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>> {
+    let mut all = Vec::new();
     for entry in at(folder, std::fs::read_dir(folder))? {
         let path = at(folder, entry)?.path();
         let extension = path.extension().and_then(|extension| extension.to_str());
-        if !extension.is_some_and(|extension| extensions.contains(&extension)) {
-            continue;
+        if extension.is_some_and(|extension| extensions.contains(&extension)) {
+            all.push(path);
         }
-        let contents = at(&path, std::fs::read(&path))?;
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let digest = Sha256::digest(&contents);
-        let text = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-        all.insert(format!("{prefix}{name}"), text);
     }
     Ok(all)
+}
+
+fn name(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
 }

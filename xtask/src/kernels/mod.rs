@@ -5,6 +5,7 @@ mod check;
 mod family;
 mod flow;
 mod hip;
+mod image;
 mod manifest;
 mod ptx;
 

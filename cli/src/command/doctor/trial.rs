@@ -19,7 +19,7 @@ use symmem_bench::{Effort, collectives};
 use symmem_conformance::{SelftestOptions, Subject};
 
 /// The log of a set-up's steps, before and after each.
-const STEPS: &str = "symmem::communicator::multicast=debug";
+const STEPS: &str = "symmem::memory::multicast=debug";
 /// NCCL's own default: multicast where it can. It says nothing where it cannot.
 const NCCL: (&str, &str) = ("NCCL_NVLS_ENABLE", "2");
 

@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::family::{EXAMPLES_FOLDER, Family};
-use super::{side_by_side, verdict};
+use super::{manifest, side_by_side, verdict};
 use crate::error::{Error, Result, at};
-use crate::tools;
+use crate::tools::{self, Scratch};
 use compile::{Compiler, EXAMPLES, MODULES, TARGETS};
 use metadata::Owner;
 
@@ -44,6 +44,8 @@ pub fn make(folder: &Path) -> Result<Vec<String>> {
 /// Lints the committed artefacts.
 pub fn lint_committed() -> Result<()> {
     let objdump = tools::objdump()?;
+    let scratch = Scratch::new("kernels-lint-hip")?;
+    manifest::unpack(Family::Hip, scratch.path())?;
     let mut found = Vec::new();
     for target in TARGETS {
         let paths = |folder: PathBuf, names: &'static [&'static str]| {
@@ -51,7 +53,7 @@ pub fn lint_committed() -> Result<()> {
                 .iter()
                 .map(move |name| folder.join(format!("{name}.{target}.co")))
         };
-        for path in paths(Family::Hip.artefacts(), &MODULES) {
+        for path in paths(scratch.path().to_owned(), &MODULES) {
             found.extend(lint(&objdump, &path, target, Owner::Symmem)?);
         }
         for path in paths(tools::root().join(EXAMPLES_FOLDER), &EXAMPLES) {

@@ -264,7 +264,7 @@ fn matrix_instructions_are_the_same_on_all_targets() {
 fn the_crates_entries_are_what_the_code_objects_have() {
     for module in symmem_kernels_hip::modules() {
         for target in symmem_kernels_hip::Target::ALL {
-            let object = object::parse(module.object(target)).unwrap();
+            let object = object::parse(&module.object(target).decompress().unwrap()).unwrap();
             let mut found: Vec<_> = object
                 .kernels
                 .iter()

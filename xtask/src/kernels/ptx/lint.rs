@@ -17,7 +17,7 @@ use super::compile::{MODULES, assemble};
 use super::text::{self, Function, Item, Statement};
 use crate::error::{Result, at};
 use crate::kernels::family::Family;
-use crate::kernels::{flow, side_by_side, verdict};
+use crate::kernels::{flow, manifest, side_by_side, verdict};
 use crate::tools::{self, Scratch};
 
 /// Tags in the sources, and the operations that may then be less than system scope.
@@ -32,12 +32,14 @@ const OWN_MEMORY: &str = "own_memory";
 
 /// Lints one file, or the committed artefacts.
 pub fn run(file: Option<&Path>) -> Result<()> {
+    let scratch = Scratch::new("kernels-lint")?;
     let mut files = Vec::new();
     if let Some(path) = file {
         files.push((path.to_owned(), None));
     } else {
+        manifest::unpack(Family::Ptx, scratch.path())?;
         for module in &MODULES {
-            let path = Family::Ptx.artefacts().join(format!("{}.ptx", module.name));
+            let path = scratch.path().join(format!("{}.ptx", module.name));
             files.push((path, Some(module.cubins)));
         }
     }
@@ -58,7 +60,6 @@ pub fn run(file: Option<&Path>) -> Result<()> {
     }
     verdict(found)?;
     let assembler_path = tools::ptxas()?;
-    let scratch = Scratch::new("kernels-lint")?;
     let found = side_by_side(&assemblies, |(path, name, architecture)| {
         let cubin = scratch.path().join(format!("{name}.{architecture}.cubin"));
         let said = assemble(&assembler_path, path, architecture, &cubin)?;

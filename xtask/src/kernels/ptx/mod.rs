@@ -7,11 +7,18 @@ mod text;
 
 use std::path::Path;
 
-use super::family::EXAMPLES_FOLDER;
-use super::{side_by_side, verdict};
+use super::family::{EXAMPLES_FOLDER, Family};
+use super::{image, manifest, side_by_side, verdict};
 use crate::error::{Result, at};
 use crate::tools;
 use compile::{Compilers, EXAMPLES, MODULES};
+
+/// The PTX of a committed module.
+fn committed(module: &str) -> Result<String> {
+    let path = manifest::place(Family::Ptx, &format!("{module}.ptx"));
+    let text = String::from_utf8(image::read(&path)?);
+    at(&path, text.map_err(std::io::Error::other))
+}
 
 /// Compiles every module, and the examples' kernels, into `folder`; an error if the lint finds anything.
 /// Returns the compilers' versions.

@@ -8,12 +8,13 @@
 
 use std::path::{Path, PathBuf};
 
+use super::committed;
 use super::compile::{MODULES, Module, assemble};
 use super::lint;
 use super::text::{self, Item, Statement};
 use crate::error::{Error, Result, at};
 use crate::kernels::family::Family;
-use crate::kernels::{side_by_side, verdict};
+use crate::kernels::{manifest, side_by_side, verdict};
 use crate::tools::{self, Scratch};
 
 /// Targets, and the first release that each is tried with.
@@ -130,6 +131,7 @@ pub fn run() -> Result<()> {
         }
     }
     let scratch = Scratch::new("multimem")?;
+    manifest::unpack(Family::Ptx, scratch.path())?;
     let found = side_by_side(&pairs, |(target, assembler)| {
         let folder = scratch.path().join(format!(
             "{target}-{}.{}",
@@ -138,7 +140,7 @@ pub fn run() -> Result<()> {
         at(&folder, std::fs::create_dir_all(&folder))?;
         let mut found = assembler.tries(target, &forms, &REFUSED, &folder)?;
         for module in embedded_as_ptx(target) {
-            let path = Family::Ptx.artefacts().join(format!("{}.ptx", module.name));
+            let path = scratch.path().join(format!("{}.ptx", module.name));
             found.extend(assembler.whole(target, &path, &folder)?);
         }
         Ok(found)
@@ -198,9 +200,7 @@ fn release(version: &str) -> Option<Release> {
 fn emitted() -> Result<Vec<String>> {
     let mut all = Vec::new();
     for module in &MODULES {
-        let path = Family::Ptx.artefacts().join(format!("{}.ptx", module.name));
-        let text = at(&path, std::fs::read_to_string(&path))?;
-        for item in text::parse(&text)
+        for item in text::parse(&committed(module.name)?)
             .into_iter()
             .flat_map(|function| function.items)
         {
@@ -336,9 +336,7 @@ mod tests {
 
     /// The items of the innermost loops of a kernel in a committed module, without their labels.
     fn loops(module: &str, kernel: &str) -> Vec<Vec<Statement>> {
-        let path = Family::Ptx.artefacts().join(format!("{module}.ptx"));
-        let text = std::fs::read_to_string(path).unwrap();
-        let functions = text::parse(&text);
+        let functions = text::parse(&committed(module).unwrap());
         let function = functions
             .into_iter()
             .find(|one| one.name == kernel)
@@ -402,8 +400,7 @@ mod tests {
     #[test]
     fn behind_the_last_words_that_a_kernel_raises_at_all_stands_a_fence_for_aliases() {
         for module in ["multicast", "multicast_f8"] {
-            let path = Family::Ptx.artefacts().join(format!("{module}.ptx"));
-            for function in text::parse(&std::fs::read_to_string(path).unwrap()) {
+            for function in text::parse(&committed(module).unwrap()) {
                 let last = |start: &str| {
                     function.items.iter().rposition(|item| {
                         matches!(item, Item::Statement(one) if one.mnemonic.starts_with(start))
@@ -422,8 +419,7 @@ mod tests {
     #[test]
     fn what_is_emulated_has_no_multicast_instruction() {
         for module in ["multicast_emulated", "multicast_emulated_sm_80"] {
-            let path = Family::Ptx.artefacts().join(format!("{module}.ptx"));
-            assert!(!std::fs::read_to_string(path).unwrap().contains("multimem"));
+            assert!(!committed(module).unwrap().contains("multimem"));
         }
     }
 

@@ -1,0 +1,338 @@
+//! What can go wrong before and while ranks find each other.
+
+use crate::base::error_kind::ErrorKind;
+use std::io;
+use std::time::Duration;
+
+/// An error of rendezvous, of the store or of the launch environment.
+///
+/// Every variant names the ranks involved and says what to do about it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BootstrapError {
+    /// A launch variable has a value that cannot be meant.
+    #[error("{name}={value:?} is not {expected}; correct the variable or launch with `symmem run`")]
+    BadVariable {
+        /// The variable.
+        name: &'static str,
+        /// Its value.
+        value: String,
+        /// What it should have been.
+        expected: &'static str,
+    },
+    /// A launcher's variables are there in part only.
+    #[error("{present} is set but {missing} is not; set both, or neither for a world of one rank")]
+    MissingVariable {
+        /// The variable that was not found.
+        missing: &'static str,
+        /// The variable that announces it.
+        present: &'static str,
+    },
+    /// A rank that its world has no place for.
+    #[error("rank {rank} is outside a world of {world} (from {origin}); ranks count from 0 and a world has 1 to {most} of them", most = crate::backend::abi::MAX_RANKS)]
+    RankOutsideWorld {
+        /// The rank.
+        rank: u32,
+        /// The ranks there should be.
+        world: u32,
+        /// Which launcher said so.
+        origin: &'static str,
+    },
+    /// The launcher spread the ranks over more than one host.
+    #[error(
+        "the world has {world} ranks but only {local_world} of them run on this host; several hosts are not built yet: launch all ranks on one host"
+    )]
+    SeveralHosts {
+        /// Ranks in all.
+        world: u32,
+        /// Ranks on this host.
+        local_world: u32,
+    },
+    /// A rank came to the rendezvous from another host than rank 0's.
+    #[error(
+        "rank {rank} runs on another host than rank 0; several hosts are not built yet: launch all ranks on one host"
+    )]
+    OtherHost {
+        /// The rank from elsewhere.
+        rank: u32,
+    },
+    /// Nothing tells this job apart from others on the host.
+    #[error(
+        "{origin} names no job that ranks could meet under; set SYMMEM_JOB to one string for all ranks, or launch with `symmem run`"
+    )]
+    JobUnknown {
+        /// Which launcher was recognised.
+        origin: &'static str,
+    },
+    /// A TCP rendezvous without a secret would let in any user of the host.
+    #[error(
+        "the rendezvous at {address} needs a secret: set SYMMEM_SECRET to the same 64 hexadecimal digits on all ranks, or drop SYMMEM_RENDEZVOUS"
+    )]
+    SecretMissing {
+        /// The address asked for.
+        address: String,
+    },
+    /// What listens at the rendezvous does not know the job's secret.
+    #[error(
+        "rank {rank}: what listens at {address} does not know this job's secret; another job has the address, or SYMMEM_SECRET differs between ranks"
+    )]
+    WrongSecret {
+        /// This rank.
+        rank: u32,
+        /// Where it called.
+        address: String,
+    },
+    /// The rendezvous belongs to another user.
+    #[error(
+        "rank {rank}: {address} is held by user {uid}, not by this one; run all ranks as one user, or choose another SYMMEM_JOB"
+    )]
+    ForeignUser {
+        /// This rank.
+        rank: u32,
+        /// Where it called.
+        address: String,
+        /// The user who listens there.
+        uid: u32,
+    },
+    /// A deadline passed.
+    #[error(
+        "rank {rank} waited {elapsed:?} for {awaited}{}; see what those ranks do, or raise the deadline",
+        name_missing(missing)
+    )]
+    Timeout {
+        /// This rank.
+        rank: u32,
+        /// What was waited for: a collective's tag, a key, the rendezvous.
+        awaited: String,
+        /// Ranks that did not come; empty where no rank in particular was awaited.
+        missing: Vec<u32>,
+        /// How long.
+        elapsed: Duration,
+    },
+    /// A rank ended without leaving.
+    #[error(
+        "rank {peer} died{}; see its output for the reason, then restart the job or rebuild without it",
+        name_awaited(awaited)
+    )]
+    PeerDied {
+        /// The rank that died.
+        peer: u32,
+        /// What this rank was waiting for, if anything.
+        awaited: String,
+    },
+    /// A rank said that it cannot go on.
+    #[error("rank {peer} failed: {reason}")]
+    PeerFailed {
+        /// The rank that failed.
+        peer: u32,
+        /// Its own words.
+        reason: String,
+    },
+    /// A rank has left the job in good order and cannot take part any more.
+    #[error(
+        "rank {peer} has left the job{}; every rank must make the same calls before any leaves",
+        name_awaited(awaited)
+    )]
+    PeerLeft {
+        /// The rank that left.
+        peer: u32,
+        /// What this rank was waiting for.
+        awaited: String,
+    },
+    /// All ranks wait, but not for the same collective: none could ever complete.
+    #[error(
+        "rank {rank} is in {awaited} while rank {peer} is in collective {peer_tag:?}; every rank must make the same calls in the same order"
+    )]
+    TagMismatch {
+        /// This rank.
+        rank: u32,
+        /// What it waits for.
+        awaited: String,
+        /// A rank that is elsewhere.
+        peer: u32,
+        /// Where that rank is.
+        peer_tag: String,
+    },
+    /// Two processes or threads claim one rank.
+    #[error(
+        "two claim to be rank {rank}; give every rank its own number, and every job its own SYMMEM_JOB"
+    )]
+    RankTaken {
+        /// The rank claimed twice.
+        rank: u32,
+    },
+    /// A rank believes in another size of the world.
+    #[error(
+        "rank {peer} was told of a world of {world} ranks, rank 0 of {expected}; launch all ranks with one size"
+    )]
+    WorldMismatch {
+        /// The rank that differs.
+        peer: u32,
+        /// Its world.
+        world: u32,
+        /// Rank 0's world.
+        expected: u32,
+    },
+    /// A rank runs another version of the protocol.
+    #[error(
+        "rank {peer} speaks version {version} of the bootstrap protocol, rank 0 version {expected}; run one build of symmem on all ranks"
+    )]
+    VersionMismatch {
+        /// The rank that differs.
+        peer: u32,
+        /// Its version.
+        version: u32,
+        /// Rank 0's version.
+        expected: u32,
+    },
+    /// A rank is at another generation of the job.
+    #[error(
+        "rank {peer} is at generation {generation} of the job, rank 0 at {expected}; rebuild on all survivors together"
+    )]
+    GenerationMismatch {
+        /// The rank that differs.
+        peer: u32,
+        /// Its generation.
+        generation: u64,
+        /// Rank 0's generation.
+        expected: u64,
+    },
+    /// This rank does not wait for a rendezvous any more that it no longer wants.
+    #[error("rank {rank} called the rendezvous off: a rank that was to come has ended or given up")]
+    CalledOff {
+        /// This rank.
+        rank: u32,
+    },
+    /// More bytes than a message can carry.
+    #[error("rank {rank}: {what} of {size} bytes is over the limit of {limit}")]
+    TooLarge {
+        /// This rank.
+        rank: u32,
+        /// What was to be sent.
+        what: &'static str,
+        /// Its bytes.
+        size: usize,
+        /// The most that can be sent.
+        limit: usize,
+    },
+    /// The key holds something that is no counter.
+    #[error("rank {rank}: key {key:?} holds no counter to add to; use another key")]
+    NotACounter {
+        /// This rank.
+        rank: u32,
+        /// The key.
+        key: String,
+    },
+    /// The kernel dropped file descriptors because a process was at its limit.
+    #[error(
+        "a file descriptor of rank {owner} did not arrive at rank {receiver}: its process has no room for more; raise `ulimit -n`"
+    )]
+    DescriptorLost {
+        /// The rank whose descriptor it was.
+        owner: u32,
+        /// The rank whose process could not take it.
+        receiver: u32,
+    },
+    /// Bytes that are no message of this protocol.
+    #[error(
+        "rank {rank} received a malformed message from rank 0 ({reason}); run one build of symmem on all ranks"
+    )]
+    Malformed {
+        /// This rank.
+        rank: u32,
+        /// What did not fit.
+        reason: String,
+    },
+    /// The operating system refused a call.
+    #[error("rank {rank}: {call} failed")]
+    System {
+        /// This rank.
+        rank: u32,
+        /// The call and what it was for.
+        call: &'static str,
+        /// The system's error.
+        #[source]
+        source: io::Error,
+    },
+}
+
+fn name_missing(missing: &[u32]) -> String {
+    match missing {
+        [] => String::new(),
+        [one] => format!("; rank {one} did not come"),
+        many => format!("; ranks {many:?} did not come"),
+    }
+}
+
+fn name_awaited(awaited: &str) -> String {
+    if awaited.is_empty() {
+        String::new()
+    } else {
+        format!(" (noticed in {awaited})")
+    }
+}
+
+impl BootstrapError {
+    /// What kind of failure it is.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::BadVariable { .. }
+            | Self::MissingVariable { .. }
+            | Self::RankOutsideWorld { .. }
+            | Self::JobUnknown { .. }
+            | Self::SecretMissing { .. } => ErrorKind::Environment,
+            Self::SeveralHosts { .. } | Self::OtherHost { .. } => ErrorKind::Unsupported,
+            Self::Timeout { .. } => ErrorKind::Timeout,
+            Self::PeerDied { .. } => ErrorKind::PeerDied,
+            Self::PeerFailed { .. } => ErrorKind::PeerFailed,
+            Self::PeerLeft { .. } => ErrorKind::PeerLeft,
+            Self::TagMismatch { .. }
+            | Self::WorldMismatch { .. }
+            | Self::VersionMismatch { .. }
+            | Self::GenerationMismatch { .. } => ErrorKind::Mismatch,
+            Self::TooLarge { .. } | Self::NotACounter { .. } => ErrorKind::InvalidArgument,
+            Self::System { .. } => ErrorKind::System,
+            Self::WrongSecret { .. }
+            | Self::ForeignUser { .. }
+            | Self::RankTaken { .. }
+            | Self::CalledOff { .. }
+            | Self::DescriptorLost { .. }
+            | Self::Malformed { .. } => ErrorKind::Bootstrap,
+        }
+    }
+
+    /// The rank that failed or noticed, where it is known.
+    pub fn rank(&self) -> Option<usize> {
+        match self {
+            Self::RankOutsideWorld { rank, .. }
+            | Self::WrongSecret { rank, .. }
+            | Self::ForeignUser { rank, .. }
+            | Self::Timeout { rank, .. }
+            | Self::TagMismatch { rank, .. }
+            | Self::CalledOff { rank }
+            | Self::TooLarge { rank, .. }
+            | Self::NotACounter { rank, .. }
+            | Self::Malformed { rank, .. }
+            | Self::System { rank, .. } => Some(*rank as usize),
+            Self::DescriptorLost { receiver, .. } => Some(*receiver as usize),
+            _ => None,
+        }
+    }
+
+    /// The rank that it is about; the first of those that were awaited.
+    pub fn peer(&self) -> Option<usize> {
+        match self {
+            Self::OtherHost { rank } | Self::RankTaken { rank } => Some(*rank as usize),
+            Self::Timeout { missing, .. } => missing.first().map(|&rank| rank as usize),
+            Self::PeerDied { peer, .. }
+            | Self::PeerFailed { peer, .. }
+            | Self::PeerLeft { peer, .. }
+            | Self::TagMismatch { peer, .. }
+            | Self::WorldMismatch { peer, .. }
+            | Self::VersionMismatch { peer, .. }
+            | Self::GenerationMismatch { peer, .. } => Some(*peer as usize),
+            Self::DescriptorLost { owner, .. } => Some(*owner as usize),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Reading environment variables: the one place of this crate that asks the system for one.
+//!
+//! A variable that is set to the empty text counts as not set: job scripts write `VARIABLE=` to unset one.
+
+use crate::base::variables::{VARIABLES, Variable};
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::path::PathBuf;
+use symmem_core::backend::abi::ShareKind;
+
+/// An environment variable has a value that symmem cannot use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadVariable {
+    /// The rank that read it, if it knew its number by then.
+    pub rank: Option<usize>,
+    /// The variable.
+    pub name: &'static str,
+    /// Its value, as far as it is text.
+    pub value: String,
+    /// What is wrong with the value; empty if it is just none of those accepted.
+    pub reason: String,
+    /// The values that it may have.
+    pub accepts: &'static str,
+}
+
+impl BadVariable {
+    /// `name` has a `value` that is none of those accepted.
+    pub(crate) fn new(name: &'static str, value: impl Into<String>, accepts: &'static str) -> Self {
+        Self {
+            rank: None,
+            name,
+            value: value.into(),
+            reason: String::new(),
+            accepts,
+        }
+    }
+
+    /// Names the rank that read it.
+    pub(crate) fn at(self, rank: usize) -> Self {
+        Self {
+            rank: Some(rank),
+            ..self
+        }
+    }
+}
+
+impl fmt::Display for BadVariable {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            rank,
+            name,
+            value,
+            reason,
+            accepts,
+        } = self;
+        if let Some(rank) = rank {
+            write!(formatter, "rank {rank}: ")?;
+        }
+        write!(formatter, "{name}=`{value}`")?;
+        match reason.as_str() {
+            "" => write!(formatter, " is not {accepts}; correct it")?,
+            reason => write!(formatter, ": {reason}; set it to {accepts}")?,
+        }
+        write!(formatter, ", or unset {name}")
+    }
+}
+
+impl std::error::Error for BadVariable {}
+
+impl Variable {
+    /// Its value, if it is set and not empty.
+    pub(crate) fn value(&self) -> Option<OsString> {
+        value_of(self.name)
+    }
+
+    /// Its value as `parse` understands it, if it is set and not empty.
+    ///
+    /// # Errors
+    /// The value is not UTF-8, or `parse` says what is wrong with it: empty text for a value that is
+    /// just none of those accepted.
+    pub(crate) fn read<T>(
+        &self,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Result<Option<T>, BadVariable> {
+        let Some(value) = self.value() else {
+            return Ok(None);
+        };
+        self.parse(&value, parse).map(Some)
+    }
+
+    fn parse<T>(
+        &self,
+        value: &OsStr,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Result<T, BadVariable> {
+        let text = value.to_str().ok_or_else(|| "it is not UTF-8".to_owned());
+        text.and_then(parse)
+            .map_err(|reason| self.refuse(value, reason))
+    }
+
+    /// Refuses a value, for a `reason` or, if that is empty, because it is none of those accepted.
+    pub(crate) fn refuse(&self, value: &OsStr, reason: String) -> BadVariable {
+        BadVariable {
+            reason,
+            ..BadVariable::new(self.name, value.to_string_lossy(), self.accepts)
+        }
+    }
+}
+
+/// The value of the variable `name`, which [`VARIABLES`] lists, if it is set and not empty.
+pub(crate) fn value_of(name: &str) -> Option<OsString> {
+    debug_assert!(
+        VARIABLES.iter().any(|variable| variable.name == name),
+        "{name} is not in the table of variables"
+    );
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+/// Reads 1 or 0.
+pub(crate) fn switch(text: &str) -> Result<bool, String> {
+    match text {
+        "1" => Ok(true),
+        "0" => Ok(false),
+        _ => Err(String::new()),
+    }
+}
+
+/// Reads the names of strategies of sharing memory, separated by commas, in order.
+pub(crate) fn share_kinds(text: &str) -> Result<Vec<ShareKind>, String> {
+    let names = text.split(',').map(str::trim);
+    names
+        .filter(|name| !name.is_empty())
+        .map(|name| {
+            SHARE_KINDS
+                .into_iter()
+                .find(|kind| kind.name().eq_ignore_ascii_case(name))
+                .ok_or_else(|| format!("`{name}` is no strategy of sharing memory"))
+        })
+        .collect()
+}
+
+const SHARE_KINDS: [ShareKind; 4] = [
+    ShareKind::VMM_FILE_DESCRIPTOR,
+    ShareKind::LEGACY_IPC,
+    ShareKind::SAME_PROCESS,
+    ShareKind::MEMORY_FILE,
+];
+
+/// Reads directories separated by colons.
+pub(crate) fn directories(value: &OsStr) -> Vec<PathBuf> {
+    std::env::split_paths(value).collect()
+}
+
+#[cfg(test)]
+#[path = "env_tests.rs"]
+mod tests;

@@ -1,0 +1,296 @@
+//! A rank's end of its connection to the store: requests out, answers in.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+
+use crate::base::bootstrap_error::BootstrapError;
+use crate::bootstrap::deadline;
+use crate::bootstrap::descriptors;
+use crate::bootstrap::descriptors::Batch;
+use crate::bootstrap::failure::Failure;
+use crate::bootstrap::frame::{Frame, HEADER_BYTES, UNSOLICITED};
+use crate::bootstrap::reply::Reply;
+use crate::bootstrap::request::Request;
+use crate::bootstrap::stream::{Stream, Transport};
+
+/// How long past a deadline a rank waits for rank 0 to say who was missing. When even that does not
+/// come, rank 0 itself is stopped or overloaded.
+const VERDICT_GRACE: Duration = Duration::from_millis(500);
+
+/// Bytes read at a time.
+const CHUNK: usize = 16 * 1024;
+
+/// Says whether a rendezvous still makes sense.
+pub(super) type Wanted<'a> = &'a (dyn Fn() -> bool + Sync);
+
+/// How often that is asked.
+const WANTED_INTERVAL: Duration = Duration::from_millis(10);
+
+/// A connection on which one request at a time waits for its answer.
+#[derive(Debug)]
+pub(super) struct Client {
+    rank: u32,
+    stream: Stream,
+    /// Held while a frame is written, so that a failure can be told while a collective waits.
+    writing: Mutex<()>,
+    inbox: Mutex<Inbox>,
+}
+
+#[derive(Debug)]
+struct Inbox {
+    /// Where bytes are read to before they are appended to the others.
+    scratch: Box<[u8]>,
+    bytes: Vec<u8>,
+    batches: VecDeque<Batch>,
+    /// Number of the request last sent.
+    request: u64,
+    /// Why no call can succeed any more.
+    failure: Option<Failure>,
+}
+
+impl Inbox {
+    fn new() -> Self {
+        let scratch = vec![0; CHUNK].into_boxed_slice();
+        Self {
+            scratch,
+            bytes: Vec::new(),
+            batches: VecDeque::new(),
+            request: 0,
+            failure: None,
+        }
+    }
+}
+
+impl Client {
+    pub(super) fn new(rank: u32, stream: Stream) -> Self {
+        Self {
+            rank,
+            stream,
+            writing: Mutex::new(()),
+            inbox: Mutex::new(Inbox::new()),
+        }
+    }
+
+    pub(super) fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// Sends a request that has no answer. Blocks until `until` at most.
+    pub(super) fn tell(&self, request: &Request, until: Instant) -> Result<(), Errno> {
+        self.send(request, UNSOLICITED, None, until)
+    }
+
+    /// Says that nothing more will be sent: the server sees an end even where a child inherited the
+    /// socket by a fork.
+    pub(super) fn shut_down(&self) {
+        // A connection that is gone needs no end.
+        let _ = rustix::net::shutdown(&self.stream, rustix::net::Shutdown::Write);
+    }
+
+    /// Fails with what every later call will fail with, if that is known. Does not block; while another
+    /// thread is in a call, that call reports the failure, and this one returns `Ok`.
+    pub(super) fn check(&self) -> Result<(), BootstrapError> {
+        let Ok(mut inbox) = self.inbox.try_lock() else {
+            return Ok(());
+        };
+        loop {
+            if let Some(failure) = &inbox.failure {
+                return Err(failure.clone().into_error(self.rank, "", Duration::ZERO));
+            }
+            // Replies here answer requests whose caller has given up.
+            let found = self.next_reply(&mut inbox)?.is_some() || self.receive(&mut inbox);
+            if !found && inbox.failure.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Sends `request` and waits for its answer, at most until `deadline` and a grace, and while it is
+    /// `wanted` at all.
+    pub(super) fn call(
+        &self,
+        request: &Request,
+        descriptor: Option<BorrowedFd<'_>>,
+        awaited: &str,
+        deadline: Duration,
+        wanted: Option<Wanted<'_>>,
+    ) -> Result<(Reply, Option<Batch>), BootstrapError> {
+        let start = Instant::now();
+        let failed = |failure: Failure| failure.into_error(self.rank, awaited, start.elapsed());
+        let mut inbox = self.lock_inbox();
+        if let Some(failure) = inbox.failure.clone() {
+            return Err(failed(failure));
+        }
+        inbox.request += 1;
+        let number = inbox.request;
+        let until = deadline::after(start, deadline) + VERDICT_GRACE;
+        match self.send(request, number, descriptor, until) {
+            Ok(()) => {}
+            Err(Errno::TIMEDOUT) => {
+                // Part of a frame may be out: nothing sensible can follow it.
+                let reason = format!("it has not read from its sockets for {:?}", start.elapsed());
+                inbox.failure = Some(Failure::Failed { rank: 0, reason });
+                return Err(failed(Failure::TimedOut { missing: vec![0] }));
+            }
+            // The reason, if rank 0 gave one, is still to be read.
+            Err(Errno::PIPE | Errno::CONNRESET) => {}
+            Err(error) => return Err(self.system("sending to the store", error)),
+        }
+        loop {
+            match self.next_reply(&mut inbox)? {
+                Some((to, Reply::Failure(failure), _)) if to == number => {
+                    return Err(failed(failure));
+                }
+                Some((to, reply, batch)) if to == number => return Ok((reply, batch)),
+                // An answer to a call that has given up; its descriptors are closed here.
+                Some(_) => continue,
+                None => {}
+            }
+            if let Some(failure) = inbox.failure.clone() {
+                return Err(failed(failure));
+            }
+            if self.receive(&mut inbox) {
+                continue;
+            }
+            let wake = wanted.map_or(until, |_| until.min(Instant::now() + WANTED_INTERVAL));
+            match self.stream.wait(PollFlags::IN, wake) {
+                Ok(true) => {}
+                Ok(false) if Instant::now() >= until => {
+                    return Err(failed(Failure::TimedOut { missing: vec![0] }));
+                }
+                Ok(false) if wanted.is_none_or(|wanted| wanted()) => {}
+                Ok(false) => return Err(BootstrapError::CalledOff { rank: self.rank }),
+                Err(error) => return Err(self.system("waiting for the store", error)),
+            }
+        }
+    }
+
+    fn send(
+        &self,
+        request: &Request,
+        number: u64,
+        descriptor: Option<BorrowedFd<'_>>,
+        until: Instant,
+    ) -> Result<(), Errno> {
+        let frame = request.encode(number, u16::from(descriptor.is_some()));
+        let _writing = self.lock_writing(until)?;
+        let mut sent = 0;
+        if descriptor.is_some() {
+            sent = loop {
+                match descriptors::send(&self.stream, &frame, descriptor.as_slice()) {
+                    Err(Errno::AGAIN) => {
+                        if !self.stream.wait(PollFlags::OUT, until)? {
+                            return Err(Errno::TIMEDOUT);
+                        }
+                    }
+                    // The user has too many descriptors on their way; no event tells when there are
+                    // fewer.
+                    Err(Errno::TOOMANYREFS) if Instant::now() < until => {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                    other => break other?,
+                }
+            };
+        }
+        self.stream.send_all(&frame[sent..], until)
+    }
+
+    /// Take the first complete reply to a request off what was received. Unsolicited ones become
+    /// `inbox.failure`.
+    fn next_reply(
+        &self,
+        inbox: &mut Inbox,
+    ) -> Result<Option<(u64, Reply, Option<Batch>)>, BootstrapError> {
+        let Some(frame) =
+            Frame::parse(&inbox.bytes).map_err(|error| self.malformed(&error.to_string()))?
+        else {
+            return Ok(None);
+        };
+        let reply = Reply::parse(frame.kind, frame.body)
+            .map_err(|error| self.malformed(&error.to_string()))?;
+        let (number, announced) = (frame.request, frame.descriptors);
+        let taken = HEADER_BYTES + frame.body.len();
+        inbox.bytes.drain(..taken);
+        let batch = if announced > 0 {
+            inbox.batches.pop_front()
+        } else {
+            None
+        };
+        match reply {
+            Reply::Failure(failure) if number == UNSOLICITED => {
+                inbox.failure.get_or_insert(failure);
+                Ok(None)
+            }
+            reply => Ok(Some((number, reply, batch))),
+        }
+    }
+
+    /// Take in what has arrived, without blocking; `false` if nothing has. The end of the stream
+    /// becomes `inbox.failure`.
+    fn receive(&self, inbox: &mut Inbox) -> bool {
+        let received = match self.stream.transport {
+            Transport::Unix => {
+                descriptors::receive(&self.stream, &mut inbox.scratch, &mut inbox.batches)
+            }
+            Transport::Tcp => self.stream.receive(&mut inbox.scratch),
+        };
+        match received {
+            Ok(count) if count > 0 => {
+                inbox.bytes.extend_from_slice(&inbox.scratch[..count]);
+                true
+            }
+            Err(Errno::AGAIN) => false,
+            Ok(_) | Err(_) => {
+                inbox.failure.get_or_insert(Failure::Died { rank: 0 });
+                false
+            }
+        }
+    }
+
+    /// A thread in a collective may hold it for as long as rank 0 reads nothing: who has less time,
+    /// to tell of a failure, does not wait for that.
+    fn lock_writing(&self, until: Instant) -> Result<MutexGuard<'_, ()>, Errno> {
+        loop {
+            match self.writing.try_lock() {
+                Ok(guard) => return Ok(guard),
+                Err(TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) if Instant::now() >= until => {
+                    return Err(Errno::TIMEDOUT);
+                }
+                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_micros(200)),
+            }
+        }
+    }
+
+    fn lock_inbox(&self) -> MutexGuard<'_, Inbox> {
+        // A panic while it was held left at worst a reply unread.
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn malformed(&self, reason: &str) -> BootstrapError {
+        BootstrapError::Malformed {
+            rank: self.rank,
+            reason: reason.to_owned(),
+        }
+    }
+
+    pub(super) fn system(&self, call: &'static str, error: Errno) -> BootstrapError {
+        BootstrapError::System {
+            rank: self.rank,
+            call,
+            source: io::Error::from(error),
+        }
+    }
+}
+
+impl AsFd for Client {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}

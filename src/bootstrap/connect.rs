@@ -1,0 +1,150 @@
+//! A rank's way into its job: meets the other ranks, then holds what they know of each other.
+
+use std::time::Duration;
+
+use crate::base::bootstrap_error::BootstrapError;
+use crate::bootstrap::client::Wanted;
+use crate::bootstrap::environment::{LaunchEnvironment, random_job};
+use crate::bootstrap::meeting::Meeting;
+use crate::bootstrap::peer::PeerInformation;
+use crate::bootstrap::secret::Secret;
+use crate::bootstrap::store::Store;
+
+/// A rank that has met all others of its job.
+#[derive(Debug)]
+pub struct Bootstrap {
+    environment: LaunchEnvironment,
+    peers: Vec<PeerInformation>,
+    store: Store,
+}
+
+impl Bootstrap {
+    /// Meet the other ranks. Blocks until all have come, at most until `deadline` from now.
+    ///
+    /// Ranks may be processes or threads. One job can meet again under the same environment once a
+    /// rendezvous is complete, if all its ranks do so in the same order.
+    ///
+    /// # Errors
+    /// - [`BootstrapError::Timeout`] names the ranks that did not come.
+    /// - [`BootstrapError::RankTaken`], [`BootstrapError::WorldMismatch`],
+    ///   [`BootstrapError::VersionMismatch`], [`BootstrapError::GenerationMismatch`],
+    ///   [`BootstrapError::OtherHost`], [`BootstrapError::PeerDied`]: on every rank that has come or
+    ///   comes within a second.
+    /// - [`BootstrapError::WrongSecret`], [`BootstrapError::ForeignUser`]: what listens there is not this job's rank 0.
+    /// - [`BootstrapError::JobUnknown`], [`BootstrapError::SecretMissing`] and those of
+    ///   [`LaunchEnvironment::from_variables`].
+    pub fn connect(
+        environment: LaunchEnvironment,
+        deadline: Duration,
+    ) -> Result<Self, BootstrapError> {
+        Self::meet(environment, deadline, None)
+    }
+
+    /// As [`Bootstrap::connect`], for as long as it is `wanted`, which is asked every few milliseconds.
+    ///
+    /// # Errors
+    /// Also [`BootstrapError::CalledOff`], once it is not.
+    pub fn connect_while(
+        environment: LaunchEnvironment,
+        deadline: Duration,
+        wanted: &(dyn Fn() -> bool + Sync),
+    ) -> Result<Self, BootstrapError> {
+        Self::meet(environment, deadline, Some(wanted))
+    }
+
+    fn meet(
+        environment: LaunchEnvironment,
+        deadline: Duration,
+        wanted: Option<Wanted<'_>>,
+    ) -> Result<Self, BootstrapError> {
+        environment.check()?;
+        let meeting = Meeting::of(&environment, deadline, wanted)?;
+        let hosted = if environment.rank == 0 {
+            meeting.start_store()?
+        } else {
+            None
+        };
+        let (store, peers) = match hosted {
+            Some((server, stream)) => meeting.join_own(server, stream)?,
+            None => meeting.join(meeting.address.clone())?,
+        };
+        tracing::debug!(
+            rank = environment.rank,
+            world = environment.world,
+            "met all ranks"
+        );
+        Ok(Self {
+            environment,
+            peers,
+            store,
+        })
+    }
+
+    /// `world` ranks of one process, to be given to a thread each. Nobody else can join them.
+    ///
+    /// # Errors
+    /// As [`Bootstrap::connect`].
+    pub fn threads(world: u32, deadline: Duration) -> Result<Vec<Self>, BootstrapError> {
+        let job = random_job(0)?;
+        let secret = Secret::random().map_err(|source| BootstrapError::System {
+            rank: 0,
+            call: "getrandom",
+            source,
+        })?;
+        let environments: Vec<LaunchEnvironment> = (0..world.max(1))
+            .map(|rank| {
+                let mut environment = LaunchEnvironment::local(rank, world, job.clone())?;
+                environment.secret = Some(secret.clone());
+                environment.source = "threads of one process";
+                Ok(environment)
+            })
+            .collect::<Result<_, BootstrapError>>()?;
+        std::thread::scope(|scope| {
+            let ranks: Vec<_> = environments
+                .into_iter()
+                .map(|environment| {
+                    let rank = environment.rank;
+                    std::thread::Builder::new()
+                        .spawn_scoped(scope, move || Self::connect(environment, deadline))
+                        .map_err(|source| BootstrapError::System {
+                            rank,
+                            call: "starting a rank's thread",
+                            source,
+                        })
+                })
+                .collect();
+            let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
+                thread
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            // Every thread is joined by the scope in any case; the first error is the one to report.
+            ranks.into_iter().map(|rank| rank.and_then(join)).collect()
+        })
+    }
+
+    /// This rank.
+    pub fn rank(&self) -> u32 {
+        self.environment.rank
+    }
+
+    /// Ranks in the job.
+    pub fn world(&self) -> u32 {
+        self.environment.world
+    }
+
+    /// What this rank was launched with.
+    pub fn environment(&self) -> &LaunchEnvironment {
+        &self.environment
+    }
+
+    /// All ranks, this one included, by rank.
+    pub fn peers(&self) -> &[PeerInformation] {
+        &self.peers
+    }
+
+    /// The store that all ranks exchange payloads and descriptors through.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+}

@@ -1,0 +1,301 @@
+//! The store's end of a connection: bytes in, requests out; replies in, bytes out.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+
+use crate::bootstrap::coordinator::action::Beside;
+use crate::bootstrap::descriptors;
+use crate::bootstrap::descriptors::Batch;
+use crate::bootstrap::frame::{Frame, HEADER_BYTES, MAX_BODY};
+use crate::bootstrap::handshake::{Challenge, HANDSHAKE_DEADLINE, HELLO_BYTES, PROOF_BYTES};
+use crate::bootstrap::request::Request;
+use crate::bootstrap::secret::Secret;
+use crate::bootstrap::stream::{Stream, Transport};
+
+/// Pause before a send is tried again that the kernel refused because too many descriptors are on
+/// their way (`ETOOMANYREFS`); no event announces that there are fewer.
+const DESCRIPTORS_IN_FLIGHT_PAUSE: Duration = Duration::from_millis(1);
+
+/// How far a connection has come.
+enum Phase {
+    Greeting {
+        hello: [u8; HELLO_BYTES],
+        filled: usize,
+    },
+    Proving {
+        challenge: Challenge,
+        proof: [u8; PROOF_BYTES],
+        filled: usize,
+    },
+    Trusted,
+}
+
+/// A frame on its way out.
+struct Outgoing {
+    frame: Vec<u8>,
+    sent: usize,
+    descriptors: Option<Arc<Vec<OwnedFd>>>,
+}
+
+/// A connection to a rank, or to a stranger who has not proved to be one.
+pub(super) struct Connection {
+    stream: Stream,
+    phase: Phase,
+    /// When it is closed unless it has joined.
+    deadline: Option<Instant>,
+    incoming: Vec<u8>,
+    batches: VecDeque<Batch>,
+    outgoing: VecDeque<Outgoing>,
+    /// When to try again to send descriptors.
+    paused: Option<Instant>,
+}
+
+/// Why a connection ends.
+pub(super) enum End {
+    /// The other side closed it, or it broke.
+    Closed,
+    /// It sent what no rank sends.
+    Violation(String),
+}
+
+impl Connection {
+    /// A connection that has yet to prove that a rank is behind it.
+    pub(super) fn new(stream: Stream) -> Self {
+        let greeting = Phase::Greeting {
+            hello: [0; HELLO_BYTES],
+            filled: 0,
+        };
+        let deadline = Instant::now() + HANDSHAKE_DEADLINE;
+        Self::in_phase(stream, greeting, Some(deadline))
+    }
+
+    /// The connection of rank 0, made and handed over in this process: there is nothing to prove.
+    pub(super) fn of_rank_0(stream: Stream) -> Self {
+        Self::in_phase(stream, Phase::Trusted, None)
+    }
+
+    fn in_phase(stream: Stream, phase: Phase, deadline: Option<Instant>) -> Self {
+        Self {
+            stream,
+            phase,
+            deadline,
+            incoming: Vec::new(),
+            batches: VecDeque::new(),
+            outgoing: VecDeque::new(),
+            paused: None,
+        }
+    }
+
+    pub(super) fn transport(&self) -> Transport {
+        self.stream.transport
+    }
+
+    /// Whether it has not joined.
+    pub(super) fn is_stranger(&self) -> bool {
+        self.deadline.is_some()
+    }
+
+    /// Whether it should have joined by `now` and has not.
+    pub(super) fn is_silent(&self, now: Instant) -> bool {
+        self.deadline.is_some_and(|deadline| deadline <= now)
+    }
+
+    /// It is a rank's: it may stay.
+    pub(super) fn has_joined(&mut self) {
+        self.deadline = None;
+    }
+
+    /// When something is due here though nothing arrives.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.deadline.into_iter().chain(self.paused).min()
+    }
+
+    /// Queues a frame, with descriptors beside it, and sends what the kernel takes at once.
+    pub(super) fn send(&mut self, frame: Vec<u8>, descriptors: Option<Arc<Vec<OwnedFd>>>) {
+        self.outgoing.push_back(Outgoing {
+            frame,
+            sent: 0,
+            descriptors,
+        });
+        // An error shows again, as an end, when the connection is read.
+        let _ = self.send_queued();
+    }
+
+    /// Goes on sending; ends a pause that is over.
+    pub(super) fn resume(&mut self, now: Instant) {
+        if self.paused.is_some_and(|until| until <= now) {
+            self.paused = None;
+        }
+        // As above.
+        let _ = self.send_queued();
+    }
+
+    /// Hands what is queued to the kernel. Blocks until `until` at most.
+    pub(super) fn flush(&mut self, until: Instant) {
+        while self.send_queued().is_ok() && !self.outgoing.is_empty() {
+            if self.paused.take().is_some() {
+                std::thread::sleep(DESCRIPTORS_IN_FLIGHT_PAUSE);
+            }
+            if !self.stream.wait(PollFlags::OUT, until).unwrap_or(false) || Instant::now() >= until
+            {
+                break;
+            }
+        }
+    }
+
+    /// What to poll it for.
+    pub(super) fn events(&self) -> PollFlags {
+        if self.outgoing.is_empty() || self.paused.is_some() {
+            PollFlags::IN
+        } else {
+            PollFlags::IN | PollFlags::OUT
+        }
+    }
+
+    /// Read what is there, as far as the phase allows: nothing of a message before the proof.
+    pub(super) fn read(&mut self, secret: &Secret, scratch: &mut [u8]) -> Result<(), End> {
+        // One message's worth at a time, so that one rank cannot occupy the store.
+        while self.incoming.len() < HEADER_BYTES + MAX_BODY {
+            let received = match &mut self.phase {
+                Phase::Greeting { hello, filled } => {
+                    let received = self.stream.receive(&mut hello[*filled..]);
+                    *filled += received.unwrap_or(0);
+                    if *filled == hello.len() {
+                        let challenge = Challenge::new(hello).ok_or_else(|| {
+                            End::Violation("its first bytes are no greeting".into())
+                        })?;
+                        let frame = challenge.bytes(secret).to_vec();
+                        self.outgoing.push_back(Outgoing {
+                            frame,
+                            sent: 0,
+                            descriptors: None,
+                        });
+                        self.phase = Phase::Proving {
+                            challenge,
+                            proof: [0; PROOF_BYTES],
+                            filled: 0,
+                        };
+                        self.send_queued().map_err(|_| End::Closed)?;
+                    }
+                    received
+                }
+                Phase::Proving {
+                    challenge,
+                    proof,
+                    filled,
+                } => {
+                    let received = self.stream.receive(&mut proof[*filled..]);
+                    *filled += received.unwrap_or(0);
+                    if *filled == proof.len() {
+                        if !challenge.is_met(secret, proof) {
+                            return Err(End::Violation("it does not know the job's secret".into()));
+                        }
+                        self.phase = Phase::Trusted;
+                    }
+                    received
+                }
+                Phase::Trusted => self.receive_message_bytes(scratch),
+            };
+            match received {
+                Ok(0) => return Err(End::Closed),
+                // There is rarely more, and poll tells if there is.
+                Ok(count) if count < scratch.len() && matches!(self.phase, Phase::Trusted) => {
+                    return Ok(());
+                }
+                Ok(_) => {}
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(_) => return Err(End::Closed),
+            }
+        }
+        Ok(())
+    }
+
+    fn receive_message_bytes(&mut self, scratch: &mut [u8]) -> Result<usize, Errno> {
+        let received = match self.stream.transport {
+            Transport::Unix => descriptors::receive(&self.stream, scratch, &mut self.batches),
+            Transport::Tcp => self.stream.receive(scratch),
+        }?;
+        self.incoming.extend_from_slice(&scratch[..received]);
+        Ok(received)
+    }
+
+    /// Take the first complete request off what was read.
+    pub(super) fn next_request(&mut self) -> Result<Option<(u64, Request, Beside)>, String> {
+        let Some(frame) = Frame::parse(&self.incoming).map_err(|error| error.to_string())? else {
+            return Ok(None);
+        };
+        let message = Request::parse(frame.kind, frame.body).map_err(|error| error.to_string())?;
+        let (request, announced) = (frame.request, frame.descriptors);
+        let taken = HEADER_BYTES + frame.body.len();
+        self.incoming.drain(..taken);
+        let beside = match (announced, message_takes_descriptor(&message)) {
+            (0, _) => Beside::Nothing,
+            (1, true) => {
+                let batch = self
+                    .batches
+                    .pop_front()
+                    .ok_or("a descriptor that was announced and is not there")?;
+                let mut descriptors = batch.descriptors.into_iter();
+                match (descriptors.next(), batch.truncated) {
+                    (Some(descriptor), false) => Beside::Descriptor(descriptor),
+                    (None, true) | (Some(_), true) => Beside::Lost,
+                    (None, false) => return Err("an empty batch of descriptors".into()),
+                }
+            }
+            _ => {
+                return Err(format!(
+                    "{announced} descriptors beside a message that takes none or one"
+                ));
+            }
+        };
+        if self.batches.len() > 1 {
+            return Err("descriptors that no message announced".into());
+        }
+        Ok(Some((request, message, beside)))
+    }
+
+    /// Send what the kernel takes of the queue.
+    fn send_queued(&mut self) -> Result<(), Errno> {
+        while let Some(first) = self.outgoing.front_mut() {
+            if self.paused.is_some() {
+                return Ok(());
+            }
+            let rest = &first.frame[first.sent..];
+            let sent = match first.descriptors.as_ref().filter(|_| first.sent == 0) {
+                Some(batch) => {
+                    let borrowed: Vec<_> = batch.iter().map(AsFd::as_fd).collect();
+                    descriptors::send(&self.stream, rest, &borrowed)
+                }
+                None => self.stream.send(rest),
+            };
+            match sent {
+                Ok(count) => first.sent += count,
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::TOOMANYREFS) => {
+                    self.paused = Some(Instant::now() + DESCRIPTORS_IN_FLIGHT_PAUSE);
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            }
+            if first.sent == first.frame.len() {
+                self.outgoing.pop_front();
+            }
+        }
+        Ok(())
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+fn message_takes_descriptor(message: &Request) -> bool {
+    matches!(message, Request::AllGather { .. })
+}

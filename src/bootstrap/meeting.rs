@@ -1,0 +1,266 @@
+//! A rendezvous: how one rank reaches the store, or holds it, and is welcomed.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+
+use crate::base::bootstrap_error::BootstrapError;
+use crate::bootstrap::client::Wanted;
+use crate::bootstrap::coordinator::Coordinator;
+use crate::bootstrap::deadline;
+use crate::bootstrap::deadline::microseconds;
+use crate::bootstrap::environment::{LaunchEnvironment, random_job};
+use crate::bootstrap::handshake;
+use crate::bootstrap::handshake::{HANDSHAKE_DEADLINE, Refusal};
+use crate::bootstrap::peer::PeerInformation;
+use crate::bootstrap::process::ProcessIdentity;
+use crate::bootstrap::reply::Reply;
+use crate::bootstrap::request::{Request, VERSION};
+use crate::bootstrap::secret::{Secret, hex};
+use crate::bootstrap::server::ServerThread;
+use crate::bootstrap::store::Store;
+use crate::bootstrap::stream::{Address, Listener, Stream};
+
+/// A rendezvous as one rank goes about it.
+pub(super) struct Meeting<'a> {
+    environment: &'a LaunchEnvironment,
+    pub(super) address: Address,
+    pub(super) secret: Secret,
+    pub(super) peer: PeerInformation,
+    start: Instant,
+    pub(super) until: Instant,
+    wanted: Option<Wanted<'a>>,
+}
+
+impl<'a> Meeting<'a> {
+    pub(super) fn of(
+        environment: &'a LaunchEnvironment,
+        deadline: Duration,
+        wanted: Option<Wanted<'a>>,
+    ) -> Result<Self, BootstrapError> {
+        let LaunchEnvironment {
+            rank,
+            ref address,
+            ref secret,
+            ref job,
+            generation,
+            source: origin,
+            ..
+        } = *environment;
+        let uid = rustix::process::geteuid().as_raw();
+        let secret = match (secret, address, job) {
+            (Some(secret), _, _) => secret.clone(),
+            (None, Some(address), _) => {
+                return Err(BootstrapError::SecretMissing {
+                    address: address.clone(),
+                });
+            }
+            (None, None, Some(job)) => Secret::of_job(job),
+            (None, None, None) => return Err(BootstrapError::JobUnknown { origin }),
+        };
+        let address = match address {
+            Some(address) => Address::Tcp(address.clone()),
+            None => {
+                let job = job.as_deref().unwrap_or_default();
+                let parts: [&[u8]; 3] = [
+                    &uid.to_le_bytes(),
+                    job.as_bytes(),
+                    &generation.to_le_bytes(),
+                ];
+                Address::Unix(format!(
+                    "symmem-{}",
+                    hex(&secret.prove("name", &parts)[..16])
+                ))
+            }
+        };
+        let system = |call| move |source| BootstrapError::System { rank, call, source };
+        let process = ProcessIdentity::current().map_err(system("reading /proc/self/stat"))?;
+        let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
+            .map_err(system("reading /proc/sys/kernel/random/boot_id"))?;
+        let peer = PeerInformation {
+            rank,
+            process,
+            uid,
+            boot_id: boot_id.trim().to_owned(),
+        };
+        let start = Instant::now();
+        let until = deadline::after(start, deadline);
+        Ok(Self {
+            environment,
+            address,
+            secret,
+            peer,
+            start,
+            until,
+            wanted,
+        })
+    }
+
+    fn system(&self, call: &'static str) -> impl Fn(io::Error) -> BootstrapError + use<> {
+        let rank = self.environment.rank;
+        move |source| BootstrapError::System { rank, call, source }
+    }
+
+    /// Start the store on rank 0. `None` if another already listens: who that is shows on joining.
+    pub(super) fn start_store(&self) -> Result<Option<(ServerThread, Stream)>, BootstrapError> {
+        let listener = match Listener::bind(&self.address) {
+            Ok(listener) => listener,
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Ok(None),
+            Err(error) => return Err(self.system("listening at the rendezvous")(error)),
+        };
+        let mut listeners = vec![listener];
+        let name = match &self.address {
+            Address::Unix(name) => name.clone(),
+            Address::Tcp(_) => {
+                let name = format!("symmem-{}", random_job(self.environment.rank)?);
+                let listener = Listener::bind(&Address::Unix(name.clone()))
+                    .map_err(self.system("listening on an abstract Unix socket"))?;
+                listeners.push(listener);
+                name
+            }
+        };
+        let LaunchEnvironment {
+            world, generation, ..
+        } = *self.environment;
+        let coordinator = Coordinator::new(world, generation, self.peer.boot_id.clone(), name);
+        ServerThread::start(listeners, self.secret.clone(), coordinator)
+            .map(Some)
+            .map_err(self.system("starting the store's thread"))
+    }
+
+    /// Join the store that this process holds.
+    pub(super) fn join_own(
+        &self,
+        server: ServerThread,
+        stream: Stream,
+    ) -> Result<(Store, Vec<PeerInformation>), BootstrapError> {
+        let store = Store::new(self.peer.rank, self.environment.world, stream, Some(server));
+        let reply = store.join(&self.request(), self.left(), self.wanted)?;
+        self.welcomed(store, reply)
+    }
+
+    /// Join the store at `address`, or where it sends this rank on to.
+    pub(super) fn join(
+        &self,
+        address: Address,
+    ) -> Result<(Store, Vec<PeerInformation>), BootstrapError> {
+        let stream = self.reach(&address)?;
+        let store = Store::new(self.peer.rank, self.environment.world, stream, None);
+        match store.join(&self.request(), self.left(), self.wanted)? {
+            Reply::Redirect { name } if matches!(address, Address::Tcp(_)) => {
+                self.join(Address::Unix(name))
+            }
+            reply => self.welcomed(store, reply),
+        }
+    }
+
+    fn welcomed(
+        &self,
+        store: Store,
+        reply: Reply,
+    ) -> Result<(Store, Vec<PeerInformation>), BootstrapError> {
+        let world = self.environment.world as usize;
+        match reply {
+            Reply::Welcome { peers } if peers.len() == world => Ok((store, peers)),
+            other => Err(BootstrapError::Malformed {
+                rank: self.peer.rank,
+                reason: format!("an answer to another question: {other:?}"),
+            }),
+        }
+    }
+
+    fn request(&self) -> Request {
+        Request::Join {
+            version: VERSION,
+            world: self.environment.world,
+            generation: self.environment.generation,
+            peer: self.peer.clone(),
+            deadline: microseconds(self.left()),
+        }
+    }
+
+    fn left(&self) -> Duration {
+        self.until.saturating_duration_since(Instant::now())
+    }
+
+    /// A connection on which both ends have proved the secret. Waits for rank 0 to listen.
+    pub(super) fn reach(&self, address: &Address) -> Result<Stream, BootstrapError> {
+        let rank = self.environment.rank;
+        let mut pause = Duration::from_micros(500);
+        loop {
+            match Stream::connect(address, self.until) {
+                Ok(stream) => match self.greet(&stream, address)? {
+                    true => return Ok(stream),
+                    false => drop(stream),
+                },
+                Err(error) if is_not_yet(&error) => {}
+                Err(error) => return Err(self.system("connecting to the rendezvous")(error)),
+            }
+            if self.wanted.is_some_and(|wanted| !wanted()) {
+                return Err(BootstrapError::CalledOff { rank });
+            }
+            if Instant::now() >= self.until {
+                return Err(BootstrapError::Timeout {
+                    rank,
+                    awaited: format!("rank 0 to listen at {address}"),
+                    missing: vec![0],
+                    elapsed: self.start.elapsed(),
+                });
+            }
+            // Nothing announces that a name is taken: look again soon, then less often.
+            std::thread::sleep(pause.min(self.until.saturating_duration_since(Instant::now())));
+            pause = (pause * 2).min(Duration::from_millis(20));
+        }
+    }
+
+    /// Prove the secret to each other; `false` if the other end closed and may come back.
+    fn greet(&self, stream: &Stream, address: &Address) -> Result<bool, BootstrapError> {
+        let rank = self.environment.rank;
+        let own = rustix::process::geteuid().as_raw();
+        let uid = stream
+            .peer_uid()
+            .map_err(self.system("asking for the listener's user"))?;
+        if let Some(uid) = uid.filter(|uid| *uid != own) {
+            return Err(BootstrapError::ForeignUser {
+                rank,
+                address: address.to_string(),
+                uid,
+            });
+        }
+        let start = Instant::now();
+        match handshake::greet(
+            stream,
+            &self.secret,
+            self.until.min(start + HANDSHAKE_DEADLINE),
+        ) {
+            Ok(()) => Ok(true),
+            Err(Refusal::WrongSecret) => Err(BootstrapError::WrongSecret {
+                rank,
+                address: address.to_string(),
+            }),
+            Err(Refusal::Broken(Errno::CONNRESET | Errno::PIPE)) => Ok(false),
+            Err(Refusal::Broken(Errno::TIMEDOUT)) => Err(BootstrapError::Timeout {
+                rank,
+                awaited: format!("a greeting from {address}"),
+                missing: vec![0],
+                elapsed: start.elapsed(),
+            }),
+            Err(Refusal::Broken(error)) => {
+                Err(self.system("greeting the rendezvous")(error.into()))
+            }
+        }
+    }
+}
+
+/// Whether a failed connection means that rank 0 does not listen yet, or has a full queue.
+fn is_not_yet(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::WouldBlock
+            | io::ErrorKind::TimedOut
+            | io::ErrorKind::Interrupted
+    )
+}

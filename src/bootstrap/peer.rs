@@ -1,0 +1,48 @@
+//! What ranks know of each other.
+
+use crate::bootstrap::codec::{Reader, Writer};
+use crate::bootstrap::process::ProcessIdentity;
+
+/// A rank as the others know it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerInformation {
+    /// The rank.
+    pub rank: u32,
+    /// The process it is, or is a thread of.
+    pub process: ProcessIdentity,
+    /// The user it runs as.
+    pub uid: u32,
+    /// The boot of the machine it runs on: the same on all ranks of a host.
+    pub boot_id: String,
+}
+
+impl PeerInformation {
+    pub(super) fn encode(&self, body: &mut Writer) {
+        let ProcessIdentity {
+            pid,
+            start_time,
+            namespace,
+        } = self.process;
+        body.u32(self.rank)
+            .u32(pid)
+            .u64(start_time)
+            .u64(namespace)
+            .u32(self.uid)
+            .text(&self.boot_id);
+    }
+
+    pub(super) fn parse(reader: &mut Reader<'_>) -> Option<Self> {
+        let rank = reader.u32()?;
+        let process = ProcessIdentity {
+            pid: reader.u32()?,
+            start_time: reader.u64()?,
+            namespace: reader.u64()?,
+        };
+        Some(Self {
+            rank,
+            process,
+            uid: reader.u32()?,
+            boot_id: reader.text()?,
+        })
+    }
+}

@@ -1,0 +1,164 @@
+//! What ranks ask of the store.
+
+use crate::bootstrap::codec::{Reader, Writer};
+use crate::bootstrap::frame::{MAX_BODY, MessageError, frame};
+use crate::bootstrap::peer::PeerInformation;
+
+/// Version of this protocol; compared at the rendezvous.
+pub(super) const VERSION: u32 = 1;
+
+/// Most bytes that each of `world` ranks may give to one all-gather, so that the result is a message.
+pub(super) fn payload_limit(world: u32) -> usize {
+    // A contribution costs 5 bytes more than its payload; tag, deadline and lengths of a request fit
+    // in the 1 KiB kept free.
+    (MAX_BODY - 1024) / world.max(1) as usize - 5
+}
+
+/// Most bytes of a tag or a key.
+pub(super) const MAX_NAME: usize = 512;
+
+/// What a rank asks of the store. Deadlines are microseconds from the arrival of the request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Request {
+    Join {
+        version: u32,
+        world: u32,
+        generation: u64,
+        peer: PeerInformation,
+        deadline: u64,
+    },
+    /// A join of another version, of which only the part that never changes was read.
+    ForeignJoin {
+        version: u32,
+        rank: u32,
+    },
+    Set {
+        key: String,
+        value: Vec<u8>,
+    },
+    Get {
+        key: String,
+        deadline: u64,
+    },
+    Add {
+        key: String,
+        amount: i64,
+    },
+    AllGather {
+        tag: String,
+        payload: Vec<u8>,
+        deadline: u64,
+    },
+    Leave,
+    Fail {
+        reason: String,
+    },
+}
+
+impl Request {
+    /// This request as a frame with `descriptors` file descriptors beside it.
+    pub(super) fn encode(&self, request: u64, descriptors: u16) -> Vec<u8> {
+        let mut body = Writer::default();
+        let kind = match self {
+            Self::Join {
+                version,
+                world,
+                generation,
+                peer,
+                deadline,
+            } => {
+                // Version and rank come first in every version there will be.
+                body.u32(*version)
+                    .u32(peer.rank)
+                    .u32(*world)
+                    .u64(*generation)
+                    .u64(*deadline);
+                peer.encode(&mut body);
+                1
+            }
+            Self::ForeignJoin { version, rank } => {
+                body.u32(*version).u32(*rank);
+                1
+            }
+            Self::Set { key, value } => {
+                body.text(key).bytes(value);
+                2
+            }
+            Self::Get { key, deadline } => {
+                body.text(key).u64(*deadline);
+                3
+            }
+            Self::Add { key, amount } => {
+                body.text(key).u64(*amount as u64);
+                4
+            }
+            Self::AllGather {
+                tag,
+                payload,
+                deadline,
+            } => {
+                body.text(tag).bytes(payload).u64(*deadline);
+                5
+            }
+            Self::Leave => 6,
+            Self::Fail { reason } => {
+                body.text(reason);
+                7
+            }
+        };
+        frame(request, kind, descriptors, &body.0)
+    }
+
+    pub(super) fn parse(kind: u16, body: &[u8]) -> Result<Self, MessageError> {
+        let mut reader = Reader(body);
+        let request = match kind {
+            1 => match Self::parse_join(&mut reader) {
+                Some(foreign @ Self::ForeignJoin { .. }) => return Ok(foreign),
+                join => join,
+            },
+            2 => reader
+                .pair(Reader::text, Reader::bytes)
+                .map(|(key, value)| Self::Set { key, value }),
+            3 => reader
+                .pair(Reader::text, Reader::u64)
+                .map(|(key, deadline)| Self::Get { key, deadline }),
+            4 => reader
+                .pair(Reader::text, Reader::u64)
+                .map(|(key, amount)| Self::Add {
+                    key,
+                    amount: amount as i64,
+                }),
+            5 => reader
+                .pair(Reader::text, Reader::bytes)
+                .and_then(|(tag, payload)| {
+                    Some(Self::AllGather {
+                        tag,
+                        payload,
+                        deadline: reader.u64()?,
+                    })
+                }),
+            6 => Some(Self::Leave),
+            7 => reader.text().map(|reason| Self::Fail { reason }),
+            _ => return Err(MessageError::UnknownKind(kind)),
+        };
+        request
+            .filter(|_| reader.0.is_empty())
+            .ok_or(MessageError::BadBody(kind))
+    }
+
+    fn parse_join(reader: &mut Reader<'_>) -> Option<Self> {
+        let (version, rank) = (reader.u32()?, reader.u32()?);
+        if version != VERSION {
+            return Some(Self::ForeignJoin { version, rank });
+        }
+        let (world, generation, deadline) = (reader.u32()?, reader.u64()?, reader.u64()?);
+        let peer = PeerInformation::parse(reader).filter(|peer| peer.rank == rank)?;
+        Some(Self::Join {
+            version,
+            world,
+            generation,
+            peer,
+            deadline,
+        })
+    }
+}
