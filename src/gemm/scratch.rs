@@ -68,6 +68,6 @@ impl Scratch {
         {
             tracing::warn!(rank = driver.rank, %failure, "giving back what products were timed on");
         }
-        self.stream.map(|stream| ClosingStream::new(stream, true))
+        self.stream.map(|stream| ClosingStream::held(stream, true))
     }
 }

@@ -47,7 +47,7 @@ impl SideStream {
 
     /// Its end, once it is idle.
     pub fn closing(&self) -> Held {
-        ClosingStream::new(self.raw, true)
+        ClosingStream::held(self.raw, true)
     }
 
     /// Lets it begin once `from` has come here.
@@ -83,7 +83,7 @@ pub struct ClosingStream {
 
 impl ClosingStream {
     /// Its end, once it is idle; a caller's stream is only forgotten then.
-    pub fn new(raw: RawStream, owned: bool) -> Held {
+    pub fn held(raw: RawStream, owned: bool) -> Held {
         Arc::new(Self { raw, owned })
     }
 }

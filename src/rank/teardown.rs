@@ -95,10 +95,9 @@ impl Drop for Parts {
         }
         // What rooms above have was given up by all.
         if free {
-            free = closing
-                .iter()
-                .rev()
-                .fold(true, |free, one| one.give_back(&self.driver) && free);
+            // All of them are asked, whatever the first say.
+            let kept = closing.iter().rev();
+            free = kept.filter(|one| !one.give_back(&self.driver)).count() == 0;
         }
         if let Some(watcher) = lock(&self.watcher).take() {
             self.health.stop_watcher(watcher);

@@ -230,7 +230,7 @@ impl Deref for Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        let closing = ClosingStream::new(self.queue.raw, self.owned);
+        let closing = ClosingStream::held(self.queue.raw, self.owned);
         self.queue.world.give_up(closing);
     }
 }
