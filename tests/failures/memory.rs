@@ -91,7 +91,8 @@ fn ranges(member: &Member) {
         (usize::MAX, 2),
         (1, usize::MAX),
     ] {
-        let error = buffer.slice(offset..offset + length).map(drop).unwrap_err();
+        let end = offset.saturating_add(length);
+        let error = buffer.slice(offset..end).map(drop).unwrap_err();
         assert!(
             matches!(error, Error::OutOfRange { length: 100, .. }),
             "{error:?}"
