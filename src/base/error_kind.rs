@@ -1,6 +1,6 @@
 //! Kinds of failures.
 
-/// What kind of failure an [`Error`] is: as much as a program needs to decide what to do next.
+/// What kind of failure an [`crate::Error`] is: as much as a program needs to decide what to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
