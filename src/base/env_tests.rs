@@ -9,7 +9,7 @@ use std::path::Path;
 /// Files of this crate that ask the system themselves.
 const ASK_THEMSELVES: [&str; 3] = [
     "base/env.rs",
-    "memory/multicast/object.rs",
+    "memory/multicast/setup.rs",
     "world/setup.rs",
 ];
 
