@@ -7,11 +7,7 @@ use std::fs;
 use std::path::Path;
 
 /// Files of this crate that ask the system themselves.
-const ASK_THEMSELVES: [&str; 3] = [
-    "base/env.rs",
-    "memory/multicast/setup.rs",
-    "world/setup.rs",
-];
+const ASK_THEMSELVES: [&str; 3] = ["base/env.rs", "memory/multicast/setup.rs", "world/setup.rs"];
 
 /// The crates that a program with this library consists of, with their folders.
 const CRATES: [(&str, &str); 5] = [
