@@ -9,10 +9,10 @@ use crate::collectives::options::CollectiveOptions;
 use crate::stream::queue::Queue;
 
 impl Queue {
-    /// [`Collectives::all_reduce`] with default options.
+    /// [`Collectives::all_reduce`](crate::Collectives::all_reduce) with default options.
     ///
     /// # Errors
-    /// As [`Collectives::all_reduce`].
+    /// As [`Collectives::all_reduce`](crate::Collectives::all_reduce).
     pub fn all_reduce<'a, T: Reducible>(
         &self,
         destination: impl Into<Slice<'a, T>>,
@@ -23,10 +23,10 @@ impl Queue {
             .all_reduce(destination, source, operator)
     }
 
-    /// [`Collectives::reduce`] with default options.
+    /// [`Collectives::reduce`](crate::Collectives::reduce) with default options.
     ///
     /// # Errors
-    /// As [`Collectives::reduce`].
+    /// As [`Collectives::reduce`](crate::Collectives::reduce).
     pub fn reduce<'a, T: Reducible>(
         &self,
         root: usize,
@@ -38,10 +38,10 @@ impl Queue {
             .reduce(root, destination, source, operator)
     }
 
-    /// [`Collectives::reduce_scatter`] with default options.
+    /// [`Collectives::reduce_scatter`](crate::Collectives::reduce_scatter) with default options.
     ///
     /// # Errors
-    /// As [`Collectives::reduce_scatter`].
+    /// As [`Collectives::reduce_scatter`](crate::Collectives::reduce_scatter).
     pub fn reduce_scatter<'a, T: Reducible>(
         &self,
         destination: impl Into<Slice<'a, T>>,
@@ -52,10 +52,10 @@ impl Queue {
             .reduce_scatter(destination, source, operator)
     }
 
-    /// [`Collectives::all_gather`] with default options.
+    /// [`Collectives::all_gather`](crate::Collectives::all_gather) with default options.
     ///
     /// # Errors
-    /// As [`Collectives::all_gather`].
+    /// As [`Collectives::all_gather`](crate::Collectives::all_gather).
     pub fn all_gather<'a, T: Element>(
         &self,
         destination: impl Into<Slice<'a, T>>,
@@ -65,10 +65,10 @@ impl Queue {
             .all_gather(destination, source)
     }
 
-    /// [`Collectives::all_gather_v`] with default options.
+    /// [`Collectives::all_gather_v`](crate::Collectives::all_gather_v) with default options.
     ///
     /// # Errors
-    /// As [`Collectives::all_gather_v`].
+    /// As [`Collectives::all_gather_v`](crate::Collectives::all_gather_v).
     pub fn all_gather_v<'a, T: Element>(
         &self,
         destination: impl Into<Slice<'a, T>>,
@@ -79,10 +79,10 @@ impl Queue {
             .all_gather_v(destination, source, counts)
     }
 
-    /// [`Collectives::broadcast`] with default options.
+    /// [`Collectives::broadcast`](crate::Collectives::broadcast) with default options.
     ///
     /// # Errors
-    /// As [`Collectives::broadcast`].
+    /// As [`Collectives::broadcast`](crate::Collectives::broadcast).
     pub fn broadcast<'a, T: Element>(
         &self,
         root: usize,
@@ -93,10 +93,10 @@ impl Queue {
             .broadcast(root, destination, source)
     }
 
-    /// [`Collectives::all_to_all`] with default options.
+    /// [`Collectives::all_to_all`](crate::Collectives::all_to_all) with default options.
     ///
     /// # Errors
-    /// As [`Collectives::all_to_all`].
+    /// As [`Collectives::all_to_all`](crate::Collectives::all_to_all).
     pub fn all_to_all<'a, T: Element>(
         &self,
         destination: impl Into<Slice<'a, T>>,
@@ -106,10 +106,10 @@ impl Queue {
             .all_to_all(destination, source)
     }
 
-    /// [`Collectives::all_to_all_v`] with default options.
+    /// [`Collectives::all_to_all_v`](crate::Collectives::all_to_all_v) with default options.
     ///
     /// # Errors
-    /// As [`Collectives::all_to_all_v`].
+    /// As [`Collectives::all_to_all_v`](crate::Collectives::all_to_all_v).
     #[allow(clippy::too_many_arguments, reason = "MPI's arguments, in two groups")]
     pub fn all_to_all_v<'a, T: Element>(
         &self,
@@ -130,10 +130,10 @@ impl Queue {
         )
     }
 
-    /// [`Collectives::gather`] with default options.
+    /// [`Collectives::gather`](crate::Collectives::gather) with default options.
     ///
     /// # Errors
-    /// As [`Collectives::gather`].
+    /// As [`Collectives::gather`](crate::Collectives::gather).
     pub fn gather<'a, T: Element>(
         &self,
         root: usize,
@@ -144,10 +144,10 @@ impl Queue {
             .gather(root, destination, source)
     }
 
-    /// [`Collectives::scatter`] with default options.
+    /// [`Collectives::scatter`](crate::Collectives::scatter) with default options.
     ///
     /// # Errors
-    /// As [`Collectives::scatter`].
+    /// As [`Collectives::scatter`](crate::Collectives::scatter).
     pub fn scatter<'a, T: Element>(
         &self,
         root: usize,
@@ -158,18 +158,18 @@ impl Queue {
             .scatter(root, destination, source)
     }
 
-    /// [`Collectives::send`] with default options.
+    /// [`Collectives::send`](crate::Collectives::send) with default options.
     ///
     /// # Errors
-    /// As [`Collectives::send`].
+    /// As [`Collectives::send`](crate::Collectives::send).
     pub fn send<'a, T: Element>(&self, peer: usize, source: impl Into<Slice<'a, T>>) -> Result<()> {
         self.with(&CollectiveOptions::default()).send(peer, source)
     }
 
-    /// [`Collectives::recv`] with default options.
+    /// [`Collectives::recv`](crate::Collectives::recv) with default options.
     ///
     /// # Errors
-    /// As [`Collectives::recv`].
+    /// As [`Collectives::recv`](crate::Collectives::recv).
     pub fn recv<'a, T: Element>(
         &self,
         peer: usize,
