@@ -253,8 +253,8 @@ impl Client {
         }
     }
 
-    /// A thread in a collective may hold it for as long as rank 0 reads nothing: who has less time,
-    /// to tell of a failure, does not wait for that.
+    /// Locks the writing half, or gives up at `until`: a thread in a collective may hold the lock for as
+    /// long as rank 0 reads nothing, and a thread that reports a failure has less time than that.
     fn lock_writing(&self, until: Instant) -> Result<MutexGuard<'_, ()>, Errno> {
         loop {
             match self.writing.try_lock() {

@@ -64,24 +64,25 @@ impl<'a> CollectiveOptions<'a> {
         self
     }
 
-    /// The channel: collectives that may be under way at once need different ones. Their grids have to
-    /// fit on the device together, which no rank checks: ranks that began with different ones would else
-    /// wait for each other until the deadline. Give them fewer blocks then. While a capture records
-    /// calls by the copy engine on a channel, no other capture may.
+    /// The channel, 0 by default; a call is refused whose channel there is not. Collectives that may be
+    /// under way at once need different channels. Their grids have to fit on the device together, which
+    /// no rank checks: ranks that began with different collectives would otherwise wait for each other
+    /// until the deadline. Give them fewer blocks then. While a capture records calls by the copy engine
+    /// on a channel, no other capture may.
     #[must_use]
     pub fn channel(mut self, channel: u32) -> Self {
         self.channel = channel;
         self
     }
 
-    /// Ours or the vendor's.
+    /// Who does it: our kernels, the vendor's library, or, by default, whichever the selector chooses.
     #[must_use]
     pub fn provider(mut self, provider: Provider) -> Self {
         self.provider = provider;
         self
     }
 
-    /// Bound of its waits.
+    /// How long a wait of this call for a peer may take; `None` for the communicator's deadline.
     #[must_use]
     pub fn deadline(mut self, deadline: impl Into<Option<Duration>>) -> Self {
         self.deadline = deadline.into();

@@ -138,7 +138,7 @@ impl Timing<'_> {
     }
 
     /// Runs each of a product's ways once, so that all kernels are loaded: which one operands take depends on
-    /// how they are aligned, too. Whether `stored` is one that can be run.
+    /// how they are aligned, too. The outer result is the device's, the inner one says whether `stored` ran.
     fn load(&self, gemm: RawGemm, stored: u32) -> CallResult<CallResult<()>> {
         // SAFETY: the product is live.
         let ways = unsafe { self.backend.gemm_candidates(gemm) }?;

@@ -65,8 +65,9 @@ impl Sides {
 pub(crate) struct Workspace {
     /// The gathered `A`, where the caller gives none.
     pub(super) gathered: Option<Arc<Allocation>>,
-    /// Shards one behind the other, where they are no part of it.
+    /// All ranks' shards, one behind the other, where an algorithm gathers into a place of its own first.
     pub(super) staging: Option<Arc<Allocation>>,
+    /// Words by which peers say what has arrived; none where no step waits for a peer.
     pub(super) signals: Option<Arc<Allocation>>,
     /// Eager, captured.
     pub(super) sides: [Sides; 2],

@@ -21,9 +21,9 @@ pub struct Query {
     pub in_place: bool,
     /// Whether the vendor's communicator is open and has these ranks.
     pub vendor: bool,
-    /// Whether the slots and both ranges can be reached at all members at once.
+    /// Whether the multicast object reaches the slots and both ranges at all members.
     pub multicast: bool,
-    /// Channels by which a reduction can be pushed ([`Selector::push_channels`]); 0 where its ranges do not
+    /// Parts of the inbox by which a reduction can be pushed; 0 where its ranges do not
     /// start at multiples of 16 bytes, too.
     pub push_channels: u32,
 }

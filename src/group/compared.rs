@@ -1,16 +1,16 @@
-//! What members have compared in debug mode so far, so that they compare the same.
+//! Numbers for the calls that members compare in debug mode.
 
 use crate::base::limits::COLLECTIVE_CHANNELS;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// What has been compared so far, so that members compare the same.
+/// Counts calls and messages, so that each member compares its n-th with the others' n-th.
 #[derive(Default)]
 pub struct Compared {
-    /// Calls of all members, by channel.
+    /// How many calls of all members were compared, by channel.
     calls: [AtomicU64; COLLECTIVE_CHANNELS as usize],
-    /// Messages of two members, by channel, the other one, and whether this rank sends.
+    /// How many messages were compared, by channel, the other member, and whether this rank sends.
     messages: Mutex<HashMap<(u32, usize, bool), u64>>,
 }
 
@@ -22,7 +22,7 @@ impl Compared {
 
     /// The number of the next message to or from a member on a channel.
     pub fn next_message(&self, channel: u32, member: usize, sends: bool) -> u64 {
-        // A count is whole whatever became of who held it.
+        // A panic while it was held leaves a valid count.
         let mut messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
         let next = messages.entry((channel, member, sends)).or_default();
         let number = *next;

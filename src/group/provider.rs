@@ -3,7 +3,7 @@
 /// Who does a collective.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Provider {
-    /// Ours, and the vendor's library where we have nothing better.
+    /// Our kernels, or the vendor's library where the table of measurements names it or we have no kernel.
     #[default]
     Automatic,
     /// Ours only.

@@ -129,8 +129,8 @@ impl Communicator {
     }
 }
 
-/// What a rank colors: color and key.
-type Color = (Option<u32>, u32);
+/// What a rank asks of [`Communicator::split`]: its color and its key.
+type Wish = (Option<u32>, u32);
 
 fn encode(color: Option<u32>, key: u32) -> [u8; 9] {
     let mut bytes = [0; 9];
@@ -140,14 +140,14 @@ fn encode(color: Option<u32>, key: u32) -> [u8; 9] {
     bytes
 }
 
-fn decode(bytes: &[u8]) -> Option<Color> {
+fn decode(bytes: &[u8]) -> Option<Wish> {
     let word = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
     let color = (*bytes.first()? != 0).then_some(word(1)?);
     Some((color, word(5)?))
 }
 
 /// The group of `rank` by the colors of all ranks, and its number there.
-fn members_of(colors: &[Color], rank: usize) -> Option<(Vec<usize>, usize)> {
+fn members_of(colors: &[Wish], rank: usize) -> Option<(Vec<usize>, usize)> {
     let color = colors[rank].0?;
     let mut members: Vec<usize> = (0..colors.len())
         .filter(|&member| colors[member].0 == Some(color))
