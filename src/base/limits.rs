@@ -8,6 +8,15 @@ pub const CHANNELS: u32 = 32;
 pub const BARRIER_CHANNELS: u32 = 8;
 /// Channels of collectives. Those on different channels do not wait for each other.
 pub const COLLECTIVE_CHANNELS: u32 = 4;
+
+/// Says why `channel` is refused where there are only so many.
+pub fn check_channel(channel: u32, channels: u32) -> Result<(), String> {
+    match channel < channels {
+        true => Ok(()),
+        false => Err(format!("channel {channel}; there are {channels}, from 0")),
+    }
+}
+
 /// Lanes by which a copy to a peer can go where devices share their links; the first is the caller's own
 /// stream. Two hide each other's steps: a third would find the link busy.
 pub const LANES: usize = 2;

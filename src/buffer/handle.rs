@@ -3,7 +3,7 @@
 use crate::backend::abi::Handle;
 use crate::base::element::Element;
 use crate::base::error::{Error, Result};
-use crate::base::limits::CHANNELS;
+use crate::base::limits::{CHANNELS, check_channel};
 use crate::buffer::symmetric::SymmetricBuffer;
 use std::time::Duration;
 
@@ -32,13 +32,7 @@ impl<T: Element> SymmetricBuffer<T> {
     pub fn handle_within(&self, channel: u32, deadline: Duration) -> Result<Handle> {
         let (shared, operation) = (self.world(), "handle");
         shared.health.check()?;
-        if channel >= CHANNELS {
-            return Err(Error::InvalidArgument {
-                rank: shared.rank,
-                operation,
-                message: format!("channel {channel}; there are {CHANNELS}, from 0"),
-            });
-        }
+        check_channel(channel, CHANNELS).map_err(|message| shared.invalid(operation, message))?;
         let watch = shared.health.watch(deadline);
         let Some(mut handle) = shared.pad.handle(channel, watch) else {
             return Err(Error::Unsupported {

@@ -2,7 +2,7 @@
 
 use crate::backend::abi::{CollectiveOperation, ElementType};
 use crate::base::error::Result;
-use crate::base::limits::COLLECTIVE_CHANNELS;
+use crate::base::limits::{COLLECTIVE_CHANNELS, check_channel};
 use crate::base::names::ReduceOp;
 use crate::collectives::options::CollectiveOptions;
 use crate::group::choice::{Choice, Constraints, Query};
@@ -102,9 +102,8 @@ pub fn membership<'g>(
     name: &'static str,
     options: &CollectiveOptions<'g>,
 ) -> Result<&'g Membership> {
-    if options.channel >= COLLECTIVE_CHANNELS {
-        return Err(world.invalid(name, no_channel(options.channel)));
-    }
+    check_channel(options.channel, COLLECTIVE_CHANNELS)
+        .map_err(|message| world.invalid(name, message))?;
     match options.group {
         None => Ok(&world.collectives.everyone),
         Some(group) if Arc::ptr_eq(group.world(), world) => Ok(group.membership()),
@@ -138,9 +137,4 @@ pub fn choose(
         "collective"
     );
     Ok(choice)
-}
-
-/// Error text for an out-of-range channel.
-pub fn no_channel(channel: u32) -> String {
-    format!("channel {channel}; there are {COLLECTIVE_CHANNELS}, from 0")
 }

@@ -6,7 +6,7 @@ use crate::base::error::{Error, Result};
 use crate::base::gemm_names::{GemmAlgorithm, GemmTransport};
 use crate::base::gemm_row::GemmRow;
 use crate::base::gemm_shape::{Division, GemmShape};
-use crate::base::limits::COLLECTIVE_CHANNELS;
+use crate::base::limits::{COLLECTIVE_CHANNELS, check_channel};
 use crate::gemm::matrix::GemmElement;
 use crate::gemm::options::{GemmOptions, NAME};
 use crate::gemm::plan::{Problem, Step, a_stride, rows_of};
@@ -144,10 +144,8 @@ impl Maker<'_> {
         if options.streams == 0 || options.chunk_rows == Some(0) || options.blocks == Some(0) {
             return Err(self.invalid("streams, rows of a chunk and blocks are at least 1".into()));
         }
-        if options.channel >= COLLECTIVE_CHANNELS {
-            let (channel, most) = (options.channel, COLLECTIVE_CHANNELS);
-            return Err(self.invalid(format!("channel {channel}; there are {most}, from 0")));
-        }
+        check_channel(options.channel, COLLECTIVE_CHANNELS)
+            .map_err(|message| self.invalid(message))?;
         // The library may wait for the device when it is opened, as when it prepares products.
         round.vote(self.wait_until_idle())?;
         let world = shared.world;

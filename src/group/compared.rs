@@ -1,9 +1,10 @@
 //! Numbers for the calls that members compare in debug mode.
 
 use crate::base::limits::COLLECTIVE_CHANNELS;
+use crate::rank::driver::lock;
 use std::collections::HashMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 /// Counts calls and messages, so that each member compares its n-th with the others' n-th.
 #[derive(Default)]
@@ -22,8 +23,7 @@ impl Compared {
 
     /// The number of the next message to or from a member on a channel.
     pub fn next_message(&self, channel: u32, member: usize, sends: bool) -> u64 {
-        // A panic while it was held leaves a valid count.
-        let mut messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut messages = lock(&self.messages);
         let next = messages.entry((channel, member, sends)).or_default();
         let number = *next;
         *next += 1;

@@ -3,6 +3,7 @@
 use crate::backend::abi::{RawStream, SignalPlacement};
 use crate::backend::{CallResult, Device, Failure};
 use crate::base::error::{Error, Result};
+use crate::base::limits::check_channel;
 use crate::rank::driver::KnownStream;
 use crate::rank::side::ClosingStream;
 use crate::rank::submit::{Recording, Submit};
@@ -97,13 +98,7 @@ impl Queue {
         channel: u32,
         channels: u32,
     ) -> Result<()> {
-        if channel < channels {
-            return Ok(());
-        }
-        Err(self.invalid(
-            operation,
-            format!("channel {channel}; there are {channels}, from 0"),
-        ))
+        check_channel(channel, channels).map_err(|message| self.invalid(operation, message))
     }
 
     /// Words on the host are compared with values that a capture would freeze.
