@@ -337,16 +337,17 @@ impl<'c> Call<'c> {
         let Some(library) = self.library else {
             return Ok(());
         };
-        self.queue.submit(self.name, |submit| {
-            let rank = submit.rank();
-            let messages = entries.map(|entry| {
-                let address = submit.address(&entry.operand, rank);
-                (entry.peer, entry.sends, address, entry.operand.bytes())
-            });
-            // SAFETY: the ranges are inside live allocations, which `submit` keeps; that both of a pair mean the
-            // same is for the library to see.
-            unsafe { nccl::messages(submit.backend(), library, messages, submit.stream()) }
-        })
+        let submit = self.queue.submit(self.name);
+        let rank = submit.rank();
+        let messages = entries.map(|entry| {
+            let address = submit.address(&entry.operand, rank);
+            (entry.peer, entry.sends, address, entry.operand.bytes())
+        });
+        // SAFETY: the ranges are inside live allocations, which `submit` keeps. NCCL sees whether both ranks of a
+        // pair mean the same message.
+        let enqueued =
+            unsafe { nccl::messages(submit.backend(), library, messages, submit.stream()) };
+        submit.end(enqueued)
     }
 
     /// One launch: at most one send to, and one receipt from, each other member.
@@ -376,47 +377,46 @@ impl<'c> Call<'c> {
         let watch = watch(shared, self.options);
         let header = slots.header(self.options.channel, self.operation, watch);
         let grid = geometry(blocks, threads);
-        self.queue.submit(self.name, |submit| {
-            submit.hold(slots.allocation());
-            let everyone = &shared.collectives.everyone.slots;
-            submit.hold(everyone.allocation());
-            let mut arguments = ExchangeArguments {
-                group: *header.channel,
-                send_tokens: [NO_TOKEN; MAX_RANKS],
-                send_bytes: [0; MAX_RANKS],
-                destinations: [NO_TOKEN; MAX_RANKS],
-                receive_bytes: [0; MAX_RANKS],
-                table: everyone.table(shared.rank),
-                table_ranks: shared.world as u32,
-                blocks_per_peer: per_peer,
-            };
-            header.complete(&mut arguments.group);
-            for Entry {
-                peer,
-                sends,
-                operand,
-                ..
-            } in entries
-            {
-                let address = submit.address(&operand, shared.rank);
-                if sends {
-                    arguments.send_tokens[peer] =
-                        operand.row() << TOKEN_OFFSET_BITS | operand.offset();
-                    arguments.send_bytes[peer] = operand.bytes();
-                } else {
-                    arguments.destinations[peer] = address.0;
-                    arguments.receive_bytes[peer] = operand.bytes();
-                }
+        let submit = self.queue.submit(self.name);
+        submit.hold(slots.allocation());
+        let everyone = &shared.collectives.everyone.slots;
+        submit.hold(everyone.allocation());
+        let mut arguments = ExchangeArguments {
+            group: *header.channel,
+            send_tokens: [NO_TOKEN; MAX_RANKS],
+            send_bytes: [0; MAX_RANKS],
+            destinations: [NO_TOKEN; MAX_RANKS],
+            receive_bytes: [0; MAX_RANKS],
+            table: everyone.table(shared.rank),
+            table_ranks: shared.world as u32,
+            blocks_per_peer: per_peer,
+        };
+        header.complete(&mut arguments.group);
+        for Entry {
+            peer,
+            sends,
+            operand,
+            ..
+        } in entries
+        {
+            let address = submit.address(&operand, shared.rank);
+            if sends {
+                arguments.send_tokens[peer] = operand.row() << TOKEN_OFFSET_BITS | operand.offset();
+                arguments.send_bytes[peer] = operand.bytes();
+            } else {
+                arguments.destinations[peer] = address.0;
+                arguments.receive_bytes[peer] = operand.bytes();
             }
-            // SAFETY: own ranges are inside live allocations, which `submit` keeps; a sender's stream is not
-            // before the receiver is done. What peers send from is found by the table, in which it stands until
-            // no ticket is out, and `submit` holds one.
-            unsafe {
-                submit
-                    .backend()
-                    .collective_exchange(&arguments, &grid, submit.stream())
-            }
-        })
+        }
+        // SAFETY: own ranges are inside live allocations, which `submit` keeps; a sender's stream is not
+        // before the receiver is done. What peers send from is found by the table, in which it stands until
+        // no ticket is out, and `submit` holds one.
+        let enqueued = unsafe {
+            submit
+                .backend()
+                .collective_exchange(&arguments, &grid, submit.stream())
+        };
+        submit.end(enqueued)
     }
 }
 

@@ -46,10 +46,10 @@ impl Queue {
             call.gather()?;
             steps = rest;
         }
-        self.submit(NAME, |submit| {
-            call.hold(submit);
-            call.submit(submit, steps)
-        })
+        let submit = self.submit(NAME);
+        call.hold(&submit);
+        let enqueued = call.submit(&submit, steps);
+        submit.end(enqueued)
     }
 }
 

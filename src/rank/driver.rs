@@ -133,6 +133,7 @@ impl Driver {
 
     /// A failed call to the backend as this rank's error: what the communicator was poisoned with, where that came
     /// first. The watcher ends calls that are under way by then, and why it does says more than that they ended.
+    #[cold]
     pub fn failed(&self, operation: &'static str, failure: Failure) -> Error {
         if failure.status == Status::CALL_FAILED
             && let Err(cause) = self.health.check()

@@ -2,6 +2,7 @@
 
 use crate::backend::abi::{DeviceAddress, RawStream};
 use crate::backend::{Backend, CallResult};
+use crate::base::error::Result;
 use crate::rank::driver::{Driver, lock};
 use crate::rank::operand::Operand;
 use crate::rank::release::{Held, Resource};
@@ -29,36 +30,44 @@ impl Recording {
     }
 }
 
-/// Lent while a call enqueues. Whatever address it gives belongs to memory that stays mapped until the work has
-/// passed: an eager call's operands are borrowed until it has enqueued, and are released only once all streams
-/// are idle; a captured call's are held by the graph.
+/// Exists while a call enqueues work. Every address that it returns belongs to memory that stays mapped until the
+/// work has passed: an eager call borrows its operands until it has enqueued, and they are released only once all
+/// streams are idle; a graph holds the operands of a captured call.
+#[must_use]
 pub struct Submit<'q> {
+    operation: &'static str,
     driver: &'q Driver,
     raw: RawStream,
     recording: Option<&'q Recording>,
-    /// Taken before anything is looked up, given up when all is enqueued.
+    /// Taken before any address is looked up, returned after the work is enqueued.
     _ticket: Ticket<'q>,
 }
 
 impl<'q> Submit<'q> {
-    /// Lends a submit to `work`. Outside of a capture it neither allocates nor locks.
-    ///
-    /// # Errors
-    /// What `work` fails with.
+    /// Begins to enqueue the work of `operation`. Outside of a capture it neither allocates nor locks.
     #[inline]
-    pub fn run<R>(
+    pub fn begin(
+        operation: &'static str,
         driver: &'q Driver,
         raw: RawStream,
         recording: Option<&'q Recording>,
-        work: impl FnOnce(&Self) -> CallResult<R>,
-    ) -> CallResult<R> {
-        let submit = Self {
+    ) -> Self {
+        Self {
+            operation,
             driver,
             raw,
             recording,
             _ticket: driver.tickets.take(),
-        };
-        work(&submit)
+        }
+    }
+
+    /// Ends the submission, and turns the backend's failure into this rank's error.
+    ///
+    /// # Errors
+    /// The failure in `outcome`.
+    #[inline]
+    pub fn end<R>(self, outcome: CallResult<R>) -> Result<R> {
+        outcome.map_err(|failure| self.driver.failed(self.operation, failure))
     }
 
     /// This rank.

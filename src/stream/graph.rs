@@ -89,12 +89,12 @@ impl Queue {
         let Some(recorded) = &graph.recorded else {
             return Ok(());
         };
-        self.submit("graph launch", |submit| {
-            submit.hold(recorded);
-            let exec = recorded.exec;
-            // SAFETY: both are live; the graph keeps what it uses, and `submit` the graph.
-            unsafe { submit.backend().graph_launch(exec, submit.stream()) }
-        })
+        let submit = self.submit("graph launch");
+        submit.hold(recorded);
+        let exec = recorded.exec;
+        // SAFETY: both are live; the graph keeps what it uses, and `submit` the graph.
+        let enqueued = unsafe { submit.backend().graph_launch(exec, submit.stream()) };
+        submit.end(enqueued)
     }
 }
 

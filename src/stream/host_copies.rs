@@ -138,12 +138,12 @@ impl Communicator {
         stream.check_same(buffer.world(), "stage")?;
         let operand = buffer.all().operand();
         if operand.bytes() > 0 {
-            stream.submit("stage", |submit| {
-                let to = submit.address(&operand, submit.rank());
-                let transfer = Transfer::by_engine(to, address, operand.bytes());
-                // SAFETY: the caller's word for the source; the buffer has exactly this size.
-                unsafe { submit.backend().transfer(&transfer, submit.stream()) }
-            })?;
+            let submit = stream.submit("stage");
+            let to = submit.address(&operand, submit.rank());
+            let transfer = Transfer::by_engine(to, address, operand.bytes());
+            // SAFETY: the caller's word for the source; the buffer has exactly this size.
+            let enqueued = unsafe { submit.backend().transfer(&transfer, submit.stream()) };
+            submit.end(enqueued)?;
         }
         Ok(buffer)
     }

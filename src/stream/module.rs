@@ -169,14 +169,11 @@ impl Queue {
             ));
         }
         let bytes = argument_bytes(arguments);
-        self.submit(operation, |submit| {
-            submit.hold(function.owner.loaded());
-            // SAFETY: the function is live; the rest is the caller's word.
-            unsafe {
-                submit
-                    .backend()
-                    .launch(function.raw, geometry, bytes, submit.stream())
-            }
-        })
+        let submit = self.submit(operation);
+        submit.hold(function.owner.loaded());
+        let (backend, stream) = (submit.backend(), submit.stream());
+        // SAFETY: the function is live; the rest is the caller's word.
+        let enqueued = unsafe { backend.launch(function.raw, geometry, bytes, stream) };
+        submit.end(enqueued)
     }
 }

@@ -1,7 +1,7 @@
 //! Queues and streams.
 
+use crate::backend::Device;
 use crate::backend::abi::{RawStream, SignalPlacement};
-use crate::backend::{CallResult, Device, Failure};
 use crate::base::error::{Error, Result};
 use crate::base::limits::check_channel;
 use crate::rank::driver::KnownStream;
@@ -57,24 +57,11 @@ impl Queue {
         &self.world
     }
 
-    /// Enqueues `work`: the one place where calls meet the device. What `work` asks addresses of is held as long
-    /// as what was enqueued may use it.
-    ///
-    /// # Errors
-    /// The backend's, as this rank's error.
+    /// Begins to enqueue the work of `operation`. Every call reaches the device through the returned [`Submit`],
+    /// which keeps the memory whose addresses it returns.
     #[inline]
-    pub(crate) fn submit(
-        &self,
-        operation: &'static str,
-        work: impl FnOnce(&Submit<'_>) -> CallResult<()>,
-    ) -> Result<()> {
-        Submit::run(&self.world, self.raw, self.recording.as_ref(), work)
-            .map_err(|failure| self.failed(operation, failure))
-    }
-
-    #[cold]
-    fn failed(&self, operation: &'static str, failure: Failure) -> Error {
-        self.world.failed(operation, failure)
+    pub(crate) fn submit(&self, operation: &'static str) -> Submit<'_> {
+        Submit::begin(operation, &self.world, self.raw, self.recording.as_ref())
     }
 
     /// Refuses what belongs to another communicator, whose addresses mean nothing here.

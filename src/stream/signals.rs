@@ -30,16 +30,12 @@ impl Queue {
         self.check_placement("wait_signal")?;
         let pad = &world.pad;
         let (wait, word) = pad.wait(channel, peer, world.health.watch(deadline));
-        self.submit("wait_signal", |submit| {
-            // SAFETY: the pad, the abort word and the record live as long as the world, which this queue holds
-            // and which drains its streams before it lets them go.
-            unsafe {
-                submit
-                    .backend()
-                    .signal_wait(&wait, pad.placement(), submit.stream())
-            }
-        })
-        .map_err(|error| {
+        let submit = self.submit("wait_signal");
+        let (backend, stream) = (submit.backend(), submit.stream());
+        // SAFETY: the pad, the abort word and the record live as long as the world, which this queue holds and
+        // which drains its streams before it lets them go.
+        let enqueued = unsafe { backend.signal_wait(&wait, pad.placement(), stream) };
+        submit.end(enqueued).map_err(|error| {
             pad.unwait(channel, peer, &wait);
             error.about(Some(peer), 0)
         })?;
@@ -75,9 +71,9 @@ impl Queue {
         world.health.check()?;
         self.check_channel("barrier", channel, BARRIER_CHANNELS)?;
         let barrier = world.pad.barrier(channel, world.health.watch(deadline));
-        self.submit("barrier", |submit| {
-            // SAFETY: as in `wait_signal_within`.
-            unsafe { submit.backend().barrier(&barrier, submit.stream()) }
-        })
+        let submit = self.submit("barrier");
+        // SAFETY: as in `wait_signal_within`.
+        let enqueued = unsafe { submit.backend().barrier(&barrier, submit.stream()) };
+        submit.end(enqueued)
     }
 }

@@ -187,50 +187,40 @@ impl Queue {
     ) -> Result<()> {
         let world = self.world();
         let bytes = destination.bytes();
-        let mut refusal = None;
-        let enqueued = self.submit(operation, |submit| {
-            let (to, from) = (
-                submit.address(destination, to),
-                submit.address(source, from),
-            );
-            if to.0 < from.0 + bytes && from.0 < to.0 + bytes {
-                refusal = Some("destination and source overlap".to_owned());
-                return Ok(());
-            }
-            let skew = to.0.wrapping_sub(from.0);
-            let row = match plan(&world.capabilities, direction, bytes, skew, options) {
-                Ok(row) => row,
-                Err(message) => {
-                    refusal = Some(message);
-                    return Ok(());
-                }
-            };
-            let pad = &world.pad;
-            let transfer = Transfer {
-                destination: to,
-                source: from,
-                bytes,
-                // Counted once nothing can refuse it: a refused call must not leave a gap in the count.
-                signal: match channel {
-                    Some(channel) => pad.target(channel, peer),
-                    None => SignalTarget::default(),
-                },
-                direction: match peer == world.rank {
-                    true => Direction::LOCAL,
-                    false => direction,
-                },
-                row,
-            };
-            // SAFETY: the ranges are inside live allocations, which `submit` keeps, and do not overlap.
-            unsafe { submit.backend().transfer(&transfer, submit.stream()) }.inspect_err(|_| {
-                if let Some(channel) = channel {
-                    pad.untarget(channel, peer, &transfer.signal);
-                }
-            })
-        });
-        if let Some(message) = refusal {
-            return Err(self.invalid(operation, message));
+        let submit = self.submit(operation);
+        let (to, from) = (
+            submit.address(destination, to),
+            submit.address(source, from),
+        );
+        if to.0 < from.0 + bytes && from.0 < to.0 + bytes {
+            return Err(self.invalid(operation, "destination and source overlap"));
         }
-        enqueued.map_err(|error| error.about(Some(peer), bytes))
+        let skew = to.0.wrapping_sub(from.0);
+        let row = plan(&world.capabilities, direction, bytes, skew, options)
+            .map_err(|message| self.invalid(operation, message))?;
+        let pad = &world.pad;
+        let transfer = Transfer {
+            destination: to,
+            source: from,
+            bytes,
+            // Counted once nothing can refuse it: a refused call must not leave a gap in the count.
+            signal: match channel {
+                Some(channel) => pad.target(channel, peer),
+                None => SignalTarget::default(),
+            },
+            direction: match peer == world.rank {
+                true => Direction::LOCAL,
+                false => direction,
+            },
+            row,
+        };
+        // SAFETY: the ranges are inside live allocations, which `submit` keeps, and do not overlap.
+        let enqueued = unsafe { submit.backend().transfer(&transfer, submit.stream()) };
+        submit.end(enqueued).map_err(|error| {
+            if let Some(channel) = channel {
+                pad.untarget(channel, peer, &transfer.signal);
+            }
+            error.about(Some(peer), bytes)
+        })
     }
 }

@@ -148,20 +148,21 @@ impl Queue {
         if let Some(result) = result {
             self.check_word(operation, "the result", result)?;
         }
-        self.submit(operation, |submit| {
-            let address = |slice: Slice<'_, W>, rank| submit.address(&slice.operand(), rank);
-            let call = WordOperation {
-                word: address(word, peer),
-                result: result.map_or(DeviceAddress::NULL, |result| address(result, submit.rank())),
-                operand: operand.into(),
-                compare: compare.into(),
-                update,
-                bits: bits::<W>(),
-            };
-            // SAFETY: both words are inside live allocations, which `submit` keeps.
-            unsafe { submit.backend().word_update(&call, submit.stream()) }
-        })
-        .map_err(|error| error.about(Some(peer), size_of::<W>() as u64))
+        let submit = self.submit(operation);
+        let address = |slice: Slice<'_, W>, rank| submit.address(&slice.operand(), rank);
+        let call = WordOperation {
+            word: address(word, peer),
+            result: result.map_or(DeviceAddress::NULL, |result| address(result, submit.rank())),
+            operand: operand.into(),
+            compare: compare.into(),
+            update,
+            bits: bits::<W>(),
+        };
+        // SAFETY: both words are inside live allocations, which `submit` keeps.
+        let enqueued = unsafe { submit.backend().word_update(&call, submit.stream()) };
+        submit
+            .end(enqueued)
+            .map_err(|error| error.about(Some(peer), size_of::<W>() as u64))
     }
 
     /// Holds the stream until `word`, one element of this rank's own copy, is as `condition` says of
@@ -318,25 +319,25 @@ impl Queue {
         if let Some(index) = wait.index {
             self.check_word(operation, "the index", index)?;
         }
-        self.submit(operation, |submit| {
-            let rank = submit.rank();
-            let index = wait.index.map(|index| index.operand());
-            let call = WordWait {
-                words: submit.address(&words.operand(), rank),
-                // One that saturates is larger than the range, of which only the first word is then taken.
-                stride: wait.stride.saturating_mul(size_of::<W>()) as u64,
-                value: value.into(),
-                index: index.map_or(DeviceAddress::NULL, |index| submit.address(&index, rank)),
-                watch: world.health.watch(wait.deadline),
-                count,
-                condition: condition.into(),
-                any: u32::from(wait.any),
-                bits: bits::<W>(),
-            };
-            // SAFETY: the words are inside live allocations, which `submit` keeps; abort word and record live as
-            // long as the world, which drains its streams before it lets them go.
-            unsafe { submit.backend().word_wait(&call, submit.stream()) }
-        })
+        let submit = self.submit(operation);
+        let rank = submit.rank();
+        let index = wait.index.map(|index| index.operand());
+        let call = WordWait {
+            words: submit.address(&words.operand(), rank),
+            // One that saturates is larger than the range, of which only the first word is then taken.
+            stride: wait.stride.saturating_mul(size_of::<W>()) as u64,
+            value: value.into(),
+            index: index.map_or(DeviceAddress::NULL, |index| submit.address(&index, rank)),
+            watch: world.health.watch(wait.deadline),
+            count,
+            condition: condition.into(),
+            any: u32::from(wait.any),
+            bits: bits::<W>(),
+        };
+        // SAFETY: the words are inside live allocations, which `submit` keeps; abort word and record live as
+        // long as the world, which drains its streams before it lets them go.
+        let enqueued = unsafe { submit.backend().word_wait(&call, submit.stream()) };
+        submit.end(enqueued)
     }
 
     /// Refuses what is not one element of this communicator's.

@@ -92,7 +92,10 @@ impl Queue {
             in_place,
             parts,
         };
-        self.submit(request.name, |submit| run.submit(world, submit))
+        let submit = self.submit(request.name);
+        let enqueued = run.submit(world, &submit);
+        submit
+            .end(enqueued)
             .map_err(|error| error.about(None, bytes))
     }
 
@@ -134,31 +137,27 @@ impl Queue {
             if let (Algorithm::MULTICAST, Some(slots_of_all)) = (choice.algorithm, reach) {
                 let meeting = multicast::meeting(&header, slots_of_all);
                 let grid = geometry(choice.blocks, choice.threads);
-                return self.submit(NAME, |submit| {
-                    submit.hold(slots.allocation());
-                    let stream = submit.stream();
-                    // SAFETY: as in `Run::submit`.
-                    unsafe {
-                        submit
-                            .backend()
-                            .collective_multicast(&meeting, &grid, stream)
-                    }
-                });
+                let submit = self.submit(NAME);
+                submit.hold(slots.allocation());
+                let (backend, stream) = (submit.backend(), submit.stream());
+                // SAFETY: as in `Run::submit`.
+                let enqueued = unsafe { backend.collective_multicast(&meeting, &grid, stream) };
+                return submit.end(enqueued);
             }
         }
-        self.submit(NAME, |submit| {
-            submit.hold(slots.allocation());
-            let engine = Engine {
-                backend: submit.backend(),
-                steps: slots.steps(options.channel),
-                header,
-                whole: membership.whole,
-                stream: submit.stream(),
-                fanout: world.capabilities.fanout,
-            };
-            // SAFETY: as in `Run::submit`.
-            unsafe { engine.barrier() }
-        })
+        let submit = self.submit(NAME);
+        submit.hold(slots.allocation());
+        let engine = Engine {
+            backend: submit.backend(),
+            steps: slots.steps(options.channel),
+            header,
+            whole: membership.whole,
+            stream: submit.stream(),
+            fanout: world.capabilities.fanout,
+        };
+        // SAFETY: as in `Run::submit`.
+        let enqueued = unsafe { engine.barrier() };
+        submit.end(enqueued)
     }
 
     /// Copies within this rank; the source has as many bytes as the destination.
