@@ -94,7 +94,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let engine = TransferOptions::method(Method::COPY_ENGINE);
     let put = |options| {
         stream
-            .put_with(0, one, other, options)
+            .with(options)
+            .put(0, one, other)
             .expect("checked by the first call");
     };
 
@@ -120,7 +121,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("host nanoseconds a call, median of {BATCHES} batches of {BATCH}");
     for (what, raw, ours) in [("kernel", 0, 1), ("copy engine", 2, 3)] {
         println!(
-            "{what}: driver {:.0}, Stream::put_with {:.0}, above {:.0}",
+            "{what}: driver {:.0}, Queue::put {:.0}, above {:.0}",
             medians[raw],
             medians[ours],
             medians[ours] - medians[raw]

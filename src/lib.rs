@@ -27,7 +27,7 @@
 //! | memory | [`SymmetricBuffer`], parts of it as [`Slice`], memory of the caller's by [`Communicator::register`] |
 //! | one-sided | [`Queue::put`], [`Queue::get`], [`Queue::put_signal`], [`Queue::wait_signal`] |
 //! | words | [`Queue::signal_add`], [`Queue::wait_word`], [`Queue::atomic_fetch_add`] and their like |
-//! | collectives | [`Queue::all_reduce`], [`Queue::all_gather`], [`Queue::reduce_scatter`], [`Queue::all_to_all`], [`Queue::broadcast`], [`Queue::reduce`], [`Queue::gather`], [`Queue::scatter`], [`Queue::exchange`]; [`Queue::with`] takes [`CollectiveOptions`], [`Communicator::split`] makes groups |
+//! | collectives | [`Queue::all_reduce`], [`Queue::all_gather`], [`Queue::reduce_scatter`], [`Queue::all_to_all`], [`Queue::broadcast`], [`Queue::reduce`], [`Queue::gather`], [`Queue::scatter`], [`Queue::exchange`]; [`Queue::with`] takes [`CollectiveOptions`] (or [`TransferOptions`]), [`Communicator::split`] makes groups |
 //! | products | [`Communicator::all_gather_gemm`] makes a product of matrices that gathers one of them, [`Queue::all_gather_gemm`] enqueues it |
 //! | recording | [`Stream::capture`], of all of these, and [`Queue::launch_graph`] |
 //! | kernels of one's own | [`SymmetricBuffer::handle`], [`Communicator::load_module`], [`Queue::launch`] |
@@ -92,9 +92,11 @@ pub use group::nccl::VendorLibrary;
 pub use group::provider::Provider;
 pub use memory::multicast::object::MulticastStatus;
 pub use memory::multicast::setup::multicast_bytes;
+pub use stream::call_options::CallOptions;
 pub use stream::graph::Graph;
 pub use stream::module::{Function, Module};
 pub use stream::queue::{Queue, Stream};
+pub use stream::transfers::Transfers;
 pub use stream::words::Word;
 pub use symmem_core::backend::abi::{
     CollectiveOperation, DeviceAddress, Direction, ElementType, Geometry, Handle, MatrixOrder,

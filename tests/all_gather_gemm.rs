@@ -429,7 +429,7 @@ fn waiting() {
         let (one, other) = (buffer.slice(..32).unwrap(), buffer.slice(32..64).unwrap());
         if communicator.rank() == 1 {
             let by_engine = TransferOptions::method(Method::COPY_ENGINE);
-            let put = stream.put_signal_with(0, one, other, 0, &by_engine);
+            let put = stream.with(&by_engine).put_signal(0, one, other, 0);
             put.unwrap();
         } else {
             stream.wait_signal(1, 0).unwrap();

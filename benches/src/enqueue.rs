@@ -204,10 +204,10 @@ fn ways<'a>(
         let transfer = add(name, below, Box::new(transfer));
         let put = move || {
             let (to, from) = (&buffers.destination, &buffers.source);
-            Ok(stream.put_with(buffers.peer, to, from, &options)?)
+            Ok(stream.with(&options).put(buffers.peer, to, from)?)
         };
         let below = below.or(Some(transfer));
-        add(format!("Stream::put_with, {label}"), below, Box::new(put));
+        add(format!("Queue::put, {label}"), below, Box::new(put));
     }
     Ok(ways)
 }

@@ -66,8 +66,8 @@ impl<'a> Session<'a> {
         let to = self.destination.slice(..case.bytes)?;
         let from = self.source.slice(..case.bytes)?;
         match (means, case.direction) {
-            (Means::Transfer(options), Direction::Push) => on.put_with(peer, to, from, &options)?,
-            (Means::Transfer(options), Direction::Pull) => on.get_with(peer, to, from, &options)?,
+            (Means::Transfer(options), Direction::Push) => on.with(&options).put(peer, to, from)?,
+            (Means::Transfer(options), Direction::Pull) => on.with(&options).get(peer, to, from)?,
             (Means::Memcpy, direction) => self.memcpy(peer, direction, case.bytes)?,
         }
         Ok(())

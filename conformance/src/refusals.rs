@@ -109,13 +109,13 @@ pub fn check<T: Element>(context: &Context<'_>, buffers: &Buffers<T>) -> Result<
     let lanes = TransferOptions::method(Method::VECTOR).geometry(1, 33);
     refused(
         "a block of 33 threads",
-        stream.put_with(rank, one, from, &lanes),
+        stream.with(&lanes).put(rank, one, from),
         invalid,
     );
     let unknown = TransferOptions::method(Method(99));
     refused(
         "an unknown method",
-        stream.put_with(rank, one, from, &unknown),
+        stream.with(&unknown).put(rank, one, from),
         invalid,
     );
     let bulk = Engine {
@@ -125,7 +125,7 @@ pub fn check<T: Element>(context: &Context<'_>, buffers: &Buffers<T>) -> Result<
     if bulk.missing(communicator.capabilities()).is_some() {
         refused(
             "an engine that is missing",
-            stream.put_with(rank, one, from, &bulk.options()),
+            stream.with(&bulk.options()).put(rank, one, from),
             invalid,
         );
     } else {
@@ -134,7 +134,7 @@ pub fn check<T: Element>(context: &Context<'_>, buffers: &Buffers<T>) -> Result<
         let odd = TransferOptions::method(Method::BULK).in_flight(2, 17);
         refused(
             "bulk copies of 17 bytes",
-            stream.put_with(rank, aligned.0, aligned.1, &odd),
+            stream.with(&odd).put(rank, aligned.0, aligned.1),
             invalid,
         );
     }

@@ -185,9 +185,11 @@ impl<T: Element> Transfer<'_, T> {
                 .arriving(self.buffers, set, self.lane_at(target))?;
             match signal {
                 Some(channel) if !self.context.planted(Fault::MissingSignal) => {
-                    queue.put_signal_with(target, destination, source, channel, &options)?;
+                    queue
+                        .with(&options)
+                        .put_signal(target, destination, source, channel)?;
                 }
-                _ => queue.put_with(target, destination, source, &options)?,
+                _ => queue.with(&options).put(target, destination, source)?,
             }
         }
         Ok(())
@@ -235,7 +237,8 @@ impl<T: Element> Transfer<'_, T> {
         for (lane, &target) in self.targets.iter().enumerate() {
             let destination = self.layout.arriving(self.buffers, 0, lane)?;
             self.stream()
-                .get_with(target, destination, source, &options)?;
+                .with(&options)
+                .get(target, destination, source)?;
         }
         self.synchronize()?;
         let targets = self.targets.clone();

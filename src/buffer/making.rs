@@ -6,7 +6,16 @@ use crate::base::error::{Error, Result};
 use crate::buffer::symmetric::SymmetricBuffer;
 use crate::memory::kinds::{common_kinds, listed_kinds};
 use crate::memory::sharing::{self, Origin};
+use crate::rank::allocation::Allocation;
 use crate::world::communicator::Communicator;
+use std::alloc::Layout;
+use std::sync::Arc;
+
+/// Size, alignment and name of an element type.
+struct ElementLayout {
+    name: &'static str,
+    layout: Layout,
+}
 
 impl Communicator {
     /// Allocates `shape`'s product of elements on every rank, zeroed. Collective.
@@ -44,40 +53,60 @@ impl Communicator {
         shape: &[usize],
         origin: Origin,
     ) -> Result<SymmetricBuffer<T>> {
+        let element = ElementLayout {
+            name: std::any::type_name::<T>(),
+            layout: Layout::new::<T>(),
+        };
+        let (allocation, length) = self.symmetric_memory(operation, shape, element, origin)?;
+        Ok(SymmetricBuffer::new(
+            self.world().clone(),
+            allocation,
+            length,
+            shape.to_vec(),
+        ))
+    }
+
+    /// Makes an allocation for `shape`, and returns it with the number of elements.
+    fn symmetric_memory(
+        &self,
+        operation: &'static str,
+        shape: &[usize],
+        element: ElementLayout,
+        origin: Origin,
+    ) -> Result<(Arc<Allocation>, usize)> {
+        let (size, align) = (element.layout.size(), element.layout.align());
         let shared = self.world();
         shared.reclaim();
         let length = shape
             .iter()
             .try_fold(1usize, |product, &side| product.checked_mul(side));
-        let bytes = length.and_then(|length| length.checked_mul(size_of::<T>()));
+        let bytes = length.and_then(|length| length.checked_mul(size));
         let mut round = shared.agreement.begin(operation);
         // Compared before it is judged, so that a rank with a bad shape does not leave the others.
         round.compare(&[
             ("the shape", format!("{shape:?}")),
-            ("the element type", std::any::type_name::<T>().into()),
-            ("the element size", size_of::<T>().to_string()),
+            ("the element type", element.name.into()),
+            ("the element size", size.to_string()),
         ])?;
         let (Some(length), Some(bytes)) = (length, bytes) else {
             return Err(Error::InvalidArgument {
                 rank: shared.rank,
                 operation,
                 message: format!(
-                    "the shape {shape:?} of {}-byte elements has more bytes than memory can have",
-                    size_of::<T>()
+                    "the shape {shape:?} of {size}-byte elements has more bytes than memory can have"
                 ),
             });
         };
         let kinds = match origin {
             Origin::Backend | Origin::Signals => vec![self.share_kind()],
             Origin::Caller(address) => {
-                let aligned = address.0.is_multiple_of(align_of::<T>() as u64);
+                let aligned = address.0.is_multiple_of(align as u64);
                 let misaligned = || Error::InvalidArgument {
                     rank: shared.rank,
                     operation,
                     message: format!(
-                        "{:#x} is not aligned to the {} bytes of its elements",
-                        address.0,
-                        align_of::<T>()
+                        "{:#x} is not aligned to the {align} bytes of its elements",
+                        address.0
                     ),
                 };
                 round.vote(aligned.then_some(()).ok_or_else(misaligned))?;
@@ -98,11 +127,6 @@ impl Communicator {
             shared.give_up(allocation);
             return Err(error);
         }
-        Ok(SymmetricBuffer::new(
-            shared.clone(),
-            allocation,
-            length,
-            shape.to_vec(),
-        ))
+        Ok((allocation, length))
     }
 }

@@ -93,6 +93,23 @@ impl<'a, T: Element> Slice<'a, T> {
             (self.length * size) as u64,
         )
     }
+
+    pub(crate) fn untyped(&self) -> UntypedSlice<'a> {
+        UntypedSlice {
+            world: self.world,
+            operand: self.operand(),
+            length: self.length,
+        }
+    }
+}
+
+/// A slice without its element type. Functions that take it are compiled once, not once per element type.
+#[derive(Clone, Copy)]
+pub(crate) struct UntypedSlice<'a> {
+    pub(crate) world: &'a Arc<World>,
+    pub(crate) operand: Operand<'a>,
+    /// Elements.
+    pub(crate) length: usize,
 }
 
 impl<T: Element> std::fmt::Debug for Slice<'_, T> {

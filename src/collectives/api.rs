@@ -5,11 +5,12 @@ use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::base::names::ReduceOp;
 use crate::base::reducible::Reducible;
-use crate::buffer::slice::Slice;
+use crate::buffer::slice::{Slice, UntypedSlice};
 use crate::collectives::options::CollectiveOptions;
 use crate::collectives::parts::Parts;
 use crate::collectives::request::Request;
 use crate::rank::operand::Operand;
+use crate::stream::call_options::{CallOptions, sealed::Sealed};
 use crate::stream::queue::Queue;
 
 /// The verbs of collectives, with options: `queue.with(&options).all_reduce(…)`.
@@ -23,12 +24,18 @@ pub struct Collectives<'q> {
     pub(crate) options: &'q CollectiveOptions<'q>,
 }
 
-impl Queue {
-    /// The verbs of collectives, with options.
-    pub fn with<'q>(&'q self, options: &'q CollectiveOptions<'q>) -> Collectives<'q> {
+impl Sealed for CollectiveOptions<'_> {}
+
+impl CallOptions for CollectiveOptions<'_> {
+    type Calls<'q>
+        = Collectives<'q>
+    where
+        Self: 'q;
+
+    fn calls<'q>(&'q self, queue: &'q Queue) -> Collectives<'q> {
         Collectives {
-            queue: self,
-            options,
+            queue,
+            options: self,
         }
     }
 }
@@ -187,7 +194,8 @@ impl Collectives<'_> {
             sent,
             sent_at,
         };
-        self.all_to_all_parts(destination.into(), source.into(), &parts)
+        let (destination, source) = (destination.into().untyped(), source.into().untyped());
+        self.all_to_all_parts(destination, source, &parts, size_of::<T>())
     }
 
     /// Puts every rank's `source` into `destination` of rank `root`, in rank order; elsewhere
@@ -268,13 +276,13 @@ impl Collectives<'_> {
     }
 
     /// A slice of this communicator.
-    pub(crate) fn operand<'b, T: Element>(
+    pub(crate) fn operand<'b>(
         &self,
         name: &'static str,
-        slice: Slice<'b, T>,
+        slice: UntypedSlice<'b>,
     ) -> Result<Operand<'b>> {
-        self.queue.check_same(slice.world(), name)?;
-        Ok(slice.operand())
+        self.queue.check_same(slice.world, name)?;
+        Ok(slice.operand)
     }
 
     /// A call that reduces; an all-reduce until it is told otherwise.
@@ -293,7 +301,7 @@ impl Collectives<'_> {
         })
     }
 
-    /// A call that moves bytes.
+    /// A call that moves elements.
     fn movement<'b, T: Element>(
         &self,
         name: &'static str,
@@ -301,11 +309,22 @@ impl Collectives<'_> {
         destination: Slice<'b, T>,
         source: Slice<'b, T>,
     ) -> Result<Request<'b>> {
+        let slices = (destination.untyped(), source.untyped());
+        self.request(name, operation, slices, size_of::<T>())
+    }
+
+    fn request<'b>(
+        &self,
+        name: &'static str,
+        operation: CollectiveOperation,
+        (destination, source): (UntypedSlice<'b>, UntypedSlice<'b>),
+        element_bytes: usize,
+    ) -> Result<Request<'b>> {
         Ok(Request {
             name,
             operation,
             element: ElementType::U8,
-            element_bytes: size_of::<T>().max(1) as u64,
+            element_bytes: element_bytes.max(1) as u64,
             reduce: ReduceOperation::default(),
             root: 0,
             counts: None,

@@ -8,7 +8,7 @@ use crate::backend::Collectives as _;
 use crate::backend::abi::*;
 use crate::base::element::Element;
 use crate::base::error::Result;
-use crate::buffer::slice::Slice;
+use crate::buffer::slice::{Slice, UntypedSlice};
 use crate::collectives::api::Collectives;
 use crate::collectives::compare::{Comparison, Message};
 use crate::collectives::options::CollectiveOptions;
@@ -100,7 +100,7 @@ impl<'b> Exchange<'b> {
     /// [`crate::Error::InvalidArgument`] if there is no such peer, or the buffer is another
     /// communicator's; the exchange stays as it was.
     pub fn send<T: Element>(&mut self, peer: usize, source: impl Into<Slice<'b, T>>) -> Result<()> {
-        self.add("send", peer, source.into())
+        self.add("send", peer, source.into().untyped(), size_of::<T>())
     }
 
     /// Adds a receipt into `destination` of what `peer` sends.
@@ -112,7 +112,7 @@ impl<'b> Exchange<'b> {
         peer: usize,
         destination: impl Into<Slice<'b, T>>,
     ) -> Result<()> {
-        self.add("recv", peer, destination.into())
+        self.add("recv", peer, destination.into().untyped(), size_of::<T>())
     }
 
     /// Enqueues all of it.
@@ -123,23 +123,24 @@ impl<'b> Exchange<'b> {
         self.run()
     }
 
-    fn add<T: Element>(
+    fn add(
         &mut self,
         name: &'static str,
         peer: usize,
-        slice: Slice<'b, T>,
+        slice: UntypedSlice<'b>,
+        element_bytes: usize,
     ) -> Result<()> {
         if peer >= self.world {
             let world = self.world;
             let message = format!("there is no rank {peer} in a group of {world}");
             return Err(self.queue.invalid(name, message));
         }
-        self.queue.check_same(slice.world(), name)?;
+        self.queue.check_same(slice.world, name)?;
         let entry = Entry {
             peer,
             sends: name == "send",
-            element_bytes: size_of::<T>().max(1) as u64,
-            operand: slice.operand(),
+            element_bytes: element_bytes.max(1) as u64,
+            operand: slice.operand,
         };
         match self.inline.get_mut(self.length) {
             Some(place) => *place = Some(entry),
@@ -220,12 +221,13 @@ impl<'q> Collectives<'q> {
         Exchange::new(self.queue, *self.options)
     }
 
-    /// See [`Collectives::all_to_all_v`].
-    pub(crate) fn all_to_all_parts<T: Element>(
+    /// [`Collectives::all_to_all_v`] of elements of `element_bytes` bytes.
+    pub(crate) fn all_to_all_parts(
         &self,
-        destination: Slice<'_, T>,
-        source: Slice<'_, T>,
+        destination: UntypedSlice<'_>,
+        source: UntypedSlice<'_>,
         parts: &Parts<'_>,
+        element_bytes: usize,
     ) -> Result<()> {
         const NAME: &str = "all_to_all_v";
         let (queue, options) = (self.queue, self.options);
@@ -237,7 +239,7 @@ impl<'q> Collectives<'q> {
             self.operand(NAME, source)?,
         );
         let members = membership.world();
-        let element_bytes = size_of::<T>().max(1) as u64;
+        let element_bytes = element_bytes.max(1) as u64;
         let ranges = Ranges {
             parts,
             to,

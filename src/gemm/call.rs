@@ -87,17 +87,19 @@ impl<'a, T: GemmElement> Call<'a, T> {
             (
                 "B",
                 Some(&operands.b),
-                Some((shape.k, shape.n, shape.b_stride, shape.b_order)),
+                Some((shape.k, shape.n, shape.b_stride.into(), shape.b_order)),
             ),
             (
                 "C",
                 Some(&operands.c),
-                Some((shape.m, shape.n, shape.c_stride, MatrixOrder::ROWS)),
+                Some((shape.m, shape.n, shape.c_stride.into(), MatrixOrder::ROWS)),
             ),
             (
                 "the bias",
                 operands.bias.as_ref(),
-                shape.bias.then_some((1, shape.n, None, MatrixOrder::ROWS)),
+                shape
+                    .bias
+                    .then_some((1, shape.n, Stride::OfOneLine, MatrixOrder::ROWS)),
             ),
         ] {
             check_matrix(queue, what, matrix, expected)?;
@@ -120,15 +122,14 @@ impl<'a, T: GemmElement> Call<'a, T> {
         let kernel = matches!(problem.algorithm, GemmAlgorithm::Pull | GemmAlgorithm::Push);
         let alignment = u64::from(self.operation.limits.alignment).max(1);
         for (what, address) in [
-            ("the shard of A", self.a.place(problem.rank)),
-            ("the gathered A", self.gathered.place(problem.rank)),
-            ("B", self.operands.b.address),
+            ("the shard of A", self.a.start(problem.rank)),
+            ("the gathered A", self.gathered.start(problem.rank)),
+            ("B", self.operands.b.start()),
         ] {
-            if kernel && problem.world > 1 && !address.0.is_multiple_of(alignment) {
+            if kernel && problem.world > 1 && !address.is_multiple_of(alignment) {
                 let message = format!(
-                    "{what} begins at {:#x}; for the kernel that gathers it has to begin at a multiple of \
-                     {alignment} bytes",
-                    address.0
+                    "{what} begins at {address:#x}; for the kernel that gathers it has to begin at a multiple of \
+                     {alignment} bytes"
                 );
                 return Err(self.queue.invalid(NAME, message));
             }
@@ -140,7 +141,7 @@ impl<'a, T: GemmElement> Call<'a, T> {
     fn check_overlap(&self) -> Result<()> {
         let (rank, operands) = (self.operation.problem.rank, self.operands);
         let of = |place: Operand<'_>, elements: usize| {
-            let start = place.place(rank).0;
+            let start = place.start(rank);
             start..start + elements as u64 * Self::ELEMENT
         };
         let a = of(self.a, operands.a.len());
@@ -175,12 +176,10 @@ impl<'a, T: GemmElement> Call<'a, T> {
     pub(super) fn hold(&self, submit: &Submit<'_>) {
         submit.hold(self.operation.workspace());
         let Operands { b, c, bias, .. } = self.operands;
-        let matrices = [Some(b), Some(c), bias.as_ref()].into_iter().flatten();
-        let operands = matrices.filter_map(|matrix| matrix.buffer.as_ref());
-        for operand in operands
-            .map(|(_, operand)| operand)
-            .chain([&self.a, &self.gathered])
-        {
+        for matrix in [Some(b), Some(c), bias.as_ref()].into_iter().flatten() {
+            matrix.address(submit);
+        }
+        for operand in [&self.a, &self.gathered] {
             submit.address(operand, submit.rank());
         }
     }
@@ -257,11 +256,26 @@ fn compare<T: GemmElement>(
     )
 }
 
+/// The distance from one line of a matrix to the next that an operation was made for.
+#[derive(Clone, Copy)]
+enum Stride {
+    WithoutGaps,
+    Elements(usize),
+    /// There is one line, so the distance does not matter.
+    OfOneLine,
+}
+
+impl From<Option<usize>> for Stride {
+    fn from(stride: Option<usize>) -> Self {
+        stride.map_or(Self::WithoutGaps, Self::Elements)
+    }
+}
+
 fn check_matrix<T: GemmElement>(
     queue: &Queue,
     what: &str,
     matrix: Option<&Matrix<'_, T>>,
-    expected: Option<(usize, usize, Option<usize>, MatrixOrder)>,
+    expected: Option<(usize, usize, Stride, MatrixOrder)>,
 ) -> Result<()> {
     let invalid = |message: String| Err(queue.invalid(NAME, message));
     let (matrix, (rows, columns, stride, order)) = match (matrix, expected) {
@@ -270,28 +284,31 @@ fn check_matrix<T: GemmElement>(
         (Some(_), None) => return invalid(format!("the operation was made without {what}")),
         (None, Some(_)) => return invalid(format!("the operation was made with {what}")),
     };
-    if let Some((world, _)) = &matrix.buffer {
+    if let Some(world) = matrix.world() {
         queue.check_same(world, NAME)?;
     }
     let width = match order {
         MatrixOrder::COLUMNS => rows,
         _ => columns,
     };
-    let stride = stride.unwrap_or(width);
+    let expected_stride = match stride {
+        Stride::Elements(elements) => elements,
+        Stride::WithoutGaps | Stride::OfOneLine => width,
+    };
     // The stride of one line means nothing; but in columns a bias is as many lines as it has elements.
     let single = matrix.order == MatrixOrder::ROWS || matrix.stride == 1 || columns == 1;
     let alike = (matrix.rows, matrix.columns) == (rows, columns)
-        && match what {
-            "the bias" => single,
-            _ => (matrix.order, matrix.stride) == (order, stride),
+        && match stride {
+            Stride::OfOneLine => single,
+            _ => (matrix.order, matrix.stride) == (order, expected_stride),
         };
     if !alike {
         return invalid(format!(
-            "{what} is {matrix:?}; the operation was made for {rows} x {columns}, {}, stride {stride}",
+            "{what} is {matrix:?}; the operation was made for {rows} x {columns}, {}, stride {expected_stride}",
             order.name()
         ));
     }
-    if !matrix.address.0.is_multiple_of(size_of::<T>() as u64) {
+    if !matrix.start().is_multiple_of(size_of::<T>() as u64) {
         return invalid(format!("{what} is not aligned to its elements"));
     }
     Ok(())

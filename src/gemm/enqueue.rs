@@ -344,11 +344,11 @@ impl<T: GemmElement> Run<'_, T> {
         let c = row * operands.c.stride as u64 * Call::<T>::ELEMENT;
         let matrices = GemmOperands {
             a: source,
-            b: operands.b.address,
-            c: DeviceAddress(operands.c.address.0 + c),
+            b: operands.b.address(self.submit),
+            c: DeviceAddress(operands.c.address(self.submit).0 + c),
             bias: operands
                 .bias
-                .map_or(DeviceAddress::NULL, |bias| bias.address),
+                .map_or(DeviceAddress::NULL, |bias| bias.address(self.submit)),
         };
         let rows = rows_of(problem, part);
         // SAFETY: the caller's word.
@@ -389,11 +389,11 @@ impl<T: GemmElement> Run<'_, T> {
                 GatherMode::PUSH_AT_ONCE => self.signals.calls(),
                 _ => self.signals.epoch(),
             },
-            b: operands.b.address,
-            c: operands.c.address,
+            b: operands.b.address(self.submit),
+            c: operands.c.address(self.submit),
             bias: operands
                 .bias
-                .map_or(DeviceAddress::NULL, |bias| bias.address),
+                .map_or(DeviceAddress::NULL, |bias| bias.address(self.submit)),
             shape: operation.shape.raw(T::TYPE, m, k),
             shard: problem.division.shard,
             chunk: problem.chunk,

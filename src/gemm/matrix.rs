@@ -5,6 +5,7 @@ use crate::base::error::{Error, Result};
 use crate::base::reducible::Reducible;
 use crate::buffer::slice::Slice;
 use crate::rank::operand::Operand;
+use crate::rank::submit::Submit;
 use crate::world::world::World;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -25,14 +26,21 @@ mod sealed {
 /// A matrix of this rank, in device memory.
 #[derive(Clone, Copy)]
 pub struct Matrix<'a, T> {
-    pub(super) address: DeviceAddress,
+    memory: Memory<'a>,
     pub(super) rows: usize,
     pub(super) columns: usize,
     pub(super) stride: usize,
     pub(super) order: MatrixOrder,
-    /// The buffer that it is a part of; none for a caller's own memory.
-    pub(super) buffer: Option<(&'a Arc<World>, Operand<'a>)>,
     elements: PhantomData<fn() -> T>,
+}
+
+/// Where a matrix's elements are.
+#[derive(Clone, Copy)]
+enum Memory<'a> {
+    /// In a symmetric buffer of this communicator.
+    Symmetric(&'a Arc<World>, Operand<'a>),
+    /// At an address that the caller vouches for.
+    Raw(DeviceAddress),
 }
 
 impl<'a, T: GemmElement> Matrix<'a, T> {
@@ -82,12 +90,11 @@ impl<'a, T: GemmElement> Matrix<'a, T> {
         }
         let operand = range.operand();
         Ok(Self {
-            address: operand.place(rank),
             rows,
             columns,
             stride,
             order,
-            buffer: Some((world, operand)),
+            memory: Memory::Symmetric(world, operand),
             elements: PhantomData,
         })
     }
@@ -105,12 +112,11 @@ impl<'a, T: GemmElement> Matrix<'a, T> {
         order: MatrixOrder,
     ) -> Self {
         Self {
-            address,
             rows,
             columns,
             stride,
             order,
-            buffer: None,
+            memory: Memory::Raw(address),
             elements: PhantomData,
         }
     }
@@ -120,7 +126,32 @@ impl<'a, T: GemmElement> Matrix<'a, T> {
         let (lines, width) = lines_of(self.rows, self.columns, self.order);
         let elements = elements(lines, width, self.stride).unwrap_or(usize::MAX);
         let bytes = (elements as u64).saturating_mul(size_of::<T>() as u64);
-        self.address.0..self.address.0.saturating_add(bytes)
+        let start = self.start();
+        start..start.saturating_add(bytes)
+    }
+
+    /// Returns the number of its first byte's address at this rank, for checks of alignment and overlap.
+    pub(super) fn start(&self) -> u64 {
+        match &self.memory {
+            Memory::Symmetric(world, operand) => operand.start(world.rank),
+            Memory::Raw(address) => address.0,
+        }
+    }
+
+    /// Returns its first byte's address at this rank, for the work that `submit` enqueues.
+    pub(super) fn address(&self, submit: &Submit<'_>) -> DeviceAddress {
+        match &self.memory {
+            Memory::Symmetric(_, operand) => submit.address(operand, submit.rank()),
+            Memory::Raw(address) => *address,
+        }
+    }
+
+    /// Returns the communicator that its buffer belongs to; `None` for memory of the caller's.
+    pub(super) fn world(&self) -> Option<&'a Arc<World>> {
+        match self.memory {
+            Memory::Symmetric(world, _) => Some(world),
+            Memory::Raw(_) => None,
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use crate::backend::{Device, RemoteAccess};
 use crate::base::error::Result;
 use crate::rank::context::Closing;
 use crate::rank::driver::{Driver, lock};
+use crate::rank::submit::Submit;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -45,32 +46,27 @@ impl Staging {
         self.read_through(driver, self.stream, source, bytes)
     }
 
-    /// As [`Staging::write`], after all earlier work on `stream`.
+    /// As [`Staging::write`], after all earlier work on `submit`'s stream.
     ///
     /// # Errors
     /// As [`Staging::write`].
-    pub fn write_on(
-        &self,
-        driver: &Driver,
-        stream: RawStream,
-        to: DeviceAddress,
-        bytes: &[u8],
-    ) -> Result<()> {
+    pub fn write_on(&self, submit: &Submit<'_>, to: DeviceAddress, bytes: &[u8]) -> Result<()> {
+        let (driver, stream) = (submit.driver(), submit.stream());
         self.wait_before(driver, stream)?;
         self.write_through(driver, stream, to, bytes)
     }
 
-    /// As [`Staging::read`], after all earlier work on `stream`.
+    /// As [`Staging::read`], after all earlier work on `submit`'s stream.
     ///
     /// # Errors
     /// As [`Staging::write`].
     pub fn read_on(
         &self,
-        driver: &Driver,
-        stream: RawStream,
+        submit: &Submit<'_>,
         from: DeviceAddress,
         bytes: &mut [u8],
     ) -> Result<()> {
+        let (driver, stream) = (submit.driver(), submit.stream());
         self.wait_before(driver, stream)?;
         self.read_through(driver, stream, from, bytes)
     }

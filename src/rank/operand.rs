@@ -1,6 +1,5 @@
 //! Memory that a call names: a part of a symmetric allocation, without its element type.
 
-use crate::backend::abi::DeviceAddress;
 use crate::rank::allocation::Allocation;
 use std::sync::Arc;
 
@@ -62,7 +61,9 @@ impl<'a> Operand<'a> {
         self.allocation.at_all(0).is_some()
     }
 
-    fn start(&self, rank: usize) -> u64 {
+    /// Returns the number of its first byte's address at `rank`, for checks of alignment and overlap. Only
+    /// [`Submit::address`](crate::rank::submit::Submit::address) returns an address for the device.
+    pub fn start(&self, rank: usize) -> u64 {
         self.allocation.at(rank, self.offset).0
     }
 
@@ -81,10 +82,5 @@ impl<'a> Operand<'a> {
     /// The allocation, for this folder: everybody else asks a `Submit`.
     pub(in crate::rank) fn allocation(&self) -> &'a Arc<Allocation> {
         self.allocation
-    }
-
-    /// Where a rank's first byte is, for checks of alignment and range; not to be given to a device.
-    pub fn place(&self, rank: usize) -> DeviceAddress {
-        self.allocation.at(rank, self.offset)
     }
 }

@@ -76,6 +76,11 @@ impl<'q> Submit<'q> {
         self.driver.rank
     }
 
+    /// The device and who watches over its waits.
+    pub fn driver(&self) -> &'q Driver {
+        self.driver
+    }
+
     /// The backend.
     #[inline]
     pub fn backend(&self) -> &'q Backend {
@@ -100,7 +105,7 @@ impl<'q> Submit<'q> {
     #[inline]
     pub fn address(&self, operand: &Operand<'_>, rank: usize) -> DeviceAddress {
         self.hold(operand.allocation());
-        operand.place(rank)
+        DeviceAddress(operand.start(rank))
     }
 
     /// The first byte of the operand's allocation at each rank.

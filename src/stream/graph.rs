@@ -47,32 +47,9 @@ impl Stream {
     /// `record`'s own error, which ends the recording; [`crate::Error::InvalidArgument`] while the vendor's own API
     /// captures the stream; the backend's; what poisoned the communicator.
     pub fn capture(&mut self, record: impl FnOnce(&Queue) -> Result<()>) -> Result<Graph> {
-        let world = self.world().clone();
-        world.health.check()?;
-        // Only by the vendor's own API, or by another value of this stream.
-        self.refuse_capture("capture")?;
-        let raw = self.raw_handle();
-        // SAFETY: the stream is live.
-        if let Err(failure) = unsafe { world.backend.capture_begin(raw) } {
-            return Err(world.failed("capture", failure));
-        }
-        let recording = Capture { world: &world, raw };
-        let queue = Queue::recording(world.clone(), raw);
-        record(&queue)?;
-        std::mem::forget(recording);
-        // SAFETY: the capture began above.
-        let graph = unsafe { world.backend.capture_end(raw) }.map_err(|failure| {
-            end_capture(&world, raw);
-            world.failed("capture", failure)
-        })?;
-        let uses = queue.into_recording().map_or(Vec::new(), Recording::finish);
-        // SAFETY: ended above; used only here.
-        let exec = unsafe { world.backend.graph_instantiate(graph) }
-            .map_err(|failure| world.failed("capture", failure))?;
-        Ok(Graph {
-            recorded: Some(Arc::new(Recorded { exec, _uses: uses })),
-            world,
-        })
+        let capture = Capture::begin(self)?;
+        record(&capture.queue)?;
+        capture.end()
     }
 }
 
@@ -98,15 +75,52 @@ impl Queue {
     }
 }
 
-/// Ends a capture whose work failed or panicked, so that the stream can be used and dropped.
-struct Capture<'a> {
-    world: &'a World,
-    raw: RawStream,
+/// A stream that is being captured.
+struct Capture {
+    queue: Queue,
+    ended: bool,
 }
 
-impl Drop for Capture<'_> {
+impl Capture {
+    fn begin(stream: &Stream) -> Result<Self> {
+        let world = stream.world();
+        world.health.check()?;
+        // The vendor's own API or another value of this stream may be capturing it.
+        stream.refuse_capture("capture")?;
+        let raw = stream.raw_handle();
+        // SAFETY: the stream is live.
+        unsafe { world.backend.capture_begin(raw) }
+            .map_err(|failure| world.failed("capture", failure))?;
+        Ok(Self {
+            queue: Queue::recording(world.clone(), raw),
+            ended: false,
+        })
+    }
+
+    fn end(mut self) -> Result<Graph> {
+        let (world, raw) = (self.queue.world().clone(), self.queue.raw_handle());
+        // SAFETY: the capture began in `begin`.
+        let graph = unsafe { world.backend.capture_end(raw) }
+            .map_err(|failure| world.failed("capture", failure))?;
+        self.ended = true;
+        let recording = self.queue.take_recording();
+        let uses = recording.map_or(Vec::new(), Recording::finish);
+        // SAFETY: ended above; used only here.
+        let exec = unsafe { world.backend.graph_instantiate(graph) }
+            .map_err(|failure| world.failed("capture", failure))?;
+        Ok(Graph {
+            recorded: Some(Arc::new(Recorded { exec, _uses: uses })),
+            world,
+        })
+    }
+}
+
+/// Ends a capture whose work failed or panicked, so that the stream can be used and dropped.
+impl Drop for Capture {
     fn drop(&mut self) {
-        end_capture(self.world, self.raw);
+        if !self.ended {
+            end_capture(self.queue.world(), self.queue.raw_handle());
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use crate::backend::RemoteAccess;
 use crate::backend::abi::{DeviceAddress, Transfer};
 use crate::base::element::Element;
 use crate::base::error::Result;
-use crate::buffer::slice::Slice;
+use crate::buffer::slice::{Slice, UntypedSlice};
 use crate::buffer::symmetric::SymmetricBuffer;
 use crate::memory::sharing::Origin;
 use crate::stream::queue::Stream;
@@ -23,16 +23,15 @@ impl Stream {
         destination: impl Into<Slice<'a, T>>,
         elements: &[T],
     ) -> Result<()> {
-        let destination = destination.into();
+        let destination = destination.into().untyped();
         self.check_copy("write", &destination, elements.len())?;
-        let (world, operand) = (self.world(), destination.operand());
         if elements.is_empty() {
             return Ok(());
         }
-        let address = operand.place(world.rank);
-        world
-            .staging
-            .write_on(world, self.raw_handle(), address, elements.as_bytes())
+        let submit = self.submit("write");
+        let to = submit.address(&destination.operand, submit.rank());
+        let staging = &self.world().staging;
+        staging.write_on(&submit, to, elements.as_bytes())
     }
 
     /// Copies this rank's copy of a slice to host elements, as many, after all earlier work of the stream. Blocks
@@ -45,27 +44,26 @@ impl Stream {
         source: impl Into<Slice<'a, T>>,
         elements: &mut [T],
     ) -> Result<()> {
-        let source = source.into();
+        let source = source.into().untyped();
         self.check_copy("read", &source, elements.len())?;
-        let (world, operand) = (self.world(), source.operand());
         if elements.is_empty() {
             return Ok(());
         }
-        let address = operand.place(world.rank);
-        world
-            .staging
-            .read_on(world, self.raw_handle(), address, elements.as_mut_bytes())
+        let submit = self.submit("read");
+        let from = submit.address(&source.operand, submit.rank());
+        let staging = &self.world().staging;
+        staging.read_on(&submit, from, elements.as_mut_bytes())
     }
 
-    fn check_copy<T: Element>(
+    fn check_copy(
         &self,
         operation: &'static str,
-        slice: &Slice<'_, T>,
+        slice: &UntypedSlice<'_>,
         elements: usize,
     ) -> Result<()> {
-        self.check_same(slice.world(), operation)?;
-        if slice.len() != elements {
-            let found = slice.len();
+        self.check_same(slice.world, operation)?;
+        let found = slice.length;
+        if found != elements {
             let message = format!("{elements} elements on the host, {found} in the slice");
             return Err(self.invalid(operation, message));
         }

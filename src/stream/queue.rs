@@ -34,9 +34,9 @@ impl Queue {
         }
     }
 
-    /// What was recorded uses.
-    pub(crate) fn into_recording(self) -> Option<Recording> {
-        self.recording
+    /// Takes what the recorded work uses.
+    pub(crate) fn take_recording(&mut self) -> Option<Recording> {
+        self.recording.take()
     }
 
     /// The handle of the vendor's own API: `CUstream`, `hipStream_t`.

@@ -6,91 +6,72 @@ use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::base::limits::CHANNELS;
 use crate::base::planner::{TransferOptions, plan};
-use crate::buffer::slice::Slice;
+use crate::buffer::slice::{Slice, UntypedSlice};
 use crate::rank::operand::Operand;
+use crate::stream::call_options::{CallOptions, sealed::Sealed};
 use crate::stream::queue::Queue;
 
-impl Queue {
+/// One-sided transfers with options: `queue.with(&options).put(…)`.
+#[derive(Clone, Copy)]
+pub struct Transfers<'q> {
+    queue: &'q Queue,
+    options: &'q TransferOptions,
+}
+
+impl Sealed for TransferOptions {}
+
+impl CallOptions for TransferOptions {
+    type Calls<'q> = Transfers<'q>;
+
+    fn calls<'q>(&'q self, queue: &'q Queue) -> Transfers<'q> {
+        Transfers {
+            queue,
+            options: self,
+        }
+    }
+}
+
+impl Transfers<'_> {
     /// Stores `source`, elements of this rank's copy, into `destination` of `peer`'s copy.
     ///
     /// Complete, and visible to the peer, once this stream has passed this point; the peer knows by a
     /// signal or a barrier.
     ///
     /// # Errors
-    /// [`crate::Error::InvalidArgument`] if lengths differ, ranges overlap on one rank or there is no such
-    /// peer; the backend's; what poisoned the communicator.
+    /// [`crate::Error::InvalidArgument`] if lengths differ, ranges overlap on one rank, there is no such peer or the
+    /// options cannot be met; the backend's; what poisoned the communicator.
     pub fn put<'a, T: Element>(
         &self,
         peer: usize,
         destination: impl Into<Slice<'a, T>>,
         source: impl Into<Slice<'a, T>>,
     ) -> Result<()> {
-        self.put_with(peer, destination, source, &TransferOptions::default())
-    }
-
-    /// [`Queue::put`] with a method and geometry of the caller's choice.
-    ///
-    /// # Errors
-    /// Also [`crate::Error::InvalidArgument`] if the options cannot be met.
-    pub fn put_with<'a, T: Element>(
-        &self,
-        peer: usize,
-        destination: impl Into<Slice<'a, T>>,
-        source: impl Into<Slice<'a, T>>,
-        options: &TransferOptions,
-    ) -> Result<()> {
-        self.transfer(
-            "put",
-            Direction::PUT,
-            peer,
-            (destination.into(), source.into()),
-            options,
-            None,
-        )
+        let slices = (destination.into().untyped(), source.into().untyped());
+        self.transfer(("put", Direction::PUT), peer, slices, None)
     }
 
     /// Loads `source` of `peer`'s copy into `destination`, elements of this rank's copy.
     ///
     /// # Errors
-    /// As [`Queue::put`].
+    /// As [`Transfers::put`].
     pub fn get<'a, T: Element>(
         &self,
         peer: usize,
         destination: impl Into<Slice<'a, T>>,
         source: impl Into<Slice<'a, T>>,
     ) -> Result<()> {
-        self.get_with(peer, destination, source, &TransferOptions::default())
+        let slices = (destination.into().untyped(), source.into().untyped());
+        self.transfer(("get", Direction::GET), peer, slices, None)
     }
 
-    /// [`Queue::get`] with a method and geometry of the caller's choice.
-    ///
-    /// # Errors
-    /// As [`Queue::put_with`].
-    pub fn get_with<'a, T: Element>(
-        &self,
-        peer: usize,
-        destination: impl Into<Slice<'a, T>>,
-        source: impl Into<Slice<'a, T>>,
-        options: &TransferOptions,
-    ) -> Result<()> {
-        self.transfer(
-            "get",
-            Direction::GET,
-            peer,
-            (destination.into(), source.into()),
-            options,
-            None,
-        )
-    }
-
-    /// [`Queue::put`], then a signal to `peer` on `channel`: once its [`Queue::wait_signal`] has
+    /// [`Transfers::put`], then a signal to `peer` on `channel`: once its [`Queue::wait_signal`] has
     /// passed, the peer sees the elements.
     ///
     /// Signals to one peer on one channel are counted, so none is lost if the peer is late; they must
     /// be ordered among themselves, by one stream or by events.
     ///
     /// # Errors
-    /// As [`Queue::put`]; [`crate::Error::InvalidArgument`] if there is no such channel.
+    /// As [`Transfers::put`]; [`crate::Error::InvalidArgument`] if there is no such channel.
     pub fn put_signal<'a, T: Element>(
         &self,
         peer: usize,
@@ -98,74 +79,42 @@ impl Queue {
         source: impl Into<Slice<'a, T>>,
         channel: u32,
     ) -> Result<()> {
-        self.put_signal_with(
-            peer,
-            destination,
-            source,
-            channel,
-            &TransferOptions::default(),
-        )
-    }
-
-    /// [`Queue::put_signal`] with a method and geometry of the caller's choice.
-    ///
-    /// # Errors
-    /// As [`Queue::put_signal`] and [`Queue::put_with`].
-    pub fn put_signal_with<'a, T: Element>(
-        &self,
-        peer: usize,
-        destination: impl Into<Slice<'a, T>>,
-        source: impl Into<Slice<'a, T>>,
-        channel: u32,
-        options: &TransferOptions,
-    ) -> Result<()> {
-        self.check_channel("put_signal", channel, CHANNELS)?;
-        self.check_placement("put_signal")?;
-        let ranges = (destination.into(), source.into());
-        self.transfer(
-            "put_signal",
-            Direction::PUT,
-            peer,
-            ranges,
-            options,
-            Some(channel),
-        )
+        let slices = (destination.into().untyped(), source.into().untyped());
+        self.transfer(("put_signal", Direction::PUT), peer, slices, Some(channel))
     }
 
     /// Checks, plans and enqueues a transfer, with a signal on `channel` behind it.
-    fn transfer<T: Element>(
+    fn transfer(
         &self,
-        operation: &'static str,
-        direction: Direction,
+        (operation, direction): (&'static str, Direction),
         peer: usize,
-        (destination, source): (Slice<'_, T>, Slice<'_, T>),
-        options: &TransferOptions,
+        (destination, source): (UntypedSlice<'_>, UntypedSlice<'_>),
         channel: Option<u32>,
     ) -> Result<()> {
-        let world = self.world();
+        let (queue, options) = (self.queue, self.options);
+        let world = queue.world();
+        if let Some(channel) = channel {
+            queue.check_channel(operation, channel, CHANNELS)?;
+            queue.check_placement(operation)?;
+        }
         world.health.check()?;
         world.check_peer(peer, operation)?;
-        self.check_same(destination.world(), operation)?;
-        self.check_same(source.world(), operation)?;
-        if destination.len() != source.len() {
-            return Err(self.invalid(
-                operation,
-                format!(
-                    "the destination has {} elements, the source {}",
-                    destination.len(),
-                    source.len()
-                ),
-            ));
+        queue.check_same(destination.world, operation)?;
+        queue.check_same(source.world, operation)?;
+        if destination.length != source.length {
+            let (to, from) = (destination.length, source.length);
+            let message = format!("the destination has {to} elements, the source {from}");
+            return Err(queue.invalid(operation, message));
         }
         let (to, from) = match direction {
             Direction::GET => (world.rank, peer),
             _ => (peer, world.rank),
         };
-        let (destination, source) = (destination.operand(), source.operand());
+        let (destination, source) = (destination.operand, source.operand);
         if channel.is_none() && destination.bytes() == 0 {
             return Ok(());
         }
-        self.copy(
+        queue.copy(
             operation,
             (direction, peer),
             (&destination, to),
@@ -173,6 +122,51 @@ impl Queue {
             options,
             channel,
         )
+    }
+}
+
+impl Queue {
+    /// [`Transfers::put`] with default options.
+    ///
+    /// # Errors
+    /// As [`Transfers::put`].
+    pub fn put<'a, T: Element>(
+        &self,
+        peer: usize,
+        destination: impl Into<Slice<'a, T>>,
+        source: impl Into<Slice<'a, T>>,
+    ) -> Result<()> {
+        self.with(&TransferOptions::default())
+            .put(peer, destination, source)
+    }
+
+    /// [`Transfers::get`] with default options.
+    ///
+    /// # Errors
+    /// As [`Transfers::get`].
+    pub fn get<'a, T: Element>(
+        &self,
+        peer: usize,
+        destination: impl Into<Slice<'a, T>>,
+        source: impl Into<Slice<'a, T>>,
+    ) -> Result<()> {
+        self.with(&TransferOptions::default())
+            .get(peer, destination, source)
+    }
+
+    /// [`Transfers::put_signal`] with default options.
+    ///
+    /// # Errors
+    /// As [`Transfers::put_signal`].
+    pub fn put_signal<'a, T: Element>(
+        &self,
+        peer: usize,
+        destination: impl Into<Slice<'a, T>>,
+        source: impl Into<Slice<'a, T>>,
+        channel: u32,
+    ) -> Result<()> {
+        self.with(&TransferOptions::default())
+            .put_signal(peer, destination, source, channel)
     }
 
     /// Enqueues a copy between two ranks' parts of symmetric memory.

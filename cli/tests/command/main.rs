@@ -131,7 +131,7 @@ fn the_cost_of_a_call_stands_beside_what_lies_below_it() {
     let json = std::fs::read_to_string(directory.join("e.json")).unwrap();
     let value: serde_json::Value = serde_json::from_str(&json).unwrap();
     let rows = value["rows"].as_array().unwrap();
-    let put = |row: &&serde_json::Value| row["call"] == "Stream::put_with, vector";
+    let put = |row: &&serde_json::Value| row["call"] == "Queue::put, vector";
     let put = rows.iter().find(put).unwrap();
     assert!(put["above"]["call"].as_str().unwrap().contains("launch"));
     assert!(put["ns"]["median"].as_f64().unwrap() > 0.0);

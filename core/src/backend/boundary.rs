@@ -4,7 +4,6 @@ use super::abi::{FailureRecord, Status};
 use super::failure::{CallResult, Failure};
 use std::any::Any;
 use std::cell::RefCell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// An entry of a table; `None` where the plugin is older than the entry.
 pub type TableEntry<F> = Option<F>;
@@ -14,12 +13,18 @@ thread_local! {
     static LAST_FAILURE: RefCell<Option<Failure>> = const { RefCell::new(None) };
 }
 
-/// Runs a method behind the table: a failure or a panic becomes a status and this thread's record.
+/// Answers the caller of an entry: a failure or a caught panic becomes a status and this thread's record.
+///
+/// Entries catch panics by [`std::panic::catch_unwind`] themselves, so that no file lies between an entry and the
+/// method that it calls.
 ///
 /// # Safety
 /// `out` is writable.
-pub(super) unsafe fn enter<T>(out: *mut T, call: impl FnOnce() -> CallResult<T>) -> Status {
-    let failure = match catch_unwind(AssertUnwindSafe(call)) {
+pub(super) unsafe fn answer<T>(
+    out: *mut T,
+    called: std::result::Result<CallResult<T>, Box<dyn Any + Send>>,
+) -> Status {
+    let failure = match called {
         Ok(Ok(value)) => {
             // SAFETY: the caller gives a writable place.
             unsafe { out.write(value) };

@@ -7,13 +7,14 @@
 //! with `last_failure` on the same thread.
 
 use super::abi::{DeviceDescription, FailureRecord, Instance, OpenOptions, Status};
-use super::boundary::{TableEntry, enter, last_failure};
+use super::boundary::{TableEntry, answer, last_failure};
 use super::failure::{Failure, read_text};
 use super::implementation::Implementation;
 use super::trait_tables::{
     CollectivesTable, DeviceTable, GemmTable, MulticastTable, RemoteAccessTable, SignalsTable,
     SymmetricMemoryTable, VendorCollectivesTable,
 };
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// First bytes of every [`BackendTable`].
 pub const MAGIC: [u8; 8] = *b"symmemB\0";
@@ -78,7 +79,7 @@ unsafe impl Sync for BackendTable {}
 
 unsafe extern "C" fn device_count<B: Implementation>(out: *mut u32) -> Status {
     // SAFETY: the caller gives a writable place.
-    unsafe { enter(out, B::device_count) }
+    unsafe { answer(out, catch_unwind(AssertUnwindSafe(B::device_count))) }
 }
 
 unsafe extern "C" fn describe_device<B: Implementation>(
@@ -86,7 +87,12 @@ unsafe extern "C" fn describe_device<B: Implementation>(
     out: *mut DeviceDescription,
 ) -> Status {
     // SAFETY: the caller gives a writable place.
-    unsafe { enter(out, || B::describe_device(ordinal)) }
+    unsafe {
+        answer(
+            out,
+            catch_unwind(AssertUnwindSafe(|| B::describe_device(ordinal))),
+        )
+    }
 }
 
 unsafe extern "C" fn describe_libraries<B: Implementation>(
@@ -102,7 +108,7 @@ unsafe extern "C" fn describe_libraries<B: Implementation>(
         Ok(text.len() as u64)
     };
     // SAFETY: the caller gives a writable place.
-    unsafe { enter(out, describe) }
+    unsafe { answer(out, catch_unwind(AssertUnwindSafe(describe))) }
 }
 
 unsafe extern "C" fn open<B: Implementation>(
@@ -125,7 +131,7 @@ unsafe extern "C" fn open<B: Implementation>(
         Ok(Box::into_raw(Box::new(B::open(options)?)) as Instance)
     };
     // SAFETY: the caller gives a writable place.
-    unsafe { enter(out, open) }
+    unsafe { answer(out, catch_unwind(AssertUnwindSafe(open))) }
 }
 
 unsafe extern "C" fn close<B: Implementation>(instance: Instance) {
@@ -136,7 +142,7 @@ unsafe extern "C" fn close<B: Implementation>(instance: Instance) {
         Ok(())
     };
     // SAFETY: `nothing` is writable. A panic in the destructor stays behind the table.
-    unsafe { enter(&raw mut nothing, close) };
+    unsafe { answer(&raw mut nothing, catch_unwind(AssertUnwindSafe(close))) };
 }
 
 const fn padded<const N: usize>(text: &str) -> [u8; N] {

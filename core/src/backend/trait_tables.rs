@@ -1,13 +1,14 @@
 //! A table for each trait, and the shims that fill it: what a backend's side of the table is.
 
 use super::abi::*;
-use super::boundary::{TableEntry, enter};
+use super::boundary::{TableEntry, answer};
 use super::cross::Cross;
 use super::implementation::Implementation;
 use super::{
     Collectives, Device, Gemm, Multicast, RemoteAccess, Signals, SymmetricMemory, VendorCollectives,
 };
 use std::mem::MaybeUninit;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Calls a macro with every entry of every trait's table. The order of entries is the ABI: append only.
 macro_rules! entries {
@@ -168,7 +169,7 @@ macro_rules! tables {
                             Ok(result.into_c())
                         };
                         // SAFETY: the caller gives a writable place.
-                        unsafe { enter(out, call) }
+                        unsafe { answer(out, catch_unwind(AssertUnwindSafe(call))) }
                     }
                 )*
                 Self { size: size_of::<Self>() as u64, $( $name: Some($name::<B>), )* }

@@ -4,6 +4,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use crate::call;
+use crate::callers;
 use crate::devices::{Preamble, machine};
 use crate::driver::{Driver, Kind, dangling, driver};
 use crate::error::{Code, Result};
@@ -184,6 +185,7 @@ pub unsafe fn kernel(
     parameters: *const *const u8,
     extra: *const *const c_void,
 ) -> Result {
+    callers::record();
     let mut driver = driver()?;
     let (kernel, module, preamble) = prepare(&mut driver, function, &grid, stream)?;
     let ahead = preamble.map_or(0, |preamble| preamble.bytes);

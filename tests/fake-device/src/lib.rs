@@ -14,6 +14,7 @@ compile_error!("the fake devices run on Linux");
 
 pub mod allocations;
 pub mod call;
+mod callers;
 pub mod capture;
 pub mod contexts;
 pub mod copies;
