@@ -3,8 +3,8 @@
 //! `symmem run -n 8 -- target/debug/examples/all_gather_gemm_pull`
 
 use half::bf16;
-use symmem::backend::abi::{CAPABILITY_LAUNCH, Sharding};
-use symmem::{Error, GemmAlgorithm, GemmOptions, GemmShape, Matrix, Operands};
+use symmem::backend::abi::CAPABILITY_LAUNCH;
+use symmem::{Error, GemmAlgorithm, GemmOptions, GemmShape, Matrix, Operands, Sharding};
 
 /// Elements are small whole numbers, whose products f32 adds without rounding, in any order.
 fn a(row: usize, column: usize) -> f32 {
@@ -26,7 +26,7 @@ fn main() -> symmem::Result<()> {
     };
 
     let shape = GemmShape {
-        sharding: Sharding::COLUMNS,
+        sharding: Sharding::Columns,
         ..GemmShape::new(m, n, k)
     };
     let options = GemmOptions {

@@ -90,9 +90,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let code = unsafe { copy(address.0, address.0 + 8, 8, raw_stream) };
         assert_eq!(code, 0, "cuMemcpyAsync");
     };
-    let kernel = TransferOptions::method(Method::VECTOR).geometry(1, 128);
-    let engine = TransferOptions::method(Method::COPY_ENGINE);
-    let put = |options| {
+    let kernel = TransferOptions::new()
+        .method(Method::Vector)
+        .geometry(1, 128);
+    let engine = TransferOptions::new().method(Method::CopyEngine);
+    let put = |options: &TransferOptions| {
         stream
             .with(options)
             .put(0, one, other)

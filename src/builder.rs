@@ -4,13 +4,14 @@ use crate::backends;
 use crate::backends::Selection;
 use crate::base::env;
 use crate::base::env::BadVariable;
+use crate::base::names::{ShareKind, SignalPlacement};
 use crate::base::variables;
 use crate::bootstrap::LaunchEnvironment;
 use crate::tuning;
 use crate::{Communicator, Configuration, DeviceChoice, GemmRow, Result};
 use std::ffi::OsStr;
 use std::time::Duration;
-use symmem_core::backend::abi::{CollectiveRow, ShareKind, SignalPlacement};
+use symmem_core::backend::abi::CollectiveRow;
 
 /// Joins the world that the launcher describes, with the best backend there is.
 ///

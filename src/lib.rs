@@ -69,7 +69,10 @@ pub use base::gemm_names::{GemmAlgorithm, GemmTransport};
 pub use base::gemm_row::GemmRow;
 pub use base::gemm_shape::GemmShape;
 pub use base::limits::{BARRIER_CHANNELS, CHANNELS, COLLECTIVE_CHANNELS};
-pub use base::names::{Algorithm, Condition, ReduceOp};
+pub use base::names::{
+    Algorithm, CollectiveOperation, Condition, Direction, ElementType, MatrixOrder, Method,
+    MulticastSupport, ReduceOp, Sharding, ShareKind, SignalPlacement,
+};
 pub use base::planner::{TransferOptions, plan};
 pub use base::reducible::Reducible;
 pub use base::variables::{VARIABLES, Variable};
@@ -98,10 +101,7 @@ pub use stream::module::{Function, Module};
 pub use stream::queue::{Queue, Stream};
 pub use stream::transfers::Transfers;
 pub use stream::words::Word;
-pub use symmem_core::backend::abi::{
-    CollectiveOperation, DeviceAddress, Direction, ElementType, Geometry, Handle, MatrixOrder,
-    Method, MulticastSupport, Sharding, ShareKind, SignalPlacement, TransferRow,
-};
+pub use symmem_core::backend::abi::{DeviceAddress, Geometry, Handle, TransferRow};
 pub use symmem_core::{backend, host};
 pub use world::communicator::{Communicator, Leaks};
 pub use world::configuration::{BackendSource, Configuration, DeviceChoice};

@@ -2,7 +2,8 @@
 //! `SYMMEM_TUNING` names.
 
 use crate::GemmRow;
-use crate::backend::abi::{Algorithm, CollectiveOperation, CollectiveRow};
+use crate::backend::abi::{Algorithm, CollectiveRow};
+use crate::base::names::CollectiveOperation;
 use serde::{Deserialize, Serialize};
 
 mod product;
@@ -159,7 +160,8 @@ impl Table {
             .map(|(index, row)| {
                 Ok(CollectiveRow {
                     operation: operation(&row.operation)
-                        .ok_or_else(|| unknown(index, "operation", &row.operation))?,
+                        .ok_or_else(|| unknown(index, "operation", &row.operation))?
+                        .into(),
                     world: row.world,
                     bytes: row.bytes,
                     algorithm: algorithm(&row.algorithm)
@@ -248,10 +250,10 @@ const UNKNOWN: &str = "unknown";
 
 /// The operation of a name, in either case.
 pub fn operation(name: &str) -> Option<CollectiveOperation> {
-    // More numbers than have a meaning: the others are all called the same.
-    (0..64)
-        .map(CollectiveOperation)
-        .find(|known| known.name() != UNKNOWN && known.name().eq_ignore_ascii_case(name))
+    CollectiveOperation::ALL
+        .iter()
+        .copied()
+        .find(|known| known.name().eq_ignore_ascii_case(name))
 }
 
 /// The algorithm of a name, in either case; not [`Algorithm::AUTOMATIC`], which is none.
@@ -267,7 +269,7 @@ mod tests {
 
     fn row(operation: CollectiveOperation, world: u32, bytes: u64, algorithm: Algorithm) -> Row {
         Row::new(&CollectiveRow {
-            operation,
+            operation: operation.into(),
             world,
             bytes,
             algorithm,
@@ -285,8 +287,8 @@ mod tests {
         }
     }
 
-    const REDUCE: CollectiveOperation = CollectiveOperation::ALL_REDUCE;
-    const GATHER: CollectiveOperation = CollectiveOperation::ALL_GATHER;
+    const REDUCE: CollectiveOperation = CollectiveOperation::AllReduce;
+    const GATHER: CollectiveOperation = CollectiveOperation::AllGather;
 
     #[test]
     fn a_table_survives_its_file_and_has_a_row_on_each_line() {
@@ -300,7 +302,7 @@ mod tests {
         assert!(text.lines().any(|found| found == line), "{text}");
         let rows = table.rows().unwrap();
         assert_eq!(rows[1].algorithm, Algorithm::TWO_SHOT);
-        assert_eq!((rows[0].operation, rows[0].bytes), (REDUCE, 8192));
+        assert_eq!((rows[0].operation, rows[0].bytes), (REDUCE.into(), 8192));
     }
 
     #[test]
@@ -352,7 +354,7 @@ mod tests {
                 device: "Example".into(),
                 world,
                 shape: crate::GemmShape::new(4, 8, 16),
-                element: crate::backend::abi::ElementType::F16,
+                element: crate::ElementType::F16,
                 algorithm: super::gemm_algorithm(algorithm).unwrap(),
                 transport: Default::default(),
                 library: String::new(),

@@ -17,8 +17,10 @@ use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 use support::vendors::{Vendor, ranks, ranks_with, role};
-use symmem::backend::abi::{MatrixOrder, Method, Sharding};
-use symmem::{Communicator, GemmAlgorithm, GemmOptions, GemmShape, GemmTransport, TransferOptions};
+use symmem::{
+    Communicator, GemmAlgorithm, GemmOptions, GemmShape, GemmTransport, MatrixOrder, Method,
+    Sharding, TransferOptions,
+};
 
 type Way = (GemmAlgorithm, GemmTransport);
 
@@ -95,8 +97,8 @@ fn in_rows_and_columns(
 ) {
     Case::<bf16>::new(communicator, shape, &options).run(2);
     let in_columns = GemmShape {
-        sharding: Sharding::COLUMNS,
-        b_order: MatrixOrder::COLUMNS,
+        sharding: Sharding::Columns,
+        b_order: MatrixOrder::Columns,
         bias: true,
         c_stride: Some(shape.n + gap),
         ..shape
@@ -229,7 +231,7 @@ fn on_this_machine() {
 /// Calls of one operation, and of another one like it, give the same bits, in whatever order ranks and chunks
 /// come, as long as the library's way is not timed. A digest of the bits, for each way to divide `A`.
 fn same_bits(communicator: &Communicator, shape: GemmShape, way: Way, chunked: bool) -> [u64; 2] {
-    [Sharding::ROWS, Sharding::COLUMNS].map(|sharding| {
+    [Sharding::Rows, Sharding::Columns].map(|sharding| {
         let shape = GemmShape { sharding, ..shape };
         let options = GemmOptions {
             // Without it a kernel for few rows is its own barrier.
@@ -428,7 +430,7 @@ fn waiting() {
         let buffer = communicator.allocate::<u32>(&[64]).unwrap();
         let (one, other) = (buffer.slice(..32).unwrap(), buffer.slice(32..64).unwrap());
         if communicator.rank() == 1 {
-            let by_engine = TransferOptions::method(Method::COPY_ENGINE);
+            let by_engine = TransferOptions::new().method(Method::CopyEngine);
             let put = stream.with(&by_engine).put_signal(0, one, other, 0);
             put.unwrap();
         } else {

@@ -1,9 +1,9 @@
 //! What a communicator promises whatever its callers do: ranks are threads on the host backend.
 
 use std::time::{Duration, Instant};
-use symmem::backend::abi::{DeviceAddress, SignalPlacement};
+use symmem::backend::abi::DeviceAddress;
 use symmem::bootstrap::LaunchEnvironment;
-use symmem::{BackendSource, Communicator, Configuration, Error, Result};
+use symmem::{BackendSource, Communicator, Configuration, Error, Result, SignalPlacement};
 
 /// Far beyond what any of these takes.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -224,7 +224,7 @@ fn deadlines_that_no_clock_can_express_are_as_good_as_none() {
     configuration.launch = LaunchEnvironment::alone().expect("random bytes");
     configuration.deadline = Duration::MAX;
     configuration.setup_deadline = Duration::MAX;
-    configuration.signal_placement = SignalPlacement::HOST;
+    configuration.signal_placement = SignalPlacement::Host;
     let communicator = Communicator::open(&BackendSource::Host, configuration).expect("opened");
     let stream = communicator.stream().expect("a stream");
     let buffer = communicator.allocate::<u8>(&[2]).expect("memory");

@@ -14,8 +14,10 @@ use half::{bf16, f16};
 use rstest::rstest;
 use std::path::Path;
 use support::vendors::{Vendor, ranks, ranks_with, role};
-use symmem::backend::abi::{ElementType, MatrixOrder, Sharding};
-use symmem::{Communicator, Error, GemmAlgorithm, GemmOptions, GemmRow, GemmShape, GemmTransport};
+use symmem::{
+    Communicator, ElementType, Error, GemmAlgorithm, GemmOptions, GemmRow, GemmShape,
+    GemmTransport, MatrixOrder, Sharding,
+};
 
 /// Names the file in which the fake notes its products.
 const LOG: &str = "FAKE_BLASLT_LOG";
@@ -219,11 +221,11 @@ fn a_row_holds_for_its_product_and_device_only() {
                         ..SHAPE
                     },
                     GemmShape {
-                        sharding: Sharding::COLUMNS,
+                        sharding: Sharding::Columns,
                         ..SHAPE
                     },
                     GemmShape {
-                        b_order: MatrixOrder::COLUMNS,
+                        b_order: MatrixOrder::Columns,
                         ..SHAPE
                     },
                     GemmShape {

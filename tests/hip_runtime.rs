@@ -119,13 +119,13 @@ mod roles {
     #[test]
     #[ignore = "a role"]
     fn mapping() {
-        let opened = alone(&[ShareKind::VMM_FILE_DESCRIPTOR]).build();
+        let opened = alone(&[ShareKind::VmmFileDescriptor]).build();
         let error = opened.expect_err("nothing is mapped").to_string();
         for word in ["hipMemMap", "reported success and mapped nothing"] {
             assert!(error.contains(word), "{word}: {error}");
         }
         // The other way to share memory needs no mapping.
-        let communicator = alone(&[ShareKind::LEGACY_IPC]).build().unwrap();
+        let communicator = alone(&[ShareKind::LegacyIpc]).build().unwrap();
         communicator.allocate::<u8>(&[16]).unwrap().free().unwrap();
         assert!(communicator.finalize().unwrap().is_empty());
     }
@@ -149,16 +149,16 @@ mod roles {
         let communicator = alone(&[]).build().unwrap();
         // SAFETY: what is made is given back below, and nothing of the communicator's is touched.
         let backend = unsafe { communicator.backend() };
-        let [ipc, vmm] = [ShareKind::LEGACY_IPC, ShareKind::VMM_FILE_DESCRIPTOR];
-        let mapped = backend.allocate(vmm, BYTES).unwrap();
-        let plain = backend.allocate(ipc, BYTES).unwrap();
+        let [ipc, vmm] = [ShareKind::LegacyIpc, ShareKind::VmmFileDescriptor];
+        let mapped = backend.allocate(vmm.into(), BYTES).unwrap();
+        let plain = backend.allocate(ipc.into(), BYTES).unwrap();
         assert_eq!(plain.address.0, mapped.address.0 + BYTES);
         // SAFETY: allocated above, and given up below only.
         let registered = |kind, address| unsafe { backend.register(kind, address, BYTES) };
-        let neighbour = registered(ipc, plain.address).expect("it has a handle of its own");
-        let failure = registered(vmm, plain.address).expect_err("it is not virtual memory");
+        let neighbour = registered(ipc.into(), plain.address).expect("it has a handle of its own");
+        let failure = registered(vmm.into(), plain.address).expect_err("it is not virtual memory");
         assert!(failure.message.contains("not created with hipMemCreate"));
-        let own = registered(vmm, mapped.address).expect("it is");
+        let own = registered(vmm.into(), mapped.address).expect("it is");
         for allocation in [neighbour, own, mapped, plain] {
             // SAFETY: nothing uses it.
             unsafe { backend.free(allocation.handle) }.unwrap();
@@ -206,7 +206,7 @@ mod roles {
     fn mi200() {
         const BYTES: u64 = 2 << 20;
         let offered = std::env::var("OFFERED").as_deref() == Ok("yes");
-        let vmm = ShareKind::VMM_FILE_DESCRIPTOR;
+        let vmm = ShareKind::VmmFileDescriptor;
         match alone(&[vmm]).build() {
             Ok(communicator) => {
                 assert!(offered);
@@ -222,10 +222,10 @@ mod roles {
         }
         let communicator = alone(&[]).build().unwrap();
         let kinds = communicator.capabilities().share_kinds;
-        assert_eq!(kinds.contains(&vmm), offered, "{kinds:?}");
+        assert_eq!(kinds.contains(&vmm.into()), offered, "{kinds:?}");
         // SAFETY: an allocation harms nothing of the communicator's.
         let backend = unsafe { communicator.backend() };
-        assert_eq!(backend.allocate(vmm, BYTES).is_ok(), offered);
+        assert_eq!(backend.allocate(vmm.into(), BYTES).is_ok(), offered);
         assert!(communicator.finalize().unwrap().is_empty());
     }
 

@@ -2,9 +2,8 @@
 //! backend. Ranks that are killed are processes; see the facade's failure tests.
 
 use std::time::{Duration, Instant};
-use symmem::backend::abi::SignalPlacement;
 use symmem::bootstrap::{BootstrapError, LaunchEnvironment};
-use symmem::{BackendSource, Communicator, Configuration, Error, Result};
+use symmem::{BackendSource, Communicator, Configuration, Error, Result, SignalPlacement};
 
 /// Far beyond what any of these takes.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -87,7 +86,7 @@ fn an_aborted_world_is_rebuilt_whole_and_again() {
 
 #[test]
 fn ranks_that_gave_their_communicator_up_are_left_out_and_the_rest_is_numbered_in_the_old_order() {
-    for placement in [SignalPlacement::DEVICE, SignalPlacement::HOST] {
+    for placement in [SignalPlacement::Device, SignalPlacement::Host] {
         let place = |configuration: &mut Configuration| configuration.signal_placement = placement;
         // A rank that aborted at once could fail the allocation of one that is a step behind.
         let allocated = std::sync::Barrier::new(5);

@@ -109,7 +109,7 @@ fn a_handle_is_refused_for_no_channel_and_for_signals_that_the_host_counts() {
     let error = buffer.handle(0).unwrap_err();
     assert!(matches!(error, Error::Aborted { rank: 0 }), "{error:?}");
 
-    let on_host = builder(0, 1, &job()).signal_placement(SignalPlacement::HOST);
+    let on_host = builder(0, 1, &job()).signal_placement(SignalPlacement::Host);
     let communicator = on_host.build().unwrap();
     let buffer = communicator.allocate::<u8>(&[1]).unwrap();
     let error = buffer.handle(0).unwrap_err();

@@ -319,7 +319,7 @@ fn by_row() {
     for result in ranks(2, |communicator| {
         let explain = |communicator: &Communicator| {
             let bytes = 1 << 40;
-            communicator.explain(CollectiveOperation::ALL_REDUCE, bytes, ElementType::F32)
+            communicator.explain(CollectiveOperation::AllReduce, bytes, ElementType::F32)
         };
         assert_eq!(explain(&communicator)?.algorithm(), Algorithm::TwoShot);
         communicator.open_vendor(false)?;

@@ -2,8 +2,8 @@
 
 use super::session::Means;
 use crate::report::{Column, Direction};
-use symmem::backend::abi::{self, CAPABILITY_COPY_ENGINE, Capabilities, Method, TransferRow};
-use symmem::{TransferOptions, plan};
+use symmem::backend::abi::{CAPABILITY_COPY_ENGINE, Capabilities, Method, TransferRow};
+use symmem::{self, TransferOptions, plan};
 
 /// The most blocks of [`Column::GridBest`]: compute units that a transfer may take from a computation
 /// beside it.
@@ -81,23 +81,24 @@ pub(super) fn candidates(
             only(Means::Memcpy, Column::Memcpy),
         ];
     }
-    let mut options = kernels();
+    let mut options: Vec<_> = kernels().into_iter().map(|one| (one, true)).collect();
     if bytes <= LARGEST_UNROLLED {
-        options.push(TransferOptions::method(Method::UNROLLED).geometry(1, 128));
+        let unrolled = TransferOptions::new().method(symmem::Method::Unrolled);
+        options.push((unrolled.geometry(1, 128), true));
     }
     if capabilities.flags & CAPABILITY_COPY_ENGINE != 0 {
-        options.push(TransferOptions::method(Method::COPY_ENGINE));
+        let engine = TransferOptions::new().method(symmem::Method::CopyEngine);
+        options.push((engine, true));
     }
-    options.push(TransferOptions::default());
+    options.push((TransferOptions::default(), false));
     options
         .into_iter()
-        .filter_map(|options| {
+        .filter_map(|(options, named)| {
             let row = plan(capabilities, wire(direction), bytes, 0, &options).ok()?;
             // A ring whose stages are larger than all the bytes is the same as a smaller one.
-            let oversized = row.method == Method::BULK
-                && options.method == Method::BULK
-                && u64::from(row.stage_bytes) > bytes;
-            let columns = columns(&row, &options);
+            let oversized =
+                named && row.method == Method::BULK && u64::from(row.stage_bytes) > bytes;
+            let columns = columns(&row, named);
             (!columns.is_empty() && !oversized).then_some(Candidate {
                 means: Means::Transfer(options),
                 row: Some(row),
@@ -109,9 +110,11 @@ pub(super) fn candidates(
 
 /// Vector and bulk kernels of one to sixteen blocks.
 fn kernels() -> Vec<TransferOptions> {
-    let vector = TransferOptions::method(Method::VECTOR);
+    let vector = TransferOptions::new().method(symmem::Method::Vector);
     // One thread issues a block's bulk copies, so more than 128 would only idle.
-    let bulk = TransferOptions::method(Method::BULK).geometry(1, 128);
+    let bulk = TransferOptions::new()
+        .method(symmem::Method::Bulk)
+        .geometry(1, 128);
     let mut all = Vec::new();
     for threads in [128, 256, 512, 1024] {
         all.push(vector.geometry(1, threads));
@@ -130,11 +133,11 @@ fn kernels() -> Vec<TransferOptions> {
     all
 }
 
-/// The columns that may choose a row.
-fn columns(row: &TransferRow, options: &TransferOptions) -> Vec<Column> {
+/// The columns that may choose a row; `named` if its method was named and not the table's.
+fn columns(row: &TransferRow, named: bool) -> Vec<Column> {
     match row.method {
         // The tables' own choice of the copy engine is that column already.
-        Method::COPY_ENGINE if options.method == Method::AUTOMATIC => vec![],
+        Method::COPY_ENGINE if !named => vec![],
         Method::COPY_ENGINE => vec![Column::CopyEngine],
         Method::UNROLLED => vec![Column::Unrolled],
         _ if row.blocks > MOST_BLOCKS => vec![],
@@ -151,11 +154,11 @@ fn columns(row: &TransferRow, options: &TransferOptions) -> Vec<Column> {
     }
 }
 
-/// The direction as the backend has it.
-pub(super) fn wire(direction: Direction) -> abi::Direction {
+/// The direction as the library has it.
+pub(super) fn wire(direction: Direction) -> symmem::Direction {
     match direction {
-        Direction::Push => abi::Direction::PUT,
-        Direction::Pull => abi::Direction::GET,
+        Direction::Push => symmem::Direction::Put,
+        Direction::Pull => symmem::Direction::Get,
     }
 }
 

@@ -9,11 +9,10 @@ use crate::report::{Direction, Environment, Spread};
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
 use symmem::backend::abi::{
-    Geometry, Method, RawFunction, RawStream, SignalTarget, Transfer, TransferArguments,
-    TransferRow,
+    Geometry, RawFunction, RawStream, SignalTarget, Transfer, TransferArguments, TransferRow,
 };
 use symmem::backend::{Backend, CallResult, Device, RemoteAccess, argument_bytes};
-use symmem::{Communicator, Stream, SymmetricBuffer, TransferOptions, plan};
+use symmem::{Communicator, Method, Stream, SymmetricBuffer, TransferOptions, plan};
 
 /// The schema of [`Enqueue`] in JSON.
 pub const SCHEMA: &str = "symmem-enqueue/1";
@@ -162,9 +161,9 @@ fn ways<'a>(
     let backend = unsafe { communicator.backend() };
     let raw = RawStream(stream.raw());
     let rank = communicator.rank();
-    let methods: &[Method] = match is_by_caller(communicator) {
-        true => &[Method::AUTOMATIC],
-        false => &[Method::VECTOR, Method::COPY_ENGINE],
+    let methods: &[Option<Method>] = match is_by_caller(communicator) {
+        true => &[None],
+        false => &[Some(Method::Vector), Some(Method::CopyEngine)],
     };
     let mut ways = Vec::new();
     let mut add = |name: String, below, call: Box<dyn Fn() -> Result<()> + 'a>| {
@@ -177,7 +176,7 @@ fn ways<'a>(
         ways.len() - 1
     };
     for &method in methods {
-        let options = TransferOptions::method(method);
+        let options = TransferOptions::new().method(method);
         let direction = candidates::wire(Direction::Push);
         let capabilities = communicator.capabilities();
         let Ok(row) = plan(capabilities, direction, BYTES as u64, 0, &options) else {
@@ -186,7 +185,7 @@ fn ways<'a>(
         let label = row.method.name().to_lowercase();
         let prepared = prepared(buffers, row)?;
         let mut below = None;
-        if row.method == Method::VECTOR && !is_by_caller(communicator) {
+        if method == Some(Method::Vector) && !is_by_caller(communicator) {
             let function = copy_kernel(backend).map_err(|failure| failed(rank, failure))?;
             let launch: Box<dyn Fn() -> Result<()>> =
                 Box::new(move || launch(backend, function, &prepared, raw, rank));
@@ -218,7 +217,7 @@ fn prepared(buffers: &Buffers, row: TransferRow) -> Result<Transfer> {
         source: buffers.source.local().address(),
         bytes: BYTES as u64,
         signal: SignalTarget::default(),
-        direction: candidates::wire(Direction::Push),
+        direction: candidates::wire(Direction::Push).into(),
         row,
     })
 }

@@ -25,9 +25,9 @@ use crate::report::{Collective, Placement, Time};
 use candidates::{Candidate, Present, candidates};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
-use symmem::backend::abi::{CollectiveRow, MulticastSupport};
+use symmem::backend::abi::CollectiveRow;
 use symmem::tuning::Row;
-use symmem::{Algorithm, Communicator, Error, Provider};
+use symmem::{Algorithm, Communicator, Error, MulticastSupport, Provider};
 
 pub use symmem::tuning::Table;
 
@@ -94,7 +94,7 @@ fn tune<T: Sample>(
     let sizes = options.sizes(communicator.rank(), common.limit)?;
     let largest = sizes.last().copied().unwrap_or_default();
     let session = Session::new(communicator, largest)?;
-    let has_switch = communicator.multicast().support == MulticastSupport::HARDWARE;
+    let has_switch = communicator.multicast().support == MulticastSupport::Hardware;
     let run = Run::<T> {
         rounds: options.rounds.unwrap_or(options.effort.rounds()).max(1),
         by_caller: is_by_caller(communicator),

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use symmem::TransferOptions;
-use symmem::backend::abi::{CAPABILITY_BULK, CAPABILITY_COPY_ENGINE, Capabilities, Method};
+use symmem::backend::abi::{CAPABILITY_BULK, CAPABILITY_COPY_ENGINE, Capabilities};
+use symmem::{Method, TransferOptions};
 
 /// How bytes are moved: [`Method`] as data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -27,14 +27,14 @@ impl MethodName {
     ];
 }
 
-impl From<MethodName> for Method {
+impl From<MethodName> for Option<Method> {
     fn from(name: MethodName) -> Self {
         match name {
-            MethodName::Automatic => Self::AUTOMATIC,
-            MethodName::CopyEngine => Self::COPY_ENGINE,
-            MethodName::Vector => Self::VECTOR,
-            MethodName::Bulk => Self::BULK,
-            MethodName::Unrolled => Self::UNROLLED,
+            MethodName::Automatic => None,
+            MethodName::CopyEngine => Some(Method::CopyEngine),
+            MethodName::Vector => Some(Method::Vector),
+            MethodName::Bulk => Some(Method::Bulk),
+            MethodName::Unrolled => Some(Method::Unrolled),
         }
     }
 }
@@ -111,7 +111,8 @@ impl Engine {
 
     /// What a call is given.
     pub fn options(&self) -> TransferOptions {
-        TransferOptions::method(self.method.into())
+        TransferOptions::new()
+            .method(self.method)
             .geometry(self.blocks, self.threads)
             .in_flight(self.stages, self.stage_bytes)
     }

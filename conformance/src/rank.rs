@@ -15,10 +15,9 @@ use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 use symmem::Builder;
-use symmem::backend::abi::ShareKind;
 use symmem::backend::read_text;
 use symmem::bootstrap::LaunchEnvironment;
-use symmem::{Communicator, Leaks, Result};
+use symmem::{Communicator, Leaks, Result, ShareKind};
 
 /// What the lines of an answer begin with.
 pub(super) const MARK: &str = "#symmem-conformance ";
@@ -27,8 +26,8 @@ pub(super) const MARK: &str = "#symmem-conformance ";
 /// environment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Setup {
-    /// [`ShareKind`]s to force; empty for the backend's own.
-    pub share_kinds: Vec<u32>,
+    /// Names of [`ShareKind`]s to force; empty for the backend's own.
+    pub share_kinds: Vec<String>,
     /// Bound of each wait.
     pub deadline: Duration,
     /// How many ranks are threads of this process, which is then the whole world; 0 for none.
@@ -235,7 +234,10 @@ fn open(setup: &Setup, launch: &LaunchEnvironment, placement: Placement) -> Resu
     let kinds: Vec<ShareKind> = setup
         .share_kinds
         .iter()
-        .map(|&kind| ShareKind(kind))
+        .filter_map(|name| {
+            let mut kinds = ShareKind::ALL.iter().copied();
+            kinds.find(|kind| kind.name() == name)
+        })
         .collect();
     Builder::new()
         .launch(launch.clone())

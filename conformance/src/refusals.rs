@@ -6,8 +6,8 @@ use super::context::Context;
 use super::engine::{Engine, MethodName};
 use super::findings::{Fault, Findings};
 use super::transfer_case::{Operation, TransferCase};
-use symmem::backend::abi::{DeviceAddress, Method};
-use symmem::{BARRIER_CHANNELS, CHANNELS, Element, Error, Result, TransferOptions};
+use symmem::backend::abi::DeviceAddress;
+use symmem::{BARRIER_CHANNELS, CHANNELS, Element, Error, Method, Result, TransferOptions};
 
 /// Makes calls of nothing, which move nothing and are not refused; a signal behind one is given all the same.
 fn nothing<T: Element>(context: &Context<'_>) -> Result<()> {
@@ -106,16 +106,12 @@ pub fn check<T: Element>(context: &Context<'_>, buffers: &Buffers<T>) -> Result<
         stream.barrier_within(BARRIER_CHANNELS, context.deadline),
         invalid,
     );
-    let lanes = TransferOptions::method(Method::VECTOR).geometry(1, 33);
+    let lanes = TransferOptions::new()
+        .method(Method::Vector)
+        .geometry(1, 33);
     refused(
         "a block of 33 threads",
         stream.with(&lanes).put(rank, one, from),
-        invalid,
-    );
-    let unknown = TransferOptions::method(Method(99));
-    refused(
-        "an unknown method",
-        stream.with(&unknown).put(rank, one, from),
         invalid,
     );
     let bulk = Engine {
@@ -131,7 +127,7 @@ pub fn check<T: Element>(context: &Context<'_>, buffers: &Buffers<T>) -> Result<
     } else {
         // A pair of addresses that bulk copies can serve, or the planner would choose another method.
         let aligned = (destination.slice(..64)?, source.slice(..64)?);
-        let odd = TransferOptions::method(Method::BULK).in_flight(2, 17);
+        let odd = TransferOptions::new().method(Method::Bulk).in_flight(2, 17);
         refused(
             "bulk copies of 17 bytes",
             stream.with(&odd).put(rank, aligned.0, aligned.1),

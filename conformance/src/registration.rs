@@ -64,7 +64,7 @@ fn allocated<T: Element>(
     // SAFETY: it allocates memory of the caller's, and frees it once no rank uses it any more.
     let backend = unsafe { communicator.backend() };
     let bytes = (LENGTH * size_of::<T>()) as u64;
-    let own = match backend.allocate(communicator.share_kind(), bytes) {
+    let own = match backend.allocate(communicator.share_kind().into(), bytes) {
         Ok(own) => Ok(own),
         Err(failure) => Err(failure.to_string()),
     };

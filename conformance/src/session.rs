@@ -14,8 +14,8 @@ use super::transfer_case::{Operation, TransferCase};
 use super::{products, refusals, registration, transfers};
 use std::time::Duration;
 use symmem::backend::Device;
-use symmem::backend::abi::{MulticastSupport, RawStream};
-use symmem::{Communicator, Element, Error, Group, Reducible, Result, Stream};
+use symmem::backend::abi::RawStream;
+use symmem::{Communicator, Element, Error, Group, MulticastSupport, Reducible, Result, Stream};
 
 /// How long a case may wait for a peer, unless the session says otherwise.
 pub const CASE_DEADLINE: Duration = Duration::from_secs(30);
@@ -142,7 +142,7 @@ impl<'a> Session<'a> {
     fn no_multicast(&self) -> Option<String> {
         let status = self.communicator.multicast();
         let reason = status.reason.unwrap_or_default();
-        (status.support == MulticastSupport::NONE)
+        (status.support == MulticastSupport::None)
             .then(|| format!("there is no multicast: {reason}"))
     }
 

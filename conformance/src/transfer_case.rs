@@ -5,7 +5,7 @@ use super::engine::Engine;
 use super::length::Length;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use symmem::backend::abi::SignalPlacement;
+use symmem::SignalPlacement;
 
 /// Data moved between ranks, or what goes with it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -136,8 +136,8 @@ impl Placement {
 impl From<Placement> for SignalPlacement {
     fn from(placement: Placement) -> Self {
         match placement {
-            Placement::Device => Self::DEVICE,
-            Placement::Host => Self::HOST,
+            Placement::Device => Self::Device,
+            Placement::Host => Self::Host,
         }
     }
 }

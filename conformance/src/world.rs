@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
-use symmem::backend::abi::ShareKind;
+use symmem::ShareKind;
 use symmem::backends::Selection;
 
 use super::session::CASE_DEADLINE;
@@ -331,7 +331,11 @@ fn start(options: &WorldOptions) -> Result<(Ranks, About), WorldError> {
         .unwrap_or_default();
     let processes = if options.threads { 1 } else { options.ranks };
     let setup = Setup {
-        share_kinds: options.share_kinds.iter().map(|kind| kind.0).collect(),
+        share_kinds: options
+            .share_kinds
+            .iter()
+            .map(|kind| kind.name().into())
+            .collect(),
         deadline: options.deadline,
         threads: if options.threads { options.ranks } else { 0 },
         ends_at_failure: options.ends_at_failure,

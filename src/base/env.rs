@@ -2,11 +2,11 @@
 //!
 //! A variable that is set to the empty text counts as not set: job scripts write `VARIABLE=` to unset one.
 
+use crate::base::names::ShareKind;
 use crate::base::variables::{VARIABLES, Variable};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::PathBuf;
-use symmem_core::backend::abi::ShareKind;
 
 /// An environment variable has a value that symmem cannot use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -131,20 +131,14 @@ pub(crate) fn share_kinds(text: &str) -> Result<Vec<ShareKind>, String> {
     names
         .filter(|name| !name.is_empty())
         .map(|name| {
-            SHARE_KINDS
-                .into_iter()
+            ShareKind::ALL
+                .iter()
+                .copied()
                 .find(|kind| kind.name().eq_ignore_ascii_case(name))
                 .ok_or_else(|| format!("`{name}` is no strategy of sharing memory"))
         })
         .collect()
 }
-
-const SHARE_KINDS: [ShareKind; 4] = [
-    ShareKind::VMM_FILE_DESCRIPTOR,
-    ShareKind::LEGACY_IPC,
-    ShareKind::SAME_PROCESS,
-    ShareKind::MEMORY_FILE,
-];
 
 /// Reads directories separated by colons.
 pub(crate) fn directories(value: &OsStr) -> Vec<PathBuf> {

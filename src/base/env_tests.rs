@@ -194,10 +194,7 @@ fn a_value_that_is_no_text_is_refused_as_far_as_it_can_be_shown() {
 #[test]
 fn strategies_of_sharing_are_read_in_order_and_an_unknown_one_is_refused() {
     let kinds = share_kinds("legacy_ipc, VMM_FILE_DESCRIPTOR,").unwrap();
-    assert_eq!(
-        kinds,
-        [ShareKind::LEGACY_IPC, ShareKind::VMM_FILE_DESCRIPTOR]
-    );
+    assert_eq!(kinds, [ShareKind::LegacyIpc, ShareKind::VmmFileDescriptor]);
     assert!(share_kinds("").unwrap().is_empty());
     let error = SHARE.parse(OsStr::new("carrier_pigeon"), share_kinds);
     let error = error.unwrap_err().to_string();
@@ -206,7 +203,7 @@ fn strategies_of_sharing_are_read_in_order_and_an_unknown_one_is_refused() {
 
 #[test]
 fn the_row_of_the_strategies_of_sharing_names_them_all() {
-    for kind in SHARE_KINDS {
+    for kind in ShareKind::ALL {
         assert!(
             SHARE.accepts.contains(&kind.name().to_lowercase()),
             "{kind:?}"

@@ -1,8 +1,8 @@
 //! How a product was done best on a machine: a row of a tuning table.
 
-use crate::backend::abi::ElementType;
 use crate::base::gemm_names::{GemmAlgorithm, GemmTransport};
 use crate::base::gemm_shape::GemmShape;
+use crate::base::names::ElementType;
 
 /// How a product was done best: what `symmem bench ag-gemm --tune` writes and
 /// [`crate::Configuration::gemm_rows`] has.

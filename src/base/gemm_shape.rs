@@ -1,7 +1,7 @@
 //! What is multiplied, and how `A` is divided among ranks.
 
 use crate::backend::abi;
-use crate::backend::abi::{ElementType, MatrixOrder, Sharding};
+use crate::base::names::{ElementType, MatrixOrder, Sharding};
 use std::ops::Range;
 
 /// `C[m, n] = A[m, k] · B[k, n]`, plus `bias[n]` to each row where there is one. Alike on all ranks.
@@ -15,8 +15,8 @@ pub struct GemmShape {
     pub n: usize,
     /// Columns of `A`, rows of `B`.
     pub k: usize,
-    /// How `A` is divided: with [`Sharding::ROWS`] rank `r` has rows `r * ceil(m / world) ..`, with
-    /// [`Sharding::COLUMNS`] columns `r * ceil(k / world) ..`; the last ranks have fewer, or none.
+    /// How `A` is divided: with [`Sharding::Rows`] rank `r` has rows `r * ceil(m / world) ..`, with
+    /// [`Sharding::Columns`] columns `r * ceil(k / world) ..`; the last ranks have fewer, or none.
     pub sharding: Sharding,
     /// How `B` lies.
     pub b_order: MatrixOrder,
@@ -35,8 +35,8 @@ impl GemmShape {
             m,
             n,
             k,
-            sharding: Sharding::ROWS,
-            b_order: MatrixOrder::ROWS,
+            sharding: Sharding::Rows,
+            b_order: MatrixOrder::Rows,
             b_stride: None,
             c_stride: None,
             bias: false,
@@ -65,13 +65,9 @@ impl GemmShape {
         let most = usize::MAX / 8;
         let fits =
             |rows: usize, columns: usize| rows.checked_mul(columns).is_some_and(|all| all < most);
-        if !matches!(self.sharding, Sharding::ROWS | Sharding::COLUMNS) {
-            return Err(format!("{} is no way to divide a matrix", self.sharding.0));
-        }
         let (b_lines, b_least) = match self.b_order {
-            MatrixOrder::ROWS => (k, n),
-            MatrixOrder::COLUMNS => (n, k),
-            other => return Err(format!("{} is no order of a matrix", other.0)),
+            MatrixOrder::Rows => (k, n),
+            MatrixOrder::Columns => (n, k),
         };
         for (what, stride, least, lines) in [
             ("B", self.b_stride, b_least, b_lines),
@@ -96,8 +92,8 @@ impl GemmShape {
     /// As a backend takes it, for so many rows of `A`, which are `a_stride` elements apart.
     pub(crate) fn raw(&self, element: ElementType, rows: u64, a_stride: u64) -> abi::GemmShape {
         let b_least = match self.b_order {
-            MatrixOrder::COLUMNS => self.k,
-            _ => self.n,
+            MatrixOrder::Columns => self.k,
+            MatrixOrder::Rows => self.n,
         };
         abi::GemmShape {
             m: rows,
@@ -106,8 +102,8 @@ impl GemmShape {
             a_stride,
             b_stride: self.b_stride.unwrap_or(b_least) as u64,
             c_stride: self.c_stride.unwrap_or(self.n) as u64,
-            element,
-            b_order: self.b_order,
+            element: element.into(),
+            b_order: self.b_order.into(),
             bias: self.bias.into(),
             reserved: 0,
         }
@@ -127,7 +123,7 @@ pub(crate) struct Division {
 impl Division {
     pub(crate) fn new(shape: &GemmShape, world: usize) -> Self {
         let (m, k) = (shape.m as u64, shape.k as u64);
-        let whole = if shape.sharding == Sharding::COLUMNS {
+        let whole = if shape.sharding == Sharding::Columns {
             k
         } else {
             m
@@ -141,7 +137,7 @@ impl Division {
     }
 
     pub(crate) fn by_columns(&self) -> bool {
-        self.sharding == Sharding::COLUMNS
+        self.sharding == Sharding::Columns
     }
 
     /// The part of a rank of what is divided.
@@ -204,7 +200,7 @@ mod tests {
 
     #[test]
     fn shards_cover_the_matrix_and_the_last_have_fewer_or_none() {
-        for sharding in [Sharding::ROWS, Sharding::COLUMNS] {
+        for sharding in [Sharding::Rows, Sharding::Columns] {
             for (m, k) in [(1, 1), (5, 9), (16, 16), (3, 100), (100, 3)] {
                 for world in 1..=9 {
                     let shape = GemmShape {
@@ -249,19 +245,11 @@ mod tests {
                 c_stride: Some(4),
                 ..good
             },
-            GemmShape {
-                b_order: MatrixOrder(7),
-                ..good
-            },
-            GemmShape {
-                sharding: Sharding(0),
-                ..good
-            },
         ] {
             assert!(bad.check().is_err(), "{bad:?}");
         }
         let by_columns = GemmShape {
-            b_order: MatrixOrder::COLUMNS,
+            b_order: MatrixOrder::Columns,
             b_stride: Some(6),
             ..good
         };

@@ -3,49 +3,52 @@
 //! The tables are data that each backend measured for its devices; the rules here hold everywhere.
 
 use crate::backend::abi::{
-    CAPABILITY_BULK, CAPABILITY_COPY_ENGINE, Capabilities, Direction, Method, TransferRow,
+    self, CAPABILITY_BULK, CAPABILITY_COPY_ENGINE, Capabilities, TransferRow,
 };
+use crate::base::names::{Direction, Method};
 
-/// What a caller may ask of a transfer; zero or automatic leaves the choice to the tables.
+/// How a one-sided transfer moves its bytes. The default takes everything from the backend's table for the
+/// transfer's direction and size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TransferOptions {
-    /// How bytes are moved.
-    pub method: Method,
-    /// Blocks of the grid; at most this many compute units are used.
-    pub blocks: u32,
-    /// Threads of a block, a multiple of 32.
-    pub threads: u32,
-    /// Bulk copies in flight per block.
-    pub stages: u32,
-    /// Bytes of each bulk copy, a multiple of 16.
-    pub stage_bytes: u32,
+    method: Option<Method>,
+    /// Blocks and threads of a block; 0 for the table's.
+    geometry: (u32, u32),
+    /// Bulk copies in flight per block, and bytes of each; 0 for the table's.
+    in_flight: (u32, u32),
 }
 
 impl TransferOptions {
-    /// Moves bytes by this method, with the tables' geometry.
-    pub fn method(method: Method) -> Self {
+    /// Takes everything from the table.
+    pub const fn new() -> Self {
         Self {
-            method,
-            ..Self::default()
+            method: None,
+            geometry: (0, 0),
+            in_flight: (0, 0),
         }
     }
 
-    /// Uses this many blocks of this many threads.
-    pub fn geometry(self, blocks: u32, threads: u32) -> Self {
-        Self {
-            blocks,
-            threads,
-            ..self
-        }
+    /// Moves the bytes by `method`; `None` for the table's.
+    #[must_use]
+    pub fn method(mut self, method: impl Into<Option<Method>>) -> Self {
+        self.method = method.into();
+        self
     }
 
-    /// Keeps this many bulk copies of this many bytes in flight per block.
-    pub fn in_flight(self, stages: u32, stage_bytes: u32) -> Self {
-        Self {
-            stages,
-            stage_bytes,
-            ..self
-        }
+    /// Uses a grid of `blocks` blocks (1 to 65535) of `threads` threads (a multiple of 32, at most 1024); 0 for the
+    /// table's. The copy engine has no grid.
+    #[must_use]
+    pub fn geometry(mut self, blocks: u32, threads: u32) -> Self {
+        self.geometry = (blocks, threads);
+        self
+    }
+
+    /// Keeps `copies` bulk copies (at least 2) of `bytes` bytes (a multiple of 16) in flight per block; 0 for the
+    /// table's. Only [`Method::Bulk`] has them; all of them together fit in the block's shared memory.
+    #[must_use]
+    pub fn in_flight(mut self, copies: u32, bytes: u32) -> Self {
+        self.in_flight = (copies, bytes);
+        self
     }
 }
 
@@ -65,13 +68,13 @@ pub fn plan(
     options: &TransferOptions,
 ) -> Result<TransferRow, String> {
     let rows = match direction {
-        Direction::GET => &capabilities.get_rows,
-        _ => &capabilities.put_rows,
+        Direction::Get => &capabilities.get_rows,
+        Direction::Put | Direction::Local => &capabilities.put_rows,
     };
     let fits = |row: &&TransferRow| bytes <= row.bytes;
-    let mut row = match options.method {
-        Method::AUTOMATIC => rows.iter().find(fits).copied(),
-        method => rows
+    let mut row = match options.method.map(abi::Method::from) {
+        None => rows.iter().find(fits).copied(),
+        Some(method) => rows
             .iter()
             .filter(|row| row.method == method)
             .find(fits)
@@ -85,34 +88,34 @@ pub fn plan(
             })),
     }
     .ok_or("the backend's transfer table has no row for this size; this is a bug in the backend")?;
-    if options.blocks != 0 {
-        row.blocks = options.blocks;
-    }
-    if options.threads != 0 {
-        row.threads = options.threads;
-    }
-    if options.stages != 0 {
-        row.stages = options.stages;
-    }
-    if options.stage_bytes != 0 {
-        row.stage_bytes = options.stage_bytes;
+    let (blocks, threads) = options.geometry;
+    let (stages, stage_bytes) = options.in_flight;
+    for (field, value) in [
+        (&mut row.blocks, blocks),
+        (&mut row.threads, threads),
+        (&mut row.stages, stages),
+        (&mut row.stage_bytes, stage_bytes),
+    ] {
+        if value != 0 {
+            *field = value;
+        }
     }
     let has = |flag| capabilities.flags & flag != 0;
     let bulk_possible = has(CAPABILITY_BULK) && skew.is_multiple_of(16);
-    if row.method == Method::BULK && !bulk_possible {
-        if options.method == Method::BULK && !has(CAPABILITY_BULK) {
+    if row.method == abi::Method::BULK && !bulk_possible {
+        if options.method == Some(Method::Bulk) && !has(CAPABILITY_BULK) {
             return Err("this device has no bulk copies; use another method".into());
         }
         // A skewed pair of addresses is the data's, not the caller's choice of method: move it anyway.
-        row.method = Method::VECTOR;
+        row.method = abi::Method::VECTOR;
     }
     match row.method {
-        Method::COPY_ENGINE if !has(CAPABILITY_COPY_ENGINE) => {
+        abi::Method::COPY_ENGINE if !has(CAPABILITY_COPY_ENGINE) => {
             return Err("this device has no copy engine; use another method".into());
         }
-        Method::COPY_ENGINE => return Ok(TransferRow { bytes, ..row }),
-        Method::VECTOR | Method::UNROLLED => {}
-        Method::BULK => {
+        abi::Method::COPY_ENGINE => return Ok(TransferRow { bytes, ..row }),
+        abi::Method::VECTOR | abi::Method::UNROLLED => {}
+        abi::Method::BULK => {
             if row.stages == 0 {
                 row.stages = DEFAULT_STAGES;
             }
@@ -144,7 +147,7 @@ pub fn plan(
             row.threads
         ));
     }
-    if row.method == Method::UNROLLED && !row.threads.is_multiple_of(128) {
+    if row.method == abi::Method::UNROLLED && !row.threads.is_multiple_of(128) {
         return Err("the unrolled method is four warps, a quarter each: use 128 threads".into());
     }
     Ok(TransferRow { bytes, ..row })
@@ -165,9 +168,9 @@ mod tests {
             stage_bytes: 16 << 10,
             reserved: 0,
         };
-        let last = row(u64::MAX, Method::VECTOR, 16);
+        let last = row(u64::MAX, abi::Method::VECTOR, 16);
         let mut rows = [last; 8];
-        rows[0] = row(64 << 10, Method::BULK, 1);
+        rows[0] = row(64 << 10, abi::Method::BULK, 1);
         Capabilities {
             flags,
             share_kinds: [ShareKind::default(); 4],
@@ -184,35 +187,42 @@ mod tests {
     const ALL: u64 = CAPABILITY_BULK | CAPABILITY_COPY_ENGINE;
 
     fn put(bytes: u64, skew: u64, options: TransferOptions) -> Result<TransferRow, String> {
-        plan(&capabilities(ALL), Direction::PUT, bytes, skew, &options)
+        plan(&capabilities(ALL), Direction::Put, bytes, skew, &options)
     }
 
     #[test]
     fn the_first_row_that_holds_for_the_size_is_taken() {
         let automatic = TransferOptions::default();
-        assert_eq!(put(64 << 10, 0, automatic).unwrap().method, Method::BULK);
-        assert_eq!(put(65_537, 0, automatic).unwrap().method, Method::VECTOR);
-        let get = plan(&capabilities(ALL), Direction::GET, 8, 0, &automatic);
-        assert_eq!(get.unwrap().method, Method::VECTOR);
+        assert_eq!(
+            put(64 << 10, 0, automatic).unwrap().method,
+            abi::Method::BULK
+        );
+        assert_eq!(
+            put(65_537, 0, automatic).unwrap().method,
+            abi::Method::VECTOR
+        );
+        let get = plan(&capabilities(ALL), Direction::Get, 8, 0, &automatic);
+        assert_eq!(get.unwrap().method, abi::Method::VECTOR);
     }
 
     #[test]
     fn addresses_that_bulk_copies_cannot_take_are_moved_by_vector_accesses() {
-        let skewed = put(1000, 8, TransferOptions::method(Method::BULK)).unwrap();
-        assert_eq!(skewed.method, Method::VECTOR);
+        let skewed = put(1000, 8, TransferOptions::new().method(Method::Bulk)).unwrap();
+        assert_eq!(skewed.method, abi::Method::VECTOR);
         let without = plan(
             &capabilities(0),
-            Direction::PUT,
+            Direction::Put,
             1000,
             0,
             &TransferOptions::default(),
         );
-        assert_eq!(without.unwrap().method, Method::VECTOR);
+        assert_eq!(without.unwrap().method, abi::Method::VECTOR);
     }
 
     #[test]
     fn what_the_caller_says_overrides_the_table() {
-        let options = TransferOptions::method(Method::BULK)
+        let options = TransferOptions::new()
+            .method(Method::Bulk)
             .geometry(4, 256)
             .in_flight(2, 1024);
         let row = put(1 << 30, 0, options).unwrap();
@@ -222,26 +232,27 @@ mod tests {
 
     #[test]
     fn options_that_cannot_be_met_are_refused_with_what_would_be_right() {
-        let vector = TransferOptions::method(Method::VECTOR);
-        let bulk = TransferOptions::method(Method::BULK);
+        let vector = TransferOptions::new().method(Method::Vector);
+        let bulk = TransferOptions::new().method(Method::Bulk);
         for (options, word) in [
             (vector.geometry(1, 100), "multiple of 32"),
             (vector.geometry(70_000, 32), "65535"),
             (bulk.in_flight(1, 1024), "2 or more"),
             (bulk.in_flight(8, 24), "multiple of 16"),
             (bulk.in_flight(8, 32 << 10), "do not fit"),
-            (TransferOptions::method(Method(77)), "unknown"),
             (
-                TransferOptions::method(Method::UNROLLED).geometry(1, 96),
+                TransferOptions::new()
+                    .method(Method::Unrolled)
+                    .geometry(1, 96),
                 "128 threads",
             ),
         ] {
             let refused = put(1 << 20, 0, options).unwrap_err();
             assert!(refused.contains(word), "{options:?}: {refused}");
         }
-        for method in [Method::BULK, Method::COPY_ENGINE] {
-            let options = TransferOptions::method(method);
-            assert!(plan(&capabilities(0), Direction::PUT, 64, 0, &options).is_err());
+        for method in [Method::Bulk, Method::CopyEngine] {
+            let options = TransferOptions::new().method(method);
+            assert!(plan(&capabilities(0), Direction::Put, 64, 0, &options).is_err());
         }
     }
 }

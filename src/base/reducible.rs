@@ -1,7 +1,7 @@
 //! What can be reduced.
 
-use crate::backend::abi::ElementType;
 use crate::base::element::{Element, F8E4M3, F8E5M2};
+use crate::base::names::ElementType;
 
 /// What can be reduced: the types that vendors' libraries reduce, and 16-bit integers.
 #[diagnostic::on_unimplemented(
@@ -11,7 +11,7 @@ use crate::base::element::{Element, F8E4M3, F8E5M2};
            reduced; collectives that only move elements, like `all_gather`, take any `Element`"
 )]
 pub trait Reducible: Element {
-    /// Its name across the plugin table.
+    /// The element type as a value.
     const TYPE: ElementType;
 }
 
@@ -24,6 +24,6 @@ macro_rules! reducible {
 }
 reducible! {
     i8 => I8, u8 => U8, i16 => I16, u16 => U16, i32 => I32, u32 => U32, i64 => I64, u64 => U64,
-    half::f16 => F16, half::bf16 => BF16, f32 => F32, f64 => F64,
-    F8E4M3 => F8_E4M3, F8E5M2 => F8_E5M2,
+    half::f16 => F16, half::bf16 => Bf16, f32 => F32, f64 => F64,
+    F8E4M3 => F8E4M3, F8E5M2 => F8E5M2,
 }

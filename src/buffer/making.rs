@@ -98,7 +98,7 @@ impl Communicator {
             });
         };
         let kinds = match origin {
-            Origin::Backend | Origin::Signals => vec![self.share_kind()],
+            Origin::Backend | Origin::Signals => vec![shared.kind],
             Origin::Caller(address) => {
                 let aligned = address.0.is_multiple_of(align as u64);
                 let misaligned = || Error::InvalidArgument {

@@ -295,7 +295,7 @@ impl Collectives<'_> {
     ) -> Result<Request<'b>> {
         let operation = CollectiveOperation::ALL_REDUCE;
         Ok(Request {
-            element: T::TYPE,
+            element: T::TYPE.into(),
             reduce: operator.into(),
             ..self.movement(name, operation, destination, source)?
         })

@@ -1,8 +1,7 @@
 //! How a call would be done, without making it: the question that a call itself puts to the selector.
 
-use crate::backend::abi::{CollectiveOperation, ElementType};
 use crate::base::error::Result;
-use crate::base::names::ReduceOp;
+use crate::base::names::{CollectiveOperation, ElementType, ReduceOp};
 use crate::collectives::options::CollectiveOptions;
 use crate::collectives::select::{CollectiveCall, membership, question};
 use crate::group::choice::Choice;
@@ -13,7 +12,7 @@ use crate::world::communicator::Communicator;
 /// sums of 64; the least and the greatest of integers only. What it does not reduce other algorithms do where
 /// multicast is named ([`Communicator::explain_call`]).
 pub fn multicast_reduces(element: ElementType, operator: ReduceOp) -> bool {
-    operations::multicast_reduces(element, operator.into())
+    operations::multicast_reduces(element.into(), operator.into())
 }
 
 impl Communicator {

@@ -1,9 +1,8 @@
 //! The question that a call puts to the selector.
 
-use crate::backend::abi::{CollectiveOperation, ElementType};
 use crate::base::error::Result;
 use crate::base::limits::{COLLECTIVE_CHANNELS, check_channel};
-use crate::base::names::ReduceOp;
+use crate::base::names::{CollectiveOperation, ElementType, ReduceOp};
 use crate::collectives::options::CollectiveOptions;
 use crate::group::choice::{Choice, Constraints, Query};
 use crate::group::membership::Membership;
@@ -71,8 +70,8 @@ pub fn question(
 ) -> Query {
     let slots = &membership.slots;
     Query {
-        operation: call.operation,
-        element: call.element,
+        operation: call.operation.into(),
+        element: call.element.into(),
         reduce: call.reduce.into(),
         world: membership.world() as u32,
         bytes: call.bytes,

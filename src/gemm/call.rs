@@ -3,6 +3,7 @@
 use crate::backend::abi::*;
 use crate::base::error::{Error, Result};
 use crate::base::gemm_names::{GemmAlgorithm, GemmTransport};
+use crate::base::names::MatrixOrder;
 use crate::buffer::slice::Slice;
 use crate::collectives::options::CollectiveOptions;
 use crate::gemm::matrix::{GemmElement, Matrix, Operands};
@@ -92,14 +93,14 @@ impl<'a, T: GemmElement> Call<'a, T> {
             (
                 "C",
                 Some(&operands.c),
-                Some((shape.m, shape.n, shape.c_stride.into(), MatrixOrder::ROWS)),
+                Some((shape.m, shape.n, shape.c_stride.into(), MatrixOrder::Rows)),
             ),
             (
                 "the bias",
                 operands.bias.as_ref(),
                 shape
                     .bias
-                    .then_some((1, shape.n, Stride::OfOneLine, MatrixOrder::ROWS)),
+                    .then_some((1, shape.n, Stride::OfOneLine, MatrixOrder::Rows)),
             ),
         ] {
             check_matrix(queue, what, matrix, expected)?;
@@ -288,7 +289,7 @@ fn check_matrix<T: GemmElement>(
         queue.check_same(world, NAME)?;
     }
     let width = match order {
-        MatrixOrder::COLUMNS => rows,
+        MatrixOrder::Columns => rows,
         _ => columns,
     };
     let expected_stride = match stride {
@@ -296,7 +297,7 @@ fn check_matrix<T: GemmElement>(
         Stride::WithoutGaps | Stride::OfOneLine => width,
     };
     // The stride of one line means nothing; but in columns a bias is as many lines as it has elements.
-    let single = matrix.order == MatrixOrder::ROWS || matrix.stride == 1 || columns == 1;
+    let single = matrix.order == MatrixOrder::Rows || matrix.stride == 1 || columns == 1;
     let alike = (matrix.rows, matrix.columns) == (rows, columns)
         && match stride {
             Stride::OfOneLine => single,

@@ -398,7 +398,7 @@ impl<T: GemmElement> Run<'_, T> {
             shard: problem.division.shard,
             chunk: problem.chunk,
             chunks: problem.chunks,
-            sharding: problem.division.sharding,
+            sharding: problem.division.sharding.into(),
             mode,
             movers: match mode {
                 GatherMode::WAIT => 0,

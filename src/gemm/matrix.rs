@@ -1,7 +1,8 @@
 //! Where a matrix lies.
 
-use crate::backend::abi::{DeviceAddress, MatrixOrder};
+use crate::backend::abi::DeviceAddress;
 use crate::base::error::{Error, Result};
+use crate::base::names::MatrixOrder;
 use crate::base::reducible::Reducible;
 use crate::buffer::slice::Slice;
 use crate::rank::operand::Operand;
@@ -49,7 +50,7 @@ impl<'a, T: GemmElement> Matrix<'a, T> {
     /// # Errors
     /// [`Error::OutOfRange`] if the range has fewer.
     pub fn of(range: impl Into<Slice<'a, T>>, rows: usize, columns: usize) -> Result<Self> {
-        Self::strided(range, rows, columns, columns, MatrixOrder::ROWS)
+        Self::strided(range, rows, columns, columns, MatrixOrder::Rows)
     }
 
     /// `rows` x `columns` elements from the range's start on, with `stride` elements from one row to the
@@ -69,7 +70,7 @@ impl<'a, T: GemmElement> Matrix<'a, T> {
         let world = range.world();
         let rank = world.rank;
         let (lines, width) = lines_of(rows, columns, order);
-        if stride < width || !matches!(order, MatrixOrder::ROWS | MatrixOrder::COLUMNS) {
+        if stride < width {
             return Err(Error::InvalidArgument {
                 rank,
                 operation: "matrix",
@@ -158,8 +159,8 @@ impl<'a, T: GemmElement> Matrix<'a, T> {
 /// Lines that are contiguous, and elements of each.
 fn lines_of(rows: usize, columns: usize, order: MatrixOrder) -> (usize, usize) {
     match order {
-        MatrixOrder::COLUMNS => (columns, rows),
-        _ => (rows, columns),
+        MatrixOrder::Columns => (columns, rows),
+        MatrixOrder::Rows => (rows, columns),
     }
 }
 

@@ -7,6 +7,7 @@ use crate::base::gemm_names::{GemmAlgorithm, GemmTransport};
 use crate::base::gemm_row::GemmRow;
 use crate::base::gemm_shape::{Division, GemmShape};
 use crate::base::limits::{COLLECTIVE_CHANNELS, check_channel};
+use crate::base::names::ElementType;
 use crate::gemm::matrix::GemmElement;
 use crate::gemm::options::{GemmOptions, NAME};
 use crate::gemm::plan::{Problem, Step, a_stride, rows_of};
@@ -154,7 +155,7 @@ impl Maker<'_> {
         let backend: &Backend = &shared.backend;
         // A backend without the kernel, or older than it, has no limits to tell.
         let mut limits = backend
-            .gathered_gemm_limits(&whole, shape.sharding, division.shard)
+            .gathered_gemm_limits(&whole, shape.sharding.into(), division.shard)
             .ok()
             .flatten()
             .unwrap_or_default();

@@ -2,8 +2,8 @@
 
 use super::model::{Model, Work};
 use super::*;
-use crate::backend::abi::Sharding;
 use crate::base::gemm_shape::GemmShape;
+use crate::base::names::Sharding;
 use std::collections::HashSet;
 
 const WAYS: [(GemmAlgorithm, GemmTransport); 7] = [
@@ -53,10 +53,10 @@ fn every_world(mut each: impl FnMut(&[Problem])) {
                 // Fewer rows than ranks, so that some have none; then a short last shard; then none.
                 for m in [1, 4 * world - 1, 4 * world] {
                     for (sharding, ordered, fanout, keep) in [
-                        (Sharding::ROWS, true, 1, false),
-                        (Sharding::ROWS, false, 1, true),
-                        (Sharding::ROWS, true, 7, false),
-                        (Sharding::COLUMNS, true, 1, false),
+                        (Sharding::Rows, true, 1, false),
+                        (Sharding::Rows, false, 1, true),
+                        (Sharding::Rows, true, 7, false),
+                        (Sharding::Columns, true, 1, false),
                     ] {
                         let shape = GemmShape {
                             sharding,

@@ -9,9 +9,10 @@
 //! costs does not, and where copies keep ahead of them; else a kernel that multiplies chunks as copy engines bring
 //! them, which loses neither launches nor the ends of products.
 
-use crate::backend::abi::{GatherMode, GatheredLimits, Sharding};
+use crate::backend::abi::{GatherMode, GatheredLimits};
 use crate::base::gemm_names::{GemmAlgorithm, GemmTransport};
 use crate::base::gemm_shape::GemmShape;
+use crate::base::names::Sharding;
 use crate::gemm::options::GemmOptions;
 
 /// Bytes of a shard in rows below which all is gathered first.
@@ -79,7 +80,7 @@ pub(super) fn choose(
 ) -> Result<(GemmAlgorithm, GemmTransport), Refusal> {
     use {GemmAlgorithm as A, GemmTransport as T};
     let at_once = offer.at_once(options);
-    let by_columns = shape.sharding == Sharding::COLUMNS;
+    let by_columns = shape.sharding == Sharding::Columns;
     let algorithm = match options.algorithm {
         A::Automatic if world > 1 && options.transport == T::Automatic && at_once => A::Push,
         A::Automatic => automatic(shape, options.transport, world, shard_bytes, offer),
@@ -150,7 +151,7 @@ fn automatic(
     if world == 1 {
         return A::Baseline;
     }
-    let by_columns = shape.sharding == Sharding::COLUMNS;
+    let by_columns = shape.sharding == Sharding::Columns;
     let few = match by_columns {
         true => shape.m <= FEW_ROWS_OF_COLUMNS,
         false => shape.m < FEW_ROWS || shard_bytes < SMALL_SHARD,
@@ -296,7 +297,7 @@ mod tests {
         use {GemmAlgorithm as A, GemmTransport as T};
         let chosen = |m| {
             let shape = GemmShape {
-                sharding: Sharding::COLUMNS,
+                sharding: Sharding::Columns,
                 ..GemmShape::new(m, 3584, 8192)
             };
             let shard_bytes = shape.shard_elements(2) as u64 * 2;
@@ -309,7 +310,7 @@ mod tests {
         assert_eq!(chosen(4096), Ok((A::Push, T::Put)));
         assert_eq!(chosen(16384), Ok((A::Pull, T::Kernel)));
         let shape = GemmShape {
-            sharding: Sharding::COLUMNS,
+            sharding: Sharding::Columns,
             ..GemmShape::new(16384, 3584, 8192)
         };
         let four = choose(&shape, &GemmOptions::default(), 4, 64 << 20, &ALL);

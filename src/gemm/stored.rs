@@ -6,11 +6,12 @@
 //! that the library gives, so it holds only for the library's version that it was found with, and for what we ask
 //! of it.
 
-use crate::backend::abi::{ElementType, MATRIX_REQUEST, RawGemm, VendorDescription};
+use crate::backend::abi::{MATRIX_REQUEST, RawGemm, VendorDescription};
 use crate::backend::{Gemm, read_text};
 use crate::base::gemm_names::{GemmAlgorithm, GemmTransport};
 use crate::base::gemm_row::GemmRow;
 use crate::base::gemm_shape::GemmShape;
+use crate::base::names::ElementType;
 use crate::gemm::options::GemmOptions;
 use crate::gemm::selector::Refusal;
 use crate::rank::driver::Driver;

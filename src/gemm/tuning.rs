@@ -9,6 +9,7 @@ use crate::backend::abi::*;
 use crate::backend::{Backend, CallResult, Device, Failure, Gemm};
 use crate::base::error::{Error, Result};
 use crate::base::gemm_shape;
+use crate::base::names::ElementType;
 use crate::gemm::options::NAME;
 use crate::gemm::prepared::Prepared;
 use crate::gemm::scratch::Scratch;

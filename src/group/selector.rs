@@ -8,6 +8,7 @@
 use crate::backend::abi::*;
 use crate::backend::{Backend, Collectives};
 use crate::base::error::{Error, Result};
+use crate::base::names::MulticastSupport;
 use crate::group::choice::{Choice, Constraints, Query};
 use crate::group::families::{self, FAMILIES, most_blocks};
 use crate::group::inbox::{Division, Inboxes};
@@ -110,7 +111,7 @@ impl Selector {
 
     /// Whether multicast is chosen where nobody names an algorithm: where there is a switch.
     pub fn prefers_multicast(&self) -> bool {
-        self.multicast.support == MulticastSupport::HARDWARE
+        self.multicast.support == MulticastSupport::Hardware
     }
 
     /// Says what came of multicast, alike on all ranks.
@@ -306,7 +307,7 @@ impl Selector {
             // does not reduce it.
             (_, named)
                 if named.is_multicast()
-                    && self.multicast.support != MulticastSupport::NONE
+                    && self.multicast.support != MulticastSupport::None
                     && algorithms(query.operation).contains(&named)
                     && self.lacks(query, named) =>
             {
@@ -364,7 +365,7 @@ impl Selector {
         } else if algorithm == Algorithm::VENDOR && !query.vendor {
             "the vendor's communicator is not open for these ranks; see `Communicator::open_vendor`"
                 .into()
-        } else if algorithm.is_multicast() && self.multicast.support == MulticastSupport::NONE {
+        } else if algorithm.is_multicast() && self.multicast.support == MulticastSupport::None {
             let reason = self.multicast.reason.as_deref();
             format!(
                 "there is no multicast: {}",
@@ -398,7 +399,7 @@ impl Selector {
         kernel_of(query.operation, algorithm).is_some_and(|kernel| {
             let has_channels = query.push_channels >= MOST_THREADS / PUSH_PAIR_THREADS;
             let reached = !algorithm.is_multicast()
-                || self.multicast.support != MulticastSupport::NONE
+                || self.multicast.support != MulticastSupport::None
                     && query.multicast
                     && (!reduces(query.operation)
                         || multicast_reduces(query.element, query.reduce));

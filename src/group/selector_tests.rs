@@ -368,15 +368,15 @@ fn multicast_is_chosen_by_itself_only_where_there_is_a_switch() {
         row(operation, 8, u64::MAX, A::TWO_SHOT),
     ]);
     for (support, small, in_place, large) in [
-        (MulticastSupport::NONE, A::PACKETS, A::PACKETS, A::TWO_SHOT),
+        (MulticastSupport::None, A::PACKETS, A::PACKETS, A::TWO_SHOT),
         (
-            MulticastSupport::EMULATED,
+            MulticastSupport::Emulated,
             A::PACKETS,
             A::PACKETS,
             A::TWO_SHOT,
         ),
         (
-            MulticastSupport::HARDWARE,
+            MulticastSupport::Hardware,
             A::MULTICAST_ONE_SHOT,
             A::PACKETS,
             A::MULTICAST,
@@ -428,10 +428,10 @@ fn what_is_named_is_done_by_multicast_where_that_reaches_and_else_by_the_members
     };
     let refusal = by(&selector, query(O::ALL_REDUCE, 1), A::MULTICAST).unwrap_err();
     assert!(refusal.contains("nothing asks for it") && !refusal.contains("possible: MULTICAST"));
-    selector.set_multicast(status(MulticastSupport::NONE));
+    selector.set_multicast(status(MulticastSupport::None));
     let refusal = by(&selector, query(O::ALL_GATHER, 1), A::MULTICAST).unwrap_err();
     assert!(refusal.contains("rank 1: it is off"), "{refusal}");
-    for support in [MulticastSupport::EMULATED, MulticastSupport::HARDWARE] {
+    for support in [MulticastSupport::Emulated, MulticastSupport::Hardware] {
         selector.set_multicast(status(support));
         for (operation, algorithm, without) in [
             (O::ALL_REDUCE, A::MULTICAST, A::TWO_SHOT),
@@ -467,7 +467,7 @@ fn floats_of_8_bits_go_by_multicast_only_where_it_is_named_and_has_their_kernels
         row(operation, 8, u64::MAX, A::MULTICAST),
         row(operation, 8, u64::MAX, A::PACKETS),
     ]);
-    selector.set_multicast(status(MulticastSupport::HARDWARE));
+    selector.set_multicast(status(MulticastSupport::Hardware));
     let choose = |selector: &Selector, element, algorithm| {
         let query = Query {
             element,

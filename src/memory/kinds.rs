@@ -2,6 +2,7 @@
 
 use crate::backend::abi::{Capabilities, ShareKind};
 use crate::base::error::Result;
+use crate::base::names;
 use crate::rank::agreement::Round;
 
 /// The strategies that a backend lists.
@@ -10,7 +11,8 @@ pub(crate) fn listed_kinds(capabilities: &Capabilities) -> Vec<ShareKind> {
         .share_kinds
         .iter()
         .copied()
-        .filter(|kind| kind.0 != 0)
+        // A kind of a newer backend has no name here.
+        .filter(|&kind| names::ShareKind::of(kind).is_some())
         .collect()
 }
 

@@ -1,10 +1,11 @@
 //! One-sided transfers: put and get.
 
 use crate::backend::RemoteAccess;
-use crate::backend::abi::{Direction, SignalTarget, Transfer};
+use crate::backend::abi::{SignalTarget, Transfer};
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::base::limits::CHANNELS;
+use crate::base::names::Direction;
 use crate::base::planner::{TransferOptions, plan};
 use crate::buffer::slice::{Slice, UntypedSlice};
 use crate::rank::operand::Operand;
@@ -47,7 +48,7 @@ impl Transfers<'_> {
         source: impl Into<Slice<'a, T>>,
     ) -> Result<()> {
         let slices = (destination.into().untyped(), source.into().untyped());
-        self.transfer(("put", Direction::PUT), peer, slices, None)
+        self.transfer(("put", Direction::Put), peer, slices, None)
     }
 
     /// Loads `source` of `peer`'s copy into `destination`, elements of this rank's copy.
@@ -61,7 +62,7 @@ impl Transfers<'_> {
         source: impl Into<Slice<'a, T>>,
     ) -> Result<()> {
         let slices = (destination.into().untyped(), source.into().untyped());
-        self.transfer(("get", Direction::GET), peer, slices, None)
+        self.transfer(("get", Direction::Get), peer, slices, None)
     }
 
     /// [`Transfers::put`], then a signal to `peer` on `channel`: once its [`Queue::wait_signal`] has
@@ -80,7 +81,7 @@ impl Transfers<'_> {
         channel: u32,
     ) -> Result<()> {
         let slices = (destination.into().untyped(), source.into().untyped());
-        self.transfer(("put_signal", Direction::PUT), peer, slices, Some(channel))
+        self.transfer(("put_signal", Direction::Put), peer, slices, Some(channel))
     }
 
     /// Checks, plans and enqueues a transfer, with a signal on `channel` behind it.
@@ -107,7 +108,7 @@ impl Transfers<'_> {
             return Err(queue.invalid(operation, message));
         }
         let (to, from) = match direction {
-            Direction::GET => (world.rank, peer),
+            Direction::Get => (world.rank, peer),
             _ => (peer, world.rank),
         };
         let (destination, source) = (destination.operand, source.operand);
@@ -203,9 +204,10 @@ impl Queue {
                 None => SignalTarget::default(),
             },
             direction: match peer == world.rank {
-                true => Direction::LOCAL,
+                true => Direction::Local,
                 false => direction,
-            },
+            }
+            .into(),
             row,
         };
         // SAFETY: the ranges are inside live allocations, which `submit` keeps, and do not overlap.

@@ -1,8 +1,8 @@
 //! A product of matrices as files name it.
 
+use crate::base::names::{MatrixOrder, Sharding};
 use crate::{GemmAlgorithm, GemmShape, GemmTransport};
 use serde::{Deserialize, Serialize};
-use symmem_core::backend::abi::{MatrixOrder, Sharding};
 
 /// What matrices are made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -121,8 +121,8 @@ impl Product {
 pub fn shape(product: &Product) -> GemmShape {
     GemmShape {
         sharding: match product.sharding {
-            Sharded::Rows => Sharding::ROWS,
-            Sharded::Columns => Sharding::COLUMNS,
+            Sharded::Rows => Sharding::Rows,
+            Sharded::Columns => Sharding::Columns,
         },
         b_order: order(product),
         bias: product.bias,
@@ -133,8 +133,8 @@ pub fn shape(product: &Product) -> GemmShape {
 /// How B of a product lies, as core takes it.
 pub fn order(product: &Product) -> MatrixOrder {
     match product.b_order {
-        Order::RowMajor => MatrixOrder::ROWS,
-        Order::ColumnMajor => MatrixOrder::COLUMNS,
+        Order::RowMajor => MatrixOrder::Rows,
+        Order::ColumnMajor => MatrixOrder::Columns,
     }
 }
 

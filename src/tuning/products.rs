@@ -1,5 +1,6 @@
 //! Rows of products: what `symmem bench ag-gemm --tune` writes.
 
+use crate::base::names::{ElementType, MatrixOrder, Sharding};
 use crate::tuning::product::{
     MatrixElement, Order, Product, Sharded, gemm_algorithm, gemm_transport, shape,
 };
@@ -8,7 +9,6 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt::{self, Formatter};
-use symmem_core::backend::abi::{ElementType, MatrixOrder, Sharding};
 
 /// A [`GemmRow`] with names in place of numbers, of matrices without gaps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,16 +52,16 @@ impl ProductRow {
             k,
             dtype: match row.element {
                 ElementType::F16 => MatrixElement::F16,
-                ElementType::BF16 => MatrixElement::Bf16,
+                ElementType::Bf16 => MatrixElement::Bf16,
                 _ => return None,
             },
             sharding: match row.shape.sharding {
-                Sharding::COLUMNS => Sharded::Columns,
-                _ => Sharded::Rows,
+                Sharding::Columns => Sharded::Columns,
+                Sharding::Rows => Sharded::Rows,
             },
             b_order: match row.shape.b_order {
-                MatrixOrder::COLUMNS => Order::ColumnMajor,
-                _ => Order::RowMajor,
+                MatrixOrder::Columns => Order::ColumnMajor,
+                MatrixOrder::Rows => Order::RowMajor,
             },
             bias,
         };
@@ -89,7 +89,7 @@ impl ProductRow {
             shape: shape(&self.product),
             element: match self.product.dtype {
                 MatrixElement::F16 => ElementType::F16,
-                MatrixElement::Bf16 => ElementType::BF16,
+                MatrixElement::Bf16 => ElementType::Bf16,
             },
             algorithm: gemm_algorithm(&self.algorithm)
                 .ok_or_else(|| unknown("algorithm", &self.algorithm))?,

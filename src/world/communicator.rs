@@ -1,11 +1,10 @@
 //! A world of ranks, each with a device, that can address each other's memory.
 
 use crate::backend::Device;
-use crate::backend::abi::{
-    Capabilities, DeviceDescription, MemoryInformation, ShareKind, SignalPlacement, Watch,
-};
+use crate::backend::abi::{Capabilities, DeviceDescription, MemoryInformation, Watch};
 use crate::base::error::{Error, Result};
 use crate::base::gemm_row::GemmRow;
+use crate::base::names::{ShareKind, SignalPlacement};
 use crate::memory::multicast::object::MulticastStatus;
 use crate::world::configuration::{BackendSource, Configuration};
 use crate::world::peer::Peer;
@@ -121,7 +120,8 @@ impl Communicator {
 
     /// How memory is shared, as the ranks negotiated it.
     pub fn share_kind(&self) -> ShareKind {
-        self.world.kind
+        // Unknown kinds are not negotiated.
+        ShareKind::of(self.world.kind).unwrap_or(ShareKind::SameProcess)
     }
 
     /// Where signal words live.

@@ -1,8 +1,9 @@
 //! What a rank needs to join a world.
 
 use crate::backend::Tables;
-use crate::backend::abi::{CollectiveRow, ShareKind, SignalPlacement};
+use crate::backend::abi::CollectiveRow;
 use crate::base::gemm_row::GemmRow;
+use crate::base::names::{ShareKind, SignalPlacement};
 use crate::bootstrap::LaunchEnvironment;
 use std::time::Duration;
 
@@ -58,7 +59,7 @@ impl Configuration {
             device: DeviceChoice::default(),
             deadline: Duration::from_secs(600),
             setup_deadline: Duration::from_secs(60),
-            signal_placement: SignalPlacement::DEVICE,
+            signal_placement: SignalPlacement::Device,
             share_kinds: Vec::new(),
             collective_rows: Vec::new(),
             gemm_rows: Vec::new(),

@@ -101,7 +101,7 @@ impl Communicator {
         let grids = shared.collectives.selector.has_grids();
         let layout = Layout::new(shared.world, grids, false);
         let allocated = vote.and_then(|()| {
-            let kinds = [self.share_kind()];
+            let kinds = [shared.kind];
             sharing::allocate(
                 shared.maker(),
                 &mut round,

@@ -1,10 +1,9 @@
 //! Bringing a communicator up: meet, open, compare, share the control block, make the signal pad.
 
-use crate::backend::abi::{
-    Capabilities, DeviceDescription, HostMemory, RawStream, ShareKind, SignalPlacement,
-};
+use crate::backend::abi::{self, Capabilities, DeviceDescription, HostMemory, RawStream};
 use crate::backend::{Backend, Device};
 use crate::base::error::{Error, Result};
+use crate::base::names::SignalPlacement;
 use crate::bootstrap::Bootstrap;
 use crate::group::lanes::Lanes;
 use crate::group::selector::Selector;
@@ -31,14 +30,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub(crate) fn open(source: &BackendSource, configuration: Configuration) -> Result<Established> {
-    let placement = configuration.signal_placement;
-    if ![SignalPlacement::DEVICE, SignalPlacement::HOST].contains(&placement) {
-        return Err(Error::InvalidArgument {
-            rank: configuration.launch.rank as usize,
-            operation: "open",
-            message: format!("signal placement {} is unknown", placement.0),
-        });
-    }
     let bootstrap = Bootstrap::connect(configuration.launch.clone(), configuration.setup_deadline)?;
     let opening = Instant::now();
     let rank = bootstrap.rank() as usize;
@@ -164,7 +155,7 @@ fn most_on_one_device(peers: &[Peer]) -> u32 {
 fn complete(
     context: Context,
     staging: Arc<Staging>,
-    kinds: &[ShareKind],
+    kinds: &[abi::ShareKind],
     configuration: &Configuration,
     selector: Selector,
     offers: &[Offer],
@@ -188,8 +179,8 @@ fn complete(
     let (allocation, kind) = sharing::allocate(maker, &mut round, kinds, bytes, Origin::Signals)?;
     context.keep(allocation.clone());
     let (host, outcome) = match configuration.signal_placement {
-        SignalPlacement::HOST => host_pad(&context, &mut round),
-        _ => (None, Ok(())),
+        SignalPlacement::Host => host_pad(&context, &mut round),
+        SignalPlacement::Device => (None, Ok(())),
     };
     let pad = Arc::new(SignalPad::new(rank, context.world, allocation, host));
     context.on_close(pad.clone());
@@ -347,35 +338,30 @@ fn negotiate(
     rank: usize,
     configuration: &Configuration,
     capabilities: &Capabilities,
-) -> Result<Vec<ShareKind>> {
+) -> Result<Vec<abi::ShareKind>> {
     let listed = listed_kinds(capabilities);
-    let mine: Vec<ShareKind> = match configuration.share_kinds.as_slice() {
+    let mine: Vec<abi::ShareKind> = match configuration.share_kinds.as_slice() {
         [] => listed.clone(),
         forced => forced
             .iter()
-            .copied()
+            .map(|&kind| abi::ShareKind::from(kind))
             .filter(|kind| listed.contains(kind))
             .collect(),
     };
     let common = common_kinds(round, &mine)?;
     if common.is_empty() {
-        let names = |kinds: &[ShareKind]| {
-            kinds
-                .iter()
-                .map(|kind| kind.name())
-                .collect::<Vec<_>>()
-                .join(", ")
-        };
+        let names = |kinds: Vec<&str>| kinds.join(", ");
+        let forced = configuration.share_kinds.iter();
         return Err(Error::Unsupported {
             rank,
             operation: "sharing memory",
             message: format!(
                 "the ranks have no strategy in common; this device has {}, asked for: {}",
-                names(&listed),
+                names(listed.iter().map(|kind| kind.name()).collect()),
                 if configuration.share_kinds.is_empty() {
                     "any".into()
                 } else {
-                    names(&configuration.share_kinds)
+                    names(forced.map(|kind| kind.name()).collect())
                 }
             ),
         });

@@ -38,20 +38,20 @@ pub fn role(role: &str, member: &Member) {
     let local = buffer.local().address();
     let mut seen = Vec::new();
     for (name, method, source, destination) in [
-        ("engine get", Method::COPY_ENGINE, remote, local),
-        ("kernel get", Method::VECTOR, remote, local),
-        ("engine put", Method::COPY_ENGINE, local, remote),
-        ("kernel put", Method::VECTOR, local, remote),
+        ("engine get", Method::CopyEngine, remote, local),
+        ("kernel get", Method::Vector, remote, local),
+        ("engine put", Method::CopyEngine, local, remote),
+        ("kernel put", Method::Vector, local, remote),
     ] {
         let bytes = (ELEMENTS * size_of::<u32>()) as u64;
         let transfer = Transfer {
             destination,
             source,
             bytes,
-            direction: Direction::PUT,
+            direction: Direction::Put.into(),
             row: TransferRow {
                 bytes,
-                method,
+                method: method.into(),
                 blocks: 16,
                 threads: 512,
                 ..TransferRow::default()

@@ -30,7 +30,7 @@ fn everything(member: &Member) -> Result<()> {
     stream.get(peer, other.all(), buffer.slice(..64)?)?;
     stream.barrier()?;
     stream.all_reduce(sums.all(), other.slice(32..64)?, ReduceOp::Sum)?;
-    let on_device = communicator.signal_placement() == SignalPlacement::DEVICE;
+    let on_device = communicator.signal_placement() == SignalPlacement::Device;
     let graph = stream.capture(|queue| {
         queue.put(peer, other.slice(..32)?, other.slice(32..64)?)?;
         if on_device {

@@ -24,7 +24,7 @@ pub fn role(role: &str, member: &Member) {
             let builder = match member.argument.as_str() {
                 _ if !odd => builder,
                 "deadline" => builder.deadline(Duration::from_secs(77)),
-                "placement" => builder.signal_placement(SignalPlacement::HOST),
+                "placement" => builder.signal_placement(SignalPlacement::Host),
                 "world" => {
                     let mut launch = member.launch();
                     (launch.world, launch.local_world) = (4, 4);

@@ -66,7 +66,7 @@ pub fn role(role: &str, member: &Member) {
     }
     if role == "explain" {
         let explain = |(operation, bytes)| {
-            let choice = communicator.explain(operation, bytes, ElementType::BF16);
+            let choice = communicator.explain(operation, bytes, ElementType::Bf16);
             choice.map_or_else(
                 |error| error.to_string(),
                 |choice| choice.algorithm().name().into(),
@@ -75,12 +75,12 @@ pub fn role(role: &str, member: &Member) {
         member.say(
             "explained",
             [
-                (CollectiveOperation::ALL_REDUCE, 64 << 10),
-                (CollectiveOperation::ALL_REDUCE, 128 << 10),
-                (CollectiveOperation::ALL_REDUCE, 1 << 20),
-                (CollectiveOperation::REDUCE_SCATTER, 1 << 20),
-                (CollectiveOperation::ALL_GATHER, 1 << 20),
-                (CollectiveOperation::BROADCAST, 128 << 10),
+                (CollectiveOperation::AllReduce, 64 << 10),
+                (CollectiveOperation::AllReduce, 128 << 10),
+                (CollectiveOperation::AllReduce, 1 << 20),
+                (CollectiveOperation::ReduceScatter, 1 << 20),
+                (CollectiveOperation::AllGather, 1 << 20),
+                (CollectiveOperation::Broadcast, 128 << 10),
             ]
             .map(explain)
             .join(" "),
@@ -101,7 +101,7 @@ fn use_it(member: &Member, communicator: &Communicator) -> Result<()> {
     let support = communicator.multicast().support;
     let by = |algorithm| {
         CollectiveOptions::new().algorithm(match support {
-            MulticastSupport::NONE => None,
+            MulticastSupport::None => None,
             _ => Some(algorithm),
         })
     };

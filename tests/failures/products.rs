@@ -9,7 +9,7 @@ use rstest_reuse::apply;
 use std::time::{Duration, Instant};
 use symmem::{
     AllGatherGemm, Communicator, Error, GemmAlgorithm, GemmOptions, GemmShape, GemmTransport,
-    Graph, Matrix, Operands, Result, backend::abi::Sharding,
+    Graph, Matrix, Operands, Result, Sharding,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,8 +149,8 @@ fn shape(setting: Setting, by_columns: bool) -> GemmShape {
     };
     GemmShape {
         sharding: match by_columns {
-            true => Sharding::COLUMNS,
-            false => Sharding::ROWS,
+            true => Sharding::Columns,
+            false => Sharding::Rows,
         },
         ..shape
     }

@@ -110,7 +110,7 @@ fn wait(
             .and_then(|()| stream.synchronize()),
         Wait::Barrier => stream.barrier().and_then(|()| stream.synchronize()),
         Wait::Replay => {
-            let on_device = communicator.signal_placement() == SignalPlacement::DEVICE;
+            let on_device = communicator.signal_placement() == SignalPlacement::Device;
             let graph = stream.capture(|queue| {
                 if on_device {
                     queue.wait_signal(victim, 5)?;
@@ -206,7 +206,7 @@ fn a_stopped_rank_is_given_up_at_the_deadline_by_name(
     #[values(0, 2)] victim: usize,
 ) {
     // The store's part does not depend on where signals live, and little on the call.
-    let same = setting.placement() == SignalPlacement::HOST
+    let same = setting.placement() == SignalPlacement::Host
         || !crate::support::full() && matches!(wait, Wait::Free | Wait::Finalize);
     if wait.on_the_host() && same {
         return;

@@ -3,8 +3,8 @@
 use crate::checker::{Dense, Number, check};
 use std::cell::Cell;
 use std::time::Duration;
-use symmem::backend::abi::{MatrixOrder, Sharding};
 use symmem::*;
+use symmem::{MatrixOrder, Sharding};
 
 /// Every way to do it on the host: with no vendor's library there are no sends and receives of one.
 pub const WAYS: [(GemmAlgorithm, GemmTransport); 6] = [
@@ -48,7 +48,7 @@ impl<'a, T: Number> Case<'a, T> {
             .expect("made on every rank");
         let buffer = |length| communicator.allocate::<T>(&[length]).expect("memory");
         let (b_lines, b_width) = match shape.b_order {
-            MatrixOrder::COLUMNS => (n, k),
+            MatrixOrder::Columns => (n, k),
             _ => (k, n),
         };
         let b_stride = shape.b_stride.unwrap_or(b_width);
@@ -70,7 +70,7 @@ impl<'a, T: Number> Case<'a, T> {
         for row in 0..k {
             for column in 0..n {
                 let at = match shape.b_order {
-                    MatrixOrder::COLUMNS => column * b_stride + row,
+                    MatrixOrder::Columns => column * b_stride + row,
                     _ => row * b_stride + column,
                 };
                 laid[at] = case.right.at(row, column);
@@ -92,13 +92,13 @@ impl<'a, T: Number> Case<'a, T> {
         let (rank, world) = (self.communicator.rank(), self.communicator.world_size());
         let left = self.left(round);
         let whole = match self.shape.sharding {
-            Sharding::COLUMNS => left.columns,
+            Sharding::Columns => left.columns,
             _ => left.rows,
         };
         let shard = whole.div_ceil(world);
         let part = (rank * shard).min(whole)..((rank + 1) * shard).min(whole);
         let (rows, columns) = match self.shape.sharding {
-            Sharding::COLUMNS => (0..left.rows, part),
+            Sharding::Columns => (0..left.rows, part),
             _ => (part, 0..left.columns),
         };
         let mut own: Vec<T> = rows
@@ -123,12 +123,12 @@ impl<'a, T: Number> Case<'a, T> {
     pub fn operands(&self) -> Operands<'_, T> {
         let GemmShape { m, n, k, .. } = self.shape;
         let b_stride = self.shape.b_stride.unwrap_or(match self.shape.b_order {
-            MatrixOrder::COLUMNS => k,
+            MatrixOrder::Columns => k,
             _ => n,
         });
         let c_stride = self.shape.c_stride.unwrap_or(n);
         let b = Matrix::strided(self.b.all(), k, n, b_stride, self.shape.b_order);
-        let c = Matrix::strided(self.c.all(), m, n, c_stride, MatrixOrder::ROWS);
+        let c = Matrix::strided(self.c.all(), m, n, c_stride, MatrixOrder::Rows);
         let bias = Matrix::of(self.bias.all(), 1, n).expect("as long");
         Operands {
             a: self.a.all(),

@@ -4,7 +4,7 @@ use crate::case::{Case, WAYS, options};
 use crate::world::{world, world_with};
 use half::bf16;
 use std::time::{Duration, Instant};
-use symmem::backend::abi::Sharding;
+use symmem::Sharding;
 use symmem::*;
 
 const SHAPE: GemmShape = GemmShape::new(32, 8, 16);
@@ -214,7 +214,7 @@ fn in_debug_mode_peers_hear_of_matrices_that_one_rank_gets_wrong() {
 #[test]
 fn a_rank_that_does_not_come_is_named_when_the_deadline_has_passed() {
     for way in WAYS {
-        for sharding in [Sharding::ROWS, Sharding::COLUMNS] {
+        for sharding in [Sharding::Rows, Sharding::Columns] {
             let errors = world(3, |communicator| {
                 let options = GemmOptions {
                     deadline: Some(Duration::from_millis(200)),

@@ -3,14 +3,14 @@
 use crate::case::{Case, WAYS, options};
 use crate::world::world;
 use half::bf16;
-use symmem::backend::abi::Sharding;
+use symmem::Sharding;
 use symmem::*;
 
 #[test]
 fn a_captured_product_is_replayed_with_what_a_holds_then() {
     world(3, |communicator| {
         for way in WAYS {
-            for sharding in [Sharding::ROWS, Sharding::COLUMNS] {
+            for sharding in [Sharding::Rows, Sharding::Columns] {
                 let shape = GemmShape {
                     sharding,
                     ..GemmShape::new(41, 13, 17)

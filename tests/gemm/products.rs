@@ -5,8 +5,9 @@ use crate::checker::{Dense, Number, check};
 use crate::world::world;
 use half::{bf16, f16};
 use rstest::rstest;
-use symmem::backend::abi::{DeviceAddress, MatrixOrder, Sharding};
+use symmem::backend::abi::DeviceAddress;
 use symmem::*;
+use symmem::{MatrixOrder, Sharding};
 
 /// Shapes with tails: rows that the ranks do not share evenly, fewer rows than ranks, one column, an odd `k`.
 const SHAPES: [(usize, usize, usize); 6] = [
@@ -38,9 +39,9 @@ fn products_are_right_with_a_in_rows(#[values(1, 2, 3, 4)] ranks: u32) {
 
 #[rstest]
 fn products_are_right_with_a_in_columns(#[values(1, 2, 3, 4)] ranks: u32) {
-    every_way::<f16>(ranks, |shape, _| shape.sharding = Sharding::COLUMNS);
+    every_way::<f16>(ranks, |shape, _| shape.sharding = Sharding::Columns);
     every_way::<bf16>(ranks, |shape, options| {
-        shape.sharding = Sharding::COLUMNS;
+        shape.sharding = Sharding::Columns;
         shape.bias = true;
         options.gathered = true;
     });
@@ -49,10 +50,10 @@ fn products_are_right_with_a_in_columns(#[values(1, 2, 3, 4)] ranks: u32) {
 #[rstest]
 fn b_may_lie_in_columns_and_strides_be_longer_than_lines(
     #[values(1, 3)] ranks: u32,
-    #[values(MatrixOrder::ROWS, MatrixOrder::COLUMNS)] b_order: MatrixOrder,
+    #[values(MatrixOrder::Rows, MatrixOrder::Columns)] b_order: MatrixOrder,
 ) {
     every_way::<bf16>(ranks, |shape, _| {
-        let least = if b_order == MatrixOrder::ROWS {
+        let least = if b_order == MatrixOrder::Rows {
             shape.n
         } else {
             shape.k
@@ -81,7 +82,7 @@ fn streams_need_not_be_as_many_as_ranks(
                 ordered,
                 ..options((GemmAlgorithm::Pipeline, transport))
             };
-            for sharding in [Sharding::ROWS, Sharding::COLUMNS] {
+            for sharding in [Sharding::Rows, Sharding::Columns] {
                 let shape = GemmShape {
                     sharding,
                     ..GemmShape::new(37, 12, 23)
@@ -100,7 +101,7 @@ fn chunks_may_be_of_any_number_of_rows(#[values(1, 16, 20, 1000)] rows: usize) {
                 chunk_rows: Some(rows),
                 ..options(*way)
             };
-            for sharding in [Sharding::ROWS, Sharding::COLUMNS] {
+            for sharding in [Sharding::Rows, Sharding::Columns] {
                 let shape = GemmShape {
                     sharding,
                     ..GemmShape::new(150, 8, 10)
@@ -129,7 +130,7 @@ fn calls_follow_each_other_without_a_wait_and_give_what_the_last_one_should() {
 
 #[rstest]
 fn the_same_call_gives_the_same_bits_in_whatever_order_ranks_come(
-    #[values(Sharding::ROWS, Sharding::COLUMNS)] sharding: Sharding,
+    #[values(Sharding::Rows, Sharding::Columns)] sharding: Sharding,
 ) {
     world(3, |communicator| {
         let shape = GemmShape {
@@ -200,7 +201,7 @@ fn matrices_may_be_memory_that_is_no_buffer() {
         a.write(&stream, 0, &whole.elements[rank * half..][..half])
             .unwrap();
         let address = |pointer: *const f16| DeviceAddress(pointer.expose_provenance() as u64);
-        let rows = MatrixOrder::ROWS;
+        let rows = MatrixOrder::Rows;
         // SAFETY: both live until the stream has passed, below; on the host an address is a pointer.
         let (right, result) = unsafe {
             (
@@ -237,7 +238,7 @@ fn the_plan_can_be_read() {
         assert!(text.contains("product stream i mod 2"), "{text}");
         // Columns are summed over: there is one product, and no stream for it.
         let columns = GemmShape {
-            sharding: Sharding::COLUMNS,
+            sharding: Sharding::Columns,
             ..shape
         };
         let operation = communicator.all_gather_gemm::<bf16>(&columns, &options(way));

@@ -178,8 +178,8 @@ pub fn options(backend: Backend, ranks: u32, threads: bool, name: &str) -> World
         _ => Selection::Named("cuda".into()),
     };
     options.share_kinds = match backend {
-        Backend::Vmm | Backend::HipVmm => vec![ShareKind::VMM_FILE_DESCRIPTOR],
-        Backend::LegacyIpc => vec![ShareKind::LEGACY_IPC],
+        Backend::Vmm | Backend::HipVmm => vec![ShareKind::VmmFileDescriptor],
+        Backend::LegacyIpc => vec![ShareKind::LegacyIpc],
         _ => Vec::new(),
     };
     if let Some(libraries) = backend.libraries() {

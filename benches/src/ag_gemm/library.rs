@@ -28,8 +28,8 @@ pub(super) fn raw_shape<T: Real>(product: &Product) -> GemmShape {
             Order::ColumnMajor => k,
         },
         c_stride: n,
-        element: T::TYPE,
-        b_order: order(product),
+        element: T::TYPE.into(),
+        b_order: order(product).into(),
         bias: product.bias.into(),
         reserved: 0,
     }

@@ -18,12 +18,11 @@ use crate::report::ag_gemm::{
     TORCH_FUSED, TRANSFORMER_ENGINE, VARIANTS, WINDOWS,
 };
 use crate::{Result, exchange};
-use symmem::backend::abi::CollectiveOperation;
 use symmem::tuning::ProductRow;
 use symmem::tuning::{gemm_algorithm, gemm_transport, shape};
 use symmem::{
-    Algorithm, AllGatherGemm, CollectiveCall, CollectiveOptions, GemmAlgorithm, GemmElement,
-    GemmOptions, GemmTransport,
+    Algorithm, AllGatherGemm, CollectiveCall, CollectiveOperation, CollectiveOptions,
+    GemmAlgorithm, GemmElement, GemmOptions, GemmTransport,
 };
 
 impl<'a, T: Real> Run<'a, T> {
@@ -167,7 +166,7 @@ impl<'a, T: Real> Run<'a, T> {
         let all = (session.a.len() * self.communicator.world_size() * size_of::<T>()) as u64;
         let gather = CollectiveCall {
             in_multicast: session.a.is_in_multicast() && session.whole.is_in_multicast(),
-            ..CollectiveCall::new(CollectiveOperation::ALL_GATHER, all, T::TYPE)
+            ..CollectiveCall::new(CollectiveOperation::AllGather, all, T::TYPE)
         };
         let choice = (self.communicator).explain_call(&gather, &CollectiveOptions::default())?;
         Ok(match choice.algorithm() {

@@ -9,8 +9,7 @@ use super::shape::Shape;
 use crate::Result;
 use crate::report::collectives::OURS;
 use crate::report::{Collective, Placement};
-use symmem::Algorithm;
-use symmem::backend::abi::MulticastSupport;
+use symmem::{Algorithm, MulticastSupport};
 
 impl<T: Sample> Run<'_, T> {
     /// Why what is to go by multicast would not; `None` if it would, or goes another way. All ranks come to the
@@ -18,7 +17,7 @@ impl<T: Sample> Run<'_, T> {
     pub(super) fn without_multicast(&self, by: By) -> Option<String> {
         let named = self.named(by)?;
         let status = self.communicator().multicast();
-        let reached = status.support != MulticastSupport::NONE && self.session.is_in_multicast();
+        let reached = status.support != MulticastSupport::None && self.session.is_in_multicast();
         let why = status.reason.unwrap_or_else(|| {
             "buffers of this size find no room in the object; raise SYMMEM_MULTICAST_BYTES".into()
         });

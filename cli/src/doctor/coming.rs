@@ -4,10 +4,11 @@
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 use symmem::Builder;
-use symmem::backend::abi::MulticastSupport;
 use symmem::backends::Selection;
 use symmem::bootstrap::LaunchEnvironment;
-use symmem::{Algorithm, CollectiveOptions, Communicator, Error, ReduceOp, Result};
+use symmem::{
+    Algorithm, CollectiveOptions, Communicator, Error, MulticastSupport, ReduceOp, Result,
+};
 
 /// Elements that are reduced: with edges that no vector covers, and not the same for each rank.
 const COUNT: usize = 100_003;
@@ -35,7 +36,7 @@ impl Coming {
     /// What is wrong with it; `None` if all went by multicast, right, and was given back.
     pub fn trouble(&self) -> Option<String> {
         let because = self.reason.as_deref().unwrap_or("no reason was given");
-        if self.path != MulticastSupport::HARDWARE.name() {
+        if self.path != MulticastSupport::Hardware.name() {
             Some(format!(
                 "all ranks agreed to go without multicast: {because}"
             ))
@@ -102,7 +103,7 @@ fn milliseconds(since: Instant) -> f64 {
 /// An all_reduce of two buffers by multicast, checked; nothing where there is no multicast.
 fn reduce(communicator: &Communicator) -> Result<Coming> {
     let mut coming = Coming::default();
-    if communicator.multicast().support == MulticastSupport::HARDWARE {
+    if communicator.multicast().support == MulticastSupport::Hardware {
         let (rank, world) = (communicator.rank(), communicator.world_size());
         let stream = communicator.stream()?;
         let source = communicator.allocate::<u32>(&[COUNT])?;

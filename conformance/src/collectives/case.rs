@@ -4,8 +4,8 @@ use crate::dtype::Dtype;
 use crate::length::Length;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use symmem::backend::abi::{CAPABILITY_COPY_ENGINE, Capabilities, CollectiveOperation};
-use symmem::{Algorithm, ReduceOp};
+use symmem::backend::abi::{CAPABILITY_COPY_ENGINE, Capabilities};
+use symmem::{Algorithm, CollectiveOperation, ReduceOp};
 
 /// One collective, checked on all members of a group together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -160,17 +160,17 @@ impl fmt::Display for Way {
 impl From<Collective> for CollectiveOperation {
     fn from(operation: Collective) -> Self {
         match operation {
-            Collective::AllReduce => Self::ALL_REDUCE,
-            Collective::Reduce => Self::REDUCE,
-            Collective::ReduceScatter => Self::REDUCE_SCATTER,
-            Collective::AllGather => Self::ALL_GATHER,
-            Collective::AllGatherV => Self::ALL_GATHER_V,
-            Collective::Broadcast => Self::BROADCAST,
-            Collective::AllToAll => Self::ALL_TO_ALL,
-            Collective::AllToAllV => Self::ALL_TO_ALL_V,
-            Collective::Gather => Self::GATHER,
-            Collective::Scatter => Self::SCATTER,
-            Collective::Ring | Collective::Exchange => Self::EXCHANGE,
+            Collective::AllReduce => Self::AllReduce,
+            Collective::Reduce => Self::Reduce,
+            Collective::ReduceScatter => Self::ReduceScatter,
+            Collective::AllGather => Self::AllGather,
+            Collective::AllGatherV => Self::AllGatherV,
+            Collective::Broadcast => Self::Broadcast,
+            Collective::AllToAll => Self::AllToAll,
+            Collective::AllToAllV => Self::AllToAllV,
+            Collective::Gather => Self::Gather,
+            Collective::Scatter => Self::Scatter,
+            Collective::Ring | Collective::Exchange => Self::Exchange,
         }
     }
 }

@@ -4,9 +4,10 @@ use super::call::Call;
 use super::case::{CollectiveCase, Members, Mode, Reduction};
 use crate::dtype::{Dtype, with_element};
 use serde::{Deserialize, Serialize};
-use symmem::backend::abi::{CAPABILITY_GRAPHS, CollectiveOperation, ElementType};
+use symmem::backend::abi::CAPABILITY_GRAPHS;
 use symmem::{
-    Algorithm, CollectiveCall, CollectiveOptions, Communicator, Reducible, multicast_reduces,
+    Algorithm, CollectiveCall, CollectiveOperation, CollectiveOptions, Communicator, ElementType,
+    Reducible, multicast_reduces,
 };
 
 impl CollectiveCase {
@@ -60,14 +61,14 @@ impl MulticastKernels {
     /// What this one has.
     pub fn of(communicator: &Communicator) -> Self {
         let sums = |element| {
-            let sum = CollectiveCall::new(CollectiveOperation::ALL_REDUCE, 1 << 10, element);
+            let sum = CollectiveCall::new(CollectiveOperation::AllReduce, 1 << 10, element);
             let by_name = CollectiveOptions::new().algorithm(Algorithm::Multicast);
             let choice = communicator.explain_call(&sum, &by_name);
             choice.is_ok_and(|choice| choice.algorithm() == Algorithm::Multicast)
         };
         Self {
             captured: communicator.capabilities().flags & CAPABILITY_GRAPHS != 0,
-            f8: sums(ElementType::F8_E4M3) && sums(ElementType::F8_E5M2),
+            f8: sums(ElementType::F8E4M3) && sums(ElementType::F8E5M2),
         }
     }
 }

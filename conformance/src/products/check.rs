@@ -5,10 +5,9 @@ use super::case::ProductCase;
 use crate::covering::Random;
 use crate::findings::{Fault, Findings};
 use std::time::Duration;
-use symmem::backend::abi::{MatrixOrder, Sharding};
 use symmem::{
-    AllGatherGemm, Communicator, GemmElement, GemmOptions, GemmShape, Matrix, Operands, Queue,
-    Result, Stream, SymmetricBuffer,
+    AllGatherGemm, Communicator, GemmElement, GemmOptions, GemmShape, Matrix, MatrixOrder,
+    Operands, Queue, Result, Sharding, Stream, SymmetricBuffer,
 };
 
 /// Calls of a case.
@@ -91,12 +90,12 @@ impl Product<'_> {
         let b_width = if case.b_by_columns { case.k } else { case.n };
         GemmShape {
             sharding: match case.by_columns {
-                true => Sharding::COLUMNS,
-                false => Sharding::ROWS,
+                true => Sharding::Columns,
+                false => Sharding::Rows,
             },
             b_order: match case.b_by_columns {
-                true => MatrixOrder::COLUMNS,
-                false => MatrixOrder::ROWS,
+                true => MatrixOrder::Columns,
+                false => MatrixOrder::Rows,
             },
             b_stride: Some(b_width + case.gap),
             c_stride: Some(case.n + case.gap),
@@ -320,7 +319,7 @@ fn operands<'a, T: Number>(memory: &'a Memory<T>, shape: &GemmShape) -> Result<O
     Ok(Operands {
         a: memory.a.all(),
         b: Matrix::strided(memory.b.all(), k, n, b_stride, shape.b_order)?,
-        c: Matrix::strided(memory.c.all(), m, n, c_stride, MatrixOrder::ROWS)?,
+        c: Matrix::strided(memory.c.all(), m, n, c_stride, MatrixOrder::Rows)?,
         bias: shape.bias.then_some(bias),
         gathered: memory.gathered.as_ref().map(SymmetricBuffer::all),
     })

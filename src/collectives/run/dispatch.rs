@@ -6,6 +6,7 @@
 use crate::backend::abi::*;
 use crate::backend::{CallResult, Collectives, Device};
 use crate::base::error::Result;
+use crate::base::names;
 use crate::base::planner::TransferOptions;
 use crate::collectives::compare::Comparison;
 use crate::collectives::multicast::{self, Reach};
@@ -171,7 +172,7 @@ impl Queue {
         if to.bytes() == 0 || to.is_at(rank, from, 0) {
             return Ok(());
         }
-        let transfer = (Direction::PUT, rank);
+        let transfer = (names::Direction::Put, rank);
         let options = TransferOptions::default();
         self.copy(name, transfer, (to, rank), (from, rank), &options, None)
     }

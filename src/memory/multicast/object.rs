@@ -15,6 +15,7 @@
 use crate::backend::abi::{DeviceAddress, MulticastSupport, RawMulticast};
 use crate::backend::{Backend, CallResult, Multicast as _};
 use crate::base::limits::DRAIN;
+use crate::base::names;
 use crate::memory::multicast::steps::{Phase, Unmade, bounded};
 use crate::memory::multicast::wire::Part;
 use crate::rank::context::{Closing, Context};
@@ -27,7 +28,7 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MulticastStatus {
     /// What all ranks have together.
-    pub support: MulticastSupport,
+    pub support: names::MulticastSupport,
     /// Why it is no more than that, or why new buffers are not bound any more; alike on all ranks.
     pub reason: Option<String>,
 }
@@ -114,7 +115,8 @@ impl Multicast {
     /// What the ranks have, and why no more.
     pub fn status(&self) -> MulticastStatus {
         MulticastStatus {
-            support: self.support(),
+            // The ranks agree on no other number.
+            support: names::MulticastSupport::of(self.support()).unwrap_or_default(),
             reason: lock(&self.reason).clone(),
         }
     }

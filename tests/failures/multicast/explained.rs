@@ -34,7 +34,7 @@ pub fn calls(member: &Member, communicator: &Communicator) -> Result<Vec<String>
     ];
     let explained = CollectiveCall {
         in_place: true,
-        ..CollectiveCall::new(CollectiveOperation::ALL_REDUCE, 1 << 10, ElementType::U32)
+        ..CollectiveCall::new(CollectiveOperation::AllReduce, 1 << 10, ElementType::U32)
     };
     let refused = communicator.explain_call(&explained, &one).unwrap_err();
     assert!(refused.to_string().contains("in place"), "{refused}");
@@ -59,7 +59,7 @@ fn call<T: Reducible>(
         reduce,
         in_place,
         in_multicast: to.is_in_multicast() && from.is_in_multicast(),
-        ..CollectiveCall::new(CollectiveOperation::ALL_REDUCE, bytes, T::TYPE)
+        ..CollectiveCall::new(CollectiveOperation::AllReduce, bytes, T::TYPE)
     };
     let choice = communicator.explain_call(&explained, options)?;
     let source = if in_place { to.all() } else { from.all() };

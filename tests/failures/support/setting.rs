@@ -116,17 +116,17 @@ impl Setting {
     pub fn placement(self) -> SignalPlacement {
         match self {
             Self::HostWithHostSignals | Self::CudaWithHostSignals | Self::HipWithHostSignals => {
-                SignalPlacement::HOST
+                SignalPlacement::Host
             }
-            _ => SignalPlacement::DEVICE,
+            _ => SignalPlacement::Device,
         }
     }
 
     pub fn kinds(self) -> &'static [ShareKind] {
         match self {
-            Self::Host | Self::HostWithHostSignals => &[ShareKind::MEMORY_FILE],
-            Self::CudaLegacy | Self::Hip | Self::HipWithHostSignals => &[ShareKind::LEGACY_IPC],
-            _ => &[ShareKind::VMM_FILE_DESCRIPTOR],
+            Self::Host | Self::HostWithHostSignals => &[ShareKind::MemoryFile],
+            Self::CudaLegacy | Self::Hip | Self::HipWithHostSignals => &[ShareKind::LegacyIpc],
+            _ => &[ShareKind::VmmFileDescriptor],
         }
     }
 }
