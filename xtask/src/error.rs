@@ -35,6 +35,22 @@ pub enum Error {
     Source { path: PathBuf, what: String },
     #[error("the structure check found:\n{}", .0.join("\n"))]
     Structure(Vec<String>),
+    #[error("no toolchain {0}; run `rustup toolchain install {0} --profile minimal`")]
+    ToolchainMissing(String),
+    #[error(
+        "{}: public-api cannot read what rustdoc of {toolchain} writes: {source}; pin another nightly in .ci/steps, or another public-api in xtask/Cargo.toml",
+        path.display()
+    )]
+    ApiUnread {
+        toolchain: String,
+        path: PathBuf,
+        source: public_api::Error,
+    },
+    #[error(
+        "the public API is not the one in the snapshots:\n{}\nif the change is meant, run `cargo xtask api --write` and commit the files it writes",
+        .0.join("\n")
+    )]
+    Api(Vec<String>),
     #[error("artefacts are not what their sources make; run `cargo xtask kernels build`:\n{}", .0.join("\n"))]
     Stale(Vec<String>),
 }

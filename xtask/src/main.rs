@@ -1,5 +1,6 @@
 //! Maintainers' commands: `cargo xtask <command>`.
 
+mod api;
 mod conformance;
 mod error;
 mod kernels;
@@ -21,6 +22,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Check that the public API is the one in the snapshots, or rewrite them.
+    Api(api::Options),
     /// Run the conformance suite and count: the sample, or all.
     Conformance(conformance::Options),
     /// The kernels' artefacts: build, check, lint.
@@ -38,6 +41,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
+        Command::Api(options) => api::run(&options),
         Command::Conformance(options) => conformance::run(options),
         Command::Kernels { command } => kernels::run(command),
         Command::Readme(options) => readme::run(&options),
