@@ -1,4 +1,4 @@
-//! A rank's two buffers: the only code here that is compiled once for each element type.
+//! A rank's two buffers: with `element`, the only code here that is compiled once for each element type.
 //!
 //! Everything else works with `dyn Memory`, and with elements as bytes. An enqueued call costs one virtual call more
 //! than it would with a known type.

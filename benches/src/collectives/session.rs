@@ -111,6 +111,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
+    /// Enqueues the work once.
     fn enqueue(&self, on: &Queue, work: Work<'_>) -> Result<()> {
         match work {
             Work::Barrier => Ok(on.barrier()?),
