@@ -36,11 +36,8 @@ impl<'a> Clock<'a> {
 
     /// Runs `work`, which enqueues calls, after a barrier, and returns the nanoseconds it took on the
     /// device; on the host where the caller does the work.
-    pub(super) fn timed(&self, stream: &Stream, work: impl FnOnce() -> Result<()>) -> Result<f64> {
-        let mut work = Some(work);
-        let times = self.each(stream, 1, true, || {
-            work.take().map_or(Ok(()), |work| work())
-        })?;
+    pub(super) fn timed(&self, stream: &Stream, work: &dyn Fn() -> Result<()>) -> Result<f64> {
+        let times = self.each(stream, 1, true, work)?;
         Ok(times.into_iter().sum())
     }
 
@@ -51,7 +48,7 @@ impl<'a> Clock<'a> {
         stream: &Stream,
         times: u32,
         together: bool,
-        mut work: impl FnMut() -> Result<()>,
+        work: &dyn Fn() -> Result<()>,
     ) -> Result<Vec<f64>> {
         let timers = &self.timers[..self.timers.len().min(times as usize)];
         let mut nanoseconds = Vec::with_capacity(timers.len());

@@ -95,7 +95,7 @@ impl<'a> Session<'a> {
     /// `repeats` transfers back to back: nanoseconds for each. Takes part in the barrier only, and
     /// returns a meaningless time, where this rank stands by.
     pub(super) fn looped(&self, case: &Case, means: Means, repeats: u32) -> Result<f64> {
-        let total = self.clock.timed(&self.stream, || {
+        let total = self.clock.timed(&self.stream, &|| {
             (0..repeats).try_for_each(|_| self.issue(&self.stream, case, means))
         })?;
         Ok(total / f64::from(repeats))
@@ -117,7 +117,7 @@ impl<'a> Session<'a> {
 
     /// Replays a graph of `repeats` transfers: nanoseconds for each.
     pub(super) fn replayed(&self, graph: Option<&Graph>, repeats: u32) -> Result<f64> {
-        let total = self.clock.timed(&self.stream, || self.launch(graph))?;
+        let total = self.clock.timed(&self.stream, &|| self.launch(graph))?;
         Ok(total / f64::from(repeats))
     }
 

@@ -13,9 +13,9 @@
 mod candidates;
 
 use super::by_caller::is_by_caller;
-use super::collectives::element::{Sample, with_element};
+use super::collectives::call::{Call, Work};
 use super::collectives::how::How;
-use super::collectives::session::{Call, Session, Way};
+use super::collectives::session::{Session, Way};
 use super::collectives::shape::Shape;
 use super::collectives::{self};
 use super::common::Common;
@@ -73,19 +73,14 @@ pub fn run(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Table> {
     let rank = communicator.rank();
-    let impossible = |message: String| Err(BenchError::World { rank, message });
     if communicator.world_size() < 2 {
-        return impossible("tuning needs 2 ranks or more; ask for them with --ranks 2".into());
+        let message = "tuning needs 2 ranks or more; ask for them with --ranks 2".into();
+        return Err(BenchError::World { rank, message });
     }
-    let element = options.which.element(communicator);
-    with_element!(element, T => {
-        tune::<T>(communicator, &options.which, progress)
-    }, else {
-        impossible(format!("elements of type {element} cannot be measured"))
-    })
+    tune(communicator, &options.which, progress)
 }
 
-fn tune<T: Sample>(
+fn tune(
     communicator: &Communicator,
     options: &collectives::Options,
     progress: &mut dyn FnMut(Progress),
@@ -93,9 +88,9 @@ fn tune<T: Sample>(
     let common = Common::agree(communicator)?;
     let sizes = options.sizes(communicator.rank(), common.limit)?;
     let largest = sizes.last().copied().unwrap_or_default();
-    let session = Session::new(communicator, largest)?;
+    let session = Session::new(communicator, options.element(communicator), largest)?;
     let has_switch = communicator.multicast().support == MulticastSupport::Hardware;
-    let run = Run::<T> {
+    let run = Run {
         rounds: options.rounds.unwrap_or(options.effort.rounds()).max(1),
         by_caller: is_by_caller(communicator),
         present: Present {
@@ -132,14 +127,14 @@ fn tune<T: Sample>(
     Ok(table)
 }
 
-struct Run<'a, T: Sample> {
-    session: Session<'a, T>,
+struct Run<'a> {
+    session: Session<'a>,
     rounds: u32,
     by_caller: bool,
     present: Present,
 }
 
-impl<T: Sample> Run<'_, T> {
+impl Run<'_> {
     /// The fastest way at a size; `None` if the size is too small for the world. Collective.
     fn choose(
         &self,
@@ -148,7 +143,7 @@ impl<T: Sample> Run<'_, T> {
         before: Option<Candidate>,
     ) -> Result<Option<Choice>> {
         let world = self.session.communicator.world_size();
-        let Some(shape) = Shape::new(collective, bytes, size_of::<T>(), world) else {
+        let Some(shape) = Shape::new(collective, bytes, self.session.element.size, world) else {
             return Ok(None);
         };
         let mut tried: Vec<(Candidate, f64)> = Vec::new();
@@ -194,7 +189,7 @@ impl<T: Sample> Run<'_, T> {
             tracing::info!(collective, bytes, algorithm, grid = ?best.grid, "chosen");
         }
         Ok((!ways.is_empty()).then_some(Choice {
-            bytes: (shape.whole * size_of::<T>()) as u64,
+            bytes: (shape.whole * self.session.element.size) as u64,
             ways,
         }))
     }
@@ -211,10 +206,10 @@ impl<T: Sample> Run<'_, T> {
     fn time(&self, call: &Call, budget: f64, limit: f64) -> Result<Option<f64>> {
         let communicator = self.session.communicator;
         // What cannot be done is refused alike on all ranks, before anything is enqueued.
-        let Some(first) = possible(self.session.looped(self.session.calls(call), 1))? else {
+        let Some(first) = possible(self.session.looped(Work::Call(call), 1))? else {
             return Ok(None);
         };
-        let second = self.session.looped(self.session.calls(call), 2)?;
+        let second = self.session.looped(Work::Call(call), 2)?;
         let each = exchange::all_gather(communicator, &first.min(second))?;
         let each = each.into_iter().fold(1.0, f64::max);
         if each > limit {
@@ -222,10 +217,10 @@ impl<T: Sample> Run<'_, T> {
         }
         let calls = (budget / each).clamp(1.0, CALLS) as u32;
         let ns = match self.by_caller {
-            true => self.session.looped(self.session.calls(call), calls)?,
+            true => self.session.looped(Work::Call(call), calls)?,
             false => {
                 let launches = (budget / each / CALLS).clamp(1.0, 5.0) as u32;
-                let graph = self.session.graph(self.session.calls(call), calls)?;
+                let graph = self.session.graph(Work::Call(call), calls)?;
                 self.session.replayed(&graph, calls, launches)?
             }
         };

@@ -1,39 +1,207 @@
 //! Buffers that a session keeps from case to case.
+//!
+//! Checks work with `dyn Memory`: ranges of elements, and data as bytes. So they are compiled once, and only the calls
+//! themselves for each type.
 
+use super::collectives::{Call, enqueue};
+use super::dtype::{Dtype, with_element};
 use std::any::Any;
-use symmem::{Element, Result, SymmetricBuffer};
+use symmem::{
+    Collectives, Communicator, Queue, Reducible, Result, Slice, Stream, SymmetricBuffer,
+    TransferOptions,
+};
+use zerocopy::IntoBytes;
 
 /// Destination and source of one type.
-pub(super) struct Buffers<T: Element> {
+pub(super) struct Buffers<T: Reducible> {
     pub destination: SymmetricBuffer<T>,
     pub source: SymmetricBuffer<T>,
+    dtype: Dtype,
 }
 
-impl<T: Element> Buffers<T> {
-    /// Whether one of them cannot be reached by multicast.
-    pub(super) fn is_unbound(&self) -> bool {
-        !(self.destination.is_in_multicast() && self.source.is_in_multicast())
-    }
+/// Which of the buffers.
+#[derive(Clone, Copy)]
+pub(super) enum Side {
+    Destination,
+    Source,
+}
+
+/// Elements of one of the buffers.
+#[derive(Clone, Copy)]
+pub(super) struct Part {
+    pub side: Side,
+    pub first: usize,
+    pub length: usize,
 }
 
 /// [`Buffers`] of any type.
-pub(super) trait AnyBuffers: Any {
+pub(super) trait Memory: Any {
+    /// The type of the elements.
+    fn dtype(&self) -> Dtype;
+    /// Elements of a buffer.
+    fn length(&self, side: Side) -> usize;
+    /// Whether a buffer is reached by multicast.
+    fn is_in_multicast(&self, side: Side) -> bool;
+    /// Makes both windows of the vendor's library. Collective.
+    fn register_with_vendor(&self) -> Result<()>;
+    /// Writes this rank's copy from element `first` on. Blocks.
+    fn write(&self, stream: &Stream, side: Side, first: usize, bytes: &[u8]) -> Result<()>;
+    /// Reads elements of this rank's copy. Blocks.
+    fn read(&self, stream: &Stream, part: Part) -> Result<Vec<u8>>;
+    /// Enqueues a put, with a signal on a channel behind it where there is one.
+    fn put(
+        &self,
+        queue: &Queue,
+        peer: usize,
+        to: Part,
+        from: Part,
+        signal: Option<u32>,
+        options: &TransferOptions,
+    ) -> Result<()>;
+    /// Enqueues a get.
+    fn get(
+        &self,
+        queue: &Queue,
+        peer: usize,
+        to: Part,
+        from: Part,
+        options: &TransferOptions,
+    ) -> Result<()>;
+    /// Enqueues a collective as its member `rank` makes it.
+    fn collective(
+        &self,
+        calls: Collectives<'_>,
+        call: &Call,
+        rank: usize,
+        to: Part,
+        from: Part,
+    ) -> Result<()>;
+    /// Frees both. Collective.
     fn free(self: Box<Self>) -> Result<()>;
-    fn into_any(self: Box<Self>) -> Box<dyn Any>;
-    fn as_any(&self) -> &dyn Any;
 }
 
-impl<T: Element> AnyBuffers for Buffers<T> {
+/// Allocates buffers of so many elements. Collective.
+pub(super) fn allocate(
+    communicator: &Communicator,
+    dtype: Dtype,
+    destination: usize,
+    source: usize,
+) -> Result<Box<dyn Memory>> {
+    with_element!(dtype, T => {
+        Ok(Box::new(Buffers::<T> {
+            destination: communicator.allocate(&[destination])?,
+            source: communicator.allocate(&[source])?,
+            dtype,
+        }))
+    })
+}
+
+impl dyn Memory {
+    /// The buffers with their type.
+    ///
+    /// # Panics
+    /// If their elements are of another type.
+    pub(super) fn of<T: Reducible>(&self) -> &Buffers<T> {
+        let any: &dyn Any = self;
+        any.downcast_ref()
+            .expect("callers name the type by `dtype`, as `allocate` did")
+    }
+
+    /// Whether one of them cannot be reached by multicast.
+    pub(super) fn is_unbound(&self) -> bool {
+        !(self.is_in_multicast(Side::Destination) && self.is_in_multicast(Side::Source))
+    }
+}
+
+impl<T: Reducible> Buffers<T> {
+    fn side(&self, side: Side) -> &SymmetricBuffer<T> {
+        match side {
+            Side::Destination => &self.destination,
+            Side::Source => &self.source,
+        }
+    }
+
+    fn part(&self, part: Part) -> Result<Slice<'_, T>> {
+        self.side(part.side)
+            .slice(part.first..part.first + part.length)
+    }
+}
+
+impl<T: Reducible> Memory for Buffers<T> {
+    fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    fn length(&self, side: Side) -> usize {
+        self.side(side).len()
+    }
+
+    fn is_in_multicast(&self, side: Side) -> bool {
+        self.side(side).is_in_multicast()
+    }
+
+    fn register_with_vendor(&self) -> Result<()> {
+        self.destination.register_with_vendor()?;
+        self.source.register_with_vendor()
+    }
+
+    fn write(&self, stream: &Stream, side: Side, first: usize, bytes: &[u8]) -> Result<()> {
+        let mut elements = vec![T::new_zeroed(); bytes.len() / size_of::<T>()];
+        elements
+            .as_mut_slice()
+            .as_mut_bytes()
+            .copy_from_slice(bytes);
+        self.side(side).write(stream, first, &elements)
+    }
+
+    fn read(&self, stream: &Stream, part: Part) -> Result<Vec<u8>> {
+        let mut elements = vec![T::new_zeroed(); part.length];
+        stream.read(self.part(part)?, &mut elements)?;
+        Ok(elements.as_bytes().to_vec())
+    }
+
+    fn put(
+        &self,
+        queue: &Queue,
+        peer: usize,
+        to: Part,
+        from: Part,
+        signal: Option<u32>,
+        options: &TransferOptions,
+    ) -> Result<()> {
+        let (to, from) = (self.part(to)?, self.part(from)?);
+        match signal {
+            Some(channel) => queue.with(options).put_signal(peer, to, from, channel),
+            None => queue.with(options).put(peer, to, from),
+        }
+    }
+
+    fn get(
+        &self,
+        queue: &Queue,
+        peer: usize,
+        to: Part,
+        from: Part,
+        options: &TransferOptions,
+    ) -> Result<()> {
+        queue
+            .with(options)
+            .get(peer, self.part(to)?, self.part(from)?)
+    }
+
+    fn collective(
+        &self,
+        calls: Collectives<'_>,
+        call: &Call,
+        rank: usize,
+        to: Part,
+        from: Part,
+    ) -> Result<()> {
+        enqueue(calls, call, rank, self.part(to)?, self.part(from)?)
+    }
+
     fn free(self: Box<Self>) -> Result<()> {
         self.destination.free()?;
         self.source.free()
-    }
-
-    fn into_any(self: Box<Self>) -> Box<dyn Any> {
-        self
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }

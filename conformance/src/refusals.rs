@@ -1,13 +1,16 @@
 //! Calls that must be refused: by which error, on which ranks, and with nothing lost; and calls of nothing, which
 //! must not be.
 
-use super::buffers::Buffers;
+use super::buffers::{Buffers, Memory};
 use super::context::Context;
+use super::dtype::with_element;
 use super::engine::{Engine, MethodName};
 use super::findings::{Fault, Findings};
 use super::transfer_case::{Operation, TransferCase};
 use symmem::backend::abi::DeviceAddress;
-use symmem::{BARRIER_CHANNELS, CHANNELS, Element, Error, Method, Result, TransferOptions};
+use symmem::{
+    BARRIER_CHANNELS, CHANNELS, Element, Error, Method, Reducible, Result, TransferOptions,
+};
 
 /// Makes calls of nothing, which move nothing and are not refused; a signal behind one is given all the same.
 fn nothing<T: Element>(context: &Context<'_>) -> Result<()> {
@@ -30,13 +33,34 @@ fn nothing<T: Element>(context: &Context<'_>) -> Result<()> {
 }
 
 /// Makes each call and looks at its error; then moves data as if nothing had been.
-pub fn check<T: Element>(context: &Context<'_>, buffers: &Buffers<T>) -> Result<Findings> {
+pub fn check(context: &Context<'_>, memory: &dyn Memory) -> Result<Findings> {
+    let mut findings = with_element!(context.case.dtype, T => {
+        let findings = refused::<T>(context, memory.of())?;
+        nothing::<T>(context)?;
+        findings
+    });
+    // Nothing is lost: no signal counted, no stream stuck, no memory out of step.
+    let case = TransferCase {
+        operation: Operation::PutSignal,
+        ..context.case.clone()
+    };
+    let context = Context {
+        case: &case,
+        ..*context
+    };
+    findings.extend(super::transfers::check(&context, memory)?);
+    Ok(findings)
+}
+
+/// Makes each call and looks at its error.
+fn refused<T: Reducible>(context: &Context<'_>, buffers: &Buffers<T>) -> Result<Findings> {
     let communicator = context.communicator;
     let (rank, world) = (communicator.rank(), communicator.world_size());
     let stream = &context.streams[0];
     let Buffers {
         destination,
         source,
+        ..
     } = buffers;
     let mut findings = Findings::new();
     let mut refused = |call: &str, outcome: Result<()>, right: fn(&Error) -> bool| match outcome {
@@ -151,20 +175,5 @@ pub fn check<T: Element>(context: &Context<'_>, buffers: &Buffers<T>) -> Result<
         let misaligned = unsafe { communicator.register::<T>(DeviceAddress(0x1001), &[1]) };
         refused("misaligned memory", misaligned.map(drop), invalid);
     }
-
-    nothing::<T>(context)?;
-
-    // Nothing is lost: no signal counted, no stream stuck, no memory out of step.
-    let case = TransferCase {
-        operation: Operation::PutSignal,
-        ..context.case.clone()
-    };
-    findings.extend(super::transfers::check(
-        &Context {
-            case: &case,
-            ..*context
-        },
-        buffers,
-    )?);
     Ok(findings)
 }

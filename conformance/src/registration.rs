@@ -1,28 +1,32 @@
 //! Memory that the caller owns: made symmetric where its kind can be shared; else a typed error that
 //! says why, and a staged copy.
 
-use super::buffers::Buffers;
+use super::buffers::{Buffers, Memory};
 use super::context::Context;
+use super::dtype::with_element;
 use super::findings::Findings;
 use super::pattern::{Tag, difference, elements};
 use symmem::backend::abi::DeviceAddress;
 use symmem::backend::{Backend, SymmetricMemory};
-use symmem::{Element, Error, Result, SymmetricBuffer};
+use symmem::{Error, Reducible, Result, SymmetricBuffer};
 
 /// Elements of the memory.
 const LENGTH: usize = 1000;
 
 /// Registers or stages memory of this process, and lets the next rank look at it.
-pub fn check<T: Element>(context: &Context<'_>, buffers: &Buffers<T>) -> Result<Findings> {
+pub fn check(context: &Context<'_>, memory: &dyn Memory) -> Result<Findings> {
     let mut findings = Findings::new();
-    pageable(context, buffers, &mut findings)?;
-    allocated(context, buffers, &mut findings)?;
+    with_element!(context.case.dtype, T => {
+        let buffers = memory.of::<T>();
+        pageable(context, buffers, &mut findings)?;
+        allocated(context, buffers, &mut findings)?;
+    });
     Ok(findings)
 }
 
 /// Memory of the process's heap, which no backend can share: refused, then staged where the device
 /// can read it.
-fn pageable<T: Element>(
+fn pageable<T: Reducible>(
     context: &Context<'_>,
     buffers: &Buffers<T>,
     findings: &mut Findings,
@@ -55,7 +59,7 @@ fn pageable<T: Element>(
 }
 
 /// Memory of the device that the caller allocated.
-fn allocated<T: Element>(
+fn allocated<T: Reducible>(
     context: &Context<'_>,
     buffers: &Buffers<T>,
     findings: &mut Findings,
@@ -114,7 +118,11 @@ fn tag(context: &Context<'_>, rank: usize, round: u32) -> Tag {
     }
 }
 
-fn write<T: Element>(context: &Context<'_>, buffer: &SymmetricBuffer<T>, round: u32) -> Result<()> {
+fn write<T: Reducible>(
+    context: &Context<'_>,
+    buffer: &SymmetricBuffer<T>,
+    round: u32,
+) -> Result<()> {
     let rank = context.communicator.rank();
     buffer.write(
         &context.streams[0],
@@ -124,7 +132,7 @@ fn write<T: Element>(context: &Context<'_>, buffer: &SymmetricBuffer<T>, round: 
 }
 
 /// Gets the next rank's copy of `buffer` and compares it with what that rank has.
-fn look<T: Element>(
+fn look<T: Reducible>(
     context: &Context<'_>,
     buffers: &Buffers<T>,
     buffer: &SymmetricBuffer<T>,

@@ -1,13 +1,13 @@
 //! A rank that runs cases on one communicator, with buffers and streams kept from case to case.
 
-use super::buffers::{AnyBuffers, Buffers};
+use super::buffers::{Memory, Side, allocate};
 use super::case::Case;
 use super::collectives::{
     self, AlgorithmName, CollectiveCase, Lane, Members, RefusalCase, Site, SoakCase, StreamOwner,
-    TypedLane, refusals as collective_refusals, soak,
+    refusals as collective_refusals, soak,
 };
 use super::context::{Context, STREAMS};
-use super::dtype::with_element;
+use super::dtype::Dtype;
 use super::findings::{Fault, Findings};
 use super::outcome::Outcome;
 use super::transfer_case::{Operation, TransferCase};
@@ -15,7 +15,7 @@ use super::{products, refusals, registration, transfers};
 use std::time::Duration;
 use symmem::backend::Device;
 use symmem::backend::abi::RawStream;
-use symmem::{Communicator, Element, Error, Group, MulticastSupport, Reducible, Result, Stream};
+use symmem::{Communicator, Error, Group, MulticastSupport, Result, Stream};
 
 /// How long a case may wait for a peer, unless the session says otherwise.
 pub const CASE_DEADLINE: Duration = Duration::from_secs(30);
@@ -29,7 +29,7 @@ pub struct Session<'a> {
     streams: Vec<Stream>,
     /// Streams that a caller made, and handed in.
     callers: Vec<Stream>,
-    buffers: Vec<Box<dyn AnyBuffers>>,
+    buffers: Vec<Box<dyn Memory>>,
     /// The groups that cases have asked for, and this rank's part in them.
     groups: Vec<(Members, Option<Group>)>,
     /// The vendor's library, plain and with windows: whether it was asked for, and what is missing.
@@ -178,9 +178,9 @@ impl<'a> Session<'a> {
 
     fn findings(&mut self, case: &Case) -> Result<Findings> {
         match case {
-            Case::Transfer(case) => with_element!(case.dtype, T => self.transfer::<T>(case)),
-            Case::Collective(case) => with_element!(case.dtype, T => self.collective::<T>(case)),
-            Case::Refusal(case) => with_element!(case.dtype, T => self.refusals::<T>(case)),
+            Case::Transfer(case) => self.transfer(case),
+            Case::Collective(case) => self.collective(case),
+            Case::Refusal(case) => self.refusals(case),
             Case::Soak(case) => self.soak(case),
             Case::Product(case) => products::check(&products::Product {
                 communicator: self.communicator,
@@ -222,15 +222,16 @@ impl<'a> Session<'a> {
         None
     }
 
-    fn collective<T: Reducible>(&mut self, case: &CollectiveCase) -> Result<Findings> {
+    fn collective(&mut self, case: &CollectiveCase) -> Result<Findings> {
         self.join(case.members)?;
         let (destination, source) = collectives::sizes(case, self.communicator.world_size());
         let lanes = (0..collectives::lanes(case))
-            .map(|_| self.take::<T>(destination, source))
+            .map(|_| self.take(case.dtype, destination, source))
             .collect::<Result<Vec<_>>>()?;
         // The call would go by the members' own addresses, and show nothing of multicast.
         let status = self.communicator.multicast();
-        let unbound = case.way.algorithm.is_multicast() && lanes.iter().any(Buffers::is_unbound);
+        let unbound =
+            case.way.algorithm.is_multicast() && lanes.iter().any(|lane| lane.is_unbound());
         let findings = match site(self.everyone(), &self.groups, case.members) {
             _ if unbound => Err(Error::Unsupported {
                 rank: self.communicator.rank(),
@@ -250,21 +251,17 @@ impl<'a> Session<'a> {
             }
             None => Ok(Findings::new()),
         };
-        for buffers in lanes {
-            self.buffers.push(Box::new(buffers));
-        }
+        self.buffers.extend(lanes);
         findings
     }
 
-    fn refusals<T: Reducible>(&mut self, case: &RefusalCase) -> Result<Findings> {
+    fn refusals(&mut self, case: &RefusalCase) -> Result<Findings> {
         let after = case.case(collective_refusals::AFTER, false);
         let (destination, source) = collectives::sizes(&after, self.communicator.world_size());
-        let buffers = vec![self.take::<T>(destination.max(4096), source.max(4096))?];
+        let buffers = vec![self.take(case.dtype, destination.max(4096), source.max(4096))?];
         let findings =
             collective_refusals::check(self.everyone(), case, &mut self.streams, &buffers);
-        for buffers in buffers {
-            self.buffers.push(Box::new(buffers));
-        }
+        self.buffers.extend(buffers);
         findings
     }
 
@@ -295,26 +292,18 @@ impl<'a> Session<'a> {
                 multicast,
             )
         };
-        let mut buffers: Vec<Box<dyn AnyBuffers>> = Vec::new();
+        let mut buffers = Vec::new();
         for soak::Planned { case, .. } in &planned {
             self.join(case.members)?;
             let (destination, source) = collectives::sizes(case, communicator.world_size());
-            buffers.push(with_element!(case.dtype, T => {
-                Box::new(self.take::<T>(destination, source)?)
-            }));
+            buffers.push(self.take(case.dtype, destination, source)?);
         }
-        let mut lanes: Vec<Option<Box<dyn Lane + '_>>> = Vec::new();
+        let mut lanes = Vec::new();
         for (at, soak::Planned { case, .. }) in planned.iter().enumerate() {
-            let stream = &self.streams[at];
-            lanes.push(with_element!(case.dtype, T => {
-                let buffers = buffers[at].as_any().downcast_ref::<Buffers<T>>();
-                match (site(self.everyone(), &self.groups, case.members), buffers) {
-                    (Some(site), Some(buffers)) => {
-                        Some(Box::new(TypedLane::new(site, case, at, buffers, stream)?))
-                    }
-                    _ => None,
-                }
-            }));
+            let (memory, stream) = (&*buffers[at], &self.streams[at]);
+            let lane = site(self.everyone(), &self.groups, case.members)
+                .map(|site| Lane::new(site, case, at, memory, stream));
+            lanes.push(lane.transpose()?);
         }
         let findings = soak::run(communicator, &planned, &lanes, &mut self.streams);
         drop(lanes);
@@ -335,11 +324,11 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    fn transfer<T: Element>(&mut self, case: &TransferCase) -> Result<Findings> {
+    fn transfer(&mut self, case: &TransferCase) -> Result<Findings> {
         let (destination, source) = transfers::sizes(case, self.communicator.world_size());
         // Registration and refusals want a few elements whatever the case's length is.
         let (destination, source) = (destination.max(1024), source.max(1024));
-        let buffers = self.take::<T>(destination, source)?;
+        let buffers = self.take(case.dtype, destination, source)?;
         let context = Context {
             communicator: self.communicator,
             streams: &self.streams,
@@ -348,40 +337,31 @@ impl<'a> Session<'a> {
             fault: self.fault(),
         };
         let findings = match case.operation {
-            Operation::HostCopy => transfers::host_copy(&context, &buffers),
-            Operation::Refusals => refusals::check(&context, &buffers),
-            Operation::Registration => registration::check(&context, &buffers),
-            _ => transfers::check(&context, &buffers),
+            Operation::HostCopy => transfers::host_copy(&context, &*buffers),
+            Operation::Refusals => refusals::check(&context, &*buffers),
+            Operation::Registration => registration::check(&context, &*buffers),
+            _ => transfers::check(&context, &*buffers),
         };
-        self.buffers.push(Box::new(buffers));
+        self.buffers.push(buffers);
         findings
     }
 
     /// Buffers of at least these lengths; kept ones where they are long enough. Every rank decides
     /// alike, since every rank runs the same cases.
-    fn take<T: Element>(&mut self, destination: usize, source: usize) -> Result<Buffers<T>> {
-        let kept = self
-            .buffers
-            .iter()
-            .position(|kept| kept.as_any().is::<Buffers<T>>());
+    fn take(&mut self, dtype: Dtype, destination: usize, source: usize) -> Result<Box<dyn Memory>> {
+        let kept = self.buffers.iter().position(|kept| kept.dtype() == dtype);
         if let Some(kept) = kept {
             let kept = self.buffers.swap_remove(kept);
-            if let Ok(buffers) = kept.into_any().downcast::<Buffers<T>>() {
-                if buffers.destination.len() >= destination && buffers.source.len() >= source {
-                    return Ok(*buffers);
-                }
-                buffers.free()?;
+            if kept.length(Side::Destination) >= destination && kept.length(Side::Source) >= source
+            {
+                return Ok(kept);
             }
+            kept.free()?;
         }
-        let buffers = Buffers {
-            destination: self
-                .communicator
-                .allocate(&[destination.next_power_of_two()])?,
-            source: self.communicator.allocate(&[source.next_power_of_two()])?,
-        };
+        let (destination, source) = (destination.next_power_of_two(), source.next_power_of_two());
+        let buffers = allocate(self.communicator, dtype, destination, source)?;
         if let Some(Ok(())) = self.vendors[1] {
-            buffers.destination.register_with_vendor()?;
-            buffers.source.register_with_vendor()?;
+            buffers.register_with_vendor()?;
         }
         Ok(buffers)
     }

@@ -9,15 +9,14 @@
 //! source        [set]        guard | offset | length elements | guard
 //! ```
 
-use super::buffers::Buffers;
+use super::buffers::{Memory, Part, Side};
 use super::context::{Context, STREAMS};
 use super::findings::{Fault, Findings};
 use super::length::OFFSETS;
 use super::pattern::{Tag, difference, elements};
 use super::transfer_case::{Operation, Placement, TransferCase};
 use std::time::Duration;
-use symmem::{CHANNELS, Element, Error, Queue, Result, Slice, Stream, SymmetricBuffer};
-use zerocopy::IntoBytes;
+use symmem::{CHANNELS, Error, Queue, Result, Stream};
 
 /// Untouched bytes on each side of data, and the alignment that offsets count from.
 const GUARD_BYTES: usize = 256;
@@ -61,19 +60,20 @@ impl Layout {
         }
     }
 
-    fn arriving<T: Element>(
-        self,
-        buffers: &Buffers<T>,
-        set: usize,
-        lane: usize,
-    ) -> Result<Slice<'_, T>> {
-        let first = (set * self.lanes + lane) * self.stride + self.destination;
-        buffers.destination.slice(first..first + self.length)
+    fn arriving(self, set: usize, lane: usize) -> Part {
+        Part {
+            side: Side::Destination,
+            first: (set * self.lanes + lane) * self.stride + self.destination,
+            length: self.length,
+        }
     }
 
-    fn leaving<T: Element>(self, buffers: &Buffers<T>, set: usize) -> Result<Slice<'_, T>> {
-        let first = set * self.stride + self.source;
-        buffers.source.slice(first..first + self.length)
+    fn leaving(self, set: usize) -> Part {
+        Part {
+            side: Side::Source,
+            first: set * self.stride + self.source,
+            length: self.length,
+        }
     }
 }
 
@@ -85,9 +85,11 @@ pub fn sizes(case: &TransferCase, world: usize) -> (usize, usize) {
 }
 
 /// One rank in a transfer case.
-struct Transfer<'a, T: Element> {
+struct Transfer<'a> {
     context: &'a Context<'a>,
-    buffers: &'a Buffers<T>,
+    memory: &'a dyn Memory,
+    /// Bytes of an element.
+    size: usize,
     layout: Layout,
     rank: usize,
     targets: Vec<usize>,
@@ -97,7 +99,7 @@ struct Transfer<'a, T: Element> {
 }
 
 /// Runs a case that moves data between ranks by an engine.
-pub fn check<T: Element>(context: &Context<'_>, buffers: &Buffers<T>) -> Result<Findings> {
+pub fn check(context: &Context<'_>, memory: &dyn Memory) -> Result<Findings> {
     let (rank, world) = (
         context.communicator.rank(),
         context.communicator.world_size(),
@@ -105,7 +107,8 @@ pub fn check<T: Element>(context: &Context<'_>, buffers: &Buffers<T>) -> Result<
     let case = context.case;
     let mut transfer = Transfer {
         context,
-        buffers,
+        memory,
+        size: case.dtype.size(),
         layout: Layout::of(case, world),
         rank,
         targets: case.traffic.targets(rank, world),
@@ -126,7 +129,7 @@ pub fn check<T: Element>(context: &Context<'_>, buffers: &Buffers<T>) -> Result<
     Ok(transfer.findings)
 }
 
-impl<T: Element> Transfer<'_, T> {
+impl Transfer<'_> {
     fn stream(&self) -> &Stream {
         &self.context.streams[0]
     }
@@ -139,31 +142,25 @@ impl<T: Element> Transfer<'_, T> {
         }
     }
 
-    fn poisoned(&self, rank: usize) -> Vec<T> {
+    fn poisoned(&self, rank: usize) -> Vec<u8> {
         let layout = self.layout;
-        elements(
-            self.tag(rank, None),
-            layout.sets * layout.lanes * layout.stride,
-        )
+        let length = layout.sets * layout.lanes * layout.stride;
+        elements(self.tag(rank, None), length * self.size)
     }
 
-    fn sources(&self, rank: usize, round: u32) -> Vec<T> {
-        elements(
-            self.tag(rank, Some(round)),
-            self.layout.sets * self.layout.stride,
-        )
+    fn sources(&self, rank: usize, round: u32) -> Vec<u8> {
+        let length = self.layout.sets * self.layout.stride;
+        elements(self.tag(rank, Some(round)), length * self.size)
     }
 
     fn poison(&self) -> Result<()> {
-        self.buffers
-            .destination
-            .write(self.stream(), 0, &self.poisoned(self.rank))
+        let bytes = self.poisoned(self.rank);
+        (self.memory).write(self.stream(), Side::Destination, 0, &bytes)
     }
 
     fn fill(&self, round: u32) -> Result<()> {
-        self.buffers
-            .source
-            .write(self.stream(), 0, &self.sources(self.rank, round))
+        let bytes = self.sources(self.rank, round);
+        (self.memory).write(self.stream(), Side::Source, 0, &bytes)
     }
 
     /// The lane in which `target` expects this rank's data.
@@ -178,19 +175,11 @@ impl<T: Element> Transfer<'_, T> {
 
     fn put_all(&self, queue: &Queue, set: usize, signal: Option<u32>) -> Result<()> {
         let options = self.context.case.engine.options();
-        let source = self.layout.leaving(self.buffers, set)?;
+        let source = self.layout.leaving(set);
+        let signal = signal.filter(|_| !self.context.planted(Fault::MissingSignal));
         for &target in &self.targets {
-            let destination = self
-                .layout
-                .arriving(self.buffers, set, self.lane_at(target))?;
-            match signal {
-                Some(channel) if !self.context.planted(Fault::MissingSignal) => {
-                    queue
-                        .with(&options)
-                        .put_signal(target, destination, source, channel)?;
-                }
-                _ => queue.with(&options).put(target, destination, source)?,
-            }
+            let destination = self.layout.arriving(set, self.lane_at(target));
+            (self.memory).put(queue, target, destination, source, signal, &options)?;
         }
         Ok(())
     }
@@ -233,12 +222,10 @@ impl<T: Element> Transfer<'_, T> {
         self.fill(0)?;
         self.context.communicator.host_barrier()?;
         let options = self.context.case.engine.options();
-        let source = self.layout.leaving(self.buffers, 0)?;
+        let source = self.layout.leaving(0);
         for (lane, &target) in self.targets.iter().enumerate() {
-            let destination = self.layout.arriving(self.buffers, 0, lane)?;
-            self.stream()
-                .with(&options)
-                .get(target, destination, source)?;
+            let destination = self.layout.arriving(0, lane);
+            (self.memory).get(self.stream(), target, destination, source, &options)?;
         }
         self.synchronize()?;
         let targets = self.targets.clone();
@@ -352,20 +339,20 @@ impl<T: Element> Transfer<'_, T> {
     /// order of stream 0.
     fn compare(&mut self, when: &str, givers: &[usize], round: u32) -> Result<()> {
         self.plant()?;
-        let layout = self.layout;
+        let (layout, size) = (self.layout, self.size);
         let mut expected = self.poisoned(self.rank);
         for (lane, &giver) in givers.iter().enumerate() {
             let sources = self.sources(giver, round);
             for set in 0..layout.sets {
                 let to = (set * layout.lanes + lane) * layout.stride + layout.destination;
                 let from = set * layout.stride + layout.source;
-                expected[to..to + layout.length]
-                    .copy_from_slice(&sources[from..from + layout.length]);
+                let bytes = &sources[from * size..][..layout.length * size];
+                expected[to * size..][..bytes.len()].copy_from_slice(bytes);
             }
         }
-        let seen = self.read(&self.buffers.destination, expected.len())?;
+        let seen = self.read(Side::Destination, expected.len())?;
         if let Some(found) = difference(&seen, &expected) {
-            let element = found.byte / size_of::<T>();
+            let element = found.byte / size;
             let (lane, at) = (element / layout.stride, element % layout.stride);
             let data = layout.destination..layout.destination + layout.length;
             let giver = givers[lane % layout.lanes];
@@ -380,7 +367,7 @@ impl<T: Element> Transfer<'_, T> {
             ));
         }
         let expected = self.sources(self.rank, round);
-        let seen = self.read(&self.buffers.source, expected.len())?;
+        let seen = self.read(Side::Source, expected.len())?;
         if let Some(found) = difference(&seen, &expected) {
             self.findings.push(format!(
                 "round {round}, {when}: byte {} of the source has become {:#04x}",
@@ -390,73 +377,72 @@ impl<T: Element> Transfer<'_, T> {
         Ok(())
     }
 
-    fn read(&self, buffer: &SymmetricBuffer<T>, length: usize) -> Result<Vec<T>> {
-        let mut seen = vec![T::new_zeroed(); length];
-        buffer.read(self.stream(), 0, &mut seen)?;
-        Ok(seen)
+    /// The first bytes of a buffer.
+    fn read(&self, side: Side, bytes: usize) -> Result<Vec<u8>> {
+        let part = Part {
+            side,
+            first: 0,
+            length: bytes / self.size,
+        };
+        self.memory.read(self.stream(), part)
     }
 
     /// Does to this rank's memory what a test planted.
     fn plant(&self) -> Result<()> {
-        let (buffer, at) = if self.context.planted(Fault::WrongByte) {
-            (&self.buffers.destination, self.layout.destination)
+        let (side, first) = if self.context.planted(Fault::WrongByte) {
+            (Side::Destination, self.layout.destination)
         } else if self.context.planted(Fault::Guard) {
-            (
-                &self.buffers.destination,
-                self.layout.destination + self.layout.length,
-            )
+            let end = self.layout.destination + self.layout.length;
+            (Side::Destination, end)
         } else if self.context.planted(Fault::Source) {
-            (&self.buffers.source, self.layout.source)
+            (Side::Source, self.layout.source)
         } else {
             return Ok(());
         };
-        let mut element = [T::new_zeroed()];
-        buffer.read(self.stream(), at, &mut element)?;
-        element.as_mut_slice().as_mut_bytes()[0] ^= 1;
-        buffer.write(self.stream(), at, &element)
+        let element = Part {
+            side,
+            first,
+            length: 1,
+        };
+        let mut bytes = self.memory.read(self.stream(), element)?;
+        bytes[0] ^= 1;
+        self.memory.write(self.stream(), side, first, &bytes)
     }
 }
 
 /// Writes and reads parts of the local copy, with guards on both sides.
-pub fn host_copy<T: Element>(context: &Context<'_>, buffers: &Buffers<T>) -> Result<Findings> {
+pub fn host_copy(context: &Context<'_>, memory: &dyn Memory) -> Result<Findings> {
     let case = context.case;
     let rank = context.communicator.rank();
     let layout = Layout::of(case, 1);
+    let size = case.dtype.size();
     let stream = &context.streams[0];
     let tag = Tag {
         seed: case.seed,
         rank,
         round: None,
     };
-    let mut expected: Vec<T> = elements(tag, layout.stride);
-    buffers.destination.write(stream, 0, &expected)?;
-    let data: Vec<T> = elements(
-        Tag {
-            round: Some(0),
-            ..tag
-        },
-        layout.length,
-    );
-    buffers
-        .destination
-        .write(stream, layout.destination, &data)?;
-    expected[layout.destination..][..layout.length].copy_from_slice(&data);
+    let mut expected: Vec<u8> = elements(tag, layout.stride * size);
+    memory.write(stream, Side::Destination, 0, &expected)?;
+    let round = Some(0);
+    let data: Vec<u8> = elements(Tag { round, ..tag }, layout.length * size);
+    memory.write(stream, Side::Destination, layout.destination, &data)?;
+    expected[layout.destination * size..][..data.len()].copy_from_slice(&data);
 
     let mut findings = Findings::new();
-    let mut compare = |what: &str, seen: &[T], expected: &[T]| {
-        if let Some(found) = difference(seen, expected) {
+    for (what, first, length) in [
+        ("all elements", 0, layout.stride),
+        ("a part of them", layout.source, layout.length),
+    ] {
+        let part = Part {
+            side: Side::Destination,
+            first,
+            length,
+        };
+        let seen = memory.read(stream, part)?;
+        if let Some(found) = difference(&seen, &expected[first * size..][..length * size]) {
             findings.push(format!("{what}: {found:?}"));
         }
-    };
-    let mut seen = vec![T::new_zeroed(); layout.stride];
-    buffers.destination.read(stream, 0, &mut seen)?;
-    compare("all elements", &seen, &expected);
-    let mut part = vec![T::new_zeroed(); layout.length];
-    buffers.destination.read(stream, layout.source, &mut part)?;
-    compare(
-        "a part of them",
-        &part,
-        &expected[layout.source..][..layout.length],
-    );
+    }
     Ok(findings)
 }

@@ -96,7 +96,7 @@ impl<'a> Library<'a> {
                 stream.synchronize()?;
                 continue;
             }
-            let times = clock.each(stream, RUNS, false, || work(&self))?;
+            let times = clock.each(stream, RUNS, false, &|| work(&self))?;
             let least = times.into_iter().fold(f64::INFINITY, f64::min);
             if best.is_none_or(|(so_far, _)| least < so_far) {
                 best = Some((least, way));

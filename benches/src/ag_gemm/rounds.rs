@@ -239,7 +239,7 @@ impl<'a, T: Real> Run<'a, T> {
         }
         let work = || session.issue(&self.stream, &contender.by);
         work()?;
-        self.clock.each(&self.stream, contender.calls, true, work)
+        self.clock.each(&self.stream, contender.calls, true, &work)
     }
 
     /// One round of replays, if there are any. Collective.
@@ -256,7 +256,7 @@ impl<'a, T: Real> Run<'a, T> {
                 let launch = || Ok(self.stream.launch_graph(graph)?);
                 launch()?;
                 let all = || (0..launches).try_for_each(|_| launch());
-                let total = self.clock.timed(&self.stream, all)?;
+                let total = self.clock.timed(&self.stream, &all)?;
                 Ok(vec![total / f64::from(captured * launches)])
             }
             _ => Err(String::new()),
@@ -280,7 +280,7 @@ impl<'a, T: Real> Run<'a, T> {
             _ => {
                 let work = || session.issue(&self.stream, &contender.by);
                 (0..warm).try_for_each(|_| work())?;
-                Ok(self.clock.each(&self.stream, calls, false, work)?)
+                Ok(self.clock.each(&self.stream, calls, false, &work)?)
             }
         };
         self.communicator.host_barrier()?;

@@ -3,12 +3,12 @@
 //! What is reduced is small whole numbers, whose sum no type rounds: then every order of adding gives
 //! the same bits, and one exact check serves every library. What is only moved is random bits.
 
-use super::element::Sample;
+use super::element::SampleType;
+use super::memory::Memory;
 use super::shape::{Shape, Who};
 use crate::Result;
 use std::ops::Range;
-use symmem::{Stream, SymmetricBuffer};
-use zerocopy::IntoBytes;
+use symmem::Stream;
 
 /// Elements after every output that an operation must leave as they were.
 pub(super) const GUARD: usize = 1024;
@@ -51,9 +51,12 @@ impl Content {
 }
 
 /// Random elements: tables, begun at a different place by each rank.
-pub(super) struct Data<T> {
-    bits: Vec<T>,
-    numbers: Vec<T>,
+pub(super) struct Data {
+    element: SampleType,
+    /// Elements as bytes, [`PERIOD`] of each content.
+    bits: Vec<u8>,
+    numbers: Vec<u8>,
+    /// The numbers that `numbers` holds.
     values: Vec<u32>,
     world: usize,
 }
@@ -71,89 +74,98 @@ fn index(rank: usize, place: usize) -> usize {
     (rank * 131_071 + place) % PERIOD
 }
 
-impl<T: Sample> Data<T> {
-    pub(super) fn new(world: usize) -> Self {
+/// Calls `each` with consecutive runs of the table, as ranges of the table and offsets within
+/// `length` elements.
+fn runs(rank: usize, place: usize, length: usize, mut each: impl FnMut(usize, Range<usize>)) {
+    let mut done = 0;
+    while done < length {
+        let start = index(rank, place + done);
+        let end = (start + length - done).min(PERIOD);
+        each(done, start..end);
+        done += end - start;
+    }
+}
+
+impl Data {
+    pub(super) fn new(element: SampleType, world: usize) -> Self {
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-        let mut bits = vec![T::number(0); PERIOD];
-        for byte in bits.as_mut_bytes() {
+        let mut bits = vec![0; PERIOD * element.size];
+        for byte in &mut bits {
             *byte = match (next(&mut state) >> 32) as u8 {
                 POISON => 0x5a,
                 byte => byte,
             };
         }
         // The sum of all ranks' numbers is still exact.
-        let span = u64::from(T::LARGEST_EXACT / world as u32).max(1) + 1;
+        let span = u64::from(element.largest_exact / world as u32).max(1) + 1;
         let value = || (next(&mut state) >> 16) % span;
         let values: Vec<u32> = std::iter::repeat_with(value)
             .map(|value| value as u32)
             .take(PERIOD)
             .collect();
+        let mut numbers = vec![0; PERIOD * element.size];
+        (element.write)(&values, &mut numbers);
         Self {
+            element,
             bits,
-            numbers: values.iter().map(|&value| T::number(value)).collect(),
+            numbers,
             values,
             world,
         }
     }
 
-    /// Calls `each` with consecutive runs of the table, as ranges of the table and offsets within
-    /// `length` elements.
-    fn runs(rank: usize, place: usize, length: usize, mut each: impl FnMut(usize, Range<usize>)) {
-        let mut done = 0;
-        while done < length {
-            let start = index(rank, place + done);
-            let end = (start + length - done).min(PERIOD);
-            each(done, start..end);
-            done += end - start;
-        }
+    /// Copies a rank's pattern from element `place` on.
+    fn copy(&self, table: &[u8], rank: usize, place: usize, out: &mut [u8]) {
+        let size = self.element.size;
+        runs(rank, place, out.len() / size, |at, run| {
+            let run = &table[run.start * size..run.end * size];
+            out[at * size..][..run.len()].copy_from_slice(run);
+        });
     }
 
-    /// Fills this rank's copy of a buffer with its pattern. Blocks.
+    /// Fills this rank's source with its pattern. Blocks.
     pub(super) fn fill(
         &self,
         rank: usize,
         content: Content,
-        buffer: &SymmetricBuffer<T>,
+        memory: &dyn Memory,
         stream: &Stream,
     ) -> Result<()> {
         let table = match content {
             Content::Bits => &self.bits,
             Content::Numbers => &self.numbers,
         };
-        let mut chunk = vec![T::number(0); CHUNK.min(buffer.len())];
-        for place in (0..buffer.len()).step_by(CHUNK) {
-            let length = CHUNK.min(buffer.len() - place);
-            Self::runs(rank, place, length, |at, run| {
-                chunk[at..at + run.len()].copy_from_slice(&table[run]);
-            });
-            buffer.write(stream, place, &chunk[..length])?;
+        let length = memory.length();
+        let mut chunk = vec![0; CHUNK.min(length) * self.element.size];
+        for place in (0..length).step_by(CHUNK) {
+            let chunk = &mut chunk[..CHUNK.min(length - place) * self.element.size];
+            self.copy(table, rank, place, chunk);
+            memory.write_source(stream, place, chunk)?;
         }
         Ok(())
     }
 
     /// What a rank's output holds from element `at` on.
-    fn expected(&self, shape: &Shape, rank: usize, at: usize, out: &mut [T]) {
-        let mut sums = vec![
-            0_u32;
-            if shape.collective.reduces() {
-                out.len()
-            } else {
-                0
-            }
-        ];
+    fn expected(&self, shape: &Shape, rank: usize, at: usize, out: &mut [u8]) {
+        let size = self.element.size;
+        let length = out.len() / size;
+        let reduced = if shape.collective.reduces() {
+            length
+        } else {
+            0
+        };
+        let mut sums = vec![0_u32; reduced];
         let mut done = 0;
-        while done < out.len() {
+        while done < length {
             let origin = shape.origin(rank, at + done);
-            let length = (origin.until - at - done).min(out.len() - done);
-            let out = &mut out[done..done + length];
+            let count = (origin.until - at - done).min(length - done);
+            let out = &mut out[done * size..][..count * size];
             match origin.who {
-                Who::One(peer) => Self::runs(peer, origin.place, length, |at, run| {
-                    out[at..at + run.len()].copy_from_slice(&self.bits[run]);
-                }),
+                Who::One(peer) => self.copy(&self.bits, peer, origin.place, out),
                 Who::Sum => {
-                    let sums = &mut sums[done..done + length];
+                    let sums = &mut sums[done..done + count];
                     for peer in 0..self.world {
-                        Self::runs(peer, origin.place, length, |at, run| {
+                        runs(peer, origin.place, count, |at, run| {
                             let sums = &mut sums[at..at + run.len()];
                             let values = &self.values[run];
                             sums.iter_mut()
@@ -161,41 +173,42 @@ impl<T: Sample> Data<T> {
                                 .for_each(|(sum, value)| *sum += value);
                         });
                     }
-                    out.iter_mut()
-                        .zip(sums)
-                        .for_each(|(out, sum)| *out = T::number(*sum));
+                    (self.element.write)(sums, out);
                 }
             }
-            done += length;
+            done += count;
         }
     }
 
-    /// Compares this rank's output, which lies at `output` of the buffer, and the guard at `guard`:
+    /// Compares this rank's output, which lies at `output` of the destination, and the guard at `guard`:
     /// elements that are wrong, and elements that were looked at. Blocks.
     pub(super) fn wrong_elements(
         &self,
         shape: &Shape,
         rank: usize,
-        buffer: &SymmetricBuffer<T>,
+        memory: &dyn Memory,
         output: Range<usize>,
         guard: usize,
         stream: &Stream,
     ) -> Result<(u64, u64)> {
+        let size = self.element.size;
         let (mut wrong, mut checked) = (0, 0);
-        let mut seen = vec![T::number(0); CHUNK.max(GUARD)];
+        let mut seen = vec![0; CHUNK.max(GUARD) * size];
         let mut expected = seen.clone();
-        for range in sampled(output.len(), size_of::<T>()) {
+        for range in sampled(output.len(), size) {
             for at in range.clone().step_by(CHUNK) {
                 let length = CHUNK.min(range.end - at);
-                buffer.read(stream, output.start + at, &mut seen[..length])?;
-                self.expected(shape, rank, at, &mut expected[..length]);
-                wrong += differing(&seen[..length], &expected[..length]);
+                let (seen, expected) = (&mut seen[..length * size], &mut expected[..length * size]);
+                memory.read_destination(stream, output.start + at, seen)?;
+                self.expected(shape, rank, at, expected);
+                wrong += differing(seen, expected, size);
                 checked += length as u64;
             }
         }
-        buffer.read(stream, guard, &mut seen[..GUARD])?;
-        expected[..GUARD].as_mut_bytes().fill(POISON);
-        wrong += differing(&seen[..GUARD], &expected[..GUARD]);
+        let (seen, expected) = (&mut seen[..GUARD * size], &mut expected[..GUARD * size]);
+        memory.read_destination(stream, guard, seen)?;
+        expected.fill(POISON);
+        wrong += differing(seen, expected, size);
         Ok((wrong, checked))
     }
 }
@@ -220,32 +233,39 @@ fn sampled(length: usize, size: usize) -> Vec<Range<usize>> {
     ranges
 }
 
-fn differing<T: Sample>(seen: &[T], expected: &[T]) -> u64 {
+/// How many elements of `size` bytes differ.
+fn differing(seen: &[u8], expected: &[u8], size: usize) -> u64 {
     // Bits, not values: a NaN equals itself, and a zero of the wrong sign does not pass.
-    if seen.as_bytes() == expected.as_bytes() {
+    if seen == expected {
         return 0;
     }
-    let size = size_of::<T>();
-    let pairs = (seen.as_bytes().chunks(size)).zip(expected.as_bytes().chunks(size));
+    let pairs = seen.chunks(size).zip(expected.chunks(size));
     pairs.filter(|(a, b)| a != b).count() as u64
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::element::Sample;
     use super::*;
     use crate::report::Collective;
+    use zerocopy::IntoBytes;
+
+    fn data<T: Sample>(world: usize) -> Data {
+        Data::new(T::ELEMENT, world)
+    }
 
     #[test]
     fn no_element_is_made_of_the_poison() {
-        let data = Data::<u16>::new(8);
-        assert!(data.bits.iter().all(|bits| *bits != 0xffff));
-        assert!(data.numbers.iter().all(|number| *number != 0xffff));
+        let data = data::<u16>(8);
+        for table in [data.bits, data.numbers] {
+            assert!(table.chunks(2).all(|element| element != [POISON; 2]));
+        }
     }
 
     #[test]
     fn sums_of_all_ranks_are_exact_in_every_type() {
         fn most<T: Sample>(world: usize) -> u32 {
-            Data::<T>::new(world).values.into_iter().max().unwrap() * world as u32
+            data::<T>(world).values.into_iter().max().unwrap() * world as u32
         }
         assert!(most::<half::bf16>(8) <= 256 && most::<half::bf16>(8) > 128);
         assert!(most::<i8>(8) <= 127);
@@ -254,30 +274,34 @@ mod tests {
 
     #[test]
     fn a_sum_is_what_adding_gives_and_a_gather_is_in_rank_order() {
-        let data = Data::<f32>::new(3);
-        let of = |rank: usize, place: usize| data.numbers[index(rank, place)];
+        let data = data::<f32>(3);
+        let element =
+            |table: &[u8], at: usize| -> [u8; 4] { table[at * 4..][..4].try_into().unwrap() };
         let shape = Shape::new(Collective::ReduceScatter, 4096, 4, 3).unwrap();
-        let mut out = vec![0.0; 7];
+        let mut out = vec![0; 7 * 4];
         data.expected(&shape, 2, 5, &mut out);
         let place = 2 * shape.part + 5;
-        let sum: f32 = (0..3).map(|rank| of(rank, place)).sum();
-        assert_eq!(out[0], sum);
+        let of = |rank| f32::from_ne_bytes(element(&data.numbers, index(rank, place)));
+        let sum: f32 = (0..3).map(of).sum();
+        assert_eq!(f32::from_ne_bytes(element(&out, 0)), sum);
 
         let shape = Shape::new(Collective::AllGather, 4096, 4, 3).unwrap();
-        let mut out = vec![0.0; shape.whole];
+        let mut out = vec![0; shape.whole * 4];
         data.expected(&shape, 0, 0, &mut out);
-        for (at, bits) in out.iter().enumerate() {
-            let expected = data.bits[index(at / shape.part, at % shape.part)];
-            assert_eq!(bits.to_bits(), expected.to_bits(), "{at}");
+        for at in 0..shape.whole {
+            let expected = element(&data.bits, index(at / shape.part, at % shape.part));
+            assert_eq!(element(&out, at), expected, "{at}");
         }
     }
 
     #[test]
     fn a_single_wrong_bit_is_seen_and_nan_equals_itself() {
-        let mut seen = [f32::NAN, 1.0, 0.0];
-        assert_eq!(differing(&seen, &[f32::NAN, 1.0, 0.0]), 0);
+        let right = [f32::NAN, 1.0, 0.0];
+        let mut seen = right;
+        let wrong = |seen: &[f32]| differing(seen.as_bytes(), right.as_bytes(), 4);
+        assert_eq!(wrong(&seen), 0);
         seen[2] = -0.0;
-        assert_eq!(differing(&seen, &[f32::NAN, 1.0, 0.0]), 1);
+        assert_eq!(wrong(&seen), 1);
     }
 
     #[test]

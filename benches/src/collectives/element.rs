@@ -1,16 +1,44 @@
 //! The element types that can be measured.
 
-use symmem::{F8E4M3, F8E5M2, Reducible};
-use zerocopy::{FromBytes, IntoBytes};
+use symmem::{ElementType, F8E4M3, F8E5M2, Reducible};
 
 /// An element type, with its name in nccl-tests.
-pub(crate) trait Sample: Reducible + IntoBytes + FromBytes {
+pub(super) trait Sample: Reducible {
     /// The name in nccl-tests' `type` column.
     const NAME: &'static str;
     /// Every whole number from 0 to this one is a value, exactly.
     const LARGEST_EXACT: u32;
     /// Such a number.
     fn number(value: u32) -> Self;
+
+    /// The type as data.
+    const ELEMENT: SampleType = SampleType {
+        name: Self::NAME,
+        size: size_of::<Self>(),
+        kind: Self::TYPE,
+        largest_exact: Self::LARGEST_EXACT,
+        write: write::<Self>,
+    };
+}
+
+/// An element type as data, for code that is compiled once for all types.
+#[derive(Clone, Copy)]
+pub(crate) struct SampleType {
+    /// The name in nccl-tests' `type` column.
+    pub name: &'static str,
+    /// Bytes of an element.
+    pub size: usize,
+    pub kind: ElementType,
+    /// Every whole number from 0 to this one is a value, exactly.
+    pub largest_exact: u32,
+    /// Writes such numbers as elements, one behind the other, into as many bytes as they fill.
+    pub write: fn(&[u32], &mut [u8]),
+}
+
+fn write<T: Sample>(numbers: &[u32], bytes: &mut [u8]) {
+    for (number, element) in numbers.iter().zip(bytes.chunks_exact_mut(size_of::<T>())) {
+        element.copy_from_slice(T::number(*number).as_bytes());
+    }
 }
 
 macro_rules! samples {
@@ -89,7 +117,7 @@ macro_rules! with_element {
         }
     };
 }
-pub(crate) use with_element;
+pub(super) use with_element;
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,6 @@
 //! A measurement of collectives, from the options to the report.
 
 use super::contender::{By, Contender, contenders, usual};
-use super::element::{Sample, with_element};
 use super::external::External;
 use super::options::Options;
 use super::points::Run;
@@ -47,22 +46,7 @@ pub fn add(
     if communicator.world_size() < 2 {
         return impossible("collectives need 2 ranks or more; ask for them with --ranks 2".into());
     }
-    let element = options.element(communicator);
-    with_element!(element, T => {
-        measure::<T>(communicator, options, report, progress)
-    }, else {
-        impossible(format!("elements of type {element} cannot be measured"))
-    })
-}
-
-fn measure<T: Sample>(
-    communicator: &Communicator,
-    options: &Options,
-    report: &mut Report,
-    progress: &mut dyn FnMut(Progress),
-) -> Result<()> {
     let common = Common::agree(communicator)?;
-    let rank = communicator.rank();
     let sizes = options.sizes(rank, common.limit)?;
     let largest = sizes.last().copied().unwrap_or_default();
     report.environment.devices = common.devices;
@@ -74,8 +58,7 @@ fn measure<T: Sample>(
         world: communicator.world_size() as u32,
         ..Collectives::default()
     };
-    let mut run = Run::<T>::new(communicator, options, largest)?;
-    let impossible = |message| Err(BenchError::World { rank, message });
+    let mut run = Run::new(communicator, options, largest)?;
     // It would be left out, or go by the members' own addresses and be taken for multicast.
     if let Some(why) = run.without_multicast(By::Us) {
         return impossible(format!("there is no multicast to be measured: {why}"));
@@ -116,11 +99,7 @@ fn measure<T: Sample>(
 }
 
 /// Gets a library ready: its version, or why it cannot take part. Collective.
-fn join<T: Sample>(
-    run: &mut Run<'_, T>,
-    contender: &Contender,
-    largest: u64,
-) -> Result<Outcome<String>> {
+fn join(run: &mut Run<'_>, contender: &Contender, largest: u64) -> Result<Outcome<String>> {
     match contender.by {
         by @ (By::Us | By::Own(_)) => Ok(match run.without_multicast(by) {
             Some(why) => Err(why),

@@ -7,16 +7,19 @@
 //! round counts, and of the rounds the median. Last come single calls, timed by the host from a barrier
 //! to the call's end.
 //!
-//! `shape` says what moves where, `data` makes elements and checks results, `session` is one rank's
-//! buffers and clock, `contender` and `external` are the libraries, `points` the rounds; `named` leaves out what
-//! would be measured under another's name; `options` says what to measure, and `measure` does it all.
+//! `shape` says what moves where, `call` is one call of it, `memory` holds the buffers of one element type, `data`
+//! makes elements and checks results, `session` is one rank's buffers and clock, `contender` and `external` are the
+//! libraries, `points` the rounds; `named` leaves out what would be measured under another's name; `options` says what
+//! to measure, and `measure` does it all.
 
+pub(super) mod call;
 mod contender;
 mod data;
-pub(super) mod element;
+mod element;
 mod external;
 pub(super) mod how;
 mod measure;
+mod memory;
 mod named;
 mod options;
 mod points;

@@ -1,7 +1,6 @@
 //! Whether ours go by the algorithm that is named: where they would not, others would be measured under its name.
 
 use super::contender::{By, Contender};
-use super::element::Sample;
 use super::how::is_multicast;
 use super::points::Run;
 use super::session::Way;
@@ -11,7 +10,7 @@ use crate::report::collectives::OURS;
 use crate::report::{Collective, Placement};
 use symmem::{Algorithm, MulticastSupport};
 
-impl<T: Sample> Run<'_, T> {
+impl Run<'_> {
     /// Why what is to go by multicast would not; `None` if it would, or goes another way. All ranks come to the
     /// same.
     pub(super) fn without_multicast(&self, by: By) -> Option<String> {
@@ -37,7 +36,8 @@ impl<T: Sample> Run<'_, T> {
         let world = self.communicator().world_size();
         let mut reasons = Vec::new();
         for &collective in collectives {
-            let Some(shape) = Shape::new(collective, bytes, size_of::<T>(), world) else {
+            let Some(shape) = Shape::new(collective, bytes, self.session.element.size, world)
+            else {
                 return Ok(None);
             };
             for placement in Placement::ALL.into_iter().filter(|p| shape.has(*p)) {
@@ -84,7 +84,7 @@ impl<T: Sample> Run<'_, T> {
             (By::Us, Some(algorithm), _) => format!("{OURS} {}", lower(algorithm)),
             _ => contender.name.to_owned(),
         };
-        let (operation, element, why) = (collective.name(), T::NAME, why(way));
+        let (operation, element, why) = (collective.name(), self.session.element.name, why(way));
         let note = format!("{name} is left out of {operation} of {element}: {why}");
         if !self.notes.contains(&note) {
             self.notes.push(note);

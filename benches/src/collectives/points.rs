@@ -1,11 +1,11 @@
 //! All libraries at one size: checked, measured in turns, and put together from what the ranks saw.
 
+use super::call::{Call, Work};
 use super::contender::{By, Contender};
-use super::element::Sample;
 use super::external::{External, Program, what};
 use super::how::{How, algorithm};
 use super::options::Options;
-use super::session::{Call, Session};
+use super::session::Session;
 use super::shape::{ROOT, Shape};
 use crate::by_caller::is_by_caller;
 use crate::outcome::{Outcome, agree, not_here};
@@ -26,8 +26,8 @@ const SERIES_NS: f64 = 100e6;
 const SERIES_NS_ON_HOST: f64 = 6e6;
 
 /// A run that is under way at one rank.
-pub(super) struct Run<'a, T: Sample> {
-    pub session: Session<'a, T>,
+pub(super) struct Run<'a> {
+    pub session: Session<'a>,
     pub contenders: Vec<Contender>,
     pub externals: Vec<(Program, External)>,
     /// What was left out or broke off, and why.
@@ -60,7 +60,7 @@ struct Measured {
     checked: u64,
 }
 
-impl<'a, T: Sample> Run<'a, T> {
+impl<'a> Run<'a> {
     /// Allocates for sizes of at most `largest` bytes. Collective.
     pub(super) fn new(
         communicator: &'a Communicator,
@@ -68,7 +68,7 @@ impl<'a, T: Sample> Run<'a, T> {
         largest: u64,
     ) -> Result<Self> {
         Ok(Self {
-            session: Session::new(communicator, largest)?,
+            session: Session::new(communicator, options.element(communicator), largest)?,
             contenders: Vec::new(),
             externals: Vec::new(),
             notes: Vec::new(),
@@ -119,7 +119,7 @@ impl<'a, T: Sample> Run<'a, T> {
         bytes: u64,
     ) -> Result<Vec<CollectivePoint>> {
         let communicator = self.communicator();
-        let size = size_of::<T>();
+        let size = self.session.element.size;
         let Some(shape) = Shape::new(collective, bytes, size, communicator.world_size()) else {
             return Ok(Vec::new());
         };
@@ -155,14 +155,14 @@ impl<'a, T: Sample> Run<'a, T> {
     pub(super) fn barrier(&self) -> Result<Placed> {
         let session = &self.session;
         let mut measured = Measured::default();
-        let graph = session.graph(session.barriers(), CALLS as u32)?;
+        let graph = session.graph(Work::Barrier, CALLS as u32)?;
         for _ in 0..self.rounds {
-            let looped = session.looped(session.barriers(), CALLS as u32)?;
+            let looped = session.looped(Work::Barrier, CALLS as u32)?;
             measured.looped.push(looped);
             let replayed = session.replayed(&graph, CALLS as u32, LAUNCHES as u32)?;
             measured.graph.push(replayed);
         }
-        measured.single = session.single(session.barriers(), samples(1e5, self.budget() / 4.0))?;
+        measured.single = session.single(Work::Barrier, samples(1e5, self.budget() / 4.0))?;
         let all = exchange::all_gather(self.communicator(), &measured)?;
         Ok(placed(&all.iter().collect::<Vec<_>>()))
     }
@@ -200,6 +200,11 @@ impl<'a, T: Sample> Run<'a, T> {
         found.map(|(_, external)| external)
     }
 
+    /// A call as it is asked of a program.
+    fn what(&self, library: &str, shape: &Shape, bytes: u64, placement: Placement) -> String {
+        what(library, shape, self.session.element.name, bytes, placement)
+    }
+
     /// Checks a library in one placement and finds out how often it can be called in a round; `None`
     /// if it cannot do this. Collective.
     fn prepare(
@@ -213,7 +218,7 @@ impl<'a, T: Sample> Run<'a, T> {
         let mut measured = Measured::default();
         let checked = match contender.by {
             By::Program(program, library) => {
-                let what = what(library, shape, T::NAME, bytes, placement);
+                let what = self.what(library, shape, bytes, placement);
                 communicator.host_barrier()?;
                 match self.external(program) {
                     Some(external) => external.check(&what),
@@ -258,14 +263,12 @@ impl<'a, T: Sample> Run<'a, T> {
     /// Captures a series of ours and checks a replay. Collective.
     fn capture(&self, shape: &Shape, series: &mut Series) -> Result<()> {
         let call = self.call(shape, series.contender.by, series.placement);
-        let graph = self
-            .session
-            .graph(self.session.calls(&call), series.calls)?;
+        let graph = self.session.graph(Work::Call(&call), series.calls)?;
         // In place, a second call mostly takes what the first one left: a graph of one is checked.
         let (wrong, checked) = match shape.is_idempotent(series.placement) {
             true => self.session.check_replay(&call, &graph)?,
             false => {
-                let one = self.session.graph(self.session.calls(&call), 1)?;
+                let one = self.session.graph(Work::Call(&call), 1)?;
                 self.session.check_replay(&call, &one)?
             }
         };
@@ -292,7 +295,7 @@ impl<'a, T: Sample> Run<'a, T> {
     fn looped(&mut self, shape: &Shape, bytes: u64, series: &mut Series) -> Result<Option<f64>> {
         match series.contender.by {
             By::Program(program, library) => {
-                let what = what(library, shape, T::NAME, bytes, series.placement);
+                let what = self.what(library, shape, bytes, series.placement);
                 let calls = series.calls;
                 self.beside(&series.contender, program, |external| {
                     external.time(&what, false, calls, 1)
@@ -300,10 +303,7 @@ impl<'a, T: Sample> Run<'a, T> {
             }
             by => {
                 let call = self.call(shape, by, series.placement);
-                Ok(Some(
-                    self.session
-                        .looped(self.session.calls(&call), series.calls)?,
-                ))
+                Ok(Some(self.session.looped(Work::Call(&call), series.calls)?))
             }
         }
     }
@@ -333,7 +333,7 @@ impl<'a, T: Sample> Run<'a, T> {
         series.measured.looped.extend(looped);
         let replayed = match (series.contender.by, &series.graph) {
             (By::Program(program, library), _) if series.replays => {
-                let what = what(library, shape, T::NAME, bytes, series.placement);
+                let what = self.what(library, shape, bytes, series.placement);
                 let (calls, launches) = (series.calls, series.launches);
                 self.beside(&series.contender, program, |external| {
                     external.time(&what, true, calls, launches)
@@ -361,7 +361,7 @@ impl<'a, T: Sample> Run<'a, T> {
         let samples = samples(series.each_ns + overhead, self.budget() / 4.0);
         series.measured.single = match series.contender.by {
             By::Program(program, library) => {
-                let what = what(library, shape, T::NAME, bytes, series.placement);
+                let what = self.what(library, shape, bytes, series.placement);
                 let times = self.beside(&series.contender, program, |external| {
                     external.single(&what, samples).map(Some)
                 })?;
@@ -369,7 +369,7 @@ impl<'a, T: Sample> Run<'a, T> {
             }
             by => {
                 let call = self.call(shape, by, series.placement);
-                self.session.single(self.session.calls(&call), samples)?
+                self.session.single(Work::Call(&call), samples)?
             }
         };
         Ok(())
@@ -397,7 +397,7 @@ impl<'a, T: Sample> Run<'a, T> {
                     collective: shape.collective,
                     bytes,
                     count: shape.part as u64,
-                    element: T::NAME.into(),
+                    element: self.session.element.name.into(),
                     root: shape.collective.has_root().then_some(ROOT as u32),
                     by: name.into(),
                     algorithm: algorithm.clone(),

@@ -137,9 +137,9 @@ fn ranks<V: Send>(work: impl Fn(&Communicator) -> V + Sync) -> Vec<V> {
 
 const BYTES: u64 = 1 << 10;
 
-fn run(communicator: &Communicator) -> Run<'_, f32> {
+fn run(communicator: &Communicator) -> Run<'_> {
     Run {
-        session: Session::new(communicator, BYTES).unwrap(),
+        session: Session::new(communicator, "float", BYTES).unwrap(),
         rounds: 1,
         by_caller: true,
         present: Present::default(),

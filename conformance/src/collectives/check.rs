@@ -1,13 +1,13 @@
 //! Runs one case: makes its calls, with new data each time, and compares.
 
 use super::case::{CollectiveCase, Mode};
-use super::lane::{Lane, Site, TypedLane};
+use super::lane::{Lane, Site};
 use super::multicast::MulticastKernels;
-use crate::buffers::Buffers;
+use crate::buffers::Memory;
 use crate::findings::{Fault, Findings};
 use std::time::Duration;
 use symmem::backend::abi::CAPABILITY_GRAPHS;
-use symmem::{Algorithm, Error, Reducible, Result, Stream};
+use symmem::{Algorithm, Error, Result, Stream};
 
 /// How late a rank is that is made to be late.
 const LATE: Duration = Duration::from_micros(300);
@@ -21,15 +21,15 @@ pub fn lanes(case: &CollectiveCase) -> usize {
 }
 
 /// Runs a case with buffers and a stream for each lane.
-pub fn check<T: Reducible>(
+pub fn check(
     site: Site<'_>,
     case: &CollectiveCase,
     streams: &mut [Stream],
-    buffers: &[Buffers<T>],
+    memories: &[Box<dyn Memory>],
 ) -> Result<Findings> {
-    let mut lanes: Vec<TypedLane<'_, T>> = Vec::new();
-    for (number, (buffers, stream)) in buffers.iter().zip(&*streams).enumerate() {
-        lanes.push(TypedLane::new(site, case, number, buffers, stream)?);
+    let mut lanes = Vec::new();
+    for (number, (memory, stream)) in memories.iter().zip(&*streams).enumerate() {
+        lanes.push(Lane::new(site, case, number, &**memory, stream)?);
     }
     if let Some(other) = strays(&lanes, case, site)? {
         return Ok(vec![other]);
@@ -41,11 +41,7 @@ pub fn check<T: Reducible>(
 }
 
 /// What a case that is to go by multicast would go by otherwise, and show nothing of it.
-fn strays<T: Reducible>(
-    lanes: &[TypedLane<'_, T>],
-    case: &CollectiveCase,
-    site: Site<'_>,
-) -> Result<Option<String>> {
+fn strays(lanes: &[Lane<'_>], case: &CollectiveCase, site: Site<'_>) -> Result<Option<String>> {
     let communicator = site.communicator;
     if !case.way.algorithm.is_multicast()
         || !case.goes_by_multicast(
@@ -73,11 +69,7 @@ fn stagger(site: Site<'_>, round: u32) {
     }
 }
 
-fn eager<T: Reducible>(
-    lanes: &[TypedLane<'_, T>],
-    streams: &[Stream],
-    site: Site<'_>,
-) -> Result<Findings> {
+fn eager(lanes: &[Lane<'_>], streams: &[Stream], site: Site<'_>) -> Result<Findings> {
     let mut findings = Findings::new();
     for round in 0..2 {
         for (lane, stream) in lanes.iter().zip(streams) {
@@ -96,7 +88,7 @@ fn eager<T: Reducible>(
 }
 
 /// Eager rounds and replays of the same work, in turn.
-fn captured(lane: &impl Lane, stream: &mut Stream, site: Site<'_>) -> Result<Findings> {
+fn captured(lane: &Lane<'_>, stream: &mut Stream, site: Site<'_>) -> Result<Findings> {
     let mut findings = Findings::new();
     if site.communicator.capabilities().flags & CAPABILITY_GRAPHS == 0 {
         // Nothing can be captured: say by which error.

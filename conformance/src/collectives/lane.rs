@@ -15,17 +15,17 @@
 use super::call::{Call, Piece};
 use super::case::{AlgorithmName, Collective, CollectiveCase};
 use super::closeness::Closeness;
+use super::multicast::element;
 use super::values;
-use crate::buffers::Buffers;
+use crate::buffers::{Memory, Part, Side};
 use crate::findings::Fault;
 use crate::length::OFFSETS;
 use crate::pattern::{Tag, elements};
 use std::time::Duration;
 use symmem::{
-    Algorithm, CollectiveCall, CollectiveOptions, Communicator, Element, Group, Provider, Queue,
-    Reducible, Result, Slice, Stream, SymmetricBuffer,
+    Algorithm, CollectiveCall, CollectiveOptions, Communicator, Group, Provider, Queue, Result,
+    Stream, TransferOptions,
 };
-use zerocopy::IntoBytes;
 
 /// Untouched bytes on each side of data, and the alignment that offsets count from.
 const GUARD_BYTES: usize = 256;
@@ -62,22 +62,12 @@ impl Site<'_> {
     }
 }
 
-/// A lane of any type of elements. Every call of one lane gets the same stream.
-pub trait Lane {
-    /// Writes the data of a round.
-    fn fill(&self, stream: &Stream, round: u32) -> Result<()>;
-    /// Enqueues the call.
-    fn enqueue(&self, queue: &Queue) -> Result<()>;
-    /// Waits for the stream, then compares every byte; says what is wrong.
-    fn compare(&self, stream: &Stream, round: u32) -> Result<Option<String>>;
-}
-
-/// A lane of elements of one type.
-pub struct TypedLane<'a, T: Element> {
+/// A call with its memory. Every call of one lane gets the same stream.
+pub struct Lane<'a> {
     site: Site<'a>,
     case: &'a CollectiveCase,
     call: Call,
-    buffers: &'a Buffers<T>,
+    memory: &'a dyn Memory,
     channel: u32,
     /// Tells lanes of one case apart.
     number: usize,
@@ -98,7 +88,7 @@ pub fn sizes(case: &CollectiveCase, world: usize) -> (usize, usize) {
     (destination.max(source) + guards, source + guards)
 }
 
-impl<'a, T: Reducible> TypedLane<'a, T> {
+impl<'a> Lane<'a> {
     /// Whether it moves nothing at this rank, as all-gathers of random parts at times do: then there is
     /// nothing to refuse either.
     pub fn is_empty(&self) -> bool {
@@ -110,18 +100,18 @@ impl<'a, T: Reducible> TypedLane<'a, T> {
         site: Site<'a>,
         case: &'a CollectiveCase,
         number: usize,
-        buffers: &'a Buffers<T>,
+        memory: &'a dyn Memory,
         stream: &Stream,
     ) -> Result<Self> {
         let lane = Self {
             site,
             case,
             call: Call::of(case, site.world()),
-            buffers,
+            memory,
             channel: case.channel + number as u32,
             number,
         };
-        lane.write(stream, &buffers.destination, &lane.poison())?;
+        memory.write(stream, Side::Destination, 0, &lane.poison())?;
         Ok(lane)
     }
 
@@ -133,18 +123,18 @@ impl<'a, T: Reducible> TypedLane<'a, T> {
             _ => self.call.source_length(rank),
         };
         let longest = longest.max(self.call.destination_length(rank));
-        let buffers = self.buffers;
-        let source_in_multicast = self.case.in_place || buffers.source.is_in_multicast();
+        let in_multicast = |side| self.memory.is_in_multicast(side);
+        let source_in_multicast = self.case.in_place || in_multicast(Side::Source);
         let call = CollectiveCall {
             reduce: self.case.reduction.into(),
             in_place: self.case.in_place,
             // Neither the vendor's library nor what is pushed is asked about.
             aligned: false,
-            in_multicast: buffers.destination.is_in_multicast() && source_in_multicast,
+            in_multicast: in_multicast(Side::Destination) && source_in_multicast,
             ..CollectiveCall::new(
                 self.call.operation.into(),
-                (longest * size_of::<T>()) as u64,
-                T::TYPE,
+                (longest * self.case.dtype.size()) as u64,
+                element(self.case.dtype),
             )
         };
         let choice = self
@@ -208,27 +198,35 @@ impl<'a, T: Reducible> TypedLane<'a, T> {
         Some((first + to, first + from))
     }
 
-    fn destination_range(&self) -> Result<Slice<'a, T>> {
-        let length = self.call.destination_length(self.site.rank());
-        let at = match self.in_place() {
-            Some((to, _)) => to,
-            None => self.first(self.case.destination_offset),
-        };
-        self.buffers.destination.slice(at..at + length)
+    fn destination_part(&self) -> Part {
+        Part {
+            side: Side::Destination,
+            first: match self.in_place() {
+                Some((to, _)) => to,
+                None => self.first(self.case.destination_offset),
+            },
+            length: self.call.destination_length(self.site.rank()),
+        }
     }
 
     /// Where the data is that was filled in.
-    fn filled_range(&self) -> Result<Slice<'a, T>> {
-        let length = self.call.source_length(self.site.rank());
-        let at = self.first(self.case.source_offset);
-        self.buffers.source.slice(at..at + length)
+    fn filled_part(&self) -> Part {
+        Part {
+            side: Side::Source,
+            first: self.first(self.case.source_offset),
+            length: self.call.source_length(self.site.rank()),
+        }
     }
 
-    fn source_range(&self) -> Result<Slice<'a, T>> {
-        let length = self.call.source_length(self.site.rank());
+    fn source_part(&self) -> Part {
+        let filled = self.filled_part();
         match self.in_place() {
-            Some((_, from)) => self.buffers.destination.slice(from..from + length),
-            None => self.filled_range(),
+            Some((_, first)) => Part {
+                side: Side::Destination,
+                first,
+                ..filled
+            },
+            None => filled,
         }
     }
 
@@ -251,19 +249,19 @@ impl<'a, T: Reducible> TypedLane<'a, T> {
             .group(self.site.group)
     }
 
-    fn write(&self, stream: &Stream, buffer: &SymmetricBuffer<T>, bytes: &[u8]) -> Result<()> {
-        let mut elements = vec![T::new_zeroed(); bytes.len() / size_of::<T>()];
-        elements
-            .as_mut_slice()
-            .as_mut_bytes()
-            .copy_from_slice(bytes);
-        buffer.write(stream, 0, &elements)
-    }
-
-    fn read(&self, stream: &Stream, buffer: &SymmetricBuffer<T>, bytes: usize) -> Result<Vec<u8>> {
-        let mut elements = vec![T::new_zeroed(); bytes / size_of::<T>()];
-        buffer.read(stream, 0, &mut elements)?;
-        Ok(elements.as_bytes().to_vec())
+    /// The bytes of a buffer that this lane uses.
+    fn read(&self, stream: &Stream, side: Side) -> Result<Vec<u8>> {
+        let (destination, source) = sizes(self.case, self.site.communicator.world_size());
+        let length = match side {
+            Side::Destination => destination,
+            Side::Source => source,
+        };
+        let part = Part {
+            side,
+            first: 0,
+            length,
+        };
+        self.memory.read(stream, part)
     }
 
     /// What the destination must hold after a round.
@@ -317,9 +315,9 @@ impl<'a, T: Reducible> TypedLane<'a, T> {
     fn plant(&self, stream: &Stream, round: u32) -> Result<()> {
         let size = self.case.dtype.size();
         let rank = self.site.rank();
-        let first = self.destination_range()?.offset() * size;
+        let first = self.destination_part().first * size;
         let end = first + self.call.destination_length(rank) * size;
-        let mut destination = self.read(stream, &self.buffers.destination, self.bytes().0)?;
+        let mut destination = self.read(stream, Side::Destination)?;
         if self.site.planted(Fault::WrongByte) {
             destination[first] ^= 1;
         } else if self.site.planted(Fault::Guard) {
@@ -336,77 +334,45 @@ impl<'a, T: Reducible> TypedLane<'a, T> {
         } else if self.site.planted(Fault::Source) {
             let mut source = self.source(round);
             source[self.first(self.case.source_offset) * size] ^= 1;
-            self.write(stream, &self.buffers.source, &source)?;
+            self.memory.write(stream, Side::Source, 0, &source)?;
         }
-        self.write(stream, &self.buffers.destination, &destination)
-    }
-}
-
-impl<T: Reducible> Lane for TypedLane<'_, T> {
-    fn fill(&self, stream: &Stream, round: u32) -> Result<()> {
-        self.write(stream, &self.buffers.source, &self.source(round))
+        self.memory
+            .write(stream, Side::Destination, 0, &destination)
     }
 
-    fn enqueue(&self, queue: &Queue) -> Result<()> {
+    /// Writes the data of a round.
+    pub fn fill(&self, stream: &Stream, round: u32) -> Result<()> {
+        self.memory
+            .write(stream, Side::Source, 0, &self.source(round))
+    }
+
+    /// Enqueues the call.
+    pub fn enqueue(&self, queue: &Queue) -> Result<()> {
         if self.site.planted(Fault::Absent) {
             return Ok(());
         }
-        let (to, from) = (self.destination_range()?, self.source_range()?);
+        let (to, from) = (self.destination_part(), self.source_part());
         if self.in_place().is_some() {
-            queue.put(self.site.communicator.rank(), from, self.filled_range()?)?;
+            let (rank, filled) = (self.site.communicator.rank(), self.filled_part());
+            let options = TransferOptions::default();
+            self.memory.put(queue, rank, from, filled, None, &options)?;
         }
         let options = self.options();
-        let queue = queue.with(&options);
-        let (root, reduction) = (self.call.root, self.case.reduction.into());
-        let rank = self.site.rank();
-        match self.call.operation {
-            Collective::AllReduce => queue.all_reduce(to, from, reduction),
-            Collective::Reduce => queue.reduce(root, to, from, reduction),
-            Collective::ReduceScatter => queue.reduce_scatter(to, from, reduction),
-            Collective::AllGather => queue.all_gather(to, from),
-            Collective::AllGatherV => queue.all_gather_v(to, from, &self.call.counts()),
-            Collective::Broadcast => queue.broadcast(root, to, from),
-            Collective::AllToAll => queue.all_to_all(to, from),
-            Collective::AllToAllV => {
-                let split = |messages: Vec<(Option<usize>, usize)>| {
-                    let counts = messages.iter().map(|(count, _)| count.unwrap_or(0));
-                    let offsets = messages.iter().map(|(_, at)| *at);
-                    (counts.collect::<Vec<_>>(), offsets.collect::<Vec<_>>())
-                };
-                let (received, received_at) = split(self.call.received(rank));
-                let (sent, sent_at) = split(self.call.sent(rank));
-                queue.all_to_all_v(to, &received, &received_at, from, &sent, &sent_at)
-            }
-            Collective::Gather => queue.gather(root, to, from),
-            Collective::Scatter => queue.scatter(root, to, from),
-            Collective::Ring | Collective::Exchange => {
-                let mut exchange = queue.exchange();
-                for (peer, (count, at)) in self.call.sent(rank).into_iter().enumerate() {
-                    if let Some(count) = count {
-                        exchange.send(peer, from.slice(at..at + count)?)?;
-                    }
-                }
-                for (peer, (count, at)) in self.call.received(rank).into_iter().enumerate() {
-                    if let Some(count) = count {
-                        exchange.recv(peer, to.slice(at..at + count)?)?;
-                    }
-                }
-                exchange.enqueue()
-            }
-        }
+        let (calls, rank) = (queue.with(&options), self.site.rank());
+        self.memory.collective(calls, &self.call, rank, to, from)
     }
 
-    fn compare(&self, stream: &Stream, round: u32) -> Result<Option<String>> {
+    /// Waits for the stream, then compares every byte; says what is wrong.
+    pub fn compare(&self, stream: &Stream, round: u32) -> Result<Option<String>> {
         stream.synchronize_within(self.site.deadline)?;
         if self.site.fault.is_some() {
             self.plant(stream, round)?;
         }
-        let (destination, source) = self.bytes();
-        let seen = self.read(stream, &self.buffers.destination, destination)?;
+        let seen = self.read(stream, Side::Destination)?;
         if let Some(found) = self.difference(&seen, &self.expected(round)) {
             return Ok(Some(found));
         }
-        let seen = self.read(stream, &self.buffers.source, source)?;
+        let seen = self.read(stream, Side::Source)?;
         let expected = self.source(round);
         let wrong = seen.iter().zip(&expected).position(|(a, b)| a != b);
         Ok(wrong.map(|byte| format!("byte {byte} of the source has become {:#04x}", seen[byte])))

@@ -38,7 +38,8 @@ pub(super) fn is_f8(dtype: Dtype) -> bool {
     matches!(dtype, Dtype::F8E4m3 | Dtype::F8E5m2)
 }
 
-fn element(dtype: Dtype) -> ElementType {
+/// The type across the plugin table.
+pub(super) fn element(dtype: Dtype) -> ElementType {
     with_element!(dtype, T => <T as Reducible>::TYPE)
 }
 

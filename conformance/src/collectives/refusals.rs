@@ -3,10 +3,11 @@
 
 use super::case::{AlgorithmName, Collective, Way};
 use super::check::check as check_case;
-use super::lane::{Lane, Site, TypedLane};
+use super::lane::{Lane, Site};
 use super::plan;
 use super::refusal_case::RefusalCase;
-use crate::buffers::Buffers;
+use crate::buffers::{Buffers, Memory};
+use crate::dtype::with_element;
 use crate::findings::Findings;
 use symmem::backend::abi::SLOT_BLOCKS;
 use symmem::{CollectiveOptions, Error, ReduceOp, Reducible, Result, Stream};
@@ -18,24 +19,26 @@ pub const AFTER: Way = Way {
 };
 
 /// Makes each call and looks at its error; then moves data as if nothing had been.
-pub fn check<T: Reducible>(
+pub fn check(
     site: Site<'_>,
     refusal: &RefusalCase,
     streams: &mut [Stream],
-    buffers: &[Buffers<T>],
+    memories: &[Box<dyn Memory>],
 ) -> Result<Findings> {
     let mut findings = Findings::new();
     // A lone rank copies, whatever the algorithm is called.
     if site.communicator.world_size() > 1 {
-        unserved(site, refusal, &streams[0], &buffers[0], &mut findings)?;
+        unserved(site, refusal, &streams[0], &*memories[0], &mut findings)?;
     }
-    arguments(site, &streams[0], &buffers[0], &mut findings)?;
-    nothing::<T>(site, &streams[0])?;
+    with_element!(refusal.dtype, T => {
+        arguments::<T>(site, &streams[0], memories[0].of(), &mut findings)?;
+        nothing::<T>(site, &streams[0])?;
+    });
     findings.extend(check_case(
         site,
         &refusal.case(AFTER, false),
         streams,
-        buffers,
+        memories,
     )?);
     Ok(findings)
 }
@@ -50,11 +53,11 @@ fn expect(findings: &mut Findings, call: &str, outcome: Result<()>) {
 }
 
 /// Every operation by every algorithm that does not serve it, or not in place.
-fn unserved<T: Reducible>(
+fn unserved(
     site: Site<'_>,
     refusal: &RefusalCase,
     stream: &Stream,
-    buffers: &Buffers<T>,
+    memory: &dyn Memory,
     findings: &mut Findings,
 ) -> Result<()> {
     for operation in Collective::ALL {
@@ -66,7 +69,7 @@ fn unserved<T: Reducible>(
             let serves = plan::algorithms(operation).contains(&algorithm);
             let mut refused = |in_place| -> Result<()> {
                 let case = refusal.case(way, in_place);
-                let lane = TypedLane::new(site, &case, 0, buffers, stream)?;
+                let lane = Lane::new(site, &case, 0, memory, stream)?;
                 let how = if in_place { " in place" } else { "" };
                 if lane.is_empty() {
                     return Ok(());
@@ -95,6 +98,7 @@ fn arguments<T: Reducible>(
     let Buffers {
         destination,
         source,
+        ..
     } = buffers;
     let options = CollectiveOptions::new().deadline(site.deadline);
     let plain = stream.with(&options);

@@ -93,7 +93,7 @@ pub fn burst(
 pub fn run(
     communicator: &Communicator,
     planned: &[Planned],
-    lanes: &[Option<Box<dyn Lane + '_>>],
+    lanes: &[Option<Lane<'_>>],
     streams: &mut [Stream],
 ) -> Result<Findings> {
     let mut graphs = Vec::new();

@@ -1,0 +1,36 @@
+//! One call of a collective, as all ranks make it.
+
+use super::how::How;
+use super::shape::Shape;
+use crate::report::Placement;
+use symmem::CollectiveOptions;
+
+/// One call, as all ranks make it.
+#[derive(Clone, Copy)]
+pub(crate) struct Call {
+    pub shape: Shape,
+    pub placement: Placement,
+    pub how: How,
+    /// `how`, as the library takes it.
+    pub(super) options: CollectiveOptions<'static>,
+}
+
+impl Call {
+    pub(crate) fn new(shape: Shape, placement: Placement, how: How) -> Self {
+        Self {
+            shape,
+            placement,
+            how,
+            options: how.options(),
+        }
+    }
+}
+
+/// Work that a session times.
+#[derive(Clone, Copy)]
+pub(crate) enum Work<'c> {
+    /// A barrier of all ranks.
+    Barrier,
+    /// A collective.
+    Call(&'c Call),
+}
