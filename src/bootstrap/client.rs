@@ -3,13 +3,14 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 
 use crate::base::bootstrap_error::BootstrapError;
+use crate::base::lock::lock;
 use crate::bootstrap::deadline;
 use crate::bootstrap::descriptors;
 use crate::bootstrap::descriptors::Batch;
@@ -39,6 +40,7 @@ pub(super) struct Client {
     stream: Stream,
     /// Held while a frame is written, so that a failure can be told while a collective waits.
     writing: Mutex<()>,
+    /// A thread that panics while it holds this leaves at worst a reply unread.
     inbox: Mutex<Inbox>,
 }
 
@@ -123,7 +125,7 @@ impl Client {
     ) -> Result<(Reply, Option<Batch>), BootstrapError> {
         let start = Instant::now();
         let failed = |failure: Failure| failure.into_error(self.rank, awaited, start.elapsed());
-        let mut inbox = self.lock_inbox();
+        let mut inbox = lock(&self.inbox);
         if let Some(failure) = inbox.failure.clone() {
             return Err(failed(failure));
         }
@@ -266,11 +268,6 @@ impl Client {
                 Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_micros(200)),
             }
         }
-    }
-
-    fn lock_inbox(&self) -> MutexGuard<'_, Inbox> {
-        // A panic while it was held left at worst a reply unread.
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn malformed(&self, reason: &str) -> BootstrapError {
