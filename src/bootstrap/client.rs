@@ -18,7 +18,7 @@ use crate::bootstrap::failure::Failure;
 use crate::bootstrap::frame::{Frame, HEADER_BYTES, UNSOLICITED};
 use crate::bootstrap::reply::Reply;
 use crate::bootstrap::request::Request;
-use crate::bootstrap::stream::{Stream, Transport};
+use crate::bootstrap::stream::Stream;
 
 /// How long past a deadline a rank waits for rank 0 to say who was missing. When even that does not
 /// come, rank 0 itself is stopped or overloaded.
@@ -236,11 +236,10 @@ impl Client {
     /// Take in what has arrived, without blocking; `false` if nothing has. The end of the stream
     /// becomes `inbox.failure`.
     fn receive(&self, inbox: &mut Inbox) -> bool {
-        let received = match self.stream.transport {
-            Transport::Unix => {
-                descriptors::receive(&self.stream, &mut inbox.scratch, &mut inbox.batches)
-            }
-            Transport::Tcp => self.stream.receive(&mut inbox.scratch),
+        let received = if self.stream.carries_descriptors() {
+            descriptors::receive(&self.stream, &mut inbox.scratch, &mut inbox.batches)
+        } else {
+            self.stream.receive(&mut inbox.scratch)
         };
         match received {
             Ok(count) if count > 0 => {
