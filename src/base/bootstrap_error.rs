@@ -72,9 +72,17 @@ pub enum BootstrapError {
         /// The address asked for.
         address: String,
     },
-    /// What listens at the rendezvous does not know the job's secret.
+    /// The rendezvous is at `host:port`, and this program was built without TCP.
     #[error(
-        "rank {rank}: what listens at {address} does not know this job's secret; another job has the address, or SYMMEM_SECRET differs between ranks"
+        "the rendezvous at {address} needs TCP, and this program was built without the feature `tcp` of symmem; build it with that feature, or unset SYMMEM_RENDEZVOUS to meet over a Unix socket"
+    )]
+    TcpNotBuilt {
+        /// The address asked for.
+        address: String,
+    },
+    /// What listens at the rendezvous is not this job's rank 0: it does not know the secret, or the job.
+    #[error(
+        "rank {rank}: what listens at {address} is not rank 0 of this job; another job has the address, or SYMMEM_SECRET differs between ranks"
     )]
     WrongSecret {
         /// This rank.
@@ -281,7 +289,9 @@ impl BootstrapError {
             | Self::RankOutsideWorld { .. }
             | Self::JobUnknown { .. }
             | Self::SecretMissing { .. } => ErrorKind::Environment,
-            Self::SeveralHosts { .. } | Self::OtherHost { .. } => ErrorKind::Unsupported,
+            Self::SeveralHosts { .. } | Self::OtherHost { .. } | Self::TcpNotBuilt { .. } => {
+                ErrorKind::Unsupported
+            }
             Self::Timeout { .. } => ErrorKind::Timeout,
             Self::PeerDied { .. } => ErrorKind::PeerDied,
             Self::PeerFailed { .. } => ErrorKind::PeerFailed,

@@ -1,5 +1,5 @@
-//! What every other folder may use: elements, errors, environment variables, limits, plans of transfers,
-//! threads that may be abandoned.
+//! What every other folder may use: elements, errors, environment variables, limits, locks, plans of
+//! transfers, threads that may be abandoned.
 
 pub(crate) mod abandon;
 pub(crate) mod bootstrap_error;
@@ -12,6 +12,7 @@ pub(crate) mod gemm_names;
 pub(crate) mod gemm_row;
 pub(crate) mod gemm_shape;
 pub(crate) mod limits;
+pub(crate) mod lock;
 pub(crate) mod names;
 pub(crate) mod planner;
 pub(crate) mod reducible;

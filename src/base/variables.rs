@@ -258,14 +258,14 @@ pub static VARIABLES: &[Variable] = &[
     own(
         "SYMMEM_SECRET",
         "64 hexadecimal digits",
-        "a key made of the job's name, good on the abstract Unix socket only",
-        "Holds what every rank proves to know; the same on all ranks",
+        "the job's name in its place, good on the abstract Unix socket only",
+        "Holds what makes a process a rank of the job; the same on all ranks",
     ),
     own(
         "SYMMEM_RENDEZVOUS",
         "host:port with a port from 1 to 65535",
         "an abstract Unix socket named after the job",
-        "Says where rank 0 listens instead; needs SYMMEM_SECRET",
+        "Says where rank 0 listens instead; needs SYMMEM_SECRET and the feature `tcp`",
     ),
     own(
         "SYMMEM_GENERATION",

@@ -3,13 +3,14 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 
 use crate::base::bootstrap_error::BootstrapError;
+use crate::base::lock::lock;
 use crate::bootstrap::deadline;
 use crate::bootstrap::descriptors;
 use crate::bootstrap::descriptors::Batch;
@@ -17,7 +18,7 @@ use crate::bootstrap::failure::Failure;
 use crate::bootstrap::frame::{Frame, HEADER_BYTES, UNSOLICITED};
 use crate::bootstrap::reply::Reply;
 use crate::bootstrap::request::Request;
-use crate::bootstrap::stream::{Stream, Transport};
+use crate::bootstrap::stream::Stream;
 
 /// How long past a deadline a rank waits for rank 0 to say who was missing. When even that does not
 /// come, rank 0 itself is stopped or overloaded.
@@ -39,6 +40,7 @@ pub(super) struct Client {
     stream: Stream,
     /// Held while a frame is written, so that a failure can be told while a collective waits.
     writing: Mutex<()>,
+    /// A thread that panics while it holds this leaves at worst a reply unread.
     inbox: Mutex<Inbox>,
 }
 
@@ -123,7 +125,7 @@ impl Client {
     ) -> Result<(Reply, Option<Batch>), BootstrapError> {
         let start = Instant::now();
         let failed = |failure: Failure| failure.into_error(self.rank, awaited, start.elapsed());
-        let mut inbox = self.lock_inbox();
+        let mut inbox = lock(&self.inbox);
         if let Some(failure) = inbox.failure.clone() {
             return Err(failed(failure));
         }
@@ -234,11 +236,10 @@ impl Client {
     /// Take in what has arrived, without blocking; `false` if nothing has. The end of the stream
     /// becomes `inbox.failure`.
     fn receive(&self, inbox: &mut Inbox) -> bool {
-        let received = match self.stream.transport {
-            Transport::Unix => {
-                descriptors::receive(&self.stream, &mut inbox.scratch, &mut inbox.batches)
-            }
-            Transport::Tcp => self.stream.receive(&mut inbox.scratch),
+        let received = if self.stream.carries_descriptors() {
+            descriptors::receive(&self.stream, &mut inbox.scratch, &mut inbox.batches)
+        } else {
+            self.stream.receive(&mut inbox.scratch)
         };
         match received {
             Ok(count) if count > 0 => {
@@ -266,11 +267,6 @@ impl Client {
                 Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_micros(200)),
             }
         }
-    }
-
-    fn lock_inbox(&self) -> MutexGuard<'_, Inbox> {
-        // A panic while it was held left at worst a reply unread.
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn malformed(&self, reason: &str) -> BootstrapError {

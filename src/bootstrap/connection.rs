@@ -12,10 +12,11 @@ use crate::bootstrap::coordinator::action::Beside;
 use crate::bootstrap::descriptors;
 use crate::bootstrap::descriptors::Batch;
 use crate::bootstrap::frame::{Frame, HEADER_BYTES, MAX_BODY};
-use crate::bootstrap::handshake::{Challenge, HANDSHAKE_DEADLINE, HELLO_BYTES, PROOF_BYTES};
+use crate::bootstrap::handshake::verdict::{Step, Verdict};
+use crate::bootstrap::handshake::{HANDSHAKE_DEADLINE, Handshake};
+use crate::bootstrap::key::Key;
 use crate::bootstrap::request::Request;
-use crate::bootstrap::secret::Secret;
-use crate::bootstrap::stream::{Stream, Transport};
+use crate::bootstrap::stream::Stream;
 
 /// Pause before a send is tried again that the kernel refused because too many descriptors are on
 /// their way (`ETOOMANYREFS`); no event announces that there are fewer.
@@ -23,15 +24,7 @@ const DESCRIPTORS_IN_FLIGHT_PAUSE: Duration = Duration::from_millis(1);
 
 /// How far a connection has come.
 enum Phase {
-    Greeting {
-        hello: [u8; HELLO_BYTES],
-        filled: usize,
-    },
-    Proving {
-        challenge: Challenge,
-        proof: [u8; PROOF_BYTES],
-        filled: usize,
-    },
+    Greeting(Handshake),
     Trusted,
 }
 
@@ -42,7 +35,7 @@ struct Outgoing {
     descriptors: Option<Arc<Vec<OwnedFd>>>,
 }
 
-/// A connection to a rank, or to a stranger who has not proved to be one.
+/// A connection to a rank, or to a stranger who has not shown to be one.
 pub(super) struct Connection {
     stream: Stream,
     phase: Phase,
@@ -64,17 +57,14 @@ pub(super) enum End {
 }
 
 impl Connection {
-    /// A connection that has yet to prove that a rank is behind it.
+    /// A connection that has yet to show that a rank is behind it.
     pub(super) fn new(stream: Stream) -> Self {
-        let greeting = Phase::Greeting {
-            hello: [0; HELLO_BYTES],
-            filled: 0,
-        };
+        let greeting = Phase::Greeting(Handshake::new(stream.transport));
         let deadline = Instant::now() + HANDSHAKE_DEADLINE;
         Self::in_phase(stream, greeting, Some(deadline))
     }
 
-    /// The connection of rank 0, made and handed over in this process: there is nothing to prove.
+    /// The connection of rank 0, made and handed over in this process: there is nothing to show.
     pub(super) fn of_rank_0(stream: Stream) -> Self {
         Self::in_phase(stream, Phase::Trusted, None)
     }
@@ -91,8 +81,9 @@ impl Connection {
         }
     }
 
-    pub(super) fn transport(&self) -> Transport {
-        self.stream.transport
+    /// Whether file descriptors can travel by it.
+    pub(super) fn carries_descriptors(&self) -> bool {
+        self.stream.carries_descriptors()
     }
 
     /// Whether it has not joined.
@@ -157,45 +148,16 @@ impl Connection {
         }
     }
 
-    /// Read what is there, as far as the phase allows: nothing of a message before the proof.
-    pub(super) fn read(&mut self, secret: &Secret, scratch: &mut [u8]) -> Result<(), End> {
+    /// Read what is there, as far as the phase allows: nothing of a message before the key.
+    pub(super) fn read(&mut self, key: &Key, scratch: &mut [u8]) -> Result<(), End> {
         // One message's worth at a time, so that one rank cannot occupy the store.
         while self.incoming.len() < HEADER_BYTES + MAX_BODY {
             let received = match &mut self.phase {
-                Phase::Greeting { hello, filled } => {
-                    let received = self.stream.receive(&mut hello[*filled..]);
-                    *filled += received.unwrap_or(0);
-                    if *filled == hello.len() {
-                        let challenge = Challenge::new(hello).ok_or_else(|| {
-                            End::Violation("its first bytes are no greeting".into())
-                        })?;
-                        let frame = challenge.bytes(secret).to_vec();
-                        self.outgoing.push_back(Outgoing {
-                            frame,
-                            sent: 0,
-                            descriptors: None,
-                        });
-                        self.phase = Phase::Proving {
-                            challenge,
-                            proof: [0; PROOF_BYTES],
-                            filled: 0,
-                        };
-                        self.send_queued().map_err(|_| End::Closed)?;
-                    }
-                    received
-                }
-                Phase::Proving {
-                    challenge,
-                    proof,
-                    filled,
-                } => {
-                    let received = self.stream.receive(&mut proof[*filled..]);
-                    *filled += received.unwrap_or(0);
-                    if *filled == proof.len() {
-                        if !challenge.is_met(secret, proof) {
-                            return Err(End::Violation("it does not know the job's secret".into()));
-                        }
-                        self.phase = Phase::Trusted;
+                Phase::Greeting(handshake) => {
+                    let received = self.stream.receive(handshake.space());
+                    if let Ok(count @ 1..) = received {
+                        let Step { answer, verdict } = handshake.advance(count, key);
+                        self.answer(answer, verdict)?;
                     }
                     received
                 }
@@ -215,10 +177,29 @@ impl Connection {
         Ok(())
     }
 
+    /// Sends the store's part of the handshake and goes by the verdict.
+    fn answer(&mut self, frame: Vec<u8>, verdict: Verdict) -> Result<(), End> {
+        if !frame.is_empty() {
+            self.outgoing.push_back(Outgoing {
+                frame,
+                sent: 0,
+                descriptors: None,
+            });
+        }
+        let sent = self.send_queued();
+        match verdict {
+            Verdict::Pending => {}
+            Verdict::Trusted => self.phase = Phase::Trusted,
+            Verdict::Refused(reason) => return Err(End::Violation(reason.into())),
+        }
+        sent.map_err(|_| End::Closed)
+    }
+
     fn receive_message_bytes(&mut self, scratch: &mut [u8]) -> Result<usize, Errno> {
-        let received = match self.stream.transport {
-            Transport::Unix => descriptors::receive(&self.stream, scratch, &mut self.batches),
-            Transport::Tcp => self.stream.receive(scratch),
+        let received = if self.stream.carries_descriptors() {
+            descriptors::receive(&self.stream, scratch, &mut self.batches)
+        } else {
+            self.stream.receive(scratch)
         }?;
         self.incoming.extend_from_slice(&scratch[..received]);
         Ok(received)

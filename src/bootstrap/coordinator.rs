@@ -21,7 +21,6 @@ use crate::bootstrap::frame::UNSOLICITED;
 use crate::bootstrap::peer::PeerInformation;
 use crate::bootstrap::reply::Reply;
 use crate::bootstrap::request::{Request, VERSION};
-use crate::bootstrap::stream::Transport;
 
 /// How long rank 0 holds back news of a failed rendezvous from itself, so that ranks which come
 /// late are told the reason too before the store ends with rank 0.
@@ -39,8 +38,6 @@ pub(super) struct Coordinator {
     world: u32,
     generation: u64,
     boot_id: String,
-    /// The abstract Unix socket that ranks which come by TCP are sent to.
-    name: String,
     members: Vec<Option<Member>>,
     ranks: HashMap<Token, u32>,
     complete: bool,
@@ -55,12 +52,11 @@ pub(super) struct Coordinator {
 }
 
 impl Coordinator {
-    pub(super) fn new(world: u32, generation: u64, boot_id: String, name: String) -> Self {
+    pub(super) fn new(world: u32, generation: u64, boot_id: String) -> Self {
         Self {
             world,
             generation,
             boot_id,
-            name,
             members: (0..world).map(|_| None).collect(),
             ranks: HashMap::new(),
             complete: false,
@@ -114,14 +110,15 @@ impl Coordinator {
         self.values.expire(now, &mut self.actions);
     }
 
-    /// Act on a request that arrived by connection `token`.
+    /// Act on a request that arrived by connection `token`. A rank that joins by a connection which carries no file
+    /// descriptors is sent `onward`, to the abstract Unix socket of that name.
     ///
     /// # Errors
     /// A reason why the connection must be closed: it sent what no rank would.
     pub(super) fn handle(
         &mut self,
         token: Token,
-        transport: Transport,
+        onward: Option<&str>,
         request: u64,
         message: Request,
         beside: Beside,
@@ -131,7 +128,7 @@ impl Coordinator {
             Request::Join { .. } | Request::ForeignJoin { .. }
                 if !self.ranks.contains_key(&token) =>
             {
-                self.join(token, transport, request, message, now);
+                self.join(token, onward, request, message, now);
                 return Ok(());
             }
             // It was sent on to the Unix socket, or refused.
@@ -223,12 +220,12 @@ impl Coordinator {
     fn join(
         &mut self,
         token: Token,
-        transport: Transport,
+        onward: Option<&str>,
         request: u64,
         message: Request,
         now: Instant,
     ) {
-        if let Err(failure) = self.admit(token, transport, request, message, now) {
+        if let Err(failure) = self.admit(token, onward, request, message, now) {
             self.told += 1;
             self.actions.push(Action::reply(
                 token,
@@ -243,7 +240,7 @@ impl Coordinator {
     fn admit(
         &mut self,
         token: Token,
-        transport: Transport,
+        onward: Option<&str>,
         request: u64,
         message: Request,
         now: Instant,
@@ -292,12 +289,12 @@ impl Coordinator {
         if place.is_some() || (rank == 0) != (token == HOST) {
             return Err(Failure::RankTaken { rank });
         }
-        if transport == Transport::Tcp {
+        if let Some(name) = onward {
             self.actions.push(Action::reply(
                 token,
                 request,
                 &Reply::Redirect {
-                    name: self.name.clone(),
+                    name: name.to_owned(),
                 },
             ));
             return Ok(());

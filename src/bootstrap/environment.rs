@@ -18,9 +18,9 @@ pub struct LaunchEnvironment {
     /// Ranks on this host.
     pub local_world: u32,
     /// `host:port` where rank 0 listens. `None`, the default, is an abstract Unix socket named after
-    /// the job, where the kernel itself vouches for the user who calls.
+    /// the job, where the kernel itself vouches for the user who calls. An address needs the feature `tcp`.
     pub address: Option<String>,
-    /// What every connection proves to know. Needed with `address`.
+    /// What makes a process a rank of this job. Needed with `address`.
     pub secret: Option<Secret>,
     /// What tells this job apart from the user's other jobs on the host. Not needed with `secret`.
     pub job: Option<String>,

@@ -1,88 +1,85 @@
-//! How both ends of a connection prove that they know the job's secret, before any message is read.
+//! How a rank shows that it is of the job, before any message is read.
 //!
+//! Over a Unix socket the kernel says which user is at the other end (`SO_PEERCRED`, see unix(7)). Each end has
+//! compared that user with its own before a byte passes: the rank before it sends, the store before it reads. So the
+//! rank may show the key itself, which is the launcher's secret or, where there is none, the job's name; a process of
+//! the same user could read either from `/proc` as well.
+//! ```text
+//! rank   → store   magic (8 bytes), kind of key (1 secret, 2 job's name), length of key (2), key (0 to 4096)
+//! store  → rank    "welcome\n" or "refused\n" (8)
+//! ```
+//! Over TCP, which takes the feature `tcp`, anyone may be at the other end: both prove that they know the secret.
 //! ```text
 //! rank   → store   magic (8 bytes), nonce of the rank (32)
 //! store  → rank    nonce of the store (32), proof of the store (32)
 //! rank   → store   proof of the rank (32)
 //! ```
-//! A proof is HMAC-SHA-256 of both nonces under the secret, with the prover's role. All parts have a
-//! fixed length, which never changes between versions: versions are compared once both ends trust
+//! A proof is HMAC-SHA-256 of both nonces under the secret, with the prover's role.
+//!
+//! Integers are little-endian. Neither form changes between versions: versions are compared once both ends trust
 //! each other.
+
+#[cfg(feature = "tcp")]
+mod tcp;
+pub(super) mod unix;
+pub(super) mod verdict;
 
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
-use crate::bootstrap::secret::{SECRET_BYTES, Secret, random_bytes};
-use crate::bootstrap::stream::Stream;
+use crate::bootstrap::handshake::verdict::Step;
+use crate::bootstrap::key::Key;
+use crate::bootstrap::stream::{Stream, Transport};
 
 /// A connection that has not joined by then is closed.
 pub(super) const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(5);
 
-const MAGIC: [u8; 8] = *b"symmem\0\n";
-pub(super) const HELLO_BYTES: usize = 8 + SECRET_BYTES;
-const CHALLENGE_BYTES: usize = 2 * SECRET_BYTES;
-pub(super) const PROOF_BYTES: usize = SECRET_BYTES;
-
-/// Why a rank's handshake failed.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
-    /// The other end does not know the secret.
-    WrongSecret,
-    /// The connection closed, broke or stayed silent.
-    Broken(Errno),
-}
-
-impl From<Errno> for Refusal {
-    fn from(error: Errno) -> Self {
-        Self::Broken(error)
+/// The rank's side; false if what listens is not of this job. Blocks until `until` at most.
+///
+/// On a Unix socket the caller has seen that the listener is of its own user.
+pub(super) fn greet(stream: &Stream, key: &Key, until: Instant) -> Result<bool, Errno> {
+    match stream.transport {
+        Transport::Unix => unix::greet(stream, key, until),
+        #[cfg(feature = "tcp")]
+        Transport::Tcp => match key.secret() {
+            Some(secret) => tcp::greet(stream, secret, until),
+            None => Ok(false),
+        },
     }
 }
 
-/// The rank's side. Blocks until `until` at most.
-pub(super) fn greet(stream: &Stream, secret: &Secret, until: Instant) -> Result<(), Refusal> {
-    let own = random_bytes().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
-    let mut hello = [0; HELLO_BYTES];
-    hello[..8].copy_from_slice(&MAGIC);
-    hello[8..].copy_from_slice(&own);
-    stream.send_all(&hello, until)?;
-    let mut challenge = [0; CHALLENGE_BYTES];
-    stream.receive_exact(&mut challenge, until)?;
-    let (theirs, proof) = challenge.split_at(SECRET_BYTES);
-    if !secret.verify("store", &[&own, theirs], proof) {
-        return Err(Refusal::WrongSecret);
-    }
-    stream.send_all(&secret.prove("rank", &[&own, theirs]), until)?;
-    Ok(())
+/// The store's side, as far as it has come. It does no input or output of its own.
+pub(super) enum Handshake {
+    Unix(unix::Hello),
+    #[cfg(feature = "tcp")]
+    Tcp(tcp::Exchange),
 }
 
-/// The store's side, between challenge and proof.
-#[derive(Debug)]
-pub(super) struct Challenge {
-    theirs: [u8; SECRET_BYTES],
-    own: [u8; SECRET_BYTES],
-}
-
-impl Challenge {
-    /// The answer to a rank's hello, or `None` to something that is no hello.
-    pub(super) fn new(hello: &[u8; HELLO_BYTES]) -> Option<Self> {
-        let theirs = hello.strip_prefix(&MAGIC)?.try_into().ok()?;
-        Some(Self {
-            theirs,
-            own: random_bytes().ok()?,
-        })
+impl Handshake {
+    pub(super) fn new(transport: Transport) -> Self {
+        match transport {
+            Transport::Unix => Self::Unix(unix::Hello::new()),
+            #[cfg(feature = "tcp")]
+            Transport::Tcp => Self::Tcp(tcp::Exchange::new()),
+        }
     }
 
-    /// The bytes to send.
-    pub(super) fn bytes(&self, secret: &Secret) -> [u8; CHALLENGE_BYTES] {
-        let mut bytes = [0; CHALLENGE_BYTES];
-        bytes[..SECRET_BYTES].copy_from_slice(&self.own);
-        bytes[SECRET_BYTES..].copy_from_slice(&secret.prove("store", &[&self.theirs, &self.own]));
-        bytes
+    /// Where the next bytes that arrive belong; never empty while the verdict is pending.
+    pub(super) fn space(&mut self) -> &mut [u8] {
+        match self {
+            Self::Unix(hello) => hello.space(),
+            #[cfg(feature = "tcp")]
+            Self::Tcp(exchange) => exchange.space(),
+        }
     }
 
-    /// Whether `proof` is the rank's answer.
-    pub(super) fn is_met(&self, secret: &Secret, proof: &[u8; PROOF_BYTES]) -> bool {
-        secret.verify("rank", &[&self.theirs, &self.own], proof)
+    /// Judges what has arrived, with `count` more bytes in [`Handshake::space`].
+    pub(super) fn advance(&mut self, count: usize, key: &Key) -> Step {
+        match self {
+            Self::Unix(hello) => hello.advance(count, key),
+            #[cfg(feature = "tcp")]
+            Self::Tcp(exchange) => exchange.advance(count, key.secret()),
+        }
     }
 }

@@ -10,14 +10,16 @@ use crate::bootstrap::client::Wanted;
 use crate::bootstrap::coordinator::Coordinator;
 use crate::bootstrap::deadline;
 use crate::bootstrap::deadline::microseconds;
-use crate::bootstrap::environment::{LaunchEnvironment, random_job};
+use crate::bootstrap::environment::LaunchEnvironment;
+#[cfg(feature = "tcp")]
+use crate::bootstrap::environment::random_job;
 use crate::bootstrap::handshake;
-use crate::bootstrap::handshake::{HANDSHAKE_DEADLINE, Refusal};
+use crate::bootstrap::handshake::HANDSHAKE_DEADLINE;
+use crate::bootstrap::key::{Key, MAX_JOB};
 use crate::bootstrap::peer::PeerInformation;
 use crate::bootstrap::process::ProcessIdentity;
 use crate::bootstrap::reply::Reply;
 use crate::bootstrap::request::{Request, VERSION};
-use crate::bootstrap::secret::{Secret, hex};
 use crate::bootstrap::server::ServerThread;
 use crate::bootstrap::store::Store;
 use crate::bootstrap::stream::{Address, Listener, Stream};
@@ -26,7 +28,7 @@ use crate::bootstrap::stream::{Address, Listener, Stream};
 pub(super) struct Meeting<'a> {
     environment: &'a LaunchEnvironment,
     pub(super) address: Address,
-    pub(super) secret: Secret,
+    pub(super) key: Key,
     pub(super) peer: PeerInformation,
     start: Instant,
     pub(super) until: Instant,
@@ -49,31 +51,29 @@ impl<'a> Meeting<'a> {
             ..
         } = *environment;
         let uid = rustix::process::geteuid().as_raw();
-        let secret = match (secret, address, job) {
-            (Some(secret), _, _) => secret.clone(),
+        let address = address.as_deref().map(tcp_address).transpose()?;
+        let key = match (secret, &address, job) {
+            (Some(secret), _, _) => Key::Secret(secret.clone()),
             (None, Some(address), _) => {
                 return Err(BootstrapError::SecretMissing {
-                    address: address.clone(),
+                    address: address.to_string(),
                 });
             }
-            (None, None, Some(job)) => Secret::of_job(job),
+            (None, None, Some(job)) if job.len() > MAX_JOB => {
+                return Err(BootstrapError::TooLarge {
+                    rank,
+                    what: "a job's name",
+                    size: job.len(),
+                    limit: MAX_JOB,
+                });
+            }
+            (None, None, Some(job)) => Key::Job(job.clone()),
             (None, None, None) => return Err(BootstrapError::JobUnknown { origin }),
         };
-        let address = match address {
-            Some(address) => Address::Tcp(address.clone()),
-            None => {
-                let job = job.as_deref().unwrap_or_default();
-                let parts: [&[u8]; 3] = [
-                    &uid.to_le_bytes(),
-                    job.as_bytes(),
-                    &generation.to_le_bytes(),
-                ];
-                Address::Unix(format!(
-                    "symmem-{}",
-                    hex(&secret.prove("name", &parts)[..16])
-                ))
-            }
-        };
+        let address = address.unwrap_or_else(|| {
+            let job = job.as_deref().unwrap_or_default();
+            Address::Unix(key.socket_name(uid, job, generation))
+        });
         let system = |call| move |source| BootstrapError::System { rank, call, source };
         let process = ProcessIdentity::current().map_err(system("reading /proc/self/stat"))?;
         let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
@@ -89,7 +89,7 @@ impl<'a> Meeting<'a> {
         Ok(Self {
             environment,
             address,
-            secret,
+            key,
             peer,
             start,
             until,
@@ -109,22 +109,21 @@ impl<'a> Meeting<'a> {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Ok(None),
             Err(error) => return Err(self.system("listening at the rendezvous")(error)),
         };
-        let mut listeners = vec![listener];
-        let name = match &self.address {
-            Address::Unix(name) => name.clone(),
+        let (listeners, name) = match &self.address {
+            Address::Unix(name) => (vec![listener], name.clone()),
+            #[cfg(feature = "tcp")]
             Address::Tcp(_) => {
                 let name = format!("symmem-{}", random_job(self.environment.rank)?);
-                let listener = Listener::bind(&Address::Unix(name.clone()))
+                let unix = Listener::bind(&Address::Unix(name.clone()))
                     .map_err(self.system("listening on an abstract Unix socket"))?;
-                listeners.push(listener);
-                name
+                (vec![listener, unix], name)
             }
         };
         let LaunchEnvironment {
             world, generation, ..
         } = *self.environment;
-        let coordinator = Coordinator::new(world, generation, self.peer.boot_id.clone(), name);
-        ServerThread::start(listeners, self.secret.clone(), coordinator)
+        let coordinator = Coordinator::new(world, generation, self.peer.boot_id.clone());
+        ServerThread::start(listeners, self.key.clone(), name, coordinator)
             .map(Some)
             .map_err(self.system("starting the store's thread"))
     }
@@ -148,7 +147,7 @@ impl<'a> Meeting<'a> {
         let stream = self.reach(&address)?;
         let store = Store::new(self.peer.rank, self.environment.world, stream, None);
         match store.join(&self.request(), self.left(), self.wanted)? {
-            Reply::Redirect { name } if matches!(address, Address::Tcp(_)) => {
+            Reply::Redirect { name } if !matches!(address, Address::Unix(_)) => {
                 self.join(Address::Unix(name))
             }
             reply => self.welcomed(store, reply),
@@ -184,7 +183,7 @@ impl<'a> Meeting<'a> {
         self.until.saturating_duration_since(Instant::now())
     }
 
-    /// A connection on which both ends have proved the secret. Waits for rank 0 to listen.
+    /// A connection on which this rank is known to be of the job. Waits for rank 0 to listen.
     pub(super) fn reach(&self, address: &Address) -> Result<Stream, BootstrapError> {
         let rank = self.environment.rank;
         let mut pause = Duration::from_micros(500);
@@ -214,9 +213,10 @@ impl<'a> Meeting<'a> {
         }
     }
 
-    /// Prove the secret to each other; `false` if the other end closed and may come back.
+    /// Shows what listens that this rank is of its job; `false` if the other end closed and may come back.
     fn greet(&self, stream: &Stream, address: &Address) -> Result<bool, BootstrapError> {
         let rank = self.environment.rank;
+        // Before anything is sent: over a Unix socket the key itself travels.
         let own = rustix::process::geteuid().as_raw();
         let uid = stream
             .peer_uid()
@@ -231,26 +231,37 @@ impl<'a> Meeting<'a> {
         let start = Instant::now();
         match handshake::greet(
             stream,
-            &self.secret,
+            &self.key,
             self.until.min(start + HANDSHAKE_DEADLINE),
         ) {
-            Ok(()) => Ok(true),
-            Err(Refusal::WrongSecret) => Err(BootstrapError::WrongSecret {
+            Ok(true) => Ok(true),
+            Ok(false) => Err(BootstrapError::WrongSecret {
                 rank,
                 address: address.to_string(),
             }),
-            Err(Refusal::Broken(Errno::CONNRESET | Errno::PIPE)) => Ok(false),
-            Err(Refusal::Broken(Errno::TIMEDOUT)) => Err(BootstrapError::Timeout {
+            Err(Errno::CONNRESET | Errno::PIPE) => Ok(false),
+            Err(Errno::TIMEDOUT) => Err(BootstrapError::Timeout {
                 rank,
                 awaited: format!("a greeting from {address}"),
                 missing: vec![0],
                 elapsed: start.elapsed(),
             }),
-            Err(Refusal::Broken(error)) => {
-                Err(self.system("greeting the rendezvous")(error.into()))
-            }
+            Err(error) => Err(self.system("greeting the rendezvous")(error.into())),
         }
     }
+}
+
+/// Where rank 0 listens at `host:port`.
+#[cfg(feature = "tcp")]
+fn tcp_address(address: &str) -> Result<Address, BootstrapError> {
+    Ok(Address::Tcp(address.to_owned()))
+}
+
+#[cfg(not(feature = "tcp"))]
+fn tcp_address(address: &str) -> Result<Address, BootstrapError> {
+    Err(BootstrapError::TcpNotBuilt {
+        address: address.to_owned(),
+    })
 }
 
 /// Whether a failed connection means that rank 0 does not listen yet, or has a full queue.

@@ -1,14 +1,20 @@
-//! Every message survives the round trip, and no bytes make the parser panic.
+//! Every message survives the round trip, no bytes make a parser panic, and no greeting but the right one is trusted.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::failure::Failure;
 use super::frame::{Frame, HEADER_BYTES, MAX_BODY, MessageError, frame};
+use super::handshake::Handshake;
+use super::handshake::unix::hello;
+use super::handshake::verdict::Verdict;
+use super::key::{Key, MAX_JOB};
 use super::peer::PeerInformation;
 use super::process::ProcessIdentity;
 use super::reply::{Part, Reply};
 use super::request::{MAX_NAME, Request, VERSION, payload_limit};
+use super::secret::Secret;
+use super::stream::Transport;
 
 fn peer() -> impl Strategy<Value = PeerInformation> {
     (
@@ -111,6 +117,42 @@ fn reply() -> impl Strategy<Value = Reply> {
     ]
 }
 
+fn key() -> impl Strategy<Value = Key> {
+    let secret = "[0-9a-f]{64}".prop_map(|text| Key::Secret(Secret::from_hex(&text).unwrap()));
+    prop_oneof![secret, ".{0,40}".prop_map(Key::Job)]
+}
+
+/// Hands `bytes` to the store's side in pieces of `pieces` bytes, in turn. Returns the answers, the verdict and how
+/// many bytes it took.
+fn hear(
+    mut handshake: Handshake,
+    key: &Key,
+    bytes: &[u8],
+    pieces: &[usize],
+) -> (Vec<u8>, Verdict, usize) {
+    let mut pieces = pieces.iter().cycle();
+    let (mut answers, mut taken) = (Vec::new(), 0);
+    while taken < bytes.len() {
+        let space = handshake.space();
+        assert!(
+            !space.is_empty(),
+            "or else the store would take it for the end"
+        );
+        let count = space
+            .len()
+            .min(bytes.len() - taken)
+            .min(*pieces.next().unwrap());
+        space[..count].copy_from_slice(&bytes[taken..][..count]);
+        taken += count;
+        let step = handshake.advance(count, key);
+        answers.extend(step.answer);
+        if step.verdict != Verdict::Pending {
+            return (answers, step.verdict, taken);
+        }
+    }
+    (answers, Verdict::Pending, taken)
+}
+
 proptest! {
     // Miri runs this file too, a thousand times slower.
     #![proptest_config(ProptestConfig {
@@ -158,6 +200,59 @@ proptest! {
         let frame = Frame::parse(&bytes).unwrap().unwrap();
         let longer = [frame.body, &[extra]].concat();
         prop_assert_eq!(Reply::parse(frame.kind, &longer), Err(MessageError::BadBody(frame.kind)));
+    }
+
+    #[test]
+    fn only_the_jobs_own_key_is_trusted_in_whatever_pieces_it_comes(
+        own in key(), shown in key(), pieces in vec(1usize..20, 1..9)
+    ) {
+        let unix = || Handshake::new(Transport::Unix);
+        let greeting = hello(&own);
+        // What follows is a message's, and is left to it.
+        let more = [greeting.as_slice(), b"message"].concat();
+        let welcome = (b"welcome\n".to_vec(), Verdict::Trusted, greeting.len());
+        prop_assert_eq!(hear(unix(), &own, &more, &pieces), welcome);
+        let half = &greeting[..greeting.len() - 1];
+        prop_assert_eq!(hear(unix(), &own, half, &pieces), (Vec::new(), Verdict::Pending, half.len()));
+        prop_assume!(!own.is(shown.kind(), shown.bytes()));
+        let (answer, verdict, _) = hear(unix(), &own, &hello(&shown), &pieces);
+        prop_assert_eq!(answer, b"refused\n");
+        prop_assert!(matches!(verdict, Verdict::Refused(_)));
+    }
+
+    #[test]
+    fn a_forged_greeting_is_refused_with_no_more_room_than_the_limit(
+        mut bytes in vec(any::<u8>(), 12..400), has_magic: bool, kind in 0u8..4, own in key()
+    ) {
+        if has_magic {
+            bytes[..8].copy_from_slice(b"symmem\0@");
+            bytes[8] = kind;
+        }
+        let mut handshake = Handshake::new(Transport::Unix);
+        handshake.space().copy_from_slice(&bytes[..11]);
+        let step = handshake.advance(11, &own);
+        prop_assert!(step.verdict != Verdict::Trusted);
+        if step.verdict == Verdict::Pending {
+            let length = handshake.space().len();
+            prop_assert!(has_magic && length <= MAX_JOB && length == usize::from(u16::from_le_bytes([bytes[9], bytes[10]])));
+        }
+        let (_, verdict, taken) = hear(Handshake::new(Transport::Unix), &own, &bytes, &[7]);
+        let allowed = has_magic && own.is(kind, &bytes[11..taken]);
+        prop_assert_eq!(verdict == Verdict::Trusted, allowed);
+    }
+
+    // Miri knows no getrandom, from which the store's nonce is.
+    #[cfg(feature = "tcp")]
+    #[test]
+    #[cfg_attr(miri, ignore)]
+    fn no_bytes_are_a_proof(mut bytes in vec(any::<u8>(), 40..200), has_magic: bool, own in key()) {
+        if has_magic {
+            bytes[..8].copy_from_slice(b"symmem\0\n");
+        }
+        let (answer, verdict, _) = hear(Handshake::new(Transport::Tcp), &own, &bytes, &[9, 1, 40]);
+        prop_assert!(verdict != Verdict::Trusted);
+        let challenged = has_magic && own.secret().is_some();
+        prop_assert_eq!(answer.len(), if challenged { 64 } else { 0 });
     }
 
     #[test]

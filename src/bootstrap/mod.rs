@@ -6,9 +6,10 @@
 //!
 //! Rank 0 runs the store in a thread. By default it listens on an abstract Unix socket whose name
 //! follows from job, user and generation: there is no port to agree on and no file to leave behind,
-//! and both ends have the kernel's word for the other's user. Every connection proves the job's
-//! secret before a message is read. `host:port` can be given instead; a rank that comes that way is
-//! checked and sent on to the Unix socket, since file descriptors travel nowhere else.
+//! and both ends have the kernel's word for the other's user. A rank shows the job's key before a
+//! message is read. With the feature `tcp`, `host:port` can be given instead; a rank that comes that
+//! way proves that it knows the secret and is sent on to the Unix socket, since file descriptors travel
+//! nowhere else.
 
 mod client;
 mod codec;
@@ -21,6 +22,7 @@ mod environment;
 mod failure;
 mod frame;
 mod handshake;
+mod key;
 mod meeting;
 mod peer;
 mod process;
@@ -28,6 +30,7 @@ mod reply;
 mod request;
 mod secret;
 mod server;
+mod siphash;
 mod store;
 mod stream;
 

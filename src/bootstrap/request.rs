@@ -4,8 +4,9 @@ use crate::bootstrap::codec::{Reader, Writer};
 use crate::bootstrap::frame::{MAX_BODY, MessageError, frame};
 use crate::bootstrap::peer::PeerInformation;
 
-/// Version of this protocol; compared at the rendezvous.
-pub(super) const VERSION: u32 = 1;
+/// Version of this protocol; compared at the rendezvous. Version 2 has another handshake and other names for Unix
+/// sockets, so that it meets version 1 over TCP only.
+pub(super) const VERSION: u32 = 2;
 
 /// Most bytes that each of `world` ranks may give to one all-gather, so that the result is a message.
 pub(super) fn payload_limit(world: u32) -> usize {

@@ -1,19 +1,17 @@
-//! The secret of a job, and proofs of knowing it.
+//! The secret of a job, and other random bytes.
 
 use std::fmt;
 use std::io;
-
-use hmac::{Hmac, KeyInit, Mac};
-use sha2::{Digest, Sha256};
 
 /// Bytes of a secret, of a nonce and of a proof.
 pub(super) const SECRET_BYTES: usize = 32;
 
 /// What the ranks of one job know and nobody else: 32 bytes.
 ///
-/// It never travels between ranks: they prove that they know it ([HMAC-SHA-256 of fresh nonces]).
+/// Over a Unix socket a rank shows it to rank 0 once the kernel has said that rank 0 is of the same user. Over TCP it
+/// never travels: both ends prove that they know it ([HMAC-SHA-256] of fresh nonces).
 ///
-/// [HMAC-SHA-256 of fresh nonces]: https://www.rfc-editor.org/rfc/rfc2104
+/// [HMAC-SHA-256]: https://www.rfc-editor.org/rfc/rfc2104
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret([u8; SECRET_BYTES]);
 
@@ -46,42 +44,9 @@ impl Secret {
         hex(&self.0)
     }
 
-    /// A key that tells jobs of one user apart where no launcher handed out a secret.
-    ///
-    /// It can be guessed, so it is only good on sockets where the kernel vouches for the peer's
-    /// user; what it adds there is that a stray rank of another job is turned away.
-    pub(super) fn of_job(job: &str) -> Self {
-        let mut hash = Sha256::new();
-        hash.update(b"symmem job\0");
-        hash.update(job.as_bytes());
-        Self(hash.finalize().into())
-    }
-
-    /// HMAC-SHA-256 of `role` and `parts` under this secret. The role keeps a proof given in one
-    /// direction from being played back in the other.
-    pub(super) fn prove(&self, role: &str, parts: &[&[u8]]) -> [u8; SECRET_BYTES] {
-        self.authenticator(role, parts)
-            .finalize()
-            .into_bytes()
-            .into()
-    }
-
-    /// Whether `proof` is [`Secret::prove`] of the same; takes the same time wherever it differs.
-    pub(super) fn verify(&self, role: &str, parts: &[&[u8]], proof: &[u8]) -> bool {
-        self.authenticator(role, parts).verify_slice(proof).is_ok()
-    }
-
-    fn authenticator(&self, role: &str, parts: &[&[u8]]) -> Hmac<Sha256> {
-        let mut mac =
-            Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes a key of any length");
-        mac.update(role.as_bytes());
-        mac.update(&[0]);
-        for part in parts {
-            // The length keeps neighbouring parts from being divided in another way.
-            mac.update(&(part.len() as u64).to_le_bytes());
-            mac.update(part);
-        }
-        mac
+    /// The 32 bytes.
+    pub(super) fn bytes(&self) -> &[u8; SECRET_BYTES] {
+        &self.0
     }
 }
 
@@ -137,20 +102,5 @@ mod tests {
     fn debug_output_does_not_show_it() {
         let secret = Secret::random().unwrap();
         assert!(!format!("{secret:?}").contains(&secret.to_hex()[..8]));
-    }
-
-    #[test]
-    fn a_proof_holds_for_its_secret_role_and_parts_only() {
-        let secret = Secret::random().unwrap();
-        let proof = secret.prove("client", &[b"one", b"two"]);
-        assert!(secret.verify("client", &[b"one", b"two"], &proof));
-        assert!(!secret.verify("server", &[b"one", b"two"], &proof));
-        assert!(!secret.verify("client", &[b"onet", b"wo"], &proof));
-        assert!(!secret.verify("client", &[b"one", b"two"], &proof[..31]));
-        assert!(
-            !Secret::random()
-                .unwrap()
-                .verify("client", &[b"one", b"two"], &proof)
-        );
     }
 }

@@ -16,7 +16,7 @@ use crate::bootstrap::coordinator::Coordinator;
 use crate::bootstrap::coordinator::action::{Action, HOST, Token};
 use crate::bootstrap::deadline::time_until;
 use crate::bootstrap::handshake::HANDSHAKE_DEADLINE;
-use crate::bootstrap::secret::Secret;
+use crate::bootstrap::key::Key;
 use crate::bootstrap::stream::{Listener, Stream};
 
 /// Most connections that have not joined. Where strangers crowd in, the one that has been silent for
@@ -34,7 +34,9 @@ const CHUNK: usize = 16 * 1024;
 
 struct Server {
     listeners: Vec<Listener>,
-    secret: Secret,
+    key: Key,
+    /// The abstract Unix socket that ranks which come by TCP are sent on to.
+    name: String,
     coordinator: Coordinator,
     connections: BTreeMap<Token, Connection>,
     next_token: Token,
@@ -48,16 +50,19 @@ struct Server {
 pub(super) struct ServerThread(Option<JoinHandle<()>>);
 
 impl ServerThread {
-    /// Serve the job with `secret` behind `listeners`; also the connection that rank 0 joins by.
+    /// Serves the job of `key` behind `listeners`, of which the Unix socket is called `name`. Returns also the
+    /// connection that rank 0 joins by.
     pub(super) fn start(
         listeners: Vec<Listener>,
-        secret: Secret,
+        key: Key,
+        name: String,
         coordinator: Coordinator,
     ) -> io::Result<(Self, Stream)> {
         let (own, of_rank_0) = Stream::pair()?;
         let server = Server {
             listeners,
-            secret,
+            key,
+            name,
             coordinator,
             connections: BTreeMap::from([(HOST, Connection::of_rank_0(own))]),
             next_token: HOST + 1,
@@ -221,15 +226,15 @@ impl Server {
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
         };
-        let mut end = connection.read(&self.secret, &mut self.scratch).err();
+        let mut end = connection.read(&self.key, &mut self.scratch).err();
         // What arrived before the end still counts: a rank says that it leaves, then closes.
         loop {
             match connection.next_request() {
                 Ok(Some((request, message, beside))) => {
-                    let transport = connection.transport();
+                    let onward = (!connection.carries_descriptors()).then_some(&*self.name);
                     match self
                         .coordinator
-                        .handle(token, transport, request, message, beside, now)
+                        .handle(token, onward, request, message, beside, now)
                     {
                         Ok(()) => connection.has_joined(),
                         Err(reason) => {

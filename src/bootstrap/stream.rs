@@ -1,12 +1,14 @@
 //! Where ranks meet: addresses, listeners and connections, all non-blocking underneath.
 
+#[cfg(feature = "tcp")]
+mod tcp;
+
 use std::fmt;
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, retry_on_intr};
@@ -20,6 +22,7 @@ pub(super) enum Address {
     /// A name in the abstract namespace of Unix sockets: no file, gone with its last holder.
     Unix(String),
     /// `host:port`.
+    #[cfg(feature = "tcp")]
     Tcp(String),
 }
 
@@ -27,63 +30,54 @@ impl fmt::Display for Address {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unix(name) => write!(formatter, "the abstract Unix socket @{name}"),
+            #[cfg(feature = "tcp")]
             Self::Tcp(address) => formatter.write_str(address),
         }
     }
 }
 
 /// A socket that accepts ranks.
-pub(super) enum Listener {
-    Unix(UnixListener),
-    Tcp(TcpListener),
+pub(super) struct Listener {
+    socket: OwnedFd,
+    transport: Transport,
 }
 
 impl Listener {
     pub(super) fn bind(address: &Address) -> io::Result<Self> {
-        let listener = match address {
+        let (socket, transport) = match address {
             Address::Unix(name) => {
                 let name = std::os::unix::net::SocketAddr::from_abstract_name(name)?;
                 let listener = UnixListener::bind_addr(&name)?;
                 listener.set_nonblocking(true)?;
-                Self::Unix(listener)
+                (listener.into(), Transport::Unix)
             }
-            Address::Tcp(address) => {
-                let listener = TcpListener::bind(address)?;
-                listener.set_nonblocking(true)?;
-                Self::Tcp(listener)
-            }
+            #[cfg(feature = "tcp")]
+            Address::Tcp(address) => (tcp::listen(address)?, Transport::Tcp),
         };
-        Ok(listener)
+        Ok(Self { socket, transport })
     }
 
     /// A connection that waits to be accepted, or `WouldBlock`.
     pub(super) fn accept(&self) -> io::Result<Stream> {
-        match self {
-            Self::Unix(listener) => Stream::new(listener.accept()?.0.into(), Transport::Unix),
-            Self::Tcp(listener) => {
-                let (stream, _) = listener.accept()?;
-                stream.set_nodelay(true)?;
-                Stream::new(stream.into(), Transport::Tcp)
-            }
-        }
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = retry_on_intr(|| rustix::net::accept_with(&self.socket, flags))?;
+        Stream::new(socket, self.transport)
     }
 }
 
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Unix(listener) => listener.as_fd(),
-            Self::Tcp(listener) => listener.as_fd(),
-        }
+        self.socket.as_fd()
     }
 }
 
 /// By which way a connection came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Transport {
-    /// A Unix socket: the kernel vouched for the user, and descriptors can travel.
+    /// A Unix socket: the kernel vouches for the user, and descriptors can travel.
     Unix,
     /// TCP: good for finding the Unix socket only.
+    #[cfg(feature = "tcp")]
     Tcp,
 }
 
@@ -97,6 +91,10 @@ pub(super) struct Stream {
 impl Stream {
     fn new(socket: OwnedFd, transport: Transport) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&socket, true)?;
+        #[cfg(feature = "tcp")]
+        if transport == Transport::Tcp {
+            sockopt::set_tcp_nodelay(&socket, true)?;
+        }
         Ok(Self { socket, transport })
     }
 
@@ -109,6 +107,13 @@ impl Stream {
 
     /// Connect once. `ConnectionRefused` or `WouldBlock` mean that nobody listens there yet, or that
     /// the queue of the listener is full. A host name is looked up without a deadline.
+    #[cfg_attr(
+        not(feature = "tcp"),
+        expect(
+            unused_variables,
+            reason = "only TCP waits for an answer to a connection"
+        )
+    )]
     pub(super) fn connect(address: &Address, until: Instant) -> io::Result<Self> {
         match address {
             Address::Unix(name) => {
@@ -120,34 +125,21 @@ impl Stream {
                 retry_on_intr(|| rustix::net::connect(&socket, &name))?;
                 Self::new(socket, Transport::Unix)
             }
-            Address::Tcp(address) => {
-                let mut failure =
-                    io::Error::new(io::ErrorKind::NotFound, "the host has no address");
-                for address in address.to_socket_addrs()? {
-                    match Self::connect_tcp(&address, until) {
-                        Ok(stream) => return Ok(stream),
-                        Err(error) => failure = error,
-                    }
-                }
-                Err(failure)
-            }
+            #[cfg(feature = "tcp")]
+            Address::Tcp(address) => Self::new(tcp::connect(address, until)?, Transport::Tcp),
         }
     }
 
-    fn connect_tcp(address: &SocketAddr, until: Instant) -> io::Result<Self> {
-        // Zero would be refused as a timeout.
-        let timeout = until
-            .saturating_duration_since(Instant::now())
-            .max(Duration::from_millis(1));
-        let stream = TcpStream::connect_timeout(address, timeout)?;
-        stream.set_nodelay(true)?;
-        Self::new(stream.into(), Transport::Tcp)
+    /// Whether it is a Unix socket, by which file descriptors can travel.
+    pub(super) fn carries_descriptors(&self) -> bool {
+        self.transport == Transport::Unix
     }
 
     /// The user at the other end as the kernel knows it, or `None` over TCP.
     pub(super) fn peer_uid(&self) -> io::Result<Option<u32>> {
         match self.transport {
             Transport::Unix => Ok(Some(sockopt::socket_peercred(&self.socket)?.uid.as_raw())),
+            #[cfg(feature = "tcp")]
             Transport::Tcp => Ok(None),
         }
     }

@@ -14,6 +14,7 @@ use super::*;
 mod descriptors;
 mod failures;
 mod strangers;
+#[cfg(feature = "tcp")]
 mod tcp;
 
 const LONG: Duration = Duration::from_secs(30);

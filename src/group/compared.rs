@@ -1,7 +1,7 @@
 //! Numbers for the calls that members compare in debug mode.
 
 use crate::base::limits::COLLECTIVE_CHANNELS;
-use crate::rank::driver::lock;
+use crate::base::lock::lock;
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};

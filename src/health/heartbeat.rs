@@ -5,8 +5,9 @@
 //! the one that waits for the rank that has stopped.
 
 use crate::base::limits::WATCH_INTERVAL;
+use crate::base::lock::lock;
 use crate::health::control::ControlBlock;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// After so many rounds without a count a rank is taken for stopped: a busy machine lets a watcher
@@ -28,13 +29,9 @@ impl Heartbeats {
         }
     }
 
-    fn seen(&self) -> MutexGuard<'_, Vec<(u32, Instant)>> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Looks at every rank's count.
     pub fn look(&self, control: &ControlBlock, now: Instant) {
-        for (rank, seen) in self.seen().iter_mut().enumerate() {
+        for (rank, seen) in lock(&self.seen).iter_mut().enumerate() {
             let beats = control.beats(rank);
             if beats != seen.0 {
                 *seen = (beats, now);
@@ -44,7 +41,7 @@ impl Heartbeats {
 
     /// Who is to blame for a wait on `peer`: `peer`, unless it runs and another rank does not.
     pub fn stopped(&self, peer: usize, now: Instant) -> usize {
-        let seen = self.seen();
+        let seen = lock(&self.seen);
         let stopped = |rank: usize| {
             let seen = seen.get(rank);
             seen.is_some_and(|seen| now.saturating_duration_since(seen.1) > STOPPED_AFTER)

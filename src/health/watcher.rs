@@ -8,12 +8,13 @@
 use crate::backend::abi::{DeviceAddress, HostMemory, SIGNAL_STRIDE, WaitRecord, Watch};
 use crate::base::error::{Error, Result, translate};
 use crate::base::limits::WATCH_INTERVAL;
+use crate::base::lock::lock;
 use crate::bootstrap::{Bootstrap, BootstrapError};
 use crate::health::control::{Blame, ControlBlock, RankState};
 use crate::health::heartbeat::Heartbeats;
 use crate::health::record::error_of;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -143,7 +144,7 @@ impl Health {
         let words = cause.to_string();
         let first = self.cause.set(cause).is_ok();
         self.abort_word().store(1, Ordering::SeqCst);
-        for wait in self.host_waits().drain(..) {
+        for wait in lock(&self.host_waits).drain(..) {
             release(&wait);
         }
         if first {
@@ -185,15 +186,9 @@ impl Health {
         Some(error)
     }
 
-    fn host_waits(&self) -> MutexGuard<'_, Vec<HostWait>> {
-        self.host_waits
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Has the watcher release a hardware wait at its deadline, or at once if all is lost.
     pub fn guard(&self, wait: HostWait) {
-        let mut waits = self.host_waits();
+        let mut waits = lock(&self.host_waits);
         // Waits that were satisfied need no guard any more.
         waits.retain(|wait| !satisfied(wait));
         if self.cause.get().is_some() {
@@ -210,20 +205,14 @@ impl Health {
 
     /// Has the watcher run `hook` once the communicator is poisoned.
     pub fn on_poison(&self, hook: Hook) {
-        self.hooks().push(hook);
-    }
-
-    fn hooks(&self) -> MutexGuard<'_, Vec<Hook>> {
-        self.on_poison
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.on_poison).push(hook);
     }
 
     /// Runs what waits for the end, once it has come.
     fn run_hooks(&self) {
         if self.cause.get().is_some() {
             // Taken out first: a hook may take long, and others may come meanwhile.
-            let hooks = std::mem::take(&mut *self.hooks());
+            let hooks = std::mem::take(&mut *lock(&self.on_poison));
             hooks.into_iter().for_each(|hook| hook());
         }
     }
@@ -320,7 +309,7 @@ impl Health {
             self.poison(error);
         }
         let expired = {
-            let mut waits = self.host_waits();
+            let mut waits = lock(&self.host_waits);
             waits.retain(|wait| !satisfied(wait));
             let position = waits
                 .iter()
@@ -373,7 +362,7 @@ impl Health {
         // A watcher that panicked has nothing left to give.
         let _ = watcher.join();
         // They hold what they would end.
-        self.hooks().clear();
+        lock(&self.on_poison).clear();
     }
 }
 

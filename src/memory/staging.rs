@@ -3,8 +3,9 @@
 use crate::backend::abi::{DeviceAddress, HostMemory, RawStream, Transfer};
 use crate::backend::{Device, RemoteAccess};
 use crate::base::error::Result;
+use crate::base::lock::lock;
 use crate::rank::context::Closing;
-use crate::rank::driver::{Driver, lock};
+use crate::rank::driver::Driver;
 use crate::rank::submit::Submit;
 use std::sync::Mutex;
 use std::time::Duration;

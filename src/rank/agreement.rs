@@ -8,10 +8,11 @@
 
 pub(crate) use crate::base::error::translate;
 use crate::base::error::{Error, Result};
+use crate::base::lock::lock;
 use crate::bootstrap::{Bootstrap, BootstrapError, Contribution};
 use crate::health::watcher::Health;
 use rustix::fd::BorrowedFd;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 /// The control plane: one collective call at a time, numbered alike on all ranks.
@@ -100,7 +101,7 @@ impl Agreement {
     pub fn begin(&self, operation: &'static str) -> Round<'_> {
         Round {
             agreement: self,
-            number: self.number.lock().unwrap_or_else(PoisonError::into_inner),
+            number: lock(&self.number),
             operation,
         }
     }

@@ -4,7 +4,8 @@
 use crate::backend::SymmetricMemory;
 use crate::backend::abi::{DeviceAddress, RawAllocation, RawMapping, ShareKind, SharedAllocation};
 use crate::base::error::Result;
-use crate::rank::driver::{Driver, lock};
+use crate::base::lock::lock;
+use crate::rank::driver::Driver;
 use crate::rank::release::{Progress, Resource};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};

@@ -4,10 +4,11 @@
 use crate::backend::abi::HostMemory;
 use crate::base::abandon::{Abandoned, run_within};
 use crate::base::error::{Error, Result};
+use crate::base::lock::lock;
 use crate::bootstrap::Bootstrap;
 use crate::rank::agreement::Agreement;
 use crate::rank::allocation::Allocation;
-use crate::rank::driver::{Driver, lock};
+use crate::rank::driver::Driver;
 use crate::rank::release::{Held, ReleaseQueue};
 use std::mem::ManuallyDrop;
 use std::ops::Deref;

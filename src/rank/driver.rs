@@ -4,9 +4,10 @@ use crate::backend::abi::{Capabilities, DeviceDescription, RawEvent, RawStream, 
 use crate::backend::{Backend, CallResult, Device, Failure};
 use crate::base::error::{Error, Result};
 use crate::base::limits::DRAIN;
+use crate::base::lock::lock;
 use crate::health::watcher::Health;
 use std::mem::ManuallyDrop;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 use symmem_core::tickets::Tickets;
 
@@ -39,11 +40,6 @@ pub struct Driver {
     /// The first call of the device that failed.
     fault: OnceLock<Error>,
     streams: Mutex<Vec<KnownStream>>,
-}
-
-/// Locks what stays whole even if its holder panicked.
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The host's patience with work on the device.

@@ -1,6 +1,7 @@
 //! What a rank has given up, and when it is released: once no work can use it any more.
 
-use crate::rank::driver::{Driver, lock};
+use crate::base::lock::lock;
+use crate::rank::driver::Driver;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 

@@ -3,7 +3,8 @@
 use crate::backend::abi::{DeviceAddress, RawStream};
 use crate::backend::{Backend, CallResult};
 use crate::base::error::Result;
-use crate::rank::driver::{Driver, lock};
+use crate::base::lock::{into_inner, lock};
+use crate::rank::driver::Driver;
 use crate::rank::operand::Operand;
 use crate::rank::release::{Held, Resource};
 use std::sync::{Arc, Mutex};
@@ -24,9 +25,7 @@ impl Recording {
 
     /// All of it.
     pub fn finish(self) -> Vec<Held> {
-        self.0
-            .into_inner()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+        into_inner(self.0)
     }
 }
 

@@ -3,9 +3,9 @@
 use crate::backend::Device;
 use crate::base::error::{Error, Result};
 use crate::base::limits::{DRAIN, GOOD_ORDER};
+use crate::base::lock::lock;
 use crate::health::control::RankState;
 use crate::rank::context::Parts;
-use crate::rank::driver::lock;
 use crate::rank::release::{Progress, Resource};
 use crate::rank::side::destroy;
 use std::mem::ManuallyDrop;

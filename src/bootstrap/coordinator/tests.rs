@@ -23,7 +23,7 @@ struct Bench {
 
 impl Bench {
     fn empty(world: u32) -> Self {
-        let coordinator = Coordinator::new(world, 7, "boot".into(), "name".into());
+        let coordinator = Coordinator::new(world, 7, "boot".into());
         Self {
             coordinator,
             now: Instant::now(),
@@ -40,7 +40,7 @@ impl Bench {
     }
 
     fn join(&mut self, token: Token, rank: u32, world: u32) {
-        self.join_from(token, rank, world, 7, "boot", Transport::Unix);
+        self.join_from(token, rank, world, 7, "boot", None);
     }
 
     fn join_from(
@@ -50,7 +50,7 @@ impl Bench {
         world: u32,
         generation: u64,
         boot: &str,
-        by: Transport,
+        onward: Option<&str>,
     ) {
         let process = ProcessIdentity {
             pid: 1,
@@ -71,21 +71,14 @@ impl Bench {
             deadline: 10 * SECOND,
         };
         self.coordinator
-            .handle(token, by, 1, join, Beside::Nothing, self.now)
+            .handle(token, onward, 1, join, Beside::Nothing, self.now)
             .unwrap();
     }
 
     fn request(&mut self, rank: u32, number: u64, request: Request) {
         let token = connection(rank);
         self.coordinator
-            .handle(
-                token,
-                Transport::Unix,
-                number,
-                request,
-                Beside::Nothing,
-                self.now,
-            )
+            .handle(token, None, number, request, Beside::Nothing, self.now)
             .unwrap();
     }
 
@@ -368,7 +361,7 @@ fn a_rank_that_does_not_fit_fails_the_rendezvous_for_all() {
             },
         ),
         (
-            |bench| bench.join_from(200, 2, 3, 8, "boot", Transport::Tcp),
+            |bench| bench.join_from(200, 2, 3, 8, "boot", Some("name")),
             Failure::GenerationMismatch {
                 rank: 2,
                 generation: 8,
@@ -376,7 +369,7 @@ fn a_rank_that_does_not_fit_fails_the_rendezvous_for_all() {
             },
         ),
         (
-            |bench| bench.join_from(200, 2, 3, 7, "elsewhere", Transport::Tcp),
+            |bench| bench.join_from(200, 2, 3, 7, "elsewhere", Some("name")),
             Failure::OtherHost { rank: 2 },
         ),
     ];
@@ -424,7 +417,7 @@ fn a_rendezvous_ends_with_the_first_rank_that_gives_up() {
 #[test]
 fn tcp_is_only_a_way_to_the_unix_socket() {
     let mut bench = Bench::empty(2);
-    bench.join_from(200, 1, 2, 7, "boot", Transport::Tcp);
+    bench.join_from(200, 1, 2, 7, "boot", Some("name"));
     assert_eq!(
         bench.news(),
         [(
@@ -448,18 +441,13 @@ fn nothing_is_answered_before_joining() {
         key: "k".into(),
         deadline: 1,
     };
-    let early = bench.coordinator.handle(
-        HOST,
-        Transport::Unix,
-        1,
-        get.clone(),
-        Beside::Nothing,
-        bench.now,
-    );
+    let early = bench
+        .coordinator
+        .handle(HOST, None, 1, get.clone(), Beside::Nothing, bench.now);
     assert_eq!(early, Err("a request before joining"));
     bench.join(HOST, 0, 2);
     let early = bench
         .coordinator
-        .handle(HOST, Transport::Unix, 1, get, Beside::Nothing, bench.now);
+        .handle(HOST, None, 1, get, Beside::Nothing, bench.now);
     assert_eq!(early, Err("a request before the rendezvous was complete"));
 }

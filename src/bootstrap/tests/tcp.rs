@@ -1,7 +1,10 @@
 //! Meeting at `host:port`.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::fd::AsFd;
 
+use super::key::Key;
 use super::*;
 
 /// A port that was free a moment ago.
@@ -83,12 +86,72 @@ fn ranks_of_two_generations_at_one_tcp_address_are_told() {
 }
 
 #[test]
-fn a_launcher_without_a_job_is_asked_for_one() {
-    let mut environment = place(0, 1, "job");
-    environment.job = None;
-    let error = Bootstrap::connect(environment, SHORT).unwrap_err();
-    assert!(
-        matches!(error, BootstrapError::JobUnknown { .. }),
-        "{error}"
-    );
+fn a_rank_of_the_version_before_is_told_of_the_versions() {
+    let (address, secret) = (tcp_address(), Secret::random().unwrap());
+    let environment = tcp_place(1, 2, &address, &secret);
+    std::thread::scope(|scope| {
+        let rank_0 = scope.spawn(|| Bootstrap::connect(tcp_place(0, 2, &address, &secret), LONG));
+        let meeting = Meeting::of(&environment, LONG, None).unwrap();
+        let store = Store::new(1, 2, meeting.reach(&meeting.address).unwrap(), None);
+        let (version, rank) = (VERSION - 1, 1);
+        let join = Request::ForeignJoin { version, rank };
+        for error in [
+            store.join(&join, LONG, None).unwrap_err(),
+            rank_0.join().unwrap().unwrap_err(),
+        ] {
+            let named = matches!(
+                error,
+                BootstrapError::VersionMismatch {
+                    peer: 1,
+                    version: 1,
+                    ..
+                }
+            );
+            assert!(named, "{error}");
+        }
+    });
+}
+
+#[test]
+fn strangers_are_dropped_and_the_secret_itself_opens_nothing() {
+    let (address, secret) = (tcp_address(), Secret::random().unwrap());
+    let raw = || {
+        let start = Instant::now();
+        loop {
+            match TcpStream::connect(&address) {
+                Ok(stream) => return stream,
+                Err(error) => assert!(start.elapsed() < LONG, "{error}"),
+            }
+        }
+    };
+    let ends = |mut refused: TcpStream| {
+        refused.set_read_timeout(Some(LONG)).unwrap();
+        let mut received = Vec::new();
+        let _ = refused.read_to_end(&mut received);
+        assert_eq!(received, b"", "not one byte in answer");
+    };
+    std::thread::scope(|scope| {
+        let rank_0 = scope.spawn(|| Bootstrap::connect(tcp_place(0, 2, &address, &secret), LONG));
+        let mut garbage = raw();
+        garbage.write_all(&[0xff; 40]).unwrap();
+        ends(garbage);
+        let mut shown = raw();
+        let hello = handshake::unix::hello(&Key::Secret(secret.clone()));
+        shown.write_all(&hello).unwrap();
+        ends(shown);
+        let mut false_proof = raw();
+        let hello = [b"symmem\0\n".as_slice(), &[1; 32]].concat();
+        false_proof.write_all(&hello).unwrap();
+        false_proof.read_exact(&mut [0; 64]).unwrap();
+        // What follows the proof would be a valid message; it is never looked at.
+        false_proof.write_all(&[2; 32]).unwrap();
+        let join = Request::ForeignJoin {
+            version: 9,
+            rank: 1,
+        };
+        let _ = false_proof.write_all(&join.encode(1, 0));
+        ends(false_proof);
+        let rank_1 = Bootstrap::connect(tcp_place(1, 2, &address, &secret), LONG).unwrap();
+        drop((rank_1, rank_0.join().unwrap().unwrap()));
+    });
 }

@@ -3,12 +3,13 @@
 use crate::backend::abi::{DeviceAddress, MulticastSupport};
 use crate::backend::{Backend, Multicast as _};
 use crate::base::error::Result;
+use crate::base::lock::lock;
 use crate::memory::multicast::object::Multicast;
 use crate::memory::multicast::steps::{Agreed, Unmade, agree, bounded};
 use crate::memory::multicast::wire::{Part, encode_wish, place};
 use crate::rank::agreement::Round;
 use crate::rank::allocation::{Allocation, Attachment};
-use crate::rank::driver::{Driver, lock};
+use crate::rank::driver::Driver;
 use std::sync::Arc;
 
 impl Multicast {

@@ -15,11 +15,12 @@
 use crate::backend::abi::{DeviceAddress, MulticastSupport, RawMulticast};
 use crate::backend::{Backend, CallResult, Multicast as _};
 use crate::base::limits::DRAIN;
+use crate::base::lock::lock;
 use crate::base::names;
 use crate::memory::multicast::steps::{Phase, Unmade, bounded};
 use crate::memory::multicast::wire::Part;
 use crate::rank::context::{Closing, Context};
-use crate::rank::driver::{Driver, lock};
+use crate::rank::driver::Driver;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};

@@ -3,6 +3,7 @@
 use crate::backend::abi::{MulticastSupport, RawMulticast, ShareKind};
 use crate::backend::{Backend, Multicast as _};
 use crate::base::error::Result;
+use crate::base::lock::lock;
 use crate::bootstrap::Contribution;
 use crate::memory::multicast::binding::emulate;
 use crate::memory::multicast::object::{Multicast, Object};
@@ -11,7 +12,6 @@ use crate::memory::multicast::wire::{Offer, agreed, decode, encode};
 use crate::rank::agreement::Round;
 use crate::rank::allocation::Allocation;
 use crate::rank::context::Context;
-use crate::rank::driver::lock;
 use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 

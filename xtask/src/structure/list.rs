@@ -19,6 +19,20 @@ pub struct List {
     /// The folders and top-level modules of a crate, bottom up.
     #[serde(default)]
     pub folders: BTreeMap<String, Vec<String>>,
+    /// What a crate may bring into a program that depends on it.
+    #[serde(default)]
+    pub packages: BTreeMap<String, Packages>,
+}
+
+/// What a crate may bring into a program that depends on it, with the crate's default features.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Packages {
+    /// The most packages, the crate and procedural macros included.
+    pub most: usize,
+    /// Packages that must not be among them, by name.
+    #[serde(default)]
+    pub without: Vec<String>,
 }
 
 impl List {

@@ -1,7 +1,8 @@
 //! The structure of the repository: which crate, folder and file may use which.
 //!
 //! Crates, folders and the files that name a backend are compared with one list, `xtask/structure.toml`.
-//! Files may not form circles. The two GPU backends may have little text in common.
+//! The packages that a crate brings into a program are counted. Files may not form circles. The two GPU
+//! backends may have little text in common.
 
 mod circles;
 mod collect;
@@ -13,6 +14,7 @@ mod folders;
 mod list;
 mod model;
 mod overlap;
+mod packages;
 mod resolve;
 #[cfg(test)]
 mod tests;
@@ -48,7 +50,9 @@ pub fn run(options: &Options) -> Result<()> {
     println!("{}", source.summary());
     let mut found = Vec::new();
     if !options.circles_only {
-        found.extend(source.compare(&List::read(&root)?));
+        let list = List::read(&root)?;
+        found.extend(source.compare(&list));
+        found.extend(packages::check(&root, &list)?);
         let overlap = overlap::measure(&root)?;
         println!("{overlap}");
         found.extend(overlap.complaint());

@@ -1,13 +1,14 @@
 //! The checks on small workspaces in a temporary folder, each with one fault or none.
 
 mod circles;
+mod counted;
 mod listed;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::list::List;
-use super::{Source, overlap};
+use super::{Source, overlap, packages};
 use crate::tools::{self, Scratch};
 
 const MANIFEST: &str =
@@ -78,7 +79,9 @@ fn list(text: &str) -> List {
 fn the_repository_keeps_to_its_list() {
     let root = tools::root();
     let source = Source::read(&root).unwrap();
-    let mut found = source.compare(&List::read(&root).unwrap());
+    let list = List::read(&root).unwrap();
+    let mut found = source.compare(&list);
+    found.extend(packages::check(&root, &list).unwrap());
     found.extend(source.unresolved());
     found.extend(overlap::measure(&root).unwrap().complaint());
     assert_eq!(found, [""; 0]);

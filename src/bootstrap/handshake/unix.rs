@@ -1,0 +1,91 @@
+//! The handshake over a Unix socket: the rank shows its key, the store says whether it is the job's.
+
+use std::time::Instant;
+
+use rustix::io::Errno;
+
+use crate::bootstrap::handshake::verdict::{Step, Verdict};
+use crate::bootstrap::key::{Key, MAX_JOB};
+use crate::bootstrap::stream::Stream;
+
+const MAGIC: [u8; 8] = *b"symmem\0@";
+/// Bytes before the key: magic, kind, length.
+const HEADER_BYTES: usize = 11;
+const WELCOME: [u8; 8] = *b"welcome\n";
+const REFUSED: [u8; 8] = *b"refused\n";
+
+/// A rank's greeting. The key must not be longer than [`MAX_JOB`].
+pub(in crate::bootstrap) fn hello(key: &Key) -> Vec<u8> {
+    let length = key.bytes().len() as u16;
+    [
+        &MAGIC[..],
+        &[key.kind()],
+        &length.to_le_bytes(),
+        key.bytes(),
+    ]
+    .concat()
+}
+
+/// The rank's side; false if the store has another key. Blocks until `until` at most.
+pub(super) fn greet(stream: &Stream, key: &Key, until: Instant) -> Result<bool, Errno> {
+    stream.send_all(&hello(key), until)?;
+    let mut answer = [0; 8];
+    stream.receive_exact(&mut answer, until)?;
+    Ok(answer == WELCOME)
+}
+
+/// The store's side: a greeting as far as it has arrived.
+pub(in crate::bootstrap) struct Hello {
+    header: [u8; HEADER_BYTES],
+    /// As long as the header says, once that is complete.
+    shown: Vec<u8>,
+    filled: usize,
+}
+
+impl Hello {
+    pub(super) fn new() -> Self {
+        Self {
+            header: [0; HEADER_BYTES],
+            shown: Vec::new(),
+            filled: 0,
+        }
+    }
+
+    /// Where the next bytes go: those of one part, so that nothing behind the greeting is read.
+    pub(super) fn space(&mut self) -> &mut [u8] {
+        match self.filled.checked_sub(HEADER_BYTES) {
+            None => &mut self.header[self.filled..],
+            Some(filled) => &mut self.shown[filled..],
+        }
+    }
+
+    /// Judges, with `count` more bytes in the space.
+    pub(super) fn advance(&mut self, count: usize, key: &Key) -> Step {
+        let was_incomplete = self.filled < HEADER_BYTES;
+        self.filled += count;
+        let [magic @ .., kind, low, high] = self.header;
+        if was_incomplete && self.filled == HEADER_BYTES {
+            let length = usize::from(u16::from_le_bytes([low, high]));
+            if magic != MAGIC {
+                return Step::silent(Verdict::Refused("its first bytes are no greeting"));
+            }
+            if length > MAX_JOB {
+                return Step::silent(Verdict::Refused("it shows a key over the limit"));
+            }
+            self.shown = vec![0; length];
+        }
+        if self.filled < HEADER_BYTES + self.shown.len() {
+            return Step::silent(Verdict::Pending);
+        }
+        if key.is(kind, &self.shown) {
+            return Step {
+                answer: WELCOME.to_vec(),
+                verdict: Verdict::Trusted,
+            };
+        }
+        Step {
+            answer: REFUSED.to_vec(),
+            verdict: Verdict::Refused("it is of another job or has another secret"),
+        }
+    }
+}
