@@ -6,7 +6,9 @@
 use std::net::TcpListener;
 use std::time::Duration;
 
-use symmem::bootstrap::{Bootstrap, BootstrapError, LaunchEnvironment, Secret};
+#[cfg(not(feature = "tcp"))]
+use symmem::bootstrap::BootstrapError;
+use symmem::bootstrap::{Bootstrap, LaunchEnvironment, Secret};
 
 const LONG: Duration = Duration::from_secs(30);
 
