@@ -3,6 +3,7 @@
 //! A driver whose device is wedged can block in any call. Where that would hang a rank for ever, at
 //! its start and at its end, the call is made on a thread that nobody has to wait for.
 
+use std::any::Any;
 use std::io;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -49,6 +50,24 @@ pub fn run_while<T: Send + 'static>(
     wanted: impl Fn() -> bool,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Abandoned> {
+    let value = run_boxed(
+        name,
+        limit,
+        &wanted,
+        Box::new(move || Box::new(work()) as Value),
+    )?;
+    Ok(*value.downcast().expect("it is what `work` has returned"))
+}
+
+/// What work returns, whatever its type, so that the wait is compiled once.
+type Value = Box<dyn Any + Send>;
+
+fn run_boxed(
+    name: &str,
+    limit: Duration,
+    wanted: &dyn Fn() -> bool,
+    work: Box<dyn FnOnce() -> Value + Send>,
+) -> Result<Value, Abandoned> {
     let (give, take) = mpsc::channel();
     let thread = std::thread::Builder::new()
         .name(name.into())
