@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """Measures two builds of the command in turn and says where they differ.
 
-    benches/interleave.py OLD NEW --out DIR [--rounds N] -- bench p2p [-- bench collectives ...]
+    benches/interleave.py OLD NEW --out DIR [--rounds N] [--control] -- bench p2p [-- bench collectives ...]
 
 OLD and NEW are `symmem` binaries. Each round runs every benchmark with one build and then with the other; which one
 goes first alternates. A point's figure is its median over the rounds, its ratio is old time over new time: 1.02 is 2 %
 faster than before. Prints each benchmark's geometric mean, its worst point and, of those below 0.97, all. The JSON of
 every run stays in DIR, with a summary.
+
+With --control the old build takes part a second time, as if it were a third one: as many points as are below 0.97
+between the old build and itself are there by noise.
 """
 
 import argparse
@@ -46,7 +49,9 @@ def points(report):
                     found[f"ag-gemm {name} {entry['by']} {entry.get('how', '')} {kind}"] = entry[kind]["ns"]
     for row in report.get("rows") or []:
         if isinstance(row.get("ns"), dict):
-            found[f"enqueue {row['call']}"] = row["ns"]["median"]
+            # The call's name before its options went by `with`.
+            call = row["call"].replace("Stream::put_with", "Queue::put")
+            found[f"enqueue {call}"] = row["ns"]["median"]
     return found
 
 
@@ -62,6 +67,16 @@ def run(binary, arguments, file):
     return points(json.loads(file.read_text()))
 
 
+def compare(old, new):
+    """Old time over new time, of the medians, by name."""
+    ratios = {}
+    for name, before in old.items():
+        after = new.get(name)
+        if after and statistics.median(after) > 0 and statistics.median(before) > 0:
+            ratios[name] = statistics.median(before) / statistics.median(after)
+    return ratios
+
+
 def main():
     own, benchmarks = [], []
     for argument in sys.argv[1:]:
@@ -74,23 +89,24 @@ def main():
     parser.add_argument("new")
     parser.add_argument("--out", required=True, type=pathlib.Path)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--control", action="store_true", help="measure the old build a second time")
     options = parser.parse_args(own)
     options.out.mkdir(parents=True, exist_ok=True)
     binaries = {"old": options.old, "new": options.new}
+    if options.control:
+        binaries["again"] = options.old
     summary = {}
     for number, arguments in enumerate(benchmarks):
-        times = {"old": {}, "new": {}}
+        times = {which: {} for which in binaries}
         for turn in range(options.rounds):
-            order = ("old", "new") if turn % 2 == 0 else ("new", "old")
+            # Each goes first, and last, as often as the others.
+            first = turn % len(binaries)
+            order = [*binaries][first:] + [*binaries][:first]
             for which in order:
                 file = options.out / f"{number}-{which}-{turn}.json"
                 for name, ns in run(binaries[which], arguments, file).items():
                     times[which].setdefault(name, []).append(ns)
-        ratios = {}
-        for name, old in times["old"].items():
-            new = times["new"].get(name)
-            if new and statistics.median(new) > 0 and statistics.median(old) > 0:
-                ratios[name] = statistics.median(old) / statistics.median(new)
+        ratios = compare(times["old"], times["new"])
         # How far the old build is from itself, for a sense of the noise.
         noise = [max(old) / min(old) for old in times["old"].values() if min(old) > 0 and len(old) > 1]
         label = " ".join(arguments)
@@ -105,6 +121,14 @@ def main():
                 old, new = times["old"][name], times["new"][name]
                 print(f"  {ratio:.3f} {name}: old {[round(ns) for ns in old]} new {[round(ns) for ns in new]}")
         summary[label] = {"geometric_mean": mean, "ratios": ratios, "old_ns": times["old"], "new_ns": times["new"]}
+        if options.control:
+            control = compare(times["old"], times["again"])
+            below = sum(ratio < 0.97 for ratio in control.values())
+            mean = math.exp(statistics.fmean(math.log(ratio) for ratio in control.values()))
+            print(f"  control, the old build against itself: geometric mean {mean:.4f}, worst "
+                  f"{min(control.values()):.3f}, {below} of {len(control)} points below 0.97; new against old: "
+                  f"{sum(ratio < 0.97 for ratio in ratios.values())}")
+            summary[label] |= {"control_ratios": control, "again_ns": times["again"]}
     (options.out / "summary.json").write_text(json.dumps(summary, indent=1))
 
 
