@@ -12,6 +12,7 @@ mod plot;
 pub mod published;
 mod schema;
 mod statistics;
+pub mod summary;
 pub mod table;
 mod text;
 pub mod tuning;

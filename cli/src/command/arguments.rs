@@ -12,12 +12,16 @@ use std::process::ExitCode;
 /// Symmetric memory across the GPUs of a node.
 ///
 /// Without a command: one rank per GPU, or two on the host, run the peer-to-peer benchmark and short
-/// ones of collectives and of all-gather with a GEMM; it prints tables and writes symmem-p2p.json and symmem-p2p.html.
+/// ones of collectives and of all-gather with a GEMM; it prints one screen (all tables with --details) and writes
+/// symmem-p2p.json and symmem-p2p.html.
 #[derive(Debug, Parser)]
 #[command(name = "symmem", version)]
 pub struct Arguments {
     #[command(flatten)]
     common: Common,
+    /// Print all tables in place of one screen
+    #[arg(long)]
+    details: bool,
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -79,7 +83,7 @@ impl Arguments {
     pub fn execute(self) -> Result<ExitCode> {
         let common = self.common;
         match self.command {
-            None => bench::everything(common),
+            None => bench::everything(common, self.details),
             Some(Command::Info) => info::info(&common),
             Some(Command::Run { program, plain }) => run::run(&common, program, plain),
             Some(Command::Bench { what }) => bench::bench(common, what),

@@ -12,7 +12,8 @@ use super::task::{Files, Kind, Measurement, Task};
 use clap::{Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
-use symmem::backends::{self as select, Selection};
+use symmem::backends::{self as select, Chosen, Selection};
+use symmem_bench::report::summary::Circumstances;
 use symmem_bench::{collectives, p2p};
 
 #[derive(Debug, Subcommand)]
@@ -53,7 +54,7 @@ pub enum Pairs {
 
 /// No command: the peer-to-peer benchmark, and short ones of collectives and of all-gather with a GEMM,
 /// with their files in the current directory.
-pub fn everything(mut common: Common) -> Result<ExitCode> {
+pub fn everything(mut common: Common, details: bool) -> Result<ExitCode> {
     common.json.get_or_insert("symmem-p2p.json".into());
     common.html.get_or_insert("symmem-p2p.html".into());
     let pairs = p2p::Options {
@@ -68,7 +69,27 @@ pub fn everything(mut common: Common) -> Result<ExitCode> {
             collectives::Options::short(),
             symmem_bench::ag_gemm::Options::short(),
         ),
+        (!details).then(circumstances),
     )
+}
+
+/// What the screen says besides the figures.
+fn circumstances() -> Circumstances {
+    let load = std::fs::read_to_string("/proc/loadavg").ok();
+    let load = load.and_then(|text| text.split_whitespace().next()?.parse().ok());
+    Circumstances {
+        chosen: None,
+        load,
+        hints: vec![
+            "all tables: symmem --details; each benchmark alone: symmem bench --help".into(),
+        ],
+    }
+}
+
+/// Why the backend is this one, where the user did not name it.
+fn why(selection: &Selection, chosen: &Chosen) -> Option<String> {
+    let chosen_here = matches!(selection, Selection::Auto);
+    (chosen_here && chosen.name == "host").then(|| "no GPU was found; symmem info says why".into())
 }
 
 /// Launches the ranks of a benchmark.
@@ -93,23 +114,30 @@ pub fn bench(common: Common, what: What) -> Result<ExitCode> {
         }
         What::Enqueue => Measurement::Enqueue(effort),
     };
-    start(common, measurement)
+    start(common, measurement, None)
 }
 
 /// Launches the ranks that find the best algorithms.
 pub fn tune(common: Common, mut arguments: TuneArguments) -> Result<ExitCode> {
     check_table(&arguments.out)?;
     let options = arguments.options(common.effort());
-    start(common, Measurement::Tune(options))
+    start(common, Measurement::Tune(options), None)
 }
 
 /// Starts this program once for each rank.
-fn start(common: Common, measurement: Measurement) -> Result<ExitCode> {
+fn start(
+    common: Common,
+    measurement: Measurement,
+    mut summary: Option<Circumstances>,
+) -> Result<ExitCode> {
     for file in [&common.json, &common.html].into_iter().flatten() {
         check_writable(file)?;
     }
     let selection = common.selection()?;
     let chosen = select::choose(&selection)?;
+    if let Some(summary) = &mut summary {
+        summary.chosen = why(&selection, &chosen);
+    }
     let ranks = common.ranks.unwrap_or_else(|| match measurement {
         // Only one rank is measured.
         Measurement::Enqueue(_) => 2,
@@ -125,6 +153,7 @@ fn start(common: Common, measurement: Measurement) -> Result<ExitCode> {
         json: common.json,
         html: common.html,
         command: std::env::args().collect::<Vec<_>>().join(" "),
+        summary,
     };
     start_ranks(&task, ranks, Vec::new())
 }

@@ -10,7 +10,7 @@ use std::time::Instant;
 use symmem::Builder;
 use symmem::backends::{self as select, Chosen, Selection};
 use symmem::tuning::ProductRow;
-use symmem_bench::report::{self, Environment, Report, page, table};
+use symmem_bench::report::{self, Environment, Report, page, summary, table};
 use symmem_bench::{
     BenchError, Effort, ag_gemm, bring_up, collectives, enqueue, environment, p2p, tune,
 };
@@ -131,7 +131,10 @@ fn measure(task: &Task, measurement: &Measurement) -> Result<ExitCode> {
 
 /// Prints and writes; a failure if bytes were wrong.
 fn tell(task: &Task, report: &Report) -> Result<ExitCode> {
-    print!("{}", table::terminal(report));
+    match &task.summary {
+        Some(circumstances) => print!("{}", summary::summary(report, circumstances)),
+        None => print!("{}", table::terminal(report)),
+    }
     let unwritable = |error: &dyn std::fmt::Display| CommandError::Said(format!("report: {error}"));
     if let Some(file) = &task.json {
         output::write(file, &report.to_json().map_err(|error| unwritable(&error))?)?;

@@ -5,6 +5,7 @@ use super::doctor::part::Part;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
+use symmem_bench::report::summary::Circumstances;
 use symmem_bench::{Effort, ag_gemm, collectives, p2p, tune};
 
 /// Bound of every wait on a peer: much longer than any measurement, much shorter than a night.
@@ -23,6 +24,8 @@ pub struct Task {
     pub html: Option<PathBuf>,
     /// The user's command, for the report.
     pub command: String,
+    /// One screen is printed in place of all tables, with what this knows.
+    pub summary: Option<Circumstances>,
 }
 
 /// Where files of `symmem bench ag-gemm` go.

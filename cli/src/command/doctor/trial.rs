@@ -187,6 +187,7 @@ impl Launcher<'_> {
             json: Some(file.clone()),
             html: None,
             command: std::env::args().collect::<Vec<_>>().join(" "),
+            summary: None,
         };
         let environment = [&self.variables[..], &also[..]].concat();
         // What is printed here comes before what ranks print.

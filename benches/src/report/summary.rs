@@ -1,0 +1,413 @@
+//! A report on one screen: what ran, the figures that stand for it, and whether everything was right.
+
+use super::ag_gemm::{self, Products};
+use super::collectives::{CollectivePoint, Collectives, OURS, Placement, Time};
+use super::schema::{Column, Direction, Report, Traffic};
+use super::text::{capital, counted, decimal, size};
+use serde::{Deserialize, Serialize};
+use std::fmt::Write as _;
+
+/// NVLink of one H100 or H200 in one direction, GB/s: 18 links of 25 GB/s (NVIDIA's data sheets say 900 GB/s for both
+/// directions together).
+const NVLINK_4: f64 = 450.0;
+
+/// What the report itself does not know.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Circumstances {
+    /// Why this backend ran, where the user did not name it: `no GPU was found`.
+    pub chosen: Option<String>,
+    /// The load average of the last minute when the run began, as the kernel counts it.
+    pub load: Option<f64>,
+    /// How to get the tables, and where the files are: a sentence each.
+    pub hints: Vec<String>,
+}
+
+/// A figure, its spread and what it is compared with.
+struct Line {
+    what: String,
+    figure: f64,
+    unit: &'static str,
+    /// The slowest and the fastest round, or the fastest and the 99th percentile of a time.
+    spread: Option<(f64, f64)>,
+    /// The figure over what the link can do.
+    of_limit: Option<f64>,
+    /// A baseline's name, and ours over it: above 1 ours is faster.
+    ratio: Option<(String, Ratio)>,
+}
+
+/// A ratio, and whether the rounds of both overlap, so that it says nothing.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Ratio {
+    value: f64,
+    noise: bool,
+}
+
+impl Ratio {
+    /// Theirs over ours, of times.
+    fn of(ours: Time, theirs: Time) -> Option<Self> {
+        let value = theirs.ns / ours.ns;
+        value.is_finite().then_some(Self {
+            value,
+            noise: ours.min <= theirs.max && theirs.min <= ours.max,
+        })
+    }
+
+    fn text(self) -> String {
+        match self.noise {
+            true => format!("{:.2}× (noise)", self.value),
+            false => format!("{:.2}×", self.value),
+        }
+    }
+}
+
+/// Draws a report on one screen: at most 45 lines of 100 characters.
+pub fn summary(report: &Report, circumstances: &Circumstances) -> String {
+    let mut text = heading(report, circumstances);
+    let limit = limit(report);
+    let mut lines = transfers(report, limit);
+    lines.extend(latency(report));
+    if let Some(collectives) = &report.collectives {
+        lines.extend(collective_lines(collectives, limit));
+    }
+    lines.extend(report.ag_gemm.as_ref().and_then(gemm));
+    text.push('\n');
+    draw(&mut text, &lines);
+    text.push('\n');
+    text.push_str(&checked(report));
+    for hint in &circumstances.hints {
+        let _ = writeln!(text, "{hint}");
+    }
+    text
+}
+
+fn heading(report: &Report, circumstances: &Circumstances) -> String {
+    let environment = &report.environment;
+    let ranks = environment.devices.len();
+    let mut text = String::new();
+    let why = circumstances.chosen.as_deref();
+    let why = why.map_or(String::new(), |why| format!(" ({why})"));
+    let _ = writeln!(
+        text,
+        "{} backend, {ranks} ranks{why}",
+        capital(&environment.backend)
+    );
+    let driver = environment.driver.as_deref();
+    let driver = driver.map_or(String::new(), |driver| format!(", driver {driver}"));
+    let host = &environment.host;
+    let _ = writeln!(text, "{}{driver}", counted(&environment.devices));
+    let _ = writeln!(
+        text,
+        "host: {} processors, Linux {}",
+        host.cores, host.kernel
+    );
+    let cores = f64::from(host.cores.max(1));
+    if environment.backend == "host" && ranks as f64 > cores {
+        let _ = writeln!(
+            text,
+            "warning: {ranks} ranks share {} processors and take turns; figures are low",
+            host.cores
+        );
+    }
+    if let Some(load) = circumstances.load.filter(|load| *load > 0.5 * cores) {
+        let _ = writeln!(
+            text,
+            "warning: load {load:.1} on {} processors before the run; other programs disturb it",
+            host.cores
+        );
+    }
+    text
+}
+
+/// What a link of each device can do in one direction, GB/s, if that is known.
+fn limit(report: &Report) -> Option<f64> {
+    let known = |name: &String| name == "NVIDIA H200" || name == "NVIDIA H100 80GB HBM3";
+    let devices = &report.environment.devices;
+    (!devices.is_empty() && devices.iter().all(known)).then_some(NVLINK_4)
+}
+
+/// The smallest and the largest put and get, by our fastest means.
+fn transfers(report: &Report, limit: Option<f64>) -> Vec<Line> {
+    let traffic = Traffic::BothWays;
+    let sizes = || report.points.iter().map(|point| point.bytes);
+    let (Some(least), Some(most)) = (sizes().min(), sizes().max()) else {
+        return Vec::new();
+    };
+    let mut lines = Vec::new();
+    for bytes in [least, most] {
+        for direction in Direction::ALL {
+            let of = |ours: bool| {
+                Column::ALL
+                    .into_iter()
+                    .filter(|column| column.is_baseline() != ours)
+                    .filter_map(|column| report.slowest(direction, traffic, bytes, column))
+                    .filter(|point| point.wrong_bytes == 0)
+                    .max_by(|a, b| a.looped.gbps.total_cmp(&b.looped.gbps))
+            };
+            let Some(ours) = of(true) else { continue };
+            let time = |timing: super::Timing| Time {
+                ns: timing.ns,
+                min: bytes as f64 / timing.max,
+                max: bytes as f64 / timing.min,
+            };
+            let ratio = of(false).and_then(|theirs| {
+                let ratio = Ratio::of(time(ours.looped), time(theirs.looped))?;
+                Some((theirs.column.label().to_owned(), ratio))
+            });
+            let verb = match direction {
+                Direction::Push => "put",
+                Direction::Pull => "get",
+            };
+            lines.push(Line {
+                what: format!("{verb} {}, both ways", size(bytes)),
+                figure: ours.looped.gbps,
+                unit: "GB/s",
+                spread: Some((ours.looped.min, ours.looped.max)),
+                of_limit: limit.map(|limit| ours.looped.gbps / limit),
+                ratio,
+            });
+        }
+    }
+    lines
+}
+
+/// The first message that was timed by calls of the host, else the first.
+fn latency(report: &Report) -> Option<Line> {
+    let by_calls = |name: &str| name.contains("by calls of the host");
+    let mut all = report.latencies.iter();
+    let found = all.clone().find(|one| by_calls(&one.name)).or(all.next())?;
+    let spread = found.one_way_ns;
+    let ratio = found.baseline.as_ref().and_then(|baseline| {
+        let value = baseline.one_way_ns.median / spread.median;
+        let noise = (0.97..=1.03).contains(&value);
+        let ratio = Ratio { value, noise };
+        value.is_finite().then(|| (baseline.name.clone(), ratio))
+    });
+    Some(Line {
+        what: "put_signal 8 B to wait_signal".into(),
+        figure: spread.median / 1e3,
+        unit: "µs",
+        spread: Some((spread.min / 1e3, spread.p99 / 1e3)),
+        of_limit: None,
+        ratio,
+    })
+}
+
+/// The smallest and the largest of the first two operations.
+fn collective_lines(collectives: &Collectives, limit: Option<f64>) -> Vec<Line> {
+    let mut lines = Vec::new();
+    for collective in collectives.measured().into_iter().take(2) {
+        let ours = || {
+            let points = collectives.points.iter();
+            points.filter(move |point| point.by == OURS && point.collective == collective)
+        };
+        let least = ours().min_by_key(|point| point.bytes);
+        let most = ours().max_by_key(|point| point.bytes);
+        for (point, small) in [(least, true), (most, false)] {
+            lines.extend(point.and_then(|point| one(collectives, point, small, limit)));
+        }
+    }
+    lines
+}
+
+fn one(
+    collectives: &Collectives,
+    point: &CollectivePoint,
+    small: bool,
+    limit: Option<f64>,
+) -> Option<Line> {
+    let placed = point.placed(Placement::OutOfPlace)?;
+    let time = collectives.headline(placed).filter(|_| !point.is_wrong())?;
+    let others = collectives.points.iter().filter(|other| {
+        other.by != OURS
+            && !other.is_wrong()
+            && (other.collective, other.bytes) == (point.collective, point.bytes)
+    });
+    let ratio = others
+        .filter_map(|other| {
+            let theirs = other.placed(Placement::OutOfPlace)?;
+            // A replay is compared with a replay, else a loop with a loop.
+            let ratio = match (placed.graph, theirs.graph) {
+                (Some(ours), Some(theirs)) => Ratio::of(ours, theirs)?,
+                _ => Ratio::of(placed.looped?, theirs.looped?)?,
+            };
+            Some((other.by.clone(), ratio))
+        })
+        .min_by(|a, b| a.1.value.total_cmp(&b.1.value));
+    let name = point.collective.name();
+    if small {
+        return Some(Line {
+            what: format!("{name} {}", size(point.bytes)),
+            figure: time.ns / 1e3,
+            unit: "µs",
+            spread: Some((time.min / 1e3, time.max / 1e3)),
+            of_limit: None,
+            ratio,
+        });
+    }
+    let rate = |ns: f64| point.bandwidths(collectives.world, ns).1;
+    Some(Line {
+        what: format!("{name} {}, busbw", size(point.bytes)),
+        figure: rate(time.ns),
+        unit: "GB/s",
+        spread: Some((rate(time.max), rate(time.min))),
+        of_limit: limit.map(|limit| rate(time.ns) / limit),
+        ratio,
+    })
+}
+
+/// The last product, by our fastest algorithm, beside what others do.
+fn gemm(products: &Products) -> Option<Line> {
+    let measured = products.products.last()?;
+    let best = measured.best()?;
+    let time = measured.entry(best)?.headline()?;
+    let others = [
+        ag_gemm::WINDOWS,
+        ag_gemm::TORCH,
+        ag_gemm::TORCH_FUSED,
+        ag_gemm::TRANSFORMER_ENGINE,
+    ];
+    let ratio = others
+        .into_iter()
+        .filter_map(|by| {
+            let theirs = measured.entry(by)?.headline()?;
+            Some((by.to_owned(), Ratio::of(time, theirs)?))
+        })
+        .min_by(|a, b| a.1.value.total_cmp(&b.1.value));
+    let product = &measured.product;
+    let rate = |ns: f64| product.teraflops(ns);
+    Some(Line {
+        what: format!("AG+GEMM {}x{}x{}, {best}", product.m, product.n, product.k),
+        figure: rate(time.ns),
+        unit: "TFLOP/s",
+        spread: Some((rate(time.max), rate(time.min))),
+        of_limit: None,
+        ratio,
+    })
+}
+
+fn draw(text: &mut String, lines: &[Line]) {
+    if lines.is_empty() {
+        return;
+    }
+    let figures = |value: f64| match value {
+        value if value < 0.1 => format!("{value:.4}"),
+        value => decimal(value),
+    };
+    let _ = writeln!(
+        text,
+        "{:<36} {:>8} {:<7} {:>15}  compared with",
+        "", "median", "", "min–max"
+    );
+    for line in lines {
+        let spread = line.spread.map_or(String::new(), |(least, most)| {
+            format!("{}–{}", figures(least), figures(most))
+        });
+        let of_limit = line
+            .of_limit
+            .map(|share| format!("{:.0} % of NVLink", 100.0 * share));
+        let ratio = line.ratio.as_ref().map(|(name, ratio)| {
+            // The version is in the files.
+            let name = name.split(' ').next().unwrap_or(name);
+            format!("{name} {}", ratio.text())
+        });
+        let compared: Vec<String> = of_limit.into_iter().chain(ratio).collect();
+        let row = format!(
+            "{:<36} {:>8} {:<7} {:>15}  {}",
+            line.what,
+            figures(line.figure),
+            line.unit,
+            spread,
+            compared.join(", ")
+        );
+        let _ = writeln!(text, "{}", row.trim_end());
+    }
+    let compared = lines.iter().filter_map(|line| line.ratio.as_ref());
+    if compared.clone().next().is_some() {
+        text.push_str("×: their time over ours; above 1 ours is faster.");
+    }
+    if compared.clone().any(|(_, ratio)| ratio.noise) {
+        text.push_str(" noise: their rounds overlap ours; no difference.");
+    }
+    text.push('\n');
+}
+
+/// What was compared with a reference, and what was wrong.
+fn checked(report: &Report) -> String {
+    let transfers = report.points.len();
+    let collectives = report.collectives.iter();
+    let collectives: usize = collectives.map(|all| all.points.len()).sum();
+    let products = report.ag_gemm.iter().flat_map(|all| &all.products);
+    let products: usize = products.map(|one| one.entries.len()).sum();
+    let mut parts = Vec::new();
+    for (count, what) in [
+        (transfers, "transfers"),
+        (collectives, "collectives"),
+        (products, "GEMMs"),
+    ] {
+        if count > 0 {
+            parts.push(format!("{count} {what}"));
+        }
+    }
+    let what = parts.join(", ");
+    match report.is_wrong() {
+        false => format!("checked: {what}, every byte or element of each: all right\n"),
+        true => format!("WRONG RESULTS among {what}: --details and the files say which\n"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture;
+    use super::*;
+
+    fn drawn(report: &Report) -> String {
+        let circumstances = Circumstances {
+            chosen: Some("no GPU was found".into()),
+            load: Some(12.0),
+            hints: vec!["tables: symmem --details".into()],
+        };
+        summary(report, &circumstances)
+    }
+
+    #[test]
+    fn it_fits_a_screen_and_says_backend_ranks_figures_and_whether_it_was_right() {
+        let text = drawn(&fixture::cuda());
+        assert!(text.lines().count() <= 45, "{text}");
+        for line in text.lines() {
+            assert!(line.chars().count() <= 100, "{line}");
+        }
+        for word in [
+            "Cuda backend, 2 ranks (no GPU was found)",
+            "put 64 MiB",
+            "nvshmem ",
+            "warning: load",
+            "all right",
+            "--details",
+        ] {
+            assert!(text.contains(word), "{word}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_ratio_of_rounds_that_overlap_is_noise() {
+        let time = |ns: f64| Time {
+            ns,
+            min: ns * 0.9,
+            max: ns * 1.1,
+        };
+        assert!(Ratio::of(time(100.0), time(105.0)).unwrap().noise);
+        let ratio = Ratio::of(time(100.0), time(200.0)).unwrap();
+        assert!(!ratio.noise && ratio.value == 2.0);
+    }
+
+    #[test]
+    fn wrong_bytes_are_said_first_and_have_no_rate() {
+        let mut report = fixture::cuda();
+        for point in &mut report.points {
+            point.wrong_bytes = 1;
+        }
+        let text = drawn(&report);
+        assert!(text.contains("WRONG RESULTS"), "{text}");
+        assert!(!text.contains("put 64 MiB"), "{text}");
+    }
+}
