@@ -2,9 +2,10 @@
 
 use crate::backend::abi::*;
 use crate::backend::{Backend, CallResult, Device, SymmetricMemory};
-use crate::rank::driver::{Driver, KnownStream};
+use crate::rank::driver::Driver;
 use crate::rank::release::Held;
 use crate::rank::side::ClosingStream;
+use crate::rank::streams::KnownStream;
 
 /// What products are timed on: memory, a stream and events.
 #[derive(Default)]

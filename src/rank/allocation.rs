@@ -180,12 +180,7 @@ impl Allocation {
         }
         // A file's memory outlives its exporter's mapping while any peer maps it; not so what a peer reaches by
         // a multicast address, from which it is taken before.
-        if !self.reaches_memory()
-            && matches!(
-                self.kind,
-                ShareKind::MEMORY_FILE | ShareKind::VMM_FILE_DESCRIPTOR
-            )
-        {
+        if !self.reaches_memory() && !self.waits_for_device() {
             self.free_now(driver);
             return true;
         }
@@ -238,7 +233,8 @@ impl Allocation {
 
 impl Resource for Allocation {
     /// Nothing is unmapped while any stream of this rank has work, since that work may use it; nor is what is
-    /// bound to multicast unbound and freed then, since either may wait for the device, and the work for a peer.
+    /// bound to multicast unbound and freed then, nor memory whose free waits for the device, since the work may wait
+    /// for a peer.
     fn release(&self, driver: &Driver, quiet: bool, unheld: bool) -> Progress {
         if quiet && unheld && !self.unmapped.load(Ordering::Acquire) {
             let first = !self.detached.load(Ordering::Acquire);
@@ -249,11 +245,19 @@ impl Resource for Allocation {
             }
         }
         let unmapped = self.unmapped.load(Ordering::Acquire);
-        let may_free = unmapped && (quiet || !self.reaches_memory());
+        let waits = self.reaches_memory() || self.waits_for_device();
+        let may_free = unmapped && (quiet || !waits);
         Progress::done(may_free && self.try_free(driver))
     }
 
     fn is_memory(&self) -> bool {
         true
+    }
+
+    fn waits_for_device(&self) -> bool {
+        !matches!(
+            self.kind,
+            ShareKind::MEMORY_FILE | ShareKind::VMM_FILE_DESCRIPTOR
+        )
     }
 }

@@ -1,29 +1,17 @@
 //! The open device of one rank: its backend, its streams, and what its calls fail with.
 
-use crate::backend::abi::{Capabilities, DeviceDescription, RawEvent, RawStream, Status};
+use crate::backend::abi::{Capabilities, DeviceDescription, RawStream, Status};
 use crate::backend::{Backend, CallResult, Device, Failure};
 use crate::base::error::{Error, Result};
 use crate::base::limits::DRAIN;
-use crate::base::lock::lock;
 use crate::health::watcher::Health;
+use crate::rank::streams::{KnownStream, Streams};
 use std::mem::ManuallyDrop;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
-use symmem_core::tickets::Tickets;
 
 /// The device's own verdict on a wait names the peer, so it goes before the host's.
 const VERDICT_GRACE: Duration = Duration::from_millis(100);
-
-/// A stream that may use memory of this rank.
-#[derive(Clone, Copy)]
-pub struct KnownStream {
-    /// The backend's handle.
-    pub raw: RawStream,
-    /// Made by the library, which destroys it; else the caller's.
-    pub owned: bool,
-    /// The event of a side stream, destroyed with it.
-    pub event: Option<RawEvent>,
-}
 
 /// A rank's device and who watches over its waits.
 pub struct Driver {
@@ -32,14 +20,13 @@ pub struct Driver {
     pub capabilities: Capabilities,
     pub description: DeviceDescription,
     pub health: Arc<Health>,
-    /// Calls that are enqueueing.
-    pub tickets: Tickets,
+    /// The streams that may use its memory.
+    pub streams: Arc<Streams>,
     /// Closed by the last that holds it, which may be a rebuilt communicator. Dropped by hand: not
     /// while anything may still use it.
     pub backend: ManuallyDrop<Arc<Backend>>,
     /// The first call of the device that failed.
     fault: OnceLock<Error>,
-    streams: Mutex<Vec<KnownStream>>,
 }
 
 /// The host's patience with work on the device.
@@ -96,10 +83,9 @@ impl Driver {
             capabilities,
             description,
             health,
-            tickets: Tickets::default(),
+            streams: Streams::new(&description),
             backend: ManuallyDrop::new(backend),
             fault: OnceLock::new(),
-            streams: Mutex::new(Vec::new()),
         }
     }
 
@@ -157,22 +143,22 @@ impl Driver {
     /// Remembers a stream, so that nothing it may use is released while it has work. A caller's stream may be
     /// wrapped more than once.
     pub fn add_stream(&self, stream: KnownStream) {
-        lock(&self.streams).push(stream);
+        self.streams.known().push(stream);
     }
 
     /// Forgets one entry of a stream, if it has no work. A stream made here may have been wrapped as the
     /// caller's too: `owned` says which of the two ends.
     pub fn forget_idle_stream(&self, raw: RawStream, owned: bool) -> Option<KnownStream> {
-        let mut streams = lock(&self.streams);
+        let mut streams = self.streams.known();
         let index = streams
             .iter()
             .position(|known| known.raw == raw && known.owned == owned)?;
         matches!(self.is_idle(raw), Ok(true)).then(|| streams.swap_remove(index))
     }
 
-    /// The streams that are left.
-    pub fn streams(&self) -> Vec<KnownStream> {
-        lock(&self.streams).clone()
+    /// Takes the streams that are left, to be destroyed: from here on nobody asks them for work.
+    pub fn take_streams(&self) -> Vec<KnownStream> {
+        std::mem::take(&mut *self.streams.known())
     }
 
     /// Waits until a stream is idle, the deadline passes or the communicator is poisoned (then until
@@ -224,7 +210,7 @@ impl Driver {
 
     /// Whether no stream of this rank has work; an error if work failed or is being captured.
     pub fn idle_now(&self) -> CallResult<bool> {
-        for stream in lock(&self.streams).iter() {
+        for stream in self.streams.known().iter() {
             if !self.is_idle(stream.raw)? {
                 return Ok(false);
             }
@@ -234,7 +220,16 @@ impl Driver {
 
     /// Whether nothing of this rank is enqueued or being enqueued.
     pub fn is_quiet(&self) -> bool {
-        self.tickets.none_out() && self.idle_now().unwrap_or(false)
+        self.streams.tickets.none_out() && self.idle_now().unwrap_or(false)
+    }
+
+    /// Whether the other communicators of this process have nothing enqueued on this device.
+    pub fn neighbors_are_quiet(&self) -> bool {
+        self.streams.neighbors().iter().all(|other| {
+            // A stream of the same device can be asked by any backend that has opened it.
+            other.tickets.none_out()
+                && (other.known().iter()).all(|stream| self.is_idle(stream.raw).unwrap_or(false))
+        })
     }
 
     /// Waits until no stream of this rank has work.

@@ -1,6 +1,6 @@
 //! One rank: its device, its allocations, what it has enqueued, and when what it gave up is released.
 //!
-//! Bottom up: `driver`; `release`; `side`, `allocation`; `operand`; `submit`; `agreement`; `context`;
+//! Bottom up: `streams`; `driver`; `release`; `side`, `allocation`; `operand`; `submit`; `agreement`; `context`;
 //! `teardown`.
 
 pub(crate) mod agreement;
@@ -10,5 +10,6 @@ pub(crate) mod driver;
 pub(crate) mod operand;
 pub(crate) mod release;
 pub(crate) mod side;
+pub(crate) mod streams;
 pub(crate) mod submit;
 mod teardown;

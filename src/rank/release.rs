@@ -16,6 +16,11 @@ pub trait Resource: Send + Sync {
     fn is_memory(&self) -> bool {
         false
     }
+
+    /// Whether its release waits for all work on the device, also that of other communicators of this process.
+    fn waits_for_device(&self) -> bool {
+        false
+    }
 }
 
 /// A count of a [`Resource`].
@@ -72,9 +77,14 @@ impl ReleaseQueue {
                 return;
             }
             let quiet = driver.is_quiet();
+            let all_quiet = quiet && driver.neighbors_are_quiet();
             let (mut kept, mut more) = (Vec::new(), Vec::new());
             let taken = batch.len();
             for held in batch {
+                let quiet = match held.waits_for_device() {
+                    true => all_quiet,
+                    false => quiet,
+                };
                 match held.release(driver, quiet, Arc::strong_count(&held) == 1) {
                     Progress::Waits => kept.push(held),
                     Progress::Released(next) => more.extend(next),

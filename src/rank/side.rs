@@ -3,8 +3,9 @@
 use crate::backend::abi::{RawEvent, RawStream};
 use crate::backend::{Backend, CallResult, Device};
 use crate::base::error::Result;
-use crate::rank::driver::{Driver, KnownStream};
+use crate::rank::driver::Driver;
 use crate::rank::release::{Held, Progress, Resource};
+use crate::rank::streams::KnownStream;
 use std::sync::Arc;
 
 /// A stream that forks from a caller's and joins it again, and the event that keeps the two in order:

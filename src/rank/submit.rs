@@ -56,7 +56,7 @@ impl<'q> Submit<'q> {
             driver,
             raw,
             recording,
-            _ticket: driver.tickets.take(),
+            _ticket: driver.streams.tickets.take(),
         }
     }
 

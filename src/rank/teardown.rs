@@ -104,7 +104,7 @@ impl Drop for Parts {
         }
         if drained {
             closing.iter().rev().for_each(|one| one.end(&self.driver));
-            for stream in self.streams() {
+            for stream in self.take_streams() {
                 destroy(&self.driver, &stream);
             }
             // SAFETY: no work is left, and nothing else holds them.

@@ -18,6 +18,7 @@
 mod built;
 
 mod child;
+mod drop_beside_a_wait;
 mod nested_graph;
 mod program;
 mod receive_during_reclaim;
@@ -31,6 +32,7 @@ fn program() {
     };
     child::report(match name.as_str() {
         "nested graph" => nested_graph::run(),
+        "drop beside a wait" => drop_beside_a_wait::run(),
         "swapped exchanges" => swapped_exchanges::run(),
         "receive during reclaim" => receive_during_reclaim::run(),
         _ => panic!("no such program: {name}"),

@@ -1,0 +1,68 @@
+//! The streams that may use memory of a rank, and those of the other communicators of this process.
+//!
+//! Some frees wait for all work on the device, whoever enqueued it: `cudaFree`, `hipFree`, and closing an IPC handle. If
+//! another communicator's stream waits for a peer then, the thread that frees waits too, and it may be the very thread
+//! that the peer waits for. So such memory is released only while no communicator of this process has work on the
+//! device. Work that begins right after the check is waited for all the same.
+
+use crate::backend::abi::{DeviceDescription, RawEvent, RawStream};
+use crate::base::lock::lock;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use symmem_core::tickets::Tickets;
+
+/// A stream that may use memory of this rank.
+#[derive(Clone, Copy)]
+pub struct KnownStream {
+    /// The backend's handle.
+    pub raw: RawStream,
+    /// Made by the library, which destroys it; else the caller's.
+    pub owned: bool,
+    /// The event of a side stream, destroyed with it.
+    pub event: Option<RawEvent>,
+}
+
+/// The streams of one rank.
+pub struct Streams {
+    /// Calls that are enqueueing.
+    pub tickets: Tickets,
+    /// The device that frees wait for; `None` on the host, where no free waits.
+    device: Option<[u8; 16]>,
+    known: Mutex<Vec<KnownStream>>,
+}
+
+/// Those of all ranks of this process.
+static PROCESS: Mutex<Vec<Weak<Streams>>> = Mutex::new(Vec::new());
+
+impl Streams {
+    /// The streams of a rank on this device; none yet.
+    pub fn new(device: &DeviceDescription) -> Arc<Self> {
+        // Only the host has no architecture.
+        let on_gpu = device.architecture != 0;
+        let streams = Arc::new(Self {
+            tickets: Tickets::default(),
+            device: on_gpu.then_some(device.uuid),
+            known: Mutex::default(),
+        });
+        let mut process = lock(&PROCESS);
+        process.retain(|other| other.strong_count() > 0);
+        process.push(Arc::downgrade(&streams));
+        streams
+    }
+
+    /// The streams, which stay live while the list is locked.
+    pub fn known(&self) -> MutexGuard<'_, Vec<KnownStream>> {
+        lock(&self.known)
+    }
+
+    /// Those of the other communicators of this process on the same device.
+    pub fn neighbors(self: &Arc<Self>) -> Vec<Arc<Self>> {
+        if self.device.is_none() {
+            return Vec::new();
+        }
+        let process = lock(&PROCESS);
+        let others = process.iter().filter_map(Weak::upgrade);
+        others
+            .filter(|other| other.device == self.device && !Arc::ptr_eq(other, self))
+            .collect()
+    }
+}

@@ -1,0 +1,39 @@
+//! Two communicators of one process share a device, and one of them has a stream that waits for a peer. Freeing memory
+//! of the other may wait for all work on the device: the thread that drops a buffer would then wait for the peer, which
+//! may wait for that very thread.
+
+use crate::child::{Backend, passes};
+use crate::program::*;
+use rstest::rstest;
+
+const LENGTH: usize = 1 << 10;
+const PATTERN: u32 = 13;
+
+#[rstest]
+fn a_buffer_is_dropped_beside_a_communicator_that_waits(
+    #[values(Backend::Host, Backend::Cuda, Backend::Hip)] backend: Backend,
+) {
+    passes("drop beside a wait", backend);
+}
+
+/// Blocks a stream of the first communicator, then drops an idle buffer of the second and allocates another, which
+/// releases what was given up. Only after that is the stream unblocked: if the release waits for it, the stream's wait
+/// times out. The fake runtimes also report a free that waits for a stream.
+pub fn run() -> Result<()> {
+    let (first, second) = (open(), open());
+    let (blocked, other) = (stream(&first), stream(&first));
+    let scratch = allocate(&first, 2);
+    let stream = stream(&second);
+    let dropped = allocate(&second, LENGTH);
+    write(&stream, &dropped, &pattern(PATTERN, LENGTH))?;
+    synchronize(&stream)?;
+    block(&blocked, 0)?;
+    drop(dropped);
+    let kept = allocate(&second, LENGTH);
+    write(&stream, &kept, &pattern(PATTERN, LENGTH))?;
+    synchronize(&stream)?;
+    unblock(&other, 0, &scratch)?;
+    synchronize(&other)?;
+    synchronize(&blocked)?;
+    expect(&stream, &kept, PATTERN)
+}
