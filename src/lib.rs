@@ -108,7 +108,19 @@ pub use world::configuration::{BackendSource, Configuration, DeviceChoice};
 pub use world::group::Group;
 pub use world::peer::Peer;
 
-/// The README's example is compiled and run with the documentation's tests.
+/// The examples of the README and of the book are compiled, and run, with the documentation's tests.
 #[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
+mod book {
+    #[doc = include_str!("../README.md")]
+    struct Readme;
+    #[doc = include_str!("../docs/src/getting-started.md")]
+    struct GettingStarted;
+    #[doc = include_str!("../docs/src/tasks.md")]
+    struct Tasks;
+    #[doc = include_str!("../docs/src/kernels.md")]
+    struct Kernels;
+    #[doc = include_str!("../docs/src/launching.md")]
+    struct Launching;
+    #[doc = include_str!("../docs/src/failures.md")]
+    struct Failures;
+}

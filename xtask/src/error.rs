@@ -29,6 +29,8 @@ pub enum Error {
         path: PathBuf,
         source: symmem_kernels_image::CorruptImage,
     },
+    #[error("the check of the README and the book found:\n{}", .0.join("\n"))]
+    Book(Vec<String>),
     #[error("the lint found:\n{}", .0.join("\n"))]
     Lint(Vec<String>),
     #[error("{}: {what}", path.display())]

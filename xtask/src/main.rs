@@ -1,6 +1,7 @@
 //! Maintainers' commands: `cargo xtask <command>`.
 
 mod api;
+mod book;
 mod conformance;
 mod error;
 mod kernels;
@@ -24,6 +25,8 @@ struct Arguments {
 enum Command {
     /// Check that the public API is the one in the snapshots, or rewrite them.
     Api(api::Options),
+    /// Check the README and the book: size, links, code blocks, chapters, the table of variables.
+    Book(book::Options),
     /// Run the conformance suite and count: the sample, or all.
     Conformance(conformance::Options),
     /// The kernels' artefacts: build, check, lint.
@@ -31,7 +34,7 @@ enum Command {
         #[command(subcommand)]
         command: kernels::Command,
     },
-    /// Put a recorded benchmark's figures into the README.
+    /// Put a recorded benchmark's figures into the book, and a summary of collectives into the README.
     Readme(readme::Options),
     /// Check which crate, folder and file uses which, and what text the GPU backends share.
     Structure(structure::Options),
@@ -42,6 +45,7 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Api(options) => api::run(&options),
+        Command::Book(options) => book::run(&options),
         Command::Conformance(options) => conformance::run(options),
         Command::Kernels { command } => kernels::run(command),
         Command::Readme(options) => readme::run(&options),

@@ -1,11 +1,14 @@
-//! Puts a recorded benchmark's figures into the README, so that no figure is copied by hand.
+//! Puts a recorded benchmark's figures into the book's page of results, and a summary of collectives into the README,
+//! so that no figure is copied by hand.
 
 mod collectives;
 
+use crate::book::{SOURCE, between};
 use crate::error::{Error, Result, at};
+use crate::tools::root;
 use serde_json::Value;
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Where the figures between pairs stand.
 const BEGIN: &str = "<!-- benchmark:begin -->\n";
@@ -13,6 +16,12 @@ const END: &str = "<!-- benchmark:end -->";
 /// Where those of collectives stand.
 const COLLECTIVES_BEGIN: &str = "<!-- collectives:begin -->\n";
 const COLLECTIVES_END: &str = "<!-- collectives:end -->";
+/// Where the summary of collectives stands.
+const SUMMARY_BEGIN: &str = "<!-- summary:begin -->\n";
+const SUMMARY_END: &str = "<!-- summary:end -->";
+/// The page of results.
+const RESULTS: &str = "docs/src/results.md";
+const README: &str = "README.md";
 
 /// The columns shown: in the report, and what a reader calls it.
 const COLUMNS: [(&str, &str); 5] = [
@@ -31,39 +40,70 @@ pub struct Options {
 
 pub fn run(options: &Options) -> Result<()> {
     let text = at(&options.report, std::fs::read_to_string(&options.report))?;
-    let report = serde_json::from_str(&text).map_err(|source| Error::Manifest {
+    let report: Value = serde_json::from_str(&text).map_err(|source| Error::Manifest {
         path: options.report.clone(),
         source,
     })?;
-    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md"));
-    let readme = at(path, std::fs::read_to_string(path))?;
     let name = options.report.file_name().unwrap_or_default();
-    let (begin, end, section) = match collectives::section(&report, &name.to_string_lossy()) {
+    for part in parts(&report, &name.to_string_lossy()) {
+        let path = root().join(part.page);
+        let page = at(&path, std::fs::read_to_string(&path))?;
+        let changed = part.placed_in(&page).ok_or_else(|| Error::Source {
+            path: path.clone(),
+            what: format!("there is no {}…{}", part.begin, part.end),
+        })?;
+        at(&path, std::fs::write(&path, changed))?;
+    }
+    Ok(())
+}
+
+/// Text of a page that is made from a report.
+struct Part {
+    page: &'static str,
+    begin: &'static str,
+    end: &'static str,
+    text: String,
+}
+
+impl Part {
+    /// The page with this text between its marks.
+    fn placed_in(&self, page: &str) -> Option<String> {
+        between(page, self.begin, self.end, &self.text)
+    }
+}
+
+/// What a report becomes: the tables of collectives and their summary, or the tables of transfers.
+fn parts(report: &Value, name: &str) -> Vec<Part> {
+    match collectives::section(report, name) {
         // The command without arguments measures both: its collectives are for a glance only.
-        Some(section) if report["points"] == serde_json::json!([]) => {
-            (COLLECTIVES_BEGIN, COLLECTIVES_END, section)
-        }
-        _ => (BEGIN, END, section(&report, &options.report)),
-    };
-    let changed = between(&readme, begin, end, &section).ok_or(Error::ToolFailed {
-        command: "readme".into(),
-        output: format!("README.md has no {begin}…{end}"),
-    })?;
-    at(path, std::fs::write(path, changed))
+        Some(text) if report["points"] == serde_json::json!([]) => vec![
+            Part {
+                page: RESULTS,
+                begin: COLLECTIVES_BEGIN,
+                end: COLLECTIVES_END,
+                text,
+            },
+            Part {
+                page: README,
+                begin: SUMMARY_BEGIN,
+                end: SUMMARY_END,
+                text: collectives::summary(report, name),
+            },
+        ],
+        _ => vec![Part {
+            page: RESULTS,
+            begin: BEGIN,
+            end: END,
+            text: section(report, name),
+        }],
+    }
 }
 
-fn between(readme: &str, begin: &str, end: &str, section: &str) -> Option<String> {
-    let (head, rest) = readme.split_once(begin)?;
-    let (_, tail) = rest.split_once(end)?;
-    Some(format!("{head}{begin}{section}{end}{tail}"))
-}
-
-fn section(report: &Value, file: &Path) -> String {
+fn section(report: &Value, name: &str) -> String {
     let environment = &report["environment"];
-    let name = file.file_name().unwrap_or_default().to_string_lossy();
     let libraries = &environment["libraries"];
     let mut text = format!(
-        "{} × {}, {}, driver {}, NVSHMEM {}, commit {}; multicast: {}. Raw: [`benches/results/{name}`](benches/results/{name}).\n\n",
+        "{} × {}, {}, driver {}, NVSHMEM {}, commit {}; multicast: {}. Raw: [`benches/results/{name}`]({SOURCE}benches/results/{name}).\n\n",
         environment["devices"].as_array().map_or(0, Vec::len),
         word(&environment["devices"][0]),
         word(&environment["date"])
@@ -82,9 +122,9 @@ fn section(report: &Value, file: &Path) -> String {
         word(&environment["multicast"]),
     );
     text.push_str(
-        "GB/s (10⁹ bytes a second) of each rank, both ranks moving at once; 10 warm-ups, then up to 50 \
-         launches back to back, the slower rank, median of 9 rounds interleaved with NVSHMEM's; random \
-         data, every point checked.\n",
+        "GB/s (10⁹ bytes per second) of each rank while both ranks transfer at once: 10 warm-up launches, then up to \
+         50 launches back to back. A cell is the slower rank's median over 9 rounds, which alternate with NVSHMEM's. \
+         The data are random, and every result was checked.\n",
     );
     for direction in ["push", "pull"] {
         let _ = writeln!(text, "\n**{direction}**\n");
@@ -122,9 +162,9 @@ fn section(report: &Value, file: &Path) -> String {
         );
     }
     text.push_str(
-        "\nOur kernels put what they have in registers, NVSHMEM puts from memory; each message is one \
-         of many round trips inside one kernel, but for the last line. Below 64 KiB the bandwidths \
-         are the host's launch rate.\n",
+        "\nsymmem's latency kernels put from registers, NVSHMEM's from memory. Each message is one of many round trips \
+         inside one kernel, except in the last line, which times host calls. Below 64 KiB the host's launch rate \
+         limits the bandwidths.\n",
     );
     text
 }
@@ -194,7 +234,7 @@ mod tests {
         let report = json!({"environment": {"devices": ["made up"]}, "points": [
             point(0, "block128", 4.0, 0), point(1, "block128", 3.0, 0),
             point(0, "nvshmem", 1.5, 0), point(0, "copy_engine", 9.0, 1)]});
-        let text = section(&report, Path::new("x.json"));
+        let text = section(&report, "x.json");
         assert!(
             text.contains("| 2 KiB | 3.00 | 1.50 | – | – | – | 2.00× |"),
             "{text}"
@@ -202,12 +242,27 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_between_the_marks_changes() {
-        let readme = format!("a {BEGIN}old{END} b");
-        assert_eq!(
-            between(&readme, BEGIN, END, "new\n"),
-            Some(format!("a {BEGIN}new\n{END} b"))
-        );
-        assert_eq!(between("no marks", BEGIN, END, "new"), None);
+    fn the_pages_show_what_the_reports_that_they_name_say() {
+        for (page, begin, end) in [
+            (RESULTS, BEGIN, END),
+            (RESULTS, COLLECTIVES_BEGIN, COLLECTIVES_END),
+            (README, SUMMARY_BEGIN, SUMMARY_END),
+        ] {
+            let text = std::fs::read_to_string(root().join(page)).unwrap();
+            let shown = text.split_once(begin).unwrap().1.split_once(end).unwrap().0;
+            let name = shown.split_once("benches/results/").unwrap().1;
+            let name = &name[..name.find(".json").unwrap() + 5];
+            let report = std::fs::read(root().join("benches/results").join(name)).unwrap();
+            let report = serde_json::from_slice(&report).unwrap();
+            let parts = parts(&report, name);
+            let part = parts
+                .iter()
+                .find(|part| part.page == page && part.begin == begin);
+            let part = part.unwrap_or_else(|| panic!("{name} has nothing for {page}"));
+            assert!(
+                shown == part.text,
+                "{page}: run `cargo xtask readme benches/results/{name}`"
+            );
+        }
     }
 }

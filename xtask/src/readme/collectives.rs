@@ -1,6 +1,6 @@
-//! A recorded benchmark of collectives, as the README shows it.
+//! A recorded benchmark of collectives, as the book and the README show it.
 
-use super::{size, word};
+use super::{SOURCE, size, word};
 use serde_json::Value;
 use std::fmt::Write;
 
@@ -24,10 +24,10 @@ pub fn section(report: &Value, name: &str) -> Option<String> {
     }
     let mut text = format!(
         "{} ranks on {}, {}, driver {}, commit {}; multicast (NVLS): {}; {}. Raw: \
-         [`benches/results/{name}`](benches/results/{name}).\n\n\
-         µs of a call replayed from a graph, looped where there is no replay, out of place (in place \
-         where a library knows nothing else); the slowest rank, median of interleaved rounds, every point \
-         checked. best/ours: the best baseline's time over ours, above 1 ours is faster.\n",
+         [`benches/results/{name}`]({SOURCE}benches/results/{name}).\n\n\
+         Time of a call in µs, replayed from a graph (in a loop of calls if the library cannot be replayed), out of \
+         place (in place if the library offers nothing else): the slowest rank's, median of interleaved rounds, every \
+         result checked. best/ours is the time of the best baseline divided by symmem's: above 1, symmem is faster.\n",
         measured["world"],
         word(&environment["devices"][0]),
         word(&environment["date"])
@@ -105,6 +105,84 @@ pub fn section(report: &Value, name: &str) -> Option<String> {
     Some(text)
 }
 
+/// The sizes that the summary shows.
+const SUMMARY_SIZES: [u64; 4] = [8 << 10, 1 << 20, 64 << 20, 1 << 30];
+
+/// A table with a row for each operation: symmem's time at a few sizes, and its ratio to the best baseline.
+pub fn summary(report: &Value, name: &str) -> String {
+    let measured = &report["collectives"];
+    let environment = &report["environment"];
+    let entries = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let points = entries(&measured["points"]);
+    let ratios = entries(&measured["summary"]["ratios"]);
+    let versions: Vec<String> = entries(&measured["baselines"])
+        .iter()
+        .filter_map(|one| {
+            Some(format!(
+                "{} ({})",
+                word(&one["name"]),
+                one["version"].as_str()?
+            ))
+        })
+        .collect();
+    let mut text = format!(
+        "{} ranks on {}, {}, commit {}, multicast (NVLS) {}. Time of a call in µs, and in parentheses the time of the \
+         best baseline divided by it: above 1, symmem is faster. Baselines: {}. All sizes: [results]\
+         (docs/src/results.md); raw: [`{name}`](benches/results/{name}).\n\n| bf16, out of place |",
+        measured["world"],
+        word(&environment["devices"][0]),
+        word(&environment["date"])
+            .split('T')
+            .next()
+            .unwrap_or_default(),
+        word(&environment["commit"])
+            .chars()
+            .take(12)
+            .collect::<String>(),
+        word(&environment["multicast"]),
+        versions.join(", "),
+    );
+    let _ = SUMMARY_SIZES
+        .iter()
+        .try_for_each(|&bytes| write!(text, " {} |", size(bytes)));
+    text.push_str(" geometric mean of the ratios |\n|---|");
+    text.push_str(&"---:|".repeat(SUMMARY_SIZES.len() + 1));
+    text.push('\n');
+    let mut operations: Vec<&str> = Vec::new();
+    for operation in points.iter().map(|point| word(&point["collective"])) {
+        if !operations.contains(&operation) {
+            operations.push(operation);
+        }
+    }
+    for operation in operations {
+        let _ = write!(text, "| {operation} |");
+        for bytes in SUMMARY_SIZES {
+            let here = |value: &&Value| value["collective"] == operation && value["bytes"] == bytes;
+            let point = points
+                .iter()
+                .filter(here)
+                .find(|point| point["by"] == "symmem");
+            let ratio = ratios
+                .iter()
+                .filter(here)
+                .find(|one| one["placement"] == "out_of_place");
+            let ratio = ratio.and_then(|ratio| ratio["ratio"].as_f64());
+            let ratio = ratio.map_or(String::new(), |ratio| format!(" ({ratio:.2}×)"));
+            let _ = match point.and_then(nanoseconds) {
+                Some(ns) => write!(text, " {:.1}{ratio} |", ns / 1e3),
+                None => write!(text, " – |"),
+            };
+        }
+        let mean = measured["summary"]["means"][operation].as_f64();
+        let _ = writeln!(
+            text,
+            " {} |",
+            mean.map_or("–".into(), |mean| format!("{mean:.2}×"))
+        );
+    }
+    text
+}
+
 /// A point's time: of what was right only.
 fn nanoseconds(point: &Value) -> Option<f64> {
     let placed = match &point["out_of_place"] {
@@ -155,5 +233,8 @@ mod tests {
         }
         assert!(text.contains("mpi: absent"), "{text}");
         assert_eq!(section(&json!({}), "x.json"), None);
+        let row = "| all_reduce | – | 16.0 | – | – | 2.00× |";
+        let text = summary(&report, "x.json");
+        assert!(text.contains(row), "{row}\n{text}");
     }
 }
