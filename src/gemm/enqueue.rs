@@ -227,7 +227,7 @@ impl<T: GemmElement> Run<'_, T> {
                 direction,
                 ..Transfer::by_engine(destination, source, bytes * rows)
             };
-            // SAFETY: the caller's word.
+            // SAFETY: guaranteed by the caller.
             return unsafe { self.backend.transfer(&copy, on) };
         }
         let copy = RowsCopy {
@@ -240,7 +240,7 @@ impl<T: GemmElement> Run<'_, T> {
             rows,
             reserved: 0,
         };
-        // SAFETY: the caller's word.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.backend.transfer_rows(&copy, on) }
     }
 
@@ -256,7 +256,7 @@ impl<T: GemmElement> Run<'_, T> {
             own if own != shard => Direction::GET,
             _ => Direction::LOCAL,
         };
-        // SAFETY: the caller's word.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.place(source, at, (0, rows), direction, on) }
     }
 
@@ -265,7 +265,7 @@ impl<T: GemmElement> Run<'_, T> {
     unsafe fn put(&self, peer: usize, chunk: u32, on: RawStream) -> CallResult<()> {
         let rows = self.call.operation.problem.chunk_rows(self.rank(), chunk);
         let source = (self.at(&self.call.a, self.rank(), 0), self.rank());
-        // SAFETY: the caller's word.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.place(source, peer, rows, Direction::PUT, on) }
     }
 
@@ -289,7 +289,7 @@ impl<T: GemmElement> Run<'_, T> {
     unsafe fn spread(&self, shard: usize, on: RawStream) -> CallResult<()> {
         let rows = self.call.operation.problem.division.rows(shard);
         let block = (self.block(shard), shard);
-        // SAFETY: the caller's word.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.place(block, self.rank(), (0, rows), Direction::LOCAL, on) }
     }
 
@@ -351,7 +351,7 @@ impl<T: GemmElement> Run<'_, T> {
                 .map_or(DeviceAddress::NULL, |bias| bias.address(self.submit)),
         };
         let rows = rows_of(problem, part);
-        // SAFETY: the caller's word.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             operation
                 .workspace()
@@ -423,7 +423,7 @@ impl<T: GemmElement> Run<'_, T> {
             threads: [limits.threads, 1, 1],
             shared_memory: 0,
         };
-        // SAFETY: the caller's word.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.backend.gathered_gemm(&arguments, &grid, on) }
     }
 }

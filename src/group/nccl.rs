@@ -311,7 +311,7 @@ pub unsafe fn messages(
                 reduce: ReduceOperation::default(),
                 peer: peer as u32,
             };
-            // SAFETY: the caller's word.
+            // SAFETY: guaranteed by the caller.
             unsafe { backend.vendor_call(vendor, &call, stream) }?;
         }
         Ok(())

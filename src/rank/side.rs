@@ -55,7 +55,7 @@ impl SideStream {
     /// # Safety
     /// Both are live.
     pub unsafe fn fork(&self, backend: &Backend, from: RawStream) -> CallResult<()> {
-        // SAFETY: the caller's word.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             backend.event_record(self.event, from)?;
             backend.stream_wait_event(self.raw, self.event)
@@ -67,7 +67,7 @@ impl SideStream {
     /// # Safety
     /// Both are live.
     pub unsafe fn join(&self, backend: &Backend, into: RawStream) -> CallResult<()> {
-        // SAFETY: the caller's word.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             backend.event_record(self.event, self.raw)?;
             backend.stream_wait_event(into, self.event)
