@@ -106,8 +106,8 @@ impl Communicator {
     }
 }
 
-/// Turns a failure to load into an error. It poisons the communicator only if the device's context is lost:
-/// other ranks do not wait for a load.
+/// Turns a failure to load into an error. Only a lost context counts as a fault of the device: other ranks do
+/// not wait for a load.
 fn refused(world: &World, operation: &'static str, failure: Failure) -> Error {
     if failure.status == Status::CONTEXT_LOST {
         return world.failed(operation, failure);
