@@ -29,11 +29,11 @@ const COPIED_ROWS_OF_COLUMNS: std::ops::Range<usize> = 2048..8192;
 /// `A` sharded by columns, two ranks: from this many rows on, pulling `A` is faster than pushing it, if the
 /// device has the pull kernel.
 const MANY_ROWS_OF_COLUMNS: usize = 8192;
-/// One GEMM per shard is faster if a shard's tiles fill the device at least this often,
+/// Threshold for one GEMM per shard: how often the tiles of a shard fill the device.
 const WAVES: u64 = 3;
-/// and each block multiplies at least this many tiles times elements of depth in all (0.9 ms),
+/// Threshold for one GEMM per shard: tiles times elements of depth for each block (0.9 ms).
 const LONG: u64 = 80_000;
-/// and `B` has at least this many columns, so that copies are shorter than GEMMs.
+/// Threshold for one GEMM per shard: columns of `B`, from which on copies are shorter than GEMMs.
 const MANY_COLUMNS: usize = 2048;
 
 /// The capabilities of a device for all-gather + GEMM.

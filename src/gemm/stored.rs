@@ -1,9 +1,9 @@
 //! Stored tuning rows of all-gather + GEMM.
 //!
 //! A row applies to one device, world size and shape. It sets algorithm and transport if the caller leaves both
-//! open. It also sets the heuristic candidate of each GEMM, whoever chose the algorithm. A candidate is an
-//! index into the library's heuristic results, so it is valid only for the library version it was found with,
-//! and for the same request revision.
+//! open. It also sets the heuristic candidate of each GEMM, even if the caller chose the algorithm. A candidate
+//! is an index into the library's heuristic results, so it is valid only for the library version it was found
+//! with, and for the same request revision.
 
 use crate::backend::abi::{MATRIX_REQUEST, RawGemm, VendorDescription};
 use crate::backend::{Gemm, read_text};

@@ -176,8 +176,8 @@ impl Queue {
     ///
     /// # Errors
     /// As [`Queue::signal_set`]. If the word does not change within the deadline, or a rank dies,
-    /// [`crate::Stream::synchronize`] returns the error. In [`crate::Error::Timeout`], `peer` is then the
-    /// word's index, and the values are the lower 32 bits.
+    /// [`crate::Stream::synchronize`] returns the error: for the deadline [`crate::Error::WordTimeout`], which
+    /// has the word's position in the wait, and of 64-bit values the lower half.
     pub fn wait_word<'a, W: Word>(
         &self,
         word: impl Into<Slice<'a, W>>,
