@@ -1,9 +1,9 @@
-//! Which backend runs: linked by a Cargo feature or loaded from a plugin file, chosen by the builder
-//! or by `SYMMEM_BACKEND`.
+//! Selection of the backend: linked by a Cargo feature or loaded from a plugin file, chosen by the builder or
+//! by `SYMMEM_BACKEND`.
 //!
-//! `auto` probes the linked and found backends in order and takes the first that has a device; the
-//! host backend is last and always there. A backend that was named and cannot start is an error that
-//! lists every probe: there is no silent fallback.
+//! `auto` probes linked backends and plugin files in order and takes the first that has a device. The host
+//! backend comes last and always has one. If a backend was named and cannot start, the error lists every probe:
+//! there is no silent fallback.
 
 use crate::base::abandon::run_within;
 use crate::base::env;
@@ -16,7 +16,7 @@ use std::time::Duration;
 use symmem_core::backend::abi::Status;
 use symmem_core::backend::{Failure, Tables, load};
 
-/// What was asked for.
+/// The backend to use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Selection {
     /// The first backend that has a device.
@@ -34,15 +34,16 @@ impl Selection {
         Self::Named(name.into())
     }
 
-    /// The backend in this plugin file, which is called `libsymmem_NAME.so`.
+    /// Selects the backend in this plugin file, which is named `libsymmem_NAME.so`.
     pub fn plugin(file: impl Into<PathBuf>) -> Self {
         Self::Plugin(file.into())
     }
 
-    /// Reads `SYMMEM_BACKEND=auto|host|cuda|hip|path:/…`; [`Selection::Auto`] if it is not set or empty.
+    /// Reads `SYMMEM_BACKEND=auto|NAME|path:FILE`. Returns [`Selection::Auto`] if the variable is unset or
+    /// empty.
     ///
     /// # Errors
-    /// [`Error::BadVariable`] for a value that is none of these.
+    /// [`Error::BadVariable`] for any other value.
     pub fn from_environment() -> Result<Self> {
         Ok(Self::from_variable()?)
     }
@@ -52,7 +53,7 @@ impl Selection {
         Ok(variables::BACKEND.read(parse)?.unwrap_or_default())
     }
 
-    /// Reads a selection: `auto` or empty text, a name, or `path:FILE`.
+    /// Parses a selection: `auto` or empty text, a name of ASCII letters, digits and `_`, or `path:FILE`.
     ///
     /// # Errors
     /// [`Error::BadSelection`] for any other text.
@@ -84,10 +85,10 @@ impl fmt::Display for Selection {
     }
 }
 
-/// How a backend was come by.
+/// Origin of a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Part of core.
+    /// Built into `symmem-core`.
     BuiltIn,
     /// Linked by a Cargo feature.
     Linked,
@@ -95,15 +96,15 @@ pub enum Origin {
     File(PathBuf),
 }
 
-/// A backend that was looked at.
+/// A probed backend.
 pub struct Probe {
     /// Its name.
     pub name: String,
-    /// Where it came from.
+    /// Its origin.
     pub origin: Origin,
-    /// How many devices it has, or why it cannot start.
+    /// The number of its devices, or the reason why it cannot start.
     pub devices: std::result::Result<u32, Failure>,
-    /// What opens it.
+    /// The source to open it from.
     pub source: Option<BackendSource>,
 }
 
@@ -121,17 +122,17 @@ impl fmt::Display for Probe {
     }
 }
 
-/// The backend that will be used.
+/// The selected backend.
 pub struct Chosen {
     /// Its name.
     pub name: String,
-    /// How many devices it has.
+    /// The number of its devices.
     pub devices: u32,
-    /// What opens it.
+    /// The source to open it from.
     pub source: BackendSource,
 }
 
-/// The tables that Cargo features linked.
+/// Returns the tables of the backends that Cargo features link.
 fn linked() -> Vec<&'static symmem_core::backend::BackendTable> {
     vec![
         #[cfg(feature = "cuda")]
@@ -141,10 +142,10 @@ fn linked() -> Vec<&'static symmem_core::backend::BackendTable> {
     ]
 }
 
-/// Plugin files, `libsymmem_NAME.so`, that are looked for beside the executable without being asked for.
+/// Names for which `libsymmem_NAME.so` beside the executable is probed without being named.
 const KNOWN: [&str; 2] = ["cuda", "hip"];
 
-/// The directories of `SYMMEM_PLUGIN_PATH`.
+/// Returns the directories in `SYMMEM_PLUGIN_PATH`.
 fn listed_directories() -> Vec<PathBuf> {
     variables::PLUGIN_PATH
         .value()
@@ -152,7 +153,7 @@ fn listed_directories() -> Vec<PathBuf> {
         .unwrap_or_default()
 }
 
-/// Where a plugin file is looked for: `SYMMEM_PLUGIN_PATH`, then beside the executable.
+/// Returns the search path of plugin files: `SYMMEM_PLUGIN_PATH`, then the executable's directory.
 fn plugin_directories() -> Vec<PathBuf> {
     let mut directories = listed_directories();
     if let Ok(executable) = std::env::current_exe()
@@ -170,11 +171,12 @@ fn plugin_file(name: &str) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// Every plugin file in `SYMMEM_PLUGIN_PATH`, by its backend's name; of one name the first in the path.
+/// Returns every plugin file in `SYMMEM_PLUGIN_PATH` with its backend's name. Of two files with one name, the
+/// first in the path counts.
 fn listed_plugins() -> Vec<(String, PathBuf)> {
     let mut plugins: Vec<(String, PathBuf)> = Vec::new();
     for directory in listed_directories() {
-        // A directory that is not there has no plugins.
+        // A missing directory has no plugins.
         let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
         let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
         files.sort();
@@ -191,9 +193,9 @@ fn listed_plugins() -> Vec<(String, PathBuf)> {
     plugins
 }
 
-/// Looks at every backend there is, without opening a device: linked ones, plugin files in
-/// `SYMMEM_PLUGIN_PATH`, those of known names beside the executable, the host backend. A plugin file that is
-/// not used is in the list all the same, with the reason.
+/// Probes every backend without opening a device: linked ones, plugin files in `SYMMEM_PLUGIN_PATH`, plugin
+/// files for CUDA and HIP beside the executable, the host backend. The list includes plugin files that are not
+/// used, with the reason. Blocks for at most 60 seconds a backend, while its driver starts.
 pub fn probe_all() -> Vec<Probe> {
     let mut probes = Vec::new();
     for table in linked() {
@@ -204,7 +206,7 @@ pub fn probe_all() -> Vec<Probe> {
         });
     }
     for (name, path) in listed_plugins() {
-        // What the program has built in comes first; the file is not loaded.
+        // A backend that the program links takes precedence; the file is not loaded.
         let shadowed = name == "host" || probes.iter().any(|probe| probe.name == name);
         probes.push(match shadowed {
             true => failed(
@@ -244,10 +246,10 @@ fn probe_tables(tables: Tables, origin: Origin) -> Probe {
     }
 }
 
-/// How long a driver may take to start. Eight GPUs without persistence mode need ten seconds.
+/// Limit for a driver's start. Eight GPUs without persistence mode need ten seconds.
 const START_DEADLINE: Duration = Duration::from_secs(60);
 
-/// Counts a backend's devices; a driver that never returns is a failed probe.
+/// Counts a backend's devices. A driver that does not return within [`START_DEADLINE`] is a failed probe.
 fn count_devices(tables: Tables) -> std::result::Result<u32, Failure> {
     let count = move || tables.device_count();
     run_within("symmem-probe", START_DEADLINE, count).unwrap_or_else(|abandoned| {
@@ -268,7 +270,7 @@ fn probe_file(path: &Path, name: &str) -> Probe {
     }
 }
 
-/// Why a plugin file is not used whose backend the program has built in.
+/// Error for a plugin file whose backend the program has built in.
 fn shadowed_by_built_in(path: &Path) -> Failure {
     Failure::new(
         Status::UNSUPPORTED,
@@ -289,7 +291,8 @@ fn failed(name: String, origin: Origin, failure: Failure) -> Probe {
     }
 }
 
-/// The backend's name in a plugin file's: `libsymmem_cuda.so`, `libsymmem_cuda.so.0.1`.
+/// Returns the backend's name in a plugin file's name: `cuda` for `libsymmem_cuda.so` and
+/// `libsymmem_cuda.so.0.1`.
 fn name_of(path: &Path) -> Option<&str> {
     let file = path.file_name()?.to_str()?;
     let stem = file.split('.').next()?;
@@ -297,10 +300,10 @@ fn name_of(path: &Path) -> Option<&str> {
         .filter(|name| !name.is_empty())
 }
 
-/// Looks at the backends that a selection names, without opening a device.
+/// Probes the backends that a selection names, without opening a device. Blocks as [`probe_all`] does.
 ///
 /// # Errors
-/// [`Error::NoBackend`] if there is none of that name, with where it was looked for.
+/// [`Error::NoBackend`] if no backend has that name, with the places searched.
 pub fn probe(selection: &Selection) -> Result<Vec<Probe>> {
     Ok(match selection {
         Selection::Auto => probe_all(),
@@ -341,10 +344,10 @@ pub fn probe(selection: &Selection) -> Result<Vec<Probe>> {
     })
 }
 
-/// Chooses a backend.
+/// Selects the first probed backend that has a device and a source. Blocks as [`probe_all`] does.
 ///
 /// # Errors
-/// [`Error::NoBackend`] lists every backend looked at and why it cannot start.
+/// [`Error::NoBackend`], which lists every probed backend and the reason why it cannot start.
 pub fn choose(selection: &Selection) -> Result<Chosen> {
     let probes = probe(selection)?;
     let report: Vec<String> = probes.iter().map(|probe| format!("  {probe}")).collect();

@@ -13,7 +13,8 @@ use std::ffi::OsStr;
 use std::time::Duration;
 use symmem_core::backend::abi::CollectiveRow;
 
-/// Joins the world that the launcher describes, with the best backend there is.
+/// Joins the world that the launcher's variables describe, on the first backend that has a device. Blocks until
+/// all ranks have joined, for at most the setup deadline (60 seconds by default) in each step.
 ///
 /// The same as `Builder::new().build()`.
 ///
@@ -24,13 +25,13 @@ pub fn init() -> Result<Communicator> {
 }
 
 impl Communicator {
-    /// What a rank can choose when it joins a world.
+    /// Returns a [`Builder`] with every setting at its default.
     pub fn builder() -> Builder {
         Builder::new()
     }
 
-    /// Joins the world that the launcher describes, with the backend that `SYMMEM_BACKEND` names or the best that
-    /// there is. Blocks at most the setup deadline a step.
+    /// Joins the world that the launcher's variables describe, with the backend that `SYMMEM_BACKEND` names, or
+    /// else the first that has a device. Blocks for at most the setup deadline in each step.
     ///
     /// # Errors
     /// As [`Builder::build`].
@@ -39,7 +40,7 @@ impl Communicator {
     }
 }
 
-/// What a rank can choose when it joins a world. Everything has a default.
+/// Settings with which a rank joins a world. All have defaults.
 ///
 /// ```no_run
 /// # fn main() -> symmem::Result<()> {
@@ -68,8 +69,8 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Starts from the defaults: rank and world from the launcher's variables, the backend that
-    /// `SYMMEM_BACKEND` names or else the first that has a device, the device by local rank.
+    /// Returns the defaults: rank and world from the launcher's variables; the backend that `SYMMEM_BACKEND`
+    /// names, or else the first that has a device; the device by local rank.
     pub fn new() -> Self {
         Self::default()
     }
@@ -92,61 +93,62 @@ impl Builder {
         self
     }
 
-    /// Bounds every wait on a peer; see [`Configuration::deadline`]. The same on all ranks.
+    /// Sets the deadline of every wait for a peer; see [`Configuration::deadline`]. Must be the same on all
+    /// ranks.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self
     }
 
-    /// Bounds every step in which ranks set something up together; see
-    /// [`Configuration::setup_deadline`]. The same on all ranks.
+    /// Sets the deadline of every step in which ranks set something up together; see
+    /// [`Configuration::setup_deadline`]. Must be the same on all ranks.
     pub fn setup_deadline(mut self, deadline: Duration) -> Self {
         self.setup_deadline = Some(deadline);
         self
     }
 
-    /// Sets where signal words live. The same on all ranks.
+    /// Sets where signal words live, in device or host memory. Must be the same on all ranks.
     pub fn signal_placement(mut self, placement: SignalPlacement) -> Self {
         self.signal_placement = placement;
         self
     }
 
-    /// Sets the strategies of sharing memory that are tried, in this order, in place of `SYMMEM_SHARE`;
-    /// an empty list leaves the choice to that variable. The same on all ranks.
+    /// Sets the strategies of sharing memory to try, in this order, in place of `SYMMEM_SHARE`. An empty list
+    /// leaves the choice to that variable. Must be the same on all ranks.
     pub fn share_kinds(mut self, kinds: &[ShareKind]) -> Self {
         self.share_kinds = kinds.to_vec();
         self
     }
 
-    /// Sets the rows of the selector of collectives that go before those of the backend, in place of the
-    /// table that `SYMMEM_TUNING` names (which `symmem tune` writes). The same on all ranks.
+    /// Sets the collective selector's tuning rows. They take precedence over the backend's own and replace
+    /// those of the table that `SYMMEM_TUNING` names (written by `symmem tune`). Must be the same on all ranks.
     pub fn tuning(mut self, rows: &[CollectiveRow]) -> Self {
         self.collective_rows = Some(rows.to_vec());
         self
     }
 
-    /// Sets the measured rows of all-gather + GEMM, in place of those in the table that `SYMMEM_TUNING`
-    /// names (which `symmem bench ag-gemm --tune` writes). The same on all ranks.
+    /// Sets the tuning rows of all-gather + GEMM, in place of those in the table that `SYMMEM_TUNING` names
+    /// (written by `symmem bench ag-gemm --tune`). Must be the same on all ranks.
     pub fn gemm_tuning(mut self, rows: &[GemmRow]) -> Self {
         self.gemm_rows = Some(rows.to_vec());
         self
     }
 
-    /// Sets whether ranks compare each collective call before they make it, in place of `SYMMEM_CHECK`.
-    /// A comparison costs a round trip over the host, and names the rank that differs. The same on all
-    /// ranks.
+    /// Sets whether ranks compare each collective call before they make it, in place of `SYMMEM_CHECK`. A
+    /// comparison costs a round trip over the host and names the rank whose call differs. Must be the same on
+    /// all ranks.
     pub fn check_calls(mut self, check: bool) -> Self {
         self.check_calls = Some(check);
         self
     }
 
-    /// Joins the world. Every rank of the job must call it; blocks for at most the setup deadline in each
+    /// Joins the world. Every rank of the job must call this. Blocks for at most the setup deadline in each
     /// step.
     ///
     /// # Errors
-    /// [`crate::Error::BadVariable`] for an environment variable with a value that cannot be used;
-    /// [`crate::Error::NoBackend`] with every probe and why it failed; what [`Communicator::open`] fails
-    /// with.
+    /// [`crate::Error::BadVariable`] for an environment variable with an unusable value;
+    /// [`crate::Error::NoBackend`] with every backend probed and the reason of its failure; the errors of
+    /// [`Communicator::open`].
     pub fn build(self) -> Result<Communicator> {
         let launch = match self.launch {
             Some(launch) => launch,
@@ -201,7 +203,7 @@ fn rows_from_environment(rank: usize) -> Result<Rows> {
     }
 }
 
-/// Reads a table from the file that the variable names.
+/// Reads the tuning table in the file that the variable names.
 fn rows_of(path: &OsStr) -> std::result::Result<Rows, BadVariable> {
     let bad = |reason: String| variables::TUNING.refuse(path, reason);
     let text = std::fs::read_to_string(path).map_err(|error| bad(error.to_string()))?;

@@ -1,9 +1,9 @@
-//! Symmetric memory across the GPUs of a node: one-sided put and get, signals and collectives, the
-//! vendor chosen at run time.
+//! Symmetric memory across the GPUs of one machine: one-sided put and get, signals, collectives and all-gather
+//! + GEMM. The program chooses the backend (NVIDIA, AMD, host) at run time.
 //!
 //! ```no_run
 //! # fn main() -> symmem::Result<()> {
-//! let communicator = symmem::init()?; // rank and world size from the launcher, the best backend there is
+//! let communicator = symmem::init()?; // rank and world size from the launcher; first backend that has a device
 //! let (rank, world) = (communicator.rank(), communicator.world_size());
 //! let stream = communicator.stream()?;
 //! let inbox = communicator.allocate::<f32>(&[1024])?;
@@ -19,19 +19,19 @@
 //! # Ok(()) }
 //! ```
 //!
-//! # What is where
+//! # Contents
 //!
 //! | | |
 //! |---|---|
-//! | joining | [`init`], [`Communicator::builder`]; [`Communicator`] has rank, world size and what ranks do together |
-//! | memory | [`SymmetricBuffer`], parts of it as [`Slice`], memory of the caller's by [`Communicator::register`] |
+//! | joining | [`init`], [`Communicator::builder`]; [`Communicator`] has rank, world size and the collective calls of the host |
+//! | memory | [`SymmetricBuffer`], parts of it as [`Slice`], the caller's own memory by [`Communicator::register`] |
 //! | one-sided | [`Queue::put`], [`Queue::get`], [`Queue::put_signal`], [`Queue::wait_signal`] |
-//! | words | [`Queue::signal_add`], [`Queue::wait_word`], [`Queue::atomic_fetch_add`] and their like |
+//! | words | [`Queue::signal_add`], [`Queue::wait_word`], [`Queue::atomic_fetch_add`] and similar |
 //! | collectives | [`Queue::all_reduce`], [`Queue::all_gather`], [`Queue::reduce_scatter`], [`Queue::all_to_all`], [`Queue::broadcast`], [`Queue::reduce`], [`Queue::gather`], [`Queue::scatter`], [`Queue::exchange`]; [`Queue::with`] takes [`CollectiveOptions`] (or [`TransferOptions`]), [`Communicator::split`] makes groups |
-//! | products | [`Communicator::all_gather_gemm`] makes a product of matrices that gathers one of them, [`Queue::all_gather_gemm`] enqueues it |
-//! | recording | [`Stream::capture`], of all of these, and [`Queue::launch_graph`] |
-//! | kernels of one's own | [`SymmetricBuffer::handle`], [`Communicator::load_module`], [`Queue::launch`] |
-//! | the vendor's library | [`Communicator::open_vendor`], [`Provider`] |
+//! | all-gather + GEMM | [`Communicator::all_gather_gemm`] prepares it, [`Queue::all_gather_gemm`] enqueues it |
+//! | graphs | [`Stream::capture`] records any of the above, [`Queue::launch_graph`] replays it |
+//! | your own kernels | [`SymmetricBuffer::handle`], [`Communicator::load_module`], [`Queue::launch`] |
+//! | NCCL, RCCL | [`Communicator::open_vendor`], [`Provider`] |
 //! | failures | [`Error`], [`Communicator::check`], [`Communicator::abort`], [`Communicator::rebuild`] |
 //!
 //! ```no_run
@@ -43,8 +43,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Every wait is bounded; a peer that dies is an error within a second. The contract and the policy
-//! are in [`symmem_core`]; this crate selects a backend ([`backends`]).
+//! Every wait has a deadline. A peer that dies is reported as an error within a second. [`symmem_core`] has the
+//! traits between this crate and a backend; [`backends`] selects the backend.
 
 pub mod backends;
 mod base;
@@ -108,7 +108,7 @@ pub use world::configuration::{BackendSource, Configuration, DeviceChoice};
 pub use world::group::Group;
 pub use world::peer::Peer;
 
-/// The examples of the README and of the book are compiled, and run, with the documentation's tests.
+/// Compiles the code blocks of the README and of the book as doc tests.
 #[cfg(doctest)]
 mod book {
     #[doc = include_str!("../README.md")]

@@ -1,5 +1,5 @@
-//! The selectors' tables as a file: what `symmem tune` and `symmem bench ag-gemm --tune` write and
-//! `SYMMEM_TUNING` names.
+//! Tuning tables as files: `symmem tune` and `symmem bench ag-gemm --tune` write them, `SYMMEM_TUNING` names
+//! one.
 
 use crate::GemmRow;
 use crate::backend::abi::{Algorithm, CollectiveRow};
@@ -14,20 +14,20 @@ pub use product::{
 };
 pub use products::{ProductRow, Way};
 
-/// The version of the file that this program writes and reads.
+/// The file format's version that this program writes and reads.
 pub const VERSION: u32 = 1;
 
-/// Rows of the selectors, of one machine.
+/// A tuning table: the selectors' rows of one machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Table {
     /// [`VERSION`].
     pub version: u32,
-    /// The device that rows of collectives were measured on.
+    /// Name of the device on which the rows of collectives were measured.
     #[serde(default)]
     pub device: String,
-    /// The rows of collectives; of those that fit a call the first wins.
+    /// The rows of collectives; the first that fits a call applies.
     pub rows: Vec<Row>,
-    /// How products are done, each on its device. Files from before there were any have none.
+    /// The rows of all-gather + GEMM, each for its device. Older files have none.
     #[serde(default, deserialize_with = "products::checked")]
     pub products: Vec<ProductRow>,
 }
@@ -37,51 +37,52 @@ pub struct Table {
 pub struct Row {
     /// `all_reduce`, …
     pub operation: String,
-    /// For groups of at most so many ranks.
+    /// The largest group that the row applies to, in ranks.
     pub world: u32,
-    /// For at most so many bytes, as nccl-tests counts them.
+    /// The largest size that the row applies to, in bytes as nccl-tests counts them.
     pub bytes: u64,
     /// `packets`, …
     pub algorithm: String,
-    /// Blocks of the grid; 0 where no kernel does it.
+    /// Blocks of the grid; 0 if no kernel takes part.
     #[serde(default)]
     pub blocks: u32,
     /// Threads of a block.
     #[serde(default)]
     pub threads: u32,
-    /// Copies under way at once; 0 for as many as there are.
+    /// Copies under way at once. 0 starts all of a kernel's copies at once, and lets the size decide with the
+    /// copy engine.
     #[serde(default)]
     pub concurrent: u32,
 }
 
-/// Why text is not a table.
+/// The reason why a text is not a valid table.
 #[derive(Debug, thiserror::Error)]
 pub enum TableError {
-    /// It is not JSON, or not of a table's shape.
+    /// The text is not JSON, or not a table.
     #[error("not a tuning table: {0}; expected what `symmem tune` writes")]
     Json(#[from] serde_json::Error),
-    /// It is a table of another version.
+    /// The table has another version.
     #[error("the tuning table has version {found}, this program reads {VERSION}; tune again")]
     Version {
-        /// What it says.
+        /// The value found.
         found: u32,
     },
-    /// A row of products that says what cannot be.
+    /// An invalid row of all-gather + GEMM.
     #[error("row {row} of the tuning table's products: {reason}")]
     Product {
-        /// Counted from 0.
+        /// The row, counted from 0.
         row: usize,
-        /// What is wrong with it.
+        /// The fault.
         reason: String,
     },
-    /// A name that means nothing.
+    /// An unknown name.
     #[error("row {row} of the tuning table: no {what} is called `{name}`")]
     Name {
-        /// Counted from 0.
+        /// The row, counted from 0.
         row: usize,
-        /// Operation or algorithm.
+        /// The kind of name: operation or algorithm.
         what: &'static str,
-        /// What it says.
+        /// The value found.
         name: String,
     },
 }
@@ -98,7 +99,7 @@ impl Default for Table {
 }
 
 impl Row {
-    /// A row with its names.
+    /// Makes a row with names from the selector's row.
     pub fn new(row: &CollectiveRow) -> Self {
         Self {
             operation: row.operation.name().to_lowercase(),
@@ -113,10 +114,10 @@ impl Row {
 }
 
 impl Table {
-    /// Reads what [`Table::to_json`] wrote.
+    /// Parses the text that [`Table::to_json`] writes.
     ///
     /// # Errors
-    /// What is wrong with the text.
+    /// [`TableError`] names the first fault.
     pub fn from_json(text: &str) -> Result<Self, TableError> {
         let table: Self = serde_json::from_str(text)?;
         if table.version != VERSION {
@@ -128,10 +129,10 @@ impl Table {
         Ok(table)
     }
 
-    /// JSON with a row on each line.
+    /// Returns the table as JSON, with one row per line.
     ///
     /// # Errors
-    /// None arise from these types; serde's signature is passed on rather than hidden.
+    /// Never with these types; the signature is serde's.
     pub fn to_json(&self) -> Result<String, serde_json::Error> {
         let mut text = format!(
             "{{\n  \"version\": {},\n  \"device\": {},\n  \"rows\": {}",
@@ -146,10 +147,10 @@ impl Table {
         Ok(text + "\n}\n")
     }
 
-    /// The rows as the selector takes them.
+    /// Returns the rows of collectives as the selector takes them.
     ///
     /// # Errors
-    /// [`TableError::Name`] for a name that means nothing.
+    /// [`TableError::Name`] for an unknown name.
     pub fn rows(&self) -> Result<Vec<CollectiveRow>, TableError> {
         let unknown = |row, what, name: &str| TableError::Name {
             row,
@@ -174,10 +175,10 @@ impl Table {
             .collect()
     }
 
-    /// How products are done, as the library takes it.
+    /// Returns the rows of all-gather + GEMM as [`crate::Builder::gemm_tuning`] takes them.
     ///
     /// # Errors
-    /// [`TableError::Product`] for a row that says what cannot be.
+    /// [`TableError::Product`] for an invalid row.
     pub fn gemm_rows(&self) -> Result<Vec<GemmRow>, TableError> {
         let row = |(row, product): (usize, &ProductRow)| {
             let made = product.row();
@@ -186,8 +187,9 @@ impl Table {
         self.products.iter().enumerate().map(row).collect()
     }
 
-    /// These rows and, for the operations and worlds they do not speak of, those of `before`; so of products.
-    /// In the order that the selector needs: by operation, smaller worlds first, smaller sizes first.
+    /// Adds to these rows those of `before`, for the operations and world sizes that these rows do not cover;
+    /// likewise for all-gather + GEMM. Sorts them as the selector requires: by operation, then world size, then
+    /// size, ascending.
     pub fn over(mut self, before: Self) -> Self {
         if self.rows.is_empty() && !before.rows.is_empty() {
             self.device = before.device;
@@ -204,14 +206,14 @@ impl Table {
         let kept = before.rows.into_iter();
         self.rows
             .extend(kept.filter(|row| !spoken.contains(&(row.operation.clone(), row.world))));
-        // Stable: of rows alike in these the earlier one stays the first.
+        // The sort is stable: of rows with equal keys the earlier one stays first.
         self.rows.sort_by(|a, b| {
             (&a.operation, a.world, a.bytes).cmp(&(&b.operation, b.world, b.bytes))
         });
         self
     }
 
-    /// The rows as Rust, for a backend's own table.
+    /// Returns the rows of collectives as Rust source, for a backend's own table.
     pub fn to_rust(&self) -> String {
         let line = |row: &Row| {
             let bytes = match row.bytes {
@@ -234,7 +236,7 @@ impl Table {
     }
 }
 
-/// An array of JSON, a line for each.
+/// Returns a JSON array with one element per line.
 fn lines<T: Serialize>(rows: &[T]) -> Result<String, serde_json::Error> {
     let rows: Vec<String> = (rows.iter())
         .map(|row| Ok(format!("    {}", serde_json::to_string(row)?)))
@@ -245,10 +247,10 @@ fn lines<T: Serialize>(rows: &[T]) -> Result<String, serde_json::Error> {
     })
 }
 
-/// The name of a number that means nothing.
+/// The name of an unknown number.
 const UNKNOWN: &str = "unknown";
 
-/// The operation of a name, in either case.
+/// Returns the operation of this name, in upper or lower case.
 pub fn operation(name: &str) -> Option<CollectiveOperation> {
     CollectiveOperation::ALL
         .iter()
@@ -256,7 +258,7 @@ pub fn operation(name: &str) -> Option<CollectiveOperation> {
         .find(|known| known.name().eq_ignore_ascii_case(name))
 }
 
-/// The algorithm of a name, in either case; not [`Algorithm::AUTOMATIC`], which is none.
+/// Returns the algorithm of this name, in upper or lower case; `None` for [`Algorithm::AUTOMATIC`].
 pub fn algorithm(name: &str) -> Option<Algorithm> {
     (1..64)
         .map(Algorithm)

@@ -1,31 +1,31 @@
 //! Work that may never return, on a thread that may be abandoned.
 //!
-//! A driver whose device is wedged can block in any call. Where that would hang a rank for ever, at
-//! its start and at its end, the call is made on a thread that nobody has to wait for.
+//! A driver whose device is wedged can block in any call. Where that would hang a rank for ever, as in setup
+//! and teardown, the call is made on a thread that can be abandoned.
 
 use std::any::Any;
 use std::io;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// Why there is no result.
+/// The reason why there is no result.
 #[derive(Debug, thiserror::Error)]
 pub enum Abandoned {
-    /// The work goes on, and nobody waits for it any more; what it gives is dropped on its thread.
+    /// The work did not return in time. It continues, and its result is dropped on its thread.
     #[error("it did not return within {0:?}; the driver or its device is stuck")]
     Late(Duration),
-    /// No thread could be started; the work was dropped undone.
+    /// No thread could be started; the work was dropped without being run.
     #[error("no thread could be started: {0}")]
     NoThread(io::Error),
 }
 
-/// How long nobody asks whether work is still waited for.
+/// Interval at which a wait checks whether the result is still wanted.
 const SLICE: Duration = Duration::from_millis(20);
 
-/// Runs `work` on a thread called `name` and waits for it, at most `limit`.
+/// Runs `work` on a thread named `name` and blocks until it returns, for at most `limit`.
 ///
 /// # Errors
-/// [`Abandoned`].
+/// [`Abandoned`] if there is no result.
 ///
 /// # Panics
 /// With `work`'s own panic.
@@ -37,7 +37,7 @@ pub fn run_within<T: Send + 'static>(
     run_while(name, limit, || true, work)
 }
 
-/// As [`run_within`], and no longer than its result is `wanted`, which is asked many times a second.
+/// Runs as [`run_within`] does, but waits only while the result is `wanted`, which is checked every 20 ms.
 ///
 /// # Errors
 /// [`Abandoned`], with the time that was waited.
@@ -59,7 +59,7 @@ pub fn run_while<T: Send + 'static>(
     Ok(*value.downcast().expect("it is what `work` has returned"))
 }
 
-/// What work returns, whatever its type, so that the wait is compiled once.
+/// The work's result without its type, so that the wait is compiled once.
 type Value = Box<dyn Any + Send>;
 
 fn run_boxed(
@@ -72,7 +72,7 @@ fn run_boxed(
     let thread = std::thread::Builder::new()
         .name(name.into())
         .spawn(move || {
-            // Nobody takes it if the wait is over; it is dropped here then.
+            // If the wait has ended, the value is dropped here.
             let _ = give.send(work());
         })
         .map_err(Abandoned::NoThread)?;
@@ -91,10 +91,11 @@ fn run_boxed(
             },
         }
     };
-    // What came at the very end is not late, nor may it be dropped on this thread, which would undo it here.
+    // A value that arrived at the very end is not late, and must not be dropped on this thread, where the drop
+    // would undo the work.
     match over.or_else(|waited| take.try_recv().map_err(|_| waited)) {
         Ok(value) => {
-            // It has nothing left to do; joined, so that no thread outlives the call.
+            // The thread has nothing left to do; joined, so that it does not outlive the call.
             let _ = thread.join();
             Ok(value)
         }

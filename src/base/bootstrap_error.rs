@@ -1,4 +1,4 @@
-//! What can go wrong before and while ranks find each other.
+//! Errors before and while ranks meet.
 
 use crate::base::error_kind::ErrorKind;
 use std::io;
@@ -10,32 +10,32 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BootstrapError {
-    /// A launch variable has a value that cannot be meant.
+    /// A launch variable has an unusable value.
     #[error("{name}={value:?} is not {expected}; correct the variable or launch with `symmem run`")]
     BadVariable {
         /// The variable.
         name: &'static str,
         /// Its value.
         value: String,
-        /// What it should have been.
+        /// The accepted values.
         expected: &'static str,
     },
-    /// A launcher's variables are there in part only.
+    /// Only some of a launcher's variables are set.
     #[error("{present} is set but {missing} is not; set both, or neither for a world of one rank")]
     MissingVariable {
         /// The variable that was not found.
         missing: &'static str,
-        /// The variable that announces it.
+        /// The variable that is set.
         present: &'static str,
     },
-    /// A rank that its world has no place for.
+    /// A rank outside of its world.
     #[error("rank {rank} is outside a world of {world} (from {origin}); ranks count from 0 and a world has 1 to {most} of them", most = crate::backend::abi::MAX_RANKS)]
     RankOutsideWorld {
         /// The rank.
         rank: u32,
-        /// The ranks there should be.
+        /// The world size.
         world: u32,
-        /// Which launcher said so.
+        /// The launcher that set them.
         origin: &'static str,
     },
     /// The launcher spread the ranks over more than one host.
@@ -53,7 +53,7 @@ pub enum BootstrapError {
         "rank {rank} runs on another host than rank 0; several hosts are not built yet: launch all ranks on one host"
     )]
     OtherHost {
-        /// The rank from elsewhere.
+        /// The rank on another host.
         rank: u32,
     },
     /// Nothing tells this job apart from others on the host.
@@ -61,7 +61,7 @@ pub enum BootstrapError {
         "{origin} names no job that ranks could meet under; set SYMMEM_JOB to one string for all ranks, or launch with `symmem run`"
     )]
     JobUnknown {
-        /// Which launcher was recognised.
+        /// The launcher that was recognized.
         origin: &'static str,
     },
     /// A TCP rendezvous without a secret would let in any user of the host.
@@ -69,7 +69,7 @@ pub enum BootstrapError {
         "the rendezvous at {address} needs a secret: set SYMMEM_SECRET to the same 64 hexadecimal digits on all ranks, or drop SYMMEM_RENDEZVOUS"
     )]
     SecretMissing {
-        /// The address asked for.
+        /// The address requested.
         address: String,
     },
     /// The rendezvous is at `host:port`, and this program was built without TCP.
@@ -77,17 +77,18 @@ pub enum BootstrapError {
         "the rendezvous at {address} needs TCP, and this program was built without the feature `tcp` of symmem; build it with that feature, or unset SYMMEM_RENDEZVOUS to meet over a Unix socket"
     )]
     TcpNotBuilt {
-        /// The address asked for.
+        /// The address requested.
         address: String,
     },
-    /// What listens at the rendezvous is not this job's rank 0: it does not know the secret, or the job.
+    /// The process that listens at the rendezvous is not this job's rank 0: it does not know the secret or the
+    /// job.
     #[error(
         "rank {rank}: what listens at {address} is not rank 0 of this job; another job has the address, or SYMMEM_SECRET differs between ranks"
     )]
     WrongSecret {
         /// This rank.
         rank: u32,
-        /// Where it called.
+        /// The address it connected to.
         address: String,
     },
     /// The rendezvous belongs to another user.
@@ -97,9 +98,9 @@ pub enum BootstrapError {
     ForeignUser {
         /// This rank.
         rank: u32,
-        /// Where it called.
+        /// The address it connected to.
         address: String,
-        /// The user who listens there.
+        /// The user ID of the listener.
         uid: u32,
     },
     /// A deadline passed.
@@ -110,11 +111,11 @@ pub enum BootstrapError {
     Timeout {
         /// This rank.
         rank: u32,
-        /// What was waited for: a collective's tag, a key, the rendezvous.
+        /// The event awaited: a collective's tag, a key, the rendezvous.
         awaited: String,
-        /// Ranks that did not come; empty where no rank in particular was awaited.
+        /// Ranks that did not come; empty if no particular rank was awaited.
         missing: Vec<u32>,
-        /// How long.
+        /// Time waited.
         elapsed: Duration,
     },
     /// A rank ended without leaving.
@@ -125,15 +126,15 @@ pub enum BootstrapError {
     PeerDied {
         /// The rank that died.
         peer: u32,
-        /// What this rank was waiting for, if anything.
+        /// The event that this rank awaited, if any.
         awaited: String,
     },
-    /// A rank said that it cannot go on.
+    /// A rank reported that it cannot continue.
     #[error("rank {peer} failed: {reason}")]
     PeerFailed {
         /// The rank that failed.
         peer: u32,
-        /// Its own words.
+        /// Its own error message.
         reason: String,
     },
     /// A rank has left the job in good order and cannot take part any more.
@@ -144,21 +145,21 @@ pub enum BootstrapError {
     PeerLeft {
         /// The rank that left.
         peer: u32,
-        /// What this rank was waiting for.
+        /// The event that this rank awaited.
         awaited: String,
     },
-    /// All ranks wait, but not for the same collective: none could ever complete.
+    /// All ranks wait, but for different collectives, so none could ever complete.
     #[error(
         "rank {rank} is in {awaited} while rank {peer} is in collective {peer_tag:?}; every rank must make the same calls in the same order"
     )]
     TagMismatch {
         /// This rank.
         rank: u32,
-        /// What it waits for.
+        /// The collective that it waits for.
         awaited: String,
-        /// A rank that is elsewhere.
+        /// A rank in another collective.
         peer: u32,
-        /// Where that rank is.
+        /// The tag of that rank's collective.
         peer_tag: String,
     },
     /// Two processes or threads claim one rank.
@@ -169,16 +170,16 @@ pub enum BootstrapError {
         /// The rank claimed twice.
         rank: u32,
     },
-    /// A rank believes in another size of the world.
+    /// A rank has another world size.
     #[error(
         "rank {peer} was told of a world of {world} ranks, rank 0 of {expected}; launch all ranks with one size"
     )]
     WorldMismatch {
         /// The rank that differs.
         peer: u32,
-        /// Its world.
+        /// Its world size.
         world: u32,
-        /// Rank 0's world.
+        /// Rank 0's world size.
         expected: u32,
     },
     /// A rank runs another version of the protocol.
@@ -205,7 +206,7 @@ pub enum BootstrapError {
         /// Rank 0's generation.
         expected: u64,
     },
-    /// This rank does not wait for a rendezvous any more that it no longer wants.
+    /// This rank left the rendezvous, since a rank that was to come has ended or given up.
     #[error("rank {rank} called the rendezvous off: a rank that was to come has ended or given up")]
     CalledOff {
         /// This rank.
@@ -216,14 +217,14 @@ pub enum BootstrapError {
     TooLarge {
         /// This rank.
         rank: u32,
-        /// What was to be sent.
+        /// The data to send.
         what: &'static str,
-        /// Its bytes.
+        /// Its size in bytes.
         size: usize,
-        /// The most that can be sent.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// The key holds something that is no counter.
+    /// The key holds a value that is not a counter.
     #[error("rank {rank}: key {key:?} holds no counter to add to; use another key")]
     NotACounter {
         /// This rank.
@@ -236,29 +237,29 @@ pub enum BootstrapError {
         "a file descriptor of rank {owner} did not arrive at rank {receiver}: its process has no room for more; raise `ulimit -n`"
     )]
     DescriptorLost {
-        /// The rank whose descriptor it was.
+        /// The rank that owns the descriptor.
         owner: u32,
-        /// The rank whose process could not take it.
+        /// The rank whose process could not receive it.
         receiver: u32,
     },
-    /// Bytes that are no message of this protocol.
+    /// Bytes that are not a message of this protocol.
     #[error(
         "rank {rank} received a malformed message from rank 0 ({reason}); run one build of symmem on all ranks"
     )]
     Malformed {
         /// This rank.
         rank: u32,
-        /// What did not fit.
+        /// The part that is malformed.
         reason: String,
     },
-    /// The operating system refused a call.
+    /// A system call failed.
     #[error("rank {rank}: {call} failed")]
     System {
         /// This rank.
         rank: u32,
-        /// The call and what it was for.
+        /// The call and its purpose.
         call: &'static str,
-        /// The system's error.
+        /// The operating system's error.
         #[source]
         source: io::Error,
     },
@@ -281,7 +282,7 @@ fn name_awaited(awaited: &str) -> String {
 }
 
 impl BootstrapError {
-    /// What kind of failure it is.
+    /// Returns the kind of failure.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::BadVariable { .. }
@@ -311,7 +312,7 @@ impl BootstrapError {
         }
     }
 
-    /// The rank that failed or noticed, where it is known.
+    /// Returns the rank that failed or noticed, if it is known.
     pub fn rank(&self) -> Option<usize> {
         match self {
             Self::RankOutsideWorld { rank, .. }
@@ -329,7 +330,7 @@ impl BootstrapError {
         }
     }
 
-    /// The rank that it is about; the first of those that were awaited.
+    /// Returns the rank concerned; the first of several that were awaited.
     pub fn peer(&self) -> Option<usize> {
         match self {
             Self::OtherHost { rank } | Self::RankTaken { rank } => Some(*rank as usize),

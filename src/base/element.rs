@@ -1,13 +1,13 @@
-//! What a symmetric buffer can hold.
+//! Element types of symmetric buffers.
 
 use symmem_core::float::{E4m3, E5m2};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// Plain old data: any bytes are a value, and a value is only its bytes. Peers write elements while
-/// nobody looks, so nothing less will do.
+/// An element type: plain old data, for which any bytes are a value, and a value has no other state. Peers
+/// overwrite elements at any time, so a weaker bound would be unsound.
 ///
-/// All integers, `f32`, `f64`, `half::f16` and `half::bf16` are elements; for an own `repr(C)`
-/// struct derive zerocopy's traits.
+/// All integers, `f32`, `f64`, `half::f16` and `half::bf16` are elements. For a `repr(C)` struct of your own
+/// derive zerocopy's traits.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be an element of symmetric memory",
     label = "not plain old data",
@@ -26,18 +26,18 @@ macro_rules! eight_bits {
         #[repr(transparent)]
         #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable)]
         pub struct $name(
-            /// Its bits.
+            /// The bits.
             pub u8,
         );
 
         impl $name {
-            /// The nearest number of this format, ties to even; one too large becomes the largest that
-            /// is finite, NaN stays NaN.
+            /// Rounds to the nearest value of this format, ties to even. A value out of range becomes the
+            /// largest finite one; NaN stays NaN.
             pub fn from_f32(number: f32) -> Self {
                 Self($format::narrow(number) as u8)
             }
 
-            /// The number, exactly.
+            /// Converts exactly.
             pub fn to_f32(self) -> f32 {
                 $format::widen(self.0.into())
             }
@@ -45,12 +45,12 @@ macro_rules! eight_bits {
     };
 }
 eight_bits!(
-    /// A number of 8 bits, 4 of exponent and 3 of mantissa, without infinities (OCP E4M3).
+    /// fp8 with 4 bits of exponent and 3 of mantissa, without infinities (OCP E4M3).
     F8E4M3,
     E4m3
 );
 eight_bits!(
-    /// A number of 8 bits, 5 of exponent and 2 of mantissa (OCP E5M2).
+    /// fp8 with 5 bits of exponent and 2 of mantissa (OCP E5M2).
     F8E5M2,
     E5m2
 );

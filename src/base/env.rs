@@ -1,6 +1,6 @@
-//! Reading environment variables: the one place of this crate that asks the system for one.
+//! Reading of environment variables: the place of this crate that queries the system for them.
 //!
-//! A variable that is set to the empty text counts as not set: job scripts write `VARIABLE=` to unset one.
+//! A variable set to the empty string counts as unset: job scripts write `VARIABLE=` to unset one.
 
 use crate::base::names::ShareKind;
 use crate::base::variables::{VARIABLES, Variable};
@@ -8,23 +8,23 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::PathBuf;
 
-/// An environment variable has a value that symmem cannot use.
+/// An environment variable with a value that symmem cannot use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadVariable {
-    /// The rank that read it, if it knew its number by then.
+    /// The rank that read it, if its number was known by then.
     pub rank: Option<usize>,
     /// The variable.
     pub name: &'static str,
-    /// Its value, as far as it is text.
+    /// The value; bytes that are not UTF-8 are replaced.
     pub value: String,
-    /// What is wrong with the value; empty if it is just none of those accepted.
+    /// The reason; empty if the value is simply not an accepted one.
     pub reason: String,
-    /// The values that it may have.
+    /// The accepted values.
     pub accepts: &'static str,
 }
 
 impl BadVariable {
-    /// `name` has a `value` that is none of those accepted.
+    /// Makes the error for a value that is not accepted, without a further reason.
     pub(crate) fn new(name: &'static str, value: impl Into<String>, accepts: &'static str) -> Self {
         Self {
             rank: None,
@@ -35,7 +35,7 @@ impl BadVariable {
         }
     }
 
-    /// Names the rank that read it.
+    /// Adds the rank that read it.
     pub(crate) fn at(self, rank: usize) -> Self {
         Self {
             rank: Some(rank),
@@ -68,16 +68,16 @@ impl fmt::Display for BadVariable {
 impl std::error::Error for BadVariable {}
 
 impl Variable {
-    /// Its value, if it is set and not empty.
+    /// Returns its value, if it is set and not empty.
     pub(crate) fn value(&self) -> Option<OsString> {
         value_of(self.name)
     }
 
-    /// Its value as `parse` understands it, if it is set and not empty.
+    /// Returns its value as parsed by `parse`, if it is set and not empty.
     ///
     /// # Errors
-    /// The value is not UTF-8, or `parse` says what is wrong with it: empty text for a value that is
-    /// just none of those accepted.
+    /// [`BadVariable`] if the value is not UTF-8, or `parse` refuses it: with a reason, or with empty text for
+    /// a value that is simply not accepted.
     pub(crate) fn read<T>(
         &self,
         parse: impl FnOnce(&str) -> Result<T, String>,
@@ -98,7 +98,7 @@ impl Variable {
             .map_err(|reason| self.refuse(value, reason))
     }
 
-    /// Refuses a value, for a `reason` or, if that is empty, because it is none of those accepted.
+    /// Makes the error for a value, with a `reason`, which is empty if the value is simply not accepted.
     pub(crate) fn refuse(&self, value: &OsStr, reason: String) -> BadVariable {
         BadVariable {
             reason,
@@ -107,7 +107,7 @@ impl Variable {
     }
 }
 
-/// The value of the variable `name`, which [`VARIABLES`] lists, if it is set and not empty.
+/// Returns the value of the variable `name`, which [`VARIABLES`] lists, if it is set and not empty.
 pub(crate) fn value_of(name: &str) -> Option<OsString> {
     debug_assert!(
         VARIABLES.iter().any(|variable| variable.name == name),
@@ -116,7 +116,7 @@ pub(crate) fn value_of(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// Reads 1 or 0.
+/// Parses 1 or 0.
 pub(crate) fn switch(text: &str) -> Result<bool, String> {
     match text {
         "1" => Ok(true),
@@ -125,7 +125,7 @@ pub(crate) fn switch(text: &str) -> Result<bool, String> {
     }
 }
 
-/// Reads the names of strategies of sharing memory, separated by commas, in order.
+/// Parses names of strategies of sharing memory, separated by commas, in order.
 pub(crate) fn share_kinds(text: &str) -> Result<Vec<ShareKind>, String> {
     let names = text.split(',').map(str::trim);
     names
@@ -140,7 +140,7 @@ pub(crate) fn share_kinds(text: &str) -> Result<Vec<ShareKind>, String> {
         .collect()
 }
 
-/// Reads directories separated by colons.
+/// Parses directories separated by colons.
 pub(crate) fn directories(value: &OsStr) -> Vec<PathBuf> {
     std::env::split_paths(value).collect()
 }

@@ -1,4 +1,4 @@
-//! The table against the sources: a variable that is read is in it, and nothing else.
+//! Compares the table of variables with the sources: it lists exactly the variables that are read.
 
 use super::*;
 use crate::base::variables::{BACKEND, CHECK, SHARE, SYMMEM};
@@ -6,10 +6,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// Files of this crate that ask the system themselves.
+/// Files of this crate that query the system themselves.
 const ASK_THEMSELVES: [&str; 3] = ["base/env.rs", "memory/multicast/setup.rs", "world/setup.rs"];
 
-/// The crates that a program with this library consists of, with their folders.
+/// The crates of a program that uses this library, with their folders.
 const CRATES: [(&str, &str); 5] = [
     ("symmem", "src"),
     ("symmem-core", "core/src"),
@@ -64,7 +64,7 @@ fn is_name(text: &str) -> bool {
     !text.is_empty() && text.chars().all(is_part)
 }
 
-/// Names of variables in code: literals that begin like one, and what the system is asked for.
+/// Returns the names of variables in code: literals with a known prefix, and the arguments of queries.
 fn names(code: &str) -> BTreeSet<&str> {
     let literals = code.split('"').skip(1).step_by(2);
     let begins = |text: &&str| PREFIXES.iter().any(|prefix| text.starts_with(prefix));
@@ -106,7 +106,7 @@ fn a_variable_in_the_table_is_read_by_the_crates_that_it_names() {
         let all: Vec<String> = sources(&root().join(folder))
             .into_iter()
             .map(|(file, code)| match (crate_name, file.as_str()) {
-                // The rows that have a constant are read by it.
+                // The rows with a constant are read through it.
                 (SYMMEM, "base/variables.rs") => {
                     code.split("pub static VARIABLES").next().unwrap().into()
                 }

@@ -1,4 +1,4 @@
-//! Every way an operation can fail.
+//! The library's error type.
 
 use crate::backend::abi::Status;
 use crate::backend::{Failure, LoadError};
@@ -8,16 +8,15 @@ use crate::base::error_kind::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Result of an operation of symmem.
+/// The result of an operation of symmem.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What went wrong: who noticed, which peer and how many bytes it was about, what failed and what to
-/// do. Clonable, since a poisoned communicator returns its cause from every later call.
+/// An error: the rank that noticed, the peer and the bytes concerned, the failed call and what to do. Clonable,
+/// since every later call of a poisoned communicator returns its cause.
 ///
-/// [`Error::kind`], [`Error::rank`] and [`Error::peer`] answer what a program asks of every error; match
-/// on a variant for the rest. `{}` and `{:?}` print a sentence, `{:?}` with what caused the failure, so
-/// `fn main() -> symmem::Result<()>` ends with a message for people; `{:#?}` prints the variant and its
-/// fields, on one line.
+/// [`Error::kind`], [`Error::rank`] and [`Error::peer`] apply to every error; match on a variant for the rest.
+/// `{}` prints a sentence; `{:?}` adds its causes, so `fn main() -> symmem::Result<()>` ends with a readable
+/// message; `{:#?}` prints the variant and its fields, on one line.
 ///
 /// ```
 /// # use symmem::{Error, ErrorKind};
@@ -36,13 +35,13 @@ pub enum Error {
     Backend {
         /// The rank that called.
         rank: usize,
-        /// The peer it was about.
+        /// The peer concerned.
         peer: Option<usize>,
-        /// The bytes it was about.
+        /// The bytes concerned.
         bytes: Option<u64>,
-        /// What symmem was doing.
+        /// symmem's operation.
         operation: &'static str,
-        /// The backend's own words: call, number, advice.
+        /// The backend's report: call, error number, advice.
         #[source]
         failure: Box<Failure>,
     },
@@ -53,11 +52,11 @@ pub enum Error {
     OutOfMemory {
         /// The rank whose device is full.
         rank: usize,
-        /// The bytes asked for.
+        /// The bytes requested.
         bytes: u64,
-        /// What they were for.
+        /// The operation that requested them.
         operation: &'static str,
-        /// The backend's own words.
+        /// The backend's report.
         #[source]
         failure: Box<Failure>,
     },
@@ -84,43 +83,43 @@ pub enum Error {
     Timeout {
         /// The rank that waited.
         rank: usize,
-        /// For whom.
+        /// The peer awaited.
         peer: usize,
-        /// In which operation.
+        /// The operation.
         operation: &'static str,
-        /// On which channel.
+        /// The channel.
         channel: u32,
         /// The epoch waited for.
         expected: u32,
         /// The epoch seen.
         seen: u32,
-        /// For how long, from the start of the kernel or of the wait; `None` where nobody took the time.
+        /// Time waited, from the start of the kernel or of the wait; `None` if it was not measured.
         waited: Option<Duration>,
     },
-    /// A wait for words of symmetric memory passed its deadline. Whose write was awaited nobody knows.
+    /// A wait for words of symmetric memory passed its deadline. The rank that was to write is unknown.
     #[error(
         "rank {rank}: a wait for words gave up after {waited:?}: word {index}, compared with {expected}, is {seen}; is the rank that writes it still in step?"
     )]
     WordTimeout {
         /// The rank that waited.
         rank: usize,
-        /// The word, counted from the first of the wait.
+        /// Index of the word, counted from the first of the wait.
         index: usize,
-        /// What it was compared with; of 64 bits the lower half.
+        /// The value it was compared with; of a 64-bit word the lower half.
         expected: u32,
-        /// What it was; likewise.
+        /// The value it had; of a 64-bit word the lower half.
         seen: u32,
-        /// For how long, from the start of the wait.
+        /// Time waited, from the start of the wait.
         waited: Duration,
     },
-    /// The host waited for the device past the deadline.
+    /// The host's wait for the device passed its deadline.
     #[error("rank {rank}: {operation} did not complete within {waited:?}")]
     HostTimeout {
         /// The rank that waited.
         rank: usize,
-        /// In which operation.
+        /// The operation.
         operation: &'static str,
-        /// For how long.
+        /// Time waited.
         waited: Duration,
     },
     /// A peer's process ended.
@@ -136,11 +135,11 @@ pub enum Error {
     /// A peer is alive but failed.
     #[error("rank {rank}: rank {peer} failed: {reason}")]
     PeerFailed {
-        /// The rank that was told.
+        /// The rank that received the report.
         rank: usize,
         /// The rank that failed.
         peer: usize,
-        /// In its own words.
+        /// Its own error message.
         reason: String,
     },
     /// [`crate::Communicator::abort`] was called here.
@@ -149,39 +148,39 @@ pub enum Error {
         /// This rank.
         rank: usize,
     },
-    /// A range that its buffer does not have.
+    /// A range outside of its buffer.
     #[error("rank {rank}: elements {offset}..{} are outside the buffer's {length}", offset.saturating_add(*count))]
     OutOfRange {
         /// This rank.
         rank: usize,
-        /// First element.
+        /// The first element of the range.
         offset: usize,
-        /// Elements.
+        /// The elements of the range.
         count: usize,
-        /// Elements that the buffer has.
+        /// The elements of the buffer.
         length: usize,
     },
-    /// An argument no call can accept.
+    /// An invalid argument.
     #[error("rank {rank}: {operation}: {message}")]
     InvalidArgument {
         /// This rank.
         rank: usize,
         /// The operation.
         operation: &'static str,
-        /// What is wrong and what would be right.
+        /// The fault, and what to do.
         message: String,
     },
-    /// The backend or device cannot do this.
+    /// The backend or device does not support the operation.
     #[error("rank {rank}: {operation} is not possible here: {message}")]
     Unsupported {
         /// This rank.
         rank: usize,
         /// The operation.
         operation: &'static str,
-        /// Why, and what is possible.
+        /// The reason, and what is supported.
         message: String,
     },
-    /// Memory that the caller owns is of a kind that peers cannot map.
+    /// Peers cannot map memory of the caller's kind.
     #[error("rank {rank}: the {bytes} bytes at {address:#x} cannot be shared with peers: {reason}")]
     NotShareable {
         /// This rank.
@@ -190,7 +189,7 @@ pub enum Error {
         address: u64,
         /// Its size.
         bytes: u64,
-        /// Why, and what to do.
+        /// The reason, and what to do.
         reason: String,
     },
     /// No strategy of sharing works between these two devices.
@@ -200,7 +199,7 @@ pub enum Error {
         rank: usize,
         /// The rank it cannot reach.
         peer: usize,
-        /// Each strategy tried and why it failed.
+        /// The strategies tried, and why each failed.
         reason: String,
     },
     /// There is no such device.
@@ -208,10 +207,10 @@ pub enum Error {
     NoSuchDevice {
         /// This rank.
         rank: usize,
-        /// What was asked for and what exists.
+        /// The device requested, and the devices that exist.
         message: String,
     },
-    /// No backend could start; each probe and why it failed.
+    /// No backend could start. The text has each probe and why it failed.
     #[error("{0}")]
     NoBackend(String),
     /// Text that selects no backend; see [`crate::backends::Selection`].
@@ -226,7 +225,7 @@ pub enum Error {
     /// Finding, reaching or agreeing with the other ranks failed.
     #[error(transparent)]
     Bootstrap(Arc<BootstrapError>),
-    /// The operating system refused something.
+    /// A system call failed.
     #[error("rank {rank}: {call}: {reason}")]
     System {
         /// This rank.
@@ -254,7 +253,7 @@ fn about(peer: Option<usize>, bytes: Option<u64>) -> String {
 }
 
 impl Error {
-    /// What kind of failure it is.
+    /// Returns the kind of failure.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Backend { .. } => ErrorKind::Backend,
@@ -280,7 +279,7 @@ impl Error {
         }
     }
 
-    /// The rank that failed or noticed, where it is known: before ranks have numbers none is.
+    /// Returns the rank that failed or noticed; `None` before ranks have numbers.
     pub fn rank(&self) -> Option<usize> {
         match self {
             Self::Backend { rank, .. }
@@ -305,8 +304,8 @@ impl Error {
         }
     }
 
-    /// The other rank that it is about: the one that died, failed, differs, was waited for or could not
-    /// be reached. The first of them if there are several.
+    /// Returns the other rank concerned: the one that died, failed, differs, was awaited or could not be
+    /// reached; the first of them if there are several.
     pub fn peer(&self) -> Option<usize> {
         match self {
             Self::Mismatch { peer, .. }
@@ -320,7 +319,7 @@ impl Error {
         }
     }
 
-    /// A failed call to the backend, with what core knows of it.
+    /// Makes the error of a failed call to the backend.
     pub(crate) fn backend(rank: usize, operation: &'static str, failure: Failure) -> Self {
         match failure.status {
             Status::NO_DEVICE => Self::NoSuchDevice {
@@ -342,7 +341,7 @@ impl Error {
         }
     }
 
-    /// Adds the peer and the size that a failed call was about.
+    /// Adds the peer and the bytes concerned to a failed call.
     pub(crate) fn about(self, about_peer: Option<usize>, about_bytes: u64) -> Self {
         match self {
             Self::Backend {
@@ -374,7 +373,7 @@ impl Error {
 }
 
 impl From<BootstrapError> for Error {
-    /// Every wrong variable is the same variant, whoever reads it.
+    /// A bad variable is the same variant, whichever code reads it.
     fn from(error: BootstrapError) -> Self {
         match error {
             BootstrapError::BadVariable {

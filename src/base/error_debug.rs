@@ -1,10 +1,10 @@
-//! How an error prints for a person (`{:?}`) and for whoever debugs (`{:#?}`).
+//! Formats of an error for users (`{:?}`) and for debugging (`{:#?}`).
 
 use crate::base::error::Error;
 use std::error::Error as _;
 use std::fmt;
 
-/// Writes the variant whose pattern fits, with its fields, as a derived `Debug` would.
+/// Writes the variant that matches, with its fields, as a derived `Debug` would.
 macro_rules! write_fields {
     ($formatter:ident, $value:expr, { $($variant:ident { $($field:ident),* })* } ( $($tuple:ident)* )) => {
         match $value {
@@ -46,11 +46,12 @@ impl fmt::Debug for Fields<'_> {
     }
 }
 
-/// `{:?}`: the message, and of its causes those that it does not tell itself. `{:#?}`: the fields.
+/// `{:?}` prints the message, and those of its causes that the message does not contain. `{:#?}` prints the
+/// fields.
 impl fmt::Debug for Error {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         if formatter.alternate() {
-            // Not passed on as it is: the fields stay on one line.
+            // `{:?}` of the fields keeps them on one line.
             return write!(formatter, "{:?}", Fields(self));
         }
         let mut told = self.to_string();

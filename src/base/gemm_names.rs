@@ -1,40 +1,43 @@
-//! The algorithms of all-gather + GEMM, and what moves the shards.
+//! The algorithms and transports of all-gather + GEMM.
 
-/// How `A` is gathered beside the product.
+/// Algorithm of an all-gather + GEMM: how `A` is gathered and when it is multiplied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GemmAlgorithm {
-    /// What was measured of the product before ([`crate::Configuration::gemm_rows`]), where the transport is
-    /// automatic, too; or else what the selector says for the shape.
+    /// The algorithm of a stored tuning row ([`crate::Configuration::gemm_rows`]) if the transport is
+    /// automatic, too; otherwise the selector's choice for the shape.
     #[default]
     Automatic,
-    /// All of `A` is gathered first; then one product. By the vendor's libraries where they are there.
+    /// Gathers all of `A` first, then runs one GEMM. Uses NCCL for the gather if it is open. Needs a GEMM
+    /// library: cuBLASLt, hipBLASLt or the host backend's own.
     Baseline,
-    /// Shards go round one by one, and each is multiplied once it is here: nvFuser's pipeline.
+    /// Passes shards round one by one, and multiplies each once it has arrived: nvFuser's pipeline. Needs a
+    /// GEMM library, as [`GemmAlgorithm::Baseline`] does.
     Pipeline,
-    /// One kernel loads the peers' shards, and multiplies what it has.
+    /// One kernel loads the peers' shards and multiplies them as they arrive.
     Pull,
-    /// Copy engines, or blocks of the kernel, push chunks of shards to the peers, where one kernel multiplies each
-    /// as it arrives.
+    /// Copy engines, or blocks of the kernel, push chunks of shards to the peers; one kernel on each rank
+    /// multiplies each chunk as it arrives.
     Push,
 }
 
-/// What moves the shards.
+/// Transport of the shards in an all-gather + GEMM.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GemmTransport {
-    /// What suits the algorithm: of a baseline the vendor's library of collectives where it is open, of a pipeline
-    /// [`GemmTransport::Put`], of [`GemmAlgorithm::Pull`] blocks of the kernel, and of [`GemmAlgorithm::Push`]
-    /// copy engines where they can, but of columns blocks of the kernel, and of few rows those of a kernel that does
-    /// it all, where there is one.
+    /// The default of the algorithm. [`GemmAlgorithm::Baseline`]: NCCL if it is open, otherwise symmem's
+    /// all-gather. [`GemmAlgorithm::Pipeline`]: [`GemmTransport::Put`]. [`GemmAlgorithm::Pull`]: blocks of the
+    /// kernel. [`GemmAlgorithm::Push`]: for small M, blocks of the fused kernel that is its own barrier, if the
+    /// device has it; else, for `A` sharded by columns, blocks of the kernel (copy engines for 2048 to 8191
+    /// rows); else copy engines, if the kernel can wait for them, and otherwise blocks of the kernel.
     #[default]
     Automatic,
     /// Copy engines load from the peers ([`GemmAlgorithm::Pipeline`]).
     Get,
     /// Copy engines store to the peers ([`GemmAlgorithm::Pipeline`], [`GemmAlgorithm::Push`]).
     Put,
-    /// The vendor's library sends and receives ([`GemmAlgorithm::Pipeline`]); it has to be open
-    /// ([`crate::Communicator::open_vendor`]).
+    /// NCCL or RCCL sends and receives ([`GemmAlgorithm::Pipeline`]) or gathers ([`GemmAlgorithm::Baseline`]).
+    /// It must be open ([`crate::Communicator::open_vendor`]).
     Vendor,
     /// Blocks of the kernel store to the peers ([`GemmAlgorithm::Push`]).
     Kernel,

@@ -1,34 +1,35 @@
-//! How a product was done best on a machine: a row of a tuning table.
+//! Tuning rows of all-gather + GEMM.
 
 use crate::base::gemm_names::{GemmAlgorithm, GemmTransport};
 use crate::base::gemm_shape::GemmShape;
 use crate::base::names::ElementType;
 
-/// How a product was done best: what `symmem bench ag-gemm --tune` writes and
-/// [`crate::Configuration::gemm_rows`] has.
+/// A tuning row of all-gather + GEMM: the fastest measured configuration for a device, world size, shape and
+/// element type. Written by `symmem bench ag-gemm --tune`, used by [`crate::Configuration::gemm_rows`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GemmRow {
-    /// The device's name ([`crate::backend::abi::DeviceDescription::name`]).
+    /// The device's name ([`crate::backend::abi::DeviceDescription::name`]). The row applies to devices of this
+    /// name only.
     pub device: String,
-    /// Ranks of the world.
+    /// The world size.
     pub world: usize,
-    /// What was multiplied. Only where matrices lie as it says does the row hold.
+    /// The shape. The row applies only to matrices of the same layout and strides.
     pub shape: GemmShape,
-    /// What the matrices are made of.
+    /// The element type.
     pub element: ElementType,
-    /// How it is done where the caller leaves both algorithm and transport to us; not automatic.
+    /// The algorithm to use if the caller leaves both algorithm and transport open; never automatic.
     pub algorithm: GemmAlgorithm,
-    /// What moves the shards then; automatic for what is usual.
+    /// The transport to use with it; automatic for the algorithm's default.
     pub transport: GemmTransport,
-    /// The library of products that the ways are of, with its version and the revision of what we ask of it;
-    /// empty for none.
+    /// The library that the heuristic candidates belong to: cuBLASLt or hipBLASLt with its version and symmem's
+    /// request revision; empty for none.
     pub library: String,
-    /// For products of so many rows of `A`: which of the library's ways.
+    /// Pairs of a GEMM's rows of `A` and the index of the library's heuristic candidate for it.
     pub ways: Vec<(u64, u32)>,
 }
 
 impl GemmRow {
-    /// What is wrong with it, if something is.
+    /// Checks shape, algorithm and transport. Returns the first violation as text.
     pub fn check(&self) -> Result<(), String> {
         use {GemmAlgorithm as A, GemmTransport as T};
         self.shape.check()?;

@@ -1,12 +1,14 @@
-//! What is multiplied, and how `A` is divided among ranks.
+//! The shape of an all-gather + GEMM, and the division of `A` among ranks.
 
 use crate::backend::abi;
 use crate::base::names::{ElementType, MatrixOrder, Sharding};
 use std::ops::Range;
 
-/// `C[m, n] = A[m, k] · B[k, n]`, plus `bias[n]` to each row where there is one. Alike on all ranks.
+/// The shape of `C[m, n] = A[m, k] · B[k, n]`, plus an optional `bias[n]` added to each row. Must be the same
+/// on all ranks.
 ///
-/// `A` and `C` are row-major. Each rank has a shard of `A`, all of `B` and the bias, and gets all of `C`.
+/// `A` and `C` are row-major. Each rank has a shard of `A`, all of `B` and the bias, and computes all of `C`.
+/// Sizes and strides are in elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GemmShape {
     /// Rows of `A` and `C`.
@@ -15,21 +17,21 @@ pub struct GemmShape {
     pub n: usize,
     /// Columns of `A`, rows of `B`.
     pub k: usize,
-    /// How `A` is divided: with [`Sharding::Rows`] rank `r` has rows `r * ceil(m / world) ..`, with
-    /// [`Sharding::Columns`] columns `r * ceil(k / world) ..`; the last ranks have fewer, or none.
+    /// Division of `A`: with [`Sharding::Rows`] rank `r` has the rows from `r * ceil(m / world)`, with
+    /// [`Sharding::Columns`] the columns from `r * ceil(k / world)`; the last ranks have fewer, or none.
     pub sharding: Sharding,
-    /// How `B` lies.
+    /// Storage order of `B`.
     pub b_order: MatrixOrder,
-    /// Elements from one row of `B` to the next, or column by its order; `None` where there are no gaps.
+    /// Elements from one row of `B` to the next (column, if `b_order` is columns); `None` for no gaps.
     pub b_stride: Option<usize>,
-    /// Elements from one row of `C` to the next; `None` where there are no gaps.
+    /// Elements from one row of `C` to the next; `None` for no gaps.
     pub c_stride: Option<usize>,
     /// Whether there is a bias.
     pub bias: bool,
 }
 
 impl GemmShape {
-    /// `A` in rows, `B` row-major, no gaps, no bias.
+    /// Returns a shape with `A` sharded by rows, `B` row-major, no gaps and no bias.
     pub const fn new(m: usize, n: usize, k: usize) -> Self {
         Self {
             m,
@@ -43,18 +45,18 @@ impl GemmShape {
         }
     }
 
-    /// Elements of the largest shard, which is as many as each rank's range has.
+    /// Returns the elements of the largest shard. Every rank's buffer for its shard has this length.
     pub fn shard_elements(&self, world: usize) -> usize {
         let division = Division::new(self, world);
         (division.rows(0) * division.columns(0)) as usize
     }
 
-    /// Elements of `A`, which a buffer for the gathered `A` has.
+    /// Returns the elements of `A`: the length of a buffer for the gathered `A`.
     pub fn gathered_elements(&self) -> usize {
         self.m * self.k
     }
 
-    /// Says what is wrong with it, if something is.
+    /// Checks sizes and strides. Returns the first violation as text.
     pub(crate) fn check(&self) -> Result<(), String> {
         let Self { m, n, k, .. } = *self;
         if m == 0 || n == 0 || k == 0 {
@@ -89,7 +91,7 @@ impl GemmShape {
         Ok(())
     }
 
-    /// As a backend takes it, for so many rows of `A`, which are `a_stride` elements apart.
+    /// Returns the shape as a backend takes it, for `rows` rows of `A`, which are `a_stride` elements apart.
     pub(crate) fn raw(&self, element: ElementType, rows: u64, a_stride: u64) -> abi::GemmShape {
         let b_least = match self.b_order {
             MatrixOrder::Columns => self.k,
@@ -110,13 +112,13 @@ impl GemmShape {
     }
 }
 
-/// Who has which rows and columns of `A`.
+/// Division of `A`'s rows or columns among the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Division {
     pub(crate) sharding: Sharding,
     pub(crate) m: u64,
     pub(crate) k: u64,
-    /// Rows, or columns, of a shard, but for the last ones.
+    /// Rows, or columns, of a full shard; the last shards may be smaller.
     pub(crate) shard: u64,
 }
 
@@ -140,14 +142,14 @@ impl Division {
         self.sharding == Sharding::Columns
     }
 
-    /// The part of a rank of what is divided.
+    /// Returns a rank's range of the divided dimension.
     fn part(&self, rank: usize) -> Range<u64> {
         let whole = if self.by_columns() { self.k } else { self.m };
         let first = (rank as u64 * self.shard).min(whole);
         first..(first + self.shard).min(whole)
     }
 
-    /// A shard's first row in the whole `A`.
+    /// Returns a shard's first row in `A`.
     pub(crate) fn row(&self, rank: usize) -> u64 {
         if self.by_columns() {
             0
@@ -156,7 +158,7 @@ impl Division {
         }
     }
 
-    /// Rows of a shard.
+    /// Returns the rows of a shard.
     pub(crate) fn rows(&self, rank: usize) -> u64 {
         if self.by_columns() {
             return self.m;
@@ -165,7 +167,7 @@ impl Division {
         part.end - part.start
     }
 
-    /// A shard's first column in the whole `A`.
+    /// Returns a shard's first column in `A`.
     pub(crate) fn column(&self, rank: usize) -> u64 {
         if self.by_columns() {
             self.part(rank).start
@@ -174,7 +176,7 @@ impl Division {
         }
     }
 
-    /// Columns of a shard.
+    /// Returns the columns of a shard.
     pub(crate) fn columns(&self, rank: usize) -> u64 {
         if !self.by_columns() {
             return self.k;
@@ -183,12 +185,12 @@ impl Division {
         part.end - part.start
     }
 
-    /// Whether a rank has nothing.
+    /// Returns whether a rank's shard is empty.
     pub(crate) fn is_empty(&self, rank: usize) -> bool {
         self.part(rank).is_empty()
     }
 
-    /// Elements of a shard.
+    /// Returns the elements of a shard.
     pub(crate) fn elements(&self, rank: usize) -> u64 {
         self.rows(rank) * self.columns(rank)
     }

@@ -1,6 +1,6 @@
-//! Locks for values that are whole even if a thread panicked while it held the lock.
+//! Locks for values that stay consistent even if a thread panics while it holds the lock.
 //!
-//! The panic of one thread is then no reason to fail the calls of the others.
+//! So the panic of one thread does not fail the calls of others.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -1,5 +1,5 @@
-//! What every other folder may use: elements, errors, environment variables, limits, locks, plans of
-//! transfers, threads that may be abandoned.
+//! Modules that every other folder may use: elements, errors, environment variables, limits, locks, transfer
+//! plans, GEMM shapes and rows, threads that may be abandoned.
 
 pub(crate) mod abandon;
 pub(crate) mod bootstrap_error;

@@ -1,9 +1,9 @@
-//! The closed sets of the public API as enums. Across the table of functions they are numbers, since a backend may
-//! be older or newer.
+//! The closed sets of the public API as enums. In the plugin's function table they are numbers, since a backend
+//! may be older or newer.
 
 use crate::backend::abi;
 
-/// Declares an enum whose values stand for numbers of the table.
+/// Declares an enum whose values stand for numbers of the plugin's function table.
 macro_rules! closed {
     ($(#[$doc:meta])* $name:ident of $raw:ident { $($(#[$vdoc:meta])* $variant:ident = $constant:ident,)+ }) => {
         $(#[$doc])*
@@ -13,10 +13,10 @@ macro_rules! closed {
         }
 
         impl $name {
-            /// All of them.
+            /// All values.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
-            /// The name in logs, reports and tuning tables.
+            /// Returns the name used in logs, reports and tuning tables.
             pub fn name(self) -> &'static str {
                 abi::$raw::from(self).name()
             }
@@ -39,15 +39,15 @@ macro_rules! closed {
 }
 
 closed! {
-    /// How a reduction makes one element of several.
+    /// Operator of a reduction.
     ReduceOp of ReduceOperation {
         /// The sum; integers wrap.
         Sum = SUM,
         /// The sum divided by the number of ranks; integers are truncated.
         Average = AVERAGE,
-        /// The least; NaN if any is NaN.
+        /// The minimum; NaN if any is NaN.
         Minimum = MINIMUM,
-        /// The greatest; NaN if any is NaN.
+        /// The maximum; NaN if any is NaN.
         Maximum = MAXIMUM,
         /// The product; integers wrap.
         Product = PRODUCT,
@@ -55,35 +55,37 @@ closed! {
 }
 
 closed! {
-    /// How a collective is done. Not every algorithm fits every operation.
+    /// Algorithm of a collective. Not every algorithm fits every operation.
     #[non_exhaustive]
     Algorithm of Algorithm {
-        /// LL packets, which carry their flag: no barrier, twice the bytes. One-shot.
+        /// LL packets, which carry a flag beside the data: no barrier, twice the bytes. One-shot.
         Ll = PACKETS,
         /// LL packets twice: a reduce-scatter, then an all-gather of its results.
         LlTwoShot = PACKETS_TWO_SHOT,
-        /// Between two barriers every rank pulls all it needs and reduces it itself.
+        /// Between two barriers, every rank loads all it needs from its peers and reduces it itself.
         OneShot = ONE_SHOT,
-        /// Between two barriers every rank pulls and reduces its part and pushes it to all; a broadcast scatters,
-        /// then gathers.
+        /// Between two barriers, every rank loads and reduces its share and stores it to all; a broadcast
+        /// scatters, then gathers.
         TwoShot = TWO_SHOT,
-        /// Between two barriers every rank stores to its peers.
+        /// Between two barriers, every rank stores to its peers. A reduction pushes its inputs into the inboxes
+        /// of the ranks that reduce them.
         Push = PUSH,
-        /// Between two barriers every rank loads from its peers.
+        /// Between two barriers, every rank loads from its peers.
         Pull = PULL,
-        /// Between two barriers the parts of each pair of ranks change places; each rank swaps half of them. An
-        /// all-to-all in place, and nothing else.
+        /// Between two barriers, each pair of ranks swaps its parts; each rank swaps half of them. Only for an
+        /// all-to-all in place.
         Swap = SWAP,
-        /// Copies by the copy engine, each step when the neighbour has finished the one before it. In an
-        /// all-reduce it gathers, once a kernel has reduced each rank's share.
+        /// Copies by the copy engine; behind a switch, each step starts when the neighbor has finished the one
+        /// before it. In an all-reduce it gathers, after a kernel has reduced each rank's share.
         CopyEngine = COPY_ENGINE,
-        /// NVLS: between two barriers every rank loads its share from a multicast address, reduced by the switch,
-        /// and stores it to one. An operation that only reduces, or only hands out, does half of it.
+        /// NVLS: between two barriers, every rank loads its share from a multicast address, reduced by the
+        /// switch, and stores it to one. Operations that only reduce load only; operations that only distribute
+        /// store only.
         Multicast = MULTICAST,
-        /// NVLS: between two barriers every rank loads all it needs from a multicast address, reduced by the
-        /// switch. Never in place.
+        /// NVLS: between two barriers, every rank loads all it needs from a multicast address, reduced by the
+        /// switch. An all-reduce in place cannot use it.
         MulticastOneShot = MULTICAST_ONE_SHOT,
-        /// The receiver loads from the sender once both are there: sends and receives.
+        /// Sends and receives: the receiver loads from the sender once both have arrived.
         Rendezvous = RENDEZVOUS,
         /// NCCL or RCCL.
         Nccl = VENDOR,
@@ -91,54 +93,54 @@ closed! {
 }
 
 closed! {
-    /// When a wait for a word is over: the word, compared with the wait's value. The order is that of epochs:
-    /// wrapping, so that a word is greater if it is less than half the range ahead.
+    /// Condition that ends a wait for a word, compared with the wait's value. Comparisons wrap, as those of
+    /// epochs do: a word is ahead of a value if it is greater by less than half of the range.
     Condition of Condition {
-        /// Equal.
+        /// The word equals the value.
         Equal = EQUAL,
-        /// Not equal.
+        /// The word differs from the value.
         NotEqual = NOT_EQUAL,
-        /// Ahead or equal.
+        /// The word is ahead of the value, or equal.
         GreaterOrEqual = GREATER_OR_EQUAL,
-        /// Ahead.
+        /// The word is ahead of the value.
         Greater = GREATER,
-        /// Behind or equal.
+        /// The word is behind the value, or equal.
         LessOrEqual = LESS_OR_EQUAL,
-        /// Behind.
+        /// The word is behind the value.
         Less = LESS,
     }
 }
 
 closed! {
-    /// How a transfer moves its bytes.
+    /// Method by which a transfer moves its bytes.
     #[non_exhaustive]
     Method of Method {
-        /// The copy engine: no compute unit is used.
+        /// The copy engine, which uses no compute units.
         CopyEngine = COPY_ENGINE,
         /// A kernel of 16-byte loads and stores, unrolled.
         Vector = VECTOR,
         /// A kernel of bulk asynchronous copies through shared memory (TMA on NVIDIA, from sm_90 on).
         Bulk = BULK,
-        /// A kernel of four warps, a quarter of the bytes each, with 4-byte loads unrolled by four: TileScale's
-        /// published method, for comparison.
+        /// A kernel of four warps, each with a quarter of the bytes, with 4-byte loads unrolled by four:
+        /// TileScale's published method, for comparison.
         Unrolled = UNROLLED,
     }
 }
 
 closed! {
-    /// Which side of a transfer is remote.
+    /// Direction of a transfer: which side is remote.
     Direction of Direction {
-        /// The destination: a store to the peer.
+        /// The destination is remote: a store to the peer.
         Put = PUT,
-        /// The source: a load from the peer.
+        /// The source is remote: a load from the peer.
         Get = GET,
-        /// Neither: both are this rank's.
+        /// Neither is remote: both are this rank's.
         Local = LOCAL,
     }
 }
 
 closed! {
-    /// Types of elements that collectives can reduce.
+    /// Element types that collectives can reduce.
     #[non_exhaustive]
     ElementType of ElementType {
         /// `i8`.
@@ -173,14 +175,14 @@ closed! {
 }
 
 impl ElementType {
-    /// Bytes of an element.
+    /// Returns the bytes per element.
     pub fn bytes(self) -> u64 {
         abi::ElementType::from(self).bytes()
     }
 }
 
 closed! {
-    /// The collectives.
+    /// Collective operations.
     #[non_exhaustive]
     CollectiveOperation of CollectiveOperation {
         /// [`crate::Collectives::barrier`].
@@ -211,64 +213,64 @@ closed! {
 }
 
 closed! {
-    /// Which elements of a matrix are next to each other.
+    /// Storage order of a matrix: which elements are adjacent.
     MatrixOrder of MatrixOrder {
-        /// Those of a row.
+        /// Row-major: the elements of a row.
         Rows = ROWS,
-        /// Those of a column.
+        /// Column-major: the elements of a column.
         Columns = COLUMNS,
     }
 }
 
 closed! {
-    /// How the ranks divide the matrix `A` of an all-gather + GEMM.
+    /// Division of the matrix `A` of an all-gather + GEMM among the ranks.
     Sharding of Sharding {
-        /// Each rank has some of the rows.
+        /// Each rank has a range of rows.
         Rows = ROWS,
-        /// Each rank has some of the columns.
+        /// Each rank has a range of columns.
         Columns = COLUMNS,
     }
 }
 
 closed! {
-    /// Where the words of signals and barriers are.
+    /// Placement of the words of signals. Barriers of all ranks always use device memory.
     #[derive(Default)]
     SignalPlacement of SignalPlacement {
-        /// In device memory of the rank that waits, where kernels poll them. Counts live on the device and can be
-        /// captured.
+        /// In device memory of the waiting rank, where kernels poll them. Counters are on the device, so calls
+        /// can be captured.
         #[default]
         Device = DEVICE,
-        /// In host memory that all ranks share: a stream waits in hardware and no compute unit is used. Counts
-        /// live on the host, so calls cannot be captured.
+        /// In host memory that all ranks share: a stream waits in hardware, without compute units. Counters are
+        /// on the host, so signals cannot be captured.
         Host = HOST,
     }
 }
 
 closed! {
-    /// How ranks share memory.
+    /// Strategy by which ranks share memory.
     #[non_exhaustive]
     ShareKind of ShareKind {
         /// A memory file on the host.
         MemoryFile = MEMORY_FILE,
-        /// Virtual memory management of CUDA or HIP, exported as a file descriptor.
+        /// Virtual memory management (VMM) of CUDA or HIP, exported as a file descriptor.
         VmmFileDescriptor = VMM_FILE_DESCRIPTOR,
         /// CUDA IPC or HIP IPC: a handle of 64 bytes.
         LegacyIpc = LEGACY_IPC,
-        /// Addresses as they are, between ranks of one process.
+        /// Plain addresses, between ranks of one process.
         SameProcess = SAME_PROCESS,
     }
 }
 
 closed! {
-    /// Whether collectives go through multicast (NVLS).
+    /// Support of multicast (NVLS) in collectives.
     #[derive(Default)]
     MulticastSupport of MulticastSupport {
-        /// There is none.
+        /// No multicast.
         #[default]
         None = NONE,
-        /// By the switch.
+        /// Multicast by the switch.
         Hardware = HARDWARE,
-        /// By the members' own addresses, in the steps that multicast takes: for tests.
+        /// Emulated with the members' own addresses, in the steps of multicast: for tests.
         Emulated = EMULATED,
     }
 }

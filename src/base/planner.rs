@@ -1,25 +1,25 @@
-//! How a transfer is carried out: method, blocks, threads and bytes in flight, by direction and size.
+//! The planner of transfers: chooses method, blocks, threads and bytes in flight, by direction and size.
 //!
-//! The tables are data that each backend measured for its devices; the rules here hold everywhere.
+//! The tables are data that each backend measured for its devices; the rules here hold on all of them.
 
 use crate::backend::abi::{
     self, CAPABILITY_BULK, CAPABILITY_COPY_ENGINE, Capabilities, TransferRow,
 };
 use crate::base::names::{Direction, Method};
 
-/// How a one-sided transfer moves its bytes. The default takes everything from the backend's table for the
-/// transfer's direction and size.
+/// Options of a one-sided transfer. By default, all values come from the backend's table for the transfer's
+/// direction and size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TransferOptions {
     method: Option<Method>,
-    /// Blocks and threads of a block; 0 for the table's.
+    /// Blocks of the grid and threads per block; 0 for the table's.
     geometry: (u32, u32),
     /// Bulk copies in flight per block, and bytes of each; 0 for the table's.
     in_flight: (u32, u32),
 }
 
 impl TransferOptions {
-    /// Takes everything from the table.
+    /// Returns the defaults: all values from the table.
     pub const fn new() -> Self {
         Self {
             method: None,
@@ -28,23 +28,23 @@ impl TransferOptions {
         }
     }
 
-    /// Moves the bytes by `method`; `None` for the table's.
+    /// Sets the method; `None` for the table's.
     #[must_use]
     pub fn method(mut self, method: impl Into<Option<Method>>) -> Self {
         self.method = method.into();
         self
     }
 
-    /// Uses a grid of `blocks` blocks (1 to 65535) of `threads` threads (a multiple of 32, at most 1024); 0 for the
-    /// table's. The copy engine has no grid.
+    /// Sets a grid of `blocks` blocks (1 to 65535) of `threads` threads (a multiple of 32, at most 1024); 0 for
+    /// the table's. Ignored by the copy engine, which has no grid.
     #[must_use]
     pub fn geometry(mut self, blocks: u32, threads: u32) -> Self {
         self.geometry = (blocks, threads);
         self
     }
 
-    /// Keeps `copies` bulk copies (at least 2) of `bytes` bytes (a multiple of 16) in flight per block; 0 for the
-    /// table's. Only [`Method::Bulk`] has them; all of them together fit in the block's shared memory.
+    /// Sets the bulk copies in flight per block (at least 2) and the bytes of each (a multiple of 16); 0 for
+    /// the table's. Used by [`Method::Bulk`] only; all copies together must fit in the block's shared memory.
     #[must_use]
     pub fn in_flight(mut self, copies: u32, bytes: u32) -> Self {
         self.in_flight = (copies, bytes);
@@ -52,12 +52,12 @@ impl TransferOptions {
     }
 }
 
-/// Bytes in flight per block where neither the table nor the caller says: what keeps one block's
+/// Bulk copies in flight per block if neither the table nor the caller sets them: enough to keep one block's
 /// processor busy over a fast link (see `benches/NOTES.md`).
 const DEFAULT_STAGES: u32 = 8;
 const DEFAULT_STAGE_BYTES: u32 = 16 * 1024;
 
-/// The row for a transfer, complete and possible; or why the options cannot be met.
+/// Returns the complete row for a transfer, or the reason why the options cannot be met.
 ///
 /// `skew` is destination minus source: bulk copies need it to be a multiple of 16.
 pub fn plan(
@@ -106,7 +106,7 @@ pub fn plan(
         if options.method == Some(Method::Bulk) && !has(CAPABILITY_BULK) {
             return Err("this device has no bulk copies; use another method".into());
         }
-        // A skewed pair of addresses is the data's, not the caller's choice of method: move it anyway.
+        // The skew comes from the data, not from the caller's choice of method: use vector accesses instead.
         row.method = abi::Method::VECTOR;
     }
     match row.method {
@@ -126,7 +126,7 @@ pub fn plan(
                 return Err("one bulk copy in flight is no ring; use 2 or more".into());
             }
             let needed = u64::from(row.stages) * u64::from(row.stage_bytes);
-            // A little room for the ring's barriers.
+            // Reserves room for the ring's barriers.
             let room = u64::from(capabilities.shared_memory_per_block).saturating_sub(1024);
             if !row.stage_bytes.is_multiple_of(16) || needed > room {
                 return Err(format!(

@@ -1,9 +1,9 @@
-//! What can be reduced.
+//! Element types of reductions.
 
 use crate::base::element::{Element, F8E4M3, F8E5M2};
 use crate::base::names::ElementType;
 
-/// What can be reduced: the types that vendors' libraries reduce, and 16-bit integers.
+/// An element type that collectives can reduce: the types that NCCL and RCCL reduce, and 16-bit integers.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be reduced by a collective",
     label = "has no reduction",

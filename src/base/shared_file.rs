@@ -1,4 +1,4 @@
-//! Host memory that ranks share by a file without a name, and that none of them can shrink.
+//! Host memory that ranks share by an unnamed file, which none of them can shrink.
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -12,15 +12,15 @@ pub struct SharedFile {
     file: OwnedFd,
 }
 
-// SAFETY: a mapping belongs to the process, not to a thread; who uses the bytes sees to the rest.
+// SAFETY: a mapping belongs to the process, not to a thread; users synchronize their accesses.
 unsafe impl Send for SharedFile {}
 // SAFETY: as above.
 unsafe impl Sync for SharedFile {}
 
-/// A file of `bytes` zeroes, its size sealed. `name` is for /proc only.
+/// Creates a file of `bytes` zeroes and seals its size. `name` shows in /proc only.
 ///
 /// # Errors
-/// The operating system's.
+/// The operating system's errors.
 pub fn create(name: &str, bytes: usize) -> Result<OwnedFd> {
     let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     rustix::fs::ftruncate(&file, bytes as u64)?;
@@ -33,8 +33,8 @@ impl SharedFile {
     /// Maps a file that a peer may have made.
     ///
     /// # Errors
-    /// `INVAL` for one that is shorter than `bytes` or can become so: an access past its end would
-    /// end the process with SIGBUS. The operating system's.
+    /// `INVAL` if the file is shorter than `bytes` or can be shrunk: an access past its end would end the
+    /// process with SIGBUS. The operating system's errors.
     pub fn map(file: OwnedFd, bytes: usize) -> Result<Self> {
         let sealed = rustix::fs::fcntl_get_seals(&file)?.contains(SealFlags::SHRINK);
         if !sealed || (rustix::fs::fstat(&file)?.st_size as u64) < bytes as u64 {
@@ -58,12 +58,13 @@ impl SharedFile {
         })
     }
 
-    /// The first byte, aligned to a page. Peers write the bytes: only atomic access is sound.
+    /// Returns the address of the first byte, aligned to a page. Peers write the bytes: only atomic access is
+    /// sound.
     pub fn pointer(&self) -> *mut u8 {
         self.pointer
     }
 
-    /// The descriptor to hand to other ranks.
+    /// Returns the file descriptor to hand to other ranks.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }

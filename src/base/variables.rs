@@ -1,17 +1,17 @@
-//! Every environment variable that this library and its backends read, as a table.
+//! The table of all environment variables that this library and its backends read.
 
-/// An environment variable, for people and for the messages that name it.
+/// Description of an environment variable, for documentation and error messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Variable {
     /// Its name.
     pub name: &'static str,
-    /// Whose it is: `symmem`, or the launcher, library or tool that defines it.
+    /// Its owner: `symmem`, or the launcher, library or tool that defines it.
     pub owner: &'static str,
     /// The crates that read it.
     pub read_by: &'static [&'static str],
-    /// The values that it may have.
+    /// The accepted values.
     pub accepts: &'static str,
-    /// What holds if it is not set.
+    /// The behavior if it is unset.
     pub default: &'static str,
     /// What it does, in one line.
     pub about: &'static str,
@@ -42,7 +42,7 @@ const fn own(
     }
 }
 
-/// A launcher's variable, which this crate reads to learn who this rank is.
+/// A launcher's variable, from which this crate learns this rank's number and world.
 const fn launcher(
     owner: &'static str,
     name: &'static str,
@@ -59,7 +59,7 @@ const fn launcher(
     }
 }
 
-/// Which backend runs.
+/// Selects the backend.
 pub(crate) const BACKEND: Variable = own(
     "SYMMEM_BACKEND",
     "auto, the name of a backend (host, cuda, hip or a plugin's) or path:FILE for the plugin in that file",
@@ -67,7 +67,7 @@ pub(crate) const BACKEND: Variable = own(
     "Selects the backend; one that is named and cannot start is an error",
 );
 
-/// Where plugins are.
+/// Search path of plugins.
 pub(crate) const PLUGIN_PATH: Variable = own(
     "SYMMEM_PLUGIN_PATH",
     "directories separated by colons",
@@ -75,7 +75,7 @@ pub(crate) const PLUGIN_PATH: Variable = own(
     "Lists the directories that are searched for libsymmem_NAME.so",
 );
 
-/// Which strategies of sharing memory are tried.
+/// Strategies of sharing memory to try.
 pub(crate) const SHARE: Variable = own(
     "SYMMEM_SHARE",
     "a list of vmm_file_descriptor, legacy_ipc, same_process and memory_file, separated by commas",
@@ -91,7 +91,7 @@ pub(crate) const CHECK: Variable = own(
     "Has ranks compare each collective call before they make it; the same on all ranks",
 );
 
-/// The selectors' measured rows.
+/// The selectors' tuning rows.
 pub(crate) const TUNING: Variable = own(
     "SYMMEM_TUNING",
     "the path of a table that `symmem tune` or `symmem bench ag-gemm --tune` wrote",
@@ -99,8 +99,8 @@ pub(crate) const TUNING: Variable = own(
     "Names the file with measured rows, which go before those of the backend; the same on all ranks",
 );
 
-/// Every environment variable that this library and its backends read, by subject. Variables that only
-/// the command or the benchmarks read are not among them.
+/// All environment variables that this library and its backends read, by subject. Variables that only the
+/// command or the benchmarks read are not listed.
 pub static VARIABLES: &[Variable] = &[
     BACKEND,
     PLUGIN_PATH,

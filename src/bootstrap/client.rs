@@ -20,17 +20,17 @@ use crate::bootstrap::reply::Reply;
 use crate::bootstrap::request::Request;
 use crate::bootstrap::stream::Stream;
 
-/// How long past a deadline a rank waits for rank 0 to say who was missing. When even that does not
-/// come, rank 0 itself is stopped or overloaded.
+/// Time past a deadline for which a rank waits for rank 0 to name the missing ranks. If no answer comes, rank 0
+/// itself is stopped or overloaded.
 const VERDICT_GRACE: Duration = Duration::from_millis(500);
 
 /// Bytes read at a time.
 const CHUNK: usize = 16 * 1024;
 
-/// Says whether a rendezvous still makes sense.
+/// Returns whether a rendezvous is still wanted.
 pub(super) type Wanted<'a> = &'a (dyn Fn() -> bool + Sync);
 
-/// How often that is asked.
+/// Interval at which that is checked.
 const WANTED_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A connection on which one request at a time waits for its answer.
@@ -38,7 +38,7 @@ const WANTED_INTERVAL: Duration = Duration::from_millis(10);
 pub(super) struct Client {
     rank: u32,
     stream: Stream,
-    /// Held while a frame is written, so that a failure can be told while a collective waits.
+    /// Held while a frame is written, so that a failure can be reported while a collective waits.
     writing: Mutex<()>,
     /// A thread that panics while it holds this leaves at worst a reply unread.
     inbox: Mutex<Inbox>,
@@ -46,13 +46,13 @@ pub(super) struct Client {
 
 #[derive(Debug)]
 struct Inbox {
-    /// Where bytes are read to before they are appended to the others.
+    /// Buffer for bytes before they are appended to the others.
     scratch: Box<[u8]>,
     bytes: Vec<u8>,
     batches: VecDeque<Batch>,
     /// Number of the request last sent.
     request: u64,
-    /// Why no call can succeed any more.
+    /// The reason why no call can succeed any more.
     failure: Option<Failure>,
 }
 
@@ -88,15 +88,14 @@ impl Client {
         self.send(request, UNSOLICITED, None, until)
     }
 
-    /// Says that nothing more will be sent: the server sees an end even where a child inherited the
-    /// socket by a fork.
+    /// Shuts the sending side down: the server sees an end even if a child inherited the socket by a fork.
     pub(super) fn shut_down(&self) {
         // A connection that is gone needs no end.
         let _ = rustix::net::shutdown(&self.stream, rustix::net::Shutdown::Write);
     }
 
-    /// Fails with what every later call will fail with, if that is known. Does not block; while another
-    /// thread is in a call, that call reports the failure, and this one returns `Ok`.
+    /// Returns the error of every later call, if it is known. Does not block; while another thread is in a
+    /// call, that call reports the failure, and this one returns `Ok`.
     pub(super) fn check(&self) -> Result<(), BootstrapError> {
         let Ok(mut inbox) = self.inbox.try_lock() else {
             return Ok(());
@@ -113,8 +112,8 @@ impl Client {
         }
     }
 
-    /// Sends `request` and waits for its answer, at most until `deadline` and a grace, and while it is
-    /// `wanted` at all.
+    /// Sends `request` and waits for its answer until `deadline` and a grace time, and only while it is
+    /// `wanted`.
     pub(super) fn call(
         &self,
         request: &Request,
@@ -135,7 +134,7 @@ impl Client {
         match self.send(request, number, descriptor, until) {
             Ok(()) => {}
             Err(Errno::TIMEDOUT) => {
-                // Part of a frame may be out: nothing sensible can follow it.
+                // Part of a frame may have been sent: nothing valid can follow it.
                 let reason = format!("it has not read from its sockets for {:?}", start.elapsed());
                 inbox.failure = Some(Failure::Failed { rank: 0, reason });
                 return Err(failed(Failure::TimedOut { missing: vec![0] }));
@@ -191,8 +190,7 @@ impl Client {
                             return Err(Errno::TIMEDOUT);
                         }
                     }
-                    // The user has too many descriptors on their way; no event tells when there are
-                    // fewer.
+                    // The user has too many descriptors in flight; no event reports when there are fewer.
                     Err(Errno::TOOMANYREFS) if Instant::now() < until => {
                         std::thread::sleep(Duration::from_millis(1));
                     }
@@ -203,7 +201,7 @@ impl Client {
         self.stream.send_all(&frame[sent..], until)
     }
 
-    /// Take the first complete reply to a request off what was received. Unsolicited ones become
+    /// Takes the first complete reply to a request out of the received bytes. Unsolicited replies become
     /// `inbox.failure`.
     fn next_reply(
         &self,
@@ -233,7 +231,7 @@ impl Client {
         }
     }
 
-    /// Take in what has arrived, without blocking; `false` if nothing has. The end of the stream
+    /// Receives what has arrived, without blocking; returns `false` if nothing has. The end of the stream
     /// becomes `inbox.failure`.
     fn receive(&self, inbox: &mut Inbox) -> bool {
         let received = if self.stream.carries_descriptors() {

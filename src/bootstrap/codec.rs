@@ -1,4 +1,4 @@
-//! Integers, byte strings and lists as bytes: little-endian, lengths before contents.
+//! Encoding of integers, byte strings and lists: little-endian, lengths before contents.
 //!
 //! Reading never panics and never reserves memory that a length merely claims.
 
@@ -33,7 +33,7 @@ impl Writer {
     }
 }
 
-/// Takes values off the front; `None` where they are not there.
+/// Takes values off the front; `None` if they are incomplete.
 pub(super) struct Reader<'a>(pub(super) &'a [u8]);
 
 impl<'a> Reader<'a> {

@@ -1,4 +1,4 @@
-//! A rank's way into its job: meets the other ranks, then holds what they know of each other.
+//! A rank's entry into its job: it meets the other ranks, and keeps the information about them.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub struct Bootstrap {
 }
 
 impl Bootstrap {
-    /// Meet the other ranks. Blocks until all have come, at most until `deadline` from now.
+    /// Meets the other ranks. Blocks until all have come, for at most `deadline`.
     ///
     /// Ranks may be processes or threads. One job can meet again under the same environment once a
     /// rendezvous is complete, if all its ranks do so in the same order.
@@ -30,7 +30,8 @@ impl Bootstrap {
     ///   [`BootstrapError::VersionMismatch`], [`BootstrapError::GenerationMismatch`],
     ///   [`BootstrapError::OtherHost`], [`BootstrapError::PeerDied`]: on every rank that has come or
     ///   comes within a second.
-    /// - [`BootstrapError::WrongSecret`], [`BootstrapError::ForeignUser`]: what listens there is not this job's rank 0.
+    /// - [`BootstrapError::WrongSecret`], [`BootstrapError::ForeignUser`]: another process than this job's rank
+    ///   0 listens there.
     /// - [`BootstrapError::JobUnknown`], [`BootstrapError::SecretMissing`] and those of
     ///   [`LaunchEnvironment::from_variables`].
     pub fn connect(
@@ -40,10 +41,11 @@ impl Bootstrap {
         Self::meet(environment, deadline, None)
     }
 
-    /// As [`Bootstrap::connect`], for as long as it is `wanted`, which is asked every few milliseconds.
+    /// Connects as [`Bootstrap::connect`] does, but waits only while it is `wanted`, which is checked every few
+    /// milliseconds.
     ///
     /// # Errors
-    /// Also [`BootstrapError::CalledOff`], once it is not.
+    /// As [`Bootstrap::connect`]; [`BootstrapError::CalledOff`] once it is not wanted.
     pub fn connect_while(
         environment: LaunchEnvironment,
         deadline: Duration,
@@ -80,7 +82,8 @@ impl Bootstrap {
         })
     }
 
-    /// `world` ranks of one process, to be given to a thread each. Nobody else can join them.
+    /// Makes `world` ranks within this process, one for each thread. No other process can join them. Blocks for
+    /// at most `deadline`.
     ///
     /// # Errors
     /// As [`Bootstrap::connect`].
@@ -123,27 +126,27 @@ impl Bootstrap {
         })
     }
 
-    /// This rank.
+    /// Returns this rank.
     pub fn rank(&self) -> u32 {
         self.environment.rank
     }
 
-    /// Ranks in the job.
+    /// Returns the number of ranks in the job.
     pub fn world(&self) -> u32 {
         self.environment.world
     }
 
-    /// What this rank was launched with.
+    /// Returns the launch environment of this rank.
     pub fn environment(&self) -> &LaunchEnvironment {
         &self.environment
     }
 
-    /// All ranks, this one included, by rank.
+    /// Returns all ranks, this one included, in rank order.
     pub fn peers(&self) -> &[PeerInformation] {
         &self.peers
     }
 
-    /// The store that all ranks exchange payloads and descriptors through.
+    /// Returns the store, through which all ranks exchange payloads and descriptors.
     pub fn store(&self) -> &Store {
         &self.store
     }

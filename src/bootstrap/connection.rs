@@ -18,53 +18,53 @@ use crate::bootstrap::key::Key;
 use crate::bootstrap::request::Request;
 use crate::bootstrap::stream::Stream;
 
-/// Pause before a send is tried again that the kernel refused because too many descriptors are on
-/// their way (`ETOOMANYREFS`); no event announces that there are fewer.
+/// Pause before a retry of a send that the kernel refused because too many descriptors are in flight
+/// (`ETOOMANYREFS`); no event reports that there are fewer.
 const DESCRIPTORS_IN_FLIGHT_PAUSE: Duration = Duration::from_millis(1);
 
-/// How far a connection has come.
+/// The phase of a connection.
 enum Phase {
     Greeting(Handshake),
     Trusted,
 }
 
-/// A frame on its way out.
+/// A queued frame.
 struct Outgoing {
     frame: Vec<u8>,
     sent: usize,
     descriptors: Option<Arc<Vec<OwnedFd>>>,
 }
 
-/// A connection to a rank, or to a stranger who has not shown to be one.
+/// A connection to a rank, or to a stranger that has not proved to be one.
 pub(super) struct Connection {
     stream: Stream,
     phase: Phase,
-    /// When it is closed unless it has joined.
+    /// Time at which it is closed unless it has joined.
     deadline: Option<Instant>,
     incoming: Vec<u8>,
     batches: VecDeque<Batch>,
     outgoing: VecDeque<Outgoing>,
-    /// When to try again to send descriptors.
+    /// Time at which to try again to send descriptors.
     paused: Option<Instant>,
 }
 
-/// Why a connection ends.
+/// The reason why a connection ends.
 pub(super) enum End {
     /// The other side closed it, or it broke.
     Closed,
-    /// It sent what no rank sends.
+    /// It sent something that no rank sends.
     Violation(String),
 }
 
 impl Connection {
-    /// A connection that has yet to show that a rank is behind it.
+    /// Makes a connection that has not completed its handshake.
     pub(super) fn new(stream: Stream) -> Self {
         let greeting = Phase::Greeting(Handshake::new(stream.transport));
         let deadline = Instant::now() + HANDSHAKE_DEADLINE;
         Self::in_phase(stream, greeting, Some(deadline))
     }
 
-    /// The connection of rank 0, made and handed over in this process: there is nothing to show.
+    /// Makes the connection of rank 0, made within this process: it needs no handshake.
     pub(super) fn of_rank_0(stream: Stream) -> Self {
         Self::in_phase(stream, Phase::Trusted, None)
     }
@@ -81,43 +81,43 @@ impl Connection {
         }
     }
 
-    /// Whether file descriptors can travel by it.
+    /// Returns whether it carries file descriptors.
     pub(super) fn carries_descriptors(&self) -> bool {
         self.stream.carries_descriptors()
     }
 
-    /// Whether it has not joined.
+    /// Returns whether it has not joined.
     pub(super) fn is_stranger(&self) -> bool {
         self.deadline.is_some()
     }
 
-    /// Whether it should have joined by `now` and has not.
+    /// Returns whether its time to join has passed at `now`.
     pub(super) fn is_silent(&self, now: Instant) -> bool {
         self.deadline.is_some_and(|deadline| deadline <= now)
     }
 
-    /// It is a rank's: it may stay.
+    /// Marks it as a rank's, which lifts its deadline.
     pub(super) fn has_joined(&mut self) {
         self.deadline = None;
     }
 
-    /// When something is due here though nothing arrives.
+    /// Returns when something is due even if no bytes arrive.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.deadline.into_iter().chain(self.paused).min()
     }
 
-    /// Queues a frame, with descriptors beside it, and sends what the kernel takes at once.
+    /// Queues a frame, with descriptors beside it, and sends what the kernel accepts at once.
     pub(super) fn send(&mut self, frame: Vec<u8>, descriptors: Option<Arc<Vec<OwnedFd>>>) {
         self.outgoing.push_back(Outgoing {
             frame,
             sent: 0,
             descriptors,
         });
-        // An error shows again, as an end, when the connection is read.
+        // An error appears again, as an end, when the connection is read.
         let _ = self.send_queued();
     }
 
-    /// Goes on sending; ends a pause that is over.
+    /// Continues sending; ends a pause that is over.
     pub(super) fn resume(&mut self, now: Instant) {
         if self.paused.is_some_and(|until| until <= now) {
             self.paused = None;
@@ -126,7 +126,7 @@ impl Connection {
         let _ = self.send_queued();
     }
 
-    /// Hands what is queued to the kernel. Blocks until `until` at most.
+    /// Hands the queue to the kernel. Blocks until `until` at most.
     pub(super) fn flush(&mut self, until: Instant) {
         while self.send_queued().is_ok() && !self.outgoing.is_empty() {
             if self.paused.take().is_some() {
@@ -139,7 +139,7 @@ impl Connection {
         }
     }
 
-    /// What to poll it for.
+    /// Returns the events to poll for.
     pub(super) fn events(&self) -> PollFlags {
         if self.outgoing.is_empty() || self.paused.is_some() {
             PollFlags::IN
@@ -148,9 +148,9 @@ impl Connection {
         }
     }
 
-    /// Read what is there, as far as the phase allows: nothing of a message before the key.
+    /// Reads the available bytes that the phase allows: no byte of a message before the handshake is complete.
     pub(super) fn read(&mut self, key: &Key, scratch: &mut [u8]) -> Result<(), End> {
-        // One message's worth at a time, so that one rank cannot occupy the store.
+        // At most one message's bytes at a time, so that one rank cannot occupy the store.
         while self.incoming.len() < HEADER_BYTES + MAX_BODY {
             let received = match &mut self.phase {
                 Phase::Greeting(handshake) => {
@@ -165,7 +165,7 @@ impl Connection {
             };
             match received {
                 Ok(0) => return Err(End::Closed),
-                // There is rarely more, and poll tells if there is.
+                // There is rarely more, and poll reports it.
                 Ok(count) if count < scratch.len() && matches!(self.phase, Phase::Trusted) => {
                     return Ok(());
                 }
@@ -177,7 +177,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends the store's part of the handshake and goes by the verdict.
+    /// Sends the store's part of the handshake and applies the verdict.
     fn answer(&mut self, frame: Vec<u8>, verdict: Verdict) -> Result<(), End> {
         if !frame.is_empty() {
             self.outgoing.push_back(Outgoing {
@@ -205,7 +205,7 @@ impl Connection {
         Ok(received)
     }
 
-    /// Take the first complete request off what was read.
+    /// Takes the first complete request out of the received bytes.
     pub(super) fn next_request(&mut self) -> Result<Option<(u64, Request, Beside)>, String> {
         let Some(frame) = Frame::parse(&self.incoming).map_err(|error| error.to_string())? else {
             return Ok(None);
@@ -240,7 +240,7 @@ impl Connection {
         Ok(Some((request, message, beside)))
     }
 
-    /// Send what the kernel takes of the queue.
+    /// Sends as much of the queue as the kernel accepts.
     fn send_queued(&mut self) -> Result<(), Errno> {
         while let Some(first) = self.outgoing.front_mut() {
             if self.paused.is_some() {

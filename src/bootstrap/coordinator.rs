@@ -1,4 +1,4 @@
-//! What the store decides: who has joined, which collectives are complete, and who failed.
+//! The store's decisions: which ranks have joined, which collectives are complete, and which ranks failed.
 //!
 //! Pure bookkeeping without sockets or clocks of its own. The [server](super::server) feeds it
 //! requests and carries out the [`Action`]s it leaves behind.
@@ -22,8 +22,8 @@ use crate::bootstrap::peer::PeerInformation;
 use crate::bootstrap::reply::Reply;
 use crate::bootstrap::request::{Request, VERSION};
 
-/// How long rank 0 holds back news of a failed rendezvous from itself, so that ranks which come
-/// late are told the reason too before the store ends with rank 0.
+/// Time for which rank 0 delays its own notice of a failed rendezvous, so that ranks that come late receive the
+/// reason too before the store ends with rank 0.
 pub(super) const FAREWELL: Duration = Duration::from_secs(1);
 
 struct Member {
@@ -42,9 +42,9 @@ pub(super) struct Coordinator {
     ranks: HashMap<Token, u32>,
     complete: bool,
     failure: Option<Failure>,
-    /// Told of the failure of the rendezvous, or dead.
+    /// Number of ranks that were notified of the failure of the rendezvous, or are dead.
     told: u32,
-    /// When rank 0 itself is told of the failure of the rendezvous.
+    /// Time at which rank 0 itself is notified of the failure of the rendezvous.
     farewell: Option<Instant>,
     values: Values,
     gathers: Gathers,
@@ -69,12 +69,12 @@ impl Coordinator {
         }
     }
 
-    /// What the server is to do since the last call.
+    /// Takes the server's actions since the last call.
     pub(super) fn take_actions(&mut self) -> Vec<Action> {
         mem::take(&mut self.actions)
     }
 
-    /// When [`Coordinator::expire`] has something to do next.
+    /// Returns when [`Coordinator::expire`] has something to do next.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         let joins = self
             .members
@@ -89,7 +89,7 @@ impl Coordinator {
             .min()
     }
 
-    /// Act on the deadlines that have passed.
+    /// Handles the deadlines that have passed.
     pub(super) fn expire(&mut self, now: Instant) {
         if self.farewell.is_some_and(|at| at <= now) {
             self.tell_rank_0();
@@ -110,11 +110,11 @@ impl Coordinator {
         self.values.expire(now, &mut self.actions);
     }
 
-    /// Act on a request that arrived by connection `token`. A rank that joins by a connection which carries no file
-    /// descriptors is sent `onward`, to the abstract Unix socket of that name.
+    /// Handles a request that arrived on connection `token`. A rank that joins on a connection without file
+    /// descriptors is redirected to `onward`, the abstract Unix socket of that name.
     ///
     /// # Errors
-    /// A reason why the connection must be closed: it sent what no rank would.
+    /// The reason why the connection must be closed: it sent something that no rank sends.
     pub(super) fn handle(
         &mut self,
         token: Token,
@@ -131,11 +131,11 @@ impl Coordinator {
                 self.join(token, onward, request, message, now);
                 return Ok(());
             }
-            // It was sent on to the Unix socket, or refused.
+            // The rank was redirected to the Unix socket, or refused.
             Request::Leave if !self.ranks.contains_key(&token) => return Ok(()),
             _ => *self.ranks.get(&token).ok_or("a request before joining")?,
         };
-        // After a failure every rank has been told, or will be: nothing else is answered.
+        // After a failure every rank has been notified, or will be; nothing else is answered.
         if self.failure.is_some() {
             return Ok(());
         }
@@ -188,7 +188,7 @@ impl Coordinator {
         Ok(())
     }
 
-    /// Connection `token` closed, for `reason` if it was the server that closed it.
+    /// Handles the close of connection `token`, for `reason` if the server closed it.
     pub(super) fn disconnect(&mut self, token: Token, reason: Option<String>, now: Instant) {
         if token == HOST {
             // The store is part of rank 0: the others see their connections close.
@@ -212,7 +212,7 @@ impl Coordinator {
         self.fail(failure, now);
     }
 
-    /// Whether ranks are still awaited.
+    /// Returns whether ranks are still awaited.
     fn is_gathering(&self) -> bool {
         !self.complete && self.failure.is_none()
     }
@@ -264,7 +264,7 @@ impl Coordinator {
         };
         debug_assert_eq!(version, VERSION, "the parser tells other versions apart");
         let rank = peer.rank;
-        // The host is let in after a failure too, and told last.
+        // Rank 0 is accepted after a failure too, and notified last.
         if let Some(failure) = self.failure.as_ref().filter(|_| token != HOST) {
             return Err(failure.clone());
         }
@@ -312,7 +312,7 @@ impl Coordinator {
             self.schedule_farewell(now);
         } else if self.members.iter().all(Option::is_some) {
             self.complete = true;
-            // First of all: a rank that is welcomed may hold the next rendezvous at the same name.
+            // First: a welcomed rank may hold the next rendezvous at the same name.
             self.actions.push(Action::StopListening);
             let peers = self
                 .members
@@ -329,7 +329,7 @@ impl Coordinator {
         Ok(())
     }
 
-    /// Nothing can succeed any more: tell every rank why. The first reason stands.
+    /// Ends the job: notifies every rank of the reason. The first reason stands.
     fn fail(&mut self, failure: Failure, now: Instant) {
         if self.failure.is_some() {
             return;
@@ -352,7 +352,7 @@ impl Coordinator {
         }
     }
 
-    /// Rank 0 ends the store when it hears of a failure, so it hears last.
+    /// Schedules rank 0's notice last, since rank 0 ends the store when it receives it.
     fn schedule_farewell(&mut self, now: Instant) {
         if let Some(Some(rank_0)) = self.members.first() {
             self.farewell = Some(rank_0.deadline.min(now + FAREWELL));

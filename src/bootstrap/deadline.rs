@@ -1,10 +1,10 @@
-//! Points in time that waits end at.
+//! Deadlines of waits.
 
 use std::time::{Duration, Instant};
 
 use rustix::event::Timespec;
 
-/// As good as no deadline, and every clock can express it: a century.
+/// The longest deadline, a century: in effect none, and every clock can represent it.
 const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Returns the instant `deadline` after `start`, at most a century.

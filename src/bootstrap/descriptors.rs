@@ -24,8 +24,8 @@ pub(super) struct Batch {
     pub(super) truncated: bool,
 }
 
-/// Send what fits of `bytes`, with `descriptors` (at most [`MAX_RANKS`]) beside the first of them.
-/// Does not block: `Errno::AGAIN` if nothing fits.
+/// Sends what fits of `bytes`, with `descriptors` (at most [`MAX_RANKS`]) beside the first byte. Does not
+/// block: `Errno::AGAIN` if nothing fits.
 pub(super) fn send(
     socket: impl AsFd,
     bytes: &[u8],
@@ -43,8 +43,8 @@ pub(super) fn send(
     })
 }
 
-/// Receive what is there into `buffer`, and the batch of descriptors beside it, if any, into
-/// `batches`. 0 is the end of the stream. Does not block: `Errno::AGAIN` if nothing is there.
+/// Receives what is there into `buffer`, and the batch of descriptors beside it, if any, into `batches`. 0 is
+/// the end of the stream. Does not block: `Errno::AGAIN` if nothing is there.
 pub(super) fn receive(
     socket: impl AsFd,
     buffer: &mut [u8],

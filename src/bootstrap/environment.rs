@@ -1,4 +1,4 @@
-//! What a launcher says through the environment: who this rank is, and where its job meets.
+//! Launch environments: this rank's number and the rendezvous of its job, from a launcher's variables.
 
 use crate::backend::abi::MAX_RANKS;
 use crate::base::bootstrap_error::BootstrapError;
@@ -17,24 +17,25 @@ pub struct LaunchEnvironment {
     pub local_rank: u32,
     /// Ranks on this host.
     pub local_world: u32,
-    /// `host:port` where rank 0 listens. `None`, the default, is an abstract Unix socket named after
-    /// the job, where the kernel itself vouches for the user who calls. An address needs the feature `tcp`.
+    /// `host:port` where rank 0 listens; needs the feature `tcp`. `None`, the default, is an abstract Unix
+    /// socket named after the job, where the kernel vouches for the user at the other end.
     pub address: Option<String>,
-    /// What makes a process a rank of this job. Needed with `address`.
+    /// The secret that makes a process a rank of this job. Required with `address`.
     pub secret: Option<Secret>,
-    /// What tells this job apart from the user's other jobs on the host. Not needed with `secret`.
+    /// The job's name, which tells it apart from the user's other jobs on the host. Not required with `secret`.
     pub job: Option<String>,
     /// Counts rebuilds of the job: ranks of different generations never meet.
     pub generation: u64,
-    /// Which launcher said so, for messages.
+    /// The launcher that set the variables, for messages.
     pub source: &'static str,
 }
 
 impl LaunchEnvironment {
-    /// What this process's environment says; a world of one rank if no launcher set anything.
+    /// Returns the launch environment of this process's variables; a world of one rank if no launcher set any.
     ///
     /// # Errors
-    /// See [`LaunchEnvironment::from_variables`]; also if the kernel gives no random bytes.
+    /// Those of [`LaunchEnvironment::from_variables`]; [`BootstrapError::System`] if the kernel has no random
+    /// bytes.
     pub fn detect() -> Result<Self, BootstrapError> {
         // A value that is not UTF-8 is kept, so that the error about it can show it.
         let lookup = |name: &str| value_of(name).map(|value| value.to_string_lossy().into_owned());
@@ -47,18 +48,19 @@ impl LaunchEnvironment {
         Ok(environment)
     }
 
-    /// A world of one rank, which nobody else can join.
+    /// Returns a world of one rank, which no other process can join.
     ///
     /// # Errors
-    /// The kernel gives no random bytes.
+    /// [`BootstrapError::System`] if the kernel has no random bytes.
     pub fn alone() -> Result<Self, BootstrapError> {
         Self::local(0, 1, random_job(0)?)
     }
 
-    /// Rank `rank` of `world` on this host, meeting under the name `job`: explicit configuration.
+    /// Returns the environment of rank `rank` of `world` on this host, which meets under the name `job`:
+    /// explicit configuration.
     ///
     /// # Errors
-    /// [`BootstrapError::RankOutsideWorld`].
+    /// [`BootstrapError::RankOutsideWorld`] if `rank` or `world` is out of range.
     pub fn local(rank: u32, world: u32, job: impl Into<String>) -> Result<Self, BootstrapError> {
         let environment = Self {
             rank,
@@ -75,11 +77,11 @@ impl LaunchEnvironment {
         Ok(environment)
     }
 
-    /// What the variables behind `lookup` say, or `None` if they name no rank.
+    /// Returns the launch environment of the variables that `lookup` returns, or `None` if they name no rank.
     ///
-    /// Looked at in order: `SYMMEM_*` (set by `symmem run` or by hand), torchrun, Open MPI, PMI
-    /// (MPICH, Intel MPI), Slurm. Whichever names the rank, `SYMMEM_RENDEZVOUS`, `SYMMEM_SECRET`,
-    /// `SYMMEM_JOB` and `SYMMEM_GENERATION` have the last word on how ranks meet.
+    /// Tries, in order: `SYMMEM_*` (set by `symmem run` or by hand), torchrun, Open MPI, PMI (MPICH, Intel
+    /// MPI), Slurm. Whichever names the rank, `SYMMEM_RENDEZVOUS`, `SYMMEM_SECRET`, `SYMMEM_JOB` and
+    /// `SYMMEM_GENERATION` take precedence for the rendezvous.
     ///
     /// # Errors
     /// [`BootstrapError::BadVariable`], [`BootstrapError::MissingVariable`],
@@ -108,7 +110,7 @@ impl LaunchEnvironment {
         Ok(None)
     }
 
-    /// That the numbers fit together and one host holds them all.
+    /// Checks that the numbers are consistent and all ranks are on one host.
     pub(super) fn check(&self) -> Result<(), BootstrapError> {
         let Self {
             rank,
@@ -141,7 +143,7 @@ impl LaunchEnvironment {
 
 const PMI: &str = "PMI";
 
-/// A job's name that nobody can guess.
+/// Returns a random job name, which cannot be guessed.
 pub(super) fn random_job(rank: u32) -> Result<String, BootstrapError> {
     let bytes = random_bytes().map_err(|source| BootstrapError::System {
         rank,
@@ -151,15 +153,16 @@ pub(super) fn random_job(rank: u32) -> Result<String, BootstrapError> {
     Ok(hex(&bytes[..16]))
 }
 
-/// Hydra tells its ranks no job name, but is the parent of all of them on a host.
+/// Returns a job name derived from the parent process: Hydra passes its ranks no job name, but is the parent of
+/// all ranks on a host.
 fn job_of_parent() -> Option<String> {
     let pid = rustix::process::getppid()?.as_raw_nonzero().get();
     let parent = ProcessIdentity::of(u32::try_from(pid).ok()?)?;
     Some(format!("parent-{}-{}", parent.pid, parent.start_time))
 }
 
-/// Step numbers from here up are Slurm's own (batch script, interactive, external): only one process
-/// runs there, whatever the count of tasks says. From slurm.h, `SLURM_MAX_NORMAL_STEP_ID`.
+/// Step numbers from here up are Slurm's own (batch script, interactive, external): only one process runs
+/// there, whatever the task count is. From slurm.h, `SLURM_MAX_NORMAL_STEP_ID`.
 const SLURM_FIRST_SPECIAL_STEP: u64 = 0xffff_fff0;
 
 struct Variables<F> {
@@ -185,7 +188,7 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
         }
     }
 
-    /// Rank and world from two variables that must come together.
+    /// Returns rank and world from two variables that must be set together.
     fn rank_and_world(
         &self,
         rank: &'static str,
@@ -205,7 +208,7 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
         }
     }
 
-    /// The environment of a launcher, whose local numbers default to the global ones.
+    /// Returns the environment of a launcher, whose local numbers default to the global ones.
     fn launched(
         &self,
         (rank, world): (u32, u32),
@@ -246,9 +249,9 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
             return Ok(None);
         };
         let local = (self.number("LOCAL_RANK")?, self.number("LOCAL_WORLD_SIZE")?);
-        // TORCHELASTIC_RUN_ID is "none" unless asked for, so the agent's port, which it owns while
-        // the job runs, is part of the name. The port itself is never used: the agent's own store
-        // listens there. The restart count keeps out ranks left over from an earlier attempt.
+        // TORCHELASTIC_RUN_ID is "none" by default, so the agent's port, which it owns while the job runs, is
+        // part of the name. The port itself is never used: the agent's own store listens there. The restart
+        // count keeps out ranks left over from an earlier attempt.
         let parts = [
             "TORCHELASTIC_RUN_ID",
             "MASTER_ADDR",
@@ -312,7 +315,7 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
         {
             return Ok(None);
         }
-        // The step's own count where srun gave it, else the allocation's.
+        // The step's own count if srun set it, else the allocation's.
         let world = ["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"]
             .into_iter()
             .find(|name| self.text(name).is_some())
@@ -329,7 +332,7 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
         )))
     }
 
-    /// Tasks on this node, from a list such as `4(x2),3` with one count a node.
+    /// Returns the tasks on this node, from a list such as `4(x2),3` with one count per node.
     fn slurm_tasks_here(&self) -> Result<Option<u32>, BootstrapError> {
         let node = self.number("SLURM_NODEID")?.unwrap_or(0) as usize;
         for name in [
@@ -357,7 +360,7 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
             environment.job = Some(job);
         }
         if let Some(value) = self.text("SYMMEM_SECRET") {
-            // The value is not repeated in the error: it may be all but right.
+            // The value is not repeated in the error: it may be almost right.
             environment.secret =
                 Some(
                     Secret::from_hex(&value).ok_or_else(|| BootstrapError::BadVariable {
@@ -391,7 +394,7 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
     }
 }
 
-/// The count for node `node` in Slurm's run-length list.
+/// Returns the count for node `node` in Slurm's run-length list.
 fn tasks_of_node(list: &str, node: usize) -> Option<u32> {
     let mut first = 0;
     for item in list.split(',') {

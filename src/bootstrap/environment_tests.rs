@@ -1,4 +1,4 @@
-//! What each launcher's variables mean.
+//! Tests of each launcher's variables.
 
 use super::*;
 

@@ -1,11 +1,11 @@
-//! Why the store cannot answer, as it travels from rank 0 to the others.
+//! Failures of the store, as they travel from rank 0 to the others.
 
 use std::time::Duration;
 
 use crate::base::bootstrap_error::BootstrapError;
 use crate::bootstrap::codec::{Reader, Writer};
 
-/// Why a request cannot be answered; unsolicited, why no later one will be.
+/// The reason why a request cannot be answered; in an unsolicited message, the reason why no later one will be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
     Died {
@@ -137,7 +137,7 @@ impl Failure {
         })
     }
 
-    /// Returns what this failure, told by rank 0, means to `rank`, which waited `elapsed` for `awaited`.
+    /// Returns this failure, reported by rank 0, as the error of `rank`, which waited `elapsed` for `awaited`.
     pub(super) fn into_error(self, rank: u32, awaited: &str, elapsed: Duration) -> BootstrapError {
         let awaited = awaited.to_owned();
         match self {

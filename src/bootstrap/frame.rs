@@ -1,4 +1,4 @@
-//! Frames: how the messages of the store lie in a stream of bytes.
+//! Frames: the encoding of the store's messages in a stream of bytes.
 //!
 //! A frame is a header of 16 bytes (length of the body, kind, count of file descriptors that travel
 //! beside it, number of the request it belongs to) and a body of at most [`MAX_BODY`] bytes. All
@@ -16,7 +16,7 @@ pub(super) const HEADER_BYTES: usize = 16;
 /// The number of a message that answers no request.
 pub(super) const UNSOLICITED: u64 = 0;
 
-/// Why bytes are no message.
+/// The reason why bytes are not a message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum MessageError {
     #[error("a body of {0} bytes is over the limit of {MAX_BODY}")]
@@ -37,8 +37,8 @@ pub(super) struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// The first frame in `bytes`, or `None` if it is not all there yet. It takes
-    /// `HEADER_BYTES + body.len()` bytes.
+    /// Returns the first frame in `bytes`, or `None` if it is incomplete. It takes `HEADER_BYTES + body.len()`
+    /// bytes.
     pub(super) fn parse(bytes: &'a [u8]) -> Result<Option<Self>, MessageError> {
         let mut reader = Reader(bytes);
         let (Some(length), Some(kind), Some(descriptors), Some(request)) =
@@ -59,7 +59,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// A frame as bytes. `body` is at most [`MAX_BODY`] long: callers check what users give them.
+/// Returns a frame as bytes. `body` is at most [`MAX_BODY`] long; callers check their users' data.
 pub(super) fn frame(request: u64, kind: u16, descriptors: u16, body: &[u8]) -> Vec<u8> {
     debug_assert!(body.len() <= MAX_BODY);
     let mut bytes = Vec::with_capacity(HEADER_BYTES + body.len());

@@ -1,14 +1,15 @@
-//! How a rank shows that it is of the job, before any message is read.
+//! The handshake: how a rank proves that it belongs to the job, before any message is read.
 //!
-//! Over a Unix socket the kernel says which user is at the other end (`SO_PEERCRED`, see unix(7)). Each end has
-//! compared that user with its own before a byte passes: the rank before it sends, the store before it reads. So the
-//! rank may show the key itself, which is the launcher's secret or, where there is none, the job's name; a process of
-//! the same user could read either from `/proc` as well.
+//! Over a Unix socket the kernel reports the user at the other end (`SO_PEERCRED`, see unix(7)). Each end
+//! compares that user with its own before a byte passes: the rank before it sends, the store before it reads.
+//! So the rank may show the key itself, which is the launcher's secret or, without one, the job's name; a
+//! process of the same user could read either from `/proc` as well.
 //! ```text
 //! rank   → store   magic (8 bytes), kind of key (1 secret, 2 job's name), length of key (2), key (0 to 4096)
 //! store  → rank    "welcome\n" or "refused\n" (8)
 //! ```
-//! Over TCP, which takes the feature `tcp`, anyone may be at the other end: both prove that they know the secret.
+//! Over TCP, which needs the feature `tcp`, any process may be at the other end: both ends prove that they know
+//! the secret.
 //! ```text
 //! rank   → store   magic (8 bytes), nonce of the rank (32)
 //! store  → rank    nonce of the store (32), proof of the store (32)
@@ -32,12 +33,13 @@ use crate::bootstrap::handshake::verdict::Step;
 use crate::bootstrap::key::Key;
 use crate::bootstrap::stream::{Stream, Transport};
 
-/// A connection that has not joined by then is closed.
+/// Time after which a connection that has not joined is closed.
 pub(super) const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(5);
 
-/// The rank's side; false if what listens is not of this job. Blocks until `until` at most.
+/// Makes the rank's side of the handshake. Returns false if the listener is not of this job. Blocks until
+/// `until` at most.
 ///
-/// On a Unix socket the caller has seen that the listener is of its own user.
+/// On a Unix socket the caller has checked that the listener is of its own user.
 pub(super) fn greet(stream: &Stream, key: &Key, until: Instant) -> Result<bool, Errno> {
     match stream.transport {
         Transport::Unix => unix::greet(stream, key, until),
@@ -49,7 +51,7 @@ pub(super) fn greet(stream: &Stream, key: &Key, until: Instant) -> Result<bool, 
     }
 }
 
-/// The store's side, as far as it has come. It does no input or output of its own.
+/// The state of the store's side of a handshake. It does no input or output of its own.
 pub(super) enum Handshake {
     Unix(unix::Hello),
     #[cfg(feature = "tcp")]
@@ -65,7 +67,7 @@ impl Handshake {
         }
     }
 
-    /// Where the next bytes that arrive belong; never empty while the verdict is pending.
+    /// Returns the buffer for the next bytes; never empty while the verdict is pending.
     pub(super) fn space(&mut self) -> &mut [u8] {
         match self {
             Self::Unix(hello) => hello.space(),
@@ -74,7 +76,7 @@ impl Handshake {
         }
     }
 
-    /// Judges what has arrived, with `count` more bytes in [`Handshake::space`].
+    /// Evaluates the bytes received, with `count` more in [`Handshake::space`].
     pub(super) fn advance(&mut self, count: usize, key: &Key) -> Step {
         match self {
             Self::Unix(hello) => hello.advance(count, key),

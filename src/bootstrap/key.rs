@@ -1,25 +1,25 @@
-//! What makes a process a rank of one job and of no other, and the socket's name that follows from it.
+//! The key that makes a process a rank of one job and no other, and the socket's name derived from it.
 
 use std::hint::black_box;
 
 use crate::bootstrap::secret::{SECRET_BYTES, Secret, hex};
 use crate::bootstrap::siphash::siphash;
 
-/// Most bytes of a job's name that ranks meet under without a secret.
+/// Most bytes of the job's name, if ranks meet without a secret.
 pub(super) const MAX_JOB: usize = 4096;
 
-/// What every rank of a job has.
+/// The key of a job, which all its ranks have.
 #[derive(Clone, Debug)]
 pub(super) enum Key {
     /// The launcher's secret.
     Secret(Secret),
-    /// The job's name, where no launcher gave a secret. It can be guessed, so it is only good on sockets where the
+    /// The job's name, if no launcher set a secret. It can be guessed, so it is valid only on sockets where the
     /// kernel vouches for the peer's user: it turns away a stray rank of another job.
     Job(String),
 }
 
 impl Key {
-    /// Which kind of key it is, as the byte before its length in a greeting.
+    /// Returns the kind of key, as the byte before its length in a greeting.
     pub(super) fn kind(&self) -> u8 {
         match self {
             Self::Secret(_) => 1,
@@ -27,7 +27,7 @@ impl Key {
         }
     }
 
-    /// The bytes to show to a peer that may see them.
+    /// Returns the bytes to show to a peer that may see them.
     pub(super) fn bytes(&self) -> &[u8] {
         match self {
             Self::Secret(secret) => secret.bytes(),
@@ -35,20 +35,21 @@ impl Key {
         }
     }
 
-    /// Whether a key of `kind` with the bytes `shown` is this one. Takes the same time wherever bytes differ.
+    /// Returns whether a key of `kind` with the bytes `shown` is this one. Takes constant time for keys of one
+    /// length.
     pub(super) fn is(&self, kind: u8, shown: &[u8]) -> bool {
         let own = self.bytes();
         if (kind, shown.len()) != (self.kind(), own.len()) {
             return false;
         }
-        // The compiler cannot see through the box, so it cannot stop at the first difference.
+        // The compiler cannot optimize across the black box, so it cannot stop at the first difference.
         let pairs = own.iter().zip(shown);
         pairs.fold(0, |different, (own, shown)| {
             black_box(different | (own ^ shown))
         }) == 0
     }
 
-    /// The secret, without which nobody is let in over TCP.
+    /// Returns the secret, which every connection over TCP must prove to know.
     #[cfg(feature = "tcp")]
     pub(super) fn secret(&self) -> Option<&Secret> {
         match self {
@@ -57,12 +58,12 @@ impl Key {
         }
     }
 
-    /// The name of the abstract Unix socket on which the ranks of `job` meet.
+    /// Returns the name of the abstract Unix socket on which the ranks of `job` meet.
     ///
-    /// Every process of the host can list these names (`/proc/net/unix`). Under a secret the name is a hash keyed
-    /// with it: it reveals nothing of the secret, and nobody else can take the name of the next generation first.
-    /// Two jobs whose names are the same by chance are told apart by the greeting, which compares the keys
-    /// themselves.
+    /// Every process of the host can list these names (`/proc/net/unix`). With a secret, the name is a hash
+    /// keyed with it: it reveals nothing of the secret, and no other process can take the name of the next
+    /// generation first. If the names of two jobs collide, the greeting tells them apart, since it compares the
+    /// keys themselves.
     pub(super) fn socket_name(&self, uid: u32, job: &str, generation: u64) -> String {
         let (low, high) = match self {
             Self::Secret(secret) => halves(secret.bytes()),
@@ -79,7 +80,7 @@ impl Key {
     }
 }
 
-/// The two keys of 128 bits that a secret has in it.
+/// Splits a secret into two keys of 128 bits.
 fn halves(secret: &[u8; SECRET_BYTES]) -> ([u8; 16], [u8; 16]) {
     let half = |from: usize| std::array::from_fn(|index| secret[from + index]);
     (half(0), half(16))

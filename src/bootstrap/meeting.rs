@@ -1,4 +1,4 @@
-//! A rendezvous: how one rank reaches the store, or holds it, and is welcomed.
+//! A rendezvous: how one rank reaches the store, or runs it, and joins.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ use crate::bootstrap::server::ServerThread;
 use crate::bootstrap::store::Store;
 use crate::bootstrap::stream::{Address, Listener, Stream};
 
-/// A rendezvous as one rank goes about it.
+/// A rendezvous, from one rank's view.
 pub(super) struct Meeting<'a> {
     environment: &'a LaunchEnvironment,
     pub(super) address: Address,
@@ -102,7 +102,8 @@ impl<'a> Meeting<'a> {
         move |source| BootstrapError::System { rank, call, source }
     }
 
-    /// Start the store on rank 0. `None` if another already listens: who that is shows on joining.
+    /// Starts the store on rank 0. Returns `None` if another process already listens; the join then tells
+    /// which.
     pub(super) fn start_store(&self) -> Result<Option<(ServerThread, Stream)>, BootstrapError> {
         let listener = match Listener::bind(&self.address) {
             Ok(listener) => listener,
@@ -128,7 +129,7 @@ impl<'a> Meeting<'a> {
             .map_err(self.system("starting the store's thread"))
     }
 
-    /// Join the store that this process holds.
+    /// Joins the store that this process runs.
     pub(super) fn join_own(
         &self,
         server: ServerThread,
@@ -139,7 +140,7 @@ impl<'a> Meeting<'a> {
         self.welcomed(store, reply)
     }
 
-    /// Join the store at `address`, or where it sends this rank on to.
+    /// Joins the store at `address`, or at the address to which it redirects this rank.
     pub(super) fn join(
         &self,
         address: Address,
@@ -183,7 +184,7 @@ impl<'a> Meeting<'a> {
         self.until.saturating_duration_since(Instant::now())
     }
 
-    /// A connection on which this rank is known to be of the job. Waits for rank 0 to listen.
+    /// Returns a connection that has completed the handshake. Waits for rank 0 to listen.
     pub(super) fn reach(&self, address: &Address) -> Result<Stream, BootstrapError> {
         let rank = self.environment.rank;
         let mut pause = Duration::from_micros(500);
@@ -207,16 +208,16 @@ impl<'a> Meeting<'a> {
                     elapsed: self.start.elapsed(),
                 });
             }
-            // Nothing announces that a name is taken: look again soon, then less often.
+            // There is no notification of a new listener: try again soon, then less often.
             std::thread::sleep(pause.min(self.until.saturating_duration_since(Instant::now())));
             pause = (pause * 2).min(Duration::from_millis(20));
         }
     }
 
-    /// Shows what listens that this rank is of its job; `false` if the other end closed and may come back.
+    /// Makes the handshake with the listener; returns `false` if the other end closed and may come back.
     fn greet(&self, stream: &Stream, address: &Address) -> Result<bool, BootstrapError> {
         let rank = self.environment.rank;
-        // Before anything is sent: over a Unix socket the key itself travels.
+        // Checked before anything is sent: over a Unix socket the key itself travels.
         let own = rustix::process::geteuid().as_raw();
         let uid = stream
             .peer_uid()
@@ -251,7 +252,7 @@ impl<'a> Meeting<'a> {
     }
 }
 
-/// Where rank 0 listens at `host:port`.
+/// Returns the TCP address of rank 0 at `host:port`.
 #[cfg(feature = "tcp")]
 fn tcp_address(address: &str) -> Result<Address, BootstrapError> {
     Ok(Address::Tcp(address.to_owned()))
@@ -264,7 +265,7 @@ fn tcp_address(address: &str) -> Result<Address, BootstrapError> {
     })
 }
 
-/// Whether a failed connection means that rank 0 does not listen yet, or has a full queue.
+/// Returns whether a failed connection means that rank 0 does not listen yet, or has a full queue.
 fn is_not_yet(error: &io::Error) -> bool {
     matches!(
         error.kind(),

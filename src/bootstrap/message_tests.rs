@@ -208,7 +208,7 @@ proptest! {
     ) {
         let unix = || Handshake::new(Transport::Unix);
         let greeting = hello(&own);
-        // What follows is a message's, and is left to it.
+        // The bytes behind the greeting belong to a message, and are not taken.
         let more = [greeting.as_slice(), b"message"].concat();
         let welcome = (b"welcome\n".to_vec(), Verdict::Trusted, greeting.len());
         prop_assert_eq!(hear(unix(), &own, &more, &pieces), welcome);
@@ -241,7 +241,7 @@ proptest! {
         prop_assert_eq!(verdict == Verdict::Trusted, allowed);
     }
 
-    // Miri knows no getrandom, from which the store's nonce is.
+    // Miri does not support getrandom, the source of the store's nonce.
     #[cfg(feature = "tcp")]
     #[test]
     #[cfg_attr(miri, ignore)]

@@ -1,15 +1,14 @@
-//! How the ranks of a job find each other and exchange what they need before they share memory.
+//! Bootstrap: how the ranks of a job find each other and exchange data before they share memory.
 //!
-//! A [`LaunchEnvironment`] says who this rank is; [`Bootstrap::connect`] meets the others and gives a
-//! [`Store`], through which all ranks exchange small payloads and file descriptors, and the
-//! [`PeerInformation`] of each.
+//! A [`LaunchEnvironment`] describes this rank. [`Bootstrap::connect`] meets the others and provides a
+//! [`Store`], through which all ranks exchange small payloads and file descriptors, and the [`PeerInformation`]
+//! of each.
 //!
-//! Rank 0 runs the store in a thread. By default it listens on an abstract Unix socket whose name
-//! follows from job, user and generation: there is no port to agree on and no file to leave behind,
-//! and both ends have the kernel's word for the other's user. A rank shows the job's key before a
-//! message is read. With the feature `tcp`, `host:port` can be given instead; a rank that comes that
-//! way proves that it knows the secret and is sent on to the Unix socket, since file descriptors travel
-//! nowhere else.
+//! Rank 0 runs the store in a thread. By default it listens on an abstract Unix socket whose name is derived
+//! from job, user and generation: there is no port to agree on and no file to leave behind, and the kernel
+//! tells each end the other's user. A rank shows the job's key before any message is read. With the feature
+//! `tcp`, the rendezvous may be `host:port`: a rank that connects by TCP proves that it knows the secret and is
+//! redirected to the Unix socket, the only transport for file descriptors.
 
 mod client;
 mod codec;

@@ -1,18 +1,18 @@
-//! What ranks know of each other.
+//! The information that ranks have about each other.
 
 use crate::bootstrap::codec::{Reader, Writer};
 use crate::bootstrap::process::ProcessIdentity;
 
-/// A rank as the others know it.
+/// Information about a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerInformation {
     /// The rank.
     pub rank: u32,
-    /// The process it is, or is a thread of.
+    /// Its process.
     pub process: ProcessIdentity,
-    /// The user it runs as.
+    /// Its user ID.
     pub uid: u32,
-    /// The boot of the machine it runs on: the same on all ranks of a host.
+    /// The boot ID of its machine: the same on all ranks of a host.
     pub boot_id: String,
 }
 

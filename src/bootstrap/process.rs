@@ -1,4 +1,4 @@
-//! Which process a rank is, and whether that process still lives.
+//! Identity of a rank's process, and whether it still runs.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -10,23 +10,23 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::bootstrap::deadline::time_until;
 
-/// A process, told apart from a later one that is given the same number.
+/// Identity of a process, distinct from a later one with the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProcessIdentity {
-    /// The process number, as its own PID namespace counts.
+    /// Process ID in its own PID namespace.
     pub pid: u32,
-    /// When it started, in clock ticks since boot (field 22 of `/proc/<pid>/stat`).
+    /// Start time in clock ticks since boot (field 22 of `/proc/<pid>/stat`).
     pub start_time: u64,
-    /// The inode of its PID namespace, 0 where the kernel does not tell: numbers of another
-    /// namespace say nothing here.
+    /// Inode of its PID namespace, 0 if the kernel does not report it: process IDs of another namespace are
+    /// meaningless here.
     pub namespace: u64,
 }
 
 impl ProcessIdentity {
-    /// The calling process.
+    /// Returns the calling process.
     ///
     /// # Errors
-    /// `/proc` is not mounted or cannot be read.
+    /// The operating system's, if `/proc` is not mounted or cannot be read.
     pub fn current() -> io::Result<Self> {
         let stat = std::fs::read("/proc/self/stat")?;
         let stat = Stat::parse(&stat).ok_or_else(|| {
@@ -42,7 +42,7 @@ impl ProcessIdentity {
         })
     }
 
-    /// The process with number `pid` in this namespace, or `None` if there is none.
+    /// Returns the process with ID `pid` in this namespace, or `None` if there is none.
     pub fn of(pid: u32) -> Option<Self> {
         let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
         let stat = Stat::parse(&stat)?;
@@ -53,12 +53,11 @@ impl ProcessIdentity {
         })
     }
 
-    /// Whether the process has not begun to exit.
+    /// Returns whether the process runs and has not begun to exit. Does not block.
     ///
-    /// A process that has ended, is a zombie, is on its way out (its memory may take a second to be
-    /// given back), or whose number now names another process, is dead. Where this process cannot
-    /// tell (another PID namespace, `/proc` unreadable) the answer is `true`: its socket to the
-    /// store tells of its death then. Does not block.
+    /// A process counts as dead if it has ended, is a zombie, is exiting (its memory may take a second to be
+    /// released), or if its ID now names another process. If this process cannot tell (another PID namespace,
+    /// `/proc` unreadable), the answer is `true`; the store then learns of its death from its socket.
     pub fn is_alive(&self) -> bool {
         if self.namespace != own_namespace() {
             return true;
@@ -66,7 +65,7 @@ impl ProcessIdentity {
         match std::fs::read(format!("/proc/{}/stat", self.pid)) {
             Ok(stat) => Stat::parse(&stat)
                 .is_none_or(|stat| stat.start_time == self.start_time && !stat.is_exiting()),
-            // ESRCH: it ended between the opening and the reading of the file.
+            // ESRCH: it ended between opening and reading the file.
             Err(error) => {
                 !(error.kind() == io::ErrorKind::NotFound
                     || error.raw_os_error() == Some(Errno::SRCH.raw_os_error()))
@@ -74,14 +73,15 @@ impl ProcessIdentity {
         }
     }
 
-    /// Waits until the process has ended and given back all it held: memory, mappings, devices. Says
-    /// whether that was so by `until`.
+    /// Blocks until the process has ended and released all it held (memory, mappings, devices), or until
+    /// `until`. Returns whether it has.
     ///
-    /// That comes later than [`ProcessIdentity::is_alive`] says that it is on its way out. Of a process
-    /// in another PID namespace this process cannot know, and takes it for ended.
+    /// That is later than [`ProcessIdentity::is_alive`] returns `false`. A process in another PID namespace
+    /// cannot be observed, and counts as ended.
     ///
     /// # Errors
-    /// The kernel has no `pidfd_open` (before Linux 5.3), or this process no descriptor left.
+    /// The operating system's, if the kernel has no `pidfd_open` (before Linux 5.3), or this process has no
+    /// descriptor left.
     pub fn wait_end(&self, until: Instant) -> io::Result<bool> {
         let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
         let Some(pid) = pid.filter(|_| self.namespace == own_namespace()) else {
@@ -89,11 +89,11 @@ impl ProcessIdentity {
         };
         let process = match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(process) => process,
-            // Nobody has the number, or a mere thread of another process has it.
+            // No process has this ID, or it is a thread of another process.
             Err(Errno::SRCH | Errno::INVAL) => return Ok(true),
             Err(error) => return Err(error.into()),
         };
-        // Whoever has the number now keeps it while the descriptor is open.
+        // The process with this ID keeps it while the descriptor is open.
         if Self::of(self.pid).is_none_or(|now| now.start_time != self.start_time) {
             return Ok(true);
         }
@@ -121,13 +121,12 @@ struct Stat {
     start_time: u64,
 }
 
-/// Set in a task's flags once it has entered `do_exit` (include/linux/sched.h), before its memory is
-/// given back.
+/// Set in a task's flags once it has entered `do_exit` (include/linux/sched.h), before its memory is released.
 const PF_EXITING: u32 = 0x4;
 
 impl Stat {
     fn parse(stat: &[u8]) -> Option<Self> {
-        // The command's name is in parentheses and may itself hold spaces and parentheses.
+        // The command's name is in parentheses and may contain spaces and parentheses.
         let name_end = stat.iter().rposition(|&byte| byte == b')')?;
         let rest = std::str::from_utf8(&stat[name_end + 1..]).ok()?;
         let mut fields = rest.split_ascii_whitespace();

@@ -1,4 +1,4 @@
-//! What the store answers.
+//! The store's replies.
 
 use crate::bootstrap::codec::{Reader, Writer};
 use crate::bootstrap::failure::Failure;
@@ -26,10 +26,10 @@ impl Part {
     }
 }
 
-/// What the store answers.
+/// The store's replies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Reply {
-    /// All have joined; ordered by rank.
+    /// All ranks have joined; in rank order.
     Welcome {
         peers: Vec<PeerInformation>,
     },
@@ -51,7 +51,7 @@ pub(super) enum Reply {
 }
 
 impl Reply {
-    /// This reply to `request` as a frame with `descriptors` file descriptors beside it.
+    /// Returns this reply to `request` as a frame with `descriptors` file descriptors beside it.
     pub(super) fn encode(&self, request: u64, descriptors: u16) -> Vec<u8> {
         let mut body = Writer::default();
         let kind = match self {

@@ -1,24 +1,25 @@
-//! What ranks ask of the store.
+//! Requests of ranks to the store.
 
 use crate::bootstrap::codec::{Reader, Writer};
 use crate::bootstrap::frame::{MAX_BODY, MessageError, frame};
 use crate::bootstrap::peer::PeerInformation;
 
-/// Version of this protocol; compared at the rendezvous. Version 2 has another handshake and other names for Unix
-/// sockets, so that it meets version 1 over TCP only.
+/// Version of this protocol; compared at the rendezvous. Version 2 has another handshake and other names of
+/// Unix sockets, so it meets version 1 over TCP only.
 pub(super) const VERSION: u32 = 2;
 
-/// Most bytes that each of `world` ranks may give to one all-gather, so that the result is a message.
+/// Returns the most bytes that each of `world` ranks may contribute to one all-gather, so that the result fits
+/// in a message.
 pub(super) fn payload_limit(world: u32) -> usize {
-    // A contribution costs 5 bytes more than its payload; tag, deadline and lengths of a request fit
-    // in the 1 KiB kept free.
+    // A contribution takes 5 bytes more than its payload; tag, deadline and lengths of a request fit in the 1
+    // KiB kept free.
     (MAX_BODY - 1024) / world.max(1) as usize - 5
 }
 
 /// Most bytes of a tag or a key.
 pub(super) const MAX_NAME: usize = 512;
 
-/// What a rank asks of the store. Deadlines are microseconds from the arrival of the request.
+/// A request to the store. Deadlines are microseconds from the arrival of the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Request {
     Join {
@@ -28,7 +29,7 @@ pub(super) enum Request {
         peer: PeerInformation,
         deadline: u64,
     },
-    /// A join of another version, of which only the part that never changes was read.
+    /// A join of another version; only the part that never changes was read.
     ForeignJoin {
         version: u32,
         rank: u32,
@@ -57,7 +58,7 @@ pub(super) enum Request {
 }
 
 impl Request {
-    /// This request as a frame with `descriptors` file descriptors beside it.
+    /// Returns this request as a frame with `descriptors` file descriptors beside it.
     pub(super) fn encode(&self, request: u64, descriptors: u16) -> Vec<u8> {
         let mut body = Writer::default();
         let kind = match self {
@@ -68,7 +69,7 @@ impl Request {
                 peer,
                 deadline,
             } => {
-                // Version and rank come first in every version there will be.
+                // Version and rank come first in every future version, too.
                 body.u32(*version)
                     .u32(peer.rank)
                     .u32(*world)

@@ -6,25 +6,25 @@ use std::io;
 /// Bytes of a secret, of a nonce and of a proof.
 pub(super) const SECRET_BYTES: usize = 32;
 
-/// What the ranks of one job know and nobody else: 32 bytes.
+/// The secret of a job, known to its ranks only: 32 bytes.
 ///
-/// Over a Unix socket a rank shows it to rank 0 once the kernel has said that rank 0 is of the same user. Over TCP it
-/// never travels: both ends prove that they know it ([HMAC-SHA-256] of fresh nonces).
+/// Over a Unix socket a rank shows it to rank 0, after the kernel has confirmed that rank 0 runs as the same
+/// user. Over TCP it never travels: both ends prove that they know it ([HMAC-SHA-256] of fresh nonces).
 ///
 /// [HMAC-SHA-256]: https://www.rfc-editor.org/rfc/rfc2104
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret([u8; SECRET_BYTES]);
 
 impl Secret {
-    /// A fresh secret from the kernel's random source.
+    /// Makes a secret from the kernel's random source.
     ///
     /// # Errors
-    /// The kernel has no random source to offer (`getrandom` failed).
+    /// The operating system's, if `getrandom` fails.
     pub fn random() -> io::Result<Self> {
         random_bytes().map(Self)
     }
 
-    /// The secret written as 64 hexadecimal digits, or `None` if `text` is anything else.
+    /// Parses 64 hexadecimal digits; `None` if `text` is anything else.
     pub fn from_hex(text: &str) -> Option<Self> {
         let digits = text.as_bytes();
         if digits.len() != 2 * SECRET_BYTES {
@@ -39,12 +39,12 @@ impl Secret {
         Some(Self(bytes))
     }
 
-    /// The secret as 64 hexadecimal digits, to be handed to a child through its environment.
+    /// Returns the secret as 64 hexadecimal digits, to be passed to a child through its environment.
     pub fn to_hex(&self) -> String {
         hex(&self.0)
     }
 
-    /// The 32 bytes.
+    /// Returns the 32 bytes.
     pub(super) fn bytes(&self) -> &[u8; SECRET_BYTES] {
         &self.0
     }
@@ -56,7 +56,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Fresh random bytes: nonces, names, secrets.
+/// Returns random bytes for nonces, names and secrets.
 pub(super) fn random_bytes() -> io::Result<[u8; SECRET_BYTES]> {
     let mut bytes = [0; SECRET_BYTES];
     let mut filled = 0;
@@ -69,7 +69,7 @@ pub(super) fn random_bytes() -> io::Result<[u8; SECRET_BYTES]> {
     Ok(bytes)
 }
 
-/// `bytes` as lower-case hexadecimal digits.
+/// Returns `bytes` as lower-case hexadecimal digits.
 pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,7 +1,7 @@
 //! The store's thread in rank 0: sockets in, sockets out, one `poll` for all of them.
 //!
-//! No read or write blocks, so a stranger who connects and says nothing delays nobody. What requests
-//! mean is the [coordinator](super::coordinator)'s business.
+//! No read or write blocks, so a stranger that connects and sends nothing delays no rank. The
+//! [coordinator](super::coordinator) interprets requests.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,14 +19,13 @@ use crate::bootstrap::handshake::HANDSHAKE_DEADLINE;
 use crate::bootstrap::key::Key;
 use crate::bootstrap::stream::{Listener, Stream};
 
-/// Most connections that have not joined. Where strangers crowd in, the one that has been silent for
-/// longest is closed.
+/// Most connections that have not joined. Beyond this limit, the oldest of them is closed.
 const MOST_STRANGERS: usize = 256;
 
 /// Time to hand last messages to the kernel when the store ends.
 const FLUSH_DEADLINE: Duration = Duration::from_secs(1);
 
-/// Pause after a caller could not be accepted.
+/// Pause after a connection could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(1);
 
 /// Bytes read at a time.
@@ -35,12 +34,12 @@ const CHUNK: usize = 16 * 1024;
 struct Server {
     listeners: Vec<Listener>,
     key: Key,
-    /// The abstract Unix socket that ranks which come by TCP are sent on to.
+    /// Name of the abstract Unix socket to which ranks on TCP are redirected.
     name: String,
     coordinator: Coordinator,
     connections: BTreeMap<Token, Connection>,
     next_token: Token,
-    /// Where bytes are read to before they are appended to a connection's.
+    /// Buffer for bytes before they are appended to a connection's.
     scratch: Box<[u8]>,
     uid: u32,
 }
@@ -50,8 +49,8 @@ struct Server {
 pub(super) struct ServerThread(Option<JoinHandle<()>>);
 
 impl ServerThread {
-    /// Serves the job of `key` behind `listeners`, of which the Unix socket is called `name`. Returns also the
-    /// connection that rank 0 joins by.
+    /// Serves the job of `key` on `listeners`, whose Unix socket is named `name`. Also returns rank 0's
+    /// connection.
     pub(super) fn start(
         listeners: Vec<Listener>,
         key: Key,
@@ -76,8 +75,8 @@ impl ServerThread {
     }
 }
 
-/// Waits until the store has sent what is queued, a second at most. Rank 0's connection must have been
-/// shut down.
+/// Waits until the store has sent its queue, for at most a second. Rank 0's connection must have been shut
+/// down.
 impl Drop for ServerThread {
     fn drop(&mut self) {
         if let Some(thread) = self.0.take() {
@@ -88,7 +87,7 @@ impl Drop for ServerThread {
 }
 
 impl Server {
-    /// Serve until the store ends. Blocks.
+    /// Serves until the store ends. Blocks.
     fn run(mut self) {
         loop {
             let now = Instant::now();
@@ -105,7 +104,7 @@ impl Server {
         self.flush();
     }
 
-    /// Do what the coordinator decided; true if the store ends.
+    /// Carries out the coordinator's decisions; returns true if the store ends.
     fn carry_out(&mut self) -> bool {
         let mut finish = false;
         for action in self.coordinator.take_actions() {
@@ -190,8 +189,8 @@ impl Server {
                 Ok(stream) => stream,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) => {
-                    // Most likely this process is out of descriptors: poll will say at once that a
-                    // caller still waits, so pause rather than spin.
+                    // This process is probably out of descriptors: poll would report the waiting connection at
+                    // once, so pause rather than spin.
                     tracing::warn!(%error, "could not accept a connection to the store");
                     std::thread::sleep(ACCEPT_PAUSE);
                     return;
@@ -221,13 +220,13 @@ impl Server {
         }
     }
 
-    /// Read what connection `token` has sent and act on it.
+    /// Reads the bytes of connection `token` and acts on them.
     fn serve(&mut self, token: Token, now: Instant) {
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
         };
         let mut end = connection.read(&self.key, &mut self.scratch).err();
-        // What arrived before the end still counts: a rank says that it leaves, then closes.
+        // Requests that arrived before the end still count: a rank announces that it leaves, then closes.
         loop {
             match connection.next_request() {
                 Ok(Some((request, message, beside))) => {
@@ -264,7 +263,7 @@ impl Server {
         self.coordinator.disconnect(token, reason, now);
     }
 
-    /// Hand what is queued to the kernel, for a second at most.
+    /// Hands the queues to the kernel, for at most a second.
     fn flush(&mut self) {
         let until = Instant::now() + FLUSH_DEADLINE;
         for connection in self.connections.values_mut() {

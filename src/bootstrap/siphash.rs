@@ -1,4 +1,4 @@
-//! SipHash-2-4, a short keyed hash: who sees hashes learns neither the key nor other hashes under it.
+//! SipHash-2-4, a short keyed hash: hashes reveal neither the key nor other hashes under it.
 //!
 //! Written out here, since the one of the standard library is deprecated and that of its maps may change. From
 //! [Aumasson and Bernstein](https://www.aumasson.jp/siphash/siphash.pdf), section 2.

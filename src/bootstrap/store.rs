@@ -13,10 +13,10 @@ use crate::bootstrap::request::{MAX_NAME, Request, payload_limit};
 use crate::bootstrap::server::ServerThread;
 use crate::bootstrap::stream::Stream;
 
-/// Time to tell the store that this rank leaves or fails.
+/// Time to notify the store that this rank leaves or fails.
 const FAREWELL_DEADLINE: Duration = Duration::from_secs(1);
 
-/// What a rank gave to an all-gather.
+/// A rank's contribution to an all-gather.
 #[derive(Debug)]
 pub struct Contribution {
     /// Its bytes.
@@ -27,15 +27,15 @@ pub struct Contribution {
 
 /// Blocking exchange of small messages between all ranks of a job, through rank 0.
 ///
-/// Collectives are called by all ranks in the same order, from one thread of a rank at a time: a
-/// second thread waits for the first. Every call returns by its deadline (at most half a second
-/// later, if rank 0 does not answer). Once a rank has died, failed or, for rank 0, left, all calls
-/// of all ranks fail at once with that reason.
+/// All ranks must call the collectives in the same order, from one thread of a rank at a time: a second thread
+/// waits for the first. Every call returns by its deadline (at most half a second later, if rank 0 does not
+/// answer). Once a rank has died or failed, or rank 0 has left, all calls of all ranks fail at once with that
+/// reason.
 #[derive(Debug)]
 pub struct Store {
     client: Client,
     world: u32,
-    /// Rank 0 holds the store itself.
+    /// The store's thread, on rank 0 only.
     server: Option<ServerThread>,
 }
 
@@ -48,29 +48,29 @@ impl Store {
         }
     }
 
-    /// This rank.
+    /// Returns this rank.
     pub fn rank(&self) -> u32 {
         self.client.rank()
     }
 
-    /// Ranks in the job.
+    /// Returns the number of ranks in the job.
     pub fn world(&self) -> u32 {
         self.world
     }
 
-    /// Most bytes that a rank can give to one all-gather: 1 MiB is shared by all ranks.
+    /// Returns the most bytes that a rank can contribute to one all-gather: all ranks share 1 MiB.
     pub fn payload_limit(&self) -> usize {
         payload_limit(self.world)
     }
 
-    /// Every rank's payload, by rank, at every rank. Collective under `tag`; blocks until all ranks
-    /// have come.
+    /// Returns every rank's payload, in rank order. Collective under `tag`; blocks until all ranks have come,
+    /// for at most `deadline`.
     ///
     /// # Errors
     /// - [`BootstrapError::Timeout`] names the ranks that had not come; this rank's payload is
     ///   withdrawn, so the call can be repeated.
     /// - [`BootstrapError::PeerDied`], [`BootstrapError::PeerFailed`], [`BootstrapError::PeerLeft`].
-    /// - [`BootstrapError::TagMismatch`] if all ranks wait, but not for the same tag.
+    /// - [`BootstrapError::TagMismatch`] if all ranks wait, but for different tags.
     /// - [`BootstrapError::TooLarge`] above [`Store::payload_limit`].
     pub fn all_gather(
         &self,
@@ -82,14 +82,13 @@ impl Store {
         Ok(parts.into_iter().map(|part| part.payload).collect())
     }
 
-    /// Like [`Store::all_gather`], with a file descriptor beside the payload where a rank gives one.
+    /// Gathers as [`Store::all_gather`] does, with an optional file descriptor beside each rank's payload.
     ///
     /// Each rank receives a duplicate of every descriptor, its own included. Descriptors of a
     /// collective that does not complete are closed.
     ///
     /// # Errors
-    /// As [`Store::all_gather`], and [`BootstrapError::DescriptorLost`] where a process is at its
-    /// limit of open files.
+    /// As [`Store::all_gather`]; [`BootstrapError::DescriptorLost`] if a process is at its limit of open files.
     pub fn all_gather_with_descriptors(
         &self,
         tag: &str,
@@ -136,7 +135,7 @@ impl Store {
         contributions.collect()
     }
 
-    /// Wait until every rank has come to the barrier `tag`.
+    /// Blocks until every rank has come to the barrier `tag`, for at most `deadline`.
     ///
     /// # Errors
     /// As [`Store::all_gather`].
@@ -144,7 +143,8 @@ impl Store {
         self.all_gather(tag, &[], deadline).map(drop)
     }
 
-    /// Keep `value` under `key` for all ranks, in place of what was there. Waits for rank 0 only.
+    /// Stores `value` under `key` for all ranks, in place of the previous value. Blocks until rank 0 answers,
+    /// for at most `deadline`.
     ///
     /// # Errors
     /// [`BootstrapError::TooLarge`], [`BootstrapError::Timeout`], and those of a failed job.
@@ -169,7 +169,7 @@ impl Store {
         }
     }
 
-    /// The value under `key`; waits until a rank has set it.
+    /// Returns the value under `key`. Blocks until a rank has set it, for at most `deadline`.
     ///
     /// # Errors
     /// [`BootstrapError::Timeout`], and those of a failed job.
@@ -188,8 +188,8 @@ impl Store {
         }
     }
 
-    /// Add `amount` to the counter under `key`, which starts at 0, and return the sum. The counter
-    /// wraps, and is kept as 8 little-endian bytes. Waits for rank 0 only.
+    /// Adds `amount` to the counter under `key`, which starts at 0, and returns the sum. The counter wraps, and
+    /// is stored as 8 little-endian bytes. Blocks until rank 0 answers, for at most `deadline`.
     ///
     /// # Errors
     /// [`BootstrapError::NotACounter`], [`BootstrapError::Timeout`], and those of a failed job.
@@ -213,9 +213,9 @@ impl Store {
         }
     }
 
-    /// Tell all ranks that this one cannot go on: their pending and later calls, and this rank's own,
-    /// fail with [`BootstrapError::PeerFailed`]. Returns without waiting for them, also while another
-    /// thread of this rank is in a collective.
+    /// Reports to all ranks that this one cannot continue: their pending and later calls, and this rank's own,
+    /// fail with [`BootstrapError::PeerFailed`]. Does not wait for the other ranks, and can be called while
+    /// another thread of this rank is in a collective.
     ///
     /// # Errors
     /// [`BootstrapError::System`] if rank 0 cannot be reached any more.
@@ -231,18 +231,18 @@ impl Store {
         sent.map_err(|error| self.client.system("sending to the store", error))
     }
 
-    /// Whether the job has failed, without blocking: for a thread that watches over peers.
+    /// Checks whether the job has failed. Does not block: for a thread that watches over peers.
     ///
-    /// While another thread is in a call that call reports the failure, and this one returns `Ok`.
-    /// The store's descriptor ([`AsFd`]) becomes readable when there may be news.
+    /// While another thread is in a call, that call reports the failure, and this one returns `Ok`. The store's
+    /// descriptor ([`AsFd`]) becomes readable when there may be news.
     ///
     /// # Errors
-    /// What every later call of this rank will fail with.
+    /// The error of every later call of this rank.
     pub fn check(&self) -> Result<(), BootstrapError> {
         self.client.check()
     }
 
-    /// Send `request` and wait for its answer.
+    /// Sends `request` and waits for its answer.
     fn call(
         &self,
         request: &Request,
@@ -275,7 +275,7 @@ impl Store {
             .malformed(&format!("an answer to another question: {reply:?}"))
     }
 
-    /// Join the store and wait for all others.
+    /// Joins the store and waits for all other ranks.
     pub(super) fn join(
         &self,
         request: &Request,
@@ -294,16 +294,16 @@ impl AsFd for Store {
     }
 }
 
-/// Leaves the job. On rank 0 that ends the store, after a second at most. A rank that is panicking
-/// does not leave: to the others it has died.
+/// Leaves the job. On rank 0 this ends the store, within a second. A rank that is panicking does not leave: it
+/// counts as dead.
 impl Drop for Store {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            // A store that is gone needs no goodbye.
+            // A store that is gone needs no notice.
             let _ = (self.client).tell(&Request::Leave, Instant::now() + FAREWELL_DEADLINE);
         }
         self.client.shut_down();
-        // Before the socket closes: the others hear that rank 0 left rather than see an end.
+        // Before the socket closes: the others must learn that rank 0 left, not see an end.
         drop(self.server.take());
     }
 }

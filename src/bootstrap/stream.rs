@@ -1,4 +1,4 @@
-//! Where ranks meet: addresses, listeners and connections, all non-blocking underneath.
+//! Addresses, listeners and connections of the rendezvous, all non-blocking underneath.
 
 #[cfg(feature = "tcp")]
 mod tcp;
@@ -16,10 +16,10 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 
 use crate::bootstrap::deadline::time_until;
 
-/// Where rank 0 listens.
+/// Address at which rank 0 listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Address {
-    /// A name in the abstract namespace of Unix sockets: no file, gone with its last holder.
+    /// A name in the abstract namespace of Unix sockets: without a file, and gone with its last holder.
     Unix(String),
     /// `host:port`.
     #[cfg(feature = "tcp")]
@@ -57,7 +57,7 @@ impl Listener {
         Ok(Self { socket, transport })
     }
 
-    /// A connection that waits to be accepted, or `WouldBlock`.
+    /// Accepts a waiting connection; `WouldBlock` if there is none.
     pub(super) fn accept(&self) -> io::Result<Stream> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = retry_on_intr(|| rustix::net::accept_with(&self.socket, flags))?;
@@ -71,7 +71,7 @@ impl AsFd for Listener {
     }
 }
 
-/// By which way a connection came.
+/// Transport of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Transport {
     /// A Unix socket: the kernel vouches for the user, and descriptors can travel.
@@ -98,15 +98,15 @@ impl Stream {
         Ok(Self { socket, transport })
     }
 
-    /// Both ends of a connection within this process.
+    /// Makes both ends of a connection within this process.
     pub(super) fn pair() -> io::Result<(Self, Self)> {
         let (left, right) = UnixStream::pair()?;
         let [left, right] = [left, right].map(|end| Self::new(end.into(), Transport::Unix));
         Ok((left?, right?))
     }
 
-    /// Connect once. `ConnectionRefused` or `WouldBlock` mean that nobody listens there yet, or that
-    /// the queue of the listener is full. A host name is looked up without a deadline.
+    /// Connects once. `ConnectionRefused` or `WouldBlock` mean that no process listens there yet, or that the
+    /// listener's queue is full. The lookup of a host name has no deadline.
     #[cfg_attr(
         not(feature = "tcp"),
         expect(
@@ -121,7 +121,7 @@ impl Stream {
                 let socket =
                     rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
                 let name = rustix::net::SocketAddrUnix::new_abstract_name(name.as_bytes())?;
-                // Non-blocking: a full queue says EAGAIN rather than wait without a deadline.
+                // Non-blocking: a full queue returns EAGAIN instead of waiting without a deadline.
                 retry_on_intr(|| rustix::net::connect(&socket, &name))?;
                 Self::new(socket, Transport::Unix)
             }
@@ -130,12 +130,12 @@ impl Stream {
         }
     }
 
-    /// Whether it is a Unix socket, by which file descriptors can travel.
+    /// Returns whether it is a Unix socket, which carries file descriptors.
     pub(super) fn carries_descriptors(&self) -> bool {
         self.transport == Transport::Unix
     }
 
-    /// The user at the other end as the kernel knows it, or `None` over TCP.
+    /// Returns the user at the other end as the kernel reports it, or `None` over TCP.
     pub(super) fn peer_uid(&self) -> io::Result<Option<u32>> {
         match self.transport {
             Transport::Unix => Ok(Some(sockopt::socket_peercred(&self.socket)?.uid.as_raw())),
@@ -144,13 +144,13 @@ impl Stream {
         }
     }
 
-    /// Receive what is there; descriptors beside it are dropped by the kernel. 0 is the end.
+    /// Receives what is there; the kernel drops descriptors beside it. 0 is the end.
     pub(super) fn receive(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
         retry_on_intr(|| rustix::net::recv(&self.socket, &mut *buffer, RecvFlags::DONTWAIT))
             .map(|(count, _)| count)
     }
 
-    /// Send what fits.
+    /// Sends what fits.
     pub(super) fn send(&self, bytes: &[u8]) -> Result<usize, Errno> {
         retry_on_intr(|| {
             rustix::net::send(
@@ -161,7 +161,7 @@ impl Stream {
         })
     }
 
-    /// Wait until the stream is ready for `events`, closed or broken; `false` if `until` comes first.
+    /// Waits until the stream is ready for `events`, closed or broken; returns `false` if `until` comes first.
     pub(super) fn wait(&self, events: PollFlags, until: Instant) -> Result<bool, Errno> {
         loop {
             let mut polled = [PollFd::new(&self.socket, events)];
@@ -174,7 +174,7 @@ impl Stream {
         }
     }
 
-    /// Fill `buffer`. `TIMEDOUT` at `until`, `CONNRESET` if the stream ends before.
+    /// Fills `buffer`. `TIMEDOUT` at `until`, `CONNRESET` if the stream ends before.
     pub(super) fn receive_exact(&self, buffer: &mut [u8], until: Instant) -> Result<(), Errno> {
         let mut filled = 0;
         while filled < buffer.len() {
@@ -192,7 +192,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Send all of `bytes`. `TIMEDOUT` at `until`.
+    /// Sends all of `bytes`. `TIMEDOUT` at `until`.
     pub(super) fn send_all(&self, mut bytes: &[u8], until: Instant) -> Result<(), Errno> {
         while !bytes.is_empty() {
             match self.send(bytes) {

@@ -19,7 +19,7 @@ mod tcp;
 
 const LONG: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(300);
-/// What a survivor may take to hear of a death.
+/// Time within which a survivor must learn of a death.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
 fn job() -> String {
@@ -30,7 +30,7 @@ fn place(rank: u32, world: u32, job: &str) -> LaunchEnvironment {
     LaunchEnvironment::local(rank, world, job.to_owned()).unwrap()
 }
 
-/// Every environment in a thread of its own.
+/// Connects every environment in a thread of its own.
 fn connect_all(
     environments: Vec<LaunchEnvironment>,
     deadline: Duration,
@@ -47,7 +47,7 @@ fn connect_all(
     })
 }
 
-/// `work` on every rank of a world of threads; each keeps its place until all are done.
+/// Runs `work` on every rank of a world of threads; each keeps its place until all are done.
 fn on_ranks<T: Send>(world: u32, work: impl Fn(&Bootstrap) -> T + Sync) -> Vec<T> {
     let done = Barrier::new(world as usize);
     let (work, done) = (&work, &done);
@@ -70,7 +70,7 @@ fn on_ranks<T: Send>(world: u32, work: impl Fn(&Bootstrap) -> T + Sync) -> Vec<T
     })
 }
 
-/// This test binary again, running only the test `name` with `role` in the environment.
+/// Starts this test binary again, to run only the test `name` with `role` in the environment.
 fn child(name: &str, role: &str) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args([
@@ -89,7 +89,7 @@ fn role() -> Option<String> {
     std::env::var("SYMMEM_TEST_ROLE").ok()
 }
 
-/// Announce to the parent test that this child has come to where it wants to be killed, and wait.
+/// Announces to the parent test that this child is ready to be killed, and waits.
 fn await_death() -> ! {
     println!("ready");
     std::thread::sleep(LONG);

@@ -1,4 +1,4 @@
-//! The handle by which a kernel of one's own reaches its peers.
+//! Handles by which the user's kernels reach peers.
 
 use crate::backend::abi::Handle;
 use crate::base::element::Element;
@@ -8,24 +8,23 @@ use crate::buffer::symmetric::SymmetricBuffer;
 use std::time::Duration;
 
 impl<T: Element> SymmetricBuffer<T> {
-    /// What a kernel takes, by value, to put to this buffer at every rank, get from it, signal and
-    /// wait: `symmem/handle.h` has the functions. Waits give up after the communicator's deadline.
+    /// Returns the handle that a kernel takes by value to put to this buffer at every rank, get from it, signal
+    /// and wait, with the functions of `symmem/handle.h`. Waits give up after the communicator's deadline.
     ///
-    /// `channel` is one of [`CHANNELS`]. Kernels and streams share its counts: a
-    /// [`crate::Queue::wait_signal`] takes what a kernel has signalled, and the other way round. Work
-    /// that signals one peer, or waits for it, on one channel must be ordered, by one stream or events.
+    /// `channel` is one of [`CHANNELS`]. Kernels and streams share its counts: a [`crate::Queue::wait_signal`]
+    /// consumes a kernel's signal, and a kernel's wait consumes a stream's signal. Work that signals one peer,
+    /// or waits for it, on one channel must be ordered, by one stream or by events.
     ///
     /// The handle is plain data and keeps nothing alive: see [`crate::Queue::launch`].
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if there is no such channel; [`Error::Unsupported`] with signals in
-    /// host memory, whose counts no kernel sees; what poisoned the communicator.
+    /// [`Error::InvalidArgument`] if there is no such channel; [`Error::Unsupported`] if signals live in host
+    /// memory, whose counts kernels cannot see; the error that poisoned the communicator.
     pub fn handle(&self, channel: u32) -> Result<Handle> {
         self.handle_within(channel, self.world().deadlines.wait)
     }
 
-    /// [`SymmetricBuffer::handle`] for waits that give up after `deadline`, each counted from its own
-    /// start.
+    /// [`SymmetricBuffer::handle`] with a deadline for its waits, each counted from its own start.
     ///
     /// # Errors
     /// As [`SymmetricBuffer::handle`].

@@ -1,4 +1,4 @@
-//! Making symmetric buffers.
+//! Allocation and registration of symmetric buffers.
 
 use crate::backend::abi::DeviceAddress;
 use crate::base::element::Element;
@@ -18,27 +18,30 @@ struct ElementLayout {
 }
 
 impl Communicator {
-    /// Allocates `shape`'s product of elements on every rank, zeroed. Collective.
+    /// Allocates a zeroed symmetric buffer on every rank; its length is the product of `shape`, in elements.
+    /// Collective. Blocks until all ranks are done, for at most the setup deadline in each step.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] on every rank if shapes or element types differ; [`Error::OutOfMemory`] on
-    /// a rank without room and [`Error::PeerFailed`] on the others; [`Error::PeerUnreachable`] if a
-    /// peer's copy cannot be mapped or does not pass the proof. Nothing is left behind.
+    /// [`Error::Mismatch`] on every rank if shapes or element types differ; [`Error::InvalidArgument`] if the
+    /// size in bytes overflows; [`Error::OutOfMemory`] on a rank without enough memory and
+    /// [`Error::PeerFailed`] on the others; [`Error::PeerUnreachable`] if a peer's copy cannot be mapped or
+    /// does not pass the proof. After an error, no memory stays allocated.
     pub fn allocate<T: Element>(&self, shape: &[usize]) -> Result<SymmetricBuffer<T>> {
         self.buffer::<T>("allocate", shape, Origin::Backend)
     }
 
-    /// Makes memory that the caller owns symmetric: `shape`'s product of elements at `address` on
-    /// this device, at whatever address each rank has. Collective. The contents stay.
+    /// Makes memory that the caller owns symmetric: as many elements as the product of `shape`, at `address` on
+    /// this device. The address may differ between ranks. The contents stay. Collective; blocks as
+    /// [`Communicator::allocate`] does.
     ///
     /// # Errors
-    /// [`Error::NotShareable`] with the reason where the memory is of a kind that peers cannot map
-    /// (managed memory, memory from a pool, memory of another device). What
-    /// [`Communicator::allocate`] fails with, too. [`Communicator::stage`] is the way out.
+    /// [`Error::NotShareable`] with the reason, if peers cannot map this kind of memory (managed memory, memory
+    /// from a pool, memory of another device): use [`Communicator::stage`] instead. [`Error::InvalidArgument`]
+    /// if `address` is not aligned to the element. Also the errors of [`Communicator::allocate`].
     ///
     /// # Safety
-    /// The memory stays allocated until the buffer is freed, or dropped by every rank, and nothing
-    /// on the host refers to it meanwhile.
+    /// The memory stays allocated until the buffer is freed, or dropped by every rank. Until then, nothing on
+    /// the host refers to it.
     pub unsafe fn register<T: Element>(
         &self,
         address: DeviceAddress,
@@ -66,7 +69,7 @@ impl Communicator {
         ))
     }
 
-    /// Makes an allocation for `shape`, and returns it with the number of elements.
+    /// Makes an allocation for `shape`. Returns it with its number of elements.
     fn symmetric_memory(
         &self,
         operation: &'static str,
@@ -82,7 +85,7 @@ impl Communicator {
             .try_fold(1usize, |product, &side| product.checked_mul(side));
         let bytes = length.and_then(|length| length.checked_mul(size));
         let mut round = shared.agreement.begin(operation);
-        // Compared before it is judged, so that a rank with a bad shape does not leave the others.
+        // Compare before the checks, so that a rank with a bad shape does not leave the others waiting.
         round.compare(&[
             ("the shape", format!("{shape:?}")),
             ("the element type", element.name.into()),
@@ -110,14 +113,15 @@ impl Communicator {
                     ),
                 };
                 round.vote(aligned.then_some(()).ok_or_else(misaligned))?;
-                // Whoever allocated the memory chose its kind: try all that every rank has.
+                // The caller's allocator chose the kind: try all kinds that every rank has.
                 common_kinds(&mut round, &listed_kinds(&shared.capabilities))?
             }
         };
         let multicast = &shared.multicast;
         let bytes = match origin {
             Origin::Caller(_) => bytes as u64,
-            // A buffer without elements has an allocation like others, of a byte.
+            // An empty buffer has an allocation of one byte (before padding), so that all buffers are handled
+            // alike.
             Origin::Backend | Origin::Signals => multicast.padded(bytes.max(1) as u64),
         };
         let (allocation, _) = sharing::allocate(shared.maker(), &mut round, &kinds, bytes, origin)?;

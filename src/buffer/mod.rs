@@ -1,4 +1,4 @@
-//! Symmetric buffers, slices of them and views.
+//! Symmetric buffers, their slices and views.
 
 mod handle;
 mod making;

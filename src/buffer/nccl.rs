@@ -1,4 +1,4 @@
-//! Opening NCCL or RCCL, and buffers as its symmetric windows.
+//! Communicators of NCCL or RCCL, and buffers registered as their symmetric windows.
 
 use crate::base::element::Element;
 use crate::base::error::Result;
@@ -7,14 +7,14 @@ use crate::group::nccl::{self, VendorLibrary};
 use crate::world::communicator::Communicator;
 
 impl Communicator {
-    /// Opens the vendor's library of collectives for these ranks: [`crate::Provider::Vendor`], or with
-    /// `windows` [`crate::Provider::VendorWindows`], can be asked for from then on, and rows of the
-    /// selector that name it hold. Collective. Blocks until the library has joined all ranks, at most
-    /// the setup deadline. Where it is open already, says only what it is.
+    /// Opens NCCL or RCCL and joins these ranks to a communicator of it. Afterwards
+    /// [`crate::Provider::Vendor`], or with `windows` [`crate::Provider::VendorWindows`], can be requested, and
+    /// tuning rows that name NCCL take effect. Returns the library's description; does nothing else if it is
+    /// open already. Collective. Blocks until all ranks have joined, for at most the setup deadline.
     ///
     /// # Errors
-    /// [`crate::Error::Unsupported`] names the library where it is missing, or too old for windows; as any
-    /// collective call.
+    /// [`crate::Error::Unsupported`], which names the library, if it is missing or too old for windows; the
+    /// errors of any collective call.
     pub fn open_vendor(&self, windows: bool) -> Result<VendorLibrary> {
         let world = self.world();
         nccl::open(world, &world.collectives.nccl, windows)
@@ -22,12 +22,13 @@ impl Communicator {
 }
 
 impl<T: Element> SymmetricBuffer<T> {
-    /// Makes the buffer a symmetric window of NCCL ([`Communicator::open_vendor`] with windows). Collective. It
-    /// stays one until the buffer is given up.
+    /// Registers the buffer as a symmetric window of NCCL; requires [`Communicator::open_vendor`] with windows.
+    /// Collective. The registration lasts until the buffer is given up.
     ///
     /// # Errors
-    /// [`crate::Error::InvalidArgument`] if there is no such communicator, or it is a window already;
-    /// [`crate::Error::Unsupported`] where the library cannot; as any collective call.
+    /// [`crate::Error::InvalidArgument`] if NCCL was not opened with windows, or the buffer is registered
+    /// already; [`crate::Error::Unsupported`] if the library cannot register it; the errors of any collective
+    /// call.
     pub fn register_with_vendor(&self) -> Result<()> {
         let world = self.world();
         nccl::register(world, &world.collectives.nccl, self.allocation())

@@ -1,4 +1,4 @@
-//! Parts of buffers.
+//! Slices of buffers.
 
 use crate::base::element::Element;
 use crate::base::error::{Error, Result};
@@ -9,16 +9,17 @@ use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
-/// Consecutive elements of a [`crate::SymmetricBuffer`], checked. Borrows the buffer; names the same elements at
-/// every rank.
+/// A checked range of consecutive elements of a [`crate::SymmetricBuffer`]. Borrows the buffer. Names the same
+/// elements at every rank.
 ///
-/// Made by [`crate::SymmetricBuffer::slice`]; `&buffer` is taken wherever a slice is, for all of its elements.
+/// Made by [`crate::SymmetricBuffer::slice`]. Where a method takes a slice, `&buffer` stands for all of its
+/// elements.
 pub struct Slice<'a, T: Element> {
     world: &'a Arc<World>,
     allocation: &'a Arc<Allocation>,
     offset: usize,
     length: usize,
-    /// Elements of the buffer.
+    /// Length of the whole buffer, in elements.
     whole: usize,
     elements: PhantomData<fn() -> T>,
 }
@@ -48,25 +49,25 @@ impl<'a, T: Element> Slice<'a, T> {
         }
     }
 
-    /// The first element, counted from the buffer's.
+    /// Returns the index of the first element in the buffer.
     pub fn offset(&self) -> usize {
         self.offset
     }
 
-    /// Elements.
+    /// Length, in elements.
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// Whether it has no element.
+    /// Returns whether the slice is empty.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// Elements `range` of these.
+    /// Returns the subslice `range`, counted from this slice's first element.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`].
+    /// [`Error::OutOfRange`] if the range exceeds this slice.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Self> {
         let (offset, length) = within(self.world.rank, self.length, range)?;
         Ok(Self {
@@ -76,7 +77,7 @@ impl<'a, T: Element> Slice<'a, T> {
         })
     }
 
-    /// Elements of the buffer that it is a part of.
+    /// Returns the length of the whole buffer, in elements.
     pub(crate) fn whole(&self) -> usize {
         self.whole
     }
@@ -108,7 +109,7 @@ impl<'a, T: Element> Slice<'a, T> {
 pub(crate) struct UntypedSlice<'a> {
     pub(crate) world: &'a Arc<World>,
     pub(crate) operand: Operand<'a>,
-    /// Elements.
+    /// Length, in elements.
     pub(crate) length: usize,
 }
 
@@ -122,10 +123,10 @@ impl<T: Element> std::fmt::Debug for Slice<'_, T> {
     }
 }
 
-/// Offset and length of a range of `length` elements.
+/// Returns offset and length of `range` within `length` elements.
 ///
 /// # Errors
-/// [`Error::OutOfRange`] for one that they do not have.
+/// [`Error::OutOfRange`] if the range exceeds them.
 pub(crate) fn within(
     rank: usize,
     length: usize,

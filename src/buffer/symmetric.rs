@@ -1,4 +1,4 @@
-//! Symmetric buffers.
+//! The symmetric buffer.
 
 use crate::backend::abi::DeviceAddress;
 use crate::base::element::Element;
@@ -13,11 +13,11 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// The same number of elements on every rank; each rank can address every peer's copy.
+/// A buffer with one copy of the same length on every rank; each rank can address every peer's copy.
 ///
-/// Dropping it gives up this rank's use, without waiting for anybody: the memory goes back when every
-/// rank has dropped it or died, and this rank's streams and graphs are done with it.
-/// [`SymmetricBuffer::free`] is the collective form, after which the memory is back at once.
+/// Dropping it gives up this rank's use without waiting. The memory is released once every rank has dropped it
+/// or died, and this rank's streams and graphs are done with it. [`SymmetricBuffer::free`] is the collective
+/// form: the memory is released when it returns.
 pub struct SymmetricBuffer<T: Element> {
     world: Arc<World>,
     allocation: Option<Arc<Allocation>>,
@@ -53,25 +53,25 @@ impl<T: Element> SymmetricBuffer<T> {
         &self.world
     }
 
-    /// Elements on each rank.
+    /// Returns the number of elements on each rank.
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// Whether it has no element.
+    /// Returns whether the buffer has no elements.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// The shape it was allocated with.
+    /// Returns the shape that the buffer was allocated with.
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
 
-    /// Elements `range`.
+    /// Returns the slice of the elements in `range`.
     ///
     /// # Errors
-    /// [`crate::Error::OutOfRange`].
+    /// [`crate::Error::OutOfRange`] if the range exceeds the buffer.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Slice<'_, T>> {
         let part = within(self.world.rank, self.length, range)?;
         Ok(Slice::new(
@@ -82,7 +82,7 @@ impl<T: Element> SymmetricBuffer<T> {
         ))
     }
 
-    /// All elements; `&buffer` is the same where a slice is taken.
+    /// Returns the slice of all elements. `&buffer` converts to the same slice.
     pub fn all(&self) -> Slice<'_, T> {
         Slice::new(
             &self.world,
@@ -92,12 +92,12 @@ impl<T: Element> SymmetricBuffer<T> {
         )
     }
 
-    /// This rank's copy.
+    /// Returns a view of this rank's copy.
     pub fn local(&self) -> RawView<'_, T> {
         self.view(self.world.rank)
     }
 
-    /// A peer's copy, or this rank's own.
+    /// Returns a view of the copy of `rank`, a peer or this rank.
     ///
     /// # Errors
     /// [`crate::Error::InvalidArgument`] if there is no such rank.
@@ -110,30 +110,30 @@ impl<T: Element> SymmetricBuffer<T> {
         RawView::new(self.allocation().at(rank, 0), self.length)
     }
 
-    /// All ranks' copies behind one address, for kernels that load and store through multicast: `None` where
-    /// [`crate::Communicator::multicast`] has no hardware, where the object had no room left for the buffer,
-    /// and for memory of the caller's.
+    /// Returns the NVLS multicast address of all ranks' copies, for kernels that load and store through
+    /// multicast. `None` if [`crate::Communicator::multicast`] reports no hardware, if the multicast object had
+    /// no room left for the buffer, and for the caller's memory.
     pub fn multicast(&self) -> Option<MulticastView<'_, T>> {
         let address = self.allocation().at_all(0)?;
         (address != DeviceAddress::NULL).then(|| MulticastView::new(address, self.length))
     }
 
-    /// Whether collectives reach all ranks' copies by multicast, or as if where it is emulated: not memory of the
-    /// caller's, nor what found no room in the object.
+    /// Returns whether collectives can use multicast, real or emulated, on this buffer. False for the caller's
+    /// memory, and for buffers that found no room in the multicast object.
     pub fn is_in_multicast(&self) -> bool {
         self.allocation().at_all(0).is_some()
     }
 
-    /// Frees the buffer on all ranks: waits for this rank's work, then for every rank, and the memory
-    /// is back when it returns. Collective.
+    /// Frees the buffer on all ranks. Collective. Blocks until this rank's work is done and every rank has made
+    /// the call; the memory is released when it returns.
     ///
     /// # Errors
-    /// [`crate::Error::Mismatch`] if ranks free different buffers; [`crate::Error::InvalidArgument`] on a rank where
-    /// a [`crate::Graph`] uses the buffer and [`crate::Error::PeerFailed`] on the others; as any collective
-    /// call. The buffer is then given up as if dropped.
+    /// [`crate::Error::Mismatch`] if ranks free different buffers; [`crate::Error::InvalidArgument`] on a rank
+    /// where a [`crate::Graph`] uses the buffer and [`crate::Error::PeerFailed`] on the others; the errors of
+    /// any collective call. After an error, the buffer is given up as if dropped.
     pub fn free(mut self) -> Result<()> {
         context::free(&self.world, self.allocation())?;
-        // Freed: the drop has nothing left to give up.
+        // The allocation is freed; the drop must not give it up again.
         self.allocation = None;
         Ok(())
     }

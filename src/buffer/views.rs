@@ -1,15 +1,15 @@
-//! Copies of a buffer as raw addresses: what kernels take.
+//! Raw addresses of a buffer's copies, for kernels.
 //!
-//! Peers write a buffer's memory at any time, so nothing safe here gives a reference to it: a view is a pointer
-//! and a length.
+//! Peers may write a buffer's memory at any time, so no safe function returns a reference to it: a view is a
+//! pointer and a length.
 
 use crate::backend::abi::DeviceAddress;
 use crate::base::element::Element;
 use std::marker::PhantomData;
 
-/// A copy of a buffer on one rank, as this rank's device addresses it. Borrows the buffer.
+/// One rank's copy of a buffer, as this rank's device addresses it. Borrows the buffer.
 ///
-/// Holds no reference to the elements: peers may be writing them.
+/// Holds no reference to the elements, since peers may be writing them.
 #[derive(Clone, Copy, Debug)]
 pub struct RawView<'a, T: Element> {
     address: DeviceAddress,
@@ -17,11 +17,11 @@ pub struct RawView<'a, T: Element> {
     buffer: PhantomData<&'a T>,
 }
 
-/// All ranks' copies of a buffer behind one address. Borrows the buffer.
+/// The NVLS multicast address of all ranks' copies of a buffer. Borrows the buffer.
 ///
-/// Only instructions that are made for multicast may use the address: what is loaded is reduced from all
-/// copies, what is stored goes to all. A load needs every rank's earlier stores to be visible, by a barrier for
-/// example. No other rank may give the buffer up before the last access.
+/// Only multicast instructions may use the address: a load reduces all copies, a store goes to all. A load
+/// needs every rank's earlier stores to be visible, by a barrier for example. No other rank may give the buffer
+/// up before the last access.
 #[derive(Clone, Copy, Debug)]
 pub struct MulticastView<'a, T: Element> {
     address: DeviceAddress,
@@ -38,35 +38,34 @@ impl<T: Element> RawView<'_, T> {
         }
     }
 
-    /// Its first byte, as kernels on this rank's device address it.
+    /// Returns the address of the first byte, for kernels on this rank's device.
     pub fn address(&self) -> DeviceAddress {
         self.address
     }
 
-    /// The same as a pointer. It can be dereferenced on the host only with the host backend, and only
-    /// by volatile or atomic access while peers may write.
+    /// Returns the address as a pointer. The host may dereference it only with the host backend, and only by
+    /// volatile or atomic access while peers may write.
     pub fn as_ptr(&self) -> *mut T {
         self.address.0 as *mut T
     }
 
-    /// Elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// Whether it has no element.
+    /// Returns whether the copy has no elements.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// The elements as a slice.
+    /// Returns the elements as a slice.
     ///
     /// # Safety
-    /// The memory is the host's (host backend), and for as long as the slice lives no rank writes any
-    /// of these elements: every peer has passed a barrier after its last put, and none puts before
-    /// the next one.
+    /// The memory is the host's (host backend). No rank writes any of these elements while the slice lives:
+    /// every peer has passed a barrier after its last put, and puts again only after the next barrier.
     pub unsafe fn as_slice(&self) -> &[T] {
-        // SAFETY: the caller's word for the condition above; address and length are an allocation's.
+        // SAFETY: the caller guarantees that no rank writes; address and length are an allocation's.
         unsafe { std::slice::from_raw_parts(self.as_ptr(), self.length) }
     }
 }
@@ -80,23 +79,23 @@ impl<T: Element> MulticastView<'_, T> {
         }
     }
 
-    /// The first element's address.
+    /// Returns the address of the first element.
     pub fn address(&self) -> DeviceAddress {
         self.address
     }
 
-    /// The address of an element; `None` past the last one.
+    /// Returns the address of an element; `None` past the last one.
     pub fn at(&self, element: usize) -> Option<DeviceAddress> {
         let inside = element < self.length;
         inside.then(|| DeviceAddress(self.address.0 + (element * size_of::<T>()) as u64))
     }
 
-    /// Elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// Whether it has no element.
+    /// Returns whether the copy has no elements.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
@@ -107,7 +106,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    /// Run under Miri, which sees a reference to memory that another thread writes.
+    /// Runs under Miri, which would report a reference to memory that another thread writes.
     #[test]
     fn a_view_can_be_held_and_read_while_a_peer_writes() {
         let memory: Vec<AtomicU32> = (0..8).map(AtomicU32::new).collect();
@@ -146,7 +145,7 @@ mod tests {
         assert_eq!(view.at(0), Some(view.address()));
         assert_eq!(view.at(2), Some(DeviceAddress(0x1010)));
         assert_eq!(view.at(3), None);
-        // Its bytes would be more than can be counted.
+        // Its byte offset would overflow.
         assert_eq!(view.at(usize::MAX), None);
     }
 

@@ -1,4 +1,4 @@
-//! The verbs of collectives.
+//! The collective verbs.
 
 use crate::backend::abi::{CollectiveOperation, ElementType, ReduceOperation};
 use crate::base::element::Element;
@@ -13,11 +13,12 @@ use crate::rank::operand::Operand;
 use crate::stream::call_options::{CallOptions, sealed::Sealed};
 use crate::stream::queue::Queue;
 
-/// The verbs of collectives, with options: `queue.with(&options).all_reduce(…)`.
+/// The collective verbs with options: `queue.with(&options).all_reduce(…)`.
 ///
-/// Every member makes the same calls in the same order on a channel; calls on different channels do not wait for
-/// each other. Slices are symmetric: every member passes the same part of the same buffer, except where a verb
-/// says otherwise.
+/// Every verb enqueues its work and returns; [`crate::Stream::synchronize`] waits. Every member makes the same
+/// calls in the same order on a channel; calls on different channels do not wait for each other. Slices are
+/// symmetric: every member passes the same part of the same buffer, unless a verb says otherwise. `world` is
+/// the number of members, `rank` this rank's number among them.
 #[derive(Clone, Copy)]
 pub struct Collectives<'q> {
     pub(crate) queue: &'q Queue,
@@ -43,12 +44,15 @@ impl CallOptions for CollectiveOptions<'_> {
 impl Collectives<'_> {
     /// Reduces `source` of all ranks, element by element, into `destination` at all ranks.
     ///
-    /// Both have the same length; in place if they are the same range.
+    /// Both have the same length. The call is in place if they are the same range.
     ///
     /// # Errors
-    /// [`crate::Error::InvalidArgument`] if lengths differ, ranges overlap otherwise, or options cannot be
-    /// met; the backend's; what poisoned the communicator. A peer that does not come within the
-    /// deadline, or dies, is an error of [`crate::Stream::synchronize`]. So for all collectives.
+    /// [`crate::Error::InvalidArgument`] if lengths do not match, ranges overlap without being in place, or
+    /// options cannot be met; [`crate::Error::Unsupported`] for windows of NCCL with ranges that do not start
+    /// at multiples of 16 bytes; [`crate::Error::Mismatch`] if calls are compared
+    /// ([`crate::Configuration::check_calls`]) and differ; the backend's errors; the error that poisoned the
+    /// communicator. If a peer dies or does not come within the deadline, [`crate::Stream::synchronize`]
+    /// returns the error.
     pub fn all_reduce<'a, T: Reducible>(
         &self,
         destination: impl Into<Slice<'a, T>>,
@@ -59,7 +63,8 @@ impl Collectives<'_> {
         self.run(&request)
     }
 
-    /// Reduces `source` of all ranks into `destination` at rank `root`; elsewhere `destination` stays.
+    /// Reduces `source` of all ranks, element by element, into `destination` at rank `root`. On other ranks
+    /// `destination` is unchanged. Both have the same length.
     ///
     /// # Errors
     /// As [`Collectives::all_reduce`].
@@ -78,9 +83,9 @@ impl Collectives<'_> {
         self.run(&request)
     }
 
-    /// Reduces `source` of all ranks and gives rank `r` part `r` of the result. `source` is `world`
-    /// times as long as `destination`; in place if `destination` is part `rank` of `source` (at all
-    /// ranks or at none).
+    /// Reduces `source` of all ranks, element by element, and stores part `r` of the result in `destination` of
+    /// rank `r`. `source` is `world` times as long as `destination`. The call is in place if `destination` is
+    /// part `rank` of `source`, at all ranks or at none.
     ///
     /// # Errors
     /// As [`Collectives::all_reduce`].
@@ -102,9 +107,9 @@ impl Collectives<'_> {
         self.run(&request)
     }
 
-    /// Puts every rank's `source` into `destination` of all ranks, in rank order. `destination` is
-    /// `world` times as long as `source`; in place if `source` is part `rank` of `destination` (at
-    /// all ranks or at none).
+    /// Copies every rank's `source` into `destination` of all ranks, in rank order. `destination` is `world`
+    /// times as long as `source`. The call is in place if `source` is part `rank` of `destination`, at all
+    /// ranks or at none.
     ///
     /// # Errors
     /// As [`Collectives::all_reduce`].
@@ -118,8 +123,8 @@ impl Collectives<'_> {
         self.run(&request)
     }
 
-    /// [`Collectives::all_gather`] where rank `r` gives `counts[r]` elements, which may be 0: `source`
-    /// starts with them, and `destination` is as long as their sum. `counts` is alike on all ranks.
+    /// [`Collectives::all_gather`] with `counts[r]` elements, possibly 0, from rank `r`: `source` starts with
+    /// them, and `destination` is as long as the sum of `counts`. `counts` must be the same on all ranks.
     ///
     /// # Errors
     /// As [`Collectives::all_reduce`].
@@ -137,7 +142,7 @@ impl Collectives<'_> {
         self.run(&request)
     }
 
-    /// Copies `source` of rank `root` into `destination` of all ranks.
+    /// Copies `source` of rank `root` into `destination` of all ranks. Both have the same length.
     ///
     /// # Errors
     /// As [`Collectives::all_reduce`].
@@ -155,8 +160,8 @@ impl Collectives<'_> {
         self.run(&request)
     }
 
-    /// Puts part `r` of `source` of rank `s` into part `s` of `destination` of rank `r`, for all pairs.
-    /// Both have the same length, a multiple of `world`; in place if they are the same range.
+    /// Copies part `r` of `source` of rank `s` into part `s` of `destination` of rank `r`, for all pairs. Both
+    /// have the same length, a multiple of `world`. The call is in place if they are the same range.
     ///
     /// # Errors
     /// As [`Collectives::all_reduce`].
@@ -170,11 +175,11 @@ impl Collectives<'_> {
         self.run(&request)
     }
 
-    /// [`Collectives::all_to_all`] with parts of any size: `sent[r]` elements from offset `sent_at[r]` of
-    /// `source` go to rank `r`, and `received[s]` elements from rank `s` go to offset
-    /// `received_at[s]` of `destination`. `received[s]` here equals `sent[rank]` there; a rank that
-    /// expects another count than it is sent gets [`crate::Error::Mismatch`] at its next
-    /// synchronisation. Ranges may differ between ranks.
+    /// [`Collectives::all_to_all`] with parts of any size, in elements. `sent[r]` elements from offset
+    /// `sent_at[r]` of `source` go to rank `r`; `received[s]` elements from rank `s` go to offset
+    /// `received_at[s]` of `destination`. `received[s]` here must equal `sent[rank]` at rank `s`: a rank that
+    /// expects a different count gets [`crate::Error::Mismatch`] at its next synchronization. Ranges may differ
+    /// between ranks.
     ///
     /// # Errors
     /// As [`Collectives::all_reduce`].
@@ -198,9 +203,9 @@ impl Collectives<'_> {
         self.all_to_all_parts(destination, source, &parts, size_of::<T>())
     }
 
-    /// Puts every rank's `source` into `destination` of rank `root`, in rank order; elsewhere
-    /// `destination` stays. It is `world` times as long as `source`; in place if `source` is part `rank`
-    /// of `destination` (at all ranks or at none).
+    /// Copies every rank's `source` into `destination` of rank `root`, in rank order. On other ranks
+    /// `destination` is unchanged. `destination` is `world` times as long as `source`. The call is in place if
+    /// `source` is part `rank` of `destination`, at all ranks or at none.
     ///
     /// # Errors
     /// As [`Collectives::all_reduce`].
@@ -218,9 +223,9 @@ impl Collectives<'_> {
         self.run(&request)
     }
 
-    /// Puts part `r` of `source` of rank `root` into `destination` of rank `r`. `source` is `world`
-    /// times as long as `destination`; in place if `destination` is part `rank` of `source` (at all
-    /// ranks or at none).
+    /// Copies part `r` of `source` of rank `root` into `destination` of rank `r`. `source` is `world` times as
+    /// long as `destination`. The call is in place if `destination` is part `rank` of `source`, at all ranks or
+    /// at none.
     ///
     /// # Errors
     /// As [`Collectives::all_reduce`].
@@ -238,7 +243,8 @@ impl Collectives<'_> {
         self.run(&request)
     }
 
-    /// Sends `source` to `peer`, which receives it. Done, and `source` free again, once the peer has it.
+    /// Sends `source` to `peer`, which must receive it. `source` may be overwritten once this stream has passed
+    /// this point: the peer has received it by then.
     ///
     /// # Errors
     /// As [`Collectives::all_reduce`].
@@ -262,8 +268,9 @@ impl Collectives<'_> {
         exchange.enqueue()
     }
 
-    /// Holds the stream until the streams of all members of a group have reached their barrier on this
-    /// channel; work before it at any member is visible after it at every member.
+    /// Enqueues a barrier of the group on the options' channel: later work of this stream starts once the
+    /// streams of all members have reached it. Work before it at any member is visible after it at every
+    /// member.
     ///
     /// # Errors
     /// As [`Collectives::all_reduce`].
@@ -275,7 +282,7 @@ impl Collectives<'_> {
         self.queue.collective(request, self.options)
     }
 
-    /// A slice of this communicator.
+    /// Checks that a slice is this communicator's.
     pub(crate) fn operand<'b>(
         &self,
         name: &'static str,
@@ -285,7 +292,7 @@ impl Collectives<'_> {
         Ok(slice.operand)
     }
 
-    /// A call that reduces; an all-reduce until it is told otherwise.
+    /// Makes the request of a reduction, an all-reduce by default.
     fn reduction<'b, T: Reducible>(
         &self,
         name: &'static str,
@@ -301,7 +308,7 @@ impl Collectives<'_> {
         })
     }
 
-    /// A call that moves elements.
+    /// Makes the request of an operation that moves elements.
     fn movement<'b, T: Element>(
         &self,
         name: &'static str,

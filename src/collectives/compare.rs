@@ -1,10 +1,10 @@
-//! Debug mode: members compare each call before it is made, and the one that differs is named.
+//! Debug mode: members compare each call before it is made, and the error names the member that differs.
 //!
-//! Members may be some of the ranks only, and calls on different channels come in any order, so this
-//! is no agreement of all ranks: each member leaves its call in the job's store and looks up the
-//! others'. A member can be one call ahead at most, since to go on it needs this rank's; so two places
-//! a member, used in turn, are enough. Sends and receipts concern two members only, who compare each
-//! message with its receipt in the same way.
+//! The members may be a subset of the ranks, and calls on different channels come in any order, so this is not
+//! an agreement of all ranks. Each member leaves its call in the job's store and looks up the others'. A member
+//! can be at most one call ahead, since it needs this rank's call to go on; so two keys a member, used in turn,
+//! are enough. Sends and receives concern two members only, which compare each message with its receive in the
+//! same way.
 
 use crate::base::error::{Error, Result};
 use crate::bootstrap::BootstrapError;
@@ -16,27 +16,27 @@ use crate::rank::context::Context;
 use crate::rank::operand::Operand;
 use std::time::{Duration, Instant};
 
-/// Between values; in none of them.
+/// Separates values; occurs in none of them.
 const SEPARATOR: char = '\0';
-/// How often a member that has not come is looked for.
+/// Interval at which a missing member's call is looked up again.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// A send, or a receipt, to be compared with the other member's.
+/// A send or receive, to be compared with the other member's.
 pub struct Message {
     /// The other member.
     pub member: usize,
     /// Whether this rank sends it.
     pub sends: bool,
-    /// Bytes of an element.
+    /// Bytes per element.
     pub element_bytes: u64,
-    /// Bytes in all.
+    /// Total bytes.
     pub bytes: u64,
 }
 
-/// An argument and its value.
+/// An argument's name and its value.
 type Field = (&'static str, String);
 
-/// What members must agree on, whatever the call.
+/// Returns the options, on which members must agree in every call.
 fn option_fields(options: &CollectiveOptions<'_>) -> [Field; 6] {
     let automatic = |value: Option<u32>| {
         value.map_or_else(|| "the selector's".into(), |value| value.to_string())
@@ -54,7 +54,7 @@ fn option_fields(options: &CollectiveOptions<'_>) -> [Field; 6] {
     ]
 }
 
-/// What members must agree on in a call whose arguments are alike.
+/// Returns the arguments on which members must agree in a call that is the same on all.
 fn call_fields(call: &Request<'_>) -> [Field; 8] {
     let number = |value: u64| value.to_string();
     let (to, from) = (&call.destination, &call.source);
@@ -84,7 +84,7 @@ fn call_fields(call: &Request<'_>) -> [Field; 8] {
         (
             "the source",
             if call.counts.is_some() {
-                // Each member gives as much as it has.
+                // Each member's source has its own length.
                 number(from.number())
             } else {
                 small(from, to.bytes())
@@ -103,7 +103,7 @@ pub struct Comparison<'a> {
 }
 
 impl<'a> Comparison<'a> {
-    /// Of a call of `operation`. The setup deadline begins.
+    /// Begins the comparison of a call of `operation`, and its setup deadline.
     pub fn new(
         shared: &'a Context,
         membership: &'a Membership,
@@ -119,16 +119,16 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// Compares a call whose arguments are alike with those of the other members.
+    /// Compares a call whose arguments must be the same on all members. Blocks until all members have made it.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] on every member if any differs; a member that died, or does not come within
-    /// the setup deadline.
+    /// [`Error::Mismatch`] on every member if any differs; the error of a member that died or does not come
+    /// within the setup deadline.
     pub fn of_call(&self, call: &Request<'_>) -> Result<()> {
         self.alike(&call_fields(call), "").map(drop)
     }
 
-    /// Compares a call that has arguments of its own, all of them alike, with those of the other members.
+    /// Compares a call by the given fields, all of which must be the same on all members.
     ///
     /// # Errors
     /// As [`Comparison::of_call`].
@@ -138,7 +138,7 @@ impl<'a> Comparison<'a> {
         self.alike(&all, "").map(drop)
     }
 
-    /// Compares a barrier, which has no arguments, with the calls of the other members.
+    /// Compares a barrier, which has no arguments beside its options, with the calls of the other members.
     ///
     /// # Errors
     /// As [`Comparison::of_call`].
@@ -151,9 +151,9 @@ impl<'a> Comparison<'a> {
         self.alike(&fields, "").map(drop)
     }
 
-    /// Compares an all-to-all of parts with those of the other members: what each member sends to each is
-    /// what that one expects. `refusal` is why this rank's own arguments cannot be met, if they cannot:
-    /// no member goes on then.
+    /// Compares an all-to-all of unequal parts: the count that each member sends to another must be the count
+    /// that the other expects. `refusal` is the error in this rank's own arguments, if there is one; no member
+    /// goes on then.
     ///
     /// # Errors
     /// As [`Comparison::of_call`].
@@ -205,12 +205,11 @@ impl<'a> Comparison<'a> {
         Ok(())
     }
 
-    /// Compares messages, at most one to and one from each member, with what the other member of each
-    /// receives or sends.
+    /// Compares messages, at most one to and one from each member, with the other member's receive or send.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] at both if they differ, once all have been looked at; a member that died, or
-    /// does not come within the setup deadline.
+    /// [`Error::Mismatch`] at both members if they differ, after all messages were looked up; the error of a
+    /// member that died or does not come within the setup deadline.
     pub fn of_messages(&self, messages: &[Message]) -> Result<()> {
         let channel = self.options.channel;
         let numbered: Vec<_> = messages
@@ -266,15 +265,15 @@ impl<'a> Comparison<'a> {
         outcome
     }
 
-    /// Compares fields, and options, with those of all members. Gives what each has added as its `own`,
-    /// which is not compared.
+    /// Compares fields and options with those of all members. Returns the text that each member has added as
+    /// its `own`, which is not compared.
     fn alike(&self, fields: &[Field], own: &str) -> Result<Vec<String>> {
         let mut fields = fields.to_vec();
         fields.extend(option_fields(self.options));
         let text = format!("{own}{SEPARATOR}{}", joined(&fields));
         let channel = self.options.channel;
         let number = self.membership.compared.next_call(channel);
-        // By the communicator's numbers: the groups of one split share the number of their allocation, and
+        // Keys use the communicator's ranks: all groups of one split share the number of their allocation, and
         // each has a member 0.
         let key = |member: usize| {
             let rank = self.membership.members[member].to_string();
@@ -290,7 +289,7 @@ impl<'a> Comparison<'a> {
                 .nth(1 + index)
                 .unwrap_or("missing")
         };
-        // All look for the first member that differs from the first, so that all fail alike.
+        // All members look for the first that differs from member 0, so that all report the same.
         for member in 0..answers.len() {
             for (index, (what, mine)) in fields.iter().enumerate() {
                 if value_of(member, index) == value_of(0, index) {
@@ -336,7 +335,7 @@ impl<'a> Comparison<'a> {
         limit.saturating_sub(self.start.elapsed())
     }
 
-    /// Leaves a text for the others.
+    /// Stores a text for the other members.
     fn leave(&self, key: &str, number: u64, text: &str) -> Result<()> {
         let mut value = number.to_le_bytes().to_vec();
         value.extend_from_slice(text.as_bytes());
@@ -347,7 +346,7 @@ impl<'a> Comparison<'a> {
             .map_err(|error| self.failed(error))
     }
 
-    /// Waits for the text of this number.
+    /// Waits for the text of call `number` under `key`.
     fn find(&self, key: &str, number: u64, member: usize, awaited: &str) -> Result<String> {
         let store = self.shared.agreement.bootstrap().store();
         loop {

@@ -1,8 +1,8 @@
-//! Sends and receives, done at once.
+//! Sends and receives that run concurrently.
 //!
-//! One launch carries at most one send to, and one receipt from, each member; so the `k`-th send to a
-//! member goes in launch `k`, and meets its `k`-th receipt there. Only the two of a pair keep in step:
-//! the others need not make the call.
+//! One launch carries at most one send to, and one receive from, each member. So the `k`-th send to a member
+//! goes in launch `k`, and meets its `k`-th receive there. Only the two ranks of a pair keep in step; others
+//! need not make the call.
 
 use crate::backend::Collectives as _;
 use crate::backend::abi::*;
@@ -22,15 +22,15 @@ use crate::group::nccl;
 use crate::rank::operand::Operand;
 use crate::stream::queue::Queue;
 
-/// The name of the operation, in errors.
+/// The operation's name in errors.
 const NAME: &str = "exchange";
-/// Sends and receives that are remembered without allocating.
+/// Number of sends and receives that need no allocation.
 const INLINE: usize = 32;
-/// Offsets in a token are below this; the allocation's row of the table is above. Receivers take a token
-/// as it is: only a peer of the same version writes one, which can write to this rank's memory anyway.
+/// Bits of a token's offset; the bits above are the allocation's row of the address table. Receivers do not
+/// check a token: only a peer of the same version writes one, and it can write to this rank's memory anyway.
 const TOKEN_OFFSET_BITS: u32 = 48;
 
-/// One send or receipt.
+/// A send or a receive.
 #[derive(Clone, Copy)]
 struct Entry<'b> {
     /// The other member.
@@ -51,14 +51,14 @@ impl Entry<'_> {
     }
 }
 
-/// Sends and receives of a queue that are done at once, so that none waits for another: a rank may exchange with
-/// itself, and in a ring. Nothing is enqueued before [`Exchange::enqueue`], which every rank that takes part has
-/// to call.
+/// Sends and receives of a queue that run concurrently, so that none waits for another: a rank may exchange
+/// with itself, and in a ring. Nothing is enqueued before [`Exchange::enqueue`]. Every rank that takes part
+/// must call it; the host does not wait.
 ///
-/// The sends from one rank to another meet its receives in order. Slices need not be symmetric, but must not
-/// overlap what arrives here in the same exchange, whose bytes are undefined then. The receiver too keeps the
-/// buffer that is sent from until it has received: from one that it has dropped it gets
-/// [`crate::Error::Mismatch`] at its next synchronisation.
+/// The sends from one rank to another match its receives in order. Slices need not be symmetric. A source must
+/// not overlap what arrives here in the same exchange: its bytes are undefined then. The receiver, too, must
+/// keep the sender's buffer until it has received: if it has dropped that buffer, it gets
+/// [`crate::Error::Mismatch`] at its next synchronization.
 ///
 /// ```no_run
 /// # use symmem::*;
@@ -97,13 +97,13 @@ impl<'b> Exchange<'b> {
     /// Adds a send of `source` to `peer`.
     ///
     /// # Errors
-    /// [`crate::Error::InvalidArgument`] if there is no such peer, or the buffer is another
-    /// communicator's; the exchange stays as it was.
+    /// [`crate::Error::InvalidArgument`] if there is no such peer, or the buffer is another communicator's. The
+    /// exchange is unchanged then.
     pub fn send<T: Element>(&mut self, peer: usize, source: impl Into<Slice<'b, T>>) -> Result<()> {
         self.add("send", peer, source.into().untyped(), size_of::<T>())
     }
 
-    /// Adds a receipt into `destination` of what `peer` sends.
+    /// Adds a receive into `destination` of what `peer` sends.
     ///
     /// # Errors
     /// As [`Exchange::send`].
@@ -115,7 +115,7 @@ impl<'b> Exchange<'b> {
         self.add("recv", peer, destination.into().untyped(), size_of::<T>())
     }
 
-    /// Enqueues all of it.
+    /// Enqueues all sends and receives. Does not wait for them.
     ///
     /// # Errors
     /// As [`crate::Collectives::all_reduce`].
@@ -154,7 +154,7 @@ impl<'b> Exchange<'b> {
         self.inline.iter().flatten().chain(&self.more)
     }
 
-    /// The `number`-th send to, or receipt from, every member that has one.
+    /// Returns the `number`-th send to, and receive from, every member that has one.
     fn launch(&self, number: usize) -> impl Iterator<Item = &Entry<'b>> {
         let mut seen = [[0usize; 2]; MAX_RANKS];
         self.entries().filter(move |entry| {
@@ -171,7 +171,7 @@ impl<'b> Exchange<'b> {
         let membership = membership(world, NAME, options)?;
         let launches = (0..).take_while(|&number| self.launch(number).next().is_some());
         let launches = launches.count();
-        // All of this rank's own are checked before anything is enqueued.
+        // All sends of this rank to itself are checked before anything is enqueued.
         for number in 0..launches {
             own_pair_of(self, (world.rank, membership.rank), number)
                 .map_err(|message| queue.invalid(NAME, message))?;
@@ -209,14 +209,14 @@ impl<'b> Exchange<'b> {
 }
 
 impl Queue {
-    /// Sends and receives that are done at once, with default options.
+    /// Begins an [`Exchange`] with default options. Enqueues nothing yet.
     pub fn exchange(&self) -> Exchange<'_> {
         Exchange::new(self, CollectiveOptions::default())
     }
 }
 
 impl<'q> Collectives<'q> {
-    /// Sends and receives that are done at once.
+    /// Begins an [`Exchange`] with these options. Enqueues nothing yet.
     pub fn exchange(&self) -> Exchange<'q> {
         Exchange::new(self.queue, *self.options)
     }
@@ -257,14 +257,14 @@ impl<'q> Collectives<'q> {
                 parts,
                 judged.as_ref().err(),
             );
-            // This rank knows best what it got wrong itself.
+            // This rank's own error is more precise than the comparison's.
             judged.and(compared)?;
         } else {
             judged?;
         }
         let operation = CollectiveOperation::ALL_TO_ALL_V;
         let call = Call::new(queue, NAME, operation, membership, options)?;
-        // Every part was found good above.
+        // Every part was checked above.
         let entries = (0..members).flat_map(|peer| {
             let pair = ranges.pair(peer).ok();
             pair.into_iter().flat_map(move |(sent, received)| {
@@ -287,7 +287,8 @@ impl<'q> Collectives<'q> {
     }
 }
 
-/// How an exchange is done: by whom, and with which grid; alike on all members, whatever they send.
+/// How an exchange is done: by NCCL or by the kernel, and with which grid. The same on all members, whatever
+/// they send.
 struct Call<'c> {
     queue: &'c Queue,
     name: &'static str,
@@ -295,7 +296,7 @@ struct Call<'c> {
     membership: &'c Membership,
     options: &'c CollectiveOptions<'c>,
     choice: Choice,
-    /// NCCL's communicator, where it does it.
+    /// NCCL's communicator, if NCCL does the exchange.
     library: Option<RawVendor>,
 }
 
@@ -318,7 +319,7 @@ impl<'c> Call<'c> {
             element: ElementType::U8,
             reduce: ReduceOperation::default(),
             world: membership.world() as u32,
-            // No rank knows what the others send, and all need the same.
+            // Ranks do not know each other's sizes, and all must choose alike.
             bytes: u64::MAX,
             in_place: false,
             vendor: library.is_some(),
@@ -352,7 +353,7 @@ impl<'c> Call<'c> {
         submit.end(enqueued)
     }
 
-    /// One launch: at most one send to, and one receipt from, each other member.
+    /// Makes one launch: at most one send to, and one receive from, each other member.
     fn by_kernel<'e>(&self, entries: impl Iterator<Item = Entry<'e>>) -> Result<()> {
         let mut entries = entries.peekable();
         if entries.peek().is_none() {
@@ -360,7 +361,7 @@ impl<'c> Call<'c> {
         }
         let (shared, membership) = (self.queue.world(), self.membership);
         let world = membership.world() as u32;
-        // One block announces; each member's sends are received by as many blocks of the rest.
+        // One block announces the sends. The others are divided evenly among the members to receive from.
         let per_peer = (self.choice.blocks.saturating_sub(1) / world).max(1);
         let blocks = world * per_peer + 1;
         let threads = self.choice.threads;
@@ -410,9 +411,10 @@ impl<'c> Call<'c> {
                 arguments.receive_bytes[peer] = operand.bytes();
             }
         }
-        // SAFETY: own ranges are inside live allocations, which `submit` keeps; a sender's stream is not
-        // before the receiver is done. What peers send from is found by the table, in which it stands until
-        // no ticket is out, and `submit` holds one.
+        // SAFETY: this rank's ranges are inside live allocations, which `submit` keeps, and a sender's stream
+        // waits until the receiver is done. The kernel finds peers' sources in the address table. An allocation
+        // is removed from it before it is unmapped, and the unmapping waits until no ticket is out; `submit`
+        // holds one.
         let enqueued = unsafe {
             submit
                 .backend()
@@ -422,8 +424,8 @@ impl<'c> Call<'c> {
     }
 }
 
-/// What this rank, member `rank` of the group and rank `own` of the communicator, sends itself in one launch, and
-/// where it receives it.
+/// Returns what this rank sends itself in launch `number`, and where it receives it. This rank is member `rank`
+/// of the group and rank `own` of the communicator.
 fn own_pair_of<'b>(
     exchange: &Exchange<'b>,
     (own, rank): (usize, usize),

@@ -1,4 +1,4 @@
-//! How a call would be done, without making it: the question that a call itself puts to the selector.
+//! Explains how a call would be done, by the query that the call itself makes of the selector.
 
 use crate::base::error::Result;
 use crate::base::names::{CollectiveOperation, ElementType, ReduceOp};
@@ -8,16 +8,17 @@ use crate::group::choice::Choice;
 use crate::group::operations;
 use crate::world::communicator::Communicator;
 
-/// Whether NVLS reduces elements as this library promises: no products, no integers of 8 and 16 bits, no signed
-/// sums of 64; the least and the greatest of integers only. What it does not reduce other algorithms do where
-/// multicast is named ([`Communicator::explain_call`]).
+/// Returns whether NVLS reduces these elements with the library's semantics. It does not compute products,
+/// reduce 8- or 16-bit integers, or sum signed 64-bit integers; it computes minimum and maximum of integers
+/// only. If a call names a multicast algorithm for any other reduction, another algorithm does it
+/// ([`Communicator::explain_call`]).
 pub fn multicast_reduces(element: ElementType, operator: ReduceOp) -> bool {
     operations::multicast_reduces(element.into(), operator.into())
 }
 
 impl Communicator {
-    /// How the selector would do a collective of all ranks with default options: one of
-    /// [`CollectiveCall::new`].
+    /// Returns the selector's choice for a collective of all ranks with default options: the call that
+    /// [`CollectiveCall::new`] makes. Enqueues nothing and does not block.
     ///
     /// # Errors
     /// As [`Communicator::explain_call`].
@@ -31,12 +32,14 @@ impl Communicator {
         self.explain_call(&call, &CollectiveOptions::default())
     }
 
-    /// How a call with these options would be done. An algorithm that is named need not be the one that does it:
-    /// where multicast does not reach, or the switch does not reduce, others take its place. A group of one and a
-    /// call without elements are not asked about: they have nothing to choose.
+    /// Returns the selector's choice for a call with these options. Enqueues nothing and does not block. The
+    /// choice may differ from a named algorithm: where multicast does not reach the memory, or the switch lacks
+    /// the reduction, another algorithm takes its place. Calls of a group of one, and calls without elements,
+    /// never query the selector.
     ///
     /// # Errors
-    /// [`crate::Error::InvalidArgument`] if it cannot be done so, with the reason and what is possible.
+    /// [`crate::Error::InvalidArgument`] if the call cannot be done with these options, with the reason and the
+    /// possible algorithms.
     pub fn explain_call(
         &self,
         call: &CollectiveCall,

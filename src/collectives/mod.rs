@@ -1,8 +1,9 @@
 //! Collectives: operations of a group of ranks, enqueued on a queue.
 //!
-//! A call goes through `request` (what it asks for), `compare` (debug mode), `select` (how it is done), `plan` and
-//! `multicast` (addresses and arguments) and `run` (kernels, copy engines, NCCL); `options` say how, `api` has the
-//! verbs, `exchange` sends and receives, with the `parts` of an all-to-all, and `explain` asks the selector only.
+//! A call passes through `request` (what the caller requests), `compare` (debug mode), `select` (the selector's
+//! choice), `plan` and `multicast` (addresses and kernel arguments) and `run` (kernels, copy engines, NCCL).
+//! `options` holds a call's options, `api` the verbs, `exchange` sends and receives, `parts` the parts of an
+//! all-to-all; `explain` only queries the selector.
 
 pub(crate) mod api;
 mod compare;

@@ -1,21 +1,21 @@
-//! Collectives by multicast: what a switch can reduce, and what their kernels take.
+//! Kernel arguments of collectives by NVLS multicast.
 
 use crate::backend::abi::*;
 use crate::collectives::plan::{Shape, share};
 use crate::group::slots::Header;
 
-/// Where a call's memory lies at all members at once; null addresses where multicast is emulated.
+/// Multicast addresses of a call's memory; null if multicast is emulated.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Reach {
     /// The channel's slots.
     pub slots: DeviceAddress,
-    /// The range that is written.
+    /// The destination.
     pub destination: DeviceAddress,
-    /// The range that is read.
+    /// The source.
     pub source: DeviceAddress,
 }
 
-/// A byte of what lies behind a multicast address; null stays null.
+/// Adds an offset to a multicast address; null stays null.
 fn at(address: DeviceAddress, offset: u64) -> DeviceAddress {
     match address {
         DeviceAddress::NULL => DeviceAddress::NULL,
@@ -23,7 +23,7 @@ fn at(address: DeviceAddress, offset: u64) -> DeviceAddress {
     }
 }
 
-/// The arguments of a call that moves nothing: members only meet.
+/// Returns the arguments of a barrier by multicast, which moves nothing.
 pub fn meeting(header: &Header<'_>, slots: DeviceAddress) -> MulticastArguments {
     let mut arguments = MulticastArguments {
         group: *header.channel,
@@ -43,7 +43,8 @@ pub fn meeting(header: &Header<'_>, slots: DeviceAddress) -> MulticastArguments 
 }
 
 impl Shape<'_> {
-    /// The arguments of a call by multicast. Bytes that are moved are elements of [`ElementType::U8`].
+    /// Returns the arguments of a call by multicast. Bytes that are moved count as elements of
+    /// [`ElementType::U8`].
     pub fn multicast_arguments(
         &self,
         header: &Header<'_>,
@@ -92,7 +93,7 @@ impl Shape<'_> {
                 arguments.destinations[rank] = self.scattered_to(rank);
             }
             O::BROADCAST => {
-                // Only the root has something to give.
+                // Only the root sends.
                 arguments.count = if rank == self.root { whole } else { 0 };
                 arguments.sources[rank] = self.source.at(rank, 0);
                 store_all(&mut arguments, 0);
@@ -116,7 +117,8 @@ mod tests {
     const GIB: u64 = 1 << 30;
     const WORLD: usize = 4;
 
-    /// What each member's kernel does, played on bytes: the multicast address is the sum of all.
+    /// Returns the arguments of each member's kernel, for multicast addresses that lie apart from the members'
+    /// own.
     fn plan(
         operation: CollectiveOperation,
         algorithm: Algorithm,
@@ -184,7 +186,7 @@ mod tests {
             .collect()
     }
 
-    /// Bytes from an address on, from the start of a range.
+    /// Returns the first byte and the number of bytes of a member's share.
     fn range(start: u64, arguments: &MulticastArguments) -> (u64, u64) {
         (start, arguments.count * arguments.element.bytes())
     }

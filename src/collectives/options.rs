@@ -1,4 +1,4 @@
-//! How a collective is done.
+//! Options of collectives.
 
 use crate::backend::abi::Algorithm;
 use crate::base::names;
@@ -6,7 +6,7 @@ use crate::group::provider::Provider;
 use crate::world::group::Group;
 use std::time::Duration;
 
-/// How a collective is done; the default lets the selector choose. Alike on all members.
+/// Options of a collective; by default the selector chooses. Must be the same on all members.
 #[derive(Clone, Copy, Default)]
 pub struct CollectiveOptions<'a> {
     pub(crate) algorithm: Algorithm,
@@ -20,18 +20,22 @@ pub struct CollectiveOptions<'a> {
 }
 
 impl<'a> CollectiveOptions<'a> {
-    /// The selector chooses everything; all ranks take part.
+    /// Returns the defaults: the selector chooses everything, and all ranks take part.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The algorithm, in place of the selector's choice. [`crate::Algorithm::Multicast`] and
-    /// [`crate::Algorithm::MulticastOneShot`] are refused where there is no multicast
-    /// ([`crate::Communicator::multicast`]); where there is, what it cannot do (a group that was split off, memory of the
-    /// caller's or without room in the object, a reduction that the switch does not have) is done by the members'
-    /// own addresses. Its sums are in an order of the switch's own, and rounded before an average divides them: close
-    /// to those of other algorithms, and not always the same. Floats of 8 bits go through it by these names alone,
-    /// and only on devices of compute capability 10.0: it sums them in f16, all other algorithms in f32.
+    /// Sets the algorithm, in place of the selector's choice. `None` leaves it to the selector.
+    ///
+    /// [`crate::Algorithm::Multicast`] and [`crate::Algorithm::MulticastOneShot`] are refused if the
+    /// communicator has no multicast ([`crate::Communicator::multicast`]). If it has, an algorithm over the
+    /// members' own addresses does the calls that multicast cannot serve: in a group made by
+    /// [`crate::Communicator::split`], on the caller's memory, on a buffer without room in the multicast
+    /// object, or with a reduction that the switch lacks. The switch chooses the order of a sum, and rounds the
+    /// sum before an average divides it, so results are close to those of other algorithms, but may differ.
+    ///
+    /// The selector never picks multicast to reduce fp8; these names request it, and only devices of compute
+    /// capability 10.0 support it. The switch accumulates fp8 in f16; all other algorithms accumulate in f32.
     #[must_use]
     pub fn algorithm(mut self, algorithm: impl Into<Option<names::Algorithm>>) -> Self {
         self.algorithm = algorithm
@@ -40,56 +44,59 @@ impl<'a> CollectiveOptions<'a> {
         self
     }
 
-    /// Blocks of the grid, so that callers can leave compute units to others.
+    /// Sets the number of blocks of the grid, for example to leave compute units to other kernels. `None`
+    /// leaves it to the selector. The call is refused if its kernel cannot have this many co-resident blocks.
+    /// The host backend has no grids.
     #[must_use]
     pub fn blocks(mut self, blocks: impl Into<Option<u32>>) -> Self {
         self.blocks = blocks.into();
         self
     }
 
-    /// Threads of a block.
+    /// Sets the number of threads of a block: a multiple of 32, at most 1024. `None` leaves it to the selector.
     #[must_use]
     pub fn threads(mut self, threads: impl Into<Option<u32>>) -> Self {
         self.threads = threads.into();
         self
     }
 
-    /// Copies under way at once, where an algorithm copies; 0 for as many as there are, `None` for the
-    /// selector's choice. By the copy engine, 1 for one after the other; 0 for what the size is worth; 2
-    /// or more to copy this rank's own part beside the others and, behind a switch, to cut each copy to a
-    /// peer in two; in a mesh, to copy to so many peers at once.
+    /// Sets how many copies are under way at once, for algorithms that copy. `None` leaves it to the selector;
+    /// 0 starts all of a kernel's copies at once. With the copy engine, 0 lets the size decide, and 1 copies to
+    /// one peer after the other. From 2 on, the copy of this rank's own part runs beside the others; in
+    /// addition each copy to a peer is cut in two behind a switch, while in a mesh this is the number of peers
+    /// that are copied to at once.
     #[must_use]
     pub fn concurrent(mut self, concurrent: impl Into<Option<u32>>) -> Self {
         self.concurrent = concurrent.into();
         self
     }
 
-    /// The channel, 0 by default; a call is refused whose channel there is not. Collectives that may be
-    /// under way at once need different channels. Their grids have to fit on the device together, which
-    /// no rank checks: ranks that began with different collectives would otherwise wait for each other
-    /// until the deadline. Give them fewer blocks then. While a capture records calls by the copy engine
-    /// on a channel, no other capture may.
+    /// Sets the channel, 0 by default; a call on a channel that does not exist is refused. Collectives that may
+    /// be under way at once need different channels. Their grids must be co-resident, which the library does
+    /// not check: otherwise ranks that started different collectives wait for each other until the deadline.
+    /// Use fewer blocks then. While a capture records copy-engine calls on a channel, no other capture may do
+    /// so.
     #[must_use]
     pub fn channel(mut self, channel: u32) -> Self {
         self.channel = channel;
         self
     }
 
-    /// Who does it: our kernels, the vendor's library, or, by default, whichever the selector chooses.
+    /// Sets the provider: symmem, NCCL or RCCL, or, by default, the selector's choice.
     #[must_use]
     pub fn provider(mut self, provider: Provider) -> Self {
         self.provider = provider;
         self
     }
 
-    /// How long a wait of this call for a peer may take; `None` for the communicator's deadline.
+    /// Sets the deadline of each wait of this call for a peer; `None` for the communicator's deadline.
     #[must_use]
     pub fn deadline(mut self, deadline: impl Into<Option<Duration>>) -> Self {
         self.deadline = deadline.into();
         self
     }
 
-    /// The ranks that take part.
+    /// Sets the group of ranks that take part; `None` for all ranks.
     #[must_use]
     pub fn group(mut self, group: impl Into<Option<&'a Group>>) -> Self {
         self.group = group.into();

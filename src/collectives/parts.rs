@@ -1,39 +1,39 @@
-//! The parts of an all-to-all of unequal parts: where each is, and whether all are good.
+//! The parts of [`crate::Queue::all_to_all_v`]: their ranges, and the checks of them.
 
 use crate::rank::operand::Operand;
 
-/// What [`crate::Queue::all_to_all_v`] is given, in elements: for each member.
+/// The counts and offsets of [`crate::Queue::all_to_all_v`], in elements, one of each for every member.
 pub struct Parts<'a> {
-    /// Elements that come from it,
+    /// Elements received from each member.
     pub received: &'a [usize],
-    /// and where they go in the destination.
+    /// Offset in the destination of what each member sends.
     pub received_at: &'a [usize],
-    /// Elements that go to it,
+    /// Elements sent to each member.
     pub sent: &'a [usize],
-    /// and where they are in the source.
+    /// Offset in the source of what each member is sent.
     pub sent_at: &'a [usize],
 }
 
-/// Parts of two ranges.
+/// Parts of a destination and a source.
 #[derive(Clone, Copy)]
 pub struct Ranges<'a> {
     /// The parts.
     pub parts: &'a Parts<'a>,
-    /// What is written.
+    /// The destination.
     pub to: Operand<'a>,
-    /// What is read.
+    /// The source.
     pub from: Operand<'a>,
-    /// Bytes of an element.
+    /// Bytes per element.
     pub element_bytes: u64,
-    /// Members.
+    /// Number of members.
     pub world: usize,
 }
 
 impl<'a> Ranges<'a> {
-    /// What a member is sent, and where what it sends is received.
+    /// Returns the range sent to a member, and the range that receives from it.
     ///
     /// # Errors
-    /// Why there is no such part.
+    /// The reason why a part lies outside of its range.
     pub fn pair(&self, member: usize) -> Result<(Operand<'a>, Operand<'a>), String> {
         let parts = self.parts;
         Ok((
@@ -68,10 +68,10 @@ impl<'a> Ranges<'a> {
         Ok(whole.part(at * self.element_bytes, count * self.element_bytes))
     }
 
-    /// Checks all parts of this rank, which is rank `own` of the communicator and member `rank`.
+    /// Checks all parts of this rank, which is rank `own` of the communicator and member `rank` of the group.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// The first violation, as text.
     pub fn judge(&self, own: usize, rank: usize) -> Result<(), String> {
         for member in 0..self.world {
             let (sent, received) = self.pair(member)?;
@@ -79,14 +79,14 @@ impl<'a> Ranges<'a> {
                 own_pair(own, &sent, &received)?;
             }
         }
-        // A peer loads what it is sent while others store here. Ranges that lie apart need no look at
-        // their parts.
+        // A peer may load from a part here while others store to one here, so the two must not overlap. If
+        // source and destination are disjoint, so are their parts.
         let apart = !self.to.overlaps(own, &self.from);
         for member in (0..self.world).filter(|_| !apart) {
             let (sent, _) = self.pair(member)?;
             for other in 0..self.world {
                 let (_, received) = self.pair(other)?;
-                // What a rank sends itself was looked at above.
+                // The rank's send to itself was checked above.
                 let itself = member == rank && other == rank;
                 if !itself && sent.overlaps(own, &received) {
                     return Err(format!(
@@ -102,7 +102,7 @@ impl<'a> Ranges<'a> {
 /// Checks a send of rank `own` to itself.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The first violation, as text.
 pub fn own_pair(own: usize, sent: &Operand<'_>, received: &Operand<'_>) -> Result<(), String> {
     if sent.bytes() != received.bytes() {
         return Err(format!(

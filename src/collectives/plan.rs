@@ -1,74 +1,73 @@
-//! Turns a call into what kernels take. Pure: addresses in, addresses out.
+//! Turns a call into kernel arguments. Pure: addresses in, addresses out.
 //!
-//! Kernels know no algorithm. A list of copies starts with the rank after this one and goes round, so
-//! that at any moment every link carries one copy; a reduction in two shots deals the elements out to
-//! the ranks.
+//! Kernels know no algorithms. A list of copies starts with the rank after this one and goes round, so that at
+//! any moment every link carries one copy. A two-shot reduction divides the elements among the ranks.
 
 use crate::backend::abi::*;
 use crate::group::inbox;
 use crate::group::inbox::Inboxes;
 use crate::group::slots::Header;
 
-/// Bytes to which shares of a reduction are rounded: one access of a thread.
+/// Granularity of a reduction's shares in bytes: one access of a thread.
 pub const VECTOR: u64 = 16;
 
-/// A range of a symmetric allocation, at every member of a group.
+/// A range of a symmetric allocation at every member of a group.
 #[derive(Clone, Copy)]
 pub struct Place<'a> {
     /// The allocation at each rank of the communicator.
     pub bases: &'a [DeviceAddress],
     /// The communicator's number of each member.
     pub members: &'a [usize],
-    /// Where the range starts.
+    /// Offset of the range in the allocation, in bytes.
     pub offset: u64,
 }
 
 impl Place<'_> {
-    /// A byte of the range at a member.
+    /// Returns the address of a byte of the range at a member.
     pub fn at(&self, member: usize, offset: u64) -> DeviceAddress {
         DeviceAddress(self.bases[self.members[member]].0 + self.offset + offset)
     }
 }
 
-/// A call, in bytes. A *part* is what one member gives to, or gets from, another.
+/// A call, in bytes. A *part* is the data that one member sends to, or receives from, another.
 #[derive(Clone, Copy)]
 pub struct Shape<'a> {
-    /// What is done.
+    /// The operation.
     pub operation: CollectiveOperation,
     /// This rank's number in the group.
     pub rank: usize,
     /// Ranks in the group.
     pub world: usize,
-    /// Who gives or gets, where one does.
+    /// The root; ignored by operations without one.
     pub root: usize,
-    /// What is written.
+    /// The destination.
     pub destination: Place<'a>,
-    /// What is read.
+    /// The source.
     pub source: Place<'a>,
-    /// Whether the smaller of the two is a part of the larger, or both are the same.
+    /// Whether the smaller range is a part of the larger, or both are the same.
     pub in_place: bool,
-    /// Where each member's part is in the larger range, and how long it is. Where both ranges are
-    /// alike and undivided (all-reduce, reduce, broadcast), the whole is part 0, and there is no other.
+    /// Offset and length of each member's part in the larger range. If both ranges have the same length and are
+    /// undivided (all-reduce, reduce, broadcast), the whole is part 0, and there is no other.
     pub parts: Parts<'a>,
 }
 
-/// Offset and bytes of each member's part. A few numbers, no table: most calls need no more.
+/// Offset and bytes of each member's part. A few numbers, not a table: most calls need no more.
 #[derive(Clone, Copy, Debug)]
 pub enum Parts<'a> {
-    /// All of so many bytes, one behind the other.
+    /// Equal contiguous parts, in bytes.
     Equal(u64),
-    /// So many elements of each member, one behind the other.
+    /// Contiguous parts with a count for each member.
     Counted {
-        /// Elements of each.
+        /// Elements of each member's part.
         counts: &'a [usize],
-        /// Bytes of an element.
+        /// Bytes per element.
         element_bytes: u64,
     },
     /// The members' shares of a reduction; see [`share`].
     Shares {
-        /// Elements of all.
+        /// Elements of all shares together.
         count: u64,
-        /// Bytes of an element.
+        /// Bytes per element.
         element_bytes: u64,
         /// Ranks in the group.
         world: usize,
@@ -76,7 +75,7 @@ pub enum Parts<'a> {
 }
 
 impl Parts<'_> {
-    /// First byte of a member's part, from the range's start.
+    /// Returns the offset of a member's part in the range, in bytes.
     pub fn offset(&self, member: usize) -> u64 {
         match *self {
             Self::Equal(bytes) => bytes * member as u64,
@@ -89,7 +88,7 @@ impl Parts<'_> {
         }
     }
 
-    /// Bytes of a member's part; may be 0.
+    /// Returns the bytes of a member's part; may be 0.
     pub fn bytes(&self, member: usize) -> u64 {
         match *self {
             Self::Equal(bytes) => bytes,
@@ -106,7 +105,8 @@ impl Parts<'_> {
     }
 }
 
-/// First element and number of elements of a member's share of `count`: as even as whole vectors allow.
+/// Returns the first element and the number of elements of a member's share of `count`, as even as whole
+/// vectors allow.
 pub fn share(count: u64, element_bytes: u64, world: usize, member: usize) -> (u64, u64) {
     let granule = (VECTOR / element_bytes).max(1);
     let (granules, world, member) = (count.div_ceil(granule), world as u64, member as u64);
@@ -117,13 +117,13 @@ pub fn share(count: u64, element_bytes: u64, world: usize, member: usize) -> (u6
     (start(member), start(member + 1) - start(member))
 }
 
-/// The members, starting with the one after `rank`, that one last.
+/// Returns the members, starting with the one after `rank`; `rank` comes last.
 fn others_first(rank: usize, world: usize) -> impl Iterator<Item = usize> {
     (1..=world).map(move |step| (rank + step) % world)
 }
 
 impl Shape<'_> {
-    /// Where the source's part of `member` is, at `member`, in an operation that gathers.
+    /// Returns the address of `member`'s source part at `member`, in an operation that gathers.
     pub fn gathered_from(&self, member: usize) -> DeviceAddress {
         if self.in_place {
             self.destination.at(member, self.parts.offset(member))
@@ -132,7 +132,7 @@ impl Shape<'_> {
         }
     }
 
-    /// Where the destination of `member` is, at `member`, in an operation that scatters.
+    /// Returns the address of `member`'s destination at `member`, in an operation that scatters.
     pub fn scattered_to(&self, member: usize) -> DeviceAddress {
         if self.in_place {
             self.source.at(member, self.parts.offset(member))
@@ -141,16 +141,16 @@ impl Shape<'_> {
         }
     }
 
-    /// This rank's copies, one (destination, source, bytes) after the other; the two sides of its swaps
-    /// by [`Algorithm::SWAP`]. `stage` is the second launch of a broadcast in two shots.
+    /// Calls `copy` for each of this rank's copies (destination, source, bytes); with [`Algorithm::SWAP`], for
+    /// the two sides of each of its swaps. `stage` 1 is the second launch of a two-shot broadcast.
     pub fn moves(&self, algorithm: Algorithm, stage: u32, mut copy: impl FnMut(Copy)) {
         let (rank, root, world) = (self.rank, self.root, self.world);
         let (offset, bytes) = (
             |member| self.parts.offset(member),
             |member| self.parts.bytes(member),
         );
-        // A member that gives nothing cannot tell by its ranges whether the others give theirs in place,
-        // so nobody may have to know where another's part is: who gives pushes.
+        // A member with no elements cannot tell from its own ranges whether the others are in place, so no
+        // member may depend on where another's source is: the sender pushes.
         let push = algorithm == Algorithm::PUSH
             || self.operation == CollectiveOperation::ALL_GATHER_V
                 && (0..world).any(|member| bytes(member) == 0);
@@ -169,8 +169,8 @@ impl Shape<'_> {
                     copy(Copy(to, self.gathered_from(peer), bytes(peer)));
                 });
             }
-            // A part of this rank and one of the peer change places. The first half of both is the lower
-            // rank's to swap, the second the other's.
+            // Swaps a part of this rank with one of the peer. The lower rank swaps the first half of both, the
+            // higher rank the second.
             CollectiveOperation::ALL_TO_ALL if algorithm == Algorithm::SWAP => {
                 peers.filter(|&peer| peer != rank).for_each(|peer| {
                     let (start, length) = share(bytes(0), 1, 2, usize::from(rank > peer));
@@ -206,7 +206,7 @@ impl Shape<'_> {
                 if stage == 0 {
                     copy(Copy(own, self.source.at(root, start), length));
                 } else {
-                    // The root has it all already if it is in place.
+                    // In place, the root has all of it already.
                     peers
                         .filter(|&peer| peer != rank && !(self.in_place && peer == root))
                         .for_each(|peer| copy(Copy(self.destination.at(peer, start), own, length)));
@@ -224,7 +224,7 @@ impl Shape<'_> {
         }
     }
 
-    /// The arguments of one launch of copies.
+    /// Returns the arguments of one launch of copies.
     pub fn move_arguments(
         &self,
         header: &Header<'_>,
@@ -257,7 +257,7 @@ impl Shape<'_> {
         arguments
     }
 
-    /// The arguments of a move in packets.
+    /// Returns the arguments of a move in LL packets.
     pub fn packet_arguments(&self, header: &Header<'_>) -> PacketArguments {
         let mut arguments = PacketArguments {
             group: *header.channel,
@@ -273,7 +273,7 @@ impl Shape<'_> {
             |member| self.parts.bytes(member),
         );
         for peer in 0..self.world {
-            // What goes to the peer, and what comes from it.
+            // Address and bytes of the data sent to the peer, and received from it.
             let none = (DeviceAddress::NULL, 0);
             let (send, receive) = match self.operation {
                 CollectiveOperation::ALL_TO_ALL => (
@@ -314,7 +314,7 @@ impl Shape<'_> {
         arguments
     }
 
-    /// The arguments of a reduction between barriers.
+    /// Returns the arguments of a reduction between barriers.
     pub fn reduce_arguments(
         &self,
         header: &Header<'_>,
@@ -336,7 +336,7 @@ impl Shape<'_> {
         let count = self.parts.bytes(0) / size;
         let scatters = self.operation == CollectiveOperation::REDUCE_SCATTER;
         let rooted = self.operation == CollectiveOperation::REDUCE;
-        // In two shots each rank reduces its share; by the copy engine too, which then gathers.
+        // A two-shot reduction, and one that the copy engine completes, reduces a share on each rank.
         let two_shot = algorithm == Algorithm::TWO_SHOT;
         let shared = two_shot || algorithm == Algorithm::COPY_ENGINE;
         let (start, length) = match (scatters, shared) {
@@ -363,7 +363,7 @@ impl Shape<'_> {
         arguments
     }
 
-    /// The arguments of a reduction by pushing; without inboxes where the backend needs none.
+    /// Returns the arguments of a pushed reduction; `inboxes` is `None` if the backend needs none.
     pub fn reduce_push_arguments(
         &self,
         header: &Header<'_>,
@@ -400,7 +400,7 @@ impl Shape<'_> {
         arguments
     }
 
-    /// The gathering of shares that have been reduced in place.
+    /// Returns the shape of the all-gather of shares that were reduced in place.
     pub fn gathering(&self, element: ElementType) -> Self {
         let element_bytes = element.bytes();
         Shape {
@@ -416,7 +416,7 @@ impl Shape<'_> {
         }
     }
 
-    /// The arguments of a reduction in packets.
+    /// Returns the arguments of a reduction in LL packets.
     pub fn reduce_packet_arguments(
         &self,
         header: &Header<'_>,

@@ -44,7 +44,7 @@ fn copies(shape: &Shape<'_>, algorithm: Algorithm) -> Vec<Copy> {
     copies
 }
 
-/// The member whose memory an address is in.
+/// Returns the member whose memory contains an address.
 fn owner(address: DeviceAddress) -> u64 {
     address.0 / GIB - 1
 }
@@ -196,7 +196,7 @@ fn a_group_addresses_its_members_and_nobody_else() {
             let peer = (shape.rank + 1 + index) % 3;
             assert_eq!(owner(to), members[peer] as u64);
             assert_eq!(owner(from), own);
-            // This member's part there, that member's part here.
+            // This member's part at the peer, the peer's part here.
             assert_eq!(to.0 % GIB, 16 * shape.rank as u64);
             assert_eq!(from.0 % GIB - (1 << 20), 16 * peer as u64);
         }

@@ -1,37 +1,35 @@
-//! What a call asks for, and whether it makes sense.
+//! A collective request, and its checks.
 
 use crate::backend::abi::{CollectiveOperation, ElementType, ReduceOperation};
 use crate::collectives::plan::{Parts, VECTOR};
 use crate::group::membership::Membership;
 use crate::rank::operand::Operand;
 
-/// What a verb is asked to do.
+/// A collective request, as a verb makes it.
 pub struct Request<'a> {
-    /// The method's name.
+    /// The method's name, for errors.
     pub name: &'static str,
-    /// What it does.
+    /// The operation.
     pub operation: CollectiveOperation,
-    /// What the elements are, as far as the kernel has to know; [`ElementType::U8`] where it moves
-    /// bytes.
+    /// Element type of a reduction; [`ElementType::U8`] if the operation moves bytes.
     pub element: ElementType,
-    /// Bytes of one.
+    /// Bytes per element.
     pub element_bytes: u64,
-    /// How they become one; 0 where they do not.
+    /// Reduction operator; 0 for operations that do not reduce.
     pub reduce: ReduceOperation,
-    /// The root; 0 where there is none.
+    /// The root; 0 for operations without one.
     pub root: usize,
-    /// Elements of each rank where they differ.
+    /// Elements of each rank, if they may differ.
     pub counts: Option<&'a [usize]>,
-    /// What is written.
+    /// The destination.
     pub destination: Operand<'a>,
-    /// What is read.
+    /// The source.
     pub source: Operand<'a>,
 }
 
 impl<'a> Request<'a> {
-    /// Whether the ranges, and members' parts of them, start at whole vectors, as far as that follows from
-    /// what is alike on all ranks: in place the smaller range depends on the rank, so the larger one
-    /// decides.
+    /// Returns whether the ranges, and members' parts of them, start at multiples of 16 bytes. Uses only what
+    /// is the same on all ranks: in place, the smaller range depends on the rank, so the larger one decides.
     pub fn starts_at_vectors(&self, in_place: bool) -> bool {
         let (to, from) = (&self.destination, &self.source);
         let starts = match in_place {
@@ -49,7 +47,7 @@ impl<'a> Request<'a> {
         all.all(|offset| offset.is_multiple_of(VECTOR))
     }
 
-    /// Bytes as nccl-tests counts them.
+    /// Returns the size of the call in bytes, as nccl-tests counts it.
     pub fn counted_bytes(&self) -> u64 {
         match self.counts {
             Some(_) => self.destination.bytes(),
@@ -57,10 +55,10 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Checks lengths and overlaps. Gives the parts, and whether the call is in place.
+    /// Checks lengths and overlaps. Returns the parts, and whether the call is in place.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// The first violation, as text.
     pub fn judge(
         &self,
         own: usize,
@@ -131,7 +129,7 @@ impl<'a> Request<'a> {
             _ => to.is_at(own, from, 0),
         };
         let overlap = to.overlaps(own, from);
-        // The part of a rank that gives nothing in place may lie anywhere.
+        // A rank that contributes no elements may pass any source range.
         let nothing = self.operation == O::ALL_GATHER_V && parts.bytes(rank) == 0;
         if overlap && !in_place && !nothing {
             return Err(

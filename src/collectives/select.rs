@@ -1,4 +1,4 @@
-//! The question that a call puts to the selector.
+//! The selector's query for a call.
 
 use crate::base::error::Result;
 use crate::base::limits::{COLLECTIVE_CHANNELS, check_channel};
@@ -10,18 +10,18 @@ use crate::group::state::State;
 use crate::world::world::World;
 use std::sync::Arc;
 
-/// A collective call, as far as that decides, beside its options, how it is done
-/// ([`crate::Communicator::explain_call`]). Alike on all members.
+/// The properties of a collective call that, with its options, determine how it is done
+/// ([`crate::Communicator::explain_call`]). Must be the same on all members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CollectiveCall {
-    /// What it does.
+    /// The operation.
     pub operation: CollectiveOperation,
-    /// The size that benchmarks of collectives give: of an all-reduce, reduce and broadcast one rank's
-    /// elements; otherwise the whole buffer of a rank that has it.
+    /// Size in bytes, as nccl-tests counts it: for all-reduce, reduce and broadcast one rank's elements;
+    /// otherwise the larger of source and destination.
     pub bytes: u64,
-    /// What is reduced; anything where nothing is.
+    /// Element type; ignored by operations that do not reduce.
     pub element: ElementType,
-    /// How; anything where nothing is.
+    /// Reduction operator; ignored by operations that do not reduce.
     pub reduce: ReduceOp,
     /// Whether source and destination are the same memory.
     pub in_place: bool,
@@ -32,8 +32,8 @@ pub struct CollectiveCall {
 }
 
 impl CollectiveCall {
-    /// A call out of place, of sums where it reduces, of aligned ranges in buffers that multicast reaches where
-    /// there is any.
+    /// Makes a call that is out of place, sums if it reduces, and has aligned ranges in buffers that multicast
+    /// reaches. `bytes` is counted as [`CollectiveCall::bytes`].
     pub fn new(operation: CollectiveOperation, bytes: u64, element: ElementType) -> Self {
         Self {
             operation,
@@ -59,8 +59,8 @@ impl From<&CollectiveOptions<'_>> for Constraints {
     }
 }
 
-/// What the selector is asked about a call of these members; `vendor` where the vendor's communicator could
-/// do it.
+/// Returns the selector's query for a call of these members. `vendor`: whether a communicator of NCCL could do
+/// it.
 pub fn question(
     state: &State,
     call: &CollectiveCall,
@@ -82,7 +82,8 @@ pub fn question(
     }
 }
 
-/// Channels by which a reduction can be pushed; none for ranges that do not start at whole vectors.
+/// Returns the number of inbox channels for a pushed reduction; 0 for ranges that do not start at multiples of
+/// 16 bytes.
 pub fn push_channels(state: &State, membership: &Membership, channel: u32, aligned: bool) -> u32 {
     match aligned {
         true => state
@@ -92,10 +93,10 @@ pub fn push_channels(state: &State, membership: &Membership, channel: u32, align
     }
 }
 
-/// The members that options name.
+/// Returns the members of the group in the options, by default all ranks.
 ///
 /// # Errors
-/// [`crate::Error::InvalidArgument`] for a channel that there is not, or another communicator's group.
+/// [`crate::Error::InvalidArgument`] if there is no such channel, or the group is another communicator's.
 pub fn membership<'g>(
     world: &'g Arc<World>,
     name: &'static str,
@@ -110,7 +111,7 @@ pub fn membership<'g>(
     }
 }
 
-/// How a call is done; logged.
+/// Returns the selector's choice for a call, and logs it.
 ///
 /// # Errors
 /// [`crate::Error::InvalidArgument`] if the options cannot be met.

@@ -1,4 +1,4 @@
-//! Gathering shards of any sizes, for operations that stand on collectives.
+//! Gathering of shards of any size, for operations built on collectives.
 
 use crate::backend::abi::{CollectiveOperation, ElementType, ReduceOperation};
 use crate::base::error::Result;
@@ -10,8 +10,8 @@ use crate::rank::operand::Operand;
 use crate::stream::queue::Queue;
 
 impl Queue {
-    /// Gathers `source`, this rank's shard, and those of all ranks into `destination`, one behind the other:
-    /// `counts` elements of `element_bytes` bytes of each rank, at least one of which is not 0.
+    /// Gathers all ranks' shards into `destination`, in rank order. `source` is this rank's shard. `counts` has
+    /// each rank's elements, of `element_bytes` bytes each; at least one is not 0.
     pub(crate) fn gather_shards(
         &self,
         destination: Operand<'_>,
@@ -39,7 +39,7 @@ impl Queue {
         self.collective(&request, options)
     }
 
-    /// In debug mode compares a call that is no collective of its own with those of the other ranks.
+    /// Compares, in debug mode, a call that is no collective of its own with those of the other ranks.
     pub(crate) fn compare_call(
         &self,
         name: &'static str,

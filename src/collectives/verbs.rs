@@ -1,4 +1,4 @@
-//! The verbs of collectives with default options, as methods of a queue.
+//! The collective verbs with default options, as methods of a queue.
 
 use crate::base::element::Element;
 use crate::base::error::Result;

@@ -1,4 +1,4 @@
-//! A call: its matrices, checked.
+//! A call, and the checks of its matrices.
 
 use crate::backend::abi::*;
 use crate::base::error::{Error, Result};
@@ -19,22 +19,22 @@ pub(super) struct Call<'a, T: GemmElement> {
     pub(super) queue: &'a Queue,
     pub(super) operation: &'a AllGatherGemm<T>,
     pub(super) operands: &'a Operands<'a, T>,
-    /// This rank's shard, and its peers'.
+    /// The symmetric range of this rank's shard and its peers'.
     pub(super) a: Operand<'a>,
-    /// The gathered `A`; this rank's shard where nothing is gathered.
+    /// The gathered `A`; this rank's shard if nothing is gathered.
     pub(super) gathered: Operand<'a>,
 }
 
 impl<'a, T: GemmElement> Call<'a, T> {
-    /// Bytes of an element.
+    /// Bytes per element.
     pub(super) const ELEMENT: u64 = size_of::<T>() as u64;
 
-    /// Checks the matrices of a call; in debug mode compares it with those of the other ranks, which hear of it
-    /// so if this rank's matrices are refused.
+    /// Checks the matrices of a call. In debug mode also compares the call with those of the other ranks; if
+    /// this rank's matrices are refused, the others learn it that way.
     ///
     /// # Errors
-    /// [`crate::Error::InvalidArgument`] names what is not as the operation was made for; in debug mode
-    /// [`crate::Error::Mismatch`] where ranks differ.
+    /// [`crate::Error::InvalidArgument`], which names what differs from the operation's shape; in debug mode
+    /// [`crate::Error::Mismatch`] if ranks differ.
     pub(super) fn new(
         queue: &'a Queue,
         operation: &'a AllGatherGemm<T>,
@@ -45,7 +45,7 @@ impl<'a, T: GemmElement> Call<'a, T> {
             return judged;
         }
         let compared = compare(queue, operation, operands, judged.as_ref().err());
-        // This rank knows best what it got wrong itself.
+        // This rank's own error is more precise than the comparison's.
         let call = judged?;
         compared.map(|()| call)
     }
@@ -117,7 +117,7 @@ impl<'a, T: GemmElement> Call<'a, T> {
         Ok(call)
     }
 
-    /// Refuses matrices that the kernel that gathers cannot fetch, before this rank has begun with the call.
+    /// Refuses matrices whose alignment the gathering kernel cannot load, before this rank has begun the call.
     fn check_alignment(&self) -> Result<()> {
         let problem = &self.operation.problem;
         let kernel = matches!(problem.algorithm, GemmAlgorithm::Pull | GemmAlgorithm::Push);
@@ -138,7 +138,7 @@ impl<'a, T: GemmElement> Call<'a, T> {
         Ok(())
     }
 
-    /// Refuses what is written where something else is.
+    /// Refuses written ranges that overlap another operand.
     fn check_overlap(&self) -> Result<()> {
         let (rank, operands) = (self.operation.problem.rank, self.operands);
         let of = |place: Operand<'_>, elements: usize| {
@@ -173,7 +173,7 @@ impl<'a, T: GemmElement> Call<'a, T> {
         Ok(())
     }
 
-    /// Has the graph that is recorded, if one is, hold what the call uses.
+    /// Makes the recorded graph, if there is one, hold the resources of the call.
     pub(super) fn hold(&self, submit: &Submit<'_>) {
         submit.hold(self.operation.workspace());
         let Operands { b, c, bias, .. } = self.operands;
@@ -207,7 +207,7 @@ impl<'a, T: GemmElement> Call<'a, T> {
     }
 }
 
-/// What a call's comparison and its gather are done with.
+/// Returns the options of a call's comparison and gather.
 fn collective_options<T: GemmElement>(operation: &AllGatherGemm<T>) -> CollectiveOptions<'static> {
     let vendor = operation.problem.transport == GemmTransport::Vendor
         && operation.problem.algorithm == GemmAlgorithm::Baseline;
@@ -223,8 +223,8 @@ fn collective_options<T: GemmElement>(operation: &AllGatherGemm<T>) -> Collectiv
     }
 }
 
-/// Compares a call with those of the other ranks. `refusal` is why this rank's matrices are refused, if they
-/// are: no rank goes on then.
+/// Compares a call with those of the other ranks. `refusal` is the error in this rank's matrices, if there is
+/// one; no rank goes on then.
 fn compare<T: GemmElement>(
     queue: &Queue,
     operation: &AllGatherGemm<T>,
@@ -257,12 +257,12 @@ fn compare<T: GemmElement>(
     )
 }
 
-/// The distance from one line of a matrix to the next that an operation was made for.
+/// The distance from one line of a matrix to the next for which an operation was made.
 #[derive(Clone, Copy)]
 enum Stride {
     WithoutGaps,
     Elements(usize),
-    /// There is one line, so the distance does not matter.
+    /// The matrix has one line, so the distance is ignored.
     OfOneLine,
 }
 
@@ -296,7 +296,7 @@ fn check_matrix<T: GemmElement>(
         Stride::Elements(elements) => elements,
         Stride::WithoutGaps | Stride::OfOneLine => width,
     };
-    // The stride of one line means nothing; but in columns a bias is as many lines as it has elements.
+    // The stride of a single line is ignored. A bias in column order has as many lines as elements.
     let single = matrix.order == MatrixOrder::Rows || matrix.stride == 1 || columns == 1;
     let alike = (matrix.rows, matrix.columns) == (rows, columns)
         && match stride {

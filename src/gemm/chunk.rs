@@ -1,18 +1,20 @@
-//! How long the chunks are in which copy engines bring a shard.
+//! Sizes of the chunks that copy engines move.
 
 use crate::backend::abi::GatheredLimits;
 
-/// Bytes of a chunk that a copy engine brings, where the caller does not say: each costs two copies, which is
-/// worth it only where the gather takes as long as the product (`2026-11-21-gathered-gemm-2xh200`).
+/// Bytes of a chunk that a copy engine moves, if the caller sets none. Each chunk costs two copies, which pays
+/// only if the gather takes as long as the GEMM (`2026-11-21-gathered-gemm-2xh200`).
 const ENGINE_CHUNK: u64 = 256 << 20;
-/// And from how many on one that is cut short is worth it, so that little is left to multiply behind the last.
+/// Least bytes of a shortened chunk. Short chunks leave little to multiply behind the last one, but cost more
+/// copies.
 const LEAST_ENGINE_CHUNK: u64 = 64 << 20;
 
-/// Rows of a chunk that a copy engine brings, of a shard of so many rows and bytes, for a product of `n` columns.
+/// Returns the rows of a chunk that a copy engine moves, for a shard of `rows` rows and `bytes` bytes and a
+/// GEMM of `n` columns.
 pub(super) fn copied(rows: u64, bytes: u64, n: u64, limits: &GatheredLimits) -> u64 {
     let most = rows.div_ceil(bytes.div_ceil(ENGINE_CHUNK).max(1));
-    // Of the last chunk a quarter of the blocks have a tile, or half of them half of one, while the others finish
-    // what came before it.
+    // In the last chunk a quarter of the blocks have a tile, or half of them half a tile, while the others
+    // finish earlier chunks.
     let columns = n.div_ceil(limits.tile_n.max(1).into()).max(1);
     let few = u64::from(limits.blocks / 4) / columns * u64::from(limits.tile_m);
     match few * bytes >= LEAST_ENGINE_CHUNK * rows {
@@ -37,7 +39,7 @@ mod tests {
         // As measured: four columns of tiles, eight of rows, 64 MiB.
         assert_eq!(chunk(32768, 1024, 32768, 2), 1024);
         assert_eq!(chunk(32768, 1024, 32768, 4), 1024);
-        // Rows are short: as many bytes as are worth two copies.
+        // Rows are short: chunks of as many bytes as two copies are worth.
         assert_eq!(chunk(32768, 1024, 4096, 4), 8192);
         // There are more columns than a quarter of the blocks.
         assert_eq!(chunk(32768, 8192, 16384, 4), 8192);

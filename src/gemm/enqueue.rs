@@ -1,6 +1,6 @@
-//! Enqueueing the steps of a call.
+//! Submission of the steps of a call.
 //!
-//! Nothing here allocates or locks outside of a capture, unless calls are compared
+//! Outside of a capture, nothing here allocates or locks, unless calls are compared
 //! ([`crate::Configuration::check_calls`]).
 
 use crate::backend::abi::*;
@@ -22,17 +22,17 @@ use crate::rank::submit::Submit;
 use crate::stream::queue::Queue;
 
 impl Queue {
-    /// Enqueues a product whose `A` is gathered meanwhile: `C` is there, and so is the gathered `A` where the
-    /// caller has given a buffer for it, once this stream has passed this point. Collective on the device.
-    /// Capturable.
+    /// Enqueues an all-gather + GEMM. `C`, and the gathered `A` if the caller provides its buffer, are complete
+    /// once this stream has passed this point. Collective on the device: every rank must enqueue it. Can be
+    /// captured. The host does not wait.
     ///
-    /// This rank's shard may be written again after it; a peer's gathered `A` is not touched before that peer
-    /// has come to its next call.
+    /// Later work of this stream may overwrite this rank's shard. A peer's gathered `A` is not touched before
+    /// that peer has come to its next call.
     ///
     /// # Errors
     /// [`crate::Error::InvalidArgument`] if matrices do not have the shape that the operation was made for, or
-    /// overlap what is written; the backend's; what poisoned the communicator. A peer that does not come
-    /// within the deadline, or dies, is an error of [`crate::Stream::synchronize`].
+    /// overlap what is written; the backend's errors; the error that poisoned the communicator. If a peer dies
+    /// or does not come within the deadline, [`crate::Stream::synchronize`] returns the error.
     pub fn all_gather_gemm<T: GemmElement>(
         &self,
         operation: &AllGatherGemm<T>,
@@ -54,8 +54,8 @@ impl Queue {
 }
 
 impl<T: GemmElement> Call<'_, T> {
-    /// Enqueues the steps. After a failure streams are joined all the same: a capture could not be ended with
-    /// one that is not.
+    /// Enqueues the steps. Joins all forked streams even after a failure: a capture cannot end while one is not
+    /// joined.
     fn submit(&self, submit: &Submit<'_>, steps: &[Step]) -> CallResult<()> {
         let shared = self.queue.world();
         let (operation, main) = (self.operation, submit.stream());
@@ -99,16 +99,16 @@ impl<T: GemmElement> Call<'_, T> {
                 _ if done.is_err() => continue,
                 _ => {}
             }
-            // SAFETY: ranges are inside live allocations, by their types, and those of this communicator are
-            // released only once its streams are idle and no graph keeps them; other memory by the word of
-            // whoever made the matrix. All ranks do the steps of one plan, which has been agreed on.
+            // SAFETY: the types guarantee that ranges are inside live allocations. Allocations of this
+            // communicator are released only once its streams are idle and no graph keeps them; the maker of
+            // the matrix vouches for other memory. All ranks do the steps of one plan, which was agreed on.
             let step = unsafe { run.step(step) };
             begun |= step.is_ok();
             done = done.and(step);
         }
         done.map_err(|mut failure: Failure| {
-            // Peers count what was begun, and this rank did not end it: whatever the reason, their words are no
-            // longer in step.
+            // Peers count the steps that were begun, and this rank did not end them: its words are no longer in
+            // step, whatever the reason.
             if begun && shared.world > 1 {
                 failure.status = Status::CALL_FAILED;
             }
@@ -117,7 +117,7 @@ impl<T: GemmElement> Call<'_, T> {
     }
 }
 
-/// Where it is noted whether a stream was forked.
+/// Returns the bits that record whether a stream was forked.
 fn bits(forked: &mut [u128; 2], on: On) -> (&mut u128, u128) {
     match on {
         On::Main => (&mut forked[0], 0),
@@ -126,7 +126,7 @@ fn bits(forked: &mut [u128; 2], on: On) -> (&mut u128, u128) {
     }
 }
 
-/// What steps are enqueued with.
+/// The context in which steps are enqueued.
 struct Run<'a, T: GemmElement> {
     call: &'a Call<'a, T>,
     submit: &'a Submit<'a>,
@@ -148,8 +148,8 @@ impl<T: GemmElement> Run<'_, T> {
     unsafe fn step(&self, step: &Step) -> CallResult<()> {
         let (backend, signals) = (self.backend, &self.signals);
         let on = self.raw(step.on());
-        // SAFETY: the caller's word; side streams and events live as long as the operation's workspace, and so
-        // do its words.
+        // SAFETY: guaranteed by the caller; side streams, events and words live as long as the operation's
+        // workspace.
         unsafe {
             match *step {
                 Step::Start | Step::End => backend.barrier(&signals.barrier(), on),
@@ -187,7 +187,7 @@ impl<T: GemmElement> Run<'_, T> {
                     Some(&event) => backend.stream_wait_event(on, event),
                     None => Ok(()),
                 },
-                // The first step of its plan, done before.
+                // The first step of its plan, done by the caller.
                 Step::Gather => Ok(()),
                 Step::Spread { shard, .. } => self.spread(shard, on),
                 Step::Multiply { part, on: named } => self.multiply(part, named, on),
@@ -200,12 +200,12 @@ impl<T: GemmElement> Run<'_, T> {
         self.call.operation.problem.rank
     }
 
-    /// A rank's byte of an operand.
+    /// Returns the address of a byte of an operand at a rank.
     fn at(&self, operand: &Operand<'_>, rank: usize, bytes: u64) -> DeviceAddress {
         DeviceAddress(self.submit.address(operand, rank).0 + bytes)
     }
 
-    /// Copies rows of a shard that lies without gaps to where they belong in a gathered `A`.
+    /// Copies rows of a shard without gaps to their place in a gathered `A`.
     ///
     /// # Safety
     /// As [`Run::step`].
@@ -227,7 +227,7 @@ impl<T: GemmElement> Run<'_, T> {
                 direction,
                 ..Transfer::by_engine(destination, source, bytes * rows)
             };
-            // SAFETY: the caller's word.
+            // SAFETY: guaranteed by the caller.
             return unsafe { self.backend.transfer(&copy, on) };
         }
         let copy = RowsCopy {
@@ -240,7 +240,7 @@ impl<T: GemmElement> Run<'_, T> {
             rows,
             reserved: 0,
         };
-        // SAFETY: the caller's word.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.backend.transfer_rows(&copy, on) }
     }
 
@@ -256,7 +256,7 @@ impl<T: GemmElement> Run<'_, T> {
             own if own != shard => Direction::GET,
             _ => Direction::LOCAL,
         };
-        // SAFETY: the caller's word.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.place(source, at, (0, rows), direction, on) }
     }
 
@@ -265,11 +265,11 @@ impl<T: GemmElement> Run<'_, T> {
     unsafe fn put(&self, peer: usize, chunk: u32, on: RawStream) -> CallResult<()> {
         let rows = self.call.operation.problem.chunk_rows(self.rank(), chunk);
         let source = (self.at(&self.call.a, self.rank(), 0), self.rank());
-        // SAFETY: the caller's word.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.place(source, peer, rows, Direction::PUT, on) }
     }
 
-    /// Where a shard comes to as a block.
+    /// Returns the address at which a shard arrives as a block.
     fn block(&self, shard: usize) -> DeviceAddress {
         let operation = self.call.operation;
         let division = &operation.problem.division;
@@ -289,7 +289,7 @@ impl<T: GemmElement> Run<'_, T> {
     unsafe fn spread(&self, shard: usize, on: RawStream) -> CallResult<()> {
         let rows = self.call.operation.problem.division.rows(shard);
         let block = (self.block(shard), shard);
-        // SAFETY: the caller's word.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.place(block, self.rank(), (0, rows), Direction::LOCAL, on) }
     }
 
@@ -313,7 +313,7 @@ impl<T: GemmElement> Run<'_, T> {
             ));
         };
         let messages = messages.into_iter().filter(|message| message.3 > 0);
-        // SAFETY: the caller's word; the library was opened together with all ranks.
+        // SAFETY: guaranteed by the caller; NCCL was opened together with all ranks.
         unsafe { nccl::messages(self.backend, vendor, messages, on) }
     }
 
@@ -351,7 +351,7 @@ impl<T: GemmElement> Run<'_, T> {
                 .map_or(DeviceAddress::NULL, |bias| bias.address(self.submit)),
         };
         let rows = rows_of(problem, part);
-        // SAFETY: the caller's word.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             operation
                 .workspace()
@@ -423,7 +423,7 @@ impl<T: GemmElement> Run<'_, T> {
             threads: [limits.threads, 1, 1],
             shared_memory: 0,
         };
-        // SAFETY: the caller's word.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.backend.gathered_gemm(&arguments, &grid, on) }
     }
 }

@@ -1,4 +1,4 @@
-//! An operation in words.
+//! Description of an operation as text.
 
 use crate::base::gemm_names::{GemmAlgorithm, GemmTransport};
 use crate::base::gemm_shape::GemmShape;
@@ -8,7 +8,8 @@ use crate::gemm::plan::Problem;
 use std::fmt::Write;
 
 impl<T: GemmElement> AllGatherGemm<T> {
-    /// How it is done, in words: the choice, the formulas behind the indices, and this rank's steps.
+    /// Returns a description of the operation: the choice, the formulas behind the indices, and this rank's
+    /// steps.
     pub fn explain(&self) -> String {
         let Problem {
             rank,
@@ -20,7 +21,7 @@ impl<T: GemmElement> AllGatherGemm<T> {
         } = self.problem;
         let GemmShape { m, n, k, .. } = self.shape;
         let mut text = String::new();
-        // Writing to a string does not fail. So below.
+        // Writing to a string does not fail, here and below.
         let _ = writeln!(
             text,
             "rank {rank} of {world}: C[{m}, {n}] = A[{m}, {k}] * B[{k}, {n}] of {}, {} {} of A on each rank",

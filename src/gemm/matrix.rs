@@ -1,4 +1,4 @@
-//! Where a matrix lies.
+//! Matrices: their memory and layout.
 
 use crate::backend::abi::DeviceAddress;
 use crate::base::error::{Error, Result};
@@ -12,7 +12,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What matrices are made of: `half::f16` and `half::bf16`.
+/// An element type of GEMMs: `half::f16` and `half::bf16`. Sealed.
 pub trait GemmElement: Reducible + sealed::Sealed {}
 
 impl GemmElement for half::f16 {}
@@ -24,7 +24,7 @@ mod sealed {
     impl Sealed for half::bf16 {}
 }
 
-/// A matrix of this rank, in device memory.
+/// A matrix in this rank's memory, with its layout. Sizes and strides are in elements.
 #[derive(Clone, Copy)]
 pub struct Matrix<'a, T> {
     memory: Memory<'a>,
@@ -35,7 +35,7 @@ pub struct Matrix<'a, T> {
     elements: PhantomData<fn() -> T>,
 }
 
-/// Where a matrix's elements are.
+/// The memory of a matrix.
 #[derive(Clone, Copy)]
 enum Memory<'a> {
     /// In a symmetric buffer of this communicator.
@@ -45,16 +45,16 @@ enum Memory<'a> {
 }
 
 impl<'a, T: GemmElement> Matrix<'a, T> {
-    /// `rows` x `columns` elements, row-major and without gaps, from the range's start on.
+    /// Makes a row-major matrix of `rows` x `columns` elements, without gaps, from the range's start on.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] if the range has fewer.
+    /// [`Error::OutOfRange`] if the range has fewer elements.
     pub fn of(range: impl Into<Slice<'a, T>>, rows: usize, columns: usize) -> Result<Self> {
         Self::strided(range, rows, columns, columns, MatrixOrder::Rows)
     }
 
-    /// `rows` x `columns` elements from the range's start on, with `stride` elements from one row to the
-    /// next, or column, as `order` says.
+    /// Makes a matrix of `rows` x `columns` elements from the range's start on, with `stride` elements from one
+    /// row to the next, or from one column to the next if `order` is [`MatrixOrder::Columns`].
     ///
     /// # Errors
     /// [`Error::OutOfRange`] if the range ends before the last element; [`Error::InvalidArgument`] if the
@@ -100,11 +100,11 @@ impl<'a, T: GemmElement> Matrix<'a, T> {
         })
     }
 
-    /// The same of memory that is no symmetric buffer, at an address of this rank's device.
+    /// Makes the same of memory at an address of this rank's device that is no symmetric buffer.
     ///
     /// # Safety
-    /// The elements are there, aligned, and stay until the streams that use the matrix have passed that
-    /// work, and any graph that has captured it is gone.
+    /// The elements are allocated and aligned, and stay so until the streams that use the matrix have passed
+    /// that work, and any graph that has captured it is dropped.
     pub unsafe fn from_raw(
         address: DeviceAddress,
         rows: usize,
@@ -122,7 +122,7 @@ impl<'a, T: GemmElement> Matrix<'a, T> {
         }
     }
 
-    /// The addresses from its first byte to its last.
+    /// Returns the addresses from its first byte to its last.
     pub(super) fn extent(&self) -> Range<u64> {
         let (lines, width) = lines_of(self.rows, self.columns, self.order);
         let elements = elements(lines, width, self.stride).unwrap_or(usize::MAX);
@@ -131,7 +131,7 @@ impl<'a, T: GemmElement> Matrix<'a, T> {
         start..start.saturating_add(bytes)
     }
 
-    /// Returns the number of its first byte's address at this rank, for checks of alignment and overlap.
+    /// Returns the address of its first byte at this rank as a number, for checks of alignment and overlap.
     pub(super) fn start(&self) -> u64 {
         match &self.memory {
             Memory::Symmetric(world, operand) => operand.start(world.rank),
@@ -139,7 +139,7 @@ impl<'a, T: GemmElement> Matrix<'a, T> {
         }
     }
 
-    /// Returns its first byte's address at this rank, for the work that `submit` enqueues.
+    /// Returns the address of its first byte at this rank, for the work that `submit` enqueues.
     pub(super) fn address(&self, submit: &Submit<'_>) -> DeviceAddress {
         match &self.memory {
             Memory::Symmetric(_, operand) => submit.address(operand, submit.rank()),
@@ -147,7 +147,7 @@ impl<'a, T: GemmElement> Matrix<'a, T> {
         }
     }
 
-    /// Returns the communicator that its buffer belongs to; `None` for memory of the caller's.
+    /// Returns the communicator of its buffer; `None` for the caller's memory.
     pub(super) fn world(&self) -> Option<&'a Arc<World>> {
         match self.memory {
             Memory::Symmetric(world, _) => Some(world),
@@ -156,7 +156,7 @@ impl<'a, T: GemmElement> Matrix<'a, T> {
     }
 }
 
-/// Lines that are contiguous, and elements of each.
+/// Returns the number of contiguous lines, and the elements of each.
 fn lines_of(rows: usize, columns: usize, order: MatrixOrder) -> (usize, usize) {
     match order {
         MatrixOrder::Columns => (columns, rows),
@@ -164,7 +164,7 @@ fn lines_of(rows: usize, columns: usize, order: MatrixOrder) -> (usize, usize) {
     }
 }
 
-/// Elements from the first to the last.
+/// Returns the number of elements from the first to the last, gaps included.
 fn elements(lines: usize, width: usize, stride: usize) -> Option<usize> {
     if lines == 0 || width == 0 {
         return Some(0);
@@ -187,17 +187,16 @@ impl<T> std::fmt::Debug for Matrix<'_, T> {
 /// The matrices of one call.
 #[derive(Clone, Copy)]
 pub struct Operands<'a, T: GemmElement> {
-    /// This rank's shard of `A`, row-major and without gaps. The same range on all ranks, as long as the
-    /// largest shard ([`crate::GemmShape::shard_elements`]); ranks with less have it at its start.
+    /// This rank's shard of `A`, row-major and without gaps. Every rank passes the same range, as long as the
+    /// largest shard ([`crate::GemmShape::shard_elements`]); a smaller shard is at its start.
     pub a: Slice<'a, T>,
-    /// `B`, whole.
+    /// All of `B`.
     pub b: Matrix<'a, T>,
-    /// `C`, whole, written.
+    /// All of `C`, which the call writes.
     pub c: Matrix<'a, T>,
-    /// The bias, 1 x `n`, where the shape has one.
+    /// The bias, 1 x `n`, if the shape has one.
     pub bias: Option<Matrix<'a, T>>,
-    /// Where `A` is gathered and stays, row-major and without gaps
-    /// ([`crate::GemmShape::gathered_elements`]), where the options say that there is such a buffer. The same
-    /// range on all ranks.
+    /// The buffer for the gathered `A`, row-major and without gaps ([`crate::GemmShape::gathered_elements`]),
+    /// if [`crate::GemmOptions::gathered`] is set. Every rank passes the same range.
     pub gathered: Option<Slice<'a, T>>,
 }

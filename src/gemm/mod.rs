@@ -1,15 +1,15 @@
-//! Products of matrices one of which is spread over the ranks: `C = A · B`, with `A` gathered meanwhile.
+//! All-gather + GEMM: `C = A · B` with `A` spread over the ranks, gathered while it is multiplied.
 //!
-//! `shape` says what is multiplied and how `A` is divided, `matrix` where a matrix lies, `options` how it is
-//! done; `plan` turns these into the list of steps of one rank, and `selector` chooses where the caller does
-//! not, by `stored` rows first; `workspace` is what an operation keeps on the device; `operation` makes one,
-//! together with all ranks, and `explain` puts it in words; `call` checks the matrices of a call, `enqueue` does
-//! its steps. `tuning` runs the library's products once.
+//! `base::gemm_shape` has the shape and the division of `A`, `matrix` the layout of a matrix, `options` the
+//! options. `plan` turns these into the list of steps of one rank. `selector` chooses what the caller leaves
+//! open, after the tuning rows in `stored`. `workspace` is the operation's memory on the device. `operation`
+//! makes an operation together with all ranks, and `explain` describes it. `call` checks the matrices of a
+//! call, `enqueue` enqueues its steps. `tuning` times the heuristic candidates of cuBLASLt or hipBLASLt.
 //!
-//! All that can block is done when the operation is made: memory, the vendor's plans, comparing them. A call
-//! only enqueues, and can be captured. Like every collective it stands between two moments at which all ranks
-//! are there: a barrier at its start, before which nobody writes what a peer may still read, and, only where
-//! peers read this rank's shard, one at its end. So one gathered `A` is enough for call after call.
+//! Everything that can block happens when the operation is made: allocation, GEMM preparation, the comparison
+//! of plans. A call only enqueues, and can be captured. Like every collective it synchronizes all ranks: a
+//! barrier at its start, before which no rank writes memory that a peer may still read, and, only if peers read
+//! this rank's shard, one at its end. So one gathered `A` serves call after call.
 
 mod call;
 mod chunk;

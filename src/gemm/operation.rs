@@ -1,4 +1,4 @@
-//! Making an operation, together with all ranks.
+//! The operation, and its making together with all ranks.
 
 use crate::backend::abi::*;
 use crate::backend::{Backend, Gemm, read_text};
@@ -27,18 +27,17 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Least bytes of a chunk that a block of a kernel that is the barrier, too, stores: a vector of each thread.
+/// Least bytes of a chunk that a block of the fused kernel for small M stores: a vector of each thread.
 const AT_ONCE_CHUNK: u64 = 4 << 10;
 
-/// The library of products: its name and version, and its file.
+/// The GEMM library: name with version, and file.
 type Library = (String, String);
 
-/// A product whose `A` is gathered, ready to be enqueued any number of times by
-/// [`crate::Queue::all_gather_gemm`].
+/// An all-gather + GEMM, ready to be enqueued any number of times by [`crate::Queue::all_gather_gemm`].
 ///
-/// Calls of one operation are ordered among themselves, by one stream or by events: they use the same
-/// memory. Dropping it waits for nothing: what it has goes once this rank's streams are idle, its graphs are
-/// gone and all ranks have dropped theirs.
+/// Calls of one operation use the same memory, so they must be ordered among themselves, by one stream or by
+/// events. Dropping it does not wait: its resources are released once this rank's streams are idle, its graphs
+/// are dropped and all ranks have dropped their operation.
 pub struct AllGatherGemm<T: GemmElement> {
     pub(super) world: Arc<World>,
     pub(super) shape: GemmShape,
@@ -47,23 +46,24 @@ pub struct AllGatherGemm<T: GemmElement> {
     pub(super) steps: Vec<Step>,
     pub(super) limits: GatheredLimits,
     pub(super) words: Words,
-    /// There until the drop.
+    /// `None` only during the drop.
     workspace: Option<Arc<Workspace>>,
     pub(super) library: Option<Library>,
     elements: PhantomData<fn() -> T>,
 }
 
 impl Communicator {
-    /// Makes a product of matrices whose `A` is spread over the ranks. Collective. Waits on a device until this
-    /// rank's streams are idle, allocates, and may wait for the driver; calls of it then only enqueue.
+    /// Prepares an all-gather + GEMM, whose `A` is spread over the ranks. Collective. Blocks until this rank's
+    /// streams are idle (on a device), allocates, and times the GEMM library's heuristic candidates
+    /// ([`GemmOptions::tune`]), for at most the setup deadline in each step. Calls of it then only enqueue.
     ///
-    /// Each rank gives `m * k` elements for the gathered `A` unless the options say that the caller
-    /// has a buffer for it, and as many where columns are gathered first.
+    /// Each rank allocates `m * k` elements for the gathered `A`, unless [`GemmOptions::gathered`] promises a
+    /// buffer of the caller's, and as many again if shards of columns are gathered as blocks first.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] on every rank if shapes or options differ; [`Error::InvalidArgument`] for those
-    /// that make no sense; [`Error::Unsupported`] where the device, or what is installed beside it, has no
-    /// way to do it; what an allocation fails with. Nothing is left behind.
+    /// [`Error::Mismatch`] on every rank if shapes or options differ; [`Error::InvalidArgument`] for invalid
+    /// ones; [`Error::Unsupported`] if the device, or the libraries beside it, have no implementation; the
+    /// errors of an allocation. After an error, no memory stays allocated once this rank's streams are idle.
     pub fn all_gather_gemm<T: GemmElement>(
         &self,
         shape: &GemmShape,
@@ -110,7 +110,7 @@ impl Communicator {
     }
 }
 
-/// What is done, and in which ways of the library.
+/// The steps, and the stored heuristic candidates.
 type Plan<'a> = (&'a [Step], &'a Ways<'a>);
 
 struct Maker<'a> {
@@ -118,7 +118,7 @@ struct Maker<'a> {
     shape: &'a GemmShape,
     options: &'a GemmOptions,
     element: ElementType,
-    /// What was measured of it before.
+    /// The tuning row for it.
     stored: Option<&'a GemmRow>,
 }
 
@@ -131,7 +131,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Chooses how it is done, alike on all ranks.
+    /// Chooses algorithm, transport and chunks, the same on all ranks.
     fn agree(&self, round: &mut Round<'_>) -> Result<(Problem, GatheredLimits, Option<Library>)> {
         let Self {
             shared,
@@ -140,20 +140,20 @@ impl Maker<'_> {
             element,
             stored,
         } = *self;
-        // Alike on all ranks, as was compared: all refuse it, or none.
+        // The arguments were compared, so all ranks refuse them, or none does.
         shape.check().map_err(|message| self.invalid(message))?;
         if options.streams == 0 || options.chunk_rows == Some(0) || options.blocks == Some(0) {
             return Err(self.invalid("streams, rows of a chunk and blocks are at least 1".into()));
         }
         check_channel(options.channel, COLLECTIVE_CHANNELS)
             .map_err(|message| self.invalid(message))?;
-        // The library may wait for the device when it is opened, as when it prepares products.
+        // The library may wait for the device when it is opened, and when it prepares GEMMs.
         round.vote(self.wait_until_idle())?;
         let world = shared.world;
         let division = Division::new(shape, world);
         let whole = shape.raw(element, shape.m as u64, shape.k as u64);
         let backend: &Backend = &shared.backend;
-        // A backend without the kernel, or older than it, has no limits to tell.
+        // A backend without the kernel, or older than it, has no limits.
         let mut limits = backend
             .gathered_gemm_limits(&whole, shape.sharding.into(), division.shard)
             .ok()
@@ -161,8 +161,8 @@ impl Maker<'_> {
             .unwrap_or_default();
         let selector = &shared.collectives.selector;
         if selector.sharers() > 1 && selector.has_grids() {
-            // Grids that wait for each other have to fit on the device together; and copies within a device
-            // may need room beside a grid that waits for them.
+            // Grids that wait for each other must be co-resident on the shared device, and copies within a
+            // device may need room beside a grid that waits for them.
             limits.blocks /= selector.sharers();
             limits.movers = limits.movers.min(limits.blocks / 2).max(1);
             limits.modes &= !(GatherMode::WAIT.bit() | GatherMode::PUSH_AT_ONCE.bit());
@@ -188,7 +188,7 @@ impl Maker<'_> {
                 },
             },
         });
-        // That there is none is an offer like others; that it fails is not.
+        // A missing library is a valid offer; a failing one is an error.
         let chosen = match &library {
             Err(failure)
                 if !matches!(
@@ -259,8 +259,8 @@ impl Maker<'_> {
         Ok((problem, limits, library))
     }
 
-    /// Rows of a chunk that a kernel pushes that is the barrier, too: few, so that many blocks push at once, but
-    /// not so few that a block has nothing to do.
+    /// Returns the rows of a chunk of the fused kernel for small M: few, so that many blocks push at once, but
+    /// enough that each block has work.
     fn chunk_at_once(&self, division: &Division) -> u64 {
         let row = (division.columns(0) * self.element.bytes()).max(1);
         let rows = division.rows(0);
@@ -268,7 +268,7 @@ impl Maker<'_> {
         least.max(rows.div_ceil(AT_ONCE_CHUNKS.into())).min(rows)
     }
 
-    /// Rows of a chunk. Blocks move as few at a time as there can be.
+    /// Returns the rows of a chunk. Blocks of the kernel move the smallest chunks that it supports.
     fn chunk(
         &self,
         division: &Division,
@@ -292,7 +292,7 @@ impl Maker<'_> {
         wished.min(rows).next_multiple_of(alignment).min(rows)
     }
 
-    /// Makes what the operation keeps. On failure nothing is left, once this rank's streams are idle.
+    /// Makes the operation's resources. On failure all are released, once this rank's streams are idle.
     fn workspace(
         &self,
         round: &mut Round<'_>,
@@ -305,7 +305,7 @@ impl Maker<'_> {
         match made {
             Ok(()) => Ok(workspace),
             Err(error) => {
-                // Products that were timed may still run.
+                // Timed GEMMs may still run.
                 self.shared.give_up(Arc::new(workspace));
                 Err(error)
             }
@@ -361,7 +361,7 @@ impl Maker<'_> {
         shared.wait_all_idle(tuning::patience(shared))
     }
 
-    /// Prepares the library's products of all steps.
+    /// Prepares the GEMMs of all steps.
     fn prepare(
         &self,
         problem: &Problem,
@@ -369,7 +369,7 @@ impl Maker<'_> {
         workspace: &mut Workspace,
     ) -> Result<()> {
         let shared = self.shared;
-        // For all that follows: peers wait for the outcome of all of it.
+        // Covers everything below: peers wait for the outcome of all of it.
         let begun = Instant::now();
         self.wait_until_idle()?;
         for step in steps {
@@ -402,8 +402,8 @@ impl Maker<'_> {
 }
 
 impl<T: GemmElement> AllGatherGemm<T> {
-    /// How it is done, as a row that has another one of this shape done alike. Without ways that were neither
-    /// timed nor stored ([`GemmOptions::tune`]).
+    /// Returns the operation's choice as a tuning row, with which another operation of this shape makes the
+    /// same choice. Leaves out heuristic candidates that were neither timed nor stored ([`GemmOptions::tune`]).
     pub fn row(&self) -> GemmRow {
         let mut ways: Vec<(u64, u32)> = Vec::new();
         let prepared = self.workspace().prepared.iter();
@@ -427,27 +427,28 @@ impl<T: GemmElement> AllGatherGemm<T> {
         }
     }
 
-    /// What is multiplied.
+    /// Returns the shape.
     pub fn shape(&self) -> &GemmShape {
         &self.shape
     }
 
-    /// How it is done; never automatic.
+    /// Returns the algorithm; never automatic.
     pub fn algorithm(&self) -> GemmAlgorithm {
         self.problem.algorithm
     }
 
-    /// What moves shards; automatic only where the algorithm leaves it to a collective of ours.
+    /// Returns the transport of the shards; automatic only for a baseline that gathers by symmem's own
+    /// collective.
     pub fn transport(&self) -> GemmTransport {
         self.problem.transport
     }
 
-    /// This rank's steps, in the order in which a call enqueues them.
+    /// Returns this rank's steps, in the order in which a call enqueues them.
     pub fn steps(&self) -> &[Step] {
         &self.steps
     }
 
-    /// The library of products, with its version.
+    /// Returns the GEMM library with its version.
     pub(super) fn library_text(&self) -> Option<&str> {
         self.library.as_ref().map(|(library, _)| library.as_str())
     }

@@ -1,48 +1,48 @@
-//! How a product is done.
+//! Options of all-gather + GEMM.
 
 use crate::base::gemm_names::{GemmAlgorithm, GemmTransport};
 use std::time::Duration;
 
-/// The name of the operation, in errors too.
+/// The operation's name, in errors too.
 pub(super) const NAME: &str = "all_gather_gemm";
 
-/// How a product is done; the default lets the selector choose. Alike on all ranks.
+/// Options of an all-gather + GEMM; by default the selector chooses. Must be the same on all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GemmOptions {
     /// The algorithm.
     pub algorithm: GemmAlgorithm,
-    /// What moves the shards.
+    /// The transport of the shards.
     pub transport: GemmTransport,
-    /// Streams that a pipeline's products go on in turn. Two, where the caller does not say, so that the last
-    /// blocks of one product and the first of the next fill the device together.
+    /// Number of streams for a pipeline's GEMMs, used in turn; at least 1. Default 2, so that the last blocks
+    /// of one GEMM and the first of the next fill the device together.
     pub streams: usize,
-    /// In a pipeline, whether each copy follows the one before it, in step with the neighbour, so that no two
-    /// share a link; else copies go on as many streams as products do. Where each pair of devices has a link
-    /// of its own, copies to several peers are under way at once in either case.
+    /// In a pipeline behind a switch, whether copies keep step with the neighbor, so that no two share a link;
+    /// default true. Otherwise copies use as many streams as GEMMs do. In a mesh, where each pair of devices
+    /// has a link of its own, copies to several peers are under way at once in either case.
     pub ordered: bool,
-    /// Rows of a shard that arrive together ([`GemmAlgorithm::Pull`], [`GemmAlgorithm::Push`]), rounded up to
-    /// what the kernel can have; `None` for as few as there can be where blocks move them, and by copy engines
-    /// for chunks of up to 256 MiB. A kernel for few rows that is its own barrier takes none: it is not used
-    /// where rows or blocks are given.
+    /// Rows of a chunk, the part of a shard that arrives at once ([`GemmAlgorithm::Pull`],
+    /// [`GemmAlgorithm::Push`]), rounded up to what the kernel supports. `None` for the kernel's smallest chunk
+    /// if blocks move it, and for up to 256 MiB if copy engines do. If rows are set, the fused kernel for small
+    /// M, which has chunks of its own, is not used.
     pub chunk_rows: Option<usize>,
-    /// Blocks of the kernel that gathers, so that callers can leave compute units to others; `None` for all
-    /// that there can be. Kernels of several operations that are under way at once have to fit on the device
-    /// together, as grids of collectives do: give them fewer blocks then. The kernel for few rows, which is its
-    /// own barrier, has a grid of its own that nearly fills the device, and is not used where blocks are given.
+    /// Blocks of the gathering kernel, for example to leave compute units to others; `None` for as many as can
+    /// be co-resident. Kernels of several operations under way at once must be co-resident, as grids of
+    /// collectives must: use fewer blocks then. If blocks are set, the fused kernel for small M is not used:
+    /// its grid nearly fills the device.
     pub blocks: Option<u32>,
-    /// Whether the caller gives a buffer for the gathered `A` ([`crate::Operands::gathered`]), in which it
-    /// stays; else the operation has memory of its own.
+    /// Whether the caller provides a buffer for the gathered `A` ([`crate::Operands::gathered`]), in which it
+    /// stays; otherwise the operation allocates one.
     pub gathered: bool,
-    /// Whether the ways that the vendor's library offers are run when the operation is made, on memory of the
-    /// matrices' size that is given back then, and timed where no row ([`crate::Configuration::gemm_rows`])
-    /// says which one is taken. Else, and where there is no such memory, the row's or the library's own first
-    /// guess is taken, and its kernels are loaded by the first call, which may wait for the device: make that
-    /// one at a time when nothing on the device waits for a peer.
+    /// Whether the heuristic candidates of cuBLASLt or hipBLASLt run when the operation is made, on temporary
+    /// memory of the matrices' size. They are timed unless a tuning row ([`crate::Configuration::gemm_rows`])
+    /// names one. If this is off, or there is not enough memory, the row's or the library's first candidate is
+    /// used, and the first call loads its kernels, which may wait for the device: make that call when nothing
+    /// on the device waits for a peer. Default true.
     pub tune: bool,
-    /// For error messages, and for the collectives behind [`GemmAlgorithm::Baseline`]: see
+    /// Channel of the collective behind [`GemmAlgorithm::Baseline`], also named in errors: see
     /// [`crate::CollectiveOptions::channel`].
     pub channel: u32,
-    /// Bound of its waits; `None` for the communicator's.
+    /// Deadline of each wait for a peer; `None` for the communicator's.
     pub deadline: Option<Duration>,
 }
 

@@ -1,19 +1,19 @@
 //! From a problem to the steps of one rank: a pure function.
 //!
 //! In step `i` of `world` rank `r` receives the shard of rank `(r + i) mod world` and sends its own to rank
-//! `(r - i) mod world`, so each step is a permutation of the ranks, and no two use a link at once as long as
-//! they keep step: these are the indices of nvFuser's pipeline. Step 0 is the rank's own shard, which needs
-//! no copy. Products of shards go on `streams` streams in turn, step `i` on stream `i mod streams`.
+//! `(r - i) mod world`. So each step is a permutation of the ranks, and no two use a link at once as long as
+//! they keep step: these are the indices of nvFuser's pipeline. Step 0 is the rank's own shard, which needs no
+//! copy. The GEMMs of shards use `streams` streams in turn, step `i` stream `i mod streams`.
 //!
-//! What keeps ranks from waiting for each other for ever:
+//! Rules that prevent deadlocks:
 //! - The start barrier comes before everything else, on the caller's stream.
-//! - A grid that is the barrier, too, stores in its first blocks, which wait for nothing but that all ranks'
-//!   grids have begun. As many have to be on the device at once, whatever else is there: so two such calls on two
-//!   streams of a rank are no more to be under way at once than two collectives that fill the device.
-//! - Copies are enqueued before the grid that waits for them, which may fill the device, and nothing that
-//!   such a grid waits for needs a compute unit: no signal, turn or exchange is in its plan, only copies.
-//! - A product of the vendor's library waits for nothing; what it needs has come before it is begun.
-//! - Ranks that keep step do so in every step, also where a shard is empty.
+//! - A grid that is its own barrier stores in its first blocks, which wait only until all ranks' grids have
+//!   begun. These blocks must be co-resident, whatever else runs. So two such calls on two streams of a rank
+//!   must not be under way at once, just as two collectives that fill the device must not.
+//! - Copies are enqueued before the grid that waits for them, which may fill the device. Nothing that such a
+//!   grid waits for needs a compute unit: its plan has no signal, turn or exchange, only copies.
+//! - A GEMM of cuBLASLt or hipBLASLt does not wait; its input has arrived before it begins.
+//! - Ranks that keep step do so in every step, even if a shard is empty.
 
 use crate::backend::abi::GatherMode;
 use crate::base::gemm_names::{GemmAlgorithm, GemmTransport};
@@ -23,18 +23,18 @@ use std::fmt;
 /// A stream of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum On {
-    /// The caller's.
+    /// The caller's stream.
     Main,
-    /// One that copies.
+    /// A stream for copies.
     Copies(usize),
-    /// One that multiplies.
+    /// A stream for GEMMs.
     Products(usize),
 }
 
-/// What is multiplied.
+/// The rows that are multiplied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
-    /// This rank's shard, where the caller has it.
+    /// This rank's shard, in the caller's buffer.
     Own,
     /// A peer's shard, in the gathered `A`.
     Shard(usize),
@@ -46,34 +46,34 @@ pub enum Part {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Step {
-    /// The caller's stream waits until all ranks are here: their shards are ready, and nobody reads any more
-    /// what the last call has gathered.
+    /// The caller's stream waits until all ranks have come: their shards are ready, and no rank still reads the
+    /// `A` gathered by the last call.
     Start,
-    /// It waits until all ranks have come to the end: nobody reads this rank's shard any more.
+    /// The caller's stream waits until all ranks have come to the end: no rank still reads this rank's shard.
     End,
-    /// A stream begins once the caller's has come here.
+    /// A side stream waits for the caller's stream.
     Fork {
         /// The stream.
         on: On,
     },
-    /// The caller's stream goes on once a stream is done.
+    /// The caller's stream waits for a side stream.
     Join {
         /// The stream.
         on: On,
     },
-    /// The own shard is copied to the own gathered `A`.
+    /// Copies this rank's shard to its own gathered `A`.
     Keep {
         /// The stream.
         on: On,
     },
-    /// A peer's shard is copied to the own gathered `A`.
+    /// Copies a peer's shard to this rank's gathered `A`.
     Get {
         /// The peer.
         peer: usize,
         /// The stream.
         on: On,
     },
-    /// A chunk of the own shard is copied to a peer's gathered `A`; chunk 0 is the whole shard in a pipeline.
+    /// Copies a chunk of this rank's shard to a peer's gathered `A`; chunk 0 is the whole shard in a pipeline.
     Put {
         /// The peer.
         peer: usize,
@@ -82,7 +82,7 @@ pub enum Step {
         /// The stream.
         on: On,
     },
-    /// The peer is told, by the copy engine, that a chunk of the own shard is there.
+    /// Sets, by the copy engine, a peer's arrival word for a chunk of this rank's shard.
     Arrive {
         /// The peer.
         peer: usize,
@@ -91,40 +91,40 @@ pub enum Step {
         /// The stream.
         on: On,
     },
-    /// A signal to a peer: the own shard is there.
+    /// Signals a peer that this rank's shard has arrived there.
     Give {
         /// The peer.
         peer: usize,
         /// The stream.
         on: On,
     },
-    /// A wait for a peer's signal: its shard is here.
+    /// Waits for a peer's signal that its shard has arrived here.
     Receive {
         /// The peer.
         peer: usize,
         /// The stream.
         on: On,
     },
-    /// A link is handed on: a signal to the rank that uses it next, and a wait for the one that has used the
-    /// next one here.
+    /// Hands a link on: signals the rank that uses it next, and waits for the rank that has used this rank's
+    /// next link.
     Turn {
-        /// Who is told.
+        /// The rank to signal.
         to: usize,
-        /// Who is waited for.
+        /// The rank to wait for.
         from: usize,
         /// The stream.
         on: On,
     },
-    /// The vendor's library sends the own shard and receives another, at once.
+    /// Sends this rank's shard and receives another, at once, by NCCL or RCCL.
     Exchange {
-        /// Who gets the own shard.
+        /// The rank that receives this rank's shard.
         to: usize,
-        /// Whose shard comes.
+        /// The rank whose shard arrives.
         from: usize,
         /// The stream.
         on: On,
     },
-    /// What a stream has done up to here can be waited for.
+    /// Records an event on a stream.
     Mark {
         /// The event.
         event: usize,
@@ -138,45 +138,46 @@ pub enum Step {
         /// The stream.
         on: On,
     },
-    /// All shards are gathered, by a collective on the caller's stream.
+    /// Gathers all shards, by a collective on the caller's stream.
     Gather,
-    /// Columns that came as a block are put where they belong in the gathered `A`.
+    /// Copies columns that arrived as a block to their place in the gathered `A`.
     Spread {
-        /// Whose they are.
+        /// The rank whose columns they are.
         shard: usize,
         /// The stream.
         on: On,
     },
-    /// A product by the vendor's library.
+    /// Runs a GEMM of cuBLASLt or hipBLASLt.
     Multiply {
-        /// What is multiplied.
+        /// The rows that are multiplied.
         part: Part,
         /// The stream.
         on: On,
     },
-    /// The whole product, by the kernel that multiplies each chunk once it is here, on the caller's stream.
+    /// Computes all of `C` on the caller's stream, by the kernel that multiplies each chunk once it has
+    /// arrived.
     Gathered {
-        /// How chunks come.
+        /// How chunks arrive.
         mode: GatherMode,
     },
 }
 
-/// What the steps follow from.
+/// The input of the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Problem {
     pub(super) rank: usize,
     pub(super) world: usize,
     pub(super) division: Division,
-    /// Chosen: not automatic. So is the transport.
+    /// The chosen algorithm, not automatic.
     pub(super) algorithm: GemmAlgorithm,
     pub(super) transport: GemmTransport,
     pub(super) streams: usize,
     pub(super) ordered: bool,
     /// How many peers at once keep the links busy.
     pub(super) fanout: u32,
-    /// Whether the kernel that pushes is the barrier, too.
+    /// Whether the pushing kernel is its own barrier.
     pub(super) at_once: bool,
-    /// Whether the own shard has to be in the gathered `A` too.
+    /// Whether this rank's own shard must be in the gathered `A`, too.
     pub(super) keep: bool,
     /// Rows of a chunk, and chunks of a full shard.
     pub(super) chunk: u64,
@@ -184,11 +185,11 @@ pub(super) struct Problem {
 }
 
 impl Problem {
-    /// Streams that copy.
+    /// Returns the number of streams for copies.
     pub(super) fn lanes(&self) -> usize {
         let peers = self.world - 1;
         match (self.algorithm, self.transport) {
-            // One communicator of a library does one call after the other.
+            // A communicator of NCCL runs one call after the other.
             (_, GemmTransport::Vendor) => 1,
             (GemmAlgorithm::Pipeline, _) if !self.ordered && self.fanout <= 1 => {
                 self.streams.min(peers)
@@ -197,34 +198,34 @@ impl Problem {
         }
     }
 
-    /// Whether copies keep step with the neighbour.
+    /// Returns whether copies keep step with the neighbor.
     fn turns(&self) -> bool {
         let copies = matches!(self.transport, GemmTransport::Get | GemmTransport::Put);
         copies && self.ordered && self.fanout <= 1 && self.world > 2
     }
 
-    /// Whether shards come as blocks that are no part of the gathered `A`.
+    /// Returns whether shards arrive as blocks that are not part of the gathered `A`.
     pub(super) fn staged(&self) -> bool {
         let blocks = self.algorithm == GemmAlgorithm::Baseline
             || self.algorithm == GemmAlgorithm::Pipeline && self.transport == GemmTransport::Vendor;
         blocks && self.division.by_columns() && self.world > 1
     }
 
-    /// First row of a chunk in a shard, and its rows.
+    /// Returns the first row of a chunk in a shard, and its number of rows.
     pub(super) fn chunk_rows(&self, shard: usize, chunk: u32) -> (u64, u64) {
         let rows = self.division.rows(shard);
         let first = (u64::from(chunk) * self.chunk).min(rows);
         (first, (rows - first).min(self.chunk))
     }
 
-    /// The ranks of step `i`: whose shard comes, and who gets the own one.
+    /// Returns the ranks of step `i`: the one whose shard arrives, and the one that receives this rank's.
     fn peers(&self, step: usize) -> (usize, usize) {
         let from = (self.rank + step) % self.world;
         let to = (self.rank + self.world - step) % self.world;
         (from, to)
     }
 
-    /// The steps of this rank.
+    /// Returns the steps of this rank.
     pub(super) fn steps(&self) -> Vec<Step> {
         let mut steps = Vec::new();
         if self.world == 1 {
@@ -272,7 +273,7 @@ impl Problem {
 
     fn pipeline(&self, steps: &mut Vec<Step>) {
         let lanes = self.lanes();
-        // Columns are summed over: all of them have to be here.
+        // Columns are summed over, so all of them must have arrived.
         let by_columns = self.division.by_columns();
         let products = if by_columns {
             0
@@ -286,7 +287,7 @@ impl Problem {
         for step in 1..self.world {
             self.copy(steps, step, On::Copies((step - 1) % lanes));
         }
-        // Last, since nobody waits for it.
+        // Last, since no rank waits for it.
         self.push_keep(steps, self.keep || by_columns, On::Copies(0));
         for step in 0..self.world {
             let (from, _) = self.peers(step);
@@ -320,7 +321,7 @@ impl Problem {
         }
     }
 
-    /// Step `step`'s copy.
+    /// Adds the copy of step `step`.
     fn copy(&self, steps: &mut Vec<Step>, step: usize, on: On) {
         let (from, to) = self.peers(step);
         let here = !self.division.is_empty(self.rank);
@@ -331,7 +332,8 @@ impl Problem {
                 if there {
                     steps.push(Step::Get { peer: from, on });
                 }
-                // What this rank loads from in the next step, the one after it has loaded from in this.
+                // The rank after this one has loaded, in this step, from the rank that this one loads from in
+                // the next.
                 (before, after)
             }
             GemmTransport::Vendor => {
@@ -359,7 +361,7 @@ impl Problem {
         if there && self.transport != GemmTransport::Put && !self.division.by_columns() {
             steps.push(Step::Mark { event: step, on });
         }
-        // After the last copy nobody takes the link over.
+        // After the last copy no rank takes the link over.
         if self.turns() && step < self.world - 1 {
             let (to, from) = turn;
             steps.push(Step::Turn { to, from, on });
@@ -393,7 +395,7 @@ impl Problem {
 }
 
 impl Step {
-    /// Its stream. A fork and a join are work of the caller's, too.
+    /// Returns the step's stream. A fork or join also concerns the caller's stream.
     pub fn on(&self) -> On {
         match *self {
             Self::Start | Self::End | Self::Gather | Self::Gathered { .. } => On::Main,
@@ -483,7 +485,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// Rows of a product.
+/// Returns the rows of a GEMM.
 pub(super) fn rows_of(problem: &Problem, part: Part) -> u64 {
     match part {
         Part::Own => problem.division.rows(problem.rank),
@@ -492,7 +494,7 @@ pub(super) fn rows_of(problem: &Problem, part: Part) -> u64 {
     }
 }
 
-/// Elements from one row of a product's `A` to the next.
+/// Returns the elements from one row of a GEMM's `A` to the next.
 pub(super) fn a_stride(problem: &Problem, part: Part) -> u64 {
     match part {
         Part::Own => problem.division.columns(problem.rank),

@@ -1,9 +1,9 @@
-//! A model of streams on which all ranks' plans run, and which finds what breaks the rules.
+//! A model of streams that runs all ranks' plans and finds violations of their rules.
 
 use super::*;
 use std::collections::{HashMap, HashSet, VecDeque};
 
-/// What a stream of the model does.
+/// A piece of work on a stream of the model.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Work {
     Do(Step),
@@ -11,21 +11,21 @@ pub(super) enum Work {
     Pass(usize),
 }
 
-/// All ranks, and what they have told each other.
+/// All ranks, and the signals among them.
 pub(super) struct Model<'a> {
     problems: &'a [Problem],
-    /// `[rank]`: work of each stream that is left.
+    /// `[rank]`: the remaining work of each stream.
     pub(super) streams: Vec<HashMap<On, VecDeque<Work>>>,
     /// Points of streams that were reached, by rank.
     reached: HashSet<(usize, usize)>,
-    /// `[rank]`: barriers come to.
+    /// `[rank]`: number of barriers reached.
     barriers: Vec<usize>,
-    /// (to, from): signals, turns and messages given and taken.
+    /// (to, from): number of signals, turns and messages given and taken.
     given: HashMap<(usize, usize, u8), [usize; 2]>,
-    /// (rank, shard, chunk): the call in which it came to the gathered `A`.
+    /// (rank, shard, chunk): the call in which it arrived in the gathered `A`.
     gathered: HashMap<(usize, usize, u32), usize>,
     arrived: HashMap<(usize, usize, u32), usize>,
-    /// `[rank]`: the call that it is in, from 1, and calls that it has begun.
+    /// `[rank]`: the current call, from 1, and the number of calls begun.
     call: Vec<usize>,
     started: Vec<usize>,
     calls: usize,
@@ -34,7 +34,7 @@ pub(super) struct Model<'a> {
 }
 
 impl<'a> Model<'a> {
-    /// Calls of all ranks; on the callers' streams alone where `serial`.
+    /// Makes the model of `calls` calls of all ranks; with `serial`, all work is on the callers' streams.
     pub(super) fn new(problems: &'a [Problem], calls: usize, serial: bool) -> Self {
         let mut model = Self {
             problems,
@@ -89,7 +89,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// Goes on with the head of a stream; whether it could.
+    /// Runs the head of a stream. Returns whether it could.
     fn advance(&mut self, rank: usize, on: On) -> bool {
         let Some(&work) = self.streams[rank].get(&on).and_then(VecDeque::front) else {
             return false;
@@ -111,7 +111,8 @@ impl<'a> Model<'a> {
         ready
     }
 
-    /// Tells another rank something, once; what is told in one step is taken back before it is tried again.
+    /// Signals another rank, once; a signal of a step that cannot complete is taken back before the step is
+    /// tried again.
     fn tell(&mut self, to: usize, from: usize, what: u8) {
         self.given.entry((to, from, what)).or_default()[0] += 1;
     }
@@ -123,7 +124,8 @@ impl<'a> Model<'a> {
         told
     }
 
-    /// A chunk comes to a rank, which must be in the same call: earlier it might yet read the one before.
+    /// Records a chunk's arrival at a rank, which must be in the same call: in an earlier one it might still
+    /// read the chunk before.
     fn bring(&mut self, at: usize, shard: usize, chunk: u32, call: usize) {
         assert_eq!(
             self.started[at], call,
@@ -143,7 +145,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// A shard is read where its owner has it, who must be in the same call.
+    /// Checks a read of a shard in its owner's memory: the owner must be in the same call.
     fn read_from(&self, owner: usize, call: usize) {
         assert_eq!(
             self.call[owner], call,
@@ -157,7 +159,7 @@ impl<'a> Model<'a> {
             Step::Start | Step::End => {
                 let number = self.barriers[rank] / 2;
                 if self.barriers[rank].is_multiple_of(2) {
-                    // Comes here, once.
+                    // Counts the arrival once.
                     self.barriers[rank] += 1;
                     if step == Step::Start {
                         self.started[rank] = call;
@@ -185,7 +187,7 @@ impl<'a> Model<'a> {
             Step::Give { peer, .. } => self.tell(peer, rank, 0),
             Step::Receive { peer, .. } => return self.told(rank, peer, 0),
             Step::Turn { to, from, .. } => {
-                // One signal for each of this rank's turns, however often it is looked at.
+                // One signal for each of this rank's turns, however often the step is tried.
                 let key = (rank, rank, 9);
                 let [mine, done] = *self.given.entry(key).or_default();
                 if mine == done {
@@ -249,14 +251,14 @@ impl<'a> Model<'a> {
                 let peers = || (0..world).filter(move |&peer| peer != rank);
                 let at_once = mode == GatherMode::PUSH_AT_ONCE;
                 if at_once {
-                    // It says so to all, and no block stores before all have said so.
+                    // The rank announces itself, and no block stores before all ranks have done so.
                     self.started[rank] = call;
                     if self.started.iter().any(|&started| started < call) {
                         return false;
                     }
                 }
                 for peer in peers().filter(|_| at_once || mode == GatherMode::PUSH) {
-                    // Some of its blocks store, whatever the others wait for.
+                    // Some of its blocks store, while others may wait.
                     for chunk in self.chunks(rank) {
                         self.bring_once(peer, rank, chunk, call);
                     }
@@ -287,7 +289,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// Runs until all ranks have made all calls, their streams in an order that follows from `seed`.
+    /// Runs until all ranks have made all calls, with the streams in an order derived from `seed`.
     pub(super) fn run(&mut self, mut seed: u64) {
         loop {
             let streams = self.streams.iter().enumerate();
@@ -304,7 +306,7 @@ impl<'a> Model<'a> {
             let first = (seed >> 33) as usize % left.len();
             let most = 1 + (seed >> 60) as usize;
             left.rotate_left(first);
-            // Twice: the last one may have told the first one something before it came to wait itself.
+            // Twice: the last stream may have signaled the first before it began to wait itself.
             let mut moved = false;
             for &(rank, on) in left.iter().chain(&left) {
                 let done = (0..most).take_while(|_| self.advance(rank, on)).count();

@@ -1,4 +1,4 @@
-//! Plans held against their rules, by running all ranks' plans on a model of streams.
+//! Checks plans against their rules, by running all ranks' plans on a model of streams.
 
 use super::model::{Model, Work};
 use super::*;
@@ -44,13 +44,14 @@ fn with_shape(
     }
 }
 
-/// Every plan that there is, of all ranks of a world: `each(plans)`.
+/// Calls `each` with every possible plan of all ranks of a world.
 fn every_world(mut each: impl FnMut(&[Problem])) {
     for world in 1..=8 {
         for way in WAYS {
             let pipeline = way.0 == GemmAlgorithm::Pipeline;
             for streams in 1..=if pipeline { 9 } else { 1 } {
-                // Fewer rows than ranks, so that some have none; then a short last shard; then none.
+                // Fewer rows than ranks, so that some ranks have none; then a short last shard; then equal
+                // shards.
                 for m in [1, 4 * world - 1, 4 * world] {
                     for (sharding, ordered, fanout, keep) in [
                         (Sharding::Rows, true, 1, false),
@@ -86,7 +87,7 @@ fn no_world_waits_for_ever_and_nothing_is_written_that_is_still_read() {
     every_world(|problems| {
         seed += 1;
         Model::new(problems, 2, false).run(seed);
-        // As a backend does that records one stream.
+        // As on a backend that records one stream.
         Model::new(problems, 2, true).run(seed);
     });
 }
@@ -231,7 +232,7 @@ fn streams_that_fork_are_joined_and_a_peers_shard_is_read_between_two_barriers()
             if steps.iter().any(reads) {
                 assert_eq!(steps.last(), Some(&Step::End), "{problem:?}");
             }
-            // A rank with all that there is reads from nobody, but may be read from.
+            // A rank that has all rows reads from no peer, but peers may read from it.
             let ends = |problem: &Problem| problem.steps().contains(&Step::End);
             assert!(problems.iter().all(|other| ends(other) == ends(problem)));
         }
@@ -263,7 +264,7 @@ fn ranks_keep_step_alike_where_links_are_shared() {
     });
 }
 
-/// Plants faults, so that the model is known to find them.
+/// Plants faults, to show that the model finds them.
 #[test]
 fn the_model_finds_a_plan_without_a_barrier_and_one_that_waits_for_nobody() {
     let fails = |world: usize, way, fault: &dyn Fn(&mut Vec<Work>)| {

@@ -1,18 +1,18 @@
-//! A product that cuBLASLt or hipBLASLt has prepared.
+//! GEMMs that cuBLASLt or hipBLASLt has prepared.
 
 use crate::backend::abi::RawGemm;
 use crate::gemm::plan::On;
 
-/// A product that the library has prepared: of so many rows, on one stream.
+/// A GEMM that the library has prepared, for a number of rows and one stream.
 #[derive(Clone, Copy)]
 pub(super) struct Prepared {
     pub(super) rows: u64,
     pub(super) on: On,
     pub(super) raw: RawGemm,
-    /// Which of the library's ways.
+    /// Index of the heuristic candidate to use.
     pub(super) candidate: u32,
-    /// The same where it was stored, and need not be found out.
+    /// The stored candidate, if a tuning row has one; it is not timed.
     pub(super) stored: Option<u32>,
-    /// Whether it was stored, or found out by timing; else it is the library's first guess.
+    /// Whether the candidate was stored or timed; otherwise it is the library's first.
     pub(super) known: bool,
 }

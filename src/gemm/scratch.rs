@@ -1,4 +1,4 @@
-//! What products are timed on.
+//! Resources of the timing of GEMMs.
 
 use crate::backend::abi::*;
 use crate::backend::{Backend, CallResult, Device, SymmetricMemory};
@@ -7,7 +7,7 @@ use crate::rank::release::Held;
 use crate::rank::side::ClosingStream;
 use crate::rank::streams::KnownStream;
 
-/// What products are timed on: memory, a stream and events.
+/// Resources of the timing of GEMMs: memory, a stream and events.
 #[derive(Default)]
 pub(super) struct Scratch {
     pub(super) stream: Option<RawStream>,
@@ -17,8 +17,8 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// Makes it, for products of at most the shape's rows, in what is already there, so that what was made
-    /// before a failure is given back with the rest.
+    /// Makes the resources, for GEMMs of at most the shape's rows, in place, so that what was made before a
+    /// failure is released with the rest.
     pub(super) fn open(
         &mut self,
         driver: &Driver,
@@ -28,7 +28,7 @@ impl Scratch {
         let backend: &Backend = &driver.backend;
         self.bias = whole.bias != 0;
         let stream = backend.stream_create()?;
-        // Known as callers' streams are, so that nothing that it may use is released while it has work.
+        // Registered as callers' streams are, so that nothing that it may use is released while it has work.
         driver.add_stream(KnownStream {
             raw: stream,
             owned: true,
@@ -55,11 +55,12 @@ impl Scratch {
         Ok(())
     }
 
-    /// Gives it back. Nothing uses it any more. What cannot be given back is logged. Gives its stream, to be closed.
+    /// Releases memory and events, which nothing uses any more; logs failures. Returns the stream, to be
+    /// closed.
     pub(super) fn release(&self, driver: &Driver) -> Option<Held> {
         let backend: &Backend = &driver.backend;
         let events = self.events.iter();
-        // SAFETY: made in `open`; the stream is idle, by the caller's word.
+        // SAFETY: made in `open`; the caller guarantees that the stream is idle.
         let events = events.map(|&event| unsafe { backend.event_destroy(event) });
         // SAFETY: as above.
         let free = |memory: &SharedAllocation| unsafe { backend.free(memory.handle) };

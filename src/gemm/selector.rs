@@ -1,13 +1,15 @@
-//! Which algorithm, where the caller leaves it to us.
+//! The selector of all-gather + GEMM: chooses the algorithm that the caller leaves open.
 //!
-//! Rules, not rows: what two and four GPUs behind a switch measured (`2026-11-22-ag-gemm-2xh200`, `-4xh200`),
-//! and, for small shards and for a mesh, what others have published. No more devices were measured.
+//! Rules, not rows: they come from measurements on two and four GPUs behind a switch
+//! (`2026-11-22-ag-gemm-2xh200`, `-4xh200`), and, for small shards and for a mesh, from publications. Other
+//! devices were not measured.
 //!
-//! Few rows are one kernel's that does it all, where there is one. Else gathering first costs least where copies
-//! are short beside what a step costs. Above that the library's products of whole shards are best where each fills
-//! the device often enough that its last blocks do not matter, where all of them take so long that what a launch
-//! costs does not, and where copies keep ahead of them; else a kernel that multiplies chunks as copy engines bring
-//! them, which loses neither launches nor the ends of products.
+//! Small M: one fused kernel gathers and multiplies, if the device has it. Otherwise, gathering first is
+//! fastest while copies are short compared with the cost of a step. Above that, one GEMM per shard is fastest
+//! if three conditions hold: each GEMM fills the device often enough that its last blocks do not matter, all
+//! GEMMs together take long enough that launches do not matter, and copies keep ahead of them. Otherwise a
+//! kernel that multiplies chunks as copy engines move them is fastest: it loses neither launches nor the tails
+//! of GEMMs.
 
 use crate::backend::abi::{GatherMode, GatheredLimits};
 use crate::base::gemm_names::{GemmAlgorithm, GemmTransport};
@@ -15,49 +17,50 @@ use crate::base::gemm_shape::GemmShape;
 use crate::base::names::Sharding;
 use crate::gemm::options::GemmOptions;
 
-/// Bytes of a shard in rows below which all is gathered first.
+/// `A` sharded by rows: bytes of a shard below which all is gathered first.
 const SMALL_SHARD: u64 = 4 << 20;
-/// Rows of `A` below which it is.
+/// `A` sharded by rows: rows of `A` below which all is gathered first.
 const FEW_ROWS: usize = 1024;
-/// Of `A` in columns, which a library gathers as blocks that have to be spread then, up to so many: copies that
-/// spread it on the way are worth it sooner, however small the shards.
+/// `A` sharded by columns: rows of `A` up to which all is gathered first. NCCL gathers columns as blocks that
+/// must be spread afterwards, so copies that spread them on the way pay sooner, even for small shards.
 const FEW_ROWS_OF_COLUMNS: usize = 256;
-/// Of so many, copy engines bring them a little sooner than blocks do.
+/// `A` sharded by columns: rows of `A` for which copy engines are slightly faster than blocks.
 const COPIED_ROWS_OF_COLUMNS: std::ops::Range<usize> = 2048..8192;
-/// And from so many on it is better to load them than to store them, where there is one to load them from.
+/// `A` sharded by columns, two ranks: from this many rows on, pulling `A` is faster than pushing it, if the
+/// device has the pull kernel.
 const MANY_ROWS_OF_COLUMNS: usize = 8192;
-/// The library's products are the faster where the tiles of one shard's fill the device so often,
+/// Threshold for one GEMM per shard: how often the tiles of a shard fill the device.
 const WAVES: u64 = 3;
-/// where a device multiplies so many tiles of so many elements of depth in all for each of its blocks (0.9 ms),
+/// Threshold for one GEMM per shard: tiles times elements of depth for each block (0.9 ms).
 const LONG: u64 = 80_000;
-/// and where `B` has so many columns here that the copies are the shorter.
+/// Threshold for one GEMM per shard: columns of `B`, from which on copies are shorter than GEMMs.
 const MANY_COLUMNS: usize = 2048;
 
-/// What a device has for products.
+/// The capabilities of a device for all-gather + GEMM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Offer {
-    /// Of the kernel that gathers.
+    /// Limits of the gathering kernel.
     pub(super) limits: GatheredLimits,
-    /// Whether there is a vendor's library of products.
+    /// Whether there is a GEMM library: cuBLASLt, hipBLASLt or the host backend's own.
     pub(super) library: bool,
-    /// Whether the vendor's library of collectives is open.
+    /// Whether NCCL or RCCL is open.
     pub(super) collectives: bool,
-    /// How many peers at once keep the links busy.
+    /// Number of peers to copy to at once so that the links are busy.
     pub(super) fanout: u32,
 }
 
-/// Why a wish cannot be met.
+/// The reason why options cannot be met.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// It makes no sense.
+    /// The options are invalid.
     Invalid(String),
-    /// This device, or what is installed beside it, cannot do it.
+    /// This device, or the installed libraries, do not support them.
     Unsupported(String),
 }
 
 impl Offer {
-    /// Whether the kernel that pushes is the barrier, too: where it can, unless the caller says something of it
-    /// that only the other one heeds.
+    /// Returns whether the pushing kernel is its own barrier (the fused kernel for small M): if the device has
+    /// it for the shape, and the caller sets no option that it ignores.
     pub(super) fn at_once(&self, options: &GemmOptions) -> bool {
         self.limits.modes & GatherMode::PUSH_AT_ONCE.bit() != 0
             && options.blocks.is_none()
@@ -69,8 +72,8 @@ impl Offer {
     }
 }
 
-/// The algorithm and what moves shards, neither of them automatic but for the transport of an algorithm that
-/// has only one.
+/// Returns algorithm and transport. Neither is automatic, except for the transport of a baseline that gathers
+/// by symmem's own collective.
 pub(super) fn choose(
     shape: &GemmShape,
     options: &GemmOptions,
@@ -114,7 +117,7 @@ pub(super) fn choose(
         ),
         (A::Pull, T::Automatic | T::Kernel) => kernel(GatherMode::PULL, T::Kernel),
         (A::Push, T::Automatic | T::Kernel) if at_once => Ok((algorithm, T::Kernel)),
-        // Copy engines move columns row by row, and blocks are faster then, but for a few thousand rows.
+        // Copy engines move columns row by row. Blocks are faster then, except for a few thousand rows.
         (A::Push, T::Automatic)
             if by_columns
                 && offer.has(GatherMode::PUSH)
@@ -139,7 +142,7 @@ fn automatic(
     offer: &Offer,
 ) -> GemmAlgorithm {
     use {GemmAlgorithm as A, GemmTransport as T};
-    // Who says how shards are moved says half of the algorithm.
+    // The transport determines the algorithm, or nearly so.
     match transport {
         T::Get | T::Vendor => return A::Pipeline,
         T::Kernel if offer.has(GatherMode::PUSH) => return A::Push,
@@ -157,7 +160,7 @@ fn automatic(
         false => shape.m < FEW_ROWS || shard_bytes < SMALL_SHARD,
     };
     if few {
-        // In a mesh one kernel that loads from all peers at once uses all links from its first block on.
+        // In a mesh, one kernel that loads from all peers at once uses all links from its first block on.
         let mesh = offer.has(GatherMode::PULL) && (offer.fanout > 1 || !offer.library);
         return if mesh { A::Pull } else { A::Baseline };
     }
@@ -175,7 +178,8 @@ fn automatic(
     let fills = tiles(shape.m.div_ceil(world)) >= WAVES * blocks;
     let long = tiles(shape.m) * shape.k as u64 >= LONG * blocks;
     let hides = shape.n >= MANY_COLUMNS;
-    // Where the own shard leaves most blocks of a kernel without anything to begin with, a library divides it further.
+    // If this rank's shard leaves most blocks of the kernel without work at the start, the library divides it
+    // further.
     let sparse = 2 * tiles(shape.m.div_ceil(world)) <= blocks;
     let whole = offer.library && !by_columns && hides && (fills && long || sparse);
     let one_peer = world == 2;
@@ -328,14 +332,14 @@ mod tests {
         let (library, kernel) = (Ok((A::Pipeline, T::Put)), Ok((A::Push, T::Put)));
         for (shape, two, four) in [
             ((32768, 8192, 16384), &library, &library),
-            // The gather takes as long as the product.
+            // The gather takes as long as the GEMM.
             ((32768, 1024, 32768), &kernel, &kernel),
             ((32768, 3584, 8192), &library, &library),
             ((8192, 6656, 16384), &library, &library),
-            // What a launch costs counts.
+            // Launches matter.
             ((8192, 4096, 4096), &kernel, &kernel),
             ((4096, 6656, 8192), &kernel, &kernel),
-            // Of four ranks' shards one has few tiles.
+            // With four ranks, a shard has few tiles.
             ((2048, 3584, 8192), &kernel, &library),
             ((8192, 8192, 8192), &library, &library),
         ] {

@@ -1,10 +1,9 @@
-//! Products that were measured before: how each is done best, and in which of the library's ways.
+//! Stored tuning rows of all-gather + GEMM.
 //!
-//! A row holds for one device, world and product. It decides where the caller leaves to us both the algorithm and
-//! what moves shards, and
-//! names the way of each of the library's products whoever chose the algorithm: a way is a place in the list
-//! that the library gives, so it holds only for the library's version that it was found with, and for what we ask
-//! of it.
+//! A row applies to one device, world size and shape. It sets algorithm and transport if the caller leaves both
+//! open. It also sets the heuristic candidate of each GEMM, even if the caller chose the algorithm. A candidate
+//! is an index into the library's heuristic results, so it is valid only for the library version it was found
+//! with, and for the same request revision.
 
 use crate::backend::abi::{MATRIX_REQUEST, RawGemm, VendorDescription};
 use crate::backend::{Gemm, read_text};
@@ -17,14 +16,14 @@ use crate::gemm::selector::Refusal;
 use crate::rank::driver::Driver;
 
 fn fits(row: &GemmRow, driver: &Driver, shape: &GemmShape, element: ElementType) -> bool {
-    // With strides as they are, said or not.
+    // Compares effective strides: `None` equals a stride without gaps.
     let raw = |shape: &GemmShape| shape.raw(element, shape.m as u64, shape.k as u64);
     (row.world, row.element, row.shape.sharding) == (driver.world, element, shape.sharding)
         && raw(&row.shape) == raw(shape)
         && row.device == read_text(&driver.description.name)
 }
 
-/// The first row that fits a product.
+/// Returns the first row that matches a shape.
 pub(super) fn find<'a>(
     rows: &'a [GemmRow],
     shared: &Driver,
@@ -34,8 +33,8 @@ pub(super) fn find<'a>(
     rows.iter().find(|row| fits(row, shared, shape, element))
 }
 
-/// What `choose` makes of the options, by the row where the caller leaves all to us and what it says can be done
-/// here: else that is told.
+/// Applies a stored tuning row if the caller left the choice open. If this device cannot run what the row
+/// names, logs a warning and falls back to the selector.
 pub(super) fn choose_by(
     row: Option<&GemmRow>,
     rank: usize,
@@ -64,17 +63,18 @@ pub(super) fn choose_by(
     by_row.map_or_else(|| choose(options), Ok)
 }
 
-/// The library's name and version, and the revision of what we ask of it, as rows have them.
+/// Returns the library's name and version, and symmem's request revision, as rows store them.
 pub(super) fn library_text(library: &VendorDescription) -> String {
     let name = read_text(&library.name);
     format!("{name} {}, request {MATRIX_REQUEST}", library.version)
 }
 
-/// The ways that hold here.
+/// The stored heuristic candidates that are valid here.
 pub(super) struct Ways<'a>(&'a [(u64, u32)]);
 
 impl<'a> Ways<'a> {
-    /// Those of a row, if they are of this library: else none, which is told.
+    /// Returns a row's candidates if they belong to this library. If they do not, logs a warning and returns
+    /// none.
     pub(super) fn of(row: Option<&'a GemmRow>, rank: usize, library: Option<&str>) -> Self {
         let Some(row) = row.filter(|row| !row.ways.is_empty()) else {
             return Self(&[]);
@@ -93,7 +93,8 @@ impl<'a> Ways<'a> {
         Self(&[])
     }
 
-    /// The way of a product of so many rows, if the library still offers it.
+    /// Returns the candidate of a GEMM of `rows` rows, if the library still offers it; otherwise logs a
+    /// warning.
     pub(super) fn way(&self, shared: &Driver, rows: u64, product: RawGemm) -> Option<u32> {
         let &(_, way) = self.0.iter().find(|(known, _)| *known == rows)?;
         let rank = shared.rank;
@@ -169,7 +170,7 @@ mod tests {
             ..automatic
         };
         assert_eq!(chosen(&pipeline, moved), Ok((A::Pipeline, T::Put)));
-        // There is no such kernel, nor such a library: the rules hold.
+        // Neither the kernel nor NCCL is available: the selector's rules apply.
         for other in [row(A::Push, T::Put), row(A::Baseline, T::Vendor)] {
             assert_eq!(chosen(&other, automatic), Ok((A::Baseline, T::Automatic)));
         }

@@ -1,9 +1,10 @@
-//! Running the library's products once, before any call waits for a peer.
+//! Timing of the GEMM library's heuristic candidates, before any call waits for a peer.
 //!
-//! A library loads a kernel when it is first used, and may wait for the device then, which may be waiting for
-//! a peer: so each product is run when the operation is made, on memory that is given back. And the first
-//! guess of a library can be far off: so all its ways are timed, and the best is taken, unless one is stored:
-//! then each is only run. Ranks need not take the same.
+//! cuBLASLt and hipBLASLt load a kernel at its first use, and may then wait for the device, which may be
+//! waiting for a peer. So each GEMM runs once when the operation is made, on memory that is freed afterwards.
+//! The library's first heuristic candidate can be far from the fastest, so all candidates are timed and the
+//! fastest is used. A candidate stored in a tuning row is not timed, only run. Ranks need not use the same
+//! candidate.
 
 use crate::backend::abi::*;
 use crate::backend::{Backend, CallResult, Device, Failure, Gemm};
@@ -18,23 +19,24 @@ use crate::rank::context::Context;
 use crate::world::world::World;
 use std::time::{Duration, Instant};
 
-/// Ways that are timed at most: the list is the best guess first.
+/// Most candidates to time: the list starts with the library's best guess.
 const MOST: u32 = 8;
-/// Runs of each that are timed together, after one that is not.
+/// Timed runs of each candidate, after one that is not timed.
 const RUNS: u32 = 3;
-/// How often the device is asked whether it is done.
+/// Interval at which the stream is polled.
 const ASK_INTERVAL: Duration = Duration::from_micros(100);
 
-/// How long a rank waits for its own device at most before it tells its peers of the outcome: shorter than they
-/// wait for it, so that they hear the reason.
+/// Returns how long a rank waits for its own device before it reports the outcome: shorter than its peers wait
+/// for it, so that they receive the reason.
 pub(super) fn patience(shared: &Context) -> Duration {
     shared.deadlines.setup - shared.deadlines.setup / 8
 }
 
-/// Finds the best way of each product, for the shapes that differ. What peers wait for began at `begun`.
+/// Finds the fastest candidate of each distinct GEMM. `begun` is when peers began to wait for the outcome.
 ///
 /// # Errors
-/// The backend's. What may still run then is left to the workspace, which is released once all is idle.
+/// The backend's errors. Memory of a run that may not have ended stays in the workspace, which is released once
+/// all streams are idle.
 pub(super) fn tune(
     shared: &World,
     shape: &gemm_shape::GemmShape,
@@ -42,7 +44,7 @@ pub(super) fn tune(
     workspace: &mut Workspace,
     begun: Instant,
 ) -> Result<()> {
-    // A processor loads nothing, and has one way.
+    // The host backend loads no kernels, and has one candidate.
     if shared.capabilities.flags & CAPABILITY_LAUNCH == 0 || workspace.prepared.is_empty() {
         return Ok(());
     }
@@ -53,13 +55,13 @@ pub(super) fn tune(
         if failure.status != Status::OUT_OF_MEMORY {
             return Err(refused(shared, failure));
         }
-        // What is made here is of more use with its first guesses than not at all.
+        // Without memory for the timing, use the library's first candidates.
         tracing::warn!(rank = shared.rank, %failure, "products are not timed");
     } else {
         let tuned = choose(scratch, shared, &mut workspace.prepared, begun);
         tuned.map_err(|failure| refused(shared, failure))?;
     }
-    // It is idle.
+    // The stream is idle.
     if let Some(scratch) = workspace.scratch.take()
         && let Some(stream) = scratch.release(shared)
     {
@@ -68,7 +70,8 @@ pub(super) fn tune(
     Ok(())
 }
 
-/// A product that cannot be had is no reason to mistrust the device: nobody waits for it.
+/// Turns a failure to prepare or run a GEMM into an error. Only a lost context counts as a fault of the device:
+/// no rank waits for the GEMM.
 pub(super) fn refused(shared: &Context, failure: Failure) -> Error {
     match failure.status {
         Status::CONTEXT_LOST => shared.failed(NAME, failure),
@@ -76,7 +79,7 @@ pub(super) fn refused(shared: &Context, failure: Failure) -> Error {
     }
 }
 
-/// Chooses the way of each product. The stream is idle where that succeeds.
+/// Chooses the candidate of each GEMM. If it succeeds, the stream is idle.
 fn choose(
     scratch: &Scratch,
     shared: &World,
@@ -106,7 +109,7 @@ fn choose(
     Ok(())
 }
 
-/// The timing of an operation's products.
+/// The timing of an operation's GEMMs.
 struct Timing<'a> {
     scratch: &'a Scratch,
     backend: &'a Backend,
@@ -117,7 +120,7 @@ struct Timing<'a> {
 }
 
 impl Timing<'_> {
-    /// The way of a product that is stored; else the fastest.
+    /// Returns the stored candidate of a GEMM if it runs, else the fastest.
     fn way(&self, prepared: &Prepared) -> CallResult<u32> {
         let Some(stored) = prepared.stored else {
             return self.best(prepared.raw);
@@ -138,15 +141,15 @@ impl Timing<'_> {
         }
     }
 
-    /// Runs each of a product's ways once, so that all kernels are loaded: which one operands take depends on
-    /// how they are aligned, too. The outer result is the device's, the inner one says whether `stored` ran.
+    /// Runs each candidate of a GEMM once, so that all kernels are loaded: the library's kernel depends on the
+    /// operands' alignment, too. The outer result is the device's, the inner one tells whether `stored` ran.
     fn load(&self, gemm: RawGemm, stored: u32) -> CallResult<CallResult<()>> {
-        // SAFETY: the product is live.
+        // SAFETY: the GEMM is live.
         let ways = unsafe { self.backend.gemm_candidates(gemm) }?;
         let operands = self.operands();
         let mut outcome = Ok(());
         for way in 0..ways {
-            // SAFETY: all is live, and of the shape's sizes; nothing else uses it.
+            // SAFETY: all memory is live, and of the shape's sizes; nothing else uses it.
             match unsafe { self.backend.gemm(gemm, way, &operands, self.stream) } {
                 Err(failure) if failure.status == Status::CONTEXT_LOST => return Err(failure),
                 Err(failure) if way == stored => outcome = Err(failure),
@@ -157,9 +160,9 @@ impl Timing<'_> {
         Ok(outcome)
     }
 
-    /// The fastest of a product's ways, among those that there is time for.
+    /// Returns the fastest candidate of a GEMM, among those that there is time for.
     fn best(&self, gemm: RawGemm) -> CallResult<u32> {
-        // SAFETY: the product is live.
+        // SAFETY: the GEMM is live.
         let ways = unsafe { self.backend.gemm_candidates(gemm) }?.min(MOST);
         let mut best: Option<(u64, u32)> = None;
         let mut failed = None;
@@ -168,7 +171,7 @@ impl Timing<'_> {
                 break;
             }
             let enqueued = self.enqueue(gemm, way);
-            // Whatever of it was begun has to end: the next way, and who gives this memory back, rely on it.
+            // All begun work must end: the next candidate, and the release of this memory, rely on it.
             self.wait()?;
             match enqueued.and_then(|()| self.elapsed()) {
                 Ok(time) if best.is_none_or(|(least, _)| time < least) => best = Some((time, way)),
@@ -197,11 +200,11 @@ impl Timing<'_> {
         }
     }
 
-    /// Enqueues [`RUNS`] products, and one before.
+    /// Enqueues one GEMM that is not timed, then [`RUNS`] that are.
     fn enqueue(&self, gemm: RawGemm, way: u32) -> CallResult<()> {
         let (backend, stream) = (self.backend, self.stream);
         let operands = self.operands();
-        // SAFETY: all is live, and of the shape's sizes; nothing else uses it.
+        // SAFETY: all memory is live, and of the shape's sizes; nothing else uses it.
         unsafe {
             backend.gemm(gemm, way, &operands, stream)?;
             backend.event_record(self.scratch.events[0], stream)?;
@@ -212,7 +215,7 @@ impl Timing<'_> {
         }
     }
 
-    /// Nanoseconds that they took.
+    /// Returns the time of the [`RUNS`] runs in nanoseconds.
     fn elapsed(&self) -> CallResult<u64> {
         let [start, end] = [0, 1].map(|index| self.scratch.events[index]);
         // SAFETY: both were recorded, and the stream has passed them.

@@ -1,9 +1,9 @@
-//! The words and counters by which ranks keep in step in an operation.
+//! The words and counters with which ranks synchronize in an operation.
 
 use crate::backend::abi::*;
 use crate::rank::allocation::Allocation;
 
-/// The words and counters of one operation: symmetric, zeroed, laid out alike on all ranks.
+/// The words and counters of one operation: symmetric, zeroed, with the same layout on all ranks.
 ///
 /// ```text
 /// barrier    [rank]           SIGNAL_STRIDE bytes apart: raised by that rank at barriers, or when it comes to a call
@@ -40,17 +40,17 @@ impl Words {
         self.counters_at() + ((3 + 2 * self.world) * 4).next_multiple_of(SIGNAL_STRIDE)
     }
 
-    /// Bytes of them.
+    /// Returns the bytes of all words and counters.
     pub(super) fn bytes(&self) -> u64 {
         self.calls_at() + (u64::from(AT_ONCE_BLOCKS) * 4).next_multiple_of(SIGNAL_STRIDE)
     }
 }
 
-/// The words of an operation where they are.
+/// The words of an operation, at their addresses.
 #[derive(Clone, Copy)]
 pub(super) struct Signals<'a> {
     pub(super) words: Words,
-    /// `None` where no step needs them.
+    /// `None` if no step needs them.
     pub(super) allocation: Option<&'a Allocation>,
     pub(super) rank: usize,
     pub(super) world: usize,
@@ -59,7 +59,7 @@ pub(super) struct Signals<'a> {
 }
 
 impl Signals<'_> {
-    /// A rank's byte of them; null where no step needs them.
+    /// Returns the address of a byte of them at a rank; null if no step needs them.
     fn at(&self, rank: usize, offset: u64) -> DeviceAddress {
         self.allocation.map_or(DeviceAddress::NULL, |allocation| {
             allocation.at(rank, offset)
@@ -74,33 +74,33 @@ impl Signals<'_> {
         self.own(self.words.counters_at() + index * 4)
     }
 
-    /// The value that arrival words reach in a call: the number of its first barrier.
+    /// Returns the counter with the value that arrival words reach in a call: the number of its first barrier.
     pub(super) fn epoch(&self) -> DeviceAddress {
         self.counter(0)
     }
 
-    /// Of each block of a kernel that is the barrier, too: how many calls it has seen.
+    /// Returns the counters of calls for the blocks of the fused kernel for small M.
     pub(super) fn calls(&self) -> DeviceAddress {
         self.own(self.words.calls_at())
     }
 
-    /// A rank's words that say who has come to the call of such a kernel.
+    /// Returns a rank's words that record which ranks have come to a call of that kernel.
     pub(super) fn entered(&self, at: usize) -> DeviceAddress {
         self.at(at, 0)
     }
 
-    /// A rank's arrival words.
+    /// Returns a rank's arrival words.
     pub(super) fn arrivals(&self, at: usize) -> DeviceAddress {
         self.at(at, self.words.arrivals_at())
     }
 
-    /// The word at `at` that says that a chunk of this rank's shard is there.
+    /// Returns the word at rank `at` that records the arrival of a chunk of this rank's shard.
     pub(super) fn arrival(&self, at: usize, chunk: u32) -> DeviceAddress {
         let index = self.rank as u64 * self.words.chunks + u64::from(chunk);
         DeviceAddress(self.arrivals(at).0 + index * SIGNAL_STRIDE)
     }
 
-    /// A barrier of all ranks.
+    /// Returns a barrier of all ranks.
     pub(super) fn barrier(&self) -> Barrier {
         let mut peers = [DeviceAddress::NULL; MAX_RANKS];
         for (peer, word) in peers.iter_mut().enumerate().take(self.world) {
@@ -116,7 +116,7 @@ impl Signals<'_> {
         }
     }
 
-    /// The signal to a peer that the own shard is there.
+    /// Returns the signal to a peer that this rank's shard has arrived there.
     pub(super) fn give(&self, peer: usize) -> SignalTarget {
         let word = (self.words.world + self.rank as u64) * SIGNAL_STRIDE;
         SignalTarget {
@@ -126,7 +126,7 @@ impl Signals<'_> {
         }
     }
 
-    /// The wait for a peer's.
+    /// Returns the wait for that signal of a peer.
     pub(super) fn receive(&self, peer: usize) -> SignalWait {
         let word = (self.words.world + peer as u64) * SIGNAL_STRIDE;
         SignalWait {
@@ -139,7 +139,7 @@ impl Signals<'_> {
         }
     }
 
-    /// A turn: a signal to the next user of a link, and the wait for the one before.
+    /// Returns a turn: a signal to the next user of a link, and the wait for the user before this rank.
     pub(super) fn turn(&self, to: usize, from: usize) -> (SignalTarget, SignalWait) {
         let word = 2 * self.words.world * SIGNAL_STRIDE;
         let target = SignalTarget {

@@ -1,8 +1,8 @@
-//! What an operation keeps on the device: memory that peers write, side streams, the library's plans.
+//! The device resources of an operation: memory that peers write, side streams, prepared GEMMs.
 //!
-//! Everything is made with the operation, since the driver may wait for the device, or take memory, where it
-//! makes such things, and no call may wait for that. It is given up like a module: once no graph has it and
-//! this rank's streams are idle.
+//! All are made with the operation, since making them can make the driver wait for the device or allocate,
+//! which no call may wait for. They are released like a module: once no graph holds them and this rank's
+//! streams are idle.
 
 use crate::backend::abi::*;
 use crate::backend::{Backend, CallResult, Device, Failure, Gemm};
@@ -16,8 +16,8 @@ use crate::rank::release::{Held, Progress, Resource};
 use crate::rank::side::SideStream;
 use std::sync::Arc;
 
-/// The side streams and events of a call. Captured calls have others than eager ones: a stream that takes
-/// part in a capture takes no eager work until that has ended.
+/// The side streams and events of a call. Captured and eager calls use different ones: a stream that takes part
+/// in a capture takes no eager work until the capture has ended.
 #[derive(Default)]
 pub(super) struct Sides {
     pub(super) copies: Vec<SideStream>,
@@ -26,8 +26,8 @@ pub(super) struct Sides {
 }
 
 impl Sides {
-    /// The side stream that is meant; none for the caller's, which all work is on where there are none.
-    /// Events then keep nothing in order that is not.
+    /// Returns the side stream of `on`; `None` for the caller's stream, and for all streams if no side streams
+    /// were made. All work is then on the caller's stream, and events are not needed for its order.
     pub(super) fn side(&self, on: On) -> Option<&SideStream> {
         match on {
             On::Main => None,
@@ -36,8 +36,8 @@ impl Sides {
         }
     }
 
-    /// Makes those that `steps` need, in what is already there, so that what was made before a failure is
-    /// given back with the rest.
+    /// Makes the streams and events that `steps` need, in place, so that what was made before a failure is
+    /// released with the rest.
     fn open(&mut self, driver: &Driver, steps: &[Step]) -> Result<()> {
         for step in steps {
             match *step {
@@ -60,29 +60,29 @@ impl Sides {
     }
 }
 
-/// What an operation keeps.
+/// The device resources of an operation.
 #[derive(Default)]
 pub(crate) struct Workspace {
-    /// The gathered `A`, where the caller gives none.
+    /// The gathered `A`, if the caller provides no buffer.
     pub(super) gathered: Option<Arc<Allocation>>,
-    /// All ranks' shards, one behind the other, where an algorithm gathers into a place of its own first.
+    /// All ranks' shards, one behind the other, for algorithms that gather them as blocks first.
     pub(super) staging: Option<Arc<Allocation>>,
-    /// Words by which peers say what has arrived; none where no step waits for a peer.
+    /// Words with which peers signal arrivals; `None` if no step waits for a peer.
     pub(super) signals: Option<Arc<Allocation>>,
-    /// Eager, captured.
+    /// For eager and for captured calls.
     pub(super) sides: [Sides; 2],
     pub(super) prepared: Vec<Prepared>,
-    /// Where a timing was broken off, what it may still use.
+    /// The resources of a timing that was broken off, which may still be in use.
     pub(super) scratch: Option<Scratch>,
 }
 
 impl Workspace {
-    /// Makes the side streams, twice; for captures only where there are copy engines: a backend without any
-    /// records one stream, and replays its work in the order in which it was enqueued. That is an order that
-    /// every plan can be done in.
+    /// Makes the side streams, twice; for captures only if the device has copy engines. A backend without copy
+    /// engines records one stream and replays its work in the order in which it was enqueued, which every plan
+    /// allows.
     ///
     /// # Errors
-    /// The backend's.
+    /// The backend's errors.
     pub(super) fn open_sides(&mut self, driver: &Driver, steps: &[Step]) -> Result<()> {
         let [eager, captured] = &mut self.sides;
         eager.open(driver, steps)?;
@@ -92,7 +92,7 @@ impl Workspace {
         captured.open(driver, steps)
     }
 
-    /// Enqueues a product that was prepared.
+    /// Enqueues a prepared GEMM.
     ///
     /// # Safety
     /// As [`Gemm::gemm`].
@@ -111,14 +111,14 @@ impl Workspace {
                 format!("no product of {rows} rows was prepared for the {on}; please report this"),
             ));
         };
-        // SAFETY: prepared products live as long as this; the rest is the caller's word.
+        // SAFETY: prepared GEMMs live as long as this; the caller guarantees the rest.
         unsafe { backend.gemm(prepared.raw, prepared.candidate, operands, stream) }
     }
 }
 
 impl Resource for Workspace {
-    /// Gives back what only this rank has once nothing runs, as modules are unloaded: the library may wait for the
-    /// device. The memory, which peers may yet use, and the streams follow.
+    /// Releases this rank's own resources once nothing runs, as modules are unloaded: the library may wait for
+    /// the device. The memory, which peers may still use, and the streams are returned, to be released in turn.
     fn release(&self, driver: &Driver, quiet: bool, unheld: bool) -> Progress {
         if !quiet || !unheld {
             return Progress::Waits;

@@ -1,66 +1,66 @@
-//! A question to the selector, and its answer.
+//! The selector's query and its answer.
 
 use crate::backend::abi::*;
 use crate::base::names;
 use crate::group::provider::Provider;
 
-/// What the selector is asked.
+/// A query to the selector: the properties of a call.
 #[derive(Clone, Copy, Debug)]
 pub struct Query {
     /// The operation.
     pub operation: CollectiveOperation,
-    /// What is reduced; anything where nothing is.
+    /// Element type; ignored by operations that do not reduce.
     pub element: ElementType,
-    /// How; anything where nothing is.
+    /// Reduction operator; ignored by operations that do not reduce.
     pub reduce: ReduceOperation,
     /// Ranks in the group.
     pub world: u32,
-    /// As [`CollectiveRow::bytes`] counts them.
+    /// Size in bytes, counted as in [`CollectiveRow::bytes`].
     pub bytes: u64,
     /// Whether source and destination are the same memory.
     pub in_place: bool,
-    /// Whether the vendor's communicator is open and has these ranks.
+    /// Whether a communicator of NCCL is open and has these ranks.
     pub vendor: bool,
     /// Whether the multicast object reaches the slots and both ranges at all members.
     pub multicast: bool,
-    /// Parts of the inbox by which a reduction can be pushed; 0 where its ranges do not
-    /// start at multiples of 16 bytes, too.
+    /// Channels of the inbox for a pushed reduction; 0 also if its ranges do not start at multiples of 16
+    /// bytes.
     pub push_channels: u32,
 }
 
-/// What the caller of a collective leaves open or fixes.
+/// The caller's constraints on a choice.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Constraints {
-    /// [`Algorithm::AUTOMATIC`] for the table's.
+    /// The algorithm; [`Algorithm::AUTOMATIC`] for the table's.
     pub algorithm: Algorithm,
-    /// `None` for the table's.
+    /// `None` for the table's value.
     pub blocks: Option<u32>,
-    /// `None` for the table's.
+    /// `None` for the table's value.
     pub threads: Option<u32>,
-    /// `None` for the table's.
+    /// `None` for the table's value.
     pub concurrent: Option<u32>,
-    /// Who does it.
+    /// The provider.
     pub provider: Provider,
 }
 
-/// How a collective is done.
+/// The selector's choice for a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
     /// The algorithm; never [`Algorithm::AUTOMATIC`].
     pub(crate) algorithm: Algorithm,
-    /// Blocks of the grid; 0 where no kernel does it.
+    /// Blocks of the grid; 0 if no kernel takes part.
     pub blocks: u32,
-    /// Threads of a block; 0 where no kernel does it.
+    /// Threads of a block; 0 if no kernel takes part.
     pub threads: u32,
-    /// Copies under way at once; 0 for as many as there are, by the copy engine for as many as the size
-    /// is worth.
+    /// Copies under way at once. 0 starts all of a kernel's copies at once, and lets the size decide with the
+    /// copy engine.
     pub concurrent: u32,
 }
 
 impl Choice {
-    /// The algorithm.
+    /// Returns the algorithm.
     pub fn algorithm(&self) -> names::Algorithm {
-        // The selector knows no other numbers, and rows with others are refused when they are read.
+        // The selector knows no other algorithms: rows that name others are refused.
         names::Algorithm::of(self.algorithm).unwrap_or(names::Algorithm::Push)
     }
 }

@@ -1,10 +1,10 @@
-//! The kernels of collectives, and how many blocks of each can wait for each other on this device.
+//! The kernel families of collectives, and the limits of their grids.
 //!
 //! One table of families, from which the selector, launches and residency checks derive.
 
 use crate::backend::abi::*;
 
-/// A kernel, and whether there is one for each element type or one that moves bytes.
+/// A kernel, and whether it is instantiated per element type or moves bytes.
 const KERNELS: [(CollectiveKernel, bool); 9] = [
     (CollectiveKernel::MOVE, false),
     (CollectiveKernel::PACKETS, false),
@@ -28,7 +28,7 @@ pub const FAMILIES: usize = {
     count
 };
 
-/// All families, in the order of [`index`].
+/// Returns all families, in the order of [`index`].
 pub fn all() -> impl Iterator<Item = (CollectiveKernel, ElementType)> {
     KERNELS.iter().flat_map(|&(kernel, typed)| {
         let elements = match typed {
@@ -39,7 +39,7 @@ pub fn all() -> impl Iterator<Item = (CollectiveKernel, ElementType)> {
     })
 }
 
-/// The place of a family; `None` for a kernel or an element type that there is not.
+/// Returns the index of a family; `None` for an unknown kernel or element type.
 pub fn index(kernel: CollectiveKernel, element: ElementType) -> Option<usize> {
     let element = (element.0 as usize)
         .checked_sub(1)
@@ -54,7 +54,7 @@ pub fn index(kernel: CollectiveKernel, element: ElementType) -> Option<usize> {
     None
 }
 
-/// Whether a kernel goes by multicast addresses.
+/// Returns whether a kernel uses multicast addresses.
 pub fn is_multicast(kernel: CollectiveKernel) -> bool {
     [
         CollectiveKernel::MULTICAST_MOVE,
@@ -63,7 +63,7 @@ pub fn is_multicast(kernel: CollectiveKernel) -> bool {
     .contains(&kernel)
 }
 
-/// Most blocks of a grid, by the memory that they keep in step with.
+/// Returns the most blocks that a grid of the kernel can have, by the memory with which its blocks synchronize.
 pub fn most_blocks(kernel: CollectiveKernel) -> u32 {
     match kernel {
         CollectiveKernel::PACKETS | CollectiveKernel::REDUCE_PACKETS => PACKET_BLOCKS,

@@ -1,33 +1,33 @@
-//! Where peers push what this rank is to reduce: see [`ReducePushArguments`].
+//! Inboxes, into which peers push the data that this rank reduces: see [`ReducePushArguments`].
 
 use crate::backend::abi::*;
 
-/// Bytes of a piece: enough stores of a warp for one fence behind them, and few enough that a large
-/// reduction has some for every pair of warps (`benches/NOTES.md`).
+/// Bytes of a piece: enough stores of a warp for one fence behind them, and few enough that a large reduction
+/// has pieces for every pair of warps (`benches/NOTES.md`).
 const PIECE_BYTES: u32 = 4096;
-/// Pieces of one sender in a channel: one is reduced while the next is on its way.
+/// Pieces of one sender in a channel: one is reduced while the next arrives.
 const SLOTS: u32 = 2;
 
 /// The inboxes of a group.
 #[derive(Clone, Copy, Debug)]
 pub struct Inboxes {
-    /// Each member's.
+    /// The address of each member's inbox.
     pub addresses: [DeviceAddress; MAX_RANKS],
-    /// How they are divided.
+    /// The division of an inbox.
     pub division: Division,
 }
 
-/// How an inbox is divided; alike on all members.
+/// The division of an inbox; the same on all members.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Division {
     /// Channels.
     pub channels: u32,
-    /// From one to the next.
+    /// Bytes from one channel to the next.
     pub channel_bytes: u64,
 }
 
 impl Division {
-    /// Of at most `bytes` for groups of `world` ranks whose grids have at most `channels` channels.
+    /// Divides at most `bytes` for groups of `world` ranks whose grids have at most `channels` channels.
     pub fn new(world: usize, bytes: u64, channels: u32) -> Self {
         let world = world as u64;
         let words = (2 * world + 1) * PUSH_WORD_STRIDE;
@@ -40,13 +40,13 @@ impl Division {
         }
     }
 
-    /// Bytes of an inbox.
+    /// Returns the bytes of an inbox.
     pub fn bytes(&self) -> u64 {
         u64::from(self.channels) * self.channel_bytes
     }
 }
 
-/// Fills in where a call's inboxes are and how they are divided.
+/// Fills in addresses and division of a call's inboxes.
 pub fn fill(arguments: &mut ReducePushArguments, inboxes: &Inboxes) {
     arguments.inboxes = inboxes.addresses;
     arguments.channels = inboxes.division.channels;

@@ -1,8 +1,8 @@
 //! The side streams of copy-engine collectives.
 //!
-//! Each channel has its own, since channels do not wait for each other: on one stream two of them
-//! would, and ranks that began with different ones would wait for ever. And captured calls have others
-//! than eager ones: a stream that takes part in a capture takes no eager work until that has ended.
+//! Each channel has its own streams, since channels do not wait for each other: on one stream they would, and
+//! ranks that started different channels would wait for ever. Captured and eager calls use different streams: a
+//! stream that takes part in a capture takes no eager work until the capture has ended.
 
 use crate::backend::abi::CAPABILITY_COPY_ENGINE;
 use crate::base::error::Result;
@@ -11,18 +11,18 @@ use crate::rank::driver::Driver;
 use crate::rank::release::{Held, ReleaseQueue};
 use crate::rank::side::SideStream;
 
-/// What a call forks to.
+/// The side streams of a call.
 #[derive(Clone)]
 pub struct Sides {
-    /// The lanes but for the first. Where each pair of devices has a link of its own there is a lane for
-    /// each peer that is copied to at once.
+    /// The lanes but for the first, which is the caller's stream. In a mesh, where each pair of devices has a
+    /// link of its own, there is a lane for each peer that is copied to at once.
     pub lanes: Vec<SideStream>,
-    /// For the copy to this rank itself.
+    /// The stream of the copy to this rank itself.
     pub own: SideStream,
 }
 
-/// Lanes of a group of so many members, on a device that keeps its links busy by copying to `fanout`
-/// peers at once.
+/// Returns the number of lanes of a group of `members`, on a device that keeps its links busy by copying to
+/// `fanout` peers at once.
 pub fn most(fanout: u32, members: usize) -> usize {
     match fanout as usize {
         0 | 1 => LANES,
@@ -30,19 +30,19 @@ pub fn most(fanout: u32, members: usize) -> usize {
     }
 }
 
-/// The side streams of a group, made together with it: the driver may take memory for a stream, which
-/// no call may wait for (see "Waiting kernels" in the repository's guide).
+/// The side streams of a group, made together with it: the driver may take memory for a stream, which no call
+/// may wait for (see "Waiting kernels" in the repository's guide).
 #[derive(Clone, Default)]
 pub struct Lanes {
-    /// `[channel][captured]`; none where nothing is copied by an engine.
+    /// `[channel][captured]`; empty if no copy engine is used.
     channels: Vec<[Sides; 2]>,
 }
 
 impl Lanes {
-    /// Makes them for a group of so many members.
+    /// Makes the side streams of a group of `members`.
     ///
     /// # Errors
-    /// The backend's; nothing is left then.
+    /// The backend's errors; the streams made so far are released.
     pub fn open(driver: &Driver, released: &ReleaseQueue, members: usize) -> Result<Self> {
         if members < 2 || driver.capabilities.flags & CAPABILITY_COPY_ENGINE == 0 {
             return Ok(Self::default());
@@ -65,13 +65,13 @@ impl Lanes {
         Ok(lanes)
     }
 
-    /// Those of a channel.
+    /// Returns the side streams of a channel.
     pub fn sides(&self, channel: u32, captured: bool) -> Option<&Sides> {
         let sides = self.channels.get(channel as usize)?;
         sides.get(usize::from(captured))
     }
 
-    /// Their ends, once they are idle.
+    /// Returns the resources that destroy the streams once they are idle.
     pub fn closing(&self) -> impl Iterator<Item = Held> {
         let sides = self.channels.iter().flatten();
         sides.flat_map(|sides| {
@@ -81,7 +81,7 @@ impl Lanes {
     }
 }
 
-/// Makes those of one channel, `lanes` and one, and lists them in `made`.
+/// Makes the streams of one channel, `lanes` and one more, and adds them to `made`.
 fn sides(driver: &Driver, lanes: usize, made: &mut Vec<SideStream>) -> Result<Sides> {
     let mut side = || SideStream::open(driver).inspect(|&side| made.push(side));
     let lanes = (0..lanes).map(|_| side()).collect::<Result<_>>()?;

@@ -1,27 +1,27 @@
-//! Who takes part in a collective.
+//! Members of a group.
 
 use crate::group::compared::Compared;
 use crate::group::lanes::Lanes;
 use crate::group::slots::Slots;
 
-/// Who takes part in a collective, and the memory by which they keep in step.
+/// The members of a group, and the memory with which they synchronize.
 pub struct Membership {
-    /// The communicator's number of each member.
+    /// The communicator's rank of each member.
     pub members: Vec<usize>,
-    /// This rank's number among them.
+    /// This rank's number in the group.
     pub rank: usize,
-    /// Whether they are all ranks, in order.
+    /// Whether the members are all ranks, in order.
     pub whole: bool,
-    /// Their memory.
+    /// The group's slots.
     pub slots: Slots,
     /// This rank's side streams.
     pub lanes: Lanes,
-    /// What was compared in debug mode.
+    /// The numbers of calls compared in debug mode.
     pub compared: Compared,
 }
 
 impl Membership {
-    /// These ranks, of which this one is `members[rank]`.
+    /// Makes the membership of `members`, of which this rank is `members[rank]`.
     pub fn new(members: Vec<usize>, rank: usize, whole: bool, slots: Slots, lanes: Lanes) -> Self {
         Self {
             members,
@@ -33,7 +33,7 @@ impl Membership {
         }
     }
 
-    /// Ranks in it.
+    /// Returns the number of members.
     pub fn world(&self) -> usize {
         self.members.len()
     }

@@ -1,4 +1,4 @@
-//! Groups of ranks: who takes part, the memory by which members keep in step, the selector, NCCL.
+//! Groups of ranks: membership, the memory with which members synchronize, the selector, NCCL.
 
 pub(crate) mod choice;
 pub(crate) mod compared;

@@ -1,9 +1,9 @@
-//! Collectives by the vendor's library, over the same buffers and streams.
+//! Communicators of NCCL or RCCL, on symmem's buffers and streams.
 //!
-//! A communicator of the library is opened by an explicit call, never on the way to the device. It is
-//! non-blocking: creating it is polled under the setup deadline, and once this communicator is poisoned
-//! the watcher aborts it, which ends the kernels that wait in it. With windows buffers can be
-//! registered, and the library then addresses peers' copies directly.
+//! A communicator is opened by an explicit call only, never while a collective is enqueued. It is non-blocking:
+//! its creation is polled within the setup deadline, and if symmem's communicator is poisoned, the watcher
+//! aborts it, which ends the kernels that wait in it. With windows, buffers can be registered, and NCCL then
+//! addresses peers' copies directly.
 
 use crate::backend::abi::*;
 use crate::backend::{Backend, CallResult, Failure, VendorCollectives, read_text};
@@ -16,23 +16,23 @@ use crate::rank::driver::Driver;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// How often a communicator that is being made is asked whether it is.
+/// Interval at which the creation of a communicator is polled.
 const ASK_INTERVAL: Duration = Duration::from_micros(200);
 
-/// The vendor's library of collectives.
+/// The loaded NCCL or RCCL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VendorLibrary {
-    /// The vendor's name for it.
+    /// The library's name, such as `NCCL`.
     pub name: String,
     /// The file it was loaded from.
     pub file: String,
-    /// As the library numbers it.
+    /// The version, as the library numbers it.
     pub version: u32,
-    /// Whether it has symmetric windows.
+    /// Whether this version supports symmetric windows.
     pub windows: bool,
 }
 
-/// The communicators of the vendor's library, each once it was opened.
+/// The communicators of NCCL, each once it was opened.
 #[derive(Default)]
 pub struct Communicators {
     plain: OnceLock<RawVendor>,
@@ -44,8 +44,8 @@ impl Communicators {
         if windows { &self.windows } else { &self.plain }
     }
 
-    /// The one that a provider names; for the selector's choice the one with windows if it is there and
-    /// the call's ranges start at whole vectors (`aligned`).
+    /// Returns the communicator that a provider names. For the selector's choice, returns the one with windows
+    /// if it is open and the call's ranges start at multiples of 16 bytes (`aligned`), else the plain one.
     pub fn of(&self, provider: Provider, aligned: bool) -> Option<RawVendor> {
         match provider {
             Provider::Automatic if !aligned => self.plain.get().copied(),
@@ -56,7 +56,7 @@ impl Communicators {
         }
     }
 
-    /// Gives them up together with all ranks, whose work is done.
+    /// Destroys the communicators together with all ranks, whose work is done.
     pub fn destroy(&self, backend: &Backend, rank: usize) {
         self.each(|vendor| {
             // SAFETY: it came from `open`; no work is left and nobody begins any.
@@ -76,7 +76,8 @@ impl Communicators {
 }
 
 impl Closing for Communicators {
-    /// Ends them without waiting for other ranks: they may be gone. Nothing where they were given up before.
+    /// Aborts the communicators without waiting for other ranks, which may be gone. Does nothing if they were
+    /// destroyed before.
     fn close(&self, driver: &Driver) {
         self.each(|vendor| abort(&driver.backend, driver.rank, vendor));
     }
@@ -89,7 +90,7 @@ fn abort(backend: &Backend, rank: usize, vendor: RawVendor) {
     }
 }
 
-/// A failed call, where a library that is not there is a capability that is missing.
+/// Returns the error of a failed call; a missing library is [`Error::Unsupported`].
 fn failed(shared: &Driver, operation: &'static str, failure: Failure) -> Error {
     if failure.status == Status::LIBRARY_MISSING {
         return Error::Unsupported {
@@ -101,10 +102,12 @@ fn failed(shared: &Driver, operation: &'static str, failure: Failure) -> Error {
     shared.failed(operation, failure)
 }
 
-/// Opens NCCL or RCCL for all ranks, without windows or with. Collective; blocks at most the setup deadline.
+/// Opens NCCL or RCCL for all ranks, with windows or without. Collective; blocks for at most the setup
+/// deadline.
 ///
 /// # Errors
-/// [`Error::Unsupported`] names the library where it is missing, or too old for windows; as any collective call.
+/// [`Error::Unsupported`], which names the library, if it is missing or too old for windows; the errors of any
+/// collective call.
 pub fn open(
     shared: &Context,
     communicators: &Communicators,
@@ -146,16 +149,16 @@ pub fn open(
     }
     let vendor = join(shared, &mut round, NAME)?;
     let (backend, rank) = ((*shared.backend).clone(), shared.rank);
-    // Before it can be used, so that whatever goes wrong with it ends.
+    // Registered before its first use, so that it is aborted whatever goes wrong.
     shared
         .health
         .on_poison(Box::new(move || abort(&backend, rank, vendor)));
-    // Set once, by whoever holds the round.
+    // Set once, by the thread that holds the round.
     let _ = slot.set(vendor);
     Ok(library)
 }
 
-/// Makes a communicator of the library together with all ranks.
+/// Makes a communicator of NCCL together with all ranks.
 fn join(shared: &Context, round: &mut Round<'_>, name: &'static str) -> Result<RawVendor> {
     let (backend, rank) = (&*shared.backend, shared.rank);
     let made = if rank == 0 {
@@ -190,10 +193,10 @@ fn join(shared: &Context, round: &mut Round<'_>, name: &'static str) -> Result<R
     joined
 }
 
-/// Waits until what was begun is done.
+/// Waits until the communicator is ready.
 fn await_ready(shared: &Context, name: &'static str, vendor: RawVendor) -> Result<()> {
     let start = Instant::now();
-    // Shorter than the others' wait for this rank, so that they hear the reason.
+    // Shorter than the other ranks' wait for this one, so that they receive the reason.
     let limit = shared.deadlines.setup - shared.deadlines.setup / 8;
     loop {
         shared.health.look()?;
@@ -213,11 +216,11 @@ fn await_ready(shared: &Context, name: &'static str, vendor: RawVendor) -> Resul
     }
 }
 
-/// Makes an allocation a symmetric window of NCCL. Collective. It stays one until it is given up.
+/// Registers an allocation as a symmetric window of NCCL until it is given up. Collective.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] if there is no communicator with windows, or it is a window already;
-/// [`Error::Unsupported`] where the library cannot; as any collective call.
+/// [`Error::InvalidArgument`] if no communicator with windows is open, or the allocation is registered already;
+/// [`Error::Unsupported`] if the library cannot register it; the errors of any collective call.
 pub fn register(
     context: &Context,
     communicators: &Communicators,
@@ -275,16 +278,16 @@ impl Attachment for Window {
     }
 }
 
-/// Runs calls as one group of the library's.
+/// Runs calls as one group of NCCL (`ncclGroupStart` to `ncclGroupEnd`).
 pub fn group(backend: &Backend, calls: impl FnOnce() -> CallResult<()>) -> CallResult<()> {
     backend.vendor_group(true)?;
     let made = calls();
-    // Closed in any case: the group is this thread's.
+    // Closed even after a failure: the group is this thread's.
     let closed = backend.vendor_group(false);
     made.and(closed)
 }
 
-/// Submits sends and receives, done at once: (peer, whether it sends, first byte, bytes).
+/// Submits sends and receives as one group: (peer, whether it sends, first byte, bytes).
 ///
 /// # Safety
 /// `vendor` is open; all ranges are live until the stream has passed this point, and each pair agrees on what is
@@ -311,7 +314,7 @@ pub unsafe fn messages(
                 reduce: ReduceOperation::default(),
                 peer: peer as u32,
             };
-            // SAFETY: the caller's word.
+            // SAFETY: guaranteed by the caller.
             unsafe { backend.vendor_call(vendor, &call, stream) }?;
         }
         Ok(())

@@ -1,9 +1,8 @@
-//! What each operation can be done by: its algorithms, their kernels, and what NVLS reduces.
+//! The algorithms of each operation, their kernels, and the reductions of NVLS.
 
 use crate::backend::abi::*;
 
-/// The kernel that does an operation so; `None` where the copy engine or the vendor's library does it
-/// all.
+/// Returns the kernel of an operation with an algorithm; `None` if the copy engine or NCCL does all of it.
 pub fn kernel_of(operation: CollectiveOperation, algorithm: Algorithm) -> Option<CollectiveKernel> {
     match (algorithm, reduces(operation)) {
         (Algorithm::PACKETS | Algorithm::PACKETS_TWO_SHOT, true) => {
@@ -11,7 +10,7 @@ pub fn kernel_of(operation: CollectiveOperation, algorithm: Algorithm) -> Option
         }
         (Algorithm::PUSH, true) => Some(CollectiveKernel::REDUCE_PUSH),
         (Algorithm::PACKETS, false) => Some(CollectiveKernel::PACKETS),
-        // The copy engine gathers what a kernel has reduced.
+        // The copy engine gathers the shares that a kernel has reduced.
         (Algorithm::ONE_SHOT | Algorithm::TWO_SHOT | Algorithm::COPY_ENGINE, true) => {
             Some(CollectiveKernel::REDUCE)
         }
@@ -28,7 +27,7 @@ pub fn kernel_of(operation: CollectiveOperation, algorithm: Algorithm) -> Option
     }
 }
 
-/// Whether an operation reduces.
+/// Returns whether an operation reduces.
 pub fn reduces(operation: CollectiveOperation) -> bool {
     matches!(
         operation,
@@ -38,7 +37,7 @@ pub fn reduces(operation: CollectiveOperation) -> bool {
     )
 }
 
-/// The algorithms that an operation has.
+/// Returns the algorithms of an operation.
 pub fn algorithms(operation: CollectiveOperation) -> &'static [Algorithm] {
     use Algorithm as A;
     match operation {
@@ -92,8 +91,8 @@ pub fn algorithms(operation: CollectiveOperation) -> &'static [Algorithm] {
     }
 }
 
-/// What is tried, in order, where no row serves. The last of each list always does: a backend that is
-/// older than swaps has packets.
+/// Returns the algorithms to try, in order, if no row serves. The last of each list serves every call: an older
+/// backend without the swap kernel has LL packets.
 pub fn untabled(operation: CollectiveOperation) -> &'static [Algorithm] {
     use Algorithm as A;
     match operation {
@@ -109,10 +108,10 @@ pub fn untabled(operation: CollectiveOperation) -> &'static [Algorithm] {
     }
 }
 
-/// Whether an operation can be done so, in place or not.
+/// Returns whether an algorithm supports an operation in place, or out of place.
 pub fn fits_place(operation: CollectiveOperation, algorithm: Algorithm, in_place: bool) -> bool {
     match (operation, in_place) {
-        // A peer may yet have to load what is being overwritten.
+        // A peer may still have to load elements that would be overwritten.
         (CollectiveOperation::ALL_REDUCE, true) => !matches!(
             algorithm,
             Algorithm::ONE_SHOT | Algorithm::MULTICAST_ONE_SHOT
@@ -120,13 +119,13 @@ pub fn fits_place(operation: CollectiveOperation, algorithm: Algorithm, in_place
         (CollectiveOperation::ALL_TO_ALL, true) => {
             matches!(algorithm, Algorithm::PACKETS | Algorithm::SWAP)
         }
-        // Nothing else would leave the source as it is.
+        // Swapping would overwrite the source.
         (CollectiveOperation::ALL_TO_ALL, false) => algorithm != Algorithm::SWAP,
         _ => true,
     }
 }
 
-/// Operations whose rows hold for an operation, its own first: they move the same bytes.
+/// Returns the operations whose tuning rows apply to an operation, its own first: they move the same bytes.
 pub fn likenesses(operation: CollectiveOperation) -> &'static [CollectiveOperation] {
     use CollectiveOperation as O;
     match operation {
@@ -146,11 +145,11 @@ pub fn likenesses(operation: CollectiveOperation) -> &'static [CollectiveOperati
     }
 }
 
-/// Whether a switch reduces elements as our contract has it: no products, no integers of 8 and 16 bits, no
-/// signed sums of 64; and the least and the greatest of integers only, since those of floating point are
-/// not there, or not what we promise of NaN and of zeros. Floats of 8 bits few devices have it sum: the others
-/// have no kernel for them. What it does not reduce, others do where multicast is named
-/// ([`crate::Communicator::explain_call`]).
+/// Returns whether a switch reduces elements with the library's semantics. It computes no products, reduces no
+/// 8- or 16-bit integers and sums no signed 64-bit integers. It takes minimum and maximum of integers only: for
+/// floating-point types it lacks them, or treats NaN and zeros differently. Few devices sum fp8; the others
+/// have no kernel for it. If a call names a multicast algorithm for any other reduction, another algorithm does
+/// it ([`crate::Communicator::explain_call`]).
 pub fn multicast_reduces(element: ElementType, reduce: ReduceOperation) -> bool {
     use ElementType as E;
     match reduce {
@@ -165,13 +164,13 @@ pub fn multicast_reduces(element: ElementType, reduce: ReduceOperation) -> bool 
     }
 }
 
-/// Whether a switch reduces elements only for who names an algorithm that goes by it: it makes sums of floats
-/// of 8 bits in f16, where all others make them in f32.
+/// Returns whether NVLS reduces this type only on request. The switch accumulates fp8 in f16; all other
+/// algorithms accumulate in f32.
 pub fn multicast_only_by_name(element: ElementType) -> bool {
     matches!(element, ElementType::F8_E4M3 | ElementType::F8_E5M2)
 }
 
-/// What does the same by the members' own addresses.
+/// Returns the equivalent algorithm over the members' own addresses.
 pub fn without_multicast(operation: CollectiveOperation, algorithm: Algorithm) -> Algorithm {
     match (operation, algorithm) {
         (CollectiveOperation::ALL_REDUCE, Algorithm::MULTICAST) => Algorithm::TWO_SHOT,

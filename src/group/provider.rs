@@ -1,16 +1,16 @@
-//! Who does a collective: our kernels, or NCCL and RCCL.
+//! Providers of collectives: symmem, or NCCL and RCCL.
 
-/// Who does a collective.
+/// The provider of a collective.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Provider {
-    /// Our kernels, or the vendor's library where the table of measurements names it or we have no kernel.
+    /// symmem's kernels and copy engines; or NCCL (on AMD, RCCL) if it is open and a tuning row names it.
     #[default]
     Automatic,
-    /// Ours only.
+    /// symmem's kernels and copy engines only.
     Own,
-    /// The vendor's library only, over whatever memory.
+    /// NCCL or RCCL only, on any symmetric memory.
     Vendor,
-    /// The vendor's library only, over its communicator with symmetric windows; buffers that were not
-    /// registered with it are moved as [`Provider::Vendor`] does.
+    /// NCCL or RCCL only, on its communicator with symmetric windows. Buffers that were not registered with it
+    /// are moved as by [`Provider::Vendor`].
     VendorWindows,
 }

@@ -1,9 +1,8 @@
-//! Which algorithm, and which grid, for which call.
+//! The selector: chooses algorithm and grid of each call.
 //!
-//! The table is data: rows that the backend measured for its devices, and before them those of the
-//! caller ([`crate::Configuration::collective_rows`]). The first row that fits a call, and whose
-//! algorithm can serve it, wins. Everything here depends only on what is alike on all members, since
-//! they have to choose alike.
+//! The table is data: rows that the backend measured for its devices, preceded by the caller's
+//! ([`crate::Configuration::collective_rows`]). The first row that fits a call, and whose algorithm can serve
+//! it, wins. The choice depends only on what is the same on all members, since all must choose alike.
 
 use crate::backend::abi::*;
 use crate::backend::{Backend, Collectives};
@@ -21,28 +20,28 @@ use crate::memory::multicast::object::MulticastStatus;
 
 /// Threads of a block are a multiple of this (a warp, or half a wavefront).
 const THREAD_STEP: u32 = 32;
-/// The most threads of a block, on every device that there is.
+/// Most threads of a block, on every supported device.
 const MOST_THREADS: u32 = 1024;
-/// How many blocks are resident is asked for multiples of so many threads. A block in between counts
-/// as the next larger.
+/// The device is queried for resident blocks at multiples of this many threads. A block in between counts as
+/// the next larger.
 const ASKED_STEP: u32 = 128;
 const ASKED: usize = (MOST_THREADS / ASKED_STEP) as usize;
-/// Rows that a backend's table can have; one that goes on is not a table.
+/// Most rows of a backend's table; a longer one is a fault of the backend.
 const MOST_ROWS: u32 = 4096;
 
 /// The grid of a call for which no table has a row: enough to keep a link busy, and few enough to be
-/// resident anywhere. A place to start from, until somebody measures.
+/// co-resident on any device. A starting point, not measured.
 const DEFAULT_BLOCKS: u32 = 16;
 const DEFAULT_THREADS: u32 = 512;
 
-/// The table and what the device can hold, read once.
+/// The table and the device's limits, read once.
 pub struct Selector {
     rows: Vec<CollectiveRow>,
     resident: Vec<[u32; ASKED]>,
-    /// Whether grids mean anything: the host backend has none.
+    /// Whether kernels run as grids: the host backend has none.
     grids: bool,
     copy_engine: bool,
-    /// What a rank should give for an inbox; 0 where reductions by pushing take none.
+    /// Bytes of each rank's inbox; 0 if pushed reductions need none.
     inbox_bytes: u64,
     /// Most ranks that share a device.
     sharers: u32,
@@ -50,10 +49,10 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// Reads the backend's table. `rows` go before it.
+    /// Reads the backend's table; `rows` take precedence over it.
     ///
     /// # Errors
-    /// The backend's.
+    /// [`Error::InvalidArgument`] for an invalid row; the backend's errors.
     pub fn read(
         backend: &Backend,
         capabilities: &Capabilities,
@@ -85,7 +84,7 @@ impl Selector {
             match backend.collective_row(index) {
                 Ok(None) => break,
                 Ok(Some(row)) => selector.rows.push(row),
-                // A plugin that is older than collectives has none.
+                // A plugin that is older than collectives has no table.
                 Err(failure) if failure.status == Status::UNSUPPORTED => break,
                 Err(failure) => return Err(failed(failure)),
             }
@@ -104,33 +103,33 @@ impl Selector {
         Ok(selector)
     }
 
-    /// Says how many ranks share a device at most, alike on all ranks.
+    /// Sets the largest number of ranks that share a device, the same on all ranks.
     pub fn share_device(&mut self, sharers: u32) {
         self.sharers = sharers.max(1);
     }
 
-    /// Whether multicast is chosen where nobody names an algorithm: where there is a switch.
+    /// Returns whether multicast may be chosen without being named: only with a real switch.
     pub fn prefers_multicast(&self) -> bool {
         self.multicast.support == MulticastSupport::Hardware
     }
 
-    /// Says what came of multicast, alike on all ranks.
+    /// Sets the status of multicast, the same on all ranks.
     pub fn set_multicast(&mut self, status: MulticastStatus) {
         self.multicast = status;
     }
 
-    /// How many ranks share a device at most.
+    /// Returns the largest number of ranks that share a device.
     pub fn sharers(&self) -> u32 {
         self.sharers
     }
 
-    /// Whether kernels have grids; on the host backend one thread does it all.
+    /// Returns whether kernels run as grids; on the host backend one thread does all.
     pub fn has_grids(&self) -> bool {
         self.grids
     }
 
-    /// What has to be alike on all ranks, as text. Not what only multicast's kernels need: where a rank has
-    /// none of these, all do without.
+    /// Returns, as text, what must be the same on all ranks. Leaves out the residency of multicast kernels: if
+    /// one rank has none, all do without multicast.
     pub fn describe(&self) -> String {
         let resident = self.resident_of(|kernel| !families::is_multicast(kernel));
         format!(
@@ -139,7 +138,7 @@ impl Selector {
         )
     }
 
-    /// What has to be alike on all ranks that use multicast, as text.
+    /// Returns, as text, what must be the same on all ranks that use multicast.
     pub fn describe_multicast(&self) -> String {
         format!("{:?}", self.resident_of(families::is_multicast))
     }
@@ -150,8 +149,8 @@ impl Selector {
         wanted.map(|(_, resident)| *resident).collect()
     }
 
-    /// How each rank's inbox for pushed reductions is divided in a group of `world` ranks: with channels for
-    /// the largest grid that is resident, if there is room.
+    /// Returns the division of each rank's inbox for pushed reductions in a group of `world` ranks: with
+    /// channels for the largest grid that is resident, if there is room.
     pub fn inbox(&self, world: usize) -> Division {
         let all = families::all().zip(&self.resident);
         let pushing = all.filter(|((kernel, _), _)| *kernel == CollectiveKernel::REDUCE_PUSH);
@@ -164,7 +163,8 @@ impl Selector {
         Division::new(world, self.inbox_bytes, channels.max().unwrap_or(0))
     }
 
-    /// Channels by which a reduction can be pushed into these inboxes: any number where none are needed.
+    /// Returns the number of channels for pushed reductions in these inboxes; unlimited if the backend needs
+    /// none.
     pub fn push_channels(&self, inboxes: Option<&Inboxes>) -> u32 {
         match inboxes {
             _ if self.inbox_bytes == 0 => u32::MAX,
@@ -173,10 +173,10 @@ impl Selector {
         }
     }
 
-    /// How to do it; or why it cannot be done so, and what can.
+    /// Chooses algorithm and grid for a call.
     ///
     /// # Errors
-    /// What is wrong with the constraints.
+    /// The reason why the constraints cannot be met, and the possible algorithms.
     pub fn choose(
         &self,
         query: &Query,
@@ -215,7 +215,7 @@ impl Selector {
             concurrent: constraints.concurrent.unwrap_or(row.concurrent),
         };
         if !self.grids {
-            // One thread does what a grid would, whatever its size.
+            // One thread does the work of a grid of any size.
             return Ok(choice);
         }
         let mut threads = threads.clamp(THREAD_STEP, MOST_THREADS);
@@ -261,7 +261,7 @@ impl Selector {
         format!(", which {} ranks share", self.sharers)
     }
 
-    /// Most blocks of a grid whose blocks wait for peers.
+    /// Returns the most co-resident blocks of a grid whose blocks wait for peers.
     pub fn most_resident(
         &self,
         kernel: CollectiveKernel,
@@ -274,7 +274,7 @@ impl Selector {
         (resident / self.sharers).min(most_blocks(kernel))
     }
 
-    /// The row that a call goes by.
+    /// Returns the row that applies to a call.
     fn row(
         &self,
         query: &Query,
@@ -294,7 +294,7 @@ impl Selector {
             (Provider::Own, Algorithm::VENDOR) => {
                 return Err("the vendor's library is not ours; choose another provider".into());
             }
-            // Pushed where there is an inbox for it; else the same is loaded.
+            // Push if there is an inbox; otherwise pull the same data.
             (_, Algorithm::PUSH)
                 if reduces(query.operation) && self.lacks(query, Algorithm::PUSH) =>
             {
@@ -303,8 +303,8 @@ impl Selector {
                     _ => Algorithm::TWO_SHOT,
                 }
             }
-            // By the members' own addresses where not all that a call names is reached at once, or the switch
-            // does not reduce it.
+            // The equivalent algorithm over the members' own addresses, if multicast does not reach all memory
+            // of the call or the switch lacks the reduction.
             (_, named)
                 if named.is_multicast()
                     && self.multicast.support != MulticastSupport::None
@@ -334,8 +334,8 @@ impl Selector {
             return Ok(found.unwrap_or(default_row(query.operation, named)));
         }
         let vendor_allowed = constraints.provider == Provider::Automatic;
-        // Without a switch its kernels are there to be tried, and slower than others. And nobody is given sums of
-        // another precision unasked.
+        // Emulated multicast exists for tests and is slower than other algorithms. And sums of lower precision
+        // are made only on request.
         let by_itself = self.prefers_multicast()
             && !(reduces(query.operation) && multicast_only_by_name(query.element));
         let found = likenesses(query.operation).iter().find_map(|&operation| {
@@ -349,7 +349,7 @@ impl Selector {
         Ok(found.copied().unwrap_or_else(|| {
             let first = |algorithm: &&Algorithm| self.serves(query, **algorithm).is_ok();
             let algorithm = untabled(query.operation).iter().find(first);
-            // Each list ends with one that serves every call.
+            // Each list ends with an algorithm that serves every call.
             default_row(
                 query.operation,
                 *algorithm.unwrap_or(&untabled(query.operation)[0]),
@@ -357,7 +357,7 @@ impl Selector {
         }))
     }
 
-    /// Whether an algorithm can serve a call; if not, why not and which can.
+    /// Checks that an algorithm can serve a call; returns the reason and the possible algorithms if it cannot.
     fn serves(&self, query: &Query, algorithm: Algorithm) -> std::result::Result<(), String> {
         let possible = algorithms(query.operation);
         let why = if !possible.contains(&algorithm) {
@@ -394,7 +394,8 @@ impl Selector {
         Err(format!("{why}; possible: {}", names.join(", ")))
     }
 
-    /// Whether there is not what an algorithm needs: the kernel, and an inbox where it pushes into one.
+    /// Returns whether the call lacks what an algorithm needs: its kernel, its inbox, or the reach of
+    /// multicast.
     fn lacks(&self, query: &Query, algorithm: Algorithm) -> bool {
         kernel_of(query.operation, algorithm).is_some_and(|kernel| {
             let has_channels = query.push_channels >= MOST_THREADS / PUSH_PAIR_THREADS;
@@ -411,7 +412,7 @@ impl Selector {
     }
 }
 
-/// Whether a row of the caller's can be gone by. Without grids its geometry means nothing.
+/// Returns whether a caller's row is valid. Without grids its geometry is ignored.
 fn is_sound(row: &CollectiveRow, grids: bool) -> bool {
     let possible = row.threads <= MOST_THREADS
         && row.threads.is_multiple_of(THREAD_STEP)

@@ -18,7 +18,7 @@ fn row(
     }
 }
 
-/// A device on which 100 blocks of up to 512 threads, or 50 of more, are resident.
+/// A selector of a device on which 100 blocks of up to 512 threads are resident, or 50 blocks of more.
 fn selector(rows: &[CollectiveRow]) -> Selector {
     let mut resident = [100; ASKED];
     resident[4..].fill(50);
@@ -153,7 +153,7 @@ fn a_grid_that_could_not_be_resident_is_refused_and_a_rows_is_made_smaller() {
         .choose(&query, &with(Some(51), Some(1024)))
         .unwrap_err();
     assert!(error.contains("only 50"), "{error}");
-    // Threads between those asked for count as the next more.
+    // Thread counts between two queried steps count as the larger.
     let error = selector
         .choose(&query, &with(Some(51), Some(544)))
         .unwrap_err();
@@ -396,7 +396,7 @@ fn multicast_is_chosen_by_itself_only_where_there_is_a_switch() {
             ..query(operation, 1000)
         };
         assert_eq!(choose(same), in_place);
-        // Nor where a range is not reached, or the switch does not reduce what is asked for.
+        // Nor if multicast does not reach a range, or the switch lacks the reduction.
         for without in [
             Query {
                 multicast: false,
@@ -482,7 +482,7 @@ fn floats_of_8_bits_go_by_multicast_only_where_it_is_named_and_has_their_kernels
     for element in [ElementType::F8_E4M3, ElementType::F8_E5M2] {
         assert_eq!(choose(&selector, element, A::AUTOMATIC), A::PACKETS);
         assert_eq!(choose(&selector, element, A::MULTICAST), A::MULTICAST);
-        // What is resident is compared when ranks meet: none takes another way than the others.
+        // Residency is compared when ranks meet, so all choose alike.
         let before = (selector.describe(), selector.describe_multicast());
         let family = families::index(CollectiveKernel::MULTICAST_REDUCE, element).unwrap();
         selector.resident[family] = [0; ASKED];

@@ -1,6 +1,6 @@
-//! The memory by which the members of a group keep in step.
+//! The memory with which the members of a group synchronize.
 //!
-//! One symmetric allocation a group, zeroed, laid out alike on all members:
+//! Each group has one symmetric allocation, zeroed and with the same layout on all members:
 //!
 //! ```text
 //! channel 0..COLLECTIVE_CHANNELS
@@ -11,8 +11,8 @@
 //! inbox          what peers push to be reduced here: for channel 0 of the group of all ranks only
 //! ```
 //!
-//! Channels share nothing, so that collectives on different channels can be under way at once. All
-//! counters are on the device, so that graphs can be replayed.
+//! Channels share nothing, so collectives on different channels can be under way at once. All counters are on
+//! the device, so graphs can be replayed.
 
 use crate::backend::abi::*;
 use crate::base::limits::{COLLECTIVE_CHANNELS, LANES};
@@ -21,13 +21,13 @@ use crate::health::control::MAX_ALLOCATIONS;
 use crate::rank::allocation::Allocation;
 use std::sync::Arc;
 
-/// Bytes for packets of a channel where the blocks of a grid share them: 4 KiB of payload from each
-/// to each of 8 ranks, in each block, in each round.
+/// Bytes for the LL packets of a channel that the blocks of a grid share: 4 KiB of payload from each of 8 ranks
+/// to each, in each block and round.
 const DEVICE_PACKET_BYTES: u64 = 8 << 20;
-/// And where one thread has them all (host backend).
+/// Bytes for the LL packets of a channel on the host backend, where one thread uses them all.
 const HOST_PACKET_BYTES: u64 = 1 << 20;
 
-/// Channels start on a page.
+/// Alignment of a channel: a page.
 const ALIGNMENT: u64 = 4096;
 
 /// The slots of one group.
@@ -35,11 +35,11 @@ pub struct Slots {
     allocation: Arc<Allocation>,
     layout: Layout,
     inboxes: Option<Inboxes>,
-    /// A group's part of every call's arguments, by channel.
+    /// The group's part of every call's arguments, by channel.
     headers: Vec<CollectiveGroup>,
 }
 
-/// Where things are; alike on all members.
+/// The layout of the allocation; the same on all members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     world: u64,
@@ -49,7 +49,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// For groups of up to `world` ranks; with a table where it is to name their allocations.
+    /// Makes the layout for groups of up to `world` ranks. `table`: whether it has the address table.
     pub fn new(world: usize, grids: bool, table: bool) -> Self {
         let bytes = if grids {
             DEVICE_PACKET_BYTES
@@ -64,7 +64,7 @@ impl Layout {
         }
     }
 
-    /// And with an inbox for each member.
+    /// Adds an inbox for each member.
     pub fn with_inbox(self, inbox: Division) -> Self {
         Self { inbox, ..self }
     }
@@ -90,14 +90,14 @@ impl Layout {
         self.table_at() + table.next_multiple_of(PUSH_PIECES_ALIGNMENT)
     }
 
-    /// Bytes of the allocation.
+    /// Returns the bytes of the allocation.
     pub fn bytes(&self) -> u64 {
         self.inbox_at() + self.inbox.bytes()
     }
 }
 
 impl Slots {
-    /// Slots in `allocation`, which is zeroed and has the layout's bytes. `rank` is this rank's number
+    /// Makes the slots in `allocation`, which is zeroed and has the layout's size. `rank` is this rank's number
     /// among `members`.
     pub fn new(
         allocation: Arc<Allocation>,
@@ -144,12 +144,12 @@ impl Slots {
         }
     }
 
-    /// The memory.
+    /// Returns the slots' allocation.
     pub fn allocation(&self) -> &Arc<Allocation> {
         &self.allocation
     }
 
-    /// The group's part of a call's arguments.
+    /// Returns the group's part of a call's arguments.
     pub fn header(&self, channel: u32, operation: CollectiveOperation, watch: Watch) -> Header<'_> {
         Header {
             channel: &self.headers[channel as usize],
@@ -158,23 +158,23 @@ impl Slots {
         }
     }
 
-    /// A channel's slots at all members at once; see [`Allocation::at_all`].
+    /// Returns the multicast address of a channel's slots; see [`Allocation::at_all`].
     pub fn at_all(&self, channel: u32) -> Option<DeviceAddress> {
         let at = u64::from(channel) * self.layout.channel_bytes();
         self.allocation.at_all(at)
     }
 
-    /// The inboxes for pushed reductions on a channel, if it has any.
+    /// Returns the inboxes for pushed reductions on a channel, if it has any.
     pub fn inboxes(&self, channel: u32) -> Option<&Inboxes> {
         self.inboxes.as_ref().filter(|_| channel == 0)
     }
 
-    /// The table of addresses at this rank, which is number `rank` of the communicator.
+    /// Returns this rank's address table; `rank` is its number in the communicator.
     pub fn table(&self, rank: usize) -> DeviceAddress {
         self.allocation.at(rank, self.layout.table_at())
     }
 
-    /// What a channel has for steps that kernels of one block take.
+    /// Returns a channel's words and counters for steps of one-block kernels.
     pub fn steps(&self, channel: u32) -> Steps<'_> {
         Steps {
             header: &self.headers[channel as usize],
@@ -184,19 +184,19 @@ impl Slots {
     }
 }
 
-/// A group's part of a call's arguments, not yet copied: it is written once, where the backend reads it.
+/// The group's part of a call's arguments, not yet copied: it is written once, to where the backend reads it.
 #[derive(Clone, Copy)]
 pub struct Header<'a> {
-    /// What does not change from call to call.
+    /// The part that does not change from call to call.
     pub channel: &'a CollectiveGroup,
-    /// The operation (for the record).
+    /// The operation, for the wait record.
     pub operation: CollectiveOperation,
-    /// What the call's waits watch.
+    /// The abort word and deadline that the call's waits watch.
     pub watch: Watch,
 }
 
 impl Header<'_> {
-    /// Writes what is this call's own into a copy of the channel's.
+    /// Writes this call's own values into a copy of the channel's arguments.
     #[inline]
     pub fn complete(&self, group: &mut CollectiveGroup) {
         group.watch = self.watch;
@@ -204,8 +204,8 @@ impl Header<'_> {
     }
 }
 
-/// Words and counters of one channel apart from those of grids: barriers of all members and signals
-/// between neighbours.
+/// Words and counters of one channel for steps that no grid's kernel takes: barriers of all members and signals
+/// between neighbors.
 ///
 /// ```text
 /// words      [member]   SIGNAL_STRIDE bytes apart: raised by that member at barriers
@@ -220,7 +220,7 @@ pub struct Steps<'a> {
 }
 
 impl Steps<'_> {
-    /// Bytes of them for groups of up to `world` ranks.
+    /// Returns the bytes of the steps for groups of up to `world` ranks.
     fn bytes(world: u64) -> u64 {
         const { assert!((1 + 2 * LANES as u64) * 4 <= SIGNAL_STRIDE) };
         (world + LANES as u64 + 1) * SIGNAL_STRIDE
@@ -235,7 +235,7 @@ impl Steps<'_> {
         DeviceAddress(counters.0 + index * 4)
     }
 
-    /// A barrier of all members, which have to be all ranks, in order: a barrier names its ranks so.
+    /// Returns a barrier of all members, which must be all ranks in order, as a barrier numbers its ranks.
     pub fn barrier(&self, watch: Watch) -> Barrier {
         let header = self.header;
         let mut peers = [DeviceAddress::NULL; MAX_RANKS];
@@ -252,7 +252,8 @@ impl Steps<'_> {
         }
     }
 
-    /// A lane's signal to the member before this one, and its wait for that of the one after it.
+    /// Returns a lane's signal to the member before this one, and its wait for the signal of the member after
+    /// it.
     pub fn neighbours(&self, lane: usize, watch: Watch) -> (SignalTarget, SignalWait) {
         let (header, lane) = (self.header, lane as u64);
         let (rank, world) = (header.rank, header.world);

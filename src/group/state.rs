@@ -1,4 +1,4 @@
-//! What a communicator has for collectives.
+//! A communicator's state for collectives.
 
 use crate::backend::abi::{DeviceAddress, ShareKind};
 use crate::base::error::Result;
@@ -13,23 +13,23 @@ use crate::rank::agreement::Round;
 use crate::rank::allocation::Allocation;
 use std::sync::Arc;
 
-/// Made once, when the communicator comes up.
+/// A communicator's state for collectives, made once during the setup.
 pub struct State {
-    /// Which algorithm for which call.
+    /// Chooses algorithm and grid of each call.
     pub selector: Selector,
-    /// All ranks.
+    /// The group of all ranks.
     pub everyone: Membership,
-    /// NCCL's communicators, or RCCL's.
+    /// The communicators of NCCL or RCCL.
     pub nccl: Arc<Communicators>,
     /// Whether calls are compared before they are made.
     pub check_calls: bool,
 }
 
 impl State {
-    /// Allocates the slots of all ranks; together with them.
+    /// Allocates the slots of the group of all ranks, together with all ranks.
     ///
     /// # Errors
-    /// As any collective call.
+    /// The errors of any collective call.
     pub fn open(
         maker: Maker<'_>,
         round: &mut Round<'_>,
@@ -43,7 +43,7 @@ impl State {
             .with_inbox(selector.inbox(context.world));
         let bytes = multicast.padded(layout.bytes());
         let (allocation, _) = sharing::allocate(maker, round, &[kind], bytes, Origin::Signals)?;
-        // Given back with the context, whatever becomes of the rest.
+        // Released with the context, even if a later step fails.
         context.keep(allocation.clone());
         let members: Vec<usize> = (0..context.world).collect();
         let slots = Slots::new(allocation, layout, &members, context.rank);
@@ -57,12 +57,12 @@ impl State {
         })
     }
 
-    /// The memory of all ranks' slots.
+    /// Returns the memory of all ranks' slots.
     pub fn allocation(&self) -> &Arc<Allocation> {
         self.everyone.slots.allocation()
     }
 
-    /// The first row of this rank's table of addresses.
+    /// Returns the first row of this rank's address table.
     pub fn table(&self) -> DeviceAddress {
         let slots = &self.everyone.slots;
         slots.table(self.everyone.rank)

@@ -1,8 +1,9 @@
-//! A page of host memory that all ranks of a communicator map: who is up, who failed, which
-//! allocations each rank has given up, and whom the survivors of a failure know to be gone.
+//! The control block: a page of host memory that all ranks of a communicator map. It records which ranks are
+//! up, which failed, which allocations each rank has given up, and which ranks the survivors of a failure know
+//! to be gone.
 //!
-//! It carries what must not need a round trip: a drop cannot wait for peers, and an abort must reach
-//! them even when they are not listening. It outlives every rank, rank 0 and its store too.
+//! It carries information that must not need a round trip: a drop cannot wait for peers, and an abort must
+//! reach peers that receive no messages. It outlives every rank, rank 0 and its store included.
 
 use crate::backend::abi::MAX_RANKS;
 pub use crate::base::limits::MAX_ALLOCATIONS;
@@ -11,11 +12,11 @@ use crate::base::shared_file::SharedFile;
 use rustix::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Where a rank stands.
+/// State of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum RankState {
-    /// Not there yet.
+    /// Not set up yet.
     Joining = 0,
     /// Taking part.
     Up = 1,
@@ -23,16 +24,16 @@ pub enum RankState {
     Left = 2,
     /// Alive, but its communicator is poisoned.
     Failed = 3,
-    /// Poisoned, and its communicator is gone: it touches nobody's memory any more.
+    /// Poisoned, and its communicator is gone: it touches no rank's memory any more.
     FailedAndLeft = 4,
 }
 
-/// Whose fault a rank says its failure was.
+/// The rank that another rank blames for its failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Blame {
     /// The rank blamed.
     pub rank: usize,
-    /// Whether it only told of its own failure: its cause lies further on.
+    /// Whether that rank only reported its own failure: the cause lies further on.
     pub heard: bool,
 }
 
@@ -42,9 +43,9 @@ const HEARD: u32 = 1 << 31;
 #[repr(C)]
 struct RankEntry {
     state: AtomicU32,
-    /// 1 + the rank whose fault it was, with [`HEARD`] if that rank told of it; 0 if its own.
+    /// 1 + the rank to blame, with [`HEARD`] if that rank reported its own failure; 0 if none.
     culprit: AtomicU32,
-    /// 1 from when the rank has begun to rebuild.
+    /// 1 once the rank has begun to rebuild.
     rebuilding: AtomicU32,
     /// Counts the rounds of the rank's watcher.
     beats: AtomicU32,
@@ -57,9 +58,9 @@ struct RankEntry {
 struct AllocationEntry {
     /// Bit r: rank r no longer addresses any peer's copy.
     given_up: [AtomicU64; 2],
-    /// Bit r: rank r has released its own copy too, and looks at this entry no more.
+    /// Bit r: rank r has released its own copy too, and no longer reads this entry.
     released: [AtomicU64; 2],
-    /// 1 from the entry's first use on; kept by rank 0.
+    /// 1 from the entry's first use on; written by rank 0.
     taken: AtomicU64,
     padding: [u64; 3],
 }
@@ -70,32 +71,32 @@ struct Page {
     allocations: [AllocationEntry; MAX_ALLOCATIONS],
 }
 
-/// Some of a communicator's ranks.
+/// A set of a communicator's ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RankSet(u128);
 
 impl RankSet {
-    /// With `rank` in it.
+    /// Returns the set with `rank` added.
     pub fn with(self, rank: usize) -> Self {
         Self(self.0 | 1 << rank)
     }
 
-    /// Whether `rank` is in it.
+    /// Returns whether `rank` is in the set.
     pub fn contains(self, rank: usize) -> bool {
         self.0 >> rank & 1 != 0
     }
 
-    /// What is in either.
+    /// Returns the union of the sets.
     pub fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Its members below `world`.
+    /// Returns its members below `world`.
     pub fn members(self, world: usize) -> impl Iterator<Item = usize> {
         (0..world).filter(move |&rank| self.contains(rank))
     }
 
-    /// As a number that no other set has.
+    /// Returns a number that identifies the set.
     pub fn number(self) -> u128 {
         self.0
     }
@@ -107,10 +108,10 @@ pub struct ControlBlock {
 }
 
 impl ControlBlock {
-    /// A new page, zeroed. It has no name in any file system.
+    /// Creates a zeroed page, which has no name in any file system.
     ///
     /// # Errors
-    /// The operating system's.
+    /// The operating system's errors.
     pub fn create() -> rustix::io::Result<Self> {
         Self::map(shared_file::create("symmem-control", size_of::<Page>())?)
     }
@@ -118,24 +119,24 @@ impl ControlBlock {
     /// Maps a page that another rank created.
     ///
     /// # Errors
-    /// The operating system's; `INVAL` for a file that is no page.
+    /// The operating system's errors; `INVAL` for a file that is not a page.
     pub fn map(file: OwnedFd) -> rustix::io::Result<Self> {
         let file = SharedFile::map(file, size_of::<Page>())?;
         Ok(Self { file })
     }
 
-    /// The descriptor to hand to the other ranks.
+    /// Returns the file descriptor to hand to the other ranks.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.file.descriptor()
     }
 
     fn page(&self) -> &Page {
-        // SAFETY: mapped while `self` lives; zeroed or written by atomics only, in this very layout,
-        // since rendezvous compares versions before the page is handed out.
+        // SAFETY: mapped while `self` lives; zeroed, and written by atomics only, in this layout: the
+        // rendezvous compares versions before the page is handed out.
         unsafe { &*self.file.pointer().cast::<Page>() }
     }
 
-    /// Where a rank stands, and by whose fault.
+    /// Returns a rank's state, and the rank that it blames.
     pub fn state(&self, rank: usize) -> (RankState, Option<Blame>) {
         let entry = &self.page().ranks[rank];
         let state = match entry.state.load(Ordering::Acquire) {
@@ -148,7 +149,7 @@ impl ControlBlock {
         let culprit = entry.culprit.load(Ordering::Relaxed);
         let blame = ((culprit & !HEARD) as usize)
             .checked_sub(1)
-            // A peer wrote it; no rank is beyond the page.
+            // A peer wrote it, so it may name a rank that does not exist.
             .filter(|&rank| rank < MAX_RANKS)
             .map(|rank| Blame {
                 rank,
@@ -157,8 +158,8 @@ impl ControlBlock {
         (state, blame)
     }
 
-    /// Where a failure began, seen from `rank`, which failed: the last rank that failed too and has a
-    /// cause of its own, from the one blamed to the one that it blames.
+    /// Returns the rank where a failure began, seen from `rank`, which failed. Follows the blame from rank to
+    /// rank, up to the last that failed too and has a cause of its own.
     pub fn origin(&self, rank: usize) -> usize {
         let mut origin = rank;
         // Ranks may blame each other in a ring.
@@ -168,7 +169,8 @@ impl ControlBlock {
             };
             let (state, further) = self.state(blame.rank);
             let failed = matches!(state, RankState::Failed | RankState::FailedAndLeft);
-            // A rank that only heard of it is no end; nor is it where one with a cause points to.
+            // A rank that only received a report is not the origin; nor does the blame of a rank with its own
+            // cause lead there.
             let heard = further.is_some_and(|further| further.heard);
             if !failed || heard && !blame.heard {
                 break;
@@ -178,7 +180,7 @@ impl ControlBlock {
         origin
     }
 
-    /// Says where this rank stands.
+    /// Sets this rank's state.
     pub fn set_state(&self, rank: usize, state: RankState, blame: Option<Blame>) {
         let entry = &self.page().ranks[rank];
         let culprit = blame.map_or(0, |blame| {
@@ -188,19 +190,19 @@ impl ControlBlock {
         entry.state.store(state as u32, Ordering::Release);
     }
 
-    /// Says that this rank runs.
+    /// Counts a round of this rank's watcher.
     pub fn beat(&self, rank: usize) {
         self.page().ranks[rank]
             .beats
             .fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How often a rank has said so, wrapping.
+    /// Returns a rank's count of rounds, wrapping.
     pub fn beats(&self, rank: usize) -> u32 {
         self.page().ranks[rank].beats.load(Ordering::Relaxed)
     }
 
-    /// Says that this rank is rebuilding and knows the ranks in `gone` to be gone. Sets only grow.
+    /// Records that this rank is rebuilding and knows the ranks in `gone` to be gone. Sets only grow.
     pub fn post_gone(&self, rank: usize, gone: RankSet) {
         let entry = &self.page().ranks[rank];
         entry.gone[0].fetch_or(gone.0 as u64, Ordering::AcqRel);
@@ -208,7 +210,7 @@ impl ControlBlock {
         entry.rebuilding.store(1, Ordering::Release);
     }
 
-    /// Whom a rank that is rebuilding knows to be gone; `None` for one that is not.
+    /// Returns the ranks that a rebuilding rank knows to be gone; `None` for a rank that is not rebuilding.
     pub fn gone(&self, rank: usize) -> Option<RankSet> {
         let entry = &self.page().ranks[rank];
         (entry.rebuilding.load(Ordering::Acquire) != 0).then(|| {
@@ -217,8 +219,8 @@ impl ControlBlock {
         })
     }
 
-    /// Rank 0: takes an entry that nobody uses, for a new allocation among `world` ranks. A rank that
-    /// `is_gone` need not have released its copy.
+    /// Takes, on rank 0, a free entry for a new allocation among `world` ranks. A rank that `is_gone` need not
+    /// have released its copy.
     pub fn take_entry(&self, world: usize, is_gone: impl Fn(usize) -> bool) -> Option<usize> {
         let entries = &self.page().allocations;
         let index = entries.iter().position(|entry| {
@@ -236,24 +238,24 @@ impl ControlBlock {
         Some(index)
     }
 
-    /// Rank 0: the allocation that an entry was taken for did not come about.
+    /// Returns, on rank 0, the entry of an allocation that failed.
     pub fn give_back_entry(&self, index: usize) {
         self.page().allocations[index]
             .taken
             .store(0, Ordering::Release);
     }
 
-    /// This rank no longer addresses any peer's copy.
+    /// Records that this rank no longer addresses any peer's copy.
     pub fn give_up(&self, index: usize, rank: usize) {
         set_bit(&self.page().allocations[index].given_up, rank);
     }
 
-    /// Whether a rank no longer addresses any peer's copy.
+    /// Returns whether a rank no longer addresses any peer's copy.
     pub fn has_given_up(&self, index: usize, rank: usize) -> bool {
         bit(&self.page().allocations[index].given_up, rank)
     }
 
-    /// This rank has released its own copy, and looks at the entry no more.
+    /// Records that this rank has released its own copy, and no longer reads the entry.
     pub fn release(&self, index: usize, rank: usize) {
         set_bit(&self.page().allocations[index].released, rank);
     }
@@ -317,7 +319,8 @@ mod tests {
             let blame = of.map(|(rank, heard)| Blame { rank, heard });
             control.set_state(rank, RankState::Failed, blame);
         };
-        // 1 gave up on 0, who heard of it; 2 and 3 heard of it one after the other.
+        // Rank 1 gave up on rank 0, which received its report; ranks 2 and 3 received reports one after the
+        // other.
         control.set_state(4, RankState::Up, None);
         failed(1, Some((0, false)));
         failed(0, Some((1, true)));
@@ -326,13 +329,14 @@ mod tests {
         for rank in 0..4 {
             assert_eq!(control.origin(rank), 1, "seen from {rank}");
         }
-        // A rank that one waited for may itself have waited for another.
+        // The rank awaited may itself have waited for another.
         failed(5, Some((1, false)));
         assert_eq!(control.origin(5), 1);
-        // One that is up has not failed, whoever blames it.
+        // A rank that is up has not failed, whichever rank blames it.
         failed(6, Some((4, false)));
         assert_eq!(control.origin(6), 6);
-        // Ranks that gave up on each other, or only heard of each other: an end all the same.
+        // Ranks that gave up on each other, or only received each other's reports: the search ends all the
+        // same.
         failed(7, Some((8, false)));
         failed(8, Some((7, false)));
         assert!(matches!(control.origin(7), 7 | 8));

@@ -1,8 +1,8 @@
-//! Which rank has stopped: every watcher counts its rounds on the page that all map, and one whose
-//! count stands still does not run.
+//! Heartbeats: every watcher counts its rounds on the page that all ranks map, and a rank whose count stands
+//! still has stopped.
 //!
-//! In a ring each rank waits for its neighbour only, so the first whose deadline passes need not be
-//! the one that waits for the rank that has stopped.
+//! In a ring each rank waits for its neighbor only, so the first rank whose deadline passes need not be the one
+//! that waits for the stopped rank.
 
 use crate::base::limits::WATCH_INTERVAL;
 use crate::base::lock::lock;
@@ -10,26 +10,25 @@ use crate::health::control::ControlBlock;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// After so many rounds without a count a rank is taken for stopped: a busy machine lets a watcher
-/// miss some.
+/// Rounds without a count after which a rank is taken for stopped: on a busy machine a watcher misses some.
 const MISSED: u32 = 8;
 const STOPPED_AFTER: Duration = WATCH_INTERVAL.saturating_mul(MISSED);
 
-/// What one rank has seen of every rank's count.
+/// One rank's observations of every rank's count.
 pub struct Heartbeats {
-    /// The count, and when it was first seen.
+    /// The count, and the time at which it was first seen.
     seen: Mutex<Vec<(u32, Instant)>>,
 }
 
 impl Heartbeats {
-    /// Nothing seen yet of `world` ranks.
+    /// Makes the state without observations of `world` ranks.
     pub fn new(world: usize, now: Instant) -> Self {
         Self {
             seen: Mutex::new(vec![(0, now); world]),
         }
     }
 
-    /// Looks at every rank's count.
+    /// Reads every rank's count.
     pub fn look(&self, control: &ControlBlock, now: Instant) {
         for (rank, seen) in lock(&self.seen).iter_mut().enumerate() {
             let beats = control.beats(rank);
@@ -39,7 +38,7 @@ impl Heartbeats {
         }
     }
 
-    /// Who is to blame for a wait on `peer`: `peer`, unless it runs and another rank does not.
+    /// Returns the rank to blame for a wait for `peer`: `peer`, unless it runs and another rank does not.
     pub fn stopped(&self, peer: usize, now: Instant) -> usize {
         let seen = lock(&self.seen);
         let stopped = |rank: usize| {

@@ -1,4 +1,4 @@
-//! Whether ranks are alive and waits went well: the page that all ranks map, the watcher, wait records.
+//! Health of a communicator: the page that all ranks map, the watcher, wait records.
 
 pub(crate) mod control;
 pub(crate) mod heartbeat;

@@ -1,12 +1,12 @@
-//! What the record of a wait that gave up says, as an error.
+//! Conversion of a wait record into an error.
 
 use crate::backend::abi::{CollectiveOperation, WaitRecord};
 use crate::base::error::Error;
 use std::time::Duration;
 
-/// What a complete record says, unless the wait left because all was lost already.
+/// Returns the error of a complete record; `None` if the wait left because of an abort.
 pub fn error_of(rank: usize, record: &WaitRecord) -> Option<Error> {
-    // A receipt that cannot be had neither waited too long nor was told to leave.
+    // A receive that cannot be served neither waited too long nor was aborted.
     if record.reason != 1 && !matches!(record.kind, 4 | 5) {
         return None;
     }
@@ -58,7 +58,7 @@ pub fn error_of(rank: usize, record: &WaitRecord) -> Option<Error> {
     })
 }
 
-/// A size as a record has it: saturated.
+/// Formats a size of a record, which saturates.
 fn bytes_of(bytes: u32) -> String {
     match bytes {
         u32::MAX => "4 GiB or more".into(),
@@ -66,7 +66,7 @@ fn bytes_of(bytes: u32) -> String {
     }
 }
 
-/// The method of [`crate::Stream`] behind an operation.
+/// Returns the method of [`crate::Stream`] behind an operation.
 fn method_of(operation: CollectiveOperation) -> &'static str {
     match operation {
         CollectiveOperation::BARRIER => "barrier",

@@ -1,9 +1,9 @@
-//! Whether a communicator can still be used, and the thread that finds out when it cannot.
+//! The state of a communicator, usable or poisoned, and the thread that watches over it.
 //!
-//! [`Health`] holds the abort word that every waiting kernel polls and the record that the first wait
-//! to give up fills. Poisoning is final: the cause is kept, the abort word is set, hardware waits are
-//! released by the store they wait for, and peers are told twice: through the control block, for
-//! those that wait on a device, and through the job's store, for those that wait there.
+//! [`Health`] holds the abort word, which every waiting kernel polls, and the wait record, which the first wait
+//! to give up fills. Poisoning is final: the cause is kept, the abort word is set, hardware waits are released
+//! by the store that they wait for, and peers are notified twice: through the control block, for ranks that
+//! wait on a device, and through the job's store, for ranks that wait there.
 
 use crate::backend::abi::{DeviceAddress, HostMemory, SIGNAL_STRIDE, WaitRecord, Watch};
 use crate::base::error::{Error, Result, translate};
@@ -24,20 +24,20 @@ pub struct HostWait {
     pub word: *const AtomicU32,
     /// The value that satisfies the wait.
     pub value: u32,
-    /// The rank that should give it.
+    /// The rank that should signal.
     pub peer: usize,
-    /// On which channel.
+    /// The channel.
     pub channel: u32,
-    /// When the wait was enqueued.
+    /// The time at which the wait was enqueued.
     pub since: Instant,
-    /// How long it may take.
+    /// Its deadline, from then on.
     pub limit: Duration,
 }
 
 // SAFETY: the word is shared memory accessed atomically.
 unsafe impl Send for HostWait {}
 
-/// The state that calls, streams and the watcher share.
+/// The health state that calls, streams and the watcher share.
 pub struct Health {
     rank: usize,
     bootstrap: Arc<Bootstrap>,
@@ -46,12 +46,12 @@ pub struct Health {
     cause: OnceLock<Error>,
     host_waits: Mutex<Vec<HostWait>>,
     heartbeats: Heartbeats,
-    /// What the watcher does once all is lost.
+    /// Hooks that the watcher runs once the communicator is poisoned.
     on_poison: Mutex<Vec<Hook>>,
     stopping: AtomicBool,
 }
 
-/// Ends something that neither the abort word nor a store to a word ends.
+/// A hook that ends something that neither the abort word nor a store to a word ends.
 pub type Hook = Box<dyn FnOnce() + Send>;
 
 // SAFETY: `words` is host memory that outlives the value and is accessed through atomics, and read
@@ -61,11 +61,11 @@ unsafe impl Send for Health {}
 unsafe impl Sync for Health {}
 
 impl Health {
-    /// Bytes of host memory that the abort word and the record need.
+    /// Bytes of host memory for the abort word and the wait record.
     pub const BYTES: u64 = 2 * SIGNAL_STRIDE;
 
-    /// `words` are [`Health::BYTES`] zeroed bytes that the device can address; the caller frees them
-    /// after the last kernel and this value are gone.
+    /// Takes [`Health::BYTES`] zeroed bytes that the device can address. The caller frees them after the last
+    /// kernel has ended and this value is dropped.
     pub fn new(bootstrap: Arc<Bootstrap>, control: ControlBlock, words: HostMemory) -> Self {
         let world = bootstrap.world() as usize;
         Self {
@@ -81,7 +81,7 @@ impl Health {
         }
     }
 
-    /// What a kernel that waits at most `deadline` has to watch.
+    /// Returns what a kernel that waits at most `deadline` watches.
     pub fn watch(&self, deadline: Duration) -> Watch {
         Watch {
             abort: self.words.device,
@@ -92,7 +92,7 @@ impl Health {
         }
     }
 
-    /// The page shared with the peers.
+    /// Returns the page shared with the peers.
     pub fn control(&self) -> &ControlBlock {
         &self.control
     }
@@ -102,7 +102,7 @@ impl Health {
         unsafe { AtomicU32::from_ptr(self.words.host as *mut u32) }
     }
 
-    /// Fails with the cause if the communicator is poisoned. Not blocking, a load.
+    /// Returns the cause if the communicator is poisoned. Does not block: one atomic load.
     pub fn check(&self) -> Result<()> {
         match self.cause.get() {
             None => Ok(()),
@@ -110,7 +110,7 @@ impl Health {
         }
     }
 
-    /// The rank whose fault it was, if it was another's.
+    /// Returns the rank to blame, if it is another.
     pub fn blame(&self) -> Option<Blame> {
         let cause = self.cause.get()?;
         let rank = match cause {
@@ -130,7 +130,7 @@ impl Health {
         Some(Blame { rank, heard })
     }
 
-    /// As [`Health::check`], after looking at what kernels and peers have left.
+    /// Checks as [`Health::check`] does, after reading the wait record.
     pub fn look(&self) -> Result<()> {
         if let Some(error) = self.take_record() {
             self.poison(error);
@@ -138,8 +138,8 @@ impl Health {
         self.check()
     }
 
-    /// Ends the use of this communicator: the first cause stays. Blocks for the time of a message to
-    /// rank 0, a second at most if rank 0 is stopped.
+    /// Poisons the communicator; the first cause is kept. Blocks for a message to rank 0, for at most a second
+    /// if rank 0 is stopped.
     pub fn poison(&self, cause: Error) {
         let words = cause.to_string();
         let first = self.cause.set(cause).is_ok();
@@ -151,21 +151,21 @@ impl Health {
             tracing::warn!(rank = self.rank, cause = %words, "poisoned");
             self.control
                 .set_state(self.rank, RankState::Failed, self.blame());
-            // Whoever waits in the store hears of it there. A store that is gone has told already.
+            // Ranks that wait in the store receive it there. If the store is gone, they know already.
             let _ = self.bootstrap.store().fail(&words);
         }
     }
 
-    /// A collective call on the host did not complete, because of `error` or of what lies behind it.
-    /// Poisons, and returns the cause.
+    /// Handles a collective call on the host that did not complete, because of `error` or of its cause. Poisons
+    /// the communicator, and returns the cause.
     pub fn broken(&self, error: Error) -> Error {
-        // A peer that gave up on a dead one is heard of before the death itself is seen.
+        // The report of a peer that gave up on a dead rank may arrive before the death is noticed.
         self.watch_once();
         self.poison_once(|| error.clone());
         self.cause.get().cloned().unwrap_or(error)
     }
 
-    /// What the first wait that gave up wrote, if it is complete and was not an abort.
+    /// Returns the error in the wait record, if it is complete and the wait did not leave by an abort.
     fn take_record(&self) -> Option<Error> {
         let pointer = (self.words.host + SIGNAL_STRIDE) as *const WaitRecord;
         // SAFETY: the record outlives `self`; kernels complete it before they set the state to 2 with
@@ -180,13 +180,13 @@ impl Health {
         if record.kind > WaitRecord::COLLECTIVE
             && let Error::Timeout { peer, .. } = &mut error
         {
-            // Whoever it waited for may itself have waited for another.
+            // The rank awaited may itself have waited for another.
             *peer = self.heartbeats.stopped(*peer, Instant::now());
         }
         Some(error)
     }
 
-    /// Has the watcher release a hardware wait at its deadline, or at once if all is lost.
+    /// Makes the watcher release a hardware wait at its deadline, or at once if the communicator is poisoned.
     pub fn guard(&self, wait: HostWait) {
         let mut waits = lock(&self.host_waits);
         // Waits that were satisfied need no guard any more.
@@ -198,29 +198,29 @@ impl Health {
         }
     }
 
-    /// Whether a rank has left or died: it takes part in nothing any more.
+    /// Returns whether a rank has left or died, and takes part in nothing any more.
     pub fn is_lost(&self, rank: usize) -> bool {
         self.has_left(rank) || self.is_dead(rank)
     }
 
-    /// Has the watcher run `hook` once the communicator is poisoned.
+    /// Makes the watcher run `hook` once the communicator is poisoned.
     pub fn on_poison(&self, hook: Hook) {
         lock(&self.on_poison).push(hook);
     }
 
-    /// Runs what waits for the end, once it has come.
+    /// Runs the hooks, if the communicator is poisoned.
     fn run_hooks(&self) {
         if self.cause.get().is_some() {
-            // Taken out first: a hook may take long, and others may come meanwhile.
+            // Taken out first: a hook may take long, and others may be added meanwhile.
             let hooks = std::mem::take(&mut *lock(&self.on_poison));
             hooks.into_iter().for_each(|hook| hook());
         }
     }
 
-    /// Whether a rank will never again touch anybody's memory. A process that dies may do so until its
+    /// Returns whether a rank will never again touch any rank's memory. A dying process may do so until its
     /// device is closed, up to a second later.
     pub fn is_gone(&self, rank: usize) -> bool {
-        // Where the system does not tell, it is taken to be there.
+        // If the system cannot tell, the process is assumed to be running.
         let ended = |rank: usize| {
             let process = self.bootstrap.peers()[rank].process;
             process.wait_end(Instant::now()).unwrap_or(false)
@@ -233,24 +233,24 @@ impl Health {
         matches!(state, RankState::Left | RankState::FailedAndLeft)
     }
 
-    /// Whether a rank's process has ended, or is about to.
+    /// Returns whether a rank's process has ended, or is about to.
     pub fn is_dead(&self, rank: usize) -> bool {
-        // A rank that a peer names may be none.
+        // A peer may name a rank that does not exist.
         let peer = self.bootstrap.peers().get(rank);
         peer.is_some_and(|peer| !peer.process.is_alive())
     }
 
-    /// What rank 0's store says has become of a peer, if anything.
+    /// Returns a peer's death or failure as rank 0's store reports it, if any.
     fn news(&self) -> Option<Error> {
         let error = self.bootstrap.store().check().err()?;
         match translate(self.rank, error) {
             error @ (Error::PeerDied { .. } | Error::PeerFailed { .. }) => Some(error),
-            // Left in good order: whoever still waits for that rank times out or finds out by asking.
+            // The peer left in good order: a rank that still waits for it times out, or learns it from a call.
             _ => None,
         }
     }
 
-    /// That a peer failed: in its own words where the store has them, else for `reason`.
+    /// Returns the error of a failed peer: with its own message if the store has it, else with `reason`.
     fn failed_peer(&self, peer: usize, reason: String) -> Error {
         match self.news() {
             Some(error @ Error::PeerFailed { peer: who, .. }) if who == peer => error,
@@ -262,7 +262,7 @@ impl Health {
         }
     }
 
-    /// One round of the watcher.
+    /// Makes one round of the watcher.
     pub fn watch_once(&self) {
         self.control.beat(self.rank);
         self.heartbeats.look(&self.control, Instant::now());
@@ -278,14 +278,14 @@ impl Health {
                         self.poison_once(|| Error::PeerDied { rank, peer });
                     }
                 }
-                // One that failed may have ended since: what made it fail is the cause.
+                // A failed rank may have ended since: the cause of its failure counts.
                 (_, Some(blame)) if blame.rank == rank => self.poison_once(|| {
                     self.failed_peer(
                         peer,
                         "it gave up on this rank; its own error says why".into(),
                     )
                 }),
-                // One that has left did not die, though its process may have ended since.
+                // A rank that has left did not die, though its process may have ended since.
                 (_, Some(blame)) if self.is_dead(blame.rank) && !self.has_left(blame.rank) => {
                     self.poison_once(|| Error::PeerDied {
                         rank,
@@ -302,7 +302,7 @@ impl Health {
                 }
             }
         }
-        // The store sees connections close, also of processes that cannot be looked at from here.
+        // The store notices closed connections, also of processes that cannot be observed from here.
         if self.cause.get().is_none()
             && let Some(error) = self.news()
         {
@@ -341,7 +341,7 @@ impl Health {
     /// Starts the watcher.
     ///
     /// # Errors
-    /// The operating system has no thread left.
+    /// The operating system's, if no thread can be started.
     pub fn start_watcher(self: &Arc<Self>) -> std::io::Result<JoinHandle<()>> {
         let health = self.clone();
         std::thread::Builder::new()
@@ -359,9 +359,9 @@ impl Health {
     pub fn stop_watcher(&self, watcher: JoinHandle<()>) {
         self.stopping.store(true, Ordering::Release);
         watcher.thread().unpark();
-        // A watcher that panicked has nothing left to give.
+        // A panic of the watcher is ignored.
         let _ = watcher.join();
-        // They hold what they would end.
+        // The hooks hold the resources that they would end.
         lock(&self.on_poison).clear();
     }
 }

@@ -1,5 +1,5 @@
-//! The table by which a kernel that receives finds what it was sent: for each allocation, where each rank's copy
-//! is mapped here.
+//! The address table, in which receiving kernels look up a sender's memory: for each allocation, where each
+//! rank's copy is mapped here.
 
 use crate::backend::abi::DeviceAddress;
 use crate::base::error::Result;
@@ -8,7 +8,7 @@ use crate::rank::allocation::{Allocation, Attachment};
 use crate::rank::driver::Driver;
 use std::sync::Arc;
 
-/// The table of this rank: `[allocation's entry][rank]`, addresses, 0 once given up.
+/// This rank's table: `[allocation's entry][rank]`, addresses, 0 once given up.
 #[derive(Clone)]
 pub struct ExchangeTable {
     first: DeviceAddress,
@@ -16,16 +16,15 @@ pub struct ExchangeTable {
 }
 
 impl ExchangeTable {
-    /// A zeroed table that begins at an address of this device, of an allocation that is there as long as the
-    /// communicator.
+    /// Takes a zeroed table at `first`, in an allocation that lives as long as the communicator.
     pub fn new(first: DeviceAddress, staging: Arc<Staging>) -> Self {
         Self { first, staging }
     }
 
-    /// Puts the addresses of a new allocation into the table, until it is given up.
+    /// Adds the addresses of a new allocation to the table, until it is given up.
     ///
     /// # Errors
-    /// The backend's: the other ranks have the allocation already, and are told that this device is lost.
+    /// The backend's errors. They poison the communicator, since the other ranks have the allocation already.
     pub fn list(&self, driver: &Driver, allocation: &Allocation) -> Result<()> {
         let peers = allocation.peers();
         let row = DeviceAddress(self.first.0 + (allocation.entry() * peers.len() * 8) as u64);
@@ -54,14 +53,14 @@ impl Attachment for Row {
         "row of the table of addresses"
     }
 
-    /// Takes it out: a peer that still has the allocation may send from it, and what receives finds no address
-    /// then.
+    /// Clears the row: a peer that still has the allocation may send from it, and the receiving kernel must
+    /// then find no address.
     fn detach(&self, driver: &Driver) {
         if let Err(error) = self
             .staging
             .write(driver, self.address, &vec![0; self.bytes])
         {
-            // All is lost then, and nothing that would look there begins any more.
+            // The communicator is poisoned then, and no kernel that would read the table begins any more.
             tracing::debug!(rank = driver.rank, %error, "taking an allocation out of the table");
         }
     }

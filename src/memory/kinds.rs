@@ -1,22 +1,22 @@
-//! Which strategies of sharing memory ranks have in common.
+//! The strategies of sharing memory that all ranks have.
 
 use crate::backend::abi::{Capabilities, ShareKind};
 use crate::base::error::Result;
 use crate::base::names;
 use crate::rank::agreement::Round;
 
-/// The strategies that a backend lists.
+/// Returns the strategies that a backend lists.
 pub(crate) fn listed_kinds(capabilities: &Capabilities) -> Vec<ShareKind> {
     capabilities
         .share_kinds
         .iter()
         .copied()
-        // A kind of a newer backend has no name here.
+        // A newer backend may list kinds that this version does not know.
         .filter(|&kind| names::ShareKind::of(kind).is_some())
         .collect()
 }
 
-/// The strategies that every rank lists, in rank 0's order, so that all try the same one at a time.
+/// Returns the strategies that every rank lists, in rank 0's order, so that all try the same one at a time.
 pub(crate) fn common_kinds(round: &mut Round<'_>, mine: &[ShareKind]) -> Result<Vec<ShareKind>> {
     let payload: Vec<u8> = mine.iter().map(|kind| kind.0 as u8).collect();
     let answers = round.exchange(&payload)?;

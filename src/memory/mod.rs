@@ -1,4 +1,4 @@
-//! Symmetric memory: how it is made and proved, host copies, the signal pad, multicast.
+//! Symmetric memory: allocation and proof, host copies, the signal pad, multicast.
 
 pub(crate) mod exchange_table;
 pub(crate) mod kinds;

@@ -1,6 +1,6 @@
-//! The signal pad: the words that peers write and the counters that epochs live in.
+//! The signal pad: the words that peers write, and the counters of epochs.
 //!
-//! One symmetric allocation a communicator, laid out alike on all ranks:
+//! Each communicator has one symmetric allocation with the same layout on all ranks:
 //!
 //! ```text
 //! words     [channel][giver]   SIGNAL_STRIDE bytes apart; each giver writes its own
@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 const ALL: u64 = (CHANNELS + BARRIER_CHANNELS) as u64;
 
-/// The pad of one communicator.
+/// The signal pad of a communicator.
 pub struct SignalPad {
     world: u64,
     rank: u64,
@@ -41,13 +41,13 @@ pub struct SignalPad {
 }
 
 impl SignalPad {
-    /// Bytes of the device allocation.
+    /// Returns the bytes of the device allocation.
     pub fn bytes(world: usize) -> u64 {
         let world = world as u64;
         ALL * world * (SIGNAL_STRIDE + 4 * 4)
     }
 
-    /// A pad in `allocation`, which is zeroed.
+    /// Makes a pad in `allocation`, which is zeroed.
     pub fn new(
         rank: usize,
         world: usize,
@@ -73,7 +73,7 @@ impl SignalPad {
         self.allocation.at(self.rank as usize, offset)
     }
 
-    /// Where words live.
+    /// Returns the placement of the words.
     pub fn placement(&self) -> SignalPlacement {
         match self.host {
             Some(_) => SignalPlacement::HOST,
@@ -81,7 +81,7 @@ impl SignalPad {
         }
     }
 
-    /// The signal that this rank gives to `peer` on `channel`.
+    /// Returns this rank's next signal to `peer` on `channel`. With words on the host, counts it.
     pub fn target(&self, channel: u32, peer: usize) -> SignalTarget {
         let (channel, peer) = (u64::from(channel), peer as u64);
         let arrivals = self.counter(2, channel, peer);
@@ -106,8 +106,8 @@ impl SignalPad {
         }
     }
 
-    /// Takes back a signal whose work was refused: a gap in the count would satisfy a later wait too
-    /// early. Counters on the device have not moved.
+    /// Takes back a signal whose work was refused: a gap in the count would satisfy a later wait too early.
+    /// Counters on the device have not moved.
     pub fn untarget(&self, channel: u32, peer: usize, target: &SignalTarget) {
         if let Some(host) = &self.host {
             uncount(host.given(u64::from(channel), peer as u64), target.value);
@@ -121,8 +121,8 @@ impl SignalPad {
         }
     }
 
-    /// This rank's wait for `peer`'s next signal on `channel`; with words on the host also the
-    /// host's own view of the word.
+    /// Returns this rank's wait for `peer`'s next signal on `channel`; with words on the host, also the host's
+    /// pointer to the word.
     pub fn wait(
         &self,
         channel: u32,
@@ -153,8 +153,8 @@ impl SignalPad {
         (wait, Some(pointer))
     }
 
-    /// The words and counters of `channel`, for kernels that signal and wait themselves; the rest of
-    /// the handle is the caller's. `None` where the host counts: kernels know nothing of its counters.
+    /// Returns a handle with the words and counters of `channel`, for kernels that signal and wait themselves;
+    /// the caller fills in the rest. `None` with words on the host: kernels cannot see the host's counters.
     pub fn handle(&self, channel: u32, watch: Watch) -> Option<Handle> {
         if self.host.is_some() {
             return None;
@@ -180,7 +180,7 @@ impl SignalPad {
         })
     }
 
-    /// A barrier of all ranks on barrier channel `channel`.
+    /// Returns a barrier of all ranks on barrier channel `channel`.
     pub fn barrier(&self, channel: u32, watch: Watch) -> Barrier {
         let index = u64::from(CHANNELS + channel);
         let mut peers = [DeviceAddress::NULL; MAX_RANKS];
@@ -210,8 +210,8 @@ impl Closing for SignalPad {
     }
 }
 
-/// Signals to one peer on one channel are ordered, so `value` is the last that was counted; where
-/// it is not, somebody has counted on and the gap is theirs to see.
+/// Decrements `counter` if `value` was counted last. Signals to one peer on one channel are ordered, so it was,
+/// unless the caller broke that order; the caller then sees the gap.
 fn uncount(counter: &AtomicU32, value: u32) {
     let _ = counter.compare_exchange(
         value,
@@ -221,7 +221,7 @@ fn uncount(counter: &AtomicU32, value: u32) {
     );
 }
 
-/// Words in host memory: `[owner][channel][giver]`, one file for all ranks.
+/// Signal words in host memory: `[owner][channel][giver]`, one file for all ranks.
 pub struct HostPad {
     memory: HostMemory,
     /// Keeps the words mapped.
@@ -239,14 +239,14 @@ unsafe impl Sync for HostPad {}
 impl HostPad {
     fn bytes(world: usize) -> u64 {
         let bytes = world as u64 * u64::from(CHANNELS) * world as u64 * SIGNAL_STRIDE;
-        // Devices register whole pages, and those of aarch64 can have 64 KiB.
+        // Devices register whole pages, which can have 64 KiB on aarch64.
         bytes.next_multiple_of(rustix::param::page_size() as u64)
     }
 
-    /// The file for `world` ranks; rank 0 creates it and hands it to the others.
+    /// Creates the file for `world` ranks, on rank 0, which hands it to the others.
     ///
     /// # Errors
-    /// The operating system's.
+    /// The operating system's errors.
     pub fn create_file(world: usize) -> rustix::io::Result<OwnedFd> {
         shared_file::create("symmem-signals", Self::bytes(world) as usize)
     }
@@ -254,7 +254,7 @@ impl HostPad {
     /// Maps the file and registers it with the device.
     ///
     /// # Errors
-    /// The operating system's or the backend's.
+    /// The operating system's or the backend's errors.
     pub fn new(shared: &Context, file: OwnedFd) -> Result<Self> {
         let (rank, world) = (shared.rank, shared.world);
         let bytes = Self::bytes(world);

@@ -1,7 +1,6 @@
-//! Making a symmetric allocation: every rank allocates, hands its copy out, maps every peer's and
-//! proves it.
+//! Symmetric allocation: every rank allocates, exports its copy, maps every peer's and proves the mappings.
 //!
-//! Each step is one exchange among the ranks, since each costs the slowest rank's time.
+//! Each step is one exchange among the ranks, since each takes the slowest rank's time.
 
 use crate::backend::SymmetricMemory;
 use crate::backend::abi::{
@@ -20,31 +19,33 @@ use rustix::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// Where the memory comes from.
+/// The origin of the memory.
 #[derive(Clone, Copy)]
 pub enum Origin {
     /// The backend allocates it.
     Backend,
-    /// The backend allocates it for words and packets that are polled while a peer writes them.
+    /// The backend allocates it for words and LL packets that are polled while a peer writes them.
     Signals,
     /// The caller owns it, at this address.
     Caller(DeviceAddress),
 }
 
-/// By what an allocation is made.
+/// What an allocation is made with.
 #[derive(Clone, Copy)]
 pub struct Maker<'a> {
     /// This rank.
     pub context: &'a Context,
-    /// Copies words for the proof.
+    /// Copies the words of the proof.
     pub staging: &'a Staging,
-    /// Where it is listed; `None` for what comes before the table, of which nothing is ever sent.
+    /// The address table that lists it; `None` for allocations made before the table, from which nothing is
+    /// ever sent.
     pub table: Option<&'a ExchangeTable>,
 }
 
-/// Makes an allocation together with all ranks, by the first strategy in `kinds` that works on all.
+/// Makes an allocation together with all ranks, by the first strategy in `kinds` that works on all. Blocks for
+/// at most the setup deadline in each step.
 ///
-/// Returns it with the strategy that worked. On failure nothing is left on any rank.
+/// Returns the allocation and the strategy that worked. After a failure no memory stays allocated on any rank.
 pub fn allocate(
     maker: Maker<'_>,
     round: &mut Round<'_>,
@@ -61,7 +62,7 @@ pub fn allocate(
             // The ranks are not in step any more.
             Err(error @ (Error::Mismatch { .. } | Error::Bootstrap(_))) => return Err(error),
             Err(error) if shared.health.check().is_err() => return Err(error),
-            // Each rank fails for a reason of its own, so all of them must try on, whatever it was.
+            // Ranks may fail for different reasons, so all must go on to the next strategy.
             Err(error) => {
                 let _ = write!(reasons, "{}: {error}; ", kind.name());
                 tracing::debug!(rank = shared.rank, kind = kind.name(), %error, "strategy failed");
@@ -105,7 +106,7 @@ fn attempt(
 ) -> Result<Arc<Allocation>> {
     let shared = maker.context;
     let own = own_copy(shared, kind, bytes, origin);
-    // What has to go again if the allocation does not come about.
+    // Freed below if the allocation fails.
     let allocated = own.as_ref().ok().copied();
     let offered = own.and_then(|own| {
         let (kind, payload, descriptor) = offer(maker, own, bytes, origin)?;
@@ -118,8 +119,8 @@ fn attempt(
     let offers = round.give(offered, descriptor.as_ref().map(AsFd::as_fd));
     let outcome = offers.and_then(|((own, kind), offers)| {
         map(maker, round, own, kind, &offers, origin).inspect_err(|_| {
-            // Nobody frees before everybody has unmapped. Where this step fails too, the ranks are
-            // out of step and whoever lives gives up.
+            // No rank frees before all have unmapped. If this step fails too, the ranks are out of step, and
+            // the survivors give up.
             let _ = round.exchange(&[]);
         })
     });
@@ -158,8 +159,8 @@ fn own_copy(
     })
 }
 
-/// What peers need to map this rank's copy: its kind, the handle, and the descriptor beside it. Of
-/// memory whose contents are the caller's also its first bytes, by which peers prove that they read it.
+/// Returns what peers need to map this rank's copy: its kind, the handle, and the file descriptor. For the
+/// caller's memory the handle is followed by its first bytes, with which peers prove that they read it.
 fn offer(
     maker: Maker<'_>,
     own: SharedAllocation,
@@ -170,7 +171,7 @@ fn offer(
     // SAFETY: allocated by the caller.
     let exported = unsafe { shared.backend.export(own.handle) }
         .map_err(|failure| Error::backend(shared.rank, "export", failure).about(None, bytes))?;
-    // SAFETY: the backend's contract gives the descriptor to the caller, here.
+    // SAFETY: by the backend's contract the caller owns the descriptor.
     let descriptor =
         (exported.descriptor >= 0).then(|| unsafe { OwnedFd::from_raw_fd(exported.descriptor) });
     let mut payload = encode(&exported);
@@ -182,7 +183,7 @@ fn offer(
     Ok((exported.kind, payload, descriptor))
 }
 
-/// Everything after the offers: mappings, the proof, the control block's entry.
+/// Completes the allocation after the offers: mappings, proof, the control block's entry.
 fn map(
     maker: Maker<'_>,
     round: &mut Round<'_>,
@@ -238,7 +239,7 @@ fn map(
     Ok(allocation)
 }
 
-/// Unmaps what was mapped of an allocation that did not come about.
+/// Unmaps the mappings of an allocation that failed.
 struct Unmapping<'a> {
     shared: &'a Context,
     mappings: Vec<Option<RawMapping>>,
@@ -255,7 +256,7 @@ impl Drop for Unmapping<'_> {
     }
 }
 
-/// Bytes of a handle as it travels.
+/// Bytes of an encoded handle.
 const HANDLE_BYTES: usize = 96;
 
 fn encode(handle: &ExportedHandle) -> Vec<u8> {
@@ -296,7 +297,7 @@ fn import(shared: &Context, peer: usize, contribution: &Contribution) -> Result<
         .as_ref()
         .map_or(-1, AsRawFd::as_raw_fd);
     match (handle.kind, shared.is_same_process(peer)) {
-        // The legacy handle of a rank in this very process cannot be opened; its address can be used.
+        // A legacy IPC handle cannot be opened in the process that made it; its address can be used directly.
         (ShareKind::LEGACY_IPC, true) => handle.kind = ShareKind::SAME_PROCESS,
         (ShareKind::SAME_PROCESS, false) => {
             return Err(Error::PeerUnreachable {
@@ -315,14 +316,14 @@ fn import(shared: &Context, peer: usize, contribution: &Contribution) -> Result<
     })
 }
 
-// ---- the proof: the driver's word that a peer can be reached has been wrong often enough ----
+// ---- the proof: drivers have often reported access to a peer that did not work ----
 
-/// The word that one rank writes to another.
+/// Returns the word that one rank writes to another.
 fn token(from: usize, to: usize) -> [u8; 8] {
     (0x5359_4d4d_0000_0000 | (from as u64) << 16 | to as u64).to_le_bytes()
 }
 
-/// Where it is: each writer has a place of its own.
+/// Returns the byte offset of a writer's word.
 fn place(from: usize) -> usize {
     from * 8
 }
@@ -341,7 +342,7 @@ fn write_tokens(maker: Maker<'_>, peers: &[DeviceAddress]) -> Result<()> {
     })
 }
 
-/// Every peer's word has arrived here, and each word that this rank wrote can be read back.
+/// Checks that every peer's word has arrived here, and that each word that this rank wrote can be read back.
 fn check_tokens(maker: Maker<'_>, peers: &[DeviceAddress]) -> Result<()> {
     let shared = maker.context;
     let rank = shared.rank;
@@ -378,8 +379,8 @@ fn clear_tokens(maker: Maker<'_>, peers: &[DeviceAddress]) -> Result<()> {
         .write(shared, peers[shared.rank], &vec![0; place(shared.world)])
 }
 
-/// The proof for memory whose contents are the caller's: every rank reads what the owner says is
-/// there, and writes nothing.
+/// Proves the mappings of the caller's memory: every rank reads each owner's first bytes and compares them;
+/// none writes.
 fn compare_contents(
     maker: Maker<'_>,
     peers: &[DeviceAddress],
@@ -403,8 +404,8 @@ fn compare_contents(
     })
 }
 
-/// The entry of the control block for a new allocation: rank 0 chooses, all take it. The last step
-/// of this rank was `ready`.
+/// Returns the control block's entry for a new allocation, which rank 0 chooses for all. `ready` is the outcome
+/// of this rank's last step.
 fn entry_for(shared: &Context, round: &mut Round<'_>, ready: Result<()>) -> Result<usize> {
     let health = &shared.health;
     let choose = || {

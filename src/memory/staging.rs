@@ -1,4 +1,4 @@
-//! Copies between the host and addresses of the device, through pinned memory of the communicator.
+//! Copies between the host and device addresses, through pinned memory of the communicator.
 
 use crate::backend::abi::{DeviceAddress, HostMemory, RawStream, Transfer};
 use crate::backend::{Device, RemoteAccess};
@@ -10,19 +10,19 @@ use crate::rank::submit::Submit;
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// Bytes of pinned host memory through which host copies go.
+/// Bytes of pinned host memory for host copies.
 pub const STAGING_BYTES: u64 = 4 << 20;
 
 /// Pinned memory and a stream for host copies, one at a time.
 pub struct Staging {
     memory: Mutex<HostMemory>,
     stream: RawStream,
-    /// Bound of one copy.
+    /// Deadline of one chunk's copy.
     deadline: Duration,
 }
 
 impl Staging {
-    /// Over memory of [`STAGING_BYTES`] and a stream that nothing else uses.
+    /// Takes memory of [`STAGING_BYTES`] and a stream that nothing else uses.
     pub fn new(memory: HostMemory, stream: RawStream, deadline: Duration) -> Self {
         Self {
             memory: Mutex::new(memory),
@@ -31,15 +31,17 @@ impl Staging {
         }
     }
 
-    /// Copies host bytes to an address of this device or a mapped peer. Blocking, bounded.
+    /// Copies host bytes to an address of this device or a mapped peer. Blocks, for at most the deadline in
+    /// each chunk.
     ///
     /// # Errors
-    /// The backend's; what poisoned the communicator.
+    /// The backend's errors; the error that poisoned the communicator.
     pub fn write(&self, driver: &Driver, destination: DeviceAddress, bytes: &[u8]) -> Result<()> {
         self.write_through(driver, self.stream, destination, bytes)
     }
 
-    /// Copies bytes at an address of this device or a mapped peer to the host. Blocking, bounded.
+    /// Copies bytes at an address of this device or a mapped peer to the host. Blocks as [`Staging::write`]
+    /// does.
     ///
     /// # Errors
     /// As [`Staging::write`].
@@ -47,7 +49,7 @@ impl Staging {
         self.read_through(driver, self.stream, source, bytes)
     }
 
-    /// As [`Staging::write`], after all earlier work on `submit`'s stream.
+    /// Copies as [`Staging::write`] does, after all earlier work on `submit`'s stream.
     ///
     /// # Errors
     /// As [`Staging::write`].
@@ -57,7 +59,7 @@ impl Staging {
         self.write_through(driver, stream, to, bytes)
     }
 
-    /// As [`Staging::read`], after all earlier work on `submit`'s stream.
+    /// Copies as [`Staging::read`] does, after all earlier work on `submit`'s stream.
     ///
     /// # Errors
     /// As [`Staging::write`].
@@ -72,8 +74,8 @@ impl Staging {
         self.read_through(driver, stream, from, bytes)
     }
 
-    /// A stream that waits for a peer must not hold the staging memory meanwhile: the peer may be
-    /// waiting for what another thread of this rank is about to write.
+    /// Waits for the stream before the staging memory is locked: the stream may wait for a peer, which may wait
+    /// for what another thread of this rank is about to write.
     fn wait_before(&self, driver: &Driver, stream: RawStream) -> Result<()> {
         driver.wait_idle(stream, self.deadline)
     }
@@ -144,7 +146,7 @@ impl Staging {
 
 impl Closing for Staging {
     fn end(&self, driver: &Driver) {
-        // SAFETY: no copy is under way, and none begins any more. Nothing is to be done about a failure.
+        // SAFETY: no copy is under way, and none begins any more. A failure cannot be handled here.
         let _ = unsafe { driver.backend.host_free(*lock(&self.memory)) };
     }
 }

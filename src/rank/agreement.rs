@@ -1,10 +1,11 @@
-//! What all ranks must do together: each collective call on the control plane is an agreement.
+//! Agreements: every collective call on the control plane is one.
 //!
-//! Every rank sends what it means to do; every rank compares. So a call that differs, a rank that
-//! fails and a rank that dies each become the same typed error everywhere, and none is waited for.
+//! Every rank sends what it is about to do, and every rank compares. So a call that differs, a rank that fails
+//! and a rank that dies each become the same typed error on all ranks, and no rank waits for another that will
+//! not come.
 //!
-//! A step that all ranks complete, with whatever outcome, leaves them in step. One that does not
-//! complete (a rank died, failed or was late) does not: it poisons the communicator, everywhere.
+//! A step that all ranks complete, with any outcome, leaves them in step. A step that does not complete (a rank
+//! died, failed or was late) poisons the communicator on all ranks.
 
 pub(crate) use crate::base::error::translate;
 use crate::base::error::{Error, Result};
@@ -15,21 +16,21 @@ use rustix::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
-/// The control plane: one collective call at a time, numbered alike on all ranks.
+/// The control plane: one collective call at a time, with the same number on all ranks.
 pub struct Agreement {
     bootstrap: Arc<Bootstrap>,
     deadline: Duration,
     number: Mutex<u64>,
-    /// Poisoned by a step that does not complete; not there while the communicator is being opened.
+    /// Poisoned by a step that does not complete; absent while the communicator is being opened.
     health: OnceLock<Arc<Health>>,
 }
 
-/// Between values of a comparison; in none of them.
+/// Separates values of a comparison; occurs in none of them.
 const SEPARATOR: &str = "\0";
 
-/// The first byte of what a rank says of a step that can fail.
+/// First byte of a rank's message about a step that can fail: it worked.
 const WORKED: u8 = 0;
-/// Its reason follows.
+/// First byte of such a message: it failed, and the reason follows.
 const FAILED: u8 = 1;
 
 /// One collective call on the control plane.
@@ -40,7 +41,7 @@ pub struct Round<'a> {
 }
 
 impl Agreement {
-    /// Agreements over `bootstrap`, each step within `deadline`.
+    /// Makes agreements over `bootstrap`, with `deadline` for each step.
     pub fn new(bootstrap: Arc<Bootstrap>, deadline: Duration) -> Self {
         Self {
             bootstrap,
@@ -50,16 +51,16 @@ impl Agreement {
         }
     }
 
-    /// From here on a step that does not complete poisons `health`.
+    /// Makes steps that do not complete poison `health` from here on.
     pub fn watch_over(&self, health: Arc<Health>) {
-        // Called once, by whoever opens the communicator.
+        // Called once, when the communicator is opened.
         let _ = self.health.set(health);
     }
 
-    /// A step did not complete: tells every rank, so that none waits for another's next step.
+    /// Handles a step that did not complete: tells every rank, so that none waits for another's next step.
     fn broken(&self, error: BootstrapError) -> Error {
         match error {
-            // Nothing was lost: this rank alone asked for too much, or everybody hears that a peer
+            // The ranks are still in step: this rank's message was too large, or every rank learns that a peer
             // has left in good order.
             BootstrapError::TooLarge { .. } | BootstrapError::PeerLeft { .. } => error.into(),
             error => {
@@ -67,7 +68,7 @@ impl Agreement {
                 match self.health.get() {
                     Some(health) => health.broken(error),
                     None => {
-                        // If rank 0 is gone, the others see that for themselves.
+                        // If rank 0 is gone, the other ranks notice it themselves.
                         let _ = self.bootstrap.store().fail(&error.to_string());
                         error
                     }
@@ -76,22 +77,22 @@ impl Agreement {
         }
     }
 
-    /// The connection to the other ranks.
+    /// Returns the connection to the other ranks.
     pub fn bootstrap(&self) -> &Arc<Bootstrap> {
         &self.bootstrap
     }
 
-    /// This rank.
+    /// Returns this rank.
     pub fn rank(&self) -> usize {
         self.bootstrap.rank() as usize
     }
 
-    /// Ranks in the world.
+    /// Returns the number of ranks in the world.
     pub fn world(&self) -> usize {
         self.bootstrap.world() as usize
     }
 
-    /// Most bytes that a rank can give to one step.
+    /// Returns the most bytes that a rank can contribute to one step.
     pub fn most_bytes(&self) -> usize {
         // One byte for the length of the operation's name, and the name.
         self.bootstrap.store().payload_limit() - 1 - usize::from(u8::MAX)
@@ -112,16 +113,16 @@ impl Round<'_> {
         self.agreement.rank()
     }
 
-    /// The number of the step, the same on all ranks.
+    /// Returns the number of the step, the same on all ranks.
     pub fn number(&self) -> u64 {
         *self.number
     }
 
-    /// Gives every rank's bytes to every rank, in rank order.
+    /// Exchanges bytes: returns every rank's bytes in rank order. Blocks until all ranks have come.
     ///
     /// # Errors
-    /// A rank died, failed or did not come within the deadline, or is in another operation; at once
-    /// what poisoned the communicator.
+    /// The error of a rank that died, failed, did not come within the deadline, or is in another operation; at
+    /// once, the error that poisoned the communicator.
     pub fn exchange(&mut self, payload: &[u8]) -> Result<Vec<Vec<u8>>> {
         let contributions = self.exchange_with(payload, None)?;
         Ok(contributions
@@ -130,14 +131,14 @@ impl Round<'_> {
             .collect())
     }
 
-    /// As [`Round::exchange`], with a file descriptor beside the bytes where a rank gives one.
+    /// Exchanges as [`Round::exchange`] does, with an optional file descriptor beside the bytes.
     pub fn exchange_with(
         &mut self,
         payload: &[u8],
         descriptor: Option<BorrowedFd<'_>>,
     ) -> Result<Vec<Contribution>> {
         if let Some(health) = self.agreement.health.get() {
-            // Whoever poisoned it has told the others; a wait that just gave up is told of here.
+            // The rank that poisoned it has told the others; this check also reports a wait that just gave up.
             health.look()?;
         }
         *self.number += 1;
@@ -174,10 +175,10 @@ impl Round<'_> {
         Ok(answers)
     }
 
-    /// Compares named values among all ranks.
+    /// Compares named values among all ranks. Blocks until all ranks have come.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] on every rank if any differs; what [`Round::exchange`] fails with.
+    /// [`Error::Mismatch`] on every rank if any differs; the errors of [`Round::exchange`].
     pub fn compare(&mut self, fields: &[(&'static str, String)]) -> Result<()> {
         let values: Vec<&str> = fields.iter().map(|(_, value)| value.as_str()).collect();
         let answers = self.exchange(values.join(SEPARATOR).as_bytes())?;
@@ -192,12 +193,12 @@ impl Round<'_> {
                 .unwrap_or("missing")
                 .to_owned()
         };
-        // Every rank looks for the first rank that differs from rank 0, so that all fail alike.
+        // Every rank looks for the first rank that differs from rank 0, so that all report the same.
         for peer in 0..answers.len() {
             for (index, (what, mine)) in fields.iter().enumerate() {
                 if value_of(peer, index) != value_of(0, index) {
                     let rank = self.rank();
-                    // Names a rank that differs from this one: the first odd one out, or rank 0.
+                    // Names a rank that differs from this one: the first that differs, or rank 0.
                     let peer = if value_of(peer, index) == *mine {
                         0
                     } else {
@@ -217,11 +218,11 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Tells every rank how a step went here, and hears how it went on each, in rank order: what it gives, or
-    /// why it failed there.
+    /// Exchanges the outcomes of a step. Returns in rank order, for each rank, its contribution or the reason
+    /// why the step failed there.
     ///
     /// # Errors
-    /// As [`Round::exchange`]; not for a step that failed.
+    /// The errors of [`Round::exchange`]. A failed step is not an error.
     pub fn tell(
         &mut self,
         outcome: std::result::Result<&[u8], String>,
@@ -229,7 +230,7 @@ impl Round<'_> {
     ) -> Result<Vec<std::result::Result<Contribution, String>>> {
         let message = match outcome {
             Ok(payload) => [&[WORKED], payload].concat(),
-            // A message's limit is far larger; nobody reads more than this.
+            // Longer reasons are cut; the limit of a message is far larger.
             Err(reason) => {
                 let reason: String = reason.chars().take(1024).collect();
                 [&[FAILED], reason.as_bytes()].concat()
@@ -248,7 +249,8 @@ impl Round<'_> {
         Ok(told.collect())
     }
 
-    /// Ends a step that can fail on one rank alone: succeeds everywhere or fails everywhere.
+    /// Ends a step that can fail on one rank alone, so that it succeeds on all ranks or fails on all. Blocks
+    /// until all ranks have come.
     ///
     /// # Errors
     /// This rank's own error, or [`Error::PeerFailed`] with the reason of the first rank that failed.
@@ -257,8 +259,8 @@ impl Round<'_> {
         self.give(outcome, None).map(|(value, _)| value)
     }
 
-    /// As [`Round::vote`]; where the step succeeds, also gives every rank's bytes and descriptors to
-    /// every rank, in rank order.
+    /// Votes as [`Round::vote`] does; if the step succeeds, also returns every rank's bytes and descriptors, in
+    /// rank order.
     ///
     /// # Errors
     /// As [`Round::vote`].
@@ -272,8 +274,7 @@ impl Round<'_> {
             Err(error) => Err(error.to_string()),
         };
         let answers = self.tell(said, descriptor);
-        // This rank's own failure says more than what it did to the exchange, unless a death is behind
-        // both.
+        // This rank's own failure is more precise than its effect on the exchange, unless a death caused both.
         if let (Err(_), Err(error @ Error::PeerDied { .. })) = (&outcome, &answers) {
             return Err(error.clone());
         }

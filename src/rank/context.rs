@@ -1,5 +1,5 @@
-//! What a rank has while its communicator lives: its device, the agreements with the other ranks, what was given
-//! up, and what ends with it.
+//! A rank's context while its communicator lives: its device, the agreements with the other ranks, resources
+//! given up, and what ends with it.
 
 use crate::backend::abi::HostMemory;
 use crate::base::abandon::{Abandoned, run_within};
@@ -20,64 +20,64 @@ use std::time::Duration;
 /// Deadlines that every rank agreed on.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadlines {
-    /// Bound of every wait on a peer's signal, counted from the kernel's start.
+    /// Deadline of every wait for a peer's signal, counted from the kernel's start.
     pub wait: Duration,
-    /// Bound of every step in which ranks set something up together.
+    /// Deadline of every step in which ranks set something up together.
     pub setup: Duration,
 }
 
-/// When teardown itself is abandoned: a driver's call has not returned.
+/// Time after which the teardown itself is abandoned: a call of the driver has not returned.
 const TEARDOWN: Duration = Duration::from_secs(7);
 
-/// Something of a room above that ends with the context.
+/// Something of a higher layer that ends with the context.
 pub trait Closing: Send + Sync {
-    /// Before allocations are unmapped. No work of this rank is left.
+    /// Called before allocations are unmapped, when no work of this rank is left.
     fn before_unmap(&self, _driver: &Driver) {}
-    /// Once allocations of buffers are unmapped.
+    /// Called once the allocations of buffers are unmapped.
     fn close(&self, _driver: &Driver) {}
-    /// Once every allocation is freed; says whether nothing of it is left.
+    /// Called once every allocation is freed. Returns whether all of it is released.
     fn give_back(&self, _driver: &Driver) -> bool {
         true
     }
-    /// Last, whether or not everything could be freed.
+    /// Called last, whether or not everything could be freed.
     fn end(&self, _driver: &Driver) {}
 }
 
-/// What one rank has; torn down when the last handle goes.
+/// A rank's context; torn down when the last handle is dropped.
 pub struct Context {
     parts: ManuallyDrop<Parts>,
-    /// Dropped after the rest and on the thread that drops this, since a rank that is panicking has
-    /// not left in good order.
+    /// Dropped after the rest, and on the thread that drops the context: a panicking rank has not left in good
+    /// order.
     _bootstrap: Arc<Bootstrap>,
 }
 
-/// What a context is made of. Its drop is the teardown.
+/// The parts of a context. Their drop is the teardown.
 pub struct Parts {
     pub driver: Driver,
     pub deadlines: Deadlines,
     pub agreement: Agreement,
-    /// What was given up.
+    /// Resources that were given up.
     pub released: ReleaseQueue,
-    /// Buffers whose handles are there.
+    /// Number of buffers with a live handle.
     pub live_buffers: AtomicUsize,
     pub finalized: AtomicBool,
-    /// Torn down, from here on.
+    /// Whether the teardown has begun.
     pub leaving: Arc<AtomicBool>,
-    /// A rank that still has its communicator did not come within the setup deadline: teardown does not wait
-    /// for it once more.
+    /// Whether a rank that still has its communicator missed the setup deadline: the teardown then does not
+    /// wait for it once more.
     pub waited_enough: AtomicBool,
-    /// Peers in this very process.
+    /// Whether each peer is a thread of this process.
     same_process: Vec<bool>,
     /// The abort word and the wait record.
     pub(in crate::rank) words: HostMemory,
-    /// Allocations that are there as long as the context.
+    /// Allocations that live as long as the context.
     pub(in crate::rank) permanent: Mutex<Vec<Arc<Allocation>>>,
     pub(in crate::rank) closing: Mutex<Vec<Arc<dyn Closing>>>,
     pub(in crate::rank) watcher: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Context {
-    /// The context of a rank that has opened its device and met the others.
+    /// Makes the context of a rank that has opened its device and met the others.
     pub fn new(
         driver: Driver,
         deadlines: Deadlines,
@@ -105,23 +105,23 @@ impl Context {
         }
     }
 
-    /// Has `allocation` stay as long as this.
+    /// Keeps `allocation` as long as the context lives.
     pub fn keep(&self, allocation: Arc<Allocation>) {
         lock(&self.permanent).push(allocation);
     }
 
-    /// Has `closing` end with this; what came last ends first.
+    /// Makes `closing` end with the context; the last added ends first.
     pub fn on_close(&self, closing: Arc<dyn Closing>) {
         lock(&self.closing).push(closing);
     }
 
-    /// Takes a resource whose handle is gone, and releases what can be.
+    /// Takes a resource whose handle is gone, and releases the resources that are no longer used.
     pub fn give_up(&self, held: Held) {
         self.released.push(held);
         self.reclaim();
     }
 
-    /// Whether a peer is a thread of this process.
+    /// Returns whether a peer is a thread of this process.
     pub fn is_same_process(&self, peer: usize) -> bool {
         self.same_process[peer]
     }
@@ -134,7 +134,7 @@ impl Context {
 }
 
 impl Parts {
-    /// Releases what was given up and is no longer used. A load where nothing was.
+    /// Releases resources that were given up and are no longer used. Costs one atomic load if there are none.
     pub fn reclaim(&self) {
         self.released.reclaim(&self.driver);
     }
@@ -159,13 +159,13 @@ impl Deref for Parts {
 }
 
 impl Drop for Context {
-    /// Gives everything back, on a thread that is abandoned if a call of the driver never returns.
-    /// Bounded: [`TEARDOWN`], and the farewell to the other ranks.
+    /// Releases everything, on a thread that is abandoned if a call of the driver never returns. Takes at most
+    /// [`TEARDOWN`], and the farewell to the other ranks.
     fn drop(&mut self) {
         let rank = self.rank;
         // SAFETY: taken once, here, where `self` ends.
         let parts = unsafe { ManuallyDrop::take(&mut self.parts) };
-        // Without a thread the work is dropped undone, which drops `parts` here.
+        // If no thread can be started, the closure is dropped, which drops `parts` here.
         if let Err(error @ Abandoned::Late(_)) =
             run_within("symmem-teardown", TEARDOWN, move || drop(parts))
         {
@@ -174,12 +174,13 @@ impl Drop for Context {
     }
 }
 
-/// The collective end of an allocation: unmapped by all, then freed by all.
+/// Frees an allocation collectively: unmapped by all ranks, then freed by all. Blocks for at most the setup
+/// deadline in each step.
 ///
-/// The caller holds the only count of it besides graphs, which keep what they use.
+/// The caller holds the only reference to it, apart from graphs.
 ///
 /// # Errors
-/// As any collective call; [`Error::InvalidArgument`] where a graph has it.
+/// The errors of any collective call; [`Error::InvalidArgument`] if a graph holds it.
 pub fn free(context: &Context, allocation: &Arc<Allocation>) -> Result<()> {
     let mut round = context.agreement.begin("free");
     round.compare(&[(
@@ -189,10 +190,11 @@ pub fn free(context: &Context, allocation: &Arc<Allocation>) -> Result<()> {
     let unused = context
         .wait_all_idle(context.deadlines.setup)
         .and_then(|()| {
-            // Graphs that were dropped go now, since nothing runs any more.
+            // Dropped graphs are released now, since nothing runs any more.
             context.reclaim();
             if Arc::strong_count(allocation) == 1 {
-                // Another thread of this rank may be receiving from it: it is given up, whatever the others say.
+                // Another thread of this rank may be receiving from it: it is retired, whatever the other ranks
+                // vote.
                 return allocation.retire(context, context.deadlines.setup);
             }
             Err(Error::InvalidArgument {

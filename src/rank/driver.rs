@@ -1,4 +1,4 @@
-//! The open device of one rank: its backend, its streams, and what its calls fail with.
+//! The open device of one rank: its backend, its streams, and the errors of its calls.
 
 use crate::backend::abi::{Capabilities, DeviceDescription, RawStream, Status};
 use crate::backend::{Backend, CallResult, Device, Failure};
@@ -10,10 +10,10 @@ use std::mem::ManuallyDrop;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// The device's own verdict on a wait names the peer, so it goes before the host's.
+/// Time that the device's own report on a wait has to arrive before the host's: it names the peer.
 const VERDICT_GRACE: Duration = Duration::from_millis(100);
 
-/// A rank's device and who watches over its waits.
+/// A rank's device, and the health of its communicator.
 pub struct Driver {
     pub rank: usize,
     pub world: usize,
@@ -22,18 +22,18 @@ pub struct Driver {
     pub health: Arc<Health>,
     /// The streams that may use its memory.
     pub streams: Arc<Streams>,
-    /// Closed by the last that holds it, which may be a rebuilt communicator. Dropped by hand: not
-    /// while anything may still use it.
+    /// Closed by its last holder, which may be a rebuilt communicator. Dropped by hand, since something may
+    /// still use it.
     pub backend: ManuallyDrop<Arc<Backend>>,
-    /// The first call of the device that failed.
+    /// The error of the first call to the device that failed.
     fault: OnceLock<Error>,
 }
 
-/// The host's patience with work on the device.
+/// The host's wait for work on the device.
 struct Patience {
     start: Instant,
     limit: Duration,
-    /// Since when all is lost, and kernels have to leave.
+    /// Time at which the communicator was found poisoned; kernels leave from then on.
     lost: Option<Instant>,
 }
 
@@ -46,7 +46,7 @@ impl Patience {
         }
     }
 
-    /// Waits a little; the time waited once there is no patience left.
+    /// Waits a little. Returns the time waited as the error once the limit has passed.
     fn wait(&mut self, health: &Health) -> std::result::Result<(), Duration> {
         let waited = self.start.elapsed();
         if waited > self.limit {
@@ -58,7 +58,7 @@ impl Patience {
                 return Err(waited);
             }
         }
-        // A wait that will be long is not worth a core.
+        // A long wait must not occupy a core.
         match waited.as_micros() {
             0..200 => std::hint::spin_loop(),
             200..5_000 => std::thread::yield_now(),
@@ -69,7 +69,7 @@ impl Patience {
 }
 
 impl Driver {
-    /// A device that was just opened.
+    /// Takes a device that was just opened.
     pub fn new(
         (rank, world): (usize, usize),
         backend: Arc<Backend>,
@@ -89,7 +89,7 @@ impl Driver {
         }
     }
 
-    /// An error about an argument of `operation`.
+    /// Makes an error about an argument of `operation`.
     pub fn invalid(&self, operation: &'static str, message: impl Into<String>) -> Error {
         Error::InvalidArgument {
             rank: self.rank,
@@ -101,7 +101,7 @@ impl Driver {
     /// Checks that there is such a rank.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`].
+    /// [`Error::InvalidArgument`] if there is none.
     pub fn check_peer(&self, peer: usize, operation: &'static str) -> Result<()> {
         if peer < self.world {
             return Ok(());
@@ -113,8 +113,9 @@ impl Driver {
         ))
     }
 
-    /// A failed call to the backend as this rank's error: what the communicator was poisoned with, where that came
-    /// first. The watcher ends calls that are under way by then, and why it does says more than that they ended.
+    /// Turns a failed call to the backend into this rank's error, or returns the error that poisoned the
+    /// communicator if that came first: the watcher ends calls that are under way by then, and its reason is
+    /// more precise than theirs.
     #[cold]
     pub fn failed(&self, operation: &'static str, failure: Failure) -> Error {
         if failure.status == Status::CALL_FAILED
@@ -122,7 +123,7 @@ impl Driver {
         {
             return cause;
         }
-        // What the caller got wrong is no reason to mistrust the device.
+        // A mistake of the caller's does not make the device suspect.
         let mistake = matches!(
             failure.status,
             Status::INVALID_ARGUMENT | Status::UNSUPPORTED
@@ -135,19 +136,19 @@ impl Driver {
         error
     }
 
-    /// The first call of the device that failed.
+    /// The error of the first call to the device that failed.
     pub fn fault(&self) -> Option<&Error> {
         self.fault.get()
     }
 
-    /// Remembers a stream, so that nothing it may use is released while it has work. A caller's stream may be
-    /// wrapped more than once.
+    /// Registers a stream, so that nothing it may use is released while it has work. A caller's stream may be
+    /// registered more than once.
     pub fn add_stream(&self, stream: KnownStream) {
         self.streams.known().push(stream);
     }
 
-    /// Forgets one entry of a stream, if it has no work. A stream made here may have been wrapped as the
-    /// caller's too: `owned` says which of the two ends.
+    /// Removes one entry of a stream, if it has no work. A stream made here may also be registered as the
+    /// caller's: `owned` selects the entry.
     pub fn forget_idle_stream(&self, raw: RawStream, owned: bool) -> Option<KnownStream> {
         let mut streams = self.streams.known();
         let index = streams
@@ -161,8 +162,8 @@ impl Driver {
         std::mem::take(&mut *self.streams.known())
     }
 
-    /// Waits until a stream is idle, the deadline passes or the communicator is poisoned (then until
-    /// the stream has drained, since waiting kernels leave by the abort word).
+    /// Waits until a stream is idle, the deadline passes or the communicator is poisoned. Once it is poisoned,
+    /// waits until the stream has drained, since waiting kernels leave by the abort word.
     pub fn wait_idle(&self, stream: RawStream, deadline: Duration) -> Result<()> {
         let mut patience = Patience::new(deadline.saturating_add(VERDICT_GRACE));
         loop {
@@ -173,15 +174,15 @@ impl Driver {
                 Err(failure) => {
                     let lost = failure.status == Status::CONTEXT_LOST;
                     self.health.poison(self.failed("synchronize", failure));
-                    // The question failed; the work it asked about may still run, and whoever waits
-                    // here may be about to release what it uses. All is lost, so it leaves soon.
+                    // The query failed, but the work may still run, and the caller may be about to release what
+                    // it uses. The communicator is poisoned, so the work leaves soon.
                     if lost {
                         return self.health.check();
                     }
                 }
             }
             if let Err(waited) = patience.wait(&self.health) {
-                // A wait of this stream may have passed its own deadline: that says more.
+                // A wait of this stream may have passed its own deadline; its record is more precise.
                 self.health.watch_once();
                 self.health.poison(Error::HostTimeout {
                     rank: self.rank,
@@ -193,7 +194,8 @@ impl Driver {
         }
     }
 
-    /// Whether a stream has no work. Asking a stream that is being captured would end the capture.
+    /// Returns whether a stream has no work. A query during a capture would invalidate the capture, so it is an
+    /// error.
     pub fn is_idle(&self, stream: RawStream) -> CallResult<bool> {
         // SAFETY: known streams are live while their list is locked, as it is by the callers.
         unsafe {
@@ -208,7 +210,7 @@ impl Driver {
         }
     }
 
-    /// Whether no stream of this rank has work; an error if work failed or is being captured.
+    /// Returns whether no stream of this rank has work; an error if work failed or is being captured.
     pub fn idle_now(&self) -> CallResult<bool> {
         for stream in self.streams.known().iter() {
             if !self.is_idle(stream.raw)? {
@@ -218,7 +220,7 @@ impl Driver {
         Ok(true)
     }
 
-    /// Whether nothing of this rank is enqueued or being enqueued.
+    /// Returns whether nothing of this rank is enqueued or being enqueued.
     pub fn is_quiet(&self) -> bool {
         self.streams.tickets.none_out() && self.idle_now().unwrap_or(false)
     }
@@ -251,7 +253,7 @@ impl Driver {
         self.health.look()
     }
 
-    /// Waits until no call of another thread is between finding memory and having enqueued its work, and no
+    /// Waits until no call of another thread is between looking up memory and enqueueing its work, and no
     /// stream has work.
     ///
     /// # Errors
@@ -274,14 +276,14 @@ impl Driver {
         }
     }
 
-    /// Waits until nothing of this rank runs on the device any more, whatever it fails with; says whether that
+    /// Waits until nothing of this rank runs on the device any more, and ignores errors. Returns whether that
     /// is so.
     pub fn drain(&self, limit: Duration) -> bool {
         let start = Instant::now();
         loop {
             match self.idle_now() {
                 Ok(true) => return true,
-                // With the context everything that ran in it is gone.
+                // With a lost context, everything that ran in it has ended.
                 Err(failure) if failure.status == Status::CONTEXT_LOST => return true,
                 Ok(false) | Err(_) if start.elapsed() > limit => return false,
                 Ok(false) | Err(_) => std::thread::sleep(Duration::from_micros(200)),

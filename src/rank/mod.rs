@@ -1,4 +1,4 @@
-//! One rank: its device, its allocations, what it has enqueued, and when what it gave up is released.
+//! One rank: its device, its allocations, its enqueued work, and the release of resources that it gave up.
 //!
 //! Bottom up: `streams`; `driver`; `release`; `side`, `allocation`; `operand`; `submit`; `agreement`; `context`;
 //! `teardown`.

@@ -1,18 +1,18 @@
-//! What a rank has given up, and when it is released: once no work can use it any more.
+//! Release of the resources that a rank has given up, once no work can use them any more.
 
 use crate::base::lock::lock;
 use crate::rank::driver::Driver;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Something that enqueued work may use: an allocation, a graph, a module, a workspace, a stream. Held by its
-/// handle, by graphs that recorded work with it, and, once its handle is gone, by the [`ReleaseQueue`].
+/// A resource that enqueued work may use: an allocation, a graph, a module, a workspace, a stream. It is held
+/// by its handle, by graphs that recorded work with it, and, once its handle is gone, by the [`ReleaseQueue`].
 pub trait Resource: Send + Sync {
-    /// Gives back what nothing uses any more. `quiet` says that no work of this rank is enqueued or being
-    /// enqueued; `unheld` that neither a handle nor a graph has it. Called by one thread at a time.
+    /// Releases the parts that nothing uses any more. `quiet`: no work of this rank is enqueued or being
+    /// enqueued. `unheld`: neither a handle nor a graph holds the resource. Called by one thread at a time.
     fn release(&self, driver: &Driver, quiet: bool, unheld: bool) -> Progress;
 
-    /// Whether it is symmetric memory, which peers may hold when this rank does not any more.
+    /// Returns whether it is symmetric memory, which peers may still hold when this rank does not.
     fn is_memory(&self) -> bool {
         false
     }
@@ -23,19 +23,19 @@ pub trait Resource: Send + Sync {
     }
 }
 
-/// A count of a [`Resource`].
+/// A counted reference to a [`Resource`].
 pub type Held = Arc<dyn Resource>;
 
-/// What became of a resource that was to be released.
+/// The outcome of an attempt to release a resource.
 pub enum Progress {
-    /// It is in use.
+    /// It is still in use.
     Waits,
-    /// Nothing of it is left but these, which are to be released in turn.
+    /// It is released, except for these, which are to be released in turn.
     Released(Vec<Held>),
 }
 
 impl Progress {
-    /// Nothing of it is left, or it waits.
+    /// Returns `Released` without further resources if `done`, else `Waits`.
     pub fn done(done: bool) -> Self {
         match done {
             true => Self::Released(Vec::new()),
@@ -48,7 +48,7 @@ impl Progress {
 #[derive(Default)]
 pub struct ReleaseQueue {
     held: Mutex<Vec<Held>>,
-    /// Those in the queue and those that a thread is looking at.
+    /// Number of resources in the queue, and of those that a thread is releasing.
     count: AtomicUsize,
 }
 
@@ -59,7 +59,7 @@ impl ReleaseQueue {
         lock(&self.held).push(held);
     }
 
-    /// Releases what is no longer used. A load where nothing was given up.
+    /// Releases resources that are no longer used. Costs one atomic load if the queue is empty.
     #[inline]
     pub fn reclaim(&self, driver: &Driver) {
         if self.count.load(Ordering::Acquire) > 0 {
@@ -70,8 +70,8 @@ impl ReleaseQueue {
     #[cold]
     fn pass(&self, driver: &Driver) {
         loop {
-            // Taken out before the device is asked: what is given up from now on may have been enqueued
-            // since. And not locked meanwhile, since a release may give up other resources.
+            // Taken out before the device is queried: resources given up from now on may have been used since.
+            // The lock is not held meanwhile, since a release may give up other resources.
             let batch = std::mem::take(&mut *lock(&self.held));
             if batch.is_empty() {
                 return;
@@ -98,21 +98,22 @@ impl ReleaseQueue {
                 held.extend(kept);
                 held.extend(more);
             }
-            // What was released may have been the last to hold another.
+            // A released resource may have been the last to hold another one.
             if released == 0 {
                 return;
             }
         }
     }
 
-    /// Symmetric allocations that are given up here and not released: some rank still uses them.
+    /// Returns the number of symmetric allocations that this rank gave up and that are not released, since
+    /// another rank still uses them.
     pub fn memory_left(&self) -> usize {
         let held = lock(&self.held);
         held.iter().filter(|held| held.is_memory()).count()
     }
 
-    /// Releases memory whatever holds it here: nothing runs any more, and nothing will. Says whether none is
-    /// left.
+    /// Releases memory even if a handle or graph holds it: no work runs any more, and none will. Returns
+    /// whether all memory is released.
     pub fn release_memory(&self, driver: &Driver) -> bool {
         lock(&self.held).retain(|held| {
             let waits = || matches!(held.release(driver, true, true), Progress::Waits);

@@ -1,4 +1,4 @@
-//! Streams of the library's own that take part of the work of a caller's stream, and the end of any stream.
+//! Side streams, which take part of the work of a caller's stream, and the end of any stream.
 
 use crate::backend::abi::{RawEvent, RawStream};
 use crate::backend::{Backend, CallResult, Device};
@@ -8,10 +8,10 @@ use crate::rank::release::{Held, Progress, Resource};
 use crate::rank::streams::KnownStream;
 use std::sync::Arc;
 
-/// A stream that forks from a caller's and joins it again, and the event that keeps the two in order:
-/// each wait is for the record before it, so one event serves for both.
+/// A stream that forks from a caller's and joins it again, and the event that orders the two. Each wait is for
+/// the record before it, so one event serves for both.
 ///
-/// All calls can be captured; the stream then takes part in the capture until that ends.
+/// All calls can be captured; the stream then takes part in the capture until it ends.
 #[derive(Clone, Copy)]
 pub struct SideStream {
     raw: RawStream,
@@ -19,17 +19,17 @@ pub struct SideStream {
 }
 
 impl SideStream {
-    /// Makes one. It is known as callers' streams are, so nothing that it may use is released while it has
-    /// work; it ends with [`SideStream::closing`] or with the communicator.
+    /// Makes a side stream. It is registered as callers' streams are, so nothing that it may use is released
+    /// while it has work. It ends with [`SideStream::closing`] or with the communicator.
     ///
     /// # Errors
-    /// The backend's.
+    /// The backend's errors.
     pub fn open(driver: &Driver) -> Result<Self> {
         let failed = |call| move |failure| driver.failed(call, failure);
         let backend = &driver.backend;
         let raw = backend.stream_create().map_err(failed("stream_create"))?;
         let event = backend.event_create().inspect_err(|_| {
-            // SAFETY: made above, and used by nobody. Nothing is to be done about a failure.
+            // SAFETY: made above, and not used. A failure cannot be handled here.
             let _ = unsafe { backend.stream_destroy(raw) };
         });
         let event = event.map_err(failed("event_create"))?;
@@ -41,34 +41,34 @@ impl SideStream {
         Ok(Self { raw, event })
     }
 
-    /// The stream.
+    /// Returns the stream.
     pub fn raw(&self) -> RawStream {
         self.raw
     }
 
-    /// Its end, once it is idle.
+    /// Returns the resource that destroys it once it is idle.
     pub fn closing(&self) -> Held {
         ClosingStream::held(self.raw, true)
     }
 
-    /// Lets it begin once `from` has come here.
+    /// Makes it wait for the work on `from` so far.
     ///
     /// # Safety
     /// Both are live.
     pub unsafe fn fork(&self, backend: &Backend, from: RawStream) -> CallResult<()> {
-        // SAFETY: the caller's word.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             backend.event_record(self.event, from)?;
             backend.stream_wait_event(self.raw, self.event)
         }
     }
 
-    /// Lets `into` go on once it has done its work.
+    /// Makes `into` wait for the work on it so far.
     ///
     /// # Safety
     /// Both are live.
     pub unsafe fn join(&self, backend: &Backend, into: RawStream) -> CallResult<()> {
-        // SAFETY: the caller's word.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             backend.event_record(self.event, self.raw)?;
             backend.stream_wait_event(into, self.event)
@@ -83,7 +83,7 @@ pub struct ClosingStream {
 }
 
 impl ClosingStream {
-    /// Its end, once it is idle; a caller's stream is only forgotten then.
+    /// Returns the resource that destroys the stream once it is idle; a caller's stream is only forgotten.
     pub fn held(raw: RawStream, owned: bool) -> Held {
         Arc::new(Self { raw, owned })
     }
@@ -99,7 +99,7 @@ impl Resource for ClosingStream {
     }
 }
 
-/// Destroys what is the library's own of a stream that has no work and no handle.
+/// Destroys the library's part of a stream that has no work and no handle.
 pub fn destroy(driver: &Driver, stream: &KnownStream) {
     if stream.owned {
         // SAFETY: live, idle, and no handle is left.

@@ -1,4 +1,4 @@
-//! Enqueueing work: the only way from an operand to a device address.
+//! Submission of work: the only path from an operand to a device address.
 
 use crate::backend::abi::{DeviceAddress, RawStream};
 use crate::backend::{Backend, CallResult};
@@ -10,7 +10,7 @@ use crate::rank::release::{Held, Resource};
 use std::sync::{Arc, Mutex};
 use symmem_core::tickets::Ticket;
 
-/// What recorded work uses, collected while a stream is captured.
+/// The resources that recorded work uses, collected while a stream is captured.
 #[derive(Default)]
 pub struct Recording(Mutex<Vec<Held>>);
 
@@ -23,15 +23,15 @@ impl Recording {
         }
     }
 
-    /// All of it.
+    /// Returns all resources.
     pub fn finish(self) -> Vec<Held> {
         into_inner(self.0)
     }
 }
 
-/// Exists while a call enqueues work. Every address that it returns belongs to memory that stays mapped until the
-/// work has passed: an eager call borrows its operands until it has enqueued, and they are released only once all
-/// streams are idle; a graph holds the operands of a captured call.
+/// Exists while a call enqueues work. Every address that it returns belongs to memory that stays mapped until
+/// the work has passed: an eager call borrows its operands until it has enqueued, and they are released only
+/// once all streams are idle; a graph holds the operands of a captured call.
 #[must_use]
 pub struct Submit<'q> {
     operation: &'static str,
@@ -69,30 +69,30 @@ impl<'q> Submit<'q> {
         outcome.map_err(|failure| self.driver.failed(self.operation, failure))
     }
 
-    /// This rank.
+    /// Returns this rank.
     #[inline]
     pub fn rank(&self) -> usize {
         self.driver.rank
     }
 
-    /// The device and who watches over its waits.
+    /// Returns the device and the health of its communicator.
     pub fn driver(&self) -> &'q Driver {
         self.driver
     }
 
-    /// The backend.
+    /// Returns the backend.
     #[inline]
     pub fn backend(&self) -> &'q Backend {
         &self.driver.backend
     }
 
-    /// The stream.
+    /// Returns the stream.
     #[inline]
     pub fn stream(&self) -> RawStream {
         self.raw
     }
 
-    /// Has the graph that is recorded, if one is, hold `resource`.
+    /// Makes the recorded graph, if there is one, hold `resource`.
     #[inline]
     pub fn hold<R: Resource + 'static>(&self, resource: &Arc<R>) {
         if let Some(recording) = self.recording {
@@ -100,22 +100,22 @@ impl<'q> Submit<'q> {
         }
     }
 
-    /// The first byte of `operand` at `rank`.
+    /// Returns the address of the first byte of `operand` at `rank`.
     #[inline]
     pub fn address(&self, operand: &Operand<'_>, rank: usize) -> DeviceAddress {
         self.hold(operand.allocation());
         DeviceAddress(operand.start(rank))
     }
 
-    /// The first byte of the operand's allocation at each rank.
+    /// Returns the address of the first byte of the operand's allocation at each rank.
     #[inline]
     pub fn bases<'a>(&self, operand: &Operand<'a>) -> &'a [DeviceAddress] {
         self.hold(operand.allocation());
         operand.allocation().peers()
     }
 
-    /// The first byte of `operand` at all ranks at once: null where multicast is emulated, `None` where it is
-    /// not reached so.
+    /// Returns the multicast address of `operand`: null if multicast is emulated, `None` if multicast does not
+    /// reach it.
     #[inline]
     pub fn at_all(&self, operand: &Operand<'_>) -> Option<DeviceAddress> {
         self.hold(operand.allocation());

@@ -1,4 +1,4 @@
-//! How a context ends: work drains, everything goes back, within a few seconds whatever happens.
+//! Teardown of a context: work drains, everything is released, within a few seconds in every case.
 
 use crate::backend::Device;
 use crate::base::error::{Error, Result};
@@ -13,12 +13,12 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 impl Parts {
-    /// Waits, for seconds at most, until waiting kernels and streams have left a poisoned communicator.
+    /// Waits, for a few seconds at most, until waiting kernels and streams have left a poisoned communicator.
     ///
     /// # Errors
-    /// [`Error::HostTimeout`] if some have not: they may write to peers' memory yet.
+    /// [`Error::HostTimeout`] if some have not left: they may still write to peers' memory.
     pub fn drain_after_poison(&self) -> Result<()> {
-        // NCCL takes longer than our own kernels, and there is no hurry.
+        // NCCL takes longer than symmem's kernels, and there is no hurry.
         let limit = GOOD_ORDER + DRAIN;
         if self.drain(limit) {
             return Ok(());
@@ -30,7 +30,7 @@ impl Parts {
         })
     }
 
-    /// Frees what peers have given up; says whether that was everything.
+    /// Frees memory that all peers have given up. Returns whether that was everything.
     fn free_given_up(&self) -> bool {
         let permanent = lock(&self.permanent);
         let left = |one: &&_| {
@@ -43,20 +43,19 @@ impl Parts {
 }
 
 impl Drop for Parts {
-    /// Gives everything back, within [`GOOD_ORDER`] and [`DRAIN`] where no call of the driver's is slow; whoever
-    /// drops the last of it waits a bounded time for that. What a stuck device or a peer may still touch is left
-    /// to the end of the process.
+    /// Releases everything, within [`GOOD_ORDER`] and [`DRAIN`] if no call of the driver is slow. Memory that a
+    /// stuck device or a peer may still touch stays allocated until the process ends.
     fn drop(&mut self) {
         let start = Instant::now();
         self.leaving.store(true, Ordering::Release);
         if let Some(fault) = self.fault()
             && !self.finalized.load(Ordering::Acquire)
         {
-            // It leaves because of that: peers may be waiting for what was not enqueued.
+            // The rank leaves because of the fault: peers may be waiting for work that was not enqueued.
             self.health.poison(fault.clone());
         }
         let drained = self.drain(GOOD_ORDER) || {
-            // Nobody will ever synchronise with these waits: they leave by the abort word.
+            // No call will synchronize with these waits any more: they leave by the abort word.
             self.health.poison(Error::Aborted { rank: self.rank });
             self.drain(DRAIN)
         };
@@ -76,14 +75,14 @@ impl Drop for Parts {
         let state = match self.health.check() {
             Ok(()) => RankState::Left,
             Err(_) if drained => RankState::FailedAndLeft,
-            // A stuck device may still touch peers' memory: they keep it while this process lives.
+            // A stuck device may still touch peers' memory: peers keep it while this process lives.
             Err(_) => RankState::Failed,
         };
         self.health
             .control()
             .set_state(self.rank, state, self.health.blame());
-        // Memory shared by file may go at once: peers' mappings keep it. Other kinds wait a while
-        // for peers that leave later.
+        // Memory shared by file can be freed at once: peers' mappings keep it. For other kinds the rank waits a
+        // while for peers that leave later.
         let patience = match self.waited_enough.load(Ordering::Acquire) {
             true => Duration::ZERO,
             false => GOOD_ORDER + DRAIN,
@@ -93,9 +92,9 @@ impl Drop for Parts {
             std::thread::sleep(Duration::from_millis(1));
             free = self.free_given_up();
         }
-        // What rooms above have was given up by all.
+        // All ranks have given up the memory of higher layers.
         if free {
-            // All of them are asked, whatever the first say.
+            // Each is called, whatever the others return.
             let kept = closing.iter().rev();
             free = kept.filter(|one| !one.give_back(&self.driver)).count() == 0;
         }

@@ -2,8 +2,8 @@
 
 use crate::stream::queue::Queue;
 
-/// Options that [`Queue::with`] takes: [`crate::TransferOptions`] and [`crate::CollectiveOptions`]. No other type can
-/// implement it.
+/// Options that [`Queue::with`] takes: [`crate::TransferOptions`] and [`crate::CollectiveOptions`]. Sealed:
+/// other crates cannot implement it.
 pub trait CallOptions: sealed::Sealed {
     /// The calls that take these options.
     type Calls<'q>
@@ -15,8 +15,8 @@ pub trait CallOptions: sealed::Sealed {
 }
 
 impl Queue {
-    /// Returns the calls that take `options`, with these options: [`crate::Transfers`] for
-    /// [`crate::TransferOptions`], [`crate::Collectives`] for [`crate::CollectiveOptions`]. Enqueues nothing.
+    /// Returns the calls that take `options`: [`crate::Transfers`] for [`crate::TransferOptions`],
+    /// [`crate::Collectives`] for [`crate::CollectiveOptions`]. Enqueues nothing.
     ///
     /// ```no_run
     /// # use symmem::*;
@@ -33,6 +33,6 @@ impl Queue {
 }
 
 pub(crate) mod sealed {
-    /// Implemented by options of this crate only.
+    /// Seals [`super::CallOptions`].
     pub trait Sealed {}
 }

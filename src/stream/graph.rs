@@ -1,4 +1,4 @@
-//! Recorded work, replayed any number of times.
+//! Graphs: recorded work, replayed any number of times.
 
 use crate::backend::Device;
 use crate::backend::abi::{RawGraphExec, RawStream};
@@ -10,17 +10,18 @@ use crate::stream::queue::{Queue, Stream};
 use crate::world::world::World;
 use std::sync::Arc;
 
-/// Work recorded from one stream, ready to be launched. It keeps the buffers, modules and graphs that it uses.
+/// Work recorded from one stream, ready to be launched. It keeps alive the buffers, modules and graphs that it
+/// uses.
 ///
-/// Signals and barriers count on the device, so a graph can be launched any number of times and mixed
-/// with eager calls. Launches of one graph run one after the other.
+/// Signals and barriers count on the device, so a graph can be launched any number of times and mixed with
+/// eager calls. Launches of one graph run one after the other.
 pub struct Graph {
-    /// There until the drop.
+    /// `None` only during the drop.
     recorded: Option<Arc<Recorded>>,
     world: Arc<World>,
 }
 
-/// A graph on the device, and what its work uses.
+/// A graph on the device, and the resources that its work uses.
 struct Recorded {
     exec: RawGraphExec,
     _uses: Vec<Held>,
@@ -40,12 +41,13 @@ impl Resource for Recorded {
 }
 
 impl Stream {
-    /// Records what `record` enqueues on the queue that it is given, without running it. The stream is borrowed
-    /// alone meanwhile: nothing else can be enqueued on it, and no host copy slips in.
+    /// Records the work that `record` enqueues on the queue passed to it, without running it. Until it returns,
+    /// the stream is borrowed exclusively: nothing else can be enqueued on it, host copies included.
     ///
     /// # Errors
-    /// `record`'s own error, which ends the recording; [`crate::Error::InvalidArgument`] while the vendor's own API
-    /// captures the stream; the backend's; what poisoned the communicator.
+    /// `record`'s own error, which ends the recording; [`crate::Error::InvalidArgument`] while the stream is
+    /// already being captured, for example through the driver's API; the backend's errors; the error that
+    /// poisoned the communicator.
     pub fn capture(&mut self, record: impl FnOnce(&Queue) -> Result<()>) -> Result<Graph> {
         let capture = Capture::begin(self)?;
         record(&capture.queue)?;
@@ -54,12 +56,12 @@ impl Stream {
 }
 
 impl Queue {
-    /// Runs a graph's work after all earlier work of this queue. In a capture the graph that is recorded keeps
-    /// this one.
+    /// Enqueues a graph's work after all earlier work of this queue. In a capture, the recorded graph keeps
+    /// this one alive.
     ///
     /// # Errors
-    /// [`crate::Error::InvalidArgument`] for a graph of another communicator; the backend's; what
-    /// poisoned the communicator.
+    /// [`crate::Error::InvalidArgument`] for a graph of another communicator; the backend's errors; the error
+    /// that poisoned the communicator.
     pub fn launch_graph(&self, graph: &Graph) -> Result<()> {
         self.check_same(&graph.world, "graph launch")?;
         self.world().health.check()?;
@@ -85,7 +87,8 @@ impl Capture {
     fn begin(stream: &Stream) -> Result<Self> {
         let world = stream.world();
         world.health.check()?;
-        // The vendor's own API or another value of this stream may be capturing it.
+        // Another capture of this stream may be under way, through the driver's API or another value that wraps
+        // the stream.
         stream.refuse_capture("capture")?;
         let raw = stream.raw_handle();
         // SAFETY: the stream is live.
@@ -115,7 +118,7 @@ impl Capture {
     }
 }
 
-/// Ends a capture whose work failed or panicked, so that the stream can be used and dropped.
+/// Ends a capture whose recording failed or panicked, so that the stream can be used and dropped.
 impl Drop for Capture {
     fn drop(&mut self) {
         if !self.ended {
@@ -127,7 +130,7 @@ impl Drop for Capture {
 fn end_capture(world: &World, raw: RawStream) {
     // SAFETY: the stream is live.
     if matches!(unsafe { world.backend.stream_capturing(raw) }, Ok(false)) {
-        // An attempt to end it has failed, and has ended it all the same.
+        // An attempt to end the capture failed, and ended it.
         return;
     }
     // SAFETY: the capture began before; the graph is used only here.
@@ -143,7 +146,8 @@ fn end_capture(world: &World, raw: RawStream) {
     }
 }
 
-/// Gives the graph up without waiting: it goes once this rank's streams are idle and no other graph has it.
+/// Gives the graph up without waiting. It is destroyed once this rank's streams are idle and no other graph
+/// holds it.
 impl Drop for Graph {
     fn drop(&mut self) {
         if let Some(recorded) = self.recorded.take() {

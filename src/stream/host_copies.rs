@@ -1,4 +1,5 @@
-//! Copies between host memory and buffers. Not on [`crate::Queue`]: nothing here can be captured.
+//! Copies between host memory and buffers. They are methods of [`Stream`], not of [`crate::Queue`], since they
+//! cannot be captured.
 
 use crate::backend::RemoteAccess;
 use crate::backend::abi::{DeviceAddress, Transfer};
@@ -13,11 +14,11 @@ use zerocopy::IntoBytes;
 
 impl Stream {
     /// Copies host elements into this rank's copy of a slice of the same length, after all earlier work of the
-    /// stream. Blocks until they are there, at most the communicator's deadline a step.
+    /// stream. Blocks until the elements have arrived, for at most the communicator's deadline in each step.
     ///
     /// # Errors
     /// [`crate::Error::InvalidArgument`] if lengths differ, for a buffer of another communicator, or while the
-    /// vendor's own API captures the stream; the backend's; what poisoned the communicator.
+    /// driver's API captures the stream; the backend's errors; the error that poisoned the communicator.
     pub fn write<'a, T: Element>(
         &self,
         destination: impl Into<Slice<'a, T>>,
@@ -34,8 +35,8 @@ impl Stream {
         staging.write_on(&submit, to, elements.as_bytes())
     }
 
-    /// Copies this rank's copy of a slice to host elements, as many, after all earlier work of the stream. Blocks
-    /// until they are there, at most the communicator's deadline a step.
+    /// Copies this rank's copy of a slice into host elements of the same length, after all earlier work of the
+    /// stream. Blocks until the elements have arrived, for at most the communicator's deadline in each step.
     ///
     /// # Errors
     /// As [`Stream::write`].
@@ -72,19 +73,19 @@ impl Stream {
 }
 
 impl<T: Element> SymmetricBuffer<T> {
-    /// Copies host elements into this rank's copy from element `offset` on, after all earlier work on
-    /// `stream`. Blocks until they are there.
+    /// Copies host elements into this rank's copy from element `offset` on, after all earlier work on `stream`.
+    /// Blocks until they have arrived, for at most the communicator's deadline in each step.
     ///
     /// # Errors
-    /// [`crate::Error::OutOfRange`]; [`crate::Error::InvalidArgument`] for a stream of another communicator or one
-    /// that is being captured; the backend's; what poisoned the communicator.
+    /// [`crate::Error::OutOfRange`]; [`crate::Error::InvalidArgument`] for a stream of another communicator or
+    /// one that is being captured; the backend's errors; the error that poisoned the communicator.
     pub fn write(&self, stream: &Stream, offset: usize, elements: &[T]) -> Result<()> {
         let range = self.slice(offset..offset.saturating_add(elements.len()))?;
         stream.write(range, elements)
     }
 
-    /// Copies elements of this rank's copy from element `offset` on to the host, after all earlier
-    /// work on `stream`. Blocks until they are there.
+    /// Copies elements of this rank's copy from element `offset` on into host memory, after all earlier work on
+    /// `stream`. Blocks until they have arrived, for at most the communicator's deadline in each step.
     ///
     /// # Errors
     /// As [`SymmetricBuffer::write`].
@@ -95,33 +96,33 @@ impl<T: Element> SymmetricBuffer<T> {
 }
 
 impl Communicator {
-    /// A new stream of this rank, not ordered with any other.
+    /// Makes a stream of this rank, not ordered with any other.
     ///
     /// # Errors
-    /// The backend's.
+    /// The backend's errors; the error that poisoned the communicator.
     pub fn stream(&self) -> Result<Stream> {
         Stream::new(self.world.clone())
     }
 
-    /// A stream that the caller made with the vendor's own API, on this rank's
-    /// device; 0 is the default stream. Dropping the value leaves the stream alone.
+    /// Wraps a stream that the caller made with the driver's API on this rank's device; 0 is the default
+    /// stream. Dropping the value leaves the stream alive.
     ///
     /// # Safety
-    /// The stream belongs to this rank's device. It lives until the value was dropped with all its
-    /// work done, or else as long as the communicator and everything made from it: a stream dropped
-    /// with work is asked later whether it is idle. Where the caller captures it by the vendor's own
-    /// API, buffers and communicator outlive the last launch of that graph, of which they know
-    /// nothing.
+    /// The stream belongs to this rank's device. It lives until the value was dropped after all its work was
+    /// done, or else as long as the communicator and everything made from it: the library queries a stream that
+    /// was dropped with work until it is idle. If the caller captures the stream through the driver's API,
+    /// buffers and communicator must outlive the last launch of that graph: the library does not know of it.
     pub unsafe fn stream_from_raw(&self, raw: u64) -> Stream {
-        // SAFETY: the caller's word.
+        // SAFETY: guaranteed by the caller.
         unsafe { Stream::from_raw(self.world.clone(), raw) }
     }
 
-    /// A symmetric copy of memory that the caller owns, for memory that cannot be registered.
-    /// Collective. The copy is taken on `stream` now; later changes are not followed.
+    /// Allocates a symmetric buffer and enqueues on `stream` a copy of the caller's memory at `address` into
+    /// it: for memory that cannot be registered. Collective. `shape` is in elements. Later changes of the
+    /// source are not followed.
     ///
     /// # Errors
-    /// What [`Communicator::allocate`] and a copy fail with.
+    /// The errors of [`Communicator::allocate`] and of a copy.
     ///
     /// # Safety
     /// The elements at `address` are allocated, on this device or visible to it, until the stream has
@@ -139,7 +140,7 @@ impl Communicator {
             let submit = stream.submit("stage");
             let to = submit.address(&operand, submit.rank());
             let transfer = Transfer::by_engine(to, address, operand.bytes());
-            // SAFETY: the caller's word for the source; the buffer has exactly this size.
+            // SAFETY: the caller vouches for the source; the buffer has exactly this size.
             let enqueued = unsafe { submit.backend().transfer(&transfer, submit.stream()) };
             submit.end(enqueued)?;
         }

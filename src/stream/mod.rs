@@ -1,4 +1,4 @@
-//! Streams: transfers, signals, words, host copies, graphs and kernels of the user.
+//! Streams: transfers, signals, words, host copies, graphs and the user's own kernels.
 
 pub(crate) mod call_options;
 pub(crate) mod graph;

@@ -1,8 +1,8 @@
-//! Kernels of one's own: loaded once, launched on streams.
+//! The user's own kernels: loaded once, launched on streams.
 //!
-//! Loading and unloading may wait for the device, which may be waiting for a peer that needs this
-//! rank. So code is loaded only while this rank's streams are idle, functions with it, and unloaded
-//! once its handles are gone, no graph has its kernels and the streams are idle.
+//! Loading and unloading may wait for the device, which may be waiting for a peer that needs this rank. So code
+//! is loaded, with all its functions, only while this rank's streams are idle. It is unloaded once its handles
+//! are gone, no graph has its kernels and the streams are idle.
 
 use crate::backend::abi::{CAPABILITY_LAUNCH, Geometry, RawFunction, RawModule, Status};
 use crate::backend::{Device, Failure, argument_bytes};
@@ -14,12 +14,12 @@ use crate::world::communicator::Communicator;
 use crate::world::world::World;
 use std::sync::Arc;
 
-/// A user's device code on the device.
+/// A user's loaded device code.
 struct Loaded(RawModule);
 
 impl Resource for Loaded {
-    /// An unload may wait for the device, which may wait for a peer that needs this rank: so only once nothing
-    /// runs.
+    /// Unloads once nothing runs: an unload may wait for the device, which may wait for a peer that needs this
+    /// rank.
     fn release(&self, driver: &Driver, quiet: bool, unheld: bool) -> Progress {
         if !quiet || !unheld {
             return Progress::Waits;
@@ -33,12 +33,12 @@ impl Resource for Loaded {
     }
 }
 
-/// Device code of the user's on this rank's device. Dropping it and its [`Function`]s unloads it as
-/// soon as nothing can run it any more.
+/// The user's device code, loaded on this rank's device. Once the module and its [`Function`]s are dropped, it
+/// is unloaded as soon as no graph holds it and this rank's streams are idle.
 #[derive(Clone, Debug)]
 pub struct Module(Arc<Owner>);
 
-/// A kernel of a [`Module`], which it keeps.
+/// A kernel of a [`Module`]. It keeps the module loaded.
 #[derive(Clone, Debug)]
 pub struct Function {
     raw: RawFunction,
@@ -74,16 +74,15 @@ impl std::fmt::Debug for Owner {
 }
 
 impl Communicator {
-    /// Loads device code, in any form that the driver takes, all of its functions at once. Waits
-    /// until this rank's streams are idle, at most the setup deadline; load before work that waits
-    /// for peers.
+    /// Loads device code, in any form that the driver takes, with all its functions. Blocks until this rank's
+    /// streams are idle, for at most the setup deadline. Load before you enqueue work that waits for peers.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where no code can be loaded (the host backend) or while a stream is
-    /// being captured; the backend's, with its compiler's log; what poisoned the communicator.
+    /// [`Error::Unsupported`] if the backend launches no kernels (the host backend) or while a stream is being
+    /// captured; the backend's errors, with its compiler's log; the error that poisoned the communicator.
     ///
     /// # Safety
-    /// The code is for this device and whole; what runs when it is loaded, if anything, is sound.
+    /// The code is complete and built for this device. Any code that runs at loading is sound.
     pub unsafe fn load_module(&self, code: &[u8]) -> Result<Module> {
         let (world, operation) = (self.world(), "load_module");
         world.health.check()?;
@@ -107,7 +106,8 @@ impl Communicator {
     }
 }
 
-/// Code that does not load is no reason to mistrust the device: nobody waits for it.
+/// Turns a failure to load into an error. Only a lost context counts as a fault of the device: other ranks do
+/// not wait for a load.
 fn refused(world: &World, operation: &'static str, failure: Failure) -> Error {
     if failure.status == Status::CONTEXT_LOST {
         return world.failed(operation, failure);
@@ -116,11 +116,11 @@ fn refused(world: &World, operation: &'static str, failure: Failure) -> Error {
 }
 
 impl Module {
-    /// Finds a kernel by its name: that of an `extern "C"` function, else as the compiler mangled it.
-    /// Waits as [`Communicator::load_module`] does.
+    /// Returns the kernel of this name: the name of an `extern "C"` function, or the mangled name. Blocks as
+    /// [`Communicator::load_module`] does.
     ///
     /// # Errors
-    /// The backend's, naming the kernel; what poisoned the communicator.
+    /// The backend's error, which names the kernel; the error that poisoned the communicator.
     pub fn function(&self, name: &str) -> Result<Function> {
         let world = &self.0.world;
         world.health.check()?;
@@ -137,23 +137,22 @@ impl Module {
 }
 
 impl Queue {
-    /// Launches a kernel after all earlier work of the stream. `arguments` is a `repr(C)` struct whose
-    /// fields are the kernel's parameters in order, or, for a kernel that takes one struct, that
-    /// struct; it is copied before the call returns.
+    /// Enqueues a kernel after all earlier work of the stream. `arguments` is a `repr(C)` struct whose fields
+    /// are the kernel's parameters in order; for a kernel that takes one struct, `arguments` is that struct. It
+    /// is copied before the call returns.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a function of another communicator; the backend's, for a
-    /// geometry that the device or the kernel cannot have above all; what poisoned the communicator.
+    /// [`Error::InvalidArgument`] for a function of another communicator; the backend's errors, for example for
+    /// a geometry that the device or the kernel does not support; the error that poisoned the communicator.
     ///
     /// # Safety
-    /// - The kernel takes exactly these arguments, laid out so, and is sound with them and this
-    ///   geometry.
-    /// - What it touches is live until the stream has passed this point, and in a capture until the
-    ///   graph's last launch: buffers whose [`crate::SymmetricBuffer::handle`] or address it takes are
-    ///   dropped later. (A buffer that is dropped while the stream has work is kept until it is idle.)
-    /// - Blocks that wait for other blocks, of this grid or of a peer's, can all be resident at once,
-    ///   and its waits are bounded as those of `symmem/handle.h` are: a kernel that spins for ever
-    ///   cannot be ended.
+    /// - The kernel takes exactly these arguments in this layout, and is sound with them and this geometry.
+    /// - The memory that the kernel accesses is live until the stream has passed this point, and in a capture
+    ///   until the graph's last launch. So drop buffers whose [`crate::SymmetricBuffer::handle`] or address the
+    ///   kernel takes only after that. (The library keeps a buffer that is dropped while the stream has work
+    ///   until the stream is idle.)
+    /// - Blocks that wait for other blocks, of this grid or of a peer's, are co-resident, and the kernel bounds
+    ///   its waits as `symmem/handle.h` does: a kernel that spins for ever cannot be stopped.
     pub unsafe fn launch<A: Copy>(
         &self,
         function: &Function,
@@ -172,7 +171,7 @@ impl Queue {
         let submit = self.submit(operation);
         submit.hold(function.owner.loaded());
         let (backend, stream) = (submit.backend(), submit.stream());
-        // SAFETY: the function is live; the rest is the caller's word.
+        // SAFETY: the function is live; the caller vouches for the rest.
         let enqueued = unsafe { backend.launch(function.raw, geometry, bytes, stream) };
         submit.end(enqueued)
     }

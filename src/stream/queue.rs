@@ -12,20 +12,20 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What work is enqueued on, done in order: a [`Stream`], or, in [`Stream::capture`], the graph that is recorded.
+/// An ordered queue of device work: a [`Stream`], or the graph that [`Stream::capture`] records.
 ///
-/// Every method enqueues and returns; [`Stream::synchronize`] waits. Outside of a capture nothing is allocated and
-/// no lock is taken on the way to the driver, but for a wait for a signal in host memory, which the watcher has
-/// to know of.
+/// Every method enqueues work and returns without waiting for it; [`Stream::synchronize`] waits. Outside of a
+/// capture, methods neither allocate nor lock on the way to the driver, except that a wait for a signal in host
+/// memory is registered with the watcher.
 pub struct Queue {
     world: Arc<World>,
     raw: RawStream,
-    /// What the work recorded so far uses; `None` outside of a capture.
+    /// Resources that the recorded work uses; `None` outside of a capture.
     recording: Option<Recording>,
 }
 
 impl Queue {
-    /// A queue that records a stream.
+    /// Makes a queue that records a stream.
     pub(crate) fn recording(world: Arc<World>, raw: RawStream) -> Self {
         Self {
             world,
@@ -34,17 +34,17 @@ impl Queue {
         }
     }
 
-    /// Takes what the recorded work uses.
+    /// Takes the resources that the recorded work uses.
     pub(crate) fn take_recording(&mut self) -> Option<Recording> {
         self.recording.take()
     }
 
-    /// The handle of the vendor's own API: `CUstream`, `hipStream_t`.
+    /// Returns the stream's handle in the driver's API: `CUstream`, `hipStream_t`.
     pub fn raw(&self) -> u64 {
         self.raw.0
     }
 
-    /// Whether it records a graph.
+    /// Returns whether the queue records a graph.
     pub fn is_capturing(&self) -> bool {
         self.recording.is_some()
     }
@@ -57,14 +57,14 @@ impl Queue {
         &self.world
     }
 
-    /// Begins to enqueue the work of `operation`. Every call reaches the device through the returned [`Submit`],
-    /// which keeps the memory whose addresses it returns.
+    /// Begins to enqueue the work of `operation`. Every call reaches the device through the returned
+    /// [`Submit`], which keeps alive the memory whose addresses it returns.
     #[inline]
     pub(crate) fn submit(&self, operation: &'static str) -> Submit<'_> {
         Submit::begin(operation, &self.world, self.raw, self.recording.as_ref())
     }
 
-    /// Refuses what belongs to another communicator, whose addresses mean nothing here.
+    /// Refuses a resource of another communicator: its addresses are not valid here.
     pub(crate) fn check_same(&self, other: &Arc<World>, operation: &'static str) -> Result<()> {
         if Arc::ptr_eq(&self.world, other) {
             return Ok(());
@@ -88,7 +88,8 @@ impl Queue {
         check_channel(channel, channels).map_err(|message| self.invalid(operation, message))
     }
 
-    /// Words on the host are compared with values that a capture would freeze.
+    /// Refuses signals in host memory during a capture: the graph would wait for the recorded value at every
+    /// replay.
     pub(crate) fn check_placement(&self, operation: &'static str) -> Result<()> {
         if self.world.pad.placement() == SignalPlacement::DEVICE
             || !self.asked_capturing(operation)?
@@ -104,14 +105,15 @@ impl Queue {
         })
     }
 
-    /// Whether anybody is recording this stream, also by the vendor's own API.
+    /// Asks the driver whether the stream is being captured, by this library or directly through the driver's
+    /// API.
     pub(crate) fn asked_capturing(&self, operation: &'static str) -> Result<bool> {
         // SAFETY: the stream is live.
         unsafe { self.world.backend.stream_capturing(self.raw) }
             .map_err(|failure| self.world.failed(operation, failure))
     }
 
-    /// Refuses what asks the stream how far it is, which would end a capture.
+    /// Refuses queries of the stream's progress during a capture: a query would invalidate the capture.
     pub(crate) fn refuse_capture(&self, operation: &'static str) -> Result<()> {
         if self.asked_capturing(operation)? {
             return Err(self.invalid(operation, "the stream is being captured"));
@@ -130,11 +132,12 @@ impl std::fmt::Debug for Queue {
     }
 }
 
-/// A queue of work of one rank; different streams are not ordered with each other. Work is enqueued by the
-/// methods of [`Queue`].
+/// An ordered queue of one rank's device work. The methods of [`Queue`] enqueue on it. Different streams are
+/// not ordered with each other.
 pub struct Stream {
     queue: Queue,
-    /// Made by the library; else a wrapper of the caller's, perhaps of one made by the library.
+    /// Whether the library made the stream. Otherwise the value wraps a stream of the caller's, which may
+    /// itself be one that the library made.
     owned: bool,
 }
 
@@ -168,19 +171,20 @@ impl Stream {
         Self { queue, owned }
     }
 
-    /// Waits on the host until the stream has done all its work, at most the communicator's deadline.
+    /// Blocks until the stream has done all its work, for at most the communicator's deadline.
     ///
     /// # Errors
-    /// What went wrong on the device or at a peer since the last call: [`Error::Timeout`] of a wait,
-    /// [`Error::PeerDied`], the backend's. The communicator is poisoned then.
+    /// Failures on the device or at a peer since the last call: [`Error::Timeout`] of a wait,
+    /// [`Error::PeerDied`], the backend's errors; these poison the communicator. [`Error::HostTimeout`] at the
+    /// deadline; [`Error::InvalidArgument`] while the stream is being captured.
     pub fn synchronize(&self) -> Result<()> {
         self.synchronize_within(self.world.deadlines.wait)
     }
 
-    /// [`Stream::synchronize`] with a deadline of its own.
+    /// [`Stream::synchronize`] with its own deadline.
     ///
     /// # Errors
-    /// As [`Stream::synchronize`]; [`Error::HostTimeout`] at the deadline.
+    /// As [`Stream::synchronize`].
     pub fn synchronize_within(&self, deadline: Duration) -> Result<()> {
         self.refuse_capture("synchronize")?;
         let result = self.world.wait_idle(self.raw, deadline);
@@ -188,7 +192,7 @@ impl Stream {
         result
     }
 
-    /// Whether all work enqueued so far is done. Not blocking.
+    /// Returns whether all work enqueued so far is done. Does not block.
     ///
     /// # Errors
     /// As [`Stream::synchronize`].

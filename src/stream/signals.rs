@@ -1,4 +1,4 @@
-//! Signals and barriers, counted on words that the library owns.
+//! Signals and barriers. The library owns the words that they count on.
 
 use crate::backend::{Collectives, Signals};
 use crate::base::error::Result;
@@ -8,17 +8,19 @@ use crate::stream::queue::Queue;
 use std::time::{Duration, Instant};
 
 impl Queue {
-    /// Holds the stream until `peer`'s next signal on `channel`; later work of this stream sees what
-    /// the peer had put before it.
+    /// Enqueues a wait for `peer`'s next signal on `channel`. Later work of this stream sees everything that
+    /// the peer put before it signaled. The host does not wait.
     ///
     /// # Errors
-    /// [`crate::Error::InvalidArgument`], the backend's, what poisoned the communicator. A peer that does
-    /// not signal within the deadline, or dies, is an error of [`crate::Stream::synchronize`].
+    /// [`crate::Error::InvalidArgument`] if there is no such peer or channel; [`crate::Error::Unsupported`] in
+    /// a capture, if signals live in host memory; the backend's errors; the error that poisoned the
+    /// communicator. If the peer dies or does not signal within the deadline, [`crate::Stream::synchronize`]
+    /// returns the error.
     pub fn wait_signal(&self, peer: usize, channel: u32) -> Result<()> {
         self.wait_signal_within(peer, channel, self.world().deadlines.wait)
     }
 
-    /// [`Queue::wait_signal`] with a deadline of its own, counted from when the wait starts.
+    /// [`Queue::wait_signal`] with its own deadline, counted from the start of the wait on the device.
     ///
     /// # Errors
     /// As [`Queue::wait_signal`].
@@ -52,20 +54,22 @@ impl Queue {
         Ok(())
     }
 
-    /// Holds the stream until every rank's stream has reached its barrier on this channel; work
-    /// before it at any rank is visible after it at every rank. Collective on the device: barriers
-    /// on one channel must be ordered among themselves at each rank.
+    /// Enqueues a barrier on channel 0: later work of this stream starts once every rank's stream has reached
+    /// its barrier. Work before the barrier at any rank is visible after it at every rank. Every rank must
+    /// enqueue it. Each rank must order its barriers on one channel among themselves, by one stream or by
+    /// events. The host does not wait.
     ///
     /// # Errors
-    /// As [`Queue::wait_signal`].
+    /// The backend's errors; the error that poisoned the communicator. If a rank dies or does not come within the
+    /// deadline, [`crate::Stream::synchronize`] returns the error.
     pub fn barrier(&self) -> Result<()> {
         self.barrier_within(0, self.world().deadlines.wait)
     }
 
-    /// [`Queue::barrier`] on one of [`BARRIER_CHANNELS`] channels, with a deadline of its own.
+    /// [`Queue::barrier`] on `channel`, one of [`BARRIER_CHANNELS`], with its own deadline.
     ///
     /// # Errors
-    /// As [`Queue::wait_signal`].
+    /// As [`Queue::barrier`]; [`crate::Error::InvalidArgument`] if there is no such channel.
     pub fn barrier_within(&self, channel: u32, deadline: Duration) -> Result<()> {
         let world = self.world();
         world.health.check()?;

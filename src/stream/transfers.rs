@@ -33,14 +33,14 @@ impl CallOptions for TransferOptions {
 }
 
 impl Transfers<'_> {
-    /// Stores `source`, elements of this rank's copy, into `destination` of `peer`'s copy.
+    /// Enqueues a copy of `source`, elements of this rank's copy, to `destination` in `peer`'s copy.
     ///
-    /// Complete, and visible to the peer, once this stream has passed this point; the peer knows by a
-    /// signal or a barrier.
+    /// The elements have arrived, and are visible to the peer, once this stream has passed this point. The peer
+    /// learns of it by a signal or a barrier.
     ///
     /// # Errors
-    /// [`crate::Error::InvalidArgument`] if lengths differ, ranges overlap on one rank, there is no such peer or the
-    /// options cannot be met; the backend's; what poisoned the communicator.
+    /// [`crate::Error::InvalidArgument`] if lengths differ, ranges overlap on one rank, there is no such peer
+    /// or the options cannot be met; the backend's errors; the error that poisoned the communicator.
     pub fn put<'a, T: Element>(
         &self,
         peer: usize,
@@ -51,7 +51,7 @@ impl Transfers<'_> {
         self.transfer(("put", Direction::Put), peer, slices, None)
     }
 
-    /// Loads `source` of `peer`'s copy into `destination`, elements of this rank's copy.
+    /// Enqueues a copy of `source`, elements of `peer`'s copy, to `destination` in this rank's copy.
     ///
     /// # Errors
     /// As [`Transfers::put`].
@@ -65,14 +65,15 @@ impl Transfers<'_> {
         self.transfer(("get", Direction::Get), peer, slices, None)
     }
 
-    /// [`Transfers::put`], then a signal to `peer` on `channel`: once its [`Queue::wait_signal`] has
-    /// passed, the peer sees the elements.
+    /// Enqueues [`Transfers::put`] and a signal to `peer` on `channel`. Once the peer's [`Queue::wait_signal`]
+    /// has passed, the peer sees the elements. Empty slices send the signal alone.
     ///
-    /// Signals to one peer on one channel are counted, so none is lost if the peer is late; they must
-    /// be ordered among themselves, by one stream or by events.
+    /// Signals to one peer on one channel are counted, so none is lost if the peer waits late. Signals to one
+    /// peer on one channel must be ordered among themselves, by one stream or by events.
     ///
     /// # Errors
-    /// As [`Transfers::put`]; [`crate::Error::InvalidArgument`] if there is no such channel.
+    /// As [`Transfers::put`]; [`crate::Error::InvalidArgument`] if there is no such channel;
+    /// [`crate::Error::Unsupported`] in a capture, if signals live in host memory.
     pub fn put_signal<'a, T: Element>(
         &self,
         peer: usize,
@@ -84,7 +85,7 @@ impl Transfers<'_> {
         self.transfer(("put_signal", Direction::Put), peer, slices, Some(channel))
     }
 
-    /// Checks, plans and enqueues a transfer, with a signal on `channel` behind it.
+    /// Checks, plans and enqueues a transfer, followed by a signal on `channel` if there is one.
     fn transfer(
         &self,
         (operation, direction): (&'static str, Direction),
@@ -198,7 +199,7 @@ impl Queue {
             destination: to,
             source: from,
             bytes,
-            // Counted once nothing can refuse it: a refused call must not leave a gap in the count.
+            // Counted after all checks: a refused call must not leave a gap in the count.
             signal: match channel {
                 Some(channel) => pad.target(channel, peer),
                 None => SignalTarget::default(),

@@ -1,12 +1,12 @@
-//! Words of symmetric memory: set, added to, swapped and waited for, in order with a stream.
+//! Atomic operations and waits on words of symmetric memory, in order with a stream.
 //!
-//! A word is one element of a buffer of `u32` or `u64`. Unlike [`Queue::put_signal`] and
-//! [`Queue::wait_signal`], which count on words that the library owns, here the caller says which
-//! word, which value and when a wait is over. Every operation is atomic at system scope: ranks, their
-//! kernels ([`crate::backend::abi::Handle`]) and streams may use one word at the same time.
+//! A word is one element of a buffer of `u32` or `u64`. [`Queue::put_signal`] and [`Queue::wait_signal`] count
+//! on words that the library owns; here the caller chooses the word, the value and the condition that ends a
+//! wait. Every operation is atomic at system scope: ranks, their kernels ([`crate::backend::abi::Handle`]) and
+//! streams may use one word at the same time.
 //!
-//! Every method enqueues and returns, and can be captured: operands and the values waited for are then
-//! those of the capture at every replay.
+//! Every method enqueues and returns, and can be captured. Each replay uses the operands and compared values of
+//! the capture.
 
 use crate::backend::Signals;
 use crate::backend::abi::{DeviceAddress, WordOperation, WordUpdate, WordWait};
@@ -33,14 +33,14 @@ fn bits<W: Word>() -> u32 {
 }
 
 impl Queue {
-    /// Stores `value` in `word`, one element, of `peer`'s copy; `peer` may be this rank.
+    /// Enqueues a store of `value` to `word`, one element of `peer`'s copy. `peer` may be this rank.
     ///
-    /// Whoever has waited for the value, by [`Queue::wait_word`] or in a kernel, sees what this
-    /// stream did before: its puts above all.
+    /// A rank that has waited for the value, by [`Queue::wait_word`] or in a kernel, sees the earlier work of
+    /// this stream, its puts above all.
     ///
     /// # Errors
-    /// [`crate::Error::InvalidArgument`] if the range is not one element, if there is no such peer or
-    /// for a buffer of another communicator; the backend's; what poisoned the communicator.
+    /// [`crate::Error::InvalidArgument`] if the range is not one element, if there is no such peer or for a
+    /// buffer of another communicator; the backend's errors; the error that poisoned the communicator.
     pub fn signal_set<'a, W: Word>(
         &self,
         peer: usize,
@@ -51,10 +51,10 @@ impl Queue {
         self.update(peer, word.into(), call, value, value, None)
     }
 
-    /// Adds `value` to `word` of `peer`'s copy, wrapping; else as [`Queue::signal_set`].
+    /// Enqueues an atomic addition of `value`, wrapping, to `word`, one element of `peer`'s copy. Ordering and
+    /// visibility are those of [`Queue::signal_set`].
     ///
-    /// Several ranks may add to one word; with [`Condition::GreaterOrEqual`] its owner waits for
-    /// all of them.
+    /// Several ranks may add to one word; its owner waits for all of them with [`Condition::GreaterOrEqual`].
     ///
     /// # Errors
     /// As [`Queue::signal_set`].
@@ -68,10 +68,11 @@ impl Queue {
         self.update(peer, word.into(), call, value, value, None)
     }
 
-    /// Loads `word` of `peer`'s copy into `result`, one element of this rank's copy of its buffer.
+    /// Enqueues an atomic load of `word`, one element of `peer`'s copy, into `result`, one element of this
+    /// rank's copy of its buffer.
     ///
     /// # Errors
-    /// As [`Queue::signal_set`], for either range.
+    /// As [`Queue::signal_set`], for both ranges.
     pub fn atomic_fetch<'a, W: Word>(
         &self,
         peer: usize,
@@ -83,8 +84,8 @@ impl Queue {
         self.update(peer, word.into(), call, none, none, Some(result.into()))
     }
 
-    /// Adds `value` to `word` of `peer`'s copy, wrapping, and stores what was there before in
-    /// `result` of this rank's copy, if given.
+    /// Enqueues an atomic addition of `value`, wrapping, to `word`, one element of `peer`'s copy. Stores the
+    /// previous value in `result`, one element of this rank's copy, if there is one.
     ///
     /// # Errors
     /// As [`Queue::atomic_fetch`].
@@ -99,8 +100,8 @@ impl Queue {
         self.update(peer, word.into(), call, value, value, result)
     }
 
-    /// Stores `value` in `word` of `peer`'s copy, and what was there before in `result` of this
-    /// rank's copy, if given.
+    /// Enqueues an atomic exchange: stores `value` in `word`, one element of `peer`'s copy, and the previous
+    /// value in `result`, one element of this rank's copy, if there is one.
     ///
     /// # Errors
     /// As [`Queue::atomic_fetch`].
@@ -115,8 +116,9 @@ impl Queue {
         self.update(peer, word.into(), call, value, value, result)
     }
 
-    /// Stores `value` in `word` of `peer`'s copy if `compare` is there, and what was there before in
-    /// `result` of this rank's copy, if given: it worked if that is `compare`.
+    /// Enqueues an atomic compare-and-swap: stores `value` in `word`, one element of `peer`'s copy, if the word
+    /// equals `compare`. Stores the previous value in `result`, one element of this rank's copy, if there is
+    /// one. The swap took place if the previous value equals `compare`.
     ///
     /// # Errors
     /// As [`Queue::atomic_fetch`].
@@ -165,17 +167,17 @@ impl Queue {
             .map_err(|error| error.about(Some(peer), size_of::<W>() as u64))
     }
 
-    /// Holds the stream until `word`, one element of this rank's own copy, is as `condition` says of
-    /// it and `value`; later work of this stream sees what was done before it became so.
+    /// Enqueues a wait until `condition` holds for `word`, one element of this rank's own copy, and `value`.
+    /// Later work of this stream sees everything that the word's writer did before the change. The host does
+    /// not wait.
     ///
-    /// Words are compared as epochs are: wrapping, so that a word is greater if it is less than half
-    /// of its range ahead. A counter may then run on for ever.
+    /// Comparisons wrap, as those of epochs do: a word is greater if it is less than half of its range ahead.
+    /// So a counter may wrap around.
     ///
     /// # Errors
-    /// As [`Queue::signal_set`]. A word
-    /// that does not change within the deadline, or a rank that dies, is an error of
-    /// [`crate::Stream::synchronize`]: [`crate::Error::Timeout`], whose `peer` is then the word's index, and
-    /// whose values are the lower 32 bits.
+    /// As [`Queue::signal_set`]. If the word does not change within the deadline, or a rank dies,
+    /// [`crate::Stream::synchronize`] returns the error: for the deadline [`crate::Error::WordTimeout`], which
+    /// has the word's position in the wait, and of 64-bit values the lower half.
     pub fn wait_word<'a, W: Word>(
         &self,
         word: impl Into<Slice<'a, W>>,
@@ -185,7 +187,7 @@ impl Queue {
         self.wait_word_within(word, condition, value, self.world().deadlines.wait)
     }
 
-    /// [`Queue::wait_word`] with a deadline of its own, counted from when the wait starts.
+    /// [`Queue::wait_word`] with its own deadline, counted from the start of the wait on the device.
     ///
     /// # Errors
     /// As [`Queue::wait_word`].
@@ -208,14 +210,14 @@ impl Queue {
         self.wait_for(word, &wait, condition, value)
     }
 
-    /// Holds the stream until each of the elements `0`, `stride`, `2 * stride`, … of `words`, in this
-    /// rank's own copy, has once been seen to be as `condition` says of it and `value`.
+    /// Enqueues a wait until `condition` has held at least once for each of the elements `0`, `stride`,
+    /// `2 * stride`, … of `words`, in this rank's own copy, and `value`. `stride` counts elements.
     ///
-    /// With a stride of [`crate::backend::abi::SIGNAL_STRIDE`] bytes no two words share a cache line,
-    /// so ranks that raise different words do not slow each other down.
+    /// With a stride of [`crate::backend::abi::SIGNAL_STRIDE`] bytes no two words share a cache line, so ranks
+    /// that update different words do not slow each other down.
     ///
     /// # Errors
-    /// As [`Queue::wait_word`]; [`crate::Error::InvalidArgument`] for no words or a stride of 0.
+    /// As [`Queue::wait_word`]; [`crate::Error::InvalidArgument`] for an empty slice or a stride of 0.
     pub fn wait_all<'a, W: Word>(
         &self,
         words: impl Into<Slice<'a, W>>,
@@ -227,7 +229,7 @@ impl Queue {
         self.wait_all_within(words, stride, condition, value, deadline)
     }
 
-    /// [`Queue::wait_all`] with a deadline of its own, counted from when the wait starts.
+    /// [`Queue::wait_all`] with its own deadline, counted from the start of the wait on the device.
     ///
     /// # Errors
     /// As [`Queue::wait_all`].
@@ -249,10 +251,10 @@ impl Queue {
         self.wait_for(words.into(), &wait, condition, value)
     }
 
-    /// Holds the stream until any of the elements `0`, `stride`, `2 * stride`, … of `words`, in this
-    /// rank's own copy, is as `condition` says of it and `value`. Which one, counted from 0 in steps
-    /// of the stride, is stored in `index` of this rank's copy, if given: the lowest of those that
-    /// were seen to hold together.
+    /// Enqueues a wait until `condition` holds for any of the elements `0`, `stride`, `2 * stride`, … of
+    /// `words`, in this rank's own copy, and `value`. Stores the position of that word, counted from 0 in steps
+    /// of the stride, in `index`, one element of this rank's copy, if there is one: the lowest of the words
+    /// that were seen to satisfy the condition together.
     ///
     /// # Errors
     /// As [`Queue::wait_all`].
@@ -268,7 +270,7 @@ impl Queue {
         self.wait_any_within(words, stride, condition, value, index, deadline)
     }
 
-    /// [`Queue::wait_any`] with a deadline of its own, counted from when the wait starts.
+    /// [`Queue::wait_any`] with its own deadline, counted from the start of the wait on the device.
     ///
     /// # Errors
     /// As [`Queue::wait_all`].
@@ -324,7 +326,7 @@ impl Queue {
         let index = wait.index.map(|index| index.operand());
         let call = WordWait {
             words: submit.address(&words.operand(), rank),
-            // One that saturates is larger than the range, of which only the first word is then taken.
+            // A stride that saturates exceeds the range; only the first word is then waited for.
             stride: wait.stride.saturating_mul(size_of::<W>()) as u64,
             value: value.into(),
             index: index.map_or(DeviceAddress::NULL, |index| submit.address(&index, rank)),
@@ -340,7 +342,7 @@ impl Queue {
         submit.end(enqueued)
     }
 
-    /// Refuses what is not one element of this communicator's.
+    /// Refuses a slice that is not one element, or is another communicator's.
     fn check_word<W: Word>(
         &self,
         operation: &'static str,
@@ -356,34 +358,33 @@ impl Queue {
         Ok(())
     }
 
-    /// Orders the puts before it with those after it: whoever sees a later put, signal or atomic
+    /// Orders this stream's earlier puts before its later ones: a rank that sees a later put, signal or atomic
     /// operation of this stream sees the earlier ones (OpenSHMEM's `shmem_fence`).
     ///
-    /// A stream does its work in order, and each operation is complete, and visible to every rank,
-    /// before the next one starts. So there is nothing to enqueue: the call says that you rely on it,
-    /// and tells whether the communicator can still be used. Streams are not ordered with each other,
-    /// by this as little as by anything else; an event or a signal orders them.
+    /// A stream does its work in order, and each operation is complete, and visible to every rank, before the
+    /// next one starts. So the call enqueues nothing: it documents the dependency, and reports whether the
+    /// communicator can still be used. It does not order different streams; use an event or a signal.
     ///
     /// # Errors
-    /// What poisoned the communicator.
+    /// The error that poisoned the communicator.
     pub fn fence(&self) -> Result<()> {
         self.world().health.check()
     }
 
-    /// Completes all earlier work of this stream before any later work of it: puts have arrived, and
-    /// sources may be overwritten (OpenSHMEM's `shmem_quiet`).
+    /// Completes all earlier work of this stream before any later work of it: puts have arrived, and sources
+    /// may be overwritten (OpenSHMEM's `shmem_quiet`).
     ///
-    /// As with [`Queue::fence`] the stream's own order gives that, and nothing is enqueued; the host
-    /// does not wait. [`crate::Stream::synchronize`] is what makes the host wait for the same.
+    /// The stream's own order guarantees this, as with [`Queue::fence`], so nothing is enqueued. The host does
+    /// not wait; use [`crate::Stream::synchronize`] for that.
     ///
     /// # Errors
-    /// What poisoned the communicator.
+    /// The error that poisoned the communicator.
     pub fn quiet(&self) -> Result<()> {
         self.world().health.check()
     }
 }
 
-/// What waits for words differ in.
+/// Parameters of a wait for words.
 struct Wait<'a> {
     operation: &'static str,
     stride: usize,

@@ -1,22 +1,22 @@
-//! A product of matrices as files name it.
+//! The shape of an all-gather + GEMM as files name it.
 
 use crate::base::names::{MatrixOrder, Sharding};
 use crate::{GemmAlgorithm, GemmShape, GemmTransport};
 use serde::{Deserialize, Serialize};
 
-/// What matrices are made of.
+/// Element type of the matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum MatrixElement {
-    /// IEEE 754's half.
+    /// IEEE 754 half precision.
     #[serde(rename = "float16", alias = "f16", alias = "half")]
     F16,
-    /// The upper half of a float.
+    /// bfloat16.
     #[serde(rename = "bfloat16", alias = "bf16")]
     Bf16,
 }
 
 impl MatrixElement {
-    /// Its name in files of shapes, in JSON and in PyTorch.
+    /// Returns its name in shape files, in JSON and in PyTorch.
     pub fn name(self) -> &'static str {
         match self {
             Self::F16 => "float16",
@@ -25,7 +25,7 @@ impl MatrixElement {
     }
 }
 
-/// What of A a rank has.
+/// Division of A among the ranks.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -39,7 +39,7 @@ pub enum Sharded {
 }
 
 impl Sharded {
-    /// Its name in files of shapes and in JSON.
+    /// Returns its name in shape files and in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Rows => "rows",
@@ -48,21 +48,21 @@ impl Sharded {
     }
 }
 
-/// How B lies.
+/// Storage order of B.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
-    /// A row's elements are neighbours.
+    /// The elements of a row are adjacent.
     #[default]
     RowMajor,
-    /// A column's elements are neighbours.
+    /// The elements of a column are adjacent.
     ColumnMajor,
 }
 
 impl Order {
-    /// Its name in files of shapes and in JSON.
+    /// Returns its name in shape files and in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::RowMajor => "row-major",
@@ -71,7 +71,8 @@ impl Order {
     }
 }
 
-/// `C[m, n] = A[m, k] · B[k, n]`, plus `bias[n]` where there is one: an entry of a file of shapes.
+/// The shape of `C[m, n] = A[m, k] · B[k, n]`, plus an optional `bias[n]`: an entry of a shape file. Sizes are
+/// in elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Product {
@@ -81,12 +82,12 @@ pub struct Product {
     pub n: usize,
     /// Columns of A, rows of B.
     pub k: usize,
-    /// What the matrices are made of.
+    /// Element type of the matrices.
     pub dtype: MatrixElement,
-    /// What of A a rank has.
+    /// Division of A among the ranks.
     #[serde(default)]
     pub sharding: Sharded,
-    /// How B lies.
+    /// Storage order of B.
     #[serde(default)]
     pub b_order: Order,
     /// Whether there is a bias.
@@ -95,12 +96,12 @@ pub struct Product {
 }
 
 impl Product {
-    /// `MxNxK`.
+    /// Returns the sizes as `MxNxK`.
     pub fn shape(&self) -> String {
         format!("{}x{}x{}", self.m, self.n, self.k)
     }
 
-    /// What tells it from others, in a file's name.
+    /// Returns a name that identifies the shape in file names.
     pub fn file_name(&self) -> String {
         let (dtype, sharding) = (self.dtype.name(), self.sharding.name());
         let order = match self.b_order {
@@ -111,13 +112,13 @@ impl Product {
         format!("{}-{dtype}-{sharding}{order}{bias}", self.shape())
     }
 
-    /// TFLOP/s of one device at a time.
+    /// Returns the TFLOP/s of one device that takes `ns` nanoseconds.
     pub fn teraflops(&self, ns: f64) -> f64 {
         2.0 * self.m as f64 * self.n as f64 * self.k as f64 / ns / 1e3
     }
 }
 
-/// A product as core takes it.
+/// Returns the shape as the library takes it.
 pub fn shape(product: &Product) -> GemmShape {
     GemmShape {
         sharding: match product.sharding {
@@ -130,7 +131,7 @@ pub fn shape(product: &Product) -> GemmShape {
     }
 }
 
-/// How B of a product lies, as core takes it.
+/// Returns the storage order of B as the library takes it.
 pub fn order(product: &Product) -> MatrixOrder {
     match product.b_order {
         Order::RowMajor => MatrixOrder::Rows,
@@ -138,7 +139,7 @@ pub fn order(product: &Product) -> MatrixOrder {
     }
 }
 
-/// The algorithm of that name.
+/// Returns the algorithm of this name.
 pub fn gemm_algorithm(name: &str) -> Option<GemmAlgorithm> {
     match name {
         "baseline" => Some(GemmAlgorithm::Baseline),
@@ -149,7 +150,7 @@ pub fn gemm_algorithm(name: &str) -> Option<GemmAlgorithm> {
     }
 }
 
-/// What moves shards, by that name.
+/// Returns the transport of this name.
 pub fn gemm_transport(name: &str) -> Option<GemmTransport> {
     match name {
         "get" => Some(GemmTransport::Get),

@@ -1,4 +1,4 @@
-//! Rows of products: what `symmem bench ag-gemm --tune` writes.
+//! Rows of all-gather + GEMM, which `symmem bench ag-gemm --tune` writes.
 
 use crate::base::names::{ElementType, MatrixOrder, Sharding};
 use crate::tuning::product::{
@@ -15,35 +15,36 @@ use std::fmt::{self, Formatter};
 pub struct ProductRow {
     /// The device's name.
     pub device: String,
-    /// Ranks of the world.
+    /// The world size.
     pub world: u32,
-    /// What was multiplied.
+    /// The shape.
     pub product: Product,
     /// `baseline`, `pipeline`, `pull` or `push`.
     pub algorithm: String,
-    /// `get`, `put`, `vendor` or `kernel`; `automatic` for the algorithm's usual one.
+    /// `get`, `put`, `vendor` or `kernel`; `automatic` for the algorithm's default.
     pub transport: String,
-    /// The library of products that the ways are of, its version, and the revision of what we ask of it.
+    /// The library that the heuristic candidates belong to: cuBLASLt or hipBLASLt with its version and symmem's
+    /// request revision; empty for none.
     pub library: String,
-    /// Which of its ways each of the library's products is done in.
+    /// The library's heuristic candidate for each GEMM.
     pub ways: Vec<Way>,
 }
 
-/// Which of the library's ways is taken for products of so many rows.
+/// The library's heuristic candidate for GEMMs with this many rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Way {
-    /// Rows of A in a product.
+    /// Rows of A in the GEMM.
     pub rows: u64,
-    /// The way's place in the library's list, from 0.
+    /// Index into the library's list of heuristic candidates, from 0.
     pub way: u32,
 }
 
-/// The usual transport.
+/// The name of the default transport.
 const AUTOMATIC: &str = "automatic";
 
 impl ProductRow {
-    /// A row with its names; `None` for one of a kind that no file has: with gaps between lines, or of another
-    /// element.
+    /// Makes a row with names; `None` for a shape that files cannot describe: with gaps between lines, or of
+    /// another element type.
     pub fn new(row: &GemmRow) -> Option<Self> {
         let crate::GemmShape { m, n, k, bias, .. } = row.shape;
         let product = Product {
@@ -77,10 +78,10 @@ impl ProductRow {
         })
     }
 
-    /// The row as the library takes it.
+    /// Returns the row as the library takes it.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The first fault, as text.
     pub fn row(&self) -> Result<GemmRow, String> {
         let unknown = |what, name: &str| format!("no {what} of products is called `{name}`");
         let row = GemmRow {
@@ -103,13 +104,13 @@ impl ProductRow {
         row.check().map(|()| row)
     }
 
-    /// What tells it from others: of rows that are alike in this one holds.
+    /// Returns the key of the row: of rows with equal keys, one applies.
     pub(super) fn key(&self) -> (&str, u32, Product) {
         (&self.device, self.world, self.product)
     }
 }
 
-/// Rows of a file, each sound: what is wrong with one is told with its line.
+/// Reads the rows of a file and checks each; an error names its line.
 pub(super) fn checked<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Vec<ProductRow>, D::Error> {
@@ -123,7 +124,7 @@ pub(super) fn checked<'de, D: Deserializer<'de>>(
             formatter.write_str("a row of products")
         }
 
-        // The reader adds the line to an error that comes while it is at the row.
+        // The JSON reader adds the line number to an error that is raised while it is at the row.
         fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<Sound, M::Error> {
             let row = ProductRow::deserialize(MapAccessDeserializer::new(map))?;
             row.row().map_err(M::Error::custom)?;

@@ -1,4 +1,4 @@
-//! A world of ranks, each with a device, that can address each other's memory.
+//! The communicator: a world of ranks, each with a device, that can address each other's memory.
 
 use crate::backend::Device;
 use crate::backend::abi::{Capabilities, DeviceDescription, MemoryInformation, Watch};
@@ -17,58 +17,58 @@ use std::time::Duration;
 
 /// This rank's membership in a world of ranks.
 ///
-/// Collective methods (marked so) must be called by every rank, in the same order; a rank that calls
-/// another one, passes something else, fails or dies makes them fail on every rank. After a mismatch,
-/// or a step that failed on one rank, the ranks are in step and go on; a rank that dies or does not
-/// come within the setup deadline poisons the communicator. Everything else
-/// is this rank's own business. `Communicator` can be shared between threads.
+/// Every rank must call the collective methods (marked so) in the same order. If a rank calls another method,
+/// passes different arguments, fails or dies, the call fails on every rank. After a mismatch, or a step that
+/// failed on one rank, the ranks are still in step and the communicator can be used. A rank that dies, or does
+/// not come within the setup deadline, poisons the communicator. All other methods concern this rank alone.
+/// `Communicator` can be shared between threads.
 pub struct Communicator {
     pub(crate) world: Arc<World>,
     pub(crate) peers: Vec<Peer>,
-    /// What a rebuild starts from.
+    /// The input of a rebuild.
     pub(crate) configuration: Configuration,
     pub(crate) backend_name: String,
     pub(crate) device_open_time: Duration,
 }
 
-/// What was still held when a communicator was finalized.
+/// The memory that was still held when a communicator was finalized.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Leaks {
-    /// Buffers that this rank neither freed nor dropped.
+    /// Number of buffers that this rank neither freed nor dropped.
     pub buffers: usize,
-    /// Buffers dropped here that another rank still holds.
+    /// Number of buffers dropped here that another rank still holds.
     pub held_by_peers: usize,
 }
 
 impl Leaks {
-    /// Whether everything had been given up.
+    /// Returns whether everything had been given up.
     pub fn is_empty(&self) -> bool {
         self.count() == 0
     }
 
-    /// How many in all.
+    /// Returns the total number of buffers.
     pub fn count(&self) -> usize {
         self.buffers + self.held_by_peers
     }
 }
 
 impl Communicator {
-    /// Meets the other ranks and opens this rank's device. Collective; blocks at most the setup
-    /// deadline for each step.
+    /// Meets the other ranks and opens this rank's device. Collective; blocks for at most the setup deadline in
+    /// each step.
     ///
     /// # Errors
-    /// A rank that does not come, differs in version, backend or options, or fails to open its
-    /// device, named.
+    /// Errors name the rank that does not come, differs in version, backend or options, or fails to open its
+    /// device.
     pub fn open(source: &BackendSource, configuration: Configuration) -> Result<Self> {
         setup::open(source, configuration).map(Self::of)
     }
 
-    /// This rank, counted from 0.
+    /// Returns this rank's number, counted from 0.
     pub fn rank(&self) -> usize {
         self.world.rank
     }
 
-    /// Ranks in the world.
+    /// Returns the number of ranks in the world.
     pub fn world_size(&self) -> usize {
         self.world.world
     }
@@ -94,13 +94,13 @@ impl Communicator {
         &self.world
     }
 
-    /// Every rank of the world, this one included.
+    /// Returns every rank of the world, this one included, in rank order.
     pub fn peers(&self) -> &[Peer] {
         &self.peers
     }
 
-    /// Whether another rank uses this rank's device. Kernels of both that wait for each other may
-    /// then not run at the same time, so waits are slower and grids must stay small.
+    /// Returns whether another rank uses this rank's device. Kernels of both that wait for each other may then
+    /// not run at the same time, so waits are slower and grids must stay small.
     pub fn shares_device(&self) -> bool {
         let own = self.rank();
         self.peers
@@ -108,36 +108,37 @@ impl Communicator {
             .any(|peer| peer.rank != own && peer.same_device)
     }
 
-    /// This rank's device.
+    /// Returns the description of this rank's device.
     pub fn device(&self) -> &DeviceDescription {
         &self.world.description
     }
 
-    /// What the device can do.
+    /// Returns the capabilities of this rank's device.
     pub fn capabilities(&self) -> &Capabilities {
         &self.world.capabilities
     }
 
-    /// How memory is shared, as the ranks negotiated it.
+    /// Returns the strategy of sharing memory that the ranks negotiated.
     pub fn share_kind(&self) -> ShareKind {
         // Unknown kinds are not negotiated.
         ShareKind::of(self.world.kind).unwrap_or(ShareKind::SameProcess)
     }
 
-    /// Where signal words live.
+    /// Returns the placement of signal words.
     pub fn signal_placement(&self) -> SignalPlacement {
         self.configuration.signal_placement
     }
 
-    /// Whether collectives can go through multicast, and why not, or why new buffers are not reached by it.
+    /// Returns whether collectives can use multicast, and the reason if they cannot or if new buffers are no
+    /// longer bound to it.
     pub fn multicast(&self) -> MulticastStatus {
         self.world.multicast.status()
     }
 
-    /// Free and total memory of the device now.
+    /// Returns free and total memory of the device, in bytes.
     ///
     /// # Errors
-    /// The backend's.
+    /// The backend's errors.
     pub fn memory_information(&self) -> Result<MemoryInformation> {
         let shared = &self.world;
         shared
@@ -146,10 +147,10 @@ impl Communicator {
             .map_err(|failure| shared.failed("memory", failure))
     }
 
-    /// Waits on the host until every rank has called it. Collective; device work is not waited for.
+    /// Blocks until every rank has called it. Collective. Does not wait for device work.
     ///
     /// # Errors
-    /// A rank that died, failed or did not come within the setup deadline.
+    /// The error of a rank that died, failed or did not come within the setup deadline.
     pub fn host_barrier(&self) -> Result<()> {
         self.world
             .agreement
@@ -158,15 +159,16 @@ impl Communicator {
             .map(drop)
     }
 
-    /// Gives every rank's bytes to every rank, in rank order, over the host. Collective. For small
-    /// data such as addresses and figures.
+    /// Returns every rank's bytes, in rank order, exchanged over the host: for small data such as addresses and
+    /// figures. Collective; blocks until every rank has called it.
     ///
     /// # Errors
-    /// As [`Communicator::host_barrier`].
+    /// As [`Communicator::host_barrier`]; [`Error::InvalidArgument`] on a rank whose payload is too large, and
+    /// [`Error::PeerFailed`] on the others.
     pub fn host_all_gather(&self, payload: &[u8]) -> Result<Vec<Vec<u8>>> {
         let shared = &self.world;
         let mut round = shared.agreement.begin("host_all_gather");
-        // Too much on one rank alone must not leave the others waiting.
+        // A payload that is too large on one rank must not leave the others waiting.
         let most = shared.agreement.most_bytes();
         let fits = if payload.len() <= most {
             Ok(())
@@ -181,36 +183,37 @@ impl Communicator {
         round.exchange(payload)
     }
 
-    /// Whether the communicator can still be used. Not blocking: looks at what kernels, the watcher
-    /// and peers have reported.
+    /// Checks whether the communicator can still be used, by what kernels, the watcher and peers have reported.
+    /// Does not block.
     ///
     /// # Errors
-    /// What poisoned it.
+    /// The error that poisoned it.
     pub fn check(&self) -> Result<()> {
         self.world.health.look()
     }
 
-    /// Ends all waits of all ranks: every kernel and stream that waits leaves, and every later call
-    /// fails, here with [`Error::Aborted`], elsewhere with [`Error::PeerFailed`]. Waits for nobody, for
-    /// a second at most if rank 0 is stopped; peers notice within 50 ms. The contents of every buffer are undefined afterwards.
+    /// Ends all waits of all ranks. Every waiting kernel and stream leaves, and every later call fails: here
+    /// with [`Error::Aborted`], elsewhere with [`Error::PeerFailed`]. Returns without waiting for the other
+    /// ranks, within a second even if rank 0 is stopped; they notice within 50 ms. The contents of all buffers
+    /// are undefined afterwards.
     pub fn abort(&self) {
         self.world
             .health
             .poison(Error::Aborted { rank: self.rank() });
     }
 
-    /// Leaves in good order: waits for this rank's work, then for every rank to get here, and says
-    /// what was not given up. Collective.
+    /// Leaves in good order. Blocks until this rank's work is done, then until every rank has called it, for at
+    /// most the setup deadline in each step. Returns the buffers that were not given up. Collective.
     ///
     /// # Errors
-    /// As any collective call; the communicator is given up all the same.
+    /// The errors of any collective call. The communicator is given up even then.
     pub fn finalize(self) -> Result<Leaks> {
         let shared = &self.world;
         let mut round = shared.agreement.begin("finalize");
         let idle = shared.wait_all_idle(shared.deadlines.setup);
         round.vote(idle)?;
         shared.reclaim();
-        // The second step sees what the others gave up in the first.
+        // After the first step every rank has given up its resources; the second makes that visible to all.
         round.exchange(&[])?;
         let nccl = &shared.collectives.nccl;
         nccl.destroy(&shared.backend, shared.rank);
@@ -230,69 +233,68 @@ impl Communicator {
         Ok(leaks)
     }
 
-    /// A new communicator among those who are left of a poisoned one, renumbered densely in the old
-    /// order. Collective over them: every rank that is alive and still has its communicator comes, one
-    /// that was only slow too. Poisons the communicator if nothing has yet.
+    /// Makes a new communicator of the survivors of a poisoned one, renumbered from 0 in the old order.
+    /// Collective over the survivors: every rank that is alive and still has its communicator must call it,
+    /// also one that was only slow. Poisons the communicator if nothing has yet.
     ///
-    /// Waits for this rank's work to leave the device (seconds), then at most the setup deadline for
-    /// the others, and for the processes of the dead to be gone from the system, so that nothing they
-    /// could still write to is used again. A rank that dies meanwhile is left out as well. Works
-    /// whichever rank died, rank 0 too.
+    /// Blocks until this rank's work has left the device (seconds), then for at most the setup deadline until
+    /// the others have come and the processes of dead ranks are gone from the system, so that they cannot write
+    /// to memory that is used again. A rank that dies meanwhile is left out as well. Any rank may have died,
+    /// rank 0 included.
     ///
-    /// The device stays open. Buffers, streams, graphs and groups of the old communicator are of no
-    /// use any more, and what buffers hold is undefined: drop them before, so that their memory is
-    /// free for new ones.
+    /// The device stays open. Buffers, streams, graphs and groups of the old communicator cannot be used any
+    /// more, and the contents of buffers are undefined. Drop them first, so that their memory is free for new
+    /// ones.
     ///
     /// # Errors
     /// - [`Error::HostTimeout`]: this rank's own work did not leave the device.
     /// - [`BootstrapError::Timeout`](crate::bootstrap::BootstrapError::Timeout) names ranks that are
     ///   alive and did not come.
     /// - [`Error::PeerFailed`]: a rank gave its communicator up after it had agreed to rebuild.
-    /// - What [`Communicator::open`] fails with. Ranks have their new numbers in those.
+    /// - The errors of [`Communicator::open`], which use the new rank numbers.
     ///
     /// After an error this rank is out of the job.
     pub fn rebuild(self) -> Result<Self> {
         rebuild::rebuild(&self.rebuilding()).map(Self::of)
     }
 
-    /// How often this job has been rebuilt, on top of the generation it was launched with.
+    /// Returns the number of times that this job was rebuilt, plus the generation it was launched with.
     pub fn generation(&self) -> u64 {
         self.configuration.launch.generation
     }
 
-    /// How long a wait may take before it fails, unless the call says otherwise.
+    /// Returns the deadline of waits for which the call sets no other.
     pub fn deadline(&self) -> Duration {
         self.world.deadlines.wait
     }
 
-    /// What a kernel of one's own that waits for a peer has to watch, so that it leaves when the
-    /// communicator is aborted, and after `deadline` at the latest. Valid while the communicator lives.
+    /// Returns the values that a user's waiting kernel watches, so that it leaves when the communicator is
+    /// aborted, and after `deadline` at the latest. Valid while the communicator lives.
     pub fn watch(&self, deadline: Duration) -> Watch {
         self.world.health.watch(deadline)
     }
 
-    /// How long the backend took to open this rank's device: the part of bringing a communicator up
-    /// that is the driver's own.
+    /// Returns the time that the backend took to open this rank's device: the driver's part of the setup time.
     pub fn device_open_time(&self) -> Duration {
         self.device_open_time
     }
 
-    /// How products are done that were measured before.
+    /// Returns the tuning rows of all-gather + GEMM.
     pub(crate) fn gemm_rows(&self) -> &[GemmRow] {
         &self.configuration.gemm_rows
     }
 
-    /// The open backend, for measuring what this library adds to it.
+    /// Returns the open backend, to measure the overhead that this library adds to it.
     ///
     /// # Safety
-    /// Nothing that the backend is told may end, or use after its end, what this communicator has: streams,
-    /// memory, events and graphs of the communicator's are only named while their handles live, and work
-    /// enqueued here uses no memory that is not known to outlive it.
+    /// Calls to the backend must not destroy, or use after their end, the communicator's streams, memory,
+    /// events and graphs; they may name them only while their handles live. Work that they enqueue may only use
+    /// memory that is known to outlive it.
     pub unsafe fn backend(&self) -> &crate::backend::Backend {
         &self.world.backend
     }
 
-    /// What a rebuild starts from.
+    /// The input of a rebuild.
     fn rebuilding(&self) -> rebuild::Old<'_> {
         rebuild::Old {
             world: &self.world,

@@ -1,4 +1,4 @@
-//! What a rank needs to join a world.
+//! The settings with which a rank joins a world.
 
 use crate::backend::Tables;
 use crate::backend::abi::CollectiveRow;
@@ -7,52 +7,55 @@ use crate::base::names::{ShareKind, SignalPlacement};
 use crate::bootstrap::LaunchEnvironment;
 use std::time::Duration;
 
-/// Where a communicator's backend comes from.
+/// The source of a communicator's backend.
 #[derive(Clone)]
 pub enum BackendSource {
-    /// The built-in one.
+    /// The built-in host backend.
     Host,
-    /// A vendor's, through its table.
+    /// A vendor's backend, through its function table.
     Tables(Box<Tables>),
 }
 
-/// Which of the backend's devices a rank uses.
+/// The choice of a rank's device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum DeviceChoice {
     /// The rank's number on this host, modulo the number of devices. Ranks may share a device.
     #[default]
     LocalRank,
-    /// This ordinal, under the visibility variables in force.
+    /// The device of this ordinal, counted from 0 among those that the visibility variables (such as
+    /// `CUDA_VISIBLE_DEVICES`) leave.
     Ordinal(u32),
-    /// The device with this identifier.
+    /// The device with this UUID.
     Uuid([u8; 16]),
 }
 
-/// What a rank needs to join a world. Deadlines, placement and strategies must be the same on all.
+/// The settings with which a rank joins a world. All fields but `launch` and `device` must be the same on all
+/// ranks.
 #[derive(Clone, Debug)]
 pub struct Configuration {
-    /// Who this rank is and where its job meets.
+    /// The rank's number, the world size and the rendezvous of the job.
     pub launch: LaunchEnvironment,
-    /// Its device.
+    /// The rank's device.
     pub device: DeviceChoice,
-    /// Bound of every wait on a peer, from the waiting kernel's start. Default 10 minutes.
+    /// Deadline of every wait for a peer, counted from the start of the waiting kernel. Default 10 minutes.
     pub deadline: Duration,
-    /// Bound of every step in which ranks set something up together. Default 60 seconds.
+    /// Deadline of every step in which ranks set something up together. Default 60 seconds.
     pub setup_deadline: Duration,
-    /// Where signal words live.
+    /// Placement of signal words: device or host memory.
     pub signal_placement: SignalPlacement,
-    /// Strategies of sharing to try, in order; empty for the backend's own order.
+    /// Strategies of sharing memory to try, in order; empty for the backend's own order.
     pub share_kinds: Vec<ShareKind>,
-    /// Rows of the selector of collectives that go before the backend's.
+    /// Tuning rows of collectives, which take precedence over the backend's.
     pub collective_rows: Vec<CollectiveRow>,
-    /// How products are done that were measured before; the first that fits one holds.
+    /// Tuning rows of all-gather + GEMM; the first that matches a shape applies.
     pub gemm_rows: Vec<GemmRow>,
-    /// Whether ranks compare each collective call before they make it: slow, and names who differs.
+    /// Whether ranks compare each collective call before they make it. Slow; a mismatch names the rank that
+    /// differs.
     pub check_calls: bool,
 }
 
 impl Configuration {
-    /// The defaults, for the rank that `launch` describes.
+    /// Returns the defaults for the rank that `launch` describes.
     pub fn new(launch: LaunchEnvironment) -> Self {
         Self {
             launch,

@@ -9,32 +9,31 @@ use crate::world::communicator::Communicator;
 use crate::world::world::World;
 use std::sync::Arc;
 
-/// Some of a communicator's ranks, which make collective calls of their own
-/// ([`crate::CollectiveOptions::group`]). Ranks are numbered densely within it. Made by
-/// [`crate::Communicator::split`].
+/// A subset of a communicator's ranks, with collective calls of its own ([`crate::CollectiveOptions::group`]).
+/// Its members are numbered from 0 without gaps. Made by [`crate::Communicator::split`].
 ///
-/// Its collectives do not go through multicast, whatever algorithm is named: the communicator's one object is
-/// that of all ranks. They take what does the same by the members' own addresses.
+/// Its collectives do not use multicast, whatever algorithm is named: the communicator's only multicast object
+/// has all ranks. The equivalent algorithm over the members' own addresses takes its place.
 ///
 /// Dropping it gives up this rank's use, as with a [`crate::SymmetricBuffer`].
 pub struct Group {
     shared: Arc<World>,
-    /// There until the drop.
+    /// `None` only during the drop.
     membership: Option<Membership>,
 }
 
 impl Group {
-    /// This rank's number in the group.
+    /// Returns this rank's number in the group.
     pub fn rank(&self) -> usize {
         self.membership().rank
     }
 
-    /// Ranks in the group.
+    /// Returns the number of ranks in the group.
     pub fn world_size(&self) -> usize {
         self.membership().world()
     }
 
-    /// The communicator's number of each member.
+    /// Returns the communicator's rank of each member.
     pub fn members(&self) -> &[usize] {
         &self.membership().members
     }
@@ -74,12 +73,13 @@ impl std::fmt::Debug for Group {
 }
 
 impl Communicator {
-    /// Divides the ranks into groups, one for each `color`, ordered by `key` and then by rank; `None`
-    /// for a rank that joins none. Collective over all ranks. Each rank gives some memory for it (36 MiB
-    /// on a GPU), whether it joins a group or not, which comes back when all have dropped theirs.
+    /// Divides the ranks into groups, one for each `color`, ordered by `key` and then by rank. A rank that
+    /// passes `None` joins no group and gets `None`. Collective over all ranks; blocks for at most the setup
+    /// deadline in each step. Each rank allocates memory (36 MiB on a GPU), whether it joins a group or not;
+    /// the memory is released when all ranks have dropped their groups.
     ///
     /// # Errors
-    /// As any collective call.
+    /// The errors of any collective call.
     pub fn split(&self, color: Option<u32>, key: u32) -> Result<Option<Group>> {
         let shared = self.world();
         shared.reclaim();
@@ -129,7 +129,7 @@ impl Communicator {
     }
 }
 
-/// What a rank asks of [`Communicator::split`]: its color and its key.
+/// A rank's arguments of [`Communicator::split`]: color and key.
 type Wish = (Option<u32>, u32);
 
 fn encode(color: Option<u32>, key: u32) -> [u8; 9] {
@@ -146,7 +146,7 @@ fn decode(bytes: &[u8]) -> Option<Wish> {
     Some((color, word(5)?))
 }
 
-/// The group of `rank` by the colors of all ranks, and its number there.
+/// Returns the members of `rank`'s group by the colors of all ranks, and its number there.
 fn members_of(colors: &[Wish], rank: usize) -> Option<(Vec<usize>, usize)> {
     let color = colors[rank].0?;
     let mut members: Vec<usize> = (0..colors.len())

@@ -1,4 +1,4 @@
-//! A world of ranks: bringing it up, the communicator, groups of it, rebuilding it among survivors.
+//! A world of ranks: its setup, the communicator, groups of ranks, and the rebuild among survivors.
 
 pub(crate) mod communicator;
 pub(crate) mod configuration;

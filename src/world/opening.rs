@@ -1,4 +1,4 @@
-//! Opening a rank's device: which one, and within which time.
+//! Opening of a rank's device: the choice of the device, and the time limit.
 
 use crate::backend::abi::{Capabilities, DeviceDescription, HostServices, OpenOptions};
 use crate::backend::{Backend, Device, Failure, read_text};
@@ -13,9 +13,9 @@ static SERVICES: HostServices = HostServices {
     log: Some(log),
 };
 
-/// A plugin has its own copy of `tracing` that nobody listens to: its lines come through here.
+/// Forwards a plugin's log lines: a plugin has its own copy of `tracing`, which has no subscriber.
 unsafe extern "C" fn log(level: u32, text: *const u8, length: usize) {
-    // SAFETY: the backend gives `length` readable bytes.
+    // SAFETY: the backend passes `length` readable bytes.
     let bytes = unsafe { std::slice::from_raw_parts(text, length) };
     let text = String::from_utf8_lossy(bytes);
     match level {
@@ -27,13 +27,13 @@ unsafe extern "C" fn log(level: u32, text: *const u8, length: usize) {
     }
 }
 
-/// As [`open_device`], but a driver that never returns costs only its thread.
+/// Opens the device as [`open_device`] does. A driver that never returns costs only its thread.
 pub(crate) fn open_device_within(
     source: &BackendSource,
     configuration: &Configuration,
     rank: usize,
 ) -> Result<(Backend, Capabilities, DeviceDescription)> {
-    // Shorter than the others' wait for this rank, so that they hear the reason.
+    // Shorter than the other ranks' wait for this one, so that they receive the reason.
     let limit = configuration.setup_deadline - configuration.setup_deadline / 8;
     let (source, configuration) = (source.clone(), configuration.clone());
     let open = move || open_device(&source, &configuration, rank);

@@ -1,17 +1,17 @@
-//! What another rank is.
+//! A rank of the world, as the others see it.
 
-/// What another rank is, as it told when the communicator came up.
+/// A rank of the world, as it described itself when the communicator was set up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its rank.
+    /// Its number in the world.
     pub rank: usize,
-    /// Its process.
+    /// Its process ID.
     pub process: u32,
     /// Its device's ordinal, in its own numbering.
     pub device: u32,
-    /// Identifies its device; partitions of one device may have it in common.
+    /// UUID of its device. A vendor may use one UUID for all partitions of a device.
     pub uuid: [u8; 16],
-    /// Its device's PCI address as text, zero-padded.
+    /// PCI address of its device as text, zero-padded.
     pub bus: [u8; 16],
     /// Whether it is a thread of this process.
     pub same_process: bool,
@@ -20,8 +20,8 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// What tells its device from every other of the machine: the UUID alone does not, where a vendor's
-    /// partitions of a device have it in common.
+    /// Returns what identifies its device on this machine. The UUID alone does not: partitions of one device
+    /// may share it.
     pub(crate) fn identity(&self) -> ([u8; 16], [u8; 16]) {
         (self.uuid, self.bus)
     }

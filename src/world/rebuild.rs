@@ -1,13 +1,13 @@
-//! A new communicator among the survivors of a poisoned one.
+//! Rebuild: a new communicator among the survivors of a poisoned one.
 //!
-//! Rank 0, which held the store, may be dead, so survivors agree on the page that all ranks map: each
-//! posts whom it knows to be gone and takes over what the others post, and is done once all that are
-//! left have posted the same set. Then they meet at a name that follows from that set. Sets only grow:
-//! should another rank die on the way, whoever sees it posts a larger set, the rendezvous is called
-//! off, and all start over with the larger one.
+//! Rank 0, which held the store, may be dead, so the survivors agree through the control page that all ranks
+//! map. Each posts the set of ranks that it knows to be gone and adds what the others post; it is done once all
+//! remaining ranks have posted the same set. Then they meet at a name derived from that set. Sets only grow: if
+//! another rank dies meanwhile, any rank that sees it posts a larger set, the rendezvous is called off, and all
+//! start over with the larger set.
 //!
-//! No rank goes on alone: the last step of bringing a communicator up is an exchange among all, which
-//! completes on every rank that lives or on none.
+//! No rank continues alone: the last step of the setup is an exchange among all, which completes on every
+//! living rank or on none.
 
 use crate::base::error::{Error, Result};
 use crate::bootstrap::{Bootstrap, BootstrapError, LaunchEnvironment};
@@ -19,8 +19,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// How often a rank looks at what the others have posted. Nothing announces it: whoever could is
-/// perhaps dead.
+/// Interval at which a rank reads what the others have posted. There is no notification: the rank that would
+/// send it may be dead.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// The communicator that is rebuilt.
@@ -37,7 +37,7 @@ pub(crate) fn rebuild(old: &Old<'_>) -> Result<Established> {
     if let Err(Error::Bootstrap(error)) = &rebuilt
         && matches!(**error, BootstrapError::Timeout { .. })
     {
-        // The old one is dropped here, and was not to take longer than the deadline.
+        // The old communicator is dropped now. Its teardown must not wait for the missing rank once more.
         old.world.waited_enough.store(true, Ordering::Release);
     }
     rebuilt
@@ -47,7 +47,7 @@ fn rebuild_from(old: &Old<'_>) -> Result<Established> {
     let shared = old.world;
     shared.health.watch_once();
     if shared.health.check().is_ok() {
-        // Nobody has told this rank yet; nobody waits for its old work any more.
+        // This rank had not been told yet. No rank waits for its old work any more.
         shared.health.poison(Error::Aborted { rank: shared.rank });
     }
     shared.drain_after_poison()?;
@@ -75,7 +75,8 @@ fn rebuild_from(old: &Old<'_>) -> Result<Established> {
     }
 }
 
-/// Agrees with all that are left on who is gone. `gone` is what this rank knew before.
+/// Agrees with all remaining ranks on the set of ranks that are gone. `gone` is the set that this rank knew
+/// before.
 fn agree(shared: &World, mut gone: RankSet) -> Result<RankSet> {
     let (start, rank, world) = (Instant::now(), shared.rank, shared.world);
     let control = shared.health.control();
@@ -120,11 +121,11 @@ fn agree(shared: &World, mut gone: RankSet) -> Result<RankSet> {
     }
 }
 
-/// Waits until those who died can write nowhere any more.
+/// Waits until the processes of dead ranks have ended and cannot write to memory any more.
 fn await_end(shared: &World, gone: RankSet) -> Result<()> {
     let rank = shared.rank;
     let until = Instant::now() + shared.deadlines.setup;
-    // One that left in good order, or as a thread of a living process, is done with all memory.
+    // A rank that left in good order, or as a thread of a living process, no longer uses any memory.
     let dead = gone.members(shared.world);
     for peer in dead.filter(|&peer| shared.health.is_dead(peer)) {
         let process = shared.agreement.bootstrap().peers()[peer].process;
@@ -153,11 +154,11 @@ fn await_end(shared: &World, gone: RankSet) -> Result<()> {
     Ok(())
 }
 
-/// What has changed since the survivors agreed.
+/// A change since the survivors agreed.
 enum Change {
-    /// Somebody else is dead, or known to be gone.
+    /// Another rank died, or became known to be gone.
     Died,
-    /// A rank that had agreed has given its communicator up.
+    /// A rank that had agreed gave its communicator up.
     Left(usize),
 }
 
@@ -174,7 +175,7 @@ fn what_happened(shared: &World, gone: RankSet) -> Option<Change> {
     left.map(Change::Left)
 }
 
-/// Brings the new communicator up among all ranks that are not `gone`.
+/// Sets the new communicator up among all ranks that are not `gone`.
 fn attempt(old: &Old<'_>, gone: RankSet) -> Result<Established> {
     let shared = old.world;
     let launch = launch(&old.configuration.launch, shared, gone);
@@ -201,7 +202,8 @@ fn attempt(old: &Old<'_>, gone: RankSet) -> Result<Established> {
     setup::establish(bootstrap, Ok(device), configuration)
 }
 
-/// Where the survivors meet: nowhere that a rank would come to which has another view of who is gone.
+/// Returns the launch environment of the survivors. Its job name depends on `gone`, so ranks with different
+/// sets never meet.
 fn launch(old: &LaunchEnvironment, shared: &World, gone: RankSet) -> LaunchEnvironment {
     let survivors = (0..shared.world).filter(|&rank| !gone.contains(rank));
     let world = survivors.clone().count() as u32;
@@ -212,7 +214,7 @@ fn launch(old: &LaunchEnvironment, shared: &World, gone: RankSet) -> LaunchEnvir
         world,
         local_rank: rank,
         local_world: world,
-        // All ranks are on one host, so the socket that needs no port will do.
+        // All ranks are on one host: the Unix socket, which needs no port, is enough.
         address: None,
         job: Some(format!("{job}/{:x}", gone.number())),
         generation: old.generation + 1,

@@ -1,4 +1,4 @@
-//! Bringing a communicator up: meet, open, compare, share the control block, make the signal pad.
+//! Setup of a communicator: meet, open, compare, share the control block, make the signal pad.
 
 use crate::backend::abi::{self, Capabilities, DeviceDescription, HostMemory, RawStream};
 use crate::backend::{Backend, Device};
@@ -46,7 +46,7 @@ pub(crate) fn open(source: &BackendSource, configuration: Configuration) -> Resu
     establish(bootstrap, opened, configuration)
 }
 
-/// A world that has come up, and what a communicator remembers of how.
+/// A world after its setup, and the values that its communicator keeps.
 pub(crate) struct Established {
     pub world: Arc<World>,
     pub peers: Vec<Peer>,
@@ -55,18 +55,18 @@ pub(crate) struct Established {
     pub device_open_time: Duration,
 }
 
-/// A device that this rank has open; a communicator that is rebuilt hands its own on.
+/// An open device. A rebuilt communicator takes it over.
 pub(crate) struct OpenDevice {
     pub backend: Arc<Backend>,
     /// The backend's name and build.
     pub name: String,
     pub capabilities: Capabilities,
     pub description: DeviceDescription,
-    /// How long it took the backend to open it.
+    /// Time that the backend took to open it.
     pub open_time: Duration,
 }
 
-/// Everything after the ranks have met and each has, or has not, opened its device.
+/// Completes the setup after the ranks have met and each has opened its device, or failed to.
 pub(crate) fn establish(
     bootstrap: Bootstrap,
     device: Result<OpenDevice>,
@@ -142,7 +142,7 @@ pub(crate) fn establish(
     })
 }
 
-/// Most ranks that share a device.
+/// Returns the largest number of ranks that share a device.
 fn most_on_one_device(peers: &[Peer]) -> u32 {
     let on = |one: &Peer| {
         let here = |peer: &&Peer| peer.identity() == one.identity();
@@ -151,8 +151,8 @@ fn most_on_one_device(peers: &[Peer]) -> u32 {
     peers.iter().map(on).max().unwrap_or(1) as u32
 }
 
-/// What needs the context to be there: the watcher, side streams, the signal pad, multicast, the slots of
-/// collectives. What is made is registered with the context, which gives it back if a later step fails.
+/// Makes everything that needs the context: the watcher, side streams, the signal pad, multicast, the slots of
+/// collectives. Each is registered with the context, which releases it if a later step fails.
 fn complete(
     context: Context,
     staging: Arc<Staging>,
@@ -168,7 +168,7 @@ fn complete(
         call: "spawning the watcher",
         reason: error.to_string(),
     });
-    // Its streams end with the communicator, whatever becomes of the rest.
+    // The side streams end with the communicator, even if a later step fails.
     let lanes = watcher.and_then(|()| Lanes::open(&context, &context.released, context.world));
     let lanes = round.vote(lanes)?;
     let bytes = SignalPad::bytes(context.world);
@@ -211,12 +211,12 @@ fn complete(
     })
 }
 
-/// Signal words on the host. What this rank has made is returned also if another rank failed.
+/// Makes signal words in host memory. Returns what this rank has made even if another rank failed.
 fn host_pad(shared: &Context, round: &mut Round<'_>) -> (Option<HostPad>, Result<()>) {
     let create = || HostPad::create_file(shared.world);
     let made = match share_file(round, shared.rank, create) {
         Ok(file) => HostPad::new(shared, file),
-        // It failed on all ranks together.
+        // The step failed on all ranks.
         Err(error) => return (None, Err(error)),
     };
     let outcome = round.vote(made.as_ref().map(drop).map_err(Error::clone));
@@ -230,7 +230,7 @@ fn backend_name(source: &BackendSource) -> String {
     }
 }
 
-/// What must be alike on all ranks for their kernels to understand each other.
+/// Returns the values that must be the same on all ranks for their kernels to work together.
 fn fields(
     backend: &str,
     configuration: &Configuration,
@@ -275,14 +275,14 @@ fn fields(
     ]
 }
 
-/// FNV-1a, 64 bits: equal tables give equal numbers, and nobody here means harm.
+/// Returns the 64-bit FNV-1a hash: equal tables have equal hashes. It need not resist an attacker.
 fn fingerprint(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }
 
-/// Tells every rank about every rank's device, and what each offers of multicast.
+/// Exchanges the descriptions of all ranks' devices and their multicast offers.
 fn meet(
     round: &mut Round<'_>,
     agreement: &Agreement,
@@ -325,7 +325,7 @@ fn meet(
 /// A device's ordinal, UUID and PCI address.
 type Named = ([u8; 4], [u8; 16], [u8; 16]);
 
-/// A device and its offer, as a rank told them; `None` for what is too short.
+/// Splits a rank's message into its device and its offer; `None` if it is too short.
 fn parts(answer: &[u8]) -> Option<(Named, Offer)> {
     let (ordinal, rest) = answer.split_first_chunk()?;
     let (uuid, rest) = rest.split_first_chunk()?;
@@ -333,7 +333,7 @@ fn parts(answer: &[u8]) -> Option<(Named, Offer)> {
     Some(((*ordinal, *uuid, *bus), Offer::decode(rest)?))
 }
 
-/// The strategies that every rank has, in the order that all agreed on.
+/// Returns the sharing strategies that every rank has, in the order that all agreed on.
 fn negotiate(
     round: &mut Round<'_>,
     rank: usize,
@@ -370,7 +370,7 @@ fn negotiate(
     Ok(common)
 }
 
-/// Hands one descriptor from rank 0 to every rank.
+/// Hands a file descriptor from rank 0 to every rank.
 fn share_file(
     round: &mut Round<'_>,
     rank: usize,
@@ -395,7 +395,7 @@ fn share_file(
     })
 }
 
-/// What a communicator takes from the device before it can wait or copy. Given back unless kept.
+/// Device resources that a communicator needs before it can wait or copy. Released on drop, unless kept.
 struct Resources<'a> {
     backend: &'a Backend,
     words: Option<HostMemory>,
@@ -436,7 +436,7 @@ impl<'a> Resources<'a> {
 impl Drop for Resources<'_> {
     fn drop(&mut self) {
         let memory = [self.words.take(), self.memory.take()];
-        // SAFETY: made by `new`, and used by nobody yet. Nothing is to be done about a failure.
+        // SAFETY: made by `new`, and not used yet. A failure cannot be handled here.
         unsafe {
             for memory in memory.into_iter().flatten() {
                 let _ = self.backend.host_free(memory);

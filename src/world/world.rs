@@ -1,5 +1,5 @@
-//! Everything that handles of a communicator share: the rank's context, and above it the signal pad, multicast
-//! and the group of all ranks.
+//! The state that all handles of a communicator share: the rank's context, and above it the signal pad,
+//! multicast and the group of all ranks.
 
 use crate::backend::abi::ShareKind;
 use crate::group::state::State;
@@ -12,26 +12,26 @@ use crate::rank::context::Context;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// A communicator's world, complete: it is set up upwards, from the context on.
+/// A communicator's world after its setup, which runs from the context upwards.
 pub struct World {
-    /// This rank. Its end is the end of all.
+    /// This rank's context. Its drop tears everything down.
     pub context: Context,
-    /// The strategy that the signal pad proved; later allocations use it.
+    /// The sharing strategy that the signal pad proved; later allocations use it.
     pub kind: ShareKind,
-    /// The words that peers signal by.
+    /// The signal words.
     pub pad: Arc<SignalPad>,
-    /// What became of multicast.
+    /// Multicast, and its status.
     pub multicast: Arc<Multicast>,
-    /// What collectives need.
+    /// The state of collectives.
     pub collectives: State,
-    /// Copies from and to the host.
+    /// Pinned memory for host copies.
     pub staging: Arc<Staging>,
-    /// Where kernels that receive find what they were sent.
+    /// The address table, in which receiving kernels look up a sender's memory.
     pub table: ExchangeTable,
 }
 
 impl World {
-    /// By what a further symmetric allocation is made.
+    /// Returns what a further symmetric allocation is made with.
     pub fn maker(&self) -> Maker<'_> {
         Maker {
             context: &self.context,

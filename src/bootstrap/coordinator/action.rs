@@ -1,4 +1,4 @@
-//! What the coordinator is told and what it decides, in terms of connections.
+//! The coordinator's input and decisions, in terms of connections.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ pub(in crate::bootstrap) type Token = u64;
 /// The connection of the rank 0 whose process holds the store.
 pub(in crate::bootstrap) const HOST: Token = 0;
 
-/// What came beside a request.
+/// The file descriptor that came beside a request, if any.
 #[derive(Debug)]
 pub(in crate::bootstrap) enum Beside {
     Nothing,
@@ -20,18 +20,18 @@ pub(in crate::bootstrap) enum Beside {
     Lost,
 }
 
-/// What the server is to do.
+/// An action for the server.
 #[derive(Debug)]
 pub(in crate::bootstrap) enum Action {
-    /// Send a frame, with descriptors beside it.
+    /// Sends a frame, with descriptors beside it.
     Send {
         to: Token,
         frame: Vec<u8>,
         descriptors: Option<Arc<Vec<OwnedFd>>>,
     },
-    /// Accept nobody any more.
+    /// Stops accepting connections.
     StopListening,
-    /// Send what is queued, then end.
+    /// Sends the queue, then ends.
     Finish,
 }
 

@@ -1,4 +1,4 @@
-//! All-gathers in progress: who has come, who waits, and when nobody can be waited for any more.
+//! All-gathers in progress: which ranks have come, which wait, and when a wait can no longer succeed.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -10,7 +10,7 @@ use crate::bootstrap::coordinator::action::{Action, Token};
 use crate::bootstrap::failure::Failure;
 use crate::bootstrap::reply::{Part, Reply};
 
-/// What one rank gave.
+/// One rank's contribution.
 pub(super) struct Contribution {
     /// The connection of its rank.
     pub(super) token: Token,
@@ -18,7 +18,7 @@ pub(super) struct Contribution {
     pub(super) payload: Vec<u8>,
     pub(super) descriptor: Option<OwnedFd>,
     pub(super) deadline: Instant,
-    /// False once its rank was told that the deadline passed.
+    /// False once its rank was notified that the deadline passed.
     pub(super) waiting: bool,
 }
 
@@ -50,14 +50,14 @@ impl Gathers {
         all.filter(|contribution| contribution.waiting)
     }
 
-    /// When [`Gathers::expire`] has something to do next.
+    /// Returns when [`Gathers::expire`] has something to do next.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.waiting()
             .map(|contribution| contribution.deadline)
             .min()
     }
 
-    /// Tells the ranks whose deadlines have passed who did not come.
+    /// Answers the ranks whose deadlines have passed with the ranks that did not come.
     pub(super) fn expire(&mut self, now: Instant, actions: &mut Vec<Action>) {
         let world = self.world;
         self.open.retain(|_, gather| {
@@ -73,7 +73,7 @@ impl Gathers {
                 .filter(|rank| !gather.contains_key(rank))
                 .collect();
             if missing.is_empty() {
-                // All came once, but some had given up before the last arrived.
+                // All ranks came, but some had given up before the last arrived.
                 missing = gather
                     .iter()
                     .filter(|(_, part)| !part.waiting)
@@ -92,7 +92,7 @@ impl Gathers {
         });
     }
 
-    /// Takes what `rank` gives to the collective `tag`; answers all ranks if it was the last to come.
+    /// Takes the contribution of `rank` to the collective `tag`; answers all ranks if it was the last to come.
     pub(super) fn give(
         &mut self,
         rank: u32,
@@ -115,7 +115,7 @@ impl Gathers {
         }
     }
 
-    /// Takes back what `rank` gave to a collective that has not completed.
+    /// Withdraws the contribution of `rank` to a collective that has not completed.
     pub(super) fn withdraw(&mut self, rank: u32) {
         self.open.retain(|_, gather| {
             gather.remove(&rank);
@@ -123,7 +123,7 @@ impl Gathers {
         });
     }
 
-    /// Drops all collectives; whoever waits is told by other means.
+    /// Drops all collectives; the waiting ranks are notified by other means.
     pub(super) fn clear(&mut self) {
         self.open.clear();
     }
@@ -136,7 +136,8 @@ impl Gathers {
         self.clear();
     }
 
-    /// All ranks wait for collectives that cannot complete: tells each of one that waits elsewhere.
+    /// Ends a deadlock, in which all ranks wait for different collectives: tells each rank of one that waits
+    /// elsewhere.
     fn break_deadlock(&mut self, actions: &mut Vec<Action>) {
         let gathers = mem::take(&mut self.open);
         let waiting: Vec<(u32, &Contribution, &String)> = gathers

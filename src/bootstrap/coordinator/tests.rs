@@ -1,4 +1,4 @@
-//! The bookkeeping on its own: no sockets, and a clock that the test turns.
+//! Tests of the coordinator alone: no sockets, and a clock that the test sets.
 
 use super::super::frame::{Frame, HEADER_BYTES};
 use super::super::process::ProcessIdentity;
@@ -176,7 +176,7 @@ fn a_deadline_names_the_ranks_that_never_came_not_those_that_gave_up_before() {
     assert_eq!(bench.news(), [(HOST, 2, timed_out(&[2]))]);
     bench.after(600);
     assert_eq!(bench.news(), [(101, 2, timed_out(&[2]))]);
-    // Now rank 2 comes to an empty room.
+    // Now rank 2 comes after the others have given up.
     bench.gather(2, 2, "a");
     bench.after(1000);
     assert_eq!(bench.news(), [(102, 2, timed_out(&[0, 1]))]);

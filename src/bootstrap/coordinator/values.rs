@@ -21,13 +21,13 @@ pub(super) struct Values {
 }
 
 impl Values {
-    /// When [`Values::expire`] has something to do next.
+    /// Returns when [`Values::expire`] has something to do next.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         let getters = self.getters.values().flatten();
         getters.map(|getter| getter.deadline).min()
     }
 
-    /// Tells the ranks whose deadlines have passed that nobody set their value.
+    /// Answers the ranks whose deadlines have passed: their value was not set in time.
     pub(super) fn expire(&mut self, now: Instant, actions: &mut Vec<Action>) {
         self.getters.retain(|_, getters| {
             getters.retain(|getter| {
@@ -44,12 +44,12 @@ impl Values {
         });
     }
 
-    /// Forgets who waits; whoever does is told by other means.
+    /// Forgets the waiting ranks, which are notified by other means.
     pub(super) fn forget_getters(&mut self) {
         self.getters.clear();
     }
 
-    /// Keeps `value` under `key` and gives it to the ranks that wait for it.
+    /// Stores `value` under `key` and sends it to the ranks that wait for it.
     pub(super) fn set(&mut self, key: String, value: Vec<u8>, actions: &mut Vec<Action>) {
         for getter in self.getters.remove(&key).unwrap_or_default() {
             let reply = Reply::Value {
@@ -60,7 +60,7 @@ impl Values {
         self.set.insert(key, value);
     }
 
-    /// Gives the value under `key`, at once or when it is set.
+    /// Sends the value under `key`, at once or when it is set.
     pub(super) fn get(&mut self, key: String, getter: Getter, actions: &mut Vec<Action>) {
         match self.set.get(&key) {
             Some(bytes) => {

@@ -15,7 +15,8 @@ const HELLO_BYTES: usize = 8 + SECRET_BYTES;
 const CHALLENGE_BYTES: usize = 2 * SECRET_BYTES;
 const PROOF_BYTES: usize = SECRET_BYTES;
 
-/// The rank's side; false if the store does not know the secret. Blocks until `until` at most.
+/// Makes the rank's side of the handshake; returns false if the store does not know the secret. Blocks until
+/// `until` at most.
 pub(super) fn greet(stream: &Stream, secret: &Secret, until: Instant) -> Result<bool, Errno> {
     let own = random_bytes().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
     let mut hello = [0; HELLO_BYTES];
@@ -50,7 +51,7 @@ impl Exchange {
         }
     }
 
-    /// Where the next bytes go: those of one part, so that nothing behind the proof is read.
+    /// Returns the buffer for the next bytes, limited to one part, so that nothing behind the proof is read.
     pub(super) fn space(&mut self) -> &mut [u8] {
         let end = self.part_bytes();
         &mut self.part[self.filled..end]
@@ -63,7 +64,7 @@ impl Exchange {
         }
     }
 
-    /// Judges, with `count` more bytes in the space.
+    /// Evaluates the bytes received, with `count` more in the buffer.
     pub(super) fn advance(&mut self, count: usize, secret: Option<&Secret>) -> Step {
         self.filled += count;
         if self.filled < self.part_bytes() {
@@ -101,8 +102,8 @@ impl Exchange {
     }
 }
 
-/// HMAC-SHA-256 of `role` and `parts` under `secret`. The role keeps a proof given in one direction from being played
-/// back in the other.
+/// Returns HMAC-SHA-256 of `role` and `parts` under `secret`. The role prevents a proof of one direction from
+/// being replayed in the other.
 fn prove(secret: &Secret, role: &str, parts: &[&[u8]]) -> [u8; PROOF_BYTES] {
     authenticator(secret, role, parts)
         .finalize()
@@ -110,7 +111,7 @@ fn prove(secret: &Secret, role: &str, parts: &[&[u8]]) -> [u8; PROOF_BYTES] {
         .into()
 }
 
-/// Whether `proof` is [`prove`] of the same; takes the same time wherever it differs.
+/// Returns whether `proof` equals [`prove`] of the same, in constant time.
 fn verify(secret: &Secret, role: &str, parts: &[&[u8]], proof: &[u8]) -> bool {
     authenticator(secret, role, parts)
         .verify_slice(proof)
@@ -123,7 +124,7 @@ fn authenticator(secret: &Secret, role: &str, parts: &[&[u8]]) -> Hmac<Sha256> {
     mac.update(role.as_bytes());
     mac.update(&[0]);
     for part in parts {
-        // The length keeps neighbouring parts from being divided in another way.
+        // The length prevents adjacent parts from being split differently.
         mac.update(&(part.len() as u64).to_le_bytes());
         mac.update(part);
     }

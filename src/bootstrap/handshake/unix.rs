@@ -1,4 +1,4 @@
-//! The handshake over a Unix socket: the rank shows its key, the store says whether it is the job's.
+//! The handshake over a Unix socket: the rank shows its key, and the store compares it with the job's.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ const HEADER_BYTES: usize = 11;
 const WELCOME: [u8; 8] = *b"welcome\n";
 const REFUSED: [u8; 8] = *b"refused\n";
 
-/// A rank's greeting. The key must not be longer than [`MAX_JOB`].
+/// Returns a rank's greeting. The key must not be longer than [`MAX_JOB`].
 pub(in crate::bootstrap) fn hello(key: &Key) -> Vec<u8> {
     let length = key.bytes().len() as u16;
     [
@@ -26,7 +26,8 @@ pub(in crate::bootstrap) fn hello(key: &Key) -> Vec<u8> {
     .concat()
 }
 
-/// The rank's side; false if the store has another key. Blocks until `until` at most.
+/// Makes the rank's side of the handshake; returns false if the store has another key. Blocks until `until` at
+/// most.
 pub(super) fn greet(stream: &Stream, key: &Key, until: Instant) -> Result<bool, Errno> {
     stream.send_all(&hello(key), until)?;
     let mut answer = [0; 8];
@@ -37,7 +38,7 @@ pub(super) fn greet(stream: &Stream, key: &Key, until: Instant) -> Result<bool, 
 /// The store's side: a greeting as far as it has arrived.
 pub(in crate::bootstrap) struct Hello {
     header: [u8; HEADER_BYTES],
-    /// As long as the header says, once that is complete.
+    /// The key, as long as the header says once the header is complete.
     shown: Vec<u8>,
     filled: usize,
 }
@@ -51,7 +52,7 @@ impl Hello {
         }
     }
 
-    /// Where the next bytes go: those of one part, so that nothing behind the greeting is read.
+    /// Returns the buffer for the next bytes, limited to one part, so that nothing behind the greeting is read.
     pub(super) fn space(&mut self) -> &mut [u8] {
         match self.filled.checked_sub(HEADER_BYTES) {
             None => &mut self.header[self.filled..],
@@ -59,7 +60,7 @@ impl Hello {
         }
     }
 
-    /// Judges, with `count` more bytes in the space.
+    /// Evaluates the bytes received, with `count` more in the buffer.
     pub(super) fn advance(&mut self, count: usize, key: &Key) -> Step {
         let was_incomplete = self.filled < HEADER_BYTES;
         self.filled += count;

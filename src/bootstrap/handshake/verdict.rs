@@ -1,4 +1,4 @@
-//! What the store makes of the part of a handshake that has arrived.
+//! The store's verdict on the part of a handshake that has arrived.
 
 /// The store's answer to the bytes that have arrived, and what comes next.
 #[derive(Debug, PartialEq, Eq)]
@@ -8,19 +8,19 @@ pub(in crate::bootstrap) struct Step {
     pub(in crate::bootstrap) verdict: Verdict,
 }
 
-/// Whether a rank of this job is at the other end.
+/// The verdict on the other end: whether it is a rank of this job.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::bootstrap) enum Verdict {
     /// More bytes are to come.
     Pending,
-    /// It is: messages follow.
+    /// It is a rank of this job: messages follow.
     Trusted,
-    /// It is not, for this reason: the connection is to be closed once the answer is sent.
+    /// It is not, for this reason: the connection is closed once the answer is sent.
     Refused(&'static str),
 }
 
 impl Step {
-    /// Nothing to send.
+    /// Makes a step with nothing to send.
     pub(in crate::bootstrap) fn silent(verdict: Verdict) -> Self {
         Self {
             answer: Vec::new(),

@@ -25,7 +25,7 @@ pub(super) fn connect(address: &str, until: Instant) -> io::Result<OwnedFd> {
 }
 
 fn connect_to(address: &SocketAddr, until: Instant) -> io::Result<TcpStream> {
-    // Zero would be refused as a timeout.
+    // A timeout of zero would be refused.
     let timeout = until
         .saturating_duration_since(Instant::now())
         .max(Duration::from_millis(1));

@@ -1,4 +1,4 @@
-//! Descriptors reach every rank, and none is left behind.
+//! Tests that descriptors reach every rank, and none is left behind.
 
 use std::os::fd::AsFd;
 

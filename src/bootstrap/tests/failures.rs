@@ -1,4 +1,4 @@
-//! Ranks that fail, leave and die.
+//! Tests of ranks that fail, leave and die.
 
 use super::*;
 
@@ -191,7 +191,7 @@ fn a_rendezvous_is_called_off_as_soon_as_it_is_not_wanted_any_more() {
         wanted.store(false, Ordering::Relaxed);
         for rank in ranks {
             let error = rank.join().unwrap().unwrap_err();
-            // Whoever hears first that another has called it off has that as its reason.
+            // A rank that first learns that another has called it off reports that as its reason.
             let expected = matches!(
                 error,
                 BootstrapError::CalledOff { .. } | BootstrapError::PeerLeft { .. }

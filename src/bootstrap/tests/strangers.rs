@@ -1,4 +1,4 @@
-//! Who is kept out, and that it costs the ranks nothing.
+//! Tests that strangers are refused, at no cost to the ranks.
 
 use std::io::{Read, Write};
 use std::os::linux::net::SocketAddrExt;
@@ -36,7 +36,7 @@ fn abstract_name(address: &Address) -> SocketAddr {
     }
 }
 
-/// A connection to rank 0, as soon as it listens, that has not said anything.
+/// Returns a connection to rank 0, as soon as it listens, that has not sent anything.
 fn raw_at(address: &Address) -> UnixStream {
     let name = abstract_name(address);
     let start = Instant::now();
@@ -71,7 +71,7 @@ fn strangers_are_dropped_and_delay_nobody() {
         for key in wrong {
             let mut stranger = raw(&job);
             stranger.write_all(&hello(&key)).unwrap();
-            // What follows the key would be a valid message; it is never looked at.
+            // The bytes behind the key would be a valid message; the store never reads them.
             let _ = stranger.write_all(
                 &Request::ForeignJoin {
                     version: 9,
@@ -211,7 +211,7 @@ fn another_user_is_refused_on_both_sides() {
                 ),
                 "{error}"
             );
-            // One that does not look at who listens gets no further.
+            // A stranger that does not check the listener's user gets no further.
             let mut stranger = raw_at(&meeting.address);
             let _ = stranger.write_all(&hello(&meeting.key));
             ends_with(stranger, b"");
@@ -233,7 +233,8 @@ fn a_listener_of_another_user_is_shown_no_key() {
     let meeting = Meeting::of(&environment, LONG, None).unwrap();
     let name = abstract_name(&meeting.address);
     std::thread::scope(|scope| {
-        // The system call changes the user of that thread only, and who listens is who called listen().
+        // The system call changes the user of that thread only; the listener's user is that of the thread that
+        // called listen().
         let squatter = scope.spawn(|| {
             let (root, nobody) = (
                 rustix::process::Uid::ROOT,

@@ -1,4 +1,4 @@
-//! Meeting at `host:port`.
+//! Tests of a rendezvous at `host:port`.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -143,7 +143,7 @@ fn strangers_are_dropped_and_the_secret_itself_opens_nothing() {
         let hello = [b"symmem\0\n".as_slice(), &[1; 32]].concat();
         false_proof.write_all(&hello).unwrap();
         false_proof.read_exact(&mut [0; 64]).unwrap();
-        // What follows the proof would be a valid message; it is never looked at.
+        // The bytes behind the proof would be a valid message; the store never reads them.
         false_proof.write_all(&[2; 32]).unwrap();
         let join = Request::ForeignJoin {
             version: 9,

@@ -1,19 +1,20 @@
-//! All-gather and all-to-all by copy engines; and the gathering half of an all-reduce, whose shares a
-//! kernel has reduced. How depends on how devices are linked, which the backend reports as `fanout`.
+//! All-gather and all-to-all by copy engines, and the gathering half of an all-reduce whose shares a kernel has
+//! reduced. The schedule depends on how devices are linked, which the backend reports as `fanout`.
 //!
-//! Behind a switch (1) a device has one link to all: copies follow each other, in step with the neighbour.
-//! In step `k` rank `r` puts to rank `r + k`. A copy engine that runs free shares a link with whoever
-//! is late or early there, and both lose half (137–248 GB/s on 8 GPUs, where in step it is 350–372);
-//! so a rank starts step `k + 1` only when rank `r + 1`, which used that link in step `k`, has finished.
-//! No compute unit copies to a peer: kernels of one block give the signals and wait for them.
+//! Behind a switch (`fanout` 1) a device has one link to all peers, so copies follow each other, in step with
+//! the neighbor: in step `k` rank `r` puts to rank `r + k`. Without steps, a copy engine shares a link with any
+//! rank that is late or early there, and both lose half of the bandwidth (137–248 GB/s on 8 GPUs, against
+//! 350–372 GB/s in step). So a rank starts step `k + 1` only when rank `r + 1`, which used that link in step
+//! `k`, has finished. No compute unit copies to a peer: kernels of one block raise the signals and wait for
+//! them.
 //!
-//! From copy to copy a stream takes some 14 microseconds: the copy's end, the kernel's launch, the
-//! signal, the copy's start. So a large copy is cut in two, which go by two lanes: streams that keep
-//! step each for itself. The cuts put the lanes out of phase, so that while one waits the other has the
-//! link to itself. The copy to this rank uses no link, and goes on a third stream beside them.
+//! Between two copies a stream spends some 14 microseconds: the end of the copy, the kernel's launch, the
+//! signal, the start of the next copy. So a large copy is cut in two parts for two lanes: streams that keep
+//! step independently. The cuts put the lanes out of phase, so that one has the link to itself while the other
+//! waits. The copy to this rank uses no link, and runs on a third stream beside them.
 //!
-//! In a mesh (more) each pair of devices has a link of its own, which nobody else can want: copies to so
-//! many peers are under way at once, each on a stream of its own, and nobody keeps step with anybody.
+//! In a mesh (`fanout` above 1) each pair of devices has a link of its own. Copies to `fanout` peers are under
+//! way at once, each on a stream of its own, and no rank keeps step with another.
 
 use crate::backend::abi::*;
 use crate::backend::{Backend, CallResult, Collectives, RemoteAccess, Signals};
@@ -26,12 +27,12 @@ use crate::group::slots::{Header, Steps};
 
 /// Threads of a kernel that only waits: one for each member, in whole warps.
 const WAITING_THREADS: u32 = 128;
-/// Bytes of a part from which forking to other streams pays: a few microseconds of a link.
+/// Bytes of a part from which forking to other streams pays: a link moves them in a few microseconds.
 const WORTH_FORKING: u64 = 1 << 20;
-/// Copies are cut at multiples of this, so that both parts are aligned as the whole is.
+/// Copies are cut at multiples of this many bytes, so that both parts are aligned as the whole is.
 const CUT: u64 = 16;
 
-/// What a collective by copy engines is submitted to.
+/// The resources of a collective by copy engines.
 #[derive(Clone, Copy)]
 pub struct Engine<'a> {
     /// The backend.
@@ -44,26 +45,26 @@ pub struct Engine<'a> {
     pub whole: bool,
     /// The caller's stream.
     pub stream: RawStream,
-    /// How many peers at once keep the links busy: alike on all members.
+    /// Number of peers to copy to at once so that the links are busy; the same on all members.
     pub fanout: u32,
 }
 
-/// On how many streams. The lanes are alike on all members.
+/// Number of streams of a call. The lanes are the same on all members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Streams {
-    /// Lanes: in a mesh each has its own peers, else a copy to a peer goes by all of them.
+    /// Lanes. In a mesh each lane has its own peers; behind a switch a copy to a peer is cut among all lanes.
     lanes: usize,
-    /// Whether the copy to this rank goes beside them.
+    /// Whether the copy to this rank has a stream of its own.
     own: bool,
 }
 
 impl Streams {
-    /// Those that a call asks for, or that its size is worth where it asks for 0.
+    /// Returns the streams that a call requests, or that its size justifies if it requests 0.
     fn of(shape: &Shape<'_>, concurrent: u32, fanout: u32) -> Self {
         let worth = (0..shape.world).any(|member| shape.parts.bytes(member) >= WORTH_FORKING);
         let most = lanes::most(fanout, shape.world);
         let (lanes, own) = match concurrent {
-            // With one peer there is no next step to hide, nor another peer.
+            // With one peer there is no next step to hide, and no other peer.
             0 if worth && shape.world > 2 => (most, true),
             0 => (1, worth),
             1 => (1, false),
@@ -77,7 +78,7 @@ impl Streams {
 
 impl Engine<'_> {
     /// Submits the copies of `shape`, between two barriers. `concurrent` is
-    /// [`crate::CollectiveOptions::concurrent`], 0 where the size decides.
+    /// [`crate::CollectiveOptions::concurrent`], 0 if the size decides.
     ///
     /// # Safety
     /// All ranges and the group's memory are live until the stream has passed this point, and every
@@ -88,14 +89,14 @@ impl Engine<'_> {
         concurrent: u32,
         sides: Option<&Sides>,
     ) -> CallResult<()> {
-        // SAFETY: the caller's word. So below.
+        // SAFETY: guaranteed by the caller. So below.
         unsafe {
             self.barrier()?;
             self.submit_after_barrier(shape, concurrent, sides)
         }
     }
 
-    /// As [`Engine::submit`], where members' streams have waited for each other just before.
+    /// Submits as [`Engine::submit`] does, after a barrier of the members' streams that was just made.
     ///
     /// # Safety
     /// As [`Engine::submit`].
@@ -115,7 +116,7 @@ impl Engine<'_> {
         };
         let (mut forked, mut done) = (0, Ok(()));
         for side in lanes.iter().chain(&own) {
-            // SAFETY: side streams live as long as their group, the other by the caller's word.
+            // SAFETY: side streams live as long as their group; the caller guarantees the other.
             done = unsafe { side.fork(self.backend, self.stream) };
             if done.is_err() {
                 break;
@@ -128,21 +129,20 @@ impl Engine<'_> {
                 *lane = side.raw();
             }
             let own = own.map_or(self.stream, |side| side.raw());
-            // SAFETY: the caller's word; the side streams have come here and are joined below.
+            // SAFETY: guaranteed by the caller; the side streams were forked above and are joined below.
             done = unsafe { self.copies(shape, &raw[..=lanes.len()], own) };
         }
         for side in lanes.iter().chain(&own).take(forked) {
-            // After a failure too: a capture could not be ended with a stream that is not joined.
-            // SAFETY: as for the fork.
+            // After a failure, too: a capture cannot end while a forked stream is not joined.
             let joined = unsafe { side.join(self.backend, self.stream) };
             done = done.and(joined);
         }
         done?;
-        // SAFETY: the caller's word.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.barrier() }
     }
 
-    /// The copies to peers, and the copy to this rank.
+    /// Submits the copies to peers, and the copy to this rank.
     ///
     /// # Safety
     /// As [`Engine::submit`], for all of these streams.
@@ -154,14 +154,14 @@ impl Engine<'_> {
     ) -> CallResult<()> {
         let peers = shape.world - 1;
         let (mut step, mut done) = (0, Ok(()));
-        // All ranks submit in the same order, step by step: streams that the device queues behind one
-        // another wait for nothing then that is queued behind them elsewhere.
+        // All ranks submit in the same order, step by step. So if the device queues streams behind one another,
+        // no stream waits for work that is queued behind it on another rank.
         shape.moves(Algorithm::PUSH, 0, |copy| {
             step += 1;
             if done.is_err() {
                 return;
             }
-            // SAFETY: the caller's word.
+            // SAFETY: guaranteed by the caller.
             done = unsafe {
                 if step <= peers && self.fanout > 1 {
                     let lane = lanes[(step - 1) % lanes.len()];
@@ -177,7 +177,7 @@ impl Engine<'_> {
         done
     }
 
-    /// A copy to a peer, and each lane's turn to the next.
+    /// Submits a copy to a peer, then each lane's step to the next.
     ///
     /// # Safety
     /// As [`Engine::copies`].
@@ -189,16 +189,16 @@ impl Engine<'_> {
         lanes: &[RawStream],
     ) -> CallResult<()> {
         for (part, &stream) in cut(copy, step, peers, lanes.len()).into_iter().zip(lanes) {
-            // SAFETY: the caller's word.
+            // SAFETY: guaranteed by the caller.
             unsafe { self.copy(part, Direction::PUT, stream) }?;
         }
-        // After the last copy nobody takes the link over.
+        // After the last copy no rank takes the link over.
         if step == peers {
             return Ok(());
         }
         for (lane, &stream) in lanes.iter().enumerate() {
             let (target, wait) = self.steps.neighbours(lane, self.header.watch);
-            // SAFETY: the caller's word.
+            // SAFETY: guaranteed by the caller.
             unsafe { self.backend.signal_step(&target, &wait, stream) }?;
         }
         Ok(())
@@ -219,22 +219,22 @@ impl Engine<'_> {
             direction,
             ..Transfer::by_engine(destination, source, bytes)
         };
-        // SAFETY: the caller's word.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.backend.transfer(&transfer, stream) }
     }
 
-    /// Holds the stream until every member's stream is here.
+    /// Submits a barrier of all members.
     ///
     /// # Safety
-    /// The group's memory is live until the stream has passed this point, and every member submits it.
+    /// The group's memory is live until the stream has passed this point, and every member submits the barrier.
     pub unsafe fn barrier(&self) -> CallResult<()> {
         if self.whole {
             let barrier = self.steps.barrier(self.header.watch);
-            // SAFETY: the caller's word.
+            // SAFETY: guaranteed by the caller.
             return unsafe { self.backend.barrier(&barrier, self.stream) };
         }
-        // A barrier names its ranks by the communicator's numbers from 0 on, so other groups move
-        // nothing, between barriers of their own.
+        // The backend's barrier numbers its ranks from 0 in the communicator. Other groups therefore launch a
+        // move kernel of zero bytes, whose own barriers they use.
         let mut nothing = MoveArguments {
             group: *self.header.channel,
             destinations: [DeviceAddress::NULL; MAX_RANKS],
@@ -245,13 +245,13 @@ impl Engine<'_> {
         };
         self.header.complete(&mut nothing.group);
         let grid = geometry(1, WAITING_THREADS);
-        // SAFETY: the caller's word.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.backend.collective_move(&nothing, &grid, self.stream) }
     }
 }
 
-/// The parts of a copy that the lanes take in a step. The first has a quarter in the first step, so
-/// that it is half a step ahead from then on, and the rest in the last.
+/// Returns the parts of a copy that the lanes take in a step. The first lane's part is a quarter in the first
+/// step, so that it is half a step ahead from then on, and three quarters in the last.
 fn cut(copy: Copy, step: usize, peers: usize, lanes: usize) -> [Copy; LANES] {
     let Copy(destination, source, bytes) = copy;
     let quarters = match (lanes, step) {
@@ -347,7 +347,7 @@ mod tests {
         assert_eq!(streams(2, 0, false, large), (1, true));
         assert_eq!(streams(4, 1, false, large), (1, false));
         assert_eq!(streams(4, 2, false, small), (2, true));
-        // In a mesh a lane for each peer, or as many as the links take at once.
+        // In a mesh: a lane for each peer, limited by `fanout`.
         assert_eq!(fanned(4, 0, false, large, 7), (3, true));
         assert_eq!(fanned(4, 0, true, large, 2), (2, false));
         assert_eq!(fanned(4, 2, false, small, 7), (2, true));

@@ -1,6 +1,6 @@
-//! From a request to the backend: compared, checked, chosen, planned, submitted.
+//! From a request to the backend: compare, check, choose, plan, submit.
 //!
-//! Nothing here allocates or locks outside of a capture, unless calls are compared
+//! Outside of a capture, nothing here allocates or locks, unless calls are compared
 //! ([`crate::Configuration::check_calls`]) or logged.
 
 use crate::backend::abi::*;
@@ -24,7 +24,7 @@ use crate::rank::submit::Submit;
 use crate::stream::queue::Queue;
 use crate::world::world::World;
 
-/// What a kernel of a call watches.
+/// Returns what the waits of a call's kernels watch: the abort word and the call's deadline.
 pub fn watch(world: &World, options: &CollectiveOptions<'_>) -> Watch {
     world
         .health
@@ -32,7 +32,7 @@ pub fn watch(world: &World, options: &CollectiveOptions<'_>) -> Watch {
 }
 
 impl Queue {
-    /// Does what `request` says.
+    /// Compares, checks, chooses and enqueues a collective.
     pub(crate) fn collective(
         &self,
         request: &Request<'_>,
@@ -53,7 +53,7 @@ impl Queue {
             return Ok(());
         }
         if membership.world() == 1 {
-            // Whatever the operation, the result of a group of one is a copy.
+            // For a group of one, every operation is a copy.
             let bytes = request.destination.bytes().min(request.source.bytes());
             return self.copy_local(
                 request.name,
@@ -61,7 +61,7 @@ impl Queue {
                 &request.source,
             );
         }
-        // NCCL's communicator is that of all ranks.
+        // NCCL's communicator has all ranks, so it serves no other group.
         let library = membership.whole.then_some(&state.nccl);
         let aligned = request.starts_at_vectors(in_place);
         let library = library.and_then(|nccl| nccl.of(options.provider, aligned));
@@ -100,7 +100,7 @@ impl Queue {
             .map_err(|error| error.about(None, bytes))
     }
 
-    /// Holds the stream until every member's stream is here.
+    /// Enqueues a barrier of the members in `options`.
     pub(crate) fn barrier_of(&self, options: &CollectiveOptions<'_>) -> Result<()> {
         const NAME: &str = "group_barrier";
         let world = self.world();
@@ -161,7 +161,7 @@ impl Queue {
         submit.end(enqueued)
     }
 
-    /// Copies within this rank; the source has as many bytes as the destination.
+    /// Enqueues a copy within this rank; the source has as many bytes as the destination.
     pub(crate) fn copy_local(
         &self,
         name: &'static str,
@@ -186,13 +186,13 @@ fn place<'p>(submit: &Submit<'_>, operand: &Operand<'p>, membership: &'p Members
     }
 }
 
-/// A call that was checked and chosen.
+/// A call after its checks and the selector's choice.
 struct Run<'r, 'a> {
     request: &'r Request<'a>,
     options: &'r CollectiveOptions<'r>,
     membership: &'r Membership,
     choice: Choice,
-    /// NCCL's communicator, where it could do it.
+    /// NCCL's communicator, if it could do the call.
     library: Option<RawVendor>,
     in_place: bool,
     parts: crate::collectives::plan::Parts<'a>,
@@ -220,8 +220,9 @@ impl Run<'_, '_> {
             in_place: self.in_place,
             parts: self.parts,
         };
-        // SAFETY, of every call below: the ranges are inside live allocations, which `submit` keeps, and so is the
-        // group's memory. The members choose alike, since the selector has been compared and the calls are alike.
+        // SAFETY of every call below: the ranges are inside live allocations, which `submit` keeps, as it keeps
+        // the group's memory. All members make the same choice: their selectors were compared, and their calls
+        // are the same.
         if let (Algorithm::VENDOR, Some(library)) = (choice.algorithm, self.library) {
             // SAFETY: as above.
             return unsafe { nccl::submit(backend, library, request, &shape, stream) };
@@ -253,17 +254,17 @@ impl Run<'_, '_> {
             // SAFETY: as above.
             return unsafe { engine.submit(&shape, concurrent, sides) };
         }
-        // Every rank reduces its share into its own destination, and all gather those.
+        // Every rank reduces its share into its own destination, then all gather the shares.
         let gathering = shape.gathering(request.element);
-        // SAFETY: as above. The kernel ends with a barrier: nobody still reads what the copies overwrite.
+        // SAFETY: as above. The kernel ends with a barrier: no rank still reads what the copies overwrite.
         unsafe {
             kernel::submit(backend, request, &shape, &header, &reaches, choice, stream)?;
             engine.submit_after_barrier(&gathering, concurrent, sides)
         }
     }
 
-    /// Where the call's memory lies at all members at once. Members of a group that was split off have no object
-    /// of their own, and memory of the caller's is in none.
+    /// Returns the multicast addresses of the call's memory. `None` for a group made by `split`, which has no
+    /// multicast object, and for the caller's memory, which is bound to none.
     fn reach(&self, submit: &Submit<'_>) -> Option<Reach> {
         Some(Reach {
             slots: self.membership.slots.at_all(self.options.channel)?,

@@ -1,4 +1,4 @@
-//! Collectives by our kernels.
+//! Collectives by symmem's kernels.
 
 use crate::backend::abi::*;
 use crate::backend::{Backend, CallResult, Collectives, Failure};
@@ -10,7 +10,7 @@ use crate::group::inbox::Inboxes;
 use crate::group::operations::kernel_of;
 use crate::group::slots::Header;
 
-/// A grid of the choice's size.
+/// Returns the geometry of a one-dimensional grid.
 pub fn geometry(blocks: u32, threads: u32) -> Geometry {
     Geometry {
         blocks: [blocks, 1, 1],
@@ -19,19 +19,19 @@ pub fn geometry(blocks: u32, threads: u32) -> Geometry {
     }
 }
 
-/// Where all members can be reached otherwise than by their own addresses, if they can.
+/// Paths to the members other than their own addresses.
 pub struct Reaches<'a> {
-    /// To push into.
+    /// The inboxes of pushed reductions.
     pub inboxes: Option<&'a Inboxes>,
-    /// At once.
+    /// The multicast addresses.
     pub reach: Option<Reach>,
 }
 
-/// Submits what a kernel does.
+/// Submits the kernels of a call.
 ///
 /// # Safety
-/// All ranges and the group's memory are live until the stream has passed this point, and every member
-/// submits the same.
+/// All ranges and the group's memory are live until the stream has passed this point, and every member submits
+/// the same call.
 pub unsafe fn submit(
     backend: &Backend,
     call: &Request<'_>,
@@ -49,46 +49,46 @@ pub unsafe fn submit(
                 && algorithm == Algorithm::TWO_SHOT;
             for stage in 0..if two { 2 } else { 1 } {
                 let moved = shape.move_arguments(header, algorithm, stage, choice.concurrent);
-                // SAFETY: the caller's word.
+                // SAFETY: guaranteed by the caller.
                 unsafe { backend.collective_move(&moved, &grid, stream) }?;
             }
             Ok(())
         }
         Some(CollectiveKernel::SWAP) => {
             let swapped = shape.move_arguments(header, algorithm, 0, choice.concurrent);
-            // SAFETY: the caller's word.
+            // SAFETY: guaranteed by the caller.
             unsafe { backend.collective_swap(&swapped, &grid, stream) }
         }
         Some(CollectiveKernel::PACKETS) => {
             let packets = shape.packet_arguments(header);
-            // SAFETY: the caller's word.
+            // SAFETY: guaranteed by the caller.
             unsafe { backend.collective_packets(&packets, &grid, stream) }
         }
         Some(CollectiveKernel::REDUCE) => {
             let reduced = shape.reduce_arguments(header, algorithm, element, reduce);
-            // SAFETY: the caller's word.
+            // SAFETY: guaranteed by the caller.
             unsafe { backend.collective_reduce(&reduced, &grid, stream) }
         }
         Some(CollectiveKernel::REDUCE_PUSH) => {
             let inboxes = reaches.inboxes;
             let reduced = shape.reduce_push_arguments(header, element, reduce, inboxes);
-            // SAFETY: the caller's word.
+            // SAFETY: guaranteed by the caller.
             unsafe { backend.collective_reduce_push(&reduced, &grid, stream) }
         }
         Some(CollectiveKernel::MULTICAST_REDUCE | CollectiveKernel::MULTICAST_MOVE) => {
             let Some(reach) = &reaches.reach else {
-                // The selector takes it only where there is one.
+                // The selector picks multicast only if it reaches all memory of the call.
                 let why = "not all that the call names is reached by multicast";
                 let call = "collective_multicast";
                 return Err(Failure::new(Status::INVALID_ARGUMENT, call, why));
             };
             let all = shape.multicast_arguments(header, reach, algorithm, element, reduce);
-            // SAFETY: the caller's word.
+            // SAFETY: guaranteed by the caller.
             unsafe { backend.collective_multicast(&all, &grid, stream) }
         }
         _ => {
             let reduced = shape.reduce_packet_arguments(header, algorithm, element, reduce);
-            // SAFETY: the caller's word.
+            // SAFETY: guaranteed by the caller.
             unsafe { backend.collective_reduce_packets(&reduced, &grid, stream) }
         }
     }

@@ -1,4 +1,4 @@
-//! Carrying a call out: by kernels, by copy engines, by NCCL or RCCL.
+//! Execution of a call: by kernels, by copy engines, by NCCL or RCCL.
 
 pub(crate) mod copy_engine;
 pub(crate) mod dispatch;

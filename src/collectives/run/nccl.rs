@@ -8,11 +8,11 @@ use crate::collectives::request::Request;
 use crate::group::nccl;
 use crate::group::provider::Provider;
 
-/// Submits a collective.
+/// Submits a collective to NCCL or RCCL.
 ///
 /// # Safety
-/// `vendor` is open; all ranges are live until the stream has passed this point, and every rank submits
-/// the same.
+/// `vendor` is open; all ranges are live until the stream has passed this point, and every rank submits the
+/// same call.
 pub unsafe fn submit(
     backend: &Backend,
     vendor: RawVendor,
@@ -37,14 +37,14 @@ pub unsafe fn submit(
         return nccl::group(backend, || {
             for root in (0..shape.world).filter(|&root| shape.parts.bytes(root) > 0) {
                 let part = shape.destination.at(rank, shape.parts.offset(root));
-                // Only the root's is read; where this rank gives nothing it is no address of its own.
+                // Only the root's source is read. A rank without elements has no source address of its own.
                 let source = if rank == root {
                     shape.gathered_from(rank)
                 } else {
                     part
                 };
                 let part = made(O::BROADCAST, source, part, shape.parts.bytes(root), root);
-                // SAFETY: the caller's word.
+                // SAFETY: guaranteed by the caller.
                 unsafe { backend.vendor_call(vendor, &part, stream) }?;
             }
             Ok(())
@@ -57,12 +57,12 @@ pub unsafe fn submit(
     };
     let bytes = shape.parts.bytes(0);
     let whole = made(call.operation, source, destination, bytes, shape.root);
-    // SAFETY: the caller's word.
+    // SAFETY: guaranteed by the caller.
     unsafe { backend.vendor_call(vendor, &whole, stream) }
 }
 
-/// Refuses windows for a call whose parts do not start at vectors ([`Request::starts_at_vectors`]): version 2.28.9
-/// of such a library gathers wrong bytes there, without an error.
+/// Refuses NCCL's windows for a call whose parts do not start at multiples of 16 bytes
+/// ([`Request::starts_at_vectors`]): there, NCCL 2.28.9 gathers wrong bytes without an error.
 pub fn refuse_unaligned_windows(
     rank: usize,
     operation: &'static str,

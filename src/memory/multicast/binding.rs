@@ -1,4 +1,4 @@
-//! Binding: which part of the object an allocation takes, on all ranks alike, and giving it back.
+//! Binding: the part of the object that an allocation takes, the same on all ranks, and its release.
 
 use crate::backend::abi::{DeviceAddress, MulticastSupport};
 use crate::backend::{Backend, Multicast as _};
@@ -13,7 +13,7 @@ use crate::rank::driver::Driver;
 use std::sync::Arc;
 
 impl Multicast {
-    /// Says where an allocation can be reached, now that all ranks have bound and mapped it.
+    /// Sets an allocation's multicast address, after all ranks have bound and mapped it.
     pub(crate) fn reach(&self, allocation: &Allocation, part: Part) {
         let base = lock(&self.object)
             .as_ref()
@@ -24,11 +24,11 @@ impl Multicast {
         }
     }
 
-    /// Binds a new allocation, on all ranks or on none. Nothing that fails here is an error: the allocation is
-    /// then reached by its members' own addresses.
+    /// Binds a new allocation, on all ranks or on none. A failure of the binding is not an error: collectives
+    /// then use the members' own addresses.
     ///
     /// # Errors
-    /// As any collective call.
+    /// The errors of any collective call.
     pub(crate) fn bind(
         self: &Arc<Self>,
         driver: &Driver,
@@ -53,7 +53,7 @@ impl Multicast {
                             "no more buffers are bound to multicast"
                         );
                         *lock(&self.reason) = Some(reason);
-                        // Nothing uses it yet.
+                        // The allocation is not used yet.
                         allocation.stop_reaching(driver);
                     }
                 }
@@ -63,7 +63,7 @@ impl Multicast {
         Ok(())
     }
 
-    /// Binds an allocation to a part that no rank uses; `None` where there is none. Where it fails on another
+    /// Binds an allocation to a part that no rank uses; `None` if there is no room. If it fails on another
     /// rank, or the ranks do not agree, the caller unbinds what this rank has bound.
     pub(crate) fn bind_part(
         self: &Arc<Self>,
@@ -102,7 +102,7 @@ impl Multicast {
                 backend.multicast_bind(raw, part.offset, handle, part.bytes)
             },
             move |backend, raw, ()| {
-                // SAFETY: bound, and used by nobody. Nobody is left to tell of a failure.
+                // SAFETY: bound, and not used. A failure cannot be reported any more.
                 let _ = unsafe { backend.multicast_unbind(raw, part.offset, part.bytes) };
             },
         );
@@ -117,8 +117,8 @@ impl Multicast {
         Ok(agreed.map(|_| Some(part)))
     }
 
-    /// Unbinds a part, if memory of this rank is bound there; says whether that may be freed. Blocks for no
-    /// longer than the set-up's deadline, and holds nothing meanwhile.
+    /// Unbinds a part, if memory of this rank is bound there. Returns whether that memory may be freed. Blocks
+    /// for at most the setup deadline, and holds no lock meanwhile.
     fn unbind_part(&self, driver: &Driver, part: Part) -> bool {
         let raw = match lock(&self.object).as_ref() {
             Some(object) if !object.bound.contains(&part) => return true,
@@ -127,7 +127,7 @@ impl Multicast {
             None => return true,
         };
         let unbind = move |backend: &Backend| {
-            // SAFETY: bound by this rank, and by the caller's word used by nobody any more.
+            // SAFETY: bound by this rank; the caller guarantees that no work uses it any more.
             unsafe { backend.multicast_unbind(raw, part.offset, part.bytes) }
         };
         let outcome = bounded(
@@ -145,7 +145,7 @@ impl Multicast {
     }
 }
 
-/// Memory of this rank that is bound to a part of the object.
+/// This rank's memory that is bound to a part of the object.
 struct Bound {
     multicast: Arc<Multicast>,
     part: Part,
@@ -158,7 +158,7 @@ impl Attachment for Bound {
 
     fn detach(&self, _driver: &Driver) {}
 
-    /// Whether every rank's accesses by the object reach it.
+    /// Returns whether accesses through the object, from any rank, still reach the memory.
     fn reaches_memory(&self) -> bool {
         let object = lock(&self.multicast.object);
         object
@@ -166,14 +166,14 @@ impl Attachment for Bound {
             .any(|object| object.bound.contains(&self.part))
     }
 
-    /// Unbinds what every rank has given up; memory may not be freed where a call that never returned may yet
-    /// use it.
+    /// Unbinds memory that every rank has given up. The memory may not be freed if a call that never returned
+    /// may still use it.
     fn release_memory(&self, driver: &Driver) -> bool {
         self.multicast.unbind_part(driver, self.part)
     }
 }
 
-/// Without a switch every allocation of the backend's can be reached, by its members' own addresses.
+/// Marks an allocation as reachable by emulated multicast, which uses the members' own addresses.
 pub(crate) fn emulate(allocation: &Allocation) {
     allocation.set_multicast(DeviceAddress::NULL);
 }

@@ -1,16 +1,16 @@
-//! Multicast of a communicator: one object for all of its ranks, or none for any of them.
+//! Multicast of a communicator: one NVLS object for all of its ranks, or none for any of them.
 //!
-//! A switch has few places for objects, so a communicator makes one, of a fixed size, when it comes up, and
-//! each symmetric allocation is bound to a part of it while there is room. It comes about in three steps, after
-//! each of which the ranks agree: one rank has created the object, all have imported it and joined; all have
-//! bound the slots of collectives; all have mapped it. Where a step fails on any rank, or takes too long, all
-//! undo what they did, last step first, and go without: collectives then take the members' own addresses, and
-//! each rank says why, once, in the same words.
+//! A switch has room for few objects, so a communicator makes one of a fixed size during its setup, and each
+//! symmetric allocation is bound to a part of it while there is room. The setup takes three steps, each
+//! followed by an agreement of the ranks: one rank has created the object, all have imported and joined it; all
+//! have bound the slots of collectives; all have mapped it. If a step fails on any rank, or takes too long, all
+//! ranks undo their steps in reverse order and go without multicast: collectives then use the members' own
+//! addresses, and each rank logs the reason once, in the same words.
 //!
-//! What bites: until every rank has joined, a rank that binds or maps may block for ever, so every such call
-//! is made on a thread that can be abandoned; what it gives later is undone there. And memory is unbound before
-//! it is freed, but not before every rank has given it up, since an access through the object reaches
-//! everybody's.
+//! Dangers: until every rank has joined, a rank that binds or maps may block for ever. So every such call runs
+//! on a thread that can be abandoned, and a late result is undone there. Memory is unbound before it is freed,
+//! but only after every rank has given it up, since an access through the object reaches the memory of all
+//! ranks.
 
 use crate::backend::abi::{DeviceAddress, MulticastSupport, RawMulticast};
 use crate::backend::{Backend, CallResult, Multicast as _};
@@ -25,25 +25,25 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Whether collectives of a communicator go through multicast.
+/// A communicator's status of multicast.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MulticastStatus {
-    /// What all ranks have together.
+    /// The support that all ranks have in common.
     pub support: names::MulticastSupport,
-    /// Why it is no more than that, or why new buffers are not bound any more; alike on all ranks.
+    /// The reason why there is no more support, or why new buffers are no longer bound; the same on all ranks.
     pub reason: Option<String>,
 }
 
-/// The object, and what this rank did to it.
+/// The object, and this rank's use of it.
 pub(crate) struct Object {
     pub(crate) raw: RawMulticast,
     pub(crate) bytes: u64,
     pub(crate) granularity: u64,
     pub(crate) address: Option<DeviceAddress>,
-    /// Where memory of this rank is bound, or where a call that never returned may yet bind it.
+    /// Parts where memory of this rank is bound, or where a call that never returned may still bind it.
     pub(crate) bound: Vec<Part>,
-    /// Whether a call on it never returned. It is left alone then, to the end of the process, and so is
-    /// whatever is bound to it.
+    /// Whether a call on it never returned. The object, and all memory bound to it, are then left alone until
+    /// the process ends.
     pub(crate) stuck: bool,
 }
 
@@ -60,21 +60,21 @@ impl Object {
     }
 }
 
-/// A communicator's multicast, whatever became of it.
+/// A communicator's multicast, with or without an object.
 pub struct Multicast {
     support: AtomicU32,
-    /// Why there is no more than that.
+    /// The reason why there is no more support.
     pub(crate) reason: Mutex<Option<String>>,
-    /// What this rank has to give back.
+    /// The object that this rank must release.
     pub(crate) object: Mutex<Option<Object>>,
-    /// The set-up's.
+    /// The setup deadline.
     deadline: Duration,
-    /// Whether the communicator is torn down.
+    /// Whether the communicator is being torn down.
     leaving: Arc<AtomicBool>,
 }
 
 impl Multicast {
-    /// What the ranks agreed on, before there is an object.
+    /// Makes the state after the ranks' agreement, before there is an object.
     pub fn new(support: MulticastSupport, reason: Option<String>, context: &Context) -> Self {
         Self {
             support: AtomicU32::new(support.0),
@@ -85,15 +85,15 @@ impl Multicast {
         }
     }
 
-    /// For a step of the set-up that begins now. Shorter than the others' wait for it, so that they hear the
-    /// reason.
+    /// Returns the phase of a setup step that begins now. Its deadline is shorter than the others' wait for
+    /// this rank, so that they receive the reason.
     pub fn set_up(&self) -> Phase {
         Phase::SetUp(Instant::now() + (self.deadline - self.deadline / 4))
     }
 
-    /// For what is given back from now on.
+    /// Returns the phase of a release that begins now.
     pub fn giving_back(&self) -> Phase {
-        // Peers that leave too wait no longer for this rank, and the teardown is abandoned.
+        // Peers that leave too do not wait longer for this rank, and the teardown is abandoned after that.
         let limit = match self.leaving.load(Ordering::Acquire) {
             true => self.deadline.min(DRAIN),
             false => self.deadline - self.deadline / 4,
@@ -101,19 +101,19 @@ impl Multicast {
         Phase::GiveBack(Instant::now() + limit)
     }
 
-    /// From here on all ranks go without, for this reason.
+    /// Disables multicast from here on, on all ranks alike, for this reason.
     pub fn forgo(&self, reason: String) {
         self.support
             .store(MulticastSupport::NONE.0, Ordering::Release);
         *lock(&self.reason) = Some(reason);
     }
 
-    /// What the ranks have.
+    /// Returns the support that the ranks have.
     pub fn support(&self) -> MulticastSupport {
         MulticastSupport(self.support.load(Ordering::Acquire))
     }
 
-    /// What the ranks have, and why no more.
+    /// Returns the support that the ranks have, and the reason why there is no more.
     pub fn status(&self) -> MulticastStatus {
         MulticastStatus {
             // The ranks agree on no other number.
@@ -122,9 +122,10 @@ impl Multicast {
         }
     }
 
-    /// Bytes to allocate so that all of an allocation can be bound.
+    /// Returns the bytes to allocate so that all of an allocation can be bound.
     pub fn padded(&self, bytes: u64) -> u64 {
-        // What all agreed on, and not what became of this rank's object: sizes are alike on all ranks.
+        // Follows from what all ranks agreed on, not from the state of this rank's object: sizes are the same
+        // on all ranks.
         let granularity = match self.support() {
             MulticastSupport::HARDWARE => {
                 lock(&self.object).as_ref().map(|object| object.granularity)
@@ -135,22 +136,22 @@ impl Multicast {
         bytes.checked_next_multiple_of(granularity).unwrap_or(bytes)
     }
 
-    /// The object, unless a call on it never returned.
+    /// Returns the object, unless a call on it never returned.
     pub(crate) fn usable(&self) -> Option<RawMulticast> {
         let object = lock(&self.object);
         let usable = object.as_ref().filter(|object| !object.stuck);
         usable.map(|object| object.raw)
     }
 
-    /// Leaves the object alone from here on: a call that never returned may yet use it.
+    /// Leaves the object alone from here on: a call that never returned may still use it.
     pub(crate) fn leave_alone(&self) {
         if let Some(object) = lock(&self.object).as_mut() {
             object.stuck = true;
         }
     }
 
-    /// What came of a step of the way back, which goes on with the next one even if it failed; says whether it
-    /// was made and returned.
+    /// Handles the outcome of a release step; the next step follows even if this one failed. Returns whether
+    /// the call was made and returned.
     pub(crate) fn returned(
         &self,
         driver: &Driver,
@@ -161,8 +162,8 @@ impl Multicast {
         };
         let reason = unmade.reason();
         tracing::warn!(rank = driver.rank, reason, "giving multicast up");
-        // A driver that fails may tell of earlier work, and have given back: it is asked for the next step all the
-        // same, and keeps what it would not give.
+        // The failure may belong to earlier work, and the release may have succeeded. So the next step is tried
+        // all the same; the driver keeps what it did not release.
         let returned = matches!(unmade, Unmade::Failed(_));
         if !returned {
             self.leave_alone();
@@ -170,7 +171,7 @@ impl Multicast {
         returned
     }
 
-    /// Makes a call on the object that may block. Where it does not return, the object is left alone for good.
+    /// Makes a call on the object that may block. If it does not return, the object is left alone for good.
     pub(crate) fn try_on<T: Send + 'static>(
         &self,
         driver: &Driver,
@@ -194,8 +195,8 @@ impl Multicast {
         called
     }
 
-    /// Undoes all that this rank did to the object, last step first, for no rank uses it any more; says whether
-    /// nothing of it is left. What gives back may block too, and nothing that ends may end in that.
+    /// Undoes this rank's steps on the object in reverse order; no rank uses it any more. Returns whether it is
+    /// released. The calls may block, so they run on a thread that can be abandoned.
     pub(crate) fn undo(&self, driver: &Driver) -> bool {
         let known = lock(&self.object).as_ref().map(|object| {
             let Object { raw, address, .. } = *object;
@@ -207,7 +208,7 @@ impl Multicast {
             Some((raw, address, bound, false)) => (raw, address, bound),
         };
         let undo = move |backend: &Backend| {
-            // SAFETY: all of this was done by this rank, and nothing uses it, or any more.
+            // SAFETY: all of this was done by this rank, and nothing uses it any more.
             unsafe {
                 let mut result = match address {
                     Some(_) => backend.multicast_unmap(raw),
@@ -243,7 +244,7 @@ impl Multicast {
             .is_some_and(|object| object.address.is_some());
         drop(object);
         if let Some(raw) = self.usable().filter(|_| mapped) {
-            // SAFETY: mapped by this rank, and by the caller's word not used.
+            // SAFETY: mapped by this rank; the caller guarantees that nothing uses it.
             let unmap = move |backend: &Backend| unsafe { backend.multicast_unmap(raw) };
             let outcome = bounded(
                 driver,
@@ -266,7 +267,7 @@ impl Closing for Multicast {
         self.unmap(driver);
     }
 
-    /// Whatever is bound was given up by all, and is unbound.
+    /// All ranks have given up what is bound; it is unbound here.
     fn give_back(&self, driver: &Driver) -> bool {
         self.undo(driver)
     }

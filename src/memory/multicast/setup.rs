@@ -1,4 +1,4 @@
-//! Setting multicast up: all ranks create and join, then bind the slots of collectives, then map; or none does.
+//! Setup of multicast: all ranks create and join, then bind the slots of collectives, then map; or none does.
 
 use crate::backend::abi::{MulticastSupport, RawMulticast, ShareKind};
 use crate::backend::{Backend, Multicast as _};
@@ -15,16 +15,17 @@ use crate::rank::context::Context;
 use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 
-/// How large the object is, in bytes; alike on all ranks.
+/// Variable that sets the size of the object in bytes; the same on all ranks.
 pub(crate) const BYTES_VARIABLE: &str = "SYMMEM_MULTICAST_BYTES";
-/// Where that variable is not set.
+/// Size of the object if the variable is unset.
 const DEFAULT_BYTES: u64 = 1 << 30;
 
 impl Multicast {
-    /// The first step: all agree on what they have, one creates an object, all import and join it.
+    /// Makes the first step: all agree on what they have, rank 0 creates an object, all others import it, and
+    /// all join it.
     ///
     /// # Errors
-    /// As any collective call; not for a failure of multicast.
+    /// The errors of any collective call. A failure of multicast is not an error.
     pub(crate) fn join(
         shared: &Context,
         round: &mut Round<'_>,
@@ -43,7 +44,7 @@ impl Multicast {
             "multicast"
         );
         let multicast = Arc::new(Self::new(support, reason, shared));
-        // What is made from here on is given back by it.
+        // Releases everything made from here on.
         shared.on_close(multicast.clone());
         if support == MulticastSupport::HARDWARE
             && let Err(reason) = multicast.create_and_join(shared, round)?
@@ -73,7 +74,7 @@ impl Multicast {
         agree(round, &joined.map(|()| Vec::new()), None).map(|agreed| agreed.map(drop))
     }
 
-    /// On one rank: makes the object, and what the others need of it.
+    /// Creates the object, on one rank, and returns what the others need to import it.
     fn create(&self, shared: &Context) -> std::result::Result<(Vec<u8>, Option<OwnedFd>), String> {
         let bytes = multicast_bytes()?;
         let devices = shared.world as u32;
@@ -82,16 +83,16 @@ impl Multicast {
             let raw = backend.multicast_create(devices, bytes)?;
             // SAFETY: created just now.
             let exported = unsafe { backend.multicast_export(raw) }.inspect_err(|_| {
-                // SAFETY: as above, and given to nobody. The first failure is the one to tell.
+                // SAFETY: as above, and not shared. The first failure is the one to report.
                 let _ = unsafe { backend.multicast_release(raw) };
             })?;
-            // SAFETY: the backend's contract gives the descriptor to the caller, here.
+            // SAFETY: by the backend's contract the caller owns the descriptor.
             let descriptor = (exported.descriptor >= 0)
                 .then(|| unsafe { OwnedFd::from_raw_fd(exported.descriptor) });
             Ok((raw, granularity, exported, descriptor))
         };
         let undo = |backend: &Backend, (raw, ..): (RawMulticast, _, _, _)| {
-            // SAFETY: created, and given to nobody.
+            // SAFETY: created, and not shared.
             let _ = unsafe { backend.multicast_release(raw) };
         };
         let (raw, granularity, exported, descriptor) =
@@ -106,7 +107,7 @@ impl Multicast {
         shared: &Context,
         offered: Contribution,
     ) -> std::result::Result<(), String> {
-        // Both are one step, for which the others wait.
+        // Import and join are one step, for which the other ranks wait.
         let phase = self.set_up();
         if shared.rank != 0 {
             let (mut exported, granularity) = decode(&offered.payload)
@@ -118,7 +119,7 @@ impl Multicast {
                 unsafe { backend.multicast_import(&exported) }
             };
             let undo = |backend: &Backend, raw| {
-                // SAFETY: imported, and given to nobody.
+                // SAFETY: imported, and not used.
                 let _ = unsafe { backend.multicast_release(raw) };
             };
             let raw = bounded(shared, "importing the object", phase, import, undo)
@@ -131,13 +132,13 @@ impl Multicast {
             "joining the object",
             phase,
             |backend, raw| unsafe { backend.multicast_join(raw) },
-            // SAFETY: whoever waited for this left the object alone, with nothing bound or mapped.
+            // SAFETY: the abandoned wait left the object alone, with nothing bound or mapped.
             |backend, raw, ()| drop(unsafe { backend.multicast_release(raw) }),
         )
         .map_err(Unmade::into_reason)
     }
 
-    /// The second and the third step: all bind the slots of collectives, then all map the object.
+    /// Makes the second and third step: all bind the slots of collectives, then all map the object.
     ///
     /// # Errors
     /// As [`Multicast::join`].
@@ -184,7 +185,7 @@ impl Multicast {
             self.set_up(),
             // SAFETY: live and joined by all, and mapped here alone.
             |backend, raw| unsafe { backend.multicast_map(raw) },
-            // SAFETY: mapped, and given to nobody.
+            // SAFETY: mapped, and not used.
             |backend, raw, _| drop(unsafe { backend.multicast_unmap(raw) }),
         );
         let mapped = mapped.map(|address| {
@@ -200,7 +201,7 @@ impl Multicast {
         Ok(agreed.map(|_| self.reach(slots, part)))
     }
 
-    /// All ranks together do without. Before anything uses the object.
+    /// Continues without multicast, on all ranks together, before anything uses the object.
     fn go_without(&self, shared: &Context, reason: String) {
         tracing::warn!(
             rank = shared.rank,
@@ -212,11 +213,11 @@ impl Multicast {
     }
 }
 
-/// How many bytes of each rank the one multicast object of a communicator reaches, before the backend rounds them
-/// up: what `SYMMEM_MULTICAST_BYTES` says, and 1 GiB where it says nothing. The same on all ranks.
+/// Returns the bytes of each rank that the communicator's multicast object can reach, before the backend rounds
+/// them up: the value of `SYMMEM_MULTICAST_BYTES`, or 1 GiB if it is unset. Must be the same on all ranks.
 ///
 /// # Errors
-/// What is wrong with the variable: text that is no number of bytes, or none of them.
+/// The reason why the variable's value is invalid: it is not a positive whole number.
 pub fn multicast_bytes() -> std::result::Result<u64, String> {
     match std::env::var(BYTES_VARIABLE) {
         Err(std::env::VarError::NotPresent) => Ok(DEFAULT_BYTES),

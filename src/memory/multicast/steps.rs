@@ -1,4 +1,4 @@
-//! Steps of the set-up: a call that may block, and the agreement after it.
+//! Steps of the setup: a call that may block, and the agreement after it.
 
 use crate::backend::{Backend, CallResult};
 use crate::base::abandon::{Abandoned, run_while};
@@ -11,11 +11,12 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The answer to a step on the control plane: what every rank gave, or why all go without.
+/// The outcome of a step on the control plane: what every rank contributed, or the reason why all go without
+/// multicast.
 pub type Agreed<T> = Result<std::result::Result<T, String>>;
 
-/// Ends a step: what all ranks gave if it worked on all of them, or the reason of the first on which it did
-/// not, in the same words everywhere.
+/// Ends a step. Returns every rank's contribution if it worked on all of them, or the reason of the first rank
+/// on which it failed, in the same words on all ranks.
 pub fn agree(
     round: &mut Round<'_>,
     outcome: &std::result::Result<Vec<u8>, String>,
@@ -32,7 +33,7 @@ pub fn agree(
     Ok(answers.into_iter().enumerate().map(named).collect())
 }
 
-/// The result of a call that may come when nobody waits for it any more: it is undone then.
+/// The result of a call. If it arrives after the wait for it has ended, it is undone.
 struct Late<T, U: FnOnce(&Backend, T)> {
     backend: Arc<Backend>,
     result: Option<CallResult<T>>,
@@ -47,13 +48,13 @@ impl<T, U: FnOnce(&Backend, T)> Drop for Late<T, U> {
     }
 }
 
-/// Why a call has no result.
+/// The reason why a call has no result.
 pub enum Unmade {
-    /// It was never made.
+    /// The call was never made.
     Uncalled(String),
-    /// It failed, and left nothing.
+    /// The call failed, and left nothing behind.
     Failed(String),
-    /// It goes on, and may yet use what it was given.
+    /// The call has not returned, and may still use its arguments.
     Stuck(String),
 }
 
@@ -68,14 +69,14 @@ impl Unmade {
         }
     }
 
-    /// In words.
+    /// Returns the reason as text.
     pub fn reason(&self) -> &str {
         match self {
             Self::Uncalled(why) | Self::Failed(why) | Self::Stuck(why) => why,
         }
     }
 
-    /// Only the words.
+    /// Turns it into the reason as text.
     pub fn into_reason(self) -> String {
         match self {
             Self::Uncalled(why) | Self::Failed(why) | Self::Stuck(why) => why,
@@ -83,20 +84,20 @@ impl Unmade {
     }
 }
 
-/// What a call has to return in once a rank was lost, lest one that is only slow is taken for one that is stuck.
-/// So survivors hear of it within a second all the same.
+/// Time that a call has to return once a rank was lost, so that a slow call is not taken for a stuck one. Short
+/// enough that survivors learn of the loss within a second.
 const GRACE: Duration = Duration::from_millis(400);
 
-/// What a call is for, and until when it is waited for.
+/// The purpose of a call, and its deadline.
 #[derive(Clone, Copy)]
 pub enum Phase {
-    /// To set something up, with ranks that will be there too: pointless once one of them is lost.
+    /// Setup, with ranks that will take part; pointless once one of them is lost.
     SetUp(Instant),
-    /// To give something back, whatever became of the others.
+    /// Release, independent of the other ranks.
     GiveBack(Instant),
 }
 
-/// Makes a call that may block until other ranks have come, and waits for it as long as its phase says.
+/// Makes a call that may block until other ranks have come, and waits for it until its phase's deadline.
 pub fn bounded<T, U>(
     driver: &Driver,
     what: &'static str,
@@ -110,7 +111,7 @@ where
 {
     let (Phase::SetUp(until) | Phase::GiveBack(until)) = phase;
     let left = until.saturating_duration_since(Instant::now());
-    // The agreement after it fails with the reason.
+    // The agreement that follows reports the reason.
     let lost = Cell::new(None);
     let wanted = || match (phase, driver.health.check()) {
         (Phase::GiveBack(_), _) | (_, Ok(())) => true,
@@ -120,7 +121,7 @@ where
             since.elapsed() < GRACE
         }
     };
-    // To be read: no more digits than that.
+    // Rounded to milliseconds, for the error message.
     let limit = Duration::from_millis(left.as_millis() as u64);
     let backend = Arc::clone(&driver.backend);
     let work = move || {
@@ -132,7 +133,7 @@ where
             undo,
         }
     };
-    // Before the call, too: on a machine that it hangs, this is the last that is heard.
+    // Logged before the call: if it hangs the machine, this line is the last.
     tracing::debug!(rank = driver.rank, "{what}");
     let made = match run_while("symmem-multicast", limit, wanted, work) {
         Ok(mut outcome) => match outcome.result.take() {

@@ -1,19 +1,19 @@
-//! What ranks tell each other of multicast, as bytes, and what follows from it on all of them alike: what
-//! their backends offer, the object, and which parts of it they use.
+//! The messages of the multicast setup as bytes, and the decisions that all ranks derive from them alike: what
+//! their backends offer, the object, and the parts of it in use.
 
 use crate::backend::abi::{ExportedHandle, MulticastSupport, ShareKind, Status};
 use crate::backend::{Backend, Failure, Multicast as _};
 
-/// What one rank's backend says, as it tells the others.
+/// One rank's offer: what its backend supports.
 pub struct Offer {
     pub support: MulticastSupport,
-    /// A digest of which grids of its kernels the device holds.
+    /// A digest of the resident grids of the multicast kernels on its device.
     pub kernels: u64,
     pub why: String,
 }
 
 impl Offer {
-    /// Asks the backend.
+    /// Queries the backend.
     pub fn of(backend: &Backend, kernels: u64) -> Self {
         let none = |failure: Failure| Self {
             support: MulticastSupport::NONE,
@@ -21,7 +21,7 @@ impl Offer {
             why: failure.message,
         };
         match backend.multicast_support() {
-            // A plugin that is older than multicast has none.
+            // A plugin that is older than multicast does not support it.
             Err(failure) => none(failure),
             Ok(MulticastSupport::NONE) => match backend.multicast_granularity(1, 1) {
                 Err(failure) => none(failure),
@@ -35,16 +35,16 @@ impl Offer {
         }
     }
 
-    /// As it travels.
+    /// Encodes the offer.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = self.support.0.to_le_bytes().to_vec();
         bytes.extend(self.kernels.to_le_bytes());
-        // Nobody reads more than this.
+        // Longer reasons are cut.
         bytes.extend(self.why.chars().take(512).collect::<String>().as_bytes());
         bytes
     }
 
-    /// What a rank sent; `None` for what is too short.
+    /// Decodes an offer; `None` if it is too short.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (support, rest) = bytes.split_first_chunk()?;
         let (kernels, why) = rest.split_first_chunk()?;
@@ -56,7 +56,7 @@ impl Offer {
     }
 }
 
-/// What all ranks have together, and why no more; the same on every rank.
+/// Returns the support that all ranks have in common, or the reason why there is none; the same on every rank.
 pub fn agreed(
     offers: &[Offer],
     kind: ShareKind,
@@ -98,7 +98,7 @@ pub fn agreed(
 /// A part of the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// First byte.
+    /// Offset of its first byte.
     pub offset: u64,
     /// Bytes.
     pub bytes: u64,
@@ -110,7 +110,7 @@ impl Part {
     }
 }
 
-/// The first place for so many bytes that no part takes.
+/// Returns the first free part of `bytes` bytes.
 fn first_fit(mut taken: Vec<Part>, size: u64, bytes: u64) -> Option<Part> {
     taken.sort_by_key(|part| part.offset);
     let mut offset = 0;
@@ -124,13 +124,13 @@ fn first_fit(mut taken: Vec<Part>, size: u64, bytes: u64) -> Option<Part> {
     fits.then_some(Part { offset, bytes })
 }
 
-/// What a rank says before its memory is bound: how many bytes of it, and the parts that it uses.
+/// Encodes a rank's message before its memory is bound: the bytes to bind, and the parts that it uses.
 pub fn encode_wish(bytes: u64, parts: &[Part]) -> Vec<u8> {
     [&bytes.to_le_bytes()[..], &encode_parts(parts)].concat()
 }
 
-/// The place for every rank's memory, or `None` where there is none: all ranks look at the same wishes, so all
-/// find the same.
+/// Returns the part to bind on every rank, or `None` if there is no room. All ranks evaluate the same messages,
+/// so all find the same part.
 ///
 /// # Errors
 /// The reason, if ranks would bind different sizes.
@@ -155,13 +155,13 @@ pub fn place<'a>(
     Ok(first_fit(taken, size, first.unwrap_or(0)))
 }
 
-/// Parts as they travel.
+/// Encodes parts.
 fn encode_parts(parts: &[Part]) -> Vec<u8> {
     let numbers = parts.iter().flat_map(|part| [part.offset, part.bytes]);
     numbers.flat_map(u64::to_le_bytes).collect()
 }
 
-/// What a peer sent; a damaged part, or one that no address space has, is left out.
+/// Decodes a peer's parts; leaves out damaged ones, and ones that exceed the address space.
 fn decode_parts(bytes: &[u8]) -> Vec<Part> {
     let (parts, _) = bytes.as_chunks::<16>();
     let number = |half: &[u8]| {
@@ -177,7 +177,7 @@ fn decode_parts(bytes: &[u8]) -> Vec<Part> {
     parts.iter().map(part).filter(sound).collect()
 }
 
-/// An object as it travels: device, bytes, what its backend put into the handle, and its granularity.
+/// Encodes an object: device, bytes, the backend's opaque handle, and the granularity.
 pub fn encode(exported: &ExportedHandle, granularity: u64) -> Vec<u8> {
     let mut bytes = exported.kind.0.to_le_bytes().to_vec();
     bytes.extend_from_slice(&exported.device.to_le_bytes());
@@ -187,7 +187,7 @@ pub fn encode(exported: &ExportedHandle, granularity: u64) -> Vec<u8> {
     bytes
 }
 
-/// An object as it came; `None` for what is too short.
+/// Decodes an object; `None` if it is too short or its granularity is 0.
 pub fn decode(bytes: &[u8]) -> Option<(ExportedHandle, u64)> {
     let (kind, rest) = bytes.split_first_chunk()?;
     let (device, rest) = rest.split_first_chunk()?;
@@ -224,7 +224,7 @@ mod tests {
         assert_eq!(first_fit(ranks(), 16, 8), Some(part(8, 8)));
         assert_eq!(first_fit(ranks(), 16, 9), None);
         assert_eq!(first_fit(vec![], 8, 0), None);
-        // What a rank sends is its word only.
+        // A peer's message need not be valid.
         assert_eq!(first_fit(vec![part(100, 1)], 8, 8), Some(part(0, 8)));
         assert_eq!(first_fit(vec![part(0, u64::MAX)], 8, 8), None);
     }
@@ -238,7 +238,7 @@ mod tests {
         ];
         assert_eq!(place(&wishes), Ok(Some(part(8, 4))));
         assert_eq!(place(&[encode_wish(17, &[])]), Ok(None));
-        // A rank that rounded otherwise.
+        // A rank that rounded differently.
         let other = [
             encode_wish(4, &[]),
             encode_wish(4, &[]),
