@@ -36,7 +36,7 @@ pub struct Communicator {
 pub struct Leaks {
     /// Number of buffers that this rank neither freed nor dropped.
     pub buffers: usize,
-    /// Number of buffers dropped here that another rank still holds.
+    /// Number of buffers dropped here that are not released: another rank holds them, or a graph of this rank.
     pub held_by_peers: usize,
 }
 
