@@ -13,8 +13,9 @@ use std::ffi::OsStr;
 use std::time::Duration;
 use symmem_core::backend::abi::CollectiveRow;
 
-/// Joins the world that the launcher's variables describe, on the first backend that has a device. Blocks until
-/// all ranks have joined, for at most the setup deadline (60 seconds by default) in each step.
+/// Joins the world that the launcher's variables describe, with the backend that `SYMMEM_BACKEND` names, or else
+/// the first that has a device. Blocks until all ranks have joined, for at most the setup deadline (60 seconds by
+/// default) in each step.
 ///
 /// The same as `Builder::new().build()`.
 ///

@@ -134,7 +134,7 @@ pub enum BootstrapError {
     PeerFailed {
         /// The rank that failed.
         peer: u32,
-        /// Its own error message.
+        /// Its own error message; or why rank 0 closed its connection.
         reason: String,
     },
     /// A rank has left the job in good order and cannot take part any more.
@@ -148,7 +148,7 @@ pub enum BootstrapError {
         /// The event that this rank awaited.
         awaited: String,
     },
-    /// All ranks wait, but for different collectives, so none could ever complete.
+    /// All ranks wait, but not all for the same collective, so none could ever complete.
     #[error(
         "rank {rank} is in {awaited} while rank {peer} is in collective {peer_tag:?}; every rank must make the same calls in the same order"
     )]

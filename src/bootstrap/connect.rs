@@ -19,7 +19,8 @@ pub struct Bootstrap {
 }
 
 impl Bootstrap {
-    /// Meets the other ranks. Blocks until all have come, for at most `deadline`.
+    /// Meets the other ranks. Blocks until all have come, for at most `deadline`, and half a second more if rank 0
+    /// does not answer. The lookup of a host name for a rendezvous by TCP has no deadline.
     ///
     /// Ranks may be processes or threads. One job can meet again under the same environment once a
     /// rendezvous is complete, if all its ranks do so in the same order.
@@ -82,8 +83,8 @@ impl Bootstrap {
         })
     }
 
-    /// Makes `world` ranks within this process, one for each thread. No other process can join them. Blocks for
-    /// at most `deadline`.
+    /// Makes `world` ranks within this process, one for each thread. No other process can join them. Blocks as
+    /// [`Bootstrap::connect`] does.
     ///
     /// # Errors
     /// As [`Bootstrap::connect`].

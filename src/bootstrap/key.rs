@@ -61,8 +61,8 @@ impl Key {
     /// Returns the name of the abstract Unix socket on which the ranks of `job` meet.
     ///
     /// Every process of the host can list these names (`/proc/net/unix`). With a secret, the name is a hash
-    /// keyed with it: it reveals nothing of the secret, and no other process can take the name of the next
-    /// generation first. If the names of two jobs collide, the greeting tells them apart, since it compares the
+    /// keyed with it: it reveals nothing of the secret, and no process without the secret can take the name of the
+    /// next generation first. If the names of two jobs collide, the greeting tells them apart, since it compares the
     /// keys themselves.
     pub(super) fn socket_name(&self, uid: u32, job: &str, generation: u64) -> String {
         let (low, high) = match self {

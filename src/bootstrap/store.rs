@@ -70,7 +70,7 @@ impl Store {
     /// - [`BootstrapError::Timeout`] names the ranks that had not come; this rank's payload is
     ///   withdrawn, so the call can be repeated.
     /// - [`BootstrapError::PeerDied`], [`BootstrapError::PeerFailed`], [`BootstrapError::PeerLeft`].
-    /// - [`BootstrapError::TagMismatch`] if all ranks wait, but for different tags.
+    /// - [`BootstrapError::TagMismatch`] if all ranks wait, but not all for the same tag.
     /// - [`BootstrapError::TooLarge`] above [`Store::payload_limit`].
     pub fn all_gather(
         &self,
@@ -172,7 +172,7 @@ impl Store {
     /// Returns the value under `key`. Blocks until a rank has set it, for at most `deadline`.
     ///
     /// # Errors
-    /// [`BootstrapError::Timeout`], and those of a failed job.
+    /// [`BootstrapError::TooLarge`], [`BootstrapError::Timeout`], and those of a failed job.
     pub fn get(&self, key: &str, deadline: Duration) -> Result<Vec<u8>, BootstrapError> {
         self.check_size("a key", key.len(), MAX_NAME)?;
         let request = Request::Get {
@@ -192,7 +192,8 @@ impl Store {
     /// is stored as 8 little-endian bytes. Blocks until rank 0 answers, for at most `deadline`.
     ///
     /// # Errors
-    /// [`BootstrapError::NotACounter`], [`BootstrapError::Timeout`], and those of a failed job.
+    /// [`BootstrapError::NotACounter`], [`BootstrapError::TooLarge`], [`BootstrapError::Timeout`], and those of a
+    /// failed job.
     pub fn add(&self, key: &str, amount: i64, deadline: Duration) -> Result<i64, BootstrapError> {
         self.check_size("a key", key.len(), MAX_NAME)?;
         let request = Request::Add {

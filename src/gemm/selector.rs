@@ -7,7 +7,9 @@
 //! Small M: one fused kernel gathers and multiplies, if the device has it. Otherwise, gathering first is
 //! fastest while copies are short compared with the cost of a step. Above that, one GEMM per shard is fastest
 //! if three conditions hold: each GEMM fills the device often enough that its last blocks do not matter, all
-//! GEMMs together take long enough that launches do not matter, and copies keep ahead of them. Otherwise a
+//! GEMMs together take long enough that launches do not matter, and copies keep ahead of them. It is also chosen
+//! if copies keep ahead and a shard has tiles for at most half of the kernel's blocks, since the library divides
+//! it further. With two ranks and many rows in columns, the pull kernel is fastest. Otherwise a
 //! kernel that multiplies chunks as copy engines move them is fastest: it loses neither launches nor the tails
 //! of GEMMs.
 

@@ -2,9 +2,9 @@
 //!
 //! cuBLASLt and hipBLASLt load a kernel at its first use, and may then wait for the device, which may be
 //! waiting for a peer. So each GEMM runs once when the operation is made, on memory that is freed afterwards.
-//! The library's first heuristic candidate can be far from the fastest, so all candidates are timed and the
-//! fastest is used. A candidate stored in a tuning row is not timed, only run. Ranks need not use the same
-//! candidate.
+//! The library's first heuristic candidate can be far from the fastest, so the first candidates, up to [`MOST`]
+//! and as many as there is time for, are timed, and the fastest is used. A candidate stored in a tuning row is not
+//! timed, only run. Ranks need not use the same candidate.
 
 use crate::backend::abi::*;
 use crate::backend::{Backend, CallResult, Device, Failure, Gemm};

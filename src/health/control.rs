@@ -60,7 +60,7 @@ struct AllocationEntry {
     given_up: [AtomicU64; 2],
     /// Bit r: rank r has released its own copy too, and no longer reads this entry.
     released: [AtomicU64; 2],
-    /// 1 from the entry's first use on; written by rank 0.
+    /// 1 from the entry's first use on, 0 again if that allocation failed; written by rank 0.
     taken: AtomicU64,
     padding: [u64; 3],
 }

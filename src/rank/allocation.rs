@@ -178,7 +178,8 @@ impl Allocation {
         driver.health.control().give_up(self.entry, driver.rank);
     }
 
-    /// Frees this rank's copy if every peer has unmapped it or is gone. Returns whether it is freed.
+    /// Frees this rank's copy: memory of a file at once, other kinds and memory that peers reach by multicast only
+    /// if every rank has unmapped its peers' copies or is gone. Returns whether it is done with.
     fn try_free(&self, driver: &Driver) -> bool {
         if self.freed.load(Ordering::Acquire) {
             return true;
@@ -209,7 +210,8 @@ impl Allocation {
             return;
         }
         drop(attachments);
-        // SAFETY: it came from `allocate` or `register`; no peer maps it any more.
+        // SAFETY: it came from `allocate` or `register`. No peer maps it any more, or it is memory of a file, which
+        // peers' mappings keep.
         if let Err(failure) = unsafe { driver.backend.free(self.own.handle) } {
             tracing::warn!(rank = driver.rank, %failure, "free");
         }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 /// by its handle, by graphs that recorded work with it, and, once its handle is gone, by the [`ReleaseQueue`].
 pub trait Resource: Send + Sync {
     /// Releases the parts that nothing uses any more. `quiet`: no work of this rank is enqueued or being
-    /// enqueued. `unheld`: neither a handle nor a graph holds the resource. Called by one thread at a time.
+    /// enqueued, nor, if [`Resource::waits_for_device`], work of other communicators of this process. `unheld`: neither a handle nor a graph holds the resource. Called by one thread at a time.
     fn release(&self, driver: &Driver, quiet: bool, unheld: bool) -> Progress;
 
     /// Returns whether it is symmetric memory, which peers may still hold when this rank does not.
@@ -105,8 +105,8 @@ impl ReleaseQueue {
         }
     }
 
-    /// Returns the number of symmetric allocations that this rank gave up and that are not released, since
-    /// another rank still uses them.
+    /// Returns the number of symmetric allocations that this rank gave up and that are not released: another rank,
+    /// a graph or work on this device may still use them.
     pub fn memory_left(&self) -> usize {
         let held = lock(&self.held);
         held.iter().filter(|held| held.is_memory()).count()

@@ -81,8 +81,8 @@ impl Drop for Parts {
         self.health
             .control()
             .set_state(self.rank, state, self.health.blame());
-        // Memory shared by file can be freed at once: peers' mappings keep it. For other kinds the rank waits a
-        // while for peers that leave later.
+        // Memory shared by file can be freed at once: peers' mappings keep it. For other kinds, and for memory
+        // bound to multicast, the rank waits a while for peers that leave later.
         let patience = match self.waited_enough.load(Ordering::Acquire) {
             true => Duration::ZERO,
             false => GOOD_ORDER + DRAIN,

@@ -15,8 +15,10 @@ use std::time::Duration;
 /// An ordered queue of device work: a [`Stream`], or the graph that [`Stream::capture`] records.
 ///
 /// Every method enqueues work and returns without waiting for it; [`Stream::synchronize`] waits. Outside of a
-/// capture, methods neither allocate nor lock on the way to the driver, except that a wait for a signal in host
-/// memory is registered with the watcher.
+/// capture, methods neither allocate nor lock on the way to the driver, with these exceptions: a wait for a
+/// signal in host memory is registered with the watcher, and an [`crate::Exchange`] of more than 32 sends and
+/// receives allocates. Collectives that are compared ([`crate::Configuration::check_calls`]) do both, and block
+/// until the other ranks have made the call.
 pub struct Queue {
     world: Arc<World>,
     raw: RawStream,

@@ -20,7 +20,8 @@ impl Queue {
         self.wait_signal_within(peer, channel, self.world().deadlines.wait)
     }
 
-    /// [`Queue::wait_signal`] with its own deadline, counted from the start of the wait on the device.
+    /// [`Queue::wait_signal`] with its own deadline, counted from the start of the wait on the device; with signals
+    /// in host memory, from this call.
     ///
     /// # Errors
     /// As [`Queue::wait_signal`].

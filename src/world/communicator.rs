@@ -36,7 +36,7 @@ pub struct Communicator {
 pub struct Leaks {
     /// Number of buffers that this rank neither freed nor dropped.
     pub buffers: usize,
-    /// Number of buffers dropped here that another rank still holds.
+    /// Number of buffers dropped here that are not released: another rank holds them, or a graph of this rank.
     pub held_by_peers: usize,
 }
 
@@ -203,7 +203,7 @@ impl Communicator {
     }
 
     /// Leaves in good order. Blocks until this rank's work is done, then until every rank has called it, for at
-    /// most the setup deadline in each step. Returns the buffers that were not given up. Collective.
+    /// most the setup deadline in each step. Returns the numbers of buffers that were still held. Collective.
     ///
     /// # Errors
     /// The errors of any collective call. The communicator is given up even then.

@@ -37,7 +37,8 @@ pub struct Configuration {
     pub launch: LaunchEnvironment,
     /// The rank's device.
     pub device: DeviceChoice,
-    /// Deadline of every wait for a peer, counted from the start of the waiting kernel. Default 10 minutes.
+    /// Deadline of every wait for a peer, counted from the start of the waiting kernel; of a wait for a signal in
+    /// host memory, from the call. Default 10 minutes.
     pub deadline: Duration,
     /// Deadline of every step in which ranks set something up together. Default 60 seconds.
     pub setup_deadline: Duration,

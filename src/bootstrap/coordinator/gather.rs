@@ -136,8 +136,8 @@ impl Gathers {
         self.clear();
     }
 
-    /// Ends a deadlock, in which all ranks wait for different collectives: tells each rank of one that waits
-    /// elsewhere.
+    /// Ends a deadlock, in which all ranks wait, but not all for the same collective: tells each rank of one that
+    /// waits elsewhere.
     fn break_deadlock(&mut self, actions: &mut Vec<Action>) {
         let gathers = mem::take(&mut self.open);
         let waiting: Vec<(u32, &Contribution, &String)> = gathers
