@@ -1,7 +1,7 @@
 //! What `symmem bench ag-gemm` understands, and the files that it reads and writes.
 
 use super::error::{CommandError, Result};
-use super::output;
+use super::files::Written;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use symmem::tuning::gemm_algorithm;
@@ -133,7 +133,7 @@ fn read(file: &Path) -> Result<Vec<Product>> {
 }
 
 /// Writes a file for each product, and the page of all.
-pub fn write(directory: &Path, report: &Report) -> Result<()> {
+pub fn write(directory: &Path, report: &Report, written: &mut Written) -> Result<()> {
     let Some(section) = &report.ag_gemm else {
         return Ok(());
     };
@@ -154,10 +154,10 @@ pub fn write(directory: &Path, report: &Report) -> Result<()> {
         };
         let name = measured.product.file_name();
         let file = directory.join(format!("ag-gemm-{name}-{}-ranks.json", section.world));
-        output::write(&file, &one.to_json().map_err(|error| unwritable(&error))?)?;
+        written.write(&file, &one.to_json().map_err(|error| unwritable(&error))?)?;
     }
     let page = page::html(report).map_err(|error| unwritable(&error))?;
-    output::write(&directory.join(PAGE), &page)
+    written.write(&directory.join(PAGE), &page)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use super::ag_gemm;
 use super::collectives::{Arguments, TuneArguments};
 use super::common::Common;
 use super::error::{CommandError, Result};
-use super::output::{check_table, check_writable};
+use super::files::{check_table, check_writable};
 use super::run::default_ranks;
 use super::start::start_ranks;
 use super::task::{Files, Kind, Measurement, Task};

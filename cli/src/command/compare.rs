@@ -2,7 +2,8 @@
 
 use super::common::Common;
 use super::error::{CommandError, Result};
-use super::output::{check_writable, write};
+use super::files::{Written, check_writable};
+use crate::output;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use symmem_bench::report::compare::{self, Comparison, Run};
@@ -25,11 +26,13 @@ pub fn compare(common: &Common, files: &[PathBuf]) -> Result<ExitCode> {
         Ok(Run::parse(&name, &text)?)
     });
     let comparison = Comparison::new(runs.collect::<Result<_>>()?)?;
-    print!("{}", compare::terminal(&comparison));
+    let mut written = Written::default();
     if let Some(file) = &common.html {
         let page = compare::html(&comparison)
             .map_err(|error| CommandError::Said(format!("drawing the page: {error}")))?;
-        write(file, &page)?;
+        written.write(file, &page)?;
     }
+    output::text(compare::terminal(&comparison))?;
+    written.tell()?;
     Ok(ExitCode::SUCCESS)
 }

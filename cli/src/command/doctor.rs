@@ -10,8 +10,9 @@ pub use ranks::rank;
 use super::collectives::{Operations, chosen, operation, size};
 use super::common::Common;
 use super::error::{CommandError, Result};
-use super::output;
+use super::files::{self, Written};
 use crate::doctor::{Machine, Report, Steps};
+use crate::output;
 use clap::{Args, Subcommand};
 use std::process::ExitCode;
 use symmem::backends::{self as select, Selection};
@@ -51,7 +52,7 @@ pub fn doctor(common: &Common, What::Multicast(arguments): What) -> Result<ExitC
         ));
     }
     if let Some(file) = &common.json {
-        output::check_writable(file)?;
+        files::check_writable(file)?;
     }
     let selection = selection(common)?;
     if arguments.i_own_this_machine {
@@ -70,7 +71,7 @@ pub fn doctor(common: &Common, What::Multicast(arguments): What) -> Result<ExitC
     let largest = bench.max_bytes.unwrap_or_default();
     let bytes = Steps::bytes(effort, largest).map_err(CommandError::Said)?;
     let machine = machine(&selection)?;
-    print!("{machine}");
+    output::text(&machine)?;
     let steps = Steps {
         ranks: common.ranks.unwrap_or(machine.devices.len() as u32),
         bytes,
@@ -84,11 +85,11 @@ pub fn doctor(common: &Common, What::Multicast(arguments): What) -> Result<ExitC
         (false, true) => ExitCode::SUCCESS,
         (true, true) => ExitCode::FAILURE,
         (false, false) => {
-            println!("\n{steps}");
+            output::text(format_args!("\n{steps}\n"))?;
             ExitCode::SUCCESS
         }
         (true, false) => {
-            let trial = trial::run(&selection, effort, &steps, bench);
+            let trial = trial::run(&selection, effort, &steps, bench)?;
             let passed = trial.trouble.is_none();
             report.trial = Some(trial);
             match passed {
@@ -100,7 +101,9 @@ pub fn doctor(common: &Common, What::Multicast(arguments): What) -> Result<ExitC
     if let Some(file) = &common.json {
         let json = serde_json::to_string_pretty(&report)
             .map_err(|error| CommandError::Said(format!("report: {error}")))?;
-        output::write(file, &(json + "\n"))?;
+        let mut written = Written::default();
+        written.write(file, &(json + "\n"))?;
+        written.tell()?;
     }
     Ok(code)
 }

@@ -2,7 +2,8 @@
 
 use super::common::Common;
 use super::error::{CommandError, Result};
-use super::output;
+use super::files::Written;
+use crate::output;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -30,13 +31,15 @@ pub fn info(common: &Common) -> Result<ExitCode> {
         let _ = write!(text, "\n{probe}\n{}", backend.text());
         backends.push(backend.json(probe));
     }
-    print!("{text}");
+    let mut written = Written::default();
     if let Some(file) = &common.json {
         let all = json!({ "schema": "symmem-info/1", "backends": backends });
         let all = serde_json::to_string_pretty(&all)
             .map_err(|error| CommandError::Said(format!("info: {error}")))?;
-        output::write(file, &(all + "\n"))?;
+        written.write(file, &(all + "\n"))?;
     }
+    output::text(&text)?;
+    written.tell()?;
     // A backend that was asked for by name and cannot start is a failure.
     let works = probes.iter().any(|probe| matches!(probe.devices, Ok(1..)));
     Ok(if works {

@@ -3,6 +3,7 @@
 use super::common::Common;
 use super::error::{CommandError, Result};
 use crate::launch::{self, RunOptions};
+use crate::output::OutputError;
 use std::ffi::OsString;
 use std::process::ExitCode;
 use symmem::backends::{self as select, Chosen};
@@ -30,9 +31,12 @@ pub fn run(common: &Common, program: Vec<OsString>, plain: bool) -> Result<ExitC
 
 /// Starts the ranks and stays with them.
 pub fn launch(options: RunOptions) -> Result<ExitCode> {
-    launch::run(options).map_err(|error| CommandError::System {
-        what: "symmem run".into(),
-        error,
+    launch::run(options).map_err(|error| match error.downcast::<OutputError>() {
+        Ok(error) => error.into(),
+        Err(error) => CommandError::System {
+            what: "symmem run".into(),
+            error,
+        },
     })
 }
 

@@ -2,9 +2,9 @@
 
 use super::common::Common;
 use super::error::{CommandError, Result};
-use super::output;
+use super::files::{self, Written};
+use crate::output::{self, Stream};
 use indicatif::ProgressBar;
-use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 use symmem_conformance::{Outcome, Report, SelftestOptions, Share, Subject, selftest};
@@ -52,7 +52,7 @@ pub fn run(common: &Common, asked: &Options) -> Result<ExitCode> {
         ));
     }
     if let Some(file) = &common.json {
-        output::check_writable(file)?;
+        files::check_writable(file)?;
     }
     let options = SelftestOptions {
         backend: common.selection()?,
@@ -65,12 +65,14 @@ pub fn run(common: &Common, asked: &Options) -> Result<ExitCode> {
         ..SelftestOptions::default()
     };
     let report = with_bar(&options)?;
-    print!("{}", text(&report, asked.soak));
+    let mut written = Written::default();
     if let Some(file) = &common.json {
         let json = serde_json::to_string_pretty(&report)
             .map_err(|error| CommandError::Said(format!("report: {error}")))?;
-        output::write(file, &(json + "\n"))?;
+        written.write(file, &(json + "\n"))?;
     }
+    output::text(text(&report, asked.soak))?;
+    written.tell()?;
     Ok(if report.is_clean() {
         ExitCode::SUCCESS
     } else {
@@ -80,7 +82,7 @@ pub fn run(common: &Common, asked: &Options) -> Result<ExitCode> {
 
 /// Runs the suite, with a bar if somebody looks.
 pub(super) fn with_bar(options: &SelftestOptions) -> Result<Report> {
-    let bar = if std::io::stderr().is_terminal() {
+    let bar = if Stream::Error.is_terminal() {
         ProgressBar::new(0)
     } else {
         ProgressBar::hidden()

@@ -26,6 +26,7 @@ pub fn start_ranks(
     options.environment = environment;
     // Only rank 0 prints, and its progress bar wants the terminal.
     options.prefix = false;
+    options.tells_codes = false;
     #[cfg(feature = "cuda")]
     if matches!(task.kind, Kind::Doctor(_)) {
         // A rank that is ended in the middle of a set-up is what can put the machine out of service.

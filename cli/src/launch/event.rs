@@ -1,11 +1,17 @@
 //! What the launcher is told while ranks run.
 
+use crate::output::OutputError;
 use rustix::process::{Signal, WaitIdStatus};
 use std::fmt;
 
 pub(super) enum Event {
-    Ended { rank: usize, how: Ended },
+    Ended {
+        rank: usize,
+        how: Ended,
+    },
     Signal(Signal),
+    /// What a rank wrote could not be written.
+    OutputLost(OutputError),
 }
 
 /// How a rank ended.
@@ -31,6 +37,18 @@ impl Ended {
             Self::Code(code) => (code & 0xff) as u8,
             Self::Signal(signal) => (128 + signal) as u8,
         }
+    }
+}
+
+impl Ended {
+    /// Whether a signal ended it, so that it could not say why.
+    pub(super) fn is_signal(self) -> bool {
+        matches!(self, Self::Signal(_))
+    }
+
+    /// Whether it wrote to a pipe that nobody reads.
+    pub(super) fn is_broken_pipe(self) -> bool {
+        self == Self::Signal(Signal::PIPE.as_raw())
     }
 }
 

@@ -1,8 +1,8 @@
 //! Starts the ranks of a job on this host and stays with them until all have ended: `symmem run`.
 
+mod copier;
 mod event;
 mod options;
-mod output;
 mod rank;
 mod run;
 mod signals;

@@ -20,6 +20,8 @@ pub struct RunOptions {
     pub prefix: bool,
     /// Variables to set for every rank, besides this process's own.
     pub environment: Vec<(OsString, OsString)>,
+    /// Whether to say which code a rank failed with. Ranks of this command say why they fail themselves.
+    pub tells_codes: bool,
     /// Whether the other ranks are asked to end (SIGTERM) once one has failed. Those that are not find out by
     /// themselves, and give back what they have.
     pub asks_to_end: bool,
@@ -36,6 +38,7 @@ impl RunOptions {
             arguments: Vec::new(),
             prefix: true,
             environment: Vec::new(),
+            tells_codes: true,
             asks_to_end: true,
             grace: GRACE,
         }

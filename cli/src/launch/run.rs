@@ -1,10 +1,11 @@
 //! Starts the ranks, and stays with them until all have ended.
 
+use super::copier::Copier;
 use super::event::Event;
 use super::options::RunOptions;
-use super::output::{Copier, Destination};
 use super::rank::Rank;
 use super::signals::SignalWatch;
+use crate::output::{self, OutputError, Stream};
 use rustix::process::Signal;
 use std::io;
 use std::process::ExitCode;
@@ -30,6 +31,9 @@ const LAST_OUTPUT: Duration = Duration::from_secs(1);
 /// Returns the code of the first rank that failed, 128 + signal where a signal ended it.
 ///
 /// # Errors
+/// What a rank wrote could not be written: the ranks are ended at once. The kind is that of the failed write,
+/// [`io::ErrorKind::BrokenPipe`] if the reader has gone.
+///
 /// No rank could be started (no such program, no permission, no processes left), or there is no
 /// rank to start. Ranks that had been started are ended.
 pub fn run(options: RunOptions) -> io::Result<ExitCode> {
@@ -52,10 +56,10 @@ pub fn run(options: RunOptions) -> io::Result<ExitCode> {
             ranks.push(rank);
             watched?;
             if let Some(pipe) = output {
-                copiers.push(Copier::start(pipe, number, Destination::Output)?);
+                copiers.push(Copier::start(pipe, number, Stream::Output, events.clone())?);
             }
             if let Some(pipe) = error {
-                copiers.push(Copier::start(pipe, number, Destination::Error)?);
+                copiers.push(Copier::start(pipe, number, Stream::Error, events.clone())?);
             }
             Ok(())
         });
@@ -79,11 +83,23 @@ pub fn run(options: RunOptions) -> io::Result<ExitCode> {
     }
     ranks.into_iter().for_each(Rank::reap);
     drop(signals);
+    let code = code?;
+    // What the ranks wrote last may have been lost after they ended.
+    for event in inbox.try_iter() {
+        if let Event::OutputLost(error) = event {
+            return Err(error.into());
+        }
+    }
     Ok(ExitCode::from(code))
 }
 
-/// Wait until every rank has ended; the code of the first that failed.
-fn supervise(ranks: &[Rank], inbox: &mpsc::Receiver<Event>, options: &RunOptions) -> u8 {
+/// Wait until every rank has ended; the code of the first that failed, or why output was lost.
+fn supervise(
+    ranks: &[Rank],
+    inbox: &mpsc::Receiver<Event>,
+    options: &RunOptions,
+) -> Result<u8, OutputError> {
+    let mut lost: Option<OutputError> = None;
     let grace = options.grace;
     let mut running = vec![true; ranks.len()];
     let mut failure = None;
@@ -108,14 +124,25 @@ fn supervise(ranks: &[Rank], inbox: &mpsc::Receiver<Event>, options: &RunOptions
             }
             Ok(Event::Ended { rank, how }) => {
                 running[rank] = false;
-                if how.code() != 0 && failure.is_none() {
+                if !options.prefix && how.is_broken_pipe() && lost.is_none() {
+                    // It wrote to this process's standard output itself.
+                    lost = Stream::Output.lost_reader();
+                    if lost.is_some() {
+                        signal_running(&running, Signal::TERM);
+                        kill_at = Instant::now().checked_add(grace);
+                        continue;
+                    }
+                }
+                if how.code() != 0 && failure.is_none() && lost.is_none() {
                     failure = Some(how.code());
                     let others = match (running.contains(&true), options.asks_to_end) {
                         (false, _) => "",
                         (true, true) => "; ending the other ranks",
                         (true, false) => "; waiting for the other ranks to end",
                     };
-                    eprintln!("symmem run: rank {rank} {how}{others}");
+                    if options.tells_codes || how.is_signal() {
+                        output::last_words(format_args!("rank {rank} {how}{others}"));
+                    }
                     // Ranks that end on a signal just passed on are left to do so: a second one would
                     // cut their cleaning up short.
                     if options.asks_to_end && asked_to_end.is_none_or(|at| at.elapsed() >= grace) {
@@ -124,8 +151,17 @@ fn supervise(ranks: &[Rank], inbox: &mpsc::Receiver<Event>, options: &RunOptions
                     kill_at = Instant::now().checked_add(grace);
                 }
             }
+            Ok(Event::OutputLost(error)) => {
+                if lost.is_none() {
+                    signal_running(&running, Signal::TERM);
+                    kill_at = Instant::now().checked_add(grace);
+                }
+                lost.get_or_insert(error);
+            }
             Err(RecvTimeoutError::Timeout) => {
-                eprintln!("symmem run: killing the ranks that have not ended within {grace:?}");
+                output::last_words(format_args!(
+                    "killing the ranks that have not ended within {grace:?}"
+                ));
                 signal_running(&running, Signal::KILL);
                 kill_at = None;
             }
@@ -133,5 +169,8 @@ fn supervise(ranks: &[Rank], inbox: &mpsc::Receiver<Event>, options: &RunOptions
             Err(RecvTimeoutError::Disconnected) => break,
         }
     }
-    failure.unwrap_or(0)
+    match lost {
+        Some(error) => Err(error),
+        None => Ok(failure.unwrap_or(0)),
+    }
 }

@@ -13,6 +13,7 @@ mod hip;
 mod products;
 mod transfers;
 mod tune;
+mod wrong_use;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

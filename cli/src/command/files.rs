@@ -1,8 +1,9 @@
 //! Files that a command writes, and tables that it writes over.
 
 use super::error::{CommandError, Result};
+use crate::output;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use symmem::tuning::Table;
 
 /// Fails where a file could not be written later, before any time is spent on what would be in it.
@@ -39,14 +40,30 @@ pub fn check_table(file: &Path) -> Result<()> {
     read_table(file).map(drop)
 }
 
-/// Writes a file and says so on standard error.
-pub fn write(file: &Path, text: &str) -> Result<()> {
-    std::fs::write(file, text).map_err(|error| CommandError::System {
-        what: format!("writing {}", file.display()),
-        error,
-    })?;
-    eprintln!("wrote {}", file.display());
-    Ok(())
+/// Results that were written, to be told of after what is printed.
+///
+/// Files come before printed text, so that they are there even if nobody reads the text to its end.
+#[derive(Default)]
+pub struct Written(Vec<PathBuf>);
+
+impl Written {
+    /// Writes a file.
+    pub fn write(&mut self, file: &Path, text: &str) -> Result<()> {
+        std::fs::write(file, text).map_err(|error| CommandError::System {
+            what: format!("writing {}", file.display()),
+            error,
+        })?;
+        self.0.push(file.into());
+        Ok(())
+    }
+
+    /// Names the files on standard error.
+    pub fn tell(self) -> Result<()> {
+        for file in self.0 {
+            output::note(format_args!("wrote {}", file.display()))?;
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
