@@ -2,6 +2,7 @@
 
 use crate::output::OutputError;
 use rustix::process::{Signal, WaitIdStatus};
+use signal_hook::low_level::signal_name;
 use std::fmt;
 
 pub(super) enum Event {
@@ -56,9 +57,9 @@ impl fmt::Display for Ended {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Code(code) => write!(formatter, "exited with code {code}"),
-            Self::Signal(signal) => match Signal::from_named_raw(*signal) {
-                Some(name) => write!(formatter, "was ended by {name:?}"),
-                None => write!(formatter, "was ended by signal {signal}"),
+            Self::Signal(signal) => match signal_name(*signal) {
+                Some(name) => write!(formatter, "was killed ({name})"),
+                None => write!(formatter, "was killed (signal {signal})"),
             },
         }
     }
@@ -67,6 +68,23 @@ impl fmt::Display for Ended {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn signals_have_the_names_that_kill_and_shells_know() {
+        for (signal, name) in [
+            (Signal::KILL, "SIGKILL"),
+            (Signal::TERM, "SIGTERM"),
+            (Signal::SEGV, "SIGSEGV"),
+            (Signal::ABORT, "SIGABRT"),
+            (Signal::BUS, "SIGBUS"),
+            (Signal::PIPE, "SIGPIPE"),
+        ] {
+            let said = Ended::Signal(signal.as_raw()).to_string();
+            assert_eq!(said, format!("was killed ({name})"));
+        }
+        let said = Ended::Signal(40).to_string();
+        assert_eq!(said, "was killed (signal 40)");
+    }
 
     #[test]
     fn codes_are_those_of_a_shell() {

@@ -6,6 +6,7 @@ mod options;
 mod rank;
 mod run;
 mod signals;
+mod supervise;
 
-pub use options::{GRACE, RunOptions};
+pub use options::{GRACE, REACTION, RunOptions};
 pub use run::run;

@@ -5,11 +5,12 @@ use super::event::Event;
 use super::options::RunOptions;
 use super::rank::Rank;
 use super::signals::SignalWatch;
-use crate::output::{self, OutputError, Stream};
+use super::supervise::Supervisor;
+use crate::output::Stream;
 use rustix::process::Signal;
 use std::io;
 use std::process::ExitCode;
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use symmem::bootstrap::Secret;
 
@@ -22,13 +23,14 @@ const LAST_OUTPUT: Duration = Duration::from_secs(1);
 /// Every rank gets `SYMMEM_RANK`, `SYMMEM_WORLD`, `SYMMEM_LOCAL_RANK`, `SYMMEM_LOCAL_WORLD`, and a
 /// fresh `SYMMEM_JOB` and `SYMMEM_SECRET`; `/dev/null` as its standard input; and a process group of
 /// its own. SIGINT, SIGTERM and SIGHUP are passed on to all ranks. When a rank fails (ends with a
-/// code other than 0, or by a signal) the others are asked to end, if the options say so, and, after
-/// the grace, ended. What the ranks leave in their process groups is ended too. Should this process
+/// code other than 0, or by a signal) the others have a time to notice that and to say so. Then they are asked to end,
+/// if the options say so, and, after the grace, ended. A second SIGINT ends them at once. What the ranks leave in their process groups is ended too. Should this process
 /// be killed, the kernel kills the ranks. Once no job is left in this process, a signal that did what
 /// it does by default before the first job does so again: a program that handles these signals itself
 /// does so before its first job.
 ///
-/// Returns the code of the first rank that failed, 128 + signal where a signal ended it.
+/// Returns the code of the first rank that failed, 128 + signal where a signal ended it; 130 after SIGINT if none
+/// failed.
 ///
 /// # Errors
 /// What a rank wrote could not be written: the ranks are ended at once. The kind is that of the failed write,
@@ -74,7 +76,7 @@ pub fn run(options: RunOptions) -> io::Result<ExitCode> {
             }
         }
     }
-    let code = supervise(&ranks, &inbox, &options);
+    let code = Supervisor::new(&ranks, &options).stay(&inbox);
     // No leader is reaped before this, so no process group number can have come to mean another.
     ranks.iter().for_each(|rank| rank.signal(Signal::KILL));
     let until = Instant::now() + LAST_OUTPUT;
@@ -91,86 +93,4 @@ pub fn run(options: RunOptions) -> io::Result<ExitCode> {
         }
     }
     Ok(ExitCode::from(code))
-}
-
-/// Wait until every rank has ended; the code of the first that failed, or why output was lost.
-fn supervise(
-    ranks: &[Rank],
-    inbox: &mpsc::Receiver<Event>,
-    options: &RunOptions,
-) -> Result<u8, OutputError> {
-    let mut lost: Option<OutputError> = None;
-    let grace = options.grace;
-    let mut running = vec![true; ranks.len()];
-    let mut failure = None;
-    let mut asked_to_end: Option<Instant> = None;
-    let mut kill_at: Option<Instant> = None;
-    while running.contains(&true) {
-        let event = match kill_at {
-            Some(at) => inbox.recv_timeout(at.saturating_duration_since(Instant::now())),
-            None => inbox.recv().map_err(RecvTimeoutError::from),
-        };
-        let signal_running = |running: &[bool], signal| {
-            ranks
-                .iter()
-                .zip(running)
-                .filter(|(_, running)| **running)
-                .for_each(|(rank, _)| rank.signal(signal));
-        };
-        match event {
-            Ok(Event::Signal(signal)) => {
-                asked_to_end = Some(Instant::now());
-                signal_running(&running, signal);
-            }
-            Ok(Event::Ended { rank, how }) => {
-                running[rank] = false;
-                if !options.prefix && how.is_broken_pipe() && lost.is_none() {
-                    // It wrote to this process's standard output itself.
-                    lost = Stream::Output.lost_reader();
-                    if lost.is_some() {
-                        signal_running(&running, Signal::TERM);
-                        kill_at = Instant::now().checked_add(grace);
-                        continue;
-                    }
-                }
-                if how.code() != 0 && failure.is_none() && lost.is_none() {
-                    failure = Some(how.code());
-                    let others = match (running.contains(&true), options.asks_to_end) {
-                        (false, _) => "",
-                        (true, true) => "; ending the other ranks",
-                        (true, false) => "; waiting for the other ranks to end",
-                    };
-                    if options.tells_codes || how.is_signal() {
-                        output::last_words(format_args!("rank {rank} {how}{others}"));
-                    }
-                    // Ranks that end on a signal just passed on are left to do so: a second one would
-                    // cut their cleaning up short.
-                    if options.asks_to_end && asked_to_end.is_none_or(|at| at.elapsed() >= grace) {
-                        signal_running(&running, Signal::TERM);
-                    }
-                    kill_at = Instant::now().checked_add(grace);
-                }
-            }
-            Ok(Event::OutputLost(error)) => {
-                if lost.is_none() {
-                    signal_running(&running, Signal::TERM);
-                    kill_at = Instant::now().checked_add(grace);
-                }
-                lost.get_or_insert(error);
-            }
-            Err(RecvTimeoutError::Timeout) => {
-                output::last_words(format_args!(
-                    "killing the ranks that have not ended within {grace:?}"
-                ));
-                signal_running(&running, Signal::KILL);
-                kill_at = None;
-            }
-            // Every sender is gone: nobody can tell of an end any more.
-            Err(RecvTimeoutError::Disconnected) => break,
-        }
-    }
-    match lost {
-        Some(error) => Err(error),
-        None => Ok(failure.unwrap_or(0)),
-    }
 }
