@@ -34,6 +34,9 @@ pub enum CommandError {
          --transport all"
     )]
     TunePart(String),
+    /// Ctrl-C while ranks of a command ran that would go on after them.
+    #[error("interrupted")]
+    Interrupted,
     /// Anything that needs no more than a sentence.
     #[error("{0}")]
     Said(String),
@@ -43,6 +46,8 @@ pub type Result<T> = std::result::Result<T, CommandError>;
 
 /// The exit code for wrong use, and for output that cannot be written.
 const WRONG_USE: u8 = 2;
+/// 128 + SIGINT.
+pub const INTERRUPTED: u8 = 130;
 
 impl CommandError {
     /// Says why, and with which code this process ends. A closed pipe is the reader's wish and no failure: like
@@ -50,6 +55,7 @@ impl CommandError {
     pub fn end(self) -> ExitCode {
         let code = match &self {
             Self::Output(error) if error.is_closed() => return ExitCode::SUCCESS,
+            Self::Interrupted => return ExitCode::from(INTERRUPTED),
             Self::Symmem(_) | Self::Bench(_) => ExitCode::FAILURE,
             Self::Compare(_)
             | Self::Output(_)

@@ -22,7 +22,7 @@ pub fn logging() {
         .with_writer(std::io::stderr)
         // It would report a full disk by a macro that panics on it.
         .log_internal_errors(false)
-        .with_ansi(Stream::Error.is_terminal());
+        .with_ansi(Stream::Error.has_color());
     tracing_subscriber::registry()
         .with(lines)
         .with(targets)

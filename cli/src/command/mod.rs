@@ -7,6 +7,7 @@ mod bench;
 mod collectives;
 mod common;
 mod compare;
+mod completions;
 #[cfg(feature = "cuda")]
 mod doctor;
 mod error;
@@ -18,16 +19,24 @@ mod run;
 mod selftest;
 mod start;
 mod task;
+mod usage;
 
+use crate::output;
 use arguments::Arguments;
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use error::Result;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// Does what `words`, the program's name and its arguments, ask for.
 pub fn run(words: Vec<OsString>) -> Result<ExitCode> {
-    let arguments = Arguments::parse_from(words);
-    logging::logging();
-    arguments.execute()
+    output::set_color(usage::color(&words));
+    let words = usage::behind_command(&Arguments::command(), words);
+    match Arguments::try_parse_from(&words) {
+        Ok(arguments) => {
+            logging::logging();
+            arguments.execute()
+        }
+        Err(error) => usage::answer(&error, &words),
+    }
 }

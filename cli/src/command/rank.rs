@@ -21,6 +21,9 @@ pub fn rank(task: &str) -> Result<ExitCode> {
             "`symmem rank` is for symmem itself; its task cannot be read: {error}"
         ))
     })?;
+    if task.keeps_output_for_data {
+        output::keep_for_data();
+    }
     match &task.kind {
         Kind::Measure(measurement) => measure(&task, measurement),
         #[cfg(feature = "cuda")]
@@ -167,10 +170,10 @@ impl Run<'_> {
         let unwritable =
             |error: &dyn std::fmt::Display| CommandError::Said(format!("report: {error}"));
         if let Some(file) = &self.task.json {
-            written.write(file, &report.to_json().map_err(|error| unwritable(&error))?)?;
+            written.write_to(file, &report.to_json().map_err(|error| unwritable(&error))?)?;
         }
         if let Some(file) = &self.task.html {
-            written.write(
+            written.write_to(
                 file,
                 &page::html(&report).map_err(|error| unwritable(&error))?,
             )?;
@@ -230,16 +233,12 @@ fn tell_enqueue(task: &Task, chosen: &Chosen, result: &enqueue::Enqueue) -> Resu
     if let Some(file) = &task.json {
         let text = result.to_json();
         let text = text.map_err(|error| CommandError::Said(format!("result: {error}")))?;
-        written.write(file, &text)?;
+        written.write_to(file, &text)?;
     }
     output::text(format_args!(
         "backend {}\n{}",
         chosen.name,
         result.to_text()
     ))?;
-    written.tell()?;
-    if task.html.is_some() {
-        output::note("symmem: `bench enqueue` makes no page; --html is not used")?;
-    }
-    Ok(())
+    written.tell()
 }

@@ -9,7 +9,9 @@ mod collectives;
 mod compare;
 #[cfg(feature = "cuda")]
 mod doctor;
+mod ends;
 mod hip;
+mod options;
 mod products;
 mod transfers;
 mod tune;

@@ -12,23 +12,29 @@ struct Use {
     /// The command's name or names; options are put behind them.
     command: &'static [&'static str],
     arguments: &'static [&'static str],
+    /// An option or argument that reads the JSON file of its name.
+    reads: &'static [&'static str],
 }
 
 const EVERYTHING: Use = Use {
     command: &[],
     arguments: &["--backend", "host", "--quick"],
+    reads: &[],
 };
 const INFO: Use = Use {
     command: &["info"],
     arguments: &["--backend", "host"],
+    reads: &[],
 };
 const RUN: Use = Use {
     command: &["run"],
     arguments: &["--backend", "host", "-n", "2", "--", "echo", "a rank"],
+    reads: &[],
 };
 const P2P: Use = Use {
     command: &["bench", "p2p"],
     arguments: &["--backend", "host", "--quick"],
+    reads: &[],
 };
 const COLLECTIVES: Use = Use {
     command: &["bench", "collectives"],
@@ -44,6 +50,7 @@ const COLLECTIVES: Use = Use {
         "--baseline",
         "none",
     ],
+    reads: &[],
 };
 const AG_GEMM: Use = Use {
     command: &["bench", "ag-gemm"],
@@ -57,10 +64,12 @@ const AG_GEMM: Use = Use {
         "--algorithm",
         "baseline",
     ],
+    reads: &["--config", "broken.json"],
 };
 const ENQUEUE: Use = Use {
     command: &["bench", "enqueue"],
     arguments: &["--backend", "host", "--quick"],
+    reads: &[],
 };
 const TUNE: Use = Use {
     command: &["tune"],
@@ -73,19 +82,66 @@ const TUNE: Use = Use {
         "--max-bytes",
         "1K",
     ],
+    reads: &["--out", "broken.json"],
 };
 const COMPARE: Use = Use {
     command: &["compare"],
     arguments: &["a.json", "a.json"],
+    reads: &["broken.json"],
 };
 const SELFTEST: Use = Use {
     command: &["selftest"],
     arguments: &["--backend", "host", "-n", "1", "--quick", "--share", "1/90"],
+    reads: &[],
 };
 const DOCTOR: Use = Use {
     command: &["doctor", "multicast"],
     arguments: &[],
+    reads: &[],
 };
+
+const COMPLETIONS: Use = Use {
+    command: &["completions"],
+    arguments: &["bash"],
+    reads: &[],
+};
+
+/// What a user can do wrong.
+#[derive(Clone, Copy, Debug)]
+enum Wrong {
+    UnknownOption,
+    NoRanks,
+    ThousandRanks,
+    UnknownBackend,
+    BrokenJson,
+    JsonInADirectory,
+    JsonWhereNothingCanBeMade,
+    PageOverADirectory,
+}
+
+use Wrong::*;
+
+/// Options and arguments of the wrong use, and what the line then has that says so. `None` if the command reads no
+/// file.
+fn wrong_words(of: Use, wrong: Wrong) -> Option<(Vec<&'static str>, &'static str)> {
+    Some(match wrong {
+        UnknownOption => (vec!["--no-such-option"], "--no-such-option"),
+        NoRanks => (vec!["--ranks", "0"], "--ranks"),
+        ThousandRanks => (vec!["--ranks", "1000"], "--ranks"),
+        UnknownBackend => (
+            vec!["--backend", "tpu"],
+            "tpu' found|no backend `tpu`|--backend",
+        ),
+        BrokenJson if of.reads.is_empty() => return None,
+        BrokenJson => (of.reads.into(), "broken.json"),
+        JsonInADirectory => (
+            vec!["--json", "no/such/directory/x.json"],
+            "--json|a directory",
+        ),
+        JsonWhereNothingCanBeMade => (vec!["--json", "/proc/x.json"], "--json|/proc/x.json"),
+        PageOverADirectory => (vec!["--html", "."], "--html|. cannot be written"),
+    })
+}
 
 /// The command in a directory that has what its arguments name.
 fn used(directory: &Path, of: Use, more: &[&str]) -> Command {
@@ -122,10 +178,61 @@ fn says_one_line(command: &mut Command, code: i32, words: &[&str]) {
     assert!(error.starts_with("symmem"), "{command:?}: {error}");
     for word in words {
         assert!(
-            error.contains(word),
+            word.split('|').any(|word| error.contains(word)),
             "{command:?}: {word:?} is missing in {error}"
         );
     }
+}
+
+#[rstest]
+fn wrong_use_is_one_line_that_says_what_and_what_to_do(
+    #[values(
+        EVERYTHING,
+        INFO,
+        RUN,
+        P2P,
+        COLLECTIVES,
+        AG_GEMM,
+        ENQUEUE,
+        TUNE,
+        COMPARE,
+        SELFTEST,
+        DOCTOR,
+        COMPLETIONS
+    )]
+    of: Use,
+    #[values(
+        UnknownOption,
+        NoRanks,
+        ThousandRanks,
+        UnknownBackend,
+        BrokenJson,
+        JsonInADirectory,
+        JsonWhereNothingCanBeMade,
+        PageOverADirectory
+    )]
+    wrong: Wrong,
+) {
+    let directory = directory(&format!("wrong-{}-{wrong:?}", of.command.join("-")));
+    let Some((words, said)) = wrong_words(of, wrong) else {
+        return;
+    };
+    // An option that is given twice would be what is wrong.
+    let given = |word: &str| words.contains(&word) || words.contains(&"--ranks") && word == "-n";
+    let mut arguments = of.arguments.to_vec();
+    if let Some(at) = arguments.iter().position(|word| given(word)) {
+        arguments.drain(at..at + 2);
+    }
+    let of = Use {
+        arguments: &arguments.leak()[..],
+        ..of
+    };
+    let mut command = used(&directory, of, &words);
+    // Before anything is measured, or started.
+    let start = std::time::Instant::now();
+    says_one_line(&mut command, 2, &[said]);
+    assert!(start.elapsed().as_secs() < 30, "{command:?}");
+    assert!(!directory.join("x.json").exists());
 }
 
 #[rstest]

@@ -3,6 +3,7 @@
 use super::part::Part;
 use crate::command::bar::with_bar;
 use crate::command::error::{CommandError, Result};
+use crate::command::files::Target;
 use crate::command::task::{DEADLINE, Task};
 use crate::doctor::come_and_go;
 use crate::output;
@@ -78,7 +79,7 @@ fn measure(task: &Task, selection: Selection, options: &collectives::Options) ->
 
 /// Leaves what has been found out so far in the task's file, which is whole whenever this rank ends.
 fn keep(task: &Task, found: &(impl Serialize + ?Sized)) -> Result<()> {
-    let Some(file) = &task.json else {
+    let Some(Target::File(file)) = &task.json else {
         return Ok(());
     };
     let found = serde_json::to_string(found)

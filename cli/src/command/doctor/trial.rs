@@ -3,7 +3,8 @@
 //! Only here, and only for these ranks, is multicast asked for.
 
 use super::part::Part;
-use crate::command::error::{CommandError, Result};
+use crate::command::error::{CommandError, INTERRUPTED, Result};
+use crate::command::files::Target;
 use crate::command::selftest::with_bar;
 use crate::command::start::start_ranks;
 use crate::command::task::{Kind, Task};
@@ -76,7 +77,7 @@ pub fn run(
     let trouble = parts(&mut trial, &launcher, effort, steps.comings, bench);
     // What was found out before an error is told with it.
     trial.trouble = match trouble {
-        Err(CommandError::Output(error)) => return Err(error.into()),
+        Err(error @ (CommandError::Output(_) | CommandError::Interrupted)) => return Err(error),
         told => told.unwrap_or_else(|error| Some(error.to_string())),
     };
     match &trial.trouble {
@@ -194,12 +195,16 @@ impl Launcher<'_> {
         let task = Task {
             backend: self.selection.to_string(),
             kind: Kind::Doctor(part),
-            json: Some(file.clone()),
+            json: Some(Target::File(file.clone())),
             html: None,
+            keeps_output_for_data: output::is_kept_for_data(),
             command: std::env::args().collect::<Vec<_>>().join(" "),
         };
         let environment = [&self.variables[..], &also[..]].concat();
         let ended = start_ranks(&task, self.ranks, environment)?;
+        if ended == ExitCode::from(INTERRUPTED) {
+            return Err(CommandError::Interrupted);
+        }
         let what = read(&file)?;
         let well = ended == ExitCode::SUCCESS && what.is_some();
         let trouble = (!well).then(|| "a rank failed; it says why above".to_owned());
