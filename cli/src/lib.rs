@@ -1,21 +1,23 @@
 //! The `symmem` command, for whoever starts it from a program of another name.
 
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod command;
 #[cfg(feature = "cuda")]
 pub mod doctor;
 pub mod launch;
+mod output;
 
-use clap::Parser;
 use std::process::ExitCode;
 
 /// Runs the command with this process's arguments; blocks until it has ended.
+///
+/// The exit code is 0 for success, 1 if the work failed (wrong results, a backend that cannot start, a lost rank),
+/// 2 if the command was used wrongly or its output could not be written, and 130 after Ctrl-C. A closed pipe
+/// (`symmem info | head -1`) is success. `symmem run` ends with the code of the first rank that failed.
 pub fn main() -> ExitCode {
-    command::logging();
-    match command::Arguments::parse().execute() {
+    match command::run(std::env::args_os().collect()) {
         Ok(code) => code,
-        Err(error) => {
-            eprintln!("symmem: {error}");
-            ExitCode::FAILURE
-        }
+        Err(error) => error.end(),
     }
 }

@@ -201,6 +201,30 @@ fn a_rank_killed_by_a_signal_gives_128_and_the_signal() {
 }
 
 #[test]
+fn survivors_have_a_time_to_say_what_the_death_of_a_rank_means() {
+    let script = "[ $SYMMEM_RANK = 1 ] && kill -9 $$; sleep 0.3; echo rank 1 died >&2; exit 5";
+    let output = launcher(3, script);
+    assert_eq!(output.status.code(), Some(137));
+    let error = String::from_utf8_lossy(&output.stderr);
+    let first = "rank 1 was killed (SIGKILL); stopping the other ranks";
+    assert!(error.contains(first), "{error}");
+    let told = lines(&output.stderr);
+    assert_eq!(told, ["[0] rank 1 died", "[2] rank 1 died"]);
+}
+
+#[test]
+fn a_second_interrupt_kills_ranks_that_ignored_the_first() {
+    let (mut child, pids, _output) =
+        running(2, "trap '' INT; echo pid $$; while :; do sleep 0.02; done");
+    for _ in 0..2 {
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    assert_eq!(child.wait().unwrap().code(), Some(137));
+    assert_gone(&pids);
+}
+
+#[test]
 fn a_rank_that_ignores_the_request_is_killed_after_the_grace() {
     let start = Instant::now();
     let output = launcher(

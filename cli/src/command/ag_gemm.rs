@@ -1,11 +1,11 @@
 //! What `symmem bench ag-gemm` understands, and the files that it reads and writes.
 
+use super::common::{MEASUREMENT, RESULTS, effort};
 use super::error::{CommandError, Result};
-use super::output;
+use super::files::Written;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use symmem::tuning::gemm_algorithm;
-use symmem_bench::Effort;
 use symmem_bench::ag_gemm::{ALL_TRANSPORTS, Options};
 use symmem_bench::report::ag_gemm::{ALGORITHMS, Product, Products};
 use symmem_bench::report::{Report, page};
@@ -15,40 +15,43 @@ use symmem_bench::report::{Report, page};
 pub struct Arguments {
     /// What to multiply: a JSON list of {"m", "n", "k", "dtype": float16 or bfloat16, "sharding": rows or
     /// columns, "b_order": row-major or column-major, "bias"}; may be given more than once
-    #[arg(long, value_name = "FILE", required = true)]
+    #[arg(long, value_name = "FILE", required = true, help_heading = MEASUREMENT)]
     config: Vec<PathBuf>,
     /// Ours by these only: baseline, pipeline, pull, push, or all
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = named, default_value = "all")]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = named, default_value = "all", help_heading = MEASUREMENT)]
     algorithm: Vec<String>,
     /// What moves shards, for algorithms that leave a choice: get, put, vendor, kernel, or all: the usual of each,
     /// and beside it every other one that a pipeline or push has [default: the usual]
-    #[arg(long, value_name = "NAME", value_parser = ["get", "put", "vendor", "kernel", ALL_TRANSPORTS])]
+    #[arg(long, value_name = "NAME", value_parser = ["get", "put", "vendor", "kernel", ALL_TRANSPORTS], help_heading = MEASUREMENT)]
     transport: Option<String>,
     /// Compare every algorithm's C with a reference [default: this and --benchmark]
-    #[arg(short, long)]
+    #[arg(short, long, help_heading = MEASUREMENT)]
     validate: bool,
     /// Measure
-    #[arg(short, long)]
+    #[arg(short, long, help_heading = MEASUREMENT)]
     benchmark: bool,
     /// Print each rank's plan: streams, peers, chunks, waits. Alone, do nothing else
-    #[arg(long)]
+    #[arg(long, help_heading = MEASUREMENT)]
     explain: bool,
     /// Measure by the published method as well: no barrier, mean of 50 calls at rank 0
-    #[arg(long)]
+    #[arg(long, help_heading = MEASUREMENT)]
     ddlb: bool,
     /// Beside what: pytorch, or none [default: pytorch on GPUs, none on the host]
-    #[arg(long, value_name = "BASELINE", value_parser = [PYTORCH, NONE])]
+    #[arg(long, value_name = "BASELINE", value_parser = [PYTORCH, NONE], help_heading = MEASUREMENT)]
     baseline: Option<String>,
+    /// 3 rounds in place of 9
+    #[arg(long, help_heading = MEASUREMENT)]
+    quick: bool,
     /// Rounds, whose median counts [default: 9, --quick 3]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = MEASUREMENT)]
     rounds: Option<u32>,
     /// Where the results go: a JSON file for each product, and ag-gemm.html
-    #[arg(long, value_name = "DIR", default_value = "results")]
+    #[arg(long, value_name = "DIR", default_value = "results", help_heading = RESULTS)]
     pub out: PathBuf,
     /// Where a row for each product goes, with our fastest algorithm and the library's ways: the table that
     /// SYMMEM_TUNING names; rows of other products, and of collectives, stay. Takes all algorithms, results are
     /// compared, and nothing is written where one was wrong
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = RESULTS)]
     pub tune: Option<PathBuf>,
 }
 
@@ -70,7 +73,7 @@ fn named(text: &str) -> std::result::Result<String, String> {
 
 impl Arguments {
     /// Reads the files of shapes.
-    pub fn options(self, effort: Effort) -> Result<Options> {
+    pub fn options(self) -> Result<Options> {
         let mut products = Vec::new();
         for file in &self.config {
             products.extend(read(file)?);
@@ -81,7 +84,7 @@ impl Arguments {
         let neither = !self.validate && !self.benchmark && !self.explain;
         let all = self.algorithm.iter().any(|name| name == ALL);
         Ok(Options {
-            effort,
+            effort: effort(self.quick, false),
             products,
             algorithms: if all { Vec::new() } else { self.algorithm },
             transport: self.transport,
@@ -133,7 +136,7 @@ fn read(file: &Path) -> Result<Vec<Product>> {
 }
 
 /// Writes a file for each product, and the page of all.
-pub fn write(directory: &Path, report: &Report) -> Result<()> {
+pub fn write(directory: &Path, report: &Report, written: &mut Written) -> Result<()> {
     let Some(section) = &report.ag_gemm else {
         return Ok(());
     };
@@ -154,10 +157,10 @@ pub fn write(directory: &Path, report: &Report) -> Result<()> {
         };
         let name = measured.product.file_name();
         let file = directory.join(format!("ag-gemm-{name}-{}-ranks.json", section.world));
-        output::write(&file, &one.to_json().map_err(|error| unwritable(&error))?)?;
+        written.write(&file, &one.to_json().map_err(|error| unwritable(&error))?)?;
     }
     let page = page::html(report).map_err(|error| unwritable(&error))?;
-    output::write(&directory.join(PAGE), &page)
+    written.write(&directory.join(PAGE), &page)
 }
 
 #[cfg(test)]

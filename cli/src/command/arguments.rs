@@ -1,12 +1,11 @@
 //! What the command line offers, and who does it.
 
-use super::common::Common;
 #[cfg(feature = "cuda")]
 use super::doctor;
 use super::error::Result;
-use super::{bench, collectives, compare, info, rank, run, selftest};
+use super::{bench, compare, completions, info, rank, run, selftest};
+use crate::output::Color;
 use clap::{Parser, Subcommand};
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Symmetric memory across the GPUs of a node.
@@ -18,10 +17,10 @@ use std::process::ExitCode;
 #[command(name = "symmem", version)]
 pub struct Arguments {
     #[command(flatten)]
-    common: Common,
-    /// Print all tables in place of one screen
-    #[arg(long)]
-    details: bool,
+    everything: bench::Everything,
+    /// Colours in help, errors and log lines
+    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t)]
+    color: Color,
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -29,16 +28,9 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Backends and why each can or cannot start, devices, links, libraries
-    Info,
+    Info(info::Options),
     /// Start a program once for each rank: symmem run -n N -- program arguments
-    Run {
-        /// The program and its arguments
-        #[arg(last = true, required = true, value_name = "PROGRAM")]
-        program: Vec<std::ffi::OsString>,
-        /// Do not put the rank before each line of output
-        #[arg(long)]
-        plain: bool,
-    },
+    Run(run::Options),
     /// Measure
     Bench {
         #[command(subcommand)]
@@ -46,18 +38,13 @@ enum Command {
     },
     /// Measure which algorithm is best for collectives here, and write the table that SYMMEM_TUNING names;
     /// `bench ag-gemm --tune` does so for products
-    Tune {
-        #[command(flatten)]
-        arguments: collectives::TuneArguments,
-    },
+    Tune(bench::Tune),
     /// Lay reports of different machines side by side: symmem compare a.json b.json ...
-    Compare {
-        /// What `symmem bench` wrote with --json, or `symmem` by itself; ratios are to the first
-        #[arg(required = true, num_args = 2.., value_name = "REPORT")]
-        reports: Vec<PathBuf>,
-    },
+    Compare(compare::Options),
     /// Run the conformance suite: --full for all cases in place of a sample, --quick for fewer
     Selftest(selftest::Options),
+    /// Print a script that completes this command's words: symmem completions bash
+    Completions(completions::Options),
     /// What this machine's owner wants to know before something risky is used
     #[cfg(feature = "cuda")]
     Doctor {
@@ -81,17 +68,17 @@ impl Arguments {
     /// # Errors
     /// A sentence for the user.
     pub fn execute(self) -> Result<ExitCode> {
-        let common = self.common;
         match self.command {
-            None => bench::everything(common, self.details),
-            Some(Command::Info) => info::info(&common),
-            Some(Command::Run { program, plain }) => run::run(&common, program, plain),
-            Some(Command::Bench { what }) => bench::bench(common, what),
-            Some(Command::Tune { arguments }) => bench::tune(common, arguments),
-            Some(Command::Compare { reports }) => compare::compare(&common, &reports),
-            Some(Command::Selftest(options)) => selftest::run(&common, &options),
+            None => bench::everything(self.everything),
+            Some(Command::Info(options)) => info::info(&options),
+            Some(Command::Run(options)) => run::run(options),
+            Some(Command::Bench { what }) => bench::bench(what),
+            Some(Command::Tune(options)) => bench::tune(options),
+            Some(Command::Compare(options)) => compare::compare(&options),
+            Some(Command::Selftest(options)) => selftest::run(&options),
+            Some(Command::Completions(options)) => completions::print(&options),
             #[cfg(feature = "cuda")]
-            Some(Command::Doctor { what }) => doctor::doctor(&common, what),
+            Some(Command::Doctor { what }) => doctor::doctor(what),
             Some(Command::RankSelftest) => Ok(symmem_conformance::rank_main()),
             Some(Command::Rank { task }) => rank::rank(&task),
         }

@@ -1,7 +1,7 @@
 //! A bar that shows how far a benchmark is.
 
+use crate::output::Stream;
 use indicatif::{ProgressBar, ProgressStyle};
-use std::io::IsTerminal;
 use symmem::Communicator;
 use symmem_bench::BenchError;
 use symmem_bench::p2p::Progress;
@@ -11,7 +11,7 @@ pub(super) fn with_bar<T>(
     communicator: &Communicator,
     benchmark: impl FnOnce(&mut dyn FnMut(Progress)) -> std::result::Result<T, BenchError>,
 ) -> std::result::Result<T, BenchError> {
-    let bar = if communicator.rank() == 0 && std::io::stderr().is_terminal() {
+    let bar = if communicator.rank() == 0 && Stream::Error.is_terminal() {
         ProgressBar::new(0).with_style(style())
     } else {
         ProgressBar::hidden()

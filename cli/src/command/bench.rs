@@ -3,44 +3,121 @@
 
 use super::ag_gemm;
 use super::collectives::{Arguments, TuneArguments};
-use super::common::Common;
+use super::common::{Backend, MEASUREMENT, RANKS, RESULTS, Ranks, Results, effort, ranks};
 use super::error::{CommandError, Result};
-use super::output::{check_table, check_writable};
+use super::files::{Target, check_directory, check_table};
 use super::run::default_ranks;
 use super::start::start_ranks;
 use super::task::{Files, Kind, Measurement, Task};
-use clap::{Subcommand, ValueEnum};
+use crate::output::is_kept_for_data;
+use clap::{Args, Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
-use symmem::backends::{self as select, Chosen, Selection};
+use symmem::backends::{Chosen, Selection};
 use symmem_bench::report::summary::Circumstances;
-use symmem_bench::{collectives, p2p};
+use symmem_bench::{Effort, collectives, p2p};
+
+/// What `symmem` without a command understands.
+#[derive(Debug, Args)]
+pub struct Everything {
+    #[command(flatten)]
+    ranks: Ranks,
+    #[command(flatten)]
+    transfers: TransferSizes,
+    #[command(flatten)]
+    results: Results,
+    /// Print all tables in place of one screen
+    #[arg(long, help_heading = MEASUREMENT)]
+    details: bool,
+}
+
+/// How much of transfers is measured.
+#[derive(Debug, Args)]
+struct TransferSizes {
+    /// Transfers of four sizes up to 4 MiB, 3 rounds in place of 9
+    #[arg(long, conflicts_with = "full", help_heading = MEASUREMENT)]
+    quick: bool,
+    /// Transfers up to 1 GiB [default: up to 64 MiB]
+    #[arg(long, help_heading = MEASUREMENT)]
+    full: bool,
+}
 
 #[derive(Debug, Subcommand)]
 pub enum What {
     /// Bandwidth and latency of one-sided transfers between pairs of ranks
-    P2p {
-        /// Which ranks pair up
-        #[arg(long, value_enum, default_value_t)]
-        pairs: Pairs,
-        /// Run NVSHMEM beside: nvshmem, or nvshmem=PROGRAM (benches/baselines/build.sh makes it)
-        /// [default: SYMMEM_NVSHMEM_BASELINE, if it is set]
-        #[arg(long, value_name = "BASELINE")]
-        baseline: Option<String>,
-    },
+    P2p(Transfers),
     /// Operations of all ranks, in nccl-tests' columns
-    Collectives {
-        #[command(flatten)]
-        arguments: Arguments,
-    },
+    Collectives(Collectives),
     /// All-gather with a GEMM, by every algorithm, checked, beside its parts and PyTorch
     #[command(name = "ag-gemm")]
-    AllGatherGemm {
-        #[command(flatten)]
-        arguments: ag_gemm::Arguments,
-    },
+    AllGatherGemm(Products),
     /// What a call costs the host
-    Enqueue,
+    Enqueue(Enqueue),
+}
+
+/// What `symmem bench p2p` understands.
+#[derive(Debug, Args)]
+pub struct Transfers {
+    #[command(flatten)]
+    ranks: Ranks,
+    #[command(flatten)]
+    sizes: TransferSizes,
+    /// Which ranks pair up
+    #[arg(long, value_enum, default_value_t, help_heading = MEASUREMENT)]
+    pairs: Pairs,
+    /// Run NVSHMEM beside: nvshmem, or nvshmem=PROGRAM (benches/baselines/build.sh makes it)
+    /// [default: SYMMEM_NVSHMEM_BASELINE, if it is set]
+    #[arg(long, value_name = "BASELINE", help_heading = MEASUREMENT)]
+    baseline: Option<String>,
+    #[command(flatten)]
+    results: Results,
+}
+
+/// What `symmem bench collectives` understands.
+#[derive(Debug, Args)]
+pub struct Collectives {
+    #[command(flatten)]
+    ranks: Ranks,
+    #[command(flatten)]
+    arguments: Arguments,
+    #[command(flatten)]
+    results: Results,
+}
+
+/// What `symmem bench ag-gemm` understands.
+#[derive(Debug, Args)]
+pub struct Products {
+    #[command(flatten)]
+    ranks: Ranks,
+    #[command(flatten)]
+    arguments: ag_gemm::Arguments,
+    #[command(flatten)]
+    results: Results,
+}
+
+/// What `symmem bench enqueue` understands.
+#[derive(Debug, Args)]
+pub struct Enqueue {
+    #[command(flatten)]
+    backend: Backend,
+    /// How many ranks, of which one is measured [default: 2]
+    #[arg(short = 'n', long, value_name = "N", value_parser = ranks::<1>, help_heading = RANKS)]
+    ranks: Option<u32>,
+    /// 1,400 calls of each kind in place of 10,200
+    #[arg(long, help_heading = MEASUREMENT)]
+    quick: bool,
+    /// Write the result as JSON; `-` for standard output
+    #[arg(long, value_name = "FILE", help_heading = RESULTS)]
+    json: Option<Target>,
+}
+
+/// What `symmem tune` understands.
+#[derive(Debug, Args)]
+pub struct Tune {
+    #[command(flatten)]
+    ranks: Ranks,
+    #[command(flatten)]
+    arguments: TuneArguments,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -54,23 +131,24 @@ pub enum Pairs {
 
 /// No command: the peer-to-peer benchmark, and short ones of collectives and of all-gather with a GEMM,
 /// with their files in the current directory.
-pub fn everything(mut common: Common, details: bool) -> Result<ExitCode> {
-    common.json.get_or_insert("symmem-p2p.json".into());
-    common.html.get_or_insert("symmem-p2p.html".into());
+pub fn everything(asked: Everything) -> Result<ExitCode> {
+    let file = |name: &str| Some(Target::File(name.into()));
+    let results = Results {
+        json: asked.results.json.or_else(|| file("symmem-p2p.json")),
+        html: asked.results.html.or_else(|| file("symmem-p2p.html")),
+    };
     let pairs = p2p::Options {
-        effort: common.effort(),
+        effort: asked.transfers.effort(),
         every_pair: false,
         baseline: find_baseline(None)?,
     };
-    start(
-        common,
-        Measurement::Everything(
-            pairs,
-            collectives::Options::short(),
-            symmem_bench::ag_gemm::Options::short(),
-        ),
-        (!details).then(circumstances),
-    )
+    let measurement = Measurement::Everything(
+        pairs,
+        collectives::Options::short(),
+        symmem_bench::ag_gemm::Options::short(),
+    );
+    let summary = (!asked.details).then(circumstances);
+    start(asked.ranks, results, measurement, summary)
 }
 
 /// What the screen says besides the figures.
@@ -93,56 +171,76 @@ fn why(selection: &Selection, chosen: &Chosen) -> Option<String> {
 }
 
 /// Launches the ranks of a benchmark.
-pub fn bench(common: Common, what: What) -> Result<ExitCode> {
-    let effort = common.effort();
-    let measurement = match what {
-        What::P2p { pairs, baseline } => Measurement::PeerToPeer(p2p::Options {
-            effort,
-            every_pair: pairs == Pairs::All,
-            baseline: find_baseline(baseline)?,
-        }),
-        What::Collectives { arguments } => Measurement::Collectives(arguments.options(effort)),
-        What::AllGatherGemm { arguments } => {
+pub fn bench(what: What) -> Result<ExitCode> {
+    match what {
+        What::P2p(asked) => {
+            let measurement = Measurement::PeerToPeer(p2p::Options {
+                effort: asked.sizes.effort(),
+                every_pair: asked.pairs == Pairs::All,
+                baseline: find_baseline(asked.baseline)?,
+            });
+            start(asked.ranks, asked.results, measurement, None)
+        }
+        What::Collectives(asked) => {
+            let measurement = Measurement::Collectives(asked.arguments.options());
+            start(asked.ranks, asked.results, measurement, None)
+        }
+        What::AllGatherGemm(asked) => {
             let files = Files {
-                out: arguments.out.clone(),
-                tune: arguments.tune.clone(),
+                out: asked.arguments.out.clone(),
+                tune: asked.arguments.tune.clone(),
             };
+            check_directory(&files.out)?;
             if let Some(file) = &files.tune {
                 check_table(file)?;
             }
-            Measurement::AllGatherGemm(arguments.options(effort)?, files)
+            let measurement = Measurement::AllGatherGemm(asked.arguments.options()?, files);
+            start(asked.ranks, asked.results, measurement, None)
         }
-        What::Enqueue => Measurement::Enqueue(effort),
-    };
-    start(common, measurement, None)
+        What::Enqueue(asked) => {
+            let ranks = Ranks {
+                backend: asked.backend,
+                // Only one rank is measured.
+                ranks: asked.ranks.or(Some(2)),
+            };
+            let results = Results {
+                json: asked.json,
+                html: None,
+            };
+            let measurement = Measurement::Enqueue(effort(asked.quick, false));
+            start(ranks, results, measurement, None)
+        }
+    }
 }
 
 /// Launches the ranks that find the best algorithms.
-pub fn tune(common: Common, mut arguments: TuneArguments) -> Result<ExitCode> {
-    check_table(&arguments.out)?;
-    let options = arguments.options(common.effort());
-    start(common, Measurement::Tune(options), None)
+pub fn tune(mut asked: Tune) -> Result<ExitCode> {
+    check_table(&asked.arguments.out)?;
+    let options = asked.arguments.options();
+    let measurement = Measurement::Tune(options);
+    start(asked.ranks, Results::default(), measurement, None)
+}
+
+impl TransferSizes {
+    fn effort(&self) -> Effort {
+        effort(self.quick, self.full)
+    }
 }
 
 /// Starts this program once for each rank.
 fn start(
-    common: Common,
+    asked: Ranks,
+    results: Results,
     measurement: Measurement,
     mut summary: Option<Circumstances>,
 ) -> Result<ExitCode> {
-    for file in [&common.json, &common.html].into_iter().flatten() {
-        check_writable(file)?;
-    }
-    let selection = common.selection()?;
-    let chosen = select::choose(&selection)?;
+    results.check()?;
+    let selection = asked.backend.selection()?;
+    let chosen = Backend::choose(&selection)?;
     if let Some(summary) = &mut summary {
         summary.chosen = why(&selection, &chosen);
     }
-    let ranks = common.ranks.unwrap_or_else(|| match measurement {
-        // Only one rank is measured.
-        Measurement::Enqueue(_) => 2,
-        _ => default_ranks(&chosen),
-    });
+    let ranks = asked.ranks.unwrap_or_else(|| default_ranks(&chosen));
     let task = Task {
         backend: match selection {
             Selection::Plugin(_) => selection.to_string(),
@@ -150,8 +248,9 @@ fn start(
             _ => chosen.name,
         },
         kind: Kind::Measure(measurement),
-        json: common.json,
-        html: common.html,
+        json: results.json,
+        html: results.html,
+        keeps_output_for_data: is_kept_for_data(),
         command: std::env::args().collect::<Vec<_>>().join(" "),
         summary,
     };

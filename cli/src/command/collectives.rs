@@ -1,9 +1,10 @@
 //! What `symmem bench collectives` and `symmem tune` understand.
 
+use super::common::{MEASUREMENT, RESULTS, effort};
 use clap::Args;
 use std::path::PathBuf;
 use symmem_bench::report::Collective;
-use symmem_bench::{Effort, collectives, tune};
+use symmem_bench::{collectives, tune};
 
 /// Arguments of the benchmark.
 #[derive(Debug, Default, Args)]
@@ -12,37 +13,43 @@ pub struct Arguments {
     which: Which,
     /// Beside what: nccl or rccl, nccl-windows or rccl-windows, torch, nccl-torch, gloo, mpi, algorithms of
     /// ours by name, or none [default: the vendor's library, with and without windows, and torch on GPUs, mpi,gloo on the host]
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = baseline)]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = baseline, help_heading = MEASUREMENT)]
     baseline: Vec<String>,
     /// Ours by one algorithm only: packets, packets_two_shot, one_shot, two_shot, push, pull,
     /// swap, copy_engine, multicast, multicast_one_shot [default: the selector's choice]
-    #[arg(long, value_name = "NAME", value_parser = algorithm)]
+    #[arg(long, value_name = "NAME", value_parser = algorithm, help_heading = MEASUREMENT)]
     algorithm: Option<String>,
     /// Ours with so many copies under way at once, where it copies; 0 for as many as there are
     /// [default: the selector's choice]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = MEASUREMENT)]
     concurrent: Option<u32>,
     /// Rounds, whose median counts [default: 9, --quick 3]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = MEASUREMENT)]
     rounds: Option<u32>,
 }
 
 /// What benchmark and tuning have in common: which operations, sizes and elements.
 #[derive(Debug, Default, Args)]
 struct Which {
+    /// Every fifth power of two up to 1 MiB, or every one up to --max-bytes; 3 rounds in place of 9
+    #[arg(long, conflicts_with = "full", help_heading = MEASUREMENT)]
+    quick: bool,
+    /// Sizes up to 1 GiB [default: up to 64 MiB]
+    #[arg(long, help_heading = MEASUREMENT)]
+    full: bool,
     /// Operations: all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce, gather,
     /// scatter, or all [default: the first four]
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = operation)]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = operation, help_heading = MEASUREMENT)]
     op: Vec<Operations>,
     /// The smallest size, as 1024, 1K, 1KiB [default: 1K]
-    #[arg(long, value_name = "BYTES", value_parser = size)]
+    #[arg(long, value_name = "BYTES", value_parser = size, help_heading = MEASUREMENT)]
     min_bytes: Option<u64>,
     /// The largest size [default: 64M, --quick 1M, --full 1G]
-    #[arg(long, value_name = "BYTES", value_parser = size)]
+    #[arg(long, value_name = "BYTES", value_parser = size, help_heading = MEASUREMENT)]
     max_bytes: Option<u64>,
     /// Elements: bf16, f16, f32, f64, e4m3, e5m2, i8 … u64, or nccl-tests' name
     /// [default: bf16, on the host f32]
-    #[arg(long, value_name = "TYPE", value_parser = element)]
+    #[arg(long, value_name = "TYPE", value_parser = element, help_heading = MEASUREMENT)]
     r#type: Option<String>,
 }
 
@@ -52,10 +59,10 @@ pub struct TuneArguments {
     #[command(flatten)]
     which: Which,
     /// Where the table goes; rows for other operations and worlds that are there stay
-    #[arg(long, value_name = "FILE", default_value = "tuning.json")]
+    #[arg(long, value_name = "FILE", default_value = "tuning.json", help_heading = RESULTS)]
     pub out: PathBuf,
     /// Print the table as Rust, for a backend's own
-    #[arg(long)]
+    #[arg(long, help_heading = RESULTS)]
     rust: bool,
 }
 
@@ -64,7 +71,7 @@ pub struct TuneArguments {
 pub struct Operations(pub Vec<Collective>);
 
 impl Arguments {
-    pub fn options(self, effort: Effort) -> collectives::Options {
+    pub fn options(self) -> collectives::Options {
         let named = |name: &String| name != NONE;
         let baselines = match self.baseline.is_empty() {
             true => None,
@@ -75,16 +82,16 @@ impl Arguments {
             algorithm: self.algorithm,
             concurrent: self.concurrent,
             rounds: self.rounds,
-            ..self.which.options(effort)
+            ..self.which.options()
         }
     }
 }
 
 impl Which {
-    fn options(self, effort: Effort) -> collectives::Options {
+    fn options(self) -> collectives::Options {
         let defaults = collectives::Options::default();
         collectives::Options {
-            effort,
+            effort: effort(self.quick, self.full),
             collectives: chosen(&self.op, defaults.collectives),
             min_bytes: self.min_bytes,
             max_bytes: self.max_bytes,
@@ -98,9 +105,9 @@ impl Which {
 }
 
 impl TuneArguments {
-    pub fn options(&mut self, effort: Effort) -> tune::Options {
+    pub fn options(&mut self) -> tune::Options {
         tune::Options {
-            which: std::mem::take(&mut self.which).options(effort),
+            which: std::mem::take(&mut self.which).options(),
             out: self.out.clone(),
             rust: self.rust,
         }
@@ -219,10 +226,9 @@ mod tests {
             baseline: names.iter().map(|name| (*name).to_owned()).collect(),
             ..Arguments::default()
         };
-        let effort = Effort::Quick;
-        assert_eq!(with(&[]).options(effort).baselines, None);
-        assert_eq!(with(&["none"]).options(effort).baselines, Some(vec![]));
-        let named = with(&["nccl", "torch"]).options(effort).baselines.unwrap();
+        assert_eq!(with(&[]).options().baselines, None);
+        assert_eq!(with(&["none"]).options().baselines, Some(vec![]));
+        let named = with(&["nccl", "torch"]).options().baselines.unwrap();
         assert_eq!(named, ["nccl", "torch"]);
     }
 }

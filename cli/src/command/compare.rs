@@ -1,22 +1,28 @@
 //! `symmem compare`: reads files and prints tables; it starts no rank and opens no device.
 
-use super::common::Common;
+use super::common::RESULTS;
 use super::error::{CommandError, Result};
-use super::output::{check_writable, write};
+use super::files::{Target, Written};
+use crate::output;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use symmem_bench::report::compare::{self, Comparison, Run};
 
-/// Lays the reports in `files` side by side.
-pub fn compare(common: &Common, files: &[PathBuf]) -> Result<ExitCode> {
-    if common.json.is_some() {
-        return Err(CommandError::Said(
-            "compare writes tables and, with --html FILE, a page; its figures are those of the files it reads"
-                .into(),
-        ));
-    }
-    common.html.as_deref().map(check_writable).transpose()?;
-    let runs = files.iter().map(|file| {
+/// What it understands.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// What `symmem bench` wrote with --json, or `symmem` by itself; ratios are to the first
+    #[arg(required = true, num_args = 2.., value_name = "REPORT")]
+    reports: Vec<PathBuf>,
+    /// Write the comparison as one self-contained HTML page; `-` for standard output
+    #[arg(long, value_name = "FILE", help_heading = RESULTS)]
+    html: Option<Target>,
+}
+
+/// Lays the reports side by side.
+pub fn compare(options: &Options) -> Result<ExitCode> {
+    options.html.as_ref().map(Target::check).transpose()?;
+    let runs = options.reports.iter().map(|file| {
         let name = file.display().to_string();
         let text = std::fs::read_to_string(file).map_err(|error| CommandError::System {
             what: format!("reading {name}"),
@@ -25,11 +31,13 @@ pub fn compare(common: &Common, files: &[PathBuf]) -> Result<ExitCode> {
         Ok(Run::parse(&name, &text)?)
     });
     let comparison = Comparison::new(runs.collect::<Result<_>>()?)?;
-    print!("{}", compare::terminal(&comparison));
-    if let Some(file) = &common.html {
+    let mut written = Written::default();
+    if let Some(file) = &options.html {
         let page = compare::html(&comparison)
             .map_err(|error| CommandError::Said(format!("drawing the page: {error}")))?;
-        write(file, &page)?;
+        written.write_to(file, &page)?;
     }
+    output::text(compare::terminal(&comparison))?;
+    written.tell()?;
     Ok(ExitCode::SUCCESS)
 }

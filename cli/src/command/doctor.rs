@@ -8,10 +8,11 @@ mod trial;
 pub use ranks::rank;
 
 use super::collectives::{Operations, chosen, operation, size};
-use super::common::Common;
+use super::common::{Backend, RANKS, RESULTS, effort, ranks};
 use super::error::{CommandError, Result};
-use super::output;
+use super::files::{Target, Written};
 use crate::doctor::{Machine, Report, Steps};
+use crate::output;
 use clap::{Args, Subcommand};
 use std::process::ExitCode;
 use symmem::backends::{self as select, Selection};
@@ -25,35 +26,49 @@ pub enum What {
     /// Multicast by a switch (NVLS), which is off unless SYMMEM_MULTICAST=1 asks for it
     ///
     /// Prints what is known of this machine, what a live test would do step by step, what can go wrong and how to
-    /// recover. Touches no more than `symmem info` does. --quick, --full and --json are for the test.
+    /// recover. Touches no more than `symmem info` does.
     Multicast(Arguments),
 }
 
-/// What the test understands besides what all commands do.
+/// A heading in the help.
+const LIVE_TEST: &str = "Live test";
+
+/// What the test understands.
 #[derive(Debug, Args)]
 pub struct Arguments {
+    /// cuda, or path:FILE of it as a plugin [default: SYMMEM_BACKEND, else cuda]
+    #[arg(long, value_name = "BACKEND", help_heading = RANKS)]
+    backend: Option<String>,
+    /// Ranks of the live test, each with a GPU of its own [default: one per GPU]
+    #[arg(short = 'n', long, value_name = "N", value_parser = ranks::<2>, help_heading = RANKS)]
+    ranks: Option<u32>,
     /// Run the live test. A set-up that fails can put all GPUs of this machine out of service
-    #[arg(long)]
+    #[arg(long, help_heading = LIVE_TEST)]
     i_own_this_machine: bool,
     /// Operations that are measured [default: all_reduce,reduce_scatter,all_gather,broadcast]
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = operation)]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = operation, help_heading = LIVE_TEST)]
     op: Vec<Operations>,
     /// The largest size that is measured [default: 64M, --quick 1M, --full 1G]
-    #[arg(long, value_name = "BYTES", value_parser = size)]
+    #[arg(long, value_name = "BYTES", value_parser = size, help_heading = LIVE_TEST)]
     max_bytes: Option<u64>,
+    /// A quarter of a sample of the cases, 2 communicators, sizes up to 1 MiB
+    #[arg(long, conflicts_with = "full", help_heading = LIVE_TEST)]
+    quick: bool,
+    /// Every case, more communicators than a switch has slots, sizes up to 1 GiB
+    #[arg(long, help_heading = LIVE_TEST)]
+    full: bool,
+    /// Write all that was found out as JSON; `-` for standard output
+    #[arg(long, value_name = "FILE", help_heading = RESULTS)]
+    json: Option<Target>,
 }
 
 /// Looks, tells, and tests where it may.
-pub fn doctor(common: &Common, What::Multicast(arguments): What) -> Result<ExitCode> {
-    if common.html.is_some() {
-        return Err(CommandError::Said(
-            "doctor writes no HTML; --json writes all that was found out".into(),
-        ));
-    }
-    if let Some(file) = &common.json {
-        output::check_writable(file)?;
-    }
-    let selection = selection(common)?;
+pub fn doctor(What::Multicast(arguments): What) -> Result<ExitCode> {
+    arguments.json.as_ref().map(Target::check).transpose()?;
+    let backend = Backend {
+        backend: arguments.backend.clone(),
+    };
+    let selection = selection(&backend)?;
     if arguments.i_own_this_machine {
         // Before the driver is even opened.
         let forbidding = Machine::forbidding(&Machine::switches());
@@ -65,14 +80,14 @@ pub fn doctor(common: &Common, What::Multicast(arguments): What) -> Result<ExitC
             )));
         }
     }
-    let effort = common.effort();
+    let effort = effort(arguments.quick, arguments.full);
     let bench = arguments.bench(effort);
     let largest = bench.max_bytes.unwrap_or_default();
     let bytes = Steps::bytes(effort, largest).map_err(CommandError::Said)?;
     let machine = machine(&selection)?;
-    print!("{machine}");
+    output::text(&machine)?;
     let steps = Steps {
-        ranks: common.ranks.unwrap_or(machine.devices.len() as u32),
+        ranks: arguments.ranks.unwrap_or(machine.devices.len() as u32),
         bytes,
         comings: Steps::comings(effort),
         operations: bench.collectives.clone(),
@@ -84,11 +99,11 @@ pub fn doctor(common: &Common, What::Multicast(arguments): What) -> Result<ExitC
         (false, true) => ExitCode::SUCCESS,
         (true, true) => ExitCode::FAILURE,
         (false, false) => {
-            println!("\n{steps}");
+            output::text(format_args!("\n{steps}\n"))?;
             ExitCode::SUCCESS
         }
         (true, false) => {
-            let trial = trial::run(&selection, effort, &steps, bench);
+            let trial = trial::run(&selection, effort, &steps, bench)?;
             let passed = trial.trouble.is_none();
             report.trial = Some(trial);
             match passed {
@@ -97,17 +112,19 @@ pub fn doctor(common: &Common, What::Multicast(arguments): What) -> Result<ExitC
             }
         }
     };
-    if let Some(file) = &common.json {
+    if let Some(file) = &arguments.json {
         let json = serde_json::to_string_pretty(&report)
             .map_err(|error| CommandError::Said(format!("report: {error}")))?;
-        output::write(file, &(json + "\n"))?;
+        let mut written = Written::default();
+        written.write_to(file, &(json + "\n"))?;
+        written.tell()?;
     }
     Ok(code)
 }
 
 /// CUDA, linked or from a file.
-fn selection(common: &Common) -> Result<Selection> {
-    match common.selection()? {
+fn selection(backend: &Backend) -> Result<Selection> {
+    match backend.selection()? {
         Selection::Auto => Ok(Selection::Named(CUDA.into())),
         Selection::Named(name) if name != CUDA => Err(no_multicast(&name)),
         named => Ok(named),
@@ -116,10 +133,13 @@ fn selection(common: &Common) -> Result<Selection> {
 
 /// What is known of the machine. Where CUDA cannot start that is known of it; a file that is none is an error.
 fn machine(selection: &Selection) -> Result<Machine> {
+    Backend::check(selection)?;
     match select::choose(selection) {
         Ok(chosen) if chosen.name == CUDA => Ok(Machine::look(&chosen)),
         Ok(chosen) => Err(no_multicast(&chosen.name)),
-        Err(error) if matches!(selection, Selection::Plugin(_)) => Err(error.into()),
+        Err(error) if matches!(selection, Selection::Plugin(_)) => {
+            Err(Backend::why(selection, error))
+        }
         Err(error) => Ok(Machine::without_cuda(error.to_string())),
     }
 }

@@ -1,5 +1,7 @@
-//! Why a command failed.
+//! Why a command failed, and the exit code that says so.
 
+use crate::output::{self, OutputError};
+use std::process::ExitCode;
 use symmem_bench::BenchError;
 use symmem_bench::report::compare::CompareError;
 
@@ -15,6 +17,9 @@ pub enum CommandError {
     /// Why reports cannot be compared.
     #[error(transparent)]
     Compare(#[from] CompareError),
+    /// Standard output or standard error takes no more.
+    #[error(transparent)]
+    Output(#[from] OutputError),
     /// A file or process.
     #[error("{what}: {error}")]
     System {
@@ -29,9 +34,36 @@ pub enum CommandError {
          --transport all"
     )]
     TunePart(String),
+    /// Ctrl-C while ranks of a command ran that would go on after them.
+    #[error("interrupted")]
+    Interrupted,
     /// Anything that needs no more than a sentence.
     #[error("{0}")]
     Said(String),
 }
 
 pub type Result<T> = std::result::Result<T, CommandError>;
+
+/// The exit code for wrong use, and for output that cannot be written.
+const WRONG_USE: u8 = 2;
+/// 128 + SIGINT.
+pub const INTERRUPTED: u8 = 130;
+
+impl CommandError {
+    /// Says why, and with which code this process ends. A closed pipe is the reader's wish and no failure: like
+    /// ripgrep, the command then ends with 0 and says nothing.
+    pub fn end(self) -> ExitCode {
+        let code = match &self {
+            Self::Output(error) if error.is_closed() => return ExitCode::SUCCESS,
+            Self::Interrupted => return ExitCode::from(INTERRUPTED),
+            Self::Symmem(_) | Self::Bench(_) => ExitCode::FAILURE,
+            Self::Compare(_)
+            | Self::Output(_)
+            | Self::System { .. }
+            | Self::TunePart(_)
+            | Self::Said(_) => ExitCode::from(WRONG_USE),
+        };
+        output::last_words(&self);
+        code
+    }
+}

@@ -1,24 +1,37 @@
 //! `symmem info`: what this machine has and what stands in the way. Opens no device.
 
-use super::common::Common;
+use super::common::{Backend as BackendOption, RANKS, RESULTS};
 use super::error::{CommandError, Result};
-use super::output;
+use super::files::{Target, Written};
+use crate::output;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 use std::process::ExitCode;
 use symmem::BackendSource;
 use symmem::backend::abi::DeviceDescription;
 use symmem::backend::read_text;
-use symmem::backends::{self as select, Probe, Selection};
+use symmem::backends::Probe;
 use symmem::host::HostBackend;
 
+/// What it understands.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// Only this one: host, cuda, hip or path:FILE [default: SYMMEM_BACKEND, else all]
+    #[arg(long, value_name = "BACKEND", help_heading = RANKS)]
+    backend: Option<String>,
+    /// Write the same as JSON; `-` for standard output
+    #[arg(long, value_name = "FILE", help_heading = RESULTS)]
+    json: Option<Target>,
+}
+
 /// Prints every backend, or the named one; writes the same as JSON.
-pub fn info(common: &Common) -> Result<ExitCode> {
-    let selection = common.selection()?;
-    let probes: Vec<Probe> = match &selection {
-        Selection::Auto => select::probe_all(),
-        named => select::probe(named)?,
+pub fn info(options: &Options) -> Result<ExitCode> {
+    options.json.as_ref().map(Target::check).transpose()?;
+    let backend = BackendOption {
+        backend: options.backend.clone(),
     };
+    let selection = backend.selection()?;
+    let probes = BackendOption::probe(&selection)?;
     let mut text = format!(
         "symmem {}, SYMMEM_BACKEND selects: {selection}\n",
         env!("CARGO_PKG_VERSION")
@@ -30,13 +43,15 @@ pub fn info(common: &Common) -> Result<ExitCode> {
         let _ = write!(text, "\n{probe}\n{}", backend.text());
         backends.push(backend.json(probe));
     }
-    print!("{text}");
-    if let Some(file) = &common.json {
+    let mut written = Written::default();
+    if let Some(file) = &options.json {
         let all = json!({ "schema": "symmem-info/1", "backends": backends });
         let all = serde_json::to_string_pretty(&all)
             .map_err(|error| CommandError::Said(format!("info: {error}")))?;
-        output::write(file, &(all + "\n"))?;
+        written.write_to(file, &(all + "\n"))?;
     }
+    output::text(&text)?;
+    written.tell()?;
     // A backend that was asked for by name and cannot start is a failure.
     let works = probes.iter().any(|probe| matches!(probe.devices, Ok(1..)));
     Ok(if works {

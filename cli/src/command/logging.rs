@@ -1,6 +1,6 @@
 //! Log lines of the command.
 
-use std::io::IsTerminal;
+use crate::output::Stream;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -20,7 +20,9 @@ pub fn logging() {
     };
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal());
+        // It would report a full disk by a macro that panics on it.
+        .log_internal_errors(false)
+        .with_ansi(Stream::Error.has_color());
     tracing_subscriber::registry()
         .with(lines)
         .with(targets)

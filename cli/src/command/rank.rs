@@ -2,18 +2,17 @@
 
 use super::bar::with_bar;
 use super::error::{CommandError, Result};
-use super::output;
+use super::files::{self, Written};
 use super::task::{DEADLINE, Files, Kind, Measurement, Task};
+use crate::output;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
-use symmem::Builder;
 use symmem::backends::{self as select, Chosen, Selection};
 use symmem::tuning::ProductRow;
+use symmem::{Builder, Communicator};
 use symmem_bench::report::{self, Environment, Report, page, summary, table};
-use symmem_bench::{
-    BenchError, Effort, ag_gemm, bring_up, collectives, enqueue, environment, p2p, tune,
-};
+use symmem_bench::{Effort, ag_gemm, bring_up, collectives, enqueue, environment, p2p, tune};
 
 /// Does this rank's part.
 pub fn rank(task: &str) -> Result<ExitCode> {
@@ -22,6 +21,9 @@ pub fn rank(task: &str) -> Result<ExitCode> {
             "`symmem rank` is for symmem itself; its task cannot be read: {error}"
         ))
     })?;
+    if task.keeps_output_for_data {
+        output::keep_for_data();
+    }
     match &task.kind {
         Kind::Measure(measurement) => measure(&task, measurement),
         #[cfg(feature = "cuda")]
@@ -57,101 +59,138 @@ fn measure(task: &Task, measurement: &Measurement) -> Result<ExitCode> {
         true => environment::collect(&chosen, task.command.clone()),
         false => Environment::default(),
     };
-    let report = |report: std::result::Result<Report, BenchError>| {
-        let mut report = report?;
-        report.notes.push(up);
-        match first {
-            true => tell(task, &report),
-            false => Ok(ExitCode::SUCCESS),
-        }
+    let run = Run {
+        task,
+        communicator: &communicator,
+        chosen: &chosen,
+        environment,
+        bring_up: up,
     };
-    let code = match measurement {
-        Measurement::PeerToPeer(options) => report(with_bar(&communicator, |progress| {
-            p2p::run(&communicator, options, environment, progress)
-        }))?,
-        Measurement::Collectives(options) => report(with_bar(&communicator, |progress| {
-            collectives::run(&communicator, options, environment, progress)
-        }))?,
-        Measurement::Everything(pairs, options, products) => {
-            report(with_bar(&communicator, |progress| {
-                let mut report = p2p::run(&communicator, pairs, environment, progress)?;
-                collectives::add(&communicator, options, &mut report, progress)?;
-                ag_gemm::add(&communicator, products, &mut report, progress)?;
-                Ok(report)
-            }))?
-        }
-        Measurement::AllGatherGemm(options, files) => {
-            let mut told = ag_gemm::Told::default();
-            let measured = with_bar(&communicator, |progress| {
-                let mut report = Report::new(environment);
-                told = ag_gemm::add(&communicator, options, &mut report, progress)?;
-                Ok(report)
-            });
-            if first {
-                told.plans.iter().for_each(|plan| println!("{plan}"));
-                if let Ok(report) = &measured {
-                    super::ag_gemm::write(&files.out, report)?;
-                }
-            }
-            let right = (measured.as_ref()).is_ok_and(|report| !report.is_wrong());
-            // First what was measured: the table may not be writable.
-            let code = report(measured)?;
-            match &files.tune {
-                Some(file) if first && right => tell_products(file, told.rows)?,
-                Some(file) if first => eprintln!(
-                    "symmem: nothing is stored in {}, since results were wrong",
-                    file.display()
-                ),
-                _ => {}
-            }
-            code
-        }
-        Measurement::Tune(options) => {
-            let table = with_bar(&communicator, |progress| {
-                tune::run(&communicator, options, progress)
-            })?;
-            if first {
-                tell_table(options, &table)?;
-            }
-            ExitCode::SUCCESS
-        }
-        Measurement::Enqueue(effort) => {
-            // Some ten thousand calls of each way.
-            let batches = if *effort == Effort::Quick { 7 } else { 51 };
-            let result = enqueue::run(&communicator, batches, environment)?;
-            if first {
-                tell_enqueue(task, &chosen, &result)?;
-            }
-            ExitCode::SUCCESS
-        }
-    };
-    communicator.finalize()?;
-    Ok(code)
+    let told = run.measure(measurement);
+    // Peers are left in good order even if nobody reads the result.
+    if let Ok(_) | Err(CommandError::Output(_)) = &told {
+        communicator.finalize()?;
+    }
+    told
 }
 
-/// Prints and writes; a failure if bytes were wrong.
-fn tell(task: &Task, report: &Report) -> Result<ExitCode> {
-    match &task.summary {
-        Some(circumstances) => print!("{}", summary::summary(report, circumstances)),
-        None => print!("{}", table::terminal(report)),
+/// What a measurement is made with, and where its result goes.
+struct Run<'a> {
+    task: &'a Task,
+    communicator: &'a Communicator,
+    chosen: &'a Chosen,
+    environment: Environment,
+    bring_up: String,
+}
+
+impl Run<'_> {
+    fn measure(self, measurement: &Measurement) -> Result<ExitCode> {
+        let communicator = self.communicator;
+        let environment = self.environment.clone();
+        let report = match measurement {
+            Measurement::PeerToPeer(options) => with_bar(communicator, |progress| {
+                p2p::run(communicator, options, environment, progress)
+            }),
+            Measurement::Collectives(options) => with_bar(communicator, |progress| {
+                collectives::run(communicator, options, environment, progress)
+            }),
+            Measurement::Everything(pairs, options, products) => {
+                with_bar(communicator, |progress| {
+                    let mut report = p2p::run(communicator, pairs, environment, progress)?;
+                    collectives::add(communicator, options, &mut report, progress)?;
+                    ag_gemm::add(communicator, products, &mut report, progress)?;
+                    Ok(report)
+                })
+            }
+            Measurement::AllGatherGemm(options, files) => return self.products(options, files),
+            Measurement::Tune(options) => {
+                let table = with_bar(communicator, |progress| {
+                    tune::run(communicator, options, progress)
+                })?;
+                if self.is_first() {
+                    tell_table(options, &table)?;
+                }
+                return Ok(ExitCode::SUCCESS);
+            }
+            Measurement::Enqueue(effort) => {
+                // Some ten thousand calls of each way.
+                let batches = if *effort == Effort::Quick { 7 } else { 51 };
+                let result = enqueue::run(communicator, batches, environment)?;
+                if self.is_first() {
+                    tell_enqueue(self.task, self.chosen, &result)?;
+                }
+                return Ok(ExitCode::SUCCESS);
+            }
+        };
+        self.tell(report?, Written::default())
     }
-    let unwritable = |error: &dyn std::fmt::Display| CommandError::Said(format!("report: {error}"));
-    if let Some(file) = &task.json {
-        output::write(file, &report.to_json().map_err(|error| unwritable(&error))?)?;
+
+    fn is_first(&self) -> bool {
+        self.communicator.rank() == 0
     }
-    if let Some(file) = &task.html {
-        output::write(
-            file,
-            &page::html(report).map_err(|error| unwritable(&error))?,
-        )?;
+
+    /// All-gather + GEMM: plans are printed and files written even if a later measurement fails.
+    fn products(self, options: &ag_gemm::Options, files: &Files) -> Result<ExitCode> {
+        let mut told = ag_gemm::Told::default();
+        let measured = with_bar(self.communicator, |progress| {
+            let mut report = Report::new(self.environment.clone());
+            told = ag_gemm::add(self.communicator, options, &mut report, progress)?;
+            Ok(report)
+        });
+        let first = self.is_first();
+        let mut written = Written::default();
+        if first {
+            if let Ok(report) = &measured {
+                super::ag_gemm::write(&files.out, report, &mut written)?;
+            }
+            for plan in &told.plans {
+                output::text(format_args!("{plan}\n"))?;
+            }
+        }
+        let right = (measured.as_ref()).is_ok_and(|report| !report.is_wrong());
+        // First what was measured: the table may not be writable.
+        let code = self.tell(measured?, written)?;
+        match &files.tune {
+            Some(file) if first && right => tell_products(file, told.rows)?,
+            Some(file) if first => output::note(format_args!(
+                "symmem: nothing is stored in {}, since results were wrong",
+                file.display()
+            ))?,
+            _ => {}
+        }
+        Ok(code)
     }
-    if !report.is_wrong() {
-        return Ok(ExitCode::SUCCESS);
+
+    /// Writes and prints, as rank 0; a failure if bytes were wrong.
+    fn tell(self, mut report: Report, mut written: Written) -> Result<ExitCode> {
+        if !self.is_first() {
+            return Ok(ExitCode::SUCCESS);
+        }
+        report.notes.push(self.bring_up);
+        let unwritable =
+            |error: &dyn std::fmt::Display| CommandError::Said(format!("report: {error}"));
+        if let Some(file) = &self.task.json {
+            written.write_to(file, &report.to_json().map_err(|error| unwritable(&error))?)?;
+        }
+        if let Some(file) = &self.task.html {
+            written.write_to(
+                file,
+                &page::html(&report).map_err(|error| unwritable(&error))?,
+            )?;
+        }
+        match &self.task.summary {
+            Some(circumstances) => output::text(summary::summary(&report, circumstances))?,
+            None => output::text(table::terminal(&report))?,
+        }
+        written.tell()?;
+        if !report.is_wrong() {
+            return Ok(ExitCode::SUCCESS);
+        }
+        output::last_words(
+            "results were wrong; the report says where and whose. Do not trust this machine with data",
+        );
+        Ok(ExitCode::FAILURE)
     }
-    eprintln!(
-        "symmem: results were wrong; the report says where and whose. Do not trust this machine with data"
-    );
-    Ok(ExitCode::FAILURE)
 }
 
 /// Writes the rows of products, beside what the file has; prints them.
@@ -160,18 +199,21 @@ fn tell_products(file: &Path, products: Vec<ProductRow>) -> Result<()> {
         products,
         ..tune::Table::default()
     };
-    print!("{}", report::tuning::terminal(&table));
-    write_over(file, table).map(drop)
+    let mut written = Written::default();
+    write_over(file, table.clone(), &mut written)?;
+    output::text(report::tuning::terminal(&table))?;
+    written.tell()
 }
 
 /// Writes the table, merged with what the file has; prints it.
 fn tell_table(options: &tune::Options, table: &tune::Table) -> Result<()> {
-    let table = write_over(&options.out, table.clone())?;
+    let mut written = Written::default();
+    let table = write_over(&options.out, table.clone(), &mut written)?;
     match options.rust {
-        true => print!("{}", table.to_rust()),
-        false => print!("{}", report::tuning::terminal(&table)),
+        true => output::text(table.to_rust())?,
+        false => output::text(report::tuning::terminal(&table))?,
     }
-    Ok(())
+    written.tell()
 }
 
 /// Whether `SYMMEM_TUNING` names this file, which is to be written, and there is none yet.
@@ -182,23 +224,24 @@ fn is_yet_to_be_made(file: &Path) -> bool {
 }
 
 /// Writes a table over what the file has: the whole.
-fn write_over(file: &Path, table: tune::Table) -> Result<tune::Table> {
-    let table = table.over(output::read_table(file)?);
+fn write_over(file: &Path, table: tune::Table, written: &mut Written) -> Result<tune::Table> {
+    let table = table.over(files::read_table(file)?);
     let text = table.to_json();
     let text = text.map_err(|error| CommandError::Said(format!("table: {error}")))?;
-    output::write(file, &text).map(|()| table)
+    written.write(file, &text).map(|()| table)
 }
 
 fn tell_enqueue(task: &Task, chosen: &Chosen, result: &enqueue::Enqueue) -> Result<()> {
-    println!("backend {}", chosen.name);
-    print!("{}", result.to_text());
+    let mut written = Written::default();
     if let Some(file) = &task.json {
         let text = result.to_json();
         let text = text.map_err(|error| CommandError::Said(format!("result: {error}")))?;
-        output::write(file, &text)?;
+        written.write_to(file, &text)?;
     }
-    if task.html.is_some() {
-        eprintln!("symmem: `bench enqueue` makes no page; --html is not used");
-    }
-    Ok(())
+    output::text(format_args!(
+        "backend {}\n{}",
+        chosen.name,
+        result.to_text()
+    ))?;
+    written.tell()
 }

@@ -1,38 +1,89 @@
 //! `symmem run`: ranks of any program.
 
-use super::common::Common;
+use super::common::{Backend, RANKS, ranks};
 use super::error::{CommandError, Result};
-use crate::launch::{self, RunOptions};
-use std::ffi::OsString;
+use crate::launch::{self, REACTION, RunOptions};
+use crate::output::OutputError;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
 use std::process::ExitCode;
-use symmem::backends::{self as select, Chosen};
+use std::time::Duration;
+use symmem::backends::{Chosen, Selection};
+
+/// What it understands.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    #[command(flatten)]
+    backend: Backend,
+    /// How many ranks [default: one per GPU, at least 2]
+    #[arg(short = 'n', long, value_name = "N", value_parser = ranks::<1>, help_heading = RANKS)]
+    ranks: Option<u32>,
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+    /// Time for the other ranks to report errors once one has failed, before they are stopped [default: 1.5]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    reaction: Option<Duration>,
+    /// Do not put the rank before each line of output
+    #[arg(long)]
+    plain: bool,
+}
 
 /// Runs the program once for each rank.
-pub fn run(common: &Common, program: Vec<OsString>, plain: bool) -> Result<ExitCode> {
-    let selection = common.selection()?;
-    let ranks = match common.ranks {
+pub fn run(asked: Options) -> Result<ExitCode> {
+    let selection = asked.backend.selection()?;
+    let ranks = match asked.ranks {
         Some(ranks) => ranks,
-        None => default_ranks(&select::choose(&selection)?),
+        None => default_ranks(&Backend::choose(&selection)?),
     };
-    let mut words = program.into_iter();
+    let mut words = asked.program.into_iter();
     let Some(program) = words.next() else {
         return Err(CommandError::Said("symmem run: name a program".into()));
     };
+    check_named(&selection, &program)?;
     let mut options = RunOptions::new(ranks, program);
     options.arguments = words.collect();
-    options.prefix = !plain;
-    if common.backend.is_some() {
+    options.prefix = !asked.plain;
+    options.reaction = asked.reaction.unwrap_or(REACTION);
+    if asked.backend.backend.is_some() {
         let selected = ("SYMMEM_BACKEND".into(), selection.to_string().into());
         options.environment.push(selected);
     }
     launch(options)
 }
 
+/// Fails if there is no backend of the name, here or beside the program. Known ones are left to the ranks: looking
+/// for them would start their drivers.
+fn check_named(selection: &Selection, program: &OsStr) -> Result<()> {
+    match selection {
+        Selection::Named(name) if !["host", "cuda", "hip"].contains(&&**name) => {
+            let beside = Path::new(program).with_file_name(format!("libsymmem_{name}.so"));
+            match beside.is_file() {
+                true => Ok(()),
+                false => Backend::probe(selection).map(drop),
+            }
+        }
+        other => Backend::check(other),
+    }
+}
+
+/// Reads a time, of an hour at most.
+fn seconds(text: &str) -> std::result::Result<Duration, String> {
+    let number = text.parse().ok();
+    number
+        .filter(|number| (0.0..=3600.0).contains(number))
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| format!("{text} is not in 0..=3600; write seconds, as 1.5"))
+}
+
 /// Starts the ranks and stays with them.
 pub fn launch(options: RunOptions) -> Result<ExitCode> {
-    launch::run(options).map_err(|error| CommandError::System {
-        what: "symmem run".into(),
-        error,
+    launch::run(options).map_err(|error| match error.downcast::<OutputError>() {
+        Ok(error) => error.into(),
+        Err(error) => CommandError::System {
+            what: "symmem run".into(),
+            error,
+        },
     })
 }
 

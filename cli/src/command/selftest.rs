@@ -1,27 +1,44 @@
 //! `symmem selftest`: the conformance suite on this machine.
 
-use super::common::Common;
+use super::common::{Backend, RANKS, RESULTS, ranks};
 use super::error::{CommandError, Result};
-use super::output;
+use super::files::{Target, Written};
+use crate::output::{self, Stream, color_argument};
 use indicatif::ProgressBar;
-use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 use symmem_conformance::{Outcome, Report, SelftestOptions, Share, Subject, selftest};
 
-/// What the selftest understands besides what all commands do.
+/// A heading in the help.
+const CASES: &str = "Cases";
+
+/// What the selftest understands.
 #[derive(Debug, clap::Args)]
 pub struct Options {
+    #[command(flatten)]
+    backend: Backend,
+    /// Ranks of the only world [default: worlds of 1, of 2 and of one rank per GPU, 4 on the host]
+    #[arg(short = 'n', long, value_name = "N", value_parser = ranks::<1>, help_heading = RANKS)]
+    ranks: Option<u32>,
+    /// A quarter of the sample
+    #[arg(long, conflicts_with = "full", help_heading = CASES)]
+    quick: bool,
+    /// Every case in place of a sample
+    #[arg(long, help_heading = CASES)]
+    full: bool,
     /// Only this part of the suite
-    #[arg(long, value_enum, value_name = "PART")]
+    #[arg(long, value_enum, value_name = "PART", help_heading = CASES)]
     only: Option<Part>,
     /// Only one of so many equal shares of the cases: 1/4 to 4/4 are all of them
-    #[arg(long, value_name = "I/N")]
+    #[arg(long, value_name = "I/N", help_heading = CASES)]
     share: Option<Share>,
     /// Mixed collectives for so many seconds, in place of cases
     #[arg(long, value_name = "SECONDS", conflicts_with_all = ["only", "quick", "full", "share"],
-        value_parser = clap::value_parser!(u64).range(1..=86400))]
+        value_parser = clap::value_parser!(u64).range(1..=86400), help_heading = CASES)]
     soak: Option<u64>,
+    /// Write every case and its outcome as JSON; `-` for standard output
+    #[arg(long, value_name = "FILE", help_heading = RESULTS)]
+    json: Option<Target>,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -45,32 +62,33 @@ impl From<Part> for Subject {
 }
 
 /// Runs the suite, says what failed and what was skipped, and writes all of it.
-pub fn run(common: &Common, asked: &Options) -> Result<ExitCode> {
-    if common.html.is_some() {
-        return Err(CommandError::Said(
-            "selftest writes no HTML; --json writes every case".into(),
-        ));
-    }
-    if let Some(file) = &common.json {
-        output::check_writable(file)?;
-    }
+pub fn run(asked: &Options) -> Result<ExitCode> {
+    asked.json.as_ref().map(Target::check).transpose()?;
+    let selection = asked.backend.selection()?;
+    Backend::check(&selection)?;
     let options = SelftestOptions {
-        backend: common.selection()?,
-        ranks: common.ranks.into_iter().collect(),
-        full: common.full,
-        quick: common.quick,
+        backend: selection,
+        ranks: asked.ranks.into_iter().collect(),
+        full: asked.full,
+        quick: asked.quick,
         only: asked.only.map(Subject::from),
         share: asked.share,
         soak: asked.soak.map(Duration::from_secs),
+        arguments: vec![symmem_conformance::RANK_ARGUMENT.into(), color_argument()],
         ..SelftestOptions::default()
     };
-    let report = with_bar(&options)?;
-    print!("{}", text(&report, asked.soak));
-    if let Some(file) = &common.json {
+    let report = with_bar(&options).map_err(|error| match error {
+        CommandError::Symmem(error) => Backend::why(&options.backend, error),
+        other => other,
+    })?;
+    let mut written = Written::default();
+    if let Some(file) = &asked.json {
         let json = serde_json::to_string_pretty(&report)
             .map_err(|error| CommandError::Said(format!("report: {error}")))?;
-        output::write(file, &(json + "\n"))?;
+        written.write_to(file, &(json + "\n"))?;
     }
+    output::text(text(&report, asked.soak))?;
+    written.tell()?;
     Ok(if report.is_clean() {
         ExitCode::SUCCESS
     } else {
@@ -80,7 +98,7 @@ pub fn run(common: &Common, asked: &Options) -> Result<ExitCode> {
 
 /// Runs the suite, with a bar if somebody looks.
 pub(super) fn with_bar(options: &SelftestOptions) -> Result<Report> {
-    let bar = if std::io::stderr().is_terminal() {
+    let bar = if Stream::Error.is_terminal() {
         ProgressBar::new(0)
     } else {
         ProgressBar::hidden()

@@ -6,6 +6,7 @@ use super::task::Task;
 #[cfg(feature = "cuda")]
 use super::task::{DEADLINE, Kind};
 use crate::launch::RunOptions;
+use crate::output::color_argument;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -22,10 +23,11 @@ pub fn start_ranks(
         error,
     })?;
     let mut options = RunOptions::new(ranks, program);
-    options.arguments = vec!["rank".into(), text.into()];
+    options.arguments = vec!["rank".into(), color_argument(), text.into()];
     options.environment = environment;
     // Only rank 0 prints, and its progress bar wants the terminal.
     options.prefix = false;
+    options.tells_codes = false;
     #[cfg(feature = "cuda")]
     if matches!(task.kind, Kind::Doctor(_)) {
         // A rank that is ended in the middle of a set-up is what can put the machine out of service.

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "cuda")]
 use super::doctor::part::Part;
+use super::files::Target;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,9 +20,11 @@ pub struct Task {
     /// What it is.
     pub kind: Kind,
     /// Where rank 0 writes JSON.
-    pub json: Option<PathBuf>,
+    pub json: Option<Target>,
     /// Where rank 0 writes the page.
-    pub html: Option<PathBuf>,
+    pub html: Option<Target>,
+    /// Whether standard output is for a result alone, of this process or of the launching one.
+    pub keeps_output_for_data: bool,
     /// The user's command, for the report.
     pub command: String,
     /// One screen is printed in place of all tables, with what this knows.

@@ -1,11 +1,18 @@
 //! What the launcher is told while ranks run.
 
+use crate::output::OutputError;
 use rustix::process::{Signal, WaitIdStatus};
+use signal_hook::low_level::signal_name;
 use std::fmt;
 
 pub(super) enum Event {
-    Ended { rank: usize, how: Ended },
+    Ended {
+        rank: usize,
+        how: Ended,
+    },
     Signal(Signal),
+    /// What a rank wrote could not be written.
+    OutputLost(OutputError),
 }
 
 /// How a rank ended.
@@ -34,13 +41,25 @@ impl Ended {
     }
 }
 
+impl Ended {
+    /// Whether a signal ended it, so that it could not say why.
+    pub(super) fn is_signal(self) -> bool {
+        matches!(self, Self::Signal(_))
+    }
+
+    /// Whether it wrote to a pipe that nobody reads.
+    pub(super) fn is_broken_pipe(self) -> bool {
+        self == Self::Signal(Signal::PIPE.as_raw())
+    }
+}
+
 impl fmt::Display for Ended {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Code(code) => write!(formatter, "exited with code {code}"),
-            Self::Signal(signal) => match Signal::from_named_raw(*signal) {
-                Some(name) => write!(formatter, "was ended by {name:?}"),
-                None => write!(formatter, "was ended by signal {signal}"),
+            Self::Signal(signal) => match signal_name(*signal) {
+                Some(name) => write!(formatter, "was killed ({name})"),
+                None => write!(formatter, "was killed (signal {signal})"),
             },
         }
     }
@@ -49,6 +68,23 @@ impl fmt::Display for Ended {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn signals_have_the_names_that_kill_and_shells_know() {
+        for (signal, name) in [
+            (Signal::KILL, "SIGKILL"),
+            (Signal::TERM, "SIGTERM"),
+            (Signal::SEGV, "SIGSEGV"),
+            (Signal::ABORT, "SIGABRT"),
+            (Signal::BUS, "SIGBUS"),
+            (Signal::PIPE, "SIGPIPE"),
+        ] {
+            let said = Ended::Signal(signal.as_raw()).to_string();
+            assert_eq!(said, format!("was killed ({name})"));
+        }
+        let said = Ended::Signal(40).to_string();
+        assert_eq!(said, "was killed (signal 40)");
+    }
 
     #[test]
     fn codes_are_those_of_a_shell() {

@@ -1,14 +1,16 @@
 //! Starts the ranks, and stays with them until all have ended.
 
+use super::copier::Copier;
 use super::event::Event;
 use super::options::RunOptions;
-use super::output::{Copier, Destination};
 use super::rank::Rank;
 use super::signals::SignalWatch;
+use super::supervise::Supervisor;
+use crate::output::Stream;
 use rustix::process::Signal;
 use std::io;
 use std::process::ExitCode;
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use symmem::bootstrap::Secret;
 
@@ -21,15 +23,19 @@ const LAST_OUTPUT: Duration = Duration::from_secs(1);
 /// Every rank gets `SYMMEM_RANK`, `SYMMEM_WORLD`, `SYMMEM_LOCAL_RANK`, `SYMMEM_LOCAL_WORLD`, and a
 /// fresh `SYMMEM_JOB` and `SYMMEM_SECRET`; `/dev/null` as its standard input; and a process group of
 /// its own. SIGINT, SIGTERM and SIGHUP are passed on to all ranks. When a rank fails (ends with a
-/// code other than 0, or by a signal) the others are asked to end, if the options say so, and, after
-/// the grace, ended. What the ranks leave in their process groups is ended too. Should this process
+/// code other than 0, or by a signal) the others have a time to notice that and to say so. Then they are asked to end,
+/// if the options say so, and, after the grace, ended. A second SIGINT ends them at once. What the ranks leave in their process groups is ended too. Should this process
 /// be killed, the kernel kills the ranks. Once no job is left in this process, a signal that did what
 /// it does by default before the first job does so again: a program that handles these signals itself
 /// does so before its first job.
 ///
-/// Returns the code of the first rank that failed, 128 + signal where a signal ended it.
+/// Returns the code of the first rank that failed, 128 + signal where a signal ended it; 130 after SIGINT if none
+/// failed.
 ///
 /// # Errors
+/// What a rank wrote could not be written: the ranks are ended at once. The kind is that of the failed write,
+/// [`io::ErrorKind::BrokenPipe`] if the reader has gone.
+///
 /// No rank could be started (no such program, no permission, no processes left), or there is no
 /// rank to start. Ranks that had been started are ended.
 pub fn run(options: RunOptions) -> io::Result<ExitCode> {
@@ -52,10 +58,10 @@ pub fn run(options: RunOptions) -> io::Result<ExitCode> {
             ranks.push(rank);
             watched?;
             if let Some(pipe) = output {
-                copiers.push(Copier::start(pipe, number, Destination::Output)?);
+                copiers.push(Copier::start(pipe, number, Stream::Output, events.clone())?);
             }
             if let Some(pipe) = error {
-                copiers.push(Copier::start(pipe, number, Destination::Error)?);
+                copiers.push(Copier::start(pipe, number, Stream::Error, events.clone())?);
             }
             Ok(())
         });
@@ -70,7 +76,7 @@ pub fn run(options: RunOptions) -> io::Result<ExitCode> {
             }
         }
     }
-    let code = supervise(&ranks, &inbox, &options);
+    let code = Supervisor::new(&ranks, &options).stay(&inbox);
     // No leader is reaped before this, so no process group number can have come to mean another.
     ranks.iter().for_each(|rank| rank.signal(Signal::KILL));
     let until = Instant::now() + LAST_OUTPUT;
@@ -79,59 +85,12 @@ pub fn run(options: RunOptions) -> io::Result<ExitCode> {
     }
     ranks.into_iter().for_each(Rank::reap);
     drop(signals);
-    Ok(ExitCode::from(code))
-}
-
-/// Wait until every rank has ended; the code of the first that failed.
-fn supervise(ranks: &[Rank], inbox: &mpsc::Receiver<Event>, options: &RunOptions) -> u8 {
-    let grace = options.grace;
-    let mut running = vec![true; ranks.len()];
-    let mut failure = None;
-    let mut asked_to_end: Option<Instant> = None;
-    let mut kill_at: Option<Instant> = None;
-    while running.contains(&true) {
-        let event = match kill_at {
-            Some(at) => inbox.recv_timeout(at.saturating_duration_since(Instant::now())),
-            None => inbox.recv().map_err(RecvTimeoutError::from),
-        };
-        let signal_running = |running: &[bool], signal| {
-            ranks
-                .iter()
-                .zip(running)
-                .filter(|(_, running)| **running)
-                .for_each(|(rank, _)| rank.signal(signal));
-        };
-        match event {
-            Ok(Event::Signal(signal)) => {
-                asked_to_end = Some(Instant::now());
-                signal_running(&running, signal);
-            }
-            Ok(Event::Ended { rank, how }) => {
-                running[rank] = false;
-                if how.code() != 0 && failure.is_none() {
-                    failure = Some(how.code());
-                    let others = match (running.contains(&true), options.asks_to_end) {
-                        (false, _) => "",
-                        (true, true) => "; ending the other ranks",
-                        (true, false) => "; waiting for the other ranks to end",
-                    };
-                    eprintln!("symmem run: rank {rank} {how}{others}");
-                    // Ranks that end on a signal just passed on are left to do so: a second one would
-                    // cut their cleaning up short.
-                    if options.asks_to_end && asked_to_end.is_none_or(|at| at.elapsed() >= grace) {
-                        signal_running(&running, Signal::TERM);
-                    }
-                    kill_at = Instant::now().checked_add(grace);
-                }
-            }
-            Err(RecvTimeoutError::Timeout) => {
-                eprintln!("symmem run: killing the ranks that have not ended within {grace:?}");
-                signal_running(&running, Signal::KILL);
-                kill_at = None;
-            }
-            // Every sender is gone: nobody can tell of an end any more.
-            Err(RecvTimeoutError::Disconnected) => break,
+    let code = code?;
+    // What the ranks wrote last may have been lost after they ended.
+    for event in inbox.try_iter() {
+        if let Event::OutputLost(error) = event {
+            return Err(error.into());
         }
     }
-    failure.unwrap_or(0)
+    Ok(ExitCode::from(code))
 }

@@ -9,10 +9,13 @@ mod collectives;
 mod compare;
 #[cfg(feature = "cuda")]
 mod doctor;
+mod ends;
 mod hip;
+mod options;
 mod products;
 mod transfers;
 mod tune;
+mod wrong_use;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

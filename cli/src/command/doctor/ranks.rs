@@ -3,8 +3,10 @@
 use super::part::Part;
 use crate::command::bar::with_bar;
 use crate::command::error::{CommandError, Result};
+use crate::command::files::Target;
 use crate::command::task::{DEADLINE, Task};
 use crate::doctor::come_and_go;
+use crate::output;
 use serde::Serialize;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -24,7 +26,9 @@ pub fn rank(task: &Task, part: &Part) -> Result<ExitCode> {
         Part::Bench(options) => measure(task, selection, options)?,
     };
     if left > 0 {
-        eprintln!("symmem doctor: {left} buffers were not given up by this rank");
+        output::last_words(format_args!(
+            "{left} buffers were not given up by this rank"
+        ));
         return Ok(ExitCode::FAILURE);
     }
     Ok(ExitCode::SUCCESS)
@@ -36,14 +40,14 @@ fn come(task: &Task, selection: Selection, count: u32) -> Result<u64> {
     let mut kept = Ok(());
     let all = come_and_go(&selection, SETUP_DEADLINE, count, &mut |all| {
         if let (true, Some(coming)) = (first, all.last()) {
-            println!(
-                "  communicator {} of {count}: {}, up in {:.0} ms, gone in {:.0} ms",
+            let line = format!(
+                "  communicator {} of {count}: {}, up in {:.0} ms, gone in {:.0} ms\n",
                 all.len(),
                 coming.trouble().unwrap_or_else(|| "by multicast".into()),
                 coming.up_ms,
                 coming.down_ms
             );
-            kept = keep(task, all);
+            kept = keep(task, all).and_then(|()| Ok(output::text(line)?));
         }
     })?;
     kept?;
@@ -67,15 +71,15 @@ fn measure(task: &Task, selection: Selection, options: &collectives::Options) ->
         collectives::run(&communicator, options, environment, progress)
     })?;
     if first {
-        print!("{}", table::terminal(&report));
         keep(task, &report)?;
+        output::text(table::terminal(&report))?;
     }
     Ok(communicator.finalize()?.count() as u64)
 }
 
 /// Leaves what has been found out so far in the task's file, which is whole whenever this rank ends.
 fn keep(task: &Task, found: &(impl Serialize + ?Sized)) -> Result<()> {
-    let Some(file) = &task.json else {
+    let Some(Target::File(file)) = &task.json else {
         return Ok(());
     };
     let found = serde_json::to_string(found)

@@ -3,14 +3,16 @@
 //! Only here, and only for these ranks, is multicast asked for.
 
 use super::part::Part;
-use crate::command::error::{CommandError, Result};
+use crate::command::error::{CommandError, INTERRUPTED, Result};
+use crate::command::files::Target;
 use crate::command::selftest::with_bar;
 use crate::command::start::start_ranks;
 use crate::command::task::{Kind, Task};
 use crate::doctor::{Coming, Steps, Trial};
+use crate::output;
 use serde::de::DeserializeOwned;
 use std::ffi::OsString;
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use symmem::backends::Selection;
@@ -48,13 +50,14 @@ impl Drop for Directory {
     }
 }
 
-/// Runs the parts and says how each ended. The trouble is in what it gives, whatever it was.
+/// Runs the parts and says how each ended. The trouble is in what it gives, whatever it was, unless nobody can be
+/// told of it any more.
 pub fn run(
     selection: &Selection,
     effort: Effort,
     steps: &Steps,
     bench: collectives::Options,
-) -> Trial {
+) -> Result<Trial> {
     let ranks = steps.ranks;
     let launcher = Launcher {
         selection,
@@ -73,15 +76,21 @@ pub fn run(
     };
     let trouble = parts(&mut trial, &launcher, effort, steps.comings, bench);
     // What was found out before an error is told with it.
-    trial.trouble = trouble.unwrap_or_else(|error| Some(error.to_string()));
+    trial.trouble = match trouble {
+        Err(error @ (CommandError::Output(_) | CommandError::Interrupted)) => return Err(error),
+        told => told.unwrap_or_else(|error| Some(error.to_string())),
+    };
     match &trial.trouble {
-        None => println!("\nMulticast works on this machine, with {ranks} ranks."),
+        None => output::text(format_args!(
+            "\nMulticast works on this machine, with {ranks} ranks.\n"
+        ))?,
         Some(trouble) => {
-            println!("\nFAILED: {trouble}");
-            println!("What it can mean and how to recover: symmem doctor multicast");
+            output::text(format_args!(
+                "\nFAILED: {trouble}\nWhat it can mean and how to recover: symmem doctor multicast\n"
+            ))?;
         }
     }
-    trial
+    Ok(trial)
 }
 
 /// The parts in turn; the trouble of the first that has one.
@@ -97,7 +106,7 @@ fn parts(
             "multicast takes two devices or more, with a rank each".into(),
         ));
     }
-    println!("\n1. One communicator, step by step");
+    output::text(format_args!("\n1. One communicator, step by step\n"))?;
     let log = std::env::var_os("SYMMEM_LOG").unwrap_or_else(|| STEPS.into());
     let log = vec![("SYMMEM_LOG".into(), log)];
     let found = launcher.found(Part::Comings(1), log)?;
@@ -106,22 +115,24 @@ fn parts(
     if let Some(trouble) = trouble {
         return Ok(Some(format!("set-up: {trouble}")));
     }
-    println!("\n2. Conformance");
+    output::text(format_args!("\n2. Conformance\n"))?;
     let report = launcher.conformance(effort)?;
-    println!("  {}", report.totals);
+    output::text(format_args!("  {}\n", report.totals))?;
     let trouble = of_conformance(&report);
     trial.conformance = Some(report);
     if let Some(trouble) = trouble {
         return Ok(Some(format!("conformance: {trouble}")));
     }
-    println!("\n3. {comings} communicators, one after the other");
+    output::text(format_args!(
+        "\n3. {comings} communicators, one after the other\n"
+    ))?;
     let found = launcher.found(Part::Comings(comings), Variables::new())?;
     let trouble = of_comings(&found);
     trial.comings = found.what.unwrap_or_default();
     if let Some(trouble) = trouble {
         return Ok(Some(format!("set-up and giving back: {trouble}")));
     }
-    println!("\n4. Measured");
+    output::text(format_args!("\n4. Measured\n"))?;
     let mut nccl = Variables::new();
     // What says 0 was refused before.
     if std::env::var_os(NCCL.0).is_none_or(|value| value.is_empty()) {
@@ -184,15 +195,17 @@ impl Launcher<'_> {
         let task = Task {
             backend: self.selection.to_string(),
             kind: Kind::Doctor(part),
-            json: Some(file.clone()),
+            json: Some(Target::File(file.clone())),
             html: None,
+            keeps_output_for_data: output::is_kept_for_data(),
             command: std::env::args().collect::<Vec<_>>().join(" "),
             summary: None,
         };
         let environment = [&self.variables[..], &also[..]].concat();
-        // What is printed here comes before what ranks print.
-        let _ = std::io::stdout().flush();
         let ended = start_ranks(&task, self.ranks, environment)?;
+        if ended == ExitCode::from(INTERRUPTED) {
+            return Err(CommandError::Interrupted);
+        }
         let what = read(&file)?;
         let well = ended == ExitCode::SUCCESS && what.is_some();
         let trouble = (!well).then(|| "a rank failed; it says why above".to_owned());

@@ -1,31 +1,13 @@
 //! Copies what a rank writes to this process's own output, line by line, with the rank before each.
 
-use std::io::{self, Read, Write};
-use std::sync::mpsc::{self, Receiver};
+use super::event::Event;
+use crate::output::Stream;
+use std::io::{self, Read};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Instant;
 
 /// Longest line kept together; longer ones are cut.
 const LONGEST_LINE: usize = 64 * 1024;
-
-/// Where a rank's output goes.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Destination {
-    Output,
-    Error,
-}
-
-impl Destination {
-    fn write(self, bytes: &[u8]) -> io::Result<()> {
-        match self {
-            Self::Output => {
-                let mut output = io::stdout().lock();
-                output.write_all(bytes)?;
-                output.flush()
-            }
-            Self::Error => io::stderr().lock().write_all(bytes),
-        }
-    }
-}
 
 /// A thread that copies one pipe until its end.
 pub(super) struct Copier {
@@ -36,14 +18,23 @@ impl Copier {
     pub(super) fn start(
         mut pipe: impl Read + Send + 'static,
         rank: u32,
-        destination: Destination,
+        stream: Stream,
+        events: Sender<Event>,
     ) -> io::Result<Self> {
         let (ended, done) = mpsc::channel();
         std::thread::Builder::new()
             .name(format!("symmem-output-{rank}"))
             .spawn(move || {
-                // A reader that has gone away is no reason to let the rank block on a full pipe.
-                copy_lines(&mut pipe, rank, |lines| drop(destination.write(lines)));
+                let mut is_lost = false;
+                // After an error the rest is read and dropped, so that the rank does not block on a full pipe
+                // before it is stopped.
+                copy_lines(&mut pipe, rank, |lines| {
+                    if !is_lost && let Err(error) = stream.write(lines) {
+                        is_lost = true;
+                        // The launcher has gone on if nobody listens.
+                        let _ = events.send(Event::OutputLost(error));
+                    }
+                });
                 drop(ended);
             })?;
         Ok(Self { done })

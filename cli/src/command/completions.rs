@@ -1,0 +1,30 @@
+//! `symmem completions`: a script for a shell that completes this command's words.
+
+use super::arguments::Arguments;
+use super::error::Result;
+use crate::output;
+use clap::{Command, CommandFactory};
+use clap_complete::Shell;
+use std::process::ExitCode;
+
+/// What it understands.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// The shell that reads the script
+    #[arg(value_name = "SHELL")]
+    shell: Shell,
+}
+
+/// Prints the script.
+pub fn print(options: &Options) -> Result<ExitCode> {
+    let mut script = Vec::new();
+    let all = Arguments::command();
+    let shown = all.get_subcommands().filter(|one| !one.is_hide_set());
+    let mut command = Command::new("symmem")
+        .version(env!("CARGO_PKG_VERSION"))
+        .args(all.get_arguments())
+        .subcommands(shown);
+    clap_complete::generate(options.shell, &mut command, "symmem", &mut script);
+    output::data(&String::from_utf8_lossy(&script))?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,181 @@
+//! The one place that writes to standard output and standard error.
+//!
+//! `println!` panics if the disk is full or the pipe is closed; every function here returns the error, and the
+//! command ends with it. Clippy refuses `println!` and its relatives in this crate.
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+/// Why nothing more can be written.
+#[derive(Debug, thiserror::Error)]
+#[error("writing to {stream}: {error}{}", advice(error))]
+pub(crate) struct OutputError {
+    stream: &'static str,
+    error: io::Error,
+}
+
+impl OutputError {
+    /// Whether the reader of a pipe has gone, as `head` does: no reason for words.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.error.kind() == ErrorKind::BrokenPipe
+    }
+}
+
+impl From<OutputError> for io::Error {
+    fn from(error: OutputError) -> Self {
+        Self::new(error.error.kind(), error)
+    }
+}
+
+fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::StorageFull => "; free some space or write elsewhere",
+        _ => "",
+    }
+}
+
+pub(crate) type Result = std::result::Result<(), OutputError>;
+
+/// Standard output or standard error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stream {
+    Output,
+    Error,
+}
+
+impl Stream {
+    /// Writes all of `bytes` at once: lines of several threads do not mix.
+    pub(crate) fn write(self, bytes: &[u8]) -> Result {
+        let written = match self {
+            Self::Output => {
+                let mut output = io::stdout().lock();
+                output.write_all(bytes).and_then(|()| output.flush())
+            }
+            Self::Error => io::stderr().lock().write_all(bytes),
+        };
+        written.map_err(|error| self.failed(error))
+    }
+
+    /// The error of a pipe whose reader has gone, if this is one.
+    pub(crate) fn lost_reader(self) -> Option<OutputError> {
+        let (output, error) = (io::stdout(), io::stderr());
+        let mut polled = [match self {
+            Self::Output => PollFd::new(&output, PollFlags::empty()),
+            Self::Error => PollFd::new(&error, PollFlags::empty()),
+        }];
+        poll(&mut polled, Some(&Timespec::default())).ok()?;
+        let is_lost = polled[0].revents().contains(PollFlags::ERR);
+        is_lost.then(|| self.failed(ErrorKind::BrokenPipe.into()))
+    }
+
+    fn failed(self, error: io::Error) -> OutputError {
+        let stream = match self {
+            Self::Output => "standard output",
+            Self::Error => "standard error",
+        };
+        OutputError { stream, error }
+    }
+
+    /// Whether a person looks at it.
+    pub(crate) fn is_terminal(self) -> bool {
+        match self {
+            Self::Output => io::stdout().is_terminal(),
+            Self::Error => io::stderr().is_terminal(),
+        }
+    }
+
+    /// Whether text for it has colours: `--color`, else `NO_COLOR`, else whether it is a terminal.
+    pub(crate) fn has_color(self) -> bool {
+        let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        match color() {
+            Color::Always => true,
+            Color::Never => false,
+            Color::Auto => {
+                let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+                !is_set("NO_COLOR") && !is_dumb && self.is_terminal()
+            }
+        }
+    }
+}
+
+/// Whether output has colours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Color {
+    /// On a terminal, unless NO_COLOR is set
+    #[default]
+    Auto,
+    /// In pipes and files, too
+    Always,
+    /// Nowhere
+    Never,
+}
+
+/// A [`Color`], as its place in the enumeration.
+static COLOR: AtomicU8 = AtomicU8::new(Color::Auto as u8);
+
+/// Whether standard output is for data alone.
+static TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// Sets what `--color` said.
+pub(crate) fn set_color(color: Color) {
+    COLOR.store(color as u8, Ordering::Relaxed);
+}
+
+/// What `--color` said.
+pub(crate) fn color() -> Color {
+    match COLOR.load(Ordering::Relaxed) {
+        1 => Color::Always,
+        2 => Color::Never,
+        _ => Color::Auto,
+    }
+}
+
+/// The argument by which the ranks that this process starts do as it does.
+pub(crate) fn color_argument() -> OsString {
+    match color() {
+        Color::Auto => "--color=auto",
+        Color::Always => "--color=always",
+        Color::Never => "--color=never",
+    }
+    .into()
+}
+
+/// Keeps standard output for [`data`]: from now on [`text`] goes to standard error.
+pub(crate) fn keep_for_data() {
+    TAKEN.store(true, Ordering::Relaxed);
+}
+
+/// Whether standard output is kept for data.
+pub(crate) fn is_kept_for_data() -> bool {
+    TAKEN.load(Ordering::Relaxed)
+}
+
+/// Writes what a person reads: tables, findings.
+pub(crate) fn text(text: impl Display) -> Result {
+    let stream = match is_kept_for_data() {
+        true => Stream::Error,
+        false => Stream::Output,
+    };
+    stream.write(text.to_string().as_bytes())
+}
+
+/// Writes what a program reads, to standard output.
+pub(crate) fn data(text: &str) -> Result {
+    Stream::Output.write(text.as_bytes())
+}
+
+/// Writes a line beside the result, to standard error.
+pub(crate) fn note(line: impl Display) -> Result {
+    Stream::Error.write(format!("{line}\n").as_bytes())
+}
+
+/// Writes why the command ends. Where even that cannot be written, the exit code says it.
+pub(crate) fn last_words(reason: impl Display) {
+    let _ = match Stream::Error.has_color() {
+        true => note(format_args!("\x1b[1;31msymmem:\x1b[0m {reason}")),
+        false => note(format_args!("symmem: {reason}")),
+    };
+}

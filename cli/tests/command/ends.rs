@@ -1,0 +1,151 @@
+//! How commands end that ranks die under, or that are interrupted.
+
+use super::*;
+use rstest::rstest;
+use rustix::process::{Pid, Signal, kill_process};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+const MARK: &str = "SYMMEM_TEST_MARK";
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Starts a command whose processes can be found by a mark in their environment.
+fn start(mut command: Command, mark: &str) -> Child {
+    command
+        .env(MARK, mark)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+/// The command with SIGINT as a terminal would have it: a shell without one has what it starts in the background ignore
+/// it.
+fn heeding_interrupts(directory: &Path, arguments: &[&str]) -> Command {
+    let symmem = symmem(directory, arguments);
+    let mut command = Command::new("env");
+    command
+        .args(["--default-signal=INT"])
+        .arg(symmem.get_program())
+        .args(symmem.get_args())
+        .current_dir(directory);
+    for (name, value) in symmem.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command
+}
+
+fn is_symmem(child: &Child) -> bool {
+    let running = std::fs::read_link(format!("/proc/{}/exe", child.id()));
+    // One that has ended has no file.
+    running.map_or(true, |file| file.ends_with("symmem"))
+}
+
+/// Processes with the mark, and with `also` in their environment.
+fn marked(mark: &str, also: &str) -> Vec<Pid> {
+    let wanted = [format!("{MARK}={mark}"), also.to_owned()];
+    let is_marked = |pid: &str| {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let all: Vec<&[u8]> = environment.split(|&byte| byte == 0).collect();
+        let has = |word: &String| word.is_empty() || all.contains(&word.as_bytes());
+        wanted.iter().all(has)
+    };
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let pids = names.filter(|name| name.parse::<i32>().is_ok() && is_marked(name));
+    pids.filter_map(|pid| Pid::from_raw(pid.parse().unwrap()))
+        .collect()
+}
+
+/// Whether a rank takes part in a world: its watcher runs.
+fn is_up(rank: Pid) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", rank.as_raw_nonzero()));
+    tasks.into_iter().flatten().flatten().any(|task| {
+        let name = std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+        name.starts_with("symmem-watcher")
+    })
+}
+
+#[track_caller]
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < PATIENCE, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn survivors_say_which_peer_died_before_they_are_stopped() {
+    let directory = directory("survivors");
+    let mark = format!("survivors-{}", std::process::id());
+    let bench = ["bench", "p2p", "--backend", "host", "-n", "2", "--full"];
+    {
+        let child = start(symmem(&directory, &bench), &mark);
+        let rank = |rank: u32| {
+            marked(&mark, &format!("SYMMEM_RANK={rank}"))
+                .first()
+                .copied()
+        };
+        wait_until("ranks come up", || {
+            [0, 1]
+                .into_iter()
+                .all(|number| rank(number).is_some_and(is_up))
+        });
+        kill_process(rank(1).unwrap(), Signal::KILL).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let error = text(&output.stderr);
+        let first = "symmem: rank 1 was killed (SIGKILL); stopping the other ranks";
+        assert!(error.lines().any(|line| line == first), "{error}");
+        let told = error
+            .lines()
+            .any(|line| line.starts_with("symmem: rank 0: ") && line.contains("rank 1 died"));
+        assert!(told, "{error}");
+        assert_eq!(output.status.code(), Some(137));
+        assert_eq!(marked(&mark, ""), []);
+    }
+}
+
+#[rstest]
+#[case::everything(&["--backend", "host"])]
+#[case::run(&["run", "-n", "3", "--", "sleep", "60"])]
+#[case::run_that_catches_it(&["run", "-n", "2", "--", "sh", "-c", "trap 'exit 0' INT; while :; do sleep 0.02; done"])]
+#[case::transfers(&["bench", "p2p", "--backend", "host", "--full"])]
+#[case::collectives(&["bench", "collectives", "--backend", "host", "--full"])]
+#[case::enqueue(&["bench", "enqueue", "--backend", "host"])]
+#[case::tune(&["tune", "--backend", "host", "--full"])]
+#[case::selftest(&["selftest", "--backend", "host", "--full"])]
+fn an_interrupted_command_ends_with_130_and_leaves_nothing(
+    #[case] arguments: &[&str],
+    #[values(0, 40, 200, 1500)] milliseconds: u64,
+) {
+    let name = format!(
+        "interrupted-{}-{milliseconds}",
+        arguments.join("-").replace(['/', ' '], "-")
+    );
+    let directory = directory(&name[..name.len().min(60)]);
+    let mark = format!("{name}-{}", std::process::id());
+    let mut child = start(heeding_interrupts(&directory, arguments), &mark);
+    wait_until("the command starts", || is_symmem(&child));
+    std::thread::sleep(Duration::from_millis(milliseconds));
+    if child.try_wait().unwrap().is_some() {
+        // It had less to do than that.
+        return;
+    }
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let asked = Instant::now();
+    let output = child.wait_with_output().unwrap();
+    let error = text(&output.stderr);
+    // What a shell shows as 130.
+    let code = output
+        .status
+        .code()
+        .or(output.status.signal().map(|signal| 128 + signal));
+    assert_eq!(code, Some(130), "{error}");
+    assert!(error.lines().count() <= 1, "{error}");
+    assert!(asked.elapsed() < Duration::from_secs(20));
+    wait_until("no rank is left", || marked(&mark, "").is_empty());
+}

@@ -1,0 +1,128 @@
+//! What every command offers: only options that it honours, in groups, with or without colours.
+
+use super::*;
+use rstest::rstest;
+
+/// The long options that a command's help names.
+fn options(command: &[&str]) -> Vec<String> {
+    let directory = directory(&format!("help-{}", command.join("-")));
+    let help = text(&succeed(symmem(&directory, &[command, &["--help"]].concat())).stdout);
+    let lines = help.lines().map(str::trim_start);
+    let named = lines.filter(|line| line.starts_with('-'));
+    let long = named.filter_map(|line| line.split_whitespace().find(|word| word.starts_with("--")));
+    let mut all: Vec<String> = long
+        .map(|word| word.trim_matches(['-', ',']).into())
+        .collect();
+    all.retain(|name| !["help", "version", "color"].contains(&&**name));
+    all.sort();
+    all
+}
+
+#[rstest]
+#[case(&[], "backend full html json quick ranks")]
+#[case(&["info"], "backend json")]
+#[case(&["run"], "backend plain ranks reaction")]
+#[case(&["bench", "p2p"], "backend baseline full html json pairs quick ranks")]
+#[case(
+    &["bench", "collectives"],
+    "algorithm backend baseline concurrent full html json max-bytes min-bytes op quick ranks rounds type"
+)]
+#[case(
+    &["bench", "ag-gemm"],
+    "algorithm backend baseline benchmark config ddlb explain html json out quick ranks rounds transport tune validate"
+)]
+#[case(&["bench", "enqueue"], "backend json quick ranks")]
+#[case(&["tune"], "backend full max-bytes min-bytes op out quick ranks rust type")]
+#[case(&["compare"], "html")]
+#[case(&["selftest"], "backend full json only quick ranks share soak")]
+#[case(&["completions"], "")]
+fn a_command_has_the_options_that_it_honours(#[case] command: &[&str], #[case] expected: &str) {
+    assert_eq!(options(command).join(" "), expected);
+}
+
+#[test]
+#[cfg(feature = "cuda")]
+fn the_doctor_has_the_options_that_it_honours() {
+    let expected = "backend full i-own-this-machine json max-bytes op quick ranks";
+    assert_eq!(options(&["doctor", "multicast"]).join(" "), expected);
+}
+
+#[test]
+fn a_result_on_standard_output_is_alone_there() {
+    let directory = directory("json-to-standard-output");
+    let bench = [
+        "bench",
+        "p2p",
+        "--backend",
+        "host",
+        "--quick",
+        "--json",
+        "-",
+    ];
+    let output = succeed(symmem(&directory, &bench));
+    assert!(Report::from_json(&text(&output.stdout)).is_ok());
+    assert!(text(&output.stderr).contains("Push, both ways at once"));
+    let output = succeed(symmem(
+        &directory,
+        &["info", "--backend", "host", "--json", "-"],
+    ));
+    let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(value["schema"], "symmem-info/1");
+    assert!(!directory.join("-").exists());
+    let both = ["--backend", "host", "--json", "-", "--html", "-"];
+    assert!(fail(symmem(&directory, &both)).contains("cannot both"));
+}
+
+#[test]
+fn options_in_front_of_a_command_are_those_of_the_command() {
+    let directory = directory("in-front");
+    let arguments = ["--backend", "host", "--json", "i.json", "info"];
+    succeed(symmem(&directory, &arguments));
+    assert!(directory.join("i.json").exists());
+    let error = fail(symmem(&directory, &["--html", "i.html", "info"]));
+    assert!(error.contains("unexpected argument '--html'"), "{error}");
+}
+
+#[rstest]
+#[case(&["--help"], &[], false)]
+#[case(&["--help", "--color", "always"], &[], true)]
+#[case(&["--color=always", "--help"], &[("NO_COLOR", "1")], true)]
+#[case(&["--help", "--color", "never"], &[], false)]
+#[case(&["--no-such"], &[], false)]
+#[case(&["--no-such", "--color=always"], &[], true)]
+fn a_pipe_has_colors_only_on_request(
+    #[case] arguments: &[&str],
+    #[case] variables: &[(&str, &str)],
+    #[case] expected: bool,
+) {
+    let directory = directory("colors");
+    let mut command = symmem(&directory, arguments);
+    command.envs(variables.iter().copied());
+    let output = command.output().unwrap();
+    let said = text(&output.stdout) + &text(&output.stderr);
+    assert_eq!(said.contains('\x1b'), expected, "{said:?}");
+}
+
+#[rstest]
+#[case("bash", "complete -F")]
+#[case("zsh", "#compdef symmem")]
+#[case("fish", "complete -c symmem")]
+fn a_shell_gets_a_script_that_completes(#[case] shell: &str, #[case] part: &str) {
+    let directory = directory(&format!("completions-{shell}"));
+    let script = text(&succeed(symmem(&directory, &["completions", shell])).stdout);
+    assert!(script.contains(part) && script.contains("selftest"));
+    assert!(!script.contains("rank-selftest"), "it is hidden");
+}
+
+#[rstest]
+#[case(&["run", "-n", "2", "ls", "-l"], "put `--` in front of the program: symmem run -n 2 -- ls -l")]
+#[case(&["run", "-n", "2"], "name a program behind `--`: symmem run -n 2 -- PROGRAM")]
+#[case(&["bench"], "needs one of p2p, collectives, ag-gemm, enqueue")]
+#[case(&["selftset"], "unrecognized subcommand 'selftset'; did you mean selftest?")]
+#[case(&["-n", "1", "--backend", "host"], "write --ranks 2 to --ranks 72")]
+fn a_wrong_word_is_answered_with_the_right_one(#[case] arguments: &[&str], #[case] part: &str) {
+    let directory = directory("wrong-word");
+    let error = fail(symmem(&directory, arguments));
+    assert!(error.contains(part), "{error}");
+    assert_eq!(error.lines().count(), 1, "{error}");
+}

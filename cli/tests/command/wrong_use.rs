@@ -1,0 +1,291 @@
+//! Wrong use of every command, and output that cannot be written: one line, an exit code, nothing left running.
+
+use super::*;
+use rstest::rstest;
+use std::fs::{File, OpenOptions};
+use std::os::fd::OwnedFd;
+use std::process::Stdio;
+
+/// A command with arguments by which it succeeds in a short time, on the host where it takes a backend.
+#[derive(Clone, Copy, Debug)]
+struct Use {
+    /// The command's name or names; options are put behind them.
+    command: &'static [&'static str],
+    arguments: &'static [&'static str],
+    /// An option or argument that reads the JSON file of its name.
+    reads: &'static [&'static str],
+}
+
+const EVERYTHING: Use = Use {
+    command: &[],
+    arguments: &["--backend", "host", "--quick"],
+    reads: &[],
+};
+const INFO: Use = Use {
+    command: &["info"],
+    arguments: &["--backend", "host"],
+    reads: &[],
+};
+const RUN: Use = Use {
+    command: &["run"],
+    arguments: &["--backend", "host", "-n", "2", "--", "echo", "a rank"],
+    reads: &[],
+};
+const P2P: Use = Use {
+    command: &["bench", "p2p"],
+    arguments: &["--backend", "host", "--quick"],
+    reads: &[],
+};
+const COLLECTIVES: Use = Use {
+    command: &["bench", "collectives"],
+    arguments: &[
+        "--backend",
+        "host",
+        "--op",
+        "broadcast",
+        "--max-bytes",
+        "1K",
+        "--rounds",
+        "1",
+        "--baseline",
+        "none",
+    ],
+    reads: &[],
+};
+const AG_GEMM: Use = Use {
+    command: &["bench", "ag-gemm"],
+    arguments: &[
+        "--backend",
+        "host",
+        "--config",
+        "shapes.json",
+        "--rounds",
+        "1",
+        "--algorithm",
+        "baseline",
+    ],
+    reads: &["--config", "broken.json"],
+};
+const ENQUEUE: Use = Use {
+    command: &["bench", "enqueue"],
+    arguments: &["--backend", "host", "--quick"],
+    reads: &[],
+};
+const TUNE: Use = Use {
+    command: &["tune"],
+    arguments: &[
+        "--backend",
+        "host",
+        "--quick",
+        "--op",
+        "broadcast",
+        "--max-bytes",
+        "1K",
+    ],
+    reads: &["--out", "broken.json"],
+};
+const COMPARE: Use = Use {
+    command: &["compare"],
+    arguments: &["a.json", "a.json"],
+    reads: &["broken.json"],
+};
+const SELFTEST: Use = Use {
+    command: &["selftest"],
+    arguments: &["--backend", "host", "-n", "1", "--quick", "--share", "1/90"],
+    reads: &[],
+};
+const DOCTOR: Use = Use {
+    command: &["doctor", "multicast"],
+    arguments: &[],
+    reads: &[],
+};
+
+const COMPLETIONS: Use = Use {
+    command: &["completions"],
+    arguments: &["bash"],
+    reads: &[],
+};
+
+/// What a user can do wrong.
+#[derive(Clone, Copy, Debug)]
+enum Wrong {
+    UnknownOption,
+    NoRanks,
+    ThousandRanks,
+    UnknownBackend,
+    BrokenJson,
+    JsonInADirectory,
+    JsonWhereNothingCanBeMade,
+    PageOverADirectory,
+}
+
+use Wrong::*;
+
+/// Options and arguments of the wrong use, and what the line then has that says so. `None` if the command reads no
+/// file.
+fn wrong_words(of: Use, wrong: Wrong) -> Option<(Vec<&'static str>, &'static str)> {
+    Some(match wrong {
+        UnknownOption => (vec!["--no-such-option"], "--no-such-option"),
+        NoRanks => (vec!["--ranks", "0"], "--ranks"),
+        ThousandRanks => (vec!["--ranks", "1000"], "--ranks"),
+        UnknownBackend => (
+            vec!["--backend", "tpu"],
+            "tpu' found|no backend `tpu`|--backend",
+        ),
+        BrokenJson if of.reads.is_empty() => return None,
+        BrokenJson => (of.reads.into(), "broken.json"),
+        JsonInADirectory => (
+            vec!["--json", "no/such/directory/x.json"],
+            "--json|a directory",
+        ),
+        JsonWhereNothingCanBeMade => (vec!["--json", "/proc/x.json"], "--json|/proc/x.json"),
+        PageOverADirectory => (vec!["--html", "."], "--html|. cannot be written"),
+    })
+}
+
+/// The command in a directory that has what its arguments name.
+fn used(directory: &Path, of: Use, more: &[&str]) -> Command {
+    let recorded = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../benches/results/2026-11-21-copy-engine-2xh200.json");
+    std::fs::copy(recorded, directory.join("a.json")).unwrap();
+    let shapes = r#"[{"m": 8, "n": 8, "k": 8, "dtype": "bfloat16"}]"#;
+    std::fs::write(directory.join("shapes.json"), shapes).unwrap();
+    std::fs::write(directory.join("broken.json"), "{\"schema\": ").unwrap();
+    let mut command = symmem(directory, &[of.command, more, of.arguments].concat());
+    // No driver of this machine is looked at.
+    command.env("SYMMEM_LIBRARY_PATH", directory);
+    command
+}
+
+/// The write end of a pipe that nobody reads.
+fn closed_pipe() -> OwnedFd {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    writer.into()
+}
+
+fn full_disk() -> File {
+    OpenOptions::new().write(true).open("/dev/full").unwrap()
+}
+
+/// That the command ended with `code` and said one line that has `words`.
+#[track_caller]
+fn says_one_line(command: &mut Command, code: i32, words: &[&str]) {
+    let output = command.output().unwrap();
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{command:?}: {error}");
+    assert_eq!(error.lines().count(), 1, "{command:?}: {error}");
+    assert!(error.starts_with("symmem"), "{command:?}: {error}");
+    for word in words {
+        assert!(
+            word.split('|').any(|word| error.contains(word)),
+            "{command:?}: {word:?} is missing in {error}"
+        );
+    }
+}
+
+#[rstest]
+fn wrong_use_is_one_line_that_says_what_and_what_to_do(
+    #[values(
+        EVERYTHING,
+        INFO,
+        RUN,
+        P2P,
+        COLLECTIVES,
+        AG_GEMM,
+        ENQUEUE,
+        TUNE,
+        COMPARE,
+        SELFTEST,
+        DOCTOR,
+        COMPLETIONS
+    )]
+    of: Use,
+    #[values(
+        UnknownOption,
+        NoRanks,
+        ThousandRanks,
+        UnknownBackend,
+        BrokenJson,
+        JsonInADirectory,
+        JsonWhereNothingCanBeMade,
+        PageOverADirectory
+    )]
+    wrong: Wrong,
+) {
+    let directory = directory(&format!("wrong-{}-{wrong:?}", of.command.join("-")));
+    let Some((words, said)) = wrong_words(of, wrong) else {
+        return;
+    };
+    // An option that is given twice would be what is wrong.
+    let given = |word: &str| words.contains(&word) || words.contains(&"--ranks") && word == "-n";
+    let mut arguments = of.arguments.to_vec();
+    if let Some(at) = arguments.iter().position(|word| given(word)) {
+        arguments.drain(at..at + 2);
+    }
+    let of = Use {
+        arguments: &arguments.leak()[..],
+        ..of
+    };
+    let mut command = used(&directory, of, &words);
+    // Before anything is measured, or started.
+    let start = std::time::Instant::now();
+    says_one_line(&mut command, 2, &[said]);
+    assert!(start.elapsed().as_secs() < 30, "{command:?}");
+    assert!(!directory.join("x.json").exists());
+}
+
+#[rstest]
+fn output_that_cannot_be_written_is_one_line_and_a_closed_pipe_is_none(
+    #[values(
+        EVERYTHING,
+        INFO,
+        RUN,
+        P2P,
+        COLLECTIVES,
+        AG_GEMM,
+        ENQUEUE,
+        TUNE,
+        COMPARE,
+        SELFTEST,
+        DOCTOR
+    )]
+    of: Use,
+) {
+    let directory = directory(&format!("unwritable-{}", of.command.join("-")));
+    let mut command = used(&directory, of, &[]);
+    command.stdout(full_disk());
+    says_one_line(&mut command, 2, &["standard output", "No space left"]);
+    command.stdout(closed_pipe());
+    let output = command.output().unwrap();
+    let error = text(&output.stderr);
+    assert_eq!(
+        (output.status.code(), &*error),
+        (Some(0), ""),
+        "{command:?}"
+    );
+}
+
+#[test]
+fn ranks_that_write_for_ever_end_with_the_pipe_that_they_write_to() {
+    for plain in [&[][..], &["--plain"]] {
+        let directory = directory("endless");
+        let arguments = [&["run", "-n", "2"][..], plain, &["--", "sh", "-c", ENDLESS]].concat();
+        let mut command = symmem(&directory, &arguments);
+        command.stdout(closed_pipe()).stderr(Stdio::piped());
+        let start = std::time::Instant::now();
+        let output = command.output().unwrap();
+        assert!(start.elapsed().as_secs() < 10);
+        assert_eq!(
+            (output.status.code(), &*text(&output.stderr)),
+            (Some(0), "")
+        );
+        let pids = std::fs::read_to_string(directory.join("pids")).unwrap();
+        assert!(pids.lines().count() <= 2);
+        for pid in pids.lines() {
+            assert!(!Path::new("/proc").join(pid).exists(), "{pid} still runs");
+        }
+    }
+}
+
+const ENDLESS: &str = "echo $$ >> pids; exec yes";
