@@ -5,7 +5,7 @@ use super::doctor;
 use super::error::Result;
 use super::{bench, compare, completions, info, rank, run, selftest};
 use crate::output::Color;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Symmetric memory across the GPUs of a node.
@@ -76,7 +76,7 @@ impl Arguments {
             Some(Command::Tune(options)) => bench::tune(options),
             Some(Command::Compare(options)) => compare::compare(&options),
             Some(Command::Selftest(options)) => selftest::run(&options),
-            Some(Command::Completions(options)) => completions::print(&options),
+            Some(Command::Completions(options)) => completions::print(&options, &Self::command()),
             #[cfg(feature = "cuda")]
             Some(Command::Doctor { what }) => doctor::doctor(what),
             Some(Command::RankSelftest) => Ok(symmem_conformance::rank_main()),

@@ -1,9 +1,8 @@
 //! `symmem completions`: a script for a shell that completes this command's words.
 
-use super::arguments::Arguments;
 use super::error::Result;
 use crate::output;
-use clap::{Command, CommandFactory};
+use clap::Command;
 use clap_complete::Shell;
 use std::process::ExitCode;
 
@@ -15,10 +14,9 @@ pub struct Options {
     shell: Shell,
 }
 
-/// Prints the script.
-pub fn print(options: &Options) -> Result<ExitCode> {
+/// Prints the script for the commands of `all` that are not hidden.
+pub fn print(options: &Options, all: &Command) -> Result<ExitCode> {
     let mut script = Vec::new();
-    let all = Arguments::command();
     let shown = all.get_subcommands().filter(|one| !one.is_hide_set());
     let mut command = Command::new("symmem")
         .version(env!("CARGO_PKG_VERSION"))

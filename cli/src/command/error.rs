@@ -35,6 +35,7 @@ pub enum CommandError {
     )]
     TunePart(String),
     /// Ctrl-C while ranks of a command ran that would go on after them.
+    #[cfg(feature = "cuda")]
     #[error("interrupted")]
     Interrupted,
     /// Anything that needs no more than a sentence.
@@ -47,6 +48,7 @@ pub type Result<T> = std::result::Result<T, CommandError>;
 /// The exit code for wrong use, and for output that cannot be written.
 const WRONG_USE: u8 = 2;
 /// 128 + SIGINT.
+#[cfg(feature = "cuda")]
 pub const INTERRUPTED: u8 = 130;
 
 impl CommandError {
@@ -55,6 +57,7 @@ impl CommandError {
     pub fn end(self) -> ExitCode {
         let code = match &self {
             Self::Output(error) if error.is_closed() => return ExitCode::SUCCESS,
+            #[cfg(feature = "cuda")]
             Self::Interrupted => return ExitCode::from(INTERRUPTED),
             Self::Symmem(_) | Self::Bench(_) => ExitCode::FAILURE,
             Self::Compare(_)

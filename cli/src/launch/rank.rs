@@ -86,6 +86,13 @@ impl Rank {
         Ok(())
     }
 
+    /// How the rank ended, if it has.
+    pub(super) fn end(&self) -> Option<Ended> {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        let status = rustix::process::waitid(WaitId::Pid(self.pid), options);
+        status.ok().flatten().map(|status| Ended::of(&status))
+    }
+
     /// Send `signal` to the rank and all it has started in its process group.
     pub(super) fn signal(&self, signal: Signal) {
         // ESRCH: all have ended. There is no other reason to fail for one's own children.

@@ -88,6 +88,7 @@ impl<'a> Supervisor<'a> {
             // It wrote to this process's standard output itself.
             return self.lose(error);
         }
+        let (rank, how) = self.cause(rank, how);
         self.failure = Some(how.code());
         // Ranks that end on a signal just passed on are left to do so: a second one would cut their cleaning up
         // short. Who sent the signal needs no words.
@@ -106,6 +107,19 @@ impl<'a> Supervisor<'a> {
         match self.options.asks_to_end {
             true => self.plan(self.options.reaction, Step::Terminate),
             false => self.plan(grace, Step::Kill),
+        }
+    }
+
+    /// The first failure. A rank that fails because a peer was killed may be heard of before the peer.
+    fn cause(&self, rank: usize, how: Ended) -> (usize, Ended) {
+        let others = self.ranks.iter().enumerate();
+        let mut killed = others.filter_map(|(other, rank)| {
+            let how = rank.end().filter(|how| how.is_signal())?;
+            self.running[other].then_some((other, how))
+        });
+        match how.is_signal() {
+            true => (rank, how),
+            false => killed.next().unwrap_or((rank, how)),
         }
     }
 
