@@ -19,7 +19,7 @@ fn options(command: &[&str]) -> Vec<String> {
 }
 
 #[rstest]
-#[case(&[], "backend full html json quick ranks")]
+#[case(&[], "backend details full html json quick ranks")]
 #[case(&["info"], "backend json")]
 #[case(&["run"], "backend plain ranks reaction")]
 #[case(&["bench", "p2p"], "backend baseline full html json pairs quick ranks")]

@@ -28,7 +28,7 @@ fn is_whole(report: &Report, columns: &[Column]) {
 #[test]
 fn without_a_command_two_ranks_of_the_host_are_measured_and_both_files_written() {
     let directory = directory("host");
-    let mut command = symmem(&directory, &["--quick"]);
+    let mut command = symmem(&directory, &["--quick", "--details"]);
     command.env("SYMMEM_BACKEND", "host");
     let output = succeed(command);
     let table = text(&output.stdout);
@@ -58,6 +58,29 @@ fn without_a_command_two_ranks_of_the_host_are_measured_and_both_files_written()
     );
     let page = std::fs::read_to_string(directory.join("symmem-p2p.html")).unwrap();
     assert!(page.contains("<svg") && page.trim_end().ends_with("</html>"));
+}
+
+#[test]
+fn without_a_command_one_screen_says_backend_ranks_figures_and_whether_all_was_right() {
+    let directory = directory("screen");
+    let mut command = symmem(&directory, &["--quick"]);
+    command.env("SYMMEM_BACKEND", "host");
+    let screen = text(&succeed(command).stdout);
+    assert!(screen.lines().count() <= 45, "{screen}");
+    for line in screen.lines() {
+        assert!(line.chars().count() <= 100, "{line}");
+    }
+    for part in [
+        "Host backend, 2 ranks",
+        "put 4 MiB",
+        "memcpy",
+        "all_reduce",
+        "AG+GEMM",
+        "all right",
+        "--details",
+    ] {
+        assert!(screen.contains(part), "{part} is missing in\n{screen}");
+    }
 }
 
 #[test]
