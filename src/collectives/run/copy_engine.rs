@@ -134,6 +134,7 @@ impl Engine<'_> {
         }
         for side in lanes.iter().chain(&own).take(forked) {
             // After a failure, too: a capture cannot end while a forked stream is not joined.
+            // SAFETY: guaranteed by the caller, as for the fork.
             let joined = unsafe { side.join(self.backend, self.stream) };
             done = done.and(joined);
         }
