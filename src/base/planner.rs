@@ -123,7 +123,7 @@ pub fn plan(
                 row.stage_bytes = DEFAULT_STAGE_BYTES;
             }
             if row.stages < 2 {
-                return Err("one bulk copy in flight is no ring; use 2 or more".into());
+                return Err("1 bulk copy in flight; use 2 or more".into());
             }
             let needed = u64::from(row.stages) * u64::from(row.stage_bytes);
             // Reserves room for the ring's barriers.

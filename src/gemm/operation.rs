@@ -205,14 +205,15 @@ impl Maker<'_> {
             let kernel = matches!(chosen.0, GemmAlgorithm::Pull | GemmAlgorithm::Push);
             if kernel && world > 1 && blocks > limits.blocks {
                 let most = limits.blocks;
-                let message = format!("{blocks} blocks, of which {most} can be there at once");
+                let message = format!("{blocks} blocks, but at most {most} are co-resident");
                 return Err(self.invalid(message));
             }
             let by_kernel = kernel && chosen.1 == GemmTransport::Kernel;
             if by_kernel && !offer.at_once(options) && world > 1 && blocks <= limits.movers {
                 let movers = limits.movers;
-                let message =
-                    format!("{blocks} blocks, of which {movers} would move A: none is left");
+                let message = format!(
+                    "{blocks} blocks: {movers} move A, none multiplies; use more than {movers}"
+                );
                 return Err(self.invalid(message));
             }
             Ok(chosen)

@@ -103,8 +103,7 @@ pub(super) fn choose(
             return Ok((algorithm, transport));
         }
         Err(Refusal::Unsupported(format!(
-            "this device has no kernel that gathers by {} for this shape; use `Pipeline` or \
-             `Baseline`",
+            "no {} kernel for this shape on this device; use `Pipeline` or `Baseline`",
             mode.name()
         )))
     };

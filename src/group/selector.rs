@@ -287,12 +287,13 @@ impl Selector {
             ) => Algorithm::VENDOR,
             (Provider::Vendor | Provider::VendorWindows, other) => {
                 return Err(format!(
-                    "{} is not the vendor's; leave the algorithm or the provider to the selector",
+                    "{} is symmem's algorithm, which this provider excludes; leave the algorithm or the \
+                     provider to the selector",
                     other.name()
                 ));
             }
             (Provider::Own, Algorithm::VENDOR) => {
-                return Err("the vendor's library is not ours; choose another provider".into());
+                return Err("`Nccl` needs NCCL or RCCL; `Provider::Own` excludes both".into());
             }
             // Push if there is an inbox; otherwise pull the same data.
             (_, Algorithm::PUSH)
@@ -361,10 +362,13 @@ impl Selector {
     fn serves(&self, query: &Query, algorithm: Algorithm) -> std::result::Result<(), String> {
         let possible = algorithms(query.operation);
         let why = if !possible.contains(&algorithm) {
-            format!("{} is no way to do it", algorithm.name())
+            format!(
+                "{} has no algorithm {}",
+                query.operation.name(),
+                algorithm.name()
+            )
         } else if algorithm == Algorithm::VENDOR && !query.vendor {
-            "the vendor's communicator is not open for these ranks; see `Communicator::open_vendor`"
-                .into()
+            "NCCL or RCCL is not open for these ranks; see `Communicator::open_vendor`".into()
         } else if algorithm.is_multicast() && self.multicast.support == MulticastSupport::None {
             let reason = self.multicast.reason.as_deref();
             format!(
@@ -375,7 +379,7 @@ impl Selector {
             "this device has no copy engine".into()
         } else if !fits_place(query.operation, algorithm, query.in_place) {
             let place = if query.in_place { "in" } else { "out of" };
-            format!("{} cannot do it {place} place", algorithm.name())
+            format!("{} does not run {place} place", algorithm.name())
         } else if self.lacks(query, algorithm) {
             format!("this device has no kernel for {}", algorithm.name())
         } else {

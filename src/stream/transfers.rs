@@ -189,7 +189,10 @@ impl Queue {
             submit.address(source, from),
         );
         if to.0 < from.0 + bytes && from.0 < to.0 + bytes {
-            return Err(self.invalid(operation, "destination and source overlap"));
+            return Err(self.invalid(
+                operation,
+                "source and destination overlap; pass disjoint ranges",
+            ));
         }
         let skew = to.0.wrapping_sub(from.0);
         let row = plan(&world.capabilities, direction, bytes, skew, options)
