@@ -32,9 +32,12 @@ pub fn info(options: &Options) -> Result<ExitCode> {
     };
     let selection = backend.selection()?;
     let probes = BackendOption::probe(&selection)?;
+    let works = |probe: &&Probe| matches!(probe.devices, Ok(1..)) && probe.source.is_some();
+    let chosen = probes.iter().find(works).map(|probe| &*probe.name);
     let mut text = format!(
-        "symmem {}, SYMMEM_BACKEND selects: {selection}\n",
-        env!("CARGO_PKG_VERSION")
+        "symmem {}: `{selection}` selects {}\n",
+        env!("CARGO_PKG_VERSION"),
+        chosen.unwrap_or("no backend; the reasons:")
     );
     let mut backends = Vec::new();
     for probe in &probes {
@@ -53,11 +56,9 @@ pub fn info(options: &Options) -> Result<ExitCode> {
     output::text(&text)?;
     written.tell()?;
     // A backend that was asked for by name and cannot start is a failure.
-    let works = probes.iter().any(|probe| matches!(probe.devices, Ok(1..)));
-    Ok(if works {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
+    Ok(match chosen {
+        Some(_) => ExitCode::SUCCESS,
+        None => ExitCode::FAILURE,
     })
 }
 

@@ -147,6 +147,8 @@ fn info_says_what_starts_and_why_the_rest_does_not() {
     command.env("SYMMEM_LIBRARY_PATH", &directory);
     let output = text(&succeed(command).stdout);
     assert!(output.contains("host (built in): 1 device(s)"), "{output}");
+    assert!(output.contains("`auto` selects host\n"), "{output}");
+    assert!(output.lines().count() <= 25, "{output}");
     let json = std::fs::read_to_string(directory.join("info.json")).unwrap();
     let value: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(value["schema"], "symmem-info/1");
@@ -158,6 +160,7 @@ fn info_says_what_starts_and_why_the_rest_does_not() {
     ));
     let output = text(&output.stdout);
     for part in [
+        "`cuda` selects cuda\n",
         "Fake NVIDIA H200",
         "peer",
         "libcuda.so.1",
