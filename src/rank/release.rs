@@ -77,7 +77,9 @@ impl ReleaseQueue {
                 return;
             }
             let quiet = driver.is_quiet();
-            let all_quiet = quiet && driver.neighbors_are_quiet();
+            // Asks the driver about each stream of the others, so only if the answer matters.
+            let asks = batch.iter().any(|held| held.waits_for_device());
+            let all_quiet = quiet && asks && driver.neighbors_are_quiet();
             let (mut kept, mut more) = (Vec::new(), Vec::new());
             let taken = batch.len();
             for held in batch {
