@@ -106,19 +106,13 @@ fn section(report: &Value, name: &str) -> String {
         "{} × {}, {}, driver {}, NVSHMEM {}, commit {}; multicast: {}. Raw: [`benches/results/{name}`]({SOURCE}benches/results/{name}).\n\n",
         environment["devices"].as_array().map_or(0, Vec::len),
         word(&environment["devices"][0]),
-        word(&environment["date"])
-            .split('T')
-            .next()
-            .unwrap_or_default(),
+        day(environment),
         word(&libraries["libcuda.so.1"])
             .rsplit("libcuda.so.")
             .next()
             .unwrap_or_default(),
         word(&libraries["nvshmem"]),
-        word(&environment["commit"])
-            .chars()
-            .take(12)
-            .collect::<String>(),
+        commit(environment),
         word(&environment["multicast"]),
     );
     text.push_str(
@@ -167,6 +161,19 @@ fn section(report: &Value, name: &str) -> String {
          limits the bandwidths.\n",
     );
     text
+}
+
+/// The day of a run.
+fn day(environment: &Value) -> &str {
+    word(&environment["date"])
+        .split('T')
+        .next()
+        .unwrap_or_default()
+}
+
+/// The commit of a run, abbreviated.
+fn commit(environment: &Value) -> String {
+    word(&environment["commit"]).chars().take(12).collect()
 }
 
 fn word(value: &Value) -> &str {

@@ -1,6 +1,6 @@
 //! A recorded benchmark of collectives, as the book and the README show it.
 
-use super::{SOURCE, size, word};
+use super::{SOURCE, commit, day, size, word};
 use serde_json::Value;
 use std::fmt::Write;
 
@@ -30,26 +30,13 @@ pub fn section(report: &Value, name: &str) -> Option<String> {
          result checked. best/ours is the time of the best baseline divided by symmem's: above 1, symmem is faster.\n",
         measured["world"],
         word(&environment["devices"][0]),
-        word(&environment["date"])
-            .split('T')
-            .next()
-            .unwrap_or_default(),
+        day(environment),
         word(&environment["driver"]),
-        word(&environment["commit"])
-            .chars()
-            .take(12)
-            .collect::<String>(),
+        commit(environment),
         word(&environment["multicast"]),
         versions.join(", "),
     );
-    let mut operations: Vec<&str> = Vec::new();
-    for point in points {
-        let operation = word(&point["collective"]);
-        if !operations.contains(&operation) {
-            operations.push(operation);
-        }
-    }
-    for operation in operations {
+    for operation in operations(points) {
         let mean = measured["summary"]["means"][operation].as_f64();
         let mean = mean.map_or(String::new(), |mean| format!(", geometric mean {mean:.2}×"));
         let _ = writeln!(text, "\n**{operation}**{mean}\n");
@@ -105,6 +92,17 @@ pub fn section(report: &Value, name: &str) -> Option<String> {
     Some(text)
 }
 
+/// The operations of the points, each once, in their order.
+fn operations(points: &[Value]) -> Vec<&str> {
+    let mut operations: Vec<&str> = Vec::new();
+    for operation in points.iter().map(|point| word(&point["collective"])) {
+        if !operations.contains(&operation) {
+            operations.push(operation);
+        }
+    }
+    operations
+}
+
 /// The sizes that the summary shows.
 const SUMMARY_SIZES: [u64; 4] = [8 << 10, 1 << 20, 64 << 20, 1 << 30];
 
@@ -131,14 +129,8 @@ pub fn summary(report: &Value, name: &str) -> String {
          (docs/src/results.md); raw: [`{name}`](benches/results/{name}).\n\n| bf16, out of place |",
         measured["world"],
         word(&environment["devices"][0]),
-        word(&environment["date"])
-            .split('T')
-            .next()
-            .unwrap_or_default(),
-        word(&environment["commit"])
-            .chars()
-            .take(12)
-            .collect::<String>(),
+        day(environment),
+        commit(environment),
         word(&environment["multicast"]),
         versions.join(", "),
     );
@@ -148,13 +140,7 @@ pub fn summary(report: &Value, name: &str) -> String {
     text.push_str(" geometric mean of the ratios |\n|---|");
     text.push_str(&"---:|".repeat(SUMMARY_SIZES.len() + 1));
     text.push('\n');
-    let mut operations: Vec<&str> = Vec::new();
-    for operation in points.iter().map(|point| word(&point["collective"])) {
-        if !operations.contains(&operation) {
-            operations.push(operation);
-        }
-    }
-    for operation in operations {
+    for operation in operations(&points) {
         let _ = write!(text, "| {operation} |");
         for bytes in SUMMARY_SIZES {
             let here = |value: &&Value| value["collective"] == operation && value["bytes"] == bytes;
