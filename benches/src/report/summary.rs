@@ -178,6 +178,7 @@ fn latency(report: &Report) -> Option<Line> {
     let spread = found.one_way_ns;
     let ratio = found.baseline.as_ref().and_then(|baseline| {
         let value = baseline.one_way_ns.median / spread.median;
+        // Round trips are not grouped in rounds; a difference within 3 % counts as noise.
         let noise = (0.97..=1.03).contains(&value);
         let ratio = Ratio { value, noise };
         value.is_finite().then(|| (baseline.name.clone(), ratio))
@@ -334,10 +335,16 @@ fn draw(text: &mut String, lines: &[Line]) {
 /// What was compared with a reference, and what was wrong.
 fn checked(report: &Report) -> String {
     let transfers = report.points.len();
-    let collectives = report.collectives.iter();
-    let collectives: usize = collectives.map(|all| all.points.len()).sum();
+    // Contenders that took no part have an entry too, and nothing of it was compared.
+    let placed = |point: &&CollectivePoint| {
+        let placed = [point.out_of_place, point.in_place];
+        placed.iter().flatten().any(|placed| placed.checked > 0)
+    };
+    let collectives = report.collectives.iter().flat_map(|all| &all.points);
+    let collectives = collectives.filter(placed).count();
     let products = report.ag_gemm.iter().flat_map(|all| &all.products);
-    let products: usize = products.map(|one| one.entries.len()).sum();
+    let entries = products.flat_map(|one| &one.entries);
+    let products = entries.filter(|entry| entry.checked > 0).count();
     let mut parts = Vec::new();
     for (count, what) in [
         (transfers, "transfers"),
