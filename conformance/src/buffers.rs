@@ -48,7 +48,7 @@ pub(super) trait Memory: Any {
     fn write(&self, stream: &Stream, side: Side, first: usize, bytes: &[u8]) -> Result<()>;
     /// Reads elements of this rank's copy. Blocks.
     fn read(&self, stream: &Stream, part: Part) -> Result<Vec<u8>>;
-    /// Enqueues a put, with a signal on a channel behind it where there is one.
+    /// Enqueues a put, and then a signal if `signal` names a channel.
     fn put(
         &self,
         queue: &Queue,

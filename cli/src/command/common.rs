@@ -30,7 +30,7 @@ impl Backend {
         parsed.map_err(|error| CommandError::Said(error.to_string()))
     }
 
-    /// Chooses the backend. That there is none of the name is wrong use; that it cannot start is not.
+    /// Chooses the backend. An unknown name is wrong use; a backend that cannot start is a failure.
     pub fn choose(selection: &Selection) -> Result<Chosen> {
         Self::check(selection)?;
         select::choose(selection).map_err(|error| Self::why(selection, error))

@@ -57,7 +57,7 @@ pub fn check_writable(file: &Path) -> Result<()> {
         )));
     }
     let tried = match std::fs::metadata(file) {
-        // A pipe would see an end that is none if it were opened twice.
+        // Opening a pipe twice would end it early for its reader.
         Ok(there) if !there.is_file() => Ok(()),
         Ok(_) => OpenOptions::new().append(true).open(file).map(drop),
         // Only by making a file is it known that a directory takes one.
@@ -117,7 +117,7 @@ pub fn check_table(file: &Path) -> Result<()> {
     read_table(file).map(drop)
 }
 
-/// Results that were written, to be told of after what is printed.
+/// Files that were written; they are named after everything else is printed.
 ///
 /// Files come before printed text, so that they are there even if nobody reads the text to its end.
 #[derive(Default)]

@@ -9,7 +9,7 @@ use clap::{Command, CommandFactory, ValueEnum};
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
-/// What `--color` says, before anything else is read: a wrong option is told of in colours or without, too.
+/// The value of `--color`, read before everything else: it holds for errors about other options too.
 pub fn color(words: &[OsString]) -> Color {
     let words = words.iter().map(|word| word.to_str().unwrap_or_default());
     let own: Vec<&str> = words.take_while(|word| *word != "--").collect();
