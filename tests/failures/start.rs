@@ -206,7 +206,7 @@ fn a_plugin_file_is_a_backend_like_any_other() {
 }
 
 #[rstest]
-#[case("null", "gives no table")]
+#[case("null", "returned a null table")]
 #[case("magic", "magic bytes")]
 #[case("major", "ABI version 2")]
 #[case("truncated", "damaged")]
