@@ -233,7 +233,7 @@ fn table_without_an_entry_says_that_the_plugin_is_older() {
     for failure in [launch.unwrap_err(), give.unwrap_err()] {
         assert_eq!(failure.status, Status::UNSUPPORTED);
         assert!(
-            failure.message.contains("older than this call"),
+            failure.message.contains("older than this program"),
             "{failure}"
         );
     }
@@ -257,7 +257,7 @@ fn table_without_a_part_says_that_the_plugin_is_older_at_each_of_its_calls() {
     ] {
         assert_eq!(failure.status, Status::UNSUPPORTED);
         assert!(
-            failure.message.contains("older than this call"),
+            failure.message.contains("older than this program"),
             "{failure}"
         );
     }

@@ -18,7 +18,8 @@ pub enum LoadError {
     },
     /// The file has this backend only for another major version of the plugin ABI.
     #[error(
-        "{path} has backend `{name}` for plugin ABI {found}, and this program needs plugin ABI {ABI_MAJOR}; use the plugin file of this program's symmem release, or rebuild it from that release"
+        "{path} has backend `{name}` for plugin ABI {found}, and this program needs plugin ABI {ABI_MAJOR}; use the \
+         plugin file of this program's symmem release, or rebuild it from that release"
     )]
     OtherMajor {
         /// The file.
@@ -30,7 +31,8 @@ pub enum LoadError {
     },
     /// The file does not export the symbol of a backend with this name.
     #[error(
-        "{path} does not export `{symbol}`: it is not a symmem backend, or has another name; name a plugin file libsymmem_NAME.so after its backend"
+        "{path} does not export `{symbol}`: it is not a symmem backend, or has another name; name a plugin file \
+         libsymmem_NAME.so after its backend"
     )]
     NoSymbol {
         /// The file.
@@ -51,7 +53,8 @@ pub enum LoadError {
     },
     /// The table states another major version than the name of the symbol that returned it.
     #[error(
-        "the plugin's table has ABI version {found}, and this program needs {expected}; rebuild the plugin from this program's symmem release"
+        "the plugin's table has ABI version {found}, and this program needs {expected}; rebuild the plugin from this \
+         program's symmem release"
     )]
     WrongMajor {
         /// The plugin's version.
@@ -61,7 +64,8 @@ pub enum LoadError {
     },
     /// The table is shorter than that of any release.
     #[error(
-        "the plugin's table has {found} bytes, and the smallest valid one has {least}: the file is damaged; install or build it again"
+        "the plugin's table has {found} bytes, and the smallest valid one has {least}: the file is damaged; install \
+         or build it again"
     )]
     Truncated {
         /// The size that the table states, in bytes.

@@ -167,7 +167,8 @@ impl Tables {
             Status::UNSUPPORTED,
             entry,
             format!(
-                "backend `{}` (build {}) is older than this program and lacks the call; use the plugin file of this program's symmem release",
+                "backend `{}` (build {}) is older than this program and lacks the call; use the plugin file of this \
+                 program's symmem release",
                 self.name(),
                 self.build()
             ),
