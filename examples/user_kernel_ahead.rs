@@ -3,8 +3,9 @@
 //! `symmem run -n 2 -- target/debug/examples/user_kernel_ahead`
 //!
 //! `cargo xtask kernels build` compiles `kernels/ring.cu` to `kernels/ring.ptx` and the code objects beside it, with
-//! clang and the headers in `device/include`. The vendors' compilers work too: `nvcc -ptx -std=c++17 -arch=compute_80
-//! -I device/include ring.cu`; `hipcc -x hip --genco -std=c++17 --offload-arch=gfx942 -I device/include ring.cu`.
+//! clang and the headers in `device/include`. The vendors' compilers work too:
+//! `nvcc -ptx -std=c++17 -arch=compute_80 -I device/include ring.cu`;
+//! `hipcc -x hip --genco -std=c++17 --offload-arch=gfx942 -I device/include ring.cu`.
 
 #[path = "kernels/ring.rs"]
 mod ring;

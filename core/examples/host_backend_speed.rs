@@ -1,5 +1,7 @@
 //! Measures the host backend: put-with-signal ping-pong between two ranks, and the rates of puts and gets beside
-//! `memcpy` between the same buffers. `cargo run --release -p symmem-core --example host_backend_speed`
+//! `memcpy` between the same buffers.
+//!
+//! `cargo run --release -p symmem-core --example host_backend_speed`
 
 use std::error::Error;
 use std::os::fd::{FromRawFd, OwnedFd};

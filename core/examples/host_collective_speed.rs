@@ -1,7 +1,9 @@
-//! Measures collectives on the host backend, by algorithm and size. The selector's table for the host comes from
-//! here. Prints the mean time of back-to-back calls in µs, of the slowest rank. The algorithms take turns, and the
-//! best turn counts, because other work on the machine only adds time. `cargo run --release -p symmem-core --example
-//! host_collective_speed [RANKS [OP [LARGEST]]]`
+//! Measures collectives on the host backend, by algorithm and size. The selector's table for the host comes from here.
+//!
+//! `cargo run --release -p symmem-core --example host_collective_speed [RANKS [OP [LARGEST]]]`
+//!
+//! Prints the mean time of back-to-back calls in µs, of the slowest rank. The algorithms take turns, and the best turn
+//! counts, because other work on the machine only adds time.
 
 use std::error::Error;
 use std::os::fd::{FromRawFd, OwnedFd};

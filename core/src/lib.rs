@@ -15,5 +15,5 @@ pub mod float;
 pub mod host;
 pub mod tickets;
 
-// Must come after the traits: enum_dispatch emits the implementations at the last of trait and enum.
+// Must come after the traits: enum_dispatch emits the implementations at the trait or the enum, whichever is last.
 mod dispatch;

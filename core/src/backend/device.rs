@@ -116,8 +116,8 @@ pub trait Device {
         stream: RawStream,
     ) -> CallResult<()>;
 
-    /// Loads device code, given as the contents of a file in any format that the driver accepts, with all its
-    /// functions. May block.
+    /// Loads device code and all its functions at once. `image` is the contents of a file in any format that the
+    /// driver accepts. May block.
     ///
     /// # Safety
     /// The device code in `image` is safe to run.

@@ -4,7 +4,7 @@ use super::abi::*;
 use super::failure::{CallResult, Failure};
 use enum_dispatch::enum_dispatch;
 
-/// Creates communicators of NCCL or RCCL, and calls it.
+/// Creates communicators of NCCL or RCCL, and enqueues the library's calls on them.
 ///
 /// Every rank that joins a communicator ends it once, with [`VendorCollectives::vendor_destroy`] or
 /// [`VendorCollectives::vendor_abort`].

@@ -4,8 +4,8 @@
 //! two epochs less than 2³¹ apart have an order. A waiter that sleeps counts itself beside the word, and the giver
 //! checks that count after its write.
 //!
-//! The functions work on any [`Word`], so that loom runs the code that ships: `RUSTFLAGS="--cfg loom" cargo test -p
-//! symmem-core --lib loom`.
+//! The functions work on any [`Word`], so that loom runs the code that ships:
+//! `RUSTFLAGS="--cfg loom" cargo test -p symmem-core --lib loom`.
 
 #[cfg(all(test, loom))]
 mod loom_models;

@@ -4,7 +4,7 @@ use super::forms::open_enum;
 use super::handles::{DeviceAddress, RawAllocation, RawMapping};
 
 open_enum!(
-    /// A way to share memory with a peer. They are tried in the order in which the backend lists them.
+    /// A way to share memory with a peer. Ways are tried in the order in which the backend lists them.
     ShareKind {
         /// A file descriptor that is mapped as ordinary memory (host backend).
         MEMORY_FILE = 1,
