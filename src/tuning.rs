@@ -68,7 +68,7 @@ pub enum TableError {
         found: u32,
     },
     /// An invalid row of all-gather + GEMM.
-    #[error("row {row} of the tuning table's products: {reason}")]
+    #[error("row {row} of the tuning table's `products` (all-gather + GEMM): {reason}")]
     Product {
         /// The row, counted from 0.
         row: usize,
@@ -76,7 +76,7 @@ pub enum TableError {
         reason: String,
     },
     /// An unknown name.
-    #[error("row {row} of the tuning table: no {what} is called `{name}`")]
+    #[error("row {row} of the tuning table: unknown {what} `{name}`")]
     Name {
         /// The row, counted from 0.
         row: usize,

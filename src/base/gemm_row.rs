@@ -34,7 +34,7 @@ impl GemmRow {
         use {GemmAlgorithm as A, GemmTransport as T};
         self.shape.check()?;
         match (self.algorithm, self.transport) {
-            (A::Automatic, _) => Err("the algorithm is one, and not automatic".into()),
+            (A::Automatic, _) => Err("a tuning row must name an algorithm, not `Automatic`".into()),
             (_, T::Automatic)
             | (A::Baseline, T::Vendor)
             | (A::Pipeline, T::Get | T::Put | T::Vendor)

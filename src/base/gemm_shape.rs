@@ -61,7 +61,7 @@ impl GemmShape {
         let Self { m, n, k, .. } = *self;
         if m == 0 || n == 0 || k == 0 {
             return Err(format!(
-                "a product of {m} x {k} and {k} x {n} has no elements"
+                "a GEMM of {m} x {k} by {k} x {n} has no elements; all sizes must be at least 1"
             ));
         }
         let most = usize::MAX / 8;
@@ -78,15 +78,15 @@ impl GemmShape {
             let stride = stride.unwrap_or(least);
             if stride < least {
                 return Err(format!(
-                    "the stride of {what} is {stride}, less than the {least} elements that it strides over"
+                    "the stride of {what} is {stride} elements; it must be at least {least}"
                 ));
             }
             if !fits(stride, lines) {
-                return Err(format!("{what} has more elements than there are addresses"));
+                return Err(format!("{what} exceeds the address space"));
             }
         }
         if !fits(m, k) {
-            return Err("A has more elements than there are addresses".into());
+            return Err("A exceeds the address space".into());
         }
         Ok(())
     }

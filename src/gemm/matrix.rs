@@ -75,7 +75,8 @@ impl<'a, T: GemmElement> Matrix<'a, T> {
                 rank,
                 operation: "matrix",
                 message: format!(
-                    "{} with stride {stride} is no way for {rows} x {columns} elements to lie",
+                    "a {rows} x {columns} matrix stored by {} needs a stride of at least {width} elements, not \
+                     {stride}",
                     order.name()
                 ),
             });

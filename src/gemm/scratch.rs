@@ -68,7 +68,8 @@ impl Scratch {
             .chain(self.memory.iter().map(free))
             .filter_map(CallResult::err)
         {
-            tracing::warn!(rank = driver.rank, %failure, "giving back what products were timed on");
+            tracing::warn!(rank = driver.rank, %failure, "releasing the memory and events that GEMMs were timed \
+                with");
         }
         self.stream.map(|stream| ClosingStream::held(stream, true))
     }

@@ -108,7 +108,10 @@ impl Workspace {
             return Err(Failure::new(
                 Status::INVALID_ARGUMENT,
                 "gemm",
-                format!("no product of {rows} rows was prepared for the {on}; please report this"),
+                format!(
+                    "no GEMM of {rows} rows was prepared for the {on}; this is a bug in symmem, please report \
+                    it"
+                ),
             ));
         };
         // SAFETY: prepared GEMMs live as long as this; the caller guarantees the rest.

@@ -117,8 +117,14 @@ pub fn open(
     let mut round = shared.agreement.begin(NAME);
     let slot = communicators.slot(windows);
     round.compare(&[
-        ("whether it has windows", windows.to_string()),
-        ("whether it is open", slot.get().is_some().to_string()),
+        (
+            "whether symmetric windows are requested",
+            windows.to_string(),
+        ),
+        (
+            "whether it is already open",
+            slot.get().is_some().to_string(),
+        ),
     ])?;
     let description = shared
         .backend
@@ -127,9 +133,9 @@ pub fn open(
     let description = round.vote(description)?;
     let (name, version) = (read_text(&description.name), description.version);
     round.compare(&[
-        ("the vendor's library", name.clone()),
-        ("its version", version.to_string()),
-        ("what it has", description.flags.to_string()),
+        ("the library (NCCL or RCCL)", name.clone()),
+        ("the library's version", version.to_string()),
+        ("the library's features", description.flags.to_string()),
     ])?;
     if windows && description.flags & VENDOR_WINDOWS == 0 {
         return Err(Error::Unsupported {
@@ -175,7 +181,7 @@ fn join(shared: &Context, round: &mut Round<'_>, name: &'static str) -> Result<R
     let identifier = bytes.map_err(|_| Error::InvalidArgument {
         rank,
         operation: name,
-        message: "rank 0 sent an identifier of another version's form".into(),
+        message: "rank 0 sent an identifier in an unknown format; run the same build of symmem on all ranks".into(),
     });
     let identifier = VendorIdentifier {
         bytes: round.vote(identifier)?,
@@ -234,10 +240,13 @@ pub fn register(
     )])?;
     let ready = match communicators.windows.get() {
         Some(&vendor) if !allocation.has(WINDOW) => Ok(vendor),
-        Some(_) => Err(context.invalid(NAME, "the buffer is a window already")),
+        Some(_) => Err(context.invalid(
+            NAME,
+            "the buffer is already registered as a symmetric window",
+        )),
         None => Err(context.invalid(
             NAME,
-            "the vendor's communicator with windows is not open; see `open_vendor`",
+            "NCCL is not open with symmetric windows; call `Communicator::open_vendor(true)` first",
         )),
     };
     let vendor = round.vote(ready)?;

@@ -65,7 +65,9 @@ impl Stream {
         self.check_same(slice.world, operation)?;
         let found = slice.length;
         if found != elements {
-            let message = format!("{elements} elements on the host, {found} in the slice");
+            let message = format!(
+                "{elements} elements on the host, but {found} in the slice; pass equal lengths"
+            );
             return Err(self.invalid(operation, message));
         }
         self.refuse_capture(operation)

@@ -90,8 +90,7 @@ impl Communicator {
             return Err(Error::Unsupported {
                 rank: world.rank,
                 operation,
-                message: "this backend launches no kernels of the user's; kernels need a GPU"
-                    .into(),
+                message: "this backend cannot launch user kernels; use a GPU backend".into(),
             });
         }
         world.wait_all_idle(world.deadlines.setup)?;

@@ -101,8 +101,8 @@ impl Queue {
         Err(Error::Unsupported {
             rank: self.world.rank,
             operation,
-            message: "signals in host memory cannot be captured, since their values would be \
-                      frozen; open the communicator with signals in device memory"
+            message: "signals in host memory cannot be captured, since a graph would freeze their values; open the \
+                communicator with `SignalPlacement::Device`"
                 .into(),
         })
     }

@@ -105,7 +105,8 @@ impl Transfers<'_> {
         queue.check_same(source.world, operation)?;
         if destination.length != source.length {
             let (to, from) = (destination.length, source.length);
-            let message = format!("the destination has {to} elements, the source {from}");
+            let message =
+                format!("the destination has {to} elements, the source {from}; pass equal lengths");
             return Err(queue.invalid(operation, message));
         }
         let (to, from) = match direction {

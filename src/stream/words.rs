@@ -312,7 +312,8 @@ impl Queue {
             return Err(self.invalid(
                 operation,
                 format!(
-                    "{} elements with a stride of {} are no words to wait for",
+                    "no words to wait for in {} elements with a stride of {}; pass at least one element and a \
+                     stride of at least 1",
                     words.len(),
                     wait.stride
                 ),
@@ -352,7 +353,8 @@ impl Queue {
         self.check_same(word.world(), operation)?;
         if word.len() != 1 {
             let length = word.len();
-            let message = format!("{what} is one element, not {length}; take slice(index..=index)");
+            let message =
+                format!("{what} must be one element, not {length}; pass slice(index..=index)");
             return Err(self.invalid(operation, message));
         }
         Ok(())

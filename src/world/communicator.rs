@@ -176,7 +176,10 @@ impl Communicator {
             Err(Error::InvalidArgument {
                 rank: shared.rank,
                 operation: "host_all_gather",
-                message: format!("{} bytes; a rank can give {most} at most", payload.len()),
+                message: format!(
+                    "{} bytes; a rank can contribute at most {most}",
+                    payload.len()
+                ),
             })
         };
         round.vote(fits)?;

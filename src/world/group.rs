@@ -89,7 +89,7 @@ impl Communicator {
         let colors = colors.ok_or_else(|| Error::InvalidArgument {
             rank: shared.rank,
             operation: "split",
-            message: "a rank sent its color in another version's form".into(),
+            message: "a rank sent its color in an unknown format; run the same build of symmem on all ranks".into(),
         })?;
         let named = members_of(&colors, shared.rank);
         let lanes = Lanes::open(
