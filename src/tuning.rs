@@ -317,8 +317,8 @@ mod tests {
                 r#"{{"version": 1, "rows": [{{"operation": "{operation}", "world": 2, "bytes": 1, "algorithm": "{algorithm}"}}]}}"#
             ))
         };
-        assert!(unknown("allreduce", "packets").contains("operation is called `allreduce`"));
-        assert!(unknown("all_reduce", "ring").contains("algorithm is called `ring`"));
+        assert!(unknown("allreduce", "packets").contains("unknown operation `allreduce`"));
+        assert!(unknown("all_reduce", "ring").contains("unknown algorithm `ring`"));
         assert!(unknown("all_reduce", "automatic").contains("automatic"));
         assert!(unknown("unknown", "packets").contains("unknown"));
     }

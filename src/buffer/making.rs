@@ -108,7 +108,7 @@ impl Communicator {
                     rank: shared.rank,
                     operation,
                     message: format!(
-                        "the address {:#x} is not a multiple of {align} bytes, the alignment of its elements",
+                        "the address {:#x} is not aligned to {align} bytes, as its elements need",
                         address.0
                     ),
                 };

@@ -247,7 +247,7 @@ mod tests {
             encode_wish(8, &[]),
         ];
         let why = place(&other).unwrap_err();
-        assert!(why.contains("4 bytes, rank 2 8"), "{why}");
+        assert!(why.contains("4 bytes to bind, rank 2 has 8"), "{why}");
         assert!(place(&[vec![0; 7]]).unwrap_err().contains("rank 0"));
     }
 
@@ -317,19 +317,22 @@ mod tests {
         let mut unlike = offers(&[S::HARDWARE; 2]);
         unlike[1].kernels = 8;
         let without = [
-            (agreed(&unlike, kind, 1), "rank 1's device holds other"),
+            (
+                agreed(&unlike, kind, 1),
+                "rank 1: its device can hold different",
+            ),
             (
                 agreed(&offers(&[S::HARDWARE, S::NONE]), kind, 1),
                 "rank 1: it is off",
             ),
             (
                 agreed(&offers(&[S::HARDWARE, S::EMULATED]), kind, 1),
-                "rank 1 EMULATED",
+                "rank 1 supports EMULATED",
             ),
             (agreed(&two, kind, 2), "2 ranks share"),
             (agreed(&two, ShareKind::LEGACY_IPC, 1), "LEGACY_IPC"),
             (agreed(&hardware, kind, 1), "one rank"),
-            (agreed(&offers(&[S(9); 2]), kind, 1), "newer"),
+            (agreed(&offers(&[S(9); 2]), kind, 1), "unknown"),
         ];
         for (agreed, words) in without {
             let reason = agreed.unwrap_err();
