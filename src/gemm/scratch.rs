@@ -68,8 +68,7 @@ impl Scratch {
             .chain(self.memory.iter().map(free))
             .filter_map(CallResult::err)
         {
-            tracing::warn!(rank = driver.rank, %failure, "releasing the memory and events that GEMMs were timed \
-                with");
+            tracing::warn!(rank = driver.rank, %failure, "could not release the memory of GEMM timing");
         }
         self.stream.map(|stream| ClosingStream::held(stream, true))
     }

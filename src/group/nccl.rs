@@ -61,7 +61,7 @@ impl Communicators {
         self.each(|vendor| {
             // SAFETY: it came from `open`; no work is left and nobody begins any.
             if let Err(failure) = unsafe { backend.vendor_destroy(vendor) } {
-                tracing::warn!(rank, %failure, "vendor_destroy");
+                tracing::warn!(rank, %failure, "vendor_destroy failed");
             }
         });
     }
@@ -86,7 +86,7 @@ impl Closing for Communicators {
 fn abort(backend: &Backend, rank: usize, vendor: RawVendor) {
     // SAFETY: it came from `vendor_create`; the backend lets calls that come late find it ended.
     if let Err(failure) = unsafe { backend.vendor_abort(vendor) } {
-        tracing::warn!(rank, %failure, "vendor_abort");
+        tracing::warn!(rank, %failure, "vendor_abort failed");
     }
 }
 
@@ -282,7 +282,7 @@ impl Attachment for Window {
         // ended its windows with it.
         let ended = unsafe { driver.backend.vendor_deregister(self.vendor, self.window) };
         if let Err(failure) = ended {
-            tracing::debug!(rank = driver.rank, %failure, "vendor_deregister");
+            tracing::debug!(rank = driver.rank, %failure, "vendor_deregister failed");
         }
     }
 }

@@ -148,7 +148,7 @@ impl Health {
             release(&wait);
         }
         if first {
-            tracing::warn!(rank = self.rank, cause = %words, "poisoned");
+            tracing::warn!(rank = self.rank, cause = %words, "communicator poisoned");
             self.control
                 .set_state(self.rank, RankState::Failed, self.blame());
             // Ranks that wait in the store receive it there. If the store is gone, they know already.

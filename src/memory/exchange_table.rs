@@ -61,7 +61,7 @@ impl Attachment for Row {
             .write(driver, self.address, &vec![0; self.bytes])
         {
             // The communicator is poisoned then, and no kernel that would read the table begins any more.
-            tracing::debug!(rank = driver.rank, %error, "removing an allocation from the address table");
+            tracing::debug!(rank = driver.rank, %error, "could not remove an allocation from the address table");
         }
     }
 }

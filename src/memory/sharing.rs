@@ -65,7 +65,7 @@ pub fn allocate(
             // Ranks may fail for different reasons, so all must go on to the next strategy.
             Err(error) => {
                 let _ = write!(reasons, "{}: {error}; ", kind.name());
-                tracing::debug!(rank = shared.rank, kind = kind.name(), %error, "strategy failed");
+                tracing::debug!(rank = shared.rank, kind = kind.name(), %error, "sharing strategy failed");
                 last = Some(error);
             }
         }
@@ -127,7 +127,7 @@ fn attempt(
     if let (Err(_), Some(own)) = (&outcome, allocated) {
         // SAFETY: allocated above; no work was enqueued on it that has not completed.
         if let Err(failure) = unsafe { shared.backend.free(own.handle) } {
-            tracing::warn!(rank = shared.rank, %failure, "releasing an allocation that failed");
+            tracing::warn!(rank = shared.rank, %failure, "could not release memory after a failure");
         }
     }
     outcome
@@ -250,7 +250,7 @@ impl Drop for Unmapping<'_> {
         for mapping in self.mappings.drain(..).flatten() {
             // SAFETY: it came from `import`, and the work of the proof has completed or failed.
             if let Err(failure) = unsafe { self.shared.backend.unmap(mapping) } {
-                tracing::warn!(rank = self.shared.rank, %failure, "releasing a mapping of an allocation that failed");
+                tracing::warn!(rank = self.shared.rank, %failure, "could not release a mapping after a failure");
             }
         }
     }

@@ -34,7 +34,7 @@ impl Resource for Recorded {
         }
         // SAFETY: live; no stream runs it or can any more: its handle is gone, and so are graphs that launch it.
         if let Err(failure) = unsafe { driver.backend.graph_destroy(self.exec) } {
-            tracing::warn!(rank = driver.rank, %failure, "graph_destroy");
+            tracing::warn!(rank = driver.rank, %failure, "graph_destroy failed");
         }
         Progress::done(true)
     }
@@ -142,7 +142,7 @@ fn end_capture(world: &World, raw: RawStream) {
             .and_then(|exec| world.backend.graph_destroy(exec))
     };
     if let Err(failure) = ended {
-        tracing::warn!(rank = world.rank, %failure, "ending the capture of work that failed");
+        tracing::warn!(rank = world.rank, %failure, "could not end the capture of work that failed");
     }
 }
 

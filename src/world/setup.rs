@@ -131,7 +131,7 @@ pub(crate) fn establish(
     });
     let staging = Arc::new(Staging::new(memory, stream, configuration.deadline));
     context.on_close(staging.clone());
-    tracing::debug!(rank, world, number, "met");
+    tracing::debug!(rank, world, number, "all ranks have met");
     let world = complete(context, staging, &kinds, &configuration, selector, &offers)?;
     Ok(Established {
         world: Arc::new(world),

@@ -161,7 +161,11 @@ impl Multicast {
             return true;
         };
         let reason = unmade.reason();
-        tracing::warn!(rank = driver.rank, reason, "releasing multicast");
+        tracing::warn!(
+            rank = driver.rank,
+            reason,
+            "a step of releasing multicast failed"
+        );
         // The failure may belong to earlier work, and the release may have succeeded. So the next step is tried
         // all the same; the driver keeps what it did not release.
         let returned = matches!(unmade, Unmade::Failed(_));
