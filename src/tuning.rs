@@ -18,6 +18,19 @@ pub use products::{ProductRow, Way};
 pub const VERSION: u32 = 1;
 
 /// A tuning table: the selectors' rows of one machine.
+///
+/// ```
+/// use symmem::tuning::Table;
+/// let text = r#"{
+///     "version": 1,
+///     "rows": [
+///         {"operation": "all_reduce", "world": 8, "bytes": 65536, "algorithm": "packets", "blocks": 8, "threads": 512}
+///     ]
+/// }"#;
+/// let rows = Table::from_json(text)?.rows()?; // for `Builder::tuning`
+/// assert_eq!(rows[0].bytes, 65536);
+/// # Ok::<(), symmem::tuning::TableError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Table {
     /// [`VERSION`].

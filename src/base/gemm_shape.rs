@@ -9,6 +9,15 @@ use std::ops::Range;
 ///
 /// `A` and `C` are row-major. Each rank has a shard of `A`, all of `B` and the bias, and computes all of `C`.
 /// Sizes and strides are in elements.
+///
+/// ```
+/// use symmem::{GemmShape, Sharding};
+/// let shape = GemmShape {
+///     sharding: Sharding::Columns,
+///     ..GemmShape::new(1024, 4096, 8192) // m, n, k
+/// };
+/// assert_eq!(shape.shard_elements(8), 1024 * 1024); // of `A`, on each of 8 ranks
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GemmShape {
     /// Rows of `A` and `C`.

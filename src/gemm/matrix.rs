@@ -186,6 +186,22 @@ impl<T> std::fmt::Debug for Matrix<'_, T> {
 }
 
 /// The matrices of one call.
+///
+/// ```no_run
+/// # use symmem::*;
+/// # type Buffer = SymmetricBuffer<half::f16>;
+/// # fn f(a: &Buffer, b: &Buffer, c: &Buffer) -> Result<()> {
+/// let (m, n, k) = (1024, 4096, 8192);
+/// let operands = Operands {
+///     a: a.all(), // this rank's shard
+///     b: Matrix::of(b, k, n)?,
+///     c: Matrix::of(c, m, n)?,
+///     bias: None,
+///     gathered: None,
+/// };
+/// # let _ = operands;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy)]
 pub struct Operands<'a, T: GemmElement> {
     /// This rank's shard of `A`, row-major and without gaps. Every rank passes the same range, as long as the

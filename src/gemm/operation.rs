@@ -38,6 +38,16 @@ type Library = (String, String);
 /// Calls of one operation use the same memory, so they must be ordered among themselves, by one stream or by
 /// events. Dropping it does not wait: its resources are released once this rank's streams are idle, its graphs
 /// are dropped and all ranks have dropped their operation.
+///
+/// ```no_run
+/// # use symmem::*;
+/// # fn f(communicator: &Communicator, stream: &Stream, operands: &Operands<half::bf16>) -> Result<()> {
+/// let shape = GemmShape::new(4096, 8192, 16384);
+/// let gemm = communicator.all_gather_gemm::<half::bf16>(&shape, &GemmOptions::default())?; // collective
+/// stream.all_gather_gemm(&gemm, operands)?; // enqueues; any number of times
+/// println!("{}", gemm.explain());
+/// # Ok(()) }
+/// ```
 pub struct AllGatherGemm<T: GemmElement> {
     pub(super) world: Arc<World>,
     pub(super) shape: GemmShape,

@@ -44,6 +44,20 @@ impl Stream {
     /// Records the work that `record` enqueues on the queue passed to it, without running it. Until it returns,
     /// the stream is borrowed exclusively: nothing else can be enqueued on it, host copies included.
     ///
+    /// ```
+    /// # use symmem::ReduceOp;
+    /// # fn main() -> symmem::Result<()> {
+    /// # let communicator = symmem::init()?;
+    /// # let x = communicator.allocate::<f32>(&[64])?;
+    /// let mut stream = communicator.stream()?;
+    /// let graph = stream.capture(|queue| queue.all_reduce(&x, &x, ReduceOp::Average))?;
+    /// stream.launch_graph(&graph)?; // any number of times
+    /// stream.launch_graph(&graph)?;
+    /// stream.synchronize()?;
+    /// # communicator.finalize().map(drop)
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// `record`'s own error, which ends the recording; [`crate::Error::InvalidArgument`] while the stream is
     /// already being captured, for example through the driver's API; the backend's errors; the error that

@@ -56,6 +56,20 @@ impl Queue {
     ///
     /// Several ranks may add to one word; its owner waits for all of them with [`Condition::GreaterOrEqual`].
     ///
+    /// ```
+    /// # use symmem::Condition;
+    /// # fn main() -> symmem::Result<()> {
+    /// # let communicator = symmem::init()?;
+    /// # let (rank, world) = (communicator.rank(), communicator.world_size());
+    /// # let stream = communicator.stream()?;
+    /// let words = communicator.allocate::<u64>(&[1])?; // zeroed
+    /// stream.signal_add((rank + 1) % world, words.slice(..1)?, 1)?;
+    /// stream.wait_word(words.slice(..1)?, Condition::GreaterOrEqual, 1)?; // counted up by the previous rank
+    /// stream.synchronize()?;
+    /// # communicator.finalize().map(drop)
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Queue::signal_set`].
     pub fn signal_add<'a, W: Word>(
