@@ -29,7 +29,7 @@ pub enum Selection {
 }
 
 impl Selection {
-    /// The backend of this name: `host`, `cuda`, `hip` or a plugin's.
+    /// Selects the backend of this name: `host`, `cuda`, `hip` or a plugin's.
     pub fn named(name: impl Into<String>) -> Self {
         Self::Named(name.into())
     }

@@ -29,7 +29,10 @@ pub struct GemmRow {
 }
 
 impl GemmRow {
-    /// Checks shape, algorithm and transport. Returns the first violation as text.
+    /// Checks shape, algorithm and transport.
+    ///
+    /// # Errors
+    /// The first violation, as text.
     pub fn check(&self) -> Result<(), String> {
         use {GemmAlgorithm as A, GemmTransport as T};
         self.shape.check()?;

@@ -57,9 +57,11 @@ impl TransferOptions {
 const DEFAULT_STAGES: u32 = 8;
 const DEFAULT_STAGE_BYTES: u32 = 16 * 1024;
 
-/// Returns the complete row for a transfer, or the reason why the options cannot be met.
+/// Returns the complete row for a transfer of `bytes` bytes. `skew` is destination minus source, in bytes: bulk copies
+/// need it to be a multiple of 16. Does not block.
 ///
-/// `skew` is destination minus source: bulk copies need it to be a multiple of 16.
+/// # Errors
+/// The reason why the options cannot be met, as text.
 pub fn plan(
     capabilities: &Capabilities,
     direction: Direction,

@@ -66,7 +66,7 @@ impl<'a, T: Element> Slice<'a, T> {
         self.offset
     }
 
-    /// Length, in elements.
+    /// Returns the length, in elements.
     pub fn len(&self) -> usize {
         self.length
     }

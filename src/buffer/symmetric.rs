@@ -140,7 +140,7 @@ impl<T: Element> SymmetricBuffer<T> {
     }
 
     /// Frees the buffer on all ranks. Collective. Blocks until this rank's work is done and every rank has made
-    /// the call; the memory is released when it returns.
+    /// the call, for at most the setup deadline in each step; the memory is released when it returns.
     ///
     /// # Errors
     /// [`crate::Error::Mismatch`] if ranks free different buffers; [`crate::Error::InvalidArgument`] on a rank

@@ -101,7 +101,8 @@ impl<'a, T: GemmElement> Matrix<'a, T> {
         })
     }
 
-    /// Makes the same of memory at an address of this rank's device that is no symmetric buffer.
+    /// Makes a matrix, as [`Matrix::strided`] does, of memory of this rank's device at `address`, which need not be
+    /// in a symmetric buffer. Checks nothing.
     ///
     /// # Safety
     /// The elements are allocated and aligned, and stay so until the streams that use the matrix have passed

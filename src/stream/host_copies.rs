@@ -119,9 +119,9 @@ impl Communicator {
         unsafe { Stream::from_raw(self.world.clone(), raw) }
     }
 
-    /// Allocates a symmetric buffer and enqueues on `stream` a copy of the caller's memory at `address` into
-    /// it: for memory that cannot be registered. Collective. `shape` is in elements. Later changes of the
-    /// source are not followed.
+    /// Allocates a symmetric buffer of `shape`, in elements, and enqueues on `stream` a copy of the caller's memory
+    /// at `address` into it: for memory that cannot be registered. Collective; blocks as
+    /// [`Communicator::allocate`] does. Later changes of the source are not followed.
     ///
     /// # Errors
     /// The errors of [`Communicator::allocate`] and of a copy.
