@@ -29,7 +29,11 @@ pub enum BootstrapError {
         present: &'static str,
     },
     /// A rank outside of its world.
-    #[error("rank {rank} is outside a world of {world} (from {origin}); ranks count from 0 and a world has 1 to {most} of them", most = crate::backend::abi::MAX_RANKS)]
+    #[error(
+        "rank {rank} is outside a world of {world} (from {origin}); ranks count from 0, and a world has 1 to {most} of \
+         them",
+        most = crate::backend::abi::MAX_RANKS
+    )]
     RankOutsideWorld {
         /// The rank.
         rank: u32,
@@ -78,7 +82,8 @@ pub enum BootstrapError {
     },
     /// The rendezvous is at `host:port`, and this program was built without TCP.
     #[error(
-        "the rendezvous at {address} needs TCP, and this program was built without the feature `tcp` of symmem; build it with that feature, or unset SYMMEM_RENDEZVOUS to meet over a Unix socket"
+        "the rendezvous at {address} needs TCP, and this program was built without the feature `tcp` of symmem; build \
+         it with that feature, or unset SYMMEM_RENDEZVOUS to meet over a Unix socket"
     )]
     TcpNotBuilt {
         /// The address requested.

@@ -62,8 +62,8 @@ pub enum Error {
     },
     /// Ranks called the same collective operation with different arguments.
     #[error(
-        "{operation} (rank {rank}, peer {peer}): mismatch of {what}: {mine} here, {theirs} at rank {peer}; pass the \
-         same on all ranks"
+        "{operation} (rank {rank}, peer {peer}): mismatch of {what}: {mine} here, {theirs} at rank {peer}; all ranks \
+         must agree"
     )]
     Mismatch {
         /// The rank that noticed.
