@@ -260,7 +260,7 @@ fn ranks_with_different_rows_are_told() {
             matches!(
                 error,
                 Error::Mismatch {
-                    what: "the stored row (SYMMEM_TUNING, Builder::gemm_tuning)",
+                    what: "the stored tuning row (SYMMEM_TUNING, Builder::gemm_tuning)",
                     ..
                 }
             ),

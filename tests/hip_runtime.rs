@@ -215,7 +215,7 @@ mod roles {
             Err(error) => {
                 assert!(!offered, "{error}");
                 assert!(
-                    error.to_string().contains("no strategy in common"),
+                    error.to_string().contains("no sharing strategy in common"),
                     "{error}"
                 );
             }
@@ -253,7 +253,7 @@ mod roles {
                     let waited = start.elapsed();
                     given_up.wait();
                     let error = rebuilt.expect_err("nobody else comes").to_string();
-                    assert!(error.contains("rank 1 did not come"), "{error}");
+                    assert!(error.contains("rank 1 did not arrive"), "{error}");
                     assert!(waited < limit + Duration::from_secs(1), "{waited:?}");
                 });
             }

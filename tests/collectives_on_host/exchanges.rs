@@ -153,5 +153,5 @@ fn what_is_sent_from_a_buffer_that_the_receiver_has_given_up_is_told() {
     });
     let error = results[1].as_ref().expect_err("nothing is there to load");
     assert!(matches!(error, Error::Mismatch { peer: 0, .. }), "{error}");
-    assert!(error.to_string().contains("given up"), "{error}");
+    assert!(error.to_string().contains("freed"), "{error}");
 }

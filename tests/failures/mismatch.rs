@@ -313,7 +313,7 @@ fn a_checked_send_that_nobody_receives_names_the_rank_that_did_not_come() {
         .start();
     let results = world.expect("result");
     assert!(
-        results[0].contains("receipt of what this rank sends, by rank 2"),
+        results[0].contains("the matching receive of rank 2"),
         "{}",
         results[0]
     );
@@ -408,7 +408,7 @@ fn a_payload_that_is_too_large_on_one_rank_fails_all_and_they_go_on() {
     let errors = world.expect("result");
     for error in &errors[..WORLD - 1] {
         assert!(
-            error.starts_with("PeerFailed") && error.contains("can give"),
+            error.starts_with("PeerFailed") && error.contains("can contribute"),
             "{error}"
         );
     }

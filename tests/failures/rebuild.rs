@@ -167,7 +167,7 @@ fn a_stopped_rank_holds_a_rebuild_up_to_the_deadline_and_is_named(
         let (heard, _) = rank.expect("heard");
         let (failed, error) = rank.expect("failed");
         assert!(
-            error.contains("Timeout") && error.contains(&format!("rank {stopped} did not come")),
+            error.contains("Timeout") && error.contains(&format!("rank {stopped} did not arrive")),
             "{error}"
         );
         let waited = failed.saturating_duration_since(heard);

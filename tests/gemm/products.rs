@@ -235,7 +235,7 @@ fn the_plan_can_be_read() {
         let lines = text.lines().count();
         assert_eq!(lines, operation.steps().len() + 3, "{text}");
         assert_eq!(operation.algorithm(), GemmAlgorithm::Pipeline);
-        assert!(text.contains("product stream i mod 2"), "{text}");
+        assert!(text.contains("GEMM stream i mod 2"), "{text}");
         // Columns are summed over: there is one product, and no stream for it.
         let columns = GemmShape {
             sharding: Sharding::Columns,
@@ -243,8 +243,8 @@ fn the_plan_can_be_read() {
         };
         let operation = communicator.all_gather_gemm::<bf16>(&columns, &options(way));
         let text = operation.unwrap().explain();
-        assert!(!text.contains("product stream"), "{text}");
-        assert!(text.contains("once all are here"), "{text}");
+        assert!(!text.contains("GEMM stream"), "{text}");
+        assert!(text.contains("once all shards have arrived"), "{text}");
         // Small as it is, all is gathered first, unless a kernel alone can do it.
         let chosen = communicator.all_gather_gemm::<bf16>(&shape, &GemmOptions::default());
         assert_ne!(chosen.unwrap().algorithm(), GemmAlgorithm::Automatic);

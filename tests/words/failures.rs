@@ -158,7 +158,7 @@ fn what_cannot_be_meant_is_refused_before_anything_is_enqueued() {
             (stream.signal_add(0, none, 0), "one element, not 0"),
             (
                 stream.atomic_fetch(0, word, two),
-                "the result is one element",
+                "the result must be one element",
             ),
             (
                 stream.atomic_swap(0, stranger.all(), 0, None),
