@@ -1,4 +1,4 @@
-//! Multicast objects, by one process that has all devices.
+//! Multicast objects in one process that has all devices.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use symmem_fake_cuda::vmm::*;
 use crate::multicast_support::*;
 use crate::support::*;
 
-/// An object that has both devices.
+/// Returns an object with both devices added.
 #[track_caller]
 fn complete() -> u64 {
     let object = object(2);
@@ -21,7 +21,7 @@ fn complete() -> u64 {
     object
 }
 
-/// A test in a process of its own, where the devices have a switch.
+/// Runs a test in its own process, on devices with a switch.
 fn with_switch(body: impl FnOnce()) {
     alone(&[HARDWARE], || {
         context(0);
@@ -188,7 +188,7 @@ fn binding_and_mapping_wait_for_all_devices() {
             ];
             std::thread::sleep(Duration::from_millis(100));
             assert!(calls.iter().all(|call| !call.is_finished()));
-            // What waits holds nothing that others need.
+            // Blocked calls hold nothing that others need.
             ok(cuMemRelease(memory(0, 1)));
             ok(cuMulticastAddDevice(object, 1));
         });
@@ -225,7 +225,7 @@ fn memory_stays_while_a_call_that_binds_it_waits() {
     });
 }
 
-/// What is made in a process of its own, in which a call never returns.
+/// Runs a test in its own process, where the first call of `symbol` never returns.
 fn with_a_call_that_never_returns(symbol: &str, body: impl FnOnce()) {
     let stall = format!("{symbol}:1:forever");
     alone(&[HARDWARE, ("FAKE_DEVICE_STALL", &stall)], || {
@@ -439,7 +439,7 @@ fn a_released_object_serves_its_mappings_and_nothing_else() {
         let text = symmem_fake_cuda::report::text();
         assert_eq!(text.matches("was destroyed before").count(), 5, "{text}");
         symmem_fake_cuda::report::fake_device_clear_violations();
-        // It can be had again from an address that it is mapped at.
+        // The handle can be retained again from an address where the object is mapped.
         let mut again = 0;
         ok(cuMemRetainAllocationHandle(Some(&mut again), base));
         ok(cuMulticastUnbind(again, 0, 0, UNIT));
@@ -498,7 +498,7 @@ fn a_multicast_address_is_for_multimem_operations_alone() {
         assert_eq!(cuMemsetD32_v2(base, 1, 1), 1);
         violated("is a multicast address, for multimem operations and nothing else");
         let mut word = [0u8; 4];
-        // SAFETY: a buffer of that length.
+        // SAFETY: the buffer has four bytes.
         let copied = unsafe { cuMemcpyDtoH_v2(word.as_mut_ptr() as u64, base, 4) };
         assert_eq!(copied, 1);
         violated("for multimem operations and nothing else");
@@ -510,7 +510,7 @@ fn the_host_cannot_load_from_a_multicast_address() {
     with_switch(|| {
         let object = complete();
         let base = mapped(object, 4, 0);
-        // Nothing is mapped there for the host, which would be told by a signal.
+        // The host has no access there; a load would raise a signal.
         let mut readable = false;
         for line in std::fs::read_to_string("/proc/self/maps")
             .expect("this process's memory")
@@ -538,7 +538,7 @@ fn access_is_set_for_members() {
             location: Location { kind: 1, id: 2 },
             flags: 3,
         };
-        // SAFETY: one descriptor.
+        // SAFETY: the array has one descriptor.
         assert_eq!(unsafe { cuMemSetAccess(base, 4 * UNIT, &access, 1) }, 101);
         let mut flags = 9;
         for (device, expected) in [(0, 0), (1, 3)] {
@@ -567,7 +567,7 @@ fn the_arguments_are_the_drivers() {
         size_of::<ObjectProperties>(),
         size_of::<CUmulticastObjectProp>()
     );
-    // SAFETY: both are C structs of integers, of one size.
+    // SAFETY: both are C structs of integers of one size.
     let ours: ObjectProperties = unsafe { std::mem::transmute(driver) };
     assert_eq!(
         (ours.devices, ours.bytes, ours.handle_types, ours.flags),

@@ -21,7 +21,7 @@ fn attribute(number: u32) -> Option<c_int> {
 
 fn properties_name() -> String {
     let mut bytes = [0xffu8; 792];
-    // SAFETY: the struct of the oldest layout has so many bytes.
+    // SAFETY: the struct of the oldest layout has 792 bytes.
     ok(unsafe { hipGetDeviceProperties(bytes.as_mut_ptr(), 0) });
     let name = CStr::from_bytes_until_nul(&bytes[396..]).expect("a name");
     name.to_string_lossy().into_owned()
@@ -53,7 +53,7 @@ fn no_device_has_two_numbers() {
     let environment = |release| [("FAKE_DEVICE_COUNT", "0"), ("FAKE_HIP_RELEASE", release)];
     for release in ["5.2", "7.1"] {
         alone(&environment(release), || {
-            // The test runs itself with one of the two at a time.
+            // The test's child process runs with one of the two releases at a time.
             let here = std::env::var("FAKE_HIP_RELEASE").expect("a release");
             assert_eq!(hipInit(0), if here == "5.2" { 101 } else { 100 });
             assert_eq!(device_count(), (100, 0));

@@ -1,4 +1,4 @@
-//! Inter-process handles: the test binary runs itself as the peer.
+//! IPC handles: the test binary runs itself as the peer.
 
 use symmem_fake_hip::devices::hipSetDevice;
 use symmem_fake_hip::memory::hipFree;
