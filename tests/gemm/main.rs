@@ -1,4 +1,4 @@
-//! Products whose `A` is gathered, in worlds of threads on the host backend.
+//! All-gather + GEMM in worlds of threads on the host backend.
 
 mod allocations;
 mod case;
