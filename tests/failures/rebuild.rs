@@ -70,7 +70,7 @@ pub fn role(role: &str, member: &Member) {
             }
             assert!(communicator.generation() > 0);
             communicator.finalize().expect("nobody else dies");
-            // `before` was counted after the first join, which creates what a process keeps.
+            // Not even the first join of a process may leave a descriptor open.
             if !member.setting.is_device() {
                 // A real driver may keep descriptors while the process lives.
                 assert_eq!(resources().0, before.0, "descriptors");
