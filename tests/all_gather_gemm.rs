@@ -63,7 +63,7 @@ fn products_are_right_in_every_way_that_needs_no_kernel(
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn every_way() {
     for world in [2, 3] {
         ranks(world, |communicator| {
@@ -147,7 +147,7 @@ fn the_kernels_on_hip_take_any_stride_and_alignment() {
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn by_a_kernel_whatever_the_shape() {
     // The last shape has two chunks per shard in a world of two ranks.
     let shapes = SHAPES.into_iter().chain([(300, 9, 17)]);
@@ -165,7 +165,7 @@ fn by_a_kernel_whatever_the_shape() {
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn by_a_kernel() {
     ranks(2, |communicator| {
         for way in KERNEL {
@@ -302,7 +302,7 @@ fn kernels(vendor: Vendor) -> impl Iterator<Item = Way> {
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn bits() {
     let lines = ranks(2, |communicator| {
         let mut lines = Vec::new();
@@ -328,7 +328,7 @@ fn captured_products_are_replayed(#[values(Vendor::Cuda, Vendor::Hip)] vendor: V
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn replayed() {
     ranks(3, |communicator| {
         each_way(&communicator, |way| {
@@ -365,7 +365,7 @@ fn a_rank_whose_library_fails_says_so_and_all_ranks_give_everything_back(
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn failing() {
     let failed = std::env::var("FAKE_BLASLT_FAIL").unwrap();
     let errors = ranks(2, |communicator| {
@@ -394,7 +394,7 @@ fn products_that_do_not_end_in_time_are_told_of_and_keep_their_memory(
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn too_slow() {
     let short = |_, builder: symmem::Builder| builder.setup_deadline(Duration::from_secs(3));
     ranks_with(2, short, |communicator| {
@@ -425,7 +425,7 @@ fn the_library_is_opened_once_this_ranks_streams_are_idle(
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn waiting() {
     ranks(2, |communicator| {
         let stream = communicator.stream().unwrap();

@@ -395,7 +395,7 @@ fn any_sequence_on_devices_ends_with_what_the_model_says(#[values("cuda", "hip")
 }
 
 #[test]
-#[ignore = "run by the one above, in a process of its own"]
+#[ignore = "run in a child process by the test above"]
 fn on_devices() {
     if let Err(reason) = try_all(ON_DEVICES, run) {
         panic!("{reason}");

@@ -94,7 +94,7 @@ fn run(backend: &str, name: &str, worlds: &[u32]) {
 }
 
 #[test]
-#[ignore = "run by the others, in a process of its own"]
+#[ignore = "run in a child process by the other tests"]
 fn ranks() {
     let asked = |name| std::env::var(name).expect("set by `run`");
     let name = asked("COPY_ENGINE_BODY");

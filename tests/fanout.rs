@@ -93,7 +93,7 @@ fn gathers(backend: &str, libraries: &Path) -> String {
 }
 
 #[test]
-#[ignore = "run by the others, in a process of its own"]
+#[ignore = "run in a child process by the other tests"]
 fn ranks() {
     let backend = std::env::var("FANOUT_BACKEND").expect("set by `gathers`");
     let job = format!("fanout-{}", std::process::id());

@@ -86,7 +86,7 @@ fn stored(way: u32) -> GemmRow {
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn the_row_decides_and_its_way_is_the_one_that_runs() {
     for way in 0..3 {
         let stored = stored(way);
@@ -119,7 +119,7 @@ fn the_row_decides_and_its_way_is_the_one_that_runs() {
 
 /// The fake adds in reverse order in every other algorithm, so equal bits show the same algorithm.
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn in_another_way_the_bits_are_others() {
     // Long sums and enough f16 elements that some are rounded differently.
     let shape = GemmShape::new(64, 64, 512);
@@ -151,7 +151,7 @@ fn in_another_way_the_bits_are_others() {
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn what_was_stored_for_another_library_is_timed_anew() {
     let timed = |stored: GemmRow, options: GemmOptions, rows| {
         ranks_with(
@@ -190,7 +190,7 @@ fn what_was_stored_for_another_library_is_timed_anew() {
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn a_row_holds_for_its_product_and_device_only() {
     let stored = stored(1);
     let mut elsewhere = stored.clone();
@@ -243,7 +243,7 @@ fn a_row_holds_for_its_product_and_device_only() {
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn ranks_with_different_rows_are_told() {
     let rows = [stored(1), stored(2)];
     let errors = ranks_with(

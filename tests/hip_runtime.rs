@@ -117,7 +117,7 @@ mod roles {
     use super::*;
 
     #[test]
-    #[ignore = "a role"]
+    #[ignore = "run in a child process by the tests above"]
     fn mapping() {
         let opened = alone(&[ShareKind::VmmFileDescriptor]).build();
         let error = opened.expect_err("nothing is mapped").to_string();
@@ -131,7 +131,7 @@ mod roles {
     }
 
     #[test]
-    #[ignore = "a role"]
+    #[ignore = "run in a child process by the tests above"]
     fn two_releases() {
         // SAFETY: this is the fake runtime, whose initializers do nothing.
         let older = unsafe { libloading::Library::new("libamdhip64.so.6") }.unwrap();
@@ -143,7 +143,7 @@ mod roles {
     }
 
     #[test]
-    #[ignore = "a role"]
+    #[ignore = "run in a child process by the tests above"]
     fn neighbours() {
         const BYTES: u64 = 2 << 20;
         let communicator = alone(&[]).build().unwrap();
@@ -167,14 +167,14 @@ mod roles {
     }
 
     #[test]
-    #[ignore = "a role"]
+    #[ignore = "run in a child process by the tests above"]
     fn no_unit() {
         let error = alone(&[]).build().expect_err("it fails").to_string();
         assert!(error.contains("hipMemGetAllocationGranularity"), "{error}");
     }
 
     #[test]
-    #[ignore = "a role"]
+    #[ignore = "run in a child process by the tests above"]
     fn partitions() {
         let job = support::job("partitions");
         std::thread::scope(|scope| {
@@ -202,7 +202,7 @@ mod roles {
     }
 
     #[test]
-    #[ignore = "a role"]
+    #[ignore = "run in a child process by the tests above"]
     fn mi200() {
         const BYTES: u64 = 2 << 20;
         let offered = std::env::var("OFFERED").as_deref() == Ok("yes");
@@ -230,7 +230,7 @@ mod roles {
     }
 
     #[test]
-    #[ignore = "a role"]
+    #[ignore = "run in a child process by the tests above"]
     fn held_up() {
         let (job, limit) = (support::job("held-up"), Duration::from_secs(1));
         let given_up = Barrier::new(2);

@@ -65,7 +65,7 @@ fn nccl_is_started_without_looking_any_function_of_multicast_up(#[case] asked: &
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn every_call() {
     for world in [1, 2, 3] {
         for result in ranks(world, |communicator| {
@@ -202,7 +202,7 @@ fn is_installed(library: &str) -> bool {
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn missing() {
     for result in ranks(2, |communicator| {
         let error = communicator.open_vendor(false).unwrap_err();
@@ -233,7 +233,7 @@ fn a_call_that_a_peer_never_makes_is_ended_when_the_communicator_is_aborted(
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn aborted() {
     let results = ranks(2, |communicator| {
         communicator.open_vendor(false)?;
@@ -273,7 +273,7 @@ fn a_library_that_never_joins_is_given_up_at_the_setup_deadline(
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn never_joined() {
     for result in ranks(2, |communicator| {
         let error = communicator.open_vendor(false).unwrap_err();
@@ -314,7 +314,7 @@ fn a_row_that_names_the_vendor_holds_once_its_library_is_open(
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn by_row() {
     for result in ranks(2, |communicator| {
         let explain = |communicator: &Communicator| {

@@ -32,7 +32,7 @@ fn a_product_is_the_sum_in_each_type_order_and_stride_by_each_way(
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn values() {
     let rank = Rank::open();
     let wide = Gaps { a: 8, b: 16, c: 24 };
@@ -81,7 +81,7 @@ fn a_captured_product_multiplies_what_is_there_when_it_is_replayed(
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn replayed() {
     let rank = Rank::open();
     let shape = GemmShape {
@@ -131,7 +131,7 @@ fn what_is_no_product_is_refused_by_name(#[values(Vendor::Cuda, Vendor::Hip)] ve
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn refused() {
     let rank = Rank::open();
     let good = shape(4, 8, 8, ElementType::F16, MatrixOrder::ROWS, TIGHT);
@@ -178,7 +178,7 @@ fn refused() {
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn no_way() {
     let rank = Rank::open();
     let shape = shape(4, 8, 8, ElementType::F16, MatrixOrder::ROWS, TIGHT);
@@ -193,7 +193,7 @@ fn no_way() {
 
 /// cuBLASLt has kernels for each alignment; hipBLASLt's accept any.
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn no_unaligned_way() {
     let rank = Rank::open();
     let shape = shape(4, 8, 8, ElementType::F16, MatrixOrder::ROWS, TIGHT);
@@ -220,7 +220,7 @@ fn the_library_is_described_by_name_file_and_version(
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn described() {
     let rank = Rank::open();
     let description = rank.backend.gemm_library().unwrap();
@@ -277,7 +277,7 @@ fn a_library_that_is_missing_lacks_a_function_or_is_too_old_is_told_with_what_to
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn missing() {
     let rank = Rank::open();
     let words = std::env::var("PRODUCTS_WORDS").unwrap();
@@ -338,7 +338,7 @@ fn every_failing_call_of_the_library_is_named_and_leaves_nothing(
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn failing() {
     let rank = Rank::open();
     let shape = GemmShape {
@@ -381,7 +381,7 @@ fn a_device_without_memory_for_the_workspace_says_so_and_keeps_nothing(
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn no_memory() {
     let rank = Rank::open();
     let shape = shape(4, 8, 8, ElementType::F16, MatrixOrder::ROWS, TIGHT);
@@ -400,7 +400,7 @@ fn a_product_that_was_not_given_up_goes_with_its_device(
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn left() {
     let shape = shape(4, 8, 8, ElementType::F16, MatrixOrder::ROWS, TIGHT);
     // The second device is not the current device when it is closed.
@@ -425,7 +425,7 @@ fn the_fake_library_reports_a_first_use_while_something_waits_and_a_workspace_us
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn one_workspace() {
     let rank = Rank::open();
     let shape = shape(128, 128, 128, ElementType::F16, MatrixOrder::ROWS, TIGHT);
@@ -451,7 +451,7 @@ fn one_workspace() {
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn first_use() {
     let rank = Rank::open();
     let shape = shape(4, 8, 8, ElementType::F16, MatrixOrder::ROWS, TIGHT);

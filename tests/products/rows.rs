@@ -57,7 +57,7 @@ fn check_rows(rank: &Rank, copy: &RowsCopy, numbers: &[u16]) {
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn rows() {
     let rank = Rank::open();
     let (copy, mut numbers) = some_rows(&rank);
@@ -87,7 +87,7 @@ fn rows() {
 }
 
 #[test]
-#[ignore = "a role of the test above"]
+#[ignore = "run in a child process by the test above"]
 fn failing_rows() {
     let rank = Rank::open();
     let (copy, numbers) = some_rows(&rank);
