@@ -64,10 +64,10 @@ pub unsafe fn call(numbers: &'static Numbers, call: &Call) -> Result {
     let refuse = |what: String| Err(broken(numbers, &what));
     let context = objects::instance(numbers, call.instance)?;
     if current_context() != Ok(context) {
-        return refuse("an instance is used on another device than its own".into());
+        return refuse("a handle is used on a device other than its own".into());
     }
     if call.alpha.is_null() || call.beta.is_null() || call.way.is_null() {
-        return refuse("a scalar is missing, or the way".into());
+        return refuse("alpha, beta or the algorithm is null".into());
     }
     // SAFETY: the caller promises readable scalars.
     let (alpha, beta) = unsafe { (call.alpha.read(), call.beta.read()) };
@@ -81,7 +81,7 @@ pub unsafe fn call(numbers: &'static Numbers, call: &Call) -> Result {
         || (way.workspace > 0 && (call.workspace == 0 || !call.workspace.is_multiple_of(WIDE)))
     {
         return refuse(format!(
-            "{} bytes of workspace at {:#x} are not what {way:?} takes",
+            "{} bytes of workspace at {:#x} do not suit {way:?}",
             call.workspace_bytes, call.workspace
         ));
     }
@@ -94,7 +94,7 @@ pub unsafe fn call(numbers: &'static Numbers, call: &Call) -> Result {
     for matrix in matrices {
         if matrix == 0 || !matrix.is_multiple_of(alignment) {
             return refuse(format!(
-                "a matrix is at {matrix:#x}, and the way takes {way:?}"
+                "the matrix at {matrix:#x} is not aligned for {way:?}"
             ));
         }
     }
@@ -174,7 +174,7 @@ unsafe extern "C" fn run(job: *const c_void, runner: *const c_void) -> c_int {
     let job = unsafe { &*job.cast::<Job>() };
     let busy = || BUSY.lock().unwrap_or_else(PoisonError::into_inner);
     if job.workspace != 0 && !busy().insert(job.workspace) {
-        violation("two streams use one workspace at a time");
+        violation("two streams use one workspace at once");
     }
     std::thread::sleep(*TIME);
     let done = job.run(Runner(runner));

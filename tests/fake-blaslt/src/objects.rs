@@ -71,7 +71,7 @@ pub fn find(numbers: &Numbers, handle: u64) -> Result<Object> {
     found.ok_or_else(|| {
         broken(
             numbers,
-            "something is used that was given up, or never made",
+            "an object is used that was destroyed or never created",
         )
     })
 }
@@ -98,7 +98,10 @@ finders! {
 /// Removes an object of the kind that `is` accepts.
 fn forget(numbers: &Numbers, handle: u64, is: fn(&Object) -> bool) -> Result {
     if !is(&find(numbers, handle)?) {
-        return Err(broken(numbers, "something is given up as what it is not"));
+        return Err(broken(
+            numbers,
+            "an object is destroyed as another kind of object",
+        ));
     }
     live().remove(&handle);
     Ok(())
@@ -107,7 +110,7 @@ fn forget(numbers: &Numbers, handle: u64, is: fn(&Object) -> bool) -> Result {
 pub fn create(numbers: &Numbers, place: *mut u64) -> Result {
     let context = current_context().map_err(|_| numbers.failed)?;
     // Creating an instance allocates device memory.
-    waits_for_all("the start of an instance");
+    waits_for_all("creating a handle");
     keep(numbers, place, Object::Instance(context))
 }
 
@@ -116,10 +119,10 @@ pub fn destroy(numbers: &Numbers, handle: u64) -> Result {
     if current_context() != Ok(context) {
         return Err(broken(
             numbers,
-            "an instance is ended on another device than its own",
+            "a handle is destroyed on a device other than its own",
         ));
     }
-    waits_for_all("the end of an instance");
+    waits_for_all("destroying a handle");
     forget(numbers, handle, |object| {
         matches!(object, Object::Instance(_))
     })
@@ -134,7 +137,7 @@ pub fn create_layout(numbers: &Numbers, place: *mut u64, layout: Layout) -> Resu
     } = layout;
     let known = [numbers.f16, numbers.bf16].contains(&element);
     if !known || rows == 0 || columns == 0 || stride < rows {
-        return Err(broken(numbers, &format!("no matrix is {layout:?}")));
+        return Err(broken(numbers, &format!("invalid matrix: {layout:?}")));
     }
     keep(numbers, place, Object::Layout(layout))
 }
@@ -152,7 +155,7 @@ pub fn create_operation(
     scale: c_int,
 ) -> Result {
     if compute != numbers.compute_f32 || scale != numbers.f32 {
-        let what = format!("sums are not made with {compute}, scaled with {scale}");
+        let what = format!("compute type {compute} or scale type {scale} is not supported");
         return Err(broken(numbers, &what));
     }
     let operation = Operation {
@@ -176,7 +179,10 @@ pub fn destroy_operation(numbers: &Numbers, handle: u64) -> Result {
 /// `value` is readable for `bytes`.
 unsafe fn value<T: Copy>(numbers: &Numbers, value: *const c_void, bytes: usize) -> Result<T> {
     if value.is_null() || bytes != size_of::<T>() {
-        let what = format!("an attribute of {} bytes is given {bytes}", size_of::<T>());
+        let what = format!(
+            "an attribute of {} bytes is set with {bytes} bytes",
+            size_of::<T>()
+        );
         return Err(broken(numbers, &what));
     }
     // SAFETY: the caller promises `bytes` readable bytes, `bytes` is the type's size, and the value need not be
@@ -200,7 +206,7 @@ pub unsafe fn set_operation(
         let transposes = match number()? {
             which if which == numbers.plain => false,
             which if which == numbers.transposed => true,
-            _ => return Err(broken(numbers, "a transposition that is none")),
+            _ => return Err(broken(numbers, "an invalid transposition")),
         };
         if attribute == numbers.transpose_first {
             changed.transposes_first = transposes;
@@ -216,7 +222,7 @@ pub unsafe fn set_operation(
             _ => {
                 return Err(broken(
                     numbers,
-                    "an epilogue that is none, or not in the fake",
+                    "an epilogue that is invalid or missing in the fake",
                 ));
             }
         };
@@ -228,7 +234,7 @@ pub unsafe fn set_operation(
     } else {
         return Err(broken(
             numbers,
-            &format!("attribute {attribute} of an operation"),
+            &format!("unknown attribute {attribute} of an operation"),
         ));
     }
     live().insert(handle, Object::Operation(changed));
@@ -268,7 +274,7 @@ pub unsafe fn set_preference(
         // SAFETY: the caller promises what `value` asks for.
         let alignment = unsafe { value::<u32>(numbers, pointer, bytes) }?;
         if !alignment.is_power_of_two() {
-            return Err(broken(numbers, "an alignment that is no power of two"));
+            return Err(broken(numbers, "an alignment that is not a power of two"));
         }
         changed.alignments[which] = alignment;
     } else if numbers
@@ -280,7 +286,7 @@ pub unsafe fn set_preference(
     } else {
         return Err(broken(
             numbers,
-            &format!("attribute {attribute} of a preference"),
+            &format!("unknown attribute {attribute} of a preference"),
         ));
     }
     live().insert(handle, Object::Preference(changed));
@@ -295,7 +301,7 @@ fn report_at_exit() {
         if !left.is_empty() {
             let kinds: Vec<_> = left.values().map(|object| format!("{object:?}")).collect();
             fake_library::violation(&format!(
-                "{} objects of the library of products were not given up: {}",
+                "{} cuBLASLt or hipBLASLt objects were never destroyed: {}",
                 left.len(),
                 kinds.join(", ")
             ));

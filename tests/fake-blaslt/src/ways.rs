@@ -48,12 +48,15 @@ impl Problem {
         if !fits || !alike || objects::layout(numbers, added)? != result {
             return Err(broken(
                 numbers,
-                &format!("the matrices do not fit: {problem:?}"),
+                &format!("the matrices do not match: {problem:?}"),
             ));
         }
         let bias = operation.bias_element.unwrap_or(element);
         if operation.has_bias && bias != element {
-            return Err(broken(numbers, &format!("a bias of {bias} on {element}")));
+            return Err(broken(
+                numbers,
+                &format!("a bias of type {bias} with matrices of type {element}"),
+            ));
         }
         Ok(problem)
     }
@@ -85,10 +88,16 @@ impl Way {
     pub fn read(numbers: &Numbers, words: &[u64], problem: &Problem) -> Result<Self> {
         let (number, alignment) = (words[0] as u32 & 0xffff, words[0] as u32 >> 16);
         if words[0] & !0xffff_ffff != MARK || number as usize >= WORKSPACES.len() {
-            return Err(broken(numbers, "a way that the library never told of"));
+            return Err(broken(
+                numbers,
+                "an algorithm that the heuristic never returned",
+            ));
         }
         if words[1] != problem.digest() {
-            return Err(broken(numbers, "a way for another product"));
+            return Err(broken(
+                numbers,
+                "an algorithm that was returned for another GEMM",
+            ));
         }
         Ok(Self {
             number,
@@ -122,7 +131,10 @@ pub unsafe fn tell(
     let preference = objects::preference(numbers, preference)?;
     let wanted = usize::try_from(wanted).unwrap_or(0);
     if wanted == 0 || found.is_null() || count.is_null() {
-        return Err(broken(numbers, "no way is asked for, or no place given"));
+        return Err(broken(
+            numbers,
+            "no algorithm is requested, or an output is null",
+        ));
     }
     if problem.operation.has_bias && problem.operation.bias == 0 {
         // One version of one of the libraries fails for a null bias pointer.
@@ -132,7 +144,10 @@ pub unsafe fn tell(
         .partial_sums
         .is_some_and(|(_, in_f32)| preference.partial_sums & !in_f32 != 0)
     {
-        return Err(broken(numbers, "sums may be rounded before they are whole"));
+        return Err(broken(
+            numbers,
+            "the reduction schemes allow rounded partial sums",
+        ));
     }
     let alignment = preference.alignments.into_iter().min().unwrap_or(1);
     let alignment = match numbers.alignments {

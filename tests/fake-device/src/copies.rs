@@ -25,7 +25,7 @@ fn check(driver: &Driver, address: u64, bytes: u64, context: u64, side: Side) ->
             Some(format!("{address:#x} is not memory that the driver knows"))
         }
         Some(range) if side == Side::Host && !range.is_host() => Some(format!(
-            "{address:#x} is device memory, meant as the host's"
+            "{address:#x} is device memory, passed as host memory"
         )),
         _ => driver.resolve(address, bytes, context, Engine::Copy).err(),
     };

@@ -121,10 +121,10 @@ pub(crate) fn dangling(kind: Kind, handle: u64) -> Code {
     let what = if given_out {
         "was destroyed before"
     } else {
-        "was never given out"
+        "was never created"
     };
     report::violation(format!(
-        "{handle:#x}, meant as one of the {}, {what}",
+        "{handle:#x}, passed as one of the {}, {what}",
         kind.name()
     ));
     match kind {

@@ -229,7 +229,7 @@ impl Driver {
             return Err(self.describe_hole(address, address, bytes));
         };
         let Backing::Multicast { object, access } = &range.backing else {
-            return Err(format!("{address:#x} is no multicast address"));
+            return Err(format!("{address:#x} is not a multicast address"));
         };
         if access.get(&device) != Some(&3) {
             return Err(format!(
@@ -268,7 +268,7 @@ impl Driver {
 }
 
 /// Why plain accesses to a multicast address are refused: the PTX ISA leaves them undefined.
-const MULTICAST_ONLY: &str = "it is a multicast address, for multimem operations and nothing else";
+const MULTICAST_ONLY: &str = "it is a multicast address, which only multimem operations may access";
 
 fn may_touch(
     range: &Range,

@@ -62,7 +62,7 @@ fn check_multiples(numbers: &[(&str, u64)]) -> Result {
     for (what, number) in numbers {
         if !number.is_multiple_of(unit) {
             violation(format!(
-                "{what} of {number} is no multiple of a multicast object's granularity {unit}"
+                "{what} of {number} is not a multiple of a multicast object's granularity {unit}"
             ));
             return Err(Code::INVALID_VALUE);
         }
@@ -75,7 +75,7 @@ fn object(driver: &Driver, handle: u64) -> Result<Arc<Object>> {
     match driver.handles.get(&handle).map(|handle| &handle.held) {
         Some(Held::Multicast(object)) => Ok(object.clone()),
         Some(Held::Memory(_)) => {
-            violation(format!("{handle:#x} is memory, and no multicast object"));
+            violation(format!("{handle:#x} is memory, not a multicast object"));
             Err(Code::INVALID_VALUE)
         }
         None => Err(dangling(Kind::AllocationHandle, handle)),
@@ -165,7 +165,7 @@ pub fn bind(
         let found = match held.ok_or_else(|| dangling(Kind::AllocationHandle, memory))? {
             Held::Memory(memory) => memory.clone(),
             Held::Multicast(_) => {
-                violation(format!("{memory:#x} is a multicast object, and no memory"));
+                violation(format!("{memory:#x} is a multicast object, not memory"));
                 return Err(Code::INVALID_VALUE);
             }
         };
@@ -308,7 +308,7 @@ pub(crate) fn report_freed(driver: &Driver, memory: &Arc<Physical>) {
     for object in object::known() {
         if object.binds(memory) {
             violation(
-                "memory is freed while a call binds it to a multicast object, which may do so yet"
+                "memory is freed while a call binds it to a multicast object: wait for that call first"
                     .into(),
             );
         }
@@ -336,7 +336,7 @@ pub(crate) fn report_gone(driver: &Driver, object: &Arc<Object>) {
     );
     if !handle_left && !mapping_left && object.bound() > 0 {
         violation(format!(
-            "the multicast object is let go of while {} ranges of this process are bound: unbind them first",
+            "the multicast object is released while {} ranges of this process are bound: unbind them first",
             object.bound()
         ));
     }

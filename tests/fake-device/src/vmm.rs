@@ -152,7 +152,7 @@ pub fn create(
     }
     if !multiple(bytes as u64) {
         violation(format!(
-            "{bytes} bytes are no multiple of the granularity {GRANULARITY}"
+            "{bytes} bytes are not a multiple of the granularity {GRANULARITY}"
         ));
         return Err(Code::INVALID_VALUE);
     }
@@ -285,7 +285,7 @@ pub fn free_addresses(base: u64, bytes: usize) -> Result {
     let mut driver = driver()?;
     if driver.memory.reservations.get(&base) != Some(&(bytes as u64)) {
         violation(format!(
-            "{bytes} bytes at {base:#x} are not a reservation, or not all of it"
+            "{bytes} bytes at {base:#x} are not a whole reservation"
         ));
         return Err(Code::INVALID_VALUE);
     }
@@ -399,7 +399,7 @@ pub unsafe fn import(out: Option<&mut u64>, descriptor: i32, kind: u32) -> Resul
         Some(object) => Held::Multicast(object),
         None => Held::Memory(Physical::open(file, &[Use::Exportable]).inspect_err(|_| {
             violation(format!(
-                "descriptor {descriptor} is not of memory that was exported"
+                "descriptor {descriptor} does not refer to exported memory"
             ));
         })?),
     };

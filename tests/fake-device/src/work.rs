@@ -228,9 +228,8 @@ impl Runner {
         found
             .and_then(|(object, offset)| {
                 let accessing = object.access(offset, bytes);
-                let accessing = accessing.map_err(|code| {
-                    format!("that it is in use cannot be written down ({})", code.0)
-                })?;
+                let accessing = accessing
+                    .map_err(|code| format!("the access cannot be recorded ({})", code.0))?;
                 let piece = |(memory, at)| Piece::of(memory, at, bytes as usize);
                 let replicas = object.replicas(offset, bytes)?;
                 Ok((replicas.into_iter().map(piece).collect(), accessing))

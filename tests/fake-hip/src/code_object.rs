@@ -34,7 +34,7 @@ pub(crate) unsafe fn read(pointer: *const u8) -> Result<Vec<Entry>> {
     }
     // SAFETY: a code object has at least the four bytes of its magic number.
     if unsafe { std::slice::from_raw_parts(pointer, 4) } != b"\x7fELF" {
-        violation("the image is no ELF file".into());
+        violation("the image is not an ELF file".into());
         return Err(Code::INVALID_IMAGE);
     }
     // SAFETY: an ELF file starts with a header of 64 bytes.

@@ -88,14 +88,14 @@ impl Launch {
     /// Returns what is wrong with the geometry that a launch's arguments give.
     fn check(bytes: &[u8], grid: &Grid) -> Option<String> {
         let Some(said) = Self::read(bytes) else {
-            return Some(format!("{} bytes say no geometry", bytes.len()));
+            return Some(format!("{} bytes contain no geometry", bytes.len()));
         };
         let tick = 1_000_000 / processor().clock_khz as u32;
         let (blocks, threads) = (grid.blocks[0], grid.threads[0]);
         let flat = grid.blocks[1..] == [1, 1] && grid.threads[1..] == [1, 1];
         if !flat || (said.blocks, said.threads) != (blocks, threads) {
             return Some(format!(
-                "the arguments say {} blocks of {} threads, launched are {:?} of {:?}",
+                "the arguments give {} blocks of {} threads, but the launch has {:?} of {:?}",
                 said.blocks, said.threads, grid.blocks, grid.threads
             ));
         }

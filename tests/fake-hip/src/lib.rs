@@ -44,7 +44,7 @@ const WITHOUT_DEVICE: &[&str] = &[
 fn admit(symbol: &str) -> Result {
     if let Some(since) = release::since(symbol).filter(|since| release::release() < *since) {
         violation(format!(
-            "{symbol} came with release {}.{}",
+            "{symbol} was added in release {}.{}",
             since / 100,
             since % 100
         ));

@@ -29,7 +29,7 @@ pub unsafe fn check_config(config: *const Config) -> Result {
         return Err(Code::INVALID_ARGUMENT);
     };
     if config.size < size_of::<Config>() || config.magic != 0xcafe_beef {
-        driver::violation("the configuration was not initialised");
+        driver::violation("the configuration was not initialized");
         return Err(Code::INVALID_ARGUMENT);
     }
     if config.version < 21_400 || config.blocking != 0 {
@@ -72,7 +72,7 @@ fn fresh() -> u64 {
 /// Returns the communicator of a handle.
 pub fn find(comm: *mut c_void) -> Result<Arc<Communicator>> {
     lock(&LIVE).get(&comm.addr()).cloned().ok_or_else(|| {
-        driver::violation("a communicator is used that was given up, or never made");
+        driver::violation("a communicator is used that was destroyed or never created");
         Code::INVALID_ARGUMENT
     })
 }
@@ -254,7 +254,7 @@ pub fn register(
     let communicator = find(comm)?;
     if window.is_null() || bytes == 0 || flags != 1 || !address.is_multiple_of(4096) {
         driver::violation(
-            "a window needs a place, bytes, the symmetric flag and 4096-byte alignment",
+            "a window needs an output, a size, the symmetric flag and 4096-byte alignment",
         );
         return Err(Code::INVALID_ARGUMENT);
     }
@@ -282,7 +282,7 @@ pub fn deregister(comm: *mut c_void, window: *mut c_void) -> Result {
     match lock(&communicator.windows).remove(&(window.addr() as u64)) {
         Some(_) => Ok(()),
         None => {
-            driver::violation("a window is deregistered that is none");
+            driver::violation("a window is deregistered that is not registered");
             Err(Code::INVALID_ARGUMENT)
         }
     }
@@ -297,7 +297,7 @@ fn report_at_exit() {
     extern "C" fn report() {
         let live = lock(&LIVE).len();
         if live > 0 {
-            driver::violation(&format!("{live} communicators were not given up"));
+            driver::violation(&format!("{live} communicators were never destroyed"));
         }
     }
     // Exit handlers run in reverse order, and the driver registered its report before this.

@@ -83,10 +83,12 @@ impl Mesh {
         };
         let known = mesh.word(0).swap(world as u32, Ordering::AcqRel);
         if known != 0 && known != world as u32 {
-            driver::violation(&format!("ranks name worlds of {known} and {world}"));
+            driver::violation(&format!(
+                "ranks disagree on the world size: {known} and {world}"
+            ));
         }
         if mesh.word(1 + rank).swap(1, Ordering::AcqRel) != 0 {
-            driver::violation(&format!("two ranks call themselves {rank}"));
+            driver::violation(&format!("two processes join as rank {rank}"));
             return Err(Code::INVALID_USAGE);
         }
         Ok(mesh)

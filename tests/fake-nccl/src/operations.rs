@@ -48,7 +48,7 @@ impl Operation {
         match good_peer && good_reduction && good_element {
             true => Ok(()),
             false => {
-                driver::violation(&format!("{symbol} takes no {self:?}"));
+                driver::violation(&format!("{symbol} does not support {self:?}"));
                 Err(Code::INVALID_ARGUMENT)
             }
         }
@@ -143,7 +143,7 @@ unsafe extern "C" fn run(batch: *const c_void, runner: *const c_void) -> c_int {
             // This work was queued behind work that the abort ended, and ends as well.
             return 0;
         }
-        driver::violation("work of a communicator runs that was given up");
+        driver::violation("work of a destroyed communicator runs");
         return 0;
     };
     communicator.running.fetch_add(1, Ordering::AcqRel);
@@ -257,7 +257,7 @@ fn receive(
         *moved = true;
         if total != message.data.len() {
             driver::violation(&format!(
-                "rank {rank} expects {} bytes of rank {peer}, which sends {total}",
+                "rank {rank} expects {} bytes from rank {peer}, which sends {total}",
                 message.data.len()
             ));
             return Err(Code::INVALID_USAGE);

@@ -150,7 +150,7 @@ fn mappings_are_undone_in_order_and_once() {
         assert_eq!(cuMemRelease(handle), 1);
         violated("was destroyed before");
         assert_eq!(cuMemAddressFree(base, MIB2 * 2), 1);
-        violated("not all of it");
+        violated("not a whole reservation");
         ok(cuMemAddressFree(base, MIB2));
         assert_eq!(cuMemMap(base, MIB2, 0, handle, 0), 1);
         violated("was destroyed before");
@@ -186,12 +186,12 @@ fn only_memory_made_for_it_is_exported() {
         );
         violated("created without this handle type");
         assert_eq!(cuMemCreate(Some(&mut handle), 4096, Some(&private), 0), 1);
-        violated("no multiple of the granularity");
+        violated("not a multiple of the granularity");
         // SAFETY: standard input stays open, and is not memory.
         let imported =
             unsafe { cuMemImportFromShareableHandle(Some(&mut handle), std::ptr::null_mut(), 1) };
         assert_eq!(imported, 1);
-        violated("not of memory that was exported");
+        violated("does not refer to exported memory");
     });
 }
 

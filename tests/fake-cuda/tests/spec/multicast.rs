@@ -96,7 +96,7 @@ fn the_two_granularities_differ_and_the_smaller_is_required() {
         );
         let uneven = object_properties(2, UNIT + 4096);
         assert_eq!(cuMulticastCreate(Some(&mut 0), Some(&uneven)), 1);
-        violated("a size of 2101248 is no multiple of a multicast object's granularity");
+        violated("a size of 2101248 is not a multiple of a multicast object's granularity");
         let object = complete();
         let part = memory(0, 2);
         for (offset, memory_offset, bytes) in [(4096, 0, UNIT), (0, 4096, UNIT), (0, 0, 4096)] {
@@ -104,7 +104,7 @@ fn the_two_granularities_differ_and_the_smaller_is_required() {
                 cuMulticastBindMem(object, offset, part, memory_offset, bytes, 0),
                 1
             );
-            violated("of 4096 is no multiple");
+            violated("of 4096 is not a multiple");
         }
     });
 }
@@ -117,7 +117,7 @@ fn the_granularity_can_be_larger_than_that_of_memory() {
             context(0);
             let properties = object_properties(2, UNIT);
             assert_eq!(cuMulticastCreate(Some(&mut 0), Some(&properties)), 1);
-            violated("no multiple");
+            violated("not a multiple");
             let object = complete();
             let (part, mut base) = (memory(0, 2), 0);
             ok(cuMulticastBindMem(object, 0, part, 0, 2 * UNIT, 0));
@@ -350,7 +350,7 @@ fn an_object_that_can_be_shared_takes_memory_that_can_be_exported() {
         let shared = complete();
         let private_memory = memory_for(0, 1, 0);
         assert_eq!(cuMulticastBindMem(shared, 0, private_memory, 0, UNIT, 0), 1);
-        violated("takes memory that can be exported");
+        violated("takes only exportable memory");
         let mut private = 0;
         let properties = ObjectProperties {
             handle_types: 0,
@@ -447,7 +447,7 @@ fn a_released_object_serves_its_mappings_and_nothing_else() {
         ok(cuMemRelease(again));
         clean();
         ok(cuMemUnmap(base, 4 * UNIT));
-        violated("let go of while 1 ranges of this process are bound");
+        violated("is released while 1 ranges of this process are bound");
     });
 }
 
@@ -456,9 +456,9 @@ fn memory_is_no_object_and_an_object_no_memory() {
     with_switch(|| {
         let (object, part) = (complete(), memory(0, 1));
         assert_eq!(cuMulticastAddDevice(part, 0), 1);
-        violated("is memory, and no multicast object");
+        violated("is memory, not a multicast object");
         assert_eq!(cuMulticastBindMem(object, 0, object, 0, UNIT, 0), 1);
-        violated("is a multicast object, and no memory");
+        violated("is a multicast object, not memory");
         let mut properties = Properties::default();
         assert_eq!(
             cuMemGetAllocationPropertiesFromHandle(Some(&mut properties), object),
@@ -496,12 +496,12 @@ fn a_multicast_address_is_for_multimem_operations_alone() {
         }
         let base = mapped(object, 4, 0);
         assert_eq!(cuMemsetD32_v2(base, 1, 1), 1);
-        violated("is a multicast address, for multimem operations and nothing else");
+        violated("is a multicast address, which only multimem operations may access");
         let mut word = [0u8; 4];
         // SAFETY: the buffer has four bytes.
         let copied = unsafe { cuMemcpyDtoH_v2(word.as_mut_ptr() as u64, base, 4) };
         assert_eq!(copied, 1);
-        violated("for multimem operations and nothing else");
+        violated("which only multimem operations may access");
     });
 }
 

@@ -387,7 +387,7 @@ fn what_a_killed_process_bound_is_lost_with_its_memory() {
 refusals! {
     an_address_that_is_no_multicast_address:
         |world, arguments| arguments.source = DeviceAddress(world.bases[0] + DATA),
-        "is no multicast address";
+        "is not a multicast address";
     bytes_behind_the_end_of_what_is_mapped:
         |world, arguments| arguments.source = DeviceAddress(world.both + 3 * UNIT as u64 - 8),
         "runs out of its memory after 8 bytes";
@@ -412,34 +412,34 @@ refusals! {
         "no access has been set for device 0";
     sources_that_are_not_those_behind_the_address:
         |_, arguments| arguments.sources[1].0 += 16,
-        "the members' sources are not what is bound";
+        "the members' sources are not the memory bound";
     destinations_that_are_not_those_behind_the_address:
         |_, arguments| arguments.destination.0 -= 16,
-        "the members' destinations are not what is bound";
+        "the members' destinations are not the memory bound";
     slots_that_are_not_those_behind_the_address:
         |_, arguments| arguments.slots.0 += 4096,
-        "the members' slots are not what is bound";
+        "the members' slots are not the memory bound";
     a_group_of_fewer_members_than_devices:
         |_, arguments| arguments.group.world = 1,
-        "the members' slots are not what is bound";
+        "the members' slots are not the memory bound";
     sources_without_a_multicast_address:
         |_, arguments| arguments.source = DeviceAddress::NULL,
-        "the sources have no multicast address, and the slots have one";
+        "the sources have no multicast address, but the slots have one";
     slots_without_a_multicast_address:
         |_, arguments| arguments.slots = DeviceAddress::NULL,
-        "the sources have a multicast address, and the slots have none";
+        "the sources have a multicast address, but the slots have none";
     a_multicast_address_for_one_member:
         |_, arguments| arguments.store = MulticastStore::OWN,
-        "the destinations have a multicast address, and are this member's alone";
+        "the destinations have a multicast address, but belong to this member alone";
     elements_of_another_type:
         |_, arguments| arguments.element = ElementType::I32,
         "is given elements of I32";
     a_reduction_that_no_switch_has:
         |_, arguments| arguments.reduce = ReduceOperation::MAXIMUM,
-        "no switch has MAXIMUM of F32";
+        "no switch computes MAXIMUM of F32";
     a_reduction_of_one_member:
         |_, arguments| arguments.load = MulticastLoad::OWN,
-        "loads are reduced, not";
+        "loads must be reduced, not";
 }
 
 #[test]
@@ -452,7 +452,7 @@ fn a_move_that_is_no_barrier_goes_to_all() {
             arguments.source = DeviceAddress::NULL;
             arguments.store = MulticastStore::OWN;
         };
-        let what = "a barrier moves nothing, and all else goes to all members";
+        let what = "a barrier moves nothing; every other operation stores to all members";
         refused_by("symmem_multicast_move", change, what);
     });
 }

@@ -159,7 +159,7 @@ fn an_object_that_all_have_let_go_of_cannot_be_imported() {
         let mut peer = Peer::start(&[]);
         ok(cuInit(0));
         assert_eq!(import(&heard_descriptor(&mut peer)), Err(1));
-        violated("all that held it let go before this import");
+        violated("every process released it before this import");
         peer.release();
     });
 }
@@ -177,7 +177,7 @@ fn the_dead_hold_nothing_even_before_they_are_waited_for() {
         let descriptor = heard_descriptor(&mut peer);
         peer.kill_unseen();
         assert_eq!(import(&descriptor), Err(1));
-        violated("all that held it let go before this import");
+        violated("every process released it before this import");
         peer.kill();
     });
 }

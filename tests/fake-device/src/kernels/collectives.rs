@@ -210,7 +210,7 @@ fn translated<'a>(
     let copies = (arguments.copies as usize).min(MAX_RANKS);
     if arguments.concurrent == 0 {
         violation(format!(
-            "{} deals its blocks out among no copies",
+            "{} divides its blocks among no copies",
             launch.kernel.name
         ));
     }

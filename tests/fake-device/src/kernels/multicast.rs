@@ -28,13 +28,13 @@ pub(super) fn reduce(launch: &Launch, runner: &Runner) -> Result {
     if !reduces(element, reduce) {
         return refuse(
             launch,
-            format!("no switch has {} of {}", reduce.name(), element.name()),
+            format!("no switch computes {} of {}", reduce.name(), element.name()),
         );
     }
     if arguments.load != MulticastLoad::REDUCED {
         return refuse(
             launch,
-            format!("loads are reduced, not {:?}", arguments.load),
+            format!("loads must be reduced, not {:?}", arguments.load),
         );
     }
     let translation = Translation::new(runner);
@@ -56,7 +56,7 @@ pub(super) fn move_bytes(launch: &Launch, runner: &Runner) -> Result {
         let (load, element) = (arguments.load, arguments.element.name());
         return refuse(
             launch,
-            format!("own bytes are loaded, not {load:?} of {element}"),
+            format!("the kernel loads its own bytes, not {load:?} of {element}"),
         );
     }
     // A barrier is one meeting; all other operations meet at both ends.
@@ -65,7 +65,7 @@ pub(super) fn move_bytes(launch: &Launch, runner: &Runner) -> Result {
     if meets != barrier || meets && arguments.count != 0 {
         return refuse(
             launch,
-            "a barrier moves nothing, and all else goes to all members".into(),
+            "a barrier moves nothing; every other operation stores to all members".into(),
         );
     }
     let translation = Translation::new(runner);
@@ -180,9 +180,9 @@ impl View<'_> {
         let given = address.0 != 0;
         if given != (self.hardware && all) {
             let why = match (self.hardware, given) {
-                (false, _) => "have a multicast address, and the slots have none",
-                (true, true) => "have a multicast address, and are this member's alone",
-                (true, false) => "have no multicast address, and the slots have one",
+                (false, _) => "have a multicast address, but the slots have none",
+                (true, true) => "have a multicast address, but belong to this member alone",
+                (true, false) => "have no multicast address, but the slots have one",
             };
             return refuse(self.launch, format!("the {what} {why}")).map(|()| found);
         }
@@ -214,7 +214,7 @@ impl View<'_> {
         let mut found = [DeviceAddress::NULL; MAX_RANKS];
         if sorted(&replicas) != sorted(&members[..self.world]) {
             let why = format!(
-                "the members' {what} are not what is bound behind multicast address {:#x}",
+                "the members' {what} are not the memory bound behind multicast address {:#x}",
                 address.0
             );
             return refuse(self.launch, why).map(|()| found);

@@ -156,7 +156,7 @@ fn multiply(launch: &Launch, runner: &Runner, mut arguments: GatheredGemmArgumen
         }
     );
     if !name.contains(&named) {
-        violation(format!("{name} is given matrices of {named}"));
+        violation(format!("{name} is launched with matrices of {named}"));
     }
     let [blocks, ..] = launch.blocks;
     let at_once = arguments.mode == GatherMode::PUSH_AT_ONCE;
@@ -168,7 +168,7 @@ fn multiply(launch: &Launch, runner: &Runner, mut arguments: GatheredGemmArgumen
     }
     if blocks < arguments.movers + u32::from(!at_once) {
         violation(format!(
-            "{name}: of {blocks} blocks {} move, and none multiplies",
+            "{name}: {} of {blocks} blocks move A, and none multiplies",
             arguments.movers
         ));
     }

@@ -22,7 +22,7 @@ pub(super) fn copy(launch: &Launch, runner: &Runner) -> Result {
     if target.word.0 != 0 && launch.blocks.iter().product::<u32>() > 1 {
         if target.arrivals.0 == 0 {
             violation(
-                "several blocks give one signal, with no word to find the last of them by".into(),
+                "several blocks give one signal, without a word that finds the last of them".into(),
             );
             return Err(Code::ILLEGAL_ADDRESS);
         }

@@ -109,7 +109,7 @@ impl Object {
         let file = state::open_anew(file)?;
         if !State::lock(&file)?.holders().any(Process::is_alive) {
             violation(
-                "the multicast object is gone: all that held it let go before this import".into(),
+                "the multicast object is gone: every process released it before this import".into(),
             );
             return Err(Code::INVALID_VALUE);
         }
@@ -243,10 +243,7 @@ impl Object {
         bytes: u64,
     ) -> Result {
         if self.header.exportable && memory.made_for != Use::Exportable {
-            violation(
-                "an object that can be shared takes memory that can be exported, and no other"
-                    .into(),
-            );
+            violation("an exportable object takes only exportable memory".into());
             return Err(Code::INVALID_VALUE);
         }
         let binding = Binding {
@@ -327,7 +324,7 @@ impl Object {
                 let length = binding.offset + binding.bytes - offset;
                 if bytes > length {
                     return Err(format!(
-                        "what is bound of device {device} at {offset} ends after {length} bytes"
+                        "the memory of device {device} bound at {offset} ends after {length} bytes"
                     ));
                 }
                 let at = (binding.memory_offset + offset - binding.offset) as usize;
@@ -354,7 +351,7 @@ impl Here {
         }
         if !process.is_alive() {
             return Err(format!(
-                "process {}, which bound it, is gone, and nobody here has the memory",
+                "process {}, which bound it, is gone, and this process does not have the memory",
                 process.number
             ));
         }
@@ -363,7 +360,7 @@ impl Here {
             .ok()
             .filter(|memory| memory.inode == inode);
         let memory = opened
-            .ok_or_else(|| format!("process {} has freed it while it is bound", process.number))?;
+            .ok_or_else(|| format!("process {} freed it while it was bound", process.number))?;
         self.seen.insert(inode, memory.clone());
         Ok(memory)
     }

@@ -105,7 +105,7 @@ fn an_older_release_lacks_what_came_later() {
         assert_eq!((attribute(89), attribute(10017)), (None, None));
         assert_eq!(attribute(63), Some(304));
         assert_eq!(hipGraphUpload(0, 0), 801);
-        violated("hipGraphUpload came with release 5.3");
+        violated("hipGraphUpload was added in release 5.3");
     });
 }
 

@@ -35,7 +35,7 @@ fn a_launch_says_its_own_geometry() {
         let target = SignalTarget::default();
         let with = |ahead| launch(function, (1, 64), 0, ahead, &target);
         assert_eq!(with(Ahead::of(2, 64)), 1);
-        violated("say 2 blocks of 64 threads");
+        violated("give 2 blocks of 64 threads");
         let tick_ns = 40;
         assert_eq!(
             with(Ahead {
@@ -102,7 +102,7 @@ fn an_image_for_something_else_is_refused() {
         // SAFETY: of an image that is not ELF, only the first four bytes are read.
         let code = unsafe { hipModuleLoadData(Some(&mut 0), b"PTX?".as_ptr().cast()) };
         assert_eq!(code, 200);
-        violated("no ELF file");
+        violated("not an ELF file");
     });
 }
 

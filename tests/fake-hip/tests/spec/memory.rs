@@ -28,7 +28,7 @@ fn a_copy_says_which_way_it_goes() {
             1,
             "device memory as the host's"
         );
-        violated("meant as the host's");
+        violated("passed as host memory");
     });
 }
 
@@ -280,6 +280,6 @@ fn rows_are_copied_between_strides_whichever_way_they_are_said_to_go() {
         assert_eq!(copy(memory + 32, 1, memory, 4, 4), 1);
         violated("1 bytes apart");
         assert_eq!(copy(memory + 32, 5, memory, 4, 1), 1);
-        violated("meant as the host's");
+        violated("passed as host memory");
     });
 }
