@@ -201,7 +201,7 @@ fn on_this_machine() {
                 let communicator = rank.build().expect("a communicator");
                 let open = communicator.open_vendor(false);
                 if let Err(absent) = &open {
-                    eprintln!("skipped: the vendor's library of collectives: {absent}");
+                    eprintln!("skipped NCCL or RCCL: {absent}");
                 }
                 let vendor = open.iter().flat_map(|_| VENDOR);
                 for way in OWN.into_iter().chain(KERNEL).chain(vendor) {
@@ -256,7 +256,7 @@ fn same_bits(communicator: &Communicator, shape: GemmShape, way: Way, chunked: b
         }
         assert!(
             made().bits(0) == first,
-            "{way:?} {sharding:?}: another operation"
+            "{way:?} {sharding:?}: a second operation has other bits"
         );
         let mut hasher = DefaultHasher::new();
         first.hash(&mut hasher);

@@ -50,11 +50,7 @@ fn a_call_passes_few_files_and_none_twice() {
             "{verb}: {} files: {files:#?}",
             files.len()
         );
-        assert_eq!(
-            twice(&files),
-            None,
-            "{verb} comes back to a file: {files:#?}"
-        );
+        assert_eq!(twice(&files), None, "{verb} returns to a file: {files:#?}");
     }
 }
 

@@ -182,7 +182,7 @@ fn by_the_fake_drivers_switch() {
     let libraries = support::fake_driver();
     assert!(
         libraries.join("libcuda.so.1").exists(),
-        "never another driver"
+        "only the fake driver may be used"
     );
     let libraries = libraries.to_str().expect("a path that is text");
     let environment = [

@@ -159,7 +159,7 @@ fn what_cannot_be_captured_is_refused_and_harms_nothing() {
         buffer.free()?;
         communicator.finalize().map(drop)
     }) {
-        result.expect("the communicator is as good as before");
+        result.expect("the communicator still works");
     }
 }
 
@@ -189,7 +189,10 @@ fn a_read_that_waits_for_a_peer_holds_up_no_write_of_another_thread() {
     }) {
         result.expect("every rank read what its peer put");
     }
-    assert!(start.elapsed() < PATIENCE / 2, "it took until the deadline");
+    assert!(
+        start.elapsed() < PATIENCE / 2,
+        "the wait lasted until the deadline"
+    );
 }
 
 #[test]
@@ -199,7 +202,7 @@ fn a_rank_whose_communicator_is_poisoned_keeps_no_peer_in_a_collective_call() {
             let stream = communicator.stream().expect("a stream");
             let limit = Duration::from_millis(50);
             stream.wait_signal_within(0, 0, limit).expect("enqueued");
-            let error = stream.synchronize().expect_err("nobody signals");
+            let error = stream.synchronize().expect_err("no rank signals");
             assert!(matches!(error, Error::Timeout { peer: 0, .. }), "{error}");
             // Peers are in the exchange by now, which this rank does not join.
             let start = Instant::now();
@@ -209,12 +212,12 @@ fn a_rank_whose_communicator_is_poisoned_keeps_no_peer_in_a_collective_call() {
         }
         let start = Instant::now();
         let error = communicator.allocate::<u8>(&[1]).map(drop);
-        let error = error.expect_err("rank 2 does not come");
+        let error = error.expect_err("rank 2 never arrives");
         assert!(matches!(error, Error::PeerFailed { .. }), "{error}");
         start.elapsed()
     });
     for elapsed in results {
-        assert!(elapsed < Duration::from_secs(2), "only after {elapsed:?}");
+        assert!(elapsed < Duration::from_secs(2), "took {elapsed:?}");
     }
 }
 

@@ -375,7 +375,7 @@ fn a_world_that_ends_at_a_failure_ends_in_good_order_at_a_case_that_is_skipped(
     let records = world.run(&cases, |_| ());
     assert!(
         start.elapsed() < patience,
-        "its ranks do not end by themselves"
+        "the ranks do not end by themselves"
     );
     let passed = |at: usize| records[at].outcome == Outcome::Passed;
     assert!(records.len() == 2 && passed(0), "{records:#?}");

@@ -113,7 +113,7 @@ fn the_row_decides_and_its_way_is_the_one_that_runs() {
                 },
             )
         };
-        assert_eq!(result(), result(), "the same bits, run by run");
+        assert_eq!(result(), result(), "every run gives the same bits");
     }
 }
 
@@ -175,7 +175,11 @@ fn what_was_stored_for_another_library_is_timed_anew() {
     assert_eq!(timed(other, automatic, 16), (pipeline, true), "the version");
     let mut gone = good.clone();
     gone.ways = vec![(16, 99)];
-    assert_eq!(timed(gone, automatic, 16), (pipeline, true), "no such way");
+    assert_eq!(
+        timed(gone, automatic, 16),
+        (pipeline, true),
+        "no such algorithm"
+    );
     // A caller's algorithm takes precedence; its library algorithms come from the row if the row has its GEMM shape.
     let baseline = GemmOptions {
         algorithm: GemmAlgorithm::Baseline,

@@ -194,7 +194,10 @@ mod roles {
             }
         });
         let choice = DeviceChoice::Uuid(*b"fa00ce5ca1ab1e00");
-        let error = alone(&[]).device(choice).build().expect_err("two have it");
+        let error = alone(&[])
+            .device(choice)
+            .build()
+            .expect_err("two devices have this UUID");
         assert!(
             error.to_string().contains("devices [0, 1] all have"),
             "{error}"
@@ -252,7 +255,7 @@ mod roles {
                     let rebuilt = communicator.rebuild();
                     let waited = start.elapsed();
                     given_up.wait();
-                    let error = rebuilt.expect_err("nobody else comes").to_string();
+                    let error = rebuilt.expect_err("no other rank arrives").to_string();
                     assert!(error.contains("rank 1 did not come"), "{error}");
                     assert!(waited < limit + Duration::from_secs(1), "{waited:?}");
                 });

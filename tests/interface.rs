@@ -154,7 +154,10 @@ fn elements_without_size_are_moved_without_harm(#[values(1, 2)] ranks: u32) {
         exchange.recv((rank + world - 1) % world, &to)?;
         exchange.enqueue()?;
         stream.synchronize()?;
-        assert!(to.slice(..5).is_err(), "there are four, if of nothing");
+        assert!(
+            to.slice(..5).is_err(),
+            "there are four elements of zero size"
+        );
         to.free()?;
         from.free()?;
         communicator.finalize().map(drop)

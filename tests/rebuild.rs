@@ -105,7 +105,9 @@ fn ranks_that_gave_their_communicator_up_are_left_out_and_the_rest_is_numbered_i
             }
             let rebuilt = communicator.rebuild()?;
             ring(&rebuilt)?;
-            let error = held.free().expect_err("it is of the old communicator");
+            let error = held
+                .free()
+                .expect_err("the buffer belongs to the old communicator");
             assert!(matches!(error, Error::PeerFailed { .. }), "{error}");
             Ok(Some((old, rebuilt.rank(), rebuilt.world_size())))
         });

@@ -131,7 +131,7 @@ fn a_receipt_of_another_size_than_was_sent_is_told() {
     });
     let error = results[1].as_ref().expect_err("nine are not eight");
     assert!(matches!(error, Error::Mismatch { peer: 0, .. }), "{error}");
-    results[0].as_ref().expect_err("nobody received it");
+    results[0].as_ref().expect_err("no rank received it");
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn what_is_sent_from_a_buffer_that_the_receiver_has_given_up_is_told() {
         }
         Result::Ok(())
     });
-    let error = results[1].as_ref().expect_err("nothing is there to load");
+    let error = results[1].as_ref().expect_err("there is no data to load");
     assert!(matches!(error, Error::Mismatch { peer: 0, .. }), "{error}");
     assert!(error.to_string().contains("given up"), "{error}");
 }

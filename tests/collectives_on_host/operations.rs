@@ -165,7 +165,7 @@ fn run_case(
         match (case.expected)(rank, world, root, count, index) {
             Some(expected) => assert_eq!(seen, expected, "{label}, index {index}"),
             None if in_place => {}
-            None => assert_eq!(seen, POISON, "{label}, index {index} was to stay"),
+            None => assert_eq!(seen, POISON, "{label}, index {index} must not change"),
         }
     }
     // Elements around the destination are unchanged, unless they belong to the source.

@@ -154,7 +154,7 @@ fn a_member_that_does_not_come_is_named_by_the_collective_that_waits() {
         }
         Result::Ok(())
     });
-    let error = results[0].as_ref().expect_err("rank 1 never came");
+    let error = results[0].as_ref().expect_err("rank 1 never arrived");
     assert!(
         matches!(
             error,

@@ -92,7 +92,7 @@ fn every_rank_leaves_and_later_calls_fail_with_the_cause(
                 error.contains("PeerFailed") && error.contains("abort"),
                 "{error}"
             );
-            assert!(after < Duration::from_millis(400), "only after {after:?}");
+            assert!(after < Duration::from_millis(400), "took {after:?}");
         } else {
             let (_, error) = rank.expect("check");
             assert!(error.contains("Aborted { rank: 0 }"), "{error}");

@@ -99,7 +99,7 @@ pub fn role(role: &str, member: &Member) {
         }
         _ => member.ready(),
     };
-    let error = use_up(&communicator, &order, begin).expect_err("it fails in the end");
+    let error = use_up(&communicator, &order, begin).expect_err("the calls end in an error");
     member.say("heard", format!("{error:#?} {error}"));
     match order.after.as_str() {
         "leave" => drop(communicator),
@@ -215,7 +215,10 @@ fn kill_one(setting: Setting, call: Call, run: u64, vendor: bool) {
             error.contains("PeerDied") && error.contains(&format!("peer: {victim}")),
             "{order}: {error}"
         );
-        assert!(detection < DETECTION, "{order}: only after {detection:?}");
+        assert!(
+            detection < DETECTION,
+            "{order}: detected after {detection:?}"
+        );
     }
     for rank in &mut world.ranks {
         if after == "rebuild" {
@@ -321,8 +324,8 @@ fn a_rank_stopped_in_any_collective_is_named_at_the_deadline(
         let most = deadline + Duration::from_millis(1500);
         assert!(waited < most, "after {waited:?}: {error}");
     }
-    assert!(timeouts > 0, "somebody's deadline passed");
-    assert!(named > 0, "somebody names the victim");
+    assert!(timeouts > 0, "no rank timed out");
+    assert!(named > 0, "no rank named the victim");
     // The victim was only slow, so all three continue together.
     world.ranks[victim].resume();
     world.ranks[victim].expect("heard");
@@ -356,7 +359,7 @@ fn in_a_ring_the_stopped_rank_is_named_though_most_wait_for_others(
         timeouts += usize::from(error.contains("Timeout"));
         assert!(error.contains(&format!("rank {victim}")), "{error}");
     }
-    assert!(timeouts > 0, "somebody's deadline passed");
+    assert!(timeouts > 0, "no rank timed out");
     world.ranks[victim].resume();
     world.ranks[victim].expect("heard");
     world.expect("done");
@@ -394,7 +397,7 @@ fn an_abort_ends_any_collective_everywhere_and_all_go_on(
                 "{error}"
             );
             let after = heard.saturating_duration_since(aborted);
-            assert!(after < Duration::from_millis(400), "only after {after:?}");
+            assert!(after < Duration::from_millis(400), "took {after:?}");
         }
     }
     for rank in &mut world.ranks {

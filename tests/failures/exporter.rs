@@ -15,7 +15,7 @@ const VICTIM: usize = 1;
 const ELEMENTS: usize = 4 << 20;
 
 pub fn role(role: &str, member: &Member) {
-    assert_eq!(role, "use", "the theme's one role");
+    assert_eq!(role, "use", "the only role");
     let communicator = member.join();
     let stream = communicator.stream().expect("a stream");
     let buffer = communicator

@@ -137,7 +137,7 @@ fn fail(setting: Setting, (function, number): &Call) -> std::result::Result<(), 
         ))
     };
     if !read_trace(&trace).iter().any(|(_, code)| code == "999") {
-        return problem("the call did not come");
+        return problem("the call was not made");
     }
     if !report.lines().all(|line| line.starts_with("process ")) {
         return problem("something is left behind");
@@ -154,7 +154,7 @@ fn fail(setting: Setting, (function, number): &Call) -> std::result::Result<(), 
         // If the driver fails before the ranks meet, the backend is unavailable and the rank never arrives.
         _ if mine.starts_with("NoBackend") && theirs.contains("Timeout") => Ok(()),
         _ if !mine.contains(function.as_str()) => problem("the error does not name the call"),
-        _ if !told => problem("the other rank is not told"),
+        _ if !told => problem("the other rank gets no error"),
         _ => Ok(()),
     }
 }

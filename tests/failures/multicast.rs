@@ -242,7 +242,7 @@ fn plan_of(role: &'static str, world: usize) -> Plan {
     let libraries = built::fake_driver();
     assert!(
         libraries.join("libcuda.so.1").exists(),
-        "never another driver"
+        "only the fake driver may be used"
     );
     Plan::new(role, world, Setting::Cuda)
         .env("SYMMEM_LIBRARY_PATH", libraries.display())

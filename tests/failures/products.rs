@@ -212,7 +212,7 @@ fn use_up(communicator: &Communicator, member: &Member, order: &Order) -> Outcom
     match operations {
         Ok((first, then)) => {
             let ended = repeat(communicator, member, order, [&first, &then]);
-            Outcome::Ended(ended.expect_err("it fails in the end"))
+            Outcome::Ended(ended.expect_err("the calls end in an error"))
         }
         Err(absent) => absent,
     }
@@ -368,7 +368,10 @@ fn kill_one(setting: Setting, order: &Order, random: &mut Random) {
         println!("rank {} heard after {detection:?}", rank.number);
         let named = error.contains("PeerDied") && error.contains(&format!("peer: {victim}"));
         assert!(named, "{order:?}: {error}");
-        assert!(detection < DETECTION, "{order:?}: only after {detection:?}");
+        assert!(
+            detection < DETECTION,
+            "{order:?}: detected after {detection:?}"
+        );
     }
     for rank in &mut world.ranks {
         rank.expect("done");
@@ -470,8 +473,8 @@ fn a_rank_stopped_in_a_product_is_named_at_the_deadline(
             "after {waited:?}: {error}"
         );
     }
-    assert!(timeouts > 0, "somebody's deadline passed");
-    assert!(named > 0, "somebody names the victim");
+    assert!(timeouts > 0, "no rank timed out");
+    assert!(named > 0, "no rank named the victim");
     world.ranks[order.victim].resume();
     world.ranks[order.victim].expect("heard");
     world.expect("done");

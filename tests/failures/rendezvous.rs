@@ -35,7 +35,7 @@ fn a_rank_that_never_comes_is_named(setting: Setting, #[values(0, 1)] absent: us
         );
         assert!(
             waited < deadline + Duration::from_millis(1500),
-            "only after {waited:?}"
+            "took {waited:?}"
         );
     }
     world.ends_well();
@@ -68,7 +68,7 @@ fn a_rank_killed_before_all_have_met_ends_the_meeting(
     } else {
         DETECTION * 2
     };
-    assert!(detection < limit, "only after {detection:?}");
+    assert!(detection < limit, "detected after {detection:?}");
     world.ends_well();
     drop(dead);
 }
@@ -96,7 +96,7 @@ fn a_rank_killed_while_its_device_opens_ends_the_others(#[values(0, 1)] victim: 
             error.contains("PeerDied") && error.contains(&format!("peer: {victim}")),
             "{error}"
         );
-        assert!(detection < DETECTION, "only after {detection:?}");
+        assert!(detection < DETECTION, "detected after {detection:?}");
     }
     world.ends_well();
     drop(dead);
@@ -146,7 +146,7 @@ fn a_stranger_is_not_let_in_and_delays_nobody() {
         let _ = loud.read_to_end(&mut answer);
         assert!(
             answer.len() < 256,
-            "a stranger was told {} bytes",
+            "a stranger received {} bytes",
             answer.len()
         );
     }

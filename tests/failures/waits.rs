@@ -175,7 +175,10 @@ fn survivors_of_a_kill_hear_of_it_within_a_second(
             error.contains("PeerDied") && error.contains(&format!("peer: {victim}")),
             "{error}"
         );
-        assert!(detection < DETECTION, "only after {detection:?}: {error}");
+        assert!(
+            detection < DETECTION,
+            "detected after {detection:?}: {error}"
+        );
     }
     world.ends_well();
     drop(dead);
@@ -235,7 +238,7 @@ fn a_stopped_rank_is_given_up_at_the_deadline_by_name(
         );
         assert!(
             waited < deadline + Duration::from_millis(1500),
-            "only after {waited:?}: {error}"
+            "took {waited:?}: {error}"
         );
     }
     world.ranks[victim].resume();
@@ -270,7 +273,10 @@ fn a_kill_in_the_middle_of_a_large_transfer_ends_it(setting: Setting) {
             error.contains("PeerDied") && error.contains("peer: 1"),
             "{error}"
         );
-        assert!(detection < DETECTION, "only after {detection:?}: {error}");
+        assert!(
+            detection < DETECTION,
+            "detected after {detection:?}: {error}"
+        );
     }
     world.ends_well();
     drop(dead);

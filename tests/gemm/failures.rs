@@ -193,7 +193,7 @@ fn in_debug_mode_peers_hear_of_matrices_that_one_rank_gets_wrong() {
                 ..good
             };
             let error = case.stream.all_gather_gemm(&case.operation, &operands);
-            match error.expect_err("B of one rank is C") {
+            match error.expect_err("one rank's B overlaps C") {
                 Error::InvalidArgument { message, .. } if bad => {
                     assert!(message.starts_with("B is"), "{message}");
                 }
@@ -236,7 +236,7 @@ fn a_rank_that_does_not_come_is_named_when_the_deadline_has_passed() {
                 Some(
                     enqueued
                         .and_then(|()| case.stream.synchronize())
-                        .expect_err("nobody comes"),
+                        .expect_err("rank 2 never arrives"),
                 )
             });
             let named = errors

@@ -179,7 +179,7 @@ fn a_stale_tile_fails_the_check() {
     holed[5] = bf16::NAN;
     assert!(
         check(&a, &b, None, &holed, n).is_err(),
-        "what was not written"
+        "an element that was not written"
     );
 }
 

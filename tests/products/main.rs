@@ -419,7 +419,10 @@ fn the_fake_library_reports_a_first_use_while_something_waits_and_a_workspace_us
     assert_eq!(report.len(), 1, "{report:?}");
     assert!(report[0].contains("loads a kernel"), "{report:?}");
     let report = role(vendor, "one_workspace", vendor.libraries(), &[]);
-    assert!(!report.is_empty(), "two streams at a time");
+    assert!(
+        !report.is_empty(),
+        "two streams with one workspace are reported"
+    );
     let all_of_it = report.iter().all(|line| line.contains("one workspace"));
     assert!(all_of_it, "{report:?}");
 }

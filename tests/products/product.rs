@@ -147,7 +147,7 @@ impl Product {
             let off = (widen(element, seen) - sum).abs();
             assert!(
                 off <= bound,
-                "{:?}: row {row}, column {column}: {off} off {sum}, {bound} may be",
+                "{:?}: row {row}, column {column}: {off} off {sum}, more than {bound}",
                 self.shape
             );
         }

@@ -29,7 +29,7 @@ pub fn skipped(why: &str) {
 #[allow(dead_code, reason = "few test binaries ask for it")]
 pub fn permitted() -> bool {
     let why = if std::env::var("SYMMEM_TEST_DRIVER").is_ok_and(|driver| driver == "system") {
-        Some("SYMMEM_TEST_DRIVER=system is no fake driver".to_owned())
+        Some("SYMMEM_TEST_DRIVER=system is not a fake driver".to_owned())
     } else {
         forbidden_here()
     };
@@ -109,7 +109,11 @@ pub fn build(arguments: &[&str], file: &str) -> PathBuf {
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{command:?}:\n{text}");
     let built = profile.join(file);
-    assert!(built.is_file(), "{command:?} made no {}", built.display());
+    assert!(
+        built.is_file(),
+        "{command:?} did not make {}",
+        built.display()
+    );
     built
 }
 

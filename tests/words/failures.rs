@@ -121,7 +121,7 @@ fn the_death_of_a_rank_ends_waits_for_its_words() {
         let ready = lines
             .map_while(std::result::Result::ok)
             .any(|line| line.contains("@ready"));
-        assert!(ready, "the other rank did not come");
+        assert!(ready, "the other rank did not arrive");
         stream
             .wait_all(words.all(), 1, Condition::Equal, 1)
             .unwrap();

@@ -38,7 +38,7 @@ fn not_given_back(at: &[usize]) {
             let broken = report.iter().find(|line| line.starts_with("violation: "));
             assert_eq!(broken, None, "{what}");
             let left = report.iter().any(|line| line.starts_with("live: "));
-            assert!(left, "{what} was done");
+            assert!(left, "{what} took effect");
         }
     });
 }
@@ -88,7 +88,11 @@ fn nothing_is_unbound_before_every_rank_has_given_it_up() {
     for rank in [0, 2] {
         world.ranks[rank].go();
         world.ranks[rank].expect("ready");
-        assert_eq!(unbound(), [0; WORLD], "rank 1 holds it, rank {rank} let go");
+        assert_eq!(
+            unbound(),
+            [0; WORLD],
+            "rank 1 holds the buffer, rank {rank} released it"
+        );
     }
     world.ranks[1].go();
     world.ranks[1].expect("ready");
@@ -96,7 +100,7 @@ fn nothing_is_unbound_before_every_rank_has_given_it_up() {
         world.ranks[rank].go();
         world.ranks[rank].expect("ready");
     }
-    assert_eq!(unbound(), [1; WORLD], "nobody holds it");
+    assert_eq!(unbound(), [1; WORLD], "no rank holds the buffer");
     world.ranks[1].go();
     world.ranks[1].expect("ready");
     world.go();
@@ -123,7 +127,7 @@ fn a_rank_that_dies_on_the_way_back_keeps_nobody_and_nothing_is_left() {
     if !permitted() {
         return;
     }
-    let chosen = chosen("deaths on multicast's way back", each_rank(), in_turn);
+    let chosen = chosen("deaths in multicast's teardown", each_rank(), in_turn);
     for_each(3, chosen, |(rank, symbol, number)| {
         let mut world = plan("multicast/use")
             .env("FAKE_DEVICE_KILL", format!("{symbol}:{number}"))
@@ -138,7 +142,10 @@ fn a_rank_that_dies_on_the_way_back_keeps_nobody_and_nothing_is_left() {
             assert!(told, "{what}: {finalized}");
             survivor.ends_well();
         }
-        assert!(!world.ranks[rank].wait().success(), "{what}: it lives");
+        assert!(
+            !world.ranks[rank].wait().success(),
+            "{what}: the rank survived"
+        );
         assert_eq!(complaints(&world, rank), [""; 0], "{what}");
     });
 }
@@ -149,7 +156,7 @@ fn what_never_returns_on_the_way_back_keeps_nobody() {
     if !permitted() {
         return;
     }
-    let stalls = chosen("stalls on multicast's way back", each_rank(), |place| {
+    let stalls = chosen("stalls in multicast's teardown", each_rank(), |place| {
         in_turn(place) && place.1 != "cuMemAddressFree"
     });
     for_each(5, stalls, |(rank, symbol, number)| {
@@ -256,7 +263,10 @@ fn a_rank_that_dies_while_all_go_without_is_an_error_of_all_others_and_nothing_i
             assert!(told.starts_with("PeerDied"), "{what}: {told}");
             survivor.ends_well();
         }
-        assert!(!world.ranks[2].wait().success(), "{what}: it lives");
+        assert!(
+            !world.ranks[2].wait().success(),
+            "{what}: the rank survived"
+        );
         assert_eq!(complaints(&world, 2), [""; 0], "{what}");
     });
 }

@@ -109,7 +109,10 @@ fn a_rank_that_dies_at_work_is_an_error_of_all_others_and_nothing_is_left() {
             assert!(error.starts_with("PeerDied"), "{what}: {error}");
             survivor.ends_well();
         }
-        assert!(!world.ranks[rank].wait().success(), "{what}: it lives");
+        assert!(
+            !world.ranks[rank].wait().success(),
+            "{what}: the rank survived"
+        );
         assert_eq!(complaints(&world, rank), [""; 0], "{what}");
     });
 }
@@ -176,7 +179,10 @@ fn survivors_have_an_object_of_their_own(#[values(0, 1, 2)] victim: usize) {
             assert_eq!(survivor.expect("finalized").1, "ok", "{what}");
             survivor.ends_well();
         }
-        assert!(!world.ranks[victim].wait().success(), "{what}: it lives");
+        assert!(
+            !world.ranks[victim].wait().success(),
+            "{what}: the rank survived"
+        );
         assert_eq!(complaints(&world, victim), [""; 0], "{what}");
     });
 }

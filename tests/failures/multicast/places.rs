@@ -48,7 +48,10 @@ pub fn set_up() -> Vec<Place> {
         let until = |symbol: &str, end: usize| until(calls, symbol, end);
         if rank == 0 {
             let asked = until("cuMulticastGetGranularity", joined);
-            assert_eq!(asked, 3, "once by the set-up, and twice as it is created");
+            assert_eq!(
+                asked, 3,
+                "once by the setup, and twice when the object is created"
+            );
             (1..=asked).for_each(|number| add("cuMulticastGetGranularity", number));
             add("cuMulticastCreate", 1);
             add(
@@ -91,7 +94,7 @@ pub fn way_back(rank: usize) -> [Place; 6] {
     let mut given = places(calls, "cuMemAddressFree");
     given.retain(|place| *place > launched && !is_of_memory(place));
     let [given] = given[..] else {
-        panic!("addresses of no memory are given back at {given:?}");
+        panic!("addresses without memory are freed at {given:?}");
     };
     let mut unmapped = places(calls, "cuMemUnmap").into_iter();
     let unmapped = unmapped.rfind(|&place| place < given);

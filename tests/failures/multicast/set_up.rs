@@ -129,7 +129,7 @@ fn a_call_that_never_returns_has_all_go_without_within_the_deadline() {
         ends_with_what_is_stuck(&mut world, rank, left, &what);
     };
     let places = chosen(
-        "stalls of multicast's set-up",
+        "stalls in multicast's setup",
         set_up(),
         is_first_of_its_step,
     );
@@ -144,7 +144,7 @@ fn a_rank_that_dies_at_any_step_is_an_error_of_all_others_and_nothing_is_left() 
     let all = set_up().into_iter();
     let deaths = all.flat_map(|place| [(place, ""), (place, ":after")]);
     // A death after one call equals a death before the next, unless the ranks agree in between.
-    let chosen = chosen("deaths in multicast's set-up", deaths.collect(), |death| {
+    let chosen = chosen("deaths in multicast's setup", deaths.collect(), |death| {
         let ((_, symbol, number), after) = *death;
         match symbol {
             "cuMulticastGetGranularity" => number == 1 && after.is_empty(),
@@ -165,7 +165,10 @@ fn a_rank_that_dies_at_any_step_is_an_error_of_all_others_and_nothing_is_left() 
             assert!(error.starts_with("PeerDied"), "{what}: {error}");
             survivor.ends_well();
         }
-        assert!(!world.ranks[rank].wait().success(), "{what}: it lives");
+        assert!(
+            !world.ranks[rank].wait().success(),
+            "{what}: the rank survived"
+        );
         assert_eq!(complaints(&world, rank), [""; 0], "{what}");
     });
 }
@@ -220,10 +223,13 @@ fn what_returns_after_all_went_without_is_undone_then() {
             // All ranks are still alive when the call returns, and nothing else happens meanwhile.
             let before = made(&traces[rank], undone);
             while made(&traces[rank], undone) == before {
-                assert!(start.elapsed() < 4 * late, "{symbol}: {undone} never comes");
+                assert!(
+                    start.elapsed() < 4 * late,
+                    "{symbol}: {undone} is never called"
+                );
                 std::thread::sleep(Duration::from_millis(50));
             }
-            assert!(start.elapsed() >= late, "{undone} has another reason");
+            assert!(start.elapsed() >= late, "{undone} was called too early");
             world.go();
             assert_eq!(world.expect("finalized"), ["ok"; WORLD]);
             ends_with_what_is_stuck(&mut world, rank, left, symbol);
@@ -255,7 +261,10 @@ fn a_death_is_heard_of_within_a_second_by_a_rank_that_is_stuck_and_by_one_that_w
         let (heard, error) = survivor.expect("opened");
         assert!(error.starts_with("PeerDied"), "{error}");
         let detection = heard.saturating_duration_since(death);
-        assert!(detection < DETECTION, "only after {detection:?}: {error}");
+        assert!(
+            detection < DETECTION,
+            "detected after {detection:?}: {error}"
+        );
         survivor.ends_well();
     }
 }

@@ -184,7 +184,7 @@ impl Rank {
                 }
                 Err(reason) => {
                     let why = match reason {
-                        RecvTimeoutError::Timeout => format!("hangs: nothing for {limit:?}"),
+                        RecvTimeoutError::Timeout => format!("hangs: no line for {limit:?}"),
                         RecvTimeoutError::Disconnected => "ended".into(),
                     };
                     panic!(

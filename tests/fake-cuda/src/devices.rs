@@ -258,12 +258,12 @@ mod tests {
         assert_eq!(
             chosen("2,9,1", 4),
             [2],
-            "what follows a bad entry is ignored"
+            "entries after a bad one are ignored"
         );
         assert_eq!(
             chosen("1,1", 4),
             [0usize; 0],
-            "a device twice is none at all"
+            "a repeated device selects nothing"
         );
         assert_eq!(chosen("", 4), [0usize; 0]);
         assert_eq!(chosen("-1", 4), [0usize; 0]);
@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(
             chosen("GPU-face", 4),
             [0usize; 0],
-            "an ambiguous one is not"
+            "an ambiguous prefix selects nothing"
         );
     }
 }

@@ -6,7 +6,7 @@ use crate::operation::{Address, Condition, EXEC, Modifiers, Operand, Operation, 
 use crate::scalar;
 use crate::vector;
 
-/// Decodes `mnemonic operand, operand modifier`; returns `None` if the instruction is not modelled.
+/// Decodes `mnemonic operand, operand modifier`; returns `None` if the instruction is not modeled.
 pub fn decode(text: &str, target: Option<usize>) -> Option<Operation> {
     let (mnemonic, rest) = text.split_once(' ').unwrap_or((text, ""));
     let (operands, modifiers) = split(rest);

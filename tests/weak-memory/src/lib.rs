@@ -1,7 +1,7 @@
 //! Runs compiled kernels for AMD GPUs, as waves of several blocks on several ranks, under an adversarial scheduler and
 //! a memory model as weak as the instruction set allows. A kernel that is only right by luck fails here.
 //!
-//! The code is the disassembly of the artefacts of `symmem-kernels-hip`; an instruction that is not modelled is an
+//! The code is the disassembly of the artefacts of `symmem-kernels-hip`; an instruction that is not modeled is an
 //! error that names it. [`memory`] describes the memory model, [`machine`] the adversary and what it reports. A passing
 //! run shows that a protocol holds under every completion order that the model allows and the seeds reach. It does not
 //! model the timing of real caches and links.
@@ -29,8 +29,8 @@ pub enum Error {
     /// The code object lacks something that was requested.
     #[error("code object: {0}")]
     CodeObject(String),
-    /// An instruction that is not modelled.
-    #[error("{kernel}+{offset:#x}: {text}: this instruction is not modelled")]
+    /// An instruction that is not modeled.
+    #[error("{kernel}+{offset:#x}: {text}: this instruction is not modeled")]
     Instruction {
         kernel: String,
         offset: u64,

@@ -124,7 +124,7 @@ impl Core {
 
     fn story(&self, store: StoreNumber) -> String {
         match (store as usize).checked_sub(1) {
-            None => "what the host wrote".to_owned(),
+            None => "the host's initial value".to_owned(),
             Some(index) => format!("store {store} ({})", self.stores[index]),
         }
     }

@@ -1,7 +1,7 @@
 //! What an instruction does: its operands, and the function of an arithmetic instruction. [`crate::decode`] decodes
 //! each instruction once.
 //!
-//! Only the instructions that symmem's kernels compile to are modelled. Sources: AMD's "CDNA3 Instruction Set
+//! Only the instructions that symmem's kernels compile to are modeled. Sources: AMD's "CDNA3 Instruction Set
 //! Architecture" and, for gfx90a, "CDNA2 Instruction Set Architecture".
 
 use crate::scalar::ScalarFunction;
@@ -156,6 +156,6 @@ pub enum Operation {
         level1: bool,
         level2: bool,
     },
-    /// Floating point that is not modelled: an error if a wave executes it.
+    /// Floating point that is not modeled: an error if a wave executes it.
     Unmodelled,
 }

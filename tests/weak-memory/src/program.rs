@@ -76,7 +76,7 @@ impl Program {
     /// # Errors
     /// [`Error::Tool`] if llvm-objdump is not installed or fails, [`Error::CodeObject`] if the kernel does not exist or
     /// expects registers that this interpreter does not set up, [`Error::Instruction`] for an instruction that is not
-    /// modelled.
+    /// modeled.
     pub fn load(kernel: &str, target: Target) -> Result<Self, Error> {
         let module = symmem_kernels_hip::modules()
             .iter()
@@ -130,7 +130,7 @@ impl Program {
         let descriptor = file
             .sections()
             .find_map(|section| section.data_range(address, 64).ok().flatten())
-            .ok_or_else(|| wrong("its descriptor lies in no section"))?;
+            .ok_or_else(|| wrong("its descriptor is in no section"))?;
         let word = |offset: usize| {
             let bytes = [0, 1, 2, 3].map(|byte| descriptor[offset + byte]);
             u32::from_le_bytes(bytes)
@@ -140,7 +140,7 @@ impl Program {
         let has = |bit: u32| properties >> bit & 1 == 1;
         if !has(3) || properties >> 16 != 0 || resources & (1 << 7) == 0 {
             return Err(wrong(
-                "arguments or the block's number are passed in another way",
+                "unsupported registers for the arguments or the block number",
             ));
         }
         self.arguments_register = [(0, 4), (1, 2), (2, 2)]

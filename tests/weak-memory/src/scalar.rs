@@ -111,7 +111,7 @@ fn add(a: u64, b: u64) -> (u64, Option<bool>) {
     (u64::from(sum as u32), Some(overflow))
 }
 
-/// Returns the function of a mnemonic; `None` if it is not modelled.
+/// Returns the function of a mnemonic; `None` if it is not modeled.
 pub fn function(mnemonic: &str) -> Option<ScalarFunction> {
     use Form::{Compare, InPlace, SaveExec, Short};
     Some(match mnemonic {

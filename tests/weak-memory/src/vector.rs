@@ -79,7 +79,7 @@ fn float(bits: u64) -> f32 {
     f32::from_bits(bits as u32)
 }
 
-/// Returns the function of a mnemonic without its encoding suffix; `None` if it is not modelled.
+/// Returns the function of a mnemonic without its encoding suffix; `None` if it is not modeled.
 pub fn function(mnemonic: &str, modifiers: &[&str]) -> Option<VectorFunction> {
     use Source::{Bit, Wide, Word};
     macro_rules! lane {

@@ -91,7 +91,7 @@ unsafe fn share_and_copy() -> (sys::CUstream, u64, u64) {
         assert_eq!(
             own,
             sys::CUresult::CUDA_ERROR_INVALID_CONTEXT,
-            "it is this process's own"
+            "the handle is from this process"
         );
         ok(sys::cuMemcpyHtoDAsync_v2(
             from,

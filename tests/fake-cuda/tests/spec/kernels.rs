@@ -340,7 +340,7 @@ fn a_kernel_that_goes_astray_takes_its_context_with_it() {
         ok(launch(function, 1, 32, 0, 0, &astray));
         assert_eq!(cuCtxSynchronize(), 700);
         violated("runs out of its memory after 32 bytes");
-        assert_eq!(cuMemFree_v2(memory), 700, "every later call says so");
+        assert_eq!(cuMemFree_v2(memory), 700, "every later call fails with it");
         assert_eq!(launch(function, 1, 32, 0, 0, &astray), 700);
         ok(cuDevicePrimaryCtxRelease_v2(0));
         context(0);

@@ -120,11 +120,7 @@ fn a_mapping_needs_access_before_it_is_used() {
         ok(give_access(base, 0));
         write(base, b"mapped");
         ok(cuMemRelease(handle));
-        assert_eq!(
-            read(base, 6),
-            b"mapped",
-            "memory lives as long as it is mapped"
-        );
+        assert_eq!(read(base, 6), b"mapped", "mapped memory stays alive");
         ok(cuMemUnmap(base, MIB2));
         ok(cuMemAddressFree(base, MIB2));
         clean();

@@ -57,7 +57,7 @@ fn processes_add_bind_and_unbind_each_its_own() {
                 ok(cuMulticastBindMem(object, 0, part, 0, UNIT, 0));
             });
             std::thread::sleep(Duration::from_millis(50));
-            assert!(!binding.is_finished(), "a device is missing");
+            assert!(!binding.is_finished(), "a device has not been added");
             say_and_wait(&descriptor.as_raw_fd().to_string());
             binding.join().expect("the other process added its device");
             ok(cuMulticastUnbind(object, 0, 0, UNIT));
@@ -247,7 +247,7 @@ fn slots_are_counted_over_the_processes_of_a_ledger_and_come_back_from_the_dead(
         assert_eq!(
             cuMulticastBindMem(own, 0, part, 0, UNIT, 0),
             2,
-            "the peer has it"
+            "the peer has the slot"
         );
         peer.kill();
         ok(cuMulticastBindMem(own, 0, part, 0, UNIT, 0));

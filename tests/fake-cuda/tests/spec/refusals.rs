@@ -102,7 +102,7 @@ fn a_call_never_returns_on_order_and_others_go_on() {
         let call = std::thread::spawn(bind);
         std::thread::sleep(Duration::from_millis(100));
         assert!(!call.is_finished());
-        assert_eq!(live(Kind::MulticastBinding), 1, "it has not begun");
+        assert_eq!(live(Kind::MulticastBinding), 1, "the call has not begun");
         ok(bind());
         clean();
     });

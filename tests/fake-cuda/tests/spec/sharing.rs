@@ -48,7 +48,7 @@ fn a_legacy_handle_opens_in_another_process() {
         );
         ok(cuIpcOpenMemHandle_v2(Some(&mut mapped), handle, 1));
         ok(cuIpcOpenMemHandle(Some(&mut again), handle, 1));
-        assert_eq!(mapped, again, "a second time it is counted");
+        assert_eq!(mapped, again, "the second open is counted");
         assert_eq!(read(mapped + 16, 13), b"from the peer");
         write(mapped + 16, b"from us, too.");
         peer.release();
@@ -201,11 +201,11 @@ fn memory_outlives_a_killed_exporter_while_it_is_mapped() {
             let base = map(import(descriptor_of(&peer, number).as_fd()), 0);
             let (mut free, mut total) = (0, 0);
             ok(cuMemGetInfo_v2(Some(&mut free), Some(&mut total)));
-            assert_eq!(free, 2 * MIB2, "what the peer took counts here");
+            assert_eq!(free, 2 * MIB2, "the peer's allocations count here");
             peer.kill();
             assert_eq!(read(base, 13), b"from the peer");
             ok(cuMemGetInfo_v2(Some(&mut free), Some(&mut total)));
-            assert_eq!(free, 3 * MIB2, "a dead process has given its memory back");
+            assert_eq!(free, 3 * MIB2, "a dead process's memory is free again");
             ok(cuCtxSynchronize());
             clean();
         },

@@ -144,7 +144,7 @@ fn captured_work_runs_when_it_is_launched() {
         ok(cuStreamEndCapture(origin, Some(&mut graph)));
         ok(cuGraphGetNodes(graph, None, Some(&mut nodes)));
         assert_eq!(nodes, 3);
-        assert_eq!(read_word(memory + 8), 0, "nothing ran yet");
+        assert_eq!(read_word(memory + 8), 0, "nothing has run yet");
         ok(cuGraphInstantiateWithFlags(Some(&mut executable), graph, 0));
         ok(cuGraphDestroy(graph));
         for _ in 0..2 {

@@ -32,19 +32,23 @@ fn devices_are_used_without_being_made_ready() {
     alone(&[], || {
         let mut device = -1;
         ok(hipGetDevice(Some(&mut device)));
-        assert_eq!(device, 0, "the first, where none was chosen");
+        assert_eq!(device, 0, "device 0 if the thread has chosen none");
         ok(hipSetDevice(1));
         std::thread::spawn(|| {
             let mut device = -1;
             ok(hipGetDevice(Some(&mut device)));
-            assert_eq!(device, 0, "each thread chooses its own");
+            assert_eq!(device, 0, "each thread has its own device");
         })
         .join()
         .expect("the thread ends well");
         ok(hipGetDevice(Some(&mut device)));
         assert_eq!(device, 1);
         assert_eq!(hipSetDevice(2), 101);
-        assert_eq!(live(Kind::Context), 0, "nobody has to give it back");
+        assert_eq!(
+            live(Kind::Context),
+            0,
+            "an implicit context is never released"
+        );
     });
 }
 

@@ -26,7 +26,7 @@ fn a_copy_says_which_way_it_goes() {
         assert_eq!(
             copy(device, device + 4, 1),
             1,
-            "device memory as the host's"
+            "device memory passed as host memory"
         );
         violated("passed as host memory");
     });
@@ -72,7 +72,7 @@ fn memory_is_uncached_where_release_and_processor_have_that() {
     };
     alone(&[("FAKE_HIP_RELEASE", "5.2")], || {
         assert_eq!((allocate(0), allocate(1)), (0, 0));
-        assert_eq!(allocate(3), 1, "came with 5.5");
+        assert_eq!(allocate(3), 1, "added in 5.5");
         clean();
     });
 }
@@ -150,7 +150,7 @@ fn a_descriptor_is_imported_by_value_from_seven_one_on() {
         assert_ne!(
             import((&raw mut number).cast()),
             0,
-            "a pointer is no descriptor"
+            "a pointer is not a descriptor"
         );
         ok(hipMemRelease(handle));
     });

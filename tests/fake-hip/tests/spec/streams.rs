@@ -57,7 +57,7 @@ fn copies_of_several_streams_are_outstanding_at_once() {
         assert_eq!(
             fake_device_most_copies(),
             1,
-            "a stream does one after the other"
+            "a stream runs one copy at a time"
         );
         copy(one, 0);
         copy(other, 8);
@@ -91,7 +91,7 @@ fn branches_of_a_graph_copy_at_once() {
             graph,
             0,
         ));
-        assert_eq!(fake_device_most_copies(), 0, "captured, not done");
+        assert_eq!(fake_device_most_copies(), 0, "captured, not run");
         ok(hipGraphLaunch(executable, origin));
         ok(hipStreamSynchronize(origin));
         assert_eq!(fake_device_most_copies(), 2);
