@@ -3,7 +3,7 @@
 //! own GPUs and libraries.
 
 #[path = "gemm/case.rs"]
-#[allow(dead_code, reason = "what the host does is core's test")]
+#[allow(dead_code, reason = "core tests the host backend's part")]
 mod case;
 #[path = "gemm/checker.rs"]
 mod checker;

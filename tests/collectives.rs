@@ -1,8 +1,8 @@
 //! Every collective does what its definition says, by every algorithm, on every backend: the conformance suite's
 //! collectives over worlds of one to eight ranks.
 //!
-//! By default the tests run a seeded sample; with `SYMMEM_CONFORMANCE=full`, all cases (`cargo xtask conformance
-//! --full`).
+//! By default the tests run a seeded sample; with `SYMMEM_CONFORMANCE=full`, all cases
+//! (`cargo xtask conformance --full`).
 
 #[allow(
     dead_code,

@@ -1,8 +1,9 @@
 //! All-gather + GEMM does what its definition says, by every algorithm and transport: the conformance suite's GEMM
 //! cases over worlds of one to eight ranks.
 //!
-//! By default the tests run a seeded sample; with `SYMMEM_CONFORMANCE=full`, all cases (`cargo xtask conformance
-//! --full`). Other tests cover the backends with their own libraries and kernels, over the fake runtimes.
+//! By default the tests run a seeded sample; with `SYMMEM_CONFORMANCE=full`, all cases
+//! (`cargo xtask conformance --full`). Other tests cover the backends with their own libraries and kernels, over the
+//! fake runtimes.
 
 #[allow(dead_code, reason = "these tests use the host backend only")]
 mod support;

@@ -2,7 +2,7 @@
 //! library runs the algorithm that the row names. The fake library logs each GEMM.
 
 #[path = "gemm/case.rs"]
-#[allow(dead_code, reason = "what the host does is core's test")]
+#[allow(dead_code, reason = "core tests the host backend's part")]
 mod case;
 #[path = "gemm/checker.rs"]
 mod checker;

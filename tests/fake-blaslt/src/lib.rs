@@ -88,14 +88,14 @@ macro_rules! exported {
     ($( $name:literal [$cublas:ident, $hipblas:ident]
         ($($parameter:ident: $type:ty),* $(,)?) |$numbers:ident| $body:expr; )*) => {$(
         #[unsafe(no_mangle)]
-        #[allow(clippy::too_many_arguments, reason = "the library's own")]
+        #[allow(clippy::too_many_arguments, reason = "the library's signature")]
         pub unsafe extern "C" fn $cublas($($parameter: $type),*) -> c_int {
             let $numbers = &CUBLAS;
             enter($numbers, $name, || $body)
         }
 
         #[unsafe(no_mangle)]
-        #[allow(clippy::too_many_arguments, reason = "the library's own")]
+        #[allow(clippy::too_many_arguments, reason = "the library's signature")]
         pub unsafe extern "C" fn $hipblas($($parameter: $type),*) -> c_int {
             let $numbers = &HIPBLAS;
             enter($numbers, $name, || $body)

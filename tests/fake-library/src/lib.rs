@@ -5,7 +5,7 @@
 
 #![allow(
     missing_docs,
-    reason = "the functions are the runtime's, which says what each does"
+    reason = "the runtime documents these functions"
 )]
 
 mod inject;

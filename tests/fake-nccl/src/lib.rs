@@ -177,7 +177,7 @@ pub unsafe extern "C" fn ncclGroupEnd() -> c_int {
 macro_rules! operations {
     ($( $symbol:ident($($parameter:ident: $type:ty),*) = $operation:expr; )*) => {$(
         #[unsafe(no_mangle)]
-        #[allow(clippy::too_many_arguments, reason = "NCCL's own")]
+        #[allow(clippy::too_many_arguments, reason = "NCCL's signature")]
         pub unsafe extern "C" fn $symbol(
             $($parameter: $type,)*
             comm: *mut c_void,
