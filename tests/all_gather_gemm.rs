@@ -3,7 +3,10 @@
 //! own GPUs and libraries.
 
 #[path = "gemm/case.rs"]
-#[allow(dead_code, reason = "core tests the host backend's part")]
+#[allow(
+    dead_code,
+    reason = "this test does not use the part for the host backend"
+)]
 mod case;
 #[path = "gemm/checker.rs"]
 mod checker;

@@ -2,7 +2,10 @@
 //! library runs the algorithm that the row names. The fake library logs each GEMM.
 
 #[path = "gemm/case.rs"]
-#[allow(dead_code, reason = "core tests the host backend's part")]
+#[allow(
+    dead_code,
+    reason = "this test does not use the part for the host backend"
+)]
 mod case;
 #[path = "gemm/checker.rs"]
 mod checker;

@@ -203,7 +203,10 @@ fn a_range_that_the_buffer_or_slice_does_not_have_is_refused() {
     world(1, |communicator| {
         let buffer = communicator.allocate::<u32>(&[8])?;
         let part = buffer.slice(2..5)?;
-        #[allow(clippy::reversed_empty_ranges, reason = "the reversed range must be refused")]
+        #[allow(
+            clippy::reversed_empty_ranges,
+            reason = "the reversed range must be refused"
+        )]
         let refused = [
             buffer.slice(..9),
             buffer.slice(..=8),

@@ -8,5 +8,8 @@ mod failures;
 mod graphs;
 mod products;
 #[path = "../collectives_on_host/world.rs"]
-#[allow(dead_code, reason = "only the tests of collectives use the input values")]
+#[allow(
+    dead_code,
+    reason = "only the tests of collectives use the input values"
+)]
 mod world;

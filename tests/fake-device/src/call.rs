@@ -208,7 +208,10 @@ pub fn put_optional<T>(out: Option<&mut T>, value: T) {
 /// that may be null), so a body needs `unsafe` only for arrays and host buffers. The crate that uses this macro defines
 /// a function `admit`; every call passes its name to `admit` first.
 #[macro_export]
-#[allow(clippy::crate_in_macro_def, reason = "`admit` belongs to the crate that uses the macro")]
+#[allow(
+    clippy::crate_in_macro_def,
+    reason = "`admit` belongs to the crate that uses the macro"
+)]
 macro_rules! api {
     ($(fn [$($name:ident),+] $arguments:tt $body:block)*) => {
         $($( $crate::api!(@one $name $arguments $body); )+)*

@@ -3,10 +3,7 @@
 //! A fake library is a shared object that finds the runtime as a program does. This crate has what all fake libraries
 //! share. The runtime's side is `fake-device`'s `library.rs`.
 
-#![allow(
-    missing_docs,
-    reason = "the runtime documents these functions"
-)]
+#![allow(missing_docs, reason = "the runtime documents these functions")]
 
 mod inject;
 
