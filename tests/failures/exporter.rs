@@ -1,6 +1,6 @@
 //! Copies and kernels that use a dead rank's memory.
 //!
-//! symmem guarantees nothing about the bytes, but that the survivors end. The test prints what the driver does;
+//! symmem guarantees that the survivors end, but nothing about the bytes. The test prints what the driver does;
 //! `benches/NOTES.md` records it for the machines where this ran.
 
 use crate::support::{Member, Plan, Setting, however_memory_is_shared};
