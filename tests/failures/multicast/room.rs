@@ -32,7 +32,7 @@ pub fn generations(member: &Member, first: Communicator) {
     member.tell("used", &use_it(member, &first));
     tell_status(member, &first);
     member.tell("finalized", &first.finalize());
-    // The last rank to leave may have released its part after the others checked.
+    // The last rank may release its part after the others have left, so wait for it.
     member.tell("met", &second.host_barrier());
     let third = another("third");
     tell_status(member, &third);
@@ -163,7 +163,7 @@ fn an_object_with_room_for_one_buffer_serves_the_one_that_comes_first() {
         return;
     }
     let (slots, unit) = slots_and_unit();
-    // Beside the slots there is room for at least one unit and for less than two.
+    // In addition to the slots, there is room for at least one unit and for less than two.
     let mut world = sized(slots + unit, unit).start();
     assert_eq!(agreed(&mut world), "HARDWARE: ");
     // The second round uses the room that the first one freed.
