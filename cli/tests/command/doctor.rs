@@ -26,7 +26,7 @@ fn recorded(directory: &Path, arguments: &[&str]) -> Command {
     let libraries = support::fake_driver_and_libraries();
     assert!(
         libraries.join("libcuda.so.1").exists(),
-        "never another driver"
+        "only the fake driver may be used"
     );
     let mut command = symmem(directory, arguments);
     command
