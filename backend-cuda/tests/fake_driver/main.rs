@@ -495,7 +495,11 @@ fn a_library_without_the_functions_is_told_with_the_first_that_is_missing() {
 fn a_device_that_is_not_there_is_told_with_how_many_are() {
     let outcome = run("open 7", &[]);
     assert_eq!(outcome.get("status"), "NO_DEVICE");
-    assert!(outcome.get("message").contains("no device 7: 2 visible"));
+    assert!(
+        outcome
+            .get("message")
+            .contains("no device 7: 2 are visible")
+    );
 }
 
 #[test]
