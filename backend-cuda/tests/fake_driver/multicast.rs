@@ -325,7 +325,7 @@ fn a_backend_that_may_not_says_why_and_has_its_kernels_only_where_they_are_emula
         (
             &[hardware, ask("emulate")],
             "EMULATED",
-            "asks for its kernels without it",
+            "runs the multicast kernels over peer addresses",
         ),
         (
             &[ask("emulate"), ("NCCL_NVLS_ENABLE", "0")],
