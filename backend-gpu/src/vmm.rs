@@ -115,7 +115,7 @@ fn nothing_mapped(call: &str, address: u64, bytes: u64) -> Failure {
         Status::CALL_FAILED,
         call,
         format!(
-            "the runtime reported success but mapped nothing of {bytes} bytes at {address:#x}; update the \
+            "the runtime reported success and mapped nothing of {bytes} bytes at {address:#x}; update the \
              runtime, or share memory by another kind"
         ),
     )

@@ -47,7 +47,7 @@ pub fn meanings() -> [Meaning; 6] {
         (
             NOT_SUPPORTED,
             "not supported",
-            "these devices have no common multicast: they are in confidential-computing mode, MIG instances or \
+            "these devices have no multicast together: they are in confidential-computing mode, MIG instances or \
              virtual GPUs, or no third-generation NVSwitch connects all of them",
         ),
         (
