@@ -48,7 +48,7 @@ fn describe_vendor(text: &mut String) {
         if windows {
             "yes"
         } else {
-            "no (2.27 or newer has them)"
+            "no (needs NCCL 2.27 or newer)"
         }
     );
     let _ = match vendor::check_permitted() {
