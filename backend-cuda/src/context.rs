@@ -93,8 +93,7 @@ impl Context {
         left.and(unsafe { call!(driver, cuDevicePrimaryCtxRelease_v2(self.device)) })
     }
 
-    /// Makes no context current if this one was left current on this thread, since its last release destroys
-    /// it.
+    /// Makes no context current if this one was left current on this thread, since its last release destroys it.
     fn leave_thread(&self) -> CallResult<()> {
         if LEFT_CURRENT.try_with(Cell::get) != Ok(self.raw) {
             return Ok(());

@@ -186,8 +186,7 @@ impl Device for CudaBackend {
                 )
             }
         });
-        // SAFETY: the caller passes the graph's ownership, so it is destroyed here even if instantiating
-        // failed.
+        // SAFETY: the caller passes the graph's ownership, so it is destroyed here even if instantiating failed.
         let given_up = self.give_back(|| unsafe { call!(self.driver, cuGraphDestroy(graph)) });
         made?;
         given_up.inspect_err(|_| {

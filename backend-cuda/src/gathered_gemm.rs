@@ -21,8 +21,7 @@ const RATES: Rates = Rates {
     product: 650e12,
 };
 
-/// Returns the kernel's name for a shape; `None` if there is no such kernel. The device may lack it all the
-/// same.
+/// Returns the kernel's name for a shape; `None` if there is no such kernel. The device may lack it all the same.
 fn kernel_name(shape: &GemmShape) -> Option<&'static str> {
     Some(match (shape.element, shape.b_order) {
         (ElementType::F16, MatrixOrder::ROWS) => "symmem_tensor_gemm_f16_rows",
@@ -83,9 +82,8 @@ pub fn limits(
 /// See [`symmem_core::backend::Gemm::gathered_gemm`].
 ///
 /// # Errors
-/// `UNSUPPORTED` for a shape or mode without a kernel; `INVALID_ARGUMENT` for matrices that tensor copies
-/// cannot load, and for a grid that cannot be co-resident or in which every block moves `A`; the driver's
-/// failure.
+/// `UNSUPPORTED` for a shape or mode without a kernel; `INVALID_ARGUMENT` for matrices that tensor copies cannot load,
+/// and for a grid that cannot be co-resident or in which every block moves `A`; the driver's failure.
 ///
 /// # Safety
 /// As [`symmem_core::backend::Gemm::gathered_gemm`].

@@ -48,8 +48,7 @@ impl Gpu for CudaBackend {
         on: RawStream,
     ) -> CallResult<()> {
         if kernel.beside {
-            // SAFETY: the caller upholds the contract, and a kernel marked `beside` waits for its predecessor
-            // itself.
+            // SAFETY: the caller upholds the contract, and a kernel marked `beside` waits for its predecessor itself.
             return unsafe { self.launch_beside(kernel.function, grid, argument, bytes, on) };
         }
         let geometry = Geometry {
@@ -71,8 +70,7 @@ impl Gpu for CudaBackend {
                 self.driver,
                 cuFuncGetAttribute(&raw mut most, FUNCTION_MAX_THREADS_PER_BLOCK, function)
             )?;
-            // If the kernel was compiled for fewer threads, the occupancy call may fail or not, so it is
-            // skipped.
+            // If the kernel was compiled for fewer threads, the occupancy call may fail or not, so it is skipped.
             if threads <= most {
                 call!(
                     self.driver,
@@ -91,8 +89,7 @@ impl Gpu for CudaBackend {
     unsafe fn copy(&self, transfer: &Transfer, on: RawStream) -> CallResult<()> {
         let (to, from) = (transfer.destination.0, transfer.source.0);
         let bytes = transfer.bytes as usize;
-        // `cuMemcpyAsync` takes any pair of unified addresses, so this also copies to and from registered host
-        // memory.
+        // `cuMemcpyAsync` takes any pair of unified addresses, so this also copies to and from registered host memory.
         // SAFETY: the caller keeps both ranges live until the stream has passed this point.
         unsafe { call!(self.driver, cuMemcpyAsync(to, from, bytes, stream(on))) }
     }

@@ -137,8 +137,7 @@ fn corrupt(cause: CorruptImage) -> Failure {
     Failure::new(Status::CALL_FAILED, "decompress", message)
 }
 
-/// Returns the code from which an architecture loads a module, as text; `None` if another module has its
-/// kernels.
+/// Returns the code from which an architecture loads a module, as text; `None` if another module has its kernels.
 pub fn origin(module: &Module, architecture: u32) -> Option<String> {
     let runs = |other: &&Module| other.choose(architecture).is_some();
     let has_them = |other: &Module| {

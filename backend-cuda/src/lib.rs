@@ -11,9 +11,8 @@
 //! - `vendor`, `products`: NCCL and cuBLASLt, if they are installed;
 //! - `tuning`: data, which method and geometry to use for which size.
 //!
-//! Dangers: a free, an unload or a first launch may wait for an idle device, so none may happen while a kernel
-//! waits for a peer. The launch path neither allocates nor locks. Every call restores the caller's current
-//! context.
+//! Dangers: a free, an unload or a first launch may wait for an idle device, so none may happen while a kernel waits
+//! for a peer. The launch path neither allocates nor locks. Every call restores the caller's current context.
 
 mod context;
 mod describe;

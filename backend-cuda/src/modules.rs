@@ -1,8 +1,7 @@
 //! Loads device code eagerly.
 //!
-//! By default CUDA loads a kernel at its first launch, which may wait for an idle device. Beside a kernel that
-//! waits for a peer this is a deadlock. So every function is loaded with its module, before any kernel of
-//! symmem can wait.
+//! By default CUDA loads a kernel at its first launch, which may wait for an idle device. Beside a kernel that waits
+//! for a peer this is a deadlock. So every function is loaded with its module, before any kernel of symmem can wait.
 
 use crate::driver::constants::*;
 use crate::driver::{Driver, call};

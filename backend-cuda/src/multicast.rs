@@ -219,9 +219,8 @@ fn disables(text: &str) -> bool {
     !["", "0", "n", "no", "off", "false"].contains(&&*text)
 }
 
-/// Returns whether NCCL reads this text as 0. NCCL uses its default for an empty text, and otherwise `strtoll`
-/// with base 0, which returns 0 for text that does not begin with a number, such as "on" and "true"
-/// (`src/misc/param.cc`).
+/// Returns whether NCCL reads this text as 0. NCCL uses its default for an empty text, and otherwise `strtoll` with
+/// base 0, which returns 0 for text that does not begin with a number, such as "on" and "true" (`src/misc/param.cc`).
 fn is_zero_to_nccl(text: &str) -> bool {
     let is_space = |letter: char| letter.is_ascii_whitespace() || letter == '\x0b';
     let number = text.trim_start_matches(is_space);

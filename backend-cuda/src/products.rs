@@ -8,8 +8,7 @@ use symmem_core::backend::abi::Status;
 use symmem_gpu::library::{Library, python_packages};
 use symmem_gpu::matrix_library::{Dialect, MatrixLibrary};
 
-/// The library's file names, newest first, each with the first CUDA version that the driver must support for
-/// it.
+/// The library's file names, newest first, each with the first CUDA version that the driver must support for it.
 const SONAMES: [(&str, u32); 3] = [
     ("libcublasLt.so.13", 13_000),
     ("libcublasLt.so.12", 12_000),

@@ -33,8 +33,7 @@ impl TensorGemmArguments {
     /// B is stored by columns.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` for matrices that tensor copies cannot load; `UNSUPPORTED` if the driver cannot
-    /// encode maps.
+    /// `INVALID_ARGUMENT` for matrices that tensor copies cannot load; `UNSUPPORTED` if the driver cannot encode maps.
     pub(crate) fn new(
         driver: &Driver,
         arguments: &GatheredGemmArguments,
@@ -125,8 +124,7 @@ fn encode(
     let name = "cuTensorMapEncodeTiled";
     let encode = driver.table.cuTensorMapEncodeTiled;
     let encode = encode.ok_or_else(unsupported)?;
-    // SAFETY: the arrays have the entries that a map of two dimensions needs, and the map is writable and
-    // aligned.
+    // SAFETY: the arrays have the entries that a map of two dimensions needs, and the map is writable and aligned.
     let code = unsafe {
         encode(
             (&raw mut map).cast(),

@@ -17,8 +17,7 @@ const _: () = assert!(BARRIER_THREADS as usize >= MAX_RANKS && BARRIER_THREADS.i
 impl<G: Gpu> Collectives for OpenGpu<G> {
     unsafe fn barrier(&self, barrier: &Barrier, on: RawStream) -> CallResult<()> {
         let kernel = self.parts().kernels.barrier;
-        // SAFETY: the kernel's argument is a `Barrier`, and the caller keeps everything it points to live until
-        // the stream has passed this point.
+        // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
         unsafe { launch(&self.0, kernel, Grid::new(1, BARRIER_THREADS), barrier, on) }
     }
 
@@ -45,8 +44,7 @@ impl<G: Gpu> Collectives for OpenGpu<G> {
         on: RawStream,
     ) -> CallResult<()> {
         let (call, kernel) = ("collective_move", &self.parts().kernels.collective_move);
-        // SAFETY: the kernel's argument is a `MoveArguments`; the caller upholds the same contract as
-        // `launch_moves` asks for.
+        // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
         unsafe { launch_moves(&self.0, call, kernel, arguments, geometry, on) }
     }
 
@@ -57,8 +55,7 @@ impl<G: Gpu> Collectives for OpenGpu<G> {
         on: RawStream,
     ) -> CallResult<()> {
         let (call, kernel) = ("collective_swap", &self.parts().kernels.collective_swap);
-        // SAFETY: the kernel is the one for this argument type; the caller keeps what the arguments point to
-        // live until the stream has passed this point.
+        // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
         unsafe { launch_moves(&self.0, call, kernel, arguments, geometry, on) }
     }
 
@@ -75,8 +72,7 @@ impl<G: Gpu> Collectives for OpenGpu<G> {
             geometry,
             most: PACKET_BLOCKS,
         };
-        // SAFETY: the kernel is the one for this argument type; the caller keeps what the arguments point to
-        // live until the stream has passed this point.
+        // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
         unsafe { launch_waiting(&self.0, &call, arguments, on) }
     }
 
@@ -95,8 +91,7 @@ impl<G: Gpu> Collectives for OpenGpu<G> {
             geometry,
             most: SLOT_BLOCKS,
         };
-        // SAFETY: the kernel is the one for this argument type; the caller keeps what the arguments point to
-        // live until the stream has passed this point.
+        // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
         unsafe { launch_waiting(&self.0, &call, arguments, on) }
     }
 
@@ -121,8 +116,7 @@ impl<G: Gpu> Collectives for OpenGpu<G> {
             geometry,
             most: PACKET_BLOCKS,
         };
-        // SAFETY: the kernel is the one for this argument type; the caller keeps what the arguments point to
-        // live until the stream has passed this point.
+        // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
         unsafe { launch_waiting(&self.0, &call, arguments, on) }
     }
 
@@ -157,8 +151,7 @@ impl<G: Gpu> Collectives for OpenGpu<G> {
             geometry,
             most: SLOT_BLOCKS,
         };
-        // SAFETY: the kernel is the one for this argument type; the caller keeps what the arguments point to
-        // live until the stream has passed this point.
+        // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
         unsafe { launch_waiting(&self.0, &call, arguments, on) }
     }
 
@@ -199,8 +192,7 @@ impl<G: Gpu> Collectives for OpenGpu<G> {
                  a positive multiple of 16 bytes"
             )));
         }
-        // SAFETY: the kernel is the one for this argument type; the caller keeps what the arguments point to
-        // live until the stream has passed this point.
+        // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
         unsafe { launch_waiting(&self.0, &call, arguments, on) }
     }
 
@@ -226,8 +218,7 @@ impl<G: Gpu> Collectives for OpenGpu<G> {
                 geometry.blocks[0]
             )));
         }
-        // SAFETY: the kernel is the one for this argument type; the caller keeps what the arguments point to
-        // live until the stream has passed this point.
+        // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
         unsafe { launch_waiting(&self.0, &call, arguments, on) }
     }
 }
@@ -279,8 +270,7 @@ unsafe fn launch_moves<G: Gpu>(
     unsafe { launch_waiting(gpu, &call, arguments, on) }
 }
 
-/// Returns the kernel of a reduction; `INVALID_ARGUMENT` for an element type or operator that this release
-/// lacks.
+/// Returns the kernel of a reduction; `INVALID_ARGUMENT` for an element type or operator that this release lacks.
 fn reduction<'a, G: Gpu>(
     gpu: &'a G,
     call: &'static str,

@@ -1,5 +1,4 @@
-//! What the all-gather + GEMM kernels of both vendors share: how many blocks move `A`, and which grids are
-//! refused.
+//! What the all-gather + GEMM kernels of both vendors share: how many blocks move `A`, and which grids are refused.
 
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{CallResult, Failure};
@@ -21,9 +20,8 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// Returns the number of blocks that bring the peers' shards in half of the GEMM's time: their first bytes
-    /// are needed once the own shard is multiplied. At most half of `blocks`, the co-resident blocks of the
-    /// device.
+    /// Returns the number of blocks that bring the peers' shards in half of the GEMM's time: their first bytes are
+    /// needed once the own shard is multiplied. At most half of `blocks`, the co-resident blocks of the device.
     pub fn movers(self, shape: &GemmShape, sharding: Sharding, shard: u64, blocks: u32) -> u32 {
         let whole = match sharding {
             Sharding::COLUMNS => shape.k,

@@ -9,8 +9,7 @@ use std::ffi::c_void;
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{CallResult, Device, Multicast};
 
-/// An open GPU: the mechanism from which [`OpenGpu`](crate::OpenGpu) builds the remaining traits of the
-/// contract.
+/// An open GPU: the mechanism from which [`OpenGpu`](crate::OpenGpu) builds the remaining traits of the contract.
 ///
 /// Methods marked "Device current." must be called with the device current on the calling thread.
 pub trait Gpu: Device + Multicast + Current {

@@ -98,8 +98,7 @@ impl Library {
             .filter(|address| !address.is_null())
     }
 
-    /// Returns the address of a symbol, as [`Library::symbol`] does; `None` if `name` does not end with a zero
-    /// byte.
+    /// Returns the address of a symbol, as [`Library::symbol`] does; `None` if `name` does not end with a zero byte.
     pub fn symbol_named(&self, name: &str) -> Option<*mut c_void> {
         self.symbol(CStr::from_bytes_with_nul(name.as_bytes()).ok()?)
     }

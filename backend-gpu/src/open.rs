@@ -27,8 +27,7 @@ macro_rules! forward {
             $(
                 #[inline]
                 $($safety)* fn $name(&self, $($argument: $type),*) -> CallResult<$return> {
-                    // SAFETY: the caller upholds this method's contract, which is that of the wrapped type's
-                    // method.
+                    // SAFETY: the caller upholds this method's contract, which is that of the wrapped type's method.
                     #[allow(unused_unsafe, reason = "some methods are safe")]
                     unsafe { self.0.$name($($argument),*) }
                 }

@@ -39,8 +39,7 @@ impl<G: Gpu> Signals for OpenGpu<G> {
         {
             return written;
         }
-        // SAFETY: the kernel's argument is a `SignalTarget`; the caller keeps its words live until the stream
-        // has passed this point.
+        // SAFETY: the kernel's argument is this target, and the caller keeps its words live.
         unsafe {
             launch(
                 &self.0,
@@ -64,8 +63,7 @@ impl<G: Gpu> Signals for OpenGpu<G> {
         {
             return waits;
         }
-        // SAFETY: the kernel takes this wait; the caller keeps all that it points to live until the stream has
-        // passed this point.
+        // SAFETY: the kernel's argument is this wait, and the caller keeps all that it points to live.
         unsafe {
             launch(
                 &self.0,
@@ -87,8 +85,7 @@ impl<G: Gpu> Signals for OpenGpu<G> {
             target: *target,
             wait: *wait,
         };
-        // SAFETY: the kernel's argument is a `StepArguments`; the caller keeps all that it points to live until
-        // the stream has passed this point.
+        // SAFETY: the kernel's argument is this step, and the caller keeps all that it points to live.
         unsafe {
             launch(
                 &self.0,
@@ -114,8 +111,7 @@ impl<G: Gpu> Signals for OpenGpu<G> {
             ));
         }
         let kernel = self.parts().kernels.word_update;
-        // SAFETY: the kernel's argument is a `WordOperation`; the caller keeps its words live until the stream
-        // has passed this point.
+        // SAFETY: the kernel's argument is this operation, and the caller keeps its words live.
         unsafe { launch(&self.0, kernel, one_warp::<G>(), operation, on) }
     }
 
@@ -139,8 +135,7 @@ impl<G: Gpu> Signals for OpenGpu<G> {
             self.parts().kernels.word_wait,
             Grid::new(1, WORD_WAIT_THREADS),
         );
-        // SAFETY: the kernel takes this wait; the caller keeps all that it points to live until the stream has
-        // passed this point.
+        // SAFETY: the kernel's argument is this wait, and the caller keeps all that it points to live.
         unsafe { launch(&self.0, kernel, grid, wait, on) }
     }
 }

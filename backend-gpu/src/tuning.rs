@@ -187,8 +187,7 @@ pub fn collective_flaws(tables: Collectives, warp: u32) -> Vec<String> {
     for (index, row) in rows.iter().enumerate() {
         let hides = |earlier: &CollectiveRow| {
             let swaps = |row: &CollectiveRow| row.algorithm == Algorithm::SWAP;
-            // LL packets serve in-place and out-of-place calls. Of the other algorithms only swap works in
-            // place.
+            // LL packets serve in-place and out-of-place calls. Of the other algorithms only swap works in place.
             (earlier.algorithm == Algorithm::PACKETS || swaps(earlier) == swaps(row))
                 && multicast(earlier) == multicast(row)
                 && earlier.operation == row.operation

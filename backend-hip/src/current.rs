@@ -49,8 +49,7 @@ impl Ordinal {
 impl Current for Ordinal {
     type Entered<'a> = Entered;
 
-    /// Asks the runtime each time, because the program may switch devices in between. The call reads a
-    /// thread-local.
+    /// Asks the runtime each time, because the program may switch devices in between. The call reads a thread-local.
     #[inline]
     fn enter(&self) -> CallResult<Entered> {
         let (runtime, own, mut current) = (self.runtime, self.number as c_int, 0);

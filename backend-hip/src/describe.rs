@@ -27,8 +27,7 @@ pub fn check_ordinal(runtime: &Runtime, ordinal: u32) -> CallResult<()> {
     ))
 }
 
-/// Returns an attribute, one of [`crate::runtime::constants::device_attribute`]; 0 if this runtime does not
-/// know it.
+/// Returns an attribute, one of [`crate::runtime::constants::device_attribute`]; 0 if this runtime does not know it.
 pub fn attribute(runtime: &Runtime, ordinal: u32, attribute: u32) -> CallResult<u32> {
     let mut value = 0;
     // SAFETY: the out-pointer is writable, and the runtime checks the other arguments.

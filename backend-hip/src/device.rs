@@ -171,14 +171,12 @@ impl Device for HipBackend {
                 )
             }
         });
-        // SAFETY: the caller gives the recorded graph up to this call, which destroys it even if instantiating
-        // failed.
+        // SAFETY: the caller gives the recorded graph up to this call, which destroys it even if instantiating failed.
         let given_up =
             self.give_back(|| unsafe { hip!(self.runtime(), hipGraphDestroy(recording)) });
         let made = RawGraphExec(made?);
         if let Err(failure) = given_up {
-            // SAFETY: the executable was created above and nobody else has it. Only the first failure is
-            // reported.
+            // SAFETY: the executable was created above and nobody else has it. Only the first failure is reported.
             let _ = unsafe { self.graph_destroy(made) };
             return Err(failure);
         }
@@ -340,8 +338,7 @@ impl HipBackend {
         })
     }
 
-    /// Launches a kernel of the program. Its parameters are one buffer, which the runtime copies before this
-    /// returns.
+    /// Launches a kernel of the program. Its parameters are one buffer, which the runtime copies before this returns.
     ///
     /// # Safety
     /// As [`Device::launch`].

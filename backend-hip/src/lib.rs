@@ -2,10 +2,8 @@
 //!
 //! It builds without ROCm. Without a runtime it reports why it cannot start, and does not panic. What is where:
 //!
-//! - `runtime`: the library, the table of its functions, its constants and their meaning; the run-time
-//!   compiler;
-//! - `describe`, `libraries`: what is known without opening a device; `masks`: compute units that variables
-//!   mask;
+//! - `runtime`: the library, the table of its functions, its constants and their meaning; the run-time compiler;
+//! - `describe`, `libraries`: what is known without opening a device; `masks`: compute units that variables mask;
 //! - `current`, `instance`, `modules`, `kernels`: opening a device;
 //! - `device`, `gpu`, `memory`: the traits that the vendor implements; `symmem_gpu` builds the others on them;
 //! - `vendor`, `products`: RCCL and hipBLASLt, if they are installed;

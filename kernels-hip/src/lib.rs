@@ -4,13 +4,11 @@
 //! compiles them with clang, and `cargo xtask kernels check` proves that sources and artefacts match. Building
 //! a program with this crate needs neither a compiler nor ROCm.
 //!
-//! Every kernel takes a [`Launch`] followed by one struct by value, in the layout of `symmem/abi.h`. There are
-//! no hidden arguments. Tests of `xtask` read all this back from the code objects
-//! (`xtask/src/kernels/hip/tests.rs`).
+//! Every kernel takes a [`Launch`] followed by one struct by value, in the layout of `symmem/abi.h`. There are no
+//! hidden arguments. Tests of `xtask` read all this back from the code objects (`xtask/src/kernels/hip/tests.rs`).
 //!
-//! Each code object is embedded compressed, as it is in the repository. [`Module::object`] returns the one for
-//! a device; [`CompressedImage::decompress`] or [`decompress_all`] turns it into the image that the runtime
-//! loads.
+//! Each code object is embedded compressed, as it is in the repository. [`Module::object`] returns the one for a
+//! device; [`CompressedImage::decompress`] or [`decompress_all`] turns it into the image that the runtime loads.
 
 pub use symmem_kernels_image::{AlignedBytes, CompressedImage, CorruptImage, decompress_all};
 

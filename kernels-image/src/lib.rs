@@ -49,9 +49,8 @@ impl CompressedImage {
     }
 }
 
-/// Decompresses images in parallel, each on its own thread, and blocks until all are done. One thread would
-/// take up to 10 ms for a device's images, while the device is being opened. The results are in the order of
-/// `images`.
+/// Decompresses images in parallel, each on its own thread, and blocks until all are done. One thread would take up to
+/// 10 ms for a device's images, while the device is being opened. The results are in the order of `images`.
 pub fn decompress_all(images: &[CompressedImage]) -> Vec<Result<AlignedBytes, CorruptImage>> {
     thread::scope(|scope| {
         let started: Vec<_> = images

@@ -30,8 +30,7 @@ pub mod pointer_attribute {
     pub const MEMPOOL_HANDLE: u32 = 17;
 }
 
-/// Parameters of a tensor map (`CUtensorMapDataType`, `…Interleave`, `…Swizzle`, `…L2promotion`,
-/// `…FloatOOBfill`).
+/// Parameters of a tensor map (`CUtensorMapDataType`, `…Interleave`, `…Swizzle`, `…L2promotion`, `…FloatOOBfill`).
 pub mod tensor_map {
     #![allow(missing_docs, reason = "named as in cuda.h")]
     pub const DATA_TYPE_FLOAT16: u32 = 6;

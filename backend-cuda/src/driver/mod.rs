@@ -27,8 +27,7 @@ const ADVICE: &str = "install NVIDIA's driver, pass it into the container (--gpu
 
 /// Calls a function of the driver's table by name and turns its result into a [`CallResult`].
 ///
-/// Expands to an unsafe call. The caller's `unsafe` block has the comment that says why the arguments are
-/// right.
+/// Expands to an unsafe call. The caller's `unsafe` block has the comment that says why the arguments are right.
 macro_rules! call {
     ($driver:expr, $name:ident($($argument:expr),* $(,)?)) => {
         $driver.check(stringify!($name), ($driver.table.$name)($($argument),*))

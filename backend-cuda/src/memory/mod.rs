@@ -1,9 +1,8 @@
 //! Memory that peers can address.
 //!
 //! Three share kinds, best first: virtual memory management with file descriptors; `cuMemAlloc` memory with its
-//! 64-byte inter-process handle; and, between ranks of one process, the plain address under peer access. Words
-//! that peers poll lie in the same kind of memory as data, since NVIDIA's caches do not hold system-scope
-//! accesses back.
+//! 64-byte inter-process handle; and, between ranks of one process, the plain address under peer access. Words that
+//! peers poll lie in the same kind of memory as data, since NVIDIA's caches do not hold system-scope accesses back.
 
 mod legacy;
 mod register;

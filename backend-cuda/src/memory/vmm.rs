@@ -84,8 +84,7 @@ pub fn import(
         .map_err(|failure| unreachable_peer(failure, device, exported.device))
 }
 
-/// Returns the driver's handle of an object that a peer exported. Does not close the descriptor. Context
-/// current.
+/// Returns the driver's handle of an object that a peer exported. Does not close the descriptor. Context current.
 pub fn import_handle(
     driver: &Driver,
     exported: &ExportedHandle,

@@ -3,8 +3,7 @@
 use crate::driver::constants::result::*;
 use symmem_core::backend::Failure;
 
-/// Multicast objects that a switch can hold, from reports of users. Each object takes one slot, whatever its
-/// size.
+/// Multicast objects that a switch can hold, from reports of users. Each object takes one slot, whatever its size.
 pub const SLOTS: u32 = 128;
 
 /// Meaning of a driver code that a multicast call returned.

@@ -7,9 +7,8 @@
 //! (`2026-11-21-lanes-4xh200.json`). No row pushes a reduction: on 2 ranks pushing is no faster than loading,
 //! and on 4, where a prototype was faster, the kernel has not been timed.
 //!
-//! Rows for more ranks and other operations were not measured. They follow from the measured rows by a model:
-//! the data sent in LL packets grows with the ranks, and the copy engine pays off where a step takes far longer
-//! than a launch.
+//! Rows for more ranks and other operations were not measured. They follow from the measured rows by a model: the data
+//! sent in LL packets grows with the ranks, and the copy engine pays off where a step takes far longer than a launch.
 
 use symmem_core::backend::abi::{Algorithm, CollectiveOperation, CollectiveRow};
 use symmem_gpu::tuning::*;

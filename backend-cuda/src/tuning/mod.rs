@@ -1,5 +1,4 @@
-//! Tuning data, by size. Beside each boundary stands the run that it comes from, or its reason if it was not
-//! measured.
+//! Tuning data, by size. Beside each boundary stands the run that it comes from, or its reason if it was not measured.
 
 mod collectives;
 mod transfers;

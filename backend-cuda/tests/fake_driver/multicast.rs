@@ -266,8 +266,7 @@ fn every_call_of_multicast_that_fails_is_named_and_leaks_nothing() {
         let outcome = asking("objects", &[("FAKE_DEVICE_FAIL", &fail)]);
         let symbol = outcome.calls[number - 1].as_str();
         assert_eq!(outcome.report, [""; 0], "{symbol} {number}");
-        // Two failures cannot be reported: restoring the caller's context, and the query that only serves an
-        // advice.
+        // Two failures cannot be reported: restoring the caller's context, and the query that only serves an advice.
         if ["cuCtxSetCurrent", "cuMemGetInfo"].contains(&symbol) {
             continue;
         }

@@ -98,8 +98,7 @@ pub fn row(method: Method) -> TransferRow {
     }
 }
 
-/// Runs everything with memory shared by `kind`. Calls `closing` once everything but the open devices is
-/// released.
+/// Runs everything with memory shared by `kind`. Calls `closing` once everything but the open devices is released.
 pub fn everything(kind: ShareKind, closing: impl FnOnce()) -> CallResult<()> {
     let mut world = World::open(0..2)?;
     let result = parts(&mut world, kind);
@@ -391,8 +390,7 @@ fn launches_a_kernel(world: &mut World, side: &Side) -> CallResult<()> {
         threads: [32, 1, 1],
         shared_memory: 64 << 10,
     };
-    // SAFETY: the module is live, the arguments match the kernel, and the memory is live until the stream is
-    // drained.
+    // SAFETY: the module is live, the arguments match the kernel, and the memory is live until the stream is drained.
     unsafe {
         let function = backend.module_function(module, name)?;
         backend.launch(function, &geometry, argument_bytes(&arguments), side.stream)?;

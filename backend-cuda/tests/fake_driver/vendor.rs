@@ -456,8 +456,7 @@ fn never_joined() -> CallResult<()> {
     let identifier = backend.vendor_identifier()?;
     let vendor = backend.vendor_create(&identifier, 0, 2)?;
     std::thread::sleep(Duration::from_millis(50));
-    // SAFETY: the communicator was created just now; after its end only calls follow that a late thread might
-    // make.
+    // SAFETY: the communicator was created just now; after its end only calls follow that a late thread might make.
     unsafe {
         tell("ready", backend.vendor_ready(vendor)?);
         backend.vendor_abort(vendor)?;

@@ -93,8 +93,7 @@ impl MatrixLibrary {
     /// `LIBRARY_MISSING` with the name of the missing function.
     ///
     /// # Safety
-    /// The library has the functions of its vendor's header under this prefix, and they behave as the header
-    /// says.
+    /// The library has the functions of its vendor's header under this prefix, and they behave as the header says.
     pub unsafe fn new(dialect: &'static Dialect, library: &Library) -> CallResult<Self> {
         let lacks = |function: String| {
             Failure::new(

@@ -102,8 +102,7 @@ impl Products {
         unsafe { product(gemm).run(candidate, operands, on) }
     }
 
-    /// Releases a GEMM and passes its workspace to `free`. Makes every step even if the device cannot be made
-    /// current.
+    /// Releases a GEMM and passes its workspace to `free`. Makes every step even if the device cannot be made current.
     ///
     /// # Errors
     /// `INVALID_ARGUMENT` if the handle is not live here; else the first failure, after every step was tried.
@@ -150,7 +149,6 @@ impl Products {
 /// # Safety
 /// The handle came from [`Products::prepare`] and was not released.
 unsafe fn product<'a>(gemm: RawGemm) -> &'a Product {
-    // SAFETY: the caller says that the handle is live, so the list still holds the GEMM; nothing borrows it
-    // mutably.
+    // SAFETY: the caller says that the handle is live, so the list still holds the GEMM; nothing borrows it mutably.
     unsafe { &*with_exposed_provenance(gemm.0 as usize) }
 }

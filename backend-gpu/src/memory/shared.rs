@@ -1,9 +1,8 @@
 //! The allocations and mappings of one open device.
 //!
-//! They are kept in two lists, so that closing the device releases whatever the caller did not. Releasing tries
-//! every step even after a failure, and no step twice: a call that frees also reports earlier asynchronous
-//! errors, so its failure does not mean that nothing was freed. Only allocating and mapping take the lists'
-//! lock; transfers never do.
+//! They are kept in two lists, so that closing the device releases whatever the caller did not. Releasing tries every
+//! step even after a failure, and no step twice: a call that frees also reports earlier asynchronous errors, so its
+//! failure does not mean that nothing was freed. Only allocating and mapping take the lists' lock; transfers never do.
 
 use super::sharing::{Content, Sharing};
 use std::collections::HashMap;

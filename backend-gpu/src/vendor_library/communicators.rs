@@ -208,8 +208,7 @@ impl Communicators {
     /// same kind. Blocks until all ranks have.
     ///
     /// # Errors
-    /// `UNSUPPORTED` if the library has no windows, or none for this memory and these devices; the library's
-    /// failure.
+    /// `UNSUPPORTED` if the library has no windows, or none for this memory and these devices; the library's failure.
     ///
     /// # Safety
     /// As [`Communicators::ready`]; the memory is live until it is deregistered.
@@ -229,8 +228,7 @@ impl Communicators {
         // does not finish.
         let place = Box::into_raw(Box::new(null_mut::<c_void>()));
         let pointer = with_exposed_provenance_mut(address.0 as usize);
-        // SAFETY: the heap place stays writable as long as the library may write it; the caller keeps the
-        // memory live.
+        // SAFETY: the heap place stays writable as long as the library may write it; the caller keeps the memory live.
         let code = unsafe {
             register(
                 begun.raw(),
@@ -241,8 +239,7 @@ impl Communicators {
             )
         };
         self.library.finish(&begun, CALL, code)?;
-        // SAFETY: the pointer came from the box above, and `finish` returned, so that the library no longer
-        // writes it.
+        // SAFETY: the pointer came from the box above, and `finish` returned, so that the library no longer writes it.
         let window = *unsafe { Box::from_raw(place) };
         if window.is_null() {
             return Err(self.no_windows(CALL));
@@ -282,8 +279,7 @@ impl Communicators {
         )
     }
 
-    /// Aborts a communicator and its work. May be called from any thread. Does nothing if the communicator has
-    /// ended.
+    /// Aborts a communicator and its work. May be called from any thread. Does nothing if the communicator has ended.
     ///
     /// # Errors
     /// The library's failure.

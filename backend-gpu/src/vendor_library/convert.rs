@@ -48,8 +48,7 @@ pub fn reduces(operation: CollectiveOperation) -> bool {
     )
 }
 
-/// Returns data type and count for elements that are only moved: their own type, or bytes if this version lacks
-/// it.
+/// Returns data type and count for elements that are only moved: their own type, or bytes if this version lacks it.
 pub fn moved(element: ElementType, count: u64, version: u32) -> Option<(c_int, u64)> {
     match (data_type(element, version), element.bytes()) {
         (Some(kind), _) => Some((kind, count)),

@@ -1,14 +1,12 @@
 //! NCCL and RCCL, through the C functions of `nccl.h`, which both libraries have.
 //!
-//! A backend finds and opens the file, with [`Library`]; the rest is the same for both and written here.
-//! Communicators are non-blocking, so that a missing peer leaves a call that can be ended, not a stuck thread.
-//! Dangers:
+//! A backend finds and opens the file, with [`Library`]; the rest is the same for both and written here. Communicators
+//! are non-blocking, so that a missing peer leaves a call that can be ended, not a stuck thread. Dangers:
 //!
-//! - A call on a non-blocking communicator may return while a thread of the library still works on it; the
-//!   first call of each kind does, because it connects to peers. Until that is done nothing is on the stream,
-//!   and no other call may be made. So [`Communicators::call`] and the end of a group poll until it is done.
-//!   They return early once somebody aborts the communicator, for a dead peer or a deadline, and after
-//!   [`PATIENCE`] at the latest.
+//! - A call on a non-blocking communicator may return while a thread of the library still works on it; the first call
+//!   of each kind does, because it connects to peers. Until that is done nothing is on the stream, and no other call
+//!   may be made. So [`Communicators::call`] and the end of a group poll until it is done. They return early once
+//!   somebody aborts the communicator, for a dead peer or a deadline, and after [`PATIENCE`] at the latest.
 //! - A thread may abort a communicator while another is in a call. That call is told, and gets [`GRACE`] to
 //!   leave before the library frees anything. The library may still be at work when [`Communicators::abort`]
 //!   returns: drain streams before memory is freed.

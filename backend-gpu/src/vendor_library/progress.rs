@@ -84,8 +84,7 @@ impl VendorLibrary {
 
     /// Aborts a communicator that `Communicator::end` returned.
     pub(super) fn abort(&self, comm: Comm) -> CallResult<()> {
-        // SAFETY: the communicator is live, and `Communicator::end` returns it only once, so it is aborted only
-        // once.
+        // SAFETY: the communicator is live, and `Communicator::end` returns it only once, so it is aborted only once.
         let code = unsafe { (self.table.ncclCommAbort)(comm) };
         self.begun("ncclCommAbort", code, null_mut())
     }

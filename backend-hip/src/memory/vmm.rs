@@ -314,10 +314,9 @@ impl VirtualMemory for VirtualMemoryManagement {
         unsafe { optional!(runtime, hipMemSetAccess(address, bytes, description, 1)) }
     }
 
-    /// Queries the access right, which only mapped memory has. Runtimes before 6.1 answer for all memory. A
-    /// runtime may also take the first address behind a mapping to be in it, where other memory can begin. So
-    /// this queries an odd address: mappings consist of whole pages, so it lies in the same mapping, and never
-    /// just behind one.
+    /// Queries the access right, which only mapped memory has. Runtimes before 6.1 answer for all memory. A runtime
+    /// may also take the first address behind a mapping to be in it, where other memory can begin. So this queries an
+    /// odd address: mappings consist of whole pages, so it lies in the same mapping, and never just behind one.
     fn is_mapped(&self, address: u64) -> CallResult<bool> {
         let Some(ask) = self.device.runtime.table.hipMemGetAccess else {
             return Ok(false);

@@ -1,8 +1,7 @@
 //! AMD's HIP runtime, opened at run time.
 //!
-//! Every call goes through [`Table`], which is looked up once. A program that might use a GPU thus survives a
-//! missing library, symbol or device, with a failure that names it. The uses of `version` show where versions
-//! differ.
+//! Every call goes through [`Table`], which is looked up once. A program that might use a GPU thus survives a missing
+//! library, symbol or device, with a failure that names it. The uses of `version` show where versions differ.
 
 pub mod compiler;
 pub mod constants;

@@ -24,8 +24,7 @@ pub struct MemoryLocation {
     pub id: i32,
 }
 
-/// `hipMemAllocationProp` from 5.3 on. Older versions have another field order, but runtimes before 5.5 are
-/// refused.
+/// `hipMemAllocationProp` from 5.3 on. Older versions have another field order, but runtimes before 5.5 are refused.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AllocationProperties {

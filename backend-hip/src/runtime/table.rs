@@ -1,8 +1,7 @@
 //! The functions of `libamdhip64.so` that this backend calls, as a table that is filled once.
 //!
-//! Required are functions that version 5.2 has and that everything needs. A comment on each group of optional
-//! ones says what they are for. Memory addresses are numbers, as everywhere in this crate; C declares them as
-//! pointers.
+//! Required are functions that version 5.2 has and that everything needs. A comment on each group of optional ones
+//! says what they are for. Memory addresses are numbers, as everywhere in this crate; C declares them as pointers.
 
 use super::structs::{AccessDescription, AllocationProperties, IpcHandle, MemoryLocation, Uuid};
 use std::ffi::{c_char, c_int, c_uint, c_void};

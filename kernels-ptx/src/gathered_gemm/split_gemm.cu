@@ -1,10 +1,9 @@
 // Module `split_gemm`: all-gather + GEMM for few rows, in one launch. sm_90a only.
 //
-// Such a GEMM takes as long as reading B takes. The gather hides behind the first stages of B, whose loads
-// start before the ranks have met. A tile is 128 columns of C and all rows, so that B is read once. It is
-// computed transposed, since the matrix instruction has 64 rows and C has few. There are few such tiles, so K
-// is split among the blocks of a cluster, which add their sums through each other's shared memory, always in
-// the same order.
+// Such a GEMM takes as long as reading B takes. The gather hides behind the first stages of B, whose loads start
+// before the ranks have met. A tile is 128 columns of C and all rows, so that B is read once. It is computed
+// transposed, since the matrix instruction has 64 rows and C has few. There are few such tiles, so K is split among
+// the blocks of a cluster, which add their sums through each other's shared memory, always in the same order.
 #include "gathered_gemm/tensor_gemm.h"
 
 using namespace symmem;
@@ -28,8 +27,7 @@ SYMMEM_DEVICE uint32 window_of(uint32 blocks, uint32 stages) {
   const uint32 wished = (window_of_device + blocks - 1) / blocks;
   return wished < stages ? wished : stages;
 }
-// Floats from one row of a block's sums to the next: a multiple of four, such that rows begin in different
-// banks.
+// Floats from one row of a block's sums to the next: a multiple of four, such that rows begin in different banks.
 constexpr uint32 sum_stride = tile_columns + 4;
 
 // Most blocks of a cluster, and so parts of K, on any device (CUDA Programming Guide, "Thread Block Clusters").
@@ -244,8 +242,7 @@ SYMMEM_DEVICE void add_parts(const GatheredGemmArguments& arguments, const Split
   }
 }
 
-// Called by every thread of every block, with shared memory for the ring, its barriers and 1024 bytes to align
-// it.
+// Called by every thread of every block, with shared memory for the ring, its barriers and 1024 bytes to align it.
 template <bool f16, bool b_rows, uint32 rows>
 SYMMEM_DEVICE void split_gemm(const TensorGemmArguments& given) {
   using Ring = SplitRing<rows>;

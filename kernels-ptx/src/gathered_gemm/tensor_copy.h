@@ -1,6 +1,5 @@
-// Tensor copies (TMA) and the barriers at which they arrive: PTX ISA, "Data movement and conversion
-// instructions: tensor copy" and "Parallel synchronization and communication instructions: mbarrier". From
-// sm_90 on.
+// Tensor copies (TMA) and the barriers at which they arrive: PTX ISA, "Data movement and conversion instructions:
+// tensor copy" and "Parallel synchronization and communication instructions: mbarrier". From sm_90 on.
 #pragma once
 
 #include "symmem/arch.h"
@@ -28,8 +27,7 @@ SYMMEM_DEVICE void barrier_expect(uint32 barrier, uint32 bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
 
-// Waits until the phase of this parity has ended. Needs no deadline, because only this cluster's own work ends
-// it.
+// Waits until the phase of this parity has ended. Needs no deadline, because only this cluster's own work ends it.
 SYMMEM_DEVICE void barrier_wait(uint32 barrier, uint32 parity) {
   asm volatile(
       "{ .reg .pred p;\n\t"

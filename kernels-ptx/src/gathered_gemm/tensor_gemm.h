@@ -10,9 +10,8 @@ namespace symmem {
 constexpr uint32 depth = 64;  // elements: the 128 bytes of the swizzle
 constexpr uint32 atom_bytes = 8 * depth * gemm_element_bytes;
 
-// A kernel's argument: the portable arguments, and tensor maps of the matrices. A box of A has a tile's rows. A
-// box of B has as many columns as the kernel defines, or, if rows of B are contiguous, `depth` rows of as many
-// elements.
+// A kernel's argument: the portable arguments, and tensor maps of the matrices. A box of A has a tile's rows. A box of
+// B has as many columns as the kernel defines, or, if rows of B are contiguous, `depth` rows of as many elements.
 struct TensorGemmArguments {
   TensorMap own;       // this rank's shard of A
   TensorMap gathered;  // the whole A

@@ -1,5 +1,4 @@
-// Matrix multiplication by warpgroups: PTX ISA, "Asynchronous warpgroup-level matrix instructions". sm_90a
-// only.
+// Matrix multiplication by warpgroups: PTX ISA, "Asynchronous warpgroup-level matrix instructions". sm_90a only.
 #pragma once
 
 #include "symmem/arch.h"
@@ -14,10 +13,9 @@
 
 namespace symmem {
 
-// Describes a matrix in shared memory in the 128-byte swizzle of a tensor copy: rows of 64 elements, of which
-// eight form an atom of 1024 bytes. `leading` is the distance in bytes from an atom to the next across the row,
-// `stride` that to the next one down (PTX ISA, "Matrix descriptor format"). The address is a multiple of 1024,
-// plus an offset.
+// Describes a matrix in shared memory in the 128-byte swizzle of a tensor copy: rows of 64 elements, of which eight
+// form an atom of 1024 bytes. `leading` is the distance in bytes from an atom to the next across the row, `stride`
+// that to the next one down (PTX ISA, "Matrix descriptor format"). The address is a multiple of 1024, plus an offset.
 SYMMEM_DEVICE uint64 matrix_descriptor(uint32 address, uint32 leading, uint32 stride) {
   constexpr uint64 swizzle_128 = 1ull << 62;
   return (address & 0x3ffffu) >> 4 | static_cast<uint64>(leading >> 4) << 16 | static_cast<uint64>(stride >> 4) << 32 |
