@@ -152,7 +152,7 @@ pub fn line(driver: &Driver, device: CUdevice) -> String {
 }
 
 fn variable(name: &str) -> Option<String> {
-    // Text that is not Unicode never asks for multicast; it forbids it unless it reads as a "no".
+    // Text that is not Unicode gets replacement characters, which no switch understands.
     std::env::var_os(name).map(|text| text.to_string_lossy().into_owned())
 }
 

@@ -82,7 +82,8 @@ pub fn check_permitted() -> CallResult<()> {
             Status::UNSUPPORTED,
             "ncclCommInitRankConfig",
             format!(
-                "NCCL might use multicast here, and {reason}; set NCCL_NVLS_ENABLE=0 for all ranks"
+                "NCCL might use multicast, but {reason}; to use NCCL without multicast, set NCCL_NVLS_ENABLE=0 on all \
+                 ranks"
             ),
         )),
     }

@@ -9,8 +9,8 @@ use std::sync::{Mutex, PoisonError};
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{CallResult, Failure};
 
-/// Heuristic candidates requested: with the one for unaligned operands, as many as the library times. Behind
-/// the first few, the heuristic's candidates hardly differ.
+/// Heuristic candidates requested: with the one for unaligned operands, as many as symmem times. Behind the
+/// first few, the heuristic's candidates hardly differ.
 const WAYS: usize = 7;
 /// Largest workspace of a candidate, in bytes: twice what NVIDIA recommends for its newest devices, and near
 /// what frameworks give hipBLASLt. Only what a candidate asks for is allocated.

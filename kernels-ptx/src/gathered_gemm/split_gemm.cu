@@ -96,7 +96,8 @@ struct SplitTile {
     }
   }
 
-  // Returns a step's position in K. Starts at the own shard, which needs no gather, and wraps around.
+  // Returns a step's position in K. If A is sharded by columns, starts at the own shard, which needs no gather,
+  // and wraps around.
   SYMMEM_DEVICE uint32 at(uint32 step) const {
     const uint32 turned = step + turn;
     return (first + (turned < steps ? turned : turned - steps)) * depth;
