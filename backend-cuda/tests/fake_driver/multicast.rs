@@ -330,7 +330,7 @@ fn a_backend_that_may_not_says_why_and_has_its_kernels_only_where_they_are_emula
         (
             &[ask("emulate"), ("NCCL_NVLS_ENABLE", "0")],
             "EMULATED",
-            "without it",
+            "over peer addresses",
         ),
     ] {
         let outcome = run("multicast off", environment);
