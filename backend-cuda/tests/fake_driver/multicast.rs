@@ -110,7 +110,7 @@ fn leave_all_to_close() -> CallResult<()> {
     let objects = joined(&world)?;
     for (rank, &object) in objects.iter().enumerate() {
         let memory = world.ranks[rank].allocate(KIND, BYTES)?;
-        // SAFETY: as above.
+        // SAFETY: both devices have joined the live object, and the allocation is live.
         unsafe {
             world.ranks[rank].multicast_bind(object, 0, memory.handle, BYTES)?;
             world.ranks[rank].multicast_map(object)?;

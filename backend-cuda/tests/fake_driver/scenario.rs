@@ -367,7 +367,7 @@ fn replays_a_graph(world: &mut World, sides: &[Side; 2]) -> CallResult<()> {
     };
     captured.0?;
     for _ in 0..2 {
-        // SAFETY: as above.
+        // SAFETY: graph, streams and memory are live until the streams are drained.
         unsafe {
             world.ranks[rank].graph_launch(executable, from.stream)?;
             world.ranks[to.rank].signal_wait(&to.wait(), SignalPlacement::DEVICE, to.stream)?;
