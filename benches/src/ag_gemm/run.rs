@@ -46,7 +46,7 @@ impl<'a, T: Real> Run<'a, T> {
         self.communicator.host_barrier()?;
         let outcome = match torch {
             Some(torch) => work(torch),
-            None => Ok(Err("it broke off earlier".into())),
+            None => Ok(Err("it failed earlier in this run".into())),
         };
         let broken = outcome.is_err();
         // What the ranks say of it is a barrier, too.

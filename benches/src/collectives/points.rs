@@ -222,7 +222,7 @@ impl<'a> Run<'a> {
                 communicator.host_barrier()?;
                 match self.external(program) {
                     Some(external) => external.check(&what),
-                    None => Ok(Err("it broke off earlier".into())),
+                    None => Ok(Err("it failed earlier in this run".into())),
                 }
             }
             by => {
