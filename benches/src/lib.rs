@@ -2,8 +2,8 @@
 //!
 //! [`p2p`] measures bandwidth and latency between pairs of ranks, [`collectives`] collective operations, and
 //! [`ag_gemm`] all-gather + GEMM, each with baselines in the same run. [`tune`] finds the fastest algorithms for
-//! collectives. [`enqueue`] measures the host time of a call, and [`bring_up`] lists the resources that a
-//! communicator created. All are collective: every rank of a communicator calls them with the same options.
+//! collectives. [`enqueue`] measures the host time of a call, and [`bring_up`] reports the time to set up a
+//! communicator. All are collective: every rank of a communicator calls them with the same options.
 
 pub mod ag_gemm;
 mod baseline;

@@ -514,7 +514,7 @@ fn a_program_that_breaks_off_ends_its_part_and_not_the_run() {
     let report = report(&directory.join("c.json"));
     let ours = collectives(&report).points.iter();
     assert_eq!(ours.filter(|point| point.by == OURS).count(), 4);
-    let told = |note: &String| note.contains("baseline gloo broke off");
+    let told = |note: &String| note.contains("baseline gloo failed");
     assert!(report.notes.iter().any(told), "{:?}", report.notes);
     have_ended(&directory);
 }

@@ -54,7 +54,7 @@ fn without_a_command_two_ranks_of_the_host_are_measured_and_both_files_written()
         report
             .notes
             .iter()
-            .any(|note| note.contains("initialisation"))
+            .any(|note| note.contains("initialization"))
     );
     let page = std::fs::read_to_string(directory.join("symmem-p2p.html")).unwrap();
     assert!(page.contains("<svg") && page.trim_end().ends_with("</html>"));

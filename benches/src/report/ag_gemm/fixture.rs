@@ -83,7 +83,7 @@ pub(in crate::report) fn products() -> Products {
     let mut section = Products {
         world: 8,
         baselines: vec![
-            state("vendor's library", Some("NCCL 2.28.9"), None),
+            state("collectives library", Some("NCCL 2.28.9"), None),
             state("pytorch", Some("PyTorch 2.11.0"), None),
         ],
         products: vec![large, small],
