@@ -6,7 +6,6 @@ use symmem::Communicator;
 use symmem::backend::abi::Capabilities;
 use symmem::backend::read_text;
 
-/// Capabilities and limits that all ranks share.
 pub(super) struct Common {
     pub capabilities: Capabilities,
     /// Size of the largest transfer, in bytes.

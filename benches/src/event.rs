@@ -24,7 +24,6 @@ impl<'a> Event<'a> {
         })
     }
 
-    /// Enqueues a record of the event.
     pub(crate) fn record(&self, queue: &Queue) -> Result<()> {
         // SAFETY: event and stream live as long as the values borrowed here.
         let recorded = unsafe { self.backend.event_record(self.raw, RawStream(queue.raw())) };

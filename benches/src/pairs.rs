@@ -12,7 +12,6 @@ use symmem::backend::abi::Capabilities;
 const POINT_NS: f64 = 50e6;
 const POINT_NS_ON_HOST: f64 = 12e6;
 
-/// State of a run at one rank.
 pub(super) struct Run<'a> {
     pub session: Session<'a>,
     pub capabilities: Capabilities,

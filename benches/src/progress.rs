@@ -28,7 +28,6 @@ impl<'a> Stepper<'a> {
         }
     }
 
-    /// Adds steps to the total.
     pub(super) fn expect(&mut self, more: usize) {
         self.total += more;
     }

@@ -18,12 +18,10 @@ impl<'a> Timer<'a> {
         })
     }
 
-    /// Enqueues the start of the timing.
     pub(super) fn begin(&self, queue: &Queue) -> Result<()> {
         self.start.record(queue)
     }
 
-    /// Enqueues the end of the timing.
     pub(super) fn end(&self, queue: &Queue) -> Result<()> {
         self.end.record(queue)
     }

@@ -19,7 +19,6 @@ pub(super) struct Buffers<T: Reducible> {
     dtype: Dtype,
 }
 
-/// Selects one of the two buffers.
 #[derive(Clone, Copy)]
 pub(super) enum Side {
     Destination,
@@ -36,7 +35,6 @@ pub(super) struct Part {
 
 /// [`Buffers`] with the element type erased.
 pub(super) trait Memory: Any {
-    /// The element type.
     fn dtype(&self) -> Dtype;
     /// The length of a buffer, in elements.
     fn length(&self, side: Side) -> usize;

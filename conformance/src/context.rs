@@ -8,7 +8,6 @@ use symmem::{Communicator, Stream};
 /// Number of streams that a case can use.
 pub(super) const STREAMS: usize = 3;
 
-/// The communicator, streams and case that a check uses.
 pub(super) struct Context<'a> {
     pub communicator: &'a Communicator,
     pub streams: &'a [Stream],

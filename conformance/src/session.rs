@@ -23,7 +23,7 @@ pub const CASE_DEADLINE: Duration = Duration::from_secs(30);
 /// Name of the failed operation if the buffers of a case are not bound to the multicast object.
 const BINDING: &str = "binding its buffers";
 
-/// State of a rank that runs cases one after the other.
+/// Runs cases on one rank, one after the other.
 pub struct Session<'a> {
     communicator: &'a Communicator,
     streams: Vec<Stream>,

@@ -310,7 +310,7 @@ impl Transfer<'_> {
             let refused = recorder.capture(|queue| self.put_all(queue, 0, Some(channel)));
             if !matches!(refused, Err(Error::Unsupported { .. })) {
                 self.findings.push(format!(
-                    "captured signals whose values are frozen, or failed otherwise: {:?}",
+                    "a capture of signals in host memory was not refused as unsupported: {:?}",
                     refused.err()
                 ));
             }

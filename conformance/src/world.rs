@@ -80,7 +80,7 @@ pub enum WorldError {
     #[error("{0}")]
     Open(String),
     /// Rank 0 exited without an answer, or a rank exited with a failure.
-    #[error("rank 0 exited without an answer: {0}")]
+    #[error("a rank exited unexpectedly: {0}")]
     Ended(String),
     /// Rank 0 did not answer within the time limit.
     #[error("rank 0 did not answer within {0:?}")]

@@ -12,7 +12,6 @@ use symmem::tuning::{order, shape};
 use symmem::{CollectiveOptions, Communicator, Matrix, Operands, Queue, Stream, SymmetricBuffer};
 use zerocopy::IntoBytes;
 
-/// The matrices of one rank.
 pub(super) struct Session<'a, T: Real> {
     pub(super) communicator: &'a Communicator,
     pub(super) product: Product,

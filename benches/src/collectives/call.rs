@@ -5,7 +5,6 @@ use super::shape::Shape;
 use crate::report::Placement;
 use symmem::CollectiveOptions;
 
-/// One call, the same on all ranks.
 #[derive(Clone, Copy)]
 pub(crate) struct Call {
     pub shape: Shape,

@@ -13,7 +13,6 @@ pub(super) struct Contender {
     pub by: By,
 }
 
-/// How a library is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum By {
     /// symmem, with the requested options.

@@ -14,7 +14,6 @@ use zerocopy::IntoBytes;
 
 /// A source and a destination of equal length and element type.
 pub(super) trait Memory {
-    /// The element type.
     fn element(&self) -> SampleType;
     /// Length of the source, in elements.
     fn length(&self) -> usize;
@@ -65,7 +64,6 @@ pub(super) fn allocate(
     }, else Ok(None))
 }
 
-/// [`Memory`] of one element type.
 struct Typed<T: Sample> {
     source: SymmetricBuffer<T>,
     destination: SymmetricBuffer<T>,

@@ -30,7 +30,6 @@ pub(crate) enum Way {
 pub(crate) struct Session<'a> {
     pub communicator: &'a Communicator,
     pub stream: Stream,
-    /// The element type.
     pub element: SampleType,
     memory: Box<dyn Memory>,
     clock: Clock<'a>,

@@ -147,7 +147,6 @@ fn three(placed: &Placed) -> [Cell; 3] {
     [figure(placed.looped), figure(placed.graph), single]
 }
 
-/// The table of barriers.
 fn barrier(placed: &Placed) -> View {
     let mut row = vec![Cell::Name("barrier".into())];
     row.extend(three(placed));

@@ -1,6 +1,5 @@
 //! One measured value of a run.
 
-/// One measured value of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Value {
     pub bytes: u64,

@@ -34,8 +34,8 @@ pub(super) fn views(comparison: &Comparison) -> Vec<View> {
 
 /// Explanation of all tables, shown once, below the machines.
 const READING: [&str; 4] = [
-    "GB/s is 10⁹ bytes per second. Transfers: looped rate of each sending rank, for the slowest pair. Collectives: \
-     busbw, out of place, by graph replay if the run has it. Latencies: medians, one way, in µs.",
+    "GB/s is 10⁹ bytes per second. Transfers: looped rate of each rank that moves bytes, for the slowest pair. \
+     Collectives: busbw, out of place, by graph replay if the run has it. Latencies: medians, one way, in µs.",
     "Ratios compare with the first machine of a table: above 1, the first machine is slower.",
     "of link: share of the rated one-way link bandwidth, of a pair for transfers, and of a device to its peers for \
      collectives.",
