@@ -119,7 +119,7 @@ fn without_the_owners_word_it_looks_and_tells_and_touches_nothing() {
     command.env("SYMMEM_MULTICAST", "1");
     let output = text(&succeed(command).stdout);
     for part in [
-        "driver: 12.8; the functions for multicast are in it",
+        "driver: 12.8, which has multicast functions",
         "device 2: Fake NVIDIA H200, architecture 90, multicast ",
         "SYMMEM_MULTICAST=1\n",
         "NVSHMEM_DISABLE_NVLS",
@@ -303,7 +303,7 @@ fn a_call_that_fails_in_the_set_up_is_told_with_what_to_do_and_nothing_comes_aft
         .env("FAKE_DEVICE_FAIL", call)
         .env("FAKE_DEVICE_FAIL_RANK", rank.to_string());
     let (said, report) = in_trouble(&directory, command);
-    assert!(said.starts_with("FAILED: set-up: "), "{said}");
+    assert!(said.starts_with("FAILED: setup: "), "{said}");
     assert!(said.contains(whose) && said.contains(advice), "{said}");
     let trial = report.trial.unwrap();
     assert_eq!(trial.set_up.len(), 1);
@@ -322,7 +322,7 @@ fn slots_that_run_out_only_when_communicators_come_and_go_are_found() {
         .env("FAKE_DEVICE_FAIL", "cuMulticastCreate:2:2")
         .env("FAKE_DEVICE_MEMORY_BYTES", (4_u64 << 30).to_string());
     let (said, report) = in_trouble(&directory, command);
-    assert!(said.contains("set-up and giving back: "), "{said}");
+    assert!(said.contains("setup and release: "), "{said}");
     assert!(said.contains("no slot left"), "{said}");
     let trial = report.trial.unwrap();
     assert_eq!(trial.comings.len(), 2);
@@ -340,7 +340,7 @@ fn a_rank_that_dies_in_the_set_up_ends_the_test() {
         .env("FAKE_DEVICE_KILL", "cuMulticastAddDevice:1")
         .env("FAKE_DEVICE_KILL_RANK", "1");
     let (said, _) = in_trouble(&directory, command);
-    assert!(said.contains("set-up: a rank failed"), "{said}");
+    assert!(said.contains("setup: a rank failed"), "{said}");
     // The others were not killed while they gave back what they had.
     assert_eq!(ends(&directory).0, [1, 0, 1]);
 }
@@ -406,7 +406,7 @@ fn what_was_found_out_before_a_rank_failed_is_told() {
         .env("FAKE_DEVICE_KILL", "cuMulticastAddDevice:2")
         .env("FAKE_DEVICE_KILL_RANK", "1");
     let (said, report) = in_trouble(&directory, command);
-    assert!(said.contains("giving back: a rank failed"), "{said}");
+    assert!(said.contains("release: a rank failed"), "{said}");
     let trial = report.trial.unwrap();
     assert_eq!(trial.comings.len(), 1);
     assert_eq!(trial.comings[0].trouble(), None);
@@ -484,7 +484,7 @@ fn a_switch_between_fewer_than_two_devices_is_none() {
     let mut command = live(&directory);
     command.env("FAKE_DEVICE_COUNT", "1");
     let (said, _) = in_trouble(&directory, command);
-    assert!(said.contains("two devices or more"), "{said}");
+    assert!(said.contains("at least two devices"), "{said}");
     assert_eq!(of_multicast(&look_ups(&directory)), 0);
 }
 
@@ -523,14 +523,14 @@ fn it_tells_of_the_test_that_its_arguments_ask_for() {
     let full = told(&["--full", "--max-bytes", "1K"], "");
     // Else conformance would not have the room that it needs.
     assert!(full.contains("for 3 devices, 4096 MiB"), "{full}");
-    assert!(full.contains("giving back 130 times"), "{full}");
+    assert!(full.contains("finalizes 130 communicators"), "{full}");
     let quick = told(
         &["--quick", "--op", "broadcast,reduce,broadcast"],
         "8388608",
     );
     assert!(quick.contains("for 3 devices, 8 MiB"), "{quick}");
     assert!(
-        quick.contains("4. broadcast and reduce up to 1 MiB:"),
+        quick.contains("4. Measures broadcast and reduce up to 1 MiB:"),
         "{quick}"
     );
 }
@@ -571,12 +571,15 @@ fn a_machine_without_cuda_is_said_to_be_one() {
         command
     };
     let output = text(&succeed(without(doctor(&directory, &[]))).stdout);
-    assert!(output.contains("There is no CUDA here"), "{output}");
+    assert!(
+        output.contains("CUDA cannot start on this machine"),
+        "{output}"
+    );
     assert!(output.contains("NCCL_NVLS_ENABLE"), "{output}");
     if support::permitted() {
         let output = without(live(&directory)).output().unwrap();
         assert_eq!(output.status.code(), Some(1));
-        assert!(text(&output.stdout).contains("There is no CUDA here"));
+        assert!(text(&output.stdout).contains("CUDA cannot start on this machine"));
     }
     let error = fail(doctor(&directory, &["--backend", "host"]));
     assert!(error.contains("host has no multicast"), "{error}");
