@@ -51,6 +51,6 @@ fn a_refused_package_is_found_once_it_comes_by_default() {
     let root = ROOT.replace("[features]\n", "[features]\ndefault = [\"extra\"]\n");
     assert_eq!(
         check(&root, "upper = { most = 3, without = [\"table\"] }"),
-        ["crate upper brings table into a program: [packages] in xtask/structure.toml refuses it"]
+        ["crate upper brings table into a program: [packages] in xtask/structure.toml forbids it"]
     );
 }

@@ -113,7 +113,7 @@ fn a_place_that_does_not_name_its_crate_is_found() {
     );
     assert_eq!(
         source.compare(&list(ONLY)),
-        ["src/entry.rs does not name lower: take it out of [only] in xtask/structure.toml"]
+        ["src/entry.rs does not name lower: remove it from [only] in xtask/structure.toml"]
     );
 }
 
