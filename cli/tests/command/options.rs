@@ -1,9 +1,9 @@
-//! What every command offers: only options that it honours, in groups, with or without colours.
+//! The options of every command, the color of its output, and results on standard output.
 
 use super::*;
 use rstest::rstest;
 
-/// The long options that a command's help names.
+/// Returns the long options in a command's help.
 fn options(command: &[&str]) -> Vec<String> {
     let directory = directory(&format!("help-{}", command.join("-")));
     let help = text(&succeed(symmem(&directory, &[command, &["--help"]].concat())).stdout);
