@@ -303,7 +303,7 @@ fn multicast_that_fails(name: &str, variable: (&str, &str)) -> Option<String> {
     let arguments = [&bench[..], &how, &size].concat();
     assert!(
         support::fake_driver().join("libcuda.so.1").exists(),
-        "never another driver"
+        "only the fake driver may be used"
     );
     let mut command = on_fake_driver(&directory, 2, &arguments);
     command

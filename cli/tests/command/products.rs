@@ -229,7 +229,7 @@ fn what_was_tuned_is_chosen_in_the_stored_way_until_the_library_is_another() {
         assert_eq!(measured.chosen.as_deref(), Some("pipeline get"));
         text(&output.stderr)
     };
-    let note = "stored ways of products are of another library";
+    let note = "stored GEMM candidates belong to another library";
     assert!(!chosen(&stored).contains(note));
     stored.library += "9";
     let told = chosen(&stored);
@@ -308,7 +308,7 @@ fn the_table_that_is_to_be_written_need_not_be_there_and_any_other_one_has_to() 
     std::fs::write(&file, table.to_json().unwrap()).unwrap();
     let told = super::text(&succeed(new(&["-v"])).stderr);
     assert!(
-        told.contains("cannot be done here") && told.contains("Pipeline"),
+        told.contains("cannot run a stored tuning row") && told.contains("Pipeline"),
         "{told}"
     );
 }
@@ -364,8 +364,8 @@ fn what_is_not_asked_for_is_not_done() {
     for part in [
         "rank 0 of 2: C[35, 24]",
         "rank 1 of 2: C[6, 10]",
-        "shard of rank (1 + i) mod 2 comes",
-        "copy stream 0: signal to rank 0",
+        "shard of rank (1 + i) mod 2 arrives",
+        "copy stream 0: signal rank 0",
     ] {
         assert!(output.contains(part), "{part} is missing in\n{output}");
     }
