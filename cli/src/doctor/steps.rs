@@ -39,7 +39,7 @@ impl Steps {
             Effort::Full => FULL_BYTES,
             Effort::Quick | Effort::Standard => 0,
         };
-        // Source and destination with guards, each rounded up to an allocation unit.
+        // Source and destination with guards; rounding up to allocation units may double each.
         let measured = largest.saturating_mul(4);
         Ok(multicast_bytes()?.max(checked).max(measured))
     }

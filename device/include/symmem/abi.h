@@ -57,7 +57,7 @@ struct Barrier {
   Watch watch;
   uint64 epoch;             // this rank's 32-bit counter of barriers on these words
   uint64 own;               // this rank's words; rank p writes the word at p * signal_stride
-  uint64 peers[max_ranks];  // the word that this rank writes at each peer; 0 for ranks outside of the barrier
+  uint64 peers[max_ranks];  // the word that this rank writes at each peer; 0 to skip a rank
   uint32 world;
   uint32 slot;
 };
