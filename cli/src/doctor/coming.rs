@@ -36,10 +36,7 @@ pub struct Coming {
 impl Coming {
     /// Returns what went wrong; `None` if multicast was used, gave right results and was released.
     pub fn trouble(&self) -> Option<String> {
-        let because = self
-            .reason
-            .as_deref()
-            .unwrap_or("the backend gave no reason");
+        let because = self.reason.as_deref().unwrap_or("no reason was reported");
         if self.path != MulticastSupport::Hardware.name() {
             Some(format!("all ranks agreed not to use multicast: {because}"))
         } else if !self.bound {
