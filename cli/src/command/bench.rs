@@ -225,7 +225,6 @@ impl TransferSizes {
     }
 }
 
-/// Starts this program once per rank.
 fn start(
     asked: Ranks,
     results: Results,

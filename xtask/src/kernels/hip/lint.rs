@@ -2,7 +2,7 @@
 //!
 //! - R1: no wave reaches a block barrier with stores in flight. `s_barrier` does not wait for stores, so a flag that
 //!   another wave publishes after it could overtake them.
-//! - R2: a wave waits for a write-back before it stores anything that depends on it. LLVM up to 22 can drop that wait
+//! - R2: a wave waits for a write-back before its next store, barrier or end. LLVM up to 22 can drop that wait
 //!   (llvm-project's pull request 178316).
 //! - Where the sources publish a flag (marked in the code object), a system write-back and its wait come directly before,
 //!   and the flag's store has system scope. No marked place is missing.
