@@ -35,8 +35,8 @@ const OWN: [Way; 3] = [
 ];
 /// Variants without a fused kernel that need NCCL or RCCL.
 const VENDOR: [Way; 2] = [
-    (GemmAlgorithm::Baseline, GemmTransport::Vendor),
-    (GemmAlgorithm::Pipeline, GemmTransport::Vendor),
+    (GemmAlgorithm::Baseline, GemmTransport::Nccl),
+    (GemmAlgorithm::Pipeline, GemmTransport::Nccl),
 ];
 
 /// Variants by the fused kernel, if the shape has one.
@@ -49,7 +49,7 @@ const KERNEL: [Way; 3] = [
 /// Calls `body` with each variant without a fused kernel.
 fn each_way(communicator: &Communicator, mut body: impl FnMut(Way)) {
     OWN.into_iter().for_each(&mut body);
-    communicator.open_vendor(false).unwrap();
+    communicator.open_nccl(false).unwrap();
     VENDOR.into_iter().for_each(body);
 }
 
@@ -202,7 +202,7 @@ fn on_this_machine() {
             scope.spawn(move || {
                 let rank = support::rank("SYMMEM_BACKEND", rank, world, &job);
                 let communicator = rank.build().expect("a communicator");
-                let open = communicator.open_vendor(false);
+                let open = communicator.open_nccl(false);
                 if let Err(absent) = &open {
                     eprintln!("skipped NCCL or RCCL: {absent}");
                 }

@@ -47,20 +47,20 @@ pub fn limits(
     sharding: Sharding,
     shard: u64,
 ) -> GatheredLimits {
-    let parts = backend.parts();
-    let kernel = kernel_name(shape).and_then(|name| parts.kernels.by_name(name.as_bytes()).ok());
+    let state = backend.state();
+    let kernel = kernel_name(shape).and_then(|name| state.kernels.by_name(name.as_bytes()).ok());
     let launches = backend.driver.table.cuLaunchKernelEx.is_some();
-    let units = parts.description.compute_units;
-    let room = parts.capabilities.shared_memory_per_block >= GATHERED_GEMM_SHARED_MEMORY;
+    let units = state.description.compute_units;
+    let room = state.capabilities.shared_memory_per_block >= GATHERED_GEMM_SHARED_MEMORY;
     let encodes = backend.driver.table.cuTensorMapEncodeTiled.is_some();
     if kernel.is_none() || !launches || !room || !encodes || !fits(shape, sharding, shard) {
         return GatheredLimits::default();
     }
-    let known = |name: &str| parts.kernels.by_name(name.as_bytes()).is_ok();
+    let known = |name: &str| state.kernels.by_name(name.as_bytes()).is_ok();
     let at_once = split_gemm::Grid::new(shape, units)
         .and_then(|grid| grid.kernel_name(shape))
         .is_some_and(known)
-        && parts.capabilities.shared_memory_per_block >= SPLIT_GEMM_SHARED_MEMORY;
+        && state.capabilities.shared_memory_per_block >= SPLIT_GEMM_SHARED_MEMORY;
     let at_once = if at_once {
         GatherMode::PUSH_AT_ONCE.bit()
     } else {
@@ -104,7 +104,7 @@ pub unsafe fn launch(
     let limits = limits(backend, shape, arguments.sharding, arguments.shard);
     let blocks = grid(&limits, arguments, geometry)?;
     let kernel = kernel_name(shape).ok_or_else(unsupported)?;
-    let kernel = backend.parts().kernels.by_name(kernel.as_bytes())?;
+    let kernel = backend.state().kernels.by_name(kernel.as_bytes())?;
     let tensors = TensorGemmArguments::new(backend.driver, arguments, TILE_ROWS, BOX_COLUMNS)?;
     let argument = (&raw const tensors).cast();
     let grid = symmem_gpu::Grid {

@@ -100,11 +100,11 @@ pub(crate) unsafe fn launch(
     arguments: &GatheredGemmArguments,
     on: RawStream,
 ) -> CallResult<()> {
-    let parts = backend.parts();
+    let state = backend.state();
     let shape = &arguments.shape;
-    let grid = Grid::new(shape, parts.description.compute_units).ok_or_else(unsupported)?;
+    let grid = Grid::new(shape, state.description.compute_units).ok_or_else(unsupported)?;
     let kernel = grid.kernel_name(shape).ok_or_else(unsupported)?;
-    let kernel = parts.kernels.by_name(kernel.as_bytes())?;
+    let kernel = state.kernels.by_name(kernel.as_bytes())?;
     let mut tensors = TensorGemmArguments::new(backend.driver, arguments, grid.rows, TILE_COLUMNS)?;
     tensors.arguments.movers = arguments.movers.clamp(1, grid.blocks);
     let blocks = symmem_gpu::Grid {

@@ -16,7 +16,7 @@ const _: () = assert!(BARRIER_THREADS as usize >= MAX_RANKS && BARRIER_THREADS.i
 
 impl<G: Gpu> Collectives for OpenGpu<G> {
     unsafe fn barrier(&self, barrier: &Barrier, on: RawStream) -> CallResult<()> {
-        let kernel = self.parts().kernels.barrier;
+        let kernel = self.state().kernels.barrier;
         // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
         unsafe { launch(&self.0, kernel, Grid::new(1, BARRIER_THREADS), barrier, on) }
     }
@@ -31,7 +31,7 @@ impl<G: Gpu> Collectives for OpenGpu<G> {
         element: ElementType,
         threads: u32,
     ) -> CallResult<u32> {
-        match self.parts().kernels.collective(kernel, element) {
+        match self.state().kernels.collective(kernel, element) {
             Some(kernel) => resident_blocks(&self.0, kernel, threads),
             None => Ok(0),
         }
@@ -43,7 +43,7 @@ impl<G: Gpu> Collectives for OpenGpu<G> {
         geometry: &Geometry,
         on: RawStream,
     ) -> CallResult<()> {
-        let (call, kernel) = ("collective_move", &self.parts().kernels.collective_move);
+        let (call, kernel) = ("collective_move", &self.state().kernels.collective_move);
         // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
         unsafe { launch_moves(&self.0, call, kernel, arguments, geometry, on) }
     }
@@ -54,7 +54,7 @@ impl<G: Gpu> Collectives for OpenGpu<G> {
         geometry: &Geometry,
         on: RawStream,
     ) -> CallResult<()> {
-        let (call, kernel) = ("collective_swap", &self.parts().kernels.collective_swap);
+        let (call, kernel) = ("collective_swap", &self.state().kernels.collective_swap);
         // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.
         unsafe { launch_moves(&self.0, call, kernel, arguments, geometry, on) }
     }
@@ -67,7 +67,7 @@ impl<G: Gpu> Collectives for OpenGpu<G> {
     ) -> CallResult<()> {
         let call = WaitingLaunch {
             call: "collective_packets",
-            kernel: &self.parts().kernels.collective_packets,
+            kernel: &self.state().kernels.collective_packets,
             group: &arguments.group,
             geometry,
             most: PACKET_BLOCKS,
@@ -128,7 +128,7 @@ impl<G: Gpu> Collectives for OpenGpu<G> {
     ) -> CallResult<()> {
         let name = "collective_multicast";
         let (element, reduce) = (arguments.element, arguments.reduce);
-        let kernels = &self.parts().kernels;
+        let kernels = &self.state().kernels;
         let kernel = match arguments.load {
             MulticastLoad::REDUCED => reduction(
                 &self.0,
@@ -204,7 +204,7 @@ impl<G: Gpu> Collectives for OpenGpu<G> {
     ) -> CallResult<()> {
         let call = WaitingLaunch {
             call: "collective_exchange",
-            kernel: &self.parts().kernels.collective_exchange,
+            kernel: &self.state().kernels.collective_exchange,
             group: &arguments.group,
             geometry,
             most: SLOT_BLOCKS,
@@ -279,7 +279,7 @@ fn reduction<'a, G: Gpu>(
     reduce: ReduceOperation,
 ) -> CallResult<&'a WaitingKernel<G::Kernel>> {
     let known = (ReduceOperation::SUM..=ReduceOperation::PRODUCT).contains(&reduce);
-    let kernel = gpu.parts().kernels.collective(family, element);
+    let kernel = gpu.state().kernels.collective(family, element);
     kernel.filter(|_| known).ok_or_else(|| {
         Failure::new(
             Status::INVALID_ARGUMENT,
@@ -353,6 +353,6 @@ fn resident_blocks<G: Gpu>(
         let _entered = gpu.enter()?;
         // Asks for whole warps, so that the cached answer holds for every thread count that shares its entry.
         let each = gpu.blocks_per_unit(kernel.kernel, threads.next_multiple_of(G::WARP))?;
-        Ok(each * gpu.parts().description.compute_units)
+        Ok(each * gpu.state().description.compute_units)
     })
 }

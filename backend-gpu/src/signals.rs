@@ -28,7 +28,7 @@ impl<G: Gpu> Signals for OpenGpu<G> {
         let by_stream = match placement {
             SignalPlacement::HOST => true,
             // SAFETY: the caller passes a live stream.
-            _ if self.parts().has(CAPABILITY_STREAM_WAIT) && target.epoch.0 == 0 => unsafe {
+            _ if self.state().has(CAPABILITY_STREAM_WAIT) && target.epoch.0 == 0 => unsafe {
                 !self.stream_capturing(on)?
             },
             _ => false,
@@ -43,7 +43,7 @@ impl<G: Gpu> Signals for OpenGpu<G> {
         unsafe {
             launch(
                 &self.0,
-                self.parts().kernels.signal,
+                self.state().kernels.signal,
                 one_warp::<G>(),
                 target,
                 on,
@@ -67,7 +67,7 @@ impl<G: Gpu> Signals for OpenGpu<G> {
         unsafe {
             launch(
                 &self.0,
-                self.parts().kernels.wait,
+                self.state().kernels.wait,
                 one_warp::<G>(),
                 wait,
                 on,
@@ -89,7 +89,7 @@ impl<G: Gpu> Signals for OpenGpu<G> {
         unsafe {
             launch(
                 &self.0,
-                self.parts().kernels.step,
+                self.state().kernels.step,
                 one_warp::<G>(),
                 &step,
                 on,
@@ -110,7 +110,7 @@ impl<G: Gpu> Signals for OpenGpu<G> {
                 ),
             ));
         }
-        let kernel = self.parts().kernels.word_update;
+        let kernel = self.state().kernels.word_update;
         // SAFETY: the kernel's argument is this operation, and the caller keeps its words live.
         unsafe { launch(&self.0, kernel, one_warp::<G>(), operation, on) }
     }
@@ -132,7 +132,7 @@ impl<G: Gpu> Signals for OpenGpu<G> {
             ));
         }
         let (kernel, grid) = (
-            self.parts().kernels.word_wait,
+            self.state().kernels.word_wait,
             Grid::new(1, WORD_WAIT_THREADS),
         );
         // SAFETY: the kernel's argument is this wait, and the caller keeps all that it points to live.

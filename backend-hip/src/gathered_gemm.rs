@@ -35,20 +35,20 @@ pub fn limits(
     sharding: Sharding,
     shard: u64,
 ) -> GatheredLimits {
-    let parts = backend.parts();
-    let room = parts.capabilities.shared_memory_per_block >= GATHERED_GEMM_SHARED_MEMORY;
+    let state = backend.state();
+    let room = state.capabilities.shared_memory_per_block >= GATHERED_GEMM_SHARED_MEMORY;
     if kernel_name(shape).is_none() || !room || !countable(shape) {
         return GatheredLimits::default();
     }
     GatheredLimits {
         // One per compute unit that the masks leave: two stages of operands in shared memory may leave no room
         // for a second block.
-        blocks: parts.description.compute_units,
+        blocks: state.description.compute_units,
         threads: THREADS,
         tile_m: GATHERED_GEMM_TILE,
         tile_n: GATHERED_GEMM_TILE,
         chunk_alignment: GATHERED_GEMM_TILE,
-        movers: RATES.movers(shape, sharding, shard, parts.description.compute_units),
+        movers: RATES.movers(shape, sharding, shard, state.description.compute_units),
         // Not WAIT: the runtime may copy rows, and small sizes, with a kernel, which has no room beside a grid
         // that fills the device.
         modes: GatherMode::PULL.bit() | GatherMode::PUSH.bit(),
@@ -74,7 +74,7 @@ pub unsafe fn launch(
     let limits = limits(backend, shape, arguments.sharding, arguments.shard);
     let blocks = grid(&limits, arguments, geometry)?;
     let name = kernel_name(shape).ok_or_else(unsupported)?;
-    let kernel = backend.parts().kernels.by_name(name.as_bytes())?;
+    let kernel = backend.state().kernels.by_name(name.as_bytes())?;
     let grid = Grid {
         blocks,
         threads: THREADS,

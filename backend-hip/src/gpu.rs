@@ -7,14 +7,14 @@ use crate::kernels::Kernel;
 use crate::memory::HipSharing;
 use crate::runtime::constants::{COPY_DEFAULT, COPY_WITHOUT_COMPUTE_UNITS};
 use crate::runtime::{VERSION_6_1, hip};
-use crate::{gathered_gemm, products, tuning, vendor};
+use crate::{gathered_gemm, hipblaslt, rccl, tuning};
 use std::ffi::{c_int, c_void};
 use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::*;
-use symmem_gpu::matrix_library::MatrixLibrary;
+use symmem_gpu::blaslt::BlasLtApi;
+use symmem_gpu::nccl::NcclApi;
 use symmem_gpu::tuning::collective_row;
-use symmem_gpu::vendor_library::VendorLibrary;
-use symmem_gpu::{Current, Gpu, Grid, Parts};
+use symmem_gpu::{Current, Gpu, GpuState, Grid};
 
 impl Current for HipBackend {
     type Entered<'a> = Entered;
@@ -30,8 +30,8 @@ impl Gpu for HipBackend {
     type Sharing = HipSharing;
     const WARP: u32 = 64;
 
-    fn parts(&self) -> &Parts<Kernel, HipSharing> {
-        &self.parts
+    fn state(&self) -> &GpuState<Kernel, HipSharing> {
+        &self.state
     }
 
     #[inline]
@@ -123,17 +123,17 @@ impl Gpu for HipBackend {
         collective_row(tuning::COLLECTIVES, index)
     }
 
-    fn vendor_library() -> CallResult<&'static VendorLibrary> {
-        vendor::library()
+    fn nccl() -> CallResult<&'static NcclApi> {
+        rccl::library()
     }
 
     /// Permits every communicator: AMD GPUs have no multicast that RCCL could set up.
-    fn check_vendor_permitted() -> CallResult<()> {
+    fn check_nccl_permitted() -> CallResult<()> {
         Ok(())
     }
 
-    fn matrix_library() -> CallResult<&'static MatrixLibrary> {
-        products::library()
+    fn blaslt() -> CallResult<&'static BlasLtApi> {
+        hipblaslt::library()
     }
 
     #[inline]

@@ -94,7 +94,7 @@ fn tune(
         rounds: options.rounds.unwrap_or(options.effort.rounds()).max(1),
         by_caller: is_by_caller(communicator),
         present: Present {
-            vendor: possible(communicator.open_vendor(false).map_err(Into::into))?.is_some(),
+            vendor: possible(communicator.open_nccl(false).map_err(Into::into))?.is_some(),
             multicast: has_switch && session.is_in_multicast(),
         },
         session,
@@ -199,7 +199,7 @@ impl Run<'_> {
     /// Whether a call uses the algorithm that it names; the same on all ranks. Multicast and push do not support every
     /// reduction, and their replacements are candidates themselves.
     fn goes(&self, call: &Call) -> Result<bool> {
-        Ok(call.how.provider == Provider::Vendor
+        Ok(call.how.provider == Provider::Nccl
             || matches!(self.session.way(call)?, Way::AsNamed(_)))
     }
 
@@ -290,9 +290,9 @@ fn call(shape: Shape, candidate: Candidate, placement: Placement) -> Call {
         algorithm: Some(candidate.algorithm),
         grid: candidate.grid,
         concurrent: Some(candidate.concurrent),
-        provider: match candidate.is_vendor() {
-            true => Provider::Vendor,
-            false => Provider::Own,
+        provider: match candidate.is_nccl() {
+            true => Provider::Nccl,
+            false => Provider::Symmem,
         },
     };
     Call::new(shape, placement, how)
@@ -312,7 +312,7 @@ fn possible<V>(result: Result<V>) -> Result<Option<V>> {
 /// Orders candidates by time, but puts the choice of the previous size before candidates that are not faster by
 /// more than the noise. Within the noise, symmem's algorithms come before NCCL or RCCL, since they need no library.
 fn ranked(candidates: &[Candidate], times: &[f64], before: Option<Candidate>) -> Vec<Candidate> {
-    let weighed = |index: usize| match candidates[index].is_vendor() {
+    let weighed = |index: usize| match candidates[index].is_nccl() {
         true => times[index] * NOISE,
         false => times[index],
     };

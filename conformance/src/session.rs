@@ -133,7 +133,7 @@ impl<'a> Session<'a> {
                 algorithm if algorithm.is_multicast() => self.no_multicast(),
                 _ => None,
             },
-            Case::Product(case) if case.way.is_vendor() => self.vendor(false),
+            Case::Product(case) if case.way.is_nccl() => self.vendor(false),
             _ => None,
         }
     }
@@ -150,7 +150,7 @@ impl<'a> Session<'a> {
     fn vendor(&mut self, windows: bool) -> Option<String> {
         let slot = usize::from(windows);
         if self.vendors[slot].is_none() {
-            let opened = self.open_vendor(windows);
+            let opened = self.open_nccl(windows);
             self.vendors[slot] = Some(opened.map_err(|error| match error {
                 Error::Unsupported { message, .. } => message,
                 error => error.to_string(),
@@ -164,12 +164,12 @@ impl<'a> Session<'a> {
         self.vendors[slot].as_ref()?.as_ref().err().cloned()
     }
 
-    fn open_vendor(&self, windows: bool) -> Result<()> {
-        self.communicator.open_vendor(windows)?;
+    fn open_nccl(&self, windows: bool) -> Result<()> {
+        self.communicator.open_nccl(windows)?;
         if windows {
             // Not every kind of memory can be registered as a window.
             let probe = self.communicator.allocate::<u8>(&[1])?;
-            let registered = probe.register_with_vendor();
+            let registered = probe.register_with_nccl();
             probe.free()?;
             registered?;
         }
@@ -361,7 +361,7 @@ impl<'a> Session<'a> {
         let (destination, source) = (destination.next_power_of_two(), source.next_power_of_two());
         let buffers = allocate(self.communicator, dtype, destination, source)?;
         if let Some(Ok(())) = self.vendors[1] {
-            buffers.register_with_vendor()?;
+            buffers.register_with_nccl()?;
         }
         Ok(buffers)
     }
@@ -413,7 +413,7 @@ fn site<'s>(
 /// reduces, or a GEMM kernel.
 fn may_be_missing(case: &Case) -> bool {
     match case {
-        Case::Collective(case) => case.way.algorithm.is_vendor(),
+        Case::Collective(case) => case.way.algorithm.is_nccl(),
         Case::Product(_) => true,
         _ => false,
     }

@@ -8,8 +8,8 @@
 
 use crate::backend::abi::*;
 use crate::backend::{
-    CallResult, Collectives, Device, Gemm, Multicast, PluginBackend, RemoteAccess, Signals,
-    SymmetricMemory, VendorCollectives,
+    CallResult, Collectives, Device, Gemm, Multicast, NcclCollectives, PluginBackend, RemoteAccess,
+    Signals, SymmetricMemory,
 };
 use crate::host::HostBackend;
 use enum_dispatch::enum_dispatch;
@@ -23,7 +23,7 @@ use std::mem::MaybeUninit;
     RemoteAccess,
     Signals,
     Collectives,
-    VendorCollectives,
+    NcclCollectives,
     Gemm,
     Multicast
 )]

@@ -4,8 +4,8 @@
 use std::fmt::Write;
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{
-    BackendTable, CollectivesTable, DeviceTable, GemmTable, MulticastTable, RemoteAccessTable,
-    SignalsTable, SymmetricMemoryTable, VendorCollectivesTable,
+    BackendTable, CollectivesTable, DeviceTable, GemmTable, MulticastTable, NcclCollectivesTable,
+    RemoteAccessTable, SignalsTable, SymmetricMemoryTable,
 };
 
 macro_rules! layouts {
@@ -82,9 +82,9 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
         }
         WaitRecord { state, kind, rank, peer, slot, expected, seen, reason, elapsed_ns }
         CollectiveRow { operation, world, bytes, algorithm, blocks, threads, concurrent }
-        VendorDescription { name, file, version, flags }
-        VendorIdentifier { bytes }
-        VendorCall { source, destination, count, operation, element, reduce, peer }
+        LibraryDescription { name, file, version, flags }
+        NcclUniqueId { bytes }
+        NcclCall { source, destination, count, operation, element, reduce, peer }
         RowsCopy { destination, destination_stride, source, source_stride, bytes, rows, direction, reserved }
         GemmShape { m, n, k, a_stride, b_stride, c_stride, element, b_order, bias, reserved }
         GemmOperands { a, b, c, bias }
@@ -100,7 +100,7 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
         BackendTable {
             magic, abi_major, abi_minor, size, reserved, name, build, device_count,
             describe_device, describe_libraries, open, close, last_failure, device,
-            symmetric_memory, remote_access, signals, collectives, vendor_collectives, gemm, multicast
+            symmetric_memory, remote_access, signals, collectives, nccl_collectives, gemm, multicast
         }
         DeviceTable {
             size, capabilities, description, memory_information, stream_create, stream_destroy,
@@ -120,9 +120,9 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
             collective_packets, collective_reduce, collective_reduce_push,
             collective_reduce_packets, collective_multicast, collective_exchange
         }
-        VendorCollectivesTable {
-            size, vendor_description, vendor_identifier, vendor_create, vendor_ready, vendor_group,
-            vendor_call, vendor_register, vendor_deregister, vendor_abort, vendor_destroy
+        NcclCollectivesTable {
+            size, nccl_description, nccl_unique_id, nccl_create, nccl_ready, nccl_group,
+            nccl_call, nccl_register, nccl_deregister, nccl_abort, nccl_destroy
         }
         GemmTable {
             size, gemm_library, gemm_prepare, gemm_candidates, gemm, gemm_release,
@@ -146,7 +146,7 @@ fn every_entry_takes_and_gives_what_was_released() {
         ("RemoteAccess", RemoteAccessTable::ENTRIES),
         ("Signals", SignalsTable::ENTRIES),
         ("Collectives", CollectivesTable::ENTRIES),
-        ("VendorCollectives", VendorCollectivesTable::ENTRIES),
+        ("NcclCollectives", NcclCollectivesTable::ENTRIES),
         ("Gemm", GemmTable::ENTRIES),
         ("Multicast", MulticastTable::ENTRIES),
     ];

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{
     ABI_MAJOR, BackendTable, Collectives, Device, DeviceTable, Gemm, LoadError, Multicast,
-    PluginBackend, RemoteAccess, Signals, SignalsTable, SymmetricMemory, Tables, VendorCollectives,
+    NcclCollectives, PluginBackend, RemoteAccess, Signals, SignalsTable, SymmetricMemory, Tables,
 };
 use tiny::{PANICKING_DEVICE, TOO_MANY_BYTES, Tiny};
 
@@ -242,7 +242,7 @@ fn table_without_an_entry_says_that_the_plugin_is_older() {
 #[test]
 fn table_without_a_part_says_that_the_plugin_is_older_at_each_of_its_calls() {
     let older = read(changed(|table| {
-        table.vendor_collectives = std::ptr::null();
+        table.nccl_collectives = std::ptr::null();
         table.gemm = std::ptr::null();
         table.multicast = std::ptr::null();
     }));
@@ -251,7 +251,7 @@ fn table_without_a_part_says_that_the_plugin_is_older_at_each_of_its_calls() {
         .open(&options(0))
         .expect("opens");
     for failure in [
-        backend.vendor_description().map(drop).unwrap_err(),
+        backend.nccl_description().map(drop).unwrap_err(),
         backend.gemm_library().map(drop).unwrap_err(),
         backend.multicast_support().map(drop).unwrap_err(),
     ] {
@@ -263,7 +263,7 @@ fn table_without_a_part_says_that_the_plugin_is_older_at_each_of_its_calls() {
     }
     // A backend that has the entry but not the feature gives its own reason.
     assert_eq!(open().multicast_support(), Ok(MulticastSupport::NONE));
-    let failure = open().vendor_description().map(drop).unwrap_err();
+    let failure = open().nccl_description().map(drop).unwrap_err();
     assert_eq!(failure.message, "this backend is small");
 }
 

@@ -297,7 +297,7 @@ struct Call<'c> {
     options: &'c CollectiveOptions<'c>,
     choice: Choice,
     /// NCCL's communicator, if NCCL does the exchange.
-    library: Option<RawVendor>,
+    library: Option<RawNccl>,
 }
 
 impl<'c> Call<'c> {
@@ -322,7 +322,7 @@ impl<'c> Call<'c> {
             // Ranks do not know each other's sizes, and all must choose alike.
             bytes: u64::MAX,
             in_place: false,
-            vendor: library.is_some(),
+            nccl: library.is_some(),
         };
         let choice = choose(world, name, &query, options)?;
         Ok(Self {

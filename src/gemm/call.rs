@@ -211,13 +211,13 @@ impl<'a, T: GemmElement> Call<'a, T> {
 
 /// Returns the options of a call's comparison and gather.
 fn collective_options<T: GemmElement>(operation: &AllGatherGemm<T>) -> CollectiveOptions<'static> {
-    let vendor = operation.problem.transport == GemmTransport::Vendor
+    let nccl = operation.problem.transport == GemmTransport::Nccl
         && operation.problem.algorithm == GemmAlgorithm::Baseline;
     CollectiveOptions {
-        provider: if vendor {
-            Provider::Vendor
+        provider: if nccl {
+            Provider::Nccl
         } else {
-            Provider::Own
+            Provider::Symmem
         },
         channel: operation.options.channel,
         deadline: operation.options.deadline,

@@ -304,17 +304,17 @@ impl<T: GemmElement> Run<'_, T> {
             (from, false, self.block(from), bytes(from)),
         ];
         let shared = self.call.queue.world();
-        let vendor = shared.collectives.nccl.of(Provider::Vendor, true);
-        let Some(vendor) = vendor else {
+        let nccl = shared.collectives.nccl.of(Provider::Nccl, true);
+        let Some(nccl) = nccl else {
             return Err(Failure::new(
                 Status::UNSUPPORTED,
-                "vendor_call",
+                "nccl_call",
                 "NCCL or RCCL is not open any more",
             ));
         };
         let messages = messages.into_iter().filter(|message| message.3 > 0);
         // SAFETY: guaranteed by the caller; NCCL was opened together with all ranks.
-        unsafe { nccl::messages(self.backend, vendor, messages, on) }
+        unsafe { nccl::messages(self.backend, nccl, messages, on) }
     }
 
     /// # Safety

@@ -183,7 +183,7 @@ impl Maker<'_> {
         let offer = Offer {
             limits,
             library: library.is_ok(),
-            collectives: shared.collectives.nccl.of(Provider::Vendor, true).is_some(),
+            collectives: shared.collectives.nccl.of(Provider::Nccl, true).is_some(),
             fanout: shared.capabilities.fanout,
         };
         let shard_bytes = division.elements(0) * element.bytes();

@@ -190,7 +190,7 @@ impl Problem {
         let peers = self.world - 1;
         match (self.algorithm, self.transport) {
             // A communicator of NCCL runs one call after the other.
-            (_, GemmTransport::Vendor) => 1,
+            (_, GemmTransport::Nccl) => 1,
             (GemmAlgorithm::Pipeline, _) if !self.ordered && self.fanout <= 1 => {
                 self.streams.min(peers)
             }
@@ -207,7 +207,7 @@ impl Problem {
     /// Returns whether shards arrive as blocks that are not part of the gathered `A`.
     pub(super) fn staged(&self) -> bool {
         let blocks = self.algorithm == GemmAlgorithm::Baseline
-            || self.algorithm == GemmAlgorithm::Pipeline && self.transport == GemmTransport::Vendor;
+            || self.algorithm == GemmAlgorithm::Pipeline && self.transport == GemmTransport::Nccl;
         blocks && self.division.by_columns() && self.world > 1
     }
 
@@ -336,7 +336,7 @@ impl Problem {
                 // the next.
                 (before, after)
             }
-            GemmTransport::Vendor => {
+            GemmTransport::Nccl => {
                 if here || there {
                     steps.push(Step::Exchange { to, from, on });
                 }

@@ -10,7 +10,7 @@ const WAYS: [(GemmAlgorithm, GemmTransport); 7] = [
     (GemmAlgorithm::Baseline, GemmTransport::Automatic),
     (GemmAlgorithm::Pipeline, GemmTransport::Get),
     (GemmAlgorithm::Pipeline, GemmTransport::Put),
-    (GemmAlgorithm::Pipeline, GemmTransport::Vendor),
+    (GemmAlgorithm::Pipeline, GemmTransport::Nccl),
     (GemmAlgorithm::Pull, GemmTransport::Kernel),
     (GemmAlgorithm::Push, GemmTransport::Put),
     (GemmAlgorithm::Push, GemmTransport::Kernel),

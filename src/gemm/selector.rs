@@ -108,13 +108,13 @@ pub(super) fn choose(
         )))
     };
     match (algorithm, options.transport) {
-        (A::Baseline, T::Automatic) if offer.collectives => Ok((algorithm, T::Vendor)),
+        (A::Baseline, T::Automatic) if offer.collectives => Ok((algorithm, T::Nccl)),
         (A::Baseline, T::Automatic) => Ok((algorithm, T::Automatic)),
         (A::Pipeline, T::Automatic) => Ok((algorithm, T::Put)),
         (A::Pipeline, T::Get | T::Put) => Ok((algorithm, options.transport)),
-        (A::Baseline | A::Pipeline, T::Vendor) if offer.collectives => Ok((algorithm, T::Vendor)),
-        (A::Baseline | A::Pipeline, T::Vendor) => {
-            unsupported("NCCL or RCCL is not open; call `Communicator::open_vendor` first")
+        (A::Baseline | A::Pipeline, T::Nccl) if offer.collectives => Ok((algorithm, T::Nccl)),
+        (A::Baseline | A::Pipeline, T::Nccl) => {
+            unsupported("NCCL or RCCL is not open; call `Communicator::open_nccl` first")
         }
         (A::Pull, T::Automatic | T::Kernel) => kernel(GatherMode::PULL, T::Kernel),
         (A::Push, T::Automatic | T::Kernel) if at_once => Ok((algorithm, T::Kernel)),
@@ -145,7 +145,7 @@ fn automatic(
     use {GemmAlgorithm as A, GemmTransport as T};
     // The transport determines the algorithm, or nearly so.
     match transport {
-        T::Get | T::Vendor => return A::Pipeline,
+        T::Get | T::Nccl => return A::Pipeline,
         T::Kernel if offer.has(GatherMode::PUSH) => return A::Push,
         T::Kernel => return A::Pull,
         T::Put if offer.has(GatherMode::WAIT) => return A::Push,
@@ -248,7 +248,7 @@ mod tests {
         let chosen = |options: &GemmOptions, world| choose(&shape, options, world, 1 << 15, &offer);
         let automatic = GemmOptions::default();
         assert_eq!(chosen(&automatic, 8), Ok((A::Push, T::Kernel)));
-        assert_eq!(chosen(&automatic, 1), Ok((A::Baseline, T::Vendor)));
+        assert_eq!(chosen(&automatic, 1), Ok((A::Baseline, T::Nccl)));
         for transport in [T::Automatic, T::Kernel] {
             let algorithm = A::Push;
             let options = GemmOptions {
@@ -268,7 +268,7 @@ mod tests {
         };
         for options in [blocks, chunks] {
             assert!(!offer.at_once(&options));
-            assert_eq!(chosen(&options, 8), Ok((A::Baseline, T::Vendor)));
+            assert_eq!(chosen(&options, 8), Ok((A::Baseline, T::Nccl)));
         }
     }
 
@@ -277,8 +277,8 @@ mod tests {
         use {GemmAlgorithm as A, GemmTransport as T};
         let (small, large) = ((32768, 1 << 20), (32768, 128 << 20));
         let auto = |size, offer: &Offer| chosen(A::Automatic, T::Automatic, size, offer);
-        assert_eq!(auto(small, &ALL), Ok((A::Baseline, T::Vendor)));
-        assert_eq!(auto((1000, 128 << 20), &ALL), Ok((A::Baseline, T::Vendor)));
+        assert_eq!(auto(small, &ALL), Ok((A::Baseline, T::Nccl)));
+        assert_eq!(auto((1000, 128 << 20), &ALL), Ok((A::Baseline, T::Nccl)));
         // 4096 rows of 8192 columns a rank: 1024 tiles for 132 blocks.
         assert_eq!(auto(large, &ALL), Ok((A::Pipeline, T::Put)));
         assert_eq!(auto((8192, 32 << 20), &ALL), Ok((A::Push, T::Put)));
@@ -308,8 +308,8 @@ mod tests {
             let shard_bytes = shape.shard_elements(2) as u64 * 2;
             choose(&shape, &GemmOptions::default(), 2, shard_bytes, &ALL)
         };
-        assert_eq!(chosen(128), Ok((A::Baseline, T::Vendor)));
-        assert_eq!(chosen(256), Ok((A::Baseline, T::Vendor)));
+        assert_eq!(chosen(128), Ok((A::Baseline, T::Nccl)));
+        assert_eq!(chosen(256), Ok((A::Baseline, T::Nccl)));
         assert_eq!(chosen(512), Ok((A::Push, T::Kernel)));
         assert_eq!(chosen(1024), Ok((A::Push, T::Kernel)));
         assert_eq!(chosen(4096), Ok((A::Push, T::Put)));
@@ -374,7 +374,7 @@ mod tests {
             collectives: false,
             ..ALL
         };
-        let refused = chosen(A::Pipeline, T::Vendor, size, &closed);
+        let refused = chosen(A::Pipeline, T::Nccl, size, &closed);
         assert!(
             matches!(refused, Err(Refusal::Unsupported(_))),
             "{refused:?}"

@@ -5,7 +5,7 @@
 //! is an index into the library's heuristic results, so it is valid only for the library version it was found
 //! with, and for the same request revision.
 
-use crate::backend::abi::{MATRIX_REQUEST, RawGemm, VendorDescription};
+use crate::backend::abi::{GEMM_REQUEST_REVISION, LibraryDescription, RawGemm};
 use crate::backend::{Gemm, read_text};
 use crate::base::gemm_names::{GemmAlgorithm, GemmTransport};
 use crate::base::gemm_row::GemmRow;
@@ -64,9 +64,12 @@ pub(super) fn choose_by(
 }
 
 /// Returns the library's name and version, and symmem's request revision, as rows store them.
-pub(super) fn library_text(library: &VendorDescription) -> String {
+pub(super) fn library_text(library: &LibraryDescription) -> String {
     let name = read_text(&library.name);
-    format!("{name} {}, request {MATRIX_REQUEST}", library.version)
+    format!(
+        "{name} {}, request {GEMM_REQUEST_REVISION}",
+        library.version
+    )
 }
 
 /// The stored heuristic candidates that are valid here.
@@ -171,7 +174,7 @@ mod tests {
         };
         assert_eq!(chosen(&pipeline, moved), Ok((A::Pipeline, T::Put)));
         // Neither the kernel nor NCCL is available: the selector's rules apply.
-        for other in [row(A::Push, T::Put), row(A::Baseline, T::Vendor)] {
+        for other in [row(A::Push, T::Put), row(A::Baseline, T::Nccl)] {
             assert_eq!(chosen(&other, automatic), Ok((A::Baseline, T::Automatic)));
         }
     }

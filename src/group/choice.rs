@@ -20,7 +20,7 @@ pub struct Query {
     /// Whether source and destination are the same memory.
     pub in_place: bool,
     /// Whether a communicator of NCCL is open and has these ranks.
-    pub vendor: bool,
+    pub nccl: bool,
     /// Whether the multicast object reaches the slots and both ranges at all members.
     pub multicast: bool,
     /// Channels of the inbox for a pushed reduction; 0 also if its ranges do not start at multiples of 16

@@ -280,19 +280,18 @@ impl Selector {
         constraints: &Constraints,
     ) -> std::result::Result<CollectiveRow, String> {
         let named = match (constraints.provider, constraints.algorithm) {
-            (
-                Provider::Vendor | Provider::VendorWindows,
-                Algorithm::AUTOMATIC | Algorithm::VENDOR,
-            ) => Algorithm::VENDOR,
-            (Provider::Vendor | Provider::VendorWindows, other) => {
+            (Provider::Nccl | Provider::NcclWindows, Algorithm::AUTOMATIC | Algorithm::VENDOR) => {
+                Algorithm::VENDOR
+            }
+            (Provider::Nccl | Provider::NcclWindows, other) => {
                 return Err(format!(
                     "{} is an algorithm of symmem, which this provider excludes; leave the algorithm or the \
                      provider automatic",
                     other.name()
                 ));
             }
-            (Provider::Own, Algorithm::VENDOR) => {
-                return Err("`Nccl` needs NCCL or RCCL; `Provider::Own` excludes both".into());
+            (Provider::Symmem, Algorithm::VENDOR) => {
+                return Err("`Nccl` needs NCCL or RCCL; `Provider::Symmem` excludes both".into());
             }
             // Push if there is an inbox; otherwise pull the same data.
             (_, Algorithm::PUSH)
@@ -333,7 +332,7 @@ impl Selector {
                 .copied();
             return Ok(found.unwrap_or(default_row(query.operation, named)));
         }
-        let vendor_allowed = constraints.provider == Provider::Automatic;
+        let nccl_allowed = constraints.provider == Provider::Automatic;
         // Emulated multicast exists for tests and is slower than other algorithms. And sums of lower precision
         // are made only on request.
         let by_itself = self.prefers_multicast()
@@ -341,7 +340,7 @@ impl Selector {
         let found = likenesses(query.operation).iter().find_map(|&operation| {
             self.rows.iter().filter(fits).find(|row| {
                 row.operation == operation
-                    && (vendor_allowed || row.algorithm != Algorithm::VENDOR)
+                    && (nccl_allowed || row.algorithm != Algorithm::VENDOR)
                     && (!row.algorithm.is_multicast() || by_itself)
                     && self.serves(query, row.algorithm).is_ok()
             })
@@ -366,8 +365,8 @@ impl Selector {
                 query.operation.name(),
                 algorithm.name()
             )
-        } else if algorithm == Algorithm::VENDOR && !query.vendor {
-            "NCCL or RCCL is not open for these ranks; see `Communicator::open_vendor`".into()
+        } else if algorithm == Algorithm::VENDOR && !query.nccl {
+            "NCCL or RCCL is not open for these ranks; see `Communicator::open_nccl`".into()
         } else if algorithm.is_multicast() && self.multicast.support == MulticastSupport::None {
             let reason = self.multicast.reason.as_deref();
             format!(
@@ -389,7 +388,7 @@ impl Selector {
             .filter(|&&other| {
                 fits_place(query.operation, other, query.in_place)
                     && (other != Algorithm::COPY_ENGINE || self.copy_engine)
-                    && (other != Algorithm::VENDOR || query.vendor)
+                    && (other != Algorithm::VENDOR || query.nccl)
                     && !self.lacks(query, other)
             })
             .map(|algorithm| algorithm.name())

@@ -42,7 +42,7 @@ fn query(operation: CollectiveOperation, bytes: u64) -> Query {
         world: 4,
         bytes,
         in_place: false,
-        vendor: false,
+        nccl: false,
         push_channels: 1024,
     }
 }
@@ -90,22 +90,22 @@ fn the_first_row_that_fits_and_can_serve_wins() {
         ..query(operation, 1001)
     };
     assert_eq!(choose(in_place).algorithm, A::PACKETS_TWO_SHOT);
-    let vendor = Query {
-        vendor: true,
+    let nccl = Query {
+        nccl: true,
         ..in_place
     };
-    assert_eq!(choose(vendor).algorithm, A::VENDOR);
+    assert_eq!(choose(nccl).algorithm, A::VENDOR);
     let own = Constraints {
-        provider: Provider::Own,
+        provider: Provider::Symmem,
         ..Constraints::default()
     };
     assert_eq!(
-        selector.choose(&vendor, &own).unwrap().algorithm,
+        selector.choose(&nccl, &own).unwrap().algorithm,
         A::PACKETS_TWO_SHOT
     );
     assert_eq!(
         selector
-            .choose(&vendor, &Constraints::default())
+            .choose(&nccl, &Constraints::default())
             .unwrap()
             .blocks,
         0,
@@ -224,7 +224,7 @@ fn an_algorithm_that_cannot_serve_is_refused_with_those_that_can() {
         "{error}"
     );
     let error = refuse(&all_reduce, Algorithm::VENDOR);
-    assert!(error.contains("open_vendor"), "{error}");
+    assert!(error.contains("open_nccl"), "{error}");
 }
 
 #[test]

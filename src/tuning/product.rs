@@ -155,7 +155,7 @@ pub fn gemm_transport(name: &str) -> Option<GemmTransport> {
     match name {
         "get" => Some(GemmTransport::Get),
         "put" => Some(GemmTransport::Put),
-        "vendor" => Some(GemmTransport::Vendor),
+        "vendor" | "nccl" => Some(GemmTransport::Nccl),
         "kernel" => Some(GemmTransport::Kernel),
         _ => None,
     }

@@ -72,7 +72,7 @@ impl ProductRow {
             world: row.world as u32,
             product,
             algorithm: format!("{:?}", row.algorithm).to_lowercase(),
-            transport: format!("{:?}", row.transport).to_lowercase(),
+            transport: row.transport.name().into(),
             library: row.library.clone(),
             ways: ways.map(|&(rows, way)| Way { rows, way }).collect(),
         })

@@ -27,7 +27,7 @@ impl Order {
     fn parse(text: &str) -> Self {
         let words: Vec<&str> = text.split(' ').collect();
         let (words, provider) = match words[..] {
-            [_, _, _, _, "vendor"] => (&words[..4], Provider::Vendor),
+            [_, _, _, _, "vendor"] => (&words[..4], Provider::Nccl),
             _ => (&words[..], Provider::Automatic),
         };
         let &[call, how, part, after] = words else {
@@ -59,8 +59,8 @@ fn use_up(communicator: &Communicator, order: &Order, begin: impl FnOnce()) -> R
 }
 
 fn bench(communicator: &Communicator, part: usize, provider: Provider) -> Result<Bench> {
-    if provider == Provider::Vendor {
-        communicator.open_vendor(false)?;
+    if provider == Provider::Nccl {
+        communicator.open_nccl(false)?;
     }
     Bench::new(communicator, part, provider)
 }

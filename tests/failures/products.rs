@@ -16,10 +16,10 @@ use symmem::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Baseline,
-    BaselineVendor,
+    BaselineNccl,
     PipelineGet,
     PipelinePut,
-    PipelineVendor,
+    PipelineNccl,
     Pull,
     PushPut,
     PushKernel,
@@ -28,10 +28,10 @@ enum Way {
 impl Way {
     const ALL: [Self; 8] = [
         Self::Baseline,
-        Self::BaselineVendor,
+        Self::BaselineNccl,
         Self::PipelineGet,
         Self::PipelinePut,
-        Self::PipelineVendor,
+        Self::PipelineNccl,
         Self::Pull,
         Self::PushPut,
         Self::PushKernel,
@@ -41,10 +41,10 @@ impl Way {
         use {GemmAlgorithm as A, GemmTransport as T};
         match self {
             Self::Baseline => (A::Baseline, T::Automatic),
-            Self::BaselineVendor => (A::Baseline, T::Vendor),
+            Self::BaselineNccl => (A::Baseline, T::Nccl),
             Self::PipelineGet => (A::Pipeline, T::Get),
             Self::PipelinePut => (A::Pipeline, T::Put),
-            Self::PipelineVendor => (A::Pipeline, T::Vendor),
+            Self::PipelineNccl => (A::Pipeline, T::Nccl),
             Self::Pull => (A::Pull, T::Kernel),
             Self::PushPut => (A::Push, T::Put),
             Self::PushKernel => (A::Push, T::Kernel),
@@ -52,14 +52,14 @@ impl Way {
     }
 
     /// Whether NCCL or RCCL gathers.
-    fn is_vendor(self) -> bool {
-        matches!(self, Self::BaselineVendor | Self::PipelineVendor)
+    fn is_nccl(self) -> bool {
+        matches!(self, Self::BaselineNccl | Self::PipelineNccl)
     }
 
     /// Whether a backend supports it: the host has no NCCL, and on HIP no grid may wait for copies.
     fn is_on(self, setting: Setting) -> bool {
         match setting.backend() {
-            "host" => !self.is_vendor(),
+            "host" => !self.is_nccl(),
             "hip" => self != Self::PushPut,
             _ => true,
         }
@@ -186,8 +186,8 @@ fn use_up(communicator: &Communicator, member: &Member, order: &Order) -> Outcom
         chunk_rows: (!on_gpus(member.setting)).then_some(128),
         ..GemmOptions::default()
     };
-    if order.way.is_vendor()
-        && let Err(error) = communicator.open_vendor(false)
+    if order.way.is_nccl()
+        && let Err(error) = communicator.open_nccl(false)
     {
         return match error {
             Error::Unsupported { .. } => Outcome::Absent(error),

@@ -200,7 +200,7 @@ impl Multicast for CudaBackend {
             bytes: object.bytes,
             offset: 0,
         };
-        let ordinal = self.parts.description.ordinal;
+        let ordinal = self.state.description.ordinal;
         let mut exported = span.handle(ShareKind::VMM_FILE_DESCRIPTOR, ordinal);
         exported.opaque[..8].copy_from_slice(&object.granularity.to_le_bytes());
         let descriptor = vmm::descriptor(self.driver, object.handle)
@@ -275,7 +275,7 @@ impl Multicast for CudaBackend {
             ));
         }
         let memory = self
-            .parts
+            .state
             .memory
             .with_allocation(allocation, |found| match found {
                 Allocation::Vmm(memory) if bytes <= memory.bytes => Some(memory.physical),

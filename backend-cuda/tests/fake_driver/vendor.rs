@@ -5,7 +5,7 @@ use crate::world::{World, drain, read, write};
 use std::time::{Duration, Instant};
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{
-    CallResult, Device, Failure, PluginBackend, RemoteAccess, VendorCollectives,
+    CallResult, Device, Failure, NcclCollectives, PluginBackend, RemoteAccess,
 };
 
 /// Elements of one rank's part; odd.
@@ -20,7 +20,7 @@ struct Rank<'a> {
     backend: &'a PluginBackend,
     rank: usize,
     world: usize,
-    vendor: RawVendor,
+    vendor: RawNccl,
     stream: RawStream,
     memory: u64,
     staging: HostMemory,
@@ -53,16 +53,16 @@ pub fn role(words: &[&str]) {
 
 fn describe() -> CallResult<()> {
     let world = World::open(0..1)?;
-    let description = world.ranks[0].vendor_description()?;
+    let description = world.ranks[0].nccl_description()?;
     tell("version", description.version);
-    tell("windows", description.flags & VENDOR_WINDOWS != 0);
-    tell("all-to-all", description.flags & VENDOR_ALL_TO_ALL != 0);
-    let identifier = world.ranks[0].vendor_identifier()?;
-    let vendor = world.ranks[0].vendor_create(&identifier, 0, 1)?;
+    tell("windows", description.flags & NCCL_WINDOWS != 0);
+    tell("all-to-all", description.flags & NCCL_ALL_TO_ALL != 0);
+    let identifier = world.ranks[0].nccl_unique_id()?;
+    let vendor = world.ranks[0].nccl_create(&identifier, 0, 1)?;
     // SAFETY: the communicator was created just now, and is aborted or destroyed once.
     unsafe {
         ready(&world.ranks[0], vendor)?;
-        world.ranks[0].vendor_destroy(vendor)
+        world.ranks[0].nccl_destroy(vendor)
     }
 }
 
@@ -70,10 +70,10 @@ fn describe() -> CallResult<()> {
 ///
 /// # Safety
 /// `vendor` is live.
-unsafe fn ready(backend: &PluginBackend, vendor: RawVendor) -> CallResult<()> {
+unsafe fn ready(backend: &PluginBackend, vendor: RawNccl) -> CallResult<()> {
     let start = Instant::now();
     // SAFETY: the caller passes a live communicator.
-    while !unsafe { backend.vendor_ready(vendor) }? {
+    while !unsafe { backend.nccl_ready(vendor) }? {
         if start.elapsed() > Duration::from_secs(10) {
             return Err(Failure::new(Status::CALL_FAILED, "ready", "never ready"));
         }
@@ -93,14 +93,14 @@ fn ranks(count: usize, body: Body) -> CallResult<()> {
         let staging = world.host(rank, RESULT)?;
         kept.push((stream, memory.address.0, staging));
     }
-    let identifier = world.ranks[0].vendor_identifier()?;
+    let identifier = world.ranks[0].nccl_unique_id()?;
     let result = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..count)
             .zip(&kept)
             .map(|(rank, &(stream, memory, staging))| {
                 let (backend, identifier) = (&world.ranks[rank], &identifier);
                 scope.spawn(move || {
-                    let vendor = backend.vendor_create(identifier, rank as u32, count as u32)?;
+                    let vendor = backend.nccl_create(identifier, rank as u32, count as u32)?;
                     let rank = Rank {
                         backend,
                         rank,
@@ -202,7 +202,7 @@ fn everything(rank: &Rank) -> CallResult<()> {
     rank.replays()?;
     rank.is_refused()?;
     // SAFETY: the window was registered above, and no work uses it.
-    unsafe { rank.backend.vendor_deregister(rank.vendor, window) }
+    unsafe { rank.backend.nccl_deregister(rank.vendor, window) }
 }
 
 impl Rank<'_> {
@@ -211,17 +211,17 @@ impl Rank<'_> {
         unsafe {
             let done = ready(self.backend, self.vendor).and_then(|()| body(self));
             match done {
-                Ok(()) => self.backend.vendor_destroy(self.vendor),
+                Ok(()) => self.backend.nccl_destroy(self.vendor),
                 Err(failure) => {
-                    self.backend.vendor_abort(self.vendor)?;
+                    self.backend.nccl_abort(self.vendor)?;
                     Err(failure)
                 }
             }
         }
     }
 
-    fn call(&self, operation: CollectiveOperation, count: usize) -> VendorCall {
-        VendorCall {
+    fn call(&self, operation: CollectiveOperation, count: usize) -> NcclCall {
+        NcclCall {
             source: DeviceAddress(self.memory),
             destination: DeviceAddress(self.memory + RESULT),
             count: count as u64,
@@ -232,9 +232,9 @@ impl Rank<'_> {
         }
     }
 
-    fn make(&self, call: &VendorCall) -> CallResult<()> {
+    fn make(&self, call: &NcclCall) -> CallResult<()> {
         // SAFETY: the communicator is live and ready, and the memory is live until the stream is drained.
-        unsafe { self.backend.vendor_call(self.vendor, call, self.stream) }
+        unsafe { self.backend.nccl_call(self.vendor, call, self.stream) }
     }
 
     fn copy(&self, to: u64, from: u64, bytes: usize) -> CallResult<()> {
@@ -297,7 +297,7 @@ impl Rank<'_> {
         let parts = if scatters { self.world } else { 1 };
         let all = (0..parts).flat_map(|part| (0..COUNT).map(move |index| (part, index)));
         self.give(all.map(|(part, index)| value(self.rank, part, index)))?;
-        self.make(&VendorCall {
+        self.make(&NcclCall {
             reduce,
             ..self.call(operation, COUNT)
         })?;
@@ -349,18 +349,18 @@ impl Rank<'_> {
         );
         self.give((0..COUNT).map(|index| value(self.rank, 0, index)))?;
         let call = self.call(CollectiveOperation::EXCHANGE, COUNT);
-        self.backend.vendor_group(true)?;
-        let sent = self.make(&VendorCall {
+        self.backend.nccl_group(true)?;
+        let sent = self.make(&NcclCall {
             destination: DeviceAddress::NULL,
             peer: right as u32,
             ..call
         });
-        let received = self.make(&VendorCall {
+        let received = self.make(&NcclCall {
             source: DeviceAddress::NULL,
             peer: left as u32,
             ..call
         });
-        let closed = self.backend.vendor_group(false);
+        let closed = self.backend.nccl_group(false);
         sent.and(received).and(closed)?;
         self.expect("EXCHANGE", (0..COUNT).map(|index| value(left, 0, index)))
     }
@@ -369,7 +369,7 @@ impl Rank<'_> {
         // SAFETY: the communicator is live and ready, and the memory outlives it.
         unsafe {
             self.backend
-                .vendor_register(self.vendor, DeviceAddress(self.memory), 2 * RESULT)
+                .nccl_register(self.vendor, DeviceAddress(self.memory), 2 * RESULT)
         }
     }
 
@@ -378,7 +378,7 @@ impl Rank<'_> {
         let backend = self.backend;
         self.give((0..COUNT).map(|index| value(self.rank, 0, index)))?;
         drain(backend, self.stream)?;
-        let call = VendorCall {
+        let call = NcclCall {
             destination: DeviceAddress(self.memory),
             ..self.call(CollectiveOperation::ALL_REDUCE, COUNT)
         };
@@ -406,21 +406,21 @@ impl Rank<'_> {
         let call = self.call(CollectiveOperation::ALL_REDUCE, COUNT);
         for (wrong, status) in [
             (
-                VendorCall {
+                NcclCall {
                     element: ElementType::I16,
                     ..call
                 },
                 Status::UNSUPPORTED,
             ),
             (
-                VendorCall {
+                NcclCall {
                     reduce: ReduceOperation(99),
                     ..call
                 },
                 Status::UNSUPPORTED,
             ),
             (
-                VendorCall {
+                NcclCall {
                     operation: CollectiveOperation::BROADCAST,
                     peer: self.world as u32,
                     ..call
@@ -428,14 +428,14 @@ impl Rank<'_> {
                 Status::INVALID_ARGUMENT,
             ),
             (
-                VendorCall {
+                NcclCall {
                     operation: CollectiveOperation::EXCHANGE,
                     ..call
                 },
                 Status::INVALID_ARGUMENT,
             ),
             (
-                VendorCall {
+                NcclCall {
                     operation: CollectiveOperation::BARRIER,
                     ..call
                 },
@@ -453,16 +453,16 @@ impl Rank<'_> {
 fn never_joined() -> CallResult<()> {
     let world = World::open(0..1)?;
     let backend = &world.ranks[0];
-    let identifier = backend.vendor_identifier()?;
-    let vendor = backend.vendor_create(&identifier, 0, 2)?;
+    let identifier = backend.nccl_unique_id()?;
+    let vendor = backend.nccl_create(&identifier, 0, 2)?;
     std::thread::sleep(Duration::from_millis(50));
     // SAFETY: the communicator was created just now; after its end only calls follow that a late thread might make.
     unsafe {
-        tell("ready", backend.vendor_ready(vendor)?);
-        backend.vendor_abort(vendor)?;
-        let late = backend.vendor_ready(vendor).expect_err("it has ended");
+        tell("ready", backend.nccl_ready(vendor)?);
+        backend.nccl_abort(vendor)?;
+        let late = backend.nccl_ready(vendor).expect_err("it has ended");
         tell("late", late.message);
-        backend.vendor_abort(vendor)
+        backend.nccl_abort(vendor)
     }
 }
 
@@ -473,7 +473,7 @@ fn abort_a_call(rank: &Rank) -> CallResult<()> {
         scope.spawn(|| {
             std::thread::sleep(Duration::from_millis(100));
             // SAFETY: the communicator is live, and its abort ends the call in progress.
-            unsafe { rank.backend.vendor_abort(rank.vendor) }.expect("an abort");
+            unsafe { rank.backend.nccl_abort(rank.vendor) }.expect("an abort");
         });
         let call = rank.call(CollectiveOperation::ALL_REDUCE, COUNT);
         rank.make(&call).expect_err("rank 1 hangs")
@@ -496,7 +496,7 @@ fn abort_a_stream(rank: &Rank) -> CallResult<()> {
     if rank.rank == 1 {
         std::thread::sleep(Duration::from_millis(100));
         // SAFETY: the communicator is live.
-        return unsafe { rank.backend.vendor_abort(rank.vendor) };
+        return unsafe { rank.backend.nccl_abort(rank.vendor) };
     }
     rank.make(&call)?;
     std::thread::sleep(Duration::from_millis(100));
@@ -504,7 +504,7 @@ fn abort_a_stream(rank: &Rank) -> CallResult<()> {
     unsafe {
         let waits = !rank.backend.stream_idle(rank.stream)?;
         tell("waits", waits);
-        rank.backend.vendor_abort(rank.vendor)?;
+        rank.backend.nccl_abort(rank.vendor)?;
     }
     drain(rank.backend, rank.stream)
 }
@@ -512,6 +512,6 @@ fn abort_a_stream(rank: &Rank) -> CallResult<()> {
 /// Leaves a communicator to be aborted when the device is closed.
 fn leave_to_close() -> CallResult<()> {
     let world = World::open(0..1)?;
-    let identifier = world.ranks[0].vendor_identifier()?;
-    world.ranks[0].vendor_create(&identifier, 0, 1).map(drop)
+    let identifier = world.ranks[0].nccl_unique_id()?;
+    world.ranks[0].nccl_create(&identifier, 0, 1).map(drop)
 }

@@ -50,7 +50,7 @@ impl<T: Real> Session<'_, T> {
                 };
                 let options = CollectiveOptions::new()
                     .algorithm(algorithm)
-                    .provider(Provider::Own);
+                    .provider(Provider::Symmem);
                 let here = || self.multiply(on, library);
                 side.both(on, |beside| self.gather(beside, &options), here)?;
             }

@@ -250,7 +250,7 @@ fn find<'c, 'a, T: Real>(
 fn moved_by(transport: GemmTransport) -> String {
     match transport {
         GemmTransport::Automatic => "own".into(),
-        transport => format!("{transport:?}").to_lowercase(),
+        transport => transport.name().into(),
     }
 }
 

@@ -103,7 +103,7 @@ fn one<T: Real>(run: &Run<'_, T>, product: &Product, torch: &mut Option<Torch>) 
 
 /// Opens NCCL or RCCL, which the baseline uses for its gather. Collective.
 fn vendor(communicator: &Communicator) -> Result<BaselineState> {
-    let opened = communicator.open_vendor(false).map_err(Into::into);
+    let opened = communicator.open_nccl(false).map_err(Into::into);
     let opened = not_here(opened)?;
     Ok(BaselineState {
         name: "collectives library".into(),

@@ -23,7 +23,7 @@ impl<'a, T: Real> Windows<'a, T> {
     /// Registers a session's buffers as windows; returns the reason if that is not supported. Collective.
     pub(super) fn new(session: &Session<'a, T>, library: Library<'a>) -> Result<Outcome<Self>> {
         let communicator = session.communicator;
-        let opened = communicator.open_vendor(true).map_err(Into::into);
+        let opened = communicator.open_nccl(true).map_err(Into::into);
         if let Err(reason) = agree(communicator, not_here(opened)?)? {
             return Ok(Err(reason));
         }
@@ -33,8 +33,8 @@ impl<'a, T: Real> Windows<'a, T> {
             Sharded::Columns => Some(communicator.allocate(&[all])?),
         };
         let to = blocks.as_ref().unwrap_or(&session.whole);
-        let windows = session.a.register_with_vendor();
-        let windows = windows.and_then(|()| to.register_with_vendor());
+        let windows = session.a.register_with_nccl();
+        let windows = windows.and_then(|()| to.register_with_nccl());
         let windows = agree(communicator, not_here(windows.map_err(Into::into))?)?;
         Ok(windows.map(|()| Self { library, blocks }))
     }
@@ -42,7 +42,7 @@ impl<'a, T: Real> Windows<'a, T> {
     /// Enqueues a call.
     pub(super) fn enqueue(&self, session: &Session<'_, T>, on: &Queue) -> Result<()> {
         let world = session.communicator.world_size();
-        let options = CollectiveOptions::new().provider(Provider::VendorWindows);
+        let options = CollectiveOptions::new().provider(Provider::NcclWindows);
         let to = self.blocks.as_ref().unwrap_or(&session.whole);
         let to = to.slice(..session.a.len() * world)?;
         on.with(&options).all_gather(to, &session.a)?;

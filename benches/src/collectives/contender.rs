@@ -20,7 +20,7 @@ pub(super) enum By {
     /// symmem, with this algorithm.
     Own(Algorithm),
     /// NCCL or RCCL through symmem's calls, with or without symmetric windows.
-    Vendor { windows: bool },
+    Nccl { windows: bool },
     /// An external program, which knows the library by this name.
     Program(Program, &'static str),
 }
@@ -88,7 +88,7 @@ const fn own(name: &'static str, algorithm: Algorithm) -> Contender {
 const fn vendor(name: &'static str, windows: bool) -> Contender {
     Contender {
         name,
-        by: By::Vendor { windows },
+        by: By::Nccl { windows },
     }
 }
 

@@ -105,7 +105,7 @@ fn join(run: &mut Run<'_>, contender: &Contender, largest: u64) -> Result<Outcom
             Some(why) => Err(why),
             None => Ok(env!("CARGO_PKG_VERSION").into()),
         }),
-        By::Vendor { windows } => run.open_vendor(windows),
+        By::Nccl { windows } => run.open_nccl(windows),
         By::Program(program, _) => {
             if let Some(external) = run.externals.iter().find(|(known, _)| *known == program) {
                 return Ok(Ok(external.1.version.clone()));

@@ -13,7 +13,7 @@ use crate::report::{Collective, CollectivePoint, Placed, Placement, SingleShot, 
 use crate::sizes::{fewer_rounds, samples, slowest};
 use crate::{Result, exchange};
 use serde::{Deserialize, Serialize};
-use symmem::{Algorithm, Communicator, Graph, Provider, VendorLibrary};
+use symmem::{Algorithm, Communicator, Graph, NcclLibrary, Provider};
 
 /// Maximum number of calls back to back in a round, and of calls in a graph: nccl-tests' default.
 const CALLS: f64 = 20.0;
@@ -83,14 +83,14 @@ impl<'a> Run<'a> {
     }
 
     /// Opens NCCL or RCCL; returns its version, or the reason why it cannot be used. Collective.
-    pub(super) fn open_vendor(&mut self, windows: bool) -> Result<Outcome<String>> {
-        let opened = self.communicator().open_vendor(windows).and_then(|opened| {
+    pub(super) fn open_nccl(&mut self, windows: bool) -> Result<Outcome<String>> {
+        let opened = self.communicator().open_nccl(windows).and_then(|opened| {
             if windows {
                 self.session.register()?;
             }
             Ok(opened)
         });
-        let version = |found: VendorLibrary| {
+        let version = |found: NcclLibrary| {
             let (major, minor) = (found.version / 10_000, found.version / 100 % 100);
             format!("{} {major}.{minor}.{}", found.name, found.version % 100)
         };
@@ -169,22 +169,22 @@ impl<'a> Run<'a> {
     pub(super) fn call(&self, shape: &Shape, by: By, placement: Placement) -> Call {
         let how = match by {
             By::Us => How {
-                provider: Provider::Own,
+                provider: Provider::Symmem,
                 algorithm: self.algorithm,
                 concurrent: self.concurrent,
                 ..How::default()
             },
             By::Own(algorithm) => How {
-                provider: Provider::Own,
+                provider: Provider::Symmem,
                 algorithm: Some(algorithm),
                 ..How::default()
             },
-            By::Vendor { windows: true } => How {
-                provider: Provider::VendorWindows,
+            By::Nccl { windows: true } => How {
+                provider: Provider::NcclWindows,
                 ..How::default()
             },
-            By::Vendor { windows: false } | By::Program(..) => How {
-                provider: Provider::Vendor,
+            By::Nccl { windows: false } | By::Program(..) => How {
+                provider: Provider::Nccl,
                 ..How::default()
             },
         };

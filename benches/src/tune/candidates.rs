@@ -19,14 +19,13 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    pub fn is_vendor(self) -> bool {
+    pub fn is_nccl(self) -> bool {
         self.algorithm == Algorithm::Nccl
     }
 
     /// Whether the candidate works with these features.
     pub fn serves_with(self, present: Present) -> bool {
-        (present.vendor || !self.is_vendor())
-            && (present.multicast || !is_multicast(self.algorithm))
+        (present.vendor || !self.is_nccl()) && (present.multicast || !is_multicast(self.algorithm))
     }
 }
 

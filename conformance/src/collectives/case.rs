@@ -217,7 +217,7 @@ impl AlgorithmName {
 
     /// Whether it runs as a symmem kernel, so that a call can set the grid size.
     pub fn has_grid(self) -> bool {
-        !matches!(self, Self::Automatic | Self::CopyEngine) && !self.is_vendor()
+        !matches!(self, Self::Automatic | Self::CopyEngine) && !self.is_nccl()
     }
 
     /// Whether it uses multicast addresses, real or emulated.
@@ -227,11 +227,11 @@ impl AlgorithmName {
 
     /// Whether it may add in another order than the reference, so that results are close but not bit-identical.
     pub fn is_close(self) -> bool {
-        self.is_vendor() || self.is_multicast()
+        self.is_nccl() || self.is_multicast()
     }
 
     /// Whether NCCL or RCCL runs it.
-    pub fn is_vendor(self) -> bool {
+    pub fn is_nccl(self) -> bool {
         matches!(self, Self::Vendor | Self::VendorWindows)
     }
 }

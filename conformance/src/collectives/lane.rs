@@ -239,10 +239,10 @@ impl<'a> Lane<'a> {
             .concurrent(blocks.filter(|_| algorithm == AlgorithmName::CopyEngine))
             .channel(self.channel)
             .provider(match algorithm {
-                AlgorithmName::Vendor => Provider::Vendor,
-                AlgorithmName::VendorWindows => Provider::VendorWindows,
+                AlgorithmName::Vendor => Provider::Nccl,
+                AlgorithmName::VendorWindows => Provider::NcclWindows,
                 // The selector must not choose NCCL or RCCL, whose results are not exact.
-                _ => Provider::Own,
+                _ => Provider::Symmem,
             })
             .deadline(self.site.deadline)
             .group(self.site.group)

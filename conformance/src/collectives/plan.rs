@@ -250,8 +250,7 @@ const LEFT: usize = 8;
 /// Returns the members for a case.
 pub(super) fn members(way: Way, drawn: Members, random: &mut Random) -> Members {
     // The NCCL or RCCL communicator and the multicast object exist for the group of all ranks only.
-    let of_all =
-        way.algorithm.is_vendor() || way.algorithm.is_multicast() && random.below(LEFT) != 0;
+    let of_all = way.algorithm.is_nccl() || way.algorithm.is_multicast() && random.below(LEFT) != 0;
     if of_all { Members::All } else { drawn }
 }
 
@@ -306,7 +305,7 @@ fn product_count() -> usize {
 /// Builds the case of a row, which has the index of each parameter's value in the order of [`sample`].
 fn case(ways: &[Way], lengths: &[Length], row: &[usize], random: &mut Random) -> CollectiveCase {
     let (way, dtype) = (ways[row[0]], Dtype::ALL[row[1]]);
-    let is_vendor = way.algorithm.is_vendor();
+    let is_nccl = way.algorithm.is_nccl();
     let values = values(way, row[12]);
     let by_lot = Length::Elements(random.below(RANDOM_BYTES / dtype.size()));
     let seed = random.number();
@@ -323,7 +322,7 @@ fn case(ways: &[Way], lengths: &[Length], row: &[usize], random: &mut Random) ->
         in_place: is_in_place(way, row[6] == 1),
         mode: match Mode::ALL[row[7]] {
             // The calls on one NCCL or RCCL communicator must follow one another on one stream.
-            Mode::Concurrent if is_vendor => Mode::Eager,
+            Mode::Concurrent if is_nccl => Mode::Eager,
             mode => mode,
         },
         members: members(way, Members::ALL[row[8]], &mut random),
@@ -386,7 +385,7 @@ mod tests {
         let met = |of: fn(&(usize, CollectiveCase)) -> String| {
             cases.iter().map(of).collect::<HashSet<_>>().len()
         };
-        let of_vendor = |way: &&Way| way.algorithm.is_vendor();
+        let of_vendor = |way: &&Way| way.algorithm.is_nccl();
         let vendors = ways().iter().filter(of_vendor).count();
         let ways = ways().len();
         assert_eq!(

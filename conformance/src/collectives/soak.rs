@@ -43,7 +43,7 @@ pub fn burst(
     let mut random = Random(soak.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let ways: Vec<_> = plan::ways()
         .into_iter()
-        .filter(|way| !way.algorithm.is_vendor())
+        .filter(|way| !way.algorithm.is_nccl())
         .filter(|way| multicast || !way.algorithm.is_multicast())
         .collect();
     let has_graphs = capabilities.flags & CAPABILITY_GRAPHS != 0;

@@ -39,7 +39,7 @@ impl ProductWay {
     ];
 
     /// Whether the variant needs NCCL or RCCL.
-    pub fn is_vendor(self) -> bool {
+    pub fn is_nccl(self) -> bool {
         self == Self::PipelineVendor
     }
 
@@ -51,7 +51,7 @@ impl ProductWay {
             Self::Baseline => (A::Baseline, T::Automatic),
             Self::PipelineGet => (A::Pipeline, T::Get),
             Self::PipelinePut => (A::Pipeline, T::Put),
-            Self::PipelineVendor => (A::Pipeline, T::Vendor),
+            Self::PipelineVendor => (A::Pipeline, T::Nccl),
             Self::Pull => (A::Pull, T::Automatic),
             Self::PushPut => (A::Push, T::Put),
             Self::PushKernel => (A::Push, T::Kernel),

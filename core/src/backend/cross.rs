@@ -51,11 +51,11 @@ macro_rules! cross_as_they_are {
 cross_as_they_are! {
     (), u8, u32, u64,
     DeviceAddress, RawAllocation, RawEvent, RawFunction, RawGemm, RawGraph, RawGraphExec, RawMapping,
-    RawModule, RawMulticast, RawStream, RawVendor,
+    RawModule, RawMulticast, RawStream, RawNccl,
     // Sets of values that may grow: the code that uses a value refuses one that it does not know.
     CollectiveKernel, ElementType, MulticastSupport, ShareKind, Sharding, SignalPlacement,
     Capabilities, DeviceDescription, ExportedHandle, HostMemory, MemoryInformation, SharedAllocation,
-    SharedMapping, VendorDescription, VendorIdentifier,
+    SharedMapping, LibraryDescription, NcclUniqueId,
 }
 
 fn refuse<T>(entry: &'static str, message: String) -> CallResult<T> {

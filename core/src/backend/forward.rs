@@ -6,7 +6,7 @@ use super::failure::CallResult;
 use super::plugin::PluginBackend;
 use super::trait_tables::entries;
 use super::{
-    Collectives, Device, Gemm, Multicast, RemoteAccess, Signals, SymmetricMemory, VendorCollectives,
+    Collectives, Device, Gemm, Multicast, NcclCollectives, RemoteAccess, Signals, SymmetricMemory,
 };
 use std::mem::MaybeUninit;
 

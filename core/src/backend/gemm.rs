@@ -9,7 +9,7 @@ use enum_dispatch::enum_dispatch;
 pub trait Gemm {
     /// Describes the GEMM library (cuBLASLt or hipBLASLt), which is opened if necessary. Fails with `LIBRARY_MISSING`
     /// if it is not installed.
-    fn gemm_library(&self) -> CallResult<VendorDescription>;
+    fn gemm_library(&self) -> CallResult<LibraryDescription>;
     /// Prepares a GEMM of one shape: asks the library's heuristic and reserves workspace. May block. Fails with
     /// `UNSUPPORTED` if the library has no algorithm for it.
     fn gemm_prepare(&self, shape: &GemmShape) -> CallResult<RawGemm>;

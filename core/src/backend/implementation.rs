@@ -3,7 +3,7 @@
 use super::abi::*;
 use super::failure::CallResult;
 use super::{
-    Collectives, Device, Gemm, Multicast, RemoteAccess, Signals, SymmetricMemory, VendorCollectives,
+    Collectives, Device, Gemm, Multicast, NcclCollectives, RemoteAccess, Signals, SymmetricMemory,
 };
 
 /// The functions of a backend before a device is open, and the type of an open device.
@@ -14,7 +14,7 @@ pub trait Implementation: 'static {
         + RemoteAccess
         + Signals
         + Collectives
-        + VendorCollectives
+        + NcclCollectives
         + Gemm
         + Multicast
         + Send

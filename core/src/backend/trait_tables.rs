@@ -5,7 +5,7 @@ use super::boundary::{TableEntry, answer};
 use super::cross::Cross;
 use super::implementation::Implementation;
 use super::{
-    Collectives, Device, Gemm, Multicast, RemoteAccess, Signals, SymmetricMemory, VendorCollectives,
+    Collectives, Device, Gemm, Multicast, NcclCollectives, RemoteAccess, Signals, SymmetricMemory,
 };
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -82,22 +82,22 @@ macro_rules! entries {
                 [unsafe] fn collective_multicast(arguments: &MulticastArguments, geometry: &Geometry, stream: RawStream) -> ();
                 [unsafe] fn collective_exchange(arguments: &ExchangeArguments, geometry: &Geometry, stream: RawStream) -> ();
             }
-            /// Entries of [`VendorCollectives`].
-            VendorCollectivesTable = vendor_collectives of VendorCollectives {
-                [] fn vendor_description() -> VendorDescription;
-                [] fn vendor_identifier() -> VendorIdentifier;
-                [] fn vendor_create(identifier: &VendorIdentifier, rank: u32, world: u32) -> RawVendor;
-                [unsafe] fn vendor_ready(vendor: RawVendor) -> bool;
-                [] fn vendor_group(open: bool) -> ();
-                [unsafe] fn vendor_call(vendor: RawVendor, call: &VendorCall, stream: RawStream) -> ();
-                [unsafe] fn vendor_register(vendor: RawVendor, address: DeviceAddress, bytes: u64) -> u64;
-                [unsafe] fn vendor_deregister(vendor: RawVendor, window: u64) -> ();
-                [unsafe] fn vendor_abort(vendor: RawVendor) -> ();
-                [unsafe] fn vendor_destroy(vendor: RawVendor) -> ();
+            /// Entries of [`NcclCollectives`].
+            NcclCollectivesTable = nccl_collectives of NcclCollectives {
+                [] fn nccl_description() -> LibraryDescription;
+                [] fn nccl_unique_id() -> NcclUniqueId;
+                [] fn nccl_create(identifier: &NcclUniqueId, rank: u32, world: u32) -> RawNccl;
+                [unsafe] fn nccl_ready(nccl: RawNccl) -> bool;
+                [] fn nccl_group(open: bool) -> ();
+                [unsafe] fn nccl_call(nccl: RawNccl, call: &NcclCall, stream: RawStream) -> ();
+                [unsafe] fn nccl_register(nccl: RawNccl, address: DeviceAddress, bytes: u64) -> u64;
+                [unsafe] fn nccl_deregister(nccl: RawNccl, window: u64) -> ();
+                [unsafe] fn nccl_abort(nccl: RawNccl) -> ();
+                [unsafe] fn nccl_destroy(nccl: RawNccl) -> ();
             }
             /// Entries of [`Gemm`].
             GemmTable = gemm of Gemm {
-                [] fn gemm_library() -> VendorDescription;
+                [] fn gemm_library() -> LibraryDescription;
                 [] fn gemm_prepare(shape: &GemmShape) -> RawGemm;
                 [unsafe] fn gemm_candidates(gemm: RawGemm) -> u32;
                 [unsafe] fn gemm(gemm: RawGemm, candidate: u32, operands: &GemmOperands, stream: RawStream) -> ();

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{
     CallResult, Failure, Implementation, SymmetricMemory, WithoutMulticastObjects,
-    WithoutVendorCollectives,
+    WithoutNcclCollectives,
 };
 
 /// The device that panics when it is opened.
@@ -210,6 +210,6 @@ impl WithoutMulticastObjects for Tiny {
     }
 }
 
-impl WithoutVendorCollectives for Tiny {
+impl WithoutNcclCollectives for Tiny {
     const REASON: &'static str = "this backend is small";
 }

@@ -166,7 +166,7 @@ impl Collectives for Tiny {
 }
 
 impl Gemm for Tiny {
-    fn gemm_library(&self) -> CallResult<VendorDescription> {
+    fn gemm_library(&self) -> CallResult<LibraryDescription> {
         refuse("gemm_library")
     }
 

@@ -76,7 +76,7 @@ impl Queue {
             world: membership.world() as u32,
             bytes,
             in_place,
-            vendor: library.is_some(),
+            nccl: library.is_some(),
             multicast: in_multicast,
             push_channels: push_channels(state, membership, options.channel, aligned),
         };
@@ -132,7 +132,7 @@ impl Queue {
                 world: membership.world() as u32,
                 bytes: 0,
                 in_place: false,
-                vendor: false,
+                nccl: false,
             };
             let choice = choose(world, NAME, &query, options)?;
             if let (Algorithm::MULTICAST, Some(slots_of_all)) = (choice.algorithm, reach) {
@@ -193,7 +193,7 @@ struct Run<'r, 'a> {
     membership: &'r Membership,
     choice: Choice,
     /// NCCL's communicator, if it could do the call.
-    library: Option<RawVendor>,
+    library: Option<RawNccl>,
     in_place: bool,
     parts: crate::collectives::plan::Parts<'a>,
 }

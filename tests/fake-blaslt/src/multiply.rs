@@ -75,7 +75,7 @@ pub unsafe fn call(numbers: &'static Numbers, call: &Call) -> Result {
         return refuse(format!("the fake does not scale or add: {alpha}, {beta}"));
     }
     // SAFETY: the caller promises a readable algorithm.
-    let words = unsafe { std::slice::from_raw_parts(call.way, numbers.way_words) };
+    let words = unsafe { std::slice::from_raw_parts(call.way, numbers.algorithm_words) };
     let way = Way::read(numbers, words, &call.problem)?;
     if call.workspace_bytes < way.workspace
         || (way.workspace > 0 && (call.workspace == 0 || !call.workspace.is_multiple_of(WIDE)))

@@ -106,13 +106,13 @@ impl Way {
         })
     }
 
-    fn write(&self, problem: &Problem, told: &mut [u64], way_words: usize) {
+    fn write(&self, problem: &Problem, told: &mut [u64], algorithm_words: usize) {
         told.fill(0);
         told[0] = MARK | u64::from(self.alignment) << 16 | u64::from(self.number);
         told[1] = problem.digest();
-        told[way_words] = self.workspace;
+        told[algorithm_words] = self.workspace;
         // A status of success, then the wave count.
-        told[way_words + 1] = u64::from(1.0_f32.to_bits()) << 32;
+        told[algorithm_words + 1] = u64::from(1.0_f32.to_bits()) << 32;
     }
 }
 
@@ -169,11 +169,11 @@ pub unsafe fn tell(
         .take(wanted.min(most))
         .collect();
     // The algorithm, two reserved words, a status beside the wave count, and the workspace.
-    let each = numbers.way_words + 4;
+    let each = numbers.algorithm_words + 4;
     for (index, way) in ways.iter().enumerate() {
         // SAFETY: the caller promises room for `wanted` results, and there are no more than that.
         let told = unsafe { std::slice::from_raw_parts_mut(found.add(index * each), each) };
-        way.write(problem, told, numbers.way_words);
+        way.write(problem, told, numbers.algorithm_words);
     }
     // SAFETY: the caller promises that `count` is writable.
     unsafe { count.write(ways.len() as c_int) };

@@ -185,4 +185,4 @@ pub struct GatheredGemmArguments {
 /// Revision of the heuristic requests to the GEMM library. A stored algorithm is an index into the list that the
 /// library returns, so raise this number with any change that the list depends on: `WAYS`, `MOST_WORKSPACE`,
 /// `ALIGNMENT`, `ELEMENT`, the order of the two requests, `ask_with`, and the description of an operation.
-pub const MATRIX_REQUEST: u32 = 2;
+pub const GEMM_REQUEST_REVISION: u32 = 2;

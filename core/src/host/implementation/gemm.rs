@@ -14,8 +14,8 @@ const CHUNK_ALIGNMENT: u32 = 16;
 const AT_ONCE_ROWS: u64 = 64;
 
 impl Gemm for HostBackend {
-    fn gemm_library(&self) -> CallResult<VendorDescription> {
-        let mut description = VendorDescription {
+    fn gemm_library(&self) -> CallResult<LibraryDescription> {
+        let mut description = LibraryDescription {
             name: [0; 16],
             file: [0; 256],
             version: 1,

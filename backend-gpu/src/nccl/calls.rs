@@ -1,7 +1,7 @@
-//! Translates one `VendorCall` to calls of NCCL.
+//! Translates one `NcclCall` to calls of NCCL.
 
 use super::table::{Code, Comm, IN_PROGRESS, SUCCESS, Stream};
-use super::{VendorLibrary, convert};
+use super::{NcclApi, convert};
 use std::ffi::{c_int, c_void};
 use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 use symmem_core::backend::abi::*;
@@ -9,7 +9,7 @@ use symmem_core::backend::{CallResult, Failure};
 
 /// Communicator and stream of a call.
 pub(super) struct Site {
-    pub library: &'static VendorLibrary,
+    pub library: &'static NcclApi,
     pub comm: Comm,
     pub rank: u32,
     pub world: u32,
@@ -42,7 +42,7 @@ impl Site {
     ///
     /// # Safety
     /// The communicator is ready; memory and stream are live until the stream has passed this point.
-    pub(super) unsafe fn make(&self, call: &VendorCall) -> CallResult<Made> {
+    pub(super) unsafe fn make(&self, call: &NcclCall) -> CallResult<Made> {
         let table = &self.library.table;
         let elements = self.elements(call)?;
         let reduce = self.reduction(call)?;
@@ -128,7 +128,7 @@ impl Site {
                 other => {
                     return Err(Failure::new(
                         Status::UNSUPPORTED,
-                        "vendor_call",
+                        "nccl_call",
                         format!(
                             "{} has no {} in one call; use sends and receives, or symmem's own",
                             self.library.name,
@@ -141,7 +141,7 @@ impl Site {
         self.made(name, code)
     }
 
-    fn everybody_at_root(&self, call: &VendorCall) -> std::ops::Range<u32> {
+    fn everybody_at_root(&self, call: &NcclCall) -> std::ops::Range<u32> {
         match self.rank == call.peer {
             true => 0..self.world,
             false => 0..0,
@@ -155,7 +155,7 @@ impl Site {
     /// As [`Site::make`].
     unsafe fn parts(
         &self,
-        call: &VendorCall,
+        call: &NcclCall,
         elements: &Elements,
         to: std::ops::Range<u32>,
         from: std::ops::Range<u32>,
@@ -191,7 +191,7 @@ impl Site {
     }
 
     /// Returns the call's elements in NCCL's terms.
-    fn elements(&self, call: &VendorCall) -> CallResult<Elements> {
+    fn elements(&self, call: &NcclCall) -> CallResult<Elements> {
         let version = self.library.version;
         let told = match convert::reduces(call.operation) {
             true => convert::data_type(call.element, version).map(|kind| (kind, call.count)),
@@ -210,17 +210,17 @@ impl Site {
         })
     }
 
-    fn reduction(&self, call: &VendorCall) -> CallResult<c_int> {
+    fn reduction(&self, call: &NcclCall) -> CallResult<c_int> {
         if !convert::reduces(call.operation) {
             return Ok(0);
         }
         convert::reduction(call.reduce).ok_or_else(|| self.unsupported(call))
     }
 
-    fn unsupported(&self, call: &VendorCall) -> Failure {
+    fn unsupported(&self, call: &NcclCall) -> Failure {
         Failure::new(
             Status::UNSUPPORTED,
-            "vendor_call",
+            "nccl_call",
             format!(
                 "{} {} has no {} of {} elements with {}; use symmem's own",
                 self.library.name,
@@ -233,7 +233,7 @@ impl Site {
     }
 
     /// Returns the root or peer; its value is unused by operations that have none.
-    fn peer(&self, call: &VendorCall) -> CallResult<c_int> {
+    fn peer(&self, call: &NcclCall) -> CallResult<c_int> {
         let has_one = matches!(
             call.operation,
             CollectiveOperation::REDUCE
@@ -255,5 +255,5 @@ impl Site {
 }
 
 fn invalid(message: String) -> Failure {
-    Failure::new(Status::INVALID_ARGUMENT, "vendor_call", message)
+    Failure::new(Status::INVALID_ARGUMENT, "nccl_call", message)
 }

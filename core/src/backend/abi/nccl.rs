@@ -3,15 +3,15 @@
 use super::collectives::{CollectiveOperation, ElementType, ReduceOperation};
 use super::handles::DeviceAddress;
 
-/// Bit of [`VendorDescription::flags`]: the library has symmetric windows.
-pub const VENDOR_WINDOWS: u32 = 1 << 0;
+/// Bit of [`LibraryDescription::flags`]: the library has symmetric windows.
+pub const NCCL_WINDOWS: u32 = 1 << 0;
 /// Bit: the library has a native all-to-all.
-pub const VENDOR_ALL_TO_ALL: u32 = 1 << 1;
+pub const NCCL_ALL_TO_ALL: u32 = 1 << 1;
 
 /// A loaded library of the vendor: NCCL, RCCL, cuBLASLt or hipBLASLt.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct VendorDescription {
+pub struct LibraryDescription {
     /// The library's name, zero-padded.
     pub name: [u8; 16],
     /// The file that it was loaded from, zero-padded.
@@ -25,7 +25,7 @@ pub struct VendorDescription {
 /// The identifier with which ranks meet in NCCL or RCCL; one rank creates it and sends it to all.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct VendorIdentifier {
+pub struct NcclUniqueId {
     /// Opaque.
     pub bytes: [u8; 128],
 }
@@ -33,7 +33,7 @@ pub struct VendorIdentifier {
 /// One call of NCCL or RCCL.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-pub struct VendorCall {
+pub struct NcclCall {
     /// First byte sent.
     pub source: DeviceAddress,
     /// First byte received.
