@@ -6,13 +6,11 @@ use crate::backend::abi::{Algorithm, CollectiveRow};
 use crate::base::names::CollectiveOperation;
 use serde::{Deserialize, Serialize};
 
-mod product;
-mod products;
+mod gemm_rows;
+mod problem;
 
-pub use product::{
-    MatrixElement, Order, Product, Sharded, gemm_algorithm, gemm_transport, order, shape,
-};
-pub use products::{ProductRow, Way};
+pub use gemm_rows::{GemmCandidate, StoredGemmRow};
+pub use problem::{GemmProblem, MatrixElement, gemm_algorithm, gemm_transport};
 
 /// The file format's version that this program writes and reads.
 pub const VERSION: u32 = 1;
@@ -41,8 +39,8 @@ pub struct Table {
     /// The rows of collectives; the first that fits a call applies.
     pub rows: Vec<Row>,
     /// The rows of all-gather + GEMM, each for its device. Older files have none.
-    #[serde(default, deserialize_with = "products::checked")]
-    pub products: Vec<ProductRow>,
+    #[serde(rename = "products", default, deserialize_with = "gemm_rows::checked")]
+    pub gemm: Vec<StoredGemmRow>,
 }
 
 /// A [`CollectiveRow`] with names in place of numbers.
@@ -82,7 +80,7 @@ pub enum TableError {
     },
     /// An invalid row of all-gather + GEMM.
     #[error("row {row} of the tuning table's `products` (all-gather + GEMM): {reason}")]
-    Product {
+    GemmRow {
         /// The row, counted from 0.
         row: usize,
         /// The fault.
@@ -106,7 +104,7 @@ impl Default for Table {
             version: VERSION,
             device: String::new(),
             rows: Vec::new(),
-            products: Vec::new(),
+            gemm: Vec::new(),
         }
     }
 }
@@ -153,9 +151,9 @@ impl Table {
             serde_json::to_string(&self.device)?,
             lines(&self.rows)?
         );
-        if !self.products.is_empty() {
-            let products = lines(&self.products)?;
-            text += &format!(",\n  \"products\": {products}");
+        if !self.gemm.is_empty() {
+            let gemm = lines(&self.gemm)?;
+            text += &format!(",\n  \"products\": {gemm}");
         }
         Ok(text + "\n}\n")
     }
@@ -191,13 +189,13 @@ impl Table {
     /// Returns the rows of all-gather + GEMM as [`crate::Builder::gemm_tuning`] takes them.
     ///
     /// # Errors
-    /// [`TableError::Product`] for an invalid row.
+    /// [`TableError::GemmRow`] for an invalid row.
     pub fn gemm_rows(&self) -> Result<Vec<GemmRow>, TableError> {
-        let row = |(row, product): (usize, &ProductRow)| {
-            let made = product.row();
-            made.map_err(|reason| TableError::Product { row, reason })
+        let row = |(row, stored): (usize, &StoredGemmRow)| {
+            let made = stored.row();
+            made.map_err(|reason| TableError::GemmRow { row, reason })
         };
-        self.products.iter().enumerate().map(row).collect()
+        self.gemm.iter().enumerate().map(row).collect()
     }
 
     /// Adds to these rows those of `before`, for the operations and world sizes that these rows do not cover;
@@ -207,12 +205,11 @@ impl Table {
         if self.rows.is_empty() && !before.rows.is_empty() {
             self.device = before.device;
         }
-        let known: Vec<ProductRow> = self.products.clone();
-        let spoken_of =
-            |product: &ProductRow| known.iter().any(|known| known.key() == product.key());
-        let kept = before.products.into_iter();
-        self.products.extend(kept.filter(|row| !spoken_of(row)));
-        self.products.sort_by(|a, b| a.key().cmp(&b.key()));
+        let known: Vec<StoredGemmRow> = self.gemm.clone();
+        let spoken_of = |row: &StoredGemmRow| known.iter().any(|known| known.key() == row.key());
+        let kept = before.gemm.into_iter();
+        self.gemm.extend(kept.filter(|row| !spoken_of(row)));
+        self.gemm.sort_by(|a, b| a.key().cmp(&b.key()));
         let spoken: Vec<(String, u32)> = (self.rows.iter())
             .map(|row| (row.operation.clone(), row.world))
             .collect();
@@ -373,24 +370,24 @@ mod tests {
                 algorithm: super::gemm_algorithm(algorithm).unwrap(),
                 transport: Default::default(),
                 library: String::new(),
-                ways: Vec::new(),
+                candidates: Vec::new(),
             };
-            ProductRow::new(&row).unwrap()
+            StoredGemmRow::new(&row).unwrap()
         };
-        let of_products = |products| Table {
+        let of_products = |gemm| Table {
             device: "another".into(),
-            products,
+            gemm,
             ..Table::default()
         };
         let before = Table {
-            products: vec![product(2, "pull"), product(4, "pull")],
+            gemm: vec![product(2, "pull"), product(4, "pull")],
             ..table(vec![row(REDUCE, 8, 1024, Algorithm::ONE_SHOT)])
         };
         let all = of_products(vec![product(2, "push")]).over(before.clone());
-        assert_eq!(all.products, [product(2, "push"), product(4, "pull")]);
+        assert_eq!(all.gemm, [product(2, "push"), product(4, "pull")]);
         assert_eq!((&all.rows, &all.device), (&before.rows, &before.device));
         let later = table(vec![row(REDUCE, 8, 64, Algorithm::PACKETS)]).over(all.clone());
-        assert_eq!(later.products, all.products);
+        assert_eq!(later.gemm, all.gemm);
         let without = table(Vec::new()).to_json().unwrap();
         assert!(!without.contains("products"), "as before: {without}");
     }

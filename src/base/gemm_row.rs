@@ -25,7 +25,7 @@ pub struct GemmRow {
     /// request revision; empty for none.
     pub library: String,
     /// Pairs of a GEMM's rows of `A` and the index of the library's heuristic candidate for it.
-    pub ways: Vec<(u64, u32)>,
+    pub candidates: Vec<(u64, u32)>,
 }
 
 impl GemmRow {

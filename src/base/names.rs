@@ -2,6 +2,7 @@
 //! may be older or newer.
 
 use crate::backend::abi;
+use serde::{Deserialize, Serialize};
 
 /// Declares an enum whose values stand for numbers of the plugin's function table.
 macro_rules! closed {
@@ -213,19 +214,28 @@ closed! {
 }
 
 closed! {
-    /// Storage order of a matrix: which elements are adjacent.
+    /// Storage order of a matrix: which elements are adjacent. In tuning and shape files `row-major` or
+    /// `column-major`.
+    #[derive(Default, Serialize, Deserialize)]
     MatrixOrder of MatrixOrder {
         /// Row-major: the elements of a row.
+        #[default]
+        #[serde(rename = "row-major")]
         Rows = ROWS,
         /// Column-major: the elements of a column.
+        #[serde(rename = "column-major")]
         Columns = COLUMNS,
     }
 }
 
 closed! {
-    /// Division of the matrix `A` of an all-gather + GEMM among the ranks.
+    /// Division of the matrix `A` of an all-gather + GEMM among the ranks. In tuning and shape files `rows` or
+    /// `columns`.
+    #[derive(Default, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
     Sharding of Sharding {
         /// Each rank has a range of rows.
+        #[default]
         Rows = ROWS,
         /// Each rank has a range of columns.
         Columns = COLUMNS,

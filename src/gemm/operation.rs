@@ -13,7 +13,7 @@ use crate::gemm::options::{GemmOptions, NAME};
 use crate::gemm::plan::{Problem, Step, a_stride, rows_of};
 use crate::gemm::prepared::Prepared;
 use crate::gemm::selector::{Offer, Refusal, choose};
-use crate::gemm::stored::{self, Ways};
+use crate::gemm::stored::{self, StoredCandidates};
 use crate::gemm::words::Words;
 use crate::gemm::workspace::Workspace;
 use crate::gemm::{chunk, tuning};
@@ -103,8 +103,8 @@ impl Communicator {
         let steps = problem.steps();
         let words = Words::new(shared.world, problem.chunks);
         let here = library.as_ref().map(|(library, _)| library.as_str());
-        let ways = Ways::of(stored, shared.rank, here);
-        let workspace = maker.workspace(&mut round, &problem, (&steps, &ways), words)?;
+        let candidates = StoredCandidates::of(stored, shared.rank, here);
+        let workspace = maker.workspace(&mut round, &problem, (&steps, &candidates), words)?;
         Ok(AllGatherGemm {
             world: shared.clone(),
             shape: *shape,
@@ -121,7 +121,7 @@ impl Communicator {
 }
 
 /// The steps, and the stored heuristic candidates.
-type Plan<'a> = (&'a [Step], &'a Ways<'a>);
+type Plan<'a> = (&'a [Step], &'a StoredCandidates<'a>);
 
 struct Maker<'a> {
     shared: &'a Arc<World>,
@@ -382,7 +382,7 @@ impl Maker<'_> {
     fn prepare(
         &self,
         problem: &Problem,
-        (steps, ways): Plan<'_>,
+        (steps, candidates): Plan<'_>,
         workspace: &mut Workspace,
     ) -> Result<()> {
         let shared = self.shared;
@@ -401,7 +401,7 @@ impl Maker<'_> {
             let shape = self.shape.raw(self.element, rows, a_stride(problem, part));
             let failed = |failure| tuning::refused(shared, failure);
             let raw = shared.backend.gemm_prepare(&shape).map_err(failed)?;
-            let stored = ways.way(shared, rows, raw);
+            let stored = candidates.candidate(shared, rows, raw);
             workspace.prepared.push(Prepared {
                 rows,
                 on,
@@ -422,14 +422,14 @@ impl<T: GemmElement> AllGatherGemm<T> {
     /// Returns the operation's choice as a tuning row, with which another operation of this shape makes the
     /// same choice. Leaves out heuristic candidates that were neither timed nor stored ([`GemmOptions::tune`]).
     pub fn row(&self) -> GemmRow {
-        let mut ways: Vec<(u64, u32)> = Vec::new();
+        let mut candidates: Vec<(u64, u32)> = Vec::new();
         let prepared = self.workspace().prepared.iter();
         for &Prepared {
             rows, candidate, ..
         } in prepared.filter(|prepared| prepared.known)
         {
-            if ways.iter().all(|(known, _)| *known != rows) {
-                ways.push((rows, candidate));
+            if candidates.iter().all(|(known, _)| *known != rows) {
+                candidates.push((rows, candidate));
             }
         }
         GemmRow {
@@ -440,7 +440,7 @@ impl<T: GemmElement> AllGatherGemm<T> {
             algorithm: self.algorithm(),
             transport: self.transport(),
             library: self.library_text().unwrap_or_default().into(),
-            ways,
+            candidates,
         }
     }
 

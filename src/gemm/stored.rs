@@ -73,18 +73,18 @@ pub(super) fn library_text(library: &LibraryDescription) -> String {
 }
 
 /// The stored heuristic candidates that are valid here.
-pub(super) struct Ways<'a>(&'a [(u64, u32)]);
+pub(super) struct StoredCandidates<'a>(&'a [(u64, u32)]);
 
-impl<'a> Ways<'a> {
+impl<'a> StoredCandidates<'a> {
     /// Returns a row's candidates if they belong to this library. If they do not, logs a warning and returns
     /// none.
     pub(super) fn of(row: Option<&'a GemmRow>, rank: usize, library: Option<&str>) -> Self {
-        let Some(row) = row.filter(|row| !row.ways.is_empty()) else {
+        let Some(row) = row.filter(|row| !row.candidates.is_empty()) else {
             return Self(&[]);
         };
         let here = library.unwrap_or("none");
         if row.library == here {
-            return Self(&row.ways);
+            return Self(&row.candidates);
         }
         tracing::warn!(
             rank,
@@ -98,18 +98,18 @@ impl<'a> Ways<'a> {
 
     /// Returns the candidate of a GEMM of `rows` rows, if the library still offers it; otherwise logs a
     /// warning.
-    pub(super) fn way(&self, shared: &Driver, rows: u64, product: RawGemm) -> Option<u32> {
-        let &(_, way) = self.0.iter().find(|(known, _)| *known == rows)?;
+    pub(super) fn candidate(&self, shared: &Driver, rows: u64, product: RawGemm) -> Option<u32> {
+        let &(_, candidate) = self.0.iter().find(|(known, _)| *known == rows)?;
         let rank = shared.rank;
         // SAFETY: prepared just now.
         let offered = match unsafe { shared.backend.gemm_candidates(product) } {
-            Ok(offered) if way < offered => return Some(way),
+            Ok(offered) if candidate < offered => return Some(candidate),
             Ok(offered) => offered,
             Err(failure) => {
                 tracing::warn!(
                     rank,
                     rows,
-                    way,
+                    candidate,
                     %failure,
                     "gemm_candidates failed, so the stored GEMM candidate cannot be checked: the GEMM is timed \
                      instead; tune again"
@@ -120,7 +120,7 @@ impl<'a> Ways<'a> {
         tracing::warn!(
             rank,
             rows,
-            way,
+            candidate,
             offered,
             "the library no longer has the stored GEMM candidate: the GEMM is timed instead; tune again"
         );
@@ -143,7 +143,7 @@ mod tests {
             algorithm,
             transport,
             library: "blas 7".into(),
-            ways: vec![(64, 2), (32, 1)],
+            candidates: vec![(64, 2), (32, 1)],
         }
     }
 
@@ -182,11 +182,11 @@ mod tests {
     #[test]
     fn ways_hold_for_the_library_that_they_were_found_with() {
         let row = row(GemmAlgorithm::Baseline, GemmTransport::Automatic);
-        let ways = |library| Ways::of(Some(&row), 0, library).0.len();
-        assert_eq!(ways(Some("blas 7")), 2);
-        assert_eq!(ways(Some("blas 8")), 0);
-        assert_eq!(ways(None), 0);
-        assert_eq!(Ways::of(None, 0, Some("blas 7")).0.len(), 0);
+        let candidates = |library| StoredCandidates::of(Some(&row), 0, library).0.len();
+        assert_eq!(candidates(Some("blas 7")), 2);
+        assert_eq!(candidates(Some("blas 8")), 0);
+        assert_eq!(candidates(None), 0);
+        assert_eq!(StoredCandidates::of(None, 0, Some("blas 7")).0.len(), 0);
     }
 
     #[test]

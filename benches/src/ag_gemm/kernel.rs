@@ -7,7 +7,7 @@
 use super::element::Real;
 use super::library::raw_shape;
 use crate::outcome::{Outcome, agree};
-use crate::report::ag_gemm::Product;
+use crate::report::ag_gemm::GemmProblem;
 use crate::{BenchError, Result};
 use symmem::backend::abi::{
     CollectiveGroup, CollectiveOperation, DeviceAddress, GatherMode, GatheredGemmArguments,
@@ -32,13 +32,13 @@ impl<'a> Kernel<'a> {
     /// Returns the kernel, or the reason if there is none for this shape. Collective.
     pub(super) fn new<T: Real>(
         communicator: &'a Communicator,
-        product: &Product,
+        problem: &GemmProblem,
     ) -> Result<Outcome<Self>> {
         // SAFETY: the backend only enqueues the kernel, in `enqueue`, whose callers promise that the matrices outlive
         // it.
         let backend = unsafe { communicator.backend() };
         let rank = communicator.rank();
-        let shape = raw_shape::<T>(product);
+        let shape = raw_shape::<T>(problem);
         let limits = backend.gathered_gemm_limits(&shape, Sharding::ROWS, shape.m);
         let limits = limits
             .ok()

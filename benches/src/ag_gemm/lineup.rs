@@ -14,12 +14,12 @@ use super::windows::Windows;
 use crate::by_caller::is_by_caller;
 use crate::outcome::{Outcome, agree, not_here};
 use crate::report::ag_gemm::{
-    ALGORITHMS, AUTOMATIC, BASELINE, Entry, GATHER, GEMM, OWN_GEMM, Product, TOGETHER, TORCH,
+    ALGORITHMS, AUTOMATIC, BASELINE, Entry, GATHER, GEMM, GemmProblem, OWN_GEMM, TOGETHER, TORCH,
     TORCH_FUSED, TRANSFORMER_ENGINE, VARIANTS, WINDOWS,
 };
 use crate::{Result, exchange};
-use symmem::tuning::ProductRow;
-use symmem::tuning::{gemm_algorithm, gemm_transport, shape};
+use symmem::tuning::StoredGemmRow;
+use symmem::tuning::{gemm_algorithm, gemm_transport};
 use symmem::{
     Algorithm, AllGatherGemm, CollectiveCall, CollectiveOperation, CollectiveOptions,
     GemmAlgorithm, GemmElement, GemmOptions, GemmTransport,
@@ -29,7 +29,7 @@ impl<'a, T: Real> Run<'a, T> {
     /// Creates symmem's algorithms that support this shape and device; adds the others to `absent`. Collective.
     pub(super) fn ours(
         &self,
-        product: &Product,
+        problem: &GemmProblem,
         absent: &mut Vec<Entry>,
         plans: &mut Vec<String>,
     ) -> Result<Vec<Contender<'a, T>>> {
@@ -57,7 +57,7 @@ impl<'a, T: Real> Run<'a, T> {
             }
             let made = self
                 .communicator
-                .all_gather_gemm::<T>(&shape(product), &options);
+                .all_gather_gemm::<T>(&problem.gemm_shape(), &options);
             match not_here(made.map_err(Into::into))? {
                 Ok(operation) => {
                     if self.options.explain {
@@ -79,7 +79,7 @@ impl<'a, T: Real> Run<'a, T> {
     /// algorithms were requested and it is none of them. Collective.
     pub(super) fn chosen(
         &self,
-        product: &Product,
+        problem: &GemmProblem,
         contenders: &[Contender<'a, T>],
     ) -> Result<(Option<String>, Option<Contender<'a, T>>)> {
         let make = |tune| {
@@ -88,12 +88,12 @@ impl<'a, T: Real> Run<'a, T> {
                 ..GemmOptions::default()
             };
             self.communicator
-                .all_gather_gemm::<T>(&shape(product), &options)
+                .all_gather_gemm::<T>(&problem.gemm_shape(), &options)
         };
         let Ok(operation) = not_here(make(false).map_err(Into::into))? else {
             return Ok((None, None));
         };
-        let chosen = way(&operation);
+        let chosen = choice_of(&operation);
         let name = (ALGORITHMS.into_iter()).find(|name| gemm_algorithm(name) == Some(chosen.0));
         let name = format!("{} {}", name.unwrap_or_default(), moved_by(chosen.1));
         let mut other = None;
@@ -109,13 +109,13 @@ impl<'a, T: Real> Run<'a, T> {
     pub(super) fn parts(
         &self,
         session: &Session<'a, T>,
-        product: &Product,
+        problem: &GemmProblem,
         absent: &mut Vec<Entry>,
     ) -> Result<Vec<Contender<'a, T>>> {
         let stream = &self.stream;
         // Gather first, so that the GEMM has valid input.
         session.run(stream, || session.issue(stream, &By::Gather))?;
-        let prepared = Library::new::<T>(self.communicator, product)?;
+        let prepared = Library::new::<T>(self.communicator, problem)?;
         let mut parts = Vec::new();
         let mut windows = None;
         match agree(self.communicator, prepared)? {
@@ -123,15 +123,15 @@ impl<'a, T: Real> Run<'a, T> {
                 let work = |library: &Library<'_>| session.multiply(stream, library);
                 let library = library.choose(&self.clock, stream, work)?;
                 // On the host backend, nothing runs at once.
-                if product.m > REPLAYED_ROWS && !is_by_caller(self.communicator) {
-                    let again = library.again::<T>(self.communicator, product)?;
+                if problem.m > REPLAYED_ROWS && !is_by_caller(self.communicator) {
+                    let again = library.again::<T>(self.communicator, problem)?;
                     if let Ok(again) = agree(self.communicator, again)? {
                         let by = By::Together(again, Side::new(self.communicator)?);
                         parts.push(Contender::new(TOGETHER, by, String::new()));
                     }
                 }
                 if self.options.has(BASELINE) {
-                    let again = library.again::<T>(self.communicator, product)?;
+                    let again = library.again::<T>(self.communicator, problem)?;
                     windows = agree(self.communicator, again)?.ok();
                 }
                 let how = library.how();
@@ -140,7 +140,7 @@ impl<'a, T: Real> Run<'a, T> {
             Err(reason) => absent.push(missing(GEMM, reason)),
         }
         self.communicator.host_barrier()?;
-        match Kernel::new::<T>(self.communicator, product)? {
+        match Kernel::new::<T>(self.communicator, problem)? {
             Ok(kernel) => {
                 let how = kernel.how();
                 parts.push(Contender::new(OWN_GEMM, By::Own(Box::new(kernel)), how));
@@ -197,11 +197,11 @@ impl<'a, T: Real> Run<'a, T> {
     pub(super) fn beside(
         &self,
         torch: &mut Option<Torch>,
-        product: &Product,
+        problem: &GemmProblem,
         absent: &mut Vec<Entry>,
     ) -> Result<Vec<Contender<'a, T>>> {
         let mut contenders = Vec::new();
-        let shaped = self.ask(torch, |torch| torch.shape(product))?;
+        let shaped = self.ask(torch, |torch| torch.shape(problem))?;
         for (name, way) in [
             (TORCH, "plain"),
             (TORCH_FUSED, "fused"),
@@ -229,19 +229,19 @@ fn is_variant(name: &str) -> bool {
 }
 
 /// Algorithm and transport of one of symmem's contenders.
-type How = (GemmAlgorithm, GemmTransport);
+type AlgorithmAndTransport = (GemmAlgorithm, GemmTransport);
 
-fn way<T: GemmElement>(operation: &AllGatherGemm<T>) -> How {
+fn choice_of<T: GemmElement>(operation: &AllGatherGemm<T>) -> AlgorithmAndTransport {
     (operation.algorithm(), operation.transport())
 }
 
 /// Finds symmem's contender with this algorithm and transport.
 fn find<'c, 'a, T: Real>(
     contenders: &'c [Contender<'a, T>],
-    how: How,
+    how: AlgorithmAndTransport,
 ) -> Option<&'c Contender<'a, T>> {
     contenders.iter().find(|contender| match &contender.by {
-        By::Ours(ours) => way(ours) == how,
+        By::Ours(ours) => choice_of(ours) == how,
         _ => false,
     })
 }
@@ -256,17 +256,17 @@ fn moved_by(transport: GemmTransport) -> String {
 
 /// Returns the tuning row of the contender named `best`. The row has the GEMM heuristics of all of symmem's contenders,
 /// since other algorithms multiply other numbers of rows.
-pub(super) fn row<T: Real>(best: &str, contenders: &[Contender<'_, T>]) -> Option<ProductRow> {
+pub(super) fn row<T: Real>(best: &str, contenders: &[Contender<'_, T>]) -> Option<StoredGemmRow> {
     let ours = |contender: &Contender<'_, T>| match &contender.by {
         By::Ours(operation) => Some((contender.name, operation.row())),
         _ => None,
     };
     let all: Vec<_> = contenders.iter().filter_map(ours).collect();
     let (_, mut row) = all.iter().find(|(name, _)| *name == best)?.clone();
-    for (rows, way) in all.iter().flat_map(|(_, other)| &other.ways) {
-        if row.ways.iter().all(|(known, _)| known != rows) {
-            row.ways.push((*rows, *way));
+    for (rows, candidate) in all.iter().flat_map(|(_, other)| &other.candidates) {
+        if row.candidates.iter().all(|(known, _)| known != rows) {
+            row.candidates.push((*rows, *candidate));
         }
     }
-    ProductRow::new(&row)
+    StoredGemmRow::new(&row)
 }

@@ -10,11 +10,11 @@ use crate::common::Common;
 use crate::outcome::not_here;
 use crate::progress::Progress;
 use crate::report::Report;
-use crate::report::ag_gemm::{MatrixElement, Product, Products};
+use crate::report::ag_gemm::{GemmProblem, MatrixElement, Products};
 use crate::report::collectives::BaselineState;
 use crate::{BenchError, Result};
 use symmem::Communicator;
-use symmem::tuning::ProductRow;
+use symmem::tuning::StoredGemmRow;
 
 /// Results that are not in the report.
 #[derive(Clone, Debug, Default)]
@@ -22,7 +22,7 @@ pub struct Told {
     /// Each rank's plans, if requested.
     pub plans: Vec<String>,
     /// The tuning row of symmem's fastest algorithm for each shape that was timed, for [`symmem::tuning::Table`].
-    pub rows: Vec<ProductRow>,
+    pub rows: Vec<StoredGemmRow>,
 }
 
 /// Measures all-gather + GEMM and adds the results to `report`. Collective; blocks. Every rank gets the whole report,
@@ -67,20 +67,20 @@ pub fn add(
     let f16 = Run::<half::f16>::new(communicator, options)?;
     let bf16 = Run::<half::bf16>::new(communicator, options)?;
     let mut told = Told::default();
-    let products = options.products(on_host);
-    for (done, product) in products.iter().enumerate() {
+    let problems = options.problems(on_host);
+    for (done, problem) in problems.iter().enumerate() {
         progress(Progress {
             done,
-            total: products.len(),
+            total: problems.len(),
             what: format!(
                 "all-gather + GEMM {} {}",
-                product.shape(),
-                product.dtype.name()
+                problem.shape(),
+                problem.dtype.name()
             ),
         });
-        let found = match product.dtype {
-            MatrixElement::F16 => one(&f16, product, &mut torch)?,
-            MatrixElement::Bf16 => one(&bf16, product, &mut torch)?,
+        let found = match problem.dtype {
+            MatrixElement::F16 => one(&f16, problem, &mut torch)?,
+            MatrixElement::Bf16 => one(&bf16, problem, &mut torch)?,
         };
         section.products.push(found.measured);
         told.plans.extend(found.plans);
@@ -96,9 +96,13 @@ pub fn add(
     Ok(told)
 }
 
-fn one<T: Real>(run: &Run<'_, T>, product: &Product, torch: &mut Option<Torch>) -> Result<Found> {
-    debug_assert_eq!(product.dtype, T::NAME);
-    run.product(product, torch)
+fn one<T: Real>(
+    run: &Run<'_, T>,
+    problem: &GemmProblem,
+    torch: &mut Option<Torch>,
+) -> Result<Found> {
+    debug_assert_eq!(problem.dtype, T::NAME);
+    run.problem(problem, torch)
 }
 
 /// Opens NCCL or RCCL, which the baseline uses for its gather. Collective.

@@ -9,10 +9,10 @@ use super::run::{DDLB, REPLAYED_ROWS, Run, SINGLE};
 use super::session::Session;
 use super::torch::Torch;
 use crate::by_caller::is_by_caller;
-use crate::report::ag_gemm::{Entry, Measured, Product};
+use crate::report::ag_gemm::{Entry, GemmProblem, Measured};
 use crate::sizes::fewer_rounds;
 use crate::{Result, exchange};
-use symmem::tuning::ProductRow;
+use symmem::tuning::StoredGemmRow;
 
 /// Maximum number of calls in a graph.
 const CALLS: u32 = 20;
@@ -29,7 +29,7 @@ pub(super) struct Found {
     /// Each rank's plans, if requested.
     pub(super) plans: Vec<String>,
     /// Tuning row of symmem's fastest algorithm, if it was timed.
-    pub(super) row: Option<ProductRow>,
+    pub(super) row: Option<StoredGemmRow>,
 }
 
 impl<'a, T: Real> Run<'a, T> {
@@ -41,35 +41,39 @@ impl<'a, T: Real> Run<'a, T> {
     }
 
     /// Measures one shape with every contender. Collective.
-    pub(super) fn product(&self, product: &Product, torch: &mut Option<Torch>) -> Result<Found> {
-        let session = Session::new(self.communicator, *product, &self.table, &self.stream)?;
+    pub(super) fn problem(
+        &self,
+        problem: &GemmProblem,
+        torch: &mut Option<Torch>,
+    ) -> Result<Found> {
+        let session = Session::new(self.communicator, *problem, &self.table, &self.stream)?;
         let mut absent = Vec::new();
         let mut plans = Vec::new();
-        let mut contenders = self.ours(product, &mut absent, &mut plans)?;
+        let mut contenders = self.ours(problem, &mut absent, &mut plans)?;
         let mut chosen = None;
         let mut rounds = 0;
         if self.options.runs() {
-            let (name, other) = self.chosen(product, &contenders)?;
+            let (name, other) = self.chosen(problem, &contenders)?;
             chosen = name;
             contenders.extend(other);
             session.fill(&self.table, 0, &self.stream)?;
         }
         if self.options.benchmark {
-            contenders.splice(0..0, self.parts(&session, product, &mut absent)?);
+            contenders.splice(0..0, self.parts(&session, problem, &mut absent)?);
         }
         if self.options.runs() {
             self.check(&session, &mut contenders)?;
         }
         if self.options.benchmark {
             if torch.is_some() {
-                contenders.extend(self.beside(torch, product, &mut absent)?);
+                contenders.extend(self.beside(torch, problem, &mut absent)?);
             }
             rounds = self.pace(&session, &mut contenders, torch)?;
             self.capture(&session, &mut contenders)?;
             self.rounds(&session, &mut contenders, torch, rounds)?;
         }
         let mut measured = Measured {
-            product: *product,
+            problem: *problem,
             chosen,
             choice: None,
             entries: self.put_together(&contenders)?,
@@ -115,10 +119,10 @@ impl<'a, T: Real> Run<'a, T> {
         let (rank, world) = (self.communicator.rank(), self.communicator.world_size());
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = (processors / world).max(1);
-        let product = &session.product;
+        let problem = &session.problem;
         Ok(Reference::new(
             &self.table,
-            product,
+            problem,
             pass,
             (rank, world),
             threads,
@@ -137,7 +141,7 @@ impl<'a, T: Real> Run<'a, T> {
 
     /// For small M, captures the contenders' calls and checks a replay of each. Collective.
     fn capture(&self, session: &Session<'a, T>, contenders: &mut [Contender<'a, T>]) -> Result<()> {
-        if session.product.m > REPLAYED_ROWS {
+        if session.problem.m > REPLAYED_ROWS {
             contenders
                 .iter_mut()
                 .for_each(|contender| contender.replays = false);

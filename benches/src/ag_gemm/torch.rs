@@ -15,7 +15,7 @@
 use crate::Result;
 use crate::outcome::{Outcome, agree};
 use crate::process::Process;
-use crate::report::ag_gemm::Product;
+use crate::report::ag_gemm::GemmProblem;
 use crate::torch;
 use symmem::Communicator;
 
@@ -46,16 +46,16 @@ impl Torch {
     }
 
     /// Creates the matrices of a shape.
-    pub(super) fn shape(&mut self, product: &Product) -> Result<Outcome<()>> {
+    pub(super) fn shape(&mut self, problem: &GemmProblem) -> Result<Outcome<()>> {
         let line = format!(
             "shape {} {} {} {} {} {} {}",
-            product.m,
-            product.n,
-            product.k,
-            product.dtype.name(),
-            product.sharding.name(),
-            product.b_order.name(),
-            u32::from(product.bias)
+            problem.m,
+            problem.n,
+            problem.k,
+            problem.dtype.name(),
+            problem.sharding_name(),
+            problem.b_order_name(),
+            u32::from(problem.bias)
         );
         Ok(self.ask(&line, "shaped")?.map(drop))
     }

@@ -6,7 +6,7 @@ use super::library::Library;
 use super::reference::part;
 use super::session::Session;
 use crate::outcome::{Outcome, agree, not_here};
-use crate::report::ag_gemm::{Product, Sharded};
+use crate::report::ag_gemm::{GemmProblem, Sharding};
 use crate::{BenchError, Result};
 use symmem::backend::RemoteAccess;
 use symmem::backend::abi::{DeviceAddress, Direction, RawStream, RowsCopy};
@@ -28,9 +28,9 @@ impl<'a, T: Real> Windows<'a, T> {
             return Ok(Err(reason));
         }
         let all = session.a.len() * communicator.world_size();
-        let blocks = match session.product.sharding {
-            Sharded::Rows => None,
-            Sharded::Columns => Some(communicator.allocate(&[all])?),
+        let blocks = match session.problem.sharding {
+            Sharding::Rows => None,
+            Sharding::Columns => Some(communicator.allocate(&[all])?),
         };
         let to = blocks.as_ref().unwrap_or(&session.whole);
         let windows = session.a.register_with_nccl();
@@ -60,7 +60,7 @@ fn spread<T: Real>(
     shard: usize,
     on: &Queue,
 ) -> Result<()> {
-    let Product { m, k, .. } = session.product;
+    let GemmProblem { m, k, .. } = session.problem;
     let columns = part(k, shard, session.communicator.world_size());
     let at = |buffer: &SymmetricBuffer<T>, element: usize| {
         DeviceAddress(buffer.local().address().0 + (element * size_of::<T>()) as u64)

@@ -332,7 +332,7 @@ mod tests {
         let mut section = crate::report::ag_gemm::example();
         for m in [64, 4] {
             let mut other = section.products[1].clone();
-            other.product.m = m;
+            other.problem.m = m;
             section.products.push(other);
         }
         report.ag_gemm = Some(section);

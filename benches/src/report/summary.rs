@@ -274,10 +274,10 @@ fn gemm(products: &Products) -> Option<Line> {
             Some((by.to_owned(), Ratio::of(time, theirs)?))
         })
         .min_by(|a, b| a.1.value.total_cmp(&b.1.value));
-    let product = &measured.product;
-    let rate = |ns: f64| product.teraflops(ns);
+    let problem = &measured.problem;
+    let rate = |ns: f64| problem.teraflops(ns);
     Some(Line {
-        what: format!("AG+GEMM {}x{}x{}, {best}", product.m, product.n, product.k),
+        what: format!("AG+GEMM {}x{}x{}, {best}", problem.m, problem.n, problem.k),
         figure: rate(time.ns),
         unit: "TFLOP/s",
         spread: Some((rate(time.max), rate(time.min))),

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 use symmem::backends::{self as select, Chosen, Selection};
-use symmem::tuning::ProductRow;
+use symmem::tuning::StoredGemmRow;
 use symmem::{Builder, Communicator};
 use symmem_bench::report::{self, Environment, Report, page, summary, table};
 use symmem_bench::{Effort, ag_gemm, bring_up, collectives, enqueue, environment, p2p, tune};
@@ -195,9 +195,9 @@ impl Run<'_> {
 }
 
 /// Merges the rows for all-gather + GEMM into the file, and prints them.
-fn tell_products(file: &Path, products: Vec<ProductRow>) -> Result<()> {
+fn tell_products(file: &Path, rows: Vec<StoredGemmRow>) -> Result<()> {
     let table = tune::Table {
-        products,
+        gemm: rows,
         ..tune::Table::default()
     };
     let mut written = Written::default();

@@ -19,13 +19,13 @@ pub(in crate::report) fn products() -> Products {
         ..Entry::default()
     };
     let large = Measured {
-        product: Product {
+        problem: GemmProblem {
             m: 32768,
             n: 8192,
             k: 16384,
             dtype: MatrixElement::Bf16,
-            sharding: Sharded::Rows,
-            b_order: Order::RowMajor,
+            sharding: Sharding::Rows,
+            b_order: MatrixOrder::Rows,
             bias: false,
         },
         chosen: Some("push put".into()),
@@ -54,13 +54,13 @@ pub(in crate::report) fn products() -> Products {
         ..entry(by, ns * 2.0)
     };
     let small = Measured {
-        product: Product {
+        problem: GemmProblem {
             m: 16,
             n: 3584,
             k: 8192,
             dtype: MatrixElement::F16,
-            sharding: Sharded::Columns,
-            b_order: Order::RowMajor,
+            sharding: Sharding::Columns,
+            b_order: MatrixOrder::Rows,
             bias: false,
         },
         chosen: Some(BASELINE.into()),

@@ -1,8 +1,8 @@
 //! All-gather + GEMM as tables.
 
 use super::{
-    ALGORITHMS, AUTOMATIC, Choice, Entry, GATHER, GEMM, MatrixElement, Measured, OWN_GEMM, Product,
-    Products, TOGETHER, TORCH, TORCH_FUSED, TRANSFORMER_ENGINE, VARIANTS, WINDOWS,
+    ALGORITHMS, AUTOMATIC, Choice, Entry, GATHER, GEMM, GemmProblem, MatrixElement, Measured,
+    OWN_GEMM, Products, TOGETHER, TORCH, TORCH_FUSED, TRANSFORMER_ENGINE, VARIANTS, WINDOWS,
 };
 use crate::report::collectives::{Curve, Time};
 use crate::report::published;
@@ -55,11 +55,11 @@ pub(in crate::report) fn plots(section: &Products) -> Vec<Plot<'_>> {
     // The position of a contender selects its color.
     let lines = ALGORITHMS.into_iter().chain([GEMM, TORCH]);
     let mut plots = Vec::new();
-    let mut known: Vec<Product> = Vec::new();
+    let mut known: Vec<GemmProblem> = Vec::new();
     for measured in &section.products {
-        let kind = Product {
+        let kind = GemmProblem {
             m: 0,
-            ..measured.product
+            ..measured.problem
         };
         if known.contains(&kind) {
             continue;
@@ -67,9 +67,9 @@ pub(in crate::report) fn plots(section: &Products) -> Vec<Plot<'_>> {
         known.push(kind);
         let alike = || {
             (section.products.iter()).filter(move |other| {
-                Product {
+                GemmProblem {
                     m: 0,
-                    ..other.product
+                    ..other.problem
                 } == kind
             })
         };
@@ -77,7 +77,7 @@ pub(in crate::report) fn plots(section: &Products) -> Vec<Plot<'_>> {
             continue;
         }
         let curve = |by: &str| -> Vec<(u64, f64)> {
-            let point = |one: &Measured| Some((one.product.m as u64, one.derive(by)?.teraflops));
+            let point = |one: &Measured| Some((one.problem.m as u64, one.derive(by)?.teraflops));
             let mut points: Vec<_> = alike().filter_map(point).collect();
             points.sort_by_key(|(rows, _)| *rows);
             points
@@ -86,7 +86,7 @@ pub(in crate::report) fn plots(section: &Products) -> Vec<Plot<'_>> {
         let curves = curves.map(|(place, by)| (place, by, curve(by)));
         let curves: Vec<Curve<'_>> = curves.filter(|(_, _, points)| !points.is_empty()).collect();
         if !curves.is_empty() {
-            let Product { n, k, .. } = kind;
+            let GemmProblem { n, k, .. } = kind;
             plots.push((format!("N={n} K={k}, {}", kind_text(&kind)), curves));
         }
     }
@@ -95,24 +95,24 @@ pub(in crate::report) fn plots(section: &Products) -> Vec<Plot<'_>> {
 
 /// The first cells of a row: shape, element type and sharding.
 fn row(measured: &Measured) -> Vec<Cell> {
-    let product = &measured.product;
+    let problem = &measured.problem;
     vec![
-        Cell::Name(product.shape()),
-        Cell::Figure(kind_text(product)),
+        Cell::Name(problem.shape()),
+        Cell::Figure(kind_text(problem)),
     ]
 }
 
 /// Element type, sharding of A, and any option that is not the default.
-fn kind_text(product: &Product) -> String {
-    let element = match product.dtype {
+fn kind_text(problem: &GemmProblem) -> String {
+    let element = match problem.dtype {
         MatrixElement::F16 => "f16",
         MatrixElement::Bf16 => "bf16",
     };
-    let mut what = format!("{element} {}", product.sharding.name());
-    if product.b_order != Default::default() {
+    let mut what = format!("{element} {}", problem.sharding_name());
+    if problem.b_order != Default::default() {
         what += " B by columns";
     }
-    if product.bias {
+    if problem.bias {
         what += " bias";
     }
     what
@@ -196,7 +196,7 @@ fn rates(section: &Products, names: &[&'static str]) -> Option<View> {
     if section
         .products
         .iter()
-        .any(|measured| published::is_overlap(&measured.product))
+        .any(|measured| published::is_overlap(&measured.problem))
     {
         caption.extend(published::OVERLAP.map(str::to_owned));
     }
@@ -298,8 +298,8 @@ fn choices(section: &Products) -> Option<View> {
             good.count(),
             known.len(),
             worst.choice.chosen,
-            worst.product.shape(),
-            kind_text(&worst.product),
+            worst.problem.shape(),
+            kind_text(&worst.problem),
             worst.choice.behind_percent,
             worst.choice.fastest,
         ));
@@ -338,7 +338,7 @@ fn looped(section: &Products, names: &[&'static str]) -> Option<View> {
         let ns = measured.entry(by).filter(|entry| entry.wrong == 0);
         let ns = ns.and_then(|entry| entry.ddlb_ns);
         ns.map_or(Cell::Absent, |ns| {
-            Cell::Figure(rate(measured.product.teraflops(ns)))
+            Cell::Figure(rate(measured.problem.teraflops(ns)))
         })
     })
 }
@@ -348,7 +348,7 @@ fn checked(section: &Products, names: &[&'static str]) -> View {
     let mut caption = Vec::new();
     for measured in &section.products {
         for entry in &measured.entries {
-            let shape = measured.product.shape();
+            let shape = measured.problem.shape();
             if entry.wrong != 0 {
                 caption.push(format!(
                     "WRONG: {} of {shape} had {} wrong elements; its time is not shown.",
@@ -438,7 +438,7 @@ mod tests {
         assert!(plots(&section).is_empty(), "a point is no curve");
         for m in [64, 4] {
             let mut other = section.products[1].clone();
-            other.product.m = m;
+            other.problem.m = m;
             section.products.push(other);
         }
         let plots = plots(&section);
