@@ -89,7 +89,7 @@ pub use collectives::select::CollectiveCall;
 pub use gemm::matrix::{GemmElement, Matrix, Operands};
 pub use gemm::operation::AllGatherGemm;
 pub use gemm::options::GemmOptions;
-pub use gemm::plan::{On, Part, Step};
+pub use gemm::plan::{GemmPart, GemmStep, GemmStream};
 pub use group::choice::Choice;
 pub use group::nccl::NcclLibrary;
 pub use group::provider::Provider;

@@ -7,7 +7,7 @@ use crate::base::names::ReduceOp;
 use crate::base::reducible::Reducible;
 use crate::buffer::slice::{Slice, UntypedSlice};
 use crate::collectives::options::CollectiveOptions;
-use crate::collectives::parts::Parts;
+use crate::collectives::parts::AllToAllParts;
 use crate::collectives::request::Request;
 use crate::rank::operand::Operand;
 use crate::stream::call_options::{CallOptions, sealed::Sealed};
@@ -201,7 +201,7 @@ impl Collectives<'_> {
         sent: &[usize],
         sent_at: &[usize],
     ) -> Result<()> {
-        let parts = Parts {
+        let parts = AllToAllParts {
             received,
             received_at,
             sent,

@@ -12,7 +12,7 @@ use crate::buffer::slice::{Slice, UntypedSlice};
 use crate::collectives::api::Collectives;
 use crate::collectives::compare::{Comparison, Message};
 use crate::collectives::options::CollectiveOptions;
-use crate::collectives::parts::{Parts, Ranges, own_pair};
+use crate::collectives::parts::{AllToAllParts, Ranges, own_pair};
 use crate::collectives::run::dispatch::watch;
 use crate::collectives::run::kernel::geometry;
 use crate::collectives::select::{choose, membership};
@@ -226,7 +226,7 @@ impl<'q> Collectives<'q> {
         &self,
         destination: UntypedSlice<'_>,
         source: UntypedSlice<'_>,
-        parts: &Parts<'_>,
+        parts: &AllToAllParts<'_>,
         element_bytes: usize,
     ) -> Result<()> {
         const NAME: &str = "all_to_all_v";
@@ -248,19 +248,19 @@ impl<'q> Collectives<'q> {
             world: members,
         };
         // Everything is checked before anything is enqueued.
-        let judged = ranges
-            .judge(world.rank, membership.rank)
+        let validated = ranges
+            .validate(world.rank, membership.rank)
             .map_err(|message| queue.invalid(NAME, message));
         if world.collectives.check_calls {
             let compared = Comparison::new(world, membership, options, NAME).of_parts(
                 element_bytes,
                 parts,
-                judged.as_ref().err(),
+                validated.as_ref().err(),
             );
             // This rank's own error is more precise than the comparison's.
-            judged.and(compared)?;
+            validated.and(compared)?;
         } else {
-            judged?;
+            validated?;
         }
         let operation = CollectiveOperation::ALL_TO_ALL_V;
         let call = Call::new(queue, NAME, operation, membership, options)?;

@@ -6,7 +6,7 @@ use crate::group::slots::Header;
 
 /// Multicast addresses of a call's memory; null if multicast is emulated.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Reach {
+pub struct MulticastAddresses {
     /// The channel's slots.
     pub slots: DeviceAddress,
     /// The destination.
@@ -48,7 +48,7 @@ impl Shape<'_> {
     pub fn multicast_arguments(
         &self,
         header: &Header<'_>,
-        reach: &Reach,
+        reach: &MulticastAddresses,
         algorithm: Algorithm,
         element: ElementType,
         reduce: ReduceOperation,
@@ -111,7 +111,7 @@ impl Shape<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collectives::plan::{Parts, Place};
+    use crate::collectives::plan::{PartLayout, SymmetricRange};
     use crate::group::operations::{multicast_only_by_name, multicast_reduces};
 
     const GIB: u64 = 1 << 30;
@@ -122,7 +122,7 @@ mod tests {
     fn plan(
         operation: CollectiveOperation,
         algorithm: Algorithm,
-        parts: Parts<'_>,
+        parts: PartLayout<'_>,
         in_place: bool,
         emulated: bool,
     ) -> Vec<MulticastArguments> {
@@ -152,12 +152,12 @@ mod tests {
                 DeviceAddress(address)
             }
         };
-        let reach = Reach {
+        let reach = MulticastAddresses {
             slots: there(64 * GIB),
             destination: there(65 * GIB),
             source: there(66 * GIB),
         };
-        let place = |offset| Place {
+        let place = |offset| SymmetricRange {
             bases: &bases,
             members: &members,
             offset,
@@ -196,7 +196,7 @@ mod tests {
         let all = plan(
             CollectiveOperation::ALL_REDUCE,
             Algorithm::MULTICAST,
-            Parts::Equal(1000),
+            PartLayout::Equal(1000),
             false,
             false,
         );
@@ -221,7 +221,7 @@ mod tests {
         let one_shot = plan(
             CollectiveOperation::ALL_REDUCE,
             Algorithm::MULTICAST_ONE_SHOT,
-            Parts::Equal(1000),
+            PartLayout::Equal(1000),
             false,
             false,
         );
@@ -229,7 +229,7 @@ mod tests {
             plan(
                 CollectiveOperation::REDUCE_SCATTER,
                 Algorithm::MULTICAST,
-                Parts::Equal(400),
+                PartLayout::Equal(400),
                 in_place,
                 false,
             )
@@ -261,7 +261,7 @@ mod tests {
         let gathered = plan(
             CollectiveOperation::ALL_GATHER,
             Algorithm::MULTICAST,
-            Parts::Equal(48),
+            PartLayout::Equal(48),
             false,
             false,
         );
@@ -275,7 +275,7 @@ mod tests {
                 (rank as u64 + 1) * GIB + (1 << 20)
             );
         }
-        let counts = Parts::Counted {
+        let counts = PartLayout::Counted {
             counts: &[3, 0, 5, 1],
             element_bytes: 4,
         };
@@ -294,7 +294,7 @@ mod tests {
         let broadcast = plan(
             CollectiveOperation::BROADCAST,
             Algorithm::MULTICAST,
-            Parts::Equal(99),
+            PartLayout::Equal(99),
             false,
             false,
         );
@@ -318,7 +318,7 @@ mod tests {
             for arguments in plan(
                 operation,
                 Algorithm::MULTICAST,
-                Parts::Equal(64),
+                PartLayout::Equal(64),
                 false,
                 true,
             ) {

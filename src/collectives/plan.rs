@@ -13,7 +13,7 @@ pub const VECTOR: u64 = 16;
 
 /// A range of a symmetric allocation at every member of a group.
 #[derive(Clone, Copy)]
-pub struct Place<'a> {
+pub struct SymmetricRange<'a> {
     /// The allocation at each rank of the communicator.
     pub bases: &'a [DeviceAddress],
     /// The communicator's number of each member.
@@ -22,7 +22,7 @@ pub struct Place<'a> {
     pub offset: u64,
 }
 
-impl Place<'_> {
+impl SymmetricRange<'_> {
     /// Returns the address of a byte of the range at a member.
     pub fn at(&self, member: usize, offset: u64) -> DeviceAddress {
         DeviceAddress(self.bases[self.members[member]].0 + self.offset + offset)
@@ -41,19 +41,19 @@ pub struct Shape<'a> {
     /// The root; ignored by operations without one.
     pub root: usize,
     /// The destination.
-    pub destination: Place<'a>,
+    pub destination: SymmetricRange<'a>,
     /// The source.
-    pub source: Place<'a>,
+    pub source: SymmetricRange<'a>,
     /// Whether the smaller range is a part of the larger, or both are the same.
     pub in_place: bool,
     /// Offset and length of each member's part in the larger range. If both ranges have the same length and are
     /// undivided (all-reduce, reduce, broadcast), the whole is part 0, and there is no other.
-    pub parts: Parts<'a>,
+    pub parts: PartLayout<'a>,
 }
 
 /// Offset and bytes of each member's part. A few numbers, not a table: most calls need no more.
 #[derive(Clone, Copy, Debug)]
-pub enum Parts<'a> {
+pub enum PartLayout<'a> {
     /// Equal contiguous parts, in bytes.
     Equal(u64),
     /// Contiguous parts with a count for each member.
@@ -74,7 +74,7 @@ pub enum Parts<'a> {
     },
 }
 
-impl Parts<'_> {
+impl PartLayout<'_> {
     /// Returns the offset of a member's part in the range, in bytes.
     pub fn offset(&self, member: usize) -> u64 {
         match *self {
@@ -407,7 +407,7 @@ impl Shape<'_> {
             operation: CollectiveOperation::ALL_GATHER_V,
             source: self.destination,
             in_place: true,
-            parts: Parts::Shares {
+            parts: PartLayout::Shares {
                 count: self.parts.bytes(0) / element_bytes,
                 element_bytes,
                 world: self.world,

@@ -14,12 +14,12 @@ fn with_shapes(
     operation: CollectiveOperation,
     members: &[usize],
     root: usize,
-    parts: Parts<'_>,
+    parts: PartLayout<'_>,
     in_place: bool,
     mut check: impl FnMut(Shape<'_>),
 ) {
     let bases = bases(members.iter().max().unwrap() + 1);
-    let place = |offset| Place {
+    let place = |offset| SymmetricRange {
         bases: &bases,
         members,
         offset,
@@ -74,13 +74,13 @@ proptest! {
 
 #[test]
 fn parts_lie_one_behind_the_other() {
-    let shares = Parts::Shares {
+    let shares = PartLayout::Shares {
         count: 1003,
         element_bytes: 4,
         world: 3,
     };
     for (parts, all) in [
-        (Parts::Equal(48), 3 * 48),
+        (PartLayout::Equal(48), 3 * 48),
         (counted(&[3, 0, 9]), 12),
         (shares, 1003 * 4),
     ] {
@@ -98,7 +98,7 @@ fn at_every_step_of_a_rotated_move_each_member_is_written_by_one_other() {
     use CollectiveOperation as O;
     for operation in [O::ALL_GATHER, O::ALL_TO_ALL] {
         for algorithm in [Algorithm::PUSH, Algorithm::PULL] {
-            let parts = Parts::Equal(100);
+            let parts = PartLayout::Equal(100);
             let mut steps = vec![Vec::new(); 5];
             with_shapes(operation, &[0, 1, 2, 3, 4], 0, parts, false, |shape| {
                 for (step, Copy(to, from, _)) in copies(&shape, algorithm).into_iter().enumerate() {
@@ -120,7 +120,7 @@ fn at_every_step_of_a_rotated_move_each_member_is_written_by_one_other() {
 
 #[test]
 fn the_copy_to_oneself_comes_last() {
-    let parts = Parts::Equal(8);
+    let parts = PartLayout::Equal(8);
     let operation = CollectiveOperation::ALL_GATHER;
     with_shapes(operation, &[0, 1, 2, 3], 0, parts, false, |shape| {
         let last = *copies(&shape, Algorithm::PUSH).last().unwrap();
@@ -159,7 +159,7 @@ fn where_a_member_gives_nothing_none_has_to_know_whether_another_is_in_place() {
 #[test]
 fn in_a_swap_every_byte_of_all_parts_but_the_own_changes_places_once() {
     for (world, bytes) in [(2, 1000), (3, 16), (5, 1), (4, 0)] {
-        let parts = Parts::Equal(bytes);
+        let parts = PartLayout::Equal(bytes);
         let members: Vec<usize> = (0..world).collect();
         let mut swapped = std::collections::HashMap::new();
         let operation = CollectiveOperation::ALL_TO_ALL;
@@ -187,7 +187,7 @@ fn in_a_swap_every_byte_of_all_parts_but_the_own_changes_places_once() {
 
 #[test]
 fn a_group_addresses_its_members_and_nobody_else() {
-    let parts = Parts::Equal(16);
+    let parts = PartLayout::Equal(16);
     let members = [6, 2, 4];
     let operation = CollectiveOperation::ALL_TO_ALL;
     with_shapes(operation, &members, 0, parts, false, |shape| {
@@ -205,7 +205,7 @@ fn a_group_addresses_its_members_and_nobody_else() {
 
 #[test]
 fn only_the_root_of_a_reduction_gets_the_result() {
-    let parts = Parts::Equal(1000 * 4);
+    let parts = PartLayout::Equal(1000 * 4);
     let operation = CollectiveOperation::REDUCE;
     for algorithm in [Algorithm::ONE_SHOT, Algorithm::TWO_SHOT] {
         let mut reduced = 0;
@@ -229,8 +229,8 @@ fn what_one_member_pushes_is_the_share_that_another_reduces() {
     for operation in [O::ALL_REDUCE, O::REDUCE, O::REDUCE_SCATTER] {
         let scatters = operation == O::REDUCE_SCATTER;
         let parts = match scatters {
-            true => Parts::Equal(33 * SIZE),
-            false => Parts::Equal(1001 * SIZE),
+            true => PartLayout::Equal(33 * SIZE),
+            false => PartLayout::Equal(1001 * SIZE),
         };
         let (element, sum) = (ElementType::F32, ReduceOperation::SUM);
         let mut all = Vec::new();
@@ -266,8 +266,8 @@ fn what_one_member_sends_in_packets_another_expects() {
     ] {
         let parts = match operation {
             O::ALL_GATHER_V => counted(&[7, 0, 130, 5]),
-            O::BROADCAST => Parts::Equal(77),
-            _ => Parts::Equal(33),
+            O::BROADCAST => PartLayout::Equal(77),
+            _ => PartLayout::Equal(33),
         };
         let mut all = Vec::new();
         with_shapes(operation, &[0, 1, 2, 3], 2, parts, false, |shape| {
@@ -288,7 +288,7 @@ fn what_one_member_sends_in_packets_another_expects() {
 
 #[test]
 fn no_more_copies_are_under_way_at_once_than_there_are() {
-    let parts = Parts::Equal(16);
+    let parts = PartLayout::Equal(16);
     let operation = CollectiveOperation::ALL_GATHER;
     with_shapes(operation, &[0, 1, 2], 0, parts, false, |shape| {
         let concurrent = |asked| {
@@ -324,8 +324,8 @@ fn header() -> Header<'static> {
     }
 }
 
-fn counted(counts: &[usize]) -> Parts<'_> {
-    Parts::Counted {
+fn counted(counts: &[usize]) -> PartLayout<'_> {
+    PartLayout::Counted {
         counts,
         element_bytes: 1,
     }

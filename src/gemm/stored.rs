@@ -132,7 +132,7 @@ impl<'a> StoredCandidates<'a> {
 mod tests {
     use super::*;
     use crate::backend::abi::GatheredLimits;
-    use crate::gemm::selector::{Offer, choose};
+    use crate::gemm::selector::{DeviceSupport, choose};
 
     fn row(algorithm: GemmAlgorithm, transport: GemmTransport) -> GemmRow {
         GemmRow {
@@ -150,14 +150,14 @@ mod tests {
     #[test]
     fn a_row_decides_what_is_left_to_us_and_only_what_can_be_done() {
         use {GemmAlgorithm as A, GemmTransport as T};
-        let offer = Offer {
+        let support = DeviceSupport {
             limits: GatheredLimits::default(),
             library: true,
             collectives: false,
             fanout: 1,
         };
         let chosen = |row: &GemmRow, options: GemmOptions| {
-            let by = |options: &GemmOptions| choose(&row.shape, options, 2, 1 << 10, &offer);
+            let by = |options: &GemmOptions| choose(&row.shape, options, 2, 1 << 10, &support);
             choose_by(Some(row), 0, &options, by)
         };
         let automatic = GemmOptions::default();

@@ -93,7 +93,7 @@ pub fn algorithms(operation: CollectiveOperation) -> &'static [Algorithm] {
 
 /// Returns the algorithms to try, in order, if no row serves. The last of each list serves every call: an older
 /// backend without the swap kernel has LL packets.
-pub fn untabled(operation: CollectiveOperation) -> &'static [Algorithm] {
+pub fn fallbacks(operation: CollectiveOperation) -> &'static [Algorithm] {
     use Algorithm as A;
     match operation {
         CollectiveOperation::ALL_REDUCE
@@ -126,7 +126,7 @@ pub fn fits_place(operation: CollectiveOperation, algorithm: Algorithm, in_place
 }
 
 /// Returns the operations whose tuning rows apply to an operation, its own first: they move the same bytes.
-pub fn likenesses(operation: CollectiveOperation) -> &'static [CollectiveOperation] {
+pub fn tuning_sources(operation: CollectiveOperation) -> &'static [CollectiveOperation] {
     use CollectiveOperation as O;
     match operation {
         O::ALL_REDUCE => &[O::ALL_REDUCE],

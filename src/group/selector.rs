@@ -12,8 +12,8 @@ use crate::group::choice::{Choice, Constraints, Query};
 use crate::group::families::{self, FAMILIES, most_blocks};
 use crate::group::inbox::{Division, Inboxes};
 use crate::group::operations::{
-    algorithms, fits_place, kernel_of, likenesses, multicast_only_by_name, multicast_reduces,
-    reduces, untabled, without_multicast,
+    algorithms, fallbacks, fits_place, kernel_of, multicast_only_by_name, multicast_reduces,
+    reduces, tuning_sources, without_multicast,
 };
 use crate::group::provider::Provider;
 use crate::memory::multicast::object::MulticastStatus;
@@ -322,7 +322,7 @@ impl Selector {
                     row.operation == operation && row.algorithm == named
                 })
             };
-            let found = likenesses(query.operation)
+            let found = tuning_sources(query.operation)
                 .iter()
                 .find_map(|&operation| {
                     of_it(operation)
@@ -337,21 +337,23 @@ impl Selector {
         // are made only on request.
         let by_itself = self.prefers_multicast()
             && !(reduces(query.operation) && multicast_only_by_name(query.element));
-        let found = likenesses(query.operation).iter().find_map(|&operation| {
-            self.rows.iter().filter(fits).find(|row| {
-                row.operation == operation
-                    && (nccl_allowed || row.algorithm != Algorithm::VENDOR)
-                    && (!row.algorithm.is_multicast() || by_itself)
-                    && self.serves(query, row.algorithm).is_ok()
-            })
-        });
+        let found = tuning_sources(query.operation)
+            .iter()
+            .find_map(|&operation| {
+                self.rows.iter().filter(fits).find(|row| {
+                    row.operation == operation
+                        && (nccl_allowed || row.algorithm != Algorithm::VENDOR)
+                        && (!row.algorithm.is_multicast() || by_itself)
+                        && self.serves(query, row.algorithm).is_ok()
+                })
+            });
         Ok(found.copied().unwrap_or_else(|| {
             let first = |algorithm: &&Algorithm| self.serves(query, **algorithm).is_ok();
-            let algorithm = untabled(query.operation).iter().find(first);
+            let algorithm = fallbacks(query.operation).iter().find(first);
             // Each list ends with an algorithm that serves every call.
             default_row(
                 query.operation,
-                *algorithm.unwrap_or(&untabled(query.operation)[0]),
+                *algorithm.unwrap_or(&fallbacks(query.operation)[0]),
             )
         }))
     }

@@ -50,7 +50,7 @@ pub struct Allocation {
 }
 
 /// The parts of an allocation.
-pub struct Parts {
+pub struct AllocationParts {
     /// Number of the allocation, the same on all ranks.
     pub number: u64,
     /// Its entry in the control block.
@@ -67,7 +67,7 @@ pub struct Parts {
 
 impl Allocation {
     /// Makes an allocation from parts that all ranks have proved.
-    pub fn new(parts: Parts) -> Arc<Self> {
+    pub fn new(parts: AllocationParts) -> Arc<Self> {
         Arc::new(Self {
             number: parts.number,
             entry: parts.entry,

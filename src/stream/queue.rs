@@ -102,7 +102,7 @@ impl Queue {
     /// replay.
     pub(crate) fn check_placement(&self, operation: &'static str) -> Result<()> {
         if self.world.pad.placement() == SignalPlacement::DEVICE
-            || !self.asked_capturing(operation)?
+            || !self.query_capturing(operation)?
         {
             return Ok(());
         }
@@ -117,7 +117,7 @@ impl Queue {
 
     /// Asks the driver whether the stream is being captured, by this library or directly through the driver's
     /// API.
-    pub(crate) fn asked_capturing(&self, operation: &'static str) -> Result<bool> {
+    pub(crate) fn query_capturing(&self, operation: &'static str) -> Result<bool> {
         // SAFETY: the stream is live.
         unsafe { self.world.backend.stream_capturing(self.raw) }
             .map_err(|failure| self.world.failed(operation, failure))
@@ -125,7 +125,7 @@ impl Queue {
 
     /// Refuses queries of the stream's progress during a capture: a query would invalidate the capture.
     pub(crate) fn refuse_capture(&self, operation: &'static str) -> Result<()> {
-        if self.asked_capturing(operation)? {
+        if self.query_capturing(operation)? {
             return Err(self.invalid(operation, "the stream is being captured"));
         }
         Ok(())

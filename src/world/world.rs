@@ -6,7 +6,7 @@ use crate::group::state::State;
 use crate::memory::exchange_table::ExchangeTable;
 use crate::memory::multicast::object::Multicast;
 use crate::memory::pad::SignalPad;
-use crate::memory::sharing::Maker;
+use crate::memory::sharing::Allocator;
 use crate::memory::staging::Staging;
 use crate::rank::context::Context;
 use std::ops::Deref;
@@ -32,8 +32,8 @@ pub struct World {
 
 impl World {
     /// Returns what a further symmetric allocation is made with.
-    pub fn maker(&self) -> Maker<'_> {
-        Maker {
+    pub fn allocator(&self) -> Allocator<'_> {
+        Allocator {
             context: &self.context,
             staging: &self.staging,
             table: Some(&self.table),

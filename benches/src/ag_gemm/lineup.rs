@@ -202,18 +202,18 @@ impl<'a, T: Real> Run<'a, T> {
     ) -> Result<Vec<Contender<'a, T>>> {
         let mut contenders = Vec::new();
         let shaped = self.ask(torch, |torch| torch.shape(problem))?;
-        for (name, way) in [
+        for (name, method) in [
             (TORCH, "plain"),
             (TORCH_FUSED, "fused"),
             (TRANSFORMER_ENGINE, "overlapped"),
         ] {
             let checked = match &shaped {
-                Ok(()) => self.ask(torch, |torch| torch.check(way))?,
+                Ok(()) => self.ask(torch, |torch| torch.check(method))?,
                 Err(reason) => Err(reason.clone()),
             };
             match checked {
                 Ok(counts) => {
-                    let mut contender = Contender::new(name, By::Torch(way), String::new());
+                    let mut contender = Contender::new(name, By::Torch(method), String::new());
                     contender.seen.count(counts);
                     contenders.push(contender);
                 }

@@ -235,10 +235,10 @@ impl<'a, T: Real> Run<'a, T> {
         contender: &Contender<'a, T>,
         torch: &mut Option<Torch>,
     ) -> Result<Vec<f64>> {
-        if let By::Torch(way) = contender.by {
+        if let By::Torch(method) = contender.by {
             let calls = contender.calls;
             return Ok(self
-                .ask(torch, |torch| torch.time(way, calls))?
+                .ask(torch, |torch| torch.time(method, calls))?
                 .unwrap_or_default());
         }
         let work = || session.issue(&self.stream, &contender.by);
@@ -253,8 +253,8 @@ impl<'a, T: Real> Run<'a, T> {
             return Ok(());
         }
         let times = match (&contender.by, &contender.graph) {
-            (By::Torch(way), _) => {
-                self.ask(torch, |torch| torch.replay(way, captured, launches))?
+            (By::Torch(method), _) => {
+                self.ask(torch, |torch| torch.replay(method, captured, launches))?
             }
             (_, Some(graph)) => {
                 let launch = || Ok(self.stream.launch_graph(graph)?);
@@ -280,7 +280,7 @@ impl<'a, T: Real> Run<'a, T> {
     ) -> Result<Option<f64>> {
         let (warm, calls) = DDLB;
         let times = match contender.by {
-            By::Torch(way) => self.ask(torch, |torch| torch.looped(way, warm, calls))?,
+            By::Torch(method) => self.ask(torch, |torch| torch.looped(method, warm, calls))?,
             _ => {
                 let work = || session.issue(&self.stream, &contender.by);
                 (0..warm).try_for_each(|_| work())?;

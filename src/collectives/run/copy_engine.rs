@@ -22,7 +22,7 @@ use crate::base::limits::LANES;
 use crate::collectives::plan::{Copy, Shape};
 use crate::collectives::run::kernel::geometry;
 use crate::group::lanes;
-use crate::group::lanes::Sides;
+use crate::group::lanes::SideStreams;
 use crate::group::slots::{Header, Steps};
 
 /// Threads of a kernel that only waits: one for each member, in whole warps.
@@ -87,12 +87,12 @@ impl Engine<'_> {
         &self,
         shape: &Shape<'_>,
         concurrent: u32,
-        sides: Option<&Sides>,
+        side_streams: Option<&SideStreams>,
     ) -> CallResult<()> {
         // SAFETY: guaranteed by the caller. So below.
         unsafe {
             self.barrier()?;
-            self.submit_after_barrier(shape, concurrent, sides)
+            self.submit_after_barrier(shape, concurrent, side_streams)
         }
     }
 
@@ -104,13 +104,13 @@ impl Engine<'_> {
         &self,
         shape: &Shape<'_>,
         concurrent: u32,
-        sides: Option<&Sides>,
+        side_streams: Option<&SideStreams>,
     ) -> CallResult<()> {
         let streams = Streams::of(shape, concurrent, self.fanout);
-        let (lanes, own) = match sides {
-            Some(sides) => (
-                &sides.lanes[..streams.lanes - 1],
-                streams.own.then_some(sides.own),
+        let (lanes, own) = match side_streams {
+            Some(side_streams) => (
+                &side_streams.lanes[..streams.lanes - 1],
+                streams.own.then_some(side_streams.own),
             ),
             None => (&[][..], None),
         };
@@ -276,7 +276,7 @@ fn cut(copy: Copy, step: usize, peers: usize, lanes: usize) -> [Copy; LANES] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collectives::plan::{Parts, Place};
+    use crate::collectives::plan::{PartLayout, SymmetricRange};
 
     fn copies(bytes: u64, step: usize, peers: usize, lanes: usize) -> [Copy; LANES] {
         let copy = Copy(DeviceAddress(1 << 20), DeviceAddress(3 << 20), bytes);
@@ -311,14 +311,14 @@ mod tests {
     #[test]
     fn members_go_by_as_many_lanes_whatever_their_own_part_is() {
         let members = [0, 1, 2, 3];
-        let place = Place {
+        let place = SymmetricRange {
             bases: &[],
             members: &members,
             offset: 0,
         };
         let fanned = |world: usize, concurrent, in_place, bytes: [u64; 4], fanout| {
             let counts = bytes.map(|bytes| bytes as usize);
-            let parts = Parts::Counted {
+            let parts = PartLayout::Counted {
                 counts: &counts[..world],
                 element_bytes: 1,
             };

@@ -9,12 +9,12 @@ use crate::base::error::Result;
 use crate::base::names;
 use crate::base::planner::TransferOptions;
 use crate::collectives::compare::Comparison;
-use crate::collectives::multicast::{self, Reach};
+use crate::collectives::multicast::{self, MulticastAddresses};
 use crate::collectives::options::CollectiveOptions;
-use crate::collectives::plan::{Place, Shape};
+use crate::collectives::plan::{Shape, SymmetricRange};
 use crate::collectives::request::Request;
 use crate::collectives::run::copy_engine::Engine;
-use crate::collectives::run::kernel::{self, Reaches, geometry};
+use crate::collectives::run::kernel::{self, PeerPaths, geometry};
 use crate::collectives::run::nccl;
 use crate::collectives::select::{choose, membership, push_channels};
 use crate::group::choice::{Choice, Query};
@@ -46,7 +46,7 @@ impl Queue {
             Comparison::new(world, membership, options, request.name).of_call(request)?;
         }
         let (parts, in_place) = request
-            .judge(world.rank, membership)
+            .validate(world.rank, membership)
             .map_err(|message| self.invalid(request.name, message))?;
         let bytes = request.counted_bytes();
         if bytes == 0 {
@@ -178,8 +178,12 @@ impl Queue {
     }
 }
 
-fn place<'p>(submit: &Submit<'_>, operand: &Operand<'p>, membership: &'p Membership) -> Place<'p> {
-    Place {
+fn place<'p>(
+    submit: &Submit<'_>,
+    operand: &Operand<'p>,
+    membership: &'p Membership,
+) -> SymmetricRange<'p> {
+    SymmetricRange {
         bases: submit.bases(operand),
         members: &membership.members,
         offset: operand.offset(),
@@ -195,7 +199,7 @@ struct Run<'r, 'a> {
     /// NCCL's communicator, if it could do the call.
     library: Option<RawNccl>,
     in_place: bool,
-    parts: crate::collectives::plan::Parts<'a>,
+    parts: crate::collectives::plan::PartLayout<'a>,
 }
 
 impl Run<'_, '_> {
@@ -228,14 +232,14 @@ impl Run<'_, '_> {
             return unsafe { nccl::submit(backend, library, request, &shape, stream) };
         }
         let header = slots.header(channel, request.operation, watch(world, options));
-        let reaches = Reaches {
+        let paths = PeerPaths {
             inboxes: slots.inboxes(channel),
             reach: self.reach(submit),
         };
         if choice.algorithm != Algorithm::COPY_ENGINE {
             // SAFETY: as above.
             return unsafe {
-                kernel::submit(backend, request, &shape, &header, &reaches, choice, stream)
+                kernel::submit(backend, request, &shape, &header, &paths, choice, stream)
             };
         }
         let engine = Engine {
@@ -248,25 +252,25 @@ impl Run<'_, '_> {
         };
         // SAFETY: the stream is live.
         let captured = unsafe { backend.stream_capturing(stream) }?;
-        let sides = membership.lanes.sides(channel, captured);
+        let side_streams = membership.lanes.side_streams(channel, captured);
         let concurrent = choice.concurrent;
         if request.operation != CollectiveOperation::ALL_REDUCE {
             // SAFETY: as above.
-            return unsafe { engine.submit(&shape, concurrent, sides) };
+            return unsafe { engine.submit(&shape, concurrent, side_streams) };
         }
         // Every rank reduces its share into its own destination, then all gather the shares.
         let gathering = shape.gathering(request.element);
         // SAFETY: as above. The kernel ends with a barrier: no rank still reads what the copies overwrite.
         unsafe {
-            kernel::submit(backend, request, &shape, &header, &reaches, choice, stream)?;
-            engine.submit_after_barrier(&gathering, concurrent, sides)
+            kernel::submit(backend, request, &shape, &header, &paths, choice, stream)?;
+            engine.submit_after_barrier(&gathering, concurrent, side_streams)
         }
     }
 
     /// Returns the multicast addresses of the call's memory. `None` for a group made by `split`, which has no
     /// multicast object, and for the caller's memory, which is bound to none.
-    fn reach(&self, submit: &Submit<'_>) -> Option<Reach> {
-        Some(Reach {
+    fn reach(&self, submit: &Submit<'_>) -> Option<MulticastAddresses> {
+        Some(MulticastAddresses {
             slots: self.membership.slots.at_all(self.options.channel)?,
             destination: submit.at_all(&self.request.destination)?,
             source: submit.at_all(&self.request.source)?,

@@ -17,7 +17,7 @@ use crate::backend::{Backend, CallResult, Multicast as _};
 use crate::base::limits::DRAIN;
 use crate::base::lock::lock;
 use crate::base::names;
-use crate::memory::multicast::steps::{Phase, Unmade, bounded};
+use crate::memory::multicast::steps::{CallError, Phase, bounded};
 use crate::memory::multicast::wire::Part;
 use crate::rank::context::{Closing, Context};
 use crate::rank::driver::Driver;
@@ -155,7 +155,7 @@ impl Multicast {
     pub(crate) fn returned(
         &self,
         driver: &Driver,
-        outcome: std::result::Result<(), Unmade>,
+        outcome: std::result::Result<(), CallError>,
     ) -> bool {
         let Err(unmade) = outcome else {
             return true;
@@ -168,7 +168,7 @@ impl Multicast {
         );
         // The failure may belong to earlier work, and the release may have succeeded. So the next step is tried
         // all the same; the driver keeps what it did not release.
-        let returned = matches!(unmade, Unmade::Failed(_));
+        let returned = matches!(unmade, CallError::Failed(_));
         if !returned {
             self.leave_alone();
         }
@@ -183,9 +183,10 @@ impl Multicast {
         phase: Phase,
         call: impl FnOnce(&Backend, RawMulticast) -> CallResult<T> + Send + 'static,
         undo: impl FnOnce(&Backend, RawMulticast, T) + Send + 'static,
-    ) -> std::result::Result<T, Unmade> {
-        let gone =
-            || Unmade::Uncalled("an earlier call on the multicast object has not returned".into());
+    ) -> std::result::Result<T, CallError> {
+        let gone = || {
+            CallError::Uncalled("an earlier call on the multicast object has not returned".into())
+        };
         let raw = self.usable().ok_or_else(gone)?;
         let called = bounded(
             driver,
@@ -194,7 +195,7 @@ impl Multicast {
             move |backend| call(backend, raw),
             move |backend, value| undo(backend, raw, value),
         );
-        if let Err(Unmade::Stuck(_)) = called {
+        if let Err(CallError::Stuck(_)) = called {
             self.leave_alone();
         }
         called

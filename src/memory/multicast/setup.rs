@@ -7,8 +7,8 @@ use crate::base::lock::lock;
 use crate::bootstrap::Contribution;
 use crate::memory::multicast::binding::emulate;
 use crate::memory::multicast::object::{Multicast, Object};
-use crate::memory::multicast::steps::{Agreed, Unmade, agree, bounded};
-use crate::memory::multicast::wire::{Offer, agreed, decode, encode};
+use crate::memory::multicast::steps::{Agreed, CallError, agree, bounded};
+use crate::memory::multicast::wire::{RankSupport, agreed, decode, encode};
 use crate::rank::agreement::Round;
 use crate::rank::allocation::Allocation;
 use crate::rank::context::Context;
@@ -29,7 +29,7 @@ impl Multicast {
     pub(crate) fn join(
         shared: &Context,
         round: &mut Round<'_>,
-        offers: &[Offer],
+        offers: &[RankSupport],
         kind: ShareKind,
         sharers: u32,
     ) -> Result<Arc<Self>> {
@@ -102,7 +102,7 @@ impl Multicast {
             make,
             undo,
         )
-        .map_err(Unmade::into_reason)?;
+        .map_err(CallError::into_reason)?;
         *lock(&self.object) = Some(Object::new(raw, exported.bytes, granularity));
         Ok((encode(&exported, granularity), descriptor))
     }
@@ -135,7 +135,7 @@ impl Multicast {
                 import,
                 undo,
             )
-            .map_err(Unmade::into_reason)?;
+            .map_err(CallError::into_reason)?;
             *lock(&self.object) = Some(Object::new(raw, exported.bytes, granularity));
         }
         // SAFETY: the object is live, and joined once.
@@ -147,7 +147,7 @@ impl Multicast {
             // SAFETY: the abandoned wait left the object alone, with nothing bound or mapped.
             |backend, raw, ()| drop(unsafe { backend.multicast_release(raw) }),
         )
-        .map_err(Unmade::into_reason)
+        .map_err(CallError::into_reason)
     }
 
     /// Makes the second and third step: all bind the slots of collectives, then all map the object.
@@ -208,7 +208,7 @@ impl Multicast {
         });
         let agreed = agree(
             round,
-            &mapped.map(|()| Vec::new()).map_err(Unmade::into_reason),
+            &mapped.map(|()| Vec::new()).map_err(CallError::into_reason),
             None,
         )?;
         Ok(agreed.map(|_| self.reach(slots, part)))

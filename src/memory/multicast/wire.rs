@@ -5,14 +5,14 @@ use crate::backend::abi::{ExportedHandle, MulticastSupport, ShareKind, Status};
 use crate::backend::{Backend, Failure, Multicast as _};
 
 /// One rank's offer: what its backend supports.
-pub struct Offer {
+pub struct RankSupport {
     pub support: MulticastSupport,
     /// A digest of the resident grids of the multicast kernels on its device.
     pub kernels: u64,
     pub why: String,
 }
 
-impl Offer {
+impl RankSupport {
     /// Queries the backend.
     pub fn of(backend: &Backend, kernels: u64) -> Self {
         let none = |failure: Failure| Self {
@@ -58,7 +58,7 @@ impl Offer {
 
 /// Returns the support that all ranks have in common, or the reason why there is none; the same on every rank.
 pub fn agreed(
-    offers: &[Offer],
+    offers: &[RankSupport],
     kind: ShareKind,
     sharers: u32,
 ) -> std::result::Result<MulticastSupport, String> {
@@ -127,7 +127,7 @@ fn first_fit(mut taken: Vec<Part>, size: u64, bytes: u64) -> Option<Part> {
 }
 
 /// Encodes a rank's message before its memory is bound: the bytes to bind, and the parts that it uses.
-pub fn encode_wish(bytes: u64, parts: &[Part]) -> Vec<u8> {
+pub fn encode_request(bytes: u64, parts: &[Part]) -> Vec<u8> {
     [&bytes.to_le_bytes()[..], &encode_parts(parts)].concat()
 }
 
@@ -137,12 +137,12 @@ pub fn encode_wish(bytes: u64, parts: &[Part]) -> Vec<u8> {
 /// # Errors
 /// The reason, if ranks would bind different sizes.
 pub fn place<'a>(
-    wishes: impl Iterator<Item = &'a [u8]>,
+    requests: impl Iterator<Item = &'a [u8]>,
     size: u64,
 ) -> std::result::Result<Option<Part>, String> {
     let (mut first, mut taken) = (None, Vec::new());
-    for (rank, wish) in wishes.enumerate() {
-        let (bytes, parts) = wish
+    for (rank, request) in requests.enumerate() {
+        let (bytes, parts) = request
             .split_first_chunk()
             .ok_or_else(|| format!("rank {rank} did not send the size of the memory to bind"))?;
         let bytes = u64::from_le_bytes(*bytes);
@@ -233,18 +233,18 @@ mod tests {
 
     #[test]
     fn all_ranks_bind_as_many_bytes_at_the_same_place_or_none_does() {
-        let place = |wishes: &[Vec<u8>]| place(wishes.iter().map(Vec::as_slice), 16);
-        let wishes = [
-            encode_wish(4, &[part(0, 4)]),
-            encode_wish(4, &[part(0, 4), part(4, 4)]),
+        let place = |requests: &[Vec<u8>]| place(requests.iter().map(Vec::as_slice), 16);
+        let requests = [
+            encode_request(4, &[part(0, 4)]),
+            encode_request(4, &[part(0, 4), part(4, 4)]),
         ];
-        assert_eq!(place(&wishes), Ok(Some(part(8, 4))));
-        assert_eq!(place(&[encode_wish(17, &[])]), Ok(None));
+        assert_eq!(place(&requests), Ok(Some(part(8, 4))));
+        assert_eq!(place(&[encode_request(17, &[])]), Ok(None));
         // A rank that rounded differently.
         let other = [
-            encode_wish(4, &[]),
-            encode_wish(4, &[]),
-            encode_wish(8, &[]),
+            encode_request(4, &[]),
+            encode_request(4, &[]),
+            encode_request(8, &[]),
         ];
         let why = place(&other).unwrap_err();
         assert!(why.contains("4 bytes to bind, rank 2 has 8"), "{why}");
@@ -281,22 +281,22 @@ mod tests {
         assert_eq!((found.kind, granularity), (exported.kind, 2 << 20));
         assert!(decode(&sent[1..]).is_none());
         assert!(decode(&encode(&exported, 0)).is_none());
-        let offer = Offer {
+        let offer = RankSupport {
             support: MulticastSupport::HARDWARE,
             kernels: 9,
             why: "it is off".into(),
         };
-        let offer = Offer::decode(&offer.encode());
+        let offer = RankSupport::decode(&offer.encode());
         let offer = offer.expect("whole");
         assert_eq!(
             (offer.support, offer.kernels, &*offer.why),
             (MulticastSupport::HARDWARE, 9, "it is off")
         );
-        assert!(Offer::decode(&[1, 0, 0]).is_none());
+        assert!(RankSupport::decode(&[1, 0, 0]).is_none());
     }
 
-    fn offers(supports: &[MulticastSupport]) -> Vec<Offer> {
-        let offer = |&support| Offer {
+    fn offers(supports: &[MulticastSupport]) -> Vec<RankSupport> {
+        let offer = |&support| RankSupport {
             support,
             kernels: 9,
             why: "it is off".into(),
