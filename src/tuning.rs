@@ -2,7 +2,7 @@
 //! one.
 
 use crate::GemmRow;
-use crate::backend::abi::{Algorithm, CollectiveRow};
+use crate::backend::abi::{AlgorithmCode, CollectiveRow};
 use crate::base::names::CollectiveOperation;
 use serde::{Deserialize, Serialize};
 
@@ -232,7 +232,7 @@ impl Table {
             };
             format!(
                 "    CollectiveRow {{ operation: CollectiveOperation::{}, world: {}, bytes: {bytes}, \
-                 algorithm: Algorithm::{}, blocks: {}, threads: {}, concurrent: {} }},\n",
+                 algorithm: AlgorithmCode::{}, blocks: {}, threads: {}, concurrent: {} }},\n",
                 row.operation.to_uppercase(),
                 row.world,
                 row.algorithm.to_uppercase(),
@@ -268,10 +268,10 @@ pub fn operation(name: &str) -> Option<CollectiveOperation> {
         .find(|known| known.name().eq_ignore_ascii_case(name))
 }
 
-/// Returns the algorithm of this name, in upper or lower case; `None` for [`Algorithm::AUTOMATIC`].
-pub fn algorithm(name: &str) -> Option<Algorithm> {
+/// Returns the algorithm of this name, in upper or lower case; `None` for [`AlgorithmCode::AUTOMATIC`].
+pub fn algorithm(name: &str) -> Option<AlgorithmCode> {
     (1..64)
-        .map(Algorithm)
+        .map(AlgorithmCode)
         .find(|known| known.name() != UNKNOWN && known.name().eq_ignore_ascii_case(name))
 }
 
@@ -279,7 +279,12 @@ pub fn algorithm(name: &str) -> Option<Algorithm> {
 mod tests {
     use super::*;
 
-    fn row(operation: CollectiveOperation, world: u32, bytes: u64, algorithm: Algorithm) -> Row {
+    fn row(
+        operation: CollectiveOperation,
+        world: u32,
+        bytes: u64,
+        algorithm: AlgorithmCode,
+    ) -> Row {
         Row::new(&CollectiveRow {
             operation: operation.into(),
             world,
@@ -305,15 +310,15 @@ mod tests {
     #[test]
     fn a_table_survives_its_file_and_has_a_row_on_each_line() {
         let table = table(vec![
-            row(REDUCE, 8, 8192, Algorithm::PACKETS),
-            row(REDUCE, 8, u64::MAX, Algorithm::TWO_SHOT),
+            row(REDUCE, 8, 8192, AlgorithmCode::PACKETS),
+            row(REDUCE, 8, u64::MAX, AlgorithmCode::TWO_SHOT),
         ]);
         let text = table.to_json().unwrap();
         assert_eq!(Table::from_json(&text).unwrap(), table);
         let line = r#"    {"operation":"all_reduce","world":8,"bytes":8192,"algorithm":"packets","blocks":8,"threads":512,"concurrent":0},"#;
         assert!(text.lines().any(|found| found == line), "{text}");
         let rows = table.rows().unwrap();
-        assert_eq!(rows[1].algorithm, Algorithm::TWO_SHOT);
+        assert_eq!(rows[1].algorithm, AlgorithmCode::TWO_SHOT);
         assert_eq!((rows[0].operation, rows[0].bytes), (REDUCE.into(), 8192));
     }
 
@@ -336,13 +341,13 @@ mod tests {
     #[test]
     fn new_rows_replace_those_of_their_operation_and_world_only() {
         let before = table(vec![
-            row(REDUCE, 8, 1024, Algorithm::ONE_SHOT),
-            row(GATHER, 8, 1024, Algorithm::PUSH),
-            row(REDUCE, 4, 1024, Algorithm::ONE_SHOT),
+            row(REDUCE, 8, 1024, AlgorithmCode::ONE_SHOT),
+            row(GATHER, 8, 1024, AlgorithmCode::PUSH),
+            row(REDUCE, 4, 1024, AlgorithmCode::ONE_SHOT),
         ]);
         let after = table(vec![
-            row(REDUCE, 8, 4096, Algorithm::TWO_SHOT),
-            row(REDUCE, 8, 512, Algorithm::PACKETS),
+            row(REDUCE, 8, 4096, AlgorithmCode::TWO_SHOT),
+            row(REDUCE, 8, 512, AlgorithmCode::PACKETS),
         ]);
         let all = after.over(before);
         let short: Vec<(&str, u32, u64)> = (all.rows.iter())
@@ -381,12 +386,12 @@ mod tests {
         };
         let before = Table {
             gemm: vec![product(2, "pull"), product(4, "pull")],
-            ..table(vec![row(REDUCE, 8, 1024, Algorithm::ONE_SHOT)])
+            ..table(vec![row(REDUCE, 8, 1024, AlgorithmCode::ONE_SHOT)])
         };
         let all = of_products(vec![product(2, "push")]).over(before.clone());
         assert_eq!(all.gemm, [product(2, "push"), product(4, "pull")]);
         assert_eq!((&all.rows, &all.device), (&before.rows, &before.device));
-        let later = table(vec![row(REDUCE, 8, 64, Algorithm::PACKETS)]).over(all.clone());
+        let later = table(vec![row(REDUCE, 8, 64, AlgorithmCode::PACKETS)]).over(all.clone());
         assert_eq!(later.gemm, all.gemm);
         let without = table(Vec::new()).to_json().unwrap();
         assert!(!without.contains("products"), "as before: {without}");
@@ -394,7 +399,7 @@ mod tests {
 
     #[test]
     fn as_rust_a_row_names_constants() {
-        let text = table(vec![row(REDUCE, 8, u64::MAX, Algorithm::TWO_SHOT)]).to_rust();
+        let text = table(vec![row(REDUCE, 8, u64::MAX, AlgorithmCode::TWO_SHOT)]).to_rust();
         assert!(text.contains("CollectiveOperation::ALL_REDUCE, world: 8, bytes: u64::MAX"));
         assert!(text.contains("Algorithm::TWO_SHOT, blocks: 8, threads: 512, concurrent: 0"));
     }

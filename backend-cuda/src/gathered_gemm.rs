@@ -22,7 +22,7 @@ const RATES: Rates = Rates {
 };
 
 /// Returns the kernel's name for a shape; `None` if there is no such kernel. The device may lack it all the same.
-fn kernel_name(shape: &GemmShape) -> Option<&'static str> {
+fn kernel_name(shape: &GemmLayout) -> Option<&'static str> {
     Some(match (shape.element, shape.b_order) {
         (ElementType::F16, MatrixOrder::ROWS) => "symmem_tensor_gemm_f16_rows",
         (ElementType::F16, MatrixOrder::COLUMNS) => "symmem_tensor_gemm_f16_columns",
@@ -34,7 +34,7 @@ fn kernel_name(shape: &GemmShape) -> Option<&'static str> {
 
 /// Returns whether tensor copies can load the matrices of a shape. They need aligned strides and, if `A` is
 /// sharded by columns, shards of whole boxes.
-fn fits(shape: &GemmShape, sharding: Sharding, shard: u64) -> bool {
+fn fits(shape: &GemmLayout, sharding: Sharding, shard: u64) -> bool {
     let line = |elements: u64| (elements * ELEMENT_BYTES).is_multiple_of(ALIGNMENT);
     let boxes = sharding == Sharding::ROWS || shard.is_multiple_of(BOX_LENGTH.into());
     line(shape.k) && line(shape.a_stride) && line(shape.b_stride) && boxes && countable(shape)
@@ -43,7 +43,7 @@ fn fits(shape: &GemmShape, sharding: Sharding, shard: u64) -> bool {
 /// See [`symmem_core::backend::Gemm::gathered_gemm_limits`].
 pub fn limits(
     backend: &CudaBackend,
-    shape: &GemmShape,
+    shape: &GemmLayout,
     sharding: Sharding,
     shard: u64,
 ) -> GatheredLimits {
@@ -124,8 +124,8 @@ pub unsafe fn launch(
 mod tests {
     use super::*;
 
-    fn shape(n: u64, k: u64) -> GemmShape {
-        GemmShape {
+    fn shape(n: u64, k: u64) -> GemmLayout {
+        GemmLayout {
             m: 100,
             n,
             k,

@@ -178,7 +178,12 @@ impl Gpu for CudaBackend {
         call()
     }
 
-    fn gathered_limits(&self, shape: &GemmShape, sharding: Sharding, shard: u64) -> GatheredLimits {
+    fn gathered_limits(
+        &self,
+        shape: &GemmLayout,
+        sharding: Sharding,
+        shard: u64,
+    ) -> GatheredLimits {
         gathered_gemm::limits(self, shape, sharding, shard)
     }
 

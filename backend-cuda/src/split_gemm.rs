@@ -41,7 +41,7 @@ pub(crate) struct Grid {
 impl Grid {
     /// Chooses the grid for a shape on a device of `units` SMs; `None` if no grid is co-resident, or the shape
     /// is too large for this kernel.
-    pub(crate) fn new(shape: &GemmShape, units: u32) -> Option<Self> {
+    pub(crate) fn new(shape: &GemmLayout, units: u32) -> Option<Self> {
         let (least, most) = (
             SPLIT_GEMM_ROWS[0],
             SPLIT_GEMM_ROWS[SPLIT_GEMM_ROWS.len() - 1],
@@ -75,7 +75,7 @@ impl Grid {
         })
     }
 
-    pub(crate) fn kernel_name(&self, shape: &GemmShape) -> Option<&'static str> {
+    pub(crate) fn kernel_name(&self, shape: &GemmLayout) -> Option<&'static str> {
         let matrices = match (shape.element, shape.b_order) {
             (ElementType::F16, MatrixOrder::ROWS) => 0,
             (ElementType::F16, MatrixOrder::COLUMNS) => 1,
@@ -122,11 +122,11 @@ mod tests {
     use super::*;
 
     fn grid(m: u64, n: u64, k: u64) -> Option<(u32, u32, u32)> {
-        let shape = GemmShape {
+        let shape = GemmLayout {
             m,
             n,
             k,
-            ..GemmShape::default()
+            ..GemmLayout::default()
         };
         Grid::new(&shape, 132).map(|grid| (grid.rows, grid.parts, grid.blocks))
     }
@@ -147,13 +147,13 @@ mod tests {
     #[test]
     fn a_kernel_is_named_by_its_matrices_and_rows() {
         let name = |element, b_order, m| {
-            let shape = GemmShape {
+            let shape = GemmLayout {
                 m,
                 n: 128,
                 k: 128,
                 element,
                 b_order,
-                ..GemmShape::default()
+                ..GemmLayout::default()
             };
             Grid::new(&shape, 132).and_then(|grid| grid.kernel_name(&shape))
         };

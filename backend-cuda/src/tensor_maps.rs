@@ -154,8 +154,8 @@ fn encode(
 mod tests {
     use super::*;
 
-    fn shape(n: u64, k: u64) -> GemmShape {
-        GemmShape {
+    fn shape(n: u64, k: u64) -> GemmLayout {
+        GemmLayout {
             m: 100,
             n,
             k,

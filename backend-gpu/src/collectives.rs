@@ -8,13 +8,13 @@ use crate::gpu::{Gpu, Grid, launch};
 use crate::kernels::WaitingKernel;
 use crate::open::OpenGpu;
 use symmem_core::backend::abi::*;
-use symmem_core::backend::{CallResult, Collectives, Failure};
+use symmem_core::backend::{CallResult, CollectiveKernels, Failure};
 
 /// Threads of the barrier's only block: one per peer, so [`MAX_RANKS`] rounded up to whole warps.
 const BARRIER_THREADS: u32 = 128;
 const _: () = assert!(BARRIER_THREADS as usize >= MAX_RANKS && BARRIER_THREADS.is_multiple_of(64));
 
-impl<G: Gpu> Collectives for OpenGpu<G> {
+impl<G: Gpu> CollectiveKernels for OpenGpu<G> {
     unsafe fn barrier(&self, barrier: &Barrier, on: RawStream) -> CallResult<()> {
         let kernel = self.state().kernels.barrier;
         // SAFETY: the kernel's argument is this struct, and the caller keeps all that it points to live.

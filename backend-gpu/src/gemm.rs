@@ -16,7 +16,7 @@ impl<G: Gpu> Gemm for OpenGpu<G> {
     }
 
     /// Allocates the workspace in ordinary device memory.
-    fn gemm_prepare(&self, shape: &GemmShape) -> CallResult<RawGemm> {
+    fn gemm_prepare(&self, shape: &GemmLayout) -> CallResult<RawGemm> {
         self.settle(|| {
             let library = G::blaslt()?;
             let _entered = self.enter()?;
@@ -60,7 +60,7 @@ impl<G: Gpu> Gemm for OpenGpu<G> {
 
     fn gathered_gemm_limits(
         &self,
-        shape: &GemmShape,
+        shape: &GemmLayout,
         sharding: Sharding,
         shard: u64,
     ) -> CallResult<Option<GatheredLimits>> {

@@ -79,7 +79,7 @@ pub trait Gpu: Device + Multicast + Current {
     ) -> Option<CallResult<()>>;
 
     /// Returns row `index` of the selector's table for this device; see
-    /// [`symmem_core::backend::Collectives::collective_row`].
+    /// [`symmem_core::backend::CollectiveKernels::collective_row`].
     fn tuned_collective(&self, index: u32) -> Option<CollectiveRow>;
 
     /// Returns NCCL or RCCL; the first call opens it.
@@ -104,7 +104,8 @@ pub trait Gpu: Device + Multicast + Current {
     /// The call's failure.
     fn settle<T>(&self, call: impl FnOnce() -> CallResult<T>) -> CallResult<T>;
     /// See [`symmem_core::backend::Gemm::gathered_gemm_limits`].
-    fn gathered_limits(&self, shape: &GemmShape, sharding: Sharding, shard: u64) -> GatheredLimits;
+    fn gathered_limits(&self, shape: &GemmLayout, sharding: Sharding, shard: u64)
+    -> GatheredLimits;
     /// See [`symmem_core::backend::Gemm::gathered_gemm`].
     ///
     /// # Errors

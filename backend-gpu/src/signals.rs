@@ -116,7 +116,7 @@ impl<G: Gpu> Signals for OpenGpu<G> {
     }
 
     unsafe fn word_wait(&self, wait: &WordWait, on: RawStream) -> CallResult<()> {
-        let known = (Condition::EQUAL..=Condition::LESS).contains(&wait.condition);
+        let known = (ConditionCode::EQUAL..=ConditionCode::LESS).contains(&wait.condition);
         if wait.count == 0 || !known || !is_width(wait.bits) {
             return Err(invalid(
                 "word_wait",
@@ -126,8 +126,8 @@ impl<G: Gpu> Signals for OpenGpu<G> {
                     wait.count,
                     wait.bits,
                     wait.condition.0,
-                    Condition::EQUAL.0,
-                    Condition::LESS.0
+                    ConditionCode::EQUAL.0,
+                    ConditionCode::LESS.0
                 ),
             ));
         }

@@ -79,13 +79,13 @@ pub const fn rows<const N: usize>(given: [TransferRow; N]) -> [TransferRow; 8] {
 }
 
 /// Largest world size, and the rows for it, from the smallest size to a row that covers all sizes.
-pub type World = (u32, &'static [CollectiveRow]);
+pub type WorldRows = (u32, &'static [CollectiveRow]);
 
 /// The selector's table: for each operation, worlds from the smallest.
-pub type Collectives = &'static [(CollectiveOperation, &'static [World])];
+pub type SelectorTable = &'static [(CollectiveOperation, &'static [WorldRows])];
 
 /// Returns a row whose operation and world are filled in from its place in the table.
-pub const fn row(bytes: u64, algorithm: Algorithm, blocks: u32, threads: u32) -> CollectiveRow {
+pub const fn row(bytes: u64, algorithm: AlgorithmCode, blocks: u32, threads: u32) -> CollectiveRow {
     CollectiveRow {
         operation: CollectiveOperation(0),
         world: 0,
@@ -100,7 +100,7 @@ pub const fn row(bytes: u64, algorithm: Algorithm, blocks: u32, threads: u32) ->
 /// Returns a row whose copies go to two peers at a time instead of all.
 pub const fn two_at_once(
     bytes: u64,
-    algorithm: Algorithm,
+    algorithm: AlgorithmCode,
     blocks: u32,
     threads: u32,
 ) -> CollectiveRow {
@@ -112,11 +112,11 @@ pub const fn two_at_once(
 
 /// Returns a row that uses the copy engine alone.
 pub const fn copies(bytes: u64) -> CollectiveRow {
-    row(bytes, Algorithm::COPY_ENGINE, 0, 0)
+    row(bytes, AlgorithmCode::COPY_ENGINE, 0, 0)
 }
 
 /// Returns row `index` of a table; `None` past the last row.
-pub fn collective_row(tables: Collectives, index: u32) -> Option<CollectiveRow> {
+pub fn collective_row(tables: SelectorTable, index: u32) -> Option<CollectiveRow> {
     let mut rows = tables.iter().flat_map(|(operation, worlds)| {
         worlds.iter().flat_map(move |(world, rows)| {
             rows.iter().map(move |row| CollectiveRow {
@@ -162,7 +162,7 @@ pub fn transfer_flaws(tables: &Transfers, warp: u32, bulk: bool) -> Vec<String> 
 }
 
 /// Returns a description of each flaw in a selector's table, for tests of backends; empty if there is none.
-pub fn collective_flaws(tables: Collectives, warp: u32) -> Vec<String> {
+pub fn collective_flaws(tables: SelectorTable, warp: u32) -> Vec<String> {
     let rows: Vec<CollectiveRow> = (0..)
         .map_while(|index| collective_row(tables, index))
         .collect();
@@ -186,9 +186,9 @@ pub fn collective_flaws(tables: Collectives, warp: u32) -> Vec<String> {
     }
     for (index, row) in rows.iter().enumerate() {
         let hides = |earlier: &CollectiveRow| {
-            let swaps = |row: &CollectiveRow| row.algorithm == Algorithm::SWAP;
+            let swaps = |row: &CollectiveRow| row.algorithm == AlgorithmCode::SWAP;
             // LL packets serve in-place and out-of-place calls. Of the other algorithms only swap works in place.
-            (earlier.algorithm == Algorithm::PACKETS || swaps(earlier) == swaps(row))
+            (earlier.algorithm == AlgorithmCode::PACKETS || swaps(earlier) == swaps(row))
                 && multicast(earlier) == multicast(row)
                 && earlier.operation == row.operation
                 && row.world <= earlier.world
@@ -198,14 +198,14 @@ pub fn collective_flaws(tables: Collectives, warp: u32) -> Vec<String> {
             flaws.push(format!("never used: {row:?}"));
         }
         let most = match row.algorithm {
-            Algorithm::PACKETS | Algorithm::PACKETS_TWO_SHOT => PACKET_BLOCKS,
+            AlgorithmCode::PACKETS | AlgorithmCode::PACKETS_TWO_SHOT => PACKET_BLOCKS,
             _ => SLOT_BLOCKS,
         };
         let launches = (1..=most).contains(&row.blocks)
             && row.threads.is_multiple_of(warp)
             && (1..=1024).contains(&row.threads);
         // In an all-reduce a kernel reduces what the copy engine then gathers.
-        let alone = row.algorithm == Algorithm::COPY_ENGINE
+        let alone = row.algorithm == AlgorithmCode::COPY_ENGINE
             && row.operation != CollectiveOperation::ALL_REDUCE;
         if launches == alone || (alone && (row.blocks, row.threads) != (0, 0)) {
             flaws.push(format!("cannot be launched: {row:?}"));
@@ -240,8 +240,8 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "a minute there, of code without an unsafe block")]
     fn flaws_of_a_selectors_table_are_told() {
-        const HIDDEN: &[World] = &[(ANY, &[copies(ALWAYS), copies(KIB)])];
-        const BAD_GRID: &[World] = &[(ANY, &[row(ALWAYS, Algorithm::PACKETS, 65, 96)])];
+        const HIDDEN: &[WorldRows] = &[(ANY, &[copies(ALWAYS), copies(KIB)])];
+        const BAD_GRID: &[WorldRows] = &[(ANY, &[row(ALWAYS, AlgorithmCode::PACKETS, 65, 96)])];
         let flaws = collective_flaws(
             &[
                 (CollectiveOperation::ALL_GATHER, HIDDEN),

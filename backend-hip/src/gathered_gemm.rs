@@ -18,7 +18,7 @@ const RATES: Rates = Rates {
 };
 
 /// Returns the name of the kernel for a shape, if any.
-fn kernel_name(shape: &GemmShape) -> Option<&'static str> {
+fn kernel_name(shape: &GemmLayout) -> Option<&'static str> {
     Some(match (shape.element, shape.b_order) {
         (ElementType::F16, MatrixOrder::ROWS) => "symmem_gathered_gemm_f16_rows",
         (ElementType::F16, MatrixOrder::COLUMNS) => "symmem_gathered_gemm_f16_columns",
@@ -31,7 +31,7 @@ fn kernel_name(shape: &GemmShape) -> Option<&'static str> {
 /// See [`symmem_core::backend::Gemm::gathered_gemm_limits`].
 pub fn limits(
     backend: &HipBackend,
-    shape: &GemmShape,
+    shape: &GemmLayout,
     sharding: Sharding,
     shard: u64,
 ) -> GatheredLimits {
@@ -94,10 +94,10 @@ mod tests {
     fn the_kernels_take_the_struct_and_the_threads_that_they_are_launched_with() {
         for element in [ElementType::F16, ElementType::BF16] {
             for b_order in [MatrixOrder::ROWS, MatrixOrder::COLUMNS] {
-                let shape = GemmShape {
+                let shape = GemmLayout {
                     element,
                     b_order,
-                    ..GemmShape::default()
+                    ..GemmLayout::default()
                 };
                 let name = kernel_name(&shape).unwrap();
                 let mut all = symmem_kernels_hip::modules().iter().flat_map(|m| m.entries);
@@ -109,9 +109,9 @@ mod tests {
                 );
             }
         }
-        let other = GemmShape {
+        let other = GemmLayout {
             element: ElementType::F32,
-            ..GemmShape::default()
+            ..GemmLayout::default()
         };
         assert_eq!(kernel_name(&other), None);
     }

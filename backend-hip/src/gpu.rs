@@ -141,7 +141,12 @@ impl Gpu for HipBackend {
         call().inspect_err(|_| self.device.runtime.forget_last_error())
     }
 
-    fn gathered_limits(&self, shape: &GemmShape, sharding: Sharding, shard: u64) -> GatheredLimits {
+    fn gathered_limits(
+        &self,
+        shape: &GemmLayout,
+        sharding: Sharding,
+        shard: u64,
+    ) -> GatheredLimits {
         gathered_gemm::limits(self, shape, sharding, shard)
     }
 

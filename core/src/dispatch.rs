@@ -8,8 +8,8 @@
 
 use crate::backend::abi::*;
 use crate::backend::{
-    CallResult, Collectives, Device, Gemm, Multicast, NcclCollectives, PluginBackend, RemoteAccess,
-    Signals, SymmetricMemory,
+    CallResult, CollectiveKernels, Device, Gemm, Multicast, NcclCollectives, PluginBackend,
+    RemoteAccess, Signals, SymmetricMemory,
 };
 use crate::host::HostBackend;
 use enum_dispatch::enum_dispatch;
@@ -22,7 +22,7 @@ use std::mem::MaybeUninit;
     SymmetricMemory,
     RemoteAccess,
     Signals,
-    Collectives,
+    CollectiveKernels,
     NcclCollectives,
     Gemm,
     Multicast

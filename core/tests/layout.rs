@@ -86,7 +86,7 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
         NcclUniqueId { bytes }
         NcclCall { source, destination, count, operation, element, reduce, peer }
         RowsCopy { destination, destination_stride, source, source_stride, bytes, rows, direction, reserved }
-        GemmShape { m, n, k, a_stride, b_stride, c_stride, element, b_order, bias, reserved }
+        GemmLayout { m, n, k, a_stride, b_stride, c_stride, element, b_order, bias, reserved }
         GemmOperands { a, b, c, bias }
         GatheredLimits {
             blocks, threads, tile_m, tile_n, chunk_alignment, movers, modes, alignment
@@ -180,7 +180,7 @@ fn every_number_of_the_boundary_is_the_one_that_was_released() {
     names("CollectiveOperation", &|number| {
         CollectiveOperation(number).name()
     });
-    names("Algorithm", &|number| Algorithm(number).name());
+    names("Algorithm", &|number| AlgorithmCode(number).name());
     names("CollectiveKernel", &|number| {
         CollectiveKernel(number).name()
     });
@@ -190,7 +190,7 @@ fn every_number_of_the_boundary_is_the_one_that_was_released() {
     names("MulticastLoad", &|number| MulticastLoad(number).name());
     names("MulticastStore", &|number| MulticastStore(number).name());
     names("WordUpdate", &|number| WordUpdate(number).name());
-    names("Condition", &|number| Condition(number).name());
+    names("Condition", &|number| ConditionCode(number).name());
     names("MatrixOrder", &|number| MatrixOrder(number).name());
     names("Sharding", &|number| Sharding(number).name());
     names("GatherMode", &|number| GatherMode(number).name());

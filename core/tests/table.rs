@@ -8,7 +8,7 @@ use std::any::Any;
 use std::sync::Mutex;
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{
-    ABI_MAJOR, BackendTable, Collectives, Device, DeviceTable, Gemm, LoadError, Multicast,
+    ABI_MAJOR, BackendTable, CollectiveKernels, Device, DeviceTable, Gemm, LoadError, Multicast,
     NcclCollectives, PluginBackend, RemoteAccess, Signals, SignalsTable, SymmetricMemory, Tables,
 };
 use tiny::{PANICKING_DEVICE, TOO_MANY_BYTES, Tiny};

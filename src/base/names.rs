@@ -58,7 +58,7 @@ closed! {
 closed! {
     /// Algorithm of a collective. Not every algorithm fits every operation.
     #[non_exhaustive]
-    Algorithm of Algorithm {
+    Algorithm of AlgorithmCode {
         /// LL packets, which carry a flag beside the data: no barrier, twice the bytes. One-shot.
         Ll = PACKETS,
         /// LL packets twice: a reduce-scatter, then an all-gather of its results.
@@ -96,7 +96,7 @@ closed! {
 closed! {
     /// Condition that ends a wait for a word, compared with the wait's value. Comparisons wrap, as those of
     /// epochs do: a word is ahead of a value if it is greater by less than half of the range.
-    Condition of Condition {
+    Condition of ConditionCode {
         /// The word equals the value.
         Equal = EQUAL,
         /// The word differs from the value.
@@ -294,7 +294,7 @@ mod tests {
         for &algorithm in Algorithm::ALL {
             assert_eq!(Algorithm::of(algorithm.into()), Some(algorithm));
         }
-        assert_eq!(Algorithm::of(abi::Algorithm::AUTOMATIC), None);
+        assert_eq!(Algorithm::of(abi::AlgorithmCode::AUTOMATIC), None);
         for &operator in ReduceOp::ALL {
             assert_eq!(ReduceOp::of(operator.into()), Some(operator));
         }

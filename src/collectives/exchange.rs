@@ -4,7 +4,7 @@
 //! goes in launch `k`, and meets its `k`-th receive there. Only the two ranks of a pair keep in step; others
 //! need not make the call.
 
-use crate::backend::Collectives as _;
+use crate::backend::CollectiveKernels as _;
 use crate::backend::abi::*;
 use crate::base::element::Element;
 use crate::base::error::Result;
@@ -332,7 +332,7 @@ impl<'c> Call<'c> {
             membership,
             options,
             choice,
-            library: library.filter(|_| choice.algorithm == Algorithm::VENDOR),
+            library: library.filter(|_| choice.algorithm == AlgorithmCode::VENDOR),
         })
     }
 

@@ -49,7 +49,7 @@ impl Shape<'_> {
         &self,
         header: &Header<'_>,
         reach: &MulticastAddresses,
-        algorithm: Algorithm,
+        algorithm: AlgorithmCode,
         element: ElementType,
         reduce: ReduceOperation,
     ) -> MulticastArguments {
@@ -76,7 +76,7 @@ impl Shape<'_> {
             }
         };
         match self.operation {
-            O::ALL_REDUCE if algorithm == Algorithm::MULTICAST_ONE_SHOT => {
+            O::ALL_REDUCE if algorithm == AlgorithmCode::MULTICAST_ONE_SHOT => {
                 arguments.count = whole;
                 load_all(&mut arguments, 0);
                 arguments.destinations[rank] = self.destination.at(rank, 0);
@@ -121,7 +121,7 @@ mod tests {
     /// own.
     fn plan(
         operation: CollectiveOperation,
-        algorithm: Algorithm,
+        algorithm: AlgorithmCode,
         parts: PartLayout<'_>,
         in_place: bool,
         emulated: bool,
@@ -195,7 +195,7 @@ mod tests {
     fn in_two_shots_each_rank_reduces_its_share_of_all_and_hands_it_to_all() {
         let all = plan(
             CollectiveOperation::ALL_REDUCE,
-            Algorithm::MULTICAST,
+            AlgorithmCode::MULTICAST,
             PartLayout::Equal(1000),
             false,
             false,
@@ -220,7 +220,7 @@ mod tests {
     fn in_one_shot_and_in_a_reduce_scatter_each_rank_writes_its_own_memory_only() {
         let one_shot = plan(
             CollectiveOperation::ALL_REDUCE,
-            Algorithm::MULTICAST_ONE_SHOT,
+            AlgorithmCode::MULTICAST_ONE_SHOT,
             PartLayout::Equal(1000),
             false,
             false,
@@ -228,7 +228,7 @@ mod tests {
         let scatter = |in_place| {
             plan(
                 CollectiveOperation::REDUCE_SCATTER,
-                Algorithm::MULTICAST,
+                AlgorithmCode::MULTICAST,
                 PartLayout::Equal(400),
                 in_place,
                 false,
@@ -260,7 +260,7 @@ mod tests {
     fn who_has_something_hands_it_to_all_and_nobody_loads_from_a_peer() {
         let gathered = plan(
             CollectiveOperation::ALL_GATHER,
-            Algorithm::MULTICAST,
+            AlgorithmCode::MULTICAST,
             PartLayout::Equal(48),
             false,
             false,
@@ -281,7 +281,7 @@ mod tests {
         };
         let counted = plan(
             CollectiveOperation::ALL_GATHER_V,
-            Algorithm::MULTICAST,
+            AlgorithmCode::MULTICAST,
             counts,
             true,
             false,
@@ -293,7 +293,7 @@ mod tests {
         assert_eq!(places, [(0, 12), (12, 0), (12, 20), (32, 4)]);
         let broadcast = plan(
             CollectiveOperation::BROADCAST,
-            Algorithm::MULTICAST,
+            AlgorithmCode::MULTICAST,
             PartLayout::Equal(99),
             false,
             false,
@@ -317,7 +317,7 @@ mod tests {
         ] {
             for arguments in plan(
                 operation,
-                Algorithm::MULTICAST,
+                AlgorithmCode::MULTICAST,
                 PartLayout::Equal(64),
                 false,
                 true,

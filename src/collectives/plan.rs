@@ -141,9 +141,9 @@ impl Shape<'_> {
         }
     }
 
-    /// Calls `copy` for each of this rank's copies (destination, source, bytes); with [`Algorithm::SWAP`], for
+    /// Calls `copy` for each of this rank's copies (destination, source, bytes); with [`AlgorithmCode::SWAP`], for
     /// the two sides of each of its swaps. `stage` 1 is the second launch of a two-shot broadcast.
-    pub fn moves(&self, algorithm: Algorithm, stage: u32, mut copy: impl FnMut(Copy)) {
+    pub fn moves(&self, algorithm: AlgorithmCode, stage: u32, mut copy: impl FnMut(Copy)) {
         let (rank, root, world) = (self.rank, self.root, self.world);
         let (offset, bytes) = (
             |member| self.parts.offset(member),
@@ -151,7 +151,7 @@ impl Shape<'_> {
         );
         // A member with no elements cannot tell from its own ranges whether the others are in place, so no
         // member may depend on where another's source is: the sender pushes.
-        let push = algorithm == Algorithm::PUSH
+        let push = algorithm == AlgorithmCode::PUSH
             || self.operation == CollectiveOperation::ALL_GATHER_V
                 && (0..world).any(|member| bytes(member) == 0);
         let peers = others_first(rank, world);
@@ -171,7 +171,7 @@ impl Shape<'_> {
             }
             // Swaps a part of this rank with one of the peer. The lower rank swaps the first half of both, the
             // higher rank the second.
-            CollectiveOperation::ALL_TO_ALL if algorithm == Algorithm::SWAP => {
+            CollectiveOperation::ALL_TO_ALL if algorithm == AlgorithmCode::SWAP => {
                 peers.filter(|&peer| peer != rank).for_each(|peer| {
                     let (start, length) = share(bytes(0), 1, 2, usize::from(rank > peer));
                     let own = self.destination.at(rank, offset(peer) + start);
@@ -200,7 +200,7 @@ impl Shape<'_> {
                 let from = self.source.at(root, offset(rank));
                 copy(Copy(self.scattered_to(rank), from, bytes(rank)));
             }
-            CollectiveOperation::BROADCAST if algorithm == Algorithm::TWO_SHOT => {
+            CollectiveOperation::BROADCAST if algorithm == AlgorithmCode::TWO_SHOT => {
                 let (start, length) = share(bytes(0), 1, world, rank);
                 let own = self.destination.at(rank, start);
                 if stage == 0 {
@@ -228,7 +228,7 @@ impl Shape<'_> {
     pub fn move_arguments(
         &self,
         header: &Header<'_>,
-        algorithm: Algorithm,
+        algorithm: AlgorithmCode,
         stage: u32,
         concurrent: u32,
     ) -> MoveArguments {
@@ -318,7 +318,7 @@ impl Shape<'_> {
     pub fn reduce_arguments(
         &self,
         header: &Header<'_>,
-        algorithm: Algorithm,
+        algorithm: AlgorithmCode,
         element: ElementType,
         reduce: ReduceOperation,
     ) -> ReduceArguments {
@@ -337,8 +337,8 @@ impl Shape<'_> {
         let scatters = self.operation == CollectiveOperation::REDUCE_SCATTER;
         let rooted = self.operation == CollectiveOperation::REDUCE;
         // A two-shot reduction, and one that the copy engine completes, reduces a share on each rank.
-        let two_shot = algorithm == Algorithm::TWO_SHOT;
-        let shared = two_shot || algorithm == Algorithm::COPY_ENGINE;
+        let two_shot = algorithm == AlgorithmCode::TWO_SHOT;
+        let shared = two_shot || algorithm == AlgorithmCode::COPY_ENGINE;
         let (start, length) = match (scatters, shared) {
             (true, _) => (self.parts.offset(rank) / size, count),
             (_, true) => share(count, size, world, rank),
@@ -373,7 +373,7 @@ impl Shape<'_> {
     ) -> ReducePushArguments {
         let scatters = self.operation == CollectiveOperation::REDUCE_SCATTER;
         let mut arguments = ReducePushArguments {
-            reduce: self.reduce_arguments(header, Algorithm::TWO_SHOT, element, reduce),
+            reduce: self.reduce_arguments(header, AlgorithmCode::TWO_SHOT, element, reduce),
             sources: [DeviceAddress::NULL; MAX_RANKS],
             counts: [0; MAX_RANKS],
             inboxes: [DeviceAddress::NULL; MAX_RANKS],
@@ -420,11 +420,11 @@ impl Shape<'_> {
     pub fn reduce_packet_arguments(
         &self,
         header: &Header<'_>,
-        algorithm: Algorithm,
+        algorithm: AlgorithmCode,
         element: ElementType,
         reduce: ReduceOperation,
     ) -> ReducePacketArguments {
-        let two_shot = algorithm == Algorithm::PACKETS_TWO_SHOT;
+        let two_shot = algorithm == AlgorithmCode::PACKETS_TWO_SHOT;
         let mut arguments = ReducePacketArguments {
             group: *header.channel,
             sources: [DeviceAddress::NULL; MAX_RANKS],

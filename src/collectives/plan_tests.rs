@@ -38,7 +38,7 @@ fn with_shapes(
     }
 }
 
-fn copies(shape: &Shape<'_>, algorithm: Algorithm) -> Vec<Copy> {
+fn copies(shape: &Shape<'_>, algorithm: AlgorithmCode) -> Vec<Copy> {
     let mut copies = Vec::new();
     shape.moves(algorithm, 0, |copy| copies.push(copy));
     copies
@@ -97,12 +97,12 @@ fn parts_lie_one_behind_the_other() {
 fn at_every_step_of_a_rotated_move_each_member_is_written_by_one_other() {
     use CollectiveOperation as O;
     for operation in [O::ALL_GATHER, O::ALL_TO_ALL] {
-        for algorithm in [Algorithm::PUSH, Algorithm::PULL] {
+        for algorithm in [AlgorithmCode::PUSH, AlgorithmCode::PULL] {
             let parts = PartLayout::Equal(100);
             let mut steps = vec![Vec::new(); 5];
             with_shapes(operation, &[0, 1, 2, 3, 4], 0, parts, false, |shape| {
                 for (step, Copy(to, from, _)) in copies(&shape, algorithm).into_iter().enumerate() {
-                    let remote = if algorithm == Algorithm::PUSH {
+                    let remote = if algorithm == AlgorithmCode::PUSH {
                         to
                     } else {
                         from
@@ -123,7 +123,7 @@ fn the_copy_to_oneself_comes_last() {
     let parts = PartLayout::Equal(8);
     let operation = CollectiveOperation::ALL_GATHER;
     with_shapes(operation, &[0, 1, 2, 3], 0, parts, false, |shape| {
-        let last = *copies(&shape, Algorithm::PUSH).last().unwrap();
+        let last = *copies(&shape, AlgorithmCode::PUSH).last().unwrap();
         assert_eq!(owner(last.0), shape.rank as u64);
         assert_eq!(owner(last.1), shape.rank as u64);
     });
@@ -134,7 +134,7 @@ fn in_place_each_member_gives_its_own_part_of_the_larger_range() {
     let parts = counted(&[3, 5, 9]);
     let operation = CollectiveOperation::ALL_GATHER_V;
     with_shapes(operation, &[0, 1, 2], 0, parts, true, |shape| {
-        for Copy(to, from, bytes) in copies(&shape, Algorithm::PULL) {
+        for Copy(to, from, bytes) in copies(&shape, AlgorithmCode::PULL) {
             // The same bytes of the same range, at another member.
             assert_eq!(to.0 % GIB, from.0 % GIB);
             assert_eq!(owner(to), shape.rank as u64);
@@ -149,7 +149,7 @@ fn where_a_member_gives_nothing_none_has_to_know_whether_another_is_in_place() {
     let operation = CollectiveOperation::ALL_GATHER_V;
     for in_place in [false, true] {
         with_shapes(operation, &[0, 1, 2], 0, parts, in_place, |shape| {
-            for Copy(_, from, _) in copies(&shape, Algorithm::PULL) {
+            for Copy(_, from, _) in copies(&shape, AlgorithmCode::PULL) {
                 assert_eq!(owner(from), shape.rank as u64);
             }
         });
@@ -164,7 +164,7 @@ fn in_a_swap_every_byte_of_all_parts_but_the_own_changes_places_once() {
         let mut swapped = std::collections::HashMap::new();
         let operation = CollectiveOperation::ALL_TO_ALL;
         with_shapes(operation, &members, 0, parts, true, |shape| {
-            for Copy(own, theirs, length) in copies(&shape, Algorithm::SWAP) {
+            for Copy(own, theirs, length) in copies(&shape, AlgorithmCode::SWAP) {
                 assert_eq!(owner(own), shape.rank as u64);
                 for byte in 0..length {
                     for (one, other) in [(own, theirs), (theirs, own)] {
@@ -192,7 +192,9 @@ fn a_group_addresses_its_members_and_nobody_else() {
     let operation = CollectiveOperation::ALL_TO_ALL;
     with_shapes(operation, &members, 0, parts, false, |shape| {
         let own = members[shape.rank] as u64;
-        for (index, Copy(to, from, _)) in copies(&shape, Algorithm::PUSH).into_iter().enumerate() {
+        for (index, Copy(to, from, _)) in
+            copies(&shape, AlgorithmCode::PUSH).into_iter().enumerate()
+        {
             let peer = (shape.rank + 1 + index) % 3;
             assert_eq!(owner(to), members[peer] as u64);
             assert_eq!(owner(from), own);
@@ -207,7 +209,7 @@ fn a_group_addresses_its_members_and_nobody_else() {
 fn only_the_root_of_a_reduction_gets_the_result() {
     let parts = PartLayout::Equal(1000 * 4);
     let operation = CollectiveOperation::REDUCE;
-    for algorithm in [Algorithm::ONE_SHOT, Algorithm::TWO_SHOT] {
+    for algorithm in [AlgorithmCode::ONE_SHOT, AlgorithmCode::TWO_SHOT] {
         let mut reduced = 0;
         with_shapes(operation, &[0, 1, 2], 1, parts, false, |shape| {
             let (element, sum) = (ElementType::F32, ReduceOperation::SUM);
@@ -293,7 +295,7 @@ fn no_more_copies_are_under_way_at_once_than_there_are() {
     with_shapes(operation, &[0, 1, 2], 0, parts, false, |shape| {
         let concurrent = |asked| {
             shape
-                .move_arguments(&header(), Algorithm::PUSH, 0, asked)
+                .move_arguments(&header(), AlgorithmCode::PUSH, 0, asked)
                 .concurrent
         };
         assert_eq!((concurrent(0), concurrent(2), concurrent(9)), (3, 2, 3));

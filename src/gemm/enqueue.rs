@@ -5,7 +5,7 @@
 
 use crate::backend::abi::*;
 use crate::backend::{
-    Backend, CallResult, Collectives, Device, Failure, Gemm, RemoteAccess, Signals as _,
+    Backend, CallResult, CollectiveKernels, Device, Failure, Gemm, RemoteAccess, Signals as _,
 };
 use crate::base::error::Result;
 use crate::gemm::call::Call;

@@ -23,7 +23,7 @@ impl Scratch {
         &mut self,
         driver: &Driver,
         kind: ShareKind,
-        whole: &GemmShape,
+        whole: &GemmLayout,
     ) -> CallResult<()> {
         let backend: &Backend = &driver.backend;
         self.bias = whole.bias != 0;

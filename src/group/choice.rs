@@ -31,8 +31,8 @@ pub struct Query {
 /// The caller's constraints on a choice.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Constraints {
-    /// The algorithm; [`Algorithm::AUTOMATIC`] for the table's.
-    pub algorithm: Algorithm,
+    /// The algorithm; [`AlgorithmCode::AUTOMATIC`] for the table's.
+    pub algorithm: AlgorithmCode,
     /// `None` for the table's value.
     pub blocks: Option<u32>,
     /// `None` for the table's value.
@@ -46,8 +46,8 @@ pub struct Constraints {
 /// The selector's choice for a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// The algorithm; never [`Algorithm::AUTOMATIC`].
-    pub(crate) algorithm: Algorithm,
+    /// The algorithm; never [`AlgorithmCode::AUTOMATIC`].
+    pub(crate) algorithm: AlgorithmCode,
     /// Blocks of the grid; 0 if no kernel takes part.
     pub blocks: u32,
     /// Threads of a block; 0 if no kernel takes part.

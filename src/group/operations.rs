@@ -3,26 +3,29 @@
 use crate::backend::abi::*;
 
 /// Returns the kernel of an operation with an algorithm; `None` if the copy engine or NCCL does all of it.
-pub fn kernel_of(operation: CollectiveOperation, algorithm: Algorithm) -> Option<CollectiveKernel> {
+pub fn kernel_of(
+    operation: CollectiveOperation,
+    algorithm: AlgorithmCode,
+) -> Option<CollectiveKernel> {
     match (algorithm, reduces(operation)) {
-        (Algorithm::PACKETS | Algorithm::PACKETS_TWO_SHOT, true) => {
+        (AlgorithmCode::PACKETS | AlgorithmCode::PACKETS_TWO_SHOT, true) => {
             Some(CollectiveKernel::REDUCE_PACKETS)
         }
-        (Algorithm::PUSH, true) => Some(CollectiveKernel::REDUCE_PUSH),
-        (Algorithm::PACKETS, false) => Some(CollectiveKernel::PACKETS),
+        (AlgorithmCode::PUSH, true) => Some(CollectiveKernel::REDUCE_PUSH),
+        (AlgorithmCode::PACKETS, false) => Some(CollectiveKernel::PACKETS),
         // The copy engine gathers the shares that a kernel has reduced.
-        (Algorithm::ONE_SHOT | Algorithm::TWO_SHOT | Algorithm::COPY_ENGINE, true) => {
+        (AlgorithmCode::ONE_SHOT | AlgorithmCode::TWO_SHOT | AlgorithmCode::COPY_ENGINE, true) => {
             Some(CollectiveKernel::REDUCE)
         }
-        (Algorithm::TWO_SHOT | Algorithm::PUSH | Algorithm::PULL, false) => {
+        (AlgorithmCode::TWO_SHOT | AlgorithmCode::PUSH | AlgorithmCode::PULL, false) => {
             Some(CollectiveKernel::MOVE)
         }
-        (Algorithm::MULTICAST | Algorithm::MULTICAST_ONE_SHOT, true) => {
+        (AlgorithmCode::MULTICAST | AlgorithmCode::MULTICAST_ONE_SHOT, true) => {
             Some(CollectiveKernel::MULTICAST_REDUCE)
         }
-        (Algorithm::MULTICAST, false) => Some(CollectiveKernel::MULTICAST_MOVE),
-        (Algorithm::SWAP, _) => Some(CollectiveKernel::SWAP),
-        (Algorithm::RENDEZVOUS, _) => Some(CollectiveKernel::EXCHANGE),
+        (AlgorithmCode::MULTICAST, false) => Some(CollectiveKernel::MULTICAST_MOVE),
+        (AlgorithmCode::SWAP, _) => Some(CollectiveKernel::SWAP),
+        (AlgorithmCode::RENDEZVOUS, _) => Some(CollectiveKernel::EXCHANGE),
         _ => None,
     }
 }
@@ -38,8 +41,8 @@ pub fn reduces(operation: CollectiveOperation) -> bool {
 }
 
 /// Returns the algorithms of an operation.
-pub fn algorithms(operation: CollectiveOperation) -> &'static [Algorithm] {
-    use Algorithm as A;
+pub fn algorithms(operation: CollectiveOperation) -> &'static [AlgorithmCode] {
+    use AlgorithmCode as A;
     match operation {
         CollectiveOperation::ALL_REDUCE => &[
             A::PACKETS,
@@ -93,8 +96,8 @@ pub fn algorithms(operation: CollectiveOperation) -> &'static [Algorithm] {
 
 /// Returns the algorithms to try, in order, if no row serves. The last of each list serves every call: an older
 /// backend without the swap kernel has LL packets.
-pub fn fallbacks(operation: CollectiveOperation) -> &'static [Algorithm] {
-    use Algorithm as A;
+pub fn fallbacks(operation: CollectiveOperation) -> &'static [AlgorithmCode] {
+    use AlgorithmCode as A;
     match operation {
         CollectiveOperation::ALL_REDUCE
         | CollectiveOperation::REDUCE
@@ -109,18 +112,22 @@ pub fn fallbacks(operation: CollectiveOperation) -> &'static [Algorithm] {
 }
 
 /// Returns whether an algorithm supports an operation in place, or out of place.
-pub fn fits_place(operation: CollectiveOperation, algorithm: Algorithm, in_place: bool) -> bool {
+pub fn fits_place(
+    operation: CollectiveOperation,
+    algorithm: AlgorithmCode,
+    in_place: bool,
+) -> bool {
     match (operation, in_place) {
         // A peer may still have to load elements that would be overwritten.
         (CollectiveOperation::ALL_REDUCE, true) => !matches!(
             algorithm,
-            Algorithm::ONE_SHOT | Algorithm::MULTICAST_ONE_SHOT
+            AlgorithmCode::ONE_SHOT | AlgorithmCode::MULTICAST_ONE_SHOT
         ),
         (CollectiveOperation::ALL_TO_ALL, true) => {
-            matches!(algorithm, Algorithm::PACKETS | Algorithm::SWAP)
+            matches!(algorithm, AlgorithmCode::PACKETS | AlgorithmCode::SWAP)
         }
         // Swapping would overwrite the source.
-        (CollectiveOperation::ALL_TO_ALL, false) => algorithm != Algorithm::SWAP,
+        (CollectiveOperation::ALL_TO_ALL, false) => algorithm != AlgorithmCode::SWAP,
         _ => true,
     }
 }
@@ -171,12 +178,15 @@ pub fn multicast_only_by_name(element: ElementType) -> bool {
 }
 
 /// Returns the equivalent algorithm over the members' own addresses.
-pub fn without_multicast(operation: CollectiveOperation, algorithm: Algorithm) -> Algorithm {
+pub fn without_multicast(
+    operation: CollectiveOperation,
+    algorithm: AlgorithmCode,
+) -> AlgorithmCode {
     match (operation, algorithm) {
-        (CollectiveOperation::ALL_REDUCE, Algorithm::MULTICAST) => Algorithm::TWO_SHOT,
+        (CollectiveOperation::ALL_REDUCE, AlgorithmCode::MULTICAST) => AlgorithmCode::TWO_SHOT,
         (CollectiveOperation::ALL_REDUCE | CollectiveOperation::REDUCE_SCATTER, _) => {
-            Algorithm::ONE_SHOT
+            AlgorithmCode::ONE_SHOT
         }
-        _ => Algorithm::PUSH,
+        _ => AlgorithmCode::PUSH,
     }
 }

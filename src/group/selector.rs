@@ -5,7 +5,7 @@
 //! it, wins. The choice depends only on what is the same on all members, since all must choose alike.
 
 use crate::backend::abi::*;
-use crate::backend::{Backend, Collectives};
+use crate::backend::{Backend, CollectiveKernels};
 use crate::base::error::{Error, Result};
 use crate::base::names::MulticastSupport;
 use crate::group::choice::{Choice, Constraints, Query};
@@ -280,9 +280,10 @@ impl Selector {
         constraints: &Constraints,
     ) -> std::result::Result<CollectiveRow, String> {
         let named = match (constraints.provider, constraints.algorithm) {
-            (Provider::Nccl | Provider::NcclWindows, Algorithm::AUTOMATIC | Algorithm::VENDOR) => {
-                Algorithm::VENDOR
-            }
+            (
+                Provider::Nccl | Provider::NcclWindows,
+                AlgorithmCode::AUTOMATIC | AlgorithmCode::VENDOR,
+            ) => AlgorithmCode::VENDOR,
             (Provider::Nccl | Provider::NcclWindows, other) => {
                 return Err(format!(
                     "{} is an algorithm of symmem, which this provider excludes; leave the algorithm or the \
@@ -290,16 +291,16 @@ impl Selector {
                     other.name()
                 ));
             }
-            (Provider::Symmem, Algorithm::VENDOR) => {
+            (Provider::Symmem, AlgorithmCode::VENDOR) => {
                 return Err("`Nccl` needs NCCL or RCCL; `Provider::Symmem` excludes both".into());
             }
             // Push if there is an inbox; otherwise pull the same data.
-            (_, Algorithm::PUSH)
-                if reduces(query.operation) && self.lacks(query, Algorithm::PUSH) =>
+            (_, AlgorithmCode::PUSH)
+                if reduces(query.operation) && self.lacks(query, AlgorithmCode::PUSH) =>
             {
                 match query.operation {
-                    CollectiveOperation::REDUCE_SCATTER => Algorithm::ONE_SHOT,
-                    _ => Algorithm::TWO_SHOT,
+                    CollectiveOperation::REDUCE_SCATTER => AlgorithmCode::ONE_SHOT,
+                    _ => AlgorithmCode::TWO_SHOT,
                 }
             }
             // The equivalent algorithm over the members' own addresses, if multicast does not reach all memory
@@ -315,7 +316,7 @@ impl Selector {
             (_, named) => named,
         };
         let fits = |row: &&CollectiveRow| query.world <= row.world && query.bytes <= row.bytes;
-        if named != Algorithm::AUTOMATIC {
+        if named != AlgorithmCode::AUTOMATIC {
             self.serves(query, named)?;
             let of_it = |operation| {
                 self.rows.iter().filter(move |row: &&CollectiveRow| {
@@ -342,13 +343,13 @@ impl Selector {
             .find_map(|&operation| {
                 self.rows.iter().filter(fits).find(|row| {
                     row.operation == operation
-                        && (nccl_allowed || row.algorithm != Algorithm::VENDOR)
+                        && (nccl_allowed || row.algorithm != AlgorithmCode::VENDOR)
                         && (!row.algorithm.is_multicast() || by_itself)
                         && self.serves(query, row.algorithm).is_ok()
                 })
             });
         Ok(found.copied().unwrap_or_else(|| {
-            let first = |algorithm: &&Algorithm| self.serves(query, **algorithm).is_ok();
+            let first = |algorithm: &&AlgorithmCode| self.serves(query, **algorithm).is_ok();
             let algorithm = fallbacks(query.operation).iter().find(first);
             // Each list ends with an algorithm that serves every call.
             default_row(
@@ -359,7 +360,7 @@ impl Selector {
     }
 
     /// Checks that an algorithm can serve a call; returns the reason and the possible algorithms if it cannot.
-    fn serves(&self, query: &Query, algorithm: Algorithm) -> std::result::Result<(), String> {
+    fn serves(&self, query: &Query, algorithm: AlgorithmCode) -> std::result::Result<(), String> {
         let possible = algorithms(query.operation);
         let why = if !possible.contains(&algorithm) {
             format!(
@@ -367,7 +368,7 @@ impl Selector {
                 query.operation.name(),
                 algorithm.name()
             )
-        } else if algorithm == Algorithm::VENDOR && !query.nccl {
+        } else if algorithm == AlgorithmCode::VENDOR && !query.nccl {
             "NCCL or RCCL is not open for these ranks; see `Communicator::open_nccl`".into()
         } else if algorithm.is_multicast() && self.multicast.support == MulticastSupport::None {
             let reason = self.multicast.reason.as_deref();
@@ -375,7 +376,7 @@ impl Selector {
                 "multicast is not available: {}",
                 reason.unwrap_or("it is not enabled")
             )
-        } else if algorithm == Algorithm::COPY_ENGINE && !self.copy_engine {
+        } else if algorithm == AlgorithmCode::COPY_ENGINE && !self.copy_engine {
             "this device has no copy engine".into()
         } else if !fits_place(query.operation, algorithm, query.in_place) {
             let place = if query.in_place { "in" } else { "out of" };
@@ -389,8 +390,8 @@ impl Selector {
             .iter()
             .filter(|&&other| {
                 fits_place(query.operation, other, query.in_place)
-                    && (other != Algorithm::COPY_ENGINE || self.copy_engine)
-                    && (other != Algorithm::VENDOR || query.nccl)
+                    && (other != AlgorithmCode::COPY_ENGINE || self.copy_engine)
+                    && (other != AlgorithmCode::VENDOR || query.nccl)
                     && !self.lacks(query, other)
             })
             .map(|algorithm| algorithm.name())
@@ -400,7 +401,7 @@ impl Selector {
 
     /// Returns whether the call lacks what an algorithm needs: its kernel, its inbox, or the reach of
     /// multicast.
-    fn lacks(&self, query: &Query, algorithm: Algorithm) -> bool {
+    fn lacks(&self, query: &Query, algorithm: AlgorithmCode) -> bool {
         kernel_of(query.operation, algorithm).is_some_and(|kernel| {
             let has_channels = query.push_channels >= MOST_THREADS / PUSH_PAIR_THREADS;
             let reached = !algorithm.is_multicast()
@@ -424,7 +425,7 @@ fn is_sound(row: &CollectiveRow, grids: bool) -> bool {
     (possible || !grids) && algorithms(row.operation).contains(&row.algorithm)
 }
 
-fn default_row(operation: CollectiveOperation, algorithm: Algorithm) -> CollectiveRow {
+fn default_row(operation: CollectiveOperation, algorithm: AlgorithmCode) -> CollectiveRow {
     CollectiveRow {
         operation,
         world: MAX_RANKS as u32,

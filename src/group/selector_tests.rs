@@ -5,7 +5,7 @@ fn row(
     operation: CollectiveOperation,
     world: u32,
     bytes: u64,
-    algorithm: Algorithm,
+    algorithm: AlgorithmCode,
 ) -> CollectiveRow {
     CollectiveRow {
         operation,
@@ -64,7 +64,7 @@ const OPERATIONS: [CollectiveOperation; 12] = [
 
 #[test]
 fn the_first_row_that_fits_and_can_serve_wins() {
-    use Algorithm as A;
+    use AlgorithmCode as A;
     let operation = CollectiveOperation::ALL_REDUCE;
     let selector = selector(&[
         row(operation, 2, u64::MAX, A::TWO_SHOT),
@@ -132,7 +132,7 @@ fn every_operation_can_be_done_without_a_row_in_place_or_not() {
 #[test]
 fn a_grid_that_could_not_be_resident_is_refused_and_a_rows_is_made_smaller() {
     let operation = CollectiveOperation::ALL_GATHER;
-    let push = row(operation, 8, u64::MAX, Algorithm::PUSH);
+    let push = row(operation, 8, u64::MAX, AlgorithmCode::PUSH);
     let mut selector = selector(&[push]);
     let with = |blocks, threads| Constraints {
         blocks,
@@ -179,7 +179,7 @@ fn packets_have_as_many_blocks_as_regions() {
     let operation = CollectiveOperation::ALL_GATHER;
     let selector = selector(&[]);
     let wish = Constraints {
-        algorithm: Algorithm::PACKETS,
+        algorithm: AlgorithmCode::PACKETS,
         blocks: Some(PACKET_BLOCKS + 1),
         ..Constraints::default()
     };
@@ -199,7 +199,7 @@ fn an_algorithm_that_cannot_serve_is_refused_with_those_that_can() {
         in_place: true,
         ..query(CollectiveOperation::ALL_TO_ALL, 64)
     };
-    let error = refuse(&all_to_all, Algorithm::COPY_ENGINE);
+    let error = refuse(&all_to_all, AlgorithmCode::COPY_ENGINE);
     assert!(
         error.ends_with("possible algorithms: PACKETS, SWAP"),
         "{error}"
@@ -208,7 +208,7 @@ fn an_algorithm_that_cannot_serve_is_refused_with_those_that_can() {
         in_place: false,
         ..all_to_all
     };
-    let error = refuse(&apart, Algorithm::SWAP);
+    let error = refuse(&apart, AlgorithmCode::SWAP);
     assert!(
         error.contains("out of place")
             && error.ends_with("possible: PACKETS, PUSH, PULL, COPY_ENGINE"),
@@ -218,12 +218,12 @@ fn an_algorithm_that_cannot_serve_is_refused_with_those_that_can() {
         in_place: true,
         ..query(CollectiveOperation::ALL_REDUCE, 64)
     };
-    let error = refuse(&all_reduce, Algorithm::ONE_SHOT);
+    let error = refuse(&all_reduce, AlgorithmCode::ONE_SHOT);
     assert!(
         error.ends_with("possible: PACKETS, PACKETS_TWO_SHOT, TWO_SHOT, PUSH, COPY_ENGINE"),
         "{error}"
     );
-    let error = refuse(&all_reduce, Algorithm::VENDOR);
+    let error = refuse(&all_reduce, AlgorithmCode::VENDOR);
     assert!(error.contains("open_nccl"), "{error}");
 }
 
@@ -231,19 +231,19 @@ fn an_algorithm_that_cannot_serve_is_refused_with_those_that_can() {
 fn a_named_algorithm_takes_its_geometry_from_its_own_rows() {
     let operation = CollectiveOperation::ALL_GATHER;
     let selector = selector(&[
-        row(operation, 8, 100, Algorithm::PACKETS),
+        row(operation, 8, 100, AlgorithmCode::PACKETS),
         CollectiveRow {
             blocks: 7,
-            ..row(operation, 8, 200, Algorithm::PUSH)
+            ..row(operation, 8, 200, AlgorithmCode::PUSH)
         },
     ]);
     let named = Constraints {
-        algorithm: Algorithm::PUSH,
+        algorithm: AlgorithmCode::PUSH,
         ..Constraints::default()
     };
     for bytes in [1, 150, 1 << 30] {
         let choice = selector.choose(&query(operation, bytes), &named).unwrap();
-        assert_eq!((choice.algorithm, choice.blocks), (Algorithm::PUSH, 7));
+        assert_eq!((choice.algorithm, choice.blocks), (AlgorithmCode::PUSH, 7));
     }
 }
 
@@ -257,7 +257,7 @@ fn families_of_kernels_are_numbered_as_they_are_read() {
 
 #[test]
 fn a_row_of_the_callers_is_checked_before_it_is_gone_by() {
-    let good = row(CollectiveOperation::SCATTER, 8, 1, Algorithm::PULL);
+    let good = row(CollectiveOperation::SCATTER, 8, 1, AlgorithmCode::PULL);
     assert!(is_sound(&good, true));
     let bad = [
         CollectiveRow {
@@ -269,7 +269,7 @@ fn a_row_of_the_callers_is_checked_before_it_is_gone_by() {
             ..good
         },
         CollectiveRow {
-            algorithm: Algorithm::ONE_SHOT,
+            algorithm: AlgorithmCode::ONE_SHOT,
             ..good
         },
     ];
@@ -279,7 +279,7 @@ fn a_row_of_the_callers_is_checked_before_it_is_gone_by() {
 
 #[test]
 fn a_reduction_is_pushed_where_there_is_an_inbox_and_loaded_where_there_is_none() {
-    use Algorithm as A;
+    use AlgorithmCode as A;
     let operation = CollectiveOperation::ALL_REDUCE;
     let mut selector = selector(&[
         row(operation, 8, u64::MAX, A::PUSH),
@@ -329,7 +329,7 @@ fn a_grid_that_pushes_has_a_channel_for_each_pair_of_its_warps() {
     let query = query(operation, 1 << 20);
     let choose = |threads, blocks| {
         let wish = Constraints {
-            algorithm: Algorithm::PUSH,
+            algorithm: AlgorithmCode::PUSH,
             threads: Some(threads),
             blocks,
             ..Constraints::default()
@@ -362,7 +362,7 @@ fn status(support: MulticastSupport) -> MulticastStatus {
 
 #[test]
 fn multicast_is_chosen_by_itself_only_where_there_is_a_switch() {
-    use Algorithm as A;
+    use AlgorithmCode as A;
     let operation = CollectiveOperation::ALL_REDUCE;
     let mut selector = selector(&[
         row(operation, 8, 1000, A::MULTICAST_ONE_SHOT),
@@ -417,7 +417,7 @@ fn multicast_is_chosen_by_itself_only_where_there_is_a_switch() {
 
 #[test]
 fn what_is_named_is_done_by_multicast_where_that_reaches_and_else_by_the_members_own_addresses() {
-    use Algorithm as A;
+    use AlgorithmCode as A;
     use CollectiveOperation as O;
     let mut selector = selector(&[]);
     let by = |selector: &Selector, query, algorithm| {
@@ -467,7 +467,7 @@ fn what_is_named_is_done_by_multicast_where_that_reaches_and_else_by_the_members
 
 #[test]
 fn floats_of_8_bits_go_by_multicast_only_where_it_is_named_and_has_their_kernels() {
-    use Algorithm as A;
+    use AlgorithmCode as A;
     let operation = CollectiveOperation::ALL_REDUCE;
     let mut selector = selector(&[
         row(operation, 8, u64::MAX, A::MULTICAST),

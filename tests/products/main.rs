@@ -46,7 +46,7 @@ fn values() {
                 (17, 23, 129, odd),
             ] {
                 for bias in [0, 1] {
-                    let shape = GemmShape {
+                    let shape = GemmLayout {
                         bias,
                         ..shape(m, n, k, element, order, gaps)
                     };
@@ -84,7 +84,7 @@ fn a_captured_product_multiplies_what_is_there_when_it_is_replayed(
 #[ignore = "run in a child process by the test above"]
 fn replayed() {
     let rank = Rank::open();
-    let shape = GemmShape {
+    let shape = GemmLayout {
         bias: 1,
         ..shape(8, 16, 24, ElementType::BF16, MatrixOrder::ROWS, TIGHT)
     };
@@ -136,16 +136,16 @@ fn refused() {
     let rank = Rank::open();
     let good = shape(4, 8, 8, ElementType::F16, MatrixOrder::ROWS, TIGHT);
     for (shape, word) in [
-        (GemmShape { n: 0, ..good }, "nothing to multiply"),
+        (GemmLayout { n: 0, ..good }, "nothing to multiply"),
         (
-            GemmShape {
+            GemmLayout {
                 element: ElementType::F32,
                 ..good
             },
             "F32",
         ),
         (
-            GemmShape {
+            GemmLayout {
                 a_stride: 7,
                 ..good
             },
@@ -341,7 +341,7 @@ fn every_failing_call_of_the_library_is_named_and_leaves_nothing(
 #[ignore = "run in a child process by the test above"]
 fn failing() {
     let rank = Rank::open();
-    let shape = GemmShape {
+    let shape = GemmLayout {
         bias: 1,
         ..shape(4, 8, 8, ElementType::F16, MatrixOrder::COLUMNS, TIGHT)
     };

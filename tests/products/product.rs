@@ -8,7 +8,7 @@ use symmem::backend::{CallResult, Gemm};
 
 /// A GEMM with its matrices, on the host and on a device.
 pub struct Product {
-    shape: GemmShape,
+    shape: GemmLayout,
     pub a: Vec<u16>,
     b: Vec<u16>,
     bias: Vec<u16>,
@@ -32,9 +32,9 @@ pub fn shape(
     element: ElementType,
     order: MatrixOrder,
     gaps: Gaps,
-) -> GemmShape {
+) -> GemmLayout {
     let b_width = if order == MatrixOrder::ROWS { n } else { k };
-    GemmShape {
+    GemmLayout {
         m,
         n,
         k,
@@ -74,7 +74,7 @@ pub fn random(element: ElementType, count: u64, seed: u32) -> Vec<u16> {
 
 impl Product {
     /// Creates random matrices, each `offset` bytes into an allocation.
-    pub fn new(rank: &Rank, shape: GemmShape, offset: u64) -> Self {
+    pub fn new(rank: &Rank, shape: GemmLayout, offset: u64) -> Self {
         let element = shape.element;
         let b_length = if shape.b_order == MatrixOrder::ROWS {
             shape.k
@@ -106,7 +106,7 @@ impl Product {
     /// Compares the result with sums in f64, element by element. An element may be off by one rounding to its type plus
     /// the error of the f32 sum. Nothing may be written between rows.
     pub fn check(&self, rank: &Rank) {
-        let &GemmShape {
+        let &GemmLayout {
             m, n, k, element, ..
         } = &self.shape;
         let c = rank.read(self.operands.c, (m * self.shape.c_stride) as usize);
@@ -154,7 +154,7 @@ impl Product {
     }
 }
 
-pub fn prepare(rank: &Rank, shape: &GemmShape) -> CallResult<RawGemm> {
+pub fn prepare(rank: &Rank, shape: &GemmLayout) -> CallResult<RawGemm> {
     rank.backend.gemm_prepare(shape)
 }
 

@@ -6,7 +6,7 @@ use crate::support::tell_result;
 use crate::world::{World, read, write};
 use std::time::Duration;
 use symmem_core::backend::abi::*;
-use symmem_core::backend::{CallResult, Collectives, Device, Failure, Signals};
+use symmem_core::backend::{CallResult, CollectiveKernels, Device, Failure, Signals};
 
 /// Elements of a rank's part: more than one round of packets, and a tail.
 const COUNT: u64 = 3001;
@@ -462,7 +462,7 @@ impl Ranks {
                 value: 2 * self.count as u64,
                 watch: self.watch(rank),
                 count: 1,
-                condition: Condition::GREATER_OR_EQUAL,
+                condition: ConditionCode::GREATER_OR_EQUAL,
                 bits: 64,
                 ..WordWait::default()
             };

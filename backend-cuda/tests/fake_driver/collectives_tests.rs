@@ -4,7 +4,7 @@ use crate::collectives::{Ranks, grid};
 use crate::support::{Outcome, run, tell};
 use crate::world::read;
 use symmem_core::backend::abi::*;
-use symmem_core::backend::{CallResult, Collectives, Signals};
+use symmem_core::backend::{CallResult, CollectiveKernels, Signals};
 
 /// Refuses grids that cannot be co-resident, and unknown numbers.
 pub fn refused(ranks: &mut Ranks) -> CallResult<()> {

@@ -7,7 +7,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use crate::support::{Outcome, run, tell, tell_result};
 use crate::world::{World, options, tables};
 use symmem_core::backend::abi::*;
-use symmem_core::backend::{CallResult, Collectives, Multicast, SymmetricMemory};
+use symmem_core::backend::{CallResult, CollectiveKernels, Multicast, SymmetricMemory};
 
 const KIND: ShareKind = ShareKind::VMM_FILE_DESCRIPTOR;
 const BYTES: u64 = 4 << 20;

@@ -3,7 +3,7 @@
 use crate::world::{World, read, write};
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{
-    CallResult, Collectives, Device, Failure, RemoteAccess, Signals, argument_bytes,
+    CallResult, CollectiveKernels, Device, Failure, RemoteAccess, Signals, argument_bytes,
 };
 
 const DATA_BYTES: u64 = 10_000;

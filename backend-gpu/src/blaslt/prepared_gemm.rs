@@ -41,7 +41,7 @@ unsafe impl Sync for Opaque {}
 pub(super) struct PreparedGemm {
     library: &'static BlasLtApi,
     instance: Opaque,
-    shape: GemmShape,
+    shape: GemmLayout,
     operation: Opaque,
     /// Layouts of the library's first and second matrix, and of the result.
     layouts: [Opaque; 3],
@@ -61,9 +61,9 @@ pub(super) fn invalid(call: &str, message: String) -> Failure {
 }
 
 /// Refuses shapes that are empty, inconsistent, or not supported by cuBLASLt and hipBLASLt.
-pub(super) fn check_shape(shape: &GemmShape) -> CallResult<()> {
+pub(super) fn check_shape(shape: &GemmLayout) -> CallResult<()> {
     let refuse = |message: String| Err(invalid("gemm_prepare", message));
-    let &GemmShape { m, n, k, .. } = shape;
+    let &GemmLayout { m, n, k, .. } = shape;
     if m == 0 || n == 0 || k == 0 {
         return refuse(format!("{m} x {k} times {k} x {n} has nothing to multiply"));
     }
@@ -99,7 +99,7 @@ pub(super) fn check_shape(shape: &GemmShape) -> CallResult<()> {
 
 impl PreparedGemm {
     /// Creates an empty GEMM; [`PreparedGemm::fill`] prepares it.
-    pub fn new(library: &'static BlasLtApi, instance: Opaque, shape: &GemmShape) -> Self {
+    pub fn new(library: &'static BlasLtApi, instance: Opaque, shape: &GemmLayout) -> Self {
         Self {
             library,
             instance,
@@ -129,7 +129,7 @@ impl PreparedGemm {
     ) -> CallResult<()> {
         let dialect = self.library.dialect;
         self.operation = self.describe_operation()?;
-        let &GemmShape { m, n, k, .. } = &self.shape;
+        let &GemmLayout { m, n, k, .. } = &self.shape;
         let is_transposed = self.shape.b_order == MatrixOrder::COLUMNS;
         if is_transposed {
             self.set(dialect.transpose_first, &dialect.transposed)?;
@@ -405,7 +405,7 @@ impl PreparedGemm {
 mod tests {
     use super::*;
 
-    const SHAPE: GemmShape = GemmShape {
+    const SHAPE: GemmLayout = GemmLayout {
         m: 3,
         n: 4,
         k: 5,
@@ -421,28 +421,28 @@ mod tests {
     #[test]
     fn a_shape_that_is_none_is_refused_with_what_is_wrong() {
         assert_eq!(check_shape(&SHAPE), Ok(()));
-        let columns = GemmShape {
+        let columns = GemmLayout {
             b_order: MatrixOrder::COLUMNS,
             ..SHAPE
         };
         for (shape, word) in [
-            (GemmShape { m: 0, ..SHAPE }, "nothing to multiply"),
+            (GemmLayout { m: 0, ..SHAPE }, "nothing to multiply"),
             (
-                GemmShape {
+                GemmLayout {
                     a_stride: 4,
                     ..SHAPE
                 },
                 "A has a stride of 4",
             ),
             (
-                GemmShape {
+                GemmLayout {
                     c_stride: 3,
                     ..SHAPE
                 },
                 "C has a stride of 3",
             ),
             (
-                GemmShape {
+                GemmLayout {
                     b_stride: 3,
                     ..SHAPE
                 },
@@ -453,21 +453,21 @@ mod tests {
                 "B has a stride of 4 elements; it must be at least 5",
             ),
             (
-                GemmShape {
+                GemmLayout {
                     c_stride: 1 << 63,
                     ..SHAPE
                 },
                 "C has a stride",
             ),
             (
-                GemmShape {
+                GemmLayout {
                     element: ElementType::F32,
                     ..SHAPE
                 },
                 "not F32",
             ),
             (
-                GemmShape {
+                GemmLayout {
                     b_order: MatrixOrder(7),
                     ..SHAPE
                 },

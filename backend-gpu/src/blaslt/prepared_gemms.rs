@@ -57,7 +57,7 @@ impl PreparedGemms {
     pub fn prepare(
         &self,
         library: &'static BlasLtApi,
-        shape: &GemmShape,
+        shape: &GemmLayout,
         allocate: impl FnOnce(u64) -> CallResult<SharedAllocation>,
         free: impl FnOnce(RawAllocation) -> CallResult<()>,
     ) -> CallResult<RawGemm> {

@@ -5,7 +5,7 @@ use crate::clock::Clock;
 use crate::outcome::Outcome;
 use crate::report::ag_gemm::{GemmProblem, MatrixOrder};
 use crate::{BenchError, Result};
-use symmem::backend::abi::{DeviceAddress, GemmOperands, GemmShape, RawGemm, RawStream, Status};
+use symmem::backend::abi::{DeviceAddress, GemmLayout, GemmOperands, RawGemm, RawStream, Status};
 use symmem::backend::{Backend, CallResult, Gemm};
 use symmem::{Communicator, Queue, Stream};
 
@@ -15,9 +15,9 @@ const MOST: u32 = 16;
 const RUNS: u32 = 3;
 
 /// The whole GEMM, with matrices without padding, in the backend's form.
-pub(super) fn raw_shape<T: Real>(problem: &GemmProblem) -> GemmShape {
+pub(super) fn raw_shape<T: Real>(problem: &GemmProblem) -> GemmLayout {
     let (m, n, k) = (problem.m as u64, problem.n as u64, problem.k as u64);
-    GemmShape {
+    GemmLayout {
         m,
         n,
         k,

@@ -187,7 +187,7 @@ impl Cross for &str {
     }
 }
 
-/// `None` crosses as a row with [`Algorithm::AUTOMATIC`].
+/// `None` crosses as a row with [`AlgorithmCode::AUTOMATIC`].
 impl Cross for Option<CollectiveRow> {
     type C = CollectiveRow;
 
@@ -198,7 +198,7 @@ impl Cross for Option<CollectiveRow> {
 
     #[inline]
     unsafe fn from_c(form: CollectiveRow, _entry: &'static str) -> CallResult<Self> {
-        Ok((form.algorithm != Algorithm::AUTOMATIC).then_some(form))
+        Ok((form.algorithm != AlgorithmCode::AUTOMATIC).then_some(form))
     }
 }
 
@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(there_and_back(&7_u32), Ok(&7));
         assert_eq!(there_and_back(None::<CollectiveRow>), Ok(None));
         let row = CollectiveRow {
-            algorithm: Algorithm::PUSH,
+            algorithm: AlgorithmCode::PUSH,
             ..CollectiveRow::default()
         };
         assert_eq!(there_and_back(Some(row)), Ok(Some(row)));

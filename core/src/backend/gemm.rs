@@ -12,7 +12,7 @@ pub trait Gemm {
     fn gemm_library(&self) -> CallResult<LibraryDescription>;
     /// Prepares a GEMM of one shape: asks the library's heuristic and reserves workspace. May block. Fails with
     /// `UNSUPPORTED` if the library has no algorithm for it.
-    fn gemm_prepare(&self, shape: &GemmShape) -> CallResult<RawGemm>;
+    fn gemm_prepare(&self, shape: &GemmLayout) -> CallResult<RawGemm>;
     /// Returns how many candidates (heuristic results) the library has, best guess first; at least 1.
     ///
     /// # Safety
@@ -40,7 +40,7 @@ pub trait Gemm {
     /// columns; `None` if there is no kernel for it.
     fn gathered_gemm_limits(
         &self,
-        shape: &GemmShape,
+        shape: &GemmLayout,
         sharding: Sharding,
         shard: u64,
     ) -> CallResult<Option<GatheredLimits>>;

@@ -1,6 +1,6 @@
 //! The contract between the library and a backend.
 //!
-//! Eight traits, one for each noun: [`Device`], [`SymmetricMemory`], [`RemoteAccess`], [`Signals`], [`Collectives`],
+//! Eight traits, one for each noun: [`Device`], [`SymmetricMemory`], [`RemoteAccess`], [`Signals`], [`CollectiveKernels`],
 //! [`NcclCollectives`], [`Gemm`] and [`Multicast`]. A backend gives mechanism only. The library (crate `symmem`)
 //! makes every choice: engine, size, order, deadline. Each side promises:
 //!
@@ -39,7 +39,7 @@ mod trait_tables;
 
 pub use crate::dispatch::Backend;
 pub use boundary::TableEntry;
-pub use collectives::Collectives;
+pub use collectives::CollectiveKernels;
 pub use cross::{Cross, argument_bytes};
 pub use device::Device;
 pub use failure::{CallResult, Failure, read_text, write_text};

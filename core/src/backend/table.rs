@@ -61,7 +61,7 @@ pub struct BackendTable {
     pub remote_access: *const RemoteAccessTable,
     /// Table of [`super::Signals`].
     pub signals: *const SignalsTable,
-    /// Table of [`super::Collectives`].
+    /// Table of [`super::CollectiveKernels`].
     pub collectives: *const CollectivesTable,
     /// Table of [`super::NcclCollectives`].
     pub nccl_collectives: *const NcclCollectivesTable,

@@ -5,7 +5,8 @@ use super::boundary::{TableEntry, answer};
 use super::cross::Cross;
 use super::implementation::Implementation;
 use super::{
-    Collectives, Device, Gemm, Multicast, NcclCollectives, RemoteAccess, Signals, SymmetricMemory,
+    CollectiveKernels, Device, Gemm, Multicast, NcclCollectives, RemoteAccess, Signals,
+    SymmetricMemory,
 };
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -68,8 +69,8 @@ macro_rules! entries {
                 [unsafe] fn word_update(operation: &WordOperation, stream: RawStream) -> ();
                 [unsafe] fn word_wait(wait: &WordWait, stream: RawStream) -> ();
             }
-            /// Entries of [`Collectives`].
-            CollectivesTable = collectives of Collectives {
+            /// Entries of [`CollectiveKernels`].
+            CollectivesTable = collectives of CollectiveKernels {
                 [unsafe] fn barrier(barrier: &Barrier, stream: RawStream) -> ();
                 [] fn collective_row(index: u32) -> Option<CollectiveRow>;
                 [] fn resident_blocks(kernel: CollectiveKernel, element: ElementType, threads: u32) -> u32;
@@ -98,11 +99,11 @@ macro_rules! entries {
             /// Entries of [`Gemm`].
             GemmTable = gemm of Gemm {
                 [] fn gemm_library() -> LibraryDescription;
-                [] fn gemm_prepare(shape: &GemmShape) -> RawGemm;
+                [] fn gemm_prepare(shape: &GemmLayout) -> RawGemm;
                 [unsafe] fn gemm_candidates(gemm: RawGemm) -> u32;
                 [unsafe] fn gemm(gemm: RawGemm, candidate: u32, operands: &GemmOperands, stream: RawStream) -> ();
                 [unsafe] fn gemm_release(gemm: RawGemm) -> ();
-                [] fn gathered_gemm_limits(shape: &GemmShape, sharding: Sharding, shard: u64) -> Option<GatheredLimits>;
+                [] fn gathered_gemm_limits(shape: &GemmLayout, sharding: Sharding, shard: u64) -> Option<GatheredLimits>;
                 [unsafe] fn gathered_gemm(arguments: &GatheredGemmArguments, geometry: &Geometry, stream: RawStream) -> ();
                 [unsafe] fn gathered_arrive(word: DeviceAddress, epoch: DeviceAddress, stream: RawStream) -> ();
             }

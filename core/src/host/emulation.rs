@@ -26,7 +26,7 @@ pub enum Work<'a> {
     /// `symmem_exchange`. The table and the addresses in it are resolved when they are used.
     Exchange(&'a ExchangeArguments, &'a mut Resolve<'a>),
     /// A GEMM by cuBLASLt or hipBLASLt.
-    Multiply(GemmShape, GemmOperands),
+    Multiply(GemmLayout, GemmOperands),
     /// An all-gather + GEMM.
     GatheredGemm(&'a GatheredGemmArguments),
     /// `symmem_word_update`

@@ -4,7 +4,7 @@ use super::{Tiny, give, refuse, word};
 use std::ptr::{copy_nonoverlapping, null, with_exposed_provenance, with_exposed_provenance_mut};
 use std::sync::atomic::Ordering;
 use symmem_core::backend::abi::*;
-use symmem_core::backend::{CallResult, Collectives, Failure, Gemm, RemoteAccess, Signals};
+use symmem_core::backend::{CallResult, CollectiveKernels, Failure, Gemm, RemoteAccess, Signals};
 
 impl RemoteAccess for Tiny {
     unsafe fn transfer_rows(&self, _copy: &RowsCopy, _stream: RawStream) -> CallResult<()> {
@@ -72,7 +72,7 @@ impl Signals for Tiny {
     }
 }
 
-impl Collectives for Tiny {
+impl CollectiveKernels for Tiny {
     unsafe fn barrier(&self, barrier: &Barrier, _stream: RawStream) -> CallResult<()> {
         match barrier.world {
             1 => Ok(()),
@@ -170,7 +170,7 @@ impl Gemm for Tiny {
         refuse("gemm_library")
     }
 
-    fn gemm_prepare(&self, _shape: &GemmShape) -> CallResult<RawGemm> {
+    fn gemm_prepare(&self, _shape: &GemmLayout) -> CallResult<RawGemm> {
         refuse("gemm_prepare")
     }
 
@@ -194,7 +194,7 @@ impl Gemm for Tiny {
 
     fn gathered_gemm_limits(
         &self,
-        _shape: &GemmShape,
+        _shape: &GemmLayout,
         _sharding: Sharding,
         _shard: u64,
     ) -> CallResult<Option<GatheredLimits>> {

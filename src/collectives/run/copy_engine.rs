@@ -17,7 +17,7 @@
 //! way at once, each on a stream of its own, and no rank keeps step with another.
 
 use crate::backend::abi::*;
-use crate::backend::{Backend, CallResult, Collectives, RemoteAccess, Signals};
+use crate::backend::{Backend, CallResult, CollectiveKernels, RemoteAccess, Signals};
 use crate::base::limits::LANES;
 use crate::collectives::plan::{Copy, Shape};
 use crate::collectives::run::kernel::geometry;
@@ -157,7 +157,7 @@ impl Engine<'_> {
         let (mut step, mut done) = (0, Ok(()));
         // All ranks submit in the same order, step by step. So if the device queues streams behind one another,
         // no stream waits for work that is queued behind it on another rank.
-        shape.moves(Algorithm::PUSH, 0, |copy| {
+        shape.moves(AlgorithmCode::PUSH, 0, |copy| {
             step += 1;
             if done.is_err() {
                 return;

@@ -4,7 +4,7 @@
 //! ([`crate::Configuration::check_calls`]) or logged.
 
 use crate::backend::abi::*;
-use crate::backend::{CallResult, Collectives, Device};
+use crate::backend::{CallResult, CollectiveKernels, Device};
 use crate::base::error::Result;
 use crate::base::names;
 use crate::base::planner::TransferOptions;
@@ -81,7 +81,7 @@ impl Queue {
             push_channels: push_channels(state, membership, options.channel, aligned),
         };
         let choice = choose(world, request.name, &query, options)?;
-        if choice.algorithm == Algorithm::VENDOR && !aligned {
+        if choice.algorithm == AlgorithmCode::VENDOR && !aligned {
             nccl::refuse_unaligned_windows(world.rank, request.name, options.provider)?;
         }
         let run = Run {
@@ -117,9 +117,9 @@ impl Queue {
         let header = slots.header(options.channel, operation, watch(world, options));
         let reach = slots.at_all(options.channel);
         let mut options = *options;
-        let unnamed = options.algorithm == Algorithm::AUTOMATIC;
+        let unnamed = options.algorithm == AlgorithmCode::AUTOMATIC;
         if unnamed && reach.is_some() && world.collectives.selector.prefers_multicast() {
-            options.algorithm = Algorithm::MULTICAST;
+            options.algorithm = AlgorithmCode::MULTICAST;
         }
         let options = &options;
         if options.algorithm.is_multicast() {
@@ -135,7 +135,7 @@ impl Queue {
                 nccl: false,
             };
             let choice = choose(world, NAME, &query, options)?;
-            if let (Algorithm::MULTICAST, Some(slots_of_all)) = (choice.algorithm, reach) {
+            if let (AlgorithmCode::MULTICAST, Some(slots_of_all)) = (choice.algorithm, reach) {
                 let meeting = multicast::meeting(&header, slots_of_all);
                 let grid = geometry(choice.blocks, choice.threads);
                 let submit = self.submit(NAME);
@@ -227,7 +227,7 @@ impl Run<'_, '_> {
         // SAFETY of every call below: the ranges are inside live allocations, which `submit` keeps, as it keeps
         // the group's memory. All members make the same choice: their selectors were compared, and their calls
         // are the same.
-        if let (Algorithm::VENDOR, Some(library)) = (choice.algorithm, self.library) {
+        if let (AlgorithmCode::VENDOR, Some(library)) = (choice.algorithm, self.library) {
             // SAFETY: as above.
             return unsafe { nccl::submit(backend, library, request, &shape, stream) };
         }
@@ -236,7 +236,7 @@ impl Run<'_, '_> {
             inboxes: slots.inboxes(channel),
             reach: self.reach(submit),
         };
-        if choice.algorithm != Algorithm::COPY_ENGINE {
+        if choice.algorithm != AlgorithmCode::COPY_ENGINE {
             // SAFETY: as above.
             return unsafe {
                 kernel::submit(backend, request, &shape, &header, &paths, choice, stream)

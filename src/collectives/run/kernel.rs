@@ -1,7 +1,7 @@
 //! Collectives by symmem's kernels.
 
 use crate::backend::abi::*;
-use crate::backend::{Backend, CallResult, Collectives, Failure};
+use crate::backend::{Backend, CallResult, CollectiveKernels, Failure};
 use crate::collectives::multicast::MulticastAddresses;
 use crate::collectives::plan::Shape;
 use crate::collectives::request::Request;
@@ -46,7 +46,7 @@ pub unsafe fn submit(
     match kernel_of(call.operation, algorithm) {
         Some(CollectiveKernel::MOVE) => {
             let two = call.operation == CollectiveOperation::BROADCAST
-                && algorithm == Algorithm::TWO_SHOT;
+                && algorithm == AlgorithmCode::TWO_SHOT;
             for stage in 0..if two { 2 } else { 1 } {
                 let moved = shape.move_arguments(header, algorithm, stage, choice.concurrent);
                 // SAFETY: guaranteed by the caller.

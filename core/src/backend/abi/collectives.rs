@@ -104,7 +104,7 @@ open_enum!(
 
 open_enum!(
     /// Algorithm of a collective. Each operation has only some of them.
-    Algorithm {
+    AlgorithmCode {
         /// The selector chooses by operation, size and world size.
         AUTOMATIC = 0,
         /// LL packets, which carry flags in the data: no barrier, but twice the bytes. One-shot.
@@ -139,7 +139,7 @@ open_enum!(
     }
 );
 
-impl Algorithm {
+impl AlgorithmCode {
     /// Whether the algorithm uses multicast addresses, or emulates them.
     pub const fn is_multicast(self) -> bool {
         matches!(self, Self::MULTICAST | Self::MULTICAST_ONE_SHOT)
@@ -386,8 +386,8 @@ pub struct CollectiveRow {
     pub world: u32,
     /// Largest size, in bytes.
     pub bytes: u64,
-    /// The chosen algorithm; [`Algorithm::AUTOMATIC`] ends the table.
-    pub algorithm: Algorithm,
+    /// The chosen algorithm; [`AlgorithmCode::AUTOMATIC`] ends the table.
+    pub algorithm: AlgorithmCode,
     /// Blocks of the grid.
     pub blocks: u32,
     /// Threads of a block.

@@ -62,7 +62,7 @@ pub const AT_ONCE_CHUNKS: u32 = 64;
 /// Sums are in f32 and rounded once. `A` and `C` are row-major.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct GemmShape {
+pub struct GemmLayout {
     /// Rows of `A` and `C`.
     pub m: u64,
     /// Columns of `B` and `C`.
@@ -162,7 +162,7 @@ pub struct GatheredGemmArguments {
     /// `n` elements; null for none.
     pub bias: DeviceAddress,
     /// Shape of the whole GEMM.
-    pub shape: GemmShape,
+    pub shape: GemmLayout,
     /// Rows, or columns, of a shard; the last shards may have fewer.
     pub shard: u64,
     /// Rows of a shard per arrival word.

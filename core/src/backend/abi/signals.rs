@@ -40,7 +40,7 @@ open_enum!(
 open_enum!(
     /// The condition that ends a wait: how the word must compare with the wait's value. Comparison wraps, as for
     /// epochs: a word is greater if it is less than half the range ahead.
-    Condition {
+    ConditionCode {
         /// Equal.
         EQUAL = 1,
         /// Not equal.
@@ -177,7 +177,7 @@ pub struct WordWait {
     /// Number of words; at least 1.
     pub count: u32,
     /// The condition for each word.
-    pub condition: Condition,
+    pub condition: ConditionCode,
     /// 1 if one satisfying word is enough, 0 if all words are needed.
     pub any: u32,
     /// Width of the words in bits, 32 or 64.

@@ -14,7 +14,11 @@ pub(crate) fn row(index: u32) -> Option<CollectiveRow> {
 /// Maximum bytes that one rank sends another in packets.
 const SMALL: u64 = 512;
 
-const fn row_of(operation: CollectiveOperation, bytes: u64, algorithm: Algorithm) -> CollectiveRow {
+const fn row_of(
+    operation: CollectiveOperation,
+    bytes: u64,
+    algorithm: AlgorithmCode,
+) -> CollectiveRow {
     CollectiveRow {
         operation,
         world: u32::MAX,
@@ -27,32 +31,32 @@ const fn row_of(operation: CollectiveOperation, bytes: u64, algorithm: Algorithm
 }
 
 const fn small(operation: CollectiveOperation, bytes: u64) -> CollectiveRow {
-    row_of(operation, bytes, Algorithm::PACKETS)
+    row_of(operation, bytes, AlgorithmCode::PACKETS)
 }
 
-const fn large(operation: CollectiveOperation, algorithm: Algorithm) -> CollectiveRow {
+const fn large(operation: CollectiveOperation, algorithm: AlgorithmCode) -> CollectiveRow {
     row_of(operation, u64::MAX, algorithm)
 }
 
 const ROWS: &[CollectiveRow] = &[
     small(CollectiveOperation::ALL_REDUCE, SMALL),
-    large(CollectiveOperation::ALL_REDUCE, Algorithm::TWO_SHOT),
+    large(CollectiveOperation::ALL_REDUCE, AlgorithmCode::TWO_SHOT),
     small(CollectiveOperation::REDUCE, SMALL),
-    large(CollectiveOperation::REDUCE, Algorithm::TWO_SHOT),
+    large(CollectiveOperation::REDUCE, AlgorithmCode::TWO_SHOT),
     small(CollectiveOperation::REDUCE_SCATTER, 2 * SMALL),
-    large(CollectiveOperation::REDUCE_SCATTER, Algorithm::ONE_SHOT),
+    large(CollectiveOperation::REDUCE_SCATTER, AlgorithmCode::ONE_SHOT),
     small(CollectiveOperation::ALL_GATHER, 2 * SMALL),
-    large(CollectiveOperation::ALL_GATHER, Algorithm::PUSH),
+    large(CollectiveOperation::ALL_GATHER, AlgorithmCode::PUSH),
     // No row covers a large all-to-all in place; the selector then uses `SWAP`.
     small(CollectiveOperation::ALL_TO_ALL, 2 * SMALL),
-    large(CollectiveOperation::ALL_TO_ALL, Algorithm::PUSH),
+    large(CollectiveOperation::ALL_TO_ALL, AlgorithmCode::PUSH),
     small(CollectiveOperation::BROADCAST, SMALL),
-    large(CollectiveOperation::BROADCAST, Algorithm::PULL),
+    large(CollectiveOperation::BROADCAST, AlgorithmCode::PULL),
     small(CollectiveOperation::SCATTER, 2 * SMALL),
-    large(CollectiveOperation::SCATTER, Algorithm::PULL),
+    large(CollectiveOperation::SCATTER, AlgorithmCode::PULL),
     small(CollectiveOperation::GATHER, 2 * SMALL),
-    large(CollectiveOperation::GATHER, Algorithm::PUSH),
-    large(CollectiveOperation::EXCHANGE, Algorithm::RENDEZVOUS),
+    large(CollectiveOperation::GATHER, AlgorithmCode::PUSH),
+    large(CollectiveOperation::EXCHANGE, AlgorithmCode::RENDEZVOUS),
 ];
 
 #[cfg(all(test, not(loom)))]

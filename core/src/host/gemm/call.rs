@@ -7,13 +7,13 @@ use crate::backend::{CallResult, Failure};
 /// A GEMM with its matrices.
 #[derive(Clone, Copy)]
 pub(crate) struct Product {
-    pub(crate) shape: GemmShape,
+    pub(crate) shape: GemmLayout,
     pub(crate) operands: GemmOperands,
 }
 
 impl Product {
     /// Checks the shape and returns the GEMM.
-    pub(crate) fn new(shape: GemmShape, operands: GemmOperands) -> CallResult<Self> {
+    pub(crate) fn new(shape: GemmLayout, operands: GemmOperands) -> CallResult<Self> {
         check(&shape, "gemm")?;
         Ok(Self { shape, operands })
     }
@@ -39,7 +39,7 @@ pub(crate) fn refuse<T>(call: &'static str, why: String) -> CallResult<T> {
 }
 
 /// Checks that the host backend can multiply this shape.
-pub(crate) fn check(shape: &GemmShape, call: &'static str) -> CallResult<()> {
+pub(crate) fn check(shape: &GemmLayout, call: &'static str) -> CallResult<()> {
     if !known(shape.element) {
         let (name, number) = (shape.element.name(), shape.element.0);
         return Err(Failure::new(

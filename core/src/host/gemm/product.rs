@@ -53,7 +53,7 @@ narrow!(Half, Bfloat);
 /// All matrices are live, have the shape's sizes, and are aligned to their elements. Each panel has the rows `rows`,
 /// and together they have every column of `A` once. The element type is [`known`].
 pub(crate) unsafe fn product(
-    shape: &GemmShape,
+    shape: &GemmLayout,
     panels: &[Panel],
     operands: &GemmOperands,
     rows: Range<u64>,
@@ -75,7 +75,7 @@ pub(crate) fn known(element: ElementType) -> bool {
 /// # Safety
 /// As for [`product`].
 unsafe fn product_of<F: Narrow>(
-    shape: &GemmShape,
+    shape: &GemmLayout,
     panels: &[Panel],
     operands: &GemmOperands,
     rows: Range<u64>,
@@ -161,7 +161,7 @@ mod tests {
             for b_order in [MatrixOrder::ROWS, MatrixOrder::COLUMNS] {
                 let (a_stride, c_stride) = (k + 3, n + 1);
                 let b_stride = if b_order == MatrixOrder::ROWS { n } else { k } + 2;
-                let shape = GemmShape {
+                let shape = GemmLayout {
                     m,
                     n,
                     k,

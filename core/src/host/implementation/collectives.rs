@@ -1,14 +1,14 @@
 //! Collectives on a stream of the host backend.
 
 use crate::backend::abi::*;
-use crate::backend::{CallResult, Collectives, Failure};
+use crate::backend::{CallResult, CollectiveKernels, Failure};
 use crate::host::backend::HostBackend;
 use crate::host::collectives::{Collective, arithmetic, rows};
 use crate::host::stream::Operation;
 
 impl HostBackend {
     /// # Safety
-    /// As for [`Collectives::collective_move`].
+    /// As for [`CollectiveKernels::collective_move`].
     #[inline]
     unsafe fn collective(&self, collective: Collective<'_>, stream: RawStream) -> CallResult<()> {
         collective.check()?;
@@ -19,7 +19,7 @@ impl HostBackend {
     }
 }
 
-impl Collectives for HostBackend {
+impl CollectiveKernels for HostBackend {
     unsafe fn barrier(&self, barrier: &Barrier, stream: RawStream) -> CallResult<()> {
         // SAFETY: the caller passes a live stream.
         let stream = unsafe { self.stream(stream, "barrier")? };

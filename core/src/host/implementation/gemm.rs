@@ -26,7 +26,7 @@ impl Gemm for HostBackend {
         Ok(description)
     }
 
-    fn gemm_prepare(&self, shape: &GemmShape) -> CallResult<RawGemm> {
+    fn gemm_prepare(&self, shape: &GemmLayout) -> CallResult<RawGemm> {
         check(shape, "gemm_prepare")?;
         Ok(RawGemm(handle::give(Box::new(*shape))))
     }
@@ -43,7 +43,7 @@ impl Gemm for HostBackend {
         stream: RawStream,
     ) -> CallResult<()> {
         // SAFETY: the caller passes a live GEMM.
-        let shape = *unsafe { handle::borrow::<GemmShape>(gemm.0, "gemm") }?;
+        let shape = *unsafe { handle::borrow::<GemmLayout>(gemm.0, "gemm") }?;
         if candidate != 0 {
             return refuse(
                 "gemm",
@@ -61,12 +61,12 @@ impl Gemm for HostBackend {
 
     unsafe fn gemm_release(&self, gemm: RawGemm) -> CallResult<()> {
         // SAFETY: the caller gives up a GEMM that `gemm_prepare` returned.
-        unsafe { handle::take::<GemmShape>(gemm.0, "gemm_release") }.map(drop)
+        unsafe { handle::take::<GemmLayout>(gemm.0, "gemm_release") }.map(drop)
     }
 
     fn gathered_gemm_limits(
         &self,
-        shape: &GemmShape,
+        shape: &GemmLayout,
         _sharding: Sharding,
         _shard: u64,
     ) -> CallResult<Option<GatheredLimits>> {

@@ -2,7 +2,7 @@
 
 use super::collectives::*;
 use super::*;
-use crate::backend::Collectives;
+use crate::backend::CollectiveKernels;
 use rstest::rstest;
 
 const COUNT: u64 = 300;

@@ -1,7 +1,7 @@
 //! Collectives among threads as ranks, compared with a naive reference.
 
 use super::*;
-use crate::backend::Collectives;
+use crate::backend::CollectiveKernels;
 use half::{bf16, f16};
 use rstest::rstest;
 

@@ -1,7 +1,7 @@
 //! Deadlines, aborts, and invalid calls.
 
 use super::*;
-use crate::backend::{Collectives, Failure, RemoteAccess};
+use crate::backend::{CollectiveKernels, Failure, RemoteAccess};
 
 const SHORT: Duration = Duration::from_millis(3);
 

@@ -2,7 +2,7 @@
 
 use super::collectives::*;
 use super::*;
-use crate::backend::Collectives;
+use crate::backend::CollectiveKernels;
 use rstest::rstest;
 
 /// Returns the bytes that rank `from` sends rank `to`; they depend on both.

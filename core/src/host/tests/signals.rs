@@ -1,7 +1,7 @@
 //! Signals, waits and barriers among concurrent ranks.
 
 use super::*;
-use crate::backend::{Collectives, RemoteAccess};
+use crate::backend::{CollectiveKernels, RemoteAccess};
 use rstest::rstest;
 use std::sync::atomic::AtomicU32;
 
