@@ -133,7 +133,7 @@ fn run_with(part: Part, name: &str, environment: &[(&str, &str)], cases: &[Case]
 }
 
 /// Whether a world costs more time than its additional coverage is worth.
-fn is_dear(part: Part) -> bool {
+fn is_slow(part: Part) -> bool {
     match part.backend {
         Backend::HipLinked => (4..8).contains(&part.ranks),
         Backend::HipPlugin => true,
@@ -154,7 +154,7 @@ fn over_the_fake_driver(#[values(1, 2, 3, 8)] world: u32) {
 #[rstest]
 fn over_the_fake_hip_runtime(#[values(1, 2, 3, 4, 5, 6, 7, 8)] world: u32) {
     let part = part(Backend::HipLinked, world, false);
-    if !(is_dear(part) && left_out(&format!("collectives, HipLinked of {world}"))) {
+    if !(is_slow(part) && left_out(&format!("collectives, HipLinked of {world}"))) {
         check(part);
     }
 }
@@ -197,7 +197,7 @@ fn by_the_fake_drivers_switch() {
 
 fn by_multicast((backend, world): (Backend, u32), name: &str, environment: &[(&str, &str)]) {
     let is_multicast = |case: &&Case| match case {
-        Case::Collective(case) => case.way.algorithm.is_multicast(),
+        Case::Collective(case) => case.variant.algorithm.is_multicast(),
         _ => false,
     };
     let mut cases: Vec<Case> = if is_full() {
@@ -226,7 +226,7 @@ fn by_multicast((backend, world): (Backend, u32), name: &str, environment: &[(&s
         f8: false,
     };
     let goes = |case: &&Case| match case {
-        Case::Collective(case) => case.goes_by_multicast(world as usize, kernels),
+        Case::Collective(case) => case.uses_multicast(world as usize, kernels),
         _ => false,
     };
     let (by_kernels, all) = (cases.iter().filter(goes).count(), cases.len());
@@ -245,7 +245,7 @@ fn however_memory_is_shared(
     backend: Backend,
 ) {
     let part = part(backend, 3, false);
-    if !(is_dear(part) && left_out(&format!("collectives, {backend:?} of 3"))) {
+    if !(is_slow(part) && left_out(&format!("collectives, {backend:?} of 3"))) {
         check(part);
     }
 }
@@ -274,7 +274,7 @@ fn hip_does_every_case_that_cuda_does_but_for_what_it_is_named_to_lack(
     let mut wrong = Vec::new();
     for hip in worlds {
         let name = format!("collectives, {:?} of {world} against CUDA", hip.backend);
-        if !(is_dear(hip) && left_out(&name)) {
+        if !(is_slow(hip) && left_out(&name)) {
             let compared = held_against_cuda(hip, check, &mut wrong);
             assert_ne!(compared, 0, "{hip:?}: no case was compared");
         }

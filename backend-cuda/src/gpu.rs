@@ -1,6 +1,6 @@
 //! The trait [`Gpu`] for CUDA.
 
-use crate::context::Entered;
+use crate::context::ContextGuard;
 use crate::device::stream;
 use crate::driver::call;
 use crate::driver::constants::{
@@ -21,10 +21,10 @@ use symmem_gpu::tuning::collective_row;
 use symmem_gpu::{Current, Gpu, GpuState, Grid};
 
 impl Current for CudaBackend {
-    type Entered<'a> = Entered<'a>;
+    type ContextGuard<'a> = ContextGuard<'a>;
 
     #[inline]
-    fn enter(&self) -> CallResult<Entered<'_>> {
+    fn enter(&self) -> CallResult<ContextGuard<'_>> {
         self.context.enter()
     }
 }

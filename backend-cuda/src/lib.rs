@@ -34,7 +34,7 @@ mod tuning;
 
 pub use instance::CudaBackend;
 pub use multicast::{
-    Meaning as MulticastFailure, SLOTS as MULTICAST_SLOTS, Switch as MulticastSwitch,
+    ErrorAdvice as MulticastFailure, SLOTS as MULTICAST_SLOTS, Switch as MulticastSwitch,
     meanings as multicast_failures, switches as multicast_switches,
 };
 

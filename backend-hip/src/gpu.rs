@@ -1,6 +1,6 @@
 //! `Gpu` for HIP; see [`symmem_gpu`].
 
-use crate::current::Entered;
+use crate::current::ContextGuard;
 use crate::device::stream;
 use crate::instance::HipBackend;
 use crate::kernels::Kernel;
@@ -17,10 +17,10 @@ use symmem_gpu::tuning::collective_row;
 use symmem_gpu::{Current, Gpu, GpuState, Grid};
 
 impl Current for HipBackend {
-    type Entered<'a> = Entered;
+    type ContextGuard<'a> = ContextGuard;
 
     #[inline]
-    fn enter(&self) -> CallResult<Entered> {
+    fn enter(&self) -> CallResult<ContextGuard> {
         self.device.enter()
     }
 }

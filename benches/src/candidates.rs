@@ -1,6 +1,6 @@
 //! The transfer methods to try, and the columns that may choose each of them.
 
-use super::session::Means;
+use super::session::TransferMethod;
 use crate::report::{Column, Direction};
 use symmem::backend::abi::{CAPABILITY_COPY_ENGINE, Capabilities, Method, TransferRow};
 use symmem::{self, TransferOptions, plan};
@@ -20,7 +20,7 @@ const UNROLLED_UNDER_WAY: u64 = 4 * 4;
 /// A method with its geometry, and the columns that may choose it.
 #[derive(Clone, Debug)]
 pub(super) struct Candidate {
-    pub means: Means,
+    pub means: TransferMethod,
     /// The planner's row; `None` if neither a kernel nor the copy engine is used.
     pub row: Option<TransferRow>,
     pub columns: Vec<Column>,
@@ -30,7 +30,7 @@ impl Candidate {
     /// Returns the method's name in the report.
     pub(super) fn method(&self) -> String {
         match (&self.means, &self.row) {
-            (Means::Memcpy, _) => "memcpy".into(),
+            (TransferMethod::Memcpy, _) => "memcpy".into(),
             (_, Some(row)) => row.method.name().to_lowercase(),
             (_, None) => "processor".into(),
         }
@@ -74,10 +74,10 @@ pub(super) fn candidates(
         };
         return vec![
             only(
-                Means::Transfer(TransferOptions::default()),
+                TransferMethod::Transfer(TransferOptions::default()),
                 Column::Block128,
             ),
-            only(Means::Memcpy, Column::Memcpy),
+            only(TransferMethod::Memcpy, Column::Memcpy),
         ];
     }
     let mut options: Vec<_> = kernels().into_iter().map(|one| (one, true)).collect();
@@ -99,7 +99,7 @@ pub(super) fn candidates(
                 named && row.method == Method::BULK && u64::from(row.stage_bytes) > bytes;
             let columns = columns(&row, named);
             (!columns.is_empty() && !oversized).then_some(Candidate {
-                means: Means::Transfer(options),
+                means: TransferMethod::Transfer(options),
                 row: Some(row),
                 columns,
             })
@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn bytes_in_flight_are_those_of_all_blocks_and_no_more_than_there_are() {
         let ring = |blocks| Candidate {
-            means: Means::Memcpy,
+            means: TransferMethod::Memcpy,
             row: Some(TransferRow {
                 method: Method::BULK,
                 blocks,

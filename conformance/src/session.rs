@@ -127,13 +127,13 @@ impl<'a> Session<'a> {
             return Some(missing.into());
         }
         match case {
-            Case::Collective(case) => match case.way.algorithm {
+            Case::Collective(case) => match case.variant.algorithm {
                 AlgorithmName::Vendor => self.vendor(false),
                 AlgorithmName::VendorWindows => self.vendor(true),
                 algorithm if algorithm.is_multicast() => self.no_multicast(),
                 _ => None,
             },
-            Case::Product(case) if case.way.is_nccl() => self.vendor(false),
+            Case::AllGatherGemm(case) if case.variant.is_nccl() => self.vendor(false),
             _ => None,
         }
     }
@@ -182,7 +182,7 @@ impl<'a> Session<'a> {
             Case::Collective(case) => self.collective(case),
             Case::Refusal(case) => self.refusals(case),
             Case::Soak(case) => self.soak(case),
-            Case::Product(case) => products::check(&products::Product {
+            Case::AllGatherGemm(case) => products::check(&products::GemmCheck {
                 communicator: self.communicator,
                 stream: &self.streams[0],
                 case,
@@ -231,7 +231,7 @@ impl<'a> Session<'a> {
         // Without binding, the library would replace the multicast algorithm, and the case would not test it.
         let status = self.communicator.multicast();
         let unbound =
-            case.way.algorithm.is_multicast() && lanes.iter().any(|lane| lane.is_unbound());
+            case.variant.algorithm.is_multicast() && lanes.iter().any(|lane| lane.is_unbound());
         let findings = match site(self.everyone(), &self.groups, case.members) {
             _ if unbound => Err(Error::Unsupported {
                 rank: self.communicator.rank(),
@@ -413,8 +413,8 @@ fn site<'s>(
 /// reduces, or a GEMM kernel.
 fn may_be_missing(case: &Case) -> bool {
     match case {
-        Case::Collective(case) => case.way.algorithm.is_nccl(),
-        Case::Product(_) => true,
+        Case::Collective(case) => case.variant.algorithm.is_nccl(),
+        Case::AllGatherGemm(_) => true,
         _ => false,
     }
 }

@@ -8,7 +8,7 @@ mod legacy;
 mod register;
 pub(crate) mod vmm;
 
-use crate::context::{Context, Entered};
+use crate::context::{Context, ContextGuard};
 use crate::describe;
 use crate::driver::constants::STREAM_NON_BLOCKING;
 use crate::driver::constants::device_attribute::*;
@@ -118,9 +118,9 @@ impl Drop for CudaSharing {
 }
 
 impl Current for CudaSharing {
-    type Entered<'a> = Entered<'a>;
+    type ContextGuard<'a> = ContextGuard<'a>;
 
-    fn enter(&self) -> CallResult<Entered<'_>> {
+    fn enter(&self) -> CallResult<ContextGuard<'_>> {
         self.context.enter()
     }
 }

@@ -21,7 +21,7 @@ use symmem_gpu::vmm::VirtualMemory;
 /// Expands to an unsafe call, inside the caller's `unsafe` block.
 macro_rules! multicast {
     ($backend:expr, $functions:expr, $bytes:expr, $name:ident($($argument:expr),* $(,)?)) => {
-        $backend.judge($bytes, stringify!($name), ($functions.$name)($($argument),*))
+        $backend.check_call($bytes, stringify!($name), ($functions.$name)($($argument),*))
     };
 }
 
@@ -39,7 +39,7 @@ impl CudaBackend {
         self.context.device()
     }
 
-    fn judge(&self, bytes: u64, call: &'static str, code: u32) -> CallResult<()> {
+    fn check_call(&self, bytes: u64, call: &'static str, code: u32) -> CallResult<()> {
         self.driver.check(call, code).map_err(|failure| {
             let free = self.memory_information().ok().map(|memory| memory.free);
             advise(failure, bytes, free)

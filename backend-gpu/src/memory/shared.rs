@@ -46,7 +46,7 @@ impl<M: Sharing> SharedMemory<M> {
     }
 
     /// Makes the device current.
-    pub(crate) fn enter(&self) -> CallResult<M::Entered<'_>> {
+    pub(crate) fn enter(&self) -> CallResult<M::ContextGuard<'_>> {
         self.sharing.enter()
     }
 
@@ -240,7 +240,7 @@ mod tests {
     }
 
     impl Current for Fixed {
-        type Entered<'a> = ();
+        type ContextGuard<'a> = ();
         fn enter(&self) -> CallResult<()> {
             Ok(())
         }

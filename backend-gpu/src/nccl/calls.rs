@@ -17,7 +17,7 @@ pub(super) struct Site {
 }
 
 /// Name and result code of a call of the library.
-type Made = (&'static str, Code);
+type NamedCode = (&'static str, Code);
 
 /// Elements of a call in NCCL's terms.
 struct Elements {
@@ -42,7 +42,7 @@ impl Site {
     ///
     /// # Safety
     /// The communicator is ready; memory and stream are live until the stream has passed this point.
-    pub(super) unsafe fn make(&self, call: &NcclCall) -> CallResult<Made> {
+    pub(super) unsafe fn make(&self, call: &NcclCall) -> CallResult<NamedCode> {
         let table = &self.library.table;
         let elements = self.elements(call)?;
         let reduce = self.reduction(call)?;
@@ -159,7 +159,7 @@ impl Site {
         elements: &Elements,
         to: std::ops::Range<u32>,
         from: std::ops::Range<u32>,
-    ) -> CallResult<Made> {
+    ) -> CallResult<NamedCode> {
         let table = &self.library.table;
         let &Elements { kind, count, bytes } = elements;
         let (comm, stream) = (self.comm, self.stream);
@@ -183,7 +183,7 @@ impl Site {
         Ok(last)
     }
 
-    fn made(&self, name: &'static str, code: Code) -> CallResult<Made> {
+    fn made(&self, name: &'static str, code: Code) -> CallResult<NamedCode> {
         match code {
             SUCCESS | IN_PROGRESS => Ok((name, code)),
             _ => Err(self.library.failure(name, code, self.comm)),

@@ -9,7 +9,7 @@ mod plain;
 mod register;
 pub mod vmm;
 
-use crate::current::{Entered, Ordinal};
+use crate::current::{ContextGuard, Ordinal};
 use crate::runtime::constants::STREAM_NON_BLOCKING;
 use crate::runtime::hip;
 use crate::runtime::table::Stream;
@@ -96,9 +96,9 @@ impl Drop for HipSharing {
 }
 
 impl Current for HipSharing {
-    type Entered<'a> = Entered;
+    type ContextGuard<'a> = ContextGuard;
 
-    fn enter(&self) -> CallResult<Entered> {
+    fn enter(&self) -> CallResult<ContextGuard> {
         self.device.enter()
     }
 }

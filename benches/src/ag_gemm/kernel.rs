@@ -4,7 +4,7 @@
 //! The kernel runs with a world of one rank whose shard is all of A: the tiles and their order are those of a shard,
 //! and there is no chunk to wait for.
 
-use super::element::Real;
+use super::element::MatrixFloat;
 use super::library::raw_shape;
 use crate::outcome::{Outcome, agree};
 use crate::report::ag_gemm::GemmProblem;
@@ -30,7 +30,7 @@ pub(super) struct Kernel<'a> {
 
 impl<'a> Kernel<'a> {
     /// Returns the kernel, or the reason if there is none for this shape. Collective.
-    pub(super) fn new<T: Real>(
+    pub(super) fn new<T: MatrixFloat>(
         communicator: &'a Communicator,
         problem: &GemmProblem,
     ) -> Result<Outcome<Self>> {

@@ -1,6 +1,6 @@
 //! The GEMM alone by cuBLASLt or hipBLASLt, with its fastest heuristic.
 
-use super::element::Real;
+use super::element::MatrixFloat;
 use crate::clock::Clock;
 use crate::outcome::Outcome;
 use crate::report::ag_gemm::{GemmProblem, MatrixOrder};
@@ -15,7 +15,7 @@ const MOST: u32 = 16;
 const RUNS: u32 = 3;
 
 /// The whole GEMM, with matrices without padding, in the backend's form.
-pub(super) fn raw_shape<T: Real>(problem: &GemmProblem) -> GemmLayout {
+pub(super) fn raw_shape<T: MatrixFloat>(problem: &GemmProblem) -> GemmLayout {
     let (m, n, k) = (problem.m as u64, problem.n as u64, problem.k as u64);
     GemmLayout {
         m,
@@ -45,7 +45,7 @@ pub(super) struct Library<'a> {
 
 impl<'a> Library<'a> {
     /// Prepares a GEMM; returns the reason if the library is missing or does not support it.
-    pub(super) fn new<T: Real>(
+    pub(super) fn new<T: MatrixFloat>(
         communicator: &'a Communicator,
         problem: &GemmProblem,
     ) -> Result<Outcome<Self>> {
@@ -105,7 +105,7 @@ impl<'a> Library<'a> {
     }
 
     /// Prepares the same GEMM once more, with the same heuristic.
-    pub(super) fn again<T: Real>(
+    pub(super) fn again<T: MatrixFloat>(
         &self,
         communicator: &'a Communicator,
         problem: &GemmProblem,

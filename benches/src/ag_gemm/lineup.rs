@@ -1,8 +1,8 @@
 //! The contenders of a shape: the parts alone, the baselines, symmem's algorithms, and the selector's choice.
 
-use super::calls::By;
+use super::calls::ContenderKind;
 use super::contender::{Contender, missing};
-use super::element::Real;
+use super::element::MatrixFloat;
 use super::kernel::Kernel;
 use super::library::Library;
 use super::options::ALL_TRANSPORTS;
@@ -25,7 +25,7 @@ use symmem::{
     GemmAlgorithm, GemmElement, GemmOptions, GemmTransport,
 };
 
-impl<'a, T: Real> Run<'a, T> {
+impl<'a, T: MatrixFloat> Run<'a, T> {
     /// Creates symmem's algorithms that support this shape and device; adds the others to `absent`. Collective.
     pub(super) fn ours(
         &self,
@@ -67,7 +67,11 @@ impl<'a, T: Real> Run<'a, T> {
                         )?);
                     }
                     let how = moved_by(operation.transport());
-                    contenders.push(Contender::new(name, By::Ours(Box::new(operation)), how));
+                    contenders.push(Contender::new(
+                        name,
+                        ContenderKind::Ours(Box::new(operation)),
+                        how,
+                    ));
                 }
                 Err(reason) => absent.push(missing(name, reason)),
             }
@@ -98,7 +102,7 @@ impl<'a, T: Real> Run<'a, T> {
         let name = format!("{} {}", name.unwrap_or_default(), moved_by(chosen.1));
         let mut other = None;
         if self.options.algorithms.is_empty() && find(contenders, chosen).is_none() {
-            let by = By::Ours(Box::new(make(true)?));
+            let by = ContenderKind::Ours(Box::new(make(true)?));
             other = Some(Contender::new(AUTOMATIC, by, name.clone()));
         }
         Ok((Some(name), other))
@@ -114,7 +118,7 @@ impl<'a, T: Real> Run<'a, T> {
     ) -> Result<Vec<Contender<'a, T>>> {
         let stream = &self.stream;
         // Gather first, so that the GEMM has valid input.
-        session.run(stream, || session.issue(stream, &By::Gather))?;
+        session.run(stream, || session.issue(stream, &ContenderKind::Gather))?;
         let prepared = Library::new::<T>(self.communicator, problem)?;
         let mut parts = Vec::new();
         let mut windows = None;
@@ -126,7 +130,7 @@ impl<'a, T: Real> Run<'a, T> {
                 if problem.m > REPLAYED_ROWS && !is_by_caller(self.communicator) {
                     let again = library.again::<T>(self.communicator, problem)?;
                     if let Ok(again) = agree(self.communicator, again)? {
-                        let by = By::Together(again, Side::new(self.communicator)?);
+                        let by = ContenderKind::Together(again, Side::new(self.communicator)?);
                         parts.push(Contender::new(TOGETHER, by, String::new()));
                     }
                 }
@@ -135,7 +139,7 @@ impl<'a, T: Real> Run<'a, T> {
                     windows = agree(self.communicator, again)?.ok();
                 }
                 let how = library.how();
-                parts.insert(0, Contender::new(GEMM, By::Gemm(library), how));
+                parts.insert(0, Contender::new(GEMM, ContenderKind::Gemm(library), how));
             }
             Err(reason) => absent.push(missing(GEMM, reason)),
         }
@@ -143,7 +147,11 @@ impl<'a, T: Real> Run<'a, T> {
         match Kernel::new::<T>(self.communicator, problem)? {
             Ok(kernel) => {
                 let how = kernel.how();
-                parts.push(Contender::new(OWN_GEMM, By::Own(Box::new(kernel)), how));
+                parts.push(Contender::new(
+                    OWN_GEMM,
+                    ContenderKind::Own(Box::new(kernel)),
+                    how,
+                ));
             }
             Err(reason) => absent.push(missing(OWN_GEMM, reason)),
         }
@@ -156,7 +164,7 @@ impl<'a, T: Real> Run<'a, T> {
         }
         // With registered windows, the gather uses them.
         let how = self.gathered_by(session, between.is_some())?;
-        parts.push(Contender::new(GATHER, By::Gather, how));
+        parts.push(Contender::new(GATHER, ContenderKind::Gather, how));
         parts.extend(between);
         Ok(parts)
     }
@@ -181,8 +189,8 @@ impl<'a, T: Real> Run<'a, T> {
         &self,
         session: &Session<'a, T>,
         library: Library<'a>,
-    ) -> Result<Outcome<By<'a, T>>> {
-        let made = Windows::new(session, library)?.map(By::Windows);
+    ) -> Result<Outcome<ContenderKind<'a, T>>> {
+        let made = Windows::new(session, library)?.map(ContenderKind::Windows);
         let Ok(by) = made else {
             return Ok(made);
         };
@@ -213,7 +221,8 @@ impl<'a, T: Real> Run<'a, T> {
             };
             match checked {
                 Ok(counts) => {
-                    let mut contender = Contender::new(name, By::Torch(method), String::new());
+                    let mut contender =
+                        Contender::new(name, ContenderKind::Torch(method), String::new());
                     contender.seen.count(counts);
                     contenders.push(contender);
                 }
@@ -236,12 +245,12 @@ fn choice_of<T: GemmElement>(operation: &AllGatherGemm<T>) -> AlgorithmAndTransp
 }
 
 /// Finds symmem's contender with this algorithm and transport.
-fn find<'c, 'a, T: Real>(
+fn find<'c, 'a, T: MatrixFloat>(
     contenders: &'c [Contender<'a, T>],
     how: AlgorithmAndTransport,
 ) -> Option<&'c Contender<'a, T>> {
     contenders.iter().find(|contender| match &contender.by {
-        By::Ours(ours) => choice_of(ours) == how,
+        ContenderKind::Ours(ours) => choice_of(ours) == how,
         _ => false,
     })
 }
@@ -256,9 +265,12 @@ fn moved_by(transport: GemmTransport) -> String {
 
 /// Returns the tuning row of the contender named `best`. The row has the GEMM heuristics of all of symmem's contenders,
 /// since other algorithms multiply other numbers of rows.
-pub(super) fn row<T: Real>(best: &str, contenders: &[Contender<'_, T>]) -> Option<StoredGemmRow> {
+pub(super) fn row<T: MatrixFloat>(
+    best: &str,
+    contenders: &[Contender<'_, T>],
+) -> Option<StoredGemmRow> {
     let ours = |contender: &Contender<'_, T>| match &contender.by {
-        By::Ours(operation) => Some((contender.name, operation.row())),
+        ContenderKind::Ours(operation) => Some((contender.name, operation.row())),
         _ => None,
     };
     let all: Vec<_> = contenders.iter().filter_map(ours).collect();

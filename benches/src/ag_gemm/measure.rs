@@ -1,16 +1,16 @@
 //! The measurement of all-gather + GEMM, from the options to the report.
 
-use super::element::Real;
+use super::element::MatrixFloat;
 use super::options::Options;
-use super::rounds::Found;
+use super::rounds::ShapeResults;
 use super::run::Run;
 use super::torch::Torch;
 use crate::by_caller::is_by_caller;
-use crate::common::Common;
+use crate::common::SharedLimits;
 use crate::outcome::not_here;
 use crate::progress::Progress;
 use crate::report::Report;
-use crate::report::ag_gemm::{GemmProblem, MatrixElement, Products};
+use crate::report::ag_gemm::{AgGemmResults, GemmProblem, MatrixElement};
 use crate::report::collectives::BaselineState;
 use crate::{BenchError, Result};
 use symmem::Communicator;
@@ -18,7 +18,7 @@ use symmem::tuning::StoredGemmRow;
 
 /// Results that are not in the report.
 #[derive(Clone, Debug, Default)]
-pub struct Told {
+pub struct UnreportedResults {
     /// Each rank's plans, if requested.
     pub plans: Vec<String>,
     /// The tuning row of symmem's fastest algorithm for each shape that was timed, for [`symmem::tuning::Table`].
@@ -36,7 +36,7 @@ pub fn add(
     options: &Options,
     report: &mut Report,
     progress: &mut dyn FnMut(Progress),
-) -> Result<Told> {
+) -> Result<UnreportedResults> {
     let rank = communicator.rank();
     if communicator.world_size() < 2 {
         return Err(BenchError::World {
@@ -45,10 +45,10 @@ pub fn add(
         });
     }
     let on_host = is_by_caller(communicator);
-    report.environment.devices = Common::agree(communicator)?.devices;
-    let mut section = Products {
+    report.environment.devices = SharedLimits::agree(communicator)?.devices;
+    let mut section = AgGemmResults {
         world: communicator.world_size() as u32,
-        ..Products::default()
+        ..AgGemmResults::default()
     };
     if options.runs() {
         section.baselines.push(vendor(communicator)?);
@@ -66,7 +66,7 @@ pub fn add(
     let beside = torch.is_some();
     let f16 = Run::<half::f16>::new(communicator, options)?;
     let bf16 = Run::<half::bf16>::new(communicator, options)?;
-    let mut told = Told::default();
+    let mut told = UnreportedResults::default();
     let problems = options.problems(on_host);
     for (done, problem) in problems.iter().enumerate() {
         progress(Progress {
@@ -96,11 +96,11 @@ pub fn add(
     Ok(told)
 }
 
-fn one<T: Real>(
+fn one<T: MatrixFloat>(
     run: &Run<'_, T>,
     problem: &GemmProblem,
     torch: &mut Option<Torch>,
-) -> Result<Found> {
+) -> Result<ShapeResults> {
     debug_assert_eq!(problem.dtype, T::NAME);
     run.problem(problem, torch)
 }

@@ -31,7 +31,7 @@ mod side;
 mod torch;
 mod windows;
 
-pub use measure::{Told, add};
+pub use measure::{UnreportedResults, add};
 pub use options::{ALL_TRANSPORTS, Options};
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 //! and one in every [`COLUMNS`] columns is compared.
 
 use super::data::{Content, Table, mix};
-use super::element::Real;
+use super::element::MatrixFloat;
 use crate::report::ag_gemm::{GemmProblem, MatrixOrder, Sharding};
 use std::ops::Range;
 
@@ -40,7 +40,7 @@ pub(super) struct Reference {
 
 impl Reference {
     /// Computes the samples for `rank` in a pass, with `threads` threads. Blocks.
-    pub(super) fn new<T: Real>(
+    pub(super) fn new<T: MatrixFloat>(
         table: &Table<T>,
         product: &GemmProblem,
         pass: u64,
@@ -102,7 +102,7 @@ impl Reference {
     }
 
     /// Returns the numbers of wrong and of compared elements in sampled row number `index`.
-    pub(super) fn wrong<T: Real>(&self, index: usize, row: &[T]) -> (u64, u64) {
+    pub(super) fn wrong<T: MatrixFloat>(&self, index: usize, row: &[T]) -> (u64, u64) {
         let width = self.columns.len();
         let expected = &self.expected[index * width..(index + 1) * width];
         let right = |&(&column, &(value, off)): &(&usize, &(f64, f64))| {
@@ -138,7 +138,7 @@ fn sample(range: Range<usize>, step: usize, seed: u64, out: &mut Vec<usize>) {
 }
 
 /// Returns a column of a rank's B.
-fn b_column<T: Real>(
+fn b_column<T: MatrixFloat>(
     table: &Table<T>,
     product: &GemmProblem,
     rank: usize,
@@ -197,7 +197,7 @@ mod tests {
     const WORLD: usize = 2;
 
     /// C as a device would compute it; `stale` gives the tile of A that still has the previous pass.
-    fn product<T: Real>(
+    fn product<T: MatrixFloat>(
         table: &Table<T>,
         product: &GemmProblem,
         pass: u64,
@@ -226,13 +226,13 @@ mod tests {
         (0..product.m).map(row).collect()
     }
 
-    fn wrong<T: Real>(reference: &Reference, c: &[Vec<T>]) -> u64 {
+    fn wrong<T: MatrixFloat>(reference: &Reference, c: &[Vec<T>]) -> u64 {
         let rows = reference.rows.iter().enumerate();
         rows.map(|(index, &row)| reference.wrong(index, &c[row]).0)
             .sum()
     }
 
-    fn check<T: Real>(product_: GemmProblem) {
+    fn check<T: MatrixFloat>(product_: GemmProblem) {
         let table = Table::<T>::new();
         let reference = Reference::new(&table, &product_, 1, (RANK, WORLD), 2);
         assert!(reference.rows.len() < product_.m, "samples, not the whole");

@@ -1,8 +1,8 @@
 //! Measures one shape with every contender: check, timed rounds, and collection of the ranks' results.
 
-use super::calls::By;
+use super::calls::ContenderKind;
 use super::contender::{Contender, Seen, entry};
-use super::element::Real;
+use super::element::MatrixFloat;
 use super::lineup::row;
 use super::reference::Reference;
 use super::run::{DDLB, REPLAYED_ROWS, Run, SINGLE};
@@ -24,7 +24,7 @@ const SERIES_NS: f64 = 200e6;
 const SERIES_NS_ON_HOST: f64 = 6e6;
 
 /// The results of one shape.
-pub(super) struct Found {
+pub(super) struct ShapeResults {
     pub(super) measured: Measured,
     /// Each rank's plans, if requested.
     pub(super) plans: Vec<String>,
@@ -32,7 +32,7 @@ pub(super) struct Found {
     pub(super) row: Option<StoredGemmRow>,
 }
 
-impl<'a, T: Real> Run<'a, T> {
+impl<'a, T: MatrixFloat> Run<'a, T> {
     fn budget(&self) -> f64 {
         match is_by_caller(self.communicator) {
             true => SERIES_NS_ON_HOST,
@@ -45,7 +45,7 @@ impl<'a, T: Real> Run<'a, T> {
         &self,
         problem: &GemmProblem,
         torch: &mut Option<Torch>,
-    ) -> Result<Found> {
+    ) -> Result<ShapeResults> {
         let session = Session::new(self.communicator, *problem, &self.table, &self.stream)?;
         let mut absent = Vec::new();
         let mut plans = Vec::new();
@@ -87,7 +87,7 @@ impl<'a, T: Real> Run<'a, T> {
         // Drop graphs and operations first, since they use the buffers.
         drop(contenders);
         session.finish()?;
-        Ok(Found {
+        Ok(ShapeResults {
             measured,
             plans,
             row,
@@ -131,10 +131,15 @@ impl<'a, T: Real> Run<'a, T> {
 
     /// Prepares the gathered A for a checked call: filled for a contender that does not gather, poisoned for one that
     /// gathers into it. Blocks.
-    fn set_whole(&self, session: &Session<'a, T>, pass: u64, by: &By<'a, T>) -> Result<()> {
+    fn set_whole(
+        &self,
+        session: &Session<'a, T>,
+        pass: u64,
+        by: &ContenderKind<'a, T>,
+    ) -> Result<()> {
         match by {
-            By::Own(_) => session.fill_whole(&self.table, pass, &self.stream),
-            By::Windows(_) => session.poison_whole(&self.stream),
+            ContenderKind::Own(_) => session.fill_whole(&self.table, pass, &self.stream),
+            ContenderKind::Windows(_) => session.poison_whole(&self.stream),
             _ => Ok(()),
         }
     }
@@ -149,7 +154,7 @@ impl<'a, T: Real> Run<'a, T> {
         }
         let stream = &self.stream;
         for contender in contenders.iter_mut() {
-            if let By::Torch(_) = contender.by {
+            if let ContenderKind::Torch(_) = contender.by {
                 continue;
             }
             let mut outcome = Ok(());
@@ -235,7 +240,7 @@ impl<'a, T: Real> Run<'a, T> {
         contender: &Contender<'a, T>,
         torch: &mut Option<Torch>,
     ) -> Result<Vec<f64>> {
-        if let By::Torch(method) = contender.by {
+        if let ContenderKind::Torch(method) = contender.by {
             let calls = contender.calls;
             return Ok(self
                 .ask(torch, |torch| torch.time(method, calls))?
@@ -253,7 +258,7 @@ impl<'a, T: Real> Run<'a, T> {
             return Ok(());
         }
         let times = match (&contender.by, &contender.graph) {
-            (By::Torch(method), _) => {
+            (ContenderKind::Torch(method), _) => {
                 self.ask(torch, |torch| torch.replay(method, captured, launches))?
             }
             (_, Some(graph)) => {
@@ -280,7 +285,9 @@ impl<'a, T: Real> Run<'a, T> {
     ) -> Result<Option<f64>> {
         let (warm, calls) = DDLB;
         let times = match contender.by {
-            By::Torch(method) => self.ask(torch, |torch| torch.looped(method, warm, calls))?,
+            ContenderKind::Torch(method) => {
+                self.ask(torch, |torch| torch.looped(method, warm, calls))?
+            }
             _ => {
                 let work = || session.issue(&self.stream, &contender.by);
                 (0..warm).try_for_each(|_| work())?;

@@ -1,7 +1,7 @@
 //! One rank's matrices of one shape.
 
 use super::data::{Content, Table};
-use super::element::Real;
+use super::element::MatrixFloat;
 use super::library::Library;
 use super::reference::{GUARD, POISON, Reference, part};
 use crate::Result;
@@ -11,7 +11,7 @@ use symmem::backend::abi::DeviceAddress;
 use symmem::{CollectiveOptions, Communicator, Matrix, Operands, Queue, Stream, SymmetricBuffer};
 use zerocopy::IntoBytes;
 
-pub(super) struct Session<'a, T: Real> {
+pub(super) struct Session<'a, T: MatrixFloat> {
     pub(super) communicator: &'a Communicator,
     pub(super) problem: GemmProblem,
     /// This rank's shard of A.
@@ -23,7 +23,7 @@ pub(super) struct Session<'a, T: Real> {
     bias: Option<SymmetricBuffer<T>>,
 }
 
-impl<'a, T: Real> Session<'a, T> {
+impl<'a, T: MatrixFloat> Session<'a, T> {
     /// Allocates the matrices, and fills B and the bias. Collective.
     pub(super) fn new(
         communicator: &'a Communicator,

@@ -1,7 +1,7 @@
 //! The all-gather by NCCL or RCCL between symmetric windows, then the GEMM by cuBLASLt or hipBLASLt: the baseline of a
 //! program that registers its buffers.
 
-use super::element::Real;
+use super::element::MatrixFloat;
 use super::library::Library;
 use super::reference::part;
 use super::session::Session;
@@ -13,13 +13,13 @@ use symmem::backend::abi::{DeviceAddress, Direction, RawStream, RowsCopy};
 use symmem::{CollectiveOptions, Provider, Queue, SymmetricBuffer};
 
 /// The prepared GEMM, and the destination of the gather.
-pub(super) struct Windows<'a, T: Real> {
+pub(super) struct Windows<'a, T: MatrixFloat> {
     library: Library<'a>,
     /// Destination of column shards, which are then copied into the gathered A. Row shards need no copy.
     blocks: Option<SymmetricBuffer<T>>,
 }
 
-impl<'a, T: Real> Windows<'a, T> {
+impl<'a, T: MatrixFloat> Windows<'a, T> {
     /// Registers a session's buffers as windows; returns the reason if that is not supported. Collective.
     pub(super) fn new(session: &Session<'a, T>, library: Library<'a>) -> Result<Outcome<Self>> {
         let communicator = session.communicator;
@@ -54,7 +54,7 @@ impl<'a, T: Real> Windows<'a, T> {
 }
 
 /// Copies a shard of columns into the gathered A.
-fn spread<T: Real>(
+fn spread<T: MatrixFloat>(
     session: &Session<'_, T>,
     blocks: &SymmetricBuffer<T>,
     shard: usize,

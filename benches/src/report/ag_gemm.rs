@@ -21,7 +21,7 @@ pub use symmem::{MatrixOrder, Sharding};
 
 /// All measurements of all-gather + GEMM in one run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Products {
+pub struct AgGemmResults {
     /// World size.
     pub world: u32,
     /// The shape for which the selector's choice is slowest relative to symmem's fastest algorithm.
@@ -243,7 +243,7 @@ impl Measured {
     }
 }
 
-impl Products {
+impl AgGemmResults {
     /// Returns the choice that is slowest relative to symmem's fastest algorithm.
     pub fn find_worst_choice(&self) -> Option<WorstChoice> {
         let choices = self.products.iter().filter_map(|measured| {

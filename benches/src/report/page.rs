@@ -2,8 +2,8 @@
 
 use std::fmt::{self, Write};
 
-use super::ag_gemm::{self, Products};
-use super::collectives::{self, Collectives, OURS};
+use super::ag_gemm::{self, AgGemmResults};
+use super::collectives::{self, CollectiveResults, OURS};
 use super::html::{END, Escaped, begin, beside, draw_legend, section, table};
 use super::plot::{self, Axes};
 use super::published;
@@ -109,14 +109,14 @@ fn head(page: &mut String, report: &Report, devices: &str) -> fmt::Result {
         )?;
     }
     let section = report.collectives.iter();
-    let wrong = section.flat_map(Collectives::wrong_points).count();
+    let wrong = section.flat_map(CollectiveResults::wrong_points).count();
     if wrong != 0 {
         writeln!(
             page,
             "<p class=\"alarm\">{wrong} collectives had wrong elements. Their times are not shown.</p>"
         )?;
     }
-    let wrong = report.ag_gemm.iter().flat_map(Products::wrong).count();
+    let wrong = report.ag_gemm.iter().flat_map(AgGemmResults::wrong).count();
     if wrong != 0 {
         writeln!(
             page,
@@ -127,7 +127,7 @@ fn head(page: &mut String, report: &Report, devices: &str) -> fmt::Result {
 }
 
 /// Collectives: who was beside, a plot of busbw for each operation, every table.
-fn collective_section(page: &mut String, measured: &Collectives) -> fmt::Result {
+fn collective_section(page: &mut String, measured: &CollectiveResults) -> fmt::Result {
     writeln!(page, "<h2>Collectives of {} ranks</h2>", measured.world)?;
     beside(page, &measured.baselines)?;
     if let Some(axes) = Axes::of_collectives(measured) {

@@ -9,7 +9,7 @@ use std::fmt::Write;
 use poloto::build;
 use poloto::ticks::from_iter;
 
-use super::collectives::{Collective, Collectives, Curve, curves};
+use super::collectives::{Collective, CollectiveResults, Curve, curves};
 use super::html::Escaped;
 use super::schema::{Column, Direction, Report, Traffic};
 use super::text::{rate, size};
@@ -32,23 +32,23 @@ pub(super) struct Axes {
     x: Axis,
     /// Decimal logarithms of rates.
     y: Axis,
-    what: What,
+    what: PlotKind,
 }
 
 /// What is drawn over what.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum What {
+enum PlotKind {
     /// GB/s over bytes.
     Bandwidth,
     /// TFLOP/s over rows.
-    Products,
+    Gemm,
 }
 
-impl What {
+impl PlotKind {
     fn unit(self) -> &'static str {
         match self {
             Self::Bandwidth => "GB/s",
-            Self::Products => "TFLOP/s",
+            Self::Gemm => "TFLOP/s",
         }
     }
 
@@ -56,7 +56,7 @@ impl What {
     fn across(self, value: u64) -> String {
         match self {
             Self::Bandwidth => size(value),
-            Self::Products => value.to_string(),
+            Self::Gemm => value.to_string(),
         }
     }
 
@@ -65,7 +65,7 @@ impl What {
         let (place, unit) = (self.across(across), self.unit());
         let place = match self {
             Self::Bandwidth => place,
-            Self::Products => format!("{place} rows"),
+            Self::Gemm => format!("{place} rows"),
         };
         format!("{name}, {place}: {} {unit}", rate(figure).trim_end())
     }
@@ -140,24 +140,24 @@ impl Axes {
     }
 
     /// For every collective that can be drawn; `None` if none can.
-    pub fn of_collectives(section: &Collectives) -> Option<Self> {
+    pub fn of_collectives(section: &CollectiveResults) -> Option<Self> {
         let lines = (section.measured().into_iter())
-            .flat_map(|collective| curve_lines(What::Bandwidth, curves(section, collective)));
+            .flat_map(|collective| curve_lines(PlotKind::Bandwidth, curves(section, collective)));
         Self::over(&lines.collect::<Vec<_>>())
     }
 
     /// For TFLOP/s over rows; `None` if nothing can be drawn.
     pub fn of_products<'a>(curves: impl IntoIterator<Item = Curve<'a>>) -> Option<Self> {
-        let axes = Self::over(&curve_lines(What::Products, curves))?;
+        let axes = Self::over(&curve_lines(PlotKind::Gemm, curves))?;
         Some(Self {
-            what: What::Products,
+            what: PlotKind::Gemm,
             ..axes
         })
     }
 
     /// For curves that are drawn in several plots; `None` if none can be drawn.
     pub fn of_curves<'a>(curves: impl IntoIterator<Item = Curve<'a>>) -> Option<Self> {
-        Self::over(&curve_lines(What::Bandwidth, curves))
+        Self::over(&curve_lines(PlotKind::Bandwidth, curves))
     }
 
     fn over(lines: &[Line]) -> Option<Self> {
@@ -174,7 +174,7 @@ impl Axes {
                 rates().fold(f64::INFINITY, f64::min),
                 rates().fold(0.0, f64::max),
             ),
-            what: What::Bandwidth,
+            what: PlotKind::Bandwidth,
         })
     }
 
@@ -248,7 +248,7 @@ pub(super) fn collective_class(index: usize) -> &'static str {
 }
 
 /// The lines of curves; those without a point are left out.
-fn curve_lines<'a>(what: What, curves: impl IntoIterator<Item = Curve<'a>>) -> Vec<Line> {
+fn curve_lines<'a>(what: PlotKind, curves: impl IntoIterator<Item = Curve<'a>>) -> Vec<Line> {
     (curves.into_iter())
         .map(|(place, name, curve)| Line {
             class: collective_class(place),
@@ -283,7 +283,7 @@ pub(super) fn svg(
 /// # Errors
 /// As [`svg`].
 pub(super) fn collective_svg(
-    section: &Collectives,
+    section: &CollectiveResults,
     axes: &Axes,
     collective: Collective,
 ) -> Result<Option<String>, std::fmt::Error> {
@@ -351,7 +351,7 @@ fn draw(name: &str, axes: &Axes, lines: &[Line]) -> Result<Option<String>, std::
     Ok(Some(text))
 }
 
-fn power_label(what: What, power: f64) -> String {
+fn power_label(what: PlotKind, power: f64) -> String {
     // The last tick above the largest u64 would be 2⁶⁴.
     what.across(1 << (power as u32).min(63))
 }
@@ -469,7 +469,7 @@ mod tests {
     fn labels_are_exact() {
         let labels = [-2.0, -1.0, 0.5f64.log10(), 0.0, 5f64.log10(), 3.0].map(rate_label);
         assert_eq!(labels, ["0.01", "0.1", "0.5", "1", "5", "1000"]);
-        assert_eq!(power_label(What::Bandwidth, 21.0), "2 MiB");
-        assert_eq!(power_label(What::Products, 10.0), "1024");
+        assert_eq!(power_label(PlotKind::Bandwidth, 21.0), "2 MiB");
+        assert_eq!(power_label(PlotKind::Gemm, 10.0), "1024");
     }
 }

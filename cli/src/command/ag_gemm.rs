@@ -7,7 +7,7 @@ use clap::Args;
 use std::path::{Path, PathBuf};
 use symmem::tuning::gemm_algorithm;
 use symmem_bench::ag_gemm::{ALL_TRANSPORTS, Options};
-use symmem_bench::report::ag_gemm::{ALGORITHMS, GemmProblem, Products};
+use symmem_bench::report::ag_gemm::{ALGORITHMS, AgGemmResults, GemmProblem};
 use symmem_bench::report::{Report, page};
 
 /// Arguments of the benchmark.
@@ -149,7 +149,7 @@ pub fn write(directory: &Path, report: &Report, written: &mut Written) -> Result
     })?;
     let unwritable = |error: &dyn std::fmt::Display| CommandError::Said(format!("report: {error}"));
     for measured in &section.products {
-        let mut only = Products {
+        let mut only = AgGemmResults {
             products: vec![measured.clone()],
             ..section.clone()
         };

@@ -132,7 +132,7 @@ impl Run<'_> {
     /// Measures all-gather + GEMM. Rank 0 writes the result files, prints the plans and the report, and then stores
     /// the tuning rows if all results were right.
     fn products(self, options: &ag_gemm::Options, files: &Files) -> Result<ExitCode> {
-        let mut told = ag_gemm::Told::default();
+        let mut told = ag_gemm::UnreportedResults::default();
         let measured = with_bar(self.communicator, |progress| {
             let mut report = Report::new(self.environment.clone());
             told = ag_gemm::add(self.communicator, options, &mut report, progress)?;
@@ -180,7 +180,7 @@ impl Run<'_> {
             )?;
         }
         match &self.task.summary {
-            Some(circumstances) => output::text(summary::summary(&report, circumstances))?,
+            Some(run_context) => output::text(summary::summary(&report, run_context))?,
             None => output::text(table::terminal(&report))?,
         }
         written.tell()?;

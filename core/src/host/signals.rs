@@ -1,6 +1,6 @@
 //! Signals, waits for signals, and the barrier made of both.
 
-use super::progress::{Bounds, Look, Pending, SignalWord, Step, fill_record, look, word_at};
+use super::progress::{Bounds, Pending, PollOutcome, SignalWord, Step, fill_record, look, word_at};
 use crate::backend::abi::*;
 use crate::epoch;
 use std::sync::atomic::Ordering;
@@ -35,9 +35,9 @@ pub(crate) unsafe fn advance_wait(
     };
     // SAFETY: the word and the abort word are live, as this function requires.
     match unsafe { look(wait.word, &bounds, pending) } {
-        Look::Reached => Step::Done,
-        Look::Blocked(sleep) => Step::Blocked(sleep),
-        Look::GaveUp { seen, reason } => {
+        PollOutcome::Reached => Step::Done,
+        PollOutcome::Blocked(sleep) => Step::Blocked(sleep),
+        PollOutcome::GaveUp { seen, reason } => {
             let record = WaitRecord {
                 kind: SIGNAL_WAIT,
                 rank: wait.watch.rank,
@@ -98,9 +98,9 @@ pub(crate) unsafe fn advance_barrier(barrier: &Barrier, pending: &mut Option<Pen
             let word = DeviceAddress(barrier.own.0 + u64::from(peer) * SIGNAL_STRIDE);
             // SAFETY: the own words and the abort word are live, as this function requires.
             match unsafe { look(word, &bounds, pending) } {
-                Look::Reached => {}
-                Look::Blocked(sleep) => return Step::Blocked(sleep),
-                Look::GaveUp { seen, reason } => {
+                PollOutcome::Reached => {}
+                PollOutcome::Blocked(sleep) => return Step::Blocked(sleep),
+                PollOutcome::GaveUp { seen, reason } => {
                     let record = WaitRecord {
                         kind: BARRIER,
                         rank: me,

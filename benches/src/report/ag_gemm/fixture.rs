@@ -12,7 +12,7 @@ fn entry(by: &str, ns: f64) -> Entry {
 }
 
 /// A large shape sharded by rows, and a small one sharded by columns, with graph replays.
-pub(in crate::report) fn products() -> Products {
+pub(in crate::report) fn products() -> AgGemmResults {
     let absent = |by: &str, why: &str| Entry {
         by: by.into(),
         absent: Some(why.into()),
@@ -80,7 +80,7 @@ pub(in crate::report) fn products() -> Products {
         version: version.map(str::to_owned),
         absent: absent.map(str::to_owned),
     };
-    let mut section = Products {
+    let mut section = AgGemmResults {
         world: 8,
         baselines: vec![
             state("collectives library", Some("NCCL 2.28.9"), None),

@@ -1,6 +1,6 @@
 //! All-gather + GEMM in the HTML page.
 
-use super::Products;
+use super::AgGemmResults;
 use super::view::{plots, views};
 use crate::report::html::{self, Escaped};
 use crate::report::plot::{self, Axes};
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
 /// Draws the section of all-gather + GEMM: baselines, plots over M, and every table.
-pub(in crate::report) fn section(text: &mut String, measured: &Products) -> fmt::Result {
+pub(in crate::report) fn section(text: &mut String, measured: &AgGemmResults) -> fmt::Result {
     let ranks = measured.world;
     writeln!(text, "<h2>All-gather + GEMM of {ranks} ranks</h2>")?;
     html::beside(text, &measured.baselines)?;

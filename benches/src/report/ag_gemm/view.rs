@@ -1,8 +1,8 @@
 //! All-gather + GEMM as tables.
 
 use super::{
-    ALGORITHMS, AUTOMATIC, Choice, Entry, GATHER, GEMM, GemmProblem, MatrixElement, Measured,
-    OWN_GEMM, Products, TOGETHER, TORCH, TORCH_FUSED, TRANSFORMER_ENGINE, VARIANTS, WINDOWS,
+    ALGORITHMS, AUTOMATIC, AgGemmResults, Choice, Entry, GATHER, GEMM, GemmProblem, MatrixElement,
+    Measured, OWN_GEMM, TOGETHER, TORCH, TORCH_FUSED, TRANSFORMER_ENGINE, VARIANTS, WINDOWS,
 };
 use crate::report::collectives::{Curve, Time};
 use crate::report::published;
@@ -10,7 +10,7 @@ use crate::report::text::decimal;
 use crate::report::view::{Cell, View, heading};
 
 /// The contenders that were measured, in the order of the columns.
-fn names(section: &Products) -> Vec<&'static str> {
+fn names(section: &AgGemmResults) -> Vec<&'static str> {
     let all = [GEMM, OWN_GEMM, GATHER, TOGETHER, WINDOWS]
         .into_iter()
         .chain(ALGORITHMS)
@@ -27,7 +27,7 @@ fn names(section: &Products) -> Vec<&'static str> {
 }
 
 /// Returns every table of the section.
-pub(in crate::report) fn views(section: &Products) -> Vec<View> {
+pub(in crate::report) fn views(section: &AgGemmResults) -> Vec<View> {
     let names = names(section);
     let mut views = Vec::new();
     let by_events = |entry: &Entry| entry.time;
@@ -51,7 +51,7 @@ pub(in crate::report) fn views(section: &Products) -> Vec<View> {
 pub(in crate::report) type Plot<'a> = (String, Vec<Curve<'a>>);
 
 /// Returns a plot for every group of at least three shapes that differ in M only.
-pub(in crate::report) fn plots(section: &Products) -> Vec<Plot<'_>> {
+pub(in crate::report) fn plots(section: &AgGemmResults) -> Vec<Plot<'_>> {
     // The position of a contender selects its color.
     let lines = ALGORITHMS.into_iter().chain([GEMM, TORCH]);
     let mut plots = Vec::new();
@@ -127,7 +127,7 @@ fn rate(teraflops: f64) -> String {
 }
 
 fn table(
-    section: &Products,
+    section: &AgGemmResults,
     names: &[&'static str],
     title: String,
     caption: Vec<String>,
@@ -153,7 +153,7 @@ fn table(
 
 /// Times of all contenders in microseconds.
 fn times(
-    section: &Products,
+    section: &AgGemmResults,
     names: &[&'static str],
     how: &str,
     time: impl Fn(&Entry) -> Option<Time>,
@@ -182,7 +182,7 @@ fn times(
 }
 
 /// TFLOP/s per device.
-fn rates(section: &Products, names: &[&'static str]) -> Option<View> {
+fn rates(section: &AgGemmResults, names: &[&'static str]) -> Option<View> {
     let names: Vec<_> = names
         .iter()
         .copied()
@@ -209,7 +209,7 @@ fn rates(section: &Products, names: &[&'static str]) -> Option<View> {
 }
 
 /// Symmem's fastest algorithm, compared with the parts and with other libraries.
-fn ratios(section: &Products) -> Option<View> {
+fn ratios(section: &AgGemmResults) -> Option<View> {
     let rows: Vec<Vec<Cell>> = (section.products.iter())
         .filter_map(|measured| {
             let best = measured.best()?;
@@ -274,7 +274,7 @@ fn ratios(section: &Products) -> Option<View> {
 const GOOD_ENOUGH: f64 = 3.0;
 
 /// The selector's choice and symmem's fastest algorithm, one row per shape, and the worst choice.
-fn choices(section: &Products) -> Option<View> {
+fn choices(section: &AgGemmResults) -> Option<View> {
     let rows: Vec<Vec<Cell>> = (section.products.iter())
         .filter_map(|measured| {
             let (chosen, fastest) = (measured.chosen.clone()?, measured.best()?);
@@ -324,7 +324,7 @@ fn choices(section: &Products) -> Option<View> {
 }
 
 /// TFLOP/s by DDLB's method, for comparison with published figures.
-fn looped(section: &Products, names: &[&'static str]) -> Option<View> {
+fn looped(section: &AgGemmResults, names: &[&'static str]) -> Option<View> {
     let names: Vec<_> = names
         .iter()
         .copied()
@@ -344,7 +344,7 @@ fn looped(section: &Products, names: &[&'static str]) -> Option<View> {
 }
 
 /// Algorithm details, numbers of checked elements, and reasons for absent contenders.
-fn checked(section: &Products, names: &[&'static str]) -> View {
+fn checked(section: &AgGemmResults, names: &[&'static str]) -> View {
     let mut caption = Vec::new();
     for measured in &section.products {
         for entry in &measured.entries {

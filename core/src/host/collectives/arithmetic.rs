@@ -45,7 +45,7 @@ pub(crate) fn reduction(element: ElementType, reduce: ReduceOperation) -> Option
     })
 }
 
-fn of_type<T: Narrow>(reduce: ReduceOperation) -> Option<Reduction> {
+fn of_type<T: StoredElement>(reduce: ReduceOperation) -> Option<Reduction> {
     Some(match reduce {
         ReduceOperation::SUM => run::<T, Sum>,
         ReduceOperation::AVERAGE => run::<T, Average>,
@@ -57,15 +57,15 @@ fn of_type<T: Narrow>(reduce: ReduceOperation) -> Option<Reduction> {
 }
 
 /// An element in memory.
-trait Narrow: Copy {
+trait StoredElement: Copy {
     /// The type in which it is reduced.
-    type Wide: Number;
+    type Wide: ReducedNumber;
     fn widen(self) -> Self::Wide;
     fn narrow(wide: Self::Wide) -> Self;
 }
 
 /// A number in the type of a reduction.
-trait Number: Copy {
+trait ReducedNumber: Copy {
     fn sum(self, other: Self) -> Self;
     fn product(self, other: Self) -> Self;
     fn minimum(self, other: Self) -> Self;
@@ -75,7 +75,7 @@ trait Number: Copy {
 
 macro_rules! integers {
     ($($wide:ty: $($narrow:ty)*;)*) => {$(
-        impl Number for $wide {
+        impl ReducedNumber for $wide {
             #[inline(always)]
             fn sum(self, other: Self) -> Self {
                 self.wrapping_add(other)
@@ -97,7 +97,7 @@ macro_rules! integers {
                 self / ranks as Self
             }
         }
-        $(impl Narrow for $narrow {
+        $(impl StoredElement for $narrow {
             type Wide = $wide;
             #[inline(always)]
             fn widen(self) -> $wide {
@@ -119,7 +119,7 @@ integers! {
 
 macro_rules! floats {
     ($($wide:ty)*) => {$(
-        impl Number for $wide {
+        impl ReducedNumber for $wide {
             #[inline(always)]
             fn sum(self, other: Self) -> Self {
                 self + other
@@ -153,7 +153,7 @@ macro_rules! floats {
                 self / ranks as Self
             }
         }
-        impl Narrow for $wide {
+        impl StoredElement for $wide {
             type Wide = $wide;
             #[inline(always)]
             fn widen(self) -> $wide {
@@ -173,7 +173,7 @@ macro_rules! narrow_floats {
         #[derive(Clone, Copy)]
         #[repr(transparent)]
         struct $name($bits);
-        impl Narrow for $name {
+        impl StoredElement for $name {
             type Wide = f32;
             #[inline(always)]
             fn widen(self) -> f32 {
@@ -195,9 +195,9 @@ narrow_floats! {
 
 /// A reduction operator: how it combines two numbers, and what it does to the last one.
 trait Combine {
-    fn combine<N: Number>(a: N, b: N) -> N;
+    fn combine<N: ReducedNumber>(a: N, b: N) -> N;
     #[inline(always)]
-    fn finish<N: Number>(number: N, _ranks: usize) -> N {
+    fn finish<N: ReducedNumber>(number: N, _ranks: usize) -> N {
         number
     }
 }
@@ -207,7 +207,7 @@ macro_rules! combinations {
         struct $name;
         impl Combine for $name {
             #[inline(always)]
-            fn combine<N: Number>(a: N, b: N) -> N {
+            fn combine<N: ReducedNumber>(a: N, b: N) -> N {
                 a.$method(b)
             }
         }
@@ -218,11 +218,11 @@ combinations! { Sum sum, Minimum minimum, Maximum maximum, Product product, }
 struct Average;
 impl Combine for Average {
     #[inline(always)]
-    fn combine<N: Number>(a: N, b: N) -> N {
+    fn combine<N: ReducedNumber>(a: N, b: N) -> N {
         a.sum(b)
     }
     #[inline(always)]
-    fn finish<N: Number>(number: N, ranks: usize) -> N {
+    fn finish<N: ReducedNumber>(number: N, ranks: usize) -> N {
         number.divided(ranks)
     }
 }
@@ -232,7 +232,7 @@ impl Combine for Average {
 /// # Safety
 /// The element lies in mapped memory.
 #[inline(always)]
-unsafe fn element<T: Narrow>(source: *const u8, index: usize) -> T {
+unsafe fn element<T: StoredElement>(source: *const u8, index: usize) -> T {
     // SAFETY: the element is mapped, as this function requires. Members order their stores by epochs, so the bytes do
     // not change during the read.
     unsafe { source.cast::<T>().add(index).read_unaligned() }
@@ -242,7 +242,7 @@ unsafe fn element<T: Narrow>(source: *const u8, index: usize) -> T {
 ///
 /// # Safety
 /// As for [`Reduction`].
-unsafe fn run<T: Narrow, C: Combine>(
+unsafe fn run<T: StoredElement, C: Combine>(
     sources: &[*const u8],
     destinations: &[*mut u8],
     count: usize,
@@ -262,7 +262,7 @@ unsafe fn run<T: Narrow, C: Combine>(
 /// As for [`Reduction`].
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-unsafe fn run_avx2<T: Narrow, C: Combine>(
+unsafe fn run_avx2<T: StoredElement, C: Combine>(
     sources: &[*const u8],
     destinations: &[*mut u8],
     count: usize,
@@ -274,7 +274,7 @@ unsafe fn run_avx2<T: Narrow, C: Combine>(
 /// # Safety
 /// As for [`Reduction`].
 #[inline(always)]
-unsafe fn blocks<T: Narrow, C: Combine>(
+unsafe fn blocks<T: StoredElement, C: Combine>(
     sources: &[*const u8],
     destinations: &[*mut u8],
     count: usize,

@@ -6,12 +6,12 @@ use crate::backend::{CallResult, Failure};
 
 /// A GEMM with its matrices.
 #[derive(Clone, Copy)]
-pub(crate) struct Product {
+pub(crate) struct GemmCall {
     pub(crate) shape: GemmLayout,
     pub(crate) operands: GemmOperands,
 }
 
-impl Product {
+impl GemmCall {
     /// Checks the shape and returns the GEMM.
     pub(crate) fn new(shape: GemmLayout, operands: GemmOperands) -> CallResult<Self> {
         check(&shape, "gemm")?;

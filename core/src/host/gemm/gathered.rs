@@ -5,7 +5,9 @@
 use super::product::{Panel, product};
 use crate::backend::abi::*;
 use crate::host::copies;
-use crate::host::progress::{Bounds, Look, Pending, SignalWord, Step, fill_record, look, word_at};
+use crate::host::progress::{
+    Bounds, Pending, PollOutcome, SignalWord, Step, fill_record, look, word_at,
+};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -219,9 +221,9 @@ impl Call<'_> {
         };
         // SAFETY: the word and the watch's words are live, as this function requires.
         match unsafe { look(word, &bounds, pending) } {
-            Look::Reached => Ok(()),
-            Look::Blocked(sleep) => Err(Step::Blocked(sleep)),
-            Look::GaveUp { seen, reason } => {
+            PollOutcome::Reached => Ok(()),
+            PollOutcome::Blocked(sleep) => Err(Step::Blocked(sleep)),
+            PollOutcome::GaveUp { seen, reason } => {
                 let record = WaitRecord {
                     kind: WaitRecord::COLLECTIVE + group.operation.0,
                     rank: watch.rank,

@@ -24,14 +24,14 @@ pub(crate) struct Panel {
 }
 
 /// A 16-bit format.
-trait Narrow {
+trait HalfFormat {
     fn widen(bits: u16) -> f32;
     fn narrow(number: f32) -> u16;
 }
 
 macro_rules! narrow {
     ($($format:ty),*) => {$(
-        impl Narrow for $format {
+        impl HalfFormat for $format {
             #[inline(always)]
             fn widen(bits: u16) -> f32 {
                 <$format>::widen(bits.into())
@@ -74,7 +74,7 @@ pub(crate) fn known(element: ElementType) -> bool {
 
 /// # Safety
 /// As for [`product`].
-unsafe fn product_of<F: Narrow>(
+unsafe fn product_of<F: HalfFormat>(
     shape: &GemmLayout,
     panels: &[Panel],
     operands: &GemmOperands,
@@ -128,7 +128,7 @@ unsafe fn product_of<F: Narrow>(
 /// # Safety
 /// `index` is inside a live array at `address`, aligned to 2 bytes.
 #[inline(always)]
-unsafe fn load<F: Narrow>(address: DeviceAddress, index: u64) -> f32 {
+unsafe fn load<F: HalfFormat>(address: DeviceAddress, index: u64) -> f32 {
     let elements: *const u16 = ptr::with_exposed_provenance(address.0 as usize);
     // SAFETY: the element exists and is aligned, as this function requires.
     F::widen(unsafe { elements.add(index as usize).read() })
@@ -137,7 +137,7 @@ unsafe fn load<F: Narrow>(address: DeviceAddress, index: u64) -> f32 {
 /// # Safety
 /// As for [`load`].
 #[inline(always)]
-unsafe fn store<F: Narrow>(address: DeviceAddress, index: u64, number: f32) {
+unsafe fn store<F: HalfFormat>(address: DeviceAddress, index: u64, number: f32) {
     let elements: *mut u16 = ptr::with_exposed_provenance_mut(address.0 as usize);
     // SAFETY: the element exists and is aligned, as this function requires.
     unsafe { elements.add(index as usize).write(F::narrow(number)) };
@@ -156,7 +156,7 @@ mod tests {
         (seed.wrapping_mul(2_654_435_761) >> 7) as f32 % 5.0 - 2.0
     }
 
-    fn exact<F: Narrow>(element: ElementType) {
+    fn exact<F: HalfFormat>(element: ElementType) {
         for (m, n, k) in [(1, 1, 1), (17, 65, 3), (16, 64, 5), (3, 130, 7)] {
             for b_order in [MatrixOrder::ROWS, MatrixOrder::COLUMNS] {
                 let (a_stride, c_stride) = (k + 3, n + 1);

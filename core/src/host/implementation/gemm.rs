@@ -3,7 +3,7 @@
 use crate::backend::abi::*;
 use crate::backend::{CallResult, Gemm, write_text};
 use crate::host::backend::HostBackend;
-use crate::host::gemm::{Product, check, check_gathered, refuse};
+use crate::host::gemm::{GemmCall, check, check_gathered, refuse};
 use crate::host::handle;
 use crate::host::stream::Operation;
 
@@ -56,7 +56,7 @@ impl Gemm for HostBackend {
         let stream = unsafe { self.stream(stream, "gemm")? };
         let operands = *operands;
         // SAFETY: the caller keeps the memory live until the stream has passed this point.
-        unsafe { stream.submit(Operation::Multiply(Product { shape, operands })) }
+        unsafe { stream.submit(Operation::Multiply(GemmCall { shape, operands })) }
     }
 
     unsafe fn gemm_release(&self, gemm: RawGemm) -> CallResult<()> {
